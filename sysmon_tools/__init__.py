@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The programs people use: they see the archive through ``sysmond.history``."""

@@ -1,0 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
+"""sysmond: records what a machine does, once a second, and gives it back."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can go wrong, and the exit code that says so.
+
+Error                   1   failure
+├── UsageError          2   the command line, a path, a time, a unit, the configuration
+│   └── ConfigError     2   … with file, line, key, value and what would be right
+├── NotPermittedError  77   the user may not do that
+├── BusyError           1   somebody else holds it
+├── CorruptError        1   a file or frame is damaged
+└── ForeignError        1   a file is not one of ours, or of a version we do not know
+
+Exit code 3 (partial result) belongs to no exception: it is said beside a result.
+Every message is one line: what, where, what would be right.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+EXIT_PARTIAL = 3
+
+
+class Error(Exception):
+    """Anything sysmond reports to a person, as one line."""
+
+    exit_code = 1
+
+
+class UsageError(Error):
+    """The request itself is wrong."""
+
+    exit_code = 2
+
+
+class ConfigError(UsageError):
+    """A configuration file says something it must not."""
+
+
+class NotPermittedError(Error):
+    """The operating system refused."""
+
+    exit_code = 77
+
+
+class BusyError(Error):
+    """Another process holds what is needed."""
+
+
+class CorruptError(Error):
+    """A file or frame is truncated or damaged."""
+
+
+class ForeignError(Error):
+    """A file is not ours, or of an incompatible version."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Say which known words come closest: ``"; nearest: a, b"``, or nothing at all."""
+    matches = difflib.get_close_matches(word, sorted(set(known)), n=3, cutoff=0.5)
+    return f"; nearest: {', '.join(matches)}" if matches else ""

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The words of the project as types: metric, table, gap, and what they may be called.
+
+A **table** is a relation; its columns are **metrics**; a row is about an **instance**
+(``cpu3``, ``sda``), or about the whole system, whose instance is the empty string.
+Values are integers: a metric of scale 2 stores 1.25 as 125. ``ABSENT`` stands for no value.
+
+Named tuples, not dataclasses: the real-time sampler pays for every import with locked memory.
+"""
+
+import re
+from enum import StrEnum
+from typing import NamedTuple
+
+from sysmond.errors import UsageError
+
+ABSENT = -(2**63)
+
+# The bounds of what a plugin may declare.
+METRICS_PER_TABLE_MAX = 512
+NAME_LENGTH_MAX = 48
+DOC_LENGTH_MAX = 400
+SCALE_MAX = 9
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+class Semantics(StrEnum):
+    """What a number means over time."""
+
+    COUNTER = "counter"  # Only grows; its rate is of interest.
+    GAUGE = "gauge"  # Goes up and down.
+    STATE = "state"  # One of several conditions, or a text; means nothing on average.
+
+
+class Sensitivity(StrEnum):
+    """Who may read: everybody, or only members of the group of the restricted folders."""
+
+    PUBLIC = "public"
+    RESTRICTED = "restricted"
+
+
+class Lane(StrEnum):
+    """Where a probe runs: on the real-time tick, or where it may block."""
+
+    REALTIME = "realtime"
+    BACKGROUND = "background"
+
+
+class Cause(StrEnum):
+    """Why there is no value: every hole has one of these."""
+
+    OFF = "off"
+    SUSPENDED = "suspended"
+    DAEMON_DOWN = "daemon down"
+    CLEAN_SHUTDOWN = "clean shutdown"
+    PROBE_FAILED = "probe failed"
+    QUARANTINED = "quarantined"
+    DROPPED = "dropped"
+    LATE_TICK = "late tick"
+    NO_PERMISSION = "no permission"
+    NO_SOURCE = "no source"
+    COUNTER_RESET = "counter reset"
+    CLOCK_STEP = "clock step"
+    DAMAGED_FILE = "damaged file"
+
+
+class Metric(NamedTuple):
+    """A column.
+
+    ``unit``: ``B``, ``s``, ``Hz``, ``%``, ``1`` (a plain count) …, or ``text``: then the integers
+    are ids of strings. ``scale``: decimal places of the stored integers.
+    ``origin``: which field of which kernel file, as ``/proc/stat cpu 1``.
+    """
+
+    name: str
+    unit: str
+    semantics: Semantics
+    doc: str
+    scale: int = 0
+    origin: str = ""
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the integers stand for strings."""
+        return self.unit == "text"
+
+
+class Table(NamedTuple):
+    """A relation: its name, its columns, and the kind of thing a row is about."""
+
+    name: str
+    metrics: tuple[Metric, ...]
+    per: str = ""
+    doc: str = ""
+
+
+def check_table(table: Table) -> None:
+    """Refuse a table that breaks the bounds or the naming rules.
+
+    :raises UsageError: naming the table, the metric and what would be right.
+    """
+    where = f"table {table.name!r}"
+    _check_name(table.name, where)
+    if not 1 <= len(table.metrics) <= METRICS_PER_TABLE_MAX:
+        raise UsageError(f"{where}: {len(table.metrics)} metrics; 1 to {METRICS_PER_TABLE_MAX} are right")
+    seen: set[str] = set()
+    for metric in table.metrics:
+        inside = f"{where}, metric {metric.name!r}"
+        _check_name(metric.name, inside)
+        if metric.name in seen:
+            raise UsageError(f"{inside}: declared twice; each name once is right")
+        seen.add(metric.name)
+        if not metric.unit:
+            raise UsageError(f"{inside}: no unit; '1' is right for a plain count")
+        if metric.is_text and metric.semantics is not Semantics.STATE:
+            raise UsageError(f"{inside}: text with semantics {metric.semantics}; 'state' is right")
+        if not 0 <= metric.scale <= SCALE_MAX:
+            raise UsageError(f"{inside}: scale {metric.scale}; 0 to {SCALE_MAX} is right")
+        if not 0 < len(metric.doc) <= DOC_LENGTH_MAX or "\n" in metric.doc:
+            raise UsageError(f"{inside}: its documentation must be one line of 1 to {DOC_LENGTH_MAX} characters")
+
+
+def _check_name(name: str, where: str) -> None:
+    if not _NAME.fullmatch(name) or len(name) > NAME_LENGTH_MAX:
+        raise UsageError(
+            f"{where}: not a name; lower-case letters, digits and '_', at most {NAME_LENGTH_MAX}, are right"
+        )
+
+
+def series_path(table: str, metric: str, instance: str) -> str:
+    """Spell a series: ``table/metric@instance``, without ``@`` for the whole system."""
+    return f"{table}/{metric}@{instance}" if instance else f"{table}/{metric}"
+
+
+def rate_unit(unit: str) -> str:
+    """Name the unit of a counter's rate: seconds per second are percent of one, counts are per second."""
+    if unit == "s":
+        return "%"
+    return "1/s" if unit == "1" else f"{unit}/s"

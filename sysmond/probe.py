@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the author of a probe imports: tables, metrics, ``Host``, ``Probe``, ``hookimpl``.
+
+A probe is a value: a table and a function that reads its rows. ``docs/probes.md`` is the tutorial.
+Standard library only: this runs inside the real-time sampler.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import itemgetter
+from typing import NamedTuple, TypeVar
+
+from sysmond.model import (
+    ABSENT,
+    Lane,
+    Metric,
+    Semantics,
+    Sensitivity,
+    Table,
+)
+
+__all__ = [
+    "ABSENT",
+    "API_VERSION",
+    "Fields",
+    "Host",
+    "Lane",
+    "Metric",
+    "Probe",
+    "Row",
+    "Sensitivity",
+    "Table",
+    "counter",
+    "gauge",
+    "hookimpl",
+    "state",
+    "text",
+]
+
+API_VERSION = 1
+
+# One read(2) usually returns a whole file; a seq_file hands out one page or less at a time.
+READ_BYTES = 65536
+# No source that belongs on a tick is larger; what is, is an error and not a surprise in memory.
+FILE_BYTES_MAX = 16 * 1024 * 1024
+# Descriptors kept open by one Host; beyond that files are opened for each reading.
+DESCRIPTORS_MAX = 512
+
+Row = tuple[str, Sequence[int | str]]
+"""An instance (``""`` for the whole system) and one value a metric, in the order of the table."""
+
+_F = TypeVar("_F", bound=Callable[..., object])
+
+
+class Host:
+    """The machine as a probe sees it: files below an injectable root, kept open between ticks.
+
+    A path given to a method is absolute, as on the real machine; ``root`` is put before it.
+    Within one tick a file is read once, however many probes ask.
+    """
+
+    def __init__(self, root: str = "/") -> None:
+        """Look at the machine whose ``/proc`` and ``/sys`` lie below ``root``."""
+        self.root = root.rstrip("/")
+        self._descriptors: dict[str, int] = {}
+        self._this_tick: dict[str, bytes] = {}
+
+    def new_tick(self) -> None:
+        """Forget what was read: the next reading is a new one."""
+        self._this_tick.clear()
+
+    def read(self, path: str) -> bytes:
+        """Read a whole file.
+
+        :raises OSError: as the kernel says; ``FileNotFoundError`` where this machine has no such file.
+        """
+        content = self._this_tick.get(path)
+        if content is None:
+            content = self._this_tick[path] = self._read_now(path)
+        return content
+
+    def lines(self, path: str) -> list[str]:
+        """Read a text file as its lines, without line ends; bytes that are not UTF-8 are kept escaped."""
+        return self.read(path).decode("utf-8", "surrogateescape").splitlines()
+
+    def integer(self, path: str) -> int:
+        """Read a file that holds one decimal number; ABSENT where there is none to be had."""
+        try:
+            return int(self.read(path))
+        except (OSError, ValueError):
+            return ABSENT
+
+    def names(self, path: str) -> list[str]:
+        """List a folder, sorted; an absent folder is an empty one."""
+        try:
+            return sorted(os.listdir(self.root + path))
+        except FileNotFoundError:
+            return []
+
+    def close(self) -> None:
+        """Close every kept descriptor."""
+        for descriptor in self._descriptors.values():
+            os.close(descriptor)
+        self._descriptors.clear()
+        self._this_tick.clear()
+
+    def _read_now(self, path: str) -> bytes:
+        descriptor = self._descriptors.get(path)
+        if descriptor is None:
+            descriptor = os.open(self.root + path, os.O_RDONLY | os.O_CLOEXEC)
+            self._descriptors[path] = descriptor
+        try:
+            content = os.pread(descriptor, READ_BYTES, 0)
+            # Only an empty read says that a seq_file is at its end: it may return less than was asked for.
+            while more := os.pread(descriptor, READ_BYTES, len(content)):
+                content += more
+                if len(content) > FILE_BYTES_MAX:
+                    raise OSError(f"{path}: larger than {FILE_BYTES_MAX} bytes")
+        except OSError:
+            # A device that went away leaves a dead descriptor; the next reading opens the path anew.
+            self._forget(path)
+            raise
+        if len(self._descriptors) > DESCRIPTORS_MAX:
+            self._forget(path)
+        return content
+
+    def _forget(self, path: str) -> None:
+        os.close(self._descriptors.pop(path))
+
+
+class Probe(NamedTuple):
+    """A table and the function that reads its rows.
+
+    ``read(host)`` yields one ``Row`` an instance; what it raises becomes a gap with that reason.
+    ``lane``: background for whatever may block. ``sensitivity``: that of the source.
+    ``interval_s``: how often by default. ``subsystems``: udev subsystems whose events concern it.
+    """
+
+    table: Table
+    read: Callable[[Host], Iterable[Row]]
+    interval_s: float = 1.0
+    lane: Lane = Lane.REALTIME
+    sensitivity: Sensitivity = Sensitivity.PUBLIC
+    subsystems: tuple[str, ...] = ()
+
+
+def counter(name: str, unit: str, doc: str, scale: int = 0, origin: str = "") -> Metric:
+    """A number that only grows; readers see its rate."""
+    return Metric(name, unit, Semantics.COUNTER, doc, scale, origin)
+
+
+def gauge(name: str, unit: str, doc: str, scale: int = 0, origin: str = "") -> Metric:
+    """A number that goes up and down."""
+    return Metric(name, unit, Semantics.GAUGE, doc, scale, origin)
+
+
+def state(name: str, doc: str, origin: str = "") -> Metric:
+    """One of several conditions, as a number whose meanings ``doc`` lists."""
+    return Metric(name, "1", Semantics.STATE, doc, 0, origin)
+
+
+def text(name: str, doc: str, origin: str = "") -> Metric:
+    """A short text that seldom changes; ``read`` yields it as ``str``."""
+    return Metric(name, "text", Semantics.STATE, doc, 0, origin)
+
+
+def hookimpl(function: _F) -> _F:
+    """Mark a plugin's hook for pluggy, without importing pluggy.
+
+    pluggy finds an implementation by the attribute ``<project>_impl`` and fills in what is missing.
+    """
+    options = {
+        "wrapper": False,
+        "hookwrapper": False,
+        "optionalhook": False,
+        "tryfirst": False,
+        "trylast": False,
+        "specname": None,
+    }
+    function.sysmond_impl = options  # type: ignore[attr-defined]
+    return function
+
+
+class Fields:
+    """Picks wanted numbers out of a kernel file that names each of its numbers.
+
+    Kernels differ in which names they have and in their order. Positions are looked up once and
+    kept for as long as the names stay the same; a name the kernel lacks gives ``ABSENT``.
+    """
+
+    def __init__(self, wanted: Iterable[bytes]) -> None:
+        """Choose the names, in the order of the table's metrics."""
+        self._wanted = tuple(wanted)
+        self._names: list[bytes] | None = None
+        self._pick: Callable[[list[bytes]], Sequence[bytes]] = tuple
+
+    def pick(self, names: list[bytes], numbers: list[bytes]) -> Iterator[int]:
+        """Give the wanted numbers; ``names`` and ``numbers`` are of equal length."""
+        if names != self._names:
+            self._learn(names)
+        numbers.append(_ABSENT_TEXT)
+        return map(int, self._pick(numbers))
+
+    def _learn(self, names: list[bytes]) -> None:
+        position = {name: index for index, name in enumerate(names)}
+        missing = len(names)  # Where pick() appends the sentinel.
+        chosen = [position.get(name, missing) for name in self._wanted]
+        # A second, unused item keeps itemgetter returning a tuple even for a single wanted name.
+        getter = itemgetter(*chosen, missing)
+        self._pick = lambda numbers: getter(numbers)[:-1]
+        self._names = names
+
+
+_ABSENT_TEXT = str(ABSENT).encode()
