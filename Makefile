@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+# The two commands are `make run` and `make test`; both first set up what is missing.
+
+# Only what the virtual environment holds counts, whatever the caller's shell has set.
+unexport PYTHONPATH PYTHONHOME PYTHONSTARTUP VIRTUAL_ENV PYTEST_ADDOPTS
+export LC_ALL := C.UTF-8
+
+BIN := .venv/bin
+ARGS ?=
+
+.NOTPARALLEL:
+.PHONY: help setup run test check-fast lint format types floors pytest docs benchmarks clean
+
+help:
+	@echo 'make run          record this machine until Ctrl-C; ARGS="--ticks 60" passes arguments'
+	@echo 'make test         every check; the same as in CI'
+	@echo 'make check-fast   the checks that take seconds: style, types, floors'
+	@echo 'make docs         write the generated documents anew'
+	@echo 'make benchmarks   measure; DATA=FILE.npz adds the storage benchmark'
+	@echo 'make setup        only set up .venv'
+	@echo 'make clean        back to a fresh clone'
+
+setup:
+	@sh tools/setup.sh
+
+run: setup
+	@$(BIN)/sysmond $(ARGS)
+
+# One failing check does not hide what the next would have said.
+test: setup
+	@$(MAKE) --no-print-directory --keep-going lint format types floors pytest
+
+check-fast: setup
+	@$(MAKE) --no-print-directory --keep-going lint format types floors
+
+lint:
+	@$(BIN)/ruff check --quiet && echo 'lint: clean'
+
+format:
+	@$(BIN)/ruff format --check --quiet && echo 'format: clean' || { echo 'format: "ruff format" would change files'; exit 1; }
+
+types:
+	@$(BIN)/mypy
+
+floors:
+	@$(BIN)/lint-imports --no-logo
+
+pytest:
+	@$(BIN)/pytest --quiet $(ARGS)
+
+docs: setup
+	@$(BIN)/python docs/generate.py
+
+# storage.py needs recorded data, so it runs only where DATA names some.
+benchmarks: setup
+	@set -e; for program in tick query jitter; do echo "== $$program"; $(BIN)/python benchmarks/$$program.py; done
+	@if [ -n '$(DATA)' ]; then echo '== storage'; $(BIN)/python benchmarks/storage.py '$(DATA)'; fi
+
+clean:
+	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

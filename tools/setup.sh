@@ -1,0 +1,88 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Sets up .venv: Python, the project as a strict editable install, the development tools.
+#
+# Quick when there is nothing to do. A strict editable install links every file by itself (this
+# is what lets type checkers see sysmond_probes), so a new file needs the links made anew.
+set -eu
+cd "$(dirname "$0")/.."
+
+VENV=.venv
+LOG=$VENV/setup.log
+SUITABLE='import sys; sys.exit(sys.version_info < (3, 11))'
+CAN_MAKE_VENV='import ensurepip, venv'
+
+fail() {
+    echo "setup: $*" >&2
+    exit 1
+}
+
+# The first Python that is new enough; a name on PATH alone proves nothing.
+find_python() {
+    for candidate in ${PYTHON:-} python3 python3.13 python3.12 python3.11; do
+        if "$candidate" -c "$SUITABLE" 2>/dev/null; then
+            command -v "$candidate"
+            return
+        fi
+    done
+    return 1
+}
+
+# Installs Debian packages where that is possible, and otherwise says which are missing.
+need_packages() {
+    reason=$1
+    shift
+    if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+        fail "$reason; install $* (Debian, Ubuntu) or Python 3.11 or later with venv, then try again"
+    fi
+    echo "setup: $reason; installing $*"
+    export DEBIAN_FRONTEND=noninteractive
+    { apt-get update -qq && apt-get install -qq -y --no-install-recommends "$@"; } >/dev/null 2>&1 ||
+        fail "apt-get could not install $*; try it by hand to see why"
+}
+
+# Runs pip with its output in a log; a failure is one line.
+pip_install() {
+    "$VENV/bin/python" -m pip --disable-pip-version-check install --quiet --no-input "$@" >>"$LOG" 2>&1 || {
+        cause=$(grep -m 1 '^ERROR: ' "$LOG" | cut -c 1-160)
+        rm -f "$VENV/made-from"
+        fail "pip could not install the packages (${cause:-no error named}); is a package registry reachable? $LOG has the rest"
+    }
+}
+
+# setuptools reads its configuration from the project: no isolated build, so no network for new links.
+link_project() {
+    pip_install --no-build-isolation --no-deps --config-settings editable_mode=strict --editable .
+}
+
+# What the environment was made from, and in which folder: scripts in it carry absolute paths.
+wanted_packages=$(pwd -P; cksum pyproject.toml tools/setup.sh)
+wanted_links=$(find sysmond sysmon_tools probes -name '*.py' -o -name py.typed | LC_ALL=C sort)
+
+if [ "$(cat "$VENV/made-from" 2>/dev/null)" != "$wanted_packages" ] || ! "$VENV/bin/python" -c "$SUITABLE" 2>/dev/null; then
+    python=$(find_python) || {
+        need_packages 'no Python 3.11 or later found' python3 python3-venv
+        python=$(find_python) || fail 'the Python of this distribution is older than 3.11; install a newer one'
+    }
+    if ! "$python" -c "$CAN_MAKE_VENV" 2>/dev/null; then
+        need_packages "$python cannot make virtual environments" \
+            "python$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')-venv"
+    fi
+    # An environment that was moved, or whose Python is gone, is of no use; any other is brought up to date.
+    if [ "$(head -n 1 "$VENV/made-from" 2>/dev/null)" != "$(pwd -P)" ] || ! "$VENV/bin/python" -c "$SUITABLE" 2>/dev/null; then
+        echo "setup: making $VENV with $python"
+        "$python" -m venv --clear "$VENV" || fail "$python could not make $VENV"
+    else
+        echo "setup: bringing $VENV up to date"
+    fi
+    rm -f "$VENV/made-from" "$VENV/linked"
+    : >"$LOG"
+    pip_install 'pip>=25.1' 'setuptools>=77' # The first pip that knows dependency groups.
+    pip_install --no-build-isolation --config-settings editable_mode=strict --group dev --editable .
+    echo "$wanted_links" >"$VENV/linked"
+    echo "$wanted_packages" >"$VENV/made-from"
+elif [ ! -d build ] || [ "$(cat "$VENV/linked" 2>/dev/null)" != "$wanted_links" ]; then
+    : >"$LOG"
+    link_project
+    echo "$wanted_links" >"$VENV/linked"
+fi
