@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the documents that follow from the code: the metric catalogue and the command lines.
+
+``make docs`` runs it; a test compares what it would write with what stands there. Only what the
+code declares is used, never ``--help`` as printed: argparse words that differently from one
+Python to the next.
+"""
+
+import argparse
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+
+from sysmond.model import Metric, Semantics, rate_unit
+from sysmond.probe import Probe
+
+HERE = Path(__file__).resolve().parent
+
+# Program, and the module whose parser it uses.
+PROGRAMS = (("sysmond", "sysmond.__main__"), ("sysmon-extract", "sysmon_tools.extract"))
+
+METRICS_HEAD = """\
+# Metrics
+
+Every table and metric that sysmond's own probes record. Written from the probes by `make docs`.
+
+A series is named `table/metric@instance`; a table of the whole system has no instance. A counter
+only grows, and readers see its rate: the unit in parentheses. Values are stored as integers;
+*digits* is the number of decimal places they carry. A metric that a kernel, a device or a
+permission does not offer is absent, never zero.
+"""
+
+CLI_HEAD = """\
+# Command lines
+
+Every program and every option. Written from the programs by `make docs`.
+
+Exit codes, of all programs: 0 done; 1 failure; 2 wrong usage; 3 partial result, what is missing
+is named on standard error; 77 no permission.
+"""
+
+
+def main() -> int:
+    """Write every generated document and name those that changed."""
+    for name, generate in DOCUMENTS.items():
+        path = HERE / name
+        content = generate()
+        if not path.exists() or path.read_text(encoding="utf-8") != content:
+            path.write_text(content, encoding="utf-8")
+            print(f"docs/{name}: written anew")
+    return 0
+
+
+def own_probes() -> list[Probe]:
+    """Collect the probes that come with sysmond, by table name; others' plugins document themselves."""
+    probes: list[Probe] = []
+    for entry in entry_points(group="sysmond.probes"):
+        if entry.dist is not None and entry.dist.name == "sysmond":
+            probes.extend(offered(entry.load()))
+    return sorted(probes, key=lambda probe: probe.table.name)
+
+
+def offered(plugin: ModuleType) -> list[Probe]:
+    """Ask a plugin for its probes, as the resolver does."""
+    hook = getattr(plugin, "sysmond_probes", None)
+    if hook is None or not hasattr(hook, "sysmond_impl"):
+        return []
+    probes: list[Probe] = hook()
+    return probes
+
+
+def metrics() -> str:
+    """Spell the metric catalogue."""
+    probes = own_probes()
+    summary = table(
+        ("table", "a row is about", "metrics", "every", "lane", "sensitivity"),
+        (
+            (
+                f"[{probe.table.name}](#{probe.table.name})",
+                probe.table.per or "the whole system",
+                str(len(probe.table.metrics)),
+                f"{probe.interval_s:g} s",
+                probe.lane,
+                probe.sensitivity,
+            )
+            for probe in probes
+        ),
+    )
+    return "\n".join([METRICS_HEAD, *summary, *(line for probe in probes for line in table_section(probe))]) + "\n"
+
+
+def table_section(probe: Probe) -> Iterator[str]:
+    """Spell one table of the catalogue."""
+    declared = probe.table
+    yield ""
+    yield f"## {declared.name}"
+    yield ""
+    if declared.doc:
+        yield declared.doc
+        yield ""
+    about = f"One row a {declared.per}" if declared.per else "One row for the whole system"
+    yield f"{about}, every {probe.interval_s:g} s; {probe.lane} lane; {probe.sensitivity}."
+    yield ""
+    yield from table(("metric", "unit", "semantics", "digits", "meaning", "origin"), map(metric_row, declared.metrics))
+
+
+def metric_row(metric: Metric) -> tuple[str, ...]:
+    """Spell one metric of the catalogue."""
+    unit = metric.unit
+    if metric.semantics is Semantics.COUNTER:
+        unit = f"{unit} ({rate_unit(unit)})"
+    origin = f"`{metric.origin}`" if metric.origin else ""
+    return f"`{metric.name}`", unit, metric.semantics, str(metric.scale), metric.doc, origin
+
+
+def cli() -> str:
+    """Spell the command lines."""
+    sections = [line for program, module in PROGRAMS for line in program_section(program, parser_of(module))]
+    return "\n".join([CLI_HEAD.rstrip("\n"), *sections]) + "\n"
+
+
+def parser_of(module: str) -> argparse.ArgumentParser:
+    """Build the parser of a program: by the one function of its module that returns a parser."""
+    for function in vars(importlib.import_module(module)).values():
+        if inspect.isfunction(function) and function.__annotations__.get("return") is argparse.ArgumentParser:
+            parser: argparse.ArgumentParser = function()
+            return parser
+    raise LookupError(f"{module}: no function that returns an ArgumentParser")
+
+
+def program_section(program: str, parser: argparse.ArgumentParser) -> Iterator[str]:
+    """Spell one program: what it is for, its arguments, its options."""
+    yield ""
+    yield f"## {program}"
+    yield ""
+    yield from (parser.description or "").strip().splitlines()
+    yield ""
+    actions = parser._actions  # noqa: SLF001  argparse offers no other list of what it was told.
+    shown = [action for action in actions if action.help is not argparse.SUPPRESS]
+    yield from table(("argument", "meaning"), (argument_row(action) for action in shown))
+    if parser.epilog:
+        yield ""
+        yield from parser.epilog.strip().splitlines()
+
+
+def argument_row(action: argparse.Action) -> tuple[str, str]:
+    """Spell one argument: its names with what follows them, and its help."""
+    value = action.metavar if isinstance(action.metavar, str) else action.dest
+    if action.choices is not None and action.metavar is None:
+        value = "{" + ",".join(map(str, action.choices)) + "}"
+    takes_none = action.nargs == 0
+    if not action.option_strings:
+        names = f"`{value}`"
+    else:
+        names = ", ".join(f"`{option}`" if takes_none else f"`{option} {value}`" for option in action.option_strings)
+    meaning = " ".join((action.help or "").split()).replace("%%", "%").replace("%(default)s", str(action.default))
+    return names, meaning
+
+
+def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    """Spell a Markdown table."""
+    yield row(head)
+    yield row("---" for _ in head)
+    for cells in rows:
+        yield row(cell.replace("|", "\\|") for cell in cells)
+
+
+def row(cells: Iterable[str]) -> str:
+    """Spell one row of a Markdown table."""
+    return f"| {' | '.join(cells)} |"
+
+
+DOCUMENTS: dict[str, Callable[[], str]] = {"metrics.md": metrics, "cli.md": cli}
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all tests share: Hypothesis without chance or deadlines, folders in RAM, the repository."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# CI runs the same examples each time: a red build must mean that the change is at fault.
+# HYPOTHESIS_PROFILE=search looks for new ones.
+settings.register_profile(
+    "ci",
+    derandomize=True,
+    deadline=None,
+    max_examples=100,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("search", deadline=None, max_examples=5000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """Where the sources lie."""
+    return Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def runtime() -> Iterator[Path]:
+    """A runtime folder as the daemon has one: in RAM, of mode 0700, with a path short enough for sockets."""
+    in_ram = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    folder = Path(tempfile.mkdtemp(prefix="sysmond-", dir=in_ram))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)

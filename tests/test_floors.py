@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a process really loads: the real-time parts import the standard library and each other, nothing else.
+
+import-linter reads the sources; these tests ask a running interpreter, which also sees what an
+imported module imports.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+# What must stay small and quick in memory that is locked, or in processes that live for weeks.
+LEAN = (
+    "archiver",
+    "clock",
+    "errors",
+    "folders",
+    "model",
+    "plan",
+    "probe",
+    "ring",
+    "runner",
+    "sampler",
+    "schedule",
+)
+
+LOADED = """
+import importlib, json, sys
+before = set(sys.modules)
+importlib.import_module(sys.argv[1])
+print(json.dumps(sorted(set(sys.modules) - before)))
+"""
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+LEAN_THERE = [f"sysmond.{name}" for name in LEAN if (REPOSITORY / "sysmond" / f"{name}.py").exists()]
+PROBES_THERE = [f"sysmond_probes.{path.stem}" for path in sorted((REPOSITORY / "probes").glob("[a-z]*.py"))]
+
+
+def loaded_by(module: str, folder: Path) -> list[str]:
+    """Name the modules that an interpreter loads for this one, started elsewhere and isolated."""
+    answer = subprocess.run(
+        [sys.executable, "-I", "-c", LOADED, module], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert answer.returncode == 0, answer.stderr
+    names: list[str] = json.loads(answer.stdout)
+    return names
+
+
+def is_foreign(module: str) -> bool:
+    package = module.partition(".")[0]
+    return package not in sys.stdlib_module_names and package not in {"sysmond", "sysmond_probes"}
+
+
+@pytest.mark.parametrize("module", LEAN_THERE)
+def test_a_lean_module_loads_lean_modules_and_the_standard_library(module: str, tmp_path: Path) -> None:
+    loaded = loaded_by(module, tmp_path)
+    allowed = {"sysmond", *LEAN_THERE}
+    assert [name for name in loaded if is_foreign(name)] == []
+    assert [name for name in loaded if name.startswith("sysmond") and name not in allowed] == []
+
+
+@pytest.mark.parametrize("module", ["sysmond_probes", *PROBES_THERE])
+def test_a_probe_loads_from_anywhere_and_needs_the_standard_library_only(module: str, tmp_path: Path) -> None:
+    assert [name for name in loaded_by(module, tmp_path) if is_foreign(name)] == []
