@@ -16,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 
 from sysmond.model import Metric, Semantics, rate_unit
+from sysmond.own import SELF
 from sysmond.probe import Probe
 
 HERE = Path(__file__).resolve().parent
@@ -56,12 +57,19 @@ def main() -> int:
 
 
 def own_probes() -> list[Probe]:
-    """Collect the probes that come with sysmond, by table name; others' plugins document themselves."""
+    """Collect the probes that come with sysmond; others' plugins document themselves."""
     probes: list[Probe] = []
     for entry in entry_points(group="sysmond.probes"):
         if entry.dist is not None and entry.dist.name == "sysmond":
             probes.extend(offered(entry.load()))
-    return sorted(probes, key=lambda probe: probe.table.name)
+    return probes
+
+
+def catalogue() -> list[Probe]:
+    """Give the probes that come with sysmond, and the table that it writes about itself."""
+    by_name = {SELF.name: Probe(SELF, lambda _host: ())}
+    by_name.update((probe.table.name, probe) for probe in own_probes())
+    return [by_name[name] for name in sorted(by_name)]
 
 
 def offered(plugin: ModuleType) -> list[Probe]:
@@ -75,7 +83,7 @@ def offered(plugin: ModuleType) -> list[Probe]:
 
 def metrics() -> str:
     """Spell the metric catalogue."""
-    probes = own_probes()
+    probes = catalogue()
     summary = table(
         ("table", "a row is about", "metrics", "every", "lane", "sensitivity"),
         (

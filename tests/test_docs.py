@@ -41,7 +41,7 @@ def test_every_probe_of_ours_is_in_the_catalogue() -> None:
 def test_every_metric_says_what_it_is_and_where_it_comes_from() -> None:
     unsaid = [
         f"{probe.table.name}/{metric.name}"
-        for probe in generate.own_probes()
+        for probe in generate.catalogue()
         for metric in probe.table.metrics
         if not (metric.doc and metric.origin and probe.table.doc)
     ]

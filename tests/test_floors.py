@@ -16,15 +16,19 @@ import pytest
 LEAN = (
     "archiver",
     "clock",
+    "control",
     "errors",
     "folders",
     "model",
+    "own",
     "plan",
     "probe",
+    "realtime",
     "ring",
     "runner",
     "sampler",
     "schedule",
+    "settings",
 )
 
 LOADED = """
