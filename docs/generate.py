@@ -56,13 +56,15 @@ def main() -> int:
     return 0
 
 
+def own_plugins() -> dict[str, ModuleType]:
+    """Load the plugins that come with sysmond, by module name; others' document themselves."""
+    own = (entry for entry in entry_points(group="sysmond.probes") if entry.dist and entry.dist.name == "sysmond")
+    return {entry.module: entry.load() for entry in own}
+
+
 def own_probes() -> list[Probe]:
-    """Collect the probes that come with sysmond; others' plugins document themselves."""
-    probes: list[Probe] = []
-    for entry in entry_points(group="sysmond.probes"):
-        if entry.dist is not None and entry.dist.name == "sysmond":
-            probes.extend(offered(entry.load()))
-    return probes
+    """Collect what these plugins offer."""
+    return [probe for plugin in own_plugins().values() for probe in offered(plugin)]
 
 
 def catalogue() -> list[Probe]:
