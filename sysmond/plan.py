@@ -4,19 +4,31 @@
 The resolver writes it; the parts read it and nothing else. Standard library only.
 """
 
+import importlib
 import json
+import math
 import os
-from typing import Any, NamedTuple
+import sys
+import types
+from collections.abc import Iterable
+from typing import Any, NamedTuple, TypeVar
 
 from sysmond.clock import SECOND_NS
-from sysmond.errors import CorruptError
+from sysmond.errors import CorruptError, Error
 from sysmond.model import Lane, Sensitivity
+from sysmond.probe import Probe
 
 PLAN_VERSION = 1
+# A plan of 1,000 probes has 0.2 MB.
+PLAN_BYTES_MAX = 4 * 1024 * 1024
 
 # Below this a tick would be mostly overhead, and a typing error a busy loop.
 INTERVAL_MIN_NS = SECOND_NS // 1000
 INTERVAL_MAX_NS = 24 * 3600 * SECOND_NS
+
+BUILTIN_PACKAGE = "sysmond_probes"
+
+_T = TypeVar("_T")
 
 
 class PlannedProbe(NamedTuple):
@@ -30,7 +42,7 @@ class PlannedProbe(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """A plugin, or one of its probes, that is not run, and why."""
+    """A plugin, or an entry of the configuration about one, that is not followed, and why."""
 
     plugin: str
     reason: str
@@ -82,22 +94,15 @@ def decode(content: bytes) -> Plan:
     try:
         fields: dict[str, Any] = json.loads(content)
         if fields["version"] != PLAN_VERSION:
-            raise CorruptError(f"plan: version {fields['version']}; {PLAN_VERSION} is right")
+            raise CorruptError(f"plan: version {fields['version']!r}; {PLAN_VERSION} is right")
         return Plan(
             tuple(_probe(probe) for probe in fields["probes"]),
-            tuple(Refusal(**refusal) for refusal in fields["refused"]),
-            SamplerSettings(**fields["sampler"]),
-            ArchiverSettings(**fields["archiver"]),
+            tuple(_typed(Refusal, refusal) for refusal in fields["refused"]),
+            _typed(SamplerSettings, fields["sampler"]),
+            _typed(ArchiverSettings, fields["archiver"]),
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as damage:
-        raise CorruptError(f"plan: not readable ({damage})") from damage
-
-
-def _probe(fields: dict[str, Any]) -> PlannedProbe:
-    probe = PlannedProbe(**fields)
-    if not INTERVAL_MIN_NS <= probe.interval_ns <= INTERVAL_MAX_NS:
-        raise CorruptError(f"plan: {probe.table}: interval {probe.interval_ns} ns is out of bounds")
-    return probe._replace(lane=Lane(probe.lane), sensitivity=Sensitivity(probe.sensitivity))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as damage:
+        raise CorruptError(f"plan: not readable ({type(damage).__name__}: {damage})") from damage
 
 
 def read(path: str) -> Plan:
@@ -106,7 +111,10 @@ def read(path: str) -> Plan:
     :raises OSError: where it cannot be read. :raises CorruptError: where it is no plan.
     """
     with open(path, "rb") as file:
-        return decode(file.read())
+        content = file.read(PLAN_BYTES_MAX + 1)
+    if len(content) > PLAN_BYTES_MAX:
+        raise CorruptError(f"plan: {path}: larger than {PLAN_BYTES_MAX} bytes")
+    return decode(content)
 
 
 def write(plan: Plan, path: str) -> None:
@@ -117,3 +125,111 @@ def write(plan: Plan, path: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
+    folder = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def first_valid(paths: Iterable[str]) -> tuple[Plan, list[str]]:
+    """Take the first of these plans that is valid, else the built-in one; and say why not a better one.
+
+    A part calls it with the current plan and the last good one: recording goes on whatever became of them.
+    """
+    reasons: list[str] = []
+    for path in paths:
+        try:
+            return read(path), reasons
+        except OSError as failure:
+            reasons.append(f"plan: {path}: {failure.strerror or failure}")
+        except CorruptError as damage:
+            reasons.append(f"{damage} in {path}")
+    return builtin(), reasons
+
+
+def builtin() -> Plan:
+    """Plan the public probes that come with sysmond, as they declare themselves; no plugin is searched for.
+
+    What this interpreter has of them is looked for in their package: nobody needs to keep a list.
+    """
+    probes: list[PlannedProbe] = []
+    refused: list[Refusal] = []
+    for name in _builtin_names():
+        try:
+            offered = offered_probes(import_plugin(name))
+        except Exception as failure:  # noqa: BLE001  a broken probe must not take the others along
+            refused.append(Refusal(name, f"{type(failure).__name__}: {failure}"))
+            continue
+        probes += [as_declared(name, probe) for probe in offered if probe.sensitivity is Sensitivity.PUBLIC]
+    return Plan(tuple(probes), tuple(refused))
+
+
+def as_declared(plugin: str, probe: Probe) -> PlannedProbe:
+    """Plan a probe just as it asks for."""
+    interval_ns = round(probe.interval_s * SECOND_NS)
+    return PlannedProbe(probe.table.name, plugin, probe.lane, interval_ns, probe.sensitivity)
+
+
+def import_plugin(plugin: str) -> types.ModuleType:
+    """Import the plugin that a plan names: by its import name, or from the file at its absolute path.
+
+    :raises Exception: whatever the plugin's own code raises.
+    """
+    if not plugin.startswith("/"):
+        return importlib.import_module(plugin)
+    with open(plugin, "rb") as file:
+        code = compile(file.read(), plugin, "exec")  # Not through a loader: that would leave byte code in /etc.
+    module = types.ModuleType(f"sysmond_local_{os.path.basename(plugin).removesuffix('.py')}")
+    module.__file__ = plugin
+    sys.modules[module.__name__] = module  # Named tuples and enumerations look for their module there.
+    try:
+        exec(code, module.__dict__)  # noqa: S102  the administrator put it there to be run
+    except BaseException:
+        del sys.modules[module.__name__]
+        raise
+    return module
+
+
+def offered_probes(module: types.ModuleType) -> list[Probe]:
+    """Call the plugin's hook.
+
+    :raises Error: where it has none. :raises Exception: whatever the plugin's own code raises.
+    """
+    hook = getattr(module, "sysmond_probes", None)
+    if hook is None:
+        raise Error(f"{module.__name__}: has no function sysmond_probes")
+    return list(hook())
+
+
+def _builtin_names() -> list[str]:
+    package = importlib.import_module(BUILTIN_PACKAGE)
+    files = os.listdir(package.__path__[0])
+    return sorted(
+        f"{BUILTIN_PACKAGE}.{file.removesuffix('.py')}"
+        for file in files
+        if file.endswith(".py") and not file.startswith(("_", "."))
+    )
+
+
+def _probe(fields: dict[str, Any]) -> PlannedProbe:
+    probe = _typed(
+        PlannedProbe, {**fields, "lane": Lane(fields["lane"]), "sensitivity": Sensitivity(fields["sensitivity"])}
+    )
+    if not INTERVAL_MIN_NS <= probe.interval_ns <= INTERVAL_MAX_NS:
+        raise CorruptError(f"plan: {probe.table}: interval {probe.interval_ns} ns is out of bounds")
+    return probe
+
+
+def _typed(kind: type[_T], fields: dict[str, Any]) -> _T:
+    """Make a named tuple of just the declared fields, each of just its declared type."""
+    declared = kind.__annotations__
+    if fields.keys() != declared.keys():
+        raise ValueError(f"{kind.__name__} has the fields {', '.join(declared)}")
+    for name, right in declared.items():
+        value = fields[name]
+        if right is float and type(value) is int:
+            value = float(value)
+        if type(value) is not right or (right is float and not math.isfinite(value)):
+            raise ValueError(f"{kind.__name__}.{name} is {value!r}; {right.__name__} is right")
+    return kind(**fields)

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plan: what is written is read back, damage is told apart, and there is always a plan to run."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sysmond import plan
+from sysmond.errors import CorruptError, Error
+from sysmond.model import Lane, Sensitivity
+from sysmond.plan import ArchiverSettings, Plan, PlannedProbe, Refusal, SamplerSettings
+
+SAMPLE = Plan(
+    (PlannedProbe("disk", "sysmond_probes.disk", Lane.REALTIME, 1_000_000_000, Sensitivity.PUBLIC),),
+    (Refusal("/etc/sysmond/probes/mine.py", "does not load"),),
+    SamplerSettings(65536, 0),
+    ArchiverSettings(1, 2.5, 3),
+)
+
+PLANS = st.builds(
+    Plan,
+    st.lists(
+        st.builds(
+            PlannedProbe,
+            st.text(),
+            st.text(),
+            st.sampled_from(Lane),
+            st.integers(plan.INTERVAL_MIN_NS, plan.INTERVAL_MAX_NS),
+            st.sampled_from(Sensitivity),
+        )
+    ).map(tuple),
+    st.lists(st.builds(Refusal, st.text(), st.text())).map(tuple),
+    st.builds(SamplerSettings, st.integers(), st.integers()),
+    st.builds(ArchiverSettings, st.floats(0, 1e9), st.floats(0, 1e9), st.integers()),
+)
+
+
+@given(PLANS)
+def test_a_plan_comes_back_as_it_was(original: Plan) -> None:
+    decoded = plan.decode(plan.encode(original))
+    assert decoded == original
+    assert all(isinstance(probe.lane, Lane) for probe in decoded.probes)
+
+
+@given(st.binary() | st.text().map(str.encode))
+def test_what_is_no_plan_is_corrupt(content: bytes) -> None:
+    with pytest.raises(CorruptError, match="^plan: "):
+        plan.decode(content)
+
+
+@given(
+    st.recursive(st.none() | st.integers() | st.text(), lambda each: st.lists(each) | st.dictionaries(st.text(), each))
+)
+def test_json_of_another_shape_is_corrupt(value: Any) -> None:
+    with pytest.raises(CorruptError, match="^plan: "):
+        plan.decode(json.dumps(value).encode())
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (("version",), 2, "version 2; 1 is right"),
+        (("probes", 0, "lane"), "fast", "'fast' is not a valid Lane"),
+        (("probes", 0, "sensitivity"), "secret", "'secret' is not a valid Sensitivity"),
+        (("probes", 0, "interval_ns"), 5, "disk: interval 5 ns is out of bounds"),
+        (("probes", 0, "interval_ns"), "5", "interval_ns is '5'; int is right"),
+        (("probes", 0, "table"), None, "table is None; str is right"),
+        (("probes", 0), [], "TypeError"),
+        (("probes",), 3, "TypeError"),
+        (("sampler", "ring_bytes"), True, "ring_bytes is True; int is right"),
+        (("sampler", "colour"), 1, "SamplerSettings has the fields ring_bytes, priority"),
+        (("archiver", "ram_bytes"), 1.5, "ram_bytes is 1.5; int is right"),
+        (("archiver", "seal_interval_s"), float("nan"), "seal_interval_s is nan; float is right"),
+    ],
+)
+def test_one_wrong_value_is_named(path: tuple[str | int, ...], value: Any, message: str) -> None:
+    fields = json.loads(plan.encode(SAMPLE))
+    inner = fields
+    for step in path[:-1]:
+        inner = inner[step]
+    inner[path[-1]] = value
+    with pytest.raises(CorruptError, match=message):
+        plan.decode(json.dumps(fields).encode())
+
+
+def test_deep_nesting_is_corrupt() -> None:
+    with pytest.raises(CorruptError):
+        plan.decode(b"[" * 1_000_000)
+
+
+def test_a_plan_is_put_in_place_whole(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    plan.write(SAMPLE, str(path))
+    assert plan.read(str(path)) == SAMPLE
+    assert os.listdir(tmp_path) == ["plan.json"]
+
+
+def test_a_plan_that_is_too_large_is_not_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "PLAN_BYTES_MAX", 10)
+    plan.write(SAMPLE, str(tmp_path / "plan.json"))
+    with pytest.raises(CorruptError, match="larger than 10 bytes"):
+        plan.read(str(tmp_path / "plan.json"))
+
+
+def test_the_first_valid_plan_is_taken_and_the_others_are_explained(tmp_path: Path) -> None:
+    current, last_good = str(tmp_path / "current"), str(tmp_path / "last")
+    plan.write(SAMPLE, last_good)
+    Path(current).write_bytes(b"{")
+    taken, reasons = plan.first_valid([current, str(tmp_path / "absent"), last_good])
+    assert taken == SAMPLE
+    assert len(reasons) == 2
+    assert current in reasons[0]
+    assert reasons[1] == f"plan: {tmp_path}/absent: No such file or directory"
+
+
+def test_without_any_plan_the_public_probes_of_our_own_run() -> None:
+    taken, reasons = plan.first_valid([])
+    assert (taken, reasons) == (plan.builtin(), [])
+    assert taken.refused == ()
+    assert {"cpu", "memory", "disk"} <= {probe.table for probe in taken.probes}
+    assert {probe.sensitivity for probe in taken.probes} == {Sensitivity.PUBLIC}
+    assert plan.decode(plan.encode(taken)) == taken
+
+
+def test_a_broken_probe_of_our_own_does_not_take_the_others_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sysmond_probes.cpu", None)
+    taken = plan.builtin()
+    assert [refusal.plugin for refusal in taken.refused] == ["sysmond_probes.cpu"]
+    assert "memory" in {probe.table for probe in taken.probes}
+
+
+def test_the_fallback_needs_neither_pluggy_nor_yaml() -> None:
+    code = (
+        "import sys; from sysmond import plan; plan.builtin(); "
+        "print(*({'pluggy', 'yaml', 'importlib.metadata', 'pathlib'} & set(sys.modules)))"
+    )
+    program = [sys.executable, "-c", code]
+    assert subprocess.run(program, check=True, capture_output=True, text=True).stdout == "\n"
+
+
+def test_a_plugin_in_a_file_is_imported_without_leaving_byte_code(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text("from typing import NamedTuple\nclass Pair(NamedTuple):\n    a: int\n")
+    module = plan.import_plugin(str(path))
+    assert (module.Pair(1).a, module.__file__) == (1, str(path))
+    assert os.listdir(tmp_path) == ["mine.py"]
+    with pytest.raises(Error, match="has no function sysmond_probes"):
+        plan.offered_probes(module)
+    path.write_text("raise KeyError('no')")
+    with pytest.raises(KeyError):
+        plan.import_plugin(str(path))
+    assert "sysmond_local_mine" not in sys.modules
