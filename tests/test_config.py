@@ -1,0 +1,333 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Configuration: what files say, which of them wins, and one clear line for everything wrong."""
+
+import os
+import re
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from sysmond import config
+from sysmond.config import KEYS, Config, Origin, ProbeSettings, duration_ns, size_bytes
+from sysmond.errors import ConfigError
+from sysmond.model import Lane, Sensitivity
+
+FILE = "/etc/sysmond/sysmond.yaml"
+
+
+def read(folder: Path, *texts: str) -> Config:
+    """Read texts as files that overrule each other."""
+    files = []
+    for number, text in enumerate(texts):
+        files.append(str(folder / f"{number}.yaml"))
+        Path(files[-1]).write_text(text, encoding="utf-8")
+    return config.read(files)
+
+
+def complaint(content: str | bytes) -> str:
+    """What is said about a file: always one line, with the file in front."""
+    with pytest.raises(ConfigError) as caught:
+        config.parse(content if isinstance(content, bytes) else content.encode(), FILE)
+    message = str(caught.value)
+    assert message.startswith(f"{FILE}:")
+    assert "\n" not in message
+    return message.removeprefix(f"{FILE}:")
+
+
+def test_without_files_the_defaults_hold() -> None:
+    assert config.read([]) == Config()
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "---\n", "sampler:\nprobes:\n", "probes: {}\n", "\ufeffprobes:\n"])
+def test_an_empty_file_or_section_changes_nothing(tmp_path: Path, text: str) -> None:
+    assert read(tmp_path, text)._replace(settings={}) == Config()
+
+
+def test_every_key_reaches_its_setting(tmp_path: Path) -> None:
+    whole = read(
+        tmp_path,
+        "sampler: {ring_size: 1MiB, priority: 0}\n"
+        "archive: {seal_interval: 60, flush_interval: 1.5h, ram_size: '2GB'}\n"
+        "probes:\n"
+        "  disk: {enabled: false, interval: 5s, lane: background, sensitivity: restricted}\n"
+        "  cpu:\n",
+    )
+    assert whole.sampler == (2**20, 0)
+    assert whole.archiver == (60.0, 5400.0, 2 * 10**9)
+    origin = Origin(str(tmp_path / "0.yaml"), 4)
+    assert whole.probes["disk"] == ProbeSettings(origin, False, 5 * 10**9, Lane.BACKGROUND, Sensitivity.RESTRICTED)
+    assert whole.probes["cpu"] == ProbeSettings(origin._replace(line=5))
+    assert {re.sub(r"\.(disk|cpu)", ".*", ".".join(path)) for path in whole.settings} >= {
+        ".".join(key.path) for key in KEYS
+    }
+
+
+def test_later_files_win_key_by_key(tmp_path: Path) -> None:
+    whole = read(
+        tmp_path,
+        "sampler: {priority: 1, ring_size: 1MiB}\nprobes: {cpu: {interval: 2s, enabled: false}}",
+        "sampler: {priority: 2}\nprobes: {cpu: {enabled: true}}",
+    )
+    assert whole.sampler == (2**20, 2)
+    assert (whole.probes["cpu"].enabled, whole.probes["cpu"].interval_ns) == (True, 2 * 10**9)
+    assert whole.settings["sampler", "priority"].origin == (str(tmp_path / "1.yaml"), 1)
+    assert whole.settings["sampler", "ring_size"].origin == (str(tmp_path / "0.yaml"), 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("samplr:\n", "1: samplr: no such key; nearest: sampler"),
+        ("\nsampler:\n  prioritty: 3\n", "3: sampler.prioritty: no such key; nearest: priority"),
+        ("zzz: 1\n", "1: zzz: no such key; sampler, archive, probes are right"),
+        ("probes: {cpu: {intervall: 1}}", "1: probes.cpu.intervall: no such key; nearest: interval"),
+        ("1: 2\n", "1: 1: no such key; sampler, archive, probes are right"),
+        ("'a\\nb': 2\n", "1: 'a\\\\nb': no such key; sampler, archive, probes are right"),
+        (
+            "sampler:\n  priority: 1\n  priority: 2\n",
+            "3: sampler.priority: given twice, first in line 2; once is right",
+        ),
+        ("probes: {}\nprobes: {}\n", "2: probes: given twice, first in line 1; once is right"),
+        ("probes:\n  cpu: 5s\n", "2: probes.cpu: '5s' is not a section; lines of 'key: value' are right"),
+        ("[1, 2]\n", "1: the file: a list is not a section; lines of 'key: value' are right"),
+        ("just words\n", "1: the file: 'just words' is not a section; lines of 'key: value' are right"),
+        ("? [a]\n: b\n", "1: the file: a list is not a name"),
+        (
+            "sampler: !!set {priority: 1}\n",
+            "1: sampler: a section tagged 'tag:yaml.org,2002:set' is not a section; lines of 'key: value' are right",
+        ),
+        ("sampler: {priority: ten}", "1: sampler.priority: 'ten' is wrong; a whole number is right"),
+        ("sampler: {priority: 1.5}", "1: sampler.priority: '1.5' is wrong; a whole number is right"),
+        ("sampler: {priority: 010}", "1: sampler.priority: '010' is wrong; a whole number is right"),
+        ("sampler: {priority: 100}", "1: sampler.priority: '100' is out of bounds; 0 to 99 is right"),
+        ("sampler: {priority: -1}", "1: sampler.priority: '-1' is out of bounds; 0 to 99 is right"),
+        ("sampler: {priority: }", "1: sampler.priority: no value; a whole number is right"),
+        ("sampler: {priority: [1]}", "1: sampler.priority: a list is wrong; a whole number is right"),
+        ("sampler: {priority: !!binary 1}", "1: sampler.priority: '1' is wrong; a whole number is right"),
+        (
+            "sampler: {ring_size: 16}",
+            "1: sampler.ring_size: '16' is wrong; a size such as 512KiB, 16MiB or 1GiB is right",
+        ),
+        ("sampler: {ring_size: 1KiB}", "1: sampler.ring_size: '1KiB' is out of bounds; 64KiB to 1GiB is right"),
+        (
+            "archive: {seal_interval: 5 parsecs}",
+            "1: archive.seal_interval: '5 parsecs' is wrong; a duration such as 500ms, 5s, 10min or 1h is right",
+        ),
+        ("archive: {seal_interval: 2h}", "1: archive.seal_interval: '2h' is out of bounds; 1s to 1h is right"),
+        ("probes: {cpu: {interval: 1us}}", "1: probes.cpu.interval: '1us' is out of bounds; 1ms to 24h is right"),
+        ("probes: {cpu: {enabled: 'true'}}", "1: probes.cpu.enabled: 'true' is wrong; true or false is right"),
+        ("probes: {cpu: {enabled: 1}}", "1: probes.cpu.enabled: '1' is wrong; true or false is right"),
+        ("probes: {cpu: {enabled: !!bool maybe}}", "1: probes.cpu.enabled: 'maybe' is wrong; true or false is right"),
+        ("probes: {cpu: {lane: fast}}", "1: probes.cpu.lane: 'fast' is wrong; realtime or background is right"),
+        (
+            "probes: {cpu: {sensitivity: secret}}",
+            "1: probes.cpu.sensitivity: 'secret' is wrong; public or restricted is right",
+        ),
+        ("a: &x 1\nb: *x\n", "2: not valid YAML: an alias; the value itself is right"),
+        ("sampler:\n\tpriority: 1\n", "2: not valid YAML: found character '\\t' that cannot start any token"),
+        ("sampler: {priority: 1\n", "2: not valid YAML: expected ',' or '}', but got '<stream end>'"),
+        ("a: 1\n---\nb: 2\n", "2: not valid YAML: but found another document"),
+        ("\n\na: '\a'\n", "3: not valid YAML: the character U+0007 is not allowed"),
+        ('\n"\\UFFFFFFFF": 1\n', "2: not valid YAML: an escape or a version is out of range"),
+        ("[" * 100, f"1: not valid YAML: nested too deeply; at most {config.NESTING_MAX} levels are right"),
+    ],
+)
+def test_everything_wrong_is_one_line_that_says_what_would_be_right(text: str, message: str) -> None:
+    assert complaint(text) == message
+
+
+def test_a_long_value_is_cut_short() -> None:
+    assert len(complaint(f"sampler: {{priority: {'x' * 10_000}}}")) < 150
+
+
+def test_bytes_that_are_not_utf8_are_found() -> None:
+    assert complaint(b"# fine\n# not \xff\n") == "2: byte 0xff is not UTF-8; UTF-8 is right"
+
+
+def test_a_bomb_of_aliases_is_refused() -> None:
+    bomb = "a: &a [x, x]\n" + "".join(f"{b}: &{b} [*{a}, *{a}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True))
+    assert "an alias" in complaint(bomb)
+
+
+def test_a_file_that_is_too_large_is_refused_unread() -> None:
+    with pytest.raises(ConfigError, match="/dev/zero: larger than 262144 bytes"):
+        config.read(["/dev/zero"])
+
+
+def test_flushing_more_often_than_sealing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"0.yaml:1: archive.flush_interval: 60s is out of bounds; no less than"):
+        read(tmp_path, "archive: {flush_interval: 60s}")
+    with pytest.raises(ConfigError, match=r"1.yaml:2: archive.flush_interval: 600s is out of bounds"):
+        read(tmp_path, "archive: {flush_interval: 700s}", "archive:\n  flush_interval: 10min\n  seal_interval: 11min")
+    assert read(tmp_path, "archive: {flush_interval: 1s, seal_interval: 1s}").archiver.flush_interval_s == 1
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    for path, reason in ((tmp_path / "none", "No such file or directory"), (tmp_path, "Is a directory")):
+        with pytest.raises(ConfigError, match=f"^{path}: {reason}; a file that can be read is right$"):
+            config.load(file=str(path), user=False, environ={}, uid=0)
+    with pytest.raises(ConfigError, match="embedded null byte"):
+        config.read(["a\0b"])
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may read everything")
+def test_a_file_without_permission_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch(mode=0)
+    with pytest.raises(ConfigError, match="file: Permission denied"):
+        config.read([str(tmp_path / "file")])
+
+
+def test_a_pipe_is_read_and_never_waited_for(tmp_path: Path) -> None:
+    pipe = str(tmp_path / "pipe.yaml")
+    os.mkfifo(pipe)
+    assert config.read([pipe]) == Config()
+    readable, writable = os.pipe()
+
+    def write_late() -> None:
+        with open(writable, "wb") as stream:
+            stream.write(b"sampler: {priority: 3}")
+
+    threading.Timer(0.05, write_late).start()
+    assert config.read([f"/dev/fd/{readable}"]).sampler.priority == 3
+    os.close(readable)
+
+
+def test_files_of_the_machine_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    vendor, folder = tmp_path / "vendor.yaml", tmp_path / "etc"
+    monkeypatch.setattr(config, "VENDOR_FILE", str(vendor))
+    monkeypatch.setattr(config, "SYSTEM_FOLDER", str(folder))
+
+    def found() -> list[str]:
+        return config.standard_files(user=False, environ={}, uid=0)
+
+    assert found() == []
+    (folder / "conf.d").mkdir(parents=True)
+    paths = [vendor, folder / "sysmond.yaml", folder / "conf.d/10-a.yaml", folder / "conf.d/9-b.yaml"]
+    for priority, path in enumerate(paths):
+        path.write_text(f"sampler: {{priority: {priority}}}")
+    for other in ("note.txt", ".hidden.yaml", "old.yaml~"):
+        (folder / "conf.d" / other).write_text("wrong")
+    assert found() == [str(path) for path in paths]
+    assert config.load(file=None, user=False, environ={}, uid=0).sampler.priority == 3
+    assert config.load(file=str(vendor), user=False, environ={}, uid=0).sampler.priority == 0
+    monkeypatch.setattr(config, "FILES_MAX", 1)
+    with pytest.raises(ConfigError, match=r"conf\.d: 2 files; at most 1 are right"):
+        found()
+
+
+def test_files_of_a_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config, "VENDOR_FILE", str(tmp_path / "none"))
+    own = tmp_path / "sysmond"
+    own.mkdir()
+    (own / "sysmond.yaml").write_text("sampler: {priority: 4}")
+    (own / "conf.d").touch()
+    environ = {"XDG_CONFIG_HOME": str(tmp_path)}
+    with pytest.raises(ConfigError, match=r"conf\.d: Not a directory"):
+        config.load(file=None, user=True, environ=environ, uid=0)
+    (own / "conf.d").unlink()
+    assert config.load(file=None, user=True, environ=environ, uid=0).sampler.priority == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "ns"),
+    [
+        ("5", 5_000_000_000),
+        ("0.1", 100_000_000),
+        ("500ms", 500_000_000),
+        ("1h30m", 5400_000_000_000),
+        ("1h 30min", 5400_000_000_000),
+        ("7d", 604800_000_000_000),
+        ("0.000001s", 1000),
+    ],
+)
+def test_durations(text: str, ns: int) -> None:
+    assert duration_ns(text) == ns
+
+
+@pytest.mark.parametrize(
+    "text", ["", " ", "s", "-1s", "1:30", "5S", "1 2", "1e3", "٣s", "1h-3m", "5secs", "1" * 16, "5s5"]
+)
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
+        duration_ns(text)
+
+
+def test_sizes() -> None:
+    assert [size_bytes(text) for text in ("1B", "1.5 KiB", "2kB", "1TiB")] == [1, 1536, 2000, 2**40]
+    for text in ("", "1", "1K", "1kib", "-1B", "1MiBB"):
+        with pytest.raises(ValueError, match=f"^{text}$"):
+            size_bytes(text)
+
+
+def test_every_key_has_a_valid_default_and_documentation() -> None:
+    for key in KEYS:
+        assert key.doc.endswith(".")
+        for text in filter(None, (key.default, key.low, key.high)):
+            key.kind.parse(text)
+        assert bool(key.low) == bool(key.high)
+    given_defaults = {key.path: key.kind.parse(key.default) for key in KEYS if key.path[0] != "probes"}
+    sampler, archiver = Config().sampler, Config().archiver
+    assert given_defaults == {
+        ("sampler", "ring_size"): sampler.ring_bytes,
+        ("sampler", "priority"): sampler.priority,
+        ("archive", "seal_interval"): archiver.seal_interval_s * 10**9,
+        ("archive", "flush_interval"): archiver.flush_interval_s * 10**9,
+        ("archive", "ram_size"): archiver.ram_bytes,
+    }
+
+
+def uncommented(text: str) -> str:
+    """Take away the '#' right before a key; prose has a space after it."""
+    return re.sub(r"^( *)#(?=[a-z_]+:)", r"\1", text, flags=re.MULTILINE)
+
+
+def test_the_installed_file_says_just_the_defaults(repository: Path) -> None:
+    text = (repository / "etc/sysmond.yaml").read_text(encoding="utf-8")
+    assert config.read([str(repository / "etc/sysmond.yaml")])._replace(settings={}) == Config()
+    settings = config.parse(uncommented(text).encode(), FILE)
+    leaves = {path: setting.value for path, setting in settings.items() if setting.value is not None}
+    assert {(*path[:1], config.ANY, *path[2:]) if path[0] == "probes" else path for path in leaves} == {
+        key.path for key in KEYS
+    }
+    for key in KEYS:
+        if key.path[0] != "probes":
+            assert leaves[key.path] == key.kind.parse(key.default)
+        for bound in filter(None, (key.low, key.high)):
+            assert bound in text
+
+
+# Text that is nearly right finds more than noise does.
+WORDS = st.sampled_from(
+    [
+        *"[]{}:,-?*&!|>'\"%@#\n \t\\\0\x85\ufeff",
+        *("probes", "sampler", "cpu", "priority", "interval", ": ", "\n  ", "---", "<<", "5s", "true", "~"),
+        *("!!python/object:os.system", "%YAML 1.1\n", "\\UFFFFFFFF", "9" * 5000, "&a ", "*a "),
+    ]
+)
+
+
+def verdict(content: bytes) -> str:
+    """What is said about a file; nothing where it is right."""
+    try:
+        config.parse(content, FILE)
+    except ConfigError as wrong:
+        return str(wrong)
+    return ""
+
+
+@given(st.text() | st.lists(WORDS | st.text(max_size=3), max_size=40).map("".join))
+@example("%YAML 1." + "1" * 5000 + "\n--- a")
+@example('"\\UFFFFFFFF"')
+@example("? " * 2000)
+@example("- " * 2000)
+@example("!<" * 100)
+def test_any_text_is_right_or_has_one_line(text: str) -> None:
+    assert re.fullmatch(rf"({FILE}:[^\n\r]+)?", verdict(text.encode("utf-8", "surrogatepass")))
+
+
+@given(st.binary())
+def test_any_bytes_are_right_or_have_one_line(content: bytes) -> None:
+    assert re.fullmatch(rf"({FILE}:[^\n\r]+)?", verdict(content))
