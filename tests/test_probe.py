@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a probe's author leans on: Fields, and files read anew."""
+
+from pathlib import Path
+
+import pytest
+
+from sysmond import probe
+from sysmond.probe import ABSENT, Fields, Host
+
+
+def test_fields_come_in_the_wanted_order_and_absent_ones_say_so() -> None:
+    fields = Fields((b"c", b"a", b"z"))
+    assert fields.pick([b"a", b"b", b"c"], [b"1", b"2", b"3"]) == [3, 1, ABSENT]
+
+
+def test_a_single_field_is_a_sequence_too() -> None:
+    assert Fields((b"b",)).pick([b"a", b"b"], [b"10", b"27"]) == [27]
+    assert Fields((b"b", b"a")).pick([b"a"], [b"10"]) == [ABSENT, 10]
+
+
+def test_positions_are_learnt_anew_when_names_change() -> None:
+    fields = Fields((b"a", b"b"))
+    assert fields.pick([b"a", b"b"], [b"1", b"2"]) == [1, 2]
+    assert fields.pick([b"b", b"x", b"a"], [b"1", b"2", b"3"]) == [3, 1]
+    assert fields.pick([b"a"], [b"7"]) == [7, ABSENT]
+
+
+def test_factors_multiply_what_is_there() -> None:
+    fields = Fields((b"a", b"b", b"c"), (1024, 1, 1000))
+    assert fields.pick([b"a", b"b"], [b"3", b"3"]) == [3072, 3, ABSENT]
+    assert fields.pick([b"c", b"b", b"a"], [b"5", b"0", b"-1"]) == [-1024, 0, 5000]
+
+
+def test_what_is_wrong_is_never_a_number() -> None:
+    with pytest.raises(ValueError, match="invalid literal"):
+        Fields((b"a",)).pick([b"a"], [b"many"])
+    with pytest.raises(ValueError, match="none of the 2 expected names is there; the first here is b'x'"):
+        Fields((b"a", b"b")).pick([b"x"], [b"1"])
+
+
+def test_the_caller_keeps_its_lists() -> None:
+    numbers = [b"1"]
+    Fields((b"a",)).pick([b"a"], numbers)
+    assert numbers == [b"1"]
+
+
+def test_a_file_read_anew_is_not_kept_open(tmp_path: Path) -> None:
+    host = Host(str(tmp_path))
+    (tmp_path / "file").write_bytes(b"old" * 50_000)
+    assert host.read_anew("/file") == b"old" * 50_000
+    (tmp_path / "other").write_bytes(b"new")
+    (tmp_path / "other").replace(tmp_path / "file")
+    assert host.read_anew("/file") == b"new"
+
+
+def test_a_file_read_anew_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "FILE_BYTES_MAX", 10)
+    (tmp_path / "file").write_bytes(b"x" * 11)
+    with pytest.raises(OSError, match="larger than 10 bytes"):
+        Host(str(tmp_path)).read_anew("/file")
