@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table ``filesystem``: which mounts count, exact values, and that what hangs hides only itself."""
+
+import errno
+import gc
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from sysmond_probes import filesystem
+from sysmond_probes.filesystem import ANSWERED, AUTOMOUNTED, HUNG, REFUSED, FileSystems, Statvfs
+
+from sysmond.model import check_table
+from sysmond.probe import ABSENT, Host, Lane
+
+HERE = Path(__file__).parent
+FIXTURES = HERE.parent / "fixtures"
+MOUNTINFO = (FIXTURES / "linux419/proc/self/mountinfo").read_bytes()
+NAMES = [metric.name for metric in filesystem.FILESYSTEM.metrics]
+NUMBERS = NAMES[:7]
+Row = dict[str, int | str]
+Ask = Callable[[bytes], os.statvfs_result]
+
+
+def answer(blocks: int = 1000, inodes: int = 80) -> os.statvfs_result:
+    """Make what statvfs(3) might say: bsize, frsize, blocks, bfree, bavail, files, ffree, favail, flag, namemax."""
+    return os.statvfs_result((4096, 512, blocks, 400, 350, inodes, 30, 30, 0, 255))
+
+
+def rows_of(root: Path | str, statvfs: Statvfs | None = None) -> dict[str, Row]:
+    host = Host(str(root))
+    rows = {mount: dict(zip(NAMES, values, strict=True)) for mount, values in FileSystems(statvfs).read(host)}
+    host.close()
+    return rows
+
+
+def write(root: Path, *lines: bytes) -> None:
+    (root / "proc/self").mkdir(parents=True, exist_ok=True)
+    (root / "proc/self/mountinfo").write_bytes(b"\n".join(lines) + b"\n")
+
+
+@pytest.fixture
+def release() -> Iterator[threading.Event]:
+    """What a hanging call waits for; at the end nothing hangs any more."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def test_the_table_is_well_formed() -> None:
+    [probe] = filesystem.sysmond_probes()
+    check_table(probe.table)
+    assert (probe.table.name, probe.lane, probe.interval_s) == ("filesystem", Lane.BACKGROUND, 10.0)
+
+
+def test_real_file_systems_count_once_a_mount_point() -> None:
+    asked: list[bytes] = []
+
+    def ask(path: bytes) -> os.statvfs_result:
+        asked.append(path)
+        return answer()
+
+    rows = rows_of(FIXTURES / "linux419", Statvfs(ask))
+    root = os.fsencode(FIXTURES / "linux419")
+    assert sorted(asked) == sorted(
+        root + point
+        for point in (
+            *(b"/", b"/boot/efi", b"/home", b"/media/my disk\\one\t\nx", b"/media/caf\xe9", b"/mnt/nfs"),
+            *(b"/srv/bound", b"/mnt/twice", b"/mnt/deep", b"/mnt/deep/inside2", b"/mnt/nameless"),
+        )
+    ), "neither pseudo file systems, nor hidden mounts, nor anything of an automounter"
+    assert rows["/mnt/twice"]["device"] == "above"
+    assert rows["/mnt/deep"]["device"] == "hiding"
+    assert rows["/home"]["type"] == "btrfs"
+    assert rows["/mnt/nfs"]["device"] == "server:/export one"
+    assert rows["/mnt/nameless"]["device"] == ""
+    assert rows["/media/my disk\\one\t\nx"]["type"] == "fuseblk"
+
+
+def test_what_an_automounter_mounted_is_shown_and_not_asked() -> None:
+    rows = rows_of(FIXTURES / "linux419", Statvfs(lambda _: answer()))
+    assert "/net" not in rows
+    assert "/proc/sys/fs/binfmt_misc" not in rows
+    for point in ("/net/filer", "/net/filer/sub"):
+        assert rows[point]["status"] == AUTOMOUNTED
+        assert {rows[point][name] for name in NUMBERS} == {ABSENT}
+    assert rows["/net/filer"]["device"] == "filer:/"
+
+
+def test_numbers_are_in_bytes() -> None:
+    assert rows_of(FIXTURES / "linux419", Statvfs(lambda _: answer()))["/"] == {
+        "size": 512000,
+        "used": 307200,
+        "free": 204800,
+        "available": 179200,
+        "inodes": 80,
+        "inodes_used": 50,
+        "inodes_free": 30,
+        "read_only": 0,
+        "status": ANSWERED,
+        "type": "ext4",
+        "device": "/dev/nvme0n1p2",
+    }
+
+
+def test_no_inodes_are_absent_inodes() -> None:
+    row = rows_of(FIXTURES / "linux419", Statvfs(lambda _: answer(inodes=0)))["/home"]
+    assert [row[name] for name in ("size", "inodes", "inodes_used", "inodes_free")] == [512000, ABSENT, ABSENT, ABSENT]
+
+
+def test_read_only_is_of_the_mount_or_of_the_file_system() -> None:
+    rows = rows_of(FIXTURES / "linux419", Statvfs(lambda _: answer()))
+    assert {point for point, row in rows.items() if row["read_only"]} == {"/media/caf\udce9", "/mnt/nfs"}
+
+
+def test_a_name_that_is_not_utf8_survives() -> None:
+    rows = rows_of(FIXTURES / "linux419", Statvfs(lambda _: answer()))
+    assert b"/media/caf\xe9" in map(os.fsencode, rows)
+
+
+def test_what_holds_nothing_or_is_gone_has_no_row() -> None:
+    def ask(path: bytes) -> os.statvfs_result:
+        if path.endswith(b"/home"):
+            raise FileNotFoundError(errno.ENOENT, "gone")
+        return answer(blocks=0 if path.endswith(b"/nfs") else 1000)
+
+    rows = rows_of(FIXTURES / "linux419", Statvfs(ask))
+    assert "/srv/bound" in rows
+    assert not {"/home", "/mnt/nfs"} & rows.keys()
+
+
+def test_a_refusal_is_told_and_concerns_one_mount() -> None:
+    def ask(path: bytes) -> os.statvfs_result:
+        if path.endswith(b"/home"):
+            raise PermissionError(errno.EACCES, "no")
+        return answer()
+
+    rows = rows_of(FIXTURES / "linux419", Statvfs(ask))
+    assert rows["/home"]["status"] == REFUSED
+    assert {rows["/home"][name] for name in NUMBERS} == {ABSENT}
+    assert rows["/"]["status"] == ANSWERED
+
+
+def test_a_mount_that_hangs_hides_only_itself_and_is_asked_once(release: threading.Event) -> None:
+    asked: list[bytes] = []
+
+    def ask(path: bytes) -> os.statvfs_result:
+        asked.append(path)
+        if path.endswith(b"/nfs"):
+            release.wait()
+        return answer()
+
+    statvfs = Statvfs(ask, deadline_s=0.2)
+    file_systems, host = FileSystems(statvfs), Host(str(FIXTURES / "linux419"))
+
+    def read() -> dict[str, Row]:
+        host.new_tick()
+        return {mount: dict(zip(NAMES, values, strict=True)) for mount, values in file_systems.read(host)}
+
+    first = read()
+    assert first["/mnt/nfs"]["status"] == HUNG
+    assert {first["/mnt/nfs"][name] for name in NUMBERS} == {ABSENT}
+    assert first["/mnt/nfs"]["device"] == "server:/export one"
+    assert {row["status"] for point, row in first.items() if not point.startswith(("/mnt/nfs", "/net"))} == {ANSWERED}
+    start = time.monotonic()
+    for _ in range(5):
+        assert read() == first
+    assert time.monotonic() - start < 0.2, "a mount known to hang costs no more waiting"
+    assert len([path for path in asked if path.endswith(b"/nfs")]) == 1
+    [thread] = statvfs._stuck.values()
+    assert thread.daemon
+    release.set()
+    thread.join()
+    assert read()["/mnt/nfs"]["status"] == ANSWERED
+
+
+def test_what_hangs_is_waited_for_together(release: threading.Event) -> None:
+    def ask(_: bytes) -> os.statvfs_result:
+        release.wait()
+        return answer()
+
+    start = time.monotonic()
+    rows = rows_of(FIXTURES / "linux419", Statvfs(ask, deadline_s=0.1))
+    assert time.monotonic() - start < 0.6, "eleven mounts, one deadline"
+    assert {row["status"] for row in rows.values()} == {HUNG, AUTOMOUNTED}
+
+
+def test_a_new_mount_at_the_point_of_one_that_hangs_is_asked(tmp_path: Path, release: threading.Event) -> None:
+    hanging = iter([True, False])
+
+    def ask(_: bytes) -> os.statvfs_result:
+        if next(hanging):
+            release.wait()
+        return answer()
+
+    file_systems, host = FileSystems(Statvfs(ask, deadline_s=0.1)), Host(str(tmp_path))
+    seen = []
+    for number in (b"30", b"31"):
+        write(tmp_path, number + b" 1 0:40 / /mnt rw - nfs4 server:/ rw")
+        host.new_tick()
+        [(_, values)] = file_systems.read(host)
+        seen.append(values[NAMES.index("status")])
+    assert seen == [HUNG, ANSWERED]
+
+
+def test_threads_are_bounded(tmp_path: Path, release: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ask(_: bytes) -> os.statvfs_result:
+        release.wait()
+        return answer()
+
+    monkeypatch.setattr(filesystem, "THREADS_MAX", 3)
+    statvfs = Statvfs(ask, deadline_s=0.05)
+    file_systems, host = FileSystems(statvfs), Host(str(tmp_path))
+    for number in range(30, 36):
+        write(tmp_path, b"%d 1 0:40 / /mnt rw - nfs4 server:/ rw" % number)
+        host.new_tick()
+        [(_, values)] = file_systems.read(host)
+        assert values[NAMES.index("status")] == HUNG
+    assert len(statvfs._stuck) == 3
+
+
+def test_mounts_are_bounded(tmp_path: Path) -> None:
+    write(tmp_path, *(b"%d 1 0:40 / /mnt/%d rw - tmpfs tmpfs rw" % (number, number) for number in range(10, 310)))
+    rows = rows_of(tmp_path, Statvfs(lambda _: answer()))
+    assert list(rows) == [f"/mnt/{number}" for number in range(10, 10 + filesystem.MOUNTS_MAX)]
+
+
+def test_a_root_whose_parent_is_itself(tmp_path: Path) -> None:
+    write(tmp_path, b"1 1 0:2 / / rw - rootfs rootfs rw", b"20 1 8:1 / / rw - ext4 /dev/sda1 rw")
+    assert list(rows_of(tmp_path, Statvfs(lambda _: answer()))) == ["/"]
+
+
+def test_parents_in_a_circle_end(tmp_path: Path) -> None:
+    write(tmp_path, b"2 3 0:2 / /a rw - tmpfs tmpfs rw", b"3 2 0:3 / /b rw - tmpfs tmpfs rw")
+    assert list(rows_of(tmp_path, Statvfs(lambda _: answer()))) == ["/a", "/b"]
+
+
+@pytest.mark.parametrize("line", [b"garbage", b"1 2 3 - ext4", b"30 1 8:1 / /mnt rw - ext4 /dev/sda1"])
+def test_garbage_is_refused(tmp_path: Path, line: bytes) -> None:
+    write(tmp_path, line)
+    with pytest.raises(ValueError, match=r"missing|unpack"):
+        rows_of(tmp_path, Statvfs(lambda _: answer()))
+
+
+def test_a_missing_file_says_so(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        rows_of(tmp_path)
+
+
+def test_the_injected_root_is_asked(tmp_path: Path) -> None:
+    write(tmp_path, b"30 1 8:1 / /there rw - ext4 /dev/sda1 rw", b"31 1 8:1 / /gone rw - ext4 /dev/sda1 rw")
+    (tmp_path / "there").mkdir()
+    rows = rows_of(tmp_path)
+    assert list(rows) == ["/there"]
+    assert rows["/there"]["size"] == os.statvfs(tmp_path).f_blocks * os.statvfs(tmp_path).f_frsize
+
+
+def test_nothing_collectable_grows() -> None:
+    def ask(path: bytes) -> os.statvfs_result:
+        if path.endswith(b"/home"):
+            raise PermissionError(errno.EACCES, "no")
+        return answer()
+
+    file_systems, host = FileSystems(Statvfs(ask)), Host(str(FIXTURES / "linux419"))
+    list(file_systems.read(host))
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(50):
+            host.new_tick()
+            list(file_systems.read(host))
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
+
+
+def test_it_agrees_with_df_on_this_machine() -> None:
+    row = rows_of("/")["/"]
+    lines = subprocess.run(
+        ["df", "-B1", "--output=size,used,avail,itotal,fstype", "/"], capture_output=True, check=True, text=True
+    ).stdout.splitlines()
+    size, used, available, inodes, kind = lines[1].split()
+    assert (row["size"], row["type"]) == (int(size), kind)
+    assert row["inodes"] == (int(inodes) if inodes not in ("0", "-") else ABSENT)
+    # Others write meanwhile.
+    assert abs(int(row["used"]) - int(used)) < 2**30
+    assert abs(int(row["available"]) - int(available)) < 2**30
+
+
+def test_a_real_mount_that_hangs_hides_only_itself(tmp_path: Path) -> None:
+    finished = subprocess.run(
+        [sys.executable, str(HERE / "hanging_fuse.py"), str(tmp_path)],
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=30,
+    )
+    if finished.returncode == 77:
+        pytest.skip("needs root and FUSE")
+    assert finished.returncode == 0, finished.stderr
+    hanging, known, failed = json.loads(finished.stdout)
+    status = NAMES.index("status")
+    assert [reading["silent"][status] for reading in (hanging, known, failed)] == [HUNG, HUNG, REFUSED]
+    assert [reading["root"][status] for reading in (hanging, known, failed)] == [ANSWERED] * 3
+    assert hanging["silent"][NAMES.index("type")] == "fuse.silent"
+    assert 0.3 <= hanging["duration_s"] < 1.3
+    assert known["duration_s"] < 0.3
