@@ -8,7 +8,6 @@ Python to the next.
 
 import argparse
 import importlib
-import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import entry_points
@@ -134,12 +133,9 @@ def cli() -> str:
 
 
 def parser_of(module: str) -> argparse.ArgumentParser:
-    """Build the parser of a program: by the one function of its module that returns a parser."""
-    for function in vars(importlib.import_module(module)).values():
-        if inspect.isfunction(function) and function.__annotations__.get("return") is argparse.ArgumentParser:
-            parser: argparse.ArgumentParser = function()
-            return parser
-    raise LookupError(f"{module}: no function that returns an ArgumentParser")
+    """Build the parser of a program, as its main function does."""
+    parser: argparse.ArgumentParser = importlib.import_module(module).parser()
+    return parser
 
 
 def program_section(program: str, parser: argparse.ArgumentParser) -> Iterator[str]:
@@ -147,14 +143,20 @@ def program_section(program: str, parser: argparse.ArgumentParser) -> Iterator[s
     yield ""
     yield f"## {program}"
     yield ""
-    yield from (parser.description or "").strip().splitlines()
+    yield from prose(parser.description or "")
     yield ""
     actions = parser._actions  # noqa: SLF001  argparse offers no other list of what it was told.
     shown = [action for action in actions if action.help is not argparse.SUPPRESS]
     yield from table(("argument", "meaning"), (argument_row(action) for action in shown))
     if parser.epilog:
         yield ""
-        yield from parser.epilog.strip().splitlines()
+        yield from prose(parser.epilog)
+
+
+def prose(text: str) -> list[str]:
+    """Keep one paragraph as it is, and what was laid out in lines as laid out."""
+    lines = text.strip().splitlines()
+    return lines if len(lines) == 1 else ["```text", *lines, "```"]
 
 
 def argument_row(action: argparse.Action) -> tuple[str, str]:

@@ -14,15 +14,18 @@ import pytest
 
 # What must stay small and quick in memory that is locked, or in processes that live for weeks.
 LEAN = (
+    "archive",
     "archiver",
     "clock",
     "control",
     "errors",
     "folders",
+    "lock",
     "model",
     "own",
     "plan",
     "probe",
+    "progress",
     "realtime",
     "ring",
     "runner",
