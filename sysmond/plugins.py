@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plugins: finds them, loads each one apart, and refuses with a reason whatever would break the others.
+
+Two doors: the entry point group ``sysmond.probes`` of installed distributions, and ``*.py`` files in the
+administrator's probe folder. A plugin is accepted whole or not at all. Only the resolver imports this.
+"""
+
+import contextlib
+import inspect
+import math
+import os
+import re
+import signal
+import stat
+import sys
+import threading
+import types
+from collections.abc import Iterable, Iterator
+from importlib import metadata
+from typing import Any, NamedTuple
+
+import pluggy
+
+from sysmond import hookspecs, plan
+from sysmond.clock import SECOND_NS
+from sysmond.errors import Error, UsageError, nearest
+from sysmond.model import Lane, Metric, Semantics, Sensitivity, Table, check_table
+from sysmond.plan import Refusal
+from sysmond.probe import Probe
+
+GROUP = "sysmond.probes"
+DISTRIBUTION = "sysmond"
+SYSTEM_PROBE_FOLDER = "/etc/sysmond/probes"
+
+# Importing a probe takes milliseconds; what takes longer hangs.
+LOAD_TIME_MAX_S = 10.0
+PLUGINS_MAX = 1000
+PROBES_PER_PLUGIN_MAX = 100
+REASON_LENGTH_MAX = 300
+
+_HOOKS = ("sysmond_probes", "sysmond_api_version")
+_FIRST_API_VERSION = 1
+
+
+class Plugin(NamedTuple):
+    """An accepted plugin. ``name``: as a plan spells it. ``is_ours``: it comes with sysmond itself."""
+
+    name: str
+    is_ours: bool
+    probes: tuple[Probe, ...]
+
+
+class Discovery(NamedTuple):
+    """What there is to run, ours first, and what is refused."""
+
+    plugins: tuple[Plugin, ...]
+    refused: tuple[Refusal, ...]
+
+
+class _Candidate(NamedTuple):
+    name: str
+    is_ours: bool
+
+
+class _HangsError(BaseException):
+    """Thrown into a plugin that takes too long: no Exception, or its own ``except`` would swallow it."""
+
+
+def discover(probe_folder: str | None) -> Discovery:
+    """Find and load every plugin of this interpreter and of the folder."""
+    refused: list[Refusal] = []
+    candidates = [*_entry_points(refused), *_files(probe_folder, refused)]
+    if len(candidates) > PLUGINS_MAX:
+        refused += [Refusal(each.name, f"more than {PLUGINS_MAX} plugins") for each in candidates[PLUGINS_MAX:]]
+        del candidates[PLUGINS_MAX:]
+    accepted: list[Plugin] = []
+    owners: dict[str, str] = {}
+    for candidate in candidates:
+        try:
+            probes = load(candidate.name)
+            for probe in probes:
+                if owner := owners.get(probe.table.name):
+                    raise UsageError(f"table {probe.table.name!r}: already offered by {owner}; another name is right")
+        except Error as wrong:
+            refused.append(Refusal(candidate.name, _reason(wrong)))
+            continue
+        owners.update((probe.table.name, candidate.name) for probe in probes)
+        accepted.append(Plugin(candidate.name, candidate.is_ours, probes))
+    return Discovery(tuple(accepted), tuple(refused))
+
+
+def load(name: str) -> tuple[Probe, ...]:
+    """Import one plugin, ask it for its probes, and check them.
+
+    :raises Error: with the reason why it cannot be accepted.
+    """
+    try:
+        # What a plugin prints must not end up in a plan written to standard output.
+        with _time_limit(), contextlib.redirect_stdout(sys.stderr):
+            offered = _offered(plan.import_plugin(name))
+    except Error:
+        raise
+    except (_HangsError, TimeoutError) as hang:
+        raise Error(f"hangs when it is loaded: not done after {LOAD_TIME_MAX_S:g} s") from hang
+    except KeyboardInterrupt:
+        raise
+    except BaseException as failure:
+        raise Error(f"does not load: {type(failure).__name__}: {_spell(failure)}") from failure
+    if not isinstance(offered, (list, tuple)):
+        raise UsageError(f"sysmond_probes returned {_kind(offered)}; a list of Probe is right")
+    if len(offered) > PROBES_PER_PLUGIN_MAX:
+        raise UsageError(f"sysmond_probes returned {len(offered)} probes; at most {PROBES_PER_PLUGIN_MAX} are right")
+    tables: set[str] = set()
+    for probe in offered:
+        if not isinstance(probe, Probe):
+            raise UsageError(f"sysmond_probes returned a list with {_kind(probe)}; a list of Probe is right")
+        check_probe(probe)
+        if probe.table.name in tables:
+            raise UsageError(f"table {probe.table.name!r}: offered twice; each table once is right")
+        tables.add(probe.table.name)
+    return tuple(offered)
+
+
+def check_probe(probe: Probe) -> None:
+    """Refuse a probe whose declaration has a wrong type or value: nothing checked the author's code.
+
+    :raises UsageError: naming the table, the field and what would be right.
+    """
+    table = probe.table
+    if not isinstance(table, Table):
+        raise UsageError(f"a probe's table is {_kind(table)}; a Table is right")
+    where = f"table {_spell(table.name)}"
+    _right_type(where, "name", table.name, str)
+    _right_type(where, "metrics", table.metrics, tuple)
+    _right_type(where, "per", table.per, str)
+    _right_type(where, "doc", table.doc, str)
+    for metric in table.metrics:
+        _right_type(where, "metric", metric, Metric)
+        inside = f"{where}, metric {_spell(metric.name)}"
+        for field, right in Metric.__annotations__.items():
+            _right_type(inside, field, getattr(metric, field), right)
+    check_table(table)
+    if not callable(probe.read):
+        raise UsageError(f"{where}: read is {_kind(probe.read)}; a function is right")
+    _right_type(where, "lane", probe.lane, Lane)
+    _right_type(where, "sensitivity", probe.sensitivity, Sensitivity)
+    _right_type(where, "subsystems", probe.subsystems, tuple)
+    for subsystem in probe.subsystems:
+        _right_type(where, "subsystem", subsystem, str)
+    if isinstance(probe.interval_s, bool) or not isinstance(probe.interval_s, (int, float)):
+        raise UsageError(f"{where}: interval_s is {_kind(probe.interval_s)}; a number is right")
+    low_s, high_s = plan.INTERVAL_MIN_NS / SECOND_NS, plan.INTERVAL_MAX_NS / SECOND_NS
+    if not math.isfinite(probe.interval_s) or not low_s <= probe.interval_s <= high_s:
+        raise UsageError(f"{where}: interval_s is {probe.interval_s}; {low_s:g} to {high_s:g} is right")
+
+
+def _offered(module: types.ModuleType) -> Any:  # noqa: ANN401  that is what is to be found out
+    """Validate the module's hooks against the specifications, then call them."""
+    # One plugin each: a plugin that raises, or wraps hooks, reaches no other.
+    registry = pluggy.PluginManager(hookspecs.PROJECT)
+    registry.add_hookspecs(hookspecs)
+    try:
+        registry.register(module)
+    except pluggy.PluginValidationError as wrong:
+        raise UsageError(f"a hook does not fit its specification: {_spell(wrong)}") from wrong
+    marked = [name for name in dir(module) if registry.parse_hookimpl_opts(module, name)]
+    for name in marked:
+        if name not in _HOOKS:
+            raise UsageError(f"{name} is no hook of sysmond{nearest(name, _HOOKS)}")
+    if "sysmond_probes" not in marked:
+        raise UsageError("has no function sysmond_probes marked with sysmond.probe.hookimpl")
+    if inspect.isgeneratorfunction(module.sysmond_probes):
+        raise UsageError("sysmond_probes is a generator; a function that returns a list of Probe is right")
+    versions = registry.hook.sysmond_api_version() or [_FIRST_API_VERSION]
+    if versions != [hookspecs.API_VERSION]:
+        raise UsageError(f"written for API version {_spell(versions[0])}; {hookspecs.API_VERSION} is right")
+    results = registry.hook.sysmond_probes()
+    return results[0] if results else None
+
+
+def _entry_points(refused: list[Refusal]) -> list[_Candidate]:
+    found: dict[str, _Candidate] = {}
+    seen: set[str] = set()
+    for distribution in metadata.distributions():
+        # Each on its own: importlib.metadata.entry_points() lets one damaged distribution hide all others.
+        try:
+            points = distribution.entry_points.select(group=GROUP)
+            if not points:
+                continue
+            owner = re.sub(r"[-_.]+", "-", distribution.name).lower()
+        except Exception as damage:  # noqa: BLE001  damaged metadata raises whatever it happens to
+            where = str(getattr(distribution, "_path", "a distribution"))
+            refused.append(Refusal(where, _reason(Error(f"damaged metadata: {type(damage).__name__}: {damage}"))))
+            continue
+        if owner in seen:  # An older installation further down sys.path.
+            continue
+        seen.add(owner)
+        for point in points:
+            value = point.value.strip()
+            if re.fullmatch(r"\w+(\.\w+)*", value):
+                found.setdefault(value, _Candidate(value, owner == DISTRIBUTION))
+            else:
+                reason = f"entry point {point.name!r} of {owner} is {value!r}; the name of a module is right"
+                refused.append(Refusal(value, _reason(Error(reason))))
+    # Ours come first: where tables collide, the stranger is refused.
+    return sorted(found.values(), key=lambda each: (not each.is_ours, each.name))
+
+
+def _files(folder: str | None, refused: list[Refusal]) -> list[_Candidate]:
+    if folder is None:
+        return []
+    folder = os.path.abspath(folder)
+    try:
+        names = sorted(name for name in os.listdir(folder) if name.endswith(".py") and not name.startswith("."))
+        if names:
+            _check_trusted(folder)
+    except FileNotFoundError:
+        return []
+    except (OSError, Error) as failure:
+        refused.append(Refusal(folder, _reason(failure)))
+        return []
+    candidates = []
+    for name in names:
+        path = f"{folder}/{name}"
+        try:
+            _check_trusted(path)
+        except (OSError, Error) as failure:
+            refused.append(Refusal(path, _reason(failure)))
+        else:
+            candidates.append(_Candidate(path, is_ours=False))
+    return candidates
+
+
+def _check_trusted(path: str) -> None:
+    """Refuse code that somebody else could have written: it runs with our rights."""
+    status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
+        raise Error("is not a regular file")
+    if status.st_uid not in {0, os.geteuid()}:
+        raise Error(f"belongs to uid {status.st_uid}; root or uid {os.geteuid()} is right")
+    # A group of the owner's number is the owner's own, as distributions set it up with umask 002.
+    foreign = stat.S_IWOTH if status.st_gid == status.st_uid else stat.S_IWOTH | stat.S_IWGRP
+    if status.st_mode & foreign:
+        raise Error(f"mode {stat.S_IMODE(status.st_mode):04o} lets others write; 0644, or 0755 for a folder, is right")
+
+
+@contextlib.contextmanager
+def _time_limit() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Signals reach the main thread only; the resolver has no other.
+        return
+
+    def interrupt(_signal: int, _frame: types.FrameType | None) -> None:
+        raise _HangsError
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    # Again and again: a plugin may catch even that.
+    signal.setitimer(signal.ITIMER_REAL, LOAD_TIME_MAX_S, 1.0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _right_type(where: str, field: str, value: object, right: type) -> None:
+    if not isinstance(value, right) or (right is int and isinstance(value, bool)):
+        choices: Iterable[str] = right if right in {Lane, Semantics, Sensitivity} else ()
+        name = " or ".join(f"{right.__name__}.{choice.upper()}" for choice in choices) or right.__name__
+        raise UsageError(f"{where}: {field} is {_kind(value)}; {name} is right")
+
+
+def _kind(value: object) -> str:
+    return "None" if value is None else f"a value of type {type(value).__name__}"
+
+
+def _spell(value: object) -> str:
+    """Spell what a plugin gave us, though even its ``__str__`` may raise."""
+    try:
+        return repr(value) if isinstance(value, str) else str(value)
+    except Exception:  # noqa: BLE001
+        return type(value).__name__
+
+
+def _reason(failure: Exception) -> str:
+    text = " ".join(_spell(failure).split())
+    return text if len(text) <= REASON_LENGTH_MAX else f"{text[: REASON_LENGTH_MAX - 1]}…"
