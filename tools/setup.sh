@@ -50,9 +50,15 @@ pip_install() {
     }
 }
 
+# What the build leaves beside the sources is found first by programs started here, and grows old.
+drop_build_metadata() {
+    rm -rf sysmond.egg-info
+}
+
 # setuptools reads its configuration from the project: no isolated build, so no network for new links.
 link_project() {
     pip_install --no-build-isolation --no-deps --config-settings editable_mode=strict --editable .
+    drop_build_metadata
 }
 
 # What the environment was made from, and in which folder: scripts in it carry absolute paths.
@@ -79,6 +85,7 @@ if [ "$(cat "$VENV/made-from" 2>/dev/null)" != "$wanted_packages" ] || ! "$VENV/
     : >"$LOG"
     pip_install 'pip>=25.1' 'setuptools>=77' # The first pip that knows dependency groups.
     pip_install --no-build-isolation --config-settings editable_mode=strict --group dev --editable .
+    drop_build_metadata
     echo "$wanted_links" >"$VENV/linked"
     echo "$wanted_packages" >"$VENV/made-from"
 elif [ ! -d build ] || [ "$(cat "$VENV/linked" 2>/dev/null)" != "$wanted_links" ]; then
