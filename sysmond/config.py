@@ -326,7 +326,7 @@ def _content(file: str) -> bytes:
         with open(descriptor, "rb") as stream:
             return stream.read(FILE_BYTES_MAX + 1)
     except (OSError, ValueError) as failure:
-        reason = failure.strerror if isinstance(failure, OSError) else failure
+        reason = failure.strerror if isinstance(failure, OSError) else "not a path"
         raise ConfigError(_one_line(f"{file}: {reason}; a file that can be read is right")) from failure
 
 
