@@ -67,16 +67,18 @@ def configuration_home(environ: Mapping[str, str], uid: int) -> str:
 
 
 def create(folders: Folders, uid: int) -> None:
-    """Create the two folders themselves, where they are missing.
+    """Create the two folders themselves, where they are missing: the runtime folder first.
+
+    Where only the state folder fails, recording can go on in RAM.
 
     :raises Error: naming the folder and why it cannot be.
     """
-    _make(folders.state, 0o755)
     if folders.runtime == _shared_memory_folder(uid):
         _make(folders.runtime, _PRIVATE_MODE)
         _check_private(folders.runtime, uid)
     else:
         _make(folders.runtime, 0o755)
+    _make(folders.state, 0o755)
 
 
 def create_classes(folder: str, *below: str) -> None:

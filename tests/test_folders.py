@@ -102,6 +102,13 @@ def test_the_folder_in_shared_memory_is_private(shared_memory: Path, tmp_path: P
     folders.create(choose_for(uid, {"HOME": str(tmp_path)}, user=True), uid)
 
 
+def test_a_state_folder_that_cannot_be_leaves_a_runtime_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(Error, match="/file"):
+        folders.create(Folders(f"{tmp_path}/file/state", f"{tmp_path}/run"), os.getuid())
+    assert mode_of(tmp_path / "run") == 0o755
+
+
 def test_a_prepared_folder_in_shared_memory_is_refused(shared_memory: Path, tmp_path: Path) -> None:
     uid = os.getuid()
     trap = shared_memory / f"sysmond-{uid}"
