@@ -6,6 +6,7 @@ all its metrics; without an instance all of them are meant, with an empty one (`
 row that is about the whole system. A wildcard in an instance also stands for ``/``.
 """
 
+import fnmatch
 import posixpath
 import re
 from collections.abc import Iterable
@@ -40,31 +41,26 @@ def parse(text: str, state_dir: str | None = None) -> Pattern:
     name, separator, instance = relative.partition("@")
     table, slash, metric = name.partition("/")
     if not table or (slash and not metric) or "/" in metric:
-        raise UsageError(f"path {_quote(text)}: not a path of a series; {PATH_FORM}")
+        raise UsageError(f"path {text!r}: not a path of a series; {PATH_FORM}")
     return Pattern(text, table, metric or "*", instance if separator else None)
 
 
 def _below(text: str, state_dir: str | None) -> str:
     if state_dir is None:
-        raise UsageError(f"path {_quote(text)}: absolute, and there is no state folder; {PATH_FORM}")
+        raise UsageError(f"path {text!r}: absolute, and there is no state folder; {PATH_FORM}")
     # Only the prefix is taken for a path of files: the rest may hold an instance, where '//' and '..' count.
     folder = posixpath.normpath(state_dir).lstrip("/")
     below = text.lstrip("/")
     if folder in {"", "."}:
         return below or "*"
     if below != folder and not below.startswith(f"{folder}/"):
-        raise UsageError(f"path {_quote(text)}: not below the state folder {state_dir}; {PATH_FORM}")
+        raise UsageError(f"path {text!r}: not below the state folder {state_dir}; {PATH_FORM}")
     return below[len(folder) :].lstrip("/") or "*"
 
 
-def _quote(text: str) -> str:
-    return repr(text)
-
-
 def _part(pattern: str) -> re.Pattern[str]:
-    """Compile one part of a path. Runs of ``*`` are one, so that no pattern is slow to match."""
-    pieces = ("." if c == "?" else ".*" if c == "*" else re.escape(c) for c in re.sub(r"\*+", "*", pattern))
-    return re.compile("".join(pieces), re.DOTALL)
+    """Compile one part of a path; fnmatch never goes back over a star, so that no pattern is slow to match."""
+    return re.compile(fnmatch.translate(pattern.replace("[", "[[]")))
 
 
 class Matcher:
@@ -114,15 +110,15 @@ def _unknown(pattern: Pattern, matcher: Matcher, known: list[Series]) -> str:
     """Say which part of a path is unknown; the parts before it are known."""
     if not any(matcher.table(table) for table, _, _ in known):
         tables = [table for table, _, _ in known]
-        return f"path {_quote(pattern.text)}: no such table{_suggest(pattern.table, tables)}"
+        return f"path {pattern.text!r}: no such table{_suggest(pattern.table, tables)}"
     if not any(matcher.metric(table, metric) for table, metric, _ in known):
         spelled = {f"{table}/{metric}" for table, metric, _ in known if matcher.table(table)}
         wanted = f"{pattern.table}/{pattern.metric}"
-        return f"path {_quote(pattern.text)}: no such metric{_suggest(wanted, spelled)}"
+        return f"path {pattern.text!r}: no such metric{_suggest(wanted, spelled)}"
     full = {series_path(*one) for one in known if matcher.metric(one[0], one[1])}
     instances = {path.partition("@")[2] for path in full}
     wanted = pattern.instance or ""
-    return f"path {_quote(pattern.text)}: no such instance{_suggest(wanted, filter(None, instances))}"
+    return f"path {pattern.text!r}: no such instance{_suggest(wanted, filter(None, instances))}"
 
 
 def _suggest(wanted: str, known: Iterable[str]) -> str:

@@ -158,7 +158,7 @@ def _quote(text: str) -> str:
 def _scaled(whole: str, fraction: str | None, unit_ns: int) -> int:
     """Multiply a decimal number by a unit, without the errors of floating point."""
     digits = fraction or ""
-    return int(whole + digits) * unit_ns // 10 ** len(digits)
+    return int(whole + digits) * unit_ns // int(10 ** len(digits))
 
 
 def _read_parts(text: str) -> int | None:
