@@ -1,0 +1,382 @@
+# SPDX-License-Identifier: Apache-2.0
+"""sysmon-extract: gives back what sysmond recorded, as text or HDF5.
+
+Imports are late on purpose: a cold start should cost little more than numpy and h5py do.
+"""
+
+import argparse
+import os
+import re
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NoReturn, Protocol
+
+from sysmon_tools.output import STANDARD_OUTPUT, abandon_standard_output, put_in_place, send
+from sysmond import __version__
+from sysmond.errors import EXIT_PARTIAL, Error, NotPermittedError, UsageError, nearest
+
+if TYPE_CHECKING:
+    from sysmon_tools.formats import Style
+    from sysmond.result import Entry, Result
+
+PROGRAM = "sysmon-extract"
+
+FORMATS = ("csv", "tsv", "json", "jsonl", "table", "hdf5", "openmetrics")
+LIST_FORMATS = ("csv", "tsv", "json", "jsonl", "table")
+STATS = ("mean", "min", "max", "first", "last", "sum", "count")
+_SUFFIXES = {".csv": "csv", ".tsv": "tsv", ".json": "json", ".jsonl": "jsonl", ".h5": "hdf5", ".hdf5": "hdf5"}
+
+# A selection is held in memory whole, 8 bytes a value; a wider one is refused before it is read.
+VALUES_MAX = 100_000_000
+
+EXIT_INTERRUPTED = 130
+_HELP_WIDTH = 100
+
+DESCRIPTION = """\
+Give back what sysmond recorded. Without a PATH: everything.
+
+PATH is table[/metric][@instance], with the wildcards * and ?: cpu, cpu/user, 'disk/*@sda',
+filesystem/used@/home. A path below the state folder means the same: /var/lib/sysmond/cpu/user.
+"""
+
+EPILOG = """\
+T is now, today, yesterday, boot, '5 minutes ago', 10m, 3d2h, -1h (that long ago), 2025-01-31,
+'2025-01-31 14:30', 2025-01-31T14:30:00+01:00, 14:30 (today's), monday (the last one, or today),
+or seconds since the epoch. Buckets are aligned, half-open and stamped with their start.
+
+examples:
+  sysmon-extract --list
+  sysmon-extract cpu/user memory/available --from='5 minutes ago' --sample=10s
+  sysmon-extract 'disk/*@sda' --from=yesterday --to=today --sample=1min --output-file=lastday.csv
+  sysmon-extract cpu --from -1h --sample 1min --stat mean,max --format json
+
+exit status: 0; 1 failure; 2 wrong usage; 3 something could not be read (named on stderr), the rest
+is there; 77 no permission.
+"""
+
+
+class Archive(Protocol):
+    """What this program needs of ``sysmond.history``."""
+
+    warnings: list[str]
+    state_dir: str
+
+    def catalogue(self, *patterns: str, boot: str | int | None = None) -> "list[Entry]":
+        """List what is recorded."""
+
+    def select(
+        self,
+        *patterns: str,
+        start: str | int | None = None,
+        end: str | int | None = None,
+        step: str | int | None = None,
+        stat: str | Sequence[str] = "mean",
+        boot: str | int | None = None,
+        raw: bool = False,
+    ) -> "Result":
+        """Read series over a range of time."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Reports a wrong command line as one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Turn what argparse found wrong into a UsageError."""
+        raise UsageError(message.removeprefix("argument "))
+
+
+def _formatter(prog: str) -> argparse.HelpFormatter:
+    return argparse.RawDescriptionHelpFormatter(prog, max_help_position=24, width=_HELP_WIDTH)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Describe the command line; the help in the documentation is made of it."""
+    made = _Parser(
+        PROGRAM,
+        usage="%(prog)s [PATH ...] [--from T] [--to T] [--sample STEP] [options]",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=_formatter,
+        allow_abbrev=False,
+    )
+    add = made.add_argument
+    add("paths", nargs="*", metavar="PATH", help="series to give back")
+    add("--from", dest="start", metavar="T", help="first point in time (default: the first sample)")
+    add("--to", dest="end", metavar="T", help="up to this point in time, which is excluded (default: now)")
+    add("--boot", metavar="-1|ID", help="only that boot: 0 is this one, -1 the one before, or its id")
+    add("--sample", metavar="STEP", help="length of a bucket: 10s, 1min, 1h … (default: as recorded)")
+    add("--stat", metavar="STAT,…", help=f"of each bucket: {', '.join(STATS)} (default: mean)")
+    add("--format", metavar="FORMAT", help=f"{', '.join(FORMATS)} (default: by the file's suffix, else csv;"
+        " on a terminal, table)")  # fmt: skip
+    add("--output-file", metavar="F", help="write there, whole or not at all (default: standard output)")
+    add("--list", action="store_true", help="list what is recorded, instead of values")
+    add("--raw", action="store_true", help="one row a tick, counters as stored, no rates")
+    add("--utc", action="store_true", help="write times in UTC")
+    add("--local", action="store_true", help="write times in local time with its offset (default)")
+    add("--epoch", action="store_true", help="write times as seconds since the epoch")
+    add("--user", action="store_true", help="the archive of this user, not of the system")
+    add("--state-dir", metavar="D", help="where the archive is (default: /var/lib/sysmond)")
+    add("--runtime-dir", metavar="D", help="where the daemon keeps what is in RAM (default: /run/sysmond)")
+    add("--version", action="version", version=f"{PROGRAM} {__version__}", help="print the version and end")
+    return made
+
+
+_VALUED = (
+    "--from",
+    "--to",
+    "--boot",
+    "--sample",
+    "--stat",
+    "--format",
+    "--output-file",
+    "--state-dir",
+    "--runtime-dir",
+)
+_FLAGS = ("--list", "--raw", "--utc", "--local", "--epoch", "--user", "--version", "--help")
+
+
+def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
+    """Read the command line.
+
+    :raises UsageError: naming what is wrong, and what comes nearest.
+    """
+    options, rest = parser().parse_known_intermixed_args(_joined(argv))
+    for word in rest:
+        name = word.partition("=")[0]
+        raise UsageError(f"unknown option {name!r}{nearest(name, _VALUED + _FLAGS)}")
+    options.stats = _stats(options.stat)
+    _check_choice("format", options.format, FORMATS)
+    notations = [f"--{name}" for name in ("utc", "local", "epoch") if getattr(options, name)]
+    if len(notations) > 1:
+        raise UsageError(f"{' and '.join(notations)}: only one of them")
+    if options.raw and (options.sample or options.stat):
+        raise UsageError("--raw gives every tick as stored: no --sample and no --stat with it")
+    _check_times(options)
+    return options
+
+
+def _joined(argv: Sequence[str]) -> list[str]:
+    """Join ``--from -1h`` to ``--from=-1h``, which argparse would take for two options."""
+    joined: list[str] = []
+    words = iter(argv)
+    for word in words:
+        if word == "--":
+            return [*joined, word, *words]
+        if joined and joined[-1] in _VALUED and word.startswith("-") and not word.startswith("--"):
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
+
+
+def _check_choice(kind: str, word: str | None, known: Sequence[str]) -> None:
+    if word is not None and word not in known:
+        close = nearest(word, known) or f"; there are {', '.join(known)}"
+        raise UsageError(f"unknown {kind} {word!r}{close}")
+
+
+def _stats(text: str | None) -> tuple[str, ...]:
+    stats = tuple(dict.fromkeys(part.strip() for part in text.split(","))) if text is not None else ("mean",)
+    for stat in stats:
+        _check_choice("statistic", stat, STATS)
+    return stats
+
+
+def _check_times(options: argparse.Namespace) -> None:
+    """Refuse wrong times before anything is read: the archive may be large, or empty."""
+    from sysmond import timespec  # noqa: PLC0415  --help needs none of it
+
+    for text in (options.start, options.end):
+        if text is not None:
+            timespec.parse_time(text, now_ns=time.time_ns(), boot_ns=0)
+    if options.sample is not None:
+        timespec.parse_step(options.sample)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program; the exit code is returned."""
+    try:
+        return _run(read_arguments(sys.argv[1:] if argv is None else argv))
+    except BrokenPipeError:  # as for ``| head``: who reads has enough
+        abandon_standard_output()
+        return 0
+    except Error as problem:
+        _say(str(problem))
+        return problem.exit_code
+    except PermissionError as problem:
+        _say(_described(problem))
+        return NotPermittedError.exit_code
+    except OSError as problem:
+        _say(_described(problem))
+    except MemoryError:
+        _say("not enough memory for that; a larger --sample, fewer paths or less time need less")
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    return Error.exit_code
+
+
+def _say(text: str) -> None:
+    if sys.stderr is not None:
+        print(f"{PROGRAM}: {' '.join(text.split())}", file=sys.stderr)
+
+
+def _described(problem: OSError) -> str:
+    where = f"{os.fsdecode(problem.filename)}: " if isinstance(problem.filename, str | bytes) else ""
+    return f"{where}{problem.strerror or problem}"
+
+
+def _run(options: argparse.Namespace) -> int:
+    chosen = choose_format(options.format, options.output_file, listing=options.list)
+    from sysmond import history  # noqa: PLC0415  numpy and h5py: not before the command line is right
+
+    archive = history.open(state_dir=options.state_dir, runtime_dir=options.runtime_dir, user=options.user)
+    warnings = _list(archive, options, chosen) if options.list else _extract(archive, options, chosen)
+    for warning in warnings:
+        _say(f"warning: {warning}")
+    return EXIT_PARTIAL if warnings else 0
+
+
+def choose_format(asked: str | None, output_file: str | None, *, listing: bool) -> str:
+    """Choose by the option, else by the file's suffix, else csv; on a terminal, a table.
+
+    :raises UsageError: where the format cannot go there.
+    """
+    if asked is not None:
+        chosen = asked
+    elif output_file is not None and output_file != STANDARD_OUTPUT:
+        chosen = _SUFFIXES.get(os.path.splitext(output_file)[1].lower(), "csv")
+    else:
+        chosen = "table" if sys.stdout is not None and sys.stdout.isatty() else "csv"
+    if listing and chosen not in LIST_FORMATS:
+        raise UsageError(f"--list has no format {chosen!r}; there are {', '.join(LIST_FORMATS)}")
+    if chosen == "hdf5" and output_file in {None, STANDARD_OUTPUT}:
+        raise UsageError("format 'hdf5' needs a file: --output-file=F.h5")
+    return chosen
+
+
+def _style(options: argparse.Namespace, docs: dict[str, str] | None = None) -> "Style":
+    from sysmon_tools.formats import Style  # noqa: PLC0415  as above
+    from sysmond.timespec import Notation  # noqa: PLC0415  as above
+
+    notation = Notation.UTC if options.utc else Notation.EPOCH if options.epoch else Notation.LOCAL
+    return Style(notation, None, docs)
+
+
+def _boot(text: str | None) -> str | int | None:
+    """Tell a number of boots back from an id, which is 32 digits long."""
+    return int(text) if text is not None and re.fullmatch(r"[+-]?[0-9]{1,6}", text) else text
+
+
+def _catalogue(archive: Archive, patterns: Sequence[str], boot: str | None) -> "list[Entry]":
+    """List what is recorded.
+
+    :raises Error: where that is nothing at all.
+    """
+    try:
+        entries = archive.catalogue(*patterns, boot=_boot(boot))
+    except UsageError:
+        if not archive.catalogue():
+            raise _nothing(archive) from None
+        raise
+    if not entries and not archive.catalogue():
+        raise _nothing(archive)
+    return entries
+
+
+def _nothing(archive: Archive) -> Error:
+    for warning in archive.warnings:
+        _say(f"warning: {warning}")
+    problem = Error(f"nothing is recorded in {archive.state_dir} yet; sysmond records")
+    if archive.warnings:
+        problem.exit_code = EXIT_PARTIAL
+    return problem
+
+
+def _range_ns(options: argparse.Namespace) -> tuple[int | None, int | None]:
+    """Read --from and --to, for what is decided here; history reads them itself."""
+    from sysmond import clock, timespec  # noqa: PLC0415  as above
+
+    now = clock.relation()
+
+    def read(text: str | None) -> int | None:
+        if text is None:
+            return None
+        return timespec.parse_time(text, now_ns=now.realtime_ns, boot_ns=now.realtime_ns - now.boottime_ns)
+
+    return read(options.start), read(options.end)
+
+
+def _list(archive: Archive, options: argparse.Namespace, chosen: str) -> list[str]:
+    from sysmon_tools.listing import WRITERS  # noqa: PLC0415  as above
+
+    start_ns, end_ns = _range_ns(options)
+    entries = [
+        entry
+        for entry in _catalogue(archive, options.paths, options.boot)
+        if (start_ns is None or entry.end_ns > start_ns) and (end_ns is None or entry.start_ns < end_ns)
+    ]
+    send(WRITERS[chosen](entries, _style(options)), options.output_file)
+    return list(archive.warnings)
+
+
+def _extract(archive: Archive, options: argparse.Namespace, chosen: str) -> list[str]:
+    patterns = options.paths or ["*"]
+    if any(map(_is_broad, patterns)):
+        _check_size(_catalogue(archive, patterns, options.boot), options)
+    try:
+        result = archive.select(
+            *patterns,
+            start=options.start,
+            end=options.end,
+            step=options.sample,
+            stat=options.stats,
+            boot=_boot(options.boot),
+            raw=options.raw,
+        )
+    except UsageError:
+        _catalogue(archive, (), None)  # Where nothing at all is recorded, that is the thing to say.
+        raise
+    _write(archive, result, options, chosen)
+    return list(dict.fromkeys((*archive.warnings, *result.warnings)))
+
+
+def _write(archive: Archive, result: "Result", options: argparse.Namespace, chosen: str) -> None:
+    if chosen == "hdf5":
+        from sysmond.segment import write_result  # noqa: PLC0415  as above
+
+        put_in_place(options.output_file, lambda path: write_result(result, path))
+        return
+    from sysmon_tools.formats import WRITERS  # noqa: PLC0415  as above
+
+    docs = None
+    if chosen == "openmetrics":
+        docs = {entry.path: entry.doc for entry in archive.catalogue(*options.paths, boot=_boot(options.boot))}
+    send(WRITERS[chosen](result, _style(options, docs)), options.output_file)
+
+
+def _is_broad(path: str) -> bool:
+    """Whether a path may mean very many series."""
+    name, _, instance = path.partition("@")
+    return "/" not in name or any(wildcard in name + instance for wildcard in "*?")
+
+
+def _check_size(entries: "list[Entry]", options: argparse.Namespace) -> None:
+    """Refuse what would not fit: better a word beforehand than a machine out of memory."""
+    from sysmond import timespec  # noqa: PLC0415  as above
+
+    if not entries:
+        return
+    start_ns, end_ns = _range_ns(options)
+    first_ns = max(min(entry.start_ns for entry in entries), start_ns or 0)
+    last_ns = max(entry.end_ns for entry in entries)
+    length_ns = (last_ns if end_ns is None else min(last_ns, end_ns)) - first_ns
+    interval_ns = min(entry.interval_ns for entry in entries)
+    step_ns = timespec.parse_step(options.sample) if options.sample is not None else interval_ns
+    rows = max(0, length_ns) // max(1, step_ns)
+    columns = len(entries) * len(options.stats)
+    if rows * columns > VALUES_MAX:
+        raise UsageError(
+            f"{columns} columns of {rows} rows are too many at once, {VALUES_MAX} values are the most; "
+            "a larger --sample, fewer paths or less time are right"
+        )

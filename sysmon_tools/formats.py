@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes a result in the formats people ask for, a bounded block of bytes at a time.
+
+Every writer is a function from a result and a style to pieces of text. HDF5 is not among them: it
+needs a file, and ``sysmond.segment`` writes it.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import tzinfo
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from sysmon_tools.cells import Cells, WrittenCells, blocks, column_cells, integer_cells
+from sysmond.result import Column, Gap, Int64Array, Result
+from sysmond.timespec import Notation, format_time, format_times, fraction_digits
+
+# The longest time: 2025-01-31T14:30:00.123456789+01:00:00, with two quotes.
+_TIME_WORDS = 10
+
+# Between the cells of a table while it is laid out: texts hold none, since control characters are escaped.
+_CELL_END, _ROW_END = "\x1f", "\x1e"
+
+
+class Style(NamedTuple):
+    """How times are written. ``docs``: sentences about series by path, for formats that carry them."""
+
+    notation: Notation = Notation.LOCAL
+    zone: tzinfo | None = None
+    docs: Mapping[str, str] | None = None
+
+    def time(self, time_ns: int) -> str:
+        """Write one point in time."""
+        return format_time(time_ns, self.notation, self.zone)
+
+
+Writer = Callable[[Result, Style], Iterator[bytes]]
+
+
+def labels(columns: Sequence[Column]) -> list[str]:
+    """Name the columns: by path, and by ``path:stat`` where several statistics of a path stand side by side."""
+    several = len({column.path for column in columns}) < len(columns)
+    return [f"{column.path}:{column.stat}" if several else column.path for column in columns]
+
+
+def encoded(text: str) -> bytes:
+    """Encode a text; a file's name that is no UTF-8 comes out as the bytes it is."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace")
+
+
+def time_cells(times_ns: Int64Array, style: Style, quote: str = "") -> Cells:
+    """Cells of times, all with the fractional digits that the finest of them needs."""
+    if style.notation is Notation.EPOCH:
+        return integer_cells(times_ns, 9)
+    digits = fraction_digits(int(np.gcd.reduce(times_ns)))
+
+    def write(start: int, stop: int) -> list[str]:
+        texts = format_times(times_ns[start:stop].tolist(), style.notation, style.zone, digits)
+        return [f"{quote}{text}{quote}" for text in texts] if quote else texts
+
+    return WrittenCells(write, _TIME_WORDS)
+
+
+def delimited_field(text: str, delimiter: str) -> bytes:
+    """Quote a field where it must be (RFC 4180); an empty text is quoted, so that it is not taken for absent."""
+    if not text or any(special in text for special in (delimiter, '"', "\n", "\r")):
+        text = '"' + text.replace('"', '""') + '"'
+    return encoded(text)
+
+
+def gap_line(gap: Gap, style: Style) -> str:
+    """Spell a gap as the comment line ``# gap FROM TO TABLE CAUSE (detail)``."""
+    detail = " ".join(gap.detail.split())
+    line = f"# gap {style.time(gap.start_ns)} {style.time(gap.end_ns)} {gap.table} {gap.cause}"
+    return f"{line} ({detail})" if detail else line
+
+
+def _delimited(result: Result, style: Style, delimiter: str) -> Iterator[bytes]:
+    """Write gaps as comments, one header, and a line a row; an absent cell is empty."""
+    separator = delimiter.encode()
+    yield b"".join(encoded(gap_line(gap, style)) + b"\n" for gap in result.gaps)
+    yield separator.join([b"time", *(delimited_field(label, delimiter) for label in labels(result.columns))]) + b"\n"
+    parts: list[bytes | Cells] = [time_cells(result.times_ns, style)]
+    for column in result.columns:
+        parts += [separator, column_cells(column, spell=partial(delimited_field, delimiter=delimiter))]
+    yield from blocks([*parts, b"\n"], len(result.times_ns))
+
+
+def write_csv(result: Result, style: Style) -> Iterator[bytes]:
+    """Comma-separated values."""
+    return _delimited(result, style, ",")
+
+
+def write_tsv(result: Result, style: Style) -> Iterator[bytes]:
+    """Tab-separated values."""
+    return _delimited(result, style, "\t")
+
+
+def json_text(text: str) -> bytes:
+    """Spell a text as JSON; ASCII, so that whatever a machine calls its things remains valid."""
+    return json.dumps(text).encode()
+
+
+def _json_columns(result: Result) -> list[Cells]:
+    return [column_cells(column, absent=b"null", spell=json_text) for column in result.columns]
+
+
+def _json_list(cells: Cells, rows: int) -> Iterator[bytes]:
+    """Write a list; the comma after the last element is never sent."""
+    yield b"["
+    held = b""
+    for block in blocks([cells, b","], rows):
+        yield held
+        held = block
+    yield held[:-1]
+    yield b"]"
+
+
+def _json_gap(gap: Gap, style: Style) -> str:
+    times = (style.time(gap.start_ns), style.time(gap.end_ns))
+    start, end = times if style.notation is Notation.EPOCH else (json.dumps(time) for time in times)
+    words = json.dumps({"table": gap.table, "cause": str(gap.cause), "detail": gap.detail})
+    return f'{{"from": {start}, "to": {end}, {words[1:]}'
+
+
+def write_json(result: Result, style: Style) -> Iterator[bytes]:
+    """Write one object: series, time, values (a list a series) and gaps."""
+    rows = len(result.times_ns)
+    series = [
+        {"path": column.path, "unit": column.unit, "semantics": str(column.semantics), "stat": column.stat}
+        for column in result.columns
+    ]
+    yield b'{"series": ' + json.dumps(series).encode() + b',\n"time": '
+    yield from _json_list(time_cells(result.times_ns, style, '"'), rows)
+    yield b',\n"values": ['
+    for number, cells in enumerate(_json_columns(result)):
+        yield b",\n" if number else b"\n"
+        yield from _json_list(cells, rows)
+    gaps = ",\n".join(_json_gap(gap, style) for gap in result.gaps)
+    yield f'],\n"gaps": [{gaps}]}}\n'.encode()
+
+
+def write_jsonl(result: Result, style: Style) -> Iterator[bytes]:
+    """Write an object a row, with null for absent."""
+    parts: list[bytes | Cells] = [b'{"time": ', time_cells(result.times_ns, style, '"')]
+    for label, cells in zip(labels(result.columns), _json_columns(result), strict=True):
+        parts += [b", " + json_text(label) + b": ", cells]
+    return blocks([*parts, b"}\n"], len(result.times_ns))
+
+
+def printable(text: str) -> str:
+    """Escape what would move the cursor, or the cells of a table."""
+    return text if text.isprintable() else repr(text)[1:-1]
+
+
+def _table_text(text: str) -> bytes:
+    return encoded(printable(text))
+
+
+class _Widths(NamedTuple):
+    """Of a table's column: characters before the decimal point, and from it on. Texts have no point."""
+
+    whole: int
+    fraction: int
+    is_text: bool
+
+    def pad(self, cell: str) -> str:
+        if self.is_text:
+            return cell.ljust(self.whole)
+        whole, point, fraction = cell.partition(".")
+        return f"{whole.rjust(self.whole)}{(point + fraction).ljust(self.fraction)}"
+
+    def total(self) -> int:
+        return self.whole + self.fraction
+
+
+def write_table(result: Result, style: Style) -> Iterator[bytes]:
+    """Write aligned columns for people: decimal points below each other, '-' for absent."""
+    parts: list[bytes | Cells] = [time_cells(result.times_ns, style)]
+    for column in result.columns:
+        parts += [_CELL_END.encode(), column_cells(column, absent=b"-", spell=_table_text)]
+    parts.append(_ROW_END.encode())
+    heads = [("time", ""), *zip(map(printable, labels(result.columns)), _units(result.columns), strict=True)]
+    is_text = [True, *(column.texts is not None for column in result.columns)]
+    widths = [_Widths(0, 0, text) for text in is_text]
+    for row in _table_rows(parts, len(result.times_ns)):  # written twice, so that not all of it is held
+        widths = [_widened(width, cell) for width, cell in zip(widths, row, strict=True)]
+    widths = [width._replace(whole=max(width.whole, _longest(head) - width.fraction))
+              for width, head in zip(widths, heads, strict=True)]  # fmt: skip
+    for gap in result.gaps:
+        yield encoded(printable(gap_line(gap, style))) + b"\n"
+    for line in zip(*heads, strict=True):
+        yield _table_line(
+            text.ljust(width.total()) if width.is_text else text.rjust(width.total())
+            for text, width in zip(line, widths, strict=True)
+        )
+    for row in _table_rows(parts, len(result.times_ns)):
+        yield _table_line(width.pad(cell) for width, cell in zip(widths, row, strict=True))
+
+
+def _units(columns: Sequence[Column]) -> list[str]:
+    return ["" if column.texts is not None else column.unit for column in columns]
+
+
+def _longest(head: tuple[str, str]) -> int:
+    return max(map(len, head))
+
+
+def _widened(width: _Widths, cell: str) -> _Widths:
+    whole = len(cell) if width.is_text else len(cell.partition(".")[0])
+    fraction = 0 if width.is_text else len(cell) - whole
+    if whole <= width.whole and fraction <= width.fraction:
+        return width
+    return _Widths(max(whole, width.whole), max(fraction, width.fraction), width.is_text)
+
+
+def _table_rows(parts: Sequence[bytes | Cells], rows: int) -> Iterator[list[str]]:
+    for block in blocks(parts, rows):
+        for line in block.decode("utf-8", "surrogateescape").split(_ROW_END)[:-1]:
+            yield line.split(_CELL_END)
+
+
+def _table_line(cells: Iterator[str]) -> bytes:
+    return encoded("  ".join(cells).rstrip()) + b"\n"
+
+
+def _write_openmetrics(result: Result, style: Style) -> Iterator[bytes]:
+    from sysmon_tools.openmetrics import write  # noqa: PLC0415  most runs write something else
+
+    return write(result, style)
+
+
+WRITERS: dict[str, Writer] = {
+    "csv": write_csv,
+    "tsv": write_tsv,
+    "json": write_json,
+    "jsonl": write_jsonl,
+    "table": write_table,
+    "openmetrics": _write_openmetrics,
+}

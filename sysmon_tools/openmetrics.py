@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes a result as OpenMetrics text, as ``promtool tsdb create-blocks-from openmetrics`` reads it.
+
+Source: https://github.com/prometheus/OpenMetrics (1.0). A family's name ends in its unit, a counter's
+samples in ``_total``; a family stands in one piece, and within it each series, its times ascending.
+Rates, and sums over buckets, are gauges there: only a counter as stored (``--raw``) is a counter.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sysmon_tools.cells import blocks, column_cells, integer_cells
+from sysmond.model import ABSENT, Semantics
+from sysmond.result import Column, Int64Array, Result
+
+if TYPE_CHECKING:
+    from sysmon_tools.formats import Style
+
+_UNIT_WORDS = {
+    "%": "percent",
+    "B": "bytes",
+    "Hz": "hertz",
+    "s": "seconds",
+    "V": "volts",
+    "A": "amperes",
+    "W": "watts",
+    "J": "joules",
+    "°C": "celsius",
+    "1": "",
+    "text": "",
+}
+
+
+def write(result: Result, style: "Style") -> Iterator[bytes]:
+    """Write families of series, then the end mark. Absent values and gaps have no form there."""
+    families: dict[tuple[str, str, str], list[Column]] = {}
+    for column in result.columns:
+        unit = _unit(column.unit)
+        kind = _kind(column, raw=result.step_ns == 0)
+        families.setdefault((_name(column, unit, kind), unit, kind), []).append(column)
+    # One name must have one type; a family of another unit is told apart by it, so only the type can clash.
+    taken: set[str] = set()
+    several = len({column.path for column in result.columns}) < len(result.columns)
+    for (wanted, unit, kind), columns in families.items():
+        name = wanted if wanted not in taken else f"{columns[0].stat}_{wanted}"
+        taken.add(name)
+        yield _head(name, unit, kind, (style.docs or {}).get(columns[0].path, "")).encode()
+        for column in columns:
+            labels = _labels(column, several=several)
+            if column.texts is not None:
+                yield from _infos(name, labels, column.texts, result.times_ns)
+            else:
+                sample = f"{name}_total" if kind == "counter" else name
+                yield from _samples(sample, labels, column, result.times_ns)
+    yield b"# EOF\n"
+
+
+def _unit(unit: str) -> str:
+    """Spell a unit in words: ``B/s`` is ``bytes_per_second``."""
+    amount, slash, _ = unit.partition("/s")
+    word = _UNIT_WORDS.get(amount, re.sub(r"[^a-z0-9]+", "_", amount.lower()).strip("_"))
+    return f"{word}_per_second".lstrip("_") if slash else word
+
+
+def _kind(column: Column, *, raw: bool) -> str:
+    if column.texts is not None:
+        return "info"
+    return "counter" if raw and column.semantics is Semantics.COUNTER else "gauge"
+
+
+def _name(column: Column, unit: str, kind: str) -> str:
+    """Name a family: ``disk/read_bytes`` in bytes per second is ``sysmond_disk_read_bytes_per_second``."""
+    table, _, metric = column.path.partition("@")[0].partition("/")
+    name = re.sub(r"[^a-zA-Z0-9_]", "_", f"sysmond_{table}_{metric}")
+    if kind == "counter":
+        name = name.removesuffix("_total")
+    if not unit or name.endswith(f"_{unit}"):
+        return name
+    first = unit.partition("_per_")[0]
+    return f"{name.removesuffix(f'_{first}')}_{unit}"
+
+
+def _head(name: str, unit: str, kind: str, doc: str) -> str:
+    lines = [f"# TYPE {name} {kind}\n"]
+    if unit:
+        lines.append(f"# UNIT {name} {unit}\n")
+    if doc:
+        lines.append(f"# HELP {name} {_escaped(doc)}\n")
+    return "".join(lines)
+
+
+def _escaped(text: str) -> str:
+    printed = text.encode("utf-8", "replace").decode()
+    return printed.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+
+
+def _labels(column: Column, *, several: bool) -> str:
+    _, separator, instance = column.path.partition("@")
+    pairs = [f'instance="{_escaped(instance)}"'] if separator else []
+    if several:
+        pairs.append(f'stat="{column.stat}"')
+    return ",".join(pairs)
+
+
+def _samples(name: str, labels: str, column: Column, times_ns: Int64Array) -> Iterator[bytes]:
+    """Write the points of one series, absent ones left out; a time is seconds with the digits it needs."""
+    if column.integers is not None:
+        present = column.integers != ABSENT
+        chosen = column._replace(integers=column.integers[present])
+    else:
+        floats = column.values
+        present = np.isfinite(floats)
+        chosen = column._replace(floats=floats[present])
+    head = f"{name}{{{labels}}} " if labels else f"{name} "
+    times = times_ns[present]
+    return blocks([head.encode(), column_cells(chosen), b" ", integer_cells(times, 9), b"\n"], len(times))
+
+
+def _infos(name: str, labels: str, texts: tuple[str | None, ...], times_ns: Int64Array) -> Iterator[bytes]:
+    """Write a text as a label of a sample that is always 1; each text is a series of its own."""
+    for text in dict.fromkeys(text for text in texts if text is not None):
+        times = times_ns[np.fromiter((one == text for one in texts), bool, len(texts))]
+        pairs = ",".join(filter(None, (labels, f'value="{_escaped(text)}"')))
+        yield from blocks([f"{name}_info{{{pairs}}} 1 ".encode(), integer_cells(times, 9), b"\n"], len(times))

@@ -1,0 +1,393 @@
+# SPDX-License-Identifier: Apache-2.0
+"""sysmon-extract: its command line, its output files and its exit codes, over a stand-in for the archive."""
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sysmond
+from sysmon_tools import extract, output
+from sysmond.clock import SECOND_NS
+from sysmond.errors import Error, NotPermittedError, UsageError
+from sysmond.model import Semantics
+from sysmond.result import Column, Entry, Result
+
+START_NS = 1_700_000_000 * SECOND_NS
+ENTRIES = [
+    Entry(path, "B", Semantics.GAUGE, f"About {path}.", START_NS, START_NS + 3 * SECOND_NS, SECOND_NS)
+    for path in ("memory/available", "disk/read_bytes@sda")
+]
+
+
+class FakeArchive:
+    """Answers with fixed numbers, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+        self.state_dir = "/nowhere"
+        self.entries = list(ENTRIES)
+        self.asked: dict[str, Any] = {}
+        self.opened: dict[str, Any] = {}
+        self.failure: BaseException | None = None
+
+    def catalogue(self, *patterns: str, boot: str | int | None = None) -> list[Entry]:
+        return self.entries
+
+    def select(self, *patterns: str, stat: Sequence[str] = ("mean",), **asked: Any) -> Result:
+        self.asked = {"patterns": patterns, "stat": stat, **asked}
+        if self.failure is not None:
+            raise self.failure
+        columns = tuple(
+            Column(entry.path, entry.unit, entry.semantics, one, integers=np.array([1, 2, 3]))
+            for entry in self.entries
+            for one in stat
+        )
+        return Result(START_NS + np.arange(3) * SECOND_NS, columns, (), SECOND_NS)
+
+
+@pytest.fixture
+def archive(monkeypatch: pytest.MonkeyPatch) -> FakeArchive:
+    fake = FakeArchive()
+
+    def opened(**options: Any) -> FakeArchive:
+        fake.opened = options
+        return fake
+
+    history: Any = ModuleType("sysmond.history")
+    history.open = opened
+    monkeypatch.setitem(sys.modules, "sysmond.history", history)
+    monkeypatch.setattr(sysmond, "history", history, raising=False)
+    return fake
+
+
+CSV = (
+    "time,memory/available,disk/read_bytes@sda\n"
+    "2023-11-14T22:13:20Z,1,1\n2023-11-14T22:13:21Z,2,2\n2023-11-14T22:13:22Z,3,3\n"
+)
+
+
+def test_values_go_to_standard_output_as_csv(archive: FakeArchive, capsys: pytest.CaptureFixture[str]) -> None:
+    assert extract.main(["memory", "--utc"]) == 0
+    assert capsys.readouterr() == (CSV, "")
+
+
+def test_options_and_paths_mix_and_all_reach_history(archive: FakeArchive) -> None:
+    words = "memory --from -1h disk/*@sda --to -5m --sample 10s cpu/user --stat mean,max,mean --boot -1 --utc"
+    assert extract.main([*words.split(), "--user", "--state-dir", "/s", "--runtime-dir=/r"]) == 0
+    assert archive.asked == {
+        "patterns": ("memory", "disk/*@sda", "cpu/user"),
+        "stat": ("mean", "max"),
+        "start": "-1h",
+        "end": "-5m",
+        "step": "10s",
+        "boot": -1,
+        "raw": False,
+    }
+    assert archive.opened == {"state_dir": "/s", "runtime_dir": "/r", "user": True}
+
+
+def test_a_boot_id_stays_a_text(archive: FakeArchive) -> None:
+    extract.main(["memory", "--boot", "12345678901234567890123456789012"])
+    assert archive.asked["boot"] == "12345678901234567890123456789012"
+
+
+def test_without_a_path_everything_is_meant(archive: FakeArchive) -> None:
+    assert extract.main([]) == 0
+    assert archive.asked["patterns"] == ("*",)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--frm=1h"], "unknown option '--frm'; nearest: --from"),
+        (["--fro", "1h"], "unknown option '--fro'; nearest: --from"),
+        (["-f", "csv"], "unknown option '-f'"),
+        (["--format=cvs"], "unknown format 'cvs'; nearest: csv"),
+        (["--format=xyz"], "unknown format 'xyz'; there are csv, tsv, json, jsonl, table, hdf5, openmetrics"),
+        (["--stat=mean,maxx"], "unknown statistic 'maxx'; nearest: max"),
+        (["--stat="], "unknown statistic ''; there are mean, min, max, first, last, sum, count"),
+        (["--from"], "--from: expected one argument"),
+        (["--from", "--to", "now"], "--from: expected one argument"),
+        (["--from=tody"], "time 'tody': not understood; nearest: today"),
+        (["--from="], "time '': not understood"),
+        (["--to=2025-02-30"], "time '2025-02-30': day is out of range for month"),
+        (["--sample=0s"], "step '0s': not between"),
+        (["--sample=fast"], "step 'fast': not understood"),
+        (["--utc", "--epoch"], "--utc and --epoch: only one of them"),
+        (["--raw", "--sample=1s"], "--raw gives every tick"),
+        (["--list", "--format=hdf5"], "--list has no format 'hdf5'"),
+        (["--format=hdf5"], "format 'hdf5' needs a file"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line(
+    words: list[str], message: str, archive: FakeArchive, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert extract.main(["memory", *words]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"sysmon-extract: {message}")
+    assert err.count("\n") == 1
+    assert archive.opened == {}
+
+
+def test_too_much_at_once_is_refused_before_it_is_read(
+    archive: FakeArchive, capsys: pytest.CaptureFixture[str]
+) -> None:
+    archive.entries = [entry._replace(end_ns=START_NS + 10**9 * SECOND_NS) for entry in ENTRIES]
+    assert extract.main(["*"]) == 2
+    assert "2 columns of 1000000000 rows are too many" in capsys.readouterr().err
+    assert archive.asked == {}
+    assert extract.main(["*", "--sample=1h"]) == 0
+    assert extract.main(["*", "--from=1700000000", "--to=1700000100"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("failure", "code", "message"),
+    [
+        (Error("broken\nthing"), 1, "broken thing"),
+        (NotPermittedError("not yours"), 77, "not yours"),
+        (UsageError("path 'x': no such table"), 2, "path 'x': no such table"),
+        (PermissionError(13, "Permission denied", "/x"), 77, "/x: Permission denied"),
+        (FileNotFoundError(2, "No such file or directory", "/x"), 1, "/x: No such file or directory"),
+        (MemoryError(), 1, "not enough memory"),
+    ],
+)
+def test_a_failure_is_one_line_and_its_exit_code(
+    failure: BaseException, code: int, message: str, archive: FakeArchive, capsys: pytest.CaptureFixture[str]
+) -> None:
+    archive.failure = failure
+    assert extract.main(["memory"]) == code
+    err = capsys.readouterr().err
+    assert err.startswith(f"sysmon-extract: {message}")
+    assert err.count("\n") == 1
+
+
+def test_an_interrupted_run_is_quiet(archive: FakeArchive, capsys: pytest.CaptureFixture[str]) -> None:
+    archive.failure = KeyboardInterrupt()
+    assert extract.main(["memory"]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+def test_what_could_not_be_read_is_named_and_the_rest_is_there(
+    archive: FakeArchive, capsys: pytest.CaptureFixture[str]
+) -> None:
+    archive.warnings = ["a.h5: truncated", "b.h5: not ours"]
+    assert extract.main(["memory", "--utc"]) == 3
+    warned = "sysmon-extract: warning: a.h5: truncated\nsysmon-extract: warning: b.h5: not ours\n"
+    assert capsys.readouterr() == (CSV, warned)
+    assert extract.main(["--list"]) == 3
+
+
+@pytest.mark.parametrize("words", [[], ["memory/available"], ["--list"]])
+def test_an_empty_archive_says_so(words: list[str], archive: FakeArchive, capsys: pytest.CaptureFixture[str]) -> None:
+    archive.entries = []
+    archive.failure = UsageError("path: no such table")
+    assert extract.main(words) == 1
+    assert capsys.readouterr() == ("", "sysmon-extract: nothing is recorded in /nowhere yet; sysmond records\n")
+
+
+def test_an_archive_of_which_nothing_is_readable_says_what_is_wrong(
+    archive: FakeArchive, capsys: pytest.CaptureFixture[str]
+) -> None:
+    archive.entries = []
+    archive.warnings = ["a.h5: truncated"]
+    assert extract.main([]) == 3
+    assert capsys.readouterr().err.splitlines()[0] == "sysmon-extract: warning: a.h5: truncated"
+
+
+@pytest.mark.parametrize(
+    ("asked", "file", "expected"),
+    [
+        (None, None, "csv"),
+        (None, "-", "csv"),
+        (None, "a.tsv", "tsv"),
+        (None, "a.JSON", "json"),
+        (None, "a.jsonl", "jsonl"),
+        (None, "a.h5", "hdf5"),
+        (None, "a.hdf5", "hdf5"),
+        (None, "a.log", "csv"),
+        (None, "a.txt", "csv"),
+        (None, "json", "csv"),
+        ("tsv", "a.json", "tsv"),
+        ("openmetrics", None, "openmetrics"),
+    ],
+)
+def test_the_format_is_the_one_asked_for_or_the_suffix_has(asked: str | None, file: str | None, expected: str) -> None:
+    assert extract.choose_format(asked, file, listing=False) == expected
+
+
+def test_on_a_terminal_it_is_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert extract.choose_format(None, None, listing=False) == "table"
+
+
+def test_the_list_is_machine_readable(archive: FakeArchive, capsys: pytest.CaptureFixture[str]) -> None:
+    assert extract.main(["--list", "--utc"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "path,unit,semantics,from,to,resolution",
+        "memory/available,B,gauge,2023-11-14T22:13:20Z,2023-11-14T22:13:23Z,1s",
+        "disk/read_bytes@sda,B,gauge,2023-11-14T22:13:20Z,2023-11-14T22:13:23Z,1s",
+    ]
+    assert extract.main(["--list", "--format=json", "--from=1700000003"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+
+
+def test_openmetrics_takes_its_help_from_the_catalogue(
+    archive: FakeArchive, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert extract.main(["memory", "--format=openmetrics"]) == 0
+    assert "# HELP sysmond_memory_available_bytes About memory/available.\n" in capsys.readouterr().out
+
+
+def test_a_file_is_written_whole(archive: FakeArchive, tmp_path: Path) -> None:
+    target = tmp_path / "lastday.log"
+    assert extract.main(["memory", "--utc", f"--output-file={target}"]) == 0
+    assert target.read_text() == CSV
+    assert os.listdir(tmp_path) == ["lastday.log"]
+
+
+def test_a_file_keeps_its_mode_and_a_link_its_target(archive: FakeArchive, tmp_path: Path) -> None:
+    target, link = tmp_path / "private.csv", tmp_path / "link.csv"
+    target.write_text("old")
+    target.chmod(0o600)
+    link.symlink_to(target)
+    assert extract.main(["memory", "--utc", f"--output-file={link}"]) == 0
+    assert link.is_symlink()
+    assert target.read_text() == CSV
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+
+
+def test_hdf5_goes_to_the_one_who_speaks_it(
+    archive: FakeArchive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    segment: Any = ModuleType("sysmond.segment")
+    written: list[str] = []
+
+    def write_result(result: Result, path: str) -> None:
+        written.append(path)
+        Path(path).write_bytes(b"HDF")
+
+    segment.write_result = write_result
+    monkeypatch.setitem(sys.modules, "sysmond.segment", segment)
+    target = tmp_path / "day.h5"
+    assert extract.main(["memory", f"--output-file={target}"]) == 0
+    assert target.read_bytes() == b"HDF"
+    assert not written[0].endswith(".h5")
+    assert os.path.dirname(written[0]) == str(tmp_path)
+
+
+@pytest.mark.parametrize("failure", [OSError(28, "No space left on device"), ValueError("bug"), KeyboardInterrupt()])
+def test_a_failure_leaves_the_old_file_and_nothing_else(failure: BaseException, tmp_path: Path) -> None:
+    target = tmp_path / "day.csv"
+    target.write_text("old")
+
+    def fail(path: str) -> None:
+        Path(path).write_text("half")
+        raise failure
+
+    with pytest.raises(type(failure)):
+        output.put_in_place(str(target), fail)
+    assert target.read_text() == "old"
+    assert os.listdir(tmp_path) == ["day.csv"]
+
+
+def test_being_told_to_end_leaves_nothing(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as caught:
+        output.put_in_place(str(tmp_path / "day.csv"), lambda _: os.kill(os.getpid(), signal.SIGTERM))
+    assert caught.value.code == 143
+    assert os.listdir(tmp_path) == []
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize("place", ["missing/day.csv", "."])
+def test_a_place_that_cannot_be_written_is_one_line(
+    place: str, archive: FakeArchive, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = f"{tmp_path}/{place}"
+    assert extract.main(["memory", f"--output-file={target}"]) == 1
+    assert capsys.readouterr().err.startswith(f"sysmon-extract: {target}: ")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_place_that_is_forbidden_is_77(
+    archive: FakeArchive, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object) -> int:
+        raise PermissionError(13, "Permission denied", "/x/.part")
+
+    monkeypatch.setattr(os, "open", refuse)
+    assert extract.main(["memory", "--output-file=/tmp/sysmond-test.csv"]) == 77
+    assert capsys.readouterr().err == "sysmon-extract: /tmp/sysmond-test.csv: Permission denied\n"
+
+
+def test_a_pipe_is_written_where_it_is(archive: FakeArchive, tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    received: list[str] = []
+    reader = threading.Thread(target=lambda: received.append(fifo.read_text()))
+    reader.start()
+    assert extract.main(["memory", "--utc", f"--output-file={fifo}"]) == 0
+    reader.join(10)
+    assert received == [CSV]
+    assert stat.S_ISFIFO(fifo.stat().st_mode)
+
+
+def run_python(code: str, *, closed_output: bool = False) -> subprocess.CompletedProcess[str]:
+    code = "from sysmon_tools import extract\n" + code
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        return subprocess.run(
+            [sys.executable, "-c", code],
+            stdout=write if closed_output else subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+    finally:
+        os.close(write)
+
+
+def test_a_reader_that_has_enough_ends_it_quietly() -> None:
+    code = (
+        "import sys, types, sysmond\n"
+        "def select(*a, **k): pass\n"
+        "extract._run = lambda options: extract.send((b'x' * 100000 for _ in range(100)), None) or 0\n"
+        "sys.exit(extract.main(['memory/available']))\n"
+    )
+    done = run_python(code, closed_output=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_help_and_wrong_usage_cost_no_numpy() -> None:
+    code = (
+        "import sys\n"
+        "try: extract.main(['--help'])\n"
+        "except SystemExit as end: assert end.code == 0\n"
+        "assert extract.main(['--frm']) == 2\n"
+        "print(sorted({'numpy', 'h5py', 'pathlib', 'dataclasses', 'inspect', 'rich'} & set(sys.modules)))"
+    )
+    done = run_python(code)
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert all(f"--{name}" in done.stdout for name in ("from", "to", "boot", "sample", "stat", "format", "list", "raw"))
+    assert "examples:" in done.stdout
+
+
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        extract.main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == f"sysmon-extract {sysmond.__version__}\n"

@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Formats: every number with the digits it carries, every absence where it belongs."""
+
+import csv
+import io
+import json
+import math
+import re
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sysmon_tools import cells, formats, listing
+from sysmond.clock import SECOND_NS
+from sysmond.model import ABSENT, Cause, Semantics
+from sysmond.result import Column, Entry, Gap, Result
+from sysmond.timespec import Notation
+
+START_NS = 1_700_000_000 * SECOND_NS  # 2023-11-14T22:13:20Z
+UTC = formats.Style(Notation.UTC)
+NAN = math.nan
+
+
+def times(count: int, step_ns: int = SECOND_NS) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    return START_NS + np.arange(count, dtype=np.int64) * step_ns
+
+
+def exact(path: str, values: list[int], scale: int = 0, unit: str = "B") -> Column:
+    return Column(path, unit, Semantics.GAUGE, "mean", integers=np.array(values, np.int64), scale=scale)
+
+
+def rate(path: str, values: list[float], decimals: int = 2, stat: str = "mean", unit: str = "%") -> Column:
+    return Column(path, unit, Semantics.COUNTER, stat, floats=np.array(values, np.float64), decimals=decimals)
+
+
+def text(path: str, values: list[str | None]) -> Column:
+    return Column(path, "text", Semantics.STATE, "last", texts=tuple(values))
+
+
+def result(*columns: Column, gaps: tuple[Gap, ...] = (), rows: int = 3, step_ns: int = SECOND_NS) -> Result:
+    return Result(times(rows), columns, gaps, step_ns)
+
+
+def written(name: str, answer: Result, style: formats.Style = UTC) -> str:
+    return b"".join(formats.WRITERS[name](answer, style)).decode()
+
+
+MIXED = result(
+    rate("cpu/user@total", [12.5, NAN, 3.0]),
+    exact("memory/available", [1024, ABSENT, 7]),
+    exact("load/one", [125, -5, 200], 2, "1"),
+    text("host/kernel", ["6.1", None, 'a,"b"\n']),
+    gaps=(
+        Gap(START_NS, START_NS + SECOND_NS, "memory", Cause.PROBE_FAILED, "no such\nfile"),
+        Gap(START_NS, START_NS + SECOND_NS // 2, "cpu", Cause.LATE_TICK),
+    ),
+)
+
+
+def test_csv_is_gaps_one_header_and_a_row_a_time() -> None:
+    assert written("csv", MIXED) == (
+        "# gap 2023-11-14T22:13:20Z 2023-11-14T22:13:21Z memory probe failed (no such file)\n"
+        "# gap 2023-11-14T22:13:20Z 2023-11-14T22:13:20.500Z cpu late tick\n"
+        "time,cpu/user@total,memory/available,load/one,host/kernel\n"
+        "2023-11-14T22:13:20Z,12.5,1024,1.25,6.1\n"
+        "2023-11-14T22:13:21Z,,,-0.05,\n"
+        '2023-11-14T22:13:22Z,3,7,2,"a,""b""\n"\n'
+    )
+
+
+def test_csv_quotes_names_and_texts_where_it_must() -> None:
+    answer = result(rate('filesystem/used@/a,"b"', [1.0, 2.0, 3.0]), text("a/b@x y", ["", "tab\there", "é"]))
+    rows = list(csv.reader(io.StringIO(written("csv", answer))))
+    assert rows[0] == ["time", 'filesystem/used@/a,"b"', "a/b@x y"]
+    assert [row[2] for row in rows[1:]] == ["", "tab\there", "é"]
+    assert '""' in written("csv", answer).splitlines()[1]  # an empty text is not an absent one
+
+
+def test_tsv_separates_by_tabs() -> None:
+    answer = result(rate("a/b", [1.5, NAN, 2.0]), text("a/c", ["x,y", "x\ty", None]))
+    assert written("tsv", answer).splitlines() == [
+        "time\ta/b\ta/c",
+        "2023-11-14T22:13:20Z\t1.5\tx,y",
+        '2023-11-14T22:13:21Z\t\t"x\ty"',
+        "2023-11-14T22:13:22Z\t2\t",
+    ]
+
+
+def test_several_statistics_are_named_in_the_header() -> None:
+    answer = result(rate("cpu/user", [1.0, 2.0, 3.0]), rate("cpu/user", [4.0, 5.0, 6.0], stat="max"))
+    assert written("csv", answer).splitlines()[0] == "time,cpu/user:mean,cpu/user:max"
+    assert json.loads(written("jsonl", answer).splitlines()[0])["cpu/user:max"] == 4
+
+
+def test_different_statistics_of_different_series_need_no_name() -> None:
+    assert written("csv", MIXED).count(":mean") == 0
+
+
+def test_times_follow_the_notation() -> None:
+    answer = result(rate("a/b", [1.0]), rows=1)._replace(times_ns=np.array([START_NS + 250_000_000]))
+    zone = ZoneInfo("Asia/Kathmandu")
+    cell = [
+        written("csv", answer, style).splitlines()[1].split(",")[0]
+        for style in (UTC, formats.Style(Notation.EPOCH), formats.Style(Notation.LOCAL, zone))
+    ]
+    assert cell == ["2023-11-14T22:13:20.250Z", "1700000000.25", "2023-11-15T03:58:20.250+05:45"]
+
+
+def test_json_is_one_object_with_null_for_absent() -> None:
+    assert json.loads(written("json", MIXED)) == {
+        "series": [
+            {"path": "cpu/user@total", "unit": "%", "semantics": "counter", "stat": "mean"},
+            {"path": "memory/available", "unit": "B", "semantics": "gauge", "stat": "mean"},
+            {"path": "load/one", "unit": "1", "semantics": "gauge", "stat": "mean"},
+            {"path": "host/kernel", "unit": "text", "semantics": "state", "stat": "last"},
+        ],
+        "time": ["2023-11-14T22:13:20Z", "2023-11-14T22:13:21Z", "2023-11-14T22:13:22Z"],
+        "values": [[12.5, None, 3], [1024, None, 7], [1.25, -0.05, 2], ["6.1", None, 'a,"b"\n']],
+        "gaps": [
+            {
+                "from": "2023-11-14T22:13:20Z",
+                "to": "2023-11-14T22:13:21Z",
+                "table": "memory",
+                "cause": "probe failed",
+                "detail": "no such\nfile",
+            },
+            {
+                "from": "2023-11-14T22:13:20Z",
+                "to": "2023-11-14T22:13:20.500Z",
+                "table": "cpu",
+                "cause": "late tick",
+                "detail": "",
+            },
+        ],
+    }
+
+
+def test_json_of_nothing_and_of_epochs() -> None:
+    empty = json.loads(written("json", result(rate("a/b", []), rows=0)))
+    assert (empty["time"], empty["values"]) == ([], [[]])
+    assert json.loads(written("json", result(rows=0)))["values"] == []
+    epochs = json.loads(written("json", MIXED, formats.Style(Notation.EPOCH)))
+    assert epochs["time"] == [1700000000, 1700000001, 1700000002]
+    assert epochs["gaps"][1]["to"] == 1700000000.5
+
+
+def test_jsonl_is_an_object_a_row() -> None:
+    rows = [json.loads(line) for line in written("jsonl", MIXED).splitlines()]
+    assert rows[0] == {
+        "time": "2023-11-14T22:13:20Z",
+        "cpu/user@total": 12.5,
+        "memory/available": 1024,
+        "load/one": 1.25,
+        "host/kernel": "6.1",
+    }
+    assert [row["cpu/user@total"] for row in rows] == [12.5, None, 3]
+
+
+def test_table_puts_decimal_points_below_each_other() -> None:
+    answer = result(
+        rate("a/b", [12.5, NAN, -3.0]), exact("memory/available", [1, 22, 333]), text("c/d", ["x", None, "\x1b"])
+    )
+    assert written("table", answer).splitlines() == [
+        "time                   a/b  memory/available  c/d",
+        "                         %                 B",
+        "2023-11-14T22:13:20Z  12.5                 1  x",
+        "2023-11-14T22:13:21Z   -                  22  -",
+        "2023-11-14T22:13:22Z  -3                 333  \\x1b",
+    ]
+
+
+def test_openmetrics_has_units_labels_and_an_end() -> None:
+    style = UTC._replace(docs={"cpu/user@cpu0": 'Time "used".'})
+    answer = result(
+        rate("cpu/user@cpu0", [12.5, NAN, 3.0]),
+        exact("memory/available", [1, ABSENT, 3]),
+        rate('cpu/user@a"b\\', [1.0, NAN, NAN]),
+        rate("disk/read_bytes@sda", [1.0, NAN, NAN], unit="B/s"),
+        exact("load/one", [150, ABSENT, ABSENT], 2, "1"),
+        text("host/kernel", ["6.1", "6.2", "6.1"]),
+    )
+    assert written("openmetrics", answer, style) == (
+        "# TYPE sysmond_cpu_user_percent gauge\n"
+        "# UNIT sysmond_cpu_user_percent percent\n"
+        '# HELP sysmond_cpu_user_percent Time \\"used\\".\n'
+        'sysmond_cpu_user_percent{instance="cpu0"} 12.5 1700000000\n'
+        'sysmond_cpu_user_percent{instance="cpu0"} 3 1700000002\n'
+        'sysmond_cpu_user_percent{instance="a\\"b\\\\"} 1 1700000000\n'
+        "# TYPE sysmond_memory_available_bytes gauge\n"
+        "# UNIT sysmond_memory_available_bytes bytes\n"
+        "sysmond_memory_available_bytes 1 1700000000\n"
+        "sysmond_memory_available_bytes 3 1700000002\n"
+        "# TYPE sysmond_disk_read_bytes_per_second gauge\n"
+        "# UNIT sysmond_disk_read_bytes_per_second bytes_per_second\n"
+        'sysmond_disk_read_bytes_per_second{instance="sda"} 1 1700000000\n'
+        "# TYPE sysmond_load_one gauge\n"
+        "sysmond_load_one 1.5 1700000000\n"
+        "# TYPE sysmond_host_kernel info\n"
+        'sysmond_host_kernel_info{value="6.1"} 1 1700000000\n'
+        'sysmond_host_kernel_info{value="6.1"} 1 1700000002\n'
+        'sysmond_host_kernel_info{value="6.2"} 1 1700000001\n'
+        "# EOF\n"
+    )
+
+
+def test_openmetrics_counters_as_stored_are_counters() -> None:
+    column = Column("cpu/user@cpu0", "s", Semantics.COUNTER, "last", integers=np.array([100, 250]), scale=2)
+    lines = written("openmetrics", Result(times(2), (column,), (), 0)).splitlines()
+    assert lines[0] == "# TYPE sysmond_cpu_user_seconds counter"
+    assert lines[2] == 'sysmond_cpu_user_seconds_total{instance="cpu0"} 1 1700000000'
+    assert lines[3] == 'sysmond_cpu_user_seconds_total{instance="cpu0"} 2.5 1700000001'
+
+
+def test_openmetrics_families_have_one_type_each() -> None:
+    answer = result(
+        rate("a/b", [1.0, 2.0, 3.0]), rate("a/b", [1.0, 2.0, 3.0], stat="max"), text("a/b_percent", ["x", "y", "z"])
+    )
+    names = re.findall(r"# TYPE (\S+)", written("openmetrics", answer))
+    assert len(names) == len(set(names)) == 2
+    assert 'sysmond_a_b_percent{stat="max"} 3 1700000002' in written("openmetrics", answer)
+
+
+def cells_of(column: Column) -> list[str]:
+    rows = len(column.integers if column.integers is not None else column.values)
+    joined = b"".join(cells.blocks([cells.column_cells(column), b"\n"], rows)).decode()
+    return joined.split("\n")[:-1]
+
+
+INTEGERS = (
+    st.integers(-(2**63), 2**63 - 1) | st.integers(-20000, 20000) | st.sampled_from([0, 9999, 10000, 2**32 - 1, 2**32])
+)
+
+
+@given(st.lists(INTEGERS, max_size=30), st.integers(0, 9))
+def test_exact_numbers_are_the_decimals_they_stand_for(values: list[int], scale: int) -> None:
+    expected = ["" if value == ABSENT else plain(value, scale) for value in values]
+    assert cells_of(exact("a/b", values, scale)) == expected
+
+
+def plain(value: int, scale: int) -> str:
+    digits = str(abs(value)).rjust(scale + 1, "0")
+    whole, fraction = digits[: len(digits) - scale], digits[len(digits) - scale :].rstrip("0")
+    sign = "-" if value < 0 else ""
+    return f"{sign}{whole}.{fraction}" if fraction else f"{sign}{whole}"
+
+
+@given(
+    st.lists(st.floats(-1e9, 1e9) | st.sampled_from([NAN, -0.001, 0.0, -0.0, 0.005, 99.995]), max_size=30),
+    st.integers(0, 6),
+)
+def test_floats_are_rounded_and_trimmed(values: list[float], decimals: int) -> None:
+    for value, cell in zip(values, cells_of(rate("a/b", values, decimals)), strict=True):
+        if math.isnan(value):
+            assert cell == ""
+            continue
+        assert re.fullmatch(r"-?(0|[1-9][0-9]*)(\.[0-9]*[1-9])?", cell)
+        assert cell != "-0"
+        assert len(cell.partition(".")[2]) <= decimals
+        assert abs(float(cell) - value) <= 0.5000001 * 10.0**-decimals + abs(value) * 1e-15
+
+
+@pytest.mark.parametrize("value", [1e18, 1e19, 1.5e300, -1e19])
+def test_huge_floats_have_no_exponent(value: float) -> None:
+    assert cells_of(rate("a/b", [value, NAN, math.inf], 3)) == [f"{value:.0f}", "", ""]
+
+
+def test_many_rows_are_many_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cells, "_BLOCK_ROWS_MAX", 7)
+    values = list(range(100))
+    answer = result(exact("a/b", values), text("a/c", [f"t{value}" for value in values]), rows=100)
+    assert len(list(formats.write_csv(answer, UTC))) > 10
+    rows = [line.split(",") for line in written("csv", answer).splitlines()[1:]]
+    assert [row[1:] for row in rows] == [[str(value), f"t{value}"] for value in values]
+    assert json.loads(written("json", answer))["values"][0] == values
+
+
+def test_a_name_that_is_no_utf8_comes_out_as_its_bytes() -> None:
+    answer = result(exact("filesystem/used@/\udcff", [1, 2, 3]))
+    assert b"filesystem/used@/\xff\n" in b"".join(formats.write_csv(answer, UTC))
+    assert json.loads(written("json", answer))["series"][0]["path"] == "filesystem/used@/\udcff"
+
+
+ENTRIES = [
+    Entry("cpu/user@total", "s", Semantics.COUNTER, "Time.", START_NS, START_NS + SECOND_NS, SECOND_NS),
+    Entry("filesystem/used@/a,b", "B", Semantics.GAUGE, "Used.", START_NS, START_NS + SECOND_NS // 2, 60 * SECOND_NS),
+]
+
+
+def listed(name: str, style: formats.Style = UTC) -> str:
+    return b"".join(listing.WRITERS[name](ENTRIES, style)).decode()
+
+
+def test_the_catalogue_in_every_format() -> None:
+    assert listed("csv").splitlines() == [
+        "path,unit,semantics,from,to,resolution",
+        "cpu/user@total,s,counter,2023-11-14T22:13:20Z,2023-11-14T22:13:21Z,1s",
+        '"filesystem/used@/a,b",B,gauge,2023-11-14T22:13:20Z,2023-11-14T22:13:20.500Z,1min',
+    ]
+    assert listed("tsv").splitlines()[2].split("\t")[0] == "filesystem/used@/a,b"
+    assert [entry["path"] for entry in json.loads(listed("json"))] == [entry.path for entry in ENTRIES]
+    assert json.loads(listed("jsonl", formats.Style(Notation.EPOCH)).splitlines()[1])["to"] == 1700000000.5
+    assert listed("table").splitlines()[1] == (
+        "cpu/user@total        s     counter    2023-11-14T22:13:20Z  2023-11-14T22:13:21Z      1s"
+    )
