@@ -84,7 +84,7 @@ def parse(content: bytes) -> list[Mount]:
     covered: dict[bytes, set[bytes]] = {}
     for mount in mounts.values():
         covered.setdefault(mount.parent, set()).add(mount.point)
-    chosen = []
+    chosen: dict[bytes, Mount] = {}
     for mount in mounts.values():
         way = list(_way_up(mount, mounts))
         # A later mount upon this point, or upon a folder on the way to it, hides this one.
@@ -92,8 +92,9 @@ def parse(content: bytes) -> list[Mount]:
             not covered[step.parent].isdisjoint(_folders_above(step.point)) for step in way
         )
         if mount.type not in _PSEUDO and mount.type != _AUTOMOUNTER and not hidden:
-            chosen.append(mount._replace(automounted=any(step.type == _AUTOMOUNTER for step in way)))
-    return chosen[:MOUNTS_MAX]
+            # Propagation may mount twice at one point of the same parent; the later one is reached.
+            chosen[mount.point] = mount._replace(automounted=any(step.type == _AUTOMOUNTER for step in way))
+    return list(chosen.values())[:MOUNTS_MAX]
 
 
 def _parse_line(line: bytes) -> Mount:

@@ -17,7 +17,7 @@ from sysmond.probe import Host
 
 CLONE_NEWNS = 0x20000
 MS_REC_PRIVATE = 0x4000 | 0x40000
-DEADLINE_S = 0.3
+DEADLINE_S = 1.0
 NOT_PERMITTED = 77
 
 

@@ -156,7 +156,7 @@ def test_a_mount_that_hangs_hides_only_itself_and_is_asked_once(release: threadi
             release.wait()
         return answer()
 
-    statvfs = Statvfs(ask, deadline_s=0.2)
+    statvfs = Statvfs(ask, deadline_s=0.5)
     file_systems, host = FileSystems(statvfs), Host(str(FIXTURES / "linux419"))
 
     def read() -> dict[str, Row]:
@@ -171,7 +171,7 @@ def test_a_mount_that_hangs_hides_only_itself_and_is_asked_once(release: threadi
     start = time.monotonic()
     for _ in range(5):
         assert read() == first
-    assert time.monotonic() - start < 0.2, "a mount known to hang costs no more waiting"
+    assert time.monotonic() - start < 1.5, "a mount known to hang costs no more waiting"
     assert len([path for path in asked if path.endswith(b"/nfs")]) == 1
     [thread] = statvfs._stuck.values()
     assert thread.daemon
@@ -186,8 +186,8 @@ def test_what_hangs_is_waited_for_together(release: threading.Event) -> None:
         return answer()
 
     start = time.monotonic()
-    rows = rows_of(FIXTURES / "linux419", Statvfs(ask, deadline_s=0.1))
-    assert time.monotonic() - start < 0.6, "eleven mounts, one deadline"
+    rows = rows_of(FIXTURES / "linux419", Statvfs(ask, deadline_s=0.5))
+    assert time.monotonic() - start < 2.5, "eleven mounts, one deadline"
     assert {row["status"] for row in rows.values()} == {HUNG, AUTOMOUNTED}
 
 
@@ -234,6 +234,17 @@ def test_mounts_are_bounded(tmp_path: Path) -> None:
 def test_a_root_whose_parent_is_itself(tmp_path: Path) -> None:
     write(tmp_path, b"1 1 0:2 / / rw - rootfs rootfs rw", b"20 1 8:1 / / rw - ext4 /dev/sda1 rw")
     assert list(rows_of(tmp_path, Statvfs(lambda _: answer()))) == ["/"]
+
+
+def test_of_two_at_one_point_of_the_same_parent_the_later_counts(tmp_path: Path) -> None:
+    write(tmp_path, b"30 1 8:1 / /mnt rw - ext4 /dev/sda1 rw", b"31 1 8:2 / /mnt rw - ext4 /dev/sda2 rw")
+    rows = rows_of(tmp_path, Statvfs(lambda _: answer()))
+    assert [(point, row["device"]) for point, row in rows.items()] == [("/mnt", "/dev/sda2")]
+
+
+def test_a_virtual_machine_of_today() -> None:
+    rows = rows_of(FIXTURES / "linux618", Statvfs(lambda _: answer()))
+    assert list(rows) == ["/dev", "/", "/opt/tools", "/dev/shm", "/sys/fs/cgroup"]
 
 
 def test_parents_in_a_circle_end(tmp_path: Path) -> None:
@@ -309,5 +320,5 @@ def test_a_real_mount_that_hangs_hides_only_itself(tmp_path: Path) -> None:
     assert [reading["silent"][status] for reading in (hanging, known, failed)] == [HUNG, HUNG, REFUSED]
     assert [reading["root"][status] for reading in (hanging, known, failed)] == [ANSWERED] * 3
     assert hanging["silent"][NAMES.index("type")] == "fuse.silent"
-    assert 0.3 <= hanging["duration_s"] < 1.3
-    assert known["duration_s"] < 0.3
+    assert 1.0 <= hanging["duration_s"] < 3.0
+    assert known["duration_s"] < 1.0
