@@ -105,8 +105,8 @@ def parser() -> argparse.ArgumentParser:
     add("--from", dest="start", metavar="T", help="first point in time (default: the first sample)")
     add("--to", dest="end", metavar="T", help="up to this point in time, which is excluded (default: now)")
     add("--boot", metavar="-1|ID", help="only that boot: 0 is this one, -1 the one before, or its id")
-    add("--sample", metavar="STEP", help="length of a bucket: 10s, 1min, 1h … (default: as recorded)")
-    add("--stat", metavar="STAT,…", help=f"of each bucket: {', '.join(STATS)} (default: mean)")
+    add("--sample", metavar="STEP", help="length of a bucket: 10s, 1min, 1h ... (default: as recorded)")
+    add("--stat", metavar="STAT,...", help=f"of each bucket: {', '.join(STATS)} (default: mean)")
     add("--format", metavar="FORMAT", help=f"{', '.join(FORMATS)} (default: by the file's suffix, else csv;"
         " on a terminal, table)")  # fmt: skip
     add("--output-file", metavar="F", help="write there, whole or not at all (default: standard output)")

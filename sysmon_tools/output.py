@@ -25,9 +25,10 @@ def send(pieces: Iterable[bytes], path: str | None) -> None:
     if path is None or path == STANDARD_OUTPUT:
         if sys.stdout is None:
             raise Error("standard output is closed; --output-file=F writes a file")
-        for piece in pieces:
-            sys.stdout.buffer.write(piece)
-        sys.stdout.flush()
+        with _naming("standard output"):
+            for piece in pieces:
+                sys.stdout.buffer.write(piece)
+            sys.stdout.flush()
         return
 
     def write(where: str) -> None:
@@ -49,21 +50,28 @@ def put_in_place(path: str, write: Callable[[str], None]) -> None:
     if mode is not None and not stat.S_ISREG(mode):
         if stat.S_ISDIR(mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-        write(target)
+        with _naming(path):
+            write(target)
         return
     temporary = os.path.join(os.path.dirname(target), f".sysmon-extract-{os.getpid()}.part")
+    with _naming(path), _removed_on_failure(temporary):
+        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
+        if mode is not None:
+            os.chmod(temporary, stat.S_IMODE(mode))
+        write(temporary)
+        _persist(temporary)
+        os.replace(temporary, target)
+
+
+@contextmanager
+def _naming(where: str) -> Iterator[None]:
+    """Let errors name the place that was asked for, not a temporary one, nor none."""
     try:
-        with _removed_on_failure(temporary):
-            os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
-            if mode is not None:
-                os.chmod(temporary, stat.S_IMODE(mode))
-            write(temporary)
-            _persist(temporary)
-            os.replace(temporary, target)
+        yield
     except OSError as problem:
         if problem.errno is None:
             raise
-        raise OSError(problem.errno, os.strerror(problem.errno), path) from problem
+        raise OSError(problem.errno, os.strerror(problem.errno), where) from problem
 
 
 def _mode(path: str) -> int | None:

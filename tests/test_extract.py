@@ -372,6 +372,11 @@ def test_a_reader_that_has_enough_ends_it_quietly() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_a_full_disk_is_named(archive: FakeArchive, capsys: pytest.CaptureFixture[str]) -> None:
+    assert extract.main(["memory", "--output-file=/dev/full"]) == 1
+    assert capsys.readouterr().err == "sysmon-extract: /dev/full: No space left on device\n"
+
+
 def test_help_and_wrong_usage_cost_no_numpy() -> None:
     code = (
         "import sys\n"
