@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The archive: where segments lie, what they are called, and how one becomes visible.
+
+A segment is named by boot and sequence, never by wall clock: ``BOOT-FIRST-LAST.h5``. A fresh one has one
+number; a merged one the range of those it replaces. It appears closed, synced and renamed, or not at all.
+Standard library only.
+"""
+
+import errno
+import os
+import re
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from sysmond.folders import FILE_MODES, Folders
+from sysmond.model import Sensitivity
+
+SUFFIX = ".h5"
+TEMPORARY_SUFFIX = ".new"
+FINEST_TIER = "1s"
+
+# The image of a file is built in memory; a day may be several files.
+FILE_BYTES_MAX = 16 * 1024 * 1024
+# So many files of one size class become one file of the next.
+MERGE_FANOUT = 8
+
+_NAME = re.compile(r"([0-9a-f]{32})-(\d{8})-(\d{8})\.h5")
+
+
+class Name(NamedTuple):
+    """The name of a segment: sequences ``first`` to ``last`` of ``boot``."""
+
+    boot: str
+    first: int
+    last: int
+
+    @property
+    def file(self) -> str:
+        """How it is spelt."""
+        return f"{self.boot}-{self.first:08d}-{self.last:08d}{SUFFIX}"
+
+    def contains(self, other: "Name") -> bool:
+        """Whether all of the other's rows are in this one too."""
+        return self.boot == other.boot and self.first <= other.first and other.last <= self.last
+
+
+def parse_name(file: str) -> Name | None:
+    """Read a segment's name; None where it is not one of ours."""
+    match = _NAME.fullmatch(file)
+    return Name(match[1], int(match[2]), int(match[3])) if match else None
+
+
+def ram_folder(folders: Folders, sensitivity: Sensitivity) -> str:
+    """Where sealed segments wait to be flushed."""
+    return f"{folders.runtime}/archiver/{sensitivity}"
+
+
+def disk_folder(folders: Folders, sensitivity: Sensitivity, tier: str = FINEST_TIER) -> str:
+    """Where flushed segments of a tier lie."""
+    return f"{folders.state}/{sensitivity}/{tier}"
+
+
+def names(folder: str) -> list[Name]:
+    """The segments of a folder that count, in order: those contained in a merged one are left out."""
+    found = sorted(name for file in files(folder) if (name := parse_name(file)))
+    return current(found)
+
+
+def files(folder: str) -> list[str]:
+    """Every file of a folder that claims to be a segment, whatever its name. An absent folder has none.
+
+    :raises PermissionError: where we may not look.
+    """
+    try:
+        return sorted(file for file in os.listdir(folder) if file.endswith(SUFFIX))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def current(found: Iterable[Name]) -> list[Name]:
+    """Leave out the names that another one contains."""
+    kept: list[Name] = []
+    for name in sorted(found, key=lambda name: (name.boot, name.first, -name.last)):
+        if not (kept and kept[-1].contains(name)):
+            kept.append(name)
+    return kept
+
+
+def superseded(folder: str) -> list[Name]:
+    """The segments whose rows a merged one holds too: what a merge that was interrupted left behind."""
+    found = {name for file in files(folder) if (name := parse_name(file))}
+    return sorted(found - set(current(found)))
+
+
+def next_sequence(boot: str, folders: Folders) -> int:
+    """The first sequence number of a boot that no segment has, in RAM or on disk."""
+    taken = [0]
+    for sensitivity in Sensitivity:
+        for folder in (ram_folder(folders, sensitivity), disk_folder(folders, sensitivity)):
+            with suppress(PermissionError):
+                taken += [name.last for name in names(folder) if name.boot == boot]
+    return max(taken) + 1
+
+
+def publish(folder: str, file: str, content: bytes, mode: int) -> None:
+    """Make a file visible, whole, synced, under its name; nothing is overwritten.
+
+    :raises FileExistsError: where there is such a file with other content. :raises OSError: as the disk says.
+    """
+    path = f"{folder}/{file}"
+    temporary = f"{path}{TEMPORARY_SUFFIX}"
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
+    try:
+        os.fchmod(descriptor, mode)  # The mode is a promise, whatever the umask.
+        _write_whole(descriptor, content)
+        os.fsync(descriptor)
+        if os.path.exists(path):
+            if _read(path) != content:
+                raise FileExistsError(errno.EEXIST, "another segment has this name", path)
+            os.unlink(temporary)
+            return
+        os.rename(temporary, path)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+    finally:
+        os.close(descriptor)
+    sync_folder(folder)
+
+
+def _write_whole(descriptor: int, content: bytes) -> None:
+    view = memoryview(content)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def sync_folder(folder: str) -> None:
+    """Make renames and removals in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class Flushed(NamedTuple):
+    """What a flush did: files and bytes that are on disk now."""
+
+    files: int
+    bytes: int
+
+
+def flush(folders: Folders) -> Flushed:
+    """Copy every sealed segment from RAM to disk, oldest first, and only then let go of the copy in RAM.
+
+    :raises OSError: where the disk refuses; what was not copied stays in RAM.
+    """
+    count = size = 0
+    for sensitivity in Sensitivity:
+        source, target = ram_folder(folders, sensitivity), disk_folder(folders, sensitivity)
+        for name in names(source):
+            content = _read(f"{source}/{name.file}")
+            try:
+                publish(target, name.file, content, FILE_MODES[sensitivity])
+            except FileExistsError:
+                # The disk was not there when the sequence was chosen, and an earlier run had used it.
+                free = Name(name.boot, sequence := next_sequence(name.boot, folders), sequence)
+                publish(target, free.file, content, FILE_MODES[sensitivity])
+            os.unlink(f"{source}/{name.file}")
+            count += 1
+            size += len(content)
+    return Flushed(count, size)
+
+
+def remove_temporary(folder: str) -> None:
+    """Remove what an interrupted writer left unfinished; call it only as the folder's one writer."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        for file in os.listdir(folder):
+            if file.endswith(SUFFIX + TEMPORARY_SUFFIX):
+                with suppress(OSError):
+                    os.unlink(f"{folder}/{file}")
+
+
+def size_class(name: Name) -> int:
+    """How often a segment was merged: 0 for a fresh one."""
+    length, rank = name.last - name.first + 1, 0
+    while length >= MERGE_FANOUT:
+        length //= MERGE_FANOUT
+        rank += 1
+    return rank
+
+
+class Candidate(NamedTuple):
+    """A segment on disk as the merge plan sees it. ``day``: UTC day of its first tick, since 1970."""
+
+    name: Name
+    size_bytes: int
+    day: int
+
+
+def plan_merges(candidates: Sequence[Candidate]) -> list[list[Name]]:
+    """Choose which neighbouring segments become one file: of one boot and one day, within the size of a file.
+
+    Eight of a size class are merged at once, so that a row is rewritten few times; the rest of a day when a
+    later one has begun.
+    """
+    merges: list[list[Name]] = []
+    ordered = sorted(candidates)
+    last_day = max((candidate.day for candidate in ordered), default=0)
+    group: list[Candidate] = []
+    for candidate in [*ordered, None]:
+        if group and candidate is not None and _fits(group, candidate, last_day):
+            group.append(candidate)
+            if group[0].day < last_day or len(group) < MERGE_FANOUT:
+                continue
+            merges.append([member.name for member in group])
+            group = []
+            continue
+        if len(group) > 1 and group[0].day < last_day:
+            merges.append([member.name for member in group])
+        group = [candidate] if candidate else []
+    return merges
+
+
+def _fits(group: list[Candidate], candidate: Candidate, last_day: int) -> bool:
+    first = group[0]
+    together = (candidate.name.boot, candidate.day) == (first.name.boot, first.day)
+    room = sum(member.size_bytes for member in group) + candidate.size_bytes <= FILE_BYTES_MAX
+    return together and room and (first.day < last_day or size_class(first.name) == size_class(candidate.name))

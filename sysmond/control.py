@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Control sockets: one a part, SOCK_SEQPACKET, one JSON object a message and one for its answer.
+
+Only root and the uid of the part itself are listened to (SO_PEERCRED, unix(7)). A part serves a bounded
+number of messages at a time and never waits for a client: an answer that does not fit is dropped.
+"""
+
+import json
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from struct import Struct
+
+from sysmond.errors import Error
+from sysmond.folders import socket_address
+
+Order = dict[str, object]
+
+SOCKET_NAME = "control"
+MESSAGE_BYTES_MAX = 16 * 1024
+CLIENTS_MAX = 16
+ORDERS_PER_TURN_MAX = 8
+_CREDENTIALS = Struct("iII")
+
+
+class Listener:
+    """The listening end in a part."""
+
+    def __init__(self, listening: socket.socket) -> None:
+        """Serve on a bound, listening, non-blocking socket."""
+        self._listening = listening
+        self._clients: list[socket.socket] = []
+
+    def descriptors(self) -> list[int]:
+        """What to wait on for new orders."""
+        return [self._listening.fileno(), *(client.fileno() for client in self._clients)]
+
+    def serve(self, obey: Callable[[Order], Order]) -> None:
+        """Accept who waits and answer what is there, without waiting for anything."""
+        self._accept()
+        budget = ORDERS_PER_TURN_MAX
+        for client in list(self._clients):
+            while budget > 0 and (message := self._receive(client)):
+                budget -= 1
+                with suppress(OSError):
+                    client.send(json.dumps(_answer(message, obey)).encode())
+
+    def close(self) -> None:
+        """Let everybody go."""
+        for client in self._clients:
+            client.close()
+        self._listening.close()
+
+    def _accept(self) -> None:
+        for _ in range(CLIENTS_MAX):
+            try:
+                client, _ = self._listening.accept()
+            except OSError:
+                return
+            client.settimeout(0)
+            if len(self._clients) >= CLIENTS_MAX or not _may_command(client):
+                client.close()
+            else:
+                self._clients.append(client)
+
+    def _receive(self, client: socket.socket) -> bytes:
+        try:
+            message = client.recv(MESSAGE_BYTES_MAX)
+        except BlockingIOError:
+            return b""
+        except OSError:
+            message = b""
+        if not message:
+            self._clients.remove(client)
+            client.close()
+        return message
+
+
+def _may_command(client: socket.socket) -> bool:
+    _, uid, _ = _CREDENTIALS.unpack(client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    return uid in {0, os.geteuid()}
+
+
+def _answer(message: bytes, obey: Callable[[Order], Order]) -> Order:
+    try:
+        order = json.loads(message)
+    except ValueError:
+        return {"error": 'not JSON; an object like {"do": …} is right'}
+    if not isinstance(order, dict):
+        return {"error": 'not an object; one like {"do": …} is right'}
+    try:
+        return obey(order)
+    except (Error, OSError) as failure:
+        return {"error": str(failure)}
+
+
+@contextmanager
+def listen(folder: str) -> Iterator[Listener]:
+    """Listen in a part's runtime folder; a socket left by a predecessor is replaced."""
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    with socket_address(folder, SOCKET_NAME) as address:
+        with suppress(FileNotFoundError):
+            os.unlink(f"{folder}/{SOCKET_NAME}")
+        listening.bind(address)
+    os.chmod(f"{folder}/{SOCKET_NAME}", 0o600)
+    listening.listen(CLIENTS_MAX)
+    listener = Listener(listening)
+    try:
+        yield listener
+    finally:
+        listener.close()
+
+
+def ask(folder: str, order: Order, timeout_s: float) -> Order:
+    """Send an order to the part that listens in ``folder`` and give its answer.
+
+    :raises Error: where nobody listens, or no answer comes in time.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC) as connection:
+        connection.settimeout(timeout_s)
+        try:
+            with socket_address(folder, SOCKET_NAME) as address:
+                connection.connect(address)
+            connection.send(json.dumps(order).encode())
+            answer = connection.recv(MESSAGE_BYTES_MAX)
+        except OSError as failure:
+            raise Error(f"{folder}: no answer: {failure}") from failure
+    try:
+        decoded = json.loads(answer)
+    except ValueError as failure:
+        raise Error(f"{folder}: no answer") from failure
+    return decoded if isinstance(decoded, dict) else {}

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far each ring has been sealed: the archiver's only memory, a small file in its runtime folder.
+
+It is written after the segment: an archiver that dies in between seals the same rows once more, and
+readers, who join by tick, see them once. Standard library only.
+"""
+
+import json
+import os
+from typing import NamedTuple
+
+from sysmond.folders import Folders
+from sysmond.model import Lane, Sensitivity
+from sysmond.ring import SUFFIX
+
+FILE = "progress.json"
+WRITERS = {Lane.REALTIME: "sampler", Lane.BACKGROUND: "background"}
+
+
+class Sealed(NamedTuple):
+    """Up to which logical offset and tick a ring is in segments; ``closed``: it was complete by then."""
+
+    offset: int
+    last_tick_ns: int
+    closed: int
+
+
+class Progress(NamedTuple):
+    """By path of the ring."""
+
+    sealed: dict[str, Sealed]
+
+    @classmethod
+    def read(cls, folders: Folders) -> "Progress":
+        """Read it; nothing, where it is not there or damaged: then everything held is sealed again."""
+        try:
+            with open(_path(folders), encoding="utf-8") as file:
+                return cls({path: Sealed(*map(int, fields)) for path, fields in json.load(file).items()})
+        except (OSError, ValueError, TypeError, AttributeError):
+            return cls({})
+
+    def write(self, folders: Folders) -> None:
+        """Put it in place, whole."""
+        path = _path(folders)
+        with open(f"{path}.new", "w", encoding="utf-8") as file:
+            json.dump(self.sealed, file)
+        os.replace(f"{path}.new", path)
+
+
+def _path(folders: Folders) -> str:
+    return f"{folders.runtime}/archiver/{FILE}"
+
+
+def ring_files(folders: Folders) -> list[str]:
+    """The rings of every writer and class that we may look for, oldest first within each."""
+    found = []
+    for writer in WRITERS.values():
+        for sensitivity in Sensitivity:
+            folder = f"{folders.runtime}/{writer}/{sensitivity}"
+            try:
+                names = os.listdir(folder)
+            except OSError:
+                continue
+            found += [f"{folder}/{name}" for name in sorted(names) if name.endswith(SUFFIX)]
+    return found

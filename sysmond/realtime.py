@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keep a process on time: real-time scheduling, locked memory, no garbage collections.
+
+Each step that the machine refuses is named, and the process goes on without it.
+Sources: sched(7), mlockall(2), mallopt(3), getrlimit(2).
+"""
+
+import ctypes
+import gc
+import os
+import resource
+from collections.abc import Iterator
+
+MCL_CURRENT, MCL_FUTURE, MCL_ONFAULT = 1, 2, 4
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
+TRIM_THRESHOLD_BYTES = 64 * 1024 * 1024
+
+# A real-time process that never sleeps would own a processor: SIGXCPU, then SIGKILL.
+RTTIME_SOFT_US = 500_000
+RTTIME_HARD_US = 1_000_000
+
+
+def enter(priority: int) -> Iterator[str]:
+    """Become real-time with SCHED_FIFO at ``priority``; yield a line for each thing that was refused."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    # Memory once had is kept: giving it back and faulting it in again would cost time on a later tick.
+    libc.mallopt(M_MMAP_MAX, 0)
+    libc.mallopt(M_TRIM_THRESHOLD, TRIM_THRESHOLD_BYTES)
+    if libc.mlockall(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT) != 0:
+        yield f"memory is not locked: {os.strerror(ctypes.get_errno())}; ticks may be late while memory is short"
+    try:
+        resource.setrlimit(resource.RLIMIT_RTTIME, (RTTIME_SOFT_US, RTTIME_HARD_US))
+        os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(priority))
+    except (OSError, ValueError) as refusal:
+        yield f"scheduling is not real-time: {refusal}; ticks may be late under load"
+
+
+def freeze() -> None:
+    """Stop collecting garbage for good: what exists now stays, and a tick leaves no cycles behind."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()

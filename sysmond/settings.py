@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the command line decided, as every part receives it."""
+
+from typing import NamedTuple
+
+from sysmond.folders import Folders
+
+PARTS = ("sampler", "background", "archiver")
+
+
+class Settings(NamedTuple):
+    """``root``: below which probes read. ``ticks``: end after so many, or None. ``config``: the only file to read.
+
+    ``lifeline``: a descriptor that becomes readable when the parent of the parts dies.
+    """
+
+    folders: Folders
+    root: str = "/"
+    ticks: int | None = None
+    user: bool = False
+    config: str | None = None
+    lifeline: int | None = None
