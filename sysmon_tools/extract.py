@@ -6,7 +6,6 @@ Imports are late on purpose: a cold start should cost little more than numpy and
 
 import argparse
 import os
-import re
 import sys
 import time
 from collections.abc import Sequence
@@ -26,6 +25,9 @@ FORMATS = ("csv", "tsv", "json", "jsonl", "table", "hdf5", "openmetrics")
 LIST_FORMATS = ("csv", "tsv", "json", "jsonl", "table")
 STATS = ("mean", "min", "max", "first", "last", "sum", "count")
 _SUFFIXES = {".csv": "csv", ".tsv": "tsv", ".json": "json", ".jsonl": "jsonl", ".h5": "hdf5", ".hdf5": "hdf5"}
+
+# The pattern that means every series.
+EVERYTHING = "*"
 
 # A selection is held in memory whole, 8 bytes a value; a wider one is refused before it is read.
 VALUES_MAX = 100_000_000
@@ -145,6 +147,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     for word in rest:
         name = word.partition("=")[0]
         raise UsageError(f"unknown option {name!r}{nearest(name, _VALUED + _FLAGS)}")
+    options.paths = options.paths or [EVERYTHING]
     options.stats = _stats(options.stat)
     _check_choice("format", options.format, FORMATS)
     notations = [f"--{name}" for name in ("utc", "local", "epoch") if getattr(options, name)]
@@ -263,36 +266,6 @@ def _style(options: argparse.Namespace, docs: dict[str, str] | None = None) -> "
     return Style(notation, None, docs)
 
 
-def _boot(text: str | None) -> str | int | None:
-    """Tell a number of boots back from an id, which is 32 digits long."""
-    return int(text) if text is not None and re.fullmatch(r"[+-]?[0-9]{1,6}", text) else text
-
-
-def _catalogue(archive: Archive, patterns: Sequence[str], boot: str | None) -> "list[Entry]":
-    """List what is recorded.
-
-    :raises Error: where that is nothing at all.
-    """
-    try:
-        entries = archive.catalogue(*patterns, boot=_boot(boot))
-    except UsageError:
-        if not archive.catalogue():
-            raise _nothing(archive) from None
-        raise
-    if not entries and not archive.catalogue():
-        raise _nothing(archive)
-    return entries
-
-
-def _nothing(archive: Archive) -> Error:
-    for warning in archive.warnings:
-        _say(f"warning: {warning}")
-    problem = Error(f"nothing is recorded in {archive.state_dir} yet; sysmond records")
-    if archive.warnings:
-        problem.exit_code = EXIT_PARTIAL
-    return problem
-
-
 def _range_ns(options: argparse.Namespace) -> tuple[int | None, int | None]:
     """Read --from and --to, for what is decided here; history reads them itself."""
     from sysmond import clock, timespec  # noqa: PLC0415  as above
@@ -313,7 +286,7 @@ def _list(archive: Archive, options: argparse.Namespace, chosen: str) -> list[st
     start_ns, end_ns = _range_ns(options)
     entries = [
         entry
-        for entry in _catalogue(archive, options.paths, options.boot)
+        for entry in archive.catalogue(*options.paths, boot=options.boot)
         if (start_ns is None or entry.end_ns > start_ns) and (end_ns is None or entry.start_ns < end_ns)
     ]
     send(WRITERS[chosen](entries, _style(options)), options.output_file)
@@ -321,22 +294,17 @@ def _list(archive: Archive, options: argparse.Namespace, chosen: str) -> list[st
 
 
 def _extract(archive: Archive, options: argparse.Namespace, chosen: str) -> list[str]:
-    patterns = options.paths or ["*"]
-    if any(map(_is_broad, patterns)):
-        _check_size(_catalogue(archive, patterns, options.boot), options)
-    try:
-        result = archive.select(
-            *patterns,
-            start=options.start,
-            end=options.end,
-            step=options.sample,
-            stat=options.stats,
-            boot=_boot(options.boot),
-            raw=options.raw,
-        )
-    except UsageError:
-        _catalogue(archive, (), None)  # Where nothing at all is recorded, that is the thing to say.
-        raise
+    if any(map(_is_broad, options.paths)):
+        _check_size(archive.catalogue(*options.paths, boot=options.boot), options)
+    result = archive.select(
+        *options.paths,
+        start=options.start,
+        end=options.end,
+        step=options.sample,
+        stat=options.stats,
+        boot=options.boot,
+        raw=options.raw,
+    )
     _write(archive, result, options, chosen)
     return list(dict.fromkeys((*archive.warnings, *result.warnings)))
 
@@ -351,7 +319,7 @@ def _write(archive: Archive, result: "Result", options: argparse.Namespace, chos
 
     docs = None
     if chosen == "openmetrics":
-        docs = {entry.path: entry.doc for entry in archive.catalogue(*options.paths, boot=_boot(options.boot))}
+        docs = {entry.path: entry.doc for entry in archive.catalogue(*options.paths, boot=options.boot)}
     send(WRITERS[chosen](result, _style(options, docs)), options.output_file)
 
 
