@@ -1,0 +1,311 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rolling up: rows become buckets, buckets longer buckets, and neighbours one, without any loss of exactness.
+
+Pure: arrays in, arrays out. A **bucket** is a run of neighbouring rows of one strand whose wall-clock time
+lies between two multiples of the step; a step of the clock or a suspend cuts it short. What a bucket
+keeps is chosen so that joining is exact: tier n+1 made from tier n equals tier n+1 made from rows.
+
+========  ==========================================  ====================================================
+stat      of a gauge                                  of a counter
+========  ==========================================  ====================================================
+COUNT     values                                      increments over one interval of the table
+SUM       their sum                                   the sum of all increments, those over gaps included
+MIN, MAX  smallest and largest                        MAX: the largest increment over one interval
+LAST      the last value
+TMAX      tick of the (first) maximum                 the same
+LEAP                                                  what of SUM grew over gaps
+LEAP_NS                                               how long those gaps were
+========  ==========================================  ====================================================
+
+An increment belongs to the row that ends it. A counter that falls by more than half was reset: that
+interval is unknown and counts nowhere. A smaller fall is the kernel's correction and counts as it is.
+"""
+
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from sysmond.model import ABSENT
+from sysmond.result import Int64Array
+
+BoolArray = npt.NDArray[np.bool_]
+
+# An interval that is longer than the table's own by this factor had a gap in it.
+GAP_FACTOR = 1.5
+# Below this a value and a position fit into one integer, which finds a maximum and its place in one pass.
+_PACKABLE = 2**40
+_POSITIONS_MAX = 2**20
+
+
+class Stat(IntEnum):
+    """What of a bucket a row of a file holds; VALUE: the row is no statistic but the series itself."""
+
+    VALUE = 0
+    COUNT = 1
+    SUM = 2
+    MIN = 3
+    MAX = 4
+    LAST = 5
+    TMAX = 6
+    LEAP = 7
+    LEAP_NS = 8
+
+
+GAUGE_STATS = (Stat.COUNT, Stat.SUM, Stat.MIN, Stat.MAX, Stat.LAST, Stat.TMAX)
+COUNTER_STATS = (Stat.COUNT, Stat.SUM, Stat.MAX, Stat.TMAX, Stat.LEAP, Stat.LEAP_NS)
+
+
+class Axis(NamedTuple):
+    """The time axis of buckets: int64[bucket] each. ``first``, ``last``: ticks of the outermost rows."""
+
+    first: Int64Array
+    last: Int64Array
+    rows: Int64Array
+
+
+class Edges(NamedTuple):
+    """Where counters stood at both ends: int64[series] each, ABSENT where a series has no value."""
+
+    first_value: Int64Array
+    first_tick: Int64Array
+    last_value: Int64Array
+    last_tick: Int64Array
+
+
+class Buckets(NamedTuple):
+    """Statistics of series over an axis: int64[series, bucket] by stat, ABSENT where a bucket has no value.
+
+    SUM of a counter is 0, not ABSENT, where nothing is known to have grown but a row is there.
+    """
+
+    axis: Axis
+    stats: dict[Stat, Int64Array]
+    edges: Edges | None = None
+
+
+def axis_of_rows(ticks: Int64Array) -> Axis:
+    """Each row as a bucket of its own."""
+    return Axis(ticks, ticks, np.ones(len(ticks), np.int64))
+
+
+def cut(first_utc_ns: Int64Array, step_ns: int, breaks: BoolArray) -> Int64Array:
+    """Where new buckets begin: at another multiple of the step, and wherever ``breaks`` says so.
+
+    ``first_utc_ns``, ``breaks``: of each row or finer bucket. Gives indexes, int64[bucket].
+    """
+    number = first_utc_ns // step_ns
+    begins = breaks.copy()
+    begins[1:] |= number[1:] != number[:-1]
+    if len(begins):
+        begins[0] = True
+    return np.flatnonzero(begins)
+
+
+def join_axis(axis: Axis, starts: Int64Array) -> Axis:
+    """The axis of the longer buckets that begin at ``starts``."""
+    ends = np.append(starts[1:], len(axis.first)) - 1
+    return Axis(axis.first[starts], axis.last[ends], np.add.reduceat(axis.rows, starts))
+
+
+def of_gauges(values: Int64Array, ticks: Int64Array, starts: Int64Array) -> Buckets:
+    """Roll up rows of gauges: int64[series, row]."""
+    axis = join_axis(axis_of_rows(ticks), starts)
+    absent = values == ABSENT
+    if not absent.any():
+        count = np.broadcast_to(axis.rows, (len(values), len(starts)))
+        peak, place = _peaks(values, starts)
+        return Buckets(
+            axis,
+            {
+                Stat.COUNT: count,
+                Stat.SUM: np.add.reduceat(values, starts, axis=1),
+                Stat.MIN: np.minimum.reduceat(values, starts, axis=1),
+                Stat.MAX: peak,
+                Stat.LAST: values[:, np.append(starts[1:], len(ticks)) - 1],
+                Stat.TMAX: ticks[place],
+            },
+        )
+    stats = {
+        Stat.COUNT: (~absent).astype(np.int64),
+        Stat.SUM: np.where(absent, 0, values),
+        Stat.MIN: values,
+        Stat.MAX: values,
+        Stat.LAST: values,
+        Stat.TMAX: np.where(absent, ABSENT, ticks),
+    }
+    return Buckets(axis, _join_stats(stats, starts))
+
+
+def of_counters(values: Int64Array, ticks: Int64Array, starts: Int64Array, interval_ns: int) -> Buckets:
+    """Roll up rows of counters: int64[series, row], absolute values."""
+    axis = join_axis(axis_of_rows(ticks), starts)
+    edges = _edges(values, ticks)
+    absent = values == ABSENT
+    grown = np.zeros_like(values)
+    leap_ns = np.zeros_like(values) if absent.any() else None
+    if leap_ns is None:
+        np.subtract(values[:, 1:], values[:, :-1], out=grown[:, 1:])
+        known = np.ones(values.shape, bool)
+        known[:, :1] = False
+        if (grown < 0).any():
+            known[:, 1:] &= values[:, 1:] >= values[:, :-1] // 2
+        whole = known & (np.diff(ticks, prepend=ticks[:1]) <= GAP_FACTOR * interval_ns)
+        lengths = np.broadcast_to(np.diff(ticks, prepend=ticks[:1]), values.shape)
+    else:
+        grown, lengths, known = _increments_of_hollow(values, ticks, absent)
+        whole = known & (lengths <= GAP_FACTOR * interval_ns)
+    return Buckets(axis, _counter_stats(grown, lengths, known, whole, ticks, starts), edges)
+
+
+def _counter_stats(
+    grown: Int64Array, lengths: Int64Array, known: BoolArray, whole: BoolArray, ticks: Int64Array, starts: Int64Array
+) -> dict[Stat, Int64Array]:
+    shape = (len(grown), len(starts))
+    if whole[:, 1:].all() and not whole[:, :1].any():  # The usual case: every row but the very first.
+        count = np.broadcast_to(np.diff(np.append(starts, len(ticks))), shape).copy()
+        count[:, :1] -= 1
+        total = np.add.reduceat(grown, starts, axis=1)
+        peak, place = _peaks(grown[:, 1:], np.maximum(starts - 1, 0)) if len(ticks) > 1 else (total, total * 0)
+        place = place + 1
+        if len(starts) > 1 and starts[1] == 1:  # The first bucket holds nothing but the first row.
+            peak[:, 0], place[:, 0] = 0, 0
+        none = np.zeros(shape, np.int64)
+        leap = leap_ns = none
+    else:
+        count = np.add.reduceat(whole.astype(np.int64), starts, axis=1)
+        total = np.add.reduceat(np.where(known, grown, 0), starts, axis=1)
+        over = known & ~whole
+        leap = np.add.reduceat(np.where(over, grown, 0), starts, axis=1)
+        leap_ns = np.add.reduceat(np.where(over, lengths, 0), starts, axis=1)
+        peak, place = _peaks(np.where(whole, grown, ABSENT), starts)
+    empty = count == 0
+    return {
+        Stat.COUNT: count,
+        Stat.SUM: total,
+        Stat.MAX: np.where(empty, ABSENT, peak),
+        Stat.TMAX: np.where(empty, ABSENT, ticks[np.minimum(place, len(ticks) - 1)]),
+        Stat.LEAP: leap,
+        Stat.LEAP_NS: leap_ns,
+    }
+
+
+def _increments_of_hollow(
+    values: Int64Array, ticks: Int64Array, absent: BoolArray
+) -> tuple[Int64Array, Int64Array, BoolArray]:
+    """Increments since the last present value: amounts, lengths, and where there is one at all."""
+    index = np.where(absent, -1, np.arange(values.shape[1]))
+    held = np.maximum.accumulate(index, axis=1)
+    before = np.full(values.shape, -1, np.int64)
+    before[:, 1:] = held[:, :-1]
+    known = ~absent & (before >= 0)
+    source = np.maximum(before, 0)
+    previous = np.take_along_axis(values, source, axis=1)
+    known &= values >= previous // 2
+    grown = np.where(known, values - np.where(known, previous, 0), 0)
+    return grown, np.where(known, ticks - ticks[source], 0), known
+
+
+def _edges(values: Int64Array, ticks: Int64Array) -> Edges:
+    absent = values == ABSENT
+    first = np.argmin(absent, axis=1)
+    last = values.shape[1] - 1 - np.argmin(absent[:, ::-1], axis=1)
+    rows = np.arange(len(values))
+    none = absent.all(axis=1)
+    return Edges(
+        values[rows, first],
+        np.where(none, ABSENT, ticks[first]),
+        values[rows, last],
+        np.where(none, ABSENT, ticks[last]),
+    )
+
+
+def _peaks(values: Int64Array, starts: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """The largest value of each run and the index of its first occurrence."""
+    length = values.shape[1]
+    runs = np.diff(np.append(starts, length))
+    longest = int(runs.max(initial=1))
+    position = np.arange(length) - np.repeat(starts, runs)
+    if longest < _POSITIONS_MAX and values.size and values.min() > -_PACKABLE and values.max() < _PACKABLE:
+        base = 1 << (longest - 1).bit_length() if longest > 1 else 1
+        packed = np.maximum.reduceat(values * base + (base - 1 - position), starts, axis=1)
+        return packed // base, starts + (base - 1 - packed % base)
+    peak = np.maximum.reduceat(values, starts, axis=1)
+    reached = values == np.repeat(peak, runs, axis=1)
+    place = np.minimum.reduceat(np.where(reached, np.arange(length), length), starts, axis=1)
+    return peak, np.minimum(place, length - 1)
+
+
+def coarsen(buckets: Buckets, starts: Int64Array) -> Buckets:
+    """Join each run of neighbouring buckets that begins at one of ``starts`` into one."""
+    return Buckets(join_axis(buckets.axis, starts), _join_stats(buckets.stats, starts), buckets.edges)
+
+
+def _join_stats(stats: dict[Stat, Int64Array], starts: Int64Array) -> dict[Stat, Int64Array]:
+    joined: dict[Stat, Int64Array] = {
+        stat: np.add.reduceat(stats[stat], starts, axis=1)
+        for stat in (Stat.COUNT, Stat.SUM, Stat.LEAP, Stat.LEAP_NS)
+        if stat in stats
+    }
+    if Stat.MIN in stats:
+        lowest = np.where(stats[Stat.MIN] == ABSENT, np.iinfo(np.int64).max, stats[Stat.MIN])
+        joined[Stat.MIN] = np.minimum.reduceat(lowest, starts, axis=1)
+    if Stat.MAX in stats:
+        joined[Stat.MAX], place = _peaks(stats[Stat.MAX], starts)
+        joined[Stat.TMAX] = np.take_along_axis(stats[Stat.TMAX], place, axis=1)
+    if Stat.LAST in stats:
+        length = stats[Stat.LAST].shape[1]
+        index = np.where(stats[Stat.LAST] == ABSENT, -1, np.arange(length))
+        at = np.maximum.reduceat(index, starts, axis=1)
+        joined[Stat.LAST] = np.take_along_axis(stats[Stat.LAST], np.maximum(at, 0), axis=1)
+    empty = joined[Stat.COUNT] == 0
+    for stat in (Stat.MIN, Stat.MAX, Stat.TMAX, Stat.LAST):
+        if stat in joined:
+            joined[stat] = np.where(empty, ABSENT, joined[stat])
+    return joined
+
+
+def concatenate(before: Buckets, after: Buckets, interval_ns: int) -> Buckets:
+    """Put neighbours of one strand end to end; what counters grew in between belongs to the later one.
+
+    Buckets that the seam cut in two stay two: ``coarsen`` joins them.
+    """
+    axis = Axis(*(np.concatenate(pair) for pair in zip(before.axis, after.axis, strict=True)))
+    seam = len(before.axis.first)
+    stats = {stat: np.concatenate([before.stats[stat], after.stats[stat]], axis=1) for stat in before.stats}
+    if before.edges is None or after.edges is None:
+        return Buckets(axis, stats)
+    _stitch(stats, axis, seam, before.edges, after.edges, interval_ns)
+    gone = before.edges.last_tick == ABSENT
+    new = after.edges.last_tick == ABSENT
+    edges = Edges(
+        np.where(before.edges.first_tick == ABSENT, after.edges.first_value, before.edges.first_value),
+        np.where(before.edges.first_tick == ABSENT, after.edges.first_tick, before.edges.first_tick),
+        np.where(new, before.edges.last_value, after.edges.last_value),
+        np.where(new & ~gone, before.edges.last_tick, after.edges.last_tick),
+    )
+    return Buckets(axis, stats, edges)
+
+
+def _stitch(
+    stats: dict[Stat, Int64Array], axis: Axis, seam: int, before: Edges, after: Edges, interval_ns: int
+) -> None:
+    """Add the increment from the last value before the seam to the first one after it."""
+    both = (before.last_tick != ABSENT) & (after.first_tick != ABSENT)
+    rows = np.flatnonzero(both & (after.first_value >= before.last_value // 2))
+    if not len(rows):
+        return
+    grown = after.first_value[rows] - before.last_value[rows]
+    lasted = after.first_tick[rows] - before.last_tick[rows]
+    at = seam + np.searchsorted(axis.last[seam:], after.first_tick[rows])
+    whole = lasted <= GAP_FACTOR * interval_ns
+    stats[Stat.SUM][rows, at] += grown
+    stats[Stat.LEAP][rows[~whole], at[~whole]] += grown[~whole]
+    stats[Stat.LEAP_NS][rows[~whole], at[~whole]] += lasted[~whole]
+    rows, at, grown = rows[whole], at[whole], grown[whole]
+    stats[Stat.COUNT][rows, at] += 1
+    # The increment ends at the first row: where it ties with a later one, it came first.
+    higher = (stats[Stat.MAX][rows, at] == ABSENT) | (grown >= stats[Stat.MAX][rows, at])
+    stats[Stat.MAX][rows[higher], at[higher]] = grown[higher]
+    stats[Stat.TMAX][rows[higher], at[higher]] = after.first_tick[rows[higher]]
