@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Retention: which files go, so that every tier stays within its bytes and its age. Pure.
+
+Whole files go, oldest first. A file that a pin protects stays for as long as the pins' own budget holds.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sysmond.errors import UsageError
+from sysmond.timespec import format_step
+
+TIERS_NS = {"1s": 0, "10s": 10_000_000_000, "1min": 60_000_000_000, "5min": 300_000_000_000}
+"""The tiers by name: the length of a bucket in nanoseconds, 0 for rows as they were recorded."""
+
+# The largest file of a tier is this part of its budget: then what goes at once is never much.
+FILES_PER_BUDGET_MIN = 8
+FILE_BYTES_MIN = 64 * 1024
+BUDGET_BYTES_MIN = FILES_PER_BUDGET_MIN * FILE_BYTES_MIN
+FILE_BYTES_MAX = 16 * 1024 * 1024
+
+
+class Limit(NamedTuple):
+    """How many bytes a tier may take, and how old its rows may grow; 0 for any age."""
+
+    budget_bytes: int = 50_000_000
+    age_ns: int = 0
+
+
+class Stored(NamedTuple):
+    """A file as retention sees it. ``first_ns``, ``last_ns``: UTC of its outermost rows."""
+
+    path: str
+    size_bytes: int
+    first_ns: int
+    last_ns: int
+
+
+class Window(NamedTuple):
+    """A pinned span of time, half-open, UTC nanoseconds."""
+
+    start_ns: int
+    end_ns: int
+
+
+def check_limit(tier: str, limit: Limit) -> None:
+    """Refuse a limit that cannot hold.
+
+    :raises UsageError: naming the tier and the smallest value that works.
+    """
+    if limit.budget_bytes < BUDGET_BYTES_MIN:
+        raise UsageError(
+            f"tier {tier}: {limit.budget_bytes} bytes cannot hold {FILES_PER_BUDGET_MIN} files; "
+            f"{BUDGET_BYTES_MIN} is the smallest that works"
+        )
+    if limit.age_ns < 0:
+        raise UsageError(f"tier {tier}: an age of {limit.age_ns} ns; 0 for any age, or more, is right")
+    if 0 < limit.age_ns < TIERS_NS[tier]:
+        raise UsageError(
+            f"tier {tier}: nothing would live as long as one bucket; {format_step(TIERS_NS[tier])} is the smallest age"
+        )
+
+
+def file_bytes_max(limit: Limit) -> int:
+    """The largest file to write in a tier of this limit."""
+    return min(FILE_BYTES_MAX, limit.budget_bytes // FILES_PER_BUDGET_MIN)
+
+
+def expired(
+    files: Sequence[Stored],
+    limit: Limit,
+    now_ns: int,
+    *,
+    coming_bytes: int = 0,
+    elsewhere_bytes: int = 0,
+    pins: Sequence[Window] = (),
+    pins_budget_bytes: int = 0,
+) -> list[Stored]:
+    """Choose what goes from a tier before ``coming_bytes`` more are written to it.
+
+    ``elsewhere_bytes``: what of the same budget lies in RAM. Pinned files count against their own budget,
+    the newest of them first; what does not fit there is treated like any other file.
+    """
+    ordered = sorted(files, key=lambda file: (file.last_ns, file.path))
+    protected: set[str] = set()
+    room = pins_budget_bytes
+    for file in reversed(ordered):
+        if any(pin.start_ns <= file.last_ns and file.first_ns < pin.end_ns for pin in pins) and file.size_bytes <= room:
+            room -= file.size_bytes
+            protected.add(file.path)
+    free = [file for file in ordered if file.path not in protected]
+    total = sum(file.size_bytes for file in free) + coming_bytes + elsewhere_bytes
+    going = []
+    for file in free:
+        too_old = limit.age_ns > 0 and file.last_ns < now_ns - limit.age_ns
+        if total <= limit.budget_bytes and not too_old:
+            break
+        going.append(file)
+        total -= file.size_bytes
+    return going
+
+
+class Forecast(NamedTuple):
+    """What a tier will take: bytes a day, and how many days it keeps."""
+
+    tier: str
+    bytes_per_day: float
+    days: float
+
+
+def forecast(tier: str, limit: Limit, points_per_day: float, bytes_per_point: float) -> Forecast:
+    """Say how long a tier reaches back when it grows as measured; the age limit may end it sooner."""
+    bytes_per_day = points_per_day * bytes_per_point
+    # On average half a file has gone already when the budget is full, and a merge needs room beside its sources.
+    usable = limit.budget_bytes - file_bytes_max(limit) / 2
+    days = usable / bytes_per_day if bytes_per_day else float("inf")
+    if limit.age_ns:
+        days = min(days, limit.age_ns / 86400e9)
+    return Forecast(tier, bytes_per_day, days)

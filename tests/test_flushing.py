@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A flush waits for somebody else to wake the disk, or for a reason that cannot wait."""
+
+from typing import Any
+
+import pytest
+
+from sysmond.flushing import FLUSHES_APART_S, QUIET_AFTER_OWN_WRITE_S, Disk, Reason, Situation, Watch, decide, read_disk
+
+START = Situation(now_s=10_000.0, waiting_bytes=100, budget_bytes=1000, disk=Disk(5, 5))
+
+
+def after(seconds: float, **changes: Any) -> Situation:
+    return START._replace(now_s=START.now_s + seconds, **changes)
+
+
+def test_an_idle_disk_is_left_alone_for_ever() -> None:
+    _, watch = decide(Watch(), START)
+    for minute in range(600):
+        reason, watch = decide(watch, after(60.0 * minute))
+        assert reason is None
+
+
+@pytest.mark.parametrize("disk", [Disk(6, 5), Disk(5, 6)])
+def test_a_disk_that_somebody_used_is_used_too(disk: Disk) -> None:
+    _, watch = decide(Watch(), START)
+    assert decide(watch, after(60, disk=disk))[0] is Reason.DISK_IN_USE
+
+
+def test_nothing_waiting_is_nothing_to_flush() -> None:
+    _, watch = decide(Watch(), START)
+    assert decide(watch, after(60, disk=Disk(9, 9), waiting_bytes=0))[0] is None
+
+
+def test_our_own_write_and_its_journal_commit_trigger_nothing() -> None:
+    watch = Watch().flushed(START.now_s)
+    reason, watch = decide(watch, after(5, disk=Disk(5, 50)))
+    assert reason is None
+    reason, watch = decide(watch, after(QUIET_AFTER_OWN_WRITE_S + 1, disk=Disk(5, 60)))
+    assert reason is None, "what happened in the quiet period is not looked at"
+    reason, watch = decide(watch, after(FLUSHES_APART_S + 1, disk=Disk(5, 60)))
+    assert reason is None
+    assert decide(watch, after(FLUSHES_APART_S + 2, disk=Disk(5, 61)))[0] is Reason.DISK_IN_USE
+
+
+def test_a_busy_disk_is_not_flushed_to_all_the_time() -> None:
+    watch = Watch().flushed(START.now_s)
+    flushes = []
+    for second in range(0, 3600, 5):
+        reason, watch = decide(watch, after(second, disk=Disk(second, second)))
+        if reason:
+            flushes.append(second)
+            watch = watch.flushed(START.now_s + second)
+    assert 10 <= len(flushes) <= 3600 / FLUSHES_APART_S
+
+
+def test_a_full_ram_budget_cannot_wait() -> None:
+    assert decide(Watch().flushed(START.now_s), after(1, waiting_bytes=1001))[0] is Reason.RAM_FULL
+    refused = after(1, waiting_bytes=1001, refused_until_s=START.now_s + 60)
+    assert decide(Watch(), refused)[0] is None
+
+
+def test_a_disk_is_found_by_its_numbers_among_old_and_new_lines() -> None:
+    diskstats = (
+        b" 254 0 vda 27048 5190 1899554 10758 5092 5734 315480 1549 0 5884 12512 3159 44 141032 194 238 9\n"
+        b"   8 1 sda1 1 2 3 4\n"
+    )
+    assert read_disk(diskstats, 254, 0) == Disk(27048, 5092)
+    assert read_disk(diskstats, 8, 1) is None
+    assert read_disk(b"", 8, 0) is None
