@@ -22,6 +22,7 @@ from sysmond.lock import only_one
 from sysmond.model import Lane
 from sysmond.plan import Plan, first_valid
 from sysmond.settings import PARTS, Settings
+from sysmond.view import View
 
 SIGNALS = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGCHLD))
 STOP_SIGNALS = frozenset((signal.SIGTERM, signal.SIGINT))
@@ -72,8 +73,9 @@ def run_part(part: str, settings: Settings, plan: Plan) -> int:
 class Runner:
     """The parts as children, and what became of them."""
 
-    def __init__(self, settings: Settings, plan: Plan) -> None:
+    def __init__(self, settings: Settings, plan: Plan, view: View) -> None:
         """Open the lifeline that tells the parts of this process's death."""
+        self._view = view
         reading, self._lifeline = os.pipe()
         self._settings = settings._replace(lifeline=reading)
         self._plan = plan
@@ -97,9 +99,12 @@ class Runner:
             self._reap()
             if self._settings.ticks is not None and self._ended.get("sampler") == 0:
                 break
+            if self._view.ended_by_key():
+                break
             for part in PARTS:
                 if part not in self._parts and time.monotonic() >= self._crashes[part].due_s:
                     self._start(part)
+        self._view.end()
         return self._end()
 
     def _start(self, part: str) -> None:
@@ -201,7 +206,7 @@ def main(arguments: list[str] | None = None) -> int:
             daemon_folder = f"{settings.folders.runtime}/daemon"
             os.makedirs(daemon_folder, exist_ok=True)
             own.write_pid(daemon_folder)
-            return Runner(settings, plan).run()
+            return Runner(settings, plan, held.enter_context(View(settings))).run()
     except Error as failure:
         speak(str(failure))
         return failure.exit_code

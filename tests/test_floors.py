@@ -32,6 +32,7 @@ LEAN = (
     "sampler",
     "schedule",
     "settings",
+    "view",
 )
 
 LOADED = """
