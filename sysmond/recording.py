@@ -5,26 +5,33 @@ A **block** is one boot, one writer, one interval: ``ticks`` (int64[time], CLOCK
 and any number of series. Values are absolute integers, ``ABSENT`` where there are none.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+import re
+import struct
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from sysmond.clock import Relation
-from sysmond.model import ABSENT, Cause, Sensitivity, Table
-from sysmond.result import Int64Array
-from sysmond.ring import (
-    Frame,
-    Kind,
-    Layout,
-    Snapshot,
+from sysmond.errors import CorruptError
+from sysmond.frame import (
+    ABSENCE,
+    FRAME_BYTES,
+    LAYOUT,
+    NAMES,
+    RELATION,
+    ROWS,
+    TEXT,
+    VALUE_MAX,
     decode_absence,
     decode_clock,
     decode_instances,
     decode_layout,
     decode_text,
 )
+from sysmond.model import ABSENT, Cause, Sensitivity, Table
+from sysmond.result import Int64Array
+from sysmond.ring import Snapshot
 
 
 class Key(NamedTuple):
@@ -103,107 +110,219 @@ class Recording(NamedTuple):
     holes: Sequence[Hole]
 
 
+class _Part(NamedTuple):
+    """The rows of one set of instances: which series, at which ticks, and the word where each row begins."""
+
+    series: Int64Array
+    columns: Int64Array
+    starts: Int64Array
+
+
+class RingBlock:
+    """A block whose values still lie in the image of a ring; only those that are read are taken out."""
+
+    def __init__(
+        self,
+        strand: Strand,
+        ticks: Int64Array,
+        keys: Sequence[Key],
+        words: Int64Array,
+        parts: Sequence[_Part],
+        *,
+        closed: bool,
+    ) -> None:
+        self.strand = strand
+        self.ticks = ticks
+        self.keys = keys
+        self.closed = closed
+        self._words = words
+        self._parts = parts
+
+    def read(self, rows: Sequence[int]) -> Int64Array:
+        """Values of the chosen rows, int64[row, time]."""
+        wanted, inverse = np.unique(np.asarray(rows, np.int64), return_inverse=True)
+        values = np.full((len(wanted), len(self.ticks)), ABSENT, np.int64)
+        place = np.full(len(self.keys), -1, np.int64)
+        place[wanted] = np.arange(len(wanted))
+        for part in self._parts:
+            target = place[part.series]
+            cells = np.flatnonzero(target >= 0)
+            if len(cells):
+                taken = self._words[cells[:, None] + part.starts]
+                taken[(taken > VALUE_MAX) | (taken < -VALUE_MAX)] = ABSENT
+                values[target[cells][:, None], part.columns] = taken
+        return values if np.array_equal(inverse, np.arange(len(wanted))) else values[inverse]
+
+
 def of_snapshot(snapshot: Snapshot) -> Recording:
-    """Give the contents of a ring, a block an interval."""
-    layouts, instances, texts, relations = _explanations(snapshot.frames)
-    rows: dict[int, list[Frame]] = defaultdict(list)
-    absences: dict[int, list[Frame]] = defaultdict(list)
-    for frame in snapshot.frames:
-        if frame.kind == Kind.ROWS:
-            rows[frame.ident].append(frame)
-        elif frame.kind == Kind.ABSENCE:
-            absences[frame.ident].append(frame)
-    by_interval: dict[int, list[tuple[Table, tuple[str, ...], list[Frame]]]] = defaultdict(list)
-    idle: dict[int, list[Frame]] = defaultdict(list)
-    for ident, frames in rows.items():
-        if ident not in instances or instances[ident][0] not in layouts:
-            continue  # Its explanation was overwritten while the ring was copied, and its rows with it.
-        table_id, names = instances[ident]
-        by_interval[layouts[table_id].interval_ns].append((layouts[table_id].table, names, frames))
-    absences = {table_id: frames for table_id, frames in absences.items() if table_id in layouts}
-    for table_id, frames in absences.items():
-        idle[layouts[table_id].interval_ns] += frames
-    identity = snapshot.identity
-    blocks = [
-        _block(
-            Strand(identity.boot, identity.writer, identity.started_ns, interval_ns),
-            by_interval.get(interval_ns, []),
-            idle.get(interval_ns, []),
-            closed=snapshot.closed,
-        )
-        for interval_ns in sorted(by_interval.keys() | idle.keys())
+    """Give the contents of a ring, a block an interval.
+
+    :raises CorruptError: where whole frames make no sense.
+    """
+    try:
+        return _Ring(snapshot).recording()
+    except (ValueError, TypeError, KeyError, struct.error) as nonsense:
+        raise CorruptError(f"a ring of {snapshot.identity.writer}: {nonsense}") from nonsense
+
+
+_FRAME = np.dtype(
+    [
+        ("length", "u4"),
+        ("crc", "u4"),
+        ("kind", "u2"),
+        ("remainder", "u2"),
+        ("ident", "u4"),
+        ("offset", "u8"),
+        ("tick_ns", "i8"),
     ]
-    holes = [hole for table_id, frames in absences.items() for hole in _holes(identity.boot, layouts[table_id], frames)]
-    return Recording(
-        identity.sensitivity,
-        {layout.table.name: layout.table for layout in layouts.values()},
-        blocks,
-        texts,
-        {identity.boot: relations},
-        holes,
-    )
+)
 
 
-def _explanations(
-    frames: Iterable[Frame],
-) -> tuple[dict[int, Layout], dict[int, tuple[int, tuple[str, ...]]], dict[int, str], list[Relation]]:
-    layouts: dict[int, Layout] = {}
-    instances: dict[int, tuple[int, tuple[str, ...]]] = {}
-    texts: dict[int, str] = {}
-    relations: set[Relation] = set()
-    for frame in frames:
-        if frame.kind == Kind.LAYOUT:
-            if frame.ident not in layouts:
-                layouts[frame.ident] = decode_layout(frame.payload)
-        elif frame.kind == Kind.INSTANCES:
-            if frame.ident not in instances:
-                instances[frame.ident] = decode_instances(frame.payload)
-        elif frame.kind == Kind.TEXT:
-            ident, string = decode_text(frame.payload)
-            texts[ident] = string
-        elif frame.kind == Kind.CLOCK:
-            relations.add(decode_clock(frame.payload))
-    return layouts, instances, texts, sorted(relations)
+class _Ring:
+    """The frames of a snapshot, explained."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._words = np.frombuffer(snapshot.image, np.int64)
+        self._places = np.array(snapshot.frames, np.int64)
+        at = (self._places // 8)[:, None] + np.arange(FRAME_BYTES // 8)
+        self._frames = self._words[at].view(_FRAME)[:, 0]
+        self._kinds = self._frames["kind"]
+        # Explanations are repeated: the first of each id is as good as any.
+        self._layouts = {ident: decode_layout(payload) for ident, payload in self._explaining(LAYOUT).items()}
+        self._instances = {
+            ident: explained
+            for ident, payload in self._explaining(NAMES).items()
+            if (explained := decode_instances(payload))[0] in self._layouts
+        }
+        self._absences = [
+            (ident, tick_ns, payload) for ident, tick_ns, payload in self._payloads(ABSENCE) if ident in self._layouts
+        ]
+
+    def recording(self) -> Recording:
+        """All of it."""
+        identity = self._snapshot.identity
+        texts = {payload for _, _, payload in self._payloads(TEXT)}
+        relations = {payload for _, _, payload in self._payloads(RELATION)}
+        return Recording(
+            identity.sensitivity,
+            {layout.table.name: layout.table for layout in self._layouts.values()},
+            list(self._blocks()),
+            dict(sorted(map(decode_text, texts))),
+            {identity.boot: sorted(map(decode_clock, relations))},
+            coalesce([*self._holes(), *self._damages()]),
+        )
+
+    def _payloads(self, kind: int) -> Iterator[tuple[int, int, bytes]]:
+        """Id, tick and payload of every frame of a kind."""
+        image = self._snapshot.image
+        for index in np.flatnonzero(self._kinds == kind).tolist():
+            length, _, _, remainder, ident, _, tick_ns = self._frames[index].tolist()
+            place = self._snapshot.frames[index]
+            yield ident, tick_ns, image[place + FRAME_BYTES : place + length - (-remainder & 7)]
+
+    def _explaining(self, kind: int) -> dict[int, bytes]:
+        return {ident: payload for ident, _, payload in self._payloads(kind)}
+
+    def _blocks(self) -> Iterator[RingBlock]:
+        rows: dict[int, list[tuple[int, Int64Array]]] = {}
+        for ident, indexes in self._rows():
+            if ident in self._instances:
+                interval_ns = self._layouts[self._instances[ident][0]].interval_ns
+                rows.setdefault(interval_ns, []).append((ident, indexes))
+        idle: dict[int, list[int]] = {}
+        for table, tick_ns, _ in self._absences:
+            idle.setdefault(self._layouts[table].interval_ns, []).append(tick_ns)
+        identity = self._snapshot.identity
+        for interval_ns in sorted(rows.keys() | idle.keys()):
+            strand = Strand(identity.boot, identity.writer, identity.started_ns, interval_ns)
+            ticks, keys, parts = self._axes(rows.get(interval_ns, []), idle.get(interval_ns, []))
+            yield RingBlock(strand, ticks, keys, self._words, parts, closed=self._snapshot.closed)
+
+    def _rows(self) -> Iterator[tuple[int, Int64Array]]:
+        """The rows frames of each set of instances, as indexes, in order of their first."""
+        found = np.flatnonzero(self._kinds == ROWS)
+        idents = self._frames["ident"][found]
+        order = np.argsort(idents, kind="stable")
+        edges = np.flatnonzero(np.diff(idents[order])) + 1
+        for group in sorted(np.split(found[order], edges), key=lambda each: int(each[0])) if len(found) else ():
+            yield int(self._frames["ident"][group[0]]), group
+
+    def _axes(
+        self, rows: list[tuple[int, Int64Array]], idle: list[int]
+    ) -> tuple[Int64Array, Sequence[Key], list[_Part]]:
+        """Put the rows of all tables on one time axis; a table that had none at a tick is absent there."""
+        times = [self._frames["tick_ns"][indexes] for _, indexes in rows]
+        ticks = np.unique(np.concatenate([*times, np.array(idle, np.int64)]))
+        position: dict[Key, int] = {}
+        parts = []
+        for (ident, indexes), at in zip(rows, times, strict=True):
+            table_id, names = self._instances[ident]
+            table = self._layouts[table_id].table
+            series = [
+                position.setdefault(Key(table.name, metric.name, name), len(position))
+                for name in names
+                for metric in table.metrics
+            ]
+            if (self._frames["length"][indexes] != FRAME_BYTES + 8 * len(series)).any():
+                raise ValueError(f"rows of {table.name} that do not have {len(series)} values")
+            starts = (self._places[indexes] + FRAME_BYTES) // 8
+            parts.append(_Part(np.array(series, np.int64), np.searchsorted(ticks, at), starts))
+        return ticks, tuple(position), parts
+
+    def _holes(self) -> Iterator[Hole]:
+        said: dict[bytes, tuple[Cause, str]] = {}
+        boot = self._snapshot.identity.boot
+        for ident, tick_ns, payload in self._absences:
+            if payload not in said:
+                said[payload] = decode_absence(payload)
+            layout = self._layouts[ident]
+            yield Hole(boot, layout.table.name, tick_ns, tick_ns + layout.interval_ns, *said[payload])
+
+    def _damages(self) -> Iterator[Hole]:
+        """Say where damage took rows that nobody can name any more: any table may have had some there."""
+        of_tick = (self._kinds == ROWS) | (self._kinds == ABSENCE)
+        places, ticks = self._places[of_tick], self._frames["tick_ns"][of_tick]
+        ranges = []
+        for begin, end in self._snapshot.damages:
+            index = int(np.searchsorted(places, begin))
+            if end < len(self._snapshot.image) and index < len(ticks):  # Else the next look tells.
+                ranges.append((int(ticks[index - 1]) if index else None, int(ticks[index])))
+        for ident, indexes in self._rows():
+            if ident not in self._instances:  # What explains them is damaged.
+                ranges.append(
+                    (int(self._frames["tick_ns"][indexes].min()), int(self._frames["tick_ns"][indexes].max()))
+                )
+        boot = self._snapshot.identity.boot
+        for layout in self._layouts.values():
+            for first_ns, last_ns in ranges:
+                start_ns = last_ns - layout.interval_ns if first_ns is None else first_ns
+                yield Hole(
+                    boot,
+                    layout.table.name,
+                    start_ns,
+                    max(last_ns, start_ns) + layout.interval_ns,
+                    Cause.DAMAGED_FILE,
+                    "damaged in the ring",
+                )
 
 
-def _block(
-    strand: Strand,
-    tables: list[tuple[Table, tuple[str, ...], list[Frame]]],
-    idle: list[Frame],
-    *,
-    closed: bool,
-) -> MemoryBlock:
-    """Put the rows of all tables on one time axis; a table that had none at a tick is absent there."""
-    times = [np.fromiter((frame.tick_ns for frame in frames), np.int64, len(frames)) for _, _, frames in tables]
-    times.append(np.fromiter((frame.tick_ns for frame in idle), np.int64, len(idle)))
-    ticks = np.unique(np.concatenate(times))
-    position: dict[Key, int] = {}
-    placed: list[tuple[list[int], Int64Array, Int64Array]] = []
-    for (table, names, frames), at in zip(tables, times, strict=False):
-        keys = [Key(table.name, metric.name, name) for name in names for metric in table.metrics]
-        values = np.frombuffer(b"".join([frame.payload for frame in frames]), np.int64)
-        rows = [position.setdefault(key, len(position)) for key in keys]
-        placed.append((rows, np.searchsorted(ticks, at), values.reshape(len(frames), len(keys)).T))
-    matrix = np.full((len(position), len(ticks)), ABSENT, np.int64)
-    for rows, columns, values in placed:
-        if len(columns) == len(ticks) and rows == list(range(rows[0], rows[0] + len(rows)) if rows else []):
-            matrix[rows[0] : rows[0] + len(rows)] = values  # The usual case, by far the fastest.
-        elif rows:
-            matrix[np.array(rows)[:, None], columns] = values
-    return MemoryBlock(strand, ticks, tuple(position), matrix, closed)
+_DIGITS = re.compile(r"[0-9]+")
 
 
-def _holes(boot: str, layout: Layout, frames: list[Frame]) -> Iterable[Hole]:
-    """Join the absences of neighbouring ticks that have one cause."""
-    open_hole: Hole | None = None
-    for frame in frames:
-        cause, detail = decode_absence(frame.payload)
-        end_ns = frame.tick_ns + layout.interval_ns
-        if open_hole is not None:
-            if (open_hole.cause, open_hole.detail, open_hole.end_ns) == (cause, detail, frame.tick_ns):
-                open_hole = open_hole._replace(end_ns=end_ns)
-                continue
-            yield open_hole
-        open_hole = Hole(boot, layout.table.name, frame.tick_ns, end_ns, cause, detail)
-    if open_hole is not None:
-        yield open_hole
+def coalesce(holes: Iterable[Hole]) -> list[Hole]:
+    """Join the absences of a table that touch and have one cause: not one record a tick.
+
+    Details that differ in their numbers only (a process, an address) count as one; the first is kept.
+    """
+    last: dict[tuple[str, str, Cause, str], int] = {}
+    joined: list[Hole] = []
+    for hole in sorted(holes):
+        kind = (hole.boot, hole.table, hole.cause, _DIGITS.sub("0", hole.detail))
+        index = last.get(kind, -1)
+        if index >= 0 and hole.start_ns <= joined[index].end_ns:
+            joined[index] = joined[index]._replace(end_ns=max(joined[index].end_ns, hole.end_ns))
+        else:
+            last[kind] = len(joined)
+            joined.append(hole)
+    return joined

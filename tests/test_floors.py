@@ -20,6 +20,7 @@ LEAN = (
     "control",
     "errors",
     "folders",
+    "frame",
     "lock",
     "model",
     "own",
