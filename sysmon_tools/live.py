@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The live view: what is being recorded right now, on a terminal, until ``q`` or Ctrl-C.
+
+``sysmond`` shows it when it runs on a terminal; ``python -m sysmon_tools.live`` looks at one that runs elsewhere.
+"""
+
+import argparse
+import os
+import select
+import signal
+import sys
+import termios
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from rich.console import Console, Group
+from rich.live import Live
+
+from sysmon_tools.follow import Follower
+from sysmon_tools.panel import ASCII_SIGNS, SIGNS, Scene, Stored, frame
+from sysmond import archive, clock, folders
+from sysmond.clock import SECOND_NS
+from sysmond.errors import Error
+from sysmond.folders import Folders
+from sysmond.model import Sensitivity
+
+# Reading takes a moment: looking this long after the whole second finds that second's tick.
+AFTER_TICK_NS = 120_000_000
+MESSAGES_MAX = 5
+MESSAGE_BYTES_MAX = 4096
+_ENDING_KEYS = frozenset(b"qQ\x03\x04")
+_ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
+
+
+class Shelf:
+    """What lies in RAM and on disk; a folder is read anew only when it changed."""
+
+    def __init__(self, place: Folders) -> None:
+        """Know nothing yet."""
+        self._place = place
+        self._known: dict[str, tuple[int, tuple[int, int, float]]] = {}
+
+    def look(self) -> Stored:
+        """Count files and bytes."""
+        ram = [self._sum(archive.ram_folder(self._place, sensitivity)) for sensitivity in Sensitivity]
+        disk = [self._sum(archive.disk_folder(self._place, sensitivity)) for sensitivity in Sensitivity]
+        newest_s = max(each[2] for each in disk)
+        return Stored(
+            sum(each[0] for each in ram),
+            sum(each[1] for each in ram),
+            sum(each[0] for each in disk),
+            sum(each[1] for each in disk),
+            newest_s or None,
+            self._place.state,
+        )
+
+    def _sum(self, folder: str) -> tuple[int, int, float]:
+        try:
+            changed_ns = os.stat(folder).st_mtime_ns
+            if folder not in self._known or self._known[folder][0] != changed_ns:
+                found = [os.stat(f"{folder}/{file}") for file in archive.files(folder)]
+                total = (len(found), sum(each.st_size for each in found), max((e.st_mtime for e in found), default=0.0))
+                self._known[folder] = (changed_ns, total)
+            return self._known[folder][1]
+        except OSError:
+            return 0, 0, 0.0
+
+
+def last_lines(path: str | None) -> list[str]:
+    """The last messages of sysmond's parts."""
+    if path is None:
+        return []
+    try:
+        with open(path, "rb", buffering=0) as file:
+            length = os.fstat(file.fileno()).st_size
+            content = os.pread(file.fileno(), MESSAGE_BYTES_MAX, max(0, length - MESSAGE_BYTES_MAX))
+    except OSError:
+        return []
+    lines = content.decode("utf-8", "replace").splitlines()
+    return ["".join(sign if sign.isprintable() else " " for sign in line) for line in lines[-MESSAGES_MAX:]]
+
+
+class View:
+    """The screen, kept current."""
+
+    def __init__(self, place: Folders, messages: str | None, console: Console) -> None:
+        """Follow the rings of these folders."""
+        self._follower = Follower(place)
+        self._shelf = Shelf(place)
+        self._messages = messages
+        self._console = console
+        self._keys = "q or Ctrl-C ends the recording" if messages else "q or Ctrl-C ends the view; recording goes on"
+        self._scene = self._look()
+
+    def _look(self) -> Scene:
+        now = clock.relation()
+        return Scene(
+            self._follower.read(),
+            self._shelf.look(),
+            now.boottime_ns,
+            now.realtime_ns / SECOND_NS,
+            last_lines(self._messages),
+            self._keys,
+        )
+
+    def renew(self) -> None:
+        """Read what is new."""
+        self._scene = self._look()
+
+    def drawn(self) -> Group:
+        """Lay out what is known for the terminal as it is now."""
+        width, height = self._console.size
+        signs = ASCII_SIGNS if self._console.options.ascii_only else SIGNS
+        return Group(*frame(self._scene, width, height, signs))
+
+
+def show(view: View, console: Console, woken: int) -> None:
+    """Refresh after every tick and every change of size, until told to end."""
+    parent = os.getppid()
+    with Live(view.drawn(), console=console, screen=True, auto_refresh=False, transient=True) as live:
+        live.refresh()
+        due_ns = _after_next_tick_ns()
+        while os.getppid() == parent:
+            wait_s = (due_ns - clock.boottime_ns()) / SECOND_NS
+            ready, _, _ = select.select([sys.stdin, woken], [], [], max(0.0, wait_s))
+            if sys.stdin in ready:
+                keys = os.read(sys.stdin.fileno(), 64)
+                if not keys or not _ENDING_KEYS.isdisjoint(keys):
+                    return
+            if woken in ready and not set(os.read(woken, 64)).isdisjoint(_ENDING_SIGNALS):
+                return
+            if clock.boottime_ns() >= due_ns:
+                view.renew()
+                due_ns = _after_next_tick_ns()
+            live.update(view.drawn(), refresh=True)
+
+
+def _after_next_tick_ns() -> int:
+    return (clock.boottime_ns() // SECOND_NS + 1) * SECOND_NS + AFTER_TICK_NS
+
+
+@contextmanager
+def keys_at_once() -> Iterator[None]:
+    """Have the terminal give each key as it is pressed, Ctrl-C and Ctrl-Z too, and nothing echoed."""
+    terminal = sys.stdin.fileno()
+    before = termios.tcgetattr(terminal)
+    settings = termios.tcgetattr(terminal)
+    settings[3] &= ~(termios.ICANON | termios.ECHO)
+    settings[6][termios.VMIN], settings[6][termios.VTIME] = 1, 0
+    for key in (termios.VINTR, termios.VSUSP):
+        settings[6][key] = b"\0"  # A key like any other: who started us must not be interrupted on its own.
+    termios.tcsetattr(terminal, termios.TCSADRAIN, settings)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+
+
+def wake_on_signals() -> int:
+    """Make signals that end the view, and changes of the terminal's size, readable on a descriptor."""
+    reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    for number in (*_ENDING_SIGNALS, signal.SIGWINCH):
+        signal.signal(number, lambda *_: None)
+    return reading
+
+
+def parser() -> argparse.ArgumentParser:
+    """Describe the command line."""
+    made = argparse.ArgumentParser(prog="python -m sysmon_tools.live", description="Show what is being recorded.")
+    made.add_argument("--user", action="store_true", help="the recorder of this user, not of the system")
+    made.add_argument("--state-dir", metavar="D", help="where the archive is (default: /var/lib/sysmond)")
+    made.add_argument(
+        "--runtime-dir", metavar="D", help="where the daemon keeps what is in RAM (default: /run/sysmond)"
+    )
+    made.add_argument("--messages", metavar="F", help=argparse.SUPPRESS)
+    return made
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the program; the exit code is returned."""
+    options = parser().parse_args(arguments)
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        print("the live view needs a terminal; 'sysmon-extract' writes to files and pipes", file=sys.stderr)
+        return 2
+    for fixed in ("COLUMNS", "LINES"):
+        os.environ.pop(fixed, None)  # What a shell exports at its start is not the size for ever.
+    console = Console(highlight=False)
+    try:
+        place = folders.choose(
+            user=options.user,
+            state_dir=options.state_dir,
+            runtime_dir=options.runtime_dir,
+            environ=os.environ,
+            uid=os.geteuid(),
+        )
+        woken = wake_on_signals()
+        with keys_at_once(), suppress(BrokenPipeError):
+            show(View(place, options.messages, console), console, woken)
+    except Error as failure:
+        print(failure, file=sys.stderr)
+        return failure.exit_code
+    except (OSError, termios.error):
+        return Error.exit_code  # The terminal is gone: there is nobody to tell.
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,442 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lays out the live view: numbers in, lines of text out, for a terminal of any size. Pure.
+
+No line is wider than the terminal; where there are too few lines, what matters least is left out.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from sysmon_tools.follow import Now
+from sysmond.clock import SECOND_NS
+
+# Without a tick for so long the sampler is missing.
+LATE_S = 3.5
+# A CPU's cell: name, bar, number.
+_CELL_WIDTH = 26
+_CPU_ROWS_MAX = 4
+_BAR_WIDTH_MAX = 40
+_CURVE_WIDTH_MAX = 120
+_KIBI = 1024
+_MILLE = 1000
+
+_BUSY = ("user", "nice", "system", "irq", "softirq", "steal")
+_IDLE_SHARE = "iowait"  # Told, but not part of a bar: nothing ran.
+_SHARES = (
+    ("user", ("user",), "green"),
+    ("system", ("system",), "yellow"),
+    (_IDLE_SHARE, ("iowait",), "blue"),
+    ("steal", ("steal",), "red"),
+    ("nice", ("nice",), "cyan"),
+    ("irq", ("irq", "softirq"), "magenta"),
+)
+_LABEL = "bold"
+_DIM = "dim"
+
+
+class Signs(NamedTuple):
+    """What bars and curves are drawn with. ``curve``: from nothing to full."""
+
+    full: str
+    empty: str
+    curve: str
+    dot: str
+    dash: str
+    record: str
+
+
+SIGNS = Signs("█", "░", "▁▂▃▄▅▆▇█", "·", "–", "●")
+ASCII_SIGNS = Signs("#", ".", "_.-~=+*#", "|", "-", "*")
+
+
+class Stored(NamedTuple):
+    """What lies in RAM and on disk: rings, segments, bytes; ``flushed_s``: when the disk got its newest, UTC."""
+
+    ram_files: int = 0
+    ram_bytes: int = 0
+    disk_files: int = 0
+    disk_bytes: int = 0
+    flushed_s: float | None = None
+    state_dir: str = ""
+
+
+class Scene(NamedTuple):
+    """Everything that one frame shows."""
+
+    now: Now
+    stored: Stored
+    boottime_ns: int
+    realtime_s: float
+    messages: Sequence[str] = ()
+    keys: str = "q ends"
+
+
+class Section(NamedTuple):
+    """Lines that belong together; ``keep`` of them at least, others go where ``rank`` is highest."""
+
+    rank: int
+    keep: int
+    lines: list[Text]
+
+
+def frame(scene: Scene, width: int, height: int, signs: Signs = SIGNS) -> list[Text]:
+    """Give at most ``height`` lines of at most ``width`` columns."""
+    now = scene.now
+    late_s = None if now.tick_ns is None else (scene.boottime_ns - now.tick_ns) / SECOND_NS
+    sections = [Section(0, 1, [_header(scene, late_s, width, signs)])]
+    if late_s is None or late_s > LATE_S:
+        sections.append(Section(0, 1, [_waiting(late_s)]))
+    if late_s is not None:
+        sections += [
+            Section(2, 2, _cpus(now, width, signs)),
+            Section(1, 1, _memory(now, width, signs)),
+            Section(1, 1, _load(now, width, signs)),
+            Section(4, 2, _disks(now, width, signs)),
+            Section(5, 2, _networks(now, width, signs)),
+            Section(6, 0, _filesystems(now, width, signs)),
+            Section(3, 1, _sysmond(scene, width, signs)),
+        ]
+    said = [Text(line, "yellow") for line in scene.messages]
+    sections.append(Section(7, min(1, len(said)), said))
+    lines = _fitted([section for section in sections if section.lines], height - 1)
+    footer = Text(scene.keys, _DIM)
+    lines += [Text() for _ in range(height - 1 - len(lines))]
+    for line in (*lines, footer):
+        line.truncate(width)
+    return [*lines, footer][-height:]
+
+
+def _fitted(sections: list[Section], height: int) -> list[Text]:
+    """Put sections below each other, with an empty line between them where there is room."""
+    held = [len(section.lines) for section in sections]
+    for keep in (lambda section: section.keep, lambda section: min(1, section.keep), lambda _: 0):
+        for index in sorted(range(len(sections)), key=lambda index: -sections[index].rank):
+            surplus = max(0, sum(held) - height)
+            held[index] -= min(surplus, max(0, held[index] - _at_least(keep, sections[index])))
+    spare = height - sum(held)
+    lines: list[Text] = []
+    for section, count in zip(sections, held, strict=True):
+        if lines and count and spare > 0:
+            lines.append(Text())
+            spare -= 1
+        lines += section.lines[:count]
+    return lines
+
+
+def _at_least(keep: Callable[[Section], int], section: Section) -> int:
+    return keep(section)
+
+
+def _header(scene: Scene, late_s: float | None, width: int, signs: Signs) -> Text:
+    recording = late_s is not None and late_s <= LATE_S
+    right = Text.assemble((f"{signs.record} ", "bold red"), "recording  ") if recording else Text()
+    right.append(time.strftime("%H:%M:%S", time.localtime(scene.realtime_s)))
+    said = [scene.now.text("host", "hostname"), scene.now.text("host", "kernel")]
+    said.append(f"up {duration(scene.boottime_ns / SECOND_NS)}")
+    left = _joined(Text("sysmond", "bold cyan"), map(Text, filter(None, said)), width - right.cell_len - 2, signs)
+    return Text.assemble(left, " " * max(1, width - left.cell_len - right.cell_len), right)
+
+
+def _joined(line: Text, items: Iterable[Text], width: int, signs: Signs | None = None) -> Text:
+    """Append what fits as a whole, in order; with a dot between where ``signs`` has one."""
+    between = "  " if signs is None else f" {signs.dot} "
+    for item in items:
+        if line.cell_len + len(between) + item.cell_len > width:
+            break
+        line = Text.assemble(line, (between, _DIM), item)
+    return line
+
+
+def _named(label: str, value: str, style: str = "") -> Text:
+    return Text.assemble((f"{label} ", _DIM), (value, style))
+
+
+def _waiting(late_s: float | None) -> Text:
+    if late_s is None:
+        return Text("waiting for the sampler: nothing recorded yet", "yellow")
+    return Text(f"waiting for the sampler: no tick for {duration(late_s)}; these are the last values", "yellow")
+
+
+def _cpus(now: Now, width: int, signs: Signs) -> list[Text]:
+    names = now.instances("cpu")
+    cpus = [name for name in names if name != "total"]
+    count = max(1, len(cpus))
+    busy = _busy(now, "total")
+    line = Text.assemble(("CPU      ", _LABEL), _percent(None if busy is None else busy / count), "  ")
+    room = max(8, min(_CURVE_WIDTH_MAX, width - line.cell_len - 44))
+    curve = [None if rate is None else rate / count for rate in now.rates("cpu", _BUSY, "total", room)]
+    line.append(_curve(curve, signs).rjust(room), "green")
+    shares = [
+        (label, _added(now.rate("cpu", metric, "total") for metric in names), style) for label, names, style in _SHARES
+    ]
+    known = (_named(label, f"{share / count * 100:.1f}", style) for label, share, style in shares if share is not None)
+    line = _joined(line, known, width)
+    per_row = max(1, width // _CELL_WIDTH)
+    if len(cpus) > per_row * _CPU_ROWS_MAX:
+        levels = "".join(_level(_busy(now, cpu), signs) for cpu in cpus)
+        rows = [levels[start : start + width - 9] for start in range(0, len(levels), width - 9)]
+        return [line, *(Text(f"{'' if index else 'each':9}{row}") for index, row in enumerate(rows))]
+    cell = width // per_row if len(cpus) >= per_row else _CELL_WIDTH + 10
+    lines = [line]
+    cells = [_cpu_cell(now, cpu, cell, signs) for cpu in cpus]
+    return lines + [Text.assemble(*cells[start : start + per_row]) for start in range(0, len(cells), per_row)]
+
+
+def _cpu_cell(now: Now, cpu: str, width: int, signs: Signs) -> Text:
+    room = width - 9 - 9
+    parts = [
+        (_added(now.rate("cpu", metric, cpu) for metric in metrics) or 0.0, style)
+        for label, metrics, style in _SHARES
+        if label != _IDLE_SHARE
+    ]
+    cell = Text.assemble((f"{cpu:9}", _DIM), _bar(parts, room, signs), " ", _percent(_busy(now, cpu)))
+    cell.pad_right(width - cell.cell_len)
+    return cell
+
+
+def _busy(now: Now, cpu: str) -> float | None:
+    return _added(now.rate("cpu", metric, cpu) for metric in _BUSY)
+
+
+def _added(rates: Iterable[float | None]) -> float | None:
+    known = [rate for rate in rates if rate is not None]
+    return sum(known) if known else None
+
+
+def _memory(now: Now, width: int, signs: Signs) -> list[Text]:
+    total, available = now.value("memory", "total"), now.value("memory", "available")
+    lines = []
+    if total and available is not None:
+        more = ((name, now.value("memory", name)) for name in ("cached", "dirty", "anon", "slab"))
+        line = _used("Memory", total - available, total, width, signs)
+        lines.append(_joined(line, (_named(name, size(value)) for name, value in more if value is not None), width))
+    swap, free = now.value("memory", "swap_total"), now.value("memory", "swap_free")
+    if swap and free is not None:
+        lines.append(_used("Swap", swap - free, swap, width, signs))
+    return lines
+
+
+def _used(label: str, used: float, total: float, width: int, signs: Signs) -> Text:
+    share = used / total
+    room = max(4, min(_BAR_WIDTH_MAX, width - 60))
+    return Text.assemble(
+        (f"{label:9}", _LABEL),
+        _bar([(share, _warmth(share))], room, signs),
+        " ",
+        _percent(share),
+        f"  {size(used)} of {size(total)}",
+    )
+
+
+def _load(now: Now, width: int, signs: Signs) -> list[Text]:
+    averages = [now.value("load", f"average_{span}") for span in ("1min", "5min", "15min")]
+    spelled = "  ".join(_spelled(value, "{:.2f}".format, signs) for value in averages)
+    items = []
+    tasks, runnable = now.value("load", "tasks"), now.value("load", "tasks_runnable")
+    if tasks is not None and runnable is not None:
+        items.append(_named("tasks", f"{tasks:.0f}, {runnable:.0f} runnable"))
+    for metric, label in (("context_switches", "switches"), ("interrupts", "interrupts"), ("forks", "forks")):
+        rate = now.rate("system", metric)
+        if rate is not None:
+            items.append(_named(label, f"{number(rate)}/s"))
+    lines = [_joined(Text.assemble(("Load     ", _LABEL), spelled), items, width)]
+    items = []
+    for resource in now.instances("pressure"):
+        some, full = (now.rate("pressure", f"{kind}_total", resource) for kind in ("some", "full"))
+        if some is not None:
+            item = _named(resource, f"{some * 100:.1f} %", _warmth(some))
+            items.append(Text.assemble(item, "" if full is None else f", all tasks {full * 100:.1f} %"))
+    if items:
+        first, *others = items
+        lines.append(_joined(Text.assemble(("Pressure ", _LABEL), first), others, width, signs))
+    return lines
+
+
+class _Column(NamedTuple):
+    title: str
+    width: int
+    cell: Callable[[str], str]
+
+
+def _grid(title: str, names: Sequence[str], columns: Sequence[_Column], width: int) -> list[Text]:
+    """A table with its heading; columns that do not fit are left out from the right."""
+    first = 12
+    shown: list[_Column] = []
+    for column in columns:
+        if first + sum(each.width for each in (*shown, column)) <= width:
+            shown.append(column)
+    heading = Text.assemble((f"{title:{first}}", _LABEL), *((f"{each.title:>{each.width}}", _DIM) for each in shown))
+    rows = [
+        Text.assemble(_clipped(name, first), *(f"{each.cell(name):>{each.width}}" for each in shown)) for name in names
+    ]
+    return [heading, *rows] if rows else []
+
+
+def _clipped(name: str, width: int) -> str:
+    text = name if cell_len(name) < width else name[: width - 2] + "…"
+    return text + " " * (width - cell_len(text))
+
+
+def _disks(now: Now, width: int, signs: Signs) -> list[Text]:
+    used = [
+        name for name in now.instances("disk") if now.value("disk", "reads", name) or now.value("disk", "writes", name)
+    ]
+
+    def rate(metric: str, spell: Callable[[float], str]) -> Callable[[str], str]:
+        return lambda name: _spelled(now.rate("disk", metric, name), spell, signs)
+
+    columns = (
+        _Column("read", 14, rate("read_bytes", lambda value: f"{size(value)}/s")),
+        _Column("written", 14, rate("written_bytes", lambda value: f"{size(value)}/s")),
+        _Column("busy", 9, rate("io_time", lambda value: f"{value * 100:.1f} %")),
+        _Column("reads", 10, rate("reads", lambda value: f"{number(value)}/s")),
+        _Column("writes", 10, rate("writes", lambda value: f"{number(value)}/s")),
+        _Column("queue", 8, rate("weighted_io_time", lambda value: f"{value:.2f}")),
+    )
+    return _grid("Disk", used, columns, width)
+
+
+def _networks(now: Now, width: int, signs: Signs) -> list[Text]:
+    names = [name for name in now.instances("network") if now.value("network", "received_bytes", name)]
+    names.sort(key=lambda name: name == "lo")
+
+    def rate(metrics: Sequence[str], unit: str) -> Callable[[str], str]:
+        spell = size if unit == "B" else number
+        return lambda name: _spelled(
+            _added(now.rate("network", metric, name) for metric in metrics), lambda value: f"{spell(value)}/s", signs
+        )
+
+    columns = (
+        _Column("received", 14, rate(("received_bytes",), "B")),
+        _Column("sent", 14, rate(("sent_bytes",), "B")),
+        _Column("packets in", 12, rate(("received_packets",), "1")),
+        _Column("out", 9, rate(("sent_packets",), "1")),
+        _Column("errors", 9, rate(("receive_errors", "send_errors"), "1")),
+        _Column("drops", 9, rate(("receive_drops", "send_drops"), "1")),
+    )
+    return _grid("Network", names, columns, width)
+
+
+def _filesystems(now: Now, width: int, signs: Signs) -> list[Text]:
+    lines = []
+    for mount in now.instances("filesystem"):
+        total, free = now.value("filesystem", "size", mount), now.value("filesystem", "free", mount)
+        device = now.text("filesystem", "device", mount)
+        if total and free is not None and (device.startswith("/") or ":" in device):
+            line = _used("", total - free, total, width, signs)
+            line.append(f"  {mount}")
+            lines.append(line)
+    if lines:
+        lines[0] = Text.assemble(("Files    ", _LABEL), lines[0][9:])
+    return lines
+
+
+def _sysmond(scene: Scene, width: int, signs: Signs) -> list[Text]:
+    now, stored = scene.now, scene.stored
+    parts = [name for name in now.instances("self") if not name.startswith("probe:")]
+    resident = _added(now.value("self", "rss", part) for part in parts)
+    cpu = _added(now.rate("self", "cpu", part) for part in parts)
+    probes = [name for name in now.instances("self") if name.startswith("probe:")]
+    reading = _added(now.rate("self", "duration", probe) for probe in probes)
+    lateness = now.value("self", "lateness", "sampler")
+    missed, dropped = (_added(now.value("self", metric, part) for part in parts) for metric in ("missed", "dropped"))
+    costs = [
+        "" if cpu is None else f"CPU {cpu * 1000:.2f} ms/s",
+        "" if reading is None else f"probes {reading * 1000:.2f} ms/s",
+        "" if resident is None else f"RSS {size(resident)}",
+    ]
+    ticks = [
+        f"{now.series} series",
+        "" if lateness is None else f"late {lateness * 1000:.2f} ms",
+        "" if missed is None else f"{missed:.0f} missed",
+        "" if dropped is None else f"{dropped:.0f} dropped",
+    ]
+    kept = [
+        f"in RAM {_files(stored.ram_files, stored.ram_bytes)}",
+        f"on disk {_files(stored.disk_files, stored.disk_bytes)}",
+        "" if stored.flushed_s is None else f"{duration(max(0.0, scene.realtime_s - stored.flushed_s))} ago",
+        stored.state_dir,
+    ]
+    lines = []
+    for label, items in (("sysmond", costs), ("ticks", ticks), ("kept", kept)):
+        first, *others = [*filter(None, items)] or [signs.dash]
+        lines.append(_joined(Text.assemble((f"{label:9}", _LABEL), first), map(Text, others), width, signs))
+    for table, cause, detail in now.absences:
+        lines.append(Text.assemble(("gap      ", _LABEL), (f"{table}: {cause}", "red"), f" {detail}"))
+    return lines
+
+
+def _files(count: int, size_bytes: int) -> str:
+    return f"{count} file{'' if count == 1 else 's'}, {size(size_bytes)}" if count else "nothing yet"
+
+
+def _bar(parts: Sequence[tuple[float, str]], width: int, signs: Signs) -> Text:
+    """A bar of several shares of one; as long as their sum, however they round."""
+    bar = Text()
+    total = 0.0
+    for share, style in parts:
+        total = min(1.0, total + max(0.0, share))
+        bar.append(signs.full * (round(total * width) - bar.cell_len), style)
+    bar.append(signs.empty * (width - bar.cell_len), _DIM)
+    return bar
+
+
+def _curve(shares: Iterable[float | None], signs: Signs) -> str:
+    return "".join(_level(share, signs) for share in shares)
+
+
+def _level(share: float | None, signs: Signs) -> str:
+    if share is None:
+        return " "
+    return signs.curve[min(len(signs.curve) - 1, int(max(0.0, share) * len(signs.curve)))]
+
+
+def _percent(share: float | None) -> Text:
+    return Text("     ?  ") if share is None else Text(f"{share * 100:5.1f} %", _warmth(share))
+
+
+def _warmth(share: float) -> str:
+    return "red" if share >= 0.9 else "yellow" if share >= 0.6 else "green"  # noqa: PLR2004  where eyes should go
+
+
+def _spelled(value: float | None, spell: Callable[[float], str], signs: Signs) -> str:
+    return signs.dash if value is None else spell(value)
+
+
+def size(size_bytes: float) -> str:
+    """Bytes with a binary prefix and three digits: 0 B, 1.20 MiB, 345 KiB."""
+    value = float(size_bytes)
+    for prefix in ("", "Ki", "Mi", "Gi", "Ti", "Pi"):
+        if value < _MILLE or prefix == "Pi":
+            return f"{value:.0f} B" if not prefix else f"{_three(value)} {prefix}B"
+        value /= _KIBI
+    raise AssertionError
+
+
+def number(value: float) -> str:
+    """A count with a decimal prefix and three digits: 7, 345, 1.20 k."""
+    for prefix in ("", " k", " M", " G", " T"):
+        if value < _MILLE - 0.5 or prefix == " T":
+            return f"{value:.0f}" if not prefix else f"{_three(value)}{prefix}"
+        value /= _MILLE
+    raise AssertionError
+
+
+def _three(value: float) -> str:
+    return f"{value:.2f}" if value < 9.995 else f"{value:.1f}" if value < 99.95 else f"{value:.0f}"  # noqa: PLR2004
+
+
+def duration(length_s: float) -> str:
+    """A length of time in its two largest units: 7 s, 3 min 20 s, 2 d 3 h."""
+    whole = int(length_s)
+    units = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
+    for (name, unit), (next_name, next_unit) in pairwise(units):
+        if whole >= unit:
+            rest = whole % unit // next_unit
+            return f"{whole // unit} {name}" + (f" {rest} {next_name}" if rest else "")
+    return f"{whole} s"
