@@ -16,6 +16,9 @@ CLOCK_REALTIME = time.CLOCK_REALTIME
 
 # A relation is recorded anew when wall clock or suspended time moved by more than this against boot time.
 RELATION_TOLERANCE_NS = 1_000_000
+# Reading three clocks takes a microsecond; one that took longer was preempted, and is tried again so often.
+RELATION_READ_NS = 20_000
+RELATION_TRIES = 5
 
 
 class Relation(NamedTuple):
@@ -38,12 +41,22 @@ def boottime_ns() -> int:
 
 
 def relation() -> Relation:
-    """Read the three clocks within a microsecond or so of each other."""
-    return Relation(
-        time.clock_gettime_ns(CLOCK_BOOTTIME),
-        time.clock_gettime_ns(CLOCK_REALTIME),
-        time.clock_gettime_ns(CLOCK_MONOTONIC),
-    )
+    """Read the three clocks within microseconds of each other.
+
+    Boot time is read on both sides of the others: a reader that was preempted in between tries again, and
+    what it gives is the closest of its readings.
+    """
+    best_ns, best = -1, Relation(0, 0, 0)
+    for _ in range(RELATION_TRIES):
+        before_ns = time.clock_gettime_ns(CLOCK_BOOTTIME)
+        realtime_ns = time.clock_gettime_ns(CLOCK_REALTIME)
+        monotonic_ns = time.clock_gettime_ns(CLOCK_MONOTONIC)
+        took_ns = time.clock_gettime_ns(CLOCK_BOOTTIME) - before_ns
+        if best_ns < 0 or took_ns < best_ns:
+            best_ns, best = took_ns, Relation(before_ns + took_ns // 2, realtime_ns, monotonic_ns)
+        if took_ns <= RELATION_READ_NS:
+            break
+    return best
 
 
 def boot_id() -> str:
