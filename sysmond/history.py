@@ -10,25 +10,25 @@ Rates are derived here, from exact counters; every hole is a gap with its cause.
 import os
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from itertools import pairwise
 
 import numpy as np
 
-from sysmond import clock, folders, paths, rates, timespec
+from sysmond import clock, folders, gaps, paths, rates, timespec
 from sysmond.errors import Error, NotPermittedError, UsageError, nearest
 from sysmond.folders import Folders
-from sysmond.model import ABSENT, Cause, Metric, Semantics, series_path
-from sysmond.rates import STATISTICS, Rows, Statistic
-from sysmond.recording import Hole, Key
+from sysmond.model import ABSENT, Cause, Metric, Semantics, Sensitivity, series_path
+from sysmond.rates import STATISTICS, BoolArray, Rows, Statistic
+from sysmond.recording import Key
 from sysmond.result import Column, Entry, Gap, Int64Array, Result
-from sysmond.timeline import Span, Timeline, breaks
+from sysmond.timeline import Span, Timeline
+from sysmond.tracks import Track
 
 # A run of empty buckets longer than this is cut to its first one; the gap says how long it was.
 EMPTY_BUCKETS_MAX = 3600
-# More than this is a wrong step or range, not a question.
-BUCKETS_MAX = 100_000_000
-# Until the last tick is this many intervals ago, nothing is missing yet.
-TRAILING_INTERVALS = 3
+# More than this is a wrong step or range, not a question: an answer is held in memory, 8 bytes a value.
+VALUES_MAX = 100_000_000
 # Fewer digits are a number of boots, not the beginning of an id.
 BOOT_ID_DIGITS_MIN = 8
 FOREVER_NS = timespec.TIME_MAX_NS - 1
@@ -60,28 +60,24 @@ class Archive:
         self.state_dir = place.state
         self.warnings: list[str] = []
 
+    def __repr__(self) -> str:
+        return f"<Archive {self.state_dir}>"
+
     def catalogue(self, *patterns: str, boot: str | int | None = None) -> list[Entry]:
         """What has been recorded: one entry a series, sorted by path.
 
-        :raises UsageError: for a pattern that means nothing recorded.
+        :raises UsageError: for a pattern that means nothing recorded. :raises NotPermittedError: for one that
+            means what we may not read.
         """
-        line = Timeline(self._folders)
-        try:
-            ranges: dict[Key, tuple[int, int, int]] = {}
+        with closing(Timeline(self._folders)) as line:
             wanted_boot = _boot(line, boot)
-            for block in line.blocks():
-                strand = block.strand
-                if wanted_boot not in {None, strand.boot}:
-                    continue
-                start_ns, end_ns = map(int, line.utc_ns(strand.boot, block.ticks[[0, -1]]))
-                for key in block.keys:
-                    seen = ranges.get(key, (start_ns, end_ns, strand.interval_ns))
-                    ranges[key] = (min(seen[0], start_ns), max(seen[1], end_ns), min(seen[2], strand.interval_ns))
-            self._note(line)
-        finally:
-            line.close()
-        chosen = self._match(patterns, ranges) if patterns else ranges
-        return [_entry(key, line.metrics[key.table, key.metric], *ranges[key]) for key in sorted(chosen)]
+            ranges: dict[Key, tuple[int, int, int]] = {}
+            for track in line.tracks:
+                if wanted_boot in {None, track.lineage.boot}:
+                    _extend(ranges, track, line)
+            chosen = self._match(patterns, ranges, line) if patterns else ranges
+            self.warnings = [damage.reason for damage in line.damages]
+            return [_entry(key, line.metrics[key.table, key.metric], *ranges[key]) for key in sorted(chosen)]
 
     def select(
         self,
@@ -95,8 +91,17 @@ class Archive:
     ) -> Result:
         """Series by path over [start, end), a row a bucket of ``step``; with ``raw`` a row a tick, as stored.
 
-        Times are as ``timespec`` reads them, or UTC nanoseconds. Without ``step`` the recorded interval.
-        :raises UsageError: for a wrong path, time, step or statistic. :raises Error: where nothing is recorded.
+        Times are as ``timespec`` reads them (``"yesterday"``, ``"-1h"``, ``"2025-01-31 14:30"``), or UTC
+        nanoseconds; ``start`` is the first sample where it is not given, ``end`` now. ``step`` is a length
+        (``"10s"``, ``"1min"``) or nanoseconds, the recorded interval where it is not given. ``stat``: one or
+        several of mean, min, max, first, last, sum and count. ``boot``: 0 for the newest, -1 for the one
+        before, or an id.
+
+        A column has a row a time: of counters rates per second (of seconds: percent), and sums in the unit
+        recorded. Gaps are told with their true ends, which may lie outside the range.
+
+        :raises UsageError: for a wrong path, time, step or statistic, and for an answer beyond all measure.
+        :raises NotPermittedError: for what we may not read. :raises Error: where nothing is recorded.
         """
         stats = _statistics(stat)
         now_ns = time.time_ns()
@@ -104,41 +109,77 @@ class Archive:
         start_ns = -FOREVER_NS if start is None else _time(start, now_ns, boot_ns)
         end_ns = now_ns + 1 if end is None else _time(end, now_ns, boot_ns)
         step_ns = _step(step)
+        if boot is not None and end is None:
+            end_ns = FOREVER_NS
         if end_ns <= start_ns:
             raise UsageError(f"the range ends ({end!r}) before it begins ({start!r})")
-        line = Timeline(self._folders)
-        try:
+        with closing(Timeline(self._folders)) as line:
             wanted_boot = _boot(line, boot)
-            if boot is not None and end is None:
-                end_ns = FOREVER_NS
-            keys = self._match(patterns or ("*",), (key for block in line.blocks() for key in block.keys))
+            keys = self._match(patterns or ("*",), line.keys(), line)
             query = _Query(line, keys, start_ns, end_ns, wanted_boot)
-            spans = query.spans()
-            self._note(line)
-            gaps = query.gaps(spans, now_ns)
-            if raw:
-                return query.raw(spans, gaps, tuple(self.warnings))
-            return query.buckets(spans, step_ns, stats, gaps, tuple(self.warnings))
-        finally:
-            line.close()
+            query.read()
+            result = query.raw() if raw else query.buckets(step_ns, stats)
+            found = gaps.find(line, {key.table for key in keys}, wanted_boot, now_ns)
+            self.warnings = [damage.reason for damage in line.damages]
+            self.warnings += line.redefinitions({(key.table, key.metric) for key in keys})
+            inside = [
+                gap for gap in gaps.coalesce([*found, *query.gaps]) if gap.end_ns > start_ns and gap.start_ns < end_ns
+            ]
+            return result._replace(gaps=tuple(inside), warnings=tuple(self.warnings))
 
-    def _note(self, line: Timeline) -> None:
-        self.warnings = [damage.reason for damage in line.damages]
-
-    def _match(self, patterns: Iterable[str], keys: Iterable[Key]) -> list[Key]:
-        known = sorted(set(keys))
+    def _match(self, patterns: Iterable[str], keys: Iterable[Key], line: Timeline) -> list[Key]:
+        known = sorted(keys)
         parsed = [paths.parse(pattern, self._folders.state) for pattern in patterns]
         if not known:
-            raise self._nothing()
-        return [Key(*found) for found in paths.select(parsed, known)]
+            raise self._nothing(line)
+        try:
+            return [Key(*found) for found in paths.select(parsed, known)]
+        except UsageError as unknown:
+            raise self._unknown(parsed, known, line) or unknown from None
 
-    def _nothing(self) -> Error:
-        line = Timeline(self._folders)
-        line.close()
+    def _unknown(self, patterns: Sequence[paths.Pattern], known: Sequence[Key], line: Timeline) -> Error | None:
+        """Why a path means nothing, where that is not the fault of who wrote it: forbidden, or never there."""
+        tables = {key.table for key in known}
+        for pattern in patterns:
+            matcher = paths.Matcher(pattern)
+            if any(matcher.table(table) for table in tables):
+                continue
+            if line.refused and self._is_restricted(matcher):
+                return NotPermittedError(f"path {pattern.text!r}: no permission to read {line.refused[0]}")
+            for hole in sorted(line.holes(line.tables - tables), key=lambda hole: hole.table):
+                if matcher.table(hole.table):
+                    return Error(f"path {pattern.text!r}: nothing recorded; {hole.cause}: {hole.detail}")
+        return None
+
+    def _is_restricted(self, matcher: paths.Matcher) -> bool:
+        """Whether the plan has a restricted table of that name; without one to read, it may be so."""
+        from sysmond import plan  # noqa: PLC0415  only for an error
+
+        for place in (self._folders.runtime, self.state_dir):
+            try:
+                planned = plan.read(f"{place}/plan.json").probes
+            except (Error, OSError):
+                continue
+            return any(matcher.table(each.table) for each in planned if each.sensitivity is Sensitivity.RESTRICTED)
+        return True
+
+    def _nothing(self, line: Timeline) -> Error:
         if line.refused:
             return NotPermittedError(f"{line.refused[0]}: no permission to read it")
         damaged = f"; {line.damages[0].reason}" if line.damages else ""
         return Error(f"{self.state_dir}: nothing recorded yet{damaged}")
+
+
+def _extend(ranges: dict[Key, tuple[int, int, int]], track: Track, line: Timeline) -> None:
+    """Take a track into the ranges of its series: from, to, interval."""
+    boot, interval_ns = track.lineage.boot, track.lineage.interval_ns
+    for run in track.runs:
+        for member in run.members:
+            ticks = member.block.ticks
+            start_ns, end_ns = line.moment_ns(boot, int(ticks[0])), line.moment_ns(boot, int(ticks[-1]))
+            for key in member.block.keys:
+                seen = ranges.get(key, (start_ns, end_ns, interval_ns))
+                ranges[key] = (min(seen[0], start_ns), max(seen[1], end_ns), min(seen[2], interval_ns))
 
 
 def _entry(key: Key, metric: Metric, start_ns: int, end_ns: int, interval_ns: int) -> Entry:
@@ -197,92 +238,143 @@ class _Query:
         self._keys = keys
         self._start_ns = start_ns
         self._end_ns = end_ns
-        self._boot = boot
-        self._tables = {key.table for key in keys}
-        self._resets: list[Gap] = []
+        self._tracks = [track for track in line.tracks if boot in {None, track.lineage.boot}]
+        self._spans: list[tuple[Span, BoolArray]] = []
+        self.gaps: list[Gap] = []
 
-    def spans(self) -> list[Span]:
-        """The rows to answer from: those in range, and those just before, where counters stood."""
-        found = self._line.spans(self._keys, self._is_near)
-        return sorted(found, key=lambda span: int(self._line.utc_ns(span.lineage.boot, span.ticks[:1])[0]))
+    def read(self) -> None:
+        """Read the rows to answer from: those in range, and those just before, where counters stood."""
+        wanted = set(self._keys)
+        tables = {key.table for key in wanted}
+        of_boot: dict[str, set[Key]] = {}
+        for track in self._tracks:
+            of_boot.setdefault(track.lineage.boot, set()).update(track.keys & wanted)
+        for track in self._tracks:
+            # A series that a boot does not have at all is missing wherever its table is.
+            elsewhere = wanted - of_boot[track.lineage.boot] if track.tables & tables else set()
+            mine = (track.keys & wanted) | {key for key in elsewhere if key.table in track.tables}
+            if mine and (span := self._line.span(track, mine, self._start_ns, self._end_ns)):
+                inside = (span.times_ns >= self._start_ns) & (span.times_ns < self._end_ns)
+                self._spans.append((span, inside))
+        if self._start_ns == -FOREVER_NS:
+            self._begin_with_first_sample()
+        for span, inside in self._spans:
+            self.gaps += gaps.silent(span, self._line, inside)
 
-    def _is_near(self, boot: str, ticks: Int64Array) -> bool:
-        if self._boot not in {None, boot}:
-            return False
-        times = self._line.utc_ns(boot, ticks)
-        # A counter's first increment needs the block before; a day back is enough for every interval allowed.
-        return bool(times.max() >= self._start_ns - _LOOK_BACK_NS and times.min() < self._end_ns)
+    def _begin_with_first_sample(self) -> None:
+        """Leave out the rows before any series asked for has a value."""
+        firsts = []
+        for span, inside in self._spans:
+            present = np.zeros(len(inside), bool)
+            for row in span.matrix:
+                present |= row != ABSENT
+                if present.all():
+                    break
+            times_ns = span.times_ns[present & inside]
+            firsts += [int(times_ns.min())] if len(times_ns) else []
+        first_ns = min(firsts, default=FOREVER_NS)
+        self._spans = [(span, inside & (span.times_ns >= first_ns)) for span, inside in self._spans]
 
-    def _inside(self, span: Span) -> tuple[Int64Array, Int64Array]:
-        """UTC times of a span's rows, and which of them are in range."""
-        times = self._line.utc_ns(span.lineage.boot, span.ticks)
-        return times, np.flatnonzero((times >= self._start_ns) & (times < self._end_ns))
-
-    def raw(self, spans: list[Span], gaps: tuple[Gap, ...], warnings: tuple[str, ...]) -> Result:
-        """A row a tick, values as stored."""
-        pieces = [(span, *self._inside(span)) for span in spans]
-        axis = np.unique(np.concatenate([times[inside] for _, times, inside in pieces] or [_NO_TIMES]))
+    def raw(self) -> Result:
+        """A row a tick, values as stored; in the order of boots and boot time, whatever the wall clock did."""
+        order = {boot: index for index, boot in enumerate(self._line.boots())}
+        ticks = {}
+        for boot in order:
+            mine = [span.ticks[inside] for span, inside in self._spans if span.lineage.boot == boot]
+            ticks[boot] = mine[0] if len(mine) == 1 else np.unique(np.concatenate([_NO_TIMES, *mine]))
+        starts = dict(zip(order, np.cumsum([0, *(len(each) for each in ticks.values())]).tolist(), strict=False))
+        axis = np.concatenate([_NO_TIMES, *(self._line.course(boot).utc_ns(each) for boot, each in ticks.items())])
+        self._check_size(len(axis), len(self._keys))
+        matrix = {key: np.full(len(axis), ABSENT, np.int64) for key in self._keys}
+        for span, inside in self._spans:
+            boot = span.lineage.boot
+            at = starts[boot] + np.searchsorted(ticks[boot], span.ticks[inside])
+            for index, key in enumerate(span.keys):
+                row = span.matrix[index][inside]
+                there = row != ABSENT
+                matrix[key][at[there]] = row[there]
         columns = []
-        for key in self._keys:
-            values = np.full(len(axis), ABSENT, np.int64)
-            for span, times, inside in pieces:
-                if key in span.keys:
-                    row = span.matrix[span.keys.index(key)][inside]
-                    there = row != ABSENT
-                    values[np.searchsorted(axis, times[inside][there])] = row[there]
+        for key, values in matrix.items():
             metric = self._metric(key)
             columns.append(self._column(key, "raw", Statistic(metric.unit, values, metric.scale, None, 0)))
-        return Result(axis, tuple(columns), gaps, 0, warnings)
+        return Result(axis, tuple(columns), (), 0)
 
-    def buckets(
-        self, spans: list[Span], step_ns: int, stats: list[str], gaps: tuple[Gap, ...], warnings: tuple[str, ...]
-    ) -> Result:
+    def buckets(self, step_ns: int, stats: list[str]) -> Result:
         """A row a bucket, one column a series and statistic."""
-        step_ns = step_ns or min((span.lineage.interval_ns for span in spans), default=clock.SECOND_NS)
-        numbers: list[Int64Array] = []
-        for span in spans:
-            times, inside = self._inside(span)
-            number = np.full(len(times), -1, np.int64)
-            number[inside] = times[inside] // step_ns
-            numbers.append(number)
-        axis = _axis(numbers)
-        if len(axis) > BUCKETS_MAX:
-            raise UsageError(f"{len(axis)} rows; a longer step or a shorter range is right")
-        rows_of: dict[Key, list[tuple[Rows, int]]] = {}
-        for span, number in zip(spans, numbers, strict=True):
-            place = np.where(number < 0, -1, np.searchsorted(axis, number))
+        step_ns = step_ns or min((span.lineage.interval_ns for span, _ in self._spans), default=clock.SECOND_NS)
+        numbers = [np.where(inside, span.times_ns // step_ns, _OUTSIDE) for span, inside in self._spans]
+        axis = self._axis(numbers, len(self._keys) * len(stats))
+        rows_of: dict[Key, dict[str, list[Rows]]] = {}
+        for (span, inside), number in zip(self._spans, numbers, strict=True):
+            place = np.where(inside, np.searchsorted(axis, number), -1)
             for index, key in enumerate(span.keys):
-                there = span.matrix[index] != ABSENT
-                rows = Rows(span.ticks, span.matrix[index], place)
-                if not there.all():
-                    rows = Rows(*(array[there] for array in rows))
-                rows_of.setdefault(key, []).append((rows, span.lineage.interval_ns))
-                self._note_resets(key, span, rows)
-        columns = [
-            self._column(key, stat, self._statistic(key, stat, rows_of.get(key, []), step_ns, len(axis)))
-            for key in self._keys
-            for stat in stats
-        ]
-        every = tuple(sorted({*gaps, *self._resets}))
-        return Result(axis * step_ns, tuple(columns), every, step_ns, warnings)
+                rows = _present(Rows(span.ticks, span.matrix[index], place, span.lineage.interval_ns))
+                if len(rows.ticks):
+                    rows_of.setdefault(key, {}).setdefault(span.lineage.boot, []).append(rows)
+        pieces = {key: {boot: _sequence(rows) for boot, rows in by_boot.items()} for key, by_boot in rows_of.items()}
+        self._look_back(pieces)
+        columns = []
+        for key in self._keys:
+            made = self._statistics(key, list(pieces.get(key, {}).items()), stats, step_ns, len(axis))
+            columns += [self._column(key, stat, each) for stat, each in zip(stats, made, strict=True)]
+        return Result(axis * step_ns, tuple(columns), (), step_ns)
 
-    def _statistic(self, key: Key, stat: str, pieces: list[tuple[Rows, int]], step_ns: int, buckets: int) -> Statistic:
+    def _look_back(self, pieces: dict[Key, dict[str, Rows]]) -> None:
+        """Give counters that begin within the range the value they had before it, wherever that is."""
+        needy: dict[str, list[Key]] = {}
+        for key, by_boot in pieces.items():
+            if self._metric(key).semantics is Semantics.COUNTER:
+                for boot, rows in by_boot.items():
+                    if rows.bucket[0] >= 0:
+                        needy.setdefault(boot, []).append(key)
+        for track in self._tracks:
+            boot = track.lineage.boot
+            low_ns, _ = self._line.course(boot).window(self._start_ns, self._end_ns)
+            mine = [key for key in needy.get(boot, ()) if key in track.keys]
+            for key, (tick_ns, value) in self._line.stands_before(track, mine, low_ns).items():
+                rows = pieces[key][boot]
+                before = Rows(*(np.array([each], np.int64) for each in (tick_ns, value, -1, track.lineage.interval_ns)))
+                pieces[key][boot] = _sequence([before, rows])
+
+    def _statistics(
+        self, key: Key, pieces: list[tuple[str, Rows]], stats: list[str], step_ns: int, buckets: int
+    ) -> list[Statistic]:
         metric = self._metric(key)
         if not pieces:
-            return Statistic(metric.unit, np.full(buckets, ABSENT, np.int64), metric.scale, None, 0)
-        if metric.semantics is Semantics.COUNTER:
-            growth = [rates.increments(rows) for rows, _ in pieces]
-            return rates.of_counter(growth, metric, stat, max(i for _, i in pieces), step_ns, buckets)
-        return rates.of_gauge([rows for rows, _ in pieces], metric, stat, buckets)
+            return [Statistic(metric.unit, np.full(buckets, ABSENT, np.int64), metric.scale, None, 0) for _ in stats]
+        if metric.semantics is not Semantics.COUNTER:
+            return [rates.of_gauge([rows for _, rows in pieces], metric, stat, buckets) for stat in stats]
+        growth = []
+        for boot, rows in pieces:
+            growth.append(rates.increments(rows))
+            self._note_resets(key, boot, rows, growth[-1].resets)
+        return [rates.of_counter(growth, metric, stat, step_ns, buckets) for stat in stats]
 
-    def _note_resets(self, key: Key, span: Span, rows: Rows) -> None:
-        if self._metric(key).semantics is not Semantics.COUNTER or not (np.diff(rows.values) < 0).any():
-            return
-        resets = rates.increments(rows).resets
-        resets = resets[rows.bucket[resets] >= 0]
-        for index in resets:
-            start_ns, end_ns = map(int, self._line.utc_ns(span.lineage.boot, rows.ticks[index - 1 : index + 1]))
-            self._resets.append(Gap(start_ns, end_ns, key.table, Cause.COUNTER_RESET, series_path(*key)))
+    def _note_resets(self, key: Key, boot: str, rows: Rows, resets: Int64Array) -> None:
+        for index in resets[rows.bucket[resets] >= 0].tolist():
+            start_ns, end_ns = (self._line.moment_ns(boot, int(rows.ticks[at])) for at in (index - 1, index))
+            self.gaps.append(Gap(start_ns, end_ns, key.table, Cause.COUNTER_RESET, series_path(*key)))
+
+    def _axis(self, numbers: list[Int64Array], columns: int) -> Int64Array:
+        """The buckets to show: all between the first and the last that hold rows, long empty runs cut to one."""
+        held = np.concatenate([_NO_TIMES, *(number[number != _OUTSIDE] for number in numbers)])
+        if not len(held):
+            return held
+        if (np.diff(held) <= 0).any():
+            held = np.unique(held)
+        empty = np.diff(held) - 1
+        long = np.flatnonzero(empty > EMPTY_BUCKETS_MAX)
+        self._check_size(len(held) + int(empty.sum()) - int(empty[long].sum()) + len(long), columns)
+        edges = [0, *(long + 1).tolist(), len(held)]
+        return np.concatenate([np.arange(held[a], held[b - 1] + 1 + (b < len(held))) for a, b in pairwise(edges)])
+
+    @staticmethod
+    def _check_size(rows: int, columns: int) -> None:
+        if rows * columns > VALUES_MAX:
+            raise UsageError(
+                f"{columns} columns of {rows} rows are too many at once, {VALUES_MAX} values are the most; "
+                "a longer step, fewer paths or a shorter range are right"
+            )
 
     def _metric(self, key: Key) -> Metric:
         return self._line.metrics[key.table, key.metric]
@@ -305,96 +397,22 @@ class _Query:
             texts,
         )
 
-    def gaps(self, spans: list[Span], now_ns: int) -> tuple[Gap, ...]:
-        """Every hole in range with its cause, in order of time."""
-        found = [self._gap(hole) for hole in self._line.holes(self._tables) if self._boot in {None, hole.boot}]
-        for span in spans:
-            tables = sorted({key.table for key in span.keys})
-            for hole in breaks(span, self._line):
-                found += [self._gap(hole._replace(table=table)) for table in tables]
-        found += self._between_boots(spans)
-        found += self._trailing(spans, now_ns)
-        found = [self._blame_damage(gap) for gap in found]
-        inside = {gap for gap in found if gap.end_ns > self._start_ns and gap.start_ns < self._end_ns}
-        return tuple(sorted(_coalesce(inside)))
 
-    def _gap(self, hole: Hole) -> Gap:
-        start_ns, end_ns = map(int, self._line.utc_ns(hole.boot, np.array([hole.start_ns, hole.end_ns])))
-        return Gap(start_ns, max(start_ns, end_ns), hole.table, hole.cause, hole.detail)
-
-    def _edges(self, spans: list[Span]) -> dict[str, list[tuple[int, int, Span]]]:
-        """By table: when each of its spans began and ended, in order."""
-        edges: dict[str, list[tuple[int, int, Span]]] = {}
-        for span in spans:
-            first_ns, last_ns = map(int, self._line.utc_ns(span.lineage.boot, span.ticks[[0, -1]]))
-            for table in {key.table for key in span.keys}:
-                edges.setdefault(table, []).append((first_ns, last_ns + span.lineage.interval_ns, span))
-        return {table: sorted(each, key=lambda edge: edge[:2]) for table, each in edges.items()}
-
-    def _between_boots(self, spans: list[Span]) -> list[Gap]:
-        return [
-            Gap(before[1], after[0], table, Cause.OFF)
-            for table, edges in self._edges(spans).items()
-            for before, after in pairwise(edges)
-            if before[2].lineage.boot != after[2].lineage.boot and after[0] > before[1]
-        ]
-
-    def _trailing(self, spans: list[Span], now_ns: int) -> list[Gap]:
-        """What is missing between the last tick and the end asked for, as far as that is not yet to come."""
-        until_ns = min(self._end_ns, now_ns)
-        missing = []
-        for table, edges in self._edges(spans).items():
-            last_ns, span = max(((end_ns, span) for _, end_ns, span in edges), key=lambda edge: edge[0])
-            if until_ns - last_ns > TRAILING_INTERVALS * span.lineage.interval_ns:
-                if span.lineage.boot != clock.boot_id():
-                    cause = Cause.OFF
-                else:
-                    clean = span.closed.get(int(span.incarnation[-1]))
-                    cause = Cause.CLEAN_SHUTDOWN if clean else Cause.DAEMON_DOWN
-                missing.append(Gap(last_ns, until_ns, table, cause))
-        return missing
-
-    def _blame_damage(self, gap: Gap) -> Gap:
-        """A hole where an unreadable file had its rows is that file's fault."""
-        for damage in self._line.damages:
-            where = self._line.damaged_range(damage.name) if damage.name else None
-            if where is None or gap.cause not in _UNEXPLAINED:
-                continue
-            boot, after, before = where
-            start_ns = int(self._line.utc_ns(boot, np.array([after]))[0]) if after else gap.start_ns
-            end_ns = gap.end_ns if before is None else int(self._line.utc_ns(boot, np.array([before]))[0])
-            if start_ns <= gap.start_ns + clock.SECOND_NS and gap.end_ns <= end_ns + clock.SECOND_NS:
-                return gap._replace(cause=Cause.DAMAGED_FILE, detail=damage.reason)
-        return gap
-
-
-_UNEXPLAINED = frozenset((Cause.LATE_TICK, Cause.DAEMON_DOWN, Cause.CLEAN_SHUTDOWN))
-_LOOK_BACK_NS = 24 * 3600 * clock.SECOND_NS
 _NO_TIMES = np.zeros(0, np.int64)
+# The number of no bucket.
+_OUTSIDE = -(2**63)
 
 
-def _axis(numbers: list[Int64Array]) -> Int64Array:
-    """The buckets to show: all between the first and the last that hold rows, long empty runs cut to one."""
-    held = np.unique(np.concatenate([number[number >= 0] for number in numbers] or [_NO_TIMES]))
-    if not len(held):
-        return held
-    empty = np.diff(held) - 1
-    pieces = []
-    begin = 0
-    for index in np.flatnonzero(empty > EMPTY_BUCKETS_MAX).tolist():
-        pieces += [np.arange(held[begin], held[index] + 2)]
-        begin = index + 1
-    pieces.append(np.arange(held[begin], held[-1] + 1))
-    return np.concatenate(pieces)
+def _present(rows: Rows) -> Rows:
+    there = rows.values != ABSENT
+    return rows if there.all() else Rows(rows.ticks[there], rows.values[there], rows.bucket[there], rows.interval_ns)
 
 
-def _coalesce(gaps: Iterable[Gap]) -> list[Gap]:
-    """Join gaps of one table and cause that touch or overlap: two lanes may report the same silence."""
-    joined: list[Gap] = []
-    for gap in sorted(gaps, key=lambda gap: (gap.table, gap.cause, gap.detail, gap.start_ns)):
-        last = joined[-1] if joined else None
-        if last and last[2:] == gap[2:] and gap.start_ns <= last.end_ns:
-            joined[-1] = last._replace(end_ns=max(last.end_ns, gap.end_ns))
-        else:
-            joined.append(gap)
-    return joined
+def _sequence(pieces: Sequence[Rows]) -> Rows:
+    """Put the rows of one series in one boot in order of time, each tick once."""
+    if len(pieces) == 1:
+        return pieces[0]
+    ticks, first = np.unique(np.concatenate([rows.ticks for rows in pieces]), return_index=True)
+    interval_ns = np.concatenate([np.broadcast_to(rows.interval_ns, len(rows.ticks)) for rows in pieces])
+    values, bucket = (np.concatenate([getattr(rows, name) for rows in pieces]) for name in ("values", "bucket"))
+    return Rows(ticks, values[first], bucket[first], interval_ns[first])

@@ -17,7 +17,10 @@ Float64Array = npt.NDArray[np.float64]
 
 
 class Gap(NamedTuple):
-    """A reasoned absence: half-open, in UTC nanoseconds. ``instance``: empty for the whole table."""
+    """A reasoned absence: half-open, in UTC nanoseconds.
+
+    Its ends are where rows end and begin again, also where that is outside the range asked for.
+    """
 
     start_ns: int
     end_ns: int
@@ -44,6 +47,13 @@ class Column(NamedTuple):
     decimals: int = 0
     texts: tuple[str | None, ...] | None = None
 
+    def __repr__(self) -> str:
+        return f"<Column {self.path} {self.stat} [{self.unit}], {self._length} values>"
+
+    @property
+    def _length(self) -> int:
+        return max(len(each) for each in (self.integers, self.floats, self.texts, ()) if each is not None)
+
     @property
     def values(self) -> Float64Array:
         """The numbers as float64[time], NaN where absent.
@@ -62,7 +72,9 @@ class Column(NamedTuple):
 class Result(NamedTuple):
     """Columns over one time axis.
 
-    ``times_ns``: int64[time], UTC nanoseconds: the starts of buckets, or ticks when raw.
+    ``times_ns``: int64[time], UTC nanoseconds: the starts of buckets, in order; or ticks when raw, in the
+    order of boots and boot time, so that a wall clock that was set back is seen. A run of more than 3600
+    empty buckets is cut to its first one. ``gaps``: why there is nothing where there is nothing.
     ``step_ns``: length of a bucket, 0 when raw. ``warnings``: what could not be read, a line each.
     """
 
@@ -72,40 +84,49 @@ class Result(NamedTuple):
     step_ns: int
     warnings: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        rows = len(self.times_ns)
+        span = f" from {self.times[0]} to {self.times[-1]}" if rows else ""
+        return f"<Result {rows} times{span}, {len(self.columns)} columns, {len(self.gaps)} gaps>"
+
     @property
     def times(self) -> npt.NDArray[np.datetime64]:
         """The time axis as datetime64[ns], UTC."""
         return self.times_ns.view("datetime64[ns]")
 
-    def column(self, path: str) -> Column:
-        """The first column of that path.
+    def column(self, path: str, stat: str | None = None) -> Column:
+        """The column of that path, and of that statistic where several were asked for.
 
         :raises KeyError: where the result has no such series.
         """
         for column in self.columns:
-            if column.path == path:
+            if column.path == path and stat in {None, column.stat}:
                 return column
-        raise KeyError(path)
+        raise KeyError(path if stat is None else f"{path}:{stat}")
 
     def to_pandas(self) -> "pd.DataFrame":
-        """The result as a DataFrame with a UTC time index; one column a series.
+        """The result as a DataFrame with a UTC time index; one column a series (``path:stat`` for several statistics).
 
+        Numbers are float64, NaN where absent; texts are str, None where absent. ``.attrs`` has the units by
+        column, and the gaps.
         :raises Error: where pandas is not installed.
         """
         try:
             import pandas as pd  # noqa: PLC0415  pandas is optional, and 300 ms to import
         except ImportError as missing:
             raise Error("pandas is not installed; 'pip install sysmond[pandas]' adds it") from missing
-        several = len({column.stat for column in self.columns}) > 1
-        return pd.DataFrame(
+        several = len({column.path for column in self.columns}) < len(self.columns)
+        labels = [f"{column.path}:{column.stat}" if several else column.path for column in self.columns]
+        frame = pd.DataFrame(
             {
-                f"{column.path}:{column.stat}" if several else column.path: (
-                    column.values if column.texts is None else list(column.texts)
-                )
-                for column in self.columns
-            },
-            index=pd.DatetimeIndex(self.times, tz="UTC", name="time"),
+                label: pd.Series(list(column.texts), dtype=object) if column.texts is not None else column.values
+                for label, column in zip(labels, self.columns, strict=True)
+            }
         )
+        frame.index = pd.DatetimeIndex(self.times, tz="UTC", name="time")
+        frame.attrs["units"] = {label: column.unit for label, column in zip(labels, self.columns, strict=True)}
+        frame.attrs["gaps"] = [(gap.start_ns, gap.end_ns, gap.table, str(gap.cause), gap.detail) for gap in self.gaps]
+        return frame
 
 
 class Entry(NamedTuple):

@@ -5,56 +5,49 @@ Sources are taken upstream first (ring, then RAM, then disk): data moves that wa
 being looked for is seen twice, never missed. They are joined by tick: twice is once.
 """
 
-import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from sysmond import archive
 from sysmond.archive import Name
-from sysmond.clock import Relation
+from sysmond.clock import SECOND_NS, Relation
+from sysmond.course import ALWAYS_NS, Course
 from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
 from sysmond.folders import Folders
 from sysmond.model import ABSENT, Cause, Metric, Sensitivity
 from sysmond.progress import Progress, ring_files
-from sysmond.recording import Block, Hole, Key, Recording, of_snapshot
+from sysmond.recording import Hole, Key, Recording, of_snapshot
 from sysmond.result import Int64Array
 from sysmond.ring import snapshot
 from sysmond.segment import Segment
+from sysmond.tracks import Lineage, Member, Run, Source, Track, chosen_rows, join
 
-# A folder whose files are being merged is listed again.
-LISTINGS_MAX = 5
-# The relation of two clocks is read to within this; finer digits would only be noise.
-CLOCK_QUANTUM_NS = 1000
-
-
-class Lineage(NamedTuple):
-    """What shares a sequence of ticks: boot, writing part and interval, over restarts of the part."""
-
-    boot: str
-    writer: str
-    interval_ns: int
+# A folder whose files are being merged is listed again, until a listing shows nothing new.
+LISTINGS_MAX = 8
+# So many rows of a block are decoded at once: memory is bounded by what is asked for, not by the block.
+BATCH_SERIES = 64
 
 
 class Damage(NamedTuple):
-    """A file that could not be read: its name where it has one of ours, and why."""
+    """A file that could not be read: its name where it has one of ours, its class, and why."""
 
     name: Name | None
+    sensitivity: Sensitivity | None
     reason: str
+    cause: Cause = Cause.DAMAGED_FILE
 
 
 class Span(NamedTuple):
-    """Ticks of one lineage with the values of chosen series, int64[series, tick].
+    """The rows of one lineage that answer a question: values of the chosen series, int64[series, tick].
 
-    ``incarnation``: int64[tick], the start of the writer that put it there; ``ends``: for each incarnation,
-    whether it ended in good order.
+    ``times_ns``: UTC of each tick. The first ticks may lie before the range asked for: there counters stood.
     """
 
     lineage: Lineage
     ticks: Int64Array
-    incarnation: Int64Array
-    closed: dict[int, bool]
+    times_ns: Int64Array
     keys: Sequence[Key]
     matrix: Int64Array
 
@@ -63,19 +56,23 @@ class Timeline:
     """Everything recorded, opened for reading; close it after use."""
 
     def __init__(self, folders: Folders) -> None:
-        """Open every source; what is unreadable is kept in ``damages``, what we may not read in ``refused``."""
+        """Open every source; what is unreadable is kept in ``damages``, what we may not read in ``refused``.
+
+        ``unread`` tells where a readable file has values that are not.
+        """
         self.damages: list[Damage] = []
         self.refused: list[str] = []
+        self.unread: set[Hole] = set()
         self._open: list[Segment] = []
-        self._origins: list[tuple[Name | None, Recording]] = []
+        self._sources: list[Source] = []
         self._read_rings(folders)
-        for sensitivity in Sensitivity:
-            self._read_folder(archive.ram_folder(folders, sensitivity))
-        for sensitivity in Sensitivity:
-            self._read_folder(archive.disk_folder(folders, sensitivity))
-        self.clocks = self._join_clocks()
-        self.texts = {ident: text for _, each in self._origins for ident, text in each.texts.items()}
+        for place in (archive.ram_folder, archive.disk_folder):
+            for sensitivity in Sensitivity:
+                self._read_folder(place(folders, sensitivity), sensitivity)
+        self._courses = self._join_clocks()
+        self.texts = {ident: text for source in self._sources for ident, text in source.recording.texts.items()}
         self.metrics = self._join_metrics()
+        self.tracks = self._join_blocks()
 
     def close(self) -> None:
         """Close the files."""
@@ -87,15 +84,19 @@ class Timeline:
         for path in ring_files(folders):
             try:
                 since = sealed[path].offset if path in sealed else 0
-                self._origins.append((None, of_snapshot(snapshot(path, since))))
+                self._sources.append(Source(None, of_snapshot(snapshot(path, since))))
             except FileNotFoundError:
                 continue
             except PermissionError:
                 self.refused.append(path)
-            except (ForeignError, CorruptError, OSError) as damage:
-                self.damages.append(Damage(None, str(damage)))
+            except (ForeignError, CorruptError, OSError, ValueError) as damage:
+                self.damages.append(Damage(None, None, str(damage)))
 
-    def _read_folder(self, folder: str) -> None:
+    def _read_folder(self, folder: str, sensitivity: Sensitivity) -> None:
+        """Open the segments of a folder, until a listing shows nothing that was not seen before.
+
+        One listing may miss both a merged file and its sources, where the merge ends while it is made.
+        """
         done: set[str] = set()
         for _ in range(LISTINGS_MAX):
             try:
@@ -103,181 +104,252 @@ class Timeline:
             except PermissionError:
                 self.refused.append(folder)
                 return
-            vanished = False
-            names = [name for file in files if (name := archive.parse_name(file))]
-            wanted = {name.file for name in archive.current(names)} | {f for f in files if not archive.parse_name(f)}
-            for file in sorted(wanted):
-                try:
-                    self._read_file(folder, file)
-                except FileNotFoundError:
-                    vanished = True  # Merged into another meanwhile: look again.
-                    continue
-                done.add(file)
-            if not vanished:
+            if not files:
                 return
+            done |= files
+            named = sorted((name for file in files if (name := archive.parse_name(file))), key=_widest_first)
+            whole: Name | None = None
+            for name in named:
+                # What a merged file contains is left out, unless that one cannot be read.
+                contained = whole is not None and whole.contains(name)
+                if not contained and self._read_file(f"{folder}/{name.file}", name, sensitivity):
+                    whole = name
+            for file in sorted(files):
+                if archive.parse_name(file) is None:
+                    self._read_file(f"{folder}/{file}", None, sensitivity)
 
-    def _read_file(self, folder: str, file: str) -> None:
-        name = archive.parse_name(file)
+    def _read_file(self, path: str, name: Name | None, sensitivity: Sensitivity) -> bool:
         try:
-            segment = Segment(f"{folder}/{file}")
+            segment = Segment(path)
+        except FileNotFoundError:
+            return False  # Flushed or merged meanwhile: what holds its rows now is listed after it.
         except NotPermittedError as refusal:
             self.refused.append(str(refusal))
+            if sensitivity is Sensitivity.PUBLIC:
+                self.damages.append(Damage(name, sensitivity, str(refusal), Cause.NO_PERMISSION))
         except Error as damage:
-            self.damages.append(Damage(name, str(damage)))
+            self.damages.append(Damage(name, sensitivity, str(damage)))
         else:
             self._open.append(segment)
-            self._origins.append((name, segment.recording))
+            self._sources.append(Source(name, segment.recording))
+            return True
+        return False
 
-    def _join_clocks(self) -> dict[str, list[Relation]]:
-        joined: dict[str, set[Relation]] = {}
-        for _, recording in self._origins:
-            for boot, relations in recording.clocks.items():
-                joined.setdefault(boot, set()).update(relations)
-        return {boot: sorted(relations) for boot, relations in joined.items()}
+    def _join_clocks(self) -> dict[str, Course]:
+        relations: dict[str, set[Relation]] = {}
+        grid_ns: dict[str, int] = {}
+        for _, recording in self._sources:
+            for boot, said in recording.clocks.items():
+                relations.setdefault(boot, set()).update(said)
+            for block in recording.blocks:
+                boot, interval_ns = block.strand.boot, block.strand.interval_ns
+                grid_ns[boot] = min(grid_ns.get(boot, SECOND_NS), interval_ns)
+        return {boot: Course(said, grid_ns.get(boot, SECOND_NS)) for boot, said in relations.items()}
 
     def _join_metrics(self) -> dict[tuple[str, str], Metric]:
-        """Every metric as its newest source declares it."""
+        """Every metric as its newest source declares it; of several scales the finest, to which others convert."""
         metrics: dict[tuple[str, str], Metric] = {}
-        for _, recording in self._origins:
+        for _, recording in sorted(self._sources, key=lambda source: self._newest_ns(source.recording), reverse=True):
             for table in recording.tables.values():
                 for metric in table.metrics:
-                    metrics.setdefault((table.name, metric.name), metric)
+                    newest = metrics.setdefault((table.name, metric.name), metric)
+                    if metric.scale > newest.scale and _same_quantity(metric, newest):
+                        metrics[table.name, metric.name] = newest._replace(scale=metric.scale)
         return metrics
 
-    def blocks(self) -> Iterator[Block]:
-        """Every block that has ticks."""
-        for _, recording in self._origins:
-            for block in recording.blocks:
+    def _newest_ns(self, recording: Recording) -> int:
+        return max(
+            (self.moment_ns(each.strand.boot, int(each.ticks[-1])) for each in recording.blocks if len(each.ticks)),
+            default=-ALWAYS_NS,
+        )
+
+    def _join_blocks(self) -> list[Track]:
+        members: dict[Lineage, list[Member]] = {}
+        for source in self._sources:
+            for block in source.recording.blocks:
                 if len(block.ticks):
-                    yield block
+                    strand = block.strand
+                    lineage = Lineage(strand.boot, strand.writer, source.recording.sensitivity, strand.interval_ns)
+                    members.setdefault(lineage, []).append(Member(source, block))
+        tracks = [join(lineage, group) for lineage, group in members.items()]
+        order = {boot: index for index, boot in enumerate(self._in_order(tracks))}
+        return sorted(tracks, key=lambda track: (order[track.lineage.boot], track.first_ns, track.lineage))
+
+    def keys(self, boot: str | None = None) -> set[Key]:
+        """Every series, or those of one boot."""
+        return set().union(*(track.keys for track in self.tracks if boot in {None, track.lineage.boot}))
+
+    @property
+    def tables(self) -> set[str]:
+        """Every table that was declared, with rows or without."""
+        return {table for _, recording in self._sources for table in recording.tables}
 
     def holes(self, tables: Collection[str]) -> Iterator[Hole]:
         """The recorded absences of tables."""
-        for _, recording in self._origins:
+        for _, recording in self._sources:
             for hole in recording.holes:
                 if hole.table in tables:
                     yield hole
 
-    def metric_differs(self, key: Key, recording: Recording) -> bool:
-        """Whether a source declares a series in another unit or scale than the newest one does."""
-        for metric in recording.tables[key.table].metrics:
-            if metric.name == key.metric:
-                newest = self.metrics[key.table, key.metric]
-                return (metric.unit, metric.scale, metric.semantics) != (
-                    newest.unit,
-                    newest.scale,
-                    newest.semantics,
-                )
-        return True
+    def course(self, boot: str) -> Course:
+        """How the other clocks stood to a boot's."""
+        return self._courses.get(boot, _UNKNOWN)
 
-    def utc_ns(self, boot: str, ticks: Int64Array) -> Int64Array:
-        """Wall-clock time of ticks, by the relation that held then; the first known one before any was recorded."""
-        relations = self.clocks.get(boot)
-        if not relations:
-            return ticks
-        at = np.array([relation.boottime_ns for relation in relations], np.int64)
-        offsets = np.array([relation.realtime_ns - relation.boottime_ns for relation in relations], np.int64)
-        offsets = (offsets + CLOCK_QUANTUM_NS // 2) // CLOCK_QUANTUM_NS * CLOCK_QUANTUM_NS
-        return ticks + offsets[np.maximum(0, np.searchsorted(at, ticks, side="right") - 1)]
-
-    def suspended_ns(self, boot: str, start_ns: int, end_ns: int) -> int:
-        """How long the machine slept between two moments of a boot."""
-        relations = self.clocks.get(boot, [])
-        if not relations:
-            return 0
-        at = [relation.boottime_ns for relation in relations]
-        first, last = (max(0, int(np.searchsorted(at, moment, side="right")) - 1) for moment in (start_ns, end_ns))
-        asleep = [relation.boottime_ns - relation.monotonic_ns for relation in (relations[first], relations[last])]
-        return asleep[1] - asleep[0]
+    def moment_ns(self, boot: str, tick_ns: int) -> int:
+        """Wall-clock time of one tick."""
+        return self.course(boot).moment_ns(tick_ns)
 
     def boots(self) -> list[str]:
         """Every boot with rows, oldest first."""
-        first: dict[str, int] = {}
-        for block in self.blocks():
-            boot = block.strand.boot
-            start_ns = int(self.utc_ns(boot, block.ticks[:1])[0])
-            first[boot] = min(first.get(boot, start_ns), start_ns)
-        return sorted(first, key=lambda boot: first[boot])
+        return list(dict.fromkeys(track.lineage.boot for track in self.tracks))
 
-    def spans(self, wanted: Sequence[Key], near: Callable[[str, Int64Array], bool]) -> list[Span]:
-        """The chosen series, a span a lineage; blocks that are not ``near`` in time are not read.
+    def _in_order(self, tracks: Sequence[Track]) -> list[str]:
+        """Order boots by their ends: many a boot begins in 1970."""
+        last: dict[str, int] = {}
+        for track in tracks:
+            boot = track.lineage.boot
+            last[boot] = max(last.get(boot, -ALWAYS_NS), self.moment_ns(boot, track.last_ns))
+        return sorted(last, key=lambda boot: (last[boot], boot))
 
-        :raises CorruptError: never: a block whose values are damaged is left out and kept in ``damages``.
+    def span(self, track: Track, wanted: Collection[Key], start_ns: int, end_ns: int) -> Span | None:
+        """Read the wanted series of a track over a range of wall-clock time, with the row before it.
+
+        None where it has no ticks there. A row whose values are damaged is left out and kept in ``unread``.
         """
-        chosen = set(wanted)
-        lineages: dict[Lineage, list[tuple[Name | None, Block, list[int]]]] = {}
-        for name, recording in self._origins:
-            for block in recording.blocks:
-                rows = [row for row, key in enumerate(block.keys) if key in chosen]
-                rows = [row for row in rows if not self.metric_differs(block.keys[row], recording)]
-                if rows and len(block.ticks) and near(block.strand.boot, block.ticks):
-                    strand = block.strand
-                    lineage = Lineage(strand.boot, strand.writer, strand.interval_ns)
-                    lineages.setdefault(lineage, []).append((name, block, rows))
-        return [self._span(lineage, members) for lineage, members in sorted(lineages.items())]
-
-    def _span(self, lineage: Lineage, members: list[tuple[Name | None, Block, list[int]]]) -> Span:
-        keys = list(dict.fromkeys(block.keys[row] for _, block, rows in members for row in rows))
-        place = {key: index for index, key in enumerate(keys)}
-        ticks, first = np.unique(np.concatenate([block.ticks for _, block, _ in members]), return_index=True)
-        started = np.concatenate([np.full(len(block.ticks), block.strand.started_ns) for _, block, _ in members])
+        low_ns, high_ns = self.course(track.lineage.boot).window(start_ns, end_ns)
+        pieces: list[tuple[Run, int, int]] = []
+        for run in track.runs:
+            low, high = map(int, np.searchsorted(run.ticks, (low_ns, high_ns)))
+            if low < high:
+                pieces.append((run, low, high))
+        if not pieces:
+            return None
+        run, low, high = pieces[0]
+        pieces[0] = run, max(0, low - 1), high
+        keys = sorted(wanted)
+        chosen = chosen_rows([member for run, _, _ in pieces for member in run.members], wanted)
+        ticks = np.concatenate([run.ticks[low:high] for run, low, high in pieces])
         matrix = np.full((len(keys), len(ticks)), ABSENT, np.int64)
-        closed: dict[int, bool] = {}
-        for name, block, rows in members:
-            incarnation = block.strand.started_ns
-            closed[incarnation] = closed.get(incarnation, False) or block.closed
-            try:
-                values = block.read(rows)
-            except CorruptError as damage:
-                self.damages.append(Damage(name, str(damage)))
+        place = {key: index for index, key in enumerate(keys)}
+        start = 0
+        for run, low, high in pieces:
+            part = matrix[:, start : start + high - low]
+            start += high - low
+            for member in run.members:
+                self._fill(part, run.ticks[low:high], member, place, chosen[id(member.block)])
+        return Span(track.lineage, ticks, self.course(track.lineage.boot).utc_ns(ticks), keys, matrix)
+
+    def _fill(
+        self, part: Int64Array, ticks: Int64Array, member: Member, place: dict[Key, int], rows: dict[Key, int]
+    ) -> None:
+        """Put a block's values where its ticks are; what another block gave already stays where this one has none."""
+        block = member.block
+        low, high = map(int, np.searchsorted(block.ticks, (ticks[0], ticks[-1] + 1)))
+        wanted = [
+            (row, place[key], factor) for key, row in rows.items() if (factor := self._factor(member.source, key))
+        ]
+        if low >= high or not wanted:
+            return
+        columns = np.searchsorted(ticks, block.ticks[low:high])
+        straight = int(columns[-1] - columns[0]) + 1 == len(columns)
+        for start in range(0, len(wanted), BATCH_SERIES):
+            batch = wanted[start : start + BATCH_SERIES]
+            values = self._values(member, [row for row, _, _ in batch])[:, low:high]
+            for (_, target, factor), row_values in zip(batch, values, strict=True):
+                there = row_values != ABSENT
+                scaled = row_values if factor == 1 else np.where(there, row_values * factor, ABSENT)
+                if straight and there.all():
+                    part[target, columns[0] : columns[-1] + 1] = scaled
+                else:
+                    part[target, columns[there]] = scaled[there]
+
+    def _values(self, member: Member, rows: list[int]) -> Int64Array:
+        """Read rows of a block; where one is damaged, the others each by itself."""
+        try:
+            return member.block.read(rows)
+        except CorruptError as damage:
+            if len(rows) == 1:
+                self._note_unread(member, member.block.keys[rows[0]], str(damage))
+                return np.full((1, len(member.block.ticks)), ABSENT, np.int64)
+        return np.concatenate([self._values(member, [row]) for row in rows])
+
+    def _note_unread(self, member: Member, key: Key, reason: str) -> None:
+        noted = Damage(member.source.name, member.source.recording.sensitivity, reason)
+        if noted not in self.damages:
+            self.damages.append(noted)
+        ticks, strand = member.block.ticks, member.block.strand
+        end_ns = int(ticks[-1]) + strand.interval_ns
+        self.unread.add(Hole(strand.boot, key.table, int(ticks[0]), end_ns, Cause.DAMAGED_FILE, reason))
+
+    def stands_before(self, track: Track, keys: Collection[Key], before_ns: int) -> dict[Key, tuple[int, int]]:
+        """The last value that each series had before a tick, as that value's tick and the value."""
+        found: dict[Key, tuple[int, int]] = {}
+        for run in reversed(track.runs):
+            missing = [key for key in keys if key not in found]
+            if not missing:
+                break
+            if run.ticks[0] < before_ns:
+                for member in run.members:
+                    for key, stand in self._stands(member, missing, before_ns):
+                        found[key] = max(stand, found.get(key, stand))
+        return found
+
+    def _stands(self, member: Member, keys: Collection[Key], before_ns: int) -> Iterator[tuple[Key, tuple[int, int]]]:
+        ticks = member.block.ticks
+        stop = int(np.searchsorted(ticks, before_ns))
+        rows = list(chosen_rows([member], keys)[id(member.block)].items()) if stop else []
+        for start in range(0, len(rows), BATCH_SERIES):
+            batch = rows[start : start + BATCH_SERIES]
+            for (key, _), values in zip(batch, self._values(member, [row for _, row in batch]), strict=True):
+                there = np.flatnonzero(values[:stop] != ABSENT)
+                factor = self._factor(member.source, key)
+                if len(there) and factor:
+                    yield key, (int(ticks[there[-1]]), int(values[there[-1]]) * factor)
+
+    def _factor(self, source: Source, key: Key) -> int:
+        """By what a source's integers are multiplied; 0 where it means another quantity by that name."""
+        newest = self.metrics[key.table, key.metric]
+        for metric in source.recording.tables[key.table].metrics:
+            if metric.name == key.metric:
+                return int(10 ** (newest.scale - metric.scale)) if _same_quantity(metric, newest) else 0
+        return 0
+
+    def redefinitions(self, columns: Collection[tuple[str, str]]) -> list[str]:
+        """Say which metrics once meant another quantity; what was recorded as that is left out."""
+        said = set()
+        for _, recording in self._sources:
+            for table in recording.tables.values():
+                for metric in table.metrics:
+                    newest = self.metrics[table.name, metric.name]
+                    if (table.name, metric.name) in columns and not _same_quantity(metric, newest):
+                        said.add(
+                            f"{table.name}/{metric.name}: once a {metric.semantics} in {metric.unit}, now a "
+                            f"{newest.semantics} in {newest.unit}; the older values are left out"
+                        )
+        return sorted(said)
+
+    def damaged_ticks(self, damage: Damage) -> tuple[int, int] | None:
+        """Between which ticks of its boot the rows of an unreadable segment lay, by its neighbours."""
+        if damage.name is None:
+            return None
+        after_ns, before_ns = 0, ALWAYS_NS
+        for name, recording in self._sources:
+            mine = [block for block in recording.blocks if len(block.ticks) and block.strand.boot == damage.name.boot]
+            if not mine or recording.sensitivity is not damage.sensitivity:
                 continue
-            columns = np.searchsorted(ticks, block.ticks)
-            targets = [place[block.keys[row]] for row in rows]
-            if len(columns) == columns[-1] - columns[0] + 1:
-                region = matrix[targets, columns[0] : columns[-1] + 1]
-                matrix[targets, columns[0] : columns[-1] + 1] = np.where(values == ABSENT, region, values)
-            else:
-                where = (np.array(targets)[:, None], columns)
-                matrix[where] = np.where(values == ABSENT, matrix[where], values)
-        return Span(lineage, ticks, started[first], closed, keys, matrix)
-
-    def damaged_range(self, name: Name) -> tuple[str, int, int | None] | None:
-        """Between which ticks the rows of an unreadable segment lay, by its neighbours: boot, after, before."""
-        before = [self._last_tick(each) for other, each in self._origins if other and _precedes(other, name)]
-        after = [self._first_tick(each) for other, each in self._origins if other and _precedes(name, other)]
-        rings = [self._first_tick(each) for other, each in self._origins if other is None]
-        return name.boot, max(before, default=0), min([*after, *rings], default=None)
-
-    @staticmethod
-    def _last_tick(recording: Recording) -> int:
-        return max((int(block.ticks[-1]) for block in recording.blocks if len(block.ticks)), default=0)
-
-    @staticmethod
-    def _first_tick(recording: Recording) -> int:
-        return min((int(block.ticks[0]) for block in recording.blocks if len(block.ticks)), default=2**62)
+            if name is None or damage.name.last < name.first:
+                before_ns = min(before_ns, *(int(block.ticks[0]) for block in mine), ALWAYS_NS)
+            elif name.last < damage.name.first:
+                after_ns = max(after_ns, *(int(block.ticks[-1]) for block in mine), 0)
+        return after_ns, before_ns
 
 
-def _precedes(one: Name, other: Name) -> bool:
-    return one.boot == other.boot and one.last < other.first
+def _widest_first(name: Name) -> tuple[str, int, int]:
+    return name.boot, name.first, -name.last
 
 
-def breaks(span: Span, timeline: Timeline) -> Iterable[Hole]:
-    """The holes in a span's ticks, each with its cause; ``table`` is left empty: they hold for all of them."""
-    interval_ns = span.lineage.interval_ns
-    for index in np.flatnonzero(np.diff(span.ticks) > interval_ns * 3 // 2):
-        start_ns = int(span.ticks[index]) + interval_ns
-        end_ns = int(span.ticks[index + 1])
-        before, after = int(span.incarnation[index]), int(span.incarnation[index + 1])
-        asleep_ns = timeline.suspended_ns(span.lineage.boot, int(span.ticks[index]), end_ns)
-        if asleep_ns * 2 > end_ns - start_ns:
-            cause = Cause.SUSPENDED
-        elif before == after:
-            cause = Cause.LATE_TICK
-        else:
-            cause = Cause.CLEAN_SHUTDOWN if span.closed.get(before) else Cause.DAEMON_DOWN
-        yield Hole(span.lineage.boot, "", start_ns, end_ns, cause, "")
+def _same_quantity(one: Metric, other: Metric) -> bool:
+    return (one.unit, one.semantics) == (other.unit, other.semantics)
 
 
-def exists(folders: Folders) -> bool:
-    """Whether there is anything to open at all."""
-    return os.path.isdir(folders.state) or os.path.isdir(folders.runtime)
+_UNKNOWN = Course((), SECOND_NS)

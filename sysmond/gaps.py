@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gaps: why there is nothing where there is nothing.
+
+A table's ticks are compared with the time line as a whole, whatever range is asked for: a gap tells its true
+ends. Where several things could be blamed, what was recorded counts first, then damage, then the clocks.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from sysmond import clock
+from sysmond.model import ABSENT, Cause
+from sysmond.rates import GAP_FACTOR, BoolArray
+from sysmond.recording import Hole
+from sysmond.result import Gap
+from sysmond.timeline import Damage, Span, Timeline
+from sysmond.tracks import Run, Track
+
+# Until the last tick is this many intervals ago, nothing is missing yet.
+TRAILING_INTERVALS = 3
+# A machine that starts needs a while until it records: less than this is a part of being off.
+STARTING_NS = 300 * clock.SECOND_NS
+
+
+class _Break(NamedTuple):
+    """Two neighbouring ticks, in UTC, with a hole between them."""
+
+    start_ns: int
+    end_ns: int
+    start_tick_ns: int
+    end_tick_ns: int
+    cause: Cause
+
+
+def find(line: Timeline, tables: Collection[str], boot: str | None, now_ns: int) -> list[Gap]:
+    """Every gap of these tables, whenever it was, in order of time."""
+    tracks = [track for track in line.tracks if boot in {None, track.lineage.boot}]
+    recorded = [(hole, _gap(line, hole)) for hole in line.holes(tables) if boot in {None, hole.boot}]
+    found = [gap for _, gap in recorded]
+    explained: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    for hole, _ in recorded:
+        explained.setdefault((hole.boot, hole.table), []).append((hole.start_ns, hole.end_ns))
+    for track in tracks:
+        breaks = [*_breaks(track, line), *_damaged_start(track, line)]
+        for table in track.tables & set(tables):
+            said = explained.get((track.lineage.boot, table), ())
+            found += [
+                _blamed(Gap(each.start_ns, each.end_ns, table, each.cause), each, track, line)
+                for each in breaks
+                if each.cause is Cause.CLOCK_STEP
+                or not _is_covered(each.start_tick_ns, each.end_tick_ns, said, track.lineage.interval_ns)
+            ]
+    for table in tables:
+        mine = [track for track in tracks if table in track.tables]
+        found += _between(mine, table, line)
+        if mine and boot in {None, line.boots()[-1]}:
+            found += _trailing(mine, table, line, now_ns)
+    return coalesce(found)
+
+
+def silent(span: Span, line: Timeline, inside: BoolArray) -> Iterator[Gap]:
+    """Where a table has ticks, but none of the series asked for has a value: it was not there to be read."""
+    recorded: dict[str, list[tuple[int, int]]] = {}
+    tables = {key.table for key in span.keys}
+    for hole in line.holes(tables):
+        if hole.boot == span.lineage.boot:
+            recorded.setdefault(hole.table, []).append((hole.start_ns, hole.end_ns))
+    interval_ns = span.lineage.interval_ns
+    for table in sorted(tables):
+        missing = inside.copy()
+        for index, key in enumerate(span.keys):
+            if key.table == table:
+                missing &= span.matrix[index] == ABSENT
+                if not missing.any():
+                    break
+        edges = np.flatnonzero(np.diff(missing, prepend=False, append=False)).tolist()
+        for first, after in zip(edges[::2], edges[1::2], strict=True):
+            start_ns, last_ns = int(span.ticks[first]), int(span.ticks[after - 1])
+            if not _is_covered(start_ns, last_ns + interval_ns, recorded.get(table, ()), interval_ns):
+                gap = Gap(
+                    int(span.times_ns[first]), int(span.times_ns[after - 1]) + interval_ns, table, Cause.NO_SOURCE
+                )
+                cause, reason = _why_silent(line, span.lineage.boot, table, start_ns)
+                yield gap._replace(cause=cause, detail=reason)
+
+
+def _why_silent(line: Timeline, boot: str, table: str, tick_ns: int) -> tuple[Cause, str]:
+    """Blame the file whose values could not be read at a tick, else say that there was no source."""
+    for hole in sorted(line.unread):
+        if (hole.boot, hole.table) == (boot, table) and hole.start_ns <= tick_ns < hole.end_ns:
+            return hole.cause, hole.detail
+    return Cause.NO_SOURCE, ""
+
+
+def _gap(line: Timeline, hole: Hole) -> Gap:
+    start_ns, end_ns = (line.moment_ns(hole.boot, moment) for moment in (hole.start_ns, hole.end_ns))
+    return Gap(start_ns, max(start_ns, end_ns), hole.table, hole.cause, hole.detail)
+
+
+def _breaks(track: Track, line: Timeline) -> Iterator[_Break]:
+    """The holes in a track's ticks, and those that the wall clock made by jumping ahead."""
+    interval_ns = track.lineage.interval_ns
+    for before, after in pairwise(track.runs):
+        if after.ticks[0] - before.ticks[-1] > interval_ns * GAP_FACTOR:
+            yield _broken(track, line, (before, -1), (after, 0))
+    for run in track.runs:
+        if run.ticks[-1] - run.ticks[0] != interval_ns * (len(run.ticks) - 1):
+            for index in np.flatnonzero(np.diff(run.ticks) > interval_ns * GAP_FACTOR).tolist():
+                yield _broken(track, line, (run, index), (run, index + 1))
+    for at_ns, by_ns in line.course(track.lineage.boot).steps():
+        if by_ns > 0:
+            yield from _stepped(track, line, at_ns)
+
+
+def _broken(track: Track, line: Timeline, before: tuple[Run, int], after: tuple[Run, int]) -> _Break:
+    boot, interval_ns = track.lineage.boot, track.lineage.interval_ns
+    (run, index), (next_run, next_index) = before, after
+    tick_ns, next_ns = int(run.ticks[index]), int(next_run.ticks[next_index])
+    writer, next_writer = int(run.incarnation[index]), int(next_run.incarnation[next_index])
+    if line.course(boot).asleep_ns(tick_ns, next_ns) * 2 > next_ns - tick_ns - interval_ns:
+        cause = Cause.SUSPENDED
+    elif writer == next_writer:
+        cause = Cause.LATE_TICK
+    else:
+        cause = Cause.CLEAN_SHUTDOWN if writer in track.closed else Cause.DAEMON_DOWN
+    start_ns = line.moment_ns(boot, tick_ns) + interval_ns
+    return _Break(start_ns, max(start_ns, line.moment_ns(boot, next_ns)), tick_ns + interval_ns, next_ns, cause)
+
+
+def _stepped(track: Track, line: Timeline, at_ns: int) -> Iterator[_Break]:
+    """The hole in wall-clock time where the clock was set ahead between two neighbouring ticks."""
+    boot, interval_ns = track.lineage.boot, track.lineage.interval_ns
+    before = max((tick for run in track.runs if (tick := _tick_before(run, at_ns)) is not None), default=None)
+    after = min((tick for run in track.runs if (tick := _tick_from(run, at_ns)) is not None), default=None)
+    if before is None or after is None or after - before > interval_ns * GAP_FACTOR:
+        return  # A hole in boot time, told as such.
+    start_ns, end_ns = line.moment_ns(boot, before) + interval_ns, line.moment_ns(boot, after)
+    yield _Break(start_ns, end_ns, before + interval_ns, after, Cause.CLOCK_STEP)
+
+
+def _tick_before(run: Run, at_ns: int) -> int | None:
+    index = int(np.searchsorted(run.ticks, at_ns))
+    return int(run.ticks[index - 1]) if index else None
+
+
+def _tick_from(run: Run, at_ns: int) -> int | None:
+    index = int(np.searchsorted(run.ticks, at_ns))
+    return int(run.ticks[index]) if index < len(run.ticks) else None
+
+
+def _is_covered(start_ns: int, end_ns: int, holes: Iterable[tuple[int, int]], slack_ns: int) -> bool:
+    """Whether recorded holes tell the whole of a stretch, but for less than a tick."""
+    for begin_ns, stop_ns in sorted(holes):
+        if begin_ns <= start_ns + slack_ns // 2 and stop_ns > start_ns:
+            start_ns = stop_ns
+    return start_ns >= end_ns - slack_ns // 2
+
+
+def _blamed(gap: Gap, each: _Break, track: Track, line: Timeline) -> Gap:
+    """A hole where an unreadable file may have had its rows is that file's fault."""
+    if gap.cause in {Cause.CLOCK_STEP, Cause.SUSPENDED}:
+        return gap
+    for damage in _damages(line, track):
+        after_ns, before_ns = line.damaged_ticks(damage) or (0, 0)
+        if after_ns < each.end_tick_ns and each.start_tick_ns < before_ns:
+            return gap._replace(cause=damage.cause, detail=damage.reason)
+    return gap
+
+
+def _damages(line: Timeline, track: Track) -> list[Damage]:
+    return [
+        damage
+        for damage in line.damages
+        if damage.name and damage.name.boot == track.lineage.boot and damage.sensitivity is track.lineage.sensitivity
+    ]
+
+
+def _damaged_start(track: Track, line: Timeline) -> Iterator[_Break]:
+    """The time before a track's first tick, where the file that may have held it cannot be read."""
+    boot = track.lineage.boot
+    for damage in _damages(line, track):
+        after_ns, before_ns = line.damaged_ticks(damage) or (0, 0)
+        if not after_ns and before_ns <= track.first_ns:
+            start_ns, end_ns = line.moment_ns(boot, 0), line.moment_ns(boot, track.first_ns)
+            yield _Break(start_ns, end_ns, 0, track.first_ns, damage.cause)
+
+
+def _damaged_end(track: Track, line: Timeline) -> tuple[Cause, str] | None:
+    """Whether the file that held what came after a track's last tick cannot be read."""
+    for damage in _damages(line, track):
+        _, before_ns = line.damaged_ticks(damage) or (0, 0)
+        if before_ns > track.last_ns:
+            return damage.cause, damage.reason
+    return None
+
+
+def _end_ns(track: Track, line: Timeline) -> int:
+    return line.moment_ns(track.lineage.boot, track.last_ns) + track.lineage.interval_ns
+
+
+def _between(tracks: Sequence[Track], table: str, line: Timeline) -> Iterator[Gap]:
+    """Where a table's rows move on from one track to another: another boot, interval, lane or class."""
+    latest: Track | None = None
+    for track in tracks:  # In order of boots and beginnings.
+        boot = track.lineage.boot
+        begin_ns = line.moment_ns(boot, track.first_ns)
+        if latest is not None and begin_ns > (end_ns := _end_ns(latest, line)):
+            if boot == latest.lineage.boot:
+                away_ns = track.first_ns - latest.last_ns
+                if away_ns > max(track.lineage.interval_ns, latest.lineage.interval_ns) * GAP_FACTOR:
+                    yield from _blamed_end(latest, line, Gap(end_ns, begin_ns, table, _stopped(latest)))
+            else:
+                yield from _off(latest, line, Gap(end_ns, begin_ns, table, Cause.OFF), line.moment_ns(boot, 0))
+        if latest is None or _end_ns(track, line) >= _end_ns(latest, line):
+            latest = track
+
+
+def _stopped(track: Track) -> Cause:
+    return Cause.CLEAN_SHUTDOWN if track.ended_well else Cause.DAEMON_DOWN
+
+
+def _off(before: Track, line: Timeline, gap: Gap, started_ns: int, late: Cause = Cause.DAEMON_DOWN) -> Iterator[Gap]:
+    """Between two boots: off until the machine started, and then not recorded, where that took long."""
+    if gap.end_ns - started_ns > STARTING_NS and started_ns > gap.start_ns:
+        yield from _blamed_end(before, line, gap._replace(end_ns=started_ns))
+        yield gap._replace(start_ns=started_ns, cause=late)
+    else:
+        yield from _blamed_end(before, line, gap)
+
+
+def _blamed_end(track: Track, line: Timeline, gap: Gap) -> Iterator[Gap]:
+    damage = _damaged_end(track, line)
+    yield gap._replace(cause=damage[0], detail=damage[1]) if damage else gap
+
+
+def _trailing(tracks: Sequence[Track], table: str, line: Timeline, now_ns: int) -> Iterator[Gap]:
+    """What is missing between the last tick and now; also of one writer of several that a table has."""
+    boot = clock.boot_id()
+    newest = max(tracks, key=lambda track: _end_ns(track, line))
+    if newest.lineage.boot != boot:
+        gap = Gap(_end_ns(newest, line), now_ns, table, Cause.OFF)
+        if gap.end_ns - gap.start_ns > TRAILING_INTERVALS * newest.lineage.interval_ns:
+            runs_now = any(track.lineage.boot == boot for track in line.tracks)
+            started_ns = now_ns - clock.boottime_ns()
+            yield from _off(newest, line, gap, started_ns, Cause.NO_SOURCE if runs_now else Cause.DAEMON_DOWN)
+        return
+    for track in tracks:
+        gap = Gap(_end_ns(track, line), now_ns, table, _stopped(track))
+        overdue = gap.end_ns - gap.start_ns > TRAILING_INTERVALS * track.lineage.interval_ns
+        if overdue and track.lineage.boot == boot and not _is_continued(track, tracks, table):
+            yield from _blamed_end(track, line, gap)
+
+
+def _is_continued(track: Track, tracks: Sequence[Track], table: str) -> bool:
+    """Whether a later track of the boot goes on with this one's series of a table."""
+    mine = _series(track, table)
+    later = [other for other in tracks if other.lineage.boot == track.lineage.boot and other.last_ns > track.last_ns]
+    return any(mine & _series(other, table) for other in later)
+
+
+def _series(track: Track, table: str) -> set[tuple[str, str]]:
+    """The series of a table in a track's last run."""
+    return {
+        (key.metric, key.instance)
+        for member in track.runs[-1].members
+        for key in member.block.keys
+        if key.table == table
+    }
+
+
+def coalesce(gaps: Iterable[Gap]) -> list[Gap]:
+    """Join gaps of one table and cause that touch or overlap, and give them in order of time."""
+    joined: list[Gap] = []
+    for gap in sorted(set(gaps), key=lambda gap: (gap.table, gap.cause, gap.detail, gap.start_ns, gap.end_ns)):
+        last = joined[-1] if joined else None
+        if last and last[2:] == gap[2:] and gap.start_ns <= last.end_ns:
+            joined[-1] = last._replace(end_ns=max(last.end_ns, gap.end_ns))
+        else:
+            joined.append(gap)
+    return sorted(joined)
