@@ -16,7 +16,7 @@ help:
 	@echo 'make test         every check; the same as in CI'
 	@echo 'make check-fast   the checks that take seconds: style, types, floors'
 	@echo 'make docs         write the generated documents anew'
-	@echo 'make benchmarks   measure; DATA=FILE.npz adds the storage benchmark'
+	@echo 'make benchmarks   measure and write docs/performance.md; DATA=FILE.npz adds the storage benchmark'
 	@echo 'make setup        only set up .venv'
 	@echo 'make clean        back to a fresh clone'
 
@@ -51,10 +51,9 @@ pytest:
 docs: setup
 	@$(BIN)/python docs/generate.py
 
-# storage.py needs recorded data, so it runs only where DATA names some.
+# Writes docs/performance.json and the table in docs/performance.md; storage needs recorded data.
 benchmarks: setup
-	@set -e; for program in tick query jitter; do echo "== $$program"; $(BIN)/python benchmarks/$$program.py; done
-	@if [ -n '$(DATA)' ]; then echo '== storage'; $(BIN)/python benchmarks/storage.py '$(DATA)'; fi
+	@$(BIN)/python benchmarks/run.py $(if $(DATA),--data '$(DATA)') $(ARGS)
 
 clean:
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -29,6 +29,10 @@ SECOND_NS = 1_000_000_000
 USER_HZ = os.sysconf("SC_CLK_TCK")
 END_S = 20.0
 
+# Installed programs have their byte code beside them: compiling would cost time and leave memory behind.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 _T = TypeVar("_T")
 
 
@@ -97,6 +101,14 @@ def program(name: str) -> str:
 START = [sys.executable, "-P", "-c", "import numpy, h5py"]
 """Only starting Python with numpy and h5py: what every reader and every job has to pay."""
 
+START_ONE_THREAD = [
+    sys.executable,
+    "-P",
+    "-c",
+    "import os; os.environ['OPENBLAS_NUM_THREADS'] = '1'; import numpy, h5py",
+]
+"""The same without the threads of OpenBLAS, which wait busily: how much of the start is theirs."""
+
 
 @contextmanager
 def workplace() -> Iterator[Folders]:
@@ -117,10 +129,12 @@ def workplace() -> Iterator[Folders]:
 
 
 @contextmanager
-def started(command: Sequence[str], *, quiet: bool = True) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a program beside this one; it is ended, if need be killed, with the block."""
-    stderr = subprocess.DEVNULL if quiet else None
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr) as process:
+def started(command: Sequence[str], log: str = os.devnull) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a program beside this one, its output going to a file; it is ended, if need be killed, with the block."""
+    with (
+        open(log, "wb") as output,
+        subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output) as process,
+    ):
         try:
             yield process
         finally:
@@ -187,6 +201,7 @@ class Daemon(NamedTuple):
 
     folders: Folders
     process: subprocess.Popen[bytes]
+    log: str
 
     def pids(self) -> dict[str, int]:
         """The process of each part; ``daemon`` is their parent."""
@@ -208,7 +223,9 @@ class Daemon(NamedTuple):
             if rings:
                 return f"{folder}/{max(rings)}"
             time.sleep(0.05)
-        raise RuntimeError("the daemon does not record")
+        with open(self.log, encoding="utf-8", errors="replace") as file:
+            said = file.read().strip().rpartition("\n")[2]
+        raise RuntimeError(f"the daemon does not record: {said or 'it says nothing'}")
 
 
 def _listing(folder: str) -> list[str]:
@@ -219,7 +236,7 @@ def _listing(folder: str) -> list[str]:
 
 
 @contextmanager
-def daemon(ticks: int, config: str = "", *, quiet: bool = True) -> Iterator[Daemon]:
+def daemon(ticks: int, config: str = "") -> Iterator[Daemon]:
     """Run the whole daemon in a temporary place, as on a fresh machine; it ends by itself after ``ticks``."""
     with workplace() as folders:
         file = f"{folders.state}/benchmark.yaml"
@@ -227,8 +244,9 @@ def daemon(ticks: int, config: str = "", *, quiet: bool = True) -> Iterator[Daem
             written.write(config or "# All as it is by default.\n")
         places = ["--state-dir", folders.state, "--runtime-dir", folders.runtime]
         command = [program("sysmond"), *places, "--config", file, "--ticks", str(ticks)]
-        with started(command, quiet=quiet) as process:
-            yield Daemon(folders, process)
+        log = f"{folders.state}/daemon.log"
+        with started(command, log) as process:
+            yield Daemon(folders, process, log)
 
 
 _JOB = """

@@ -42,6 +42,8 @@ def rss_bytes(pid: int) -> tuple[int, int]:
 
 def measured(seconds: int) -> Figures:
     """Let the daemon record for so many seconds, and look."""
+    with measure.daemon(1) as first:
+        first.process.wait(60)  # Whatever had to be compiled is by now.
     with measure.daemon(seconds + 60) as daemon:
         daemon.wait_for_ring()
         time.sleep(seconds)

@@ -2,26 +2,19 @@
 """Rings filled with what a daemon just recorded, over and over, its counters going on from where they stood."""
 
 import os
-from collections import defaultdict
+from collections.abc import Sequence
 
 import numpy as np
 
+from sysmond import clock
 from sysmond.clock import SECOND_NS
 from sysmond.folders import Folders
-from sysmond.model import ABSENT, Semantics
+from sysmond.frame import HEADER_BYTES, Identity, Layout
+from sysmond.model import ABSENT, Semantics, Table
 from sysmond.progress import ring_files
+from sysmond.recording import Block, Key, Recording, of_snapshot
 from sysmond.result import Int64Array
-from sysmond.ring import (
-    HEADER_BYTES,
-    Kind,
-    Layout,
-    RingWriter,
-    Snapshot,
-    decode_instances,
-    decode_layout,
-    decode_text,
-    snapshot,
-)
+from sysmond.ring import RingWriter, snapshot
 
 
 class Replay:
@@ -32,7 +25,7 @@ class Replay:
         self._tracks = []
         for path in ring_files(recorded):
             target = place.runtime + path.removeprefix(recorded.runtime)
-            self._tracks.append(_Track(snapshot(path), target, os.path.getsize(path) - HEADER_BYTES))
+            self._tracks.append(_Track(of_snapshot(snapshot(path)), target, os.path.getsize(path) - HEADER_BYTES))
 
     def advance(self, seconds: int) -> None:
         """Go on by so many seconds."""
@@ -48,70 +41,54 @@ class Replay:
 class _Track:
     """One ring."""
 
-    def __init__(self, taken: Snapshot, path: str, capacity: int) -> None:
-        layouts: dict[int, Layout] = {}
-        instances: dict[int, tuple[int, tuple[str, ...]]] = {}
-        payloads: dict[int, dict[int, memoryview]] = defaultdict(dict)
-        texts: list[str] = []
-        for frame in taken.frames:
-            match frame.kind:
-                case Kind.LAYOUT:
-                    layouts[frame.ident] = decode_layout(frame.payload)
-                case Kind.INSTANCES:
-                    instances[frame.ident] = decode_instances(frame.payload)
-                case Kind.TEXT:
-                    texts.append(decode_text(frame.payload)[1])
-                case Kind.ROWS:
-                    payloads[frame.ident][frame.tick_ns] = frame.payload
-                case _:
-                    pass  # Clocks and absences cost next to nothing.
+    def __init__(self, recording: Recording, path: str, capacity: int) -> None:
         self._tables = [
-            _Repeated(table, instances[ident][1], layouts[table], np.array([np.frombuffer(p, np.int64) for p in rows]))
-            for ident, table, rows in (
-                (ident, instances[ident][0], [by_tick[tick] for tick in sorted(by_tick)])
-                for ident, by_tick in _newest(payloads, instances).items()
-            )
+            _Repeated(Layout(recording.tables[name], block.strand.interval_ns), block)
+            for block in recording.blocks
+            for name in dict.fromkeys(key.table for key in block.keys)
         ]
-        self._now_s = 0
-        self.ring = RingWriter(path, capacity, taken.identity, [layouts[index] for index in sorted(layouts)])
-        for text in dict.fromkeys(texts):
+        strand = recording.blocks[0].strand
+        identity = Identity(strand.boot, strand.writer, recording.sensitivity, os.getpid(), strand.started_ns)
+        self.ring = RingWriter(path, capacity, identity, [table.layout for table in self._tables])
+        self.ring.clock(clock.relation())
+        for text in recording.texts.values():
             self.ring.text(text)
+        self._now_s = 0
 
     def advance(self, seconds: int) -> None:
         for _ in range(seconds):
             self._now_s += 1
             tick_ns = self._now_s * SECOND_NS
-            for table in self._tables:
-                if tick_ns % table.interval_ns == 0:
-                    self.ring.rows(table.index, tick_ns, table.names, table.row(tick_ns // table.interval_ns))
-
-
-def _newest(
-    payloads: dict[int, dict[int, memoryview]], instances: dict[int, tuple[int, tuple[str, ...]]]
-) -> dict[int, dict[int, memoryview]]:
-    """Of every table only the instances that it has had for longest."""
-    chosen: dict[int, int] = {}
-    for ident, by_tick in payloads.items():
-        table = instances[ident][0]
-        if table not in chosen or len(by_tick) > len(payloads[chosen[table]]):
-            chosen[table] = ident
-    return {ident: payloads[ident] for ident in chosen.values()}
+            for index, table in enumerate(self._tables):
+                if tick_ns % table.layout.interval_ns == 0:
+                    self.ring.rows(index, tick_ns, table.names, table.row(tick_ns // table.layout.interval_ns))
 
 
 class _Repeated:
     """The rows of a table, again and again."""
 
-    def __init__(self, index: int, names: tuple[str, ...], layout: Layout, rows: Int64Array) -> None:
-        self.index = index
-        self.names = names
-        self.interval_ns = layout.interval_ns
-        counts = [metric.semantics is Semantics.COUNTER for metric in layout.table.metrics] * len(names)
-        self._rows = rows
+    def __init__(self, layout: Layout, block: Block) -> None:
+        self.layout = layout
+        mine = [key for key in block.keys if key.table == layout.table.name]
+        self.names = tuple(dict.fromkeys(key.instance for key in mine))
+        self._rows = _matrix(layout.table, self.names, block)
         # From the last row back to the first, a counter grows by its average.
-        grown = rows[-1] - rows[0]
-        self._cycle = np.where(counts & (rows != ABSENT).all(axis=0), grown + grown // max(1, len(rows) - 1), 0)
+        grown = self._rows[-1] - self._rows[0]
+        counts = [metric.semantics is Semantics.COUNTER for metric in layout.table.metrics] * len(self.names)
+        steady = np.array(counts) & (self._rows != ABSENT).all(axis=0)
+        self._cycle = np.where(steady, grown + grown // max(1, len(self._rows) - 1), 0)
 
     def row(self, number: int) -> list[int]:
         cycle, place = divmod(number, len(self._rows))
         row: list[int] = (self._rows[place] + cycle * self._cycle).tolist()
         return row
+
+
+def _matrix(table: Table, names: Sequence[str], block: Block) -> Int64Array:
+    """Values as a writer wants them, int64[time, instance × metric]."""
+    place = {key: row for row, key in enumerate(block.keys)}
+    wanted = [place.get(Key(table.name, metric.name, name), -1) for name in names for metric in table.metrics]
+    there = [column for column, row in enumerate(wanted) if row >= 0]
+    matrix = np.full((len(block.ticks), len(wanted)), ABSENT, np.int64)
+    matrix[:, there] = block.read([wanted[column] for column in there]).T
+    return matrix

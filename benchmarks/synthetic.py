@@ -6,10 +6,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from sysmond import clock
+from sysmond.frame import Identity, Layout
 from sysmond.model import Metric, Semantics, Sensitivity, Table
 from sysmond.recording import Key, MemoryBlock, Recording, Strand
 from sysmond.result import Int64Array
-from sysmond.ring import Identity, Layout, RingWriter
+from sysmond.ring import RingWriter
 
 METRICS_PER_TABLE = 25
 # Of ten series: three never move, four are counters (one of them mostly idle), three are gauges.

@@ -119,15 +119,13 @@ def tight_sampler(plan: plans.Plan, ticks: int) -> float:
 def last_seconds(ring: str) -> Figures:
     """From the sampler's ring: values a tick, and the time of each probe, in ns a tick."""
     from sysmond.recording import of_snapshot  # noqa: PLC0415  numpy must not be in the children forked before
-    from sysmond.ring import Kind, snapshot  # noqa: PLC0415  as above
+    from sysmond.ring import snapshot  # noqa: PLC0415  as above
 
-    taken = snapshot(ring)
-    newest = max(frame.tick_ns for frame in taken.frames if frame.kind == Kind.ROWS)
-    values = sum(
-        len(frame.payload) // 8 for frame in taken.frames if frame.kind == Kind.ROWS and frame.tick_ns == newest
-    )
+    values = 0
     durations: dict[str, float] = {}
-    for block in of_snapshot(taken).blocks:
+    for block in of_snapshot(snapshot(ring)).blocks:
+        if block.strand.interval_ns == SECOND_NS:
+            values = len(block.keys)
         for row, key in enumerate(block.keys):
             if key.table == "self" and key.metric == "duration" and key.instance.startswith("probe:"):
                 series = block.read([row])[0]

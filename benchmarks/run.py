@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run the benchmarks one after the other, and put what they found into docs/performance.md.
+
+Their figures go to docs/performance.json, each with the kind of machine; a program that does not run this
+time keeps those it has there. The document's table is written anew from that file.
+"""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import NamedTuple
+
+sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from benchmarks.measure import Figures
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+DOCUMENT = os.path.join(ROOT, "docs", "performance.md")
+FIGURES = os.path.join(ROOT, "docs", "performance.json")
+BEGIN, END = "<!-- measured: benchmarks/run.py writes what follows -->", "<!-- end of measured -->"
+
+PROGRAMS: dict[str, tuple[str, ...]] = {
+    "tick": (),
+    "memory": (),
+    "query": (),
+    "starvation": (),
+    "jitter": ("--stress",),
+}
+# Just to see that everything runs; the figures mean nothing.
+QUICK: dict[str, tuple[str, ...]] = {
+    "tick": ("--ticks", "3", "--tight-ticks", "10"),
+    "memory": ("--seconds", "3"),
+    "query": ("--series", "100", "--hours", "1", "--repeats", "1"),
+    "starvation": ("--seconds", "3", "--hogs", "2"),
+    "jitter": ("--ticks", "200"),
+}
+
+
+class Target(NamedTuple):
+    """A row of the table. ``met``: whether the figure reaches what was aimed at."""
+
+    program: str
+    what: str
+    reach: str
+    told: Callable[[Figures], str]
+    met: Callable[[Figures], bool]
+
+
+TARGETS = (
+    Target(
+        "tick",
+        "CPU per tick of the sampler, all probes",
+        "≤ 0.6 ms",
+        lambda f: f"{f['cpu_ms_per_tick']:.2f} ms for {f['values']} values",
+        lambda f: f["cpu_ms_per_tick"] <= 0.6,
+    ),
+    Target(
+        "tick",
+        "… against `sadc -S XALL 1` in the same run",
+        "≤ 0.5 ×",
+        lambda f: _ratio(f["sampler_to_sadc"], f"of {f['sadc_ms_per_tick'] or 0:.2f} ms"),
+        lambda f: f["sampler_to_sadc"] is not None and f["sampler_to_sadc"] <= 0.5,
+    ),
+    Target(
+        "tick",
+        "all parts together, jobs included, against sadc's",
+        "≤ 1 ×",
+        lambda f: _ratio(f["parts_to_sadc"], f"{f['parts_ms_per_s']:.2f} ms a second"),
+        lambda f: f["parts_to_sadc"] is not None and f["parts_to_sadc"] <= 1,
+    ),
+    Target(
+        "memory",
+        "sampler, resident without its ring",
+        "≤ 15 MB",
+        lambda f: f"{f['sampler_rss_mb']:.1f} MB",
+        lambda f: f["sampler_rss_mb"] <= 15,
+    ),
+    Target(
+        "memory",
+        "all parts at rest, proportional set size",
+        "≤ 25 MB",
+        lambda f: f"{f['pss_mb']:.1f} MB",
+        lambda f: f["pss_mb"] <= 25,
+    ),
+    Target(
+        "jitter",
+        "lateness under `stress-ng --cpu 4 --vm 2 --io 2`, SCHED_FIFO, 10 ms period, p99",
+        "≤ 2 ms",
+        lambda f: f"{f['p99_us'] / 1000:.2f} ms of {f['ticks']} wake-ups",
+        lambda f: f["stress"] and f["real_time"] and f["p99_us"] <= 2000,
+    ),
+    Target(
+        "jitter",
+        "… against normal scheduling in the same run",
+        "≤ 0.1 ×",
+        lambda f: f"{f['p99_to_normal']:.3f} × of {f['loops']['normal_10ms']['p99_us'] / 1000:.1f} ms",
+        lambda f: f["p99_to_normal"] <= 0.1,
+    ),
+    Target(
+        "jitter",
+        "at 1 Hz under the same load, 10 minutes: latest, missed",
+        "≤ 50 ms, 0",
+        lambda f: f"{f['max_us_1s'] / 1000:.1f} ms, {f['missed_1s']} of {f['ticks_1s']}",
+        lambda f: f["stress"] and f["max_us_1s"] <= 50_000 and not f["missed_1s"] and f["ticks_1s"] >= 590,
+    ),
+    Target(
+        "storage",
+        "bytes per sample, whole file, laptop data",
+        "≤ 0.44",
+        lambda f: f"{f['bytes_per_sample']:.3f}",
+        lambda f: f["bytes_per_sample"] <= 0.44,
+    ),
+    Target(
+        "query",
+        "an hour of 300 series: seal and flush, against starting Python with numpy and h5py",
+        "≤ 1.5 ×",
+        lambda f: f"{f['seal_flush_to_start']:.2f} × of {f['start_cpu_ms']:.0f} ms CPU",
+        lambda f: f["seal_flush_to_start"] <= 1.5,
+    ),
+    Target(
+        "query",
+        "one series, a day → 1 min, cold command line, against that start",
+        "≤ 1.6 ×",
+        lambda f: f"{f['one_series_to_start']:.2f} × CPU, {f['one_series_wall_to_start']:.2f} × wall",
+        lambda f: f["one_series_to_start"] <= 1.6,
+    ),
+    Target(
+        "query",
+        "100 series, a day at 1 s, to CSV",
+        "≤ 4 s",
+        lambda f: f"{f['hundred_series_wall_ms'] / 1000:.1f} s, {f['hundred_series_rss_mb']:.0f} MB",
+        lambda f: f["hundred_series_wall_ms"] <= 4000 and f["hundred_series_rows"] >= 86_000,
+    ),
+    Target(
+        "starvation",
+        "jobs while 40 CPU hogs run: sealed before the ring runs out",
+        "nothing lost",
+        lambda f: f"{f['lost']} of {f['ticks'] + f['lost']} ticks lost, at most {f['unsealed_max']:.0%} not sealed",
+        lambda f: f["ok"] and f["hogs"] >= 40,
+    ),
+)
+
+
+def _ratio(ratio: float | None, what: str) -> str:
+    return "sysstat is not installed" if ratio is None else f"{ratio:.2f} × ({what})"
+
+
+def machine() -> str:
+    """The kind of machine this is, without its name."""
+    with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+        virtual = "hypervisor" in file.read()
+    kind = f"{os.cpu_count()}-core {'virtual ' if virtual else ''}machine, {platform.machine()}"
+    kernel = os.uname().release.partition("-")[0]
+    libraries = ", ".join(f"{name} {version(name)}" for name in ("numpy", "h5py"))
+    return f"{kind}, Linux {kernel}, Python {platform.python_version()}, {libraries}"
+
+
+def known(path: str) -> dict[str, Figures]:
+    """What earlier runs found; nothing where there was none."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            found: dict[str, Figures] = json.load(file)
+    except FileNotFoundError:
+        return {}
+    return found
+
+
+def put(path: str, content: str) -> None:
+    """Write a file, whole."""
+    with open(f"{path}.new", "w", encoding="utf-8") as file:
+        file.write(content)
+    os.replace(f"{path}.new", path)
+
+
+def measured(program: str, extra: tuple[str, ...]) -> Figures:
+    """Run one program and take its JSON object.
+
+    :raises CalledProcessError: where it fails.
+    """
+    path = os.path.join(ROOT, "benchmarks", f"{program}.py")
+    done = subprocess.run([sys.executable, path, "--json", *extra], stdout=subprocess.PIPE, check=True)
+    figures: Figures = json.loads(done.stdout)
+    return figures
+
+
+def table(found: dict[str, Figures]) -> str:
+    """The table of the document."""
+    lines = ["| what | reach | measured | | with |", "|---|---|---|---|---|"]
+    for target in TARGETS:
+        one = found.get(target.program)
+        figures = None if one is None else one["figures"]
+        said = "not yet" if figures is None else target.told(figures)
+        met = "" if figures is None else "reached" if target.met(figures) else "**missed**"
+        lines.append(f"| {target.what} | {target.reach} | {said} | {met} | `benchmarks/{target.program}.py` |")
+    kinds = sorted({one["machine"] for one in found.values()})
+    return "\n".join([*lines, "", *(f"Measured on a {kind}." for kind in kinds)])
+
+
+def document(content: str, found: dict[str, Figures]) -> str:
+    """The document with its table written anew.
+
+    :raises ValueError: where the marks are gone between which it stands.
+    """
+    before, begin, rest = content.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"{DOCUMENT}: the lines {BEGIN!r} and {END!r} are right")
+    return f"{before}{BEGIN}\n\n{table(found)}\n\n{END}{after}"
+
+
+def main() -> int:
+    """Run the chosen programs."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
+    parser.add_argument("programs", nargs="*", metavar="PROGRAM", help=f"{', '.join(PROGRAMS)}, storage; default all")
+    parser.add_argument("--data", metavar="FILE.npz", help="recorded data for storage, which is left out without")
+    parser.add_argument("--quick", action="store_true", help="tiny runs, whose figures mean nothing: see --output")
+    parser.add_argument("--output", metavar="FILE.json", help="write the figures there and leave the document alone")
+    options = parser.parse_args()
+    chosen = options.programs or [*PROGRAMS, *(("storage",) if options.data else ())]
+    for name in chosen:
+        if name not in {*PROGRAMS, "storage"} or (name == "storage" and not options.data):
+            parser.error(f"{name}: {', '.join(PROGRAMS)} are right, and with --data storage")
+    if options.quick and not options.output:
+        parser.error("--quick: only with --output")
+    arguments = {**(QUICK if options.quick else PROGRAMS), "storage": (options.data or "",)}
+    output = options.output or FIGURES
+    found = known(output)
+    for name in chosen:
+        print(f"== {name} {' '.join(arguments[name])}".rstrip(), flush=True)
+        found[name] = {"machine": machine(), "figures": measured(name, arguments[name])}
+        put(output, json.dumps(found, indent=1, sort_keys=True) + "\n")
+    if not options.output:
+        with open(DOCUMENT, encoding="utf-8") as file:
+            content = file.read()
+        put(DOCUMENT, document(content, found))
+    print(table(found))
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except (OSError, ValueError, subprocess.CalledProcessError) as failed:
+        sys.exit(f"benchmarks: {failed}")

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each benchmark runs, and with ``--json`` prints one object with the keys that others rely on."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+PROMISED = {
+    "tick": {"cpu_ms_per_tick", "floor_ms_per_tick", "sadc_ms_per_tick", "values", "parts_ms_per_s", "by_probe"},
+    "query": {"one_series_to_start", "seal_flush_to_start", "hundred_series_wall_ms", "catalogue_cpu_ms"},
+    "jitter": {"p99_us", "max_us", "missed", "ticks"},
+    "memory": {"sampler_rss_mb", "pss_mb"},
+    "starvation": {"ok", "lost", "unsealed_max", "seals"},
+}
+TINY = {
+    "tick": ("--ticks", "2", "--tight-ticks", "5"),
+    "query": ("--series", "100", "--hours", "1", "--repeats", "1"),
+    "jitter": ("--ticks", "50"),
+    "memory": ("--seconds", "1"),
+    "starvation": ("--seconds", "3", "--hogs", "1"),
+}
+
+
+def run(repository: Path, program: str, *arguments: str) -> dict[str, Any]:
+    command = [sys.executable, str(repository / "benchmarks" / f"{program}.py"), "--json", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("\n") == 1
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize("program", PROMISED)
+def test_a_benchmark_prints_one_object_with_its_keys(repository: Path, program: str) -> None:
+    assert PROMISED[program] <= run(repository, program, *TINY[program]).keys()
+
+
+def recorded(path: Path, names: np.ndarray[Any, Any], kind: np.ndarray[Any, Any]) -> Path:
+    values = np.cumsum(np.random.default_rng(1).integers(0, 5, (3, 400)), axis=1)
+    values[2, 100:] = values[2, 0]
+    np.savez(path, names=names, kind=kind, scale=np.array([0, 2, 0]), values=values, more=np.arange(3))
+    return path
+
+
+@pytest.mark.parametrize("kind", ["U", "S"])
+def test_storage_reads_texts_of_both_kinds_and_keeps_the_file(repository: Path, tmp_path: Path, kind: str) -> None:
+    names = np.array(["disk.dev.read.sda", "disk.dev.read.sdb", "load"]).astype(kind)
+    kinds = np.array(["counter", "gauge", "gauge"]).astype(kind)
+    data = recorded(tmp_path / "data.npz", names, kinds)
+    kept = tmp_path / "kept.h5"
+    found = run(repository, "storage", str(data), "--keep", str(kept))
+    assert found.keys() >= {"bytes_per_sample", "encode_ns", "decode_ns"}
+    assert found["bytes_per_sample"] == pytest.approx(kept.stat().st_size / 1200, abs=1e-4)
+
+
+def test_storage_refuses_other_kinds_in_one_line(repository: Path, tmp_path: Path) -> None:
+    data = recorded(tmp_path / "data.npz", np.array(["a", "b", "c"]), np.array(["counter", "gauge", "rate"]))
+    command = [sys.executable, str(repository / "benchmarks" / "storage.py"), str(data), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert "rate" in done.stderr
