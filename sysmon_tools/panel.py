@@ -250,7 +250,7 @@ def _load(now: Now, width: int, signs: Signs) -> list[Text]:
         some, full = (now.rate("pressure", f"{kind}_total", resource) for kind in ("some", "full"))
         if some is not None:
             item = _named(resource, f"{some * 100:.1f} %", _warmth(some))
-            items.append(Text.assemble(item, "" if full is None else f", all tasks {full * 100:.1f} %"))
+            items.append(Text.assemble(item, "" if full is None else f", all {full * 100:.1f} %"))
     if items:
         first, *others = items
         lines.append(_joined(Text.assemble(("Pressure ", _LABEL), first), others, width, signs))

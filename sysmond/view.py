@@ -116,9 +116,9 @@ class View:
         waiting = [name for folder in _ram(self._folders) for name in archive.files(folder)]
         if added:
             size_kib = sum(size for _, size in added) / 1024
-            self._say(f"flushed to {self._folders.state}: {len(added)} files, {size_kib:.0f} KiB")
+            self._say(f"flushed to {self._folders.state}: {_files(len(added))}, {size_kib:.0f} KiB")
         if waiting or not added:
-            self._say(f"{len(waiting)} files are in RAM only: {self._folders.runtime}/archiver")
+            self._say(f"{_files(len(waiting))} in RAM only, not on disk: {self._folders.runtime}/archiver")
 
     def _restore(self, *, screen: bool) -> None:
         """Put the terminal as it was; the screen too, where the view may not have done so."""
@@ -141,6 +141,10 @@ def has_terminal() -> bool:
         return os.isatty(0) and os.isatty(1) and os.tcgetpgrp(0) == os.getpgrp() and os.environ.get("TERM") != "dumb"
     except OSError:
         return False
+
+
+def _files(count: int) -> str:
+    return f"{count} file{'' if count == 1 else 's'}"
 
 
 def _ram(folders: Folders) -> list[str]:
