@@ -5,6 +5,7 @@ A table's ticks are compared with the time line as a whole, whatever range is as
 ends. Where several things could be blamed, what was recorded counts first, then damage, then the clocks.
 """
 
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -38,20 +39,18 @@ class _Break(NamedTuple):
 def find(line: Timeline, tables: Collection[str], boot: str | None, now_ns: int) -> list[Gap]:
     """Every gap of these tables, whenever it was, in order of time."""
     tracks = [track for track in line.tracks if boot in {None, track.lineage.boot}]
-    recorded = [(hole, _gap(line, hole)) for hole in line.holes(tables) if boot in {None, hole.boot}]
-    found = [gap for _, gap in recorded]
-    explained: dict[tuple[str, str], list[tuple[int, int]]] = {}
-    for hole, _ in recorded:
-        explained.setdefault((hole.boot, hole.table), []).append((hole.start_ns, hole.end_ns))
+    recorded = [hole for hole in line.holes(tables) if boot in {None, hole.boot}]
+    found = [_gap(line, hole) for hole in recorded]
+    told = _told(recorded)
     for track in tracks:
         breaks = [*_breaks(track, line), *_damaged_start(track, line)]
         for table in track.tables & set(tables):
-            said = explained.get((track.lineage.boot, table), ())
+            said = told.get((track.lineage.boot, table), _Told())
             found += [
                 _blamed(Gap(each.start_ns, each.end_ns, table, each.cause), each, track, line)
                 for each in breaks
                 if each.cause is Cause.CLOCK_STEP
-                or not _is_covered(each.start_tick_ns, each.end_tick_ns, said, track.lineage.interval_ns)
+                or not said.cover(each.start_tick_ns, each.end_tick_ns, track.lineage.interval_ns)
             ]
     for table in tables:
         mine = [track for track in tracks if table in track.tables]
@@ -63,13 +62,11 @@ def find(line: Timeline, tables: Collection[str], boot: str | None, now_ns: int)
 
 def silent(span: Span, line: Timeline, inside: BoolArray) -> Iterator[Gap]:
     """Where a table has ticks, but none of the series asked for has a value: it was not there to be read."""
-    recorded: dict[str, list[tuple[int, int]]] = {}
     tables = {key.table for key in span.keys}
-    for hole in line.holes(tables):
-        if hole.boot == span.lineage.boot:
-            recorded.setdefault(hole.table, []).append((hole.start_ns, hole.end_ns))
+    told = _told(hole for hole in line.holes(tables) if hole.boot == span.lineage.boot)
     interval_ns = span.lineage.interval_ns
     for table in sorted(tables):
+        said = told.get((span.lineage.boot, table), _Told())
         missing = inside.copy()
         for index, key in enumerate(span.keys):
             if key.table == table:
@@ -79,7 +76,7 @@ def silent(span: Span, line: Timeline, inside: BoolArray) -> Iterator[Gap]:
         edges = np.flatnonzero(np.diff(missing, prepend=False, append=False)).tolist()
         for first, after in zip(edges[::2], edges[1::2], strict=True):
             start_ns, last_ns = int(span.ticks[first]), int(span.ticks[after - 1])
-            if not _is_covered(start_ns, last_ns + interval_ns, recorded.get(table, ()), interval_ns):
+            if not said.cover(start_ns, last_ns + interval_ns, interval_ns):
                 gap = Gap(
                     int(span.times_ns[first]), int(span.times_ns[after - 1]) + interval_ns, table, Cause.NO_SOURCE
                 )
@@ -151,12 +148,31 @@ def _tick_from(run: Run, at_ns: int) -> int | None:
     return int(run.ticks[index]) if index < len(run.ticks) else None
 
 
-def _is_covered(start_ns: int, end_ns: int, holes: Iterable[tuple[int, int]], slack_ns: int) -> bool:
-    """Whether recorded holes tell the whole of a stretch, but for less than a tick."""
-    for begin_ns, stop_ns in sorted(holes):
-        if begin_ns <= start_ns + slack_ns // 2 and stop_ns > start_ns:
-            start_ns = stop_ns
-    return start_ns >= end_ns - slack_ns // 2
+class _Told:
+    """Stretches that recorded holes explain, joined where they touch."""
+
+    def __init__(self, holes: Iterable[tuple[int, int]] = ()) -> None:
+        self._begins: list[int] = []
+        self._ends: list[int] = []
+        for begin_ns, end_ns in sorted(holes):
+            if self._ends and begin_ns <= self._ends[-1]:
+                self._ends[-1] = max(self._ends[-1], end_ns)
+            else:
+                self._begins.append(begin_ns)
+                self._ends.append(end_ns)
+
+    def cover(self, start_ns: int, end_ns: int, interval_ns: int) -> bool:
+        """Whether they tell the whole of a stretch, but for less than a tick at its ends."""
+        index = bisect_right(self._begins, start_ns + interval_ns // 2) - 1
+        return index >= 0 and self._ends[index] >= end_ns - interval_ns // 2
+
+
+def _told(holes: Iterable[Hole]) -> dict[tuple[str, str], _Told]:
+    """What recorded holes explain, by boot and table."""
+    found: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    for hole in holes:
+        found.setdefault((hole.boot, hole.table), []).append((hole.start_ns, hole.end_ns))
+    return {key: _Told(each) for key, each in found.items()}
 
 
 def _blamed(gap: Gap, each: _Break, track: Track, line: Timeline) -> Gap:

@@ -306,7 +306,7 @@ class _Query:
         axis = self._axis(numbers, len(self._keys) * len(stats))
         rows_of: dict[Key, dict[str, list[Rows]]] = {}
         for (span, inside), number in zip(self._spans, numbers, strict=True):
-            place = np.where(inside, np.searchsorted(axis, number), -1)
+            place = np.where(inside, _places(axis, number), -1)
             for index, key in enumerate(span.keys):
                 rows = _present(Rows(span.ticks, span.matrix[index], place, span.lineage.interval_ns))
                 if len(rows.ticks):
@@ -360,8 +360,11 @@ class _Query:
         held = np.concatenate([_NO_TIMES, *(number[number != _OUTSIDE] for number in numbers)])
         if not len(held):
             return held
-        if (np.diff(held) <= 0).any():
+        steps = np.diff(held)
+        if (steps < 0).any():
             held = np.unique(held)
+        elif (steps == 0).any():  # The usual case; np.unique would import what it does not need here.
+            held = held[np.append(True, steps > 0)]
         empty = np.diff(held) - 1
         long = np.flatnonzero(empty > EMPTY_BUCKETS_MAX)
         self._check_size(len(held) + int(empty.sum()) - int(empty[long].sum()) + len(long), columns)
@@ -401,6 +404,13 @@ class _Query:
 _NO_TIMES = np.zeros(0, np.int64)
 # The number of no bucket.
 _OUTSIDE = -(2**63)
+
+
+def _places(axis: Int64Array, number: Int64Array) -> Int64Array:
+    """Where on the axis each bucket is."""
+    if len(axis) and axis[-1] - axis[0] + 1 == len(axis):
+        return number - int(axis[0])
+    return np.searchsorted(axis, number).astype(np.int64)
 
 
 def _present(rows: Rows) -> Rows:

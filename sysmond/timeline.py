@@ -235,9 +235,27 @@ class Timeline:
         for run, low, high in pieces:
             part = matrix[:, start : start + high - low]
             start += high - low
+            if len(run.members) == 1:
+                self._fill_alone(part, low, run.members[0], place, chosen[id(run.members[0].block)])
+                continue
             for member in run.members:
                 self._fill(part, run.ticks[low:high], member, place, chosen[id(member.block)])
         return Span(track.lineage, ticks, self.course(track.lineage.boot).utc_ns(ticks), keys, matrix)
+
+    def _rows(self, member: Member, rows: dict[Key, int]) -> Iterator[tuple[Key, Int64Array]]:
+        """The values of a block's rows in the scale of the newest; a few rows are decoded at a time."""
+        wanted = [(key, row, factor) for key, row in rows.items() if (factor := self._factor(member.source, key))]
+        for start in range(0, len(wanted), BATCH_SERIES):
+            batch = wanted[start : start + BATCH_SERIES]
+            for (key, _, factor), values in zip(batch, self._values(member, [row for _, row, _ in batch]), strict=True):
+                yield key, values if factor == 1 else np.where(values == ABSENT, ABSENT, values * factor)
+
+    def _fill_alone(
+        self, part: Int64Array, low: int, member: Member, place: dict[Key, int], rows: dict[Key, int]
+    ) -> None:
+        """Put the values of the only block of a run where its ticks are, from its tick ``low`` on."""
+        for key, values in self._rows(member, rows):
+            part[place[key]] = values[low : low + part.shape[1]]
 
     def _fill(
         self, part: Int64Array, ticks: Int64Array, member: Member, place: dict[Key, int], rows: dict[Key, int]
@@ -245,23 +263,10 @@ class Timeline:
         """Put a block's values where its ticks are; what another block gave already stays where this one has none."""
         block = member.block
         low, high = map(int, np.searchsorted(block.ticks, (ticks[0], ticks[-1] + 1)))
-        wanted = [
-            (row, place[key], factor) for key, row in rows.items() if (factor := self._factor(member.source, key))
-        ]
-        if low >= high or not wanted:
-            return
         columns = np.searchsorted(ticks, block.ticks[low:high])
-        straight = int(columns[-1] - columns[0]) + 1 == len(columns)
-        for start in range(0, len(wanted), BATCH_SERIES):
-            batch = wanted[start : start + BATCH_SERIES]
-            values = self._values(member, [row for row, _, _ in batch])[:, low:high]
-            for (_, target, factor), row_values in zip(batch, values, strict=True):
-                there = row_values != ABSENT
-                scaled = row_values if factor == 1 else np.where(there, row_values * factor, ABSENT)
-                if straight and there.all():
-                    part[target, columns[0] : columns[-1] + 1] = scaled
-                else:
-                    part[target, columns[there]] = scaled[there]
+        for key, values in self._rows(member, rows if low < high else {}):
+            there = values[low:high] != ABSENT
+            part[place[key], columns[there]] = values[low:high][there]
 
     def _values(self, member: Member, rows: list[int]) -> Int64Array:
         """Read rows of a block; where one is damaged, the others each by itself."""
@@ -297,14 +302,10 @@ class Timeline:
     def _stands(self, member: Member, keys: Collection[Key], before_ns: int) -> Iterator[tuple[Key, tuple[int, int]]]:
         ticks = member.block.ticks
         stop = int(np.searchsorted(ticks, before_ns))
-        rows = list(chosen_rows([member], keys)[id(member.block)].items()) if stop else []
-        for start in range(0, len(rows), BATCH_SERIES):
-            batch = rows[start : start + BATCH_SERIES]
-            for (key, _), values in zip(batch, self._values(member, [row for _, row in batch]), strict=True):
-                there = np.flatnonzero(values[:stop] != ABSENT)
-                factor = self._factor(member.source, key)
-                if len(there) and factor:
-                    yield key, (int(ticks[there[-1]]), int(values[there[-1]]) * factor)
+        for key, values in self._rows(member, chosen_rows([member], keys)[id(member.block)] if stop else {}):
+            there = np.flatnonzero(values[:stop] != ABSENT)
+            if len(there):
+                yield key, (int(ticks[there[-1]]), int(values[there[-1]]))
 
     def _factor(self, source: Source, key: Key) -> int:
         """By what a source's integers are multiplied; 0 where it means another quantity by that name."""

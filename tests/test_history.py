@@ -164,6 +164,18 @@ def test_recorded_absences_keep_their_cause_and_hide_no_others(machine: Machine)
     assert {gap.detail for gap in result.gaps if gap.detail} == {f"because {index}" for index in range(5)}
 
 
+def test_a_probe_that_fails_now_and_then_is_told_each_time(machine: Machine) -> None:
+    writer = machine.start(99)
+    for second in range(100, 400):
+        if second % 2:
+            writer.ring.absence(0, second * SECOND_NS, Cause.PROBE_FAILED, "broken")
+        else:
+            writer.tick([second])
+    machine.seal()
+    expected = [(second, second + 1, "probe failed") for second in range(101, 400, 2)]
+    assert gaps(machine.archive.select("disk/*@sda")) == expected
+
+
 def test_a_table_that_only_failed_says_why(machine: Machine) -> None:
     machine.start(99).tick(range(100, 110))
     other = machine.start(99, writer="background", table=Table("smart", TABLE.metrics, "device"))
@@ -440,14 +452,15 @@ def test_a_damaged_file_is_a_warning_and_a_gap_and_the_rest_is_read(machine: Mac
 
 def test_values_that_cannot_be_read_are_a_gap_of_that_file(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     three_files(machine)
-    whole = type(next(iter(Timeline(machine.folders).tracks)).runs[1].members[0].block).read
+    kind = type(Timeline(machine.folders).tracks[0].runs[1].members[0].block)
+    whole = kind.read
 
     def read(block: object, rows: list[int]) -> object:
         if block.ticks[0] == 110 * SECOND_NS and 0 in rows:  # type: ignore[attr-defined]
             raise CorruptError("a chunk is damaged")
         return whole(block, rows)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("sysmond.segment._FileBlock.read", read)
+    monkeypatch.setattr(kind, "read", read)
     result = machine.archive.select(READ, QUEUE, raw=True)
     assert result.warnings == ("a chunk is damaged",)
     assert ints(result, READ)[10:20] == [None] * 10
