@@ -397,12 +397,14 @@ def test_without_a_terminal_one_line_is_said(runtime: Path, state: Path) -> None
         stdout=subprocess.PIPE,
         text=True,
     )
-    limit = time.monotonic() + 10
-    while follower(runtime).read().tick_ns is None:
-        assert time.monotonic() < limit
-        time.sleep(0.1)
-    daemon.terminate()
-    said, _ = daemon.communicate(timeout=20)
+    try:
+        limit = time.monotonic() + 10
+        while follower(runtime).read().tick_ns is None:
+            assert time.monotonic() < limit
+            time.sleep(0.1)
+    finally:
+        daemon.terminate()
+        said, _ = daemon.communicate(timeout=20)
     assert daemon.returncode == 0
     assert said == f"sysmond: recording to {state}, the newest in {runtime}\n"
 
