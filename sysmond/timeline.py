@@ -5,6 +5,7 @@ Sources are taken upstream first (ring, then RAM, then disk): data moves that wa
 being looked for is seen twice, never missed. They are joined by tick: twice is once.
 """
 
+import os
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
@@ -128,7 +129,9 @@ class Timeline:
             if sensitivity is Sensitivity.PUBLIC:
                 self.damages.append(Damage(name, sensitivity, str(refusal), Cause.NO_PERMISSION))
         except Error as damage:
-            self.damages.append(Damage(name, sensitivity, str(damage)))
+            # The library looks before it opens; a file that vanishes in between is no longer there, not damaged.
+            if os.path.lexists(path):
+                self.damages.append(Damage(name, sensitivity, str(damage)))
         else:
             self._open.append(segment)
             self._sources.append(Source(name, segment.recording))

@@ -18,6 +18,7 @@ from sysmond.clock import SECOND_NS, Relation
 from sysmond.errors import CorruptError, Error, NotPermittedError, UsageError
 from sysmond.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table
 from sysmond.result import Gap, Result
+from sysmond.segment import Segment
 from sysmond.timeline import Timeline
 from sysmond.timespec import DAY_NS, HOUR_NS
 from tests.machine import BOOT, NOON_NS, OLDER, TABLE, Machine, Writer, counter, gauge
@@ -511,6 +512,23 @@ def test_a_file_that_vanishes_is_found_where_it_went(machine: Machine, monkeypat
     assert merged
 
 
+def test_a_file_that_vanishes_while_it_is_opened_is_not_damaged(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = three_files(machine)
+    whole = Segment
+
+    def opened(path: str) -> Segment:
+        if path == str(files[1]):
+            machine.merge()
+            raise CorruptError(f"{path}: can't retrieve stat info for file")
+        return whole(path)
+
+    monkeypatch.setattr("sysmond.timeline.Segment", opened)
+    check_whole(machine, list(range(100, 130)))
+    assert not files[1].exists()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user, which only root may")
 def test_what_we_may_not_read_is_silent_unless_it_is_asked_for(machine: Machine) -> None:
     machine.start(99).tick(range(100, 110))
@@ -662,16 +680,18 @@ def test_while_files_are_sealed_flushed_and_merged_every_answer_is_whole(machine
     archiver.start()
     last = 0
     answers = 0
-    while archiver.is_alive() or not answers:
-        result = machine.archive.select(READ, raw=True)
-        held = seconds(result)
-        assert held == list(range(100, 100 + len(held)))
-        assert ints(result, READ) == [counter(int(second)) for second in held]
-        assert len(held) >= last
-        assert result.warnings == ()
-        last = len(held)
-        answers += 1
-    archiver.join()
+    try:
+        while archiver.is_alive() or not answers:
+            result = machine.archive.select(READ, raw=True)
+            held = seconds(result)
+            assert held == list(range(100, 100 + len(held)))
+            assert ints(result, READ) == [counter(int(second)) for second in held]
+            assert len(held) >= last
+            assert result.warnings == ()
+            last = len(held)
+            answers += 1
+    finally:
+        archiver.join()
     assert archiver.exitcode == 0
     check_whole(machine, list(range(100, 500)))
     assert answers > 5
