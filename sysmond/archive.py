@@ -9,12 +9,13 @@ Standard library only.
 import errno
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import groupby, zip_longest
 from typing import NamedTuple
 
 from sysmond.folders import FILE_MODES, Folders
-from sysmond.model import Sensitivity
+from sysmond.model import Sensitivity, Table
 
 SUFFIX = ".h5"
 TEMPORARY_SUFFIX = ".new"
@@ -118,9 +119,9 @@ def publish(folder: str, file: str, content: bytes, mode: int) -> None:
         if os.path.exists(path):
             if _read(path) != content:
                 raise FileExistsError(errno.EEXIST, "another segment has this name", path)
-            os.unlink(temporary)
-            return
-        os.rename(temporary, path)
+            os.unlink(temporary)  # Published before, but perhaps not durably.
+        else:
+            os.rename(temporary, path)
     except OSError:
         with suppress(OSError):
             os.unlink(temporary)
@@ -167,16 +168,25 @@ def flush(folders: Folders) -> Flushed:
         source, target = ram_folder(folders, sensitivity), disk_folder(folders, sensitivity)
         for name in names(source):
             content = _read(f"{source}/{name.file}")
-            try:
-                publish(target, name.file, content, FILE_MODES[sensitivity])
-            except FileExistsError:
-                # The disk was not there when the sequence was chosen, and an earlier run had used it.
-                free = Name(name.boot, sequence := next_sequence(name.boot, folders), sequence)
-                publish(target, free.file, content, FILE_MODES[sensitivity])
+            _publish_flushed(folders, target, name, content, FILE_MODES[sensitivity])
             os.unlink(f"{source}/{name.file}")
             count += 1
             size += len(content)
     return Flushed(count, size)
+
+
+def _publish_flushed(folders: Folders, target: str, name: Name, content: bytes, mode: int) -> None:
+    """Publish under its name, or under a free one where the disk was not there when the sequence was chosen.
+
+    An earlier run had used that sequence then; a merged file that seems to contain it does not.
+    """
+    there = {other for file in files(target) if (other := parse_name(file))}
+    with suppress(FileExistsError):
+        if name in there or not any(other.contains(name) for other in there):
+            publish(target, name.file, content, mode)
+            return
+    free = Name(name.boot, sequence := next_sequence(name.boot, folders), sequence)
+    publish(target, free.file, content, mode)
 
 
 def remove_temporary(folder: str) -> None:
@@ -198,39 +208,59 @@ def size_class(name: Name) -> int:
 
 
 class Candidate(NamedTuple):
-    """A segment on disk as the merge plan sees it. ``day``: UTC day of its first tick, since 1970."""
+    """A segment on disk as the merge plan sees it.
+
+    ``day``: UTC day of its first tick, since 1970; None for one that must stay as it is. ``tables``: what it
+    declares.
+    """
 
     name: Name
     size_bytes: int
-    day: int
+    day: int | None
+    tables: Mapping[str, Table]
 
 
-def plan_merges(candidates: Sequence[Candidate]) -> list[list[Name]]:
+def plan_merges(candidates: Iterable[Candidate], boot: str) -> list[list[Name]]:
     """Choose which neighbouring segments become one file: of one boot and one day, within the size of a file.
 
-    Eight of a size class are merged at once, so that a row is rewritten few times; the rest of a day when a
-    later one has begun.
+    Eight of a size class are merged at once, so that a row is rewritten few times; what is left of a day when
+    a later one has begun, or another ``boot``. A segment that must stay separates its neighbours: the name of a
+    merged file says that it replaces all between its first and its last.
     """
-    merges: list[list[Name]] = []
-    ordered = sorted(candidates)
-    last_day = max((candidate.day for candidate in ordered), default=0)
-    group: list[Candidate] = []
-    for candidate in [*ordered, None]:
-        if group and candidate is not None and _fits(group, candidate, last_day):
-            group.append(candidate)
-            if group[0].day < last_day or len(group) < MERGE_FANOUT:
-                continue
-            merges.append([member.name for member in group])
-            group = []
+    ordered = sorted(candidates, key=lambda candidate: candidate.name)
+    runs = [list(run) for _, run in groupby(ordered, key=lambda candidate: (candidate.name.boot, candidate.day))]
+    merges: list[list[Candidate]] = []
+    for run, following in zip_longest(runs, runs[1:]):
+        if run[0].day is None:
             continue
-        if len(group) > 1 and group[0].day < last_day:
-            merges.append([member.name for member in group])
-        group = [candidate] if candidate else []
-    return merges
+        over = run[0].name.boot != boot or (following is not None and following[0].name.boot == boot)
+        merges += _of_a_past_day(run) if over else _of_today(run)
+    return [[member.name for member in group] for group in merges if len(group) > 1]
 
 
-def _fits(group: list[Candidate], candidate: Candidate, last_day: int) -> bool:
-    first = group[0]
-    together = (candidate.name.boot, candidate.day) == (first.name.boot, first.day)
-    room = sum(member.size_bytes for member in group) + candidate.size_bytes <= FILE_BYTES_MAX
-    return together and room and (first.day < last_day or size_class(first.name) == size_class(candidate.name))
+def _of_a_past_day(run: Sequence[Candidate]) -> list[list[Candidate]]:
+    groups: list[list[Candidate]] = []
+    for candidate in run:
+        if groups and _fits(groups[-1], candidate):
+            groups[-1].append(candidate)
+        else:
+            groups.append([candidate])
+    return groups
+
+
+def _of_today(run: Sequence[Candidate]) -> list[list[Candidate]]:
+    groups: list[list[Candidate]] = []
+    for candidate in run:
+        last = groups[-1] if groups else []
+        alike = last and size_class(last[0].name) == size_class(candidate.name)
+        if alike and len(last) < MERGE_FANOUT and _fits(last, candidate):
+            last.append(candidate)
+        else:
+            groups.append([candidate])
+    return [group for group in groups if len(group) == MERGE_FANOUT]
+
+
+def _fits(group: Sequence[Candidate], candidate: Candidate) -> bool:
+    if sum(member.size_bytes for member in group) + candidate.size_bytes > FILE_BYTES_MAX:
+        return False
+    return all(member.tables.get(name, table) == table for member in group for name, table in candidate.tables.items())

@@ -6,72 +6,122 @@ Each runs in a child of the archiver that lives for one job, so their memory and
 
 import json
 import os
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from typing import Any
-
-import numpy as np
 
 from sysmond import __version__, archive, segment
 from sysmond.archive import Candidate, Name
-from sysmond.clock import SECOND_NS, Relation
+from sysmond.clock import SECOND_NS, Relation, boot_id
 from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
 from sysmond.folders import FILE_MODES, Folders
-from sysmond.model import ABSENT, Cause, Sensitivity, Table
+from sysmond.model import Cause, Sensitivity, Table
 from sysmond.progress import Progress, Sealed, ring_files
-from sysmond.recording import Block, Hole, Key, Recording, of_snapshot
-from sysmond.result import Int64Array
+from sysmond.recording import (
+    BATCH_SERIES,
+    Block,
+    Hole,
+    MemoryBlock,
+    Plan,
+    Recording,
+    Strand,
+    coalesce,
+    of_snapshot,
+    plan_of,
+)
 from sysmond.ring import Snapshot, snapshot
 
 CREATED_BY = f"sysmond {__version__}"
 DAY_NS = 24 * 3600 * SECOND_NS
+# Segments that were written longer ago were looked at often enough: opening all of an archive would take seconds.
+MERGE_AGE_S = 2 * 24 * 3600
+# Which segments could not be merged; not tried again before the next boot.
+LEFT_ALONE_FILE = "left_alone.json"
+
+# Of one file: the tables of all of them agree. With each recording the ring it is from.
+_Group = list[tuple[str, Recording]]
 
 
 def seal(folders: Folders) -> None:
-    """Turn what the rings hold and no segment has yet into one segment a class, in RAM, and note how far."""
+    """Turn what the rings hold and no segment has yet into segments in RAM, and note how far.
+
+    One a class; more only where rings of several boots, or tables that are declared in two ways, meet.
+    """
     progress = Progress.read(folders)
-    sealed: dict[str, Sealed] = {}
-    found: dict[Sensitivity, list[Recording]] = {sensitivity: [] for sensitivity in Sensitivity}
-    boots: dict[Sensitivity, str] = {}
+    noted: dict[str, Sealed] = {}
+    reached: dict[str, Sealed] = {}
+    found: dict[tuple[Sensitivity, str], list[_Group]] = {}
     for path in ring_files(folders):
         before = progress.sealed.get(path, Sealed(0, 0, 0))
+        noted[path] = before
         try:
             taken = snapshot(path, before.offset)
-        except (FileNotFoundError, ForeignError, CorruptError, PermissionError):
+            recording = _unsealed(path, taken, before)
+        except FileNotFoundError:
+            del noted[path]
             continue
-        recording = of_snapshot(taken)
-        sealed[path] = Sealed(taken.end_offset, _last_tick(recording, before.last_tick_ns), int(taken.closed))
+        except (ForeignError, CorruptError, PermissionError):
+            continue  # Readers meet it as well, and name it.
+        reached[path] = Sealed(taken.end_offset, _last_tick(recording, before.last_tick_ns), int(taken.closed))
         if any(len(block.ticks) for block in recording.blocks):
-            holes = [*recording.holes, *_lost(taken, before, recording)]
-            found[recording.sensitivity].append(recording._replace(holes=holes))
-            boots[recording.sensitivity] = max(boots.get(recording.sensitivity, ""), taken.identity.boot)
-    for sensitivity, recordings in found.items():
-        if recordings:
-            boot = boots[sensitivity]
-            name = Name(boot, sequence := archive.next_sequence(boot, folders), sequence)
-            image = segment.encode(_join(recordings), CREATED_BY)
-            archive.publish(archive.ram_folder(folders, sensitivity), name.file, image, FILE_MODES[sensitivity])
-    Progress(sealed).write(folders)
+            _place(found.setdefault((recording.sensitivity, taken.identity.boot), []), path, recording)
+        else:
+            noted[path] = reached[path]
+    try:
+        for (sensitivity, boot), groups in found.items():
+            for group in groups:
+                name = Name(boot, sequence := archive.next_sequence(boot, folders), sequence)
+                image = segment.encode(_join([recording for _, recording in group]), CREATED_BY)
+                archive.publish(archive.ram_folder(folders, sensitivity), name.file, image, FILE_MODES[sensitivity])
+                noted.update((path, reached[path]) for path, _ in group)
+    finally:
+        Progress(noted).write(folders)
+
+
+def _unsealed(path: str, taken: Snapshot, before: Sealed) -> Recording:
+    """What a snapshot adds to what was sealed, and that its writer ended, where that is new."""
+    recording = of_snapshot(taken)
+    blocks = [block for block in recording.blocks if len(block.ticks)]
+    holes = [*recording.holes, *_lost(taken, before, blocks)]
+    if taken.closed and before.offset and not before.closed:
+        there = {block.strand for block in blocks}
+        blocks += [block for block in _last_ticks(of_snapshot(snapshot(path))) if block.strand not in there]
+    return recording._replace(blocks=blocks, holes=holes)
+
+
+def _last_ticks(recording: Recording) -> Iterator[Block]:
+    """The last tick of each block once more: a place for the news that it was the last."""
+    for block in recording.blocks:
+        if len(block.ticks):
+            values = block.read(range(len(block.keys)))[:, -1:]
+            yield MemoryBlock(block.strand, block.ticks[-1:], block.keys, values, block.closed)
+
+
+def _place(groups: list[_Group], path: str, recording: Recording) -> None:
+    """Put a recording to those that declare their tables alike: after an upgrade two declarations may meet."""
+    for group in groups:
+        if all(_agree(each.tables, recording.tables) for _, each in group):
+            group.append((path, recording))
+            return
+    groups.append([(path, recording)])
+
+
+def _agree(one: dict[str, Table], other: dict[str, Table]) -> bool:
+    return all(one.get(name, table) == table for name, table in other.items())
 
 
 def _last_tick(recording: Recording, before_ns: int) -> int:
-    return max([before_ns, *(int(block.ticks[-1]) for block in recording.blocks if len(block.ticks))])
+    return max([before_ns, *(int(block.ticks[-1]) for block in recording.blocks)])
 
 
-def _lost(taken: Snapshot, before: Sealed, recording: Recording) -> Iterator[Hole]:
+def _lost(taken: Snapshot, before: Sealed, blocks: Sequence[Block]) -> Iterator[Hole]:
     """Say what the ring overwrote before it could be sealed."""
-    if not taken.lost or not before.offset:
+    if not taken.lost or not blocks:
         return
-    first_ns = min(int(block.ticks[0]) for block in recording.blocks if len(block.ticks))
-    for table in sorted({key.table for block in recording.blocks for key in block.keys}):
-        yield Hole(
-            taken.identity.boot,
-            table,
-            before.last_tick_ns + 1,
-            first_ns,
-            Cause.DROPPED,
-            "overwritten before it was sealed",
-        )
+    start_ns = before.last_tick_ns + 1 if before.offset else taken.identity.started_ns
+    end_ns = min(int(block.ticks[0]) for block in blocks)
+    for table in sorted({key.table for block in blocks for key in block.keys}):
+        yield Hole(taken.identity.boot, table, start_ns, end_ns, Cause.DROPPED, "overwritten before it was sealed")
 
 
 def _join(recordings: Sequence[Recording]) -> Recording:
@@ -95,39 +145,85 @@ def _join(recordings: Sequence[Recording]) -> Recording:
         [block for recording in recordings for block in recording.blocks],
         texts,
         {boot: sorted(relations) for boot, relations in clocks.items()},
-        sorted({hole for recording in recordings for hole in recording.holes}),
+        coalesce(hole for recording in recordings for hole in recording.holes),
     )
 
 
 def merge(folders: Folders) -> None:
     """Merge the small segments on disk by the plan, and remove what a merged one contains."""
+    left_alone = _left_alone(folders)
     for sensitivity in Sensitivity:
         folder = archive.disk_folder(folders, sensitivity)
-        for names in archive.plan_merges(list(_candidates(folder))):
-            with suppress(Error):  # A damaged or differing one stays as it is; readers name it.
+        _remove_superseded(folder)
+        for names in archive.plan_merges(_candidates(folder, left_alone), boot_id()):
+            try:
                 merge_files(folder, names, FILE_MODES[sensitivity])
-        for name in archive.superseded(folder):
+            except Error:  # They stay as they are; readers name what is damaged.
+                paths = [f"{folder}/{name.file}" for name in names]
+                left_alone.update([path for path in paths if not _is_whole(path)] or paths[-1:])
+    _leave_alone(folders, left_alone)
+
+
+def _candidates(folder: str, left_alone: set[str]) -> Iterator[Candidate]:
+    for name in archive.names(folder):
+        path = f"{folder}/{name.file}"
+        with suppress(FileNotFoundError):
+            status = os.stat(path)
+            day, tables = None, {}
+            if path not in left_alone and abs(time.time() - status.st_mtime) < MERGE_AGE_S:
+                with suppress(CorruptError, ForeignError, NotPermittedError), segment.Segment(path) as opened:
+                    day, tables = first_day(opened.recording), opened.recording.tables
+            yield Candidate(name, status.st_size, day, tables)
+
+
+def _remove_superseded(folder: str) -> None:
+    """Remove what an interrupted merge left behind, once the merged file proves whole."""
+    current = archive.names(folder)
+    proven: dict[Name, bool] = {}
+    for name in archive.superseded(folder):
+        keeper = next(each for each in current if each.contains(name))
+        if keeper not in proven:
+            proven[keeper] = _is_whole(f"{folder}/{keeper.file}")
+        if proven[keeper]:
             os.unlink(f"{folder}/{name.file}")
 
 
-def _candidates(folder: str) -> Iterator[Candidate]:
-    for name in archive.names(folder):
-        path = f"{folder}/{name.file}"
-        with (
-            suppress(CorruptError, ForeignError, NotPermittedError, FileNotFoundError),
-            segment.Segment(path) as opened,
-        ):
-            yield Candidate(name, os.path.getsize(path), first_day(opened.recording))
+def _is_whole(path: str) -> bool:
+    """Read all of a segment."""
+    try:
+        with segment.Segment(path) as opened:
+            for block in opened.recording.blocks:
+                for first in range(0, len(block.keys), BATCH_SERIES):
+                    block.read(range(first, min(first + BATCH_SERIES, len(block.keys))))
+    except (Error, OSError):
+        return False
+    return True
 
 
-def first_day(recording: Recording) -> int:
-    """The UTC day of a recording's first tick, in days since 1970."""
+def _left_alone(folders: Folders) -> set[str]:
+    try:
+        with open(f"{folders.runtime}/archiver/{LEFT_ALONE_FILE}", encoding="utf-8") as file:
+            return {path for path in json.load(file) if os.path.exists(path)}
+    except (OSError, ValueError, TypeError):
+        return set()
+
+
+def _leave_alone(folders: Folders, paths: set[str]) -> None:
+    path = f"{folders.runtime}/archiver/{LEFT_ALONE_FILE}"
+    if paths != _left_alone(folders):
+        with open(f"{path}.new", "w", encoding="utf-8") as file:
+            json.dump(sorted(paths), file)
+        os.replace(f"{path}.new", path)
+
+
+def first_day(recording: Recording) -> int | None:
+    """The UTC day of a recording's first tick, in days since 1970; None where there is none."""
     starts = [
         int(block.ticks[0]) + _wall_offset_ns(recording.clocks.get(block.strand.boot, []), int(block.ticks[0]))
         for block in recording.blocks
         if len(block.ticks)
     ]
-    return min(starts, default=0) // DAY_NS
+    return min(starts) // DAY_NS if starts else None
 
 
 def _wall_offset_ns(relations: Sequence[Relation], tick_ns: int) -> int:
@@ -144,50 +240,20 @@ def merge_files(folder: str, names: Sequence[Name], mode: int) -> Name:
     with ExitStack() as stack:
         opened = [stack.enter_context(segment.Segment(f"{folder}/{name.file}")) for name in names]
         joined = _join([each.recording for each in opened])
-        plans = [_concatenation(blocks) for blocks in _by_strand(joined.blocks)]
+        plans = list(_plans(joined.blocks))
         image = segment.encode_plans(joined, plans, CREATED_BY)
     archive.publish(folder, merged.file, image, mode)
-    for name in names:
+    for name in set(names) - {merged}:
         os.unlink(f"{folder}/{name.file}")
     archive.sync_folder(folder)
     return merged
 
 
-def _by_strand(blocks: Iterable[Block]) -> list[list[Block]]:
-    strands: dict[Any, list[Block]] = {}
+def _plans(blocks: Iterable[Block]) -> Iterator[Plan]:
+    """One block a strand, of all its blocks in order of time."""
+    strands: dict[Strand, list[Block]] = {}
     for block in blocks:
         if len(block.ticks):
             strands.setdefault(block.strand, []).append(block)
-    return [sorted(group, key=lambda block: int(block.ticks[0])) for _, group in sorted(strands.items())]
-
-
-def _concatenation(blocks: Sequence[Block]) -> segment.Plan:
-    """Put blocks of one strand end to end; a tick that two of them have is taken once."""
-    keys = list(dict.fromkeys(key for block in blocks for key in block.keys))
-    starts, until_ns = [], -1
-    for block in blocks:
-        start = int(np.searchsorted(block.ticks, until_ns, side="right"))
-        starts.append(start)
-        until_ns = max(until_ns, int(block.ticks[-1]))
-    ticks = np.concatenate([block.ticks[start:] for block, start in zip(blocks, starts, strict=True)])
-    return segment.Plan(blocks[0].strand, ticks, keys, blocks[-1].closed, _batches(blocks, starts, keys, len(ticks)))
-
-
-def _batches(blocks: Sequence[Block], starts: Sequence[int], keys: Sequence[Key], length: int) -> Iterator[Int64Array]:
-    places = [{key: row for row, key in enumerate(block.keys)} for block in blocks]
-    for first in range(0, len(keys), segment.BATCH_SERIES):
-        batch = keys[first : first + segment.BATCH_SERIES]
-        values = np.full((len(batch), length), ABSENT, np.int64)
-        at = 0
-        for block, start, place in zip(blocks, starts, places, strict=True):
-            until = at + len(block.ticks) - start
-            mine = [row for row, key in enumerate(batch) if key in place]
-            if mine:
-                values[mine, at:until] = block.read([place[batch[row]] for row in mine])[:, start:]
-            at = until
-        yield values
-
-
-def describe_failure(failure: BaseException) -> str:
-    """Say in one line why a job failed, for the archiver to pass on."""
-    return json.dumps(" ".join(f"{type(failure).__name__}: {failure}".split())[:500])
+    for _, members in sorted(strands.items()):
+        yield plan_of(sorted(members, key=lambda block: int(block.ticks[0])))

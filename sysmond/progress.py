@@ -10,8 +10,8 @@ import os
 from typing import NamedTuple
 
 from sysmond.folders import Folders
+from sysmond.frame import SUFFIX
 from sysmond.model import Lane, Sensitivity
-from sysmond.ring import SUFFIX
 
 FILE = "progress.json"
 WRITERS = {Lane.REALTIME: "sampler", Lane.BACKGROUND: "background"}
@@ -61,5 +61,7 @@ def ring_files(folders: Folders) -> list[str]:
                 names = os.listdir(folder)
             except OSError:
                 continue
-            found += [f"{folder}/{name}" for name in sorted(names) if name.endswith(SUFFIX)]
+            rings = [name for name in names if name.endswith(SUFFIX)]
+            # Names are numbers: the longer one is the later one.
+            found += [f"{folder}/{name}" for name in sorted(rings, key=lambda name: (len(name), name))]
     return found

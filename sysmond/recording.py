@@ -8,11 +8,12 @@ and any number of series. Values are absolute integers, ``ABSENT`` where there a
 import re
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from sysmond.clock import Relation
+from sysmond.codes import CHUNK_SERIES, SERIES, WIDTHS
 from sysmond.errors import CorruptError
 from sysmond.frame import (
     ABSENCE,
@@ -29,9 +30,13 @@ from sysmond.frame import (
     decode_layout,
     decode_text,
 )
-from sysmond.model import ABSENT, Cause, Sensitivity, Table
+from sysmond.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table
 from sysmond.result import Int64Array
 from sysmond.ring import Snapshot
+
+# How much is decoded and encoded at once.
+BATCH_SERIES = 64
+BATCH_VALUES = 512 * 1024
 
 
 class Key(NamedTuple):
@@ -108,6 +113,76 @@ class Recording(NamedTuple):
     texts: dict[int, str]
     clocks: dict[str, list[Relation]]
     holes: Sequence[Hole]
+
+
+class Keys:
+    """Spells the series of a file, which refer to its metrics and instances by number."""
+
+    def __init__(self, metrics: Sequence[tuple[str, Metric]], instances: Sequence[str]) -> None:
+        """Take the table and metric, and the instance, of each number."""
+        self._metrics = [(table, metric.name) for table, metric in metrics]
+        self._instances = instances
+        self.is_counter = np.array([metric.semantics is Semantics.COUNTER for _, metric in metrics], bool)
+
+    def check(self, series: np.ndarray[Any, Any]) -> None:
+        """Refuse records that lack a field, or refer to what is not there.
+
+        :raises ValueError: naming it.
+        """
+        if lacking := set(SERIES.names or ()) - set(series.dtype.names or ()):
+            raise ValueError(f"series lack {', '.join(sorted(lacking))}")
+        if not np.isin(series["width"], (0, *WIDTHS)).all():
+            raise ValueError("a series has a width that does not exist")
+        for field, names in (("metric", self._metrics), ("instance", self._instances)):
+            if len(series) and series[field].max() >= len(names):
+                raise ValueError(f"a series refers to {field} {series[field].max()} of {len(names)}")
+
+    def __call__(self, series: np.ndarray[Any, Any]) -> Sequence[Key]:
+        """Give the keys of some series."""
+        chosen = zip(series["metric"].tolist(), series["instance"].tolist(), strict=True)
+        return [Key(*self._metrics[int(metric)], self._instances[int(instance)]) for metric, instance in chosen]
+
+
+class Plan(NamedTuple):
+    """A block to be written: its place, its time axis, its series, and their values a batch at a time."""
+
+    strand: Strand
+    ticks: Int64Array
+    keys: Sequence[Key]
+    closed: bool
+    batches: Iterable[Int64Array]
+
+
+def plan_of(blocks: Sequence[Block]) -> Plan:
+    """Put blocks of one strand on one time axis; where several know a value, it is the same.
+
+    A tick may be in two blocks, each with the tables that were written by the time it was sealed.
+    """
+    keys = list(dict.fromkeys(key for block in blocks for key in block.keys))
+    ticks = np.unique(np.concatenate([block.ticks for block in blocks]))
+    closed = any(block.closed for block in blocks)
+    return Plan(blocks[0].strand, ticks, keys, closed, _batches(blocks, keys, ticks))
+
+
+def _batches(blocks: Sequence[Block], keys: Sequence[Key], ticks: Int64Array) -> Iterator[Int64Array]:
+    """Values a few series at a time, whole chunks of them: bounds memory whatever the size of the file."""
+    step = min(BATCH_SERIES, BATCH_VALUES // max(1, len(ticks))) // CHUNK_SERIES * CHUNK_SERIES or CHUNK_SERIES
+    if len(blocks) == 1:
+        for first in range(0, len(keys), step):
+            yield blocks[0].read(range(first, min(first + step, len(keys))))
+        return
+    places = [{key: row for row, key in enumerate(block.keys)} for block in blocks]
+    columns = [np.searchsorted(ticks, block.ticks) for block in blocks]
+    for first in range(0, len(keys), step):
+        batch = keys[first : first + step]
+        values = np.full((len(batch), len(ticks)), ABSENT, np.int64)
+        for block, at, place in zip(blocks, columns, places, strict=True):
+            mine = [row for row, key in enumerate(batch) if key in place]
+            if mine and len(at):
+                found = block.read([place[batch[row]] for row in mine])
+                where = np.array(mine)[:, None], at
+                values[where] = np.where(found == ABSENT, values[where], found)
+        yield values
 
 
 class _Part(NamedTuple):

@@ -7,16 +7,21 @@ increments, a gauge as its difference from its first value, both narrowed; the s
 is "absent". Everything is chunked and checksummed, and built in memory: the caller publishes the bytes.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Self
+import math
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any, Self
 
 import h5py
 import numpy as np
+from h5py import h5a, h5d, h5g, h5s, h5t
 
+from sysmond import codes
 from sysmond.clock import Relation
-from sysmond.errors import CorruptError, ForeignError, NotPermittedError
-from sysmond.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table
-from sysmond.recording import Block, Hole, Key, Recording, Strand
+from sysmond.codes import CHUNK_SERIES, SERIES, WIDTHS
+from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
+from sysmond.model import Cause, Metric, Semantics, Sensitivity, Table
+from sysmond.recording import Hole, Key, Keys, Plan, Recording, Strand, plan_of
 from sysmond.result import Int64Array, Result
 
 FORMAT = "sysmond segment"
@@ -24,14 +29,13 @@ VERSION = 1
 # Incompatible flags this program understands: none exist yet.
 INCOMPATIBLE_KNOWN = 0
 
-WIDTHS = (1, 2, 4, 8)
-# Eight neighbouring series share a chunk: similar rows compress together, and reading one costs little.
-CHUNK_SERIES = 8
 CHUNK_TICKS = 3600
 ARRAY_CHUNK = 65536
 DEFLATE_LEVEL = 6
-# How many rows are decoded and encoded at once: bounds memory whatever the size of the file.
-BATCH_SERIES = 64
+# How much waits to be written: bounds memory whatever the size of the file.
+PENDING_BYTES = 2 * 1024 * 1024
+# No array but the matrices is larger, once unpacked: a crafted file cannot make a reader take more.
+ARRAY_BYTES_MAX = 64 * 1024 * 1024
 
 _FILTERS: dict[str, Any] = {
     "compression": "gzip",
@@ -41,25 +45,9 @@ _FILTERS: dict[str, Any] = {
 }
 
 
-class Plan(NamedTuple):
-    """A block to be written: its place, its time axis, its series, and their values a batch at a time."""
-
-    strand: Strand
-    ticks: Int64Array
-    keys: Sequence[Key]
-    closed: bool
-    batches: Iterable[Int64Array]
-
-
 def encode(recording: Recording, created_by: str) -> bytes:
     """Build the file image of a recording."""
-    plans = [Plan(block.strand, block.ticks, block.keys, block.closed, _batches(block)) for block in recording.blocks]
-    return encode_plans(recording, plans, created_by)
-
-
-def _batches(block: Block) -> Iterator[Int64Array]:
-    for start in range(0, len(block.keys), BATCH_SERIES):
-        yield block.read(range(start, min(start + BATCH_SERIES, len(block.keys))))
+    return encode_plans(recording, [plan_of([block]) for block in recording.blocks], created_by)
 
 
 def encode_plans(recording: Recording, plans: Sequence[Plan], created_by: str) -> bytes:
@@ -67,14 +55,17 @@ def encode_plans(recording: Recording, plans: Sequence[Plan], created_by: str) -
     metrics = [(table.name, metric) for table in recording.tables.values() for metric in table.metrics]
     metric_index = {(table, metric.name): index for index, (table, metric) in enumerate(metrics)}
     instances = sorted({key.instance for plan in plans for key in plan.keys})
-    boots = sorted({plan.strand.boot for plan in plans} | set(recording.clocks))
+    boots = sorted({plan.strand.boot for plan in plans} | {*recording.clocks} | {hole.boot for hole in recording.holes})
     with h5py.File("segment", "w", driver="core", backing_store=False, libver=("v110", "v110")) as file:
-        file.attrs["format"] = FORMAT
-        file.attrs["version"] = VERSION
-        file.attrs["incompatible"] = 0
-        file.attrs["compatible"] = 0
-        file.attrs["sensitivity"] = str(recording.sensitivity)
-        file.attrs["created_by"] = created_by
+        _describe(
+            file,
+            format=FORMAT,
+            version=VERSION,
+            incompatible=0,
+            compatible=0,
+            sensitivity=recording.sensitivity,
+            created_by=created_by,
+        )
         _write_tables(file, recording, metrics)
         _write_strings(file, "instances", instances)
         _write_strings(file, "boots", boots)
@@ -84,14 +75,23 @@ def encode_plans(recording: Recording, plans: Sequence[Plan], created_by: str) -
         place = {name: index for index, name in enumerate(instances)}
         for number, plan in enumerate(plans):
             group = file.create_group(f"block/{number}")
-            group.attrs["boot"] = boots.index(plan.strand.boot)
-            group.attrs["writer"] = plan.strand.writer
-            group.attrs["started_ns"] = plan.strand.started_ns
-            group.attrs["interval_ns"] = plan.strand.interval_ns
-            group.attrs["closed"] = plan.closed
+            _describe(
+                group,
+                boot=boots.index(plan.strand.boot),
+                writer=plan.strand.writer,
+                started_ns=plan.strand.started_ns,
+                interval_ns=plan.strand.interval_ns,
+                closed=plan.closed,
+            )
             _write_block(group, plan, metrics, metric_index, place)
         file.flush()  # Without it the image would be corrupt.
         return bytes(file.id.get_file_image())
+
+
+def _describe(group: h5py.Group, **attributes: str | int) -> None:
+    """Set attributes; strings of fixed length: the heap of variable ones has no checksum."""
+    for name, value in attributes.items():
+        group.attrs[name] = np.bytes_(_bytes(value) or b"\0") if isinstance(value, str) else value
 
 
 def _write_block(
@@ -113,24 +113,12 @@ def _write_block(
     start = 0
     for values in plan.batches:
         stop = start + len(values)
-        _encode_batch(values, is_counter[start:stop], series[start:stop], stores)
+        for row, width, narrow in codes.encode(values, is_counter[start:stop], series[start:stop]):
+            series["row"][start + row] = stores[width].add(narrow)
         start = stop
     for store in stores.values():
         store.finish()
     _put(group, "series", series)
-
-
-SERIES = np.dtype(
-    [
-        ("metric", "<u4"),
-        ("instance", "<u4"),
-        ("width", "u1"),
-        ("row", "<u4"),
-        ("first", "<i8"),
-        ("start", "<u4"),
-        ("stop", "<u4"),
-    ]
-)
 
 
 class _RowStore:
@@ -144,13 +132,11 @@ class _RowStore:
         self._dataset: h5py.Dataset | None = None
         self.rows = 0
 
-    def add(self, row: Int64Array, absent: np.ndarray[Any, Any] | None) -> int:
-        narrow = row.astype(f"<i{self._width}")
-        if absent is not None:
-            narrow[absent] = sentinel(self._width)
+    def add(self, narrow: np.ndarray[Any, Any]) -> int:
         self._pending.append(narrow)
         self.rows += 1
-        if len(self._pending) == BATCH_SERIES:
+        waiting = len(self._pending)
+        if waiting % CHUNK_SERIES == 0 and waiting * narrow.nbytes >= PENDING_BYTES:
             self._write()
         return self.rows - 1
 
@@ -172,57 +158,6 @@ class _RowStore:
             self._dataset.resize(self.rows, axis=0)
         self._dataset[self.rows - len(self._pending) :] = np.array(self._pending)
         self._pending.clear()
-
-
-def sentinel(width: int) -> int:
-    """The value of a type of ``width`` bytes that says absent: its smallest."""
-    return -(1 << (8 * width - 1))
-
-
-def _encode_batch(
-    values: Int64Array, is_counter: np.ndarray[Any, Any], series: np.ndarray[Any, Any], stores: dict[int, _RowStore]
-) -> None:
-    """Turn absolute values into codes, choose each row's width, and note where it went."""
-    if not values.size:
-        return
-    absent = values == ABSENT
-    has_absent = absent.any(axis=1)
-    first_at = np.argmin(absent, axis=1)
-    stops = values.shape[1] - np.argmin(absent[:, ::-1], axis=1)
-    rows = np.arange(len(values))
-    first = values[rows, first_at]
-    held = values
-    if has_absent.any():
-        held = values.copy()
-        for row in np.flatnonzero(has_absent).tolist():
-            _hold(held[row], absent[row])
-    codes = held - first[:, None]
-    increments = np.diff(held, axis=1, prepend=held[:, :1])
-    codes[is_counter] = increments[is_counter]
-    low, high = codes.min(axis=1), codes.max(axis=1)
-    empty = absent.all(axis=1)
-    for row in range(len(values)):
-        entry = series[row]
-        if empty[row]:
-            entry["first"] = ABSENT
-            continue
-        entry["first"], entry["start"], entry["stop"] = first[row], first_at[row], stops[row]
-        hollow = bool(has_absent[row])
-        if not hollow and low[row] == high[row] == 0:
-            continue  # A constant: its first value says it all.
-        width = next(w for w in WIDTHS if sentinel(w) < low[row] and high[row] < -sentinel(w))
-        entry["width"] = width
-        entry["row"] = stores[width].add(codes[row], absent[row] if hollow else None)
-
-
-def _hold(row: Int64Array, absent: np.ndarray[Any, Any]) -> None:
-    """Fill absences with the value before them, those at the start with the first value."""
-    index = np.where(absent, 0, np.arange(len(row)))
-    np.maximum.accumulate(index, out=index)
-    row[:] = row[index]
-    present = np.flatnonzero(~absent)
-    if len(present):
-        row[: present[0]] = row[present[0]]
 
 
 def _write_tables(file: h5py.File, recording: Recording, metrics: Sequence[tuple[str, Metric]]) -> None:
@@ -286,7 +221,12 @@ def _write_records(
 
 
 def _put(group: h5py.Group, name: str, array: np.ndarray[Any, Any]) -> h5py.Dataset:
-    """Store a one-dimensional array: chunked even when it is empty, since only chunks have a checksum."""
+    """Store a one-dimensional array: chunked even when it is empty, since only chunks have a checksum.
+
+    :raises Error: where no reader would accept it.
+    """
+    if array.nbytes > ARRAY_BYTES_MAX:
+        raise Error(f"{name}: {array.nbytes} bytes; at most {ARRAY_BYTES_MAX} are right in one file")
     if len(array):
         return group.create_dataset(name, data=array, chunks=(min(len(array), ARRAY_CHUNK),), **_FILTERS)
     return group.create_dataset(name, shape=(0,), maxshape=(None,), dtype=array.dtype, chunks=(1,), **_FILTERS)
@@ -300,24 +240,85 @@ def _string(cell: bytes) -> str:
     return cell.decode("utf-8", "surrogateescape")
 
 
+def _open_array(group: h5g.GroupID, name: str) -> tuple[h5d.DatasetID, h5t.TypeID, np.dtype[Any]]:
+    """Open a dataset by the low-level interface, which is several times quicker for small ones.
+
+    :raises ValueError: where it is not what we write, or its chunks are absurd.
+    """
+    dataset = h5d.open(group, name.encode())
+    kind = dataset.get_type()
+    dtype = _dtype(kind.encode())
+    creation = dataset.get_create_plist()
+    if dtype.hasobject or creation.get_layout() != h5d.CHUNKED:
+        raise ValueError(f"{name} is not chunked, or has no fixed size")
+    if math.prod(creation.get_chunk()) * dtype.itemsize > ARRAY_BYTES_MAX:
+        raise ValueError(f"{name} has chunks of more than {ARRAY_BYTES_MAX} bytes")
+    return dataset, kind, dtype
+
+
+def _array(group: h5g.GroupID, name: str) -> np.ndarray[Any, Any]:
+    """Read a one-dimensional dataset."""
+    dataset, kind, dtype = _open_array(group, name)
+    shape = dataset.shape
+    if len(shape) != 1 or shape[0] * dtype.itemsize > ARRAY_BYTES_MAX:
+        raise ValueError(f"{name} has the shape {shape}; at most {ARRAY_BYTES_MAX} bytes in one dimension are right")
+    array = np.empty(shape, dtype)
+    if array.size:
+        dataset.read(h5s.ALL, h5s.ALL, array, kind)
+    return array
+
+
+def _columns(group: h5g.GroupID, name: str, *fields: str) -> Iterator[tuple[Any, ...]]:
+    """Read records: the given fields of each, whatever others there are; bytes as text."""
+    array = _array(group, name)
+    columns = [array[field].tolist() for field in fields]
+    return zip(
+        *(
+            [_string(cell) for cell in column] if column and isinstance(column[0], bytes) else column
+            for column in columns
+        ),
+        strict=True,
+    )
+
+
+def _attribute(group: h5g.GroupID, name: str) -> Any:  # noqa: ANN401  a number, a truth value or a text
+    attribute = h5a.open(group, name.encode())
+    dtype = _dtype(attribute.get_type().encode())
+    if dtype.hasobject or attribute.shape != ():
+        raise ValueError(f"attribute {name} is not one value of fixed size")
+    value = np.empty((), dtype)
+    attribute.read(value)
+    item = value.item()
+    return _string(item) if isinstance(item, bytes) else item
+
+
+@lru_cache(maxsize=256)
+def _dtype(encoded: bytes) -> np.dtype[Any]:
+    """Translate a type; the library takes longer for it than for reading, and files are alike."""
+    dtype: np.dtype[Any] = h5t.decode(encoded).dtype
+    return dtype
+
+
 class _FileBlock:
     """A block of an open segment; values are decoded when they are read."""
 
-    def __init__(self, group: h5py.Group, boots: Sequence[str], metrics: Sequence[Metric], keys_of: "_Keys") -> None:
-        attributes = group.attrs
+    def __init__(self, path: str, group: h5g.GroupID, boots: Sequence[str], keys_of: "Keys") -> None:
         self.strand = Strand(
-            boots[int(attributes["boot"])],
-            str(attributes["writer"]),
-            int(attributes["started_ns"]),
-            int(attributes["interval_ns"]),
+            boots[_index(_attribute(group, "boot"))],
+            str(_attribute(group, "writer")),
+            int(_attribute(group, "started_ns")),
+            int(_attribute(group, "interval_ns")),
         )
-        self.closed = bool(attributes["closed"])
-        self.ticks: Int64Array = group["ticks"][:]
+        self.closed = bool(_attribute(group, "closed"))
+        self.ticks: Int64Array = _array(group, "ticks").astype(np.int64, copy=False)
+        if (self.ticks[1:] <= self.ticks[:-1]).any():
+            raise ValueError("ticks that do not increase")
+        self._path = path
         self._group = group
-        self._series = group["series"][:]
-        self._metrics = metrics
+        self._series = _array(group, "series")
         self._keys_of = keys_of
         self._keys: Sequence[Key] | None = None
+        keys_of.check(self._series)
 
     @property
     def keys(self) -> Sequence[Key]:
@@ -332,53 +333,36 @@ class _FileBlock:
         :raises CorruptError: where a chunk is damaged.
         """
         chosen = self._series[np.asarray(rows, np.int64)]
-        values = np.zeros((len(chosen), len(self.ticks)), np.int64)
-        absent = np.zeros(values.shape, bool)
         try:
-            for width in WIDTHS:
-                (mine,) = np.nonzero(chosen["width"] == width)
-                if len(mine):
-                    codes = _rows(self._group[f"i{width}"], chosen["row"][mine])
-                    values[mine] = codes
-                    absent[mine] = codes == sentinel(width)
-        except (OSError, KeyError, ValueError, RuntimeError) as damage:
-            raise CorruptError(f"{self._group.file.filename}: {_one_line(damage)}") from damage
-        counters = np.array([self._metrics[index].semantics is Semantics.COUNTER for index in chosen["metric"]], bool)
-        values[absent] = 0
-        values[counters] = np.cumsum(values[counters], axis=1)
-        values += chosen["first"][:, None]
-        values[absent] = ABSENT
-        values[chosen["first"] == ABSENT] = ABSENT
-        return values
+            return codes.decode(chosen, self._keys_of.is_counter[chosen["metric"]], len(self.ticks), self._codes)
+        except Exception as damage:  # the library raises many kinds
+            raise CorruptError(f"{self._path}: {_one_line(damage)}") from damage
+
+    def _codes(self, width: int, rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Read rows of a matrix, each chunk once: rows whose chunks touch are read as one range."""
+        dataset, kind, dtype = _open_array(self._group, f"i{width}")
+        wanted = rows.astype(np.int64)
+        if dtype != np.dtype(f"<i{width}") or dataset.shape != (dataset.shape[0], len(self.ticks)):
+            raise ValueError(f"i{width} is no matrix of this block")
+        if wanted.max() >= dataset.shape[0]:
+            raise ValueError(f"i{width} has no row {wanted.max()}")
+        order = np.argsort(wanted, kind="stable")
+        result = np.empty((len(wanted), len(self.ticks)), dtype)
+        for group in np.split(order, np.flatnonzero(np.diff(wanted[order] // CHUNK_SERIES) > 1) + 1):
+            low, high = int(wanted[group[0]]), int(wanted[group[-1]])
+            found = np.empty((high + 1 - low, len(self.ticks)), dtype)
+            if found.size:
+                space = dataset.get_space()
+                space.select_hyperslab((low, 0), found.shape)
+                dataset.read(h5s.create_simple(found.shape), space, found, kind)
+            result[group] = found[wanted[group] - low]
+        return result
 
 
-class _Keys:
-    """Spells the series of a block by name."""
-
-    def __init__(self, metrics: Sequence[tuple[str, str]], instances: Sequence[str]) -> None:
-        self._metrics: Sequence[tuple[str, str]] = metrics
-        self._instances = instances
-
-    def __call__(self, series: np.ndarray[Any, Any]) -> Sequence[Key]:
-        chosen = zip(series["metric"].tolist(), series["instance"].tolist(), strict=True)
-        return [Key(*self._metrics[metric], self._instances[instance]) for metric, instance in chosen]
-
-
-def _rows(dataset: h5py.Dataset, rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Read rows, each chunk once: neighbours share chunks, so they are read as whole ranges."""
-    wanted = np.asarray(rows, np.int64)
-    order = np.argsort(wanted)
-    out = np.empty((len(wanted), dataset.shape[1]), dataset.dtype)
-    start = 0
-    while start < len(order):
-        chunk = wanted[order[start]] // CHUNK_SERIES
-        stop = start
-        while stop < len(order) and wanted[order[stop]] // CHUNK_SERIES == chunk:
-            stop += 1
-        low, high = wanted[order[start]], wanted[order[stop - 1]]
-        out[order[start:stop]] = dataset[low : high + 1][wanted[order[start:stop]] - low]
-        start = stop
-    return out
+def _index(number: int) -> int:
+    if number < 0:
+        raise ValueError(f"a reference of {number}")
+    return int(number)
 
 
 class Segment:
@@ -401,14 +385,15 @@ class Segment:
         except OSError as damage:
             raise CorruptError(f"{path}: not a readable HDF5 file ({_one_line(damage)})") from damage
         try:
+            self._root = h5g.open(self._file.id, b"/")
             self._check_format()
             self.recording = self._read()
-        except (OSError, KeyError, ValueError, IndexError, RuntimeError, TypeError) as damage:
-            self._file.close()
-            raise CorruptError(f"{path}: {_one_line(damage)}") from damage
         except ForeignError:
-            self._file.close()
+            self.close()
             raise
+        except Exception as damage:  # the library raises many kinds
+            self.close()
+            raise CorruptError(f"{path}: {_one_line(damage)}") from damage
 
     def __enter__(self) -> Self:
         """Use the open file."""
@@ -423,44 +408,56 @@ class Segment:
         self._file.close()
 
     def _check_format(self) -> None:
-        attributes = self._file.attrs
-        said = attributes.get("format")
+        try:
+            said = _attribute(self._root, "format")
+        except (KeyError, ValueError):
+            said = None
         if said != FORMAT:
             raise ForeignError(f"{self.path}: not a sysmond segment")
-        if int(attributes["version"]) != VERSION or int(attributes["incompatible"]) & ~INCOMPATIBLE_KNOWN:
-            raise ForeignError(
-                f"{self.path}: version {attributes['version']}, flags {attributes['incompatible']}; "
-                f"this program reads version {VERSION}"
-            )
+        version, flags = _attribute(self._root, "version"), _attribute(self._root, "incompatible")
+        if version != VERSION or flags & ~INCOMPATIBLE_KNOWN:
+            raise ForeignError(f"{self.path}: version {version}, flags {flags}; this program reads version {VERSION}")
 
     def _read(self) -> Recording:
-        file = self._file
+        root = self._root
+        metrics = [
+            (table, Metric(name, unit, Semantics(semantics), doc, scale, origin))
+            for table, name, unit, semantics, doc, scale, origin in _columns(
+                root, "metrics", "table", "name", "unit", "semantics", "doc", "scale", "origin"
+            )
+        ]
         metrics_of: dict[str, list[Metric]] = {}
-        names: list[tuple[str, str]] = []
-        metrics: list[Metric] = []
-        for record in file["metrics"][:].tolist():
-            table, name, unit, semantics, doc, origin = map(_string, record[:6])
-            metric = Metric(name, unit, Semantics(semantics), doc, record[6], origin)
+        for table, metric in metrics:
             metrics_of.setdefault(table, []).append(metric)
-            names.append((table, name))
-            metrics.append(metric)
         tables = {
             name: Table(name, tuple(metrics_of.get(name, ())), per, doc)
-            for name, per, doc in (map(_string, record) for record in file["tables"][:].tolist())
+            for name, per, doc in _columns(root, "tables", "name", "per", "doc")
         }
-        boots = [_string(boot) for boot in file["boots"][:].tolist()]
-        keys_of = _Keys(names, [_string(instance) for instance in file["instances"][:].tolist()])
-        groups = file.get("block", {})
-        blocks = [_FileBlock(groups[number], boots, metrics, keys_of) for number in sorted(groups, key=int)]
+        boots = list(map(_string, _array(root, "boots").tolist()))
+        keys_of = Keys(metrics, list(map(_string, _array(root, "instances").tolist())))
         clocks: dict[str, list[Relation]] = {}
-        for boot, *relation in file["clocks"][:].tolist():
-            clocks.setdefault(boots[boot], []).append(Relation(*relation))
-        texts = {ident: _string(text) for text, ident in file["texts"][:].tolist()}
+        for boot, *relation in _columns(root, "clocks", "boot", "boottime_ns", "realtime_ns", "monotonic_ns"):
+            clocks.setdefault(boots[_index(boot)], []).append(Relation(*relation))
         holes = [
-            Hole(boots[boot], _string(table), start_ns, end_ns, Cause(_string(cause)), _string(detail))
-            for table, cause, detail, boot, start_ns, end_ns in file["gaps"][:].tolist()
+            Hole(boots[_index(boot)], table, start_ns, end_ns, Cause(cause), detail)
+            for boot, table, start_ns, end_ns, cause, detail in _columns(
+                root, "gaps", "boot", "table", "start_ns", "end_ns", "cause", "detail"
+            )
         ]
-        return Recording(Sensitivity(file.attrs["sensitivity"]), tables, blocks, texts, clocks, holes)
+        return Recording(
+            Sensitivity(_attribute(root, "sensitivity")),
+            tables,
+            list(self._blocks(boots, keys_of)),
+            dict(_columns(root, "texts", "id", "text")),
+            clocks,
+            holes,
+        )
+
+    def _blocks(self, boots: Sequence[str], keys_of: Keys) -> Iterator[_FileBlock]:
+        if b"block" in self._root:
+            groups = h5g.open(self._root, b"block")
+            for number in sorted(groups, key=int):
+                yield _FileBlock(self.path, h5g.open(groups, number), boots, keys_of)
 
 
 def _one_line(error: BaseException) -> str:

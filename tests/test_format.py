@@ -45,7 +45,7 @@ def read_segment(path: str) -> dict[str, Any]:
     """Read a segment as docs/format.md says, with h5py and numpy alone."""
     absent = -(2**63)
     with h5py.File(path) as file:
-        if file.attrs["format"] != "sysmond segment" or file.attrs["version"] != 1 or file.attrs["incompatible"]:
+        if file.attrs["format"] != b"sysmond segment" or file.attrs["version"] != 1 or file.attrs["incompatible"]:
             raise ValueError("not a segment that the document describes")
         metrics = [(m["table"].decode(), m["name"].decode(), m["semantics"]) for m in file["metrics"][:]]
         boots = [boot.decode() for boot in file["boots"][:]]
@@ -82,7 +82,16 @@ def read_segment(path: str) -> dict[str, Any]:
             for tick in ticks.tolist():
                 known = [clock for clock in clocks[boot] if clock[0] <= tick] or clocks[boot][:1]
                 utc.append(tick + known[-1][1] - known[-1][0])
-            blocks.append({**group.attrs, "boot": boot, "ticks": ticks, "series": series, "utc": utc})
+            blocks.append(
+                {
+                    **group.attrs,
+                    "writer": group.attrs["writer"].decode(),
+                    "boot": boot,
+                    "ticks": ticks,
+                    "series": series,
+                    "utc": utc,
+                }
+            )
         return {
             "blocks": blocks,
             "texts": {int(t["id"]): t["text"].decode() for t in file["texts"][:]},
