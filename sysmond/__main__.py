@@ -9,6 +9,7 @@ the plan is made by a child (``sysmond.resolver``), and this process then replac
 import argparse
 import json
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -19,6 +20,8 @@ from sysmond.settings import PARTS, Settings
 
 BUSES = ("none", "system", "session")
 RESOLVER = "resolver"
+# Asked to stop while it starts, the daemon ends in order: these wait until somebody looks.
+STOP_SIGNALS = frozenset((signal.SIGTERM, signal.SIGINT))
 
 
 class Parser(argparse.ArgumentParser):
@@ -62,6 +65,7 @@ def _ticks(text: str) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; give its exit code."""
     try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {*STOP_SIGNALS, signal.SIGCHLD})
         return _start(parser().parse_args(arguments))
     except Error as wrong:
         _say(str(wrong))
@@ -86,13 +90,15 @@ def _start(options: argparse.Namespace) -> int:
     )
     if options.part in {None, RESOLVER}:
         code = _resolve(settings)
+        if code is None:
+            return 0
         if code or options.part == RESOLVER:
             return code
     if not folders.is_volatile(settings.folders.runtime):
         _say(f"{settings.folders.runtime}: not on tmpfs; every tick is written to a disk")
     if options.part is None:
         _announce(settings)
-    _become(settings, options.part)
+    return _become(settings, options.part)
 
 
 def _become(settings: Settings, part: str | None) -> NoReturn:
@@ -115,20 +121,20 @@ def _check(options: argparse.Namespace) -> None:
         raise UsageError(f"--root {options.root!r}: not a folder; one with proc and sys in it is right")
 
 
-def _resolve(settings: Settings) -> int:
-    """Have the plan made by a child; with a wrong configuration nothing starts."""
-    try:
-        folders.create(settings.folders, os.geteuid())
-    except Error as failure:
-        if not os.path.isdir(settings.folders.runtime):
-            raise
-        _say(f"{failure}; recording goes on in RAM, flushed when it can")
+def _resolve(settings: Settings) -> int | None:
+    """Have the plan made by a child; with a wrong configuration nothing starts. None where told to stop meanwhile."""
+    # The state folder may come later, and is the archiver's business.
+    folders.create(settings.folders._replace(state=settings.folders.runtime), os.geteuid())
     plan = f"{settings.folders.runtime}/plan.json"
     command = [sys.executable, *_flags(), "-m", "sysmond.resolver", "--output", plan]
     command.append("--user" if settings.user or os.geteuid() else "--system")
     if settings.config is not None:
         command += ["--config", settings.config]
-    child = os.posix_spawn(sys.executable, command, os.environ)
+    # It can be ended, but an interrupt from the terminal is for this process.
+    child = os.posix_spawn(sys.executable, command, os.environ, setsigmask=(signal.SIGINT,))
+    if signal.sigwait({*STOP_SIGNALS, signal.SIGCHLD}) in STOP_SIGNALS:
+        os.kill(child, signal.SIGKILL)
+        return None
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if code in {UsageError.exit_code, EXIT_PARTIAL, 77}:
         return code

@@ -7,8 +7,9 @@ number of messages at a time and never waits for a client: an answer that does n
 
 import json
 import os
+import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from struct import Struct
 
@@ -85,14 +86,24 @@ def _may_command(client: socket.socket) -> bool:
 def _answer(message: bytes, obey: Callable[[Order], Order]) -> Order:
     try:
         order = json.loads(message)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {"error": 'not JSON; an object like {"do": …} is right'}
     if not isinstance(order, dict):
         return {"error": 'not an object; one like {"do": …} is right'}
     try:
         return obey(order)
-    except (Error, OSError) as failure:
-        return {"error": str(failure)}
+    except Exception as failure:  # noqa: BLE001  whatever an order does, it does not end the part
+        return {"error": str(failure) or type(failure).__name__}
+
+
+def wake_on(signals: Iterable[signal.Signals]) -> int:
+    """Make signals readable on a descriptor, those too that came while they were blocked."""
+    reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    for number in signals:
+        signal.signal(number, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+    return reading
 
 
 @contextmanager

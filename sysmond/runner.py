@@ -6,36 +6,40 @@ and resolves the plan, and then replaces itself by this program. On an installed
 work, and each part is started by ``sysmond --part NAME``.
 """
 
+import gc
 import json
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from typing import NamedTuple
 
 from sysmond import archiver, own, sampler
 from sysmond.errors import Error
 from sysmond.folders import Folders, create, create_classes
-from sysmond.lock import only_one
+from sysmond.lock import only_one, say_ending
 from sysmond.model import Lane
 from sysmond.plan import Plan, first_valid
+from sysmond.progress import WRITERS
 from sysmond.settings import PARTS, Settings
 from sysmond.view import View
 
-SIGNALS = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGCHLD))
-STOP_SIGNALS = frozenset((signal.SIGTERM, signal.SIGINT))
+STOP_SIGNALS = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
 
-# A part that dies is started again at once; one that dies again and again, ever more seldom.
+# A part that dies after having worked for a while is started again at once: it costs at most the tick in
+# flight. One that dies again and again, ever more seldom.
 RESTART_FIRST_S = 0.1
 RESTART_MAX_S = 10.0
-RESTART_FORGIVEN_S = 30.0
+WORKED_S = 3.0
 
-# How long the parts may take to end: the lanes leave a ring behind, the archiver writes to disk.
-LANES_END_S = 3.0
-ARCHIVER_END_S = 120.0
-# An earlier daemon whose last part is still writing is waited for.
+# How long the parts may take to end: a lane may wait for a probe that hangs, the archiver writes to disk.
+LANES_END_S = 6.0
+ARCHIVER_END_S = 2 * archiver.LAST_JOB_S
+# An archiver that dies while it ends is started again, so often.
+ARCHIVER_TRIES = 3
+# An earlier daemon that has said that it ends is waited for.
 LOCK_WAIT_S = 5.0
 
 
@@ -73,28 +77,37 @@ def run_part(part: str, settings: Settings, plan: Plan) -> int:
 class Runner:
     """The parts as children, and what became of them."""
 
-    def __init__(self, settings: Settings, plan: Plan, view: View) -> None:
-        """Open the lifeline that tells the parts of this process's death."""
+    def __init__(self, settings: Settings, plan: Plan, view: View, locks: Iterable[int] = ()) -> None:
+        """Open the lifeline that tells the parts of this process's death. ``locks``: held, and never by a part."""
         self._view = view
         reading, self._lifeline = os.pipe()
         self._settings = settings._replace(lifeline=reading)
         self._plan = plan
+        self._locks = tuple(locks)
         self._say = say("sysmond")
         self._parts: dict[str, int] = {}
         self._started_s: dict[str, float] = {}
         self._crashes: dict[str, Crash] = {}
         self._ended: dict[str, int] = {}
+        # A hang-up that is ignored, as by nohup, is no reason to end.
+        self._stops = {number for number in STOP_SIGNALS if signal.getsignal(number) != signal.SIG_IGN}
 
     def run(self) -> int:
         """Start the parts, keep them running until told to stop, end them in order; give the exit code."""
-        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        signals = {*self._stops, signal.SIGCHLD}
+        signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+        signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # The parts may speak to a terminal that is not theirs.
+        if signal.sigtimedwait(self._stops, 0):
+            return 0  # Told to stop before anything began.
+        gc.collect()
+        gc.freeze()  # What the parts inherit stays shared with them.
         for part in PARTS:
             self._start(part)
         while True:
             waiting = [crash.due_s for part, crash in self._crashes.items() if part not in self._parts]
             wait_s = max(0.0, min(waiting, default=time.monotonic() + 3600) - time.monotonic())
-            received = signal.sigtimedwait(SIGNALS, wait_s)
-            if received is not None and received.si_signo in STOP_SIGNALS:
+            received = signal.sigtimedwait(signals, wait_s)
+            if received is not None and received.si_signo in self._stops:
                 break
             self._reap()
             if self._settings.ticks is not None and self._ended.get("sampler") == 0:
@@ -108,18 +121,23 @@ class Runner:
         return self._end()
 
     def _start(self, part: str) -> None:
-        self._ended.pop(part, None)
-        child = os.fork()
+        self._started_s[part] = time.monotonic()
+        try:
+            child = os.fork()
+        except OSError as refusal:
+            self._plan_restart(part, f"not started: {refusal.strerror}")
+            return
         if child == 0:
             self._be(part)
+        self._ended.pop(part, None)
         self._parts[part] = child
-        self._started_s[part] = time.monotonic()
 
     def _be(self, part: str) -> None:
         """Be a part; never returns."""
         code = 1
         try:
-            os.close(self._lifeline)
+            for held in (self._lifeline, *self._locks):
+                os.close(held)
             os.setpgid(0, 0)  # An interrupt from the terminal is for the parent, who ends the parts in order.
             code = run_part(part, self._settings, self._plan)
         except Error as failure:
@@ -131,47 +149,64 @@ class Runner:
             os._exit(code)
 
     def _reap(self) -> None:
-        """Take note of parts that ended; one that was not told to is started again, later each time."""
+        """Take note of parts that ended; one that was not told to is started again."""
+        for part, code in self._collect():
+            reason = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+            self._plan_restart(part, "" if code == 0 and self._settings.ticks is not None else reason)
+
+    def _collect(self) -> list[tuple[str, int]]:
+        """Bury the parts that have ended, and give their exit codes."""
+        found = []
         for part, child in list(self._parts.items()):
             ended, status = os.waitpid(child, os.WNOHANG)
-            if not ended:
-                continue
-            del self._parts[part]
-            code = self._ended[part] = os.waitstatus_to_exitcode(status)
-            before = self._crashes.get(part)
-            lasted_s = time.monotonic() - self._started_s[part]
-            pause_s = RESTART_FIRST_S
-            if before is not None and lasted_s < RESTART_FORGIVEN_S:
-                pause_s = min(RESTART_MAX_S, before.pause_s * 2)
-            self._crashes[part] = Crash(pause_s, time.monotonic() + pause_s)
-            if code != 0 or self._settings.ticks is None:
-                reason = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-                self._say(f"{part} ended ({reason}); started again in {pause_s:.1f} s")
+            if ended:
+                del self._parts[part]
+                code = self._ended[part] = os.waitstatus_to_exitcode(status)
+                found.append((part, code))
+        return found
+
+    def _plan_restart(self, part: str, reason: str) -> None:
+        now_s = time.monotonic()
+        pause_s = 0.0
+        if now_s - self._started_s[part] < WORKED_S:
+            before_s = self._crashes[part].pause_s if part in self._crashes else 0.0
+            pause_s = min(RESTART_MAX_S, max(RESTART_FIRST_S, before_s * 2))
+        self._crashes[part] = Crash(pause_s, now_s + pause_s)
+        if reason:
+            self._say(f"{part} ended ({reason}); started again {f'in {pause_s:.1f} s' if pause_s else 'at once'}")
 
     def _end(self) -> int:
         """End the lanes first: what they leave in their rings is the archiver's last work."""
+        for lock in self._locks:
+            say_ending(lock)
         self._stop([part for part in self._parts if part != "archiver"], LANES_END_S)
-        if "archiver" not in self._parts:
-            self._start("archiver")
-        self._stop(["archiver"], ARCHIVER_END_S)
-        return self._ended.get("archiver", 1)
+        code = -1
+        for _ in range(ARCHIVER_TRIES):
+            if "archiver" not in self._parts:
+                self._start("archiver")
+            self._stop(["archiver"], ARCHIVER_END_S)
+            code = self._ended.get("archiver", 1)
+            if code >= 0:
+                break
+        for writer in WRITERS.values():
+            if writer not in self._parts:
+                sampler.remove_sealed(self._settings.folders, writer)
+        return code if code >= 0 else 1
 
     def _stop(self, parts: list[str], limit_s: float) -> None:
+        """Tell parts to end, and wait for them; kill those that do not."""
         for part in parts:
-            os.kill(self._parts[part], signal.SIGTERM)
+            if part in self._parts:
+                os.kill(self._parts[part], signal.SIGTERM)
         due_s = time.monotonic() + limit_s
         while any(part in self._parts for part in parts) and time.monotonic() < due_s:
             signal.sigtimedwait({signal.SIGCHLD}, min(1.0, max(0.0, due_s - time.monotonic())))
-            for part in parts:
-                if part in self._parts:
-                    ended, status = os.waitpid(self._parts[part], os.WNOHANG)
-                    if ended:
-                        del self._parts[part]
-                        self._ended[part] = os.waitstatus_to_exitcode(status)
+            self._collect()
         for part in parts:
             if part in self._parts:
                 self._say(f"{part} did not end within {limit_s:.0f} s and is killed")
                 os.kill(self._parts.pop(part), signal.SIGKILL)
+                self._ended[part] = 1
 
 
 def plan_files(folders: Folders) -> tuple[str, str]:
@@ -186,30 +221,41 @@ def main(arguments: list[str] | None = None) -> int:
     part = fields.pop("part")
     settings = Settings(**{**fields, "folders": Folders(*fields["folders"])})
     speak = say("sysmond" if part is None else part)
+    runtime = settings.folders.runtime
     try:
-        create(settings.folders, os.geteuid())
-    except Error as failure:
-        if not os.path.isdir(settings.folders.runtime):
-            speak(str(failure))
-            return failure.exit_code
-        speak(f"{failure}; recording goes on in RAM, flushed when it can")
-    plan, reasons = first_valid(plan_files(settings.folders))
-    for reason in reasons if part is not None or not plan.probes else ():
-        speak(reason)
-    try:
-        if part is not None:
-            return run_part(part, settings, plan)
+        # What outlives a boot may come later, and is the archiver's business.
+        create(settings.folders._replace(state=runtime), os.geteuid())
+        plan, reasons = first_valid(plan_files(settings.folders))
+        for reason in reasons if part is not None or not plan.probes else ():
+            speak(reason)
         with ExitStack() as held:
-            held.enter_context(only_one(f"{settings.folders.runtime}", LOCK_WAIT_S))
-            if os.access(settings.folders.state, os.W_OK):
-                held.enter_context(only_one(settings.folders.state, LOCK_WAIT_S))
-            daemon_folder = f"{settings.folders.runtime}/daemon"
-            os.makedirs(daemon_folder, exist_ok=True)
-            own.write_pid(daemon_folder)
-            return Runner(settings, plan, held.enter_context(View(settings))).run()
+            if part is None:
+                locks = [
+                    held.enter_context(only_one(runtime, ending_wait_s=LOCK_WAIT_S)),
+                    *lock_state(held, settings.folders),
+                ]
+                with suppress(OSError):
+                    os.makedirs(f"{runtime}/daemon", exist_ok=True)
+                own.write_pid(f"{runtime}/daemon")
+                return Runner(settings, plan, held.enter_context(View(settings)), locks).run()
+            if part == "archiver":
+                lock_state(held, settings.folders)
+            return run_part(part, settings, plan)
     except Error as failure:
         speak(str(failure))
         return failure.exit_code
+
+
+def lock_state(held: ExitStack, folders: Folders) -> list[int]:
+    """Make sure that no other daemon records there. A folder that cannot be written now is left to the archiver.
+
+    :raises BusyError: naming the process that does.
+    """
+    with suppress(Error):
+        create(folders, os.geteuid())
+    with suppress(OSError):
+        return [held.enter_context(only_one(folders.state, ending_wait_s=LOCK_WAIT_S))]
+    return []
 
 
 if __name__ == "__main__":

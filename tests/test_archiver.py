@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The archiver as a process of its own, beside a ring that the test writes: disks that hang, refuse and come back."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from sysmond import archive, clock, plan
+from sysmond.archiver import LOOK_MIN_S, LOOK_S, Archiver
+from sysmond.control import ask
+from sysmond.errors import Error
+from sysmond.folders import Folders, create_classes
+from sysmond.frame import Identity, Layout
+from sysmond.history import Archive
+from sysmond.model import Metric, Semantics, Sensitivity, Table
+from sysmond.plan import ArchiverSettings, Plan
+from sysmond.progress import Progress
+from sysmond.ring import RingWriter
+from sysmond.settings import Settings
+
+SECOND = 1_000_000_000
+Started = list["subprocess.Popen[bytes]"]
+HANG_S = 60.0  # Only against hanging for ever.
+TABLE = Table("thing", (Metric("count", "1", Semantics.COUNTER, "A number."),))
+
+
+def wait_until(met: Callable[[], object]) -> None:
+    limit_s = time.monotonic() + HANG_S
+    while not met():
+        assert time.monotonic() < limit_s
+        time.sleep(0.02)
+
+
+class Station:
+    """A runtime folder with a ring in it, and an archiver that looks after it."""
+
+    def __init__(self, runtime: Path, tmp_path: Path) -> None:
+        self.folders = Folders(str(tmp_path / "state"), str(runtime))
+        create_classes(f"{runtime}/sampler")
+        plan.write(Plan((), (), archiver=ArchiverSettings(3600.0, 3600.0)), f"{runtime}/plan.json")
+        self.log = tmp_path / "log"
+        self._ticks = 0
+        self.ring = self.new_ring(1)
+
+    def new_ring(self, started_ns: int) -> RingWriter:
+        identity = Identity(clock.boot_id(), "sampler", Sensitivity.PUBLIC, os.getpid(), started_ns)
+        path = f"{self.folders.runtime}/sampler/public/{started_ns}.ring"
+        return RingWriter(path, 65536, identity, [Layout(TABLE, SECOND)])
+
+    def tick(self) -> None:
+        self._ticks += 1
+        self.ring.clock(clock.relation())
+        self.ring.rows(0, self._ticks * SECOND, ("",), [self._ticks])
+
+    def start(self) -> "subprocess.Popen[bytes]":
+        command = [sys.executable, "-P", "-m", "sysmond", "--part", "archiver"]
+        command += ["--state-dir", self.folders.state, "--runtime-dir", self.folders.runtime]
+        with self.log.open("ab") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=log)
+        wait_until(lambda: process.poll() is not None or self.answers())
+        return process
+
+    def answers(self) -> bool:
+        try:
+            return "error" in ask(f"{self.folders.runtime}/archiver", {"do": "nothing"}, HANG_S)
+        except Error:
+            return False
+
+    def order(self, what: str) -> object:
+        return ask(f"{self.folders.runtime}/archiver", {"do": what}, HANG_S)["ok"]
+
+    def said(self, words: str) -> int:
+        return sum(words in line for line in self.log.read_text().splitlines())
+
+    def on_disk(self) -> int:
+        return len(archive.names(archive.disk_folder(self.folders, Sensitivity.PUBLIC)))
+
+    def in_ram(self) -> int:
+        return len(archive.names(archive.ram_folder(self.folders, Sensitivity.PUBLIC)))
+
+
+@pytest.fixture
+def station(runtime: Path, tmp_path: Path) -> Station:
+    return Station(runtime, tmp_path)
+
+
+@pytest.fixture
+def end() -> Iterator[Started]:
+    processes: Started = []
+    yield processes
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+def stop(process: "subprocess.Popen[bytes]") -> int:
+    process.send_signal(signal.SIGTERM)
+    return process.wait(HANG_S)
+
+
+def test_what_is_there_is_sealed_on_order_and_flushed_at_the_end(station: Station, end: Started) -> None:
+    station.tick()
+    process = station.start()
+    end.append(process)
+    station.tick()
+    assert station.order("seal") is True
+    station.tick()
+    assert station.in_ram() >= 1
+    assert stop(process) == 0
+    assert (station.in_ram(), station.said("archiver")) == (0, 0)
+    result = Archive(station.folders).select("thing/count", raw=True)
+    assert result.columns[0].values.tolist() == [1, 2, 3]
+    assert (
+        Path(station.folders.state, "plan.json").read_bytes() == Path(station.folders.runtime, "plan.json").read_bytes()
+    )
+
+
+def test_a_disk_that_hangs_does_not_stop_sealing(station: Station, end: Started) -> None:
+    os.makedirs(station.folders.state)
+    os.mkfifo(f"{station.folders.state}/plan.json")  # Whoever opens it waits, as for a disk that is gone.
+    station.tick()
+    process = station.start()
+    end.append(process)
+    for _ in range(3):
+        station.tick()
+        assert station.order("seal") is True
+    assert station.in_ram() >= 2
+    with open(f"{station.folders.state}/plan.json", "wb"):
+        pass  # The disk is there again.
+    wait_until(lambda: os.path.isfile(f"{station.folders.state}/plan.json"))
+    assert station.order("flush") is True
+    assert station.in_ram() == 0
+    assert stop(process) == 0
+
+
+def test_a_disk_that_refuses_is_said_once_and_what_waits_is_flushed_when_it_can(station: Station, end: Started) -> None:
+    Path(station.folders.state).write_bytes(b"in the way")
+    process = station.start()
+    end.append(process)
+    wait_until(lambda: station.said("recording goes on in RAM, flushed when it can"))
+    for _ in range(3):
+        station.tick()
+        assert station.order("flush") is False
+    assert station.in_ram() == 3
+    assert station.said("recording goes on in RAM, flushed when it can") == 1
+    os.unlink(station.folders.state)
+    assert station.order("flush") is True
+    assert (station.in_ram(), station.on_disk()) == (0, 3)
+    assert station.said("flushed to") == 2
+    assert stop(process) == 0
+
+
+def test_what_cannot_be_flushed_at_the_end_stays_in_ram_and_the_exit_code_says_so(
+    station: Station, end: Started
+) -> None:
+    Path(station.folders.state).write_bytes(b"in the way")
+    process = station.start()
+    end.append(process)
+    station.tick()
+    assert stop(process) == 1
+    assert station.in_ram() == 1
+    assert station.said("1 segments stay in") == 1
+    os.unlink(station.folders.state)
+    successor = station.start()
+    end.append(successor)
+    assert stop(successor) == 0
+    assert (station.in_ram(), station.on_disk()) == (0, 1)
+
+
+def test_a_job_that_is_killed_is_done_again(station: Station, end: Started) -> None:
+    os.makedirs(station.folders.state)
+    os.mkfifo(f"{station.folders.state}/plan.json")
+    process = station.start()
+    end.append(process)
+    children = f"/proc/{process.pid}/task/{process.pid}/children"
+    wait_until(lambda: Path(children).read_text())
+    for child in Path(children).read_text().split():
+        os.kill(int(child), signal.SIGKILL)
+    wait_until(lambda: station.said("killed by SIGKILL"))
+    os.unlink(f"{station.folders.state}/plan.json")
+    station.tick()
+    assert station.order("flush") is True
+    assert stop(process) == 0
+
+
+def test_jobs_die_with_their_archiver_and_a_successor_starts_at_once(station: Station, end: Started) -> None:
+    os.makedirs(station.folders.state)
+    os.mkfifo(f"{station.folders.state}/plan.json")
+    process = station.start()
+    end.append(process)
+    children = f"/proc/{process.pid}/task/{process.pid}/children"
+    wait_until(lambda: Path(children).read_text())
+    orphans = [int(child) for child in Path(children).read_text().split()]
+    process.kill()
+    process.wait()
+    wait_until(lambda: not any(Path(f"/proc/{orphan}").exists() for orphan in orphans))
+    os.unlink(f"{station.folders.state}/plan.json")
+    station.tick()
+    successor = station.start()
+    end.append(successor)
+    assert stop(successor) == 0
+    assert station.on_disk() >= 1
+
+
+def test_two_archivers_of_one_state_folder_are_one_too_many(station: Station, tmp_path: Path, end: Started) -> None:
+    process = station.start()
+    end.append(process)
+    other = Station(Path(station.folders.runtime) / "other", tmp_path)
+    second = other.start()
+    assert second.wait(HANG_S) == 1
+    assert other.said(f"held by process {process.pid}") == 1
+    assert stop(process) == 0
+
+
+def archiver(station: Station, *, ram_bytes: int = 1 << 20) -> tuple[Archiver, list[str]]:
+    said: list[str] = []
+    create_classes(f"{station.folders.runtime}/archiver")
+    made = Archiver(
+        Settings(station.folders), Plan((), archiver=ArchiverSettings(ram_bytes=ram_bytes)), said.append, -1
+    )
+    return made, said
+
+
+def test_segments_in_ram_are_bounded_and_the_oldest_goes_first(station: Station) -> None:
+    made, said = archiver(station, ram_bytes=2500)
+    folder = archive.ram_folder(station.folders, Sensitivity.PUBLIC)
+    for number in range(1, 5):
+        Path(folder, archive.Name("0" * 32, number, number).file).write_bytes(bytes(1000))
+    made._flushed("the disk is full")
+    assert [name.first for name in archive.names(folder)] == [3, 4]
+    assert any("2 of the oldest given up" in line for line in said)
+
+
+def test_a_ring_that_fills_fast_is_looked_at_often(station: Station) -> None:
+    made, _ = archiver(station)
+    made._now_s += 10.0
+    assert not made._ring_time_runs_short()
+    made._now_s += 10.0
+    assert not made._ring_time_runs_short()
+    assert made._look_due_s == pytest.approx(made._now_s + LOOK_S)
+    for _ in range(400):
+        station.tick()
+    made._now_s += 1.0
+    assert not made._ring_time_runs_short()
+    assert made._now_s + LOOK_MIN_S <= made._look_due_s < made._now_s + 3.0
+    for _ in range(500):
+        station.tick()
+    assert made._ring_time_runs_short()
+
+
+def test_only_rings_that_nobody_writes_are_to_be_forgotten(station: Station, end: Started) -> None:
+    station.tick()
+    process = station.start()
+    end.append(process)
+    station.order("seal")
+    assert Progress.read(station.folders).sealed
+    assert stop(process) == 0
+    assert os.path.exists(station.ring.path)  # This process, who wrote it, is alive.

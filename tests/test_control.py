@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Control sockets and locks: who is answered, what is refused, and that nothing from outside ends a part."""
+
+import json
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from sysmond import control
+from sysmond.control import CLIENTS_MAX, MESSAGE_BYTES_MAX, Order, ask, listen, wake_on
+from sysmond.errors import BusyError, Error
+from sysmond.folders import socket_address
+from sysmond.lock import only_one, say_ending
+
+ANSWER_S = 20.0
+
+
+def echo(order: Order) -> Order:
+    if order.get("do") == "break":
+        raise RuntimeError("broken")
+    return {"heard": order}
+
+
+@contextmanager
+def part(folder: Path) -> Iterator[None]:
+    """A part that serves until the block ends."""
+    done = threading.Event()
+    with listen(str(folder)) as listener:
+
+        def serve() -> None:
+            while not done.wait(0.001):
+                listener.serve(echo)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+
+@contextmanager
+def client(folder: Path) -> Iterator[socket.socket]:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection.settimeout(ANSWER_S)
+    try:
+        with socket_address(str(folder), "control") as address:
+            connection.connect(address)
+        yield connection
+    finally:
+        connection.close()
+
+
+def test_an_order_is_answered(runtime: Path) -> None:
+    with part(runtime):
+        assert ask(str(runtime), {"do": "this"}, ANSWER_S) == {"heard": {"do": "this"}}
+
+
+def test_a_path_too_long_for_a_socket_address_is_served(runtime: Path) -> None:
+    folder = runtime / ("long" * 40)
+    folder.mkdir()
+    with part(folder):
+        assert ask(str(folder), {"do": "this"}, ANSWER_S) == {"heard": {"do": "this"}}
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        (b"not json", "not JSON"),
+        (b"\xff\xfe", "not JSON"),
+        (b"[" * (MESSAGE_BYTES_MAX - 1), "not JSON"),
+        (b"[1]", "not an object"),
+        (b'{"do": "break"}', "broken"),
+    ],
+)
+def test_nonsense_is_answered_and_ends_nothing(runtime: Path, message: bytes, said: str) -> None:
+    with part(runtime):
+        with client(runtime) as connection:
+            connection.send(message)
+            assert said in json.loads(connection.recv(MESSAGE_BYTES_MAX))["error"]
+        assert ask(str(runtime), {"do": "this"}, ANSWER_S) == {"heard": {"do": "this"}}
+
+
+def test_a_client_that_leaves_before_its_answer_is_forgotten(runtime: Path) -> None:
+    with listen(str(runtime)) as listener:
+        with client(runtime) as connection:
+            connection.send(b'{"do": "this"}')
+        heard: list[Order] = []
+
+        def hear(order: Order) -> Order:
+            heard.append(order)
+            return {}
+
+        listener.serve(hear)
+        listener.serve(hear)
+        assert heard == [{"do": "this"}]
+        assert len(listener.descriptors()) == 1
+
+
+def test_no_more_clients_than_planned(runtime: Path) -> None:
+    with listen(str(runtime)) as listener:
+        connections = []
+        for _ in range(CLIENTS_MAX + 3):
+            connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with socket_address(str(runtime), "control") as address:
+                connection.connect(address)
+            connections.append(connection)
+            listener.serve(echo)
+        assert len(listener.descriptors()) == 1 + CLIENTS_MAX
+        for connection in connections:
+            connection.close()
+
+
+def test_only_root_and_the_part_itself_may_command(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "_may_command", lambda _: False)
+    with part(runtime), pytest.raises(Error, match="no answer"):
+        ask(str(runtime), {"do": "this"}, ANSWER_S)
+    assert os.stat(runtime / "control").st_mode & 0o777 == 0o600
+
+
+def test_a_socket_that_a_predecessor_left_is_replaced(runtime: Path) -> None:
+    with listen(str(runtime)):
+        pass
+    with part(runtime):
+        assert ask(str(runtime), {}, ANSWER_S) == {"heard": {}}
+
+
+def test_nobody_there_is_an_error(runtime: Path) -> None:
+    with pytest.raises(Error, match="no answer"):
+        ask(str(runtime), {}, ANSWER_S)
+
+
+def test_a_signal_that_came_while_it_was_blocked_wakes() -> None:
+    before = signal.getsignal(signal.SIGUSR1)
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+    try:
+        signal.raise_signal(signal.SIGUSR1)  # To this thread, which alone blocks it.
+        woken = wake_on([signal.SIGUSR1])
+        assert os.read(woken, 16)
+    finally:
+        os.close(woken)
+        os.close(signal.set_wakeup_fd(-1))
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_second_holder_learns_at_once_who_the_first_is(runtime: Path) -> None:
+    with (
+        only_one(str(runtime)),
+        pytest.raises(BusyError, match=f"held by process {os.getpid()};"),
+        only_one(str(runtime), ending_wait_s=600.0),
+    ):
+        pass
+
+
+def test_a_holder_that_says_it_ends_is_waited_for(runtime: Path) -> None:
+    holder = only_one(str(runtime))
+    say_ending(holder.__enter__())
+    release = threading.Timer(0.2, holder.__exit__, (None, None, None))
+    release.start()
+    begin_s = time.monotonic()
+    with only_one(str(runtime), ending_wait_s=600.0):
+        assert time.monotonic() > begin_s
+    release.join()
+
+
+def test_a_child_that_keeps_the_descriptor_holds_the_lock_too(runtime: Path) -> None:
+    with only_one(str(runtime)) as lock:
+        kept = os.dup(lock)
+    with pytest.raises(BusyError), only_one(str(runtime)):
+        pass
+    os.close(kept)
+    with only_one(str(runtime)):
+        pass

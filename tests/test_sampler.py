@@ -1,0 +1,408 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sampler in this process: what probes may do wrong, what hangs, what is short of room, and that nothing grows."""
+
+import errno
+import gc
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sysmond import sampler as sampling
+from sysmond.folders import Folders, create_classes
+from sysmond.frame import SUFFIX
+from sysmond.model import ABSENT, Cause, Lane, Sensitivity
+from sysmond.plan import Plan, PlannedProbe, SamplerSettings
+from sysmond.probe import Host, Probe, Table, counter, text
+from sysmond.progress import Progress, Sealed
+from sysmond.recording import Hole, of_snapshot
+from sysmond.ring import RingWriter, fill, snapshot
+from sysmond.sampler import OLD_RINGS_MAX, Sampler, remove_sealed
+from sysmond.settings import Settings
+
+SECOND = 1_000_000_000
+FIXTURES = Path(__file__).parent / "fixtures"
+Read = Callable[[Host], Iterable[tuple[str, Sequence[int | str]]]]
+
+
+def table(name: str, metrics: int = 2) -> Table:
+    return Table(name, tuple(counter(f"m{number}", "1", "A number.") for number in range(metrics)), per="thing")
+
+
+def steady(host: Host) -> Iterator[tuple[str, Sequence[int]]]:
+    yield "a", (1, 2)
+    yield "b", (3, 4)
+
+
+class Bench:
+    """A sampler with probes of the test's own making."""
+
+    def __init__(self, runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.runtime = runtime
+        self.said: list[str] = []
+        self.probes: dict[str, Probe] = {}
+        self.planned: list[PlannedProbe] = []
+        monkeypatch.setattr(sampling, "load", lambda planned: self.probes[planned.table])
+
+    def offer(
+        self,
+        name: str,
+        read: Read,
+        *,
+        declared: Table | None = None,
+        lane: Lane = Lane.REALTIME,
+        interval_ns: int = SECOND,
+        sensitivity: Sensitivity = Sensitivity.PUBLIC,
+    ) -> None:
+        self.probes[name] = Probe(declared or table(name), read)
+        self.planned.append(PlannedProbe(name, "test", lane, interval_ns, sensitivity))
+
+    def sampler(self, lane: Lane = Lane.REALTIME, *, ring_bytes: int = 1 << 20, ticks: int | None = None) -> Sampler:
+        create_classes(str(self.runtime / ("sampler" if lane is Lane.REALTIME else "background")))
+        plan = Plan(tuple(self.planned), (), SamplerSettings(ring_bytes, 0))
+        folders = Folders(str(self.runtime / "state"), str(self.runtime))
+        return Sampler(Settings(folders, ticks=ticks), plan, lane, self.said.append)
+
+    def rings(self, writer: str = "sampler", sensitivity: str = "public") -> list[str]:
+        folder = self.runtime / writer / sensitivity
+        return sorted(str(path) for path in folder.glob(f"*{SUFFIX}"))
+
+
+@pytest.fixture
+def bench(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    return Bench(runtime, monkeypatch)
+
+
+def absences(path: str, name: str) -> list[Hole]:
+    return [hole for hole in of_snapshot(snapshot(path)).holes if hole.table == name]
+
+
+def rows(path: str, name: str) -> int:
+    """At how many ticks a table has a value."""
+    count = 0
+    for block in of_snapshot(snapshot(path)).blocks:
+        mine = [row for row, key in enumerate(block.keys) if key.table == name]
+        if mine:
+            count += int((block.read(mine) != ABSENT).any(axis=0).sum())
+    return count
+
+
+def raising(problem: BaseException) -> Read:
+    def read(host: Host) -> Any:
+        raise problem
+
+    return read
+
+
+class Unspeakable(Exception):  # noqa: N818  its name is what is left to say
+    def __str__(self) -> str:
+        raise ValueError("not even this")
+
+
+def half(host: Host) -> Iterator[tuple[str, Sequence[int]]]:
+    yield "a", (1, 2)
+    raise OSError(errno.EIO, "half way")
+
+
+WRONG: dict[str, Any] = {
+    "too_few": lambda host: [("a", (1,))],
+    "too_many": lambda host: [("a", (1, 2, 3))],
+    "a_float": lambda host: [("a", (1, 2.5))],
+    "a_string": lambda host: [("a", (1, "two"))],
+    "none_value": lambda host: [("a", (1, None))],
+    "none_row": lambda host: [("a", None)],
+    "none_pair": lambda host: [None],
+    "none_at_all": lambda host: None,
+    "a_number": lambda host: 5,
+    "twice": lambda host: [("a", (1, 2)), ("a", (3, 4))],
+    "number_name": lambda host: [(7, (1, 2))],
+    "zero_byte": lambda host: [("a\0b", (1, 2))],
+    "endless": lambda host: iter(lambda: ("a", (1, 2)), None),
+    "half": half,
+    "exits": raising(SystemExit(1)),
+    "recursion": raising(RecursionError("deep")),
+    "memory": raising(MemoryError()),
+    "unspeakable": raising(Unspeakable()),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_what_a_probe_does_wrong_is_a_gap_and_the_others_go_on(bench: Bench, wrong: str) -> None:
+    bench.offer("wrong", WRONG[wrong])
+    bench.offer("good", steady)
+    sampler = bench.sampler()
+    for tick in range(1, 4):
+        sampler.tick(tick * SECOND)
+    (ring,) = bench.rings()
+    holes = absences(ring, "wrong")
+    assert {hole.cause for hole in holes} == {Cause.PROBE_FAILED}
+    assert sum(hole.end_ns - hole.start_ns for hole in holes) == 3 * SECOND
+    assert (rows(ring, "wrong"), rows(ring, "good")) == (0, 3)
+    sampler.close()
+
+
+@pytest.mark.parametrize(
+    ("problem", "cause"),
+    [
+        (PermissionError(errno.EACCES, "no"), Cause.NO_PERMISSION),
+        (FileNotFoundError(errno.ENOENT, "no"), Cause.NO_SOURCE),
+        (OSError(errno.ENODEV, "no"), Cause.NO_SOURCE),
+        (OSError(errno.EIO, "no"), Cause.PROBE_FAILED),
+        (ValueError("no"), Cause.PROBE_FAILED),
+    ],
+)
+def test_a_failure_says_what_it_means(bench: Bench, problem: Exception, cause: Cause) -> None:
+    bench.offer("wrong", raising(problem))
+    sampler = bench.sampler()
+    sampler.tick(SECOND)
+    (hole,) = absences(bench.rings()[0], "wrong")
+    assert hole.cause is cause
+    assert "no" in hole.detail
+    sampler.close()
+
+
+def test_texts_become_ids_and_back(bench: Bench) -> None:
+    declared = Table("named", (text("kind", "A word."), counter("count", "1", "A number.")), per="thing")
+    bench.offer("named", lambda host: [("a", ("röd", 1)), ("b", ("", 2))], declared=declared)
+    sampler = bench.sampler()
+    sampler.tick(SECOND)
+    recording = of_snapshot(snapshot(bench.rings()[0]))
+    (block,) = recording.blocks
+    words = {key.instance: int(block.read([row])[0][0]) for row, key in enumerate(block.keys) if key.metric == "kind"}
+    assert {name: recording.texts[ident] for name, ident in words.items()} == {"a": "röd", "b": ""}
+    sampler.close()
+
+
+def test_each_probe_has_its_own_interval_below_a_second_too(bench: Bench) -> None:
+    bench.offer("fast", steady, interval_ns=SECOND // 10)
+    bench.offer("slow", steady, interval_ns=2 * SECOND)
+    sampler = bench.sampler()
+    for tick in range(10, 51):
+        sampler.tick(tick * SECOND // 10)
+    (ring,) = bench.rings()
+    by_interval = {block.strand.interval_ns: len(block.ticks) for block in of_snapshot(snapshot(ring)).blocks}
+    assert by_interval == {SECOND // 10: 41, 2 * SECOND: 3}  # The slow one first, and at 2 s and 4 s.
+    sampler.close()
+
+
+def test_classes_do_not_mix(bench: Bench) -> None:
+    bench.offer("open", steady)
+    bench.offer("secret", steady, sensitivity=Sensitivity.RESTRICTED)
+    sampler = bench.sampler()
+    sampler.tick(SECOND)
+    for sensitivity, mode in (("public", 0o644), ("restricted", 0o640)):
+        (ring,) = bench.rings(sensitivity=sensitivity)
+        assert os.stat(ring).st_mode & 0o777 == mode
+        assert rows(ring, "open" if sensitivity == "public" else "secret") == 1
+    sampler.close()
+
+
+def test_no_room_is_counted_said_once_and_heals(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: Any) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    bench.offer("good", steady)
+    sampler = bench.sampler()
+    monkeypatch.setattr(sampling, "RingWriter", full)
+    for tick in range(1, 25):
+        sampler.tick(tick * SECOND)
+    assert sampler.own.dropped == 24
+    assert [line for line in bench.said if "no room for a ring" in line] == bench.said
+    assert len(bench.said) == 1
+    monkeypatch.setattr(sampling, "RingWriter", RingWriter)
+    for tick in range(25, 45):
+        sampler.tick(tick * SECOND)
+    assert rows(bench.rings()[0], "good") == 14  # Tried again every 10 s: from 31 s on.
+    assert "again" in bench.said[-1]
+    sampler.close()
+
+
+def test_a_background_probe_that_hangs_costs_itself_only(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+
+    def hanging(host: Host) -> Iterator[tuple[str, Sequence[int]]]:
+        released.wait()
+        yield from steady(host)
+
+    monkeypatch.setattr(sampling, "ANSWER_S", 0.05)
+    bench.offer("hanging", hanging, lane=Lane.BACKGROUND)
+    bench.offer("good", steady, lane=Lane.BACKGROUND)
+    sampler = bench.sampler(Lane.BACKGROUND)
+    before = threading.active_count()
+    for tick in range(1, 6):
+        sampler.tick(tick * SECOND)
+    (ring,) = bench.rings("background")
+    assert (rows(ring, "hanging"), rows(ring, "good")) == (0, 5)
+    assert sum(hole.end_ns - hole.start_ns for hole in absences(ring, "hanging")) == 5 * SECOND
+    assert threading.active_count() == before + 1  # At most one thread a source.
+    released.set()
+    while threading.active_count() > before:
+        time.sleep(0.001)
+    monkeypatch.setattr(sampling, "ANSWER_S", 60.0)
+    sampler.tick(6 * SECOND)
+    assert (rows(ring, "hanging"), rows(ring, "good")) == (1, 6)
+    sampler.close()
+
+
+def test_rings_that_are_over_and_sealed_are_removed(bench: Bench) -> None:
+    bench.offer("good", steady)
+    for closes in (True, False):
+        sampler = bench.sampler()
+        sampler.tick(SECOND)
+        if closes:
+            sampler.close()
+    closed, running = bench.rings()
+    folders = Folders(str(bench.runtime / "state"), str(bench.runtime))
+    (bench.runtime / "archiver").mkdir()
+    remove_sealed(folders, "sampler")
+    assert bench.rings() == [closed, running]  # Nothing is sealed.
+    Progress({path: Sealed(fill(path)[0], SECOND, int(path == closed)) for path in (closed, running)}).write(folders)
+    remove_sealed(folders, "background")
+    assert bench.rings() == [closed, running]  # Another writer's.
+    remove_sealed(folders, "sampler")
+    assert bench.rings() == [running]  # Its writer, this process, is alive.
+
+
+def test_old_rings_are_bounded_and_the_oldest_by_number_goes_first(bench: Bench) -> None:
+    bench.offer("good", steady)
+    sampler = bench.sampler()
+    sampler.tick(SECOND)
+    (ring,) = bench.rings()
+    content = Path(ring).read_bytes()
+    sampler.close()
+    os.unlink(ring)
+    folder = bench.runtime / "sampler/public"
+    for started in (999, *range(1000, 1000 + OLD_RINGS_MAX)):  # As text "999" would be the newest.
+        (folder / f"{started}{SUFFIX}").write_bytes(content)
+    (folder / f"5{SUFFIX}.new").write_bytes(content)
+    sampler = bench.sampler()
+    assert {path.name for path in folder.iterdir()} == {f"{n}{SUFFIX}" for n in range(1000, 1000 + OLD_RINGS_MAX)}
+    assert sampler.own.dropped == 1
+
+
+def test_orders_to_forget_are_checked(bench: Bench) -> None:
+    bench.offer("good", steady)
+    sampler = bench.sampler()
+    sampler.tick(SECOND)
+    name = os.path.basename(bench.rings()[0])
+    assert "being written" in str(sampler._obey({"do": "forget", "ring": name, "sensitivity": "public"}))
+    assert "not a ring" in str(sampler._obey({"do": "forget", "ring": "../x", "sensitivity": "public"}))
+    assert "not an order" in str(sampler._obey({"do": "sing"}))
+    other = bench.runtime / "sampler/public" / f"1{SUFFIX}"
+    other.touch()
+    assert sampler._obey({"do": "forget", "ring": other.name, "sensitivity": "public"}) == {"ok": "gone"}
+    assert sampler._obey({"do": "forget", "ring": other.name, "sensitivity": "public"}) == {"ok": "already gone"}
+    sampler.close()
+
+
+@contextmanager
+def signals_kept() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        wakeup = signal.set_wakeup_fd(-1)
+        if wakeup >= 0:
+            os.close(wakeup)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if not gc.isenabled():
+            gc.unfreeze()
+            gc.enable()
+
+
+def test_a_lane_told_to_end_before_its_first_tick_ticks_once_on_the_grid(bench: Bench) -> None:
+    bench.offer("good", steady, lane=Lane.BACKGROUND, interval_ns=3600 * SECOND)
+    with signals_kept():
+        sampler = bench.sampler(Lane.BACKGROUND, ticks=1)
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+        signal.raise_signal(signal.SIGTERM)
+        assert sampler.run() == 0
+    (block,) = of_snapshot(snapshot(bench.rings("background")[0])).blocks
+    assert [int(tick) % SECOND for tick in block.ticks] == [0]
+
+
+def test_the_end_of_the_parent_ends_a_lane_that_waits_for_long(bench: Bench) -> None:
+    bench.offer("good", steady, lane=Lane.BACKGROUND, interval_ns=3600 * SECOND)
+    reading, writing = os.pipe()
+    with signals_kept():
+        sampler = bench.sampler(Lane.BACKGROUND)
+        sampler._settings = sampler._settings._replace(lifeline=reading)
+        os.close(writing)
+        assert sampler.run() == 0
+    os.close(reading)
+
+
+def test_an_hour_of_ticks_with_failing_probes_leaves_nothing_to_collect(bench: Bench) -> None:
+    count = iter(range(10**9))
+
+    def changing(host: Host) -> Iterator[tuple[str, Sequence[int]]]:
+        number = next(count)
+        yield f"thing{number % 7}", (number, number)
+
+    def reraising(host: Host) -> Any:
+        try:
+            host.read("/nowhere")
+        except OSError as missing:
+            raise ValueError("not understood") from missing
+
+    bench.offer("good", steady)
+    bench.offer("changing", changing)
+    bench.offer("half", half)
+    bench.offer("missing", lambda host: [("", (host.integer("/nowhere"), len(host.read("/nowhere"))))])
+    bench.offer("reraising", reraising)
+    for name in ("too_few", "a_float", "twice", "exits", "none_row", "unspeakable"):
+        bench.offer(name, WRONG[name])
+    sampler = bench.sampler()
+
+    def hour(start: int, seconds: int) -> None:
+        for tick in range(start, start + seconds):
+            sampler.tick(tick * SECOND)
+
+    hour(1, 200)  # What is kept for good, as descriptors and the last names, is there by then.
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        before = len(gc.get_objects())
+        hour(1000, 3600)
+        grown = len(gc.get_objects()) - before
+        assert gc.collect() == 0
+        assert grown <= 10
+    finally:
+        if was_enabled:
+            gc.enable()
+    sampler.close()
+
+
+def test_every_built_in_probe_samples_an_hour_without_garbage(runtime: Path) -> None:
+    """With the real probes, on files of a real machine that is not this one."""
+    from sysmond.plan import builtin  # noqa: PLC0415  after the fixtures
+
+    create_classes(str(runtime / "sampler"))
+    folders = Folders(str(runtime / "state"), str(runtime))
+    said: list[str] = []
+    sampler = Sampler(Settings(folders, root=str(FIXTURES / "linux612")), builtin(), Lane.REALTIME, said.append)
+    for tick in range(1, 60):
+        sampler.tick(tick * SECOND)
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        before = len(gc.get_objects())
+        for tick in range(100, 1000):
+            sampler.tick(tick * SECOND)
+        grown = len(gc.get_objects()) - before
+        assert gc.collect() == 0
+        assert grown <= 10
+    finally:
+        if was_enabled:
+            gc.enable()
+    assert said == []
+    sampler.close()
