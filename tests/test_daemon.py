@@ -1,0 +1,399 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The whole daemon as real processes: starts, ends, deaths, refusals, and numbers that agree with /proc."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from sysmond import archive, clock
+from sysmond.errors import Error
+from sysmond.folders import Folders
+from sysmond.history import Archive
+from sysmond.model import Cause, Sensitivity
+from sysmond.result import Result
+
+SECOND = 1_000_000_000
+HANG_S = 90.0  # Only against hanging for ever.
+PARTS = ("sampler", "background", "archiver")
+
+SPINNING = '''
+"""A probe that, once asked to, never gives the processor back; and one that waits for ever."""
+import os, time
+from sysmond.probe import Lane, Probe, Table, counter, hookimpl
+
+def spin(host):
+    if os.path.exists(TRIGGER):
+        os.unlink(TRIGGER)
+        while True:
+            pass
+    yield "", (1,)
+
+def wait(host):
+    time.sleep(3600)
+    yield "", (1,)
+
+@hookimpl
+def sysmond_probes():
+    metrics = (counter("count", "1", "A number."),)
+    return [Probe(Table("spinning", metrics), spin), Probe(Table("waiting", metrics), wait, lane=Lane.BACKGROUND)]
+'''
+
+
+def wait_until(met: Callable[[], object]) -> None:
+    limit_s = time.monotonic() + HANG_S
+    while not met():
+        assert time.monotonic() < limit_s
+        time.sleep(0.02)
+
+
+class Place:
+    """Folders to record in, and the daemons that do."""
+
+    def __init__(self, runtime: Path, tmp_path: Path) -> None:
+        self.folders = Folders(str(tmp_path / "state"), str(runtime / "run"))
+        self.log = tmp_path / "log"
+        self.configuration = tmp_path / "sysmond.yaml"
+        self.configuration.write_text("{}\n")
+        self.environ = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path / "config")}
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self, *arguments: str) -> "subprocess.Popen[bytes]":
+        command = [sys.executable, "-P", "-m", "sysmond", "--user", "--config", str(self.configuration)]
+        command += ["--state-dir", self.folders.state, "--runtime-dir", self.folders.runtime, *arguments]
+        with self.log.open("ab") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=self.environ)
+        self.processes.append(process)
+        return process
+
+    def select(self, *paths: str) -> Result | None:
+        try:
+            return Archive(self.folders).select(*paths, raw=True)
+        except Error:
+            return None
+
+    def ticks(self, path: str) -> int:
+        result = self.select(path)
+        return 0 if result is None else len(result.times_ns)
+
+    def wait_for_ticks(self, path: str = "memory/total", more: int = 1) -> None:
+        enough = self.ticks(path) + more
+        wait_until(lambda: self.ticks(path) >= enough or self.processes[-1].poll() is not None)
+
+    def pid(self, part: str) -> int:
+        return int(Path(self.folders.runtime, part, "pid").read_text())
+
+    def kill(self, part: str) -> None:
+        """Kill a part and wait for the next one."""
+        before = self.pid(part)
+        os.kill(before, signal.SIGKILL)
+        wait_until(lambda: self.pid(part) != before)
+
+    def said(self) -> list[str]:
+        return self.log.read_text().splitlines()
+
+    def alive(self) -> list[int]:
+        """The processes that carry these folders in their command line."""
+        found = []
+        for name in os.listdir("/proc"):
+            with suppress(OSError):
+                if name.isdigit() and os.fsencode(self.folders.runtime) in Path(f"/proc/{name}/cmdline").read_bytes():
+                    found.append(int(name))
+        return found
+
+    def segments(self, folder: Callable[[Folders, Sensitivity], str]) -> int:
+        return sum(len(archive.names(folder(self.folders, sensitivity))) for sensitivity in Sensitivity)
+
+    def rings(self) -> list[Path]:
+        return list(Path(self.folders.runtime).rglob("*.ring"))
+
+    def end(self) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+        wait_until(lambda: not self.alive())
+
+
+@pytest.fixture
+def place(runtime: Path, tmp_path: Path) -> Iterator[Place]:
+    made = Place(runtime, tmp_path)
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+def test_one_tick_is_recorded_sealed_and_flushed(place: Place) -> None:
+    assert place.start("--ticks", "1").wait(HANG_S) == 0
+    assert place.ticks("memory/total") == 1
+    assert place.ticks("filesystem/size") >= 1  # The background lane has sampled, too.
+    assert place.segments(archive.ram_folder) == 0
+    assert place.segments(archive.disk_folder) >= 1
+    assert place.rings() == []  # Their memory is given back.
+    assert place.alive() == []
+    assert len(place.said()) == 1
+    assert Path(place.folders.state, "plan.json").exists()
+
+
+def cpu_seconds() -> dict[str, int]:
+    """What /proc/stat says now, per field, summed over all processors, in ticks of the kernel."""
+    fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()
+    return {"user": int(fields[1]) - int(fields[9]), "nice": int(fields[2]) - int(fields[10]), "system": int(fields[3])}
+
+
+def test_sums_agree_with_an_independent_reading_of_proc(place: Place) -> None:
+    """By order alone: a reading taken before a tick is at most, one taken after it at least, what the tick has."""
+    paths = [f"cpu/{name}@total" for name in ("user", "nice", "system")]
+    place.start()
+    wait_until(lambda: Path(place.folders.runtime, "plan.json").exists())
+    outer_first = cpu_seconds()
+    place.wait_for_ticks("cpu/user@total", 2)
+    inner_first = cpu_seconds()
+    begin_ns = clock.boottime_ns()
+    while clock.boottime_ns() - begin_ns < 5 * SECOND:
+        sum(range(100_000))
+    inner_last = cpu_seconds()
+    place.wait_for_ticks("cpu/user@total", 2)
+    result = place.select(*paths)
+    outer_last = cpu_seconds()
+    assert result is not None
+    hertz = os.sysconf("SC_CLK_TCK")
+    for path in paths:
+        column = result.column(path)
+        assert column.integers is not None
+        recorded = [value * hertz // 10**column.scale for value in column.integers.tolist()]
+        name = path.removeprefix("cpu/").removesuffix("@total")
+        assert outer_first[name] <= recorded[0]
+        assert recorded[0] <= inner_first[name] <= inner_last[name] <= recorded[-1] <= outer_last[name]
+    summed = Archive(place.folders).select(*paths, step="1min", stat="sum")
+    for path in paths:
+        raw, total = result.column(path), summed.column(path)
+        assert raw.integers is not None
+        assert total.integers is not None
+        grown = (int(raw.integers[-1]) - int(raw.integers[0])) * 10 ** (total.scale - raw.scale)
+        assert sum(int(value) for value in total.integers if value >= 0) >= grown
+    assert recorded_burn(result) >= 1.0
+
+
+def recorded_burn(result: Result) -> float:
+    """Seconds of processor time that the recording saw spent in programs."""
+    column = result.column("cpu/user@total")
+    assert column.integers is not None
+    grown: float = (column.integers[-1] - column.integers[0]) / 10**column.scale
+    return grown
+
+
+def test_ticks_below_a_second_and_memory_within_bounds(place: Place) -> None:
+    place.configuration.write_text("probes: {cpu: {interval: 100ms}, filesystem: {interval: 1s}}\n")
+    place.start()
+    place.wait_for_ticks("cpu/user@total", 30)
+    place.wait_for_ticks("filesystem/size")
+    result = place.select("cpu/user@total")
+    assert result is not None
+    steps = {int(after) - int(before) for before, after in zip(result.times_ns, result.times_ns[1:], strict=False)}
+    assert min(steps) == SECOND // 10
+    # The figures to reach are the benchmark's business; this keeps a stray import from going unnoticed.
+    for part in PARTS:
+        resident = int(Path(f"/proc/{place.pid(part)}/statm").read_text().split()[1]) * resource.getpagesize()
+        assert resident < 24 * 1024 * 1024 + sum(path.stat().st_size for path in place.rings())
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.15, 0.3, 0.45, 0.6])
+def test_told_to_stop_while_it_starts_it_ends_in_order(place: Place, delay_s: float) -> None:
+    process = place.start()
+    if delay_s:
+        time.sleep(delay_s)
+    else:
+        wait_until(place.said)
+    process.send_signal(signal.SIGTERM)
+    code = process.wait(HANG_S)
+    assert code == 0 or (code == -signal.SIGTERM and not place.said())  # Python itself was still starting.
+    wait_until(lambda: not place.alive())
+    assert not [line for line in place.said() if "recording to" not in line]
+    assert place.segments(archive.ram_folder) == 0
+
+
+def test_the_death_of_the_parent_ends_all_and_a_successor_starts_at_once(place: Place) -> None:
+    first = place.start()
+    place.wait_for_ticks()
+    place.wait_for_ticks("filesystem/size", 0)
+    orphans = set(place.alive()) - {first.pid}
+    assert len(orphans) >= len(PARTS)
+    first.kill()
+    first.wait()
+    second = place.start()
+    place.wait_for_ticks("memory/total", 2)
+    wait_until(lambda: orphans.isdisjoint(place.alive()))
+    second.send_signal(signal.SIGTERM)
+    assert second.wait(HANG_S) == 0
+    result = place.select("memory/total")
+    assert result is not None
+    for before_ns, after_ns in zip(result.times_ns, result.times_ns[1:], strict=False):
+        if after_ns - before_ns > SECOND * 3 // 2:
+            assert any(gap.start_ns <= before_ns + SECOND < gap.end_ns for gap in result.gaps)
+    assert place.rings() == []
+
+
+def test_a_part_that_is_killed_is_started_again(place: Place) -> None:
+    process = place.start()
+    place.wait_for_ticks("memory/total", 2)
+    for part in PARTS:
+        place.kill(part)
+    place.wait_for_ticks("memory/total", 2)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(HANG_S) == 0
+    assert sum("ended (SIGKILL)" in line for line in place.said()) == len(PARTS)
+
+
+def test_a_second_daemon_learns_at_once_who_holds_the_folders(place: Place, runtime: Path) -> None:
+    first = place.start()
+    place.wait_for_ticks()
+    assert place.start().wait(HANG_S) == 1
+    assert f"held by process {first.pid}" in place.said()[-1]
+    other = Place(runtime / "other", place.log.parent)
+    (runtime / "other").mkdir()
+    assert other.start().wait(HANG_S) == 1
+    assert f"{place.folders.state}: held by process {first.pid}" in place.said()[-1]
+    assert first.poll() is None
+
+
+def test_a_wrong_configuration_is_one_line_and_nothing_starts(place: Place) -> None:
+    place.configuration.write_text("archive:\n  seal_intervall: 5\n")
+    assert place.start().wait(HANG_S) == 2
+    (line,) = place.said()
+    assert f"{place.configuration}:2" in line
+    assert "seal_intervall" in line
+
+
+def test_a_state_folder_that_cannot_be_is_said_once_and_the_exit_code_tells(place: Place) -> None:
+    Path(place.folders.state).write_bytes(b"in the way")
+    assert place.start("--ticks", "2").wait(HANG_S) == 1
+    assert sum("recording goes on in RAM" in line for line in place.said()) == 1
+    assert place.segments(archive.ram_folder) >= 1
+    os.unlink(place.folders.state)
+    assert place.start("--ticks", "1").wait(HANG_S) == 0
+    assert place.segments(archive.ram_folder) == 0
+    assert place.ticks("memory/total") == 3
+
+
+def test_parts_started_by_hand_meet_and_end_in_any_order(place: Place) -> None:
+    assert place.start("--part", "resolver").wait(HANG_S) == 0
+    parts = {part: place.start("--part", part) for part in PARTS}
+    place.wait_for_ticks("memory/total", 2)
+    place.wait_for_ticks("filesystem/size", 0)
+    for part in ("archiver", "sampler", "background"):
+        parts[part].send_signal(signal.SIGTERM)
+        assert parts[part].wait(HANG_S) == 0
+    ticks = place.ticks("memory/total")
+    assert ticks >= 2
+    again = place.start("--part", "archiver")  # What the lanes left after it is the next one's.
+    wait_until(lambda: place.pid("archiver") == again.pid)
+    again.send_signal(signal.SIGTERM)
+    assert again.wait(HANG_S) == 0
+    assert place.ticks("memory/total") >= ticks
+
+
+def may_be_realtime() -> bool:
+    child = os.fork()
+    if child == 0:
+        try:
+            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+            os._exit(0)
+        except OSError:
+            os._exit(1)
+    return os.waitpid(child, 0)[1] == 0
+
+
+def test_probes_that_spin_and_hang_cost_themselves_only(place: Place, tmp_path: Path) -> None:
+    trigger = tmp_path / "trigger"
+    folder = tmp_path / "config/sysmond/probes"
+    folder.mkdir(parents=True)
+    (folder / "spinning.py").write_text(SPINNING.replace("TRIGGER", repr(str(trigger))))
+    realtime = may_be_realtime()
+    place.configuration.write_text(
+        "probes: {filesystem: {interval: 1s}, spinning: {lane: %s}}\n" % ("realtime" if realtime else "background")
+    )
+    process = place.start()
+    place.wait_for_ticks("memory/total")
+    if realtime:
+        place.wait_for_ticks("spinning/count")
+        trigger.touch()
+        wait_until(lambda: any("sampler ended (SIG" in line for line in place.said()))
+        place.wait_for_ticks("memory/total", 2)
+    place.wait_for_ticks("filesystem/size")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(HANG_S) == 0
+    result = Archive(place.folders).select("memory/total", "filesystem/size", raw=True)
+    assert len(result.times_ns) >= 2
+    assert {gap.cause for gap in Archive(place.folders).select("*", raw=True).gaps if gap.table == "waiting"} <= {
+        Cause.PROBE_FAILED,
+        Cause.DAEMON_DOWN,
+        Cause.CLEAN_SHUTDOWN,
+    }
+
+
+@contextmanager
+def small_tmpfs(folder: Path, size: str) -> Iterator[None]:
+    folder.mkdir(parents=True, exist_ok=True)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "sysmond-test", folder], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"no tmpfs can be mounted here: {mounted.stderr.decode().strip()}")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a file system")
+def test_a_full_disk_is_waited_for_in_ram(place: Place) -> None:
+    state = Path(place.folders.state)
+    with small_tmpfs(state, "64k"):
+        (state / "full").write_bytes(bytes(64 * 1024 - 4096))
+        assert place.start("--ticks", "2").wait(HANG_S) == 1
+        assert sum("No space left" in line for line in place.said()) == 1
+        assert place.segments(archive.ram_folder) == 1
+        assert subprocess.run(["mount", "-o", "remount,size=4m", state], check=False).returncode == 0
+        assert place.start("--ticks", "1").wait(HANG_S) == 0
+        assert place.segments(archive.ram_folder) == 0
+        assert place.ticks("memory/total") == 3
+        place.end()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a file system")
+def test_a_full_runtime_folder_drops_counts_and_heals(place: Place) -> None:
+    runtime = Path(place.folders.runtime)
+    with small_tmpfs(runtime, "1m"):
+        assert place.start("--part", "resolver").wait(HANG_S) == 0
+        (runtime / "full").write_bytes(bytes(1024 * 1024 - 32 * 1024))
+        process = place.start()
+        wait_until(lambda: sum("no room for a ring" in line for line in place.said()) == 2)
+        os.unlink(runtime / "full")
+        place.wait_for_ticks("self/dropped@sampler")
+        result = place.select("self/dropped@sampler")
+        assert result is not None
+        assert result.columns[0].integers is not None
+        assert result.columns[0].integers[-1] > 0
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(HANG_S) == 0
+        assert not [line for line in place.said() if "SIGBUS" in line]
+        place.end()
+
+
+def test_kill_dash_nine_of_anybody_costs_at_most_the_tick_in_flight(repository: Path) -> None:
+    """Some rounds of ``make faults``."""
+    program = repository / "tests/faults/kill_loop.py"
+    command = [sys.executable, "-P", str(program), "--rounds", "6", "--json"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=10 * HANG_S)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    assert json.loads(answer.stdout)["problems"] == []
