@@ -9,12 +9,13 @@ BIN := .venv/bin
 ARGS ?=
 
 .NOTPARALLEL:
-.PHONY: help setup run test check-fast lint format types floors pytest docs benchmarks clean
+.PHONY: help setup run test check-fast lint format types floors pytest faults docs benchmarks clean
 
 help:
 	@echo 'make run          record this machine until Ctrl-C; ARGS="--ticks 60" passes arguments'
 	@echo 'make test         every check; the same as in CI'
 	@echo 'make check-fast   the checks that take seconds: style, types, floors'
+	@echo 'make faults       kill -9 every process of the daemon a hundred times, and look at what is left'
 	@echo 'make docs         write the generated documents anew'
 	@echo 'make benchmarks   measure and write docs/performance.md; DATA=FILE.npz adds the storage benchmark'
 	@echo 'make setup        only set up .venv'
@@ -47,6 +48,10 @@ floors:
 
 pytest:
 	@$(BIN)/pytest --quiet $(ARGS)
+
+# Minutes of killing; some rounds of it run in every test.
+faults: setup
+	@$(BIN)/python tests/faults/kill_loop.py $(ARGS)
 
 docs: setup
 	@$(BIN)/python docs/generate.py
