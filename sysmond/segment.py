@@ -31,9 +31,13 @@ INCOMPATIBLE_KNOWN = 0
 
 CHUNK_TICKS = 3600
 ARRAY_CHUNK = 65536
-DEFLATE_LEVEL = 6
+DEFLATE_LEVEL = 4
 # How much waits to be written: bounds memory whatever the size of the file.
-PENDING_BYTES = 2 * 1024 * 1024
+PENDING_BYTES = 1024 * 1024
+# By how much the image grows: each time it may be copied, and leave a hole in the heap.
+IMAGE_STEP_BYTES = 1024 * 1024
+# How many values become codes at once: their intermediate results stay in the processor's cache.
+CODE_VALUES = 64 * 1024
 # No array but the matrices is larger, once unpacked: a crafted file cannot make a reader take more.
 ARRAY_BYTES_MAX = 64 * 1024 * 1024
 
@@ -56,7 +60,9 @@ def encode_plans(recording: Recording, plans: Sequence[Plan], created_by: str) -
     metric_index = {(table, metric.name): index for index, (table, metric) in enumerate(metrics)}
     instances = sorted({key.instance for plan in plans for key in plan.keys})
     boots = sorted({plan.strand.boot for plan in plans} | {*recording.clocks} | {hole.boot for hole in recording.holes})
-    with h5py.File("segment", "w", driver="core", backing_store=False, libver=("v110", "v110")) as file:
+    with h5py.File(
+        "segment", "w", driver="core", backing_store=False, block_size=IMAGE_STEP_BYTES, libver=("v110", "v110")
+    ) as file:
         _describe(
             file,
             format=FORMAT,
@@ -111,11 +117,13 @@ def _write_block(
         is_counter[row] = metrics[metric][1].semantics is Semantics.COUNTER
     stores = {width: _RowStore(group, width, len(plan.ticks)) for width in WIDTHS}
     start = 0
+    at_once = max(1, CODE_VALUES // max(1, len(plan.ticks)))
     for values in plan.batches:
-        stop = start + len(values)
-        for row, width, narrow in codes.encode(values, is_counter[start:stop], series[start:stop]):
-            series["row"][start + row] = stores[width].add(narrow)
-        start = stop
+        for piece in (values[first : first + at_once] for first in range(0, len(values), at_once)):
+            stop = start + len(piece)
+            for row, width, narrow in codes.encode(piece, is_counter[start:stop], series[start:stop]):
+                series["row"][start + row] = stores[width].add(narrow)
+            start = stop
     for store in stores.values():
         store.finish()
     _put(group, "series", series)
