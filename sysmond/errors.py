@@ -13,7 +13,6 @@ Exit code 3 (partial result) belongs to no exception: it is said beside a result
 Every message is one line: what, where, what would be right.
 """
 
-import difflib
 from collections.abc import Iterable
 
 EXIT_PARTIAL = 3
@@ -55,5 +54,7 @@ class ForeignError(Error):
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """Say which known words come closest: ``"; nearest: a, b"``, or nothing at all."""
+    import difflib  # noqa: PLC0415  only to speak of a mistake, and every part would carry it
+
     matches = difflib.get_close_matches(word, sorted(set(known)), n=3, cutoff=0.5)
     return f"; nearest: {', '.join(matches)}" if matches else ""

@@ -49,11 +49,8 @@ ANSWER_S = 4.0
 WAIT_MAX_S = 60.0
 
 
-class Reading(NamedTuple):
-    """What a probe read: its instances, and the metrics of each in turn."""
-
-    names: tuple[str, ...]
-    values: list[int | str]
+Reading = tuple[tuple[str, ...], list[int | str]]
+"""What a probe read: its instances, and the metrics of each in turn."""
 
 
 class Absence(NamedTuple):
@@ -81,8 +78,6 @@ class Source:
 
     def read(self) -> Reading | Absence:
         """Read the probe; whatever it does wrong becomes an absence."""
-        begin_ns = perf_counter_ns()
-        reading: Reading | Absence
         try:
             names: list[str] = []
             values: list[int | str] = []
@@ -93,11 +88,9 @@ class Source:
             if found != self._names:
                 _check_names(found)
                 self._names = found
-            reading = Reading(self._names, values)
         except (Exception, SystemExit) as problem:  # noqa: BLE001  a probe may raise anything; the others go on
-            reading = self.failed(problem)
-        self.cost.duration_ns += perf_counter_ns() - begin_ns
-        return reading
+            return self.failed(problem)
+        return self._names, values
 
     def failed(self, problem: BaseException) -> Absence:
         """Count a failure and say what it means."""
@@ -287,15 +280,19 @@ class Sampler:
             if not due:
                 continue
             for source in due:
-                source.due_ns = next_slot_ns(tick_ns, (source.interval_ns,))
+                source.due_ns = tick_ns - tick_ns % source.interval_ns + source.interval_ns
             ring = self._rings.get(sensitivity)
             if ring is None:
                 self._first_tick(sensitivity, due, tick_ns)
                 continue
             ring.clock(clock.relation())
+            begin_ns = perf_counter_ns()
             for source in due:
                 ring.mark(source.index)
                 self._write(ring, source, tick_ns, self._read(source))
+                end_ns = perf_counter_ns()
+                source.cost.duration_ns += end_ns - begin_ns
+                begin_ns = end_ns
             ring.unmark()
 
     def _first_tick(self, sensitivity: Sensitivity, due: list[Source], tick_ns: int) -> None:
@@ -315,18 +312,18 @@ class Sampler:
         return self._workers[source].read() if self._workers else source.read()
 
     def _write(self, ring: RingWriter, source: Source, tick_ns: int, reading: Reading | Absence) -> None:
-        begin_ns = perf_counter_ns()
-        if isinstance(reading, Reading):
+        if not isinstance(reading, Absence):
             try:
-                integers: list[int] = reading.values  # type: ignore[assignment]  # Checked where they are packed.
+                names, values = reading
                 if source.has_texts:
-                    integers = [ring.text(value) if isinstance(value, str) else value for value in reading.values]
-                self.own.dropped += ring.rows(source.index, tick_ns, reading.names, integers)
+                    values = [ring.text(value) if isinstance(value, str) else value for value in values]
+                # What is no integer is found where it is packed.
+                self.own.dropped += ring.rows(source.index, tick_ns, names, values)  # type: ignore[arg-type]
             except Exception as problem:  # noqa: BLE001  too few values, or what is no integer
                 reading = source.failed(problem)
-        if isinstance(reading, Absence):
-            ring.absence(source.index, tick_ns, *reading)
-        source.cost.duration_ns += perf_counter_ns() - begin_ns
+            else:
+                return
+        ring.absence(source.index, tick_ns, *reading)
 
     def _costs(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         """Rows of the ``self`` table: this part, on the background lane the other parts, and every probe."""
@@ -406,7 +403,7 @@ class Sampler:
 
 def _bytes_needed(source: Source, reading: Reading | Absence | None) -> int:
     """How large a ring must be to hold ``RING_HOLDS_S`` of a source, judged by what it gave now."""
-    values = len(reading.values) if isinstance(reading, Reading) else VALUES_UNKNOWN
+    values = VALUES_UNKNOWN if reading is None or isinstance(reading, Absence) else len(reading[1])
     size_bytes = RING_HOLDS_S * SECOND_NS // source.interval_ns * (FRAME_BYTES + 8 * values)
     return size_bytes + size_bytes // 4  # Instances come and go.
 
