@@ -12,14 +12,19 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NoReturn
 
 from sysmond import __version__, folders
 from sysmond.errors import EXIT_PARTIAL, Error, UsageError, nearest
+from sysmond.lock import only_one
 from sysmond.settings import PARTS, Settings
 
 BUSES = ("none", "system", "session")
 RESOLVER = "resolver"
+# Two that start at once look at the locks for a moment; one that ends is waited for.
+START_WAIT_S = 0.2
+LOCK_WAIT_S = 5.0
 # Asked to stop while it starts, the daemon ends in order: these wait until somebody looks.
 STOP_SIGNALS = frozenset((signal.SIGTERM, signal.SIGINT))
 
@@ -88,6 +93,8 @@ def _start(options: argparse.Namespace) -> int:
         options.user,
         options.config,
     )
+    if options.part is None:
+        _make_way(settings)
     if options.part in {None, RESOLVER}:
         code = _resolve(settings)
         if code is None:
@@ -119,6 +126,16 @@ def _check(options: argparse.Namespace) -> None:
         raise UsageError(f"--bus {options.bus}: not yet; 'none' is right")
     if not os.path.isdir(options.root):
         raise UsageError(f"--root {options.root!r}: not a folder; one with proc and sys in it is right")
+
+
+def _make_way(settings: Settings) -> None:
+    """Refuse before anything is touched where another daemon runs; the daemon itself then takes the locks.
+
+    :raises BusyError: naming the process that holds a folder.
+    """
+    for folder in settings.folders:
+        with suppress(OSError), only_one(folder, wait_s=START_WAIT_S, ending_wait_s=LOCK_WAIT_S):
+            pass
 
 
 def _resolve(settings: Settings) -> int | None:

@@ -257,8 +257,10 @@ def test_a_part_that_is_killed_is_started_again(place: Place) -> None:
 def test_a_second_daemon_learns_at_once_who_holds_the_folders(place: Place, runtime: Path) -> None:
     first = place.start()
     place.wait_for_ticks()
+    plan = os.stat(f"{place.folders.runtime}/plan.json").st_ino
     assert place.start().wait(HANG_S) == 1
     assert f"held by process {first.pid}" in place.said()[-1]
+    assert os.stat(f"{place.folders.runtime}/plan.json").st_ino == plan  # The first one's is left alone.
     other = Place(runtime / "other", place.log.parent)
     (runtime / "other").mkdir()
     assert other.start().wait(HANG_S) == 1
