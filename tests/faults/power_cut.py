@@ -143,8 +143,8 @@ def _look(folders: Folders, images: list[bytes], acknowledged: list[int]) -> dic
     lost = 0
     for number in acknowledged:
         try:
-            with open(f"{folder}/{Name(BOOT, number, number).file}", "rb") as file:
-                lost += file.read() != images[number - 1]
+            with open(f"{folder}/{Name(BOOT, number, number).file}", "rb") as kept:
+                lost += kept.read() != images[number - 1]
         except FileNotFoundError:
             lost += 1
     return {"acknowledged": len(acknowledged), "lost": lost, "broken_files": broken}
