@@ -1,0 +1,490 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The self-test: record with the real programs in a folder of its own, kill them, damage copies, and count.
+
+What the tests of the project do at length (``docs/durability.md``) a user can do on his own machine in half a
+minute: a daemon with short intervals loses one process after the other at random moments, and what it recorded
+is then held against the published bound. No live archive is ever touched.
+"""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sysmond import folders as places
+from sysmond.archive import disk_folder, files, ram_folder
+from sysmond.clock import SECOND_NS, boottime_ns
+from sysmond.errors import Error
+from sysmond.folders import Folders
+from sysmond.history import Archive
+from sysmond.model import ABSENT, Cause, Sensitivity
+from sysmond.recording import Recording, Strand, of_snapshot
+from sysmond.result import Int64Array
+from sysmond.ring import SUFFIX, snapshot
+from sysmond.segment import Segment
+
+VICTIMS = ("sampler", "background", "archiver", "job", "parent")
+# A series of each lane: it has a value at every tick that there was.
+LANES = {"sampler": "memory/total", "background": "load"}
+INTERVAL_NS = SECOND_NS // 10
+CONFIGURATION = """
+archive: {{seal_interval: 1s, flush_interval: 2s}}
+probes:
+  memory: {{interval: {ms}ms}}
+  load: {{interval: {ms}ms, lane: background}}
+"""
+# No bound decides a result: these end what hangs.
+START_S, END_S, VICTIM_S, LOOK_S = 30.0, 120.0, 10.0, 0.05
+# How many files have copies of them damaged, and how often.
+FILES_DAMAGED_MAX = 3
+FLIPS_A_FILE = 60
+TRUNCATIONS_A_FILE = 40
+BLOCK_BYTES = 512
+
+
+class Kill(NamedTuple):
+    """Who was killed, when (boot time), and by when all lanes had begun again where it was the parent."""
+
+    victim: str
+    at_ns: int
+    again_ns: int
+
+
+class Daemon:
+    """The real program in temporary folders."""
+
+    def __init__(self, root: str, folders: Folders, configuration: str, environ: dict[str, str] | None = None) -> None:
+        """Write its configuration and start it."""
+        self.folders = folders
+        self._configuration = f"{root}/sysmond.yaml"
+        self._environ = {**os.environ, "XDG_CONFIG_HOME": f"{root}/config", **(environ or {})}
+        with open(self._configuration, "w", encoding="utf-8") as file:
+            file.write(configuration)
+        self.log = f"{root}/log"
+        self.process = self._start()
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        isolation = "-I" if sys.flags.isolated else "-P"
+        command = [sys.executable, isolation, "-m", "sysmond", "--user", "--config", self._configuration]
+        command += ["--state-dir", self.folders.state, "--runtime-dir", self.folders.runtime]
+        with open(self.log, "ab") as log:
+            return subprocess.Popen(  # noqa: S603  this very program
+                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=self._environ
+            )
+
+    def start_again(self) -> None:
+        """Start the successor of a parent that was killed."""
+        self.process.wait()
+        self.process = self._start()
+
+    def pid(self, victim: str) -> int | None:
+        """The process id of a part, or of a job that is running; None where there is none just now."""
+        if victim == "parent":
+            return self.process.pid
+        if victim == "job":
+            archiver = self.pid("archiver")
+            children = f"/proc/{archiver}/task/{archiver}/children"
+            with suppress(OSError, ValueError, IndexError), open(children, encoding="ascii") as file:
+                return int(file.read().split()[0])
+            return None
+        with suppress(OSError, ValueError):
+            with open(f"{self.folders.runtime}/{victim}/pid", encoding="ascii") as file:
+                pid = int(file.read())
+            with open(f"/proc/{pid}/cmdline", "rb") as command, open(f"/proc/{pid}/stat", "rb") as status:
+                # All of ours carry their folders in the command line; a dead one is not killed again.
+                is_ours = os.fsencode(self.folders.runtime) in command.read()
+                alive = status.read().rpartition(b")")[2].split()[0] != b"Z"
+                return pid if is_ours and alive else None
+        return None
+
+    def wait_for_ticks(self, lanes: Sequence[str] = tuple(LANES)) -> None:
+        """Wait until these lanes have written a row since now.
+
+        :raises Error: where the daemon ends, or hangs.
+        """
+        since_ns = time.time_ns()
+        limit_s = time.monotonic() + START_S
+        while time.monotonic() < limit_s:
+            if self.process.poll() is not None:
+                raise Error(f"the daemon ended by itself ({self.process.returncode}): {self.said()[-1:]}")
+            if all(ticks(self.folders, LANES[lane], since_ns) for lane in lanes):
+                return
+            time.sleep(LOOK_S)
+        raise Error(f"no tick of {' and '.join(lanes)} within {START_S:.0f} s")
+
+    def said(self) -> list[str]:
+        """The lines it has written."""
+        with open(self.log, encoding="utf-8", errors="replace") as log:
+            return [line.strip() for line in log]
+
+    def end(self) -> int:
+        """End it in order, and give its exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(END_S)
+        finally:
+            self.process.kill()
+
+
+@contextmanager
+def place() -> Iterator[tuple[str, Folders]]:
+    """Give a folder on disk, and in it and in RAM a pair of folders to record in; all of it goes with the block."""
+    in_ram = places.SHARED_MEMORY if os.access(places.SHARED_MEMORY, os.W_OK) else None
+    root = tempfile.mkdtemp(prefix="sysmond-selftest-")
+    runtime = tempfile.mkdtemp(prefix="sysmond-selftest-", dir=in_ram)
+    try:
+        yield root, Folders(f"{root}/state", f"{runtime}/run")
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+        shutil.rmtree(runtime, ignore_errors=True)
+
+
+def ticks(folders: Folders, path: str, since_ns: int | None = None) -> list[int]:
+    """The ticks that a series has, UTC nanoseconds."""
+    try:
+        found: list[int] = Archive(folders).select(path, start=since_ns, raw=True).times_ns.tolist()
+    except Error:
+        return []
+    return found
+
+
+def kill(daemon: Daemon, victim: str, chance: random.Random, pause_s: float) -> Kill | None:
+    """Kill a process of the daemon at some moment within ``pause_s``; None where there was none to kill."""
+    time.sleep(chance.uniform(0.0, pause_s))
+    limit_s = time.monotonic() + VICTIM_S
+    while (pid := daemon.pid(victim)) is None:
+        if time.monotonic() > limit_s:
+            return None
+        time.sleep(0.002)
+    if victim == "job":
+        time.sleep(chance.uniform(0.0, 0.15))
+    at_ns = boottime_ns()
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return None  # The job was done.
+    if victim != "parent":
+        return Kill(victim, at_ns, at_ns)
+    daemon.start_again()
+    daemon.wait_for_ticks()
+    return Kill(victim, at_ns, boottime_ns())
+
+
+class Seen:
+    """What was found in the visible files: which were read, which are broken, when writers started."""
+
+    def __init__(self, folders: Folders) -> None:
+        """Nothing yet."""
+        self._folders = folders
+        self.files: set[str] = set()
+        self.broken: list[str] = []
+        self.starts: dict[str, set[int]] = {lane: set() for lane in LANES}
+
+    def look(self) -> None:
+        """Read every visible segment that was not read before."""
+        for sensitivity in Sensitivity:
+            for folder in (ram_folder(self._folders, sensitivity), disk_folder(self._folders, sensitivity)):
+                for path in {f"{folder}/{file}" for file in files(folder)} - self.files:
+                    try:
+                        with Segment(path) as opened:
+                            for block in opened.recording.blocks:
+                                block.read(range(len(block.keys)))
+                                self.starts.setdefault(block.strand.writer, set()).add(block.strand.started_ns)
+                    except FileNotFoundError:
+                        continue  # Flushed or merged meanwhile.
+                    except Error as damage:
+                        self.broken.append(str(damage))
+                    self.files.add(path)
+
+
+class Loss(NamedTuple):
+    """Of one lane: ticks there, lost by kills, those the bound allows, late ones, and what nothing accounts for."""
+
+    ticks: int
+    lost: int
+    bound: int
+    late: int
+    problems: list[str]
+
+
+def loss(folders: Folders, lane: str, kills: Sequence[Kill], seen: Seen, interval_ns: int) -> Loss:
+    """Hold what a lane lacks against the kills: each costs the tick in flight, and those until its successor began."""
+    result = Archive(folders).select(LANES[lane], raw=True)
+    utc_ns = time.time_ns() - boottime_ns()
+    spans = []
+    for death in kills:
+        if death.victim in {lane, "parent"}:
+            after_ns = min((start for start in seen.starts[lane] if start > death.at_ns), default=death.again_ns)
+            # The tick in flight was due up to an interval before.
+            spans.append((death.at_ns - interval_ns, after_ns + interval_ns))
+    bound = sum((end_ns - start_ns) // interval_ns for start_ns, end_ns in spans)
+    problems = []
+    lost = late = 0
+    times = result.times_ns.tolist()
+    for before_ns, after_ns in pairwise(times):
+        for slot_ns in range(before_ns + interval_ns, after_ns - interval_ns // 2, interval_ns):
+            # Boundaries of gaps are exact, but slots are counted on from a tick that may have been converted.
+            causes = {gap.cause for gap in result.gaps if gap.start_ns <= slot_ns < gap.end_ns}
+            if causes == {Cause.LATE_TICK}:
+                late += 1  # The machine was busy; it is said, and no kill's doing.
+                continue
+            lost += 1
+            if not causes:
+                problems.append(f"{lane}: {slot_ns}: no cause")
+            if not any(start_ns <= slot_ns - utc_ns <= end_ns for start_ns, end_ns in spans):
+                problems.append(f"{lane}: {slot_ns}: no kill accounts for it ({', '.join(sorted(causes))})")
+    return Loss(len(times), lost, bound, late, problems)
+
+
+# --- damage ---------------------------------------------------------------------------------------
+
+
+class Contents(NamedTuple):
+    """Everything that a file holds, in memory: its recording, and the values of each block."""
+
+    recording: Recording
+    values: list[Int64Array]
+
+    def same(self, other: "Contents") -> bool:
+        """Whether two files say the same in every respect."""
+        mine, others = self.recording, other.recording
+        return (
+            mine._replace(blocks=()) == others._replace(blocks=())
+            and [_frame(block) for block in mine.blocks] == [_frame(block) for block in others.blocks]
+            and all(np.array_equal(one.ticks, two.ticks) for one, two in zip(mine.blocks, others.blocks, strict=True))
+            and all(np.array_equal(one, two) for one, two in zip(self.values, other.values, strict=True))
+        )
+
+    def rows(self) -> dict[tuple[Strand, object, int], int]:
+        """Every value by its strand, series and tick."""
+        found = {}
+        for block, values in zip(self.recording.blocks, self.values, strict=True):
+            at = block.ticks.tolist()
+            for key, row in zip(block.keys, values.tolist(), strict=True):
+                found.update({(block.strand, key, tick): value for tick, value in zip(at, row, strict=True)})
+        return {where: value for where, value in found.items() if value != ABSENT}
+
+
+def _frame(block: Any) -> tuple[object, ...]:  # noqa: ANN401  a block of any kind
+    return block.strand, block.closed, list(block.keys)
+
+
+def contents(path: str) -> Contents:
+    """Read all of a ring or segment.
+
+    :raises Error: where it is damaged.
+    """
+    if path.endswith(SUFFIX):
+        taken = of_snapshot(snapshot(path))
+        return Contents(taken, [block.read(range(len(block.keys))) for block in taken.blocks])
+    with Segment(path) as opened:
+        values = [block.read(range(len(block.keys))) for block in opened.recording.blocks]
+        return Contents(opened.recording, values)
+
+
+class Damage(NamedTuple):
+    """A change to a copy: cut to so many bytes, or one bit turned over."""
+
+    length: int
+    bit: int = -1
+
+    def apply(self, content: bytes) -> bytes:
+        """Give the damaged copy."""
+        if self.bit < 0:
+            return content[: self.length]
+        damaged = bytearray(content)
+        damaged[self.bit // 8] ^= 1 << self.bit % 8
+        return bytes(damaged)
+
+
+def damages(size: int, flips: int, truncations: int, chance: random.Random) -> list[Damage]:
+    """Choose damages: cuts at boundaries of 512 bytes, of these at most ``truncations``, and bits at random."""
+    cuts = list(range(0, size, BLOCK_BYTES))
+    if len(cuts) > truncations:
+        cuts = chance.sample(cuts, truncations)
+    return [Damage(cut) for cut in cuts] + [Damage(size, chance.randrange(size * 8)) for _ in range(flips)]
+
+
+def silently_wrong(path: str, todo: Sequence[Damage], folder: str) -> dict[str, int]:
+    """Damage copies of a file in ``folder``, read them, and count: refused, unharmed, wrong, crashed the reader.
+
+    A ring may lose rows to damage, and does so without an error; those that it still gives must be right.
+    The reading is done in a child: what a damaged file does to the library is part of what is asked.
+    """
+    counts: Counter[str] = Counter()
+    done = 0
+    while done < len(todo):
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(reading)
+            _read_damaged(path, todo[done:], folder, writing)
+        os.close(writing)
+        with open(reading, "rb") as answers:
+            said = answers.read().decode("ascii").split()
+        counts.update(said)
+        done += len(said)
+        if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
+            counts["crashed"] += 1
+            done += 1
+    return dict(counts)
+
+
+def _read_damaged(path: str, todo: Sequence[Damage], folder: str, answers: int) -> None:
+    """Be the child; never returns."""
+    code = 1
+    try:
+        with open(path, "rb") as file:
+            content = file.read()
+        is_ring = path.endswith(SUFFIX)
+        copy = f"{folder}/damaged-{os.getpid()}{SUFFIX if is_ring else '.h5'}"
+        with open(copy, "wb") as file:
+            file.write(content)
+        true = contents(copy)
+        rows = true.rows() if is_ring else {}
+        for damage in todo:
+            with open(copy, "wb") as file:
+                file.write(damage.apply(content))
+            os.write(answers, _verdict(copy, true, rows, is_ring=is_ring) + b"\n")
+        os.unlink(copy)
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _verdict(path: str, true: Contents, rows: dict[tuple[Strand, object, int], int], *, is_ring: bool) -> bytes:
+    try:
+        found = contents(path)
+    except Error:
+        return b"refused"
+    if is_ring:
+        return b"unharmed" if found.rows().items() <= rows.items() else b"wrong"
+    return b"unharmed" if found.same(true) else b"wrong"
+
+
+# --- the whole of it ------------------------------------------------------------------------------
+
+
+def _damage_copies(folders: Folders, rings: Sequence[str], folder: str, chance: random.Random) -> Counter[str]:
+    there = [f"{where}/{file}" for s in Sensitivity for where in (disk_folder(folders, s),) for file in files(where)]
+    there.sort(key=os.path.getsize)
+    counts: Counter[str] = Counter()
+    for path in [*there[-FILES_DAMAGED_MAX:], *rings]:
+        counts.update(
+            silently_wrong(path, damages(os.path.getsize(path), FLIPS_A_FILE, TRUNCATIONS_A_FILE, chance), folder)
+        )
+    return counts
+
+
+def _copy_rings(folders: Folders, folder: str) -> list[str]:
+    copies = []
+    for lane in LANES:
+        source = f"{folders.runtime}/{lane}/{Sensitivity.PUBLIC}"
+        with suppress(OSError):
+            rings = [name for name in os.listdir(source) if name.endswith(SUFFIX)]
+            copies += [shutil.copyfile(f"{source}/{name}", f"{folder}/{lane}-{name}") for name in rings]
+    return copies
+
+
+def run(
+    kills: int,
+    *,
+    seed: int | None = None,
+    interval_ns: int = INTERVAL_NS,
+    pause_s: float = 0.8,
+    damage: bool = True,
+    say: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Record, kill, damage, and count; ``say`` hears how far it is.
+
+    Gives, as JSON has it: ``kills`` done; ``ticks`` recorded; ``lost``, and the ``bound`` they are held against;
+    ``broken_files``; ``silently_wrong``: damaged copies that read as something else than an error or the truth;
+    ``ok``; ``problems``, in words; and more.
+    :raises Error: where the daemon does not start.
+    """
+    chance = random.Random(seed)  # noqa: S311  moments, not secrets
+    began_s = time.monotonic()
+    with place() as (root, folders):
+        done: list[Kill] = []
+        seen = Seen(folders)
+        exit_code = None
+        daemon = Daemon(root, folders, CONFIGURATION.format(ms=interval_ns // 1_000_000))
+        acknowledged: dict[str, set[int]] = {lane: set() for lane in LANES}
+        rings: list[str] = []
+        try:
+            daemon.wait_for_ticks()
+            # Every kind in turn, in changing order: a few kills have met them all.
+            order = [victim for _ in range(0, kills, len(VICTIMS)) for victim in chance.sample(VICTIMS, len(VICTIMS))]
+            for number, victim in enumerate(order[:kills], 1):
+                if (death := kill(daemon, victim, chance, pause_s)) is not None:
+                    done.append(death)
+                say(f"{number} of {kills}: {victim}")
+                seen.look()
+                for lane, path in LANES.items():
+                    acknowledged[lane].update(ticks(folders, path))
+            daemon.wait_for_ticks()
+            rings = _copy_rings(folders, root) if damage else []
+            exit_code = daemon.end()
+        finally:
+            if exit_code is None:
+                daemon.end()
+        seen.look()
+        losses = {lane: loss(folders, lane, done, seen, interval_ns) for lane in LANES}
+        vanished = {lane: len(acknowledged[lane] - set(ticks(folders, path))) for lane, path in LANES.items()}
+        copies = _damage_copies(folders, rings, os.path.dirname(folders.runtime), chance) if damage else Counter()
+        return _summary(done, seen, losses, vanished, copies, exit_code, time.monotonic() - began_s) | {
+            "said": dict(Counter(daemon.said()).most_common(20))
+        }
+
+
+def _summary(
+    done: Sequence[Kill],
+    seen: Seen,
+    losses: dict[str, Loss],
+    vanished: dict[str, int],
+    copies: Counter[str],
+    exit_code: int,
+    took_s: float,
+) -> dict[str, Any]:
+    problems = [*seen.broken, *(problem for each in losses.values() for problem in each.problems)]
+    problems += [f"{lane}: {count} ticks were there and are gone" for lane, count in vanished.items() if count]
+    problems += [f"exit code {exit_code}"] if exit_code else []
+    problems += [] if done else ["nobody was killed"]
+    wrong = copies["wrong"] + copies["crashed"]
+    lost, bound = (sum(getattr(each, field) for each in losses.values()) for field in ("lost", "bound"))
+    return {
+        "ok": not problems and not wrong and lost <= bound,
+        "kills": len(done),
+        "ticks": sum(each.ticks for each in losses.values()),
+        "lost": lost,
+        "bound": bound,
+        "broken_files": len(seen.broken),
+        "silently_wrong": wrong,
+        "late": sum(each.late for each in losses.values()),
+        "by_victim": dict(Counter(death.victim for death in done)),
+        "files": len(seen.files),
+        "damaged_copies": sum(copies.values()),
+        "problems": problems,
+        "seconds": round(took_s, 1),
+    }
+
+
+def line(result: dict[str, Any]) -> str:
+    """Say it in one line."""
+    return (
+        f"{'passed' if result['ok'] else 'FAILED'}: {result['kills']} kills, {result['ticks']} ticks, "
+        f"{result['lost']} lost (at most {result['bound']} may be), {result['broken_files']} broken of "
+        f"{result['files']} files, {result['silently_wrong']} silently wrong of {result['damaged_copies']} damaged "
+        f"copies, {result['seconds']:.0f} s" + "".join(f"; {problem}" for problem in result["problems"][:1])
+    )
