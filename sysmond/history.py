@@ -10,7 +10,8 @@ Rates are derived here, from exact counters; every hole is a gap with its cause.
 import os
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -23,7 +24,7 @@ from sysmond.rates import STATISTICS, BoolArray, Rows, Statistic
 from sysmond.recording import Key
 from sysmond.result import Column, Entry, Gap, Int64Array, Result
 from sysmond.timeline import Span, Timeline
-from sysmond.tracks import Track
+from sysmond.tracks import Track, distinct
 
 # A run of empty buckets longer than this is cut to its first one; the gap says how long it was.
 EMPTY_BUCKETS_MAX = 3600
@@ -31,6 +32,8 @@ EMPTY_BUCKETS_MAX = 3600
 VALUES_MAX = 100_000_000
 # Fewer digits are a number of boots, not the beginning of an id.
 BOOT_ID_DIGITS_MIN = 8
+# Files may be merged while an answer is made of them: so often it is begun anew.
+ATTEMPTS_MAX = 5
 FOREVER_NS = timespec.TIME_MAX_NS - 1
 
 
@@ -113,9 +116,31 @@ class Archive:
             end_ns = FOREVER_NS
         if end_ns <= start_ns:
             raise UsageError(f"the range ends ({end!r}) before it begins ({start!r})")
+        asked = partial(self._answer, patterns or ("*",), (start_ns, end_ns), now_ns, boot)
+        for _ in range(ATTEMPTS_MAX - 1):
+            with suppress(FileNotFoundError):
+                return asked(step_ns, stats, raw=raw)
+        return asked(step_ns, stats, raw=raw)
+
+    def _answer(
+        self,
+        patterns: Sequence[str],
+        asked: tuple[int, int],
+        now_ns: int,
+        boot: str | int | None,
+        step_ns: int,
+        stats: list[str],
+        *,
+        raw: bool,
+    ) -> Result:
+        """Answer from what is there now.
+
+        :raises FileNotFoundError: where a file was merged or flushed meanwhile.
+        """
+        start_ns, end_ns = asked
         with closing(Timeline(self._folders)) as line:
             wanted_boot = _boot(line, boot)
-            keys = self._match(patterns or ("*",), line.keys(), line)
+            keys = self._match(patterns, line.keys(), line)
             query = _Query(line, keys, start_ns, end_ns, wanted_boot)
             query.read()
             result = query.raw() if raw else query.buckets(step_ns, stats)
@@ -281,7 +306,7 @@ class _Query:
         ticks = {}
         for boot in order:
             mine = [span.ticks[inside] for span, inside in self._spans if span.lineage.boot == boot]
-            ticks[boot] = mine[0] if len(mine) == 1 else np.unique(np.concatenate([_NO_TIMES, *mine]))
+            ticks[boot] = mine[0] if len(mine) == 1 else distinct(np.concatenate([_NO_TIMES, *mine]))[0]
         starts = dict(zip(order, np.cumsum([0, *(len(each) for each in ticks.values())]).tolist(), strict=False))
         axis = np.concatenate([_NO_TIMES, *(self._line.course(boot).utc_ns(each) for boot, each in ticks.items())])
         self._check_size(len(axis), len(self._keys))
@@ -360,11 +385,8 @@ class _Query:
         held = np.concatenate([_NO_TIMES, *(number[number != _OUTSIDE] for number in numbers)])
         if not len(held):
             return held
-        steps = np.diff(held)
-        if (steps < 0).any():
-            held = np.unique(held)
-        elif (steps == 0).any():  # The usual case; np.unique would import what it does not need here.
-            held = held[np.append(True, steps > 0)]
+        if (np.diff(held) <= 0).any():
+            held = distinct(held)[0]
         empty = np.diff(held) - 1
         long = np.flatnonzero(empty > EMPTY_BUCKETS_MAX)
         self._check_size(len(held) + int(empty.sum()) - int(empty[long].sum()) + len(long), columns)
@@ -422,7 +444,7 @@ def _sequence(pieces: Sequence[Rows]) -> Rows:
     """Put the rows of one series in one boot in order of time, each tick once."""
     if len(pieces) == 1:
         return pieces[0]
-    ticks, first = np.unique(np.concatenate([rows.ticks for rows in pieces]), return_index=True)
+    ticks, first = distinct(np.concatenate([rows.ticks for rows in pieces]))
     interval_ns = np.concatenate([np.broadcast_to(rows.interval_ns, len(rows.ticks)) for rows in pieces])
     values, bucket = (np.concatenate([getattr(rows, name) for rows in pieces]) for name in ("values", "bucket"))
     return Rows(ticks, values[first], bucket[first], interval_ns[first])

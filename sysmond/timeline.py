@@ -6,6 +6,7 @@ being looked for is seen twice, never missed. They are joined by tick: twice is 
 """
 
 import os
+from collections import OrderedDict
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
 from sysmond.folders import Folders
 from sysmond.model import ABSENT, Cause, Metric, Sensitivity
 from sysmond.progress import Progress, ring_files
-from sysmond.recording import Hole, Key, Recording, of_snapshot
+from sysmond.recording import Block, Hole, Key, Recording, of_snapshot
 from sysmond.result import Int64Array
 from sysmond.ring import snapshot
 from sysmond.segment import Segment
@@ -29,6 +30,8 @@ from sysmond.tracks import Lineage, Member, Run, Source, Track, chosen_rows, joi
 LISTINGS_MAX = 8
 # So many rows of a block are decoded at once: memory is bounded by what is asked for, not by the block.
 BATCH_SERIES = 64
+# So many segments are kept open; what describes the others is kept, they are opened again for their values.
+OPEN_MAX = 128
 
 
 class Damage(NamedTuple):
@@ -53,6 +56,55 @@ class Span(NamedTuple):
     matrix: Int64Array
 
 
+class _Files:
+    """The segments that are open, the one used last at the end: never more than ``OPEN_MAX``."""
+
+    def __init__(self) -> None:
+        self._open: OrderedDict[str, Segment] = OrderedDict()
+
+    def open(self, path: str) -> Segment:
+        """Open a segment, or find it open.
+
+        :raises Error: as ``Segment`` does. :raises FileNotFoundError: where it is gone.
+        """
+        if path in self._open:
+            self._open.move_to_end(path)
+        else:
+            self._open[path] = Segment(path)
+            if len(self._open) > OPEN_MAX:
+                self._open.popitem(last=False)[1].close()
+        return self._open[path]
+
+    def close(self) -> None:
+        for opened in self._open.values():
+            opened.close()
+
+
+class _FiledBlock:
+    """A block of a segment that may have been closed meanwhile."""
+
+    def __init__(self, files: _Files, path: str, number: int, block: Block) -> None:
+        self.strand = block.strand
+        self.ticks = block.ticks
+        self.closed = block.closed
+        self._files = files
+        self._path = path
+        self._number = number
+        self._block = block
+
+    @property
+    def keys(self) -> Sequence[Key]:
+        """The series, one a row."""
+        return self._block.keys
+
+    def read(self, rows: Sequence[int]) -> Int64Array:
+        """Values of the chosen rows, int64[row, time].
+
+        :raises FileNotFoundError: where the file is gone: what holds its rows now, a new time line finds.
+        """
+        return self._files.open(self._path).recording.blocks[self._number].read(rows)
+
+
 class Timeline:
     """Everything recorded, opened for reading; close it after use."""
 
@@ -64,7 +116,7 @@ class Timeline:
         self.damages: list[Damage] = []
         self.refused: list[str] = []
         self.unread: set[Hole] = set()
-        self._open: list[Segment] = []
+        self._files = _Files()
         self._sources: list[Source] = []
         self._read_rings(folders)
         for place in (archive.ram_folder, archive.disk_folder):
@@ -77,8 +129,7 @@ class Timeline:
 
     def close(self) -> None:
         """Close the files."""
-        for opened in self._open:
-            opened.close()
+        self._files.close()
 
     def _read_rings(self, folders: Folders) -> None:
         sealed = Progress.read(folders).sealed  # Before the rings: what it says is sealed is in a segment by now.
@@ -121,7 +172,7 @@ class Timeline:
 
     def _read_file(self, path: str, name: Name | None, sensitivity: Sensitivity) -> bool:
         try:
-            segment = Segment(path)
+            recording = self._files.open(path).recording
         except FileNotFoundError:
             return False  # Flushed or merged meanwhile: what holds its rows now is listed after it.
         except NotPermittedError as refusal:
@@ -133,8 +184,8 @@ class Timeline:
             if os.path.lexists(path):
                 self.damages.append(Damage(name, sensitivity, str(damage)))
         else:
-            self._open.append(segment)
-            self._sources.append(Source(name, segment.recording))
+            blocks = [_FiledBlock(self._files, path, number, each) for number, each in enumerate(recording.blocks)]
+            self._sources.append(Source(name, recording._replace(blocks=blocks)))
             return True
         return False
 

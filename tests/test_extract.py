@@ -136,17 +136,6 @@ def test_a_wrong_command_line_is_one_line(
     assert archive.opened == {}
 
 
-def test_too_much_at_once_is_refused_before_it_is_read(
-    archive: FakeArchive, capsys: pytest.CaptureFixture[str]
-) -> None:
-    archive.entries = [entry._replace(end_ns=START_NS + 10**9 * SECOND_NS) for entry in ENTRIES]
-    assert extract.main(["*"]) == 2
-    assert "2 columns of 1000000000 rows are too many" in capsys.readouterr().err
-    assert archive.asked == {}
-    assert extract.main(["*", "--sample=1h"]) == 0
-    assert extract.main(["*", "--from=1700000000", "--to=1700000100"]) == 0
-
-
 @pytest.mark.parametrize(
     ("failure", "code", "message"),
     [

@@ -3,6 +3,7 @@
 
 import multiprocessing
 import os
+import resource
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -13,10 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sysmond import clock, history, jobs
+from sysmond import archive, clock, history, jobs, segment, timeline
 from sysmond.clock import SECOND_NS, Relation
 from sysmond.errors import CorruptError, Error, NotPermittedError, UsageError
 from sysmond.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table
+from sysmond.recording import MemoryBlock
 from sysmond.result import Gap, Result
 from sysmond.segment import Segment
 from sysmond.timeline import Timeline
@@ -630,6 +632,31 @@ def test_an_answer_beyond_all_measure_is_refused(machine: Machine, monkeypatch: 
     monkeypatch.setattr(history, "VALUES_MAX", 3 * 9000)
     with pytest.raises(UsageError, match="3 columns of 9001 rows are too many at once"):
         machine.archive.select("disk", step="1ms")
+
+
+def test_many_files_need_few_descriptors(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.start(99).tick(range(100, 102))
+    machine.seal()
+    machine.flush()
+    (first,) = machine.files()
+    with Segment(str(first)) as opened:
+        recording, block = opened.recording, opened.recording.blocks[0]
+        matrix = block.read(range(3))
+    for number in range(2, 501):
+        grown = np.array([[counter(98 + 2 * number)], [counter(99 + 2 * number)]]).T
+        rows = [grown[0] if key.metric == "read_bytes" else row for key, row in zip(block.keys, matrix, strict=True)]
+        ticks = block.ticks + 2 * (number - 1) * SECOND_NS
+        made = recording._replace(blocks=[MemoryBlock(block.strand, ticks, block.keys, np.array(rows))])
+        (first.parent / archive.Name(BOOT, number, number).file).write_bytes(segment.encode(made, "test"))
+    monkeypatch.setattr(timeline, "OPEN_MAX", 32)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, limits[1]))
+    try:
+        result = machine.archive.select(READ, step="1h", stat="sum")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert result.warnings == ()
+    assert ints(result, READ) == [counter(1099) - counter(100)]
 
 
 def test_the_catalogue_says_from_when_to_when(machine: Machine) -> None:
