@@ -14,7 +14,8 @@ from sysmond.model import ABSENT, Semantics, Table
 from sysmond.progress import ring_files
 from sysmond.recording import Block, Key, Recording, of_snapshot
 from sysmond.result import Int64Array
-from sysmond.ring import RingWriter, snapshot
+from sysmond.ring import RingWriter
+from sysmond.snapshot import snapshot
 
 
 class Replay:

@@ -21,7 +21,7 @@ from sysmond.errors import Error
 from sysmond.folders import Folders
 from sysmond.model import Cause
 from sysmond.progress import Progress
-from sysmond.ring import fill
+from sysmond.snapshot import fill
 
 SECONDS = 100
 HOGS = 40

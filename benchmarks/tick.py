@@ -119,7 +119,7 @@ def tight_sampler(plan: plans.Plan, ticks: int) -> float:
 def last_seconds(ring: str) -> Figures:
     """From the sampler's ring: values a tick, and the time of each probe, in ns a tick."""
     from sysmond.recording import of_snapshot  # noqa: PLC0415  numpy must not be in the children forked before
-    from sysmond.ring import snapshot  # noqa: PLC0415  as above
+    from sysmond.snapshot import snapshot  # noqa: PLC0415  as above
 
     values = 0
     durations: dict[str, float] = {}

@@ -161,4 +161,4 @@ def read_system(host: Host) -> list[Row]:
 @hookimpl
 def sysmond_probes() -> list[Probe]:
     """Offer the tables ``cpu`` and ``system``."""
-    return [Probe(CPU, Cpus().read, subsystems=("cpu",)), Probe(SYSTEM, read_system)]
+    return [Probe(CPU, Cpus().read, subsystems=("cpu",)), Probe(SYSTEM, read_system, pure=True)]

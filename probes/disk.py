@@ -93,4 +93,4 @@ class Diskstats:
 @hookimpl
 def sysmond_probes() -> list[Probe]:
     """Offer the table ``disk``."""
-    return [Probe(DISK, Diskstats().read, subsystems=("block",))]
+    return [Probe(DISK, Diskstats().read, subsystems=("block",), pure=True)]

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from sysmond.probe import ABSENT, Host, Lane, Probe, Row, Table, gauge, hookimpl, state, text
 
 PATH = "/proc/self/mountinfo"
-INTERVAL_S = 10.0
+INTERVAL_S = 30.0
 DEADLINE_S = 2.0
 MOUNTS_MAX = 256
 # At most so many threads, stuck ones included: a mount that comes and goes may leave a stuck one each time.

@@ -56,4 +56,4 @@ def read(host: Host) -> list[Row]:
 @hookimpl
 def sysmond_probes() -> list[Probe]:
     """Offer the table ``load``."""
-    return [Probe(LOAD, read)]
+    return [Probe(LOAD, read, pure=True)]

@@ -121,4 +121,4 @@ def read(host: Host) -> list[Row]:
 @hookimpl
 def sysmond_probes() -> list[Probe]:
     """Offer the table ``memory``."""
-    return [Probe(MEMORY, read)]
+    return [Probe(MEMORY, read, pure=True)]

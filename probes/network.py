@@ -88,4 +88,4 @@ class NetDev:
 @hookimpl
 def sysmond_probes() -> list[Probe]:
     """Offer the table ``network``."""
-    return [Probe(NETWORK, NetDev().read, subsystems=("net",))]
+    return [Probe(NETWORK, NetDev().read, subsystems=("net",), pure=True)]

@@ -102,4 +102,4 @@ def _reason(number: int) -> str:
 @hookimpl
 def sysmond_probes() -> list[Probe]:
     """Offer the table ``pressure``."""
-    return [Probe(PRESSURE, Resources().read)]
+    return [Probe(PRESSURE, Resources().read, pure=True)]

@@ -401,4 +401,4 @@ def reader(table: Table) -> Callable[[Host], Iterator[Row]]:
 @hookimpl
 def sysmond_probes() -> list[Probe]:
     """Offer the tables ``ip``, ``icmp``, ``tcp`` and ``udp``."""
-    return [Probe(table, reader(table)) for table in (IP, ICMP, TCP, UDP)]
+    return [Probe(table, reader(table), pure=True) for table in (IP, ICMP, TCP, UDP)]

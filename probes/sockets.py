@@ -82,4 +82,4 @@ def _read_if_there(host: Host, path: str) -> bytes:
 @hookimpl
 def sysmond_probes() -> list[Probe]:
     """Offer the table ``socket``."""
-    return [Probe(SOCKET, Sockstat().read)]
+    return [Probe(SOCKET, Sockstat().read, pure=True)]

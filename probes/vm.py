@@ -281,4 +281,4 @@ def read(host: Host) -> list[Row]:
 @hookimpl
 def sysmond_probes() -> list[Probe]:
     """Offer the table ``vm``."""
-    return [Probe(VM, read)]
+    return [Probe(VM, read, pure=True)]

@@ -34,7 +34,7 @@ from sysmond.frame import (
 )
 from sysmond.model import ABSENT, Cause
 from sysmond.progress import ring_files
-from sysmond.ring import Snapshot, snapshot
+from sysmond.snapshot import Snapshot, snapshot
 
 # So many ticks of a table are kept: the length of a curve.
 TICKS_MAX = 120

@@ -21,9 +21,9 @@ from sysmond.lock import only_one
 from sysmond.model import Sensitivity
 from sysmond.plan import Plan
 from sysmond.progress import Progress, ring_files
-from sysmond.ring import fill
 from sysmond.sampler import is_over
 from sysmond.settings import Settings
+from sysmond.snapshot import fill
 
 # How often the archiver looks at the rings, oftener where they fill fast; it wakes for nothing else but orders.
 LOOK_S = 60.0

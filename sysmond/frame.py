@@ -36,13 +36,14 @@ I64 = Struct("=q")
 
 DETAIL_BYTES_MAX = 200
 TEXT_BYTES_MAX = 4096
+EVENT_BYTES_MAX = 1024
 TEXTS_MAX = 1024
 # Half of 64 bits, so that the difference of any two values fits as well; what is beyond is a kernel's "no limit".
 VALUE_MAX = 2**62 - 1
 
 
 # Kinds of frames. Plain integers: comparing with an IntEnum takes longer than all else that is done with one.
-PAD, LAYOUT, NAMES, ROWS, ABSENCE, TEXT, RELATION = range(7)
+PAD, LAYOUT, NAMES, ROWS, ABSENCE, TEXT, RELATION, EVENT = range(8)
 
 
 class Layout(NamedTuple):
@@ -173,3 +174,15 @@ def decode_text(payload: bytes) -> tuple[int, str]:
 def decode_clock(payload: bytes) -> Relation:
     """Read the payload of a clock frame."""
     return Relation(*CLOCK.unpack(payload))
+
+
+def encode_event(kind: str, subject: str, text: str) -> bytes:
+    """Spell an event as the payload of its frame: neither kind nor subject has a NUL; a long text is cut."""
+    head = b"".join(cut(part.encode("utf-8", "surrogateescape"), DETAIL_BYTES_MAX) + b"\0" for part in (kind, subject))
+    return head + cut(text.encode("utf-8", "surrogateescape"), EVENT_BYTES_MAX)
+
+
+def decode_event(payload: bytes) -> tuple[str, str, str]:
+    """Read the payload of an event frame: kind, subject and text."""
+    kind, subject, text = payload.decode("utf-8", "surrogateescape").split("\0", 2)
+    return kind, subject, text

@@ -29,7 +29,7 @@ from sysmond.recording import (
     of_snapshot,
     plan_of,
 )
-from sysmond.ring import Snapshot, snapshot
+from sysmond.snapshot import Snapshot, snapshot
 
 CREATED_BY = f"sysmond {__version__}"
 DAY_NS = 24 * 3600 * SECOND_NS

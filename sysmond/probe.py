@@ -65,20 +65,39 @@ class Host:
         self.costs: Callable[[], Iterable[Row]] = tuple  # The sampler puts its own accounts here.
         self._descriptors: dict[str, int] = {}
         self._this_tick: dict[str, bytes] = {}
+        self._before: dict[str, bytes] = {}
+        self._noted: list[tuple[str, bytes]] = []
 
     def new_tick(self) -> None:
         """Forget what was read: the next reading is a new one."""
         self._this_tick.clear()
+        self._noted.clear()
 
     def read(self, path: str) -> bytes:
-        """Read a whole file.
+        """Read a whole file. Content that has not changed since the reading before is the same object again.
 
         :raises OSError: as the kernel says; ``FileNotFoundError`` where this machine has no such file.
         """
         content = self._this_tick.get(path)
         if content is None:
-            content = self._this_tick[path] = self._read_now(path)
+            content = self._read_now(path)
+            if content == (before := self._before.get(path)):
+                content = before
+            self._this_tick[path] = self._before[path] = content
+        self._noted.append((path, content))
         return content
+
+    def note(self) -> list[tuple[str, bytes]]:
+        """Give what was read since the last call, and forget it."""
+        noted, self._noted = self._noted, []
+        return noted
+
+    def is_unchanged(self, noted: list[tuple[str, bytes]]) -> bool:
+        """Whether files still have the content that was noted.
+
+        :raises OSError: as the kernel says.
+        """
+        return all(self.read(path) is content for path, content in noted)
 
     def lines(self, path: str) -> list[str]:
         """Read a text file as its lines, without line ends; bytes that are not UTF-8 are kept escaped."""
@@ -117,6 +136,7 @@ class Host:
             os.close(descriptor)
         self._descriptors.clear()
         self._this_tick.clear()
+        self._before.clear()
 
     def _read_now(self, path: str) -> bytes:
         descriptor = self._descriptors.get(path)
@@ -140,6 +160,7 @@ class Host:
 
     def _forget(self, path: str) -> None:
         os.close(self._descriptors.pop(path))
+        self._before.pop(path, None)
 
 
 class Probe(NamedTuple):
@@ -148,6 +169,8 @@ class Probe(NamedTuple):
     ``read(host)`` yields one ``Row`` an instance; what it raises becomes a gap with that reason.
     ``lane``: background for whatever may block. ``sensitivity``: that of the source.
     ``interval_s``: how often by default. ``subsystems``: udev subsystems whose events concern it.
+    ``pure``: the rows follow from the files read by ``Host.read`` and from nothing else, texts apart: then
+    they are not made again while the files stay the same.
     """
 
     table: Table
@@ -156,6 +179,7 @@ class Probe(NamedTuple):
     lane: Lane = Lane.REALTIME
     sensitivity: Sensitivity = Sensitivity.PUBLIC
     subsystems: tuple[str, ...] = ()
+    pure: bool = False
 
 
 def counter(name: str, unit: str, doc: str, scale: int = 0, origin: str = "") -> Metric:

@@ -32,7 +32,7 @@ from sysmond.frame import (
 )
 from sysmond.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table
 from sysmond.result import Int64Array
-from sysmond.ring import Snapshot
+from sysmond.snapshot import Snapshot
 
 # How much is decoded and encoded at once.
 BATCH_SERIES = 64

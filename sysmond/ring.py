@@ -26,14 +26,14 @@ from typing import NamedTuple
 from zlib import crc32
 
 from sysmond.clock import Relation
-from sysmond.errors import CorruptError, Error
+from sysmond.errors import Error
 from sysmond.frame import (
     ABSENCE,
     CLOCK,
     CLOSED,
-    CRC_START,
     DETAIL_BYTES_MAX,
     DROPPED,
+    EVENT,
     FRAME_BYTES,
     HEAD,
     HEADER_BYTES,
@@ -58,57 +58,18 @@ from sysmond.frame import (
     Identity,
     Layout,
     cut,
+    encode_event,
     encode_header,
     encode_instances,
     encode_layout,
     frame_bytes,
-    read_header,
     text_id,
 )
 from sysmond.model import ABSENT, Cause, Sensitivity
 
-__all__ = [
-    "FRAME_BYTES",
-    "RING_BYTES_MIN",
-    "SUFFIX",
-    "Identity",
-    "Layout",
-    "RingWriter",
-    "Snapshot",
-    "encode_layout",
-    "fill",
-    "snapshot",
-]
-
 # See above why these make every row explained.
 _REPEATS_PER_RING = 4
 _FRAMES_PER_RING_MIN = 8
-# How often the header, and a copy that shows damage, is read again: the writer may be at work there.
-HEADER_TRIES = 8
-COPY_TRIES = 3
-# Where a frame says its own offset, in words, and its kind, in half-words.
-_OFFSET_WORD, _KIND_HALFWORD = 2, 4
-_EXPLAINING = frozenset((LAYOUT, NAMES, TEXT, RELATION))
-
-
-class Snapshot(NamedTuple):
-    """A consistent copy of a ring.
-
-    ``frames``: where in the image each whole frame begins; those that explain nothing and lie before the
-    offset asked for are left out. ``damages``: from where to where the image is damaged.
-    ``end_offset``: behind the last whole frame. ``lost``: bytes that were overwritten since the offset
-    asked for. ``closed``: the writer ended in good order. ``mark``: layout being read.
-    """
-
-    identity: Identity
-    image: bytes
-    frames: list[int]
-    damages: list[tuple[int, int]]
-    end_offset: int
-    lost: int
-    closed: bool
-    mark: int
-    dropped: int
 
 
 class _Current(NamedTuple):
@@ -150,8 +111,11 @@ class RingWriter:
         self._map[: len(header)] = header
         self._words = memoryview(self._map)[:HEADER_BYTES].cast("Q")
         self._bytes = memoryview(self._map)[HEADER_BYTES:]
-        self._head = 0
+        self._head = 0  # Behind the last frame, held back or not.
+        self._published = 0
         self._tail = 0
+        self._held: list[bytes] | None = None
+        self._written: list[tuple[int, bytes]] = [(0, b"")] * len(layouts)
         self._clock: Relation | None = None
         os.rename(path + UNFINISHED, path)
         self._explain()
@@ -189,7 +153,22 @@ class RingWriter:
             lost = sum(a != b for a, b in zip(fitting, values, strict=True))
             payload = current.rows.pack(*fitting)
         self._append(ROWS, current.ident, tick_ns, payload)
+        self._written[table] = current.ident, payload
         return lost
+
+    def repeat(self, table: int, tick_ns: int) -> None:
+        """Write for this tick the rows that ``rows`` wrote last; they hold no texts."""
+        self._append(ROWS, self._written[table][0], tick_ns, self._written[table][1])
+
+    def hold(self) -> None:
+        """Keep the frames that follow back until ``commit``: a tick in one piece costs less than in many."""
+        self._held = []
+
+    def commit(self) -> None:
+        """Make visible what was held back."""
+        if self._held is not None:
+            self._publish(b"".join(self._held))
+            self._held = None
 
     def absence(self, table: int, tick_ns: int, cause: Cause, detail: str) -> None:
         """Write why a table has no rows at this tick."""
@@ -216,8 +195,18 @@ class RingWriter:
             self._clock = relation
             self._append(RELATION, 0, relation.boottime_ns, CLOCK.pack(*relation))
 
+    def event(self, tick_ns: int, kind: str, subject: str, text: str) -> None:
+        """Record that something happened at a boot time.
+
+        :raises Error: where kind or subject has a NUL.
+        """
+        if "\0" in kind + subject:
+            raise Error(f"an event of the kind {kind!r} about {subject!r}: no NUL is right")
+        self._append(EVENT, 0, tick_ns, encode_event(kind, subject, text))
+
     def close(self) -> None:
         """Say that the writer ends in good order; the file stays for the archiver."""
+        self.commit()
         self._words[MARK] = 0
         self._words[CLOSED] = 1
         self._words.release()
@@ -303,19 +292,35 @@ class RingWriter:
             self._explain()
 
     def _put(self, kind: int, ident: int, tick_ns: int, payload: bytes, length: int) -> None:
-        head = self._head
-        place = head % self.capacity
-        self._make_room(length)
         if length < FRAME_BYTES:  # The end of the ring, too short for a header: readers skip it by its size.
-            self._bytes[place : place + length] = bytes(length)
+            frame = bytes(length)
         else:
-            rest = REST.pack(kind, len(payload) & 7, ident, head, tick_ns) + payload + bytes(-len(payload) & 7)
-            self._bytes[place : place + length] = START.pack(length, crc32(rest)) + rest
-        self._head = head + length
-        self._words[HEAD] = self._head
+            padding = -len(payload) & 7
+            rest = REST.pack(kind, -padding & 7, ident, self._head, tick_ns) + payload + bytes(padding)
+            frame = START.pack(length, crc32(rest)) + rest
+        self._head += length
+        if self._held is None:
+            self._publish(frame)
+            return
+        self._held.append(frame)
+        if self._head - self._published > self._frame_bytes_max:
+            self.commit()
+            self.hold()
 
-    def _make_room(self, length: int) -> None:
-        limit = self._head + length - self.capacity
+    def _publish(self, frames: bytes) -> None:
+        """Copy whole frames to where they belong, then move the head past them."""
+        begin = self._published % self.capacity
+        self._make_room(self._head - self.capacity)
+        to_end = self.capacity - begin
+        if len(frames) <= to_end:
+            self._bytes[begin : begin + len(frames)] = frames
+        else:  # The end of the ring is always the end of a frame.
+            self._bytes[begin:] = frames[:to_end]
+            self._bytes[: len(frames) - to_end] = frames[to_end:]
+        self._published = self._words[HEAD] = self._head
+
+    def _make_room(self, limit: int) -> None:
+        """Give up the oldest frames that begin before ``limit``."""
         tail = self._tail
         if tail >= limit:
             return
@@ -349,127 +354,3 @@ def _allocate(path: str, size: int, sensitivity: Sensitivity) -> mmap.mmap:
         raise
     finally:
         os.close(descriptor)
-
-
-def snapshot(path: str, since: int = 0) -> Snapshot:
-    """Copy what a ring holds from logical offset ``since`` on, and the explanations before it.
-
-    :raises OSError: where the file cannot be read. :raises ForeignError: where it is no ring of this version.
-    :raises CorruptError: where its header makes no sense, or it is overwritten faster than it can be read.
-    """
-    with open(path, "rb", buffering=0) as file:
-        descriptor = file.fileno()
-        identity, capacity = read_header(os.pread(descriptor, HEADER_BYTES, 0), path)
-        if os.fstat(descriptor).st_size != HEADER_BYTES + capacity:
-            raise CorruptError(f"{path}: truncated; {HEADER_BYTES + capacity} bytes are right")
-        taken = None
-        for _ in range(COPY_TRIES):
-            taken = _take(descriptor, identity, capacity, since, path) or taken
-            if taken is not None and not taken.damages:
-                break  # Else we were overtaken, or do not see a store yet; if it stays so, it is damage.
-    if taken is None:
-        raise CorruptError(f"{path}: overwritten faster than it can be read")
-    return taken
-
-
-def _take(descriptor: int, identity: Identity, capacity: int, since: int, path: str) -> Snapshot | None:
-    """Copy once, and look again; None where all of it was overwritten meanwhile."""
-    head, tail = _bounds(descriptor, capacity, path)
-    image = _copy(descriptor, capacity, tail, head)
-    words = _words(descriptor)
-    if len(image) != head - tail:
-        raise CorruptError(f"{path}: truncated while it was read")
-    held_from = max(tail, words[TAIL])
-    if held_from > head:
-        return None
-    frames, damages, end = _walk(image, tail, capacity, held_from, since)
-    return Snapshot(
-        identity,
-        image,
-        frames,
-        damages,
-        min(end, head),
-        max(0, held_from - since),
-        bool(words[CLOSED]) and words[HEAD] == head,
-        words[MARK],
-        words[DROPPED],
-    )
-
-
-def _words(descriptor: int) -> memoryview:
-    return memoryview(os.pread(descriptor, HEADER_BYTES, 0)).cast("Q")
-
-
-def _bounds(descriptor: int, capacity: int, path: str) -> tuple[int, int]:
-    for _ in range(HEADER_TRIES):
-        words = _words(descriptor)
-        head, tail = words[HEAD], words[TAIL]
-        if 0 <= head - tail <= capacity and not (head | tail) & 7:
-            return head, tail
-        # Else the writer moved on between the two words.
-    raise CorruptError(f"{path}: its head and tail do not belong together")
-
-
-def _copy(descriptor: int, capacity: int, tail: int, head: int) -> bytes:
-    """Copy the bytes from tail to head into one straight piece."""
-    first = tail % capacity
-    until_end = min(head - tail, capacity - first)
-    image = os.pread(descriptor, until_end, HEADER_BYTES + first)
-    if until_end < head - tail:
-        image += os.pread(descriptor, head - tail - until_end, HEADER_BYTES)
-    return image
-
-
-def _walk(
-    image: bytes, base: int, capacity: int, begin: int, since: int
-) -> tuple[list[int], list[tuple[int, int]], int]:
-    """Find the whole frames of a copy, the damaged stretches, and the logical offset behind the last frame."""
-    view = memoryview(image)
-    words, sizes, kinds = view.cast("Q"), view.cast("I"), view.cast("H")
-    frames: list[int] = []
-    damages: list[tuple[int, int]] = []
-    stop = base + len(image) - FRAME_BYTES
-    offset = end = begin
-    round_end = offset - offset % capacity + capacity
-    while offset <= stop:
-        if round_end - offset < FRAME_BYTES:
-            offset = round_end
-            round_end += capacity
-            continue
-        place = offset - base
-        length = sizes[place >> 2]
-        if words[(place >> 3) + _OFFSET_WORD] == offset and length >= FRAME_BYTES:
-            if offset < since and kinds[(place >> 1) + _KIND_HALFWORD] not in _EXPLAINING:
-                offset = end = offset + (length & ~7)
-                continue
-            if crc32(image[place + CRC_START : place + length]) == sizes[(place >> 2) + 1]:
-                frames.append(place)
-                offset = end = offset + length
-                continue
-        offset = _next_whole(image, base, offset + 8)
-        damages.append((place, offset - base))
-        round_end = offset - offset % capacity + capacity
-    return frames, damages, end
-
-
-def _next_whole(image: bytes, base: int, offset: int) -> int:
-    """Find the first whole frame from ``offset`` on, by looking everywhere; the end of the image if none."""
-    words = memoryview(image).cast("Q")
-    for place in range(offset - base, len(image) - FRAME_BYTES + 1, 8):
-        if words[(place >> 3) + _OFFSET_WORD] == base + place:
-            length, crc = START.unpack_from(image, place)
-            if length >= FRAME_BYTES and crc32(image[place + CRC_START : place + length]) == crc:
-                return base + place
-    return base + len(image)
-
-
-def fill(path: str) -> tuple[int, int]:
-    """How many bytes a ring has been given so far, and how many it holds.
-
-    :raises OSError: where it cannot be read. :raises ForeignError: where it is no ring.
-    :raises CorruptError: where its header is damaged.
-    """
-    with open(path, "rb", buffering=0) as file:
-        header = os.pread(file.fileno(), HEADER_BYTES, 0)
-    _, capacity = read_header(header, path)
-    return memoryview(header).cast("Q")[HEAD], capacity

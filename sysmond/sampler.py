@@ -19,15 +19,25 @@ from sysmond import clock, control, own, realtime
 from sysmond.clock import SECOND_NS
 from sysmond.errors import Error
 from sysmond.folders import Folders
-from sysmond.frame import HEADER_BYTES, read_header
+from sysmond.frame import (
+    FRAME_BYTES,
+    HEADER_BYTES,
+    RING_BYTES_MIN,
+    SUFFIX,
+    Identity,
+    Layout,
+    encode_layout,
+    read_header,
+)
 from sysmond.model import Cause, Lane, Sensitivity
 from sysmond.own import SELF, Cost, own_row, part_rows
 from sysmond.plan import Plan, PlannedProbe, import_plugin, offered_probes
 from sysmond.probe import Host, Probe
 from sysmond.progress import WRITERS, Progress, Sealed, ring_files
-from sysmond.ring import FRAME_BYTES, RING_BYTES_MIN, SUFFIX, Identity, Layout, RingWriter, encode_layout, fill
+from sysmond.ring import RingWriter
 from sysmond.schedule import next_slot_ns, slot_at
 from sysmond.settings import Settings
+from sysmond.snapshot import fill
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -42,7 +52,7 @@ INSTANCES_MAX = 65536
 # For what a table that could not be read at first may need in the ring later.
 VALUES_UNKNOWN = 32
 # The other parts of sysmond are looked at less often than the sampler looks at itself.
-BACKGROUND_SELF_INTERVAL_NS = 10 * SECOND_NS
+BACKGROUND_SELF_INTERVAL_NS = 30 * SECOND_NS
 # A probe of the background lane that has not answered by then is left to its thread; the others go on.
 ANSWER_S = 4.0
 # The wait is by the clock that stops in suspend; after a long night a slot is not missed by more than this.
@@ -74,11 +84,17 @@ class Source:
         self.has_texts = any(metric.is_text for metric in probe.table.metrics)
         self.index = -1
         self.cost = Cost()
+        self.written: Reading | Absence | None = None
         self._names: tuple[str, ...] = ()
+        self._reading: Reading | None = None
+        self._files: list[tuple[str, bytes]] = []
 
     def read(self) -> Reading | Absence:
         """Read the probe; whatever it does wrong becomes an absence."""
         try:
+            if self._reading is not None and self.host.is_unchanged(self._files):
+                return self._reading
+            self.host.note()
             names: list[str] = []
             values: list[int | str] = []
             for name, row in islice(self.probe.read(self.host), INSTANCES_MAX + 1):
@@ -89,8 +105,12 @@ class Source:
                 _check_names(found)
                 self._names = found
         except (Exception, SystemExit) as problem:  # noqa: BLE001  a probe may raise anything; the others go on
+            self._reading = None
             return self.failed(problem)
-        return self._names, values
+        reading = self._names, values
+        if self.probe.pure:
+            self._reading, self._files = reading, self.host.note()
+        return reading
 
     def failed(self, problem: BaseException) -> Absence:
         """Count a failure and say what it means."""
@@ -199,6 +219,7 @@ class Sampler:
         self._ring_bytes_max = plan.sampler.ring_bytes
         self._intervals_ns = {source.interval_ns for source in self._sources} or {SECOND_NS}
         self.own = Cost()
+        self._is_asked = False
         remove_sealed(settings.folders, self.name)
         self._give_up_old_rings()
 
@@ -248,7 +269,8 @@ class Sampler:
                 self._note(slot.lateness_ns, slot.missed, now_ns)
                 self.tick(slot.tick_ns)
                 done += 1
-                orders.serve(self._obey)
+                if self._is_asked:
+                    orders.serve(self._obey)
                 if done == 1 and self._lane is Lane.REALTIME:
                     realtime.freeze()
                 deadline_ns = next_slot_ns(slot.tick_ns, self._intervals_ns)
@@ -257,16 +279,23 @@ class Sampler:
 
     def _is_told_to_end(self, deadline_ns: int, ends: list[int], orders: control.Listener) -> bool:
         """Wait for the deadline. Only the background lane answers orders meanwhile: it has time, and waits long."""
-        wait_s = min(WAIT_MAX_S, max(0.0, (deadline_ns - clock.boottime_ns()) / SECOND_NS))
-        asking = orders.descriptors() if self._lane is Lane.BACKGROUND else []
-        ready, _, _ = select.select([*ends, *asking], [], [], wait_s)
-        if not set(ready).isdisjoint(asking):
-            orders.serve(self._obey)
-        return not set(ready).isdisjoint(ends)
+        self._is_asked = False
+        asking = orders.descriptors()
+        while True:
+            wait_s = min(WAIT_MAX_S, max(0.0, (deadline_ns - clock.boottime_ns()) / SECOND_NS))
+            ready, _, _ = select.select(ends + asking, [], [], wait_s)
+            if not ready or not set(ready).isdisjoint(ends):
+                return bool(ready)
+            if self._lane is Lane.BACKGROUND:
+                orders.serve(self._obey)
+                return False
+            self._is_asked, asking = True, []  # To be answered after the tick.
 
     def _note(self, lateness_ns: int, missed: int, now_ns: int) -> None:
-        asleep_ns = now_ns - monotonic_ns()
         self.own.lateness_ns = lateness_ns
+        if not missed:
+            return
+        asleep_ns = now_ns - monotonic_ns()
         if asleep_ns - self._asleep_ns < SECOND_NS // 2:  # What a suspended machine slept through was not missed.
             self.own.missed += missed
         self._asleep_ns = asleep_ns
@@ -285,6 +314,7 @@ class Sampler:
             if ring is None:
                 self._first_tick(sensitivity, due, tick_ns)
                 continue
+            ring.hold()
             ring.clock(clock.relation())
             begin_ns = perf_counter_ns()
             for source in due:
@@ -293,6 +323,7 @@ class Sampler:
                 end_ns = perf_counter_ns()
                 source.cost.duration_ns += end_ns - begin_ns
                 begin_ns = end_ns
+            ring.commit()
             ring.unmark()
 
     def _first_tick(self, sensitivity: Sensitivity, due: list[Source], tick_ns: int) -> None:
@@ -312,17 +343,23 @@ class Sampler:
         return self._workers[source].read() if self._workers else source.read()
 
     def _write(self, ring: RingWriter, source: Source, tick_ns: int, reading: Reading | Absence) -> None:
+        if reading is source.written:
+            ring.repeat(source.index, tick_ns)
+            return
         if not isinstance(reading, Absence):
             try:
                 names, values = reading
                 if source.has_texts:
                     values = [ring.text(value) if isinstance(value, str) else value for value in values]
                 # What is no integer is found where it is packed.
-                self.own.dropped += ring.rows(source.index, tick_ns, names, values)  # type: ignore[arg-type]
+                lost = ring.rows(source.index, tick_ns, names, values)  # type: ignore[arg-type]
             except Exception as problem:  # noqa: BLE001  too few values, or what is no integer
                 reading = source.failed(problem)
             else:
+                self.own.dropped += lost
+                source.written = None if source.has_texts or lost else reading
                 return
+        source.written = None
         ring.absence(source.index, tick_ns, *reading)
 
     def _costs(self) -> Iterator[tuple[str, tuple[int, ...]]]:

@@ -27,12 +27,13 @@ from sysmond.archive import disk_folder, files, ram_folder
 from sysmond.clock import SECOND_NS, boottime_ns
 from sysmond.errors import Error
 from sysmond.folders import Folders
+from sysmond.frame import SUFFIX
 from sysmond.history import Archive
 from sysmond.model import ABSENT, Cause, Sensitivity
 from sysmond.recording import Recording, Strand, of_snapshot
 from sysmond.result import Int64Array
-from sysmond.ring import SUFFIX, snapshot
 from sysmond.segment import Segment
+from sysmond.snapshot import snapshot
 
 VICTIMS = ("sampler", "background", "archiver", "job", "parent")
 # A series of each lane: it has a value at every tick that there was.

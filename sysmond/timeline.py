@@ -22,8 +22,8 @@ from sysmond.model import ABSENT, Cause, Metric, Sensitivity
 from sysmond.progress import Progress, ring_files
 from sysmond.recording import Block, Hole, Key, Recording, of_snapshot
 from sysmond.result import Int64Array
-from sysmond.ring import snapshot
 from sysmond.segment import Segment
+from sysmond.snapshot import snapshot
 from sysmond.tracks import Lineage, Member, Run, Source, Track, chosen_rows, join
 
 # A folder whose files are being merged is listed again, until a listing shows nothing new.

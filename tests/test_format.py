@@ -26,9 +26,11 @@ from hypothesis.extra import numpy as npst
 from sysmond import segment
 from sysmond.clock import Relation
 from sysmond.errors import ForeignError
+from sysmond.frame import Identity, Layout
 from sysmond.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table
 from sysmond.recording import Hole, Key, MemoryBlock, Recording, Strand, of_snapshot
-from sysmond.ring import Identity, Layout, RingWriter, snapshot
+from sysmond.ring import RingWriter
+from sysmond.snapshot import snapshot
 
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs/format.md"
 TEXT = DOCUMENT.read_text(encoding="utf-8")

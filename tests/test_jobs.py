@@ -18,12 +18,13 @@ from sysmond.archive import Name
 from sysmond.clock import Relation
 from sysmond.errors import CorruptError, Error
 from sysmond.folders import Folders, create, create_classes
-from sysmond.frame import RING_BYTES_MIN
+from sysmond.frame import RING_BYTES_MIN, Identity, Layout
 from sysmond.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table
 from sysmond.progress import Progress, Sealed, ring_files
 from sysmond.recording import Hole, Key, MemoryBlock, Recording, Strand, coalesce, of_snapshot
-from sysmond.ring import Identity, Layout, RingWriter, snapshot
+from sysmond.ring import RingWriter
 from sysmond.segment import Segment, encode
+from sysmond.snapshot import snapshot
 
 SECOND = 10**9
 BOOT = "a" * 32

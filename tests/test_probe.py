@@ -59,3 +59,22 @@ def test_a_file_read_anew_has_a_bound(tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "file").write_bytes(b"x" * 11)
     with pytest.raises(OSError, match="larger than 10 bytes"):
         Host(str(tmp_path)).read_anew("/file")
+
+
+def test_content_that_stays_the_same_is_the_same_object(tmp_path: Path) -> None:
+    host = Host(str(tmp_path))
+    (tmp_path / "file").write_bytes(b"1")
+    first = host.read("/file")
+    noted = host.note()
+    host.new_tick()
+    assert host.is_unchanged(noted)
+    assert host.read("/file") is first
+    (tmp_path / "file").write_bytes(b"2")
+    assert host.is_unchanged(noted), "within a tick a file is read once"
+    host.new_tick()
+    assert not host.is_unchanged(noted)
+    assert host.read("/file") == b"2"
+    (tmp_path / "file").unlink()
+    host.close()
+    with pytest.raises(FileNotFoundError):
+        host.is_unchanged(noted)

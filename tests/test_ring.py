@@ -36,7 +36,8 @@ from sysmond.frame import (
 )
 from sysmond.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table
 from sysmond.recording import Key, Recording, of_snapshot
-from sysmond.ring import RingWriter, fill, snapshot
+from sysmond.ring import RingWriter
+from sysmond.snapshot import fill, snapshot
 
 SECOND = 10**9
 WIDE = Table("wide", tuple(Metric(f"m{i}", "1", Semantics.GAUGE, "A number.") for i in range(20)), "thing")
@@ -300,6 +301,30 @@ def test_closing_is_seen_only_with_the_last_frame(path: str) -> None:
 
 
 # --- many at once, and sudden ends ----------------------------------------------------------------
+
+
+def test_what_is_held_back_appears_in_one_piece_wherever_the_ring_ends(path: str) -> None:
+    writer = make(path)
+    shadow = make(f"{path}2.ring")
+    for tick in range(1, 3000):
+        seen = snapshot(path).end_offset
+        writer.hold()
+        for each in (writer, shadow):
+            each.rows(0, tick, ("a", "b")[: 1 + tick % 2], [tick] * (1 + tick % 2) * len(LAYOUTS[0].table.metrics))
+            each.absence(1, tick, Cause.PROBE_FAILED, "x" * (tick % 40))
+        assert snapshot(path).end_offset == seen
+        writer.commit()
+    assert snapshot(path).image == snapshot(f"{path}2.ring").image
+
+
+def test_rows_are_repeated_as_they_were_written_last(path: str) -> None:
+    writer = make(path)
+    width = len(LAYOUTS[0].table.metrics)
+    writer.rows(0, 1, ("a",), list(range(width)))
+    writer.repeat(0, 2)
+    block = of_snapshot(snapshot(path)).blocks[0]
+    assert block.ticks.tolist() == [1, 2]
+    assert block.read(range(width)).tolist() == [[value, value] for value in range(width)]
 
 
 def self_checking(tick: int) -> tuple[tuple[str, ...], list[int]]:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -18,13 +19,14 @@ from sysmond import sampler as sampling
 from sysmond.folders import Folders, create_classes
 from sysmond.frame import SUFFIX
 from sysmond.model import ABSENT, Cause, Lane, Sensitivity
-from sysmond.plan import Plan, PlannedProbe, SamplerSettings
+from sysmond.plan import Plan, PlannedProbe, SamplerSettings, builtin, import_plugin, offered_probes
 from sysmond.probe import Host, Probe, Table, counter, text
 from sysmond.progress import Progress, Sealed
 from sysmond.recording import Hole, of_snapshot
-from sysmond.ring import RingWriter, fill, snapshot
+from sysmond.ring import RingWriter
 from sysmond.sampler import OLD_RINGS_MAX, Sampler, remove_sealed
 from sysmond.settings import Settings
+from sysmond.snapshot import fill, snapshot
 
 SECOND = 1_000_000_000
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -165,6 +167,55 @@ def test_a_failure_says_what_it_means(bench: Bench, problem: Exception, cause: C
     assert hole.cause is cause
     assert "no" in hole.detail
     sampler.close()
+
+
+def test_a_pure_probe_is_asked_again_only_when_its_files_change(bench: Bench, tmp_path: Path) -> None:
+    asked = 0
+
+    def read(host: Host) -> Iterator[tuple[str, Sequence[int]]]:
+        nonlocal asked
+        asked += 1
+        yield "a", (int(host.read(str(tmp_path / "file"))), 2**63 if asked > 2 else 0)
+
+    bench.offer("pure", read)
+    bench.probes["pure"] = bench.probes["pure"]._replace(pure=True)
+    sampler = bench.sampler()
+    for tick, content in enumerate("1112222x3", 1):
+        (tmp_path / "file").write_text(content)
+        sampler.tick(tick * SECOND)
+    assert asked == 4
+    recording = of_snapshot(snapshot(bench.rings()[0]))
+    (block,) = recording.blocks
+    values, large = block.read([0, 1]).tolist()
+    assert values == [1, 1, 1, 2, 2, 2, 2, ABSENT, 3]
+    assert [hole.start_ns // SECOND for hole in recording.holes] == [8]
+    assert large[-1] == ABSENT
+    assert sampler.own.dropped == 1
+    sampler.close()
+
+
+def test_pure_probes_read_nothing_but_files() -> None:
+    class Files(Host):
+        def names(self, path: str) -> list[str]:
+            raise AssertionError(path)
+
+        read_anew = names  # type: ignore[assignment]
+
+    pure = [probe for module in builtin_modules() for probe in offered_probes(module) if probe.pure]
+    assert len(pure) > 10
+    for probe in pure:
+        host = Files(str(FIXTURES / "linux618"))
+        first = [(name, list(row)) for name, row in probe.read(host)]
+        noted = host.note()
+        assert noted, probe.table.name
+        host.new_tick()
+        assert host.is_unchanged(noted)
+        assert [(name, list(row)) for name, row in probe.read(host)] == first
+        host.close()
+
+
+def builtin_modules() -> list[ModuleType]:
+    return [import_plugin(planned.plugin) for planned in {p.plugin: p for p in builtin().probes}.values()]
 
 
 def test_texts_become_ids_and_back(bench: Bench) -> None:
@@ -383,8 +434,6 @@ def test_an_hour_of_ticks_with_failing_probes_leaves_nothing_to_collect(bench: B
 
 def test_every_built_in_probe_samples_an_hour_without_garbage(runtime: Path) -> None:
     """With the real probes, on files of a real machine that is not this one."""
-    from sysmond.plan import builtin  # noqa: PLC0415  after the fixtures
-
     create_classes(str(runtime / "sampler"))
     folders = Folders(str(runtime / "state"), str(runtime))
     said: list[str] = []

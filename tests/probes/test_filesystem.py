@@ -56,7 +56,7 @@ def release() -> Iterator[threading.Event]:
 def test_the_table_is_well_formed() -> None:
     [probe] = filesystem.sysmond_probes()
     check_table(probe.table)
-    assert (probe.table.name, probe.lane, probe.interval_s) == ("filesystem", Lane.BACKGROUND, 10.0)
+    assert (probe.table.name, probe.lane, probe.interval_s) == ("filesystem", Lane.BACKGROUND, 30.0)
 
 
 def test_real_file_systems_count_once_a_mount_point() -> None:
