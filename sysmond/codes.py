@@ -30,6 +30,19 @@ SERIES = np.dtype(
         ("stop", "<u4"),
     ]
 )
+# In a tier each series has several rows, one a statistic.
+TIER_SERIES = np.dtype([*SERIES.descr, ("stat", "u1")])
+# Where the counters of a tier stood at the ends of a block.
+EDGES = np.dtype(
+    [
+        ("metric", "<u4"),
+        ("instance", "<u4"),
+        ("first_value", "<i8"),
+        ("first_ns", "<i8"),
+        ("last_value", "<i8"),
+        ("last_ns", "<i8"),
+    ]
+)
 
 Array = np.ndarray[Any, Any]
 Bools = npt.NDArray[np.bool_]

@@ -12,11 +12,13 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from sysmond.archive import Name
 from sysmond.clock import Relation
 from sysmond.codes import CHUNK_SERIES, SERIES, WIDTHS
 from sysmond.errors import CorruptError
 from sysmond.frame import (
     ABSENCE,
+    EVENT,
     FRAME_BYTES,
     LAYOUT,
     NAMES,
@@ -26,12 +28,14 @@ from sysmond.frame import (
     VALUE_MAX,
     decode_absence,
     decode_clock,
+    decode_event,
     decode_instances,
     decode_layout,
     decode_text,
 )
 from sysmond.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table
 from sysmond.result import Int64Array
+from sysmond.rollup import Axis, Buckets, Stat, stats_of
 from sysmond.snapshot import Snapshot
 
 # How much is decoded and encoded at once.
@@ -48,12 +52,16 @@ class Key(NamedTuple):
 
 
 class Strand(NamedTuple):
-    """Who put ticks on one time axis: boot, writing part, its start (boot time), interval."""
+    """Who put ticks on one time axis: boot, writing part, its start (boot time), interval.
+
+    ``step_ns``: how long a bucket of it is, 0 for rows as they were recorded.
+    """
 
     boot: str
     writer: str
     started_ns: int
     interval_ns: int
+    step_ns: int = 0
 
 
 class Hole(NamedTuple):
@@ -65,6 +73,16 @@ class Hole(NamedTuple):
     end_ns: int
     cause: Cause
     detail: str
+
+
+class Event(NamedTuple):
+    """Something that happened, at a boot time of ``boot``: a kind (``mark``, ``pin``), what it is about, and a text."""
+
+    boot: str
+    boottime_ns: int
+    kind: str
+    subject: str
+    text: str
 
 
 class Block(Protocol):
@@ -90,6 +108,33 @@ class Block(Protocol):
         """Values of the chosen rows, int64[row, time]."""
 
 
+class TierBlock(Protocol):
+    """Buckets of series over one time axis: what a tier keeps of the rows of one strand."""
+
+    @property
+    def strand(self) -> Strand:
+        """Who wrote the rows, and the step."""
+
+    @property
+    def axis(self) -> Axis:
+        """First and last tick and rows of every bucket, in order."""
+
+    @property
+    def keys(self) -> Sequence[Key]:
+        """The series."""
+
+    @property
+    def stats(self) -> Sequence[tuple[Stat, ...]]:
+        """What is kept of each series: by this a counter, a gauge and a text are told apart."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether the writer ended in good order after the last tick."""
+
+    def buckets(self, rows: Sequence[int], wanted: Iterable[Stat] | None = None) -> Buckets:
+        """The wanted statistics (all where not told) of the chosen series, which must be of one kind."""
+
+
 class MemoryBlock(NamedTuple):
     """A block whose values are in memory, int64[series, time]."""
 
@@ -105,7 +150,10 @@ class MemoryBlock(NamedTuple):
 
 
 class Recording(NamedTuple):
-    """Everything that one ring or file holds. ``clocks``: by boot, in order of time."""
+    """Everything that one ring or file holds. ``clocks``: by boot, in order of time.
+
+    ``covers``: of which segments of rows a file of a tier was made.
+    """
 
     sensitivity: Sensitivity
     tables: dict[str, Table]
@@ -113,6 +161,9 @@ class Recording(NamedTuple):
     texts: dict[int, str]
     clocks: dict[str, list[Relation]]
     holes: Sequence[Hole]
+    events: Sequence[Event] = ()
+    tiers: Sequence[TierBlock] = ()
+    covers: Sequence[Name] = ()
 
 
 class Keys:
@@ -121,15 +172,16 @@ class Keys:
     def __init__(self, metrics: Sequence[tuple[str, Metric]], instances: Sequence[str]) -> None:
         """Take the table and metric, and the instance, of each number."""
         self._metrics = [(table, metric.name) for table, metric in metrics]
+        self._stats = [stats_of(metric) for _, metric in metrics]
         self._instances = instances
         self.is_counter = np.array([metric.semantics is Semantics.COUNTER for _, metric in metrics], bool)
 
-    def check(self, series: np.ndarray[Any, Any]) -> None:
+    def check(self, series: np.ndarray[Any, Any], kind: "np.dtype[Any]" = SERIES) -> None:
         """Refuse records that lack a field, or refer to what is not there.
 
         :raises ValueError: naming it.
         """
-        if lacking := set(SERIES.names or ()) - set(series.dtype.names or ()):
+        if lacking := set(kind.names or ()) - set(series.dtype.names or ()):
             raise ValueError(f"series lack {', '.join(sorted(lacking))}")
         if not np.isin(series["width"], (0, *WIDTHS)).all():
             raise ValueError("a series has a width that does not exist")
@@ -141,6 +193,10 @@ class Keys:
         """Give the keys of some series."""
         chosen = zip(series["metric"].tolist(), series["instance"].tolist(), strict=True)
         return [Key(*self._metrics[int(metric)], self._instances[int(instance)]) for metric, instance in chosen]
+
+    def stats(self, series: np.ndarray[Any, Any]) -> list[tuple[Stat, ...]]:
+        """What a tier keeps of some series."""
+        return [self._stats[metric] for metric in series["metric"].tolist()]
 
 
 class Plan(NamedTuple):
@@ -286,6 +342,7 @@ class _Ring:
             dict(sorted(map(decode_text, texts))),
             {identity.boot: sorted(map(decode_clock, relations))},
             coalesce([*self._holes(), *self._damages()]),
+            [Event(identity.boot, tick_ns, *decode_event(payload)) for _, tick_ns, payload in self._payloads(EVENT)],
         )
 
     def _payloads(self, kind: int) -> Iterator[tuple[int, int, bytes]]:

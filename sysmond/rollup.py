@@ -19,15 +19,17 @@ LEAP_NS                                               how long those gaps were
 
 An increment belongs to the row that ends it. A counter that falls by more than half was reset: that
 interval is unknown and counts nowhere. A smaller fall is the kernel's correction and counts as it is.
+Of a text there are COUNT and LAST only: ids have no order.
 """
 
+from collections.abc import Iterable
 from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from sysmond.model import ABSENT
+from sysmond.model import ABSENT, Metric, Semantics
 from sysmond.result import Int64Array
 
 BoolArray = npt.NDArray[np.bool_]
@@ -55,6 +57,14 @@ class Stat(IntEnum):
 
 GAUGE_STATS = (Stat.COUNT, Stat.SUM, Stat.MIN, Stat.MAX, Stat.LAST, Stat.TMAX)
 COUNTER_STATS = (Stat.COUNT, Stat.SUM, Stat.MAX, Stat.TMAX, Stat.LEAP, Stat.LEAP_NS)
+TEXT_STATS = (Stat.COUNT, Stat.LAST)
+
+
+def stats_of(metric: Metric) -> tuple[Stat, ...]:
+    """What a bucket keeps of a metric."""
+    if metric.semantics is Semantics.COUNTER:
+        return COUNTER_STATS
+    return TEXT_STATS if metric.is_text else GAUGE_STATS
 
 
 class Axis(NamedTuple):
@@ -136,6 +146,21 @@ def of_gauges(values: Int64Array, ticks: Int64Array, starts: Int64Array) -> Buck
         Stat.TMAX: np.where(absent, ABSENT, ticks),
     }
     return Buckets(axis, _join_stats(stats, starts))
+
+
+def of_texts(values: Int64Array, ticks: Int64Array, starts: Int64Array) -> Buckets:
+    """Roll up rows of texts: int64[series, row], ids."""
+    stats = {Stat.COUNT: (values != ABSENT).astype(np.int64), Stat.LAST: values}
+    return Buckets(join_axis(axis_of_rows(ticks), starts), _join_stats(stats, starts))
+
+
+def of_rows(
+    stats: tuple[Stat, ...], values: Int64Array, ticks: Int64Array, starts: Int64Array, interval_ns: int
+) -> Buckets:
+    """Roll up rows of series of which buckets keep ``stats``."""
+    if stats == COUNTER_STATS:
+        return of_counters(values, ticks, starts, interval_ns)
+    return of_texts(values, ticks, starts) if stats == TEXT_STATS else of_gauges(values, ticks, starts)
 
 
 def of_counters(values: Int64Array, ticks: Int64Array, starts: Int64Array, interval_ns: int) -> Buckets:
@@ -309,3 +334,67 @@ def _stitch(
     higher = (stats[Stat.MAX][rows, at] == ABSENT) | (grown >= stats[Stat.MAX][rows, at])
     stats[Stat.MAX][rows[higher], at[higher]] = grown[higher]
     stats[Stat.TMAX][rows[higher], at[higher]] = after.first_tick[rows[higher]]
+
+
+# A stored statistic is a difference from others of the same bucket: what it needs to be read.
+_NEEDS_OF_GAUGE = {Stat.SUM: (Stat.LAST,), Stat.MIN: (Stat.LAST,), Stat.MAX: (Stat.LAST,)}
+_NEEDS_OF_COUNTER = {Stat.MAX: (Stat.SUM,)}
+
+
+def needed(kept: tuple[Stat, ...], wanted: Iterable[Stat]) -> tuple[Stat, ...]:
+    """Which of the kept statistics must be read to know the wanted ones; COUNT always."""
+    needs = _NEEDS_OF_COUNTER if Stat.LEAP in kept else _NEEDS_OF_GAUGE
+    asked = set(wanted)
+    found = {Stat.COUNT, *asked, *(other for stat in asked for other in needs.get(stat, ()))}
+    return tuple(stat for stat in kept if stat in found)
+
+
+def stored(buckets: Buckets, interval_ns: int) -> dict[Stat, Int64Array]:
+    """The small numbers that a file keeps for statistics; ``natural`` is the way back.
+
+    A constant costs nothing in a file, and neighbours that are alike cost little.
+    """
+    axis, stats = buckets.axis, buckets.stats
+    count = stats[Stat.COUNT]
+    empty = count == 0
+    small = {Stat.COUNT: axis.rows - count}
+    if Stat.LEAP in stats:
+        small[Stat.SUM] = stats[Stat.SUM]
+        small[Stat.MAX] = np.where(empty, ABSENT, stats[Stat.MAX] - stats[Stat.SUM] // np.maximum(count, 1))
+        small |= {stat: stats[stat] for stat in (Stat.LEAP, Stat.LEAP_NS)}
+    else:
+        last = small[Stat.LAST] = stats[Stat.LAST]
+        if Stat.SUM in stats:
+            small[Stat.SUM] = np.where(empty, ABSENT, stats[Stat.SUM] - count * last)
+            small[Stat.MIN] = np.where(empty, ABSENT, last - stats[Stat.MIN])
+            small[Stat.MAX] = np.where(empty, ABSENT, stats[Stat.MAX] - last)
+    if Stat.TMAX in stats:
+        small[Stat.TMAX] = np.where(empty, ABSENT, (stats[Stat.TMAX] - axis.first) // interval_ns)
+    return small
+
+
+def natural(
+    axis: Axis, small: dict[Stat, Int64Array], interval_ns: int, *, counter: bool, edges: Edges | None = None
+) -> Buckets:
+    """The statistics of which a file keeps ``small``: any that are there with those that they need."""
+    count = axis.rows - small[Stat.COUNT]
+    empty = count == 0
+    stats = {Stat.COUNT: count}
+    for stat in (Stat.LAST, Stat.LEAP, Stat.LEAP_NS):
+        if stat in small:
+            stats[stat] = small[stat]
+    if counter:
+        if Stat.SUM in small:
+            stats[Stat.SUM] = small[Stat.SUM]
+        if Stat.MAX in small:
+            stats[Stat.MAX] = np.where(empty, ABSENT, small[Stat.MAX] + small[Stat.SUM] // np.maximum(count, 1))
+    else:
+        if Stat.SUM in small:
+            stats[Stat.SUM] = np.where(empty, 0, small[Stat.SUM] + count * small[Stat.LAST])
+        if Stat.MIN in small:
+            stats[Stat.MIN] = np.where(empty, ABSENT, small[Stat.LAST] - small[Stat.MIN])
+        if Stat.MAX in small:
+            stats[Stat.MAX] = np.where(empty, ABSENT, small[Stat.LAST] + small[Stat.MAX])
+    if Stat.TMAX in small:
+        stats[Stat.TMAX] = np.where(empty, ABSENT, axis.first + small[Stat.TMAX] * interval_ns)
+    return Buckets(axis, stats, edges)

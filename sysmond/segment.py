@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Segments: HDF5 files of recordings. The one module that speaks h5py.
+"""Segments: HDF5 files of recordings, of rows and of tiers.
 
 ``docs/format.md`` specifies the file and is tested by decoding one with nothing but h5py. In short:
 a block is a matrix a width (``i1``, ``i2``, ``i4``, ``i8``), one row a series; a counter is stored as its
@@ -7,63 +7,66 @@ increments, a gauge as its difference from its first value, both narrowed; the s
 is "absent". Everything is chunked and checksummed, and built in memory: the caller publishes the bytes.
 """
 
-import math
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Self
 
-import h5py
 import numpy as np
-from h5py import h5a, h5d, h5g, h5s, h5t
 
-from sysmond import codes
+from sysmond import codes, hdf5, rollup
+from sysmond.archive import Name
 from sysmond.clock import Relation
-from sysmond.codes import CHUNK_SERIES, SERIES, WIDTHS
-from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
+from sysmond.codes import EDGES, SERIES, TIER_SERIES, WIDTHS
+from sysmond.errors import CorruptError, ForeignError
+from sysmond.hdf5 import CHUNK_TICKS, attribute, columns, one_line
 from sysmond.model import Cause, Metric, Semantics, Sensitivity, Table
-from sysmond.recording import Hole, Key, Keys, Plan, Recording, Strand, plan_of
+from sysmond.recording import Event, Hole, Key, Keys, Plan, Recording, Strand, plan_of
 from sysmond.result import Int64Array, Result
+from sysmond.rollup import Axis, Buckets, Edges, Stat
+
+__all__ = ["CHUNK_TICKS", "Segment", "Writer", "encode", "encode_plans", "write_result"]
 
 FORMAT = "sysmond segment"
 VERSION = 1
 # Incompatible flags this program understands: none exist yet.
 INCOMPATIBLE_KNOWN = 0
-
-CHUNK_TICKS = 3600
-ARRAY_CHUNK = 65536
-DEFLATE_LEVEL = 4
-# How much waits to be written: bounds memory whatever the size of the file.
-PENDING_BYTES = 1024 * 1024
-# By how much the image grows: each time it may be copied, and leave a hole in the heap.
-IMAGE_STEP_BYTES = 1024 * 1024
 # How many values become codes at once: their intermediate results stay in the processor's cache.
 CODE_VALUES = 64 * 1024
-# No array but the matrices is larger, once unpacked: a crafted file cannot make a reader take more.
-ARRAY_BYTES_MAX = 64 * 1024 * 1024
-
-_FILTERS: dict[str, Any] = {
-    "compression": "gzip",
-    "compression_opts": DEFLATE_LEVEL,
-    "shuffle": True,
-    "fletcher32": True,
-}
 
 
 def encode(recording: Recording, created_by: str) -> bytes:
-    """Build the file image of a recording."""
+    """Build the file image of a recording of rows."""
     return encode_plans(recording, [plan_of([block]) for block in recording.blocks], created_by)
 
 
 def encode_plans(recording: Recording, plans: Sequence[Plan], created_by: str) -> bytes:
-    """Build a file image from the recording's tables, texts, clocks and holes, and the blocks of ``plans``."""
-    metrics = [(table.name, metric) for table in recording.tables.values() for metric in table.metrics]
-    metric_index = {(table, metric.name): index for index, (table, metric) in enumerate(metrics)}
-    instances = sorted({key.instance for plan in plans for key in plan.keys})
-    boots = sorted({plan.strand.boot for plan in plans} | {*recording.clocks} | {hole.boot for hole in recording.holes})
-    with h5py.File(
-        "segment", "w", driver="core", backing_store=False, block_size=IMAGE_STEP_BYTES, libver=("v110", "v110")
-    ) as file:
-        _describe(
+    """Build a file image from all of the recording but its blocks, and the blocks of ``plans``."""
+    keys = (key for plan in plans for key in plan.keys)
+    with Writer(recording, keys, {plan.strand.boot for plan in plans}, created_by) as writer:
+        for plan in plans:
+            writer.rows(plan)
+        return writer.image()
+
+
+class Writer:
+    """A file image in the making: first what is known of the whole, then its blocks; use it in a ``with``."""
+
+    def __init__(self, recording: Recording, keys: Iterable[Key], boots: Collection[str], created_by: str) -> None:
+        """Write all of a recording but its blocks; ``keys``, ``boots``: what those will refer to."""
+        metrics = [(table.name, metric) for table in recording.tables.values() for metric in table.metrics]
+        instances = sorted({key.instance for key in keys})
+        self._boots = sorted(
+            {*boots, *recording.clocks}
+            | {hole.boot for hole in recording.holes}
+            | {event.boot for event in recording.events}
+            | {name.boot for name in recording.covers}
+        )
+        self._metrics = [metric for _, metric in metrics]
+        self._metric_index = {(table, metric.name): index for index, (table, metric) in enumerate(metrics)}
+        self._instance_index = {name: index for index, name in enumerate(instances)}
+        self._blocks = self._tiers = 0
+        self._image = hdf5.new_image()
+        self._file = file = self._image.__enter__()
+        hdf5.describe(
             file,
             format=FORMAT,
             version=VERSION,
@@ -73,105 +76,126 @@ def encode_plans(recording: Recording, plans: Sequence[Plan], created_by: str) -
             created_by=created_by,
         )
         _write_tables(file, recording, metrics)
-        _write_strings(file, "instances", instances)
-        _write_strings(file, "boots", boots)
-        _write_clocks(file, recording.clocks, boots)
-        _write_texts(file, recording.texts)
-        _write_holes(file, recording.holes, boots)
-        place = {name: index for index, name in enumerate(instances)}
-        for number, plan in enumerate(plans):
-            group = file.create_group(f"block/{number}")
-            _describe(
-                group,
-                boot=boots.index(plan.strand.boot),
-                writer=plan.strand.writer,
-                started_ns=plan.strand.started_ns,
-                interval_ns=plan.strand.interval_ns,
-                closed=plan.closed,
-            )
-            _write_block(group, plan, metrics, metric_index, place)
-        file.flush()  # Without it the image would be corrupt.
-        return bytes(file.id.get_file_image())
+        hdf5.put_strings(file, "instances", instances)
+        hdf5.put_strings(file, "boots", self._boots)
+        _write_clocks(file, recording.clocks, self._boots)
+        hdf5.put_records(
+            file, "texts", ("text",), [(text,) for text in recording.texts.values()], id=("<i8", list(recording.texts))
+        )
+        _write_holes(file, recording.holes, self._boots)
+        _write_events(file, recording.events, self._boots)
+        _write_covers(file, recording.covers, self._boots)
 
+    def __enter__(self) -> Self:
+        """Use the image."""
+        return self
 
-def _describe(group: h5py.Group, **attributes: str | int) -> None:
-    """Set attributes; strings of fixed length: the heap of variable ones has no checksum."""
-    for name, value in attributes.items():
-        group.attrs[name] = np.bytes_(_bytes(value) or b"\0") if isinstance(value, str) else value
+    def __exit__(self, *_: object) -> None:
+        """Let go of it."""
+        self._image.__exit__(None, None, None)
 
+    def image(self) -> bytes:
+        """The bytes of the file."""
+        return hdf5.image_bytes(self._file)
 
-def _write_block(
-    group: h5py.Group,
-    plan: Plan,
-    metrics: Sequence[tuple[str, Metric]],
-    metric_index: dict[tuple[str, str], int],
-    place: dict[str, int],
-) -> None:
-    """Write a block's time axis, its rows by width, and the table of its series."""
-    _put(group, "ticks", plan.ticks)
-    series = np.zeros(len(plan.keys), SERIES)
-    is_counter = np.zeros(len(plan.keys), bool)
-    for row, key in enumerate(plan.keys):
-        metric = metric_index[key.table, key.metric]
-        series[row]["metric"], series[row]["instance"] = metric, place[key.instance]
-        is_counter[row] = metrics[metric][1].semantics is Semantics.COUNTER
-    stores = {width: _RowStore(group, width, len(plan.ticks)) for width in WIDTHS}
-    start = 0
-    at_once = max(1, CODE_VALUES // max(1, len(plan.ticks)))
-    for values in plan.batches:
-        for piece in (values[first : first + at_once] for first in range(0, len(values), at_once)):
-            stop = start + len(piece)
-            for row, width, narrow in codes.encode(piece, is_counter[start:stop], series[start:stop]):
-                series["row"][start + row] = stores[width].add(narrow)
-            start = stop
-    for store in stores.values():
+    def rows(self, plan: Plan) -> None:
+        """Write a block of rows."""
+        group = self._group(f"block/{self._blocks}", plan.strand, closed=plan.closed)
+        self._blocks += 1
+        hdf5.put(group, "ticks", plan.ticks)
+        series = self._series(plan.keys, SERIES)
+        is_counter = np.array([self._metrics[at].semantics is Semantics.COUNTER for at in series["metric"]], bool)
+        store = _CodeStore(group, len(plan.ticks))
+        start = 0
+        for values in plan.batches:
+            store.add(values, is_counter[start : start + len(values)], series[start : start + len(values)])
+            start += len(values)
         store.finish()
-    _put(group, "series", series)
+        hdf5.put(group, "series", series)
+
+    def tier(self, strand: Strand, axis: Axis, *, closed: bool) -> "TierWriter":
+        """Begin a block of buckets; several may be open at once."""
+        group = self._group(f"tier/{self._tiers}", strand, closed=closed)
+        hdf5.describe(group, step_ns=strand.step_ns)
+        self._tiers += 1
+        return TierWriter(group, strand.interval_ns, axis, self._series)
+
+    def _group(self, name: str, strand: Strand, *, closed: bool) -> hdf5.Group:
+        group = self._file.create_group(name)
+        hdf5.describe(
+            group,
+            boot=self._boots.index(strand.boot),
+            writer=strand.writer,
+            started_ns=strand.started_ns,
+            interval_ns=strand.interval_ns,
+            closed=closed,
+        )
+        return group
+
+    def _series(self, keys: Sequence[Key], kind: "np.dtype[Any]") -> codes.Array:
+        series = np.zeros(len(keys), kind)
+        series["metric"] = [self._metric_index[key.table, key.metric] for key in keys]
+        series["instance"] = [self._instance_index[key.instance] for key in keys]
+        return series
 
 
-class _RowStore:
-    """Collects the rows of one width and writes them in whole chunks."""
+class TierWriter:
+    """A block of buckets in the making."""
 
-    def __init__(self, group: h5py.Group, width: int, ticks: int) -> None:
+    def __init__(self, group: hdf5.Group, interval_ns: int, axis: Axis, series_of: Any) -> None:  # noqa: ANN401
         self._group = group
-        self._width = width
-        self._ticks = ticks
-        self._pending: list[np.ndarray[Any, Any]] = []
-        self._dataset: h5py.Dataset | None = None
-        self.rows = 0
+        self._interval_ns = interval_ns
+        self._series_of = series_of
+        self._store = _CodeStore(group, len(axis.first))
+        self._series = [np.zeros(0, TIER_SERIES)]
+        self._edges = [np.zeros(0, EDGES)]
+        for name, column in (("ticks", axis.first), ("last", axis.last), ("rows", axis.rows)):
+            hdf5.put(group, name, column)
 
-    def add(self, narrow: np.ndarray[Any, Any]) -> int:
-        self._pending.append(narrow)
-        self.rows += 1
-        waiting = len(self._pending)
-        if waiting % CHUNK_SERIES == 0 and waiting * narrow.nbytes >= PENDING_BYTES:
-            self._write()
-        return self.rows - 1
+    def add(self, keys: Sequence[Key], buckets: Buckets) -> None:
+        """Write the statistics of some series, all of one kind."""
+        for stat, small in rollup.stored(buckets, self._interval_ns).items():
+            series = self._series_of(keys, TIER_SERIES)
+            series["stat"] = stat
+            self._store.add(small, np.zeros(len(keys), bool), series)
+            self._series.append(series)
+        if buckets.edges:
+            edges = self._series_of(keys, EDGES)
+            for name, column in zip(EDGES.names[2:] if EDGES.names else (), buckets.edges, strict=True):
+                edges[name] = column
+            self._edges.append(edges)
 
     def finish(self) -> None:
-        if self._pending:
-            self._write()
-
-    def _write(self) -> None:
-        if self._dataset is None:
-            self._dataset = self._group.create_dataset(
-                f"i{self._width}",
-                shape=(len(self._pending), self._ticks),
-                maxshape=(None, self._ticks),
-                dtype=f"<i{self._width}",
-                chunks=(CHUNK_SERIES, min(self._ticks, CHUNK_TICKS)),
-                **_FILTERS,
-            )
-        else:
-            self._dataset.resize(self.rows, axis=0)
-        self._dataset[self.rows - len(self._pending) :] = np.array(self._pending)
-        self._pending.clear()
+        """Write what is left."""
+        self._store.finish()
+        hdf5.put(self._group, "series", np.concatenate(self._series))
+        hdf5.put(self._group, "edges", np.concatenate(self._edges))
 
 
-def _write_tables(file: h5py.File, recording: Recording, metrics: Sequence[tuple[str, Metric]]) -> None:
+class _CodeStore:
+    """Turns values into codes, and keeps these by width."""
+
+    def __init__(self, group: hdf5.Group, length: int) -> None:
+        self._stores = {width: hdf5.RowStore(group, width, length) for width in WIDTHS}
+        self._at_once = max(1, CODE_VALUES // max(1, length))
+
+    def add(self, values: Int64Array, is_counter: codes.Bools, series: codes.Array) -> None:
+        """Take rows; fills in their records."""
+        for start in range(0, len(values), self._at_once):
+            piece = slice(start, start + self._at_once)
+            for row, width, narrow in codes.encode(values[piece], is_counter[piece], series[piece]):
+                series["row"][start + row] = self._stores[width].add(narrow)
+
+    def finish(self) -> None:
+        """Write what is left."""
+        for store in self._stores.values():
+            store.finish()
+
+
+def _write_tables(file: hdf5.File, recording: Recording, metrics: Sequence[tuple[str, Metric]]) -> None:
     tables = recording.tables.values()
-    _write_records(file, "tables", ("name", "per", "doc"), [(t.name, t.per, t.doc) for t in tables])
-    _write_records(
+    hdf5.put_records(file, "tables", ("name", "per", "doc"), [(t.name, t.per, t.doc) for t in tables])
+    hdf5.put_records(
         file,
         "metrics",
         ("table", "name", "unit", "semantics", "doc", "origin"),
@@ -180,19 +204,14 @@ def _write_tables(file: h5py.File, recording: Recording, metrics: Sequence[tuple
     )
 
 
-def _write_clocks(file: h5py.File, clocks: dict[str, list[Relation]], boots: Sequence[str]) -> None:
+def _write_clocks(file: hdf5.File, clocks: dict[str, list[Relation]], boots: Sequence[str]) -> None:
     rows = [(boots.index(boot), *relation) for boot, relations in sorted(clocks.items()) for relation in relations]
     names = ("boot", "boottime_ns", "realtime_ns", "monotonic_ns")
-    records = np.array(rows, [(name, "<i8") for name in names])
-    _put(file, "clocks", records)
+    hdf5.put(file, "clocks", np.array(rows, [(name, "<i8") for name in names]))
 
 
-def _write_texts(file: h5py.File, texts: dict[int, str]) -> None:
-    _write_records(file, "texts", ("text",), [(text,) for text in texts.values()], id=("<i8", list(texts)))
-
-
-def _write_holes(file: h5py.File, holes: Sequence[Hole], boots: Sequence[str]) -> None:
-    _write_records(
+def _write_holes(file: hdf5.File, holes: Sequence[Hole], boots: Sequence[str]) -> None:
+    hdf5.put_records(
         file,
         "gaps",
         ("table", "cause", "detail"),
@@ -203,127 +222,49 @@ def _write_holes(file: h5py.File, holes: Sequence[Hole], boots: Sequence[str]) -
     )
 
 
-def _write_strings(file: h5py.File, name: str, strings: Sequence[str]) -> None:
-    encoded = [_bytes(string) for string in strings]
-    array = np.array(encoded, f"S{max(map(len, encoded), default=1) or 1}")
-    _put(file, name, array)
-
-
-def _write_records(
-    file: h5py.File,
-    name: str,
-    texts: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    **numbers: tuple[str, Sequence[int]],
-) -> None:
-    """Write a table of fixed-length strings (never variable-length: their heap is not compressed) and integers."""
-    encoded = [[_bytes(cell) for cell in row] for row in rows]
-    widths = [max((len(row[column]) for row in encoded), default=1) or 1 for column in range(len(texts))]
-    fields = [(text, f"S{width}") for text, width in zip(texts, widths, strict=True)]
-    records = np.zeros(len(rows), fields + [(column, dtype) for column, (dtype, _) in numbers.items()])
-    for index, text in enumerate(texts):
-        records[text] = [row[index] for row in encoded]
-    for column, (_, values) in numbers.items():
-        records[column] = values
-    _put(file, name, records)
-
-
-def _put(group: h5py.Group, name: str, array: np.ndarray[Any, Any]) -> h5py.Dataset:
-    """Store a one-dimensional array: chunked even when it is empty, since only chunks have a checksum.
-
-    :raises Error: where no reader would accept it.
-    """
-    if array.nbytes > ARRAY_BYTES_MAX:
-        raise Error(f"{name}: {array.nbytes} bytes; at most {ARRAY_BYTES_MAX} are right in one file")
-    if len(array):
-        return group.create_dataset(name, data=array, chunks=(min(len(array), ARRAY_CHUNK),), **_FILTERS)
-    return group.create_dataset(name, shape=(0,), maxshape=(None,), dtype=array.dtype, chunks=(1,), **_FILTERS)
-
-
-def _bytes(string: str) -> bytes:
-    return string.encode("utf-8", "surrogateescape")
-
-
-def _string(cell: bytes) -> str:
-    return cell.decode("utf-8", "surrogateescape")
-
-
-def _open_array(group: h5g.GroupID, name: str) -> tuple[h5d.DatasetID, h5t.TypeID, np.dtype[Any]]:
-    """Open a dataset by the low-level interface, which is several times quicker for small ones.
-
-    :raises ValueError: where it is not what we write, or its chunks are absurd.
-    """
-    dataset = h5d.open(group, name.encode())
-    kind = dataset.get_type()
-    dtype = _dtype(kind.encode())
-    creation = dataset.get_create_plist()
-    if dtype.hasobject or creation.get_layout() != h5d.CHUNKED:
-        raise ValueError(f"{name} is not chunked, or has no fixed size")
-    if math.prod(creation.get_chunk()) * dtype.itemsize > ARRAY_BYTES_MAX:
-        raise ValueError(f"{name} has chunks of more than {ARRAY_BYTES_MAX} bytes")
-    return dataset, kind, dtype
-
-
-def _array(group: h5g.GroupID, name: str) -> np.ndarray[Any, Any]:
-    """Read a one-dimensional dataset."""
-    dataset, kind, dtype = _open_array(group, name)
-    shape = dataset.shape
-    if len(shape) != 1 or shape[0] * dtype.itemsize > ARRAY_BYTES_MAX:
-        raise ValueError(f"{name} has the shape {shape}; at most {ARRAY_BYTES_MAX} bytes in one dimension are right")
-    array = np.empty(shape, dtype)
-    if array.size:
-        dataset.read(h5s.ALL, h5s.ALL, array, kind)
-    return array
-
-
-def _columns(group: h5g.GroupID, name: str, *fields: str) -> Iterator[tuple[Any, ...]]:
-    """Read records: the given fields of each, whatever others there are; bytes as text."""
-    array = _array(group, name)
-    columns = [array[field].tolist() for field in fields]
-    return zip(
-        *(
-            [_string(cell) for cell in column] if column and isinstance(column[0], bytes) else column
-            for column in columns
-        ),
-        strict=True,
+def _write_events(file: hdf5.File, events: Sequence[Event], boots: Sequence[str]) -> None:
+    hdf5.put_records(
+        file,
+        "events",
+        ("kind", "subject", "text"),
+        [(event.kind, event.subject, event.text) for event in events],
+        boot=("<u4", [boots.index(event.boot) for event in events]),
+        boottime_ns=("<i8", [event.boottime_ns for event in events]),
     )
 
 
-def _attribute(group: h5g.GroupID, name: str) -> Any:  # noqa: ANN401  a number, a truth value or a text
-    attribute = h5a.open(group, name.encode())
-    dtype = _dtype(attribute.get_type().encode())
-    if dtype.hasobject or attribute.shape != ():
-        raise ValueError(f"attribute {name} is not one value of fixed size")
-    value = np.empty((), dtype)
-    attribute.read(value)
-    item = value.item()
-    return _string(item) if isinstance(item, bytes) else item
+def _write_covers(file: hdf5.File, covers: Sequence[Name], boots: Sequence[str]) -> None:
+    rows = [(boots.index(name.boot), name.first, name.last) for name in covers]
+    hdf5.put(file, "covers", np.array(rows, [("boot", "<u4"), ("first", "<u4"), ("last", "<u4")]))
 
 
-@lru_cache(maxsize=256)
-def _dtype(encoded: bytes) -> np.dtype[Any]:
-    """Translate a type; the library takes longer for it than for reading, and files are alike."""
-    dtype: np.dtype[Any] = h5t.decode(encoded).dtype
-    return dtype
+def _strand(group: Any, boots: Sequence[str], step_ns: int = 0) -> Strand:  # noqa: ANN401  a group of the file
+    return Strand(
+        boots[_index(attribute(group, "boot"))],
+        str(attribute(group, "writer")),
+        int(attribute(group, "started_ns")),
+        int(attribute(group, "interval_ns")),
+        step_ns,
+    )
+
+
+def _ticks(group: Any, name: str = "ticks") -> Int64Array:  # noqa: ANN401  as above
+    ticks: Int64Array = hdf5.array(group, name).astype(np.int64, copy=False)
+    if (ticks[1:] <= ticks[:-1]).any():
+        raise ValueError(f"{name} that do not increase")
+    return ticks
 
 
 class _FileBlock:
     """A block of an open segment; values are decoded when they are read."""
 
-    def __init__(self, path: str, group: h5g.GroupID, boots: Sequence[str], keys_of: "Keys") -> None:
-        self.strand = Strand(
-            boots[_index(_attribute(group, "boot"))],
-            str(_attribute(group, "writer")),
-            int(_attribute(group, "started_ns")),
-            int(_attribute(group, "interval_ns")),
-        )
-        self.closed = bool(_attribute(group, "closed"))
-        self.ticks: Int64Array = _array(group, "ticks").astype(np.int64, copy=False)
-        if (self.ticks[1:] <= self.ticks[:-1]).any():
-            raise ValueError("ticks that do not increase")
+    def __init__(self, path: str, group: Any, boots: Sequence[str], keys_of: Keys) -> None:  # noqa: ANN401  as above
+        self.strand = _strand(group, boots)
+        self.closed = bool(attribute(group, "closed"))
+        self.ticks = _ticks(group)
         self._path = path
         self._group = group
-        self._series = _array(group, "series")
+        self._series = hdf5.array(group, "series")
         self._keys_of = keys_of
         self._keys: Sequence[Key] | None = None
         keys_of.check(self._series)
@@ -344,27 +285,83 @@ class _FileBlock:
         try:
             return codes.decode(chosen, self._keys_of.is_counter[chosen["metric"]], len(self.ticks), self._codes)
         except Exception as damage:  # the library raises many kinds
-            raise CorruptError(f"{self._path}: {_one_line(damage)}") from damage
+            raise CorruptError(f"{self._path}: {one_line(damage)}") from damage
 
-    def _codes(self, width: int, rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Read rows of a matrix, each chunk once: rows whose chunks touch are read as one range."""
-        dataset, kind, dtype = _open_array(self._group, f"i{width}")
-        wanted = rows.astype(np.int64)
-        if dtype != np.dtype(f"<i{width}") or dataset.shape != (dataset.shape[0], len(self.ticks)):
-            raise ValueError(f"i{width} is no matrix of this block")
-        if wanted.max() >= dataset.shape[0]:
-            raise ValueError(f"i{width} has no row {wanted.max()}")
-        order = np.argsort(wanted, kind="stable")
-        result = np.empty((len(wanted), len(self.ticks)), dtype)
-        for group in np.split(order, np.flatnonzero(np.diff(wanted[order] // CHUNK_SERIES) > 1) + 1):
-            low, high = int(wanted[group[0]]), int(wanted[group[-1]])
-            found = np.empty((high + 1 - low, len(self.ticks)), dtype)
-            if found.size:
-                space = dataset.get_space()
-                space.select_hyperslab((low, 0), found.shape)
-                dataset.read(h5s.create_simple(found.shape), space, found, kind)
-            result[group] = found[wanted[group] - low]
-        return result
+    def _codes(self, width: int, rows: codes.Array) -> codes.Array:
+        return hdf5.matrix_rows(self._group, width, rows, len(self.ticks))
+
+
+class _FileTier:
+    """A block of buckets of an open segment; statistics are decoded when they are read."""
+
+    def __init__(self, path: str, group: Any, boots: Sequence[str], keys_of: Keys) -> None:  # noqa: ANN401  as above
+        self.strand = _strand(group, boots, int(attribute(group, "step_ns")))
+        self.closed = bool(attribute(group, "closed"))
+        first, last, rows = _ticks(group), _ticks(group, "last"), hdf5.array(group, "rows").astype(np.int64)
+        if not len(first) == len(last) == len(rows) or (last < first).any() or self.strand.interval_ns <= 0:
+            raise ValueError("buckets that make no sense")
+        self.axis = Axis(first, last, rows)
+        self._path = path
+        self._group = group
+        self._series = hdf5.array(group, "series")
+        keys_of.check(self._series, TIER_SERIES)
+        known = np.flatnonzero(self._series["stat"] <= max(Stat))  # A later program may keep more.
+        _, heads, of_key = np.unique(_identity(self._series[known]), return_index=True, return_inverse=True)
+        self._place = np.full((len(heads), max(Stat) + 1), -1, np.int64)
+        self._place[of_key, self._series["stat"][known]] = known
+        self._heads = self._series[known][heads]
+        self._keys_of = keys_of
+        self._keys: Sequence[Key] | None = None
+        self.stats: Sequence[tuple[Stat, ...]] = keys_of.stats(self._heads)
+
+    @property
+    def keys(self) -> Sequence[Key]:
+        """The series."""
+        if self._keys is None:
+            self._keys = self._keys_of(self._heads)
+        return self._keys
+
+    def buckets(self, rows: Sequence[int], wanted: Iterable[Stat] | None = None) -> Buckets:
+        """The wanted statistics (all where not told) of the chosen series, which must be of one kind.
+
+        :raises CorruptError: where a chunk is damaged.
+        """
+        chosen = np.asarray(rows, np.int64)
+        kinds = {self.stats[row] for row in chosen.tolist()}
+        if len(kinds) != 1:
+            raise ValueError("one kind of series at a time is right")
+        kept = kinds.pop()
+        read = kept if wanted is None else rollup.needed(kept, wanted)
+        try:
+            at = self._place[chosen][:, list(read)].T.ravel()
+            if (at < 0).any():
+                raise ValueError("a series lacks a statistic")
+            series = self._series[at]
+            values = codes.decode(series, np.zeros(len(series), bool), len(self.axis.first), self._codes)
+            small = dict(zip(read, values.reshape(len(read), len(chosen), -1), strict=True))
+            counter = Stat.LEAP in kept
+            edges = self._edges(self._heads[chosen]) if counter else None
+            return rollup.natural(self.axis, small, self.strand.interval_ns, counter=counter, edges=edges)
+        except Exception as damage:  # the library raises many kinds
+            raise CorruptError(f"{self._path}: {one_line(damage)}") from damage
+
+    def _codes(self, width: int, rows: codes.Array) -> codes.Array:
+        return hdf5.matrix_rows(self._group, width, rows, len(self.axis.first))
+
+    def _edges(self, series: codes.Array) -> Edges:
+        records = hdf5.array(self._group, "edges")
+        order = np.argsort(_identity(records))
+        sought = _identity(series)
+        at = order[np.minimum(np.searchsorted(_identity(records), sought, sorter=order), len(records) - 1)]
+        if (_identity(records)[at] != sought).any():
+            raise ValueError("a counter has no edges")
+        return Edges(*(records[name][at] for name in (EDGES.names or ())[2:]))
+
+
+def _identity(records: codes.Array) -> Int64Array:
+    """One number for metric and instance."""
+    number: Int64Array = (records["metric"].astype(np.int64) << 32) | records["instance"]
+    return number
 
 
 def _index(number: int) -> int:
@@ -384,16 +381,9 @@ class Segment:
         :raises FileNotFoundError: where it is gone.
         """
         self.path = path
+        self._file = hdf5.open_file(path)
         try:
-            self._file = h5py.File(path, "r", locking=False)
-        except FileNotFoundError:
-            raise
-        except PermissionError as refusal:
-            raise NotPermittedError(f"{path}: {refusal.strerror or 'no permission to read it'}") from refusal
-        except OSError as damage:
-            raise CorruptError(f"{path}: not a readable HDF5 file ({_one_line(damage)})") from damage
-        try:
-            self._root = h5g.open(self._file.id, b"/")
+            self._root = hdf5.root_of(self._file)
             self._check_format()
             self.recording = self._read()
         except ForeignError:
@@ -401,7 +391,7 @@ class Segment:
             raise
         except Exception as damage:  # the library raises many kinds
             self.close()
-            raise CorruptError(f"{path}: {_one_line(damage)}") from damage
+            raise CorruptError(f"{path}: {one_line(damage)}") from damage
 
     def __enter__(self) -> Self:
         """Use the open file."""
@@ -417,12 +407,12 @@ class Segment:
 
     def _check_format(self) -> None:
         try:
-            said = _attribute(self._root, "format")
+            said = attribute(self._root, "format")
         except (KeyError, ValueError):
             said = None
         if said != FORMAT:
             raise ForeignError(f"{self.path}: not a sysmond segment")
-        version, flags = _attribute(self._root, "version"), _attribute(self._root, "incompatible")
+        version, flags = attribute(self._root, "version"), attribute(self._root, "incompatible")
         if version != VERSION or flags & ~INCOMPATIBLE_KNOWN:
             raise ForeignError(f"{self.path}: version {version}, flags {flags}; this program reads version {VERSION}")
 
@@ -430,7 +420,7 @@ class Segment:
         root = self._root
         metrics = [
             (table, Metric(name, unit, Semantics(semantics), doc, scale, origin))
-            for table, name, unit, semantics, doc, scale, origin in _columns(
+            for table, name, unit, semantics, doc, scale, origin in columns(
                 root, "metrics", "table", "name", "unit", "semantics", "doc", "scale", "origin"
             )
         ]
@@ -439,56 +429,52 @@ class Segment:
             metrics_of.setdefault(table, []).append(metric)
         tables = {
             name: Table(name, tuple(metrics_of.get(name, ())), per, doc)
-            for name, per, doc in _columns(root, "tables", "name", "per", "doc")
+            for name, per, doc in columns(root, "tables", "name", "per", "doc")
         }
-        boots = list(map(_string, _array(root, "boots").tolist()))
-        keys_of = Keys(metrics, list(map(_string, _array(root, "instances").tolist())))
+        boots = hdf5.strings(root, "boots")
+        keys_of = Keys(metrics, hdf5.strings(root, "instances"))
         clocks: dict[str, list[Relation]] = {}
-        for boot, *relation in _columns(root, "clocks", "boot", "boottime_ns", "realtime_ns", "monotonic_ns"):
+        for boot, *relation in columns(root, "clocks", "boot", "boottime_ns", "realtime_ns", "monotonic_ns"):
             clocks.setdefault(boots[_index(boot)], []).append(Relation(*relation))
         holes = [
             Hole(boots[_index(boot)], table, start_ns, end_ns, Cause(cause), detail)
-            for boot, table, start_ns, end_ns, cause, detail in _columns(
+            for boot, table, start_ns, end_ns, cause, detail in columns(
                 root, "gaps", "boot", "table", "start_ns", "end_ns", "cause", "detail"
             )
         ]
         return Recording(
-            Sensitivity(_attribute(root, "sensitivity")),
+            Sensitivity(attribute(root, "sensitivity")),
             tables,
-            list(self._blocks(boots, keys_of)),
-            dict(_columns(root, "texts", "id", "text")),
+            [_FileBlock(self.path, group, boots, keys_of) for group in hdf5.numbered(root, "block")],
+            dict(columns(root, "texts", "id", "text")),
             clocks,
             holes,
+            [
+                Event(boots[_index(boot)], *event)
+                for boot, *event in columns(root, "events", "boot", "boottime_ns", "kind", "subject", "text")
+            ],
+            [_FileTier(self.path, group, boots, keys_of) for group in hdf5.numbered(root, "tier")],
+            [Name(boots[_index(boot)], *reach) for boot, *reach in columns(root, "covers", "boot", "first", "last")],
         )
-
-    def _blocks(self, boots: Sequence[str], keys_of: Keys) -> Iterator[_FileBlock]:
-        if b"block" in self._root:
-            groups = h5g.open(self._root, b"block")
-            for number in sorted(groups, key=int):
-                yield _FileBlock(self.path, h5g.open(groups, number), boots, keys_of)
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
 
 
 def write_result(result: Result, path: str) -> None:
     """Write a query's answer as an HDF5 file: ``time``, one dataset a column with attributes, ``gaps``."""
-    with h5py.File(path, "w", libver=("v110", "v110")) as file:
+    with hdf5.new_file(path) as file:
         file.attrs["format"] = "sysmond result"
         file.attrs["version"] = 1
         file.attrs["step_ns"] = result.step_ns
-        _put(file, "time", result.times_ns).attrs["unit"] = "ns since 1970-01-01T00:00:00Z"
+        hdf5.put(file, "time", result.times_ns).attrs["unit"] = "ns since 1970-01-01T00:00:00Z"
         for number, column in enumerate(result.columns):
             if column.texts is None:
                 content = column.values
             else:
-                encoded = [_bytes(text or "") for text in column.texts]
+                encoded = [(text or "").encode("utf-8", "surrogateescape") for text in column.texts]
                 content = np.array(encoded, f"S{max(map(len, encoded), default=1) or 1}")
-            dataset = _put(file, f"column/{number}", content)
+            dataset = hdf5.put(file, f"column/{number}", content)
             for name in ("path", "unit", "semantics", "stat"):
                 dataset.attrs[name] = str(getattr(column, name))
-        _write_records(
+        hdf5.put_records(
             file,
             "gaps",
             ("table", "cause", "detail"),

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from sysmond import segment
+from sysmond import hdf5
 from sysmond.clock import Relation
 from sysmond.codes import CHUNK_SERIES, SERIES
 from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
@@ -192,7 +192,7 @@ def test_the_same_recording_is_the_same_bytes() -> None:
 
 
 def test_what_no_reader_would_accept_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment, "ARRAY_BYTES_MAX", 100)
+    monkeypatch.setattr(hdf5, "ARRAY_BYTES_MAX", 100)
     with pytest.raises(Error, match="at most 100"):
         encode(rich(), "")
 

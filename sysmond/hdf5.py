@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""HDF5 as sysmond uses it: checked arrays, records and matrices of codes. The one module that speaks h5py.
+
+What they mean is for ``sysmond.segment`` to say. Everything is chunked and checksummed, and built in
+memory: the caller publishes the bytes.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import h5py
+import numpy as np
+from h5py import h5a, h5d, h5g, h5s, h5t
+
+from sysmond.codes import CHUNK_SERIES
+from sysmond.errors import CorruptError, Error, NotPermittedError
+
+CHUNK_TICKS = 3600
+ARRAY_CHUNK = 65536
+DEFLATE_LEVEL = 4
+# How much waits to be written: bounds memory whatever the size of the file.
+PENDING_BYTES = 1024 * 1024
+# By how much the image grows: each time it may be copied, and leave a hole in the heap.
+IMAGE_STEP_BYTES = 1024 * 1024
+# No array but the matrices is larger, once unpacked: a crafted file cannot make a reader take more.
+ARRAY_BYTES_MAX = 64 * 1024 * 1024
+
+_FILTERS: dict[str, Any] = {
+    "compression": "gzip",
+    "compression_opts": DEFLATE_LEVEL,
+    "shuffle": True,
+    "fletcher32": True,
+}
+
+File: TypeAlias = h5py.File
+Group: TypeAlias = h5py.Group
+Array = np.ndarray[Any, Any]
+
+
+def new_image() -> AbstractContextManager[File]:
+    """A file in memory, to be written and asked for its bytes."""
+    image: AbstractContextManager[File] = h5py.File(
+        "segment", "w", driver="core", backing_store=False, block_size=IMAGE_STEP_BYTES, libver=("v110", "v110")
+    )
+    return image
+
+
+def image_bytes(file: File) -> bytes:
+    """The bytes of a file in memory."""
+    file.flush()  # Without it the image would be corrupt.
+    return bytes(file.id.get_file_image())
+
+
+def new_file(path: str) -> AbstractContextManager[File]:
+    """A file on disk, to be written."""
+    made: AbstractContextManager[File] = h5py.File(path, "w", libver=("v110", "v110"))
+    return made
+
+
+def describe(group: Group, **attributes: str | int) -> None:
+    """Set attributes; strings of fixed length: the heap of variable ones has no checksum."""
+    for name, value in attributes.items():
+        group.attrs[name] = np.bytes_(_bytes(value) or b"\0") if isinstance(value, str) else value
+
+
+class RowStore:
+    """Collects the rows of one width and writes them in whole chunks."""
+
+    def __init__(self, group: Group, width: int, length: int) -> None:
+        self._group = group
+        self._width = width
+        self._length = length
+        self._pending: list[Array] = []
+        self._dataset: h5py.Dataset | None = None
+        self.rows = 0
+
+    def add(self, narrow: Array) -> int:
+        """Take a row; gives its number."""
+        self._pending.append(narrow)
+        self.rows += 1
+        waiting = len(self._pending)
+        if waiting % CHUNK_SERIES == 0 and waiting * narrow.nbytes >= PENDING_BYTES:
+            self._write()
+        return self.rows - 1
+
+    def finish(self) -> None:
+        """Write what is left."""
+        if self._pending:
+            self._write()
+
+    def _write(self) -> None:
+        if self._dataset is None:
+            self._dataset = self._group.create_dataset(
+                f"i{self._width}",
+                shape=(len(self._pending), self._length),
+                maxshape=(None, self._length),
+                dtype=f"<i{self._width}",
+                chunks=(CHUNK_SERIES, min(self._length, CHUNK_TICKS)),
+                **_FILTERS,
+            )
+        else:
+            self._dataset.resize(self.rows, axis=0)
+        self._dataset[self.rows - len(self._pending) :] = np.array(self._pending)
+        self._pending.clear()
+
+
+def put_strings(file: File, name: str, strings: Sequence[str]) -> None:
+    """Store texts, all as long as the longest."""
+    encoded = [_bytes(string) for string in strings]
+    put(file, name, np.array(encoded, f"S{max(map(len, encoded), default=1) or 1}"))
+
+
+def put_records(
+    file: File,
+    name: str,
+    texts: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    **numbers: tuple[str, Sequence[int]],
+) -> None:
+    """Write a table of fixed-length strings (never variable-length: their heap is not compressed) and integers."""
+    encoded = [[_bytes(cell) for cell in row] for row in rows]
+    widths = [max((len(row[column]) for row in encoded), default=1) or 1 for column in range(len(texts))]
+    fields = [(text, f"S{width}") for text, width in zip(texts, widths, strict=True)]
+    records = np.zeros(len(rows), fields + [(column, dtype) for column, (dtype, _) in numbers.items()])
+    for index, text in enumerate(texts):
+        records[text] = [row[index] for row in encoded]
+    for column, (_, values) in numbers.items():
+        records[column] = values
+    put(file, name, records)
+
+
+def put(group: Group, name: str, array: Array) -> h5py.Dataset:
+    """Store a one-dimensional array: chunked even when it is empty, since only chunks have a checksum.
+
+    :raises Error: where no reader would accept it.
+    """
+    if array.nbytes > ARRAY_BYTES_MAX:
+        raise Error(f"{name}: {array.nbytes} bytes; at most {ARRAY_BYTES_MAX} are right in one file")
+    if len(array):
+        return group.create_dataset(name, data=array, chunks=(min(len(array), ARRAY_CHUNK),), **_FILTERS)
+    return group.create_dataset(name, shape=(0,), maxshape=(None,), dtype=array.dtype, chunks=(1,), **_FILTERS)
+
+
+def _bytes(string: str) -> bytes:
+    return string.encode("utf-8", "surrogateescape")
+
+
+def _string(cell: bytes) -> str:
+    return cell.decode("utf-8", "surrogateescape")
+
+
+def open_file(path: str) -> File:
+    """Open a file for reading.
+
+    :raises CorruptError: where it is no HDF5 file. :raises NotPermittedError: where we may not read it.
+    :raises FileNotFoundError: where it is gone.
+    """
+    try:
+        return h5py.File(path, "r", locking=False)
+    except FileNotFoundError:
+        raise
+    except PermissionError as refusal:
+        raise NotPermittedError(f"{path}: {refusal.strerror or 'no permission to read it'}") from refusal
+    except OSError as damage:
+        raise CorruptError(f"{path}: not a readable HDF5 file ({one_line(damage)})") from damage
+
+
+def root_of(file: File) -> h5g.GroupID:
+    """Where reading begins; the functions below take this or a group below it."""
+    return h5g.open(file.id, b"/")
+
+
+def has(group: h5g.GroupID, name: str) -> bool:
+    """Whether a group has such a member."""
+    return name.encode() in group
+
+
+def numbered(group: h5g.GroupID, name: str) -> Iterator[h5g.GroupID]:
+    """The groups ``name/0``, ``name/1`` …, as far as there are any."""
+    if has(group, name):
+        groups = h5g.open(group, name.encode())
+        for number in sorted(groups, key=int):
+            yield h5g.open(groups, number)
+
+
+def _open_array(group: h5g.GroupID, name: str) -> tuple[h5d.DatasetID, h5t.TypeID, np.dtype[Any]]:
+    """Open a dataset by the low-level interface, which is several times quicker for small ones.
+
+    :raises ValueError: where it is not what we write, or its chunks are absurd.
+    """
+    dataset = h5d.open(group, name.encode())
+    kind = dataset.get_type()
+    dtype = _dtype(kind.encode())
+    creation = dataset.get_create_plist()
+    if dtype.hasobject or creation.get_layout() != h5d.CHUNKED:
+        raise ValueError(f"{name} is not chunked, or has no fixed size")
+    if math.prod(creation.get_chunk()) * dtype.itemsize > ARRAY_BYTES_MAX:
+        raise ValueError(f"{name} has chunks of more than {ARRAY_BYTES_MAX} bytes")
+    return dataset, kind, dtype
+
+
+def array(group: h5g.GroupID, name: str) -> Array:
+    """Read a one-dimensional dataset."""
+    dataset, kind, dtype = _open_array(group, name)
+    shape = dataset.shape
+    if len(shape) != 1 or shape[0] * dtype.itemsize > ARRAY_BYTES_MAX:
+        raise ValueError(f"{name} has the shape {shape}; at most {ARRAY_BYTES_MAX} bytes in one dimension are right")
+    found = np.empty(shape, dtype)
+    if found.size:
+        dataset.read(h5s.ALL, h5s.ALL, found, kind)
+    return found
+
+
+def strings(group: h5g.GroupID, name: str) -> list[str]:
+    """Read a one-dimensional dataset of texts."""
+    return list(map(_string, array(group, name).tolist()))
+
+
+def columns(group: h5g.GroupID, name: str, *fields: str) -> Iterator[tuple[Any, ...]]:
+    """Read records: the given fields of each, whatever others there are; bytes as text."""
+    found = array(group, name)
+    lists = [found[field].tolist() for field in fields]
+    return zip(
+        *([_string(cell) for cell in each] if each and isinstance(each[0], bytes) else each for each in lists),
+        strict=True,
+    )
+
+
+def attribute(group: h5g.GroupID, name: str) -> Any:  # noqa: ANN401  a number, a truth value or a text
+    """Read an attribute."""
+    found = h5a.open(group, name.encode())
+    dtype = _dtype(found.get_type().encode())
+    if dtype.hasobject or found.shape != ():
+        raise ValueError(f"attribute {name} is not one value of fixed size")
+    value = np.empty((), dtype)
+    found.read(value)
+    item = value.item()
+    return _string(item) if isinstance(item, bytes) else item
+
+
+@lru_cache(maxsize=256)
+def _dtype(encoded: bytes) -> np.dtype[Any]:
+    """Translate a type; the library takes longer for it than for reading, and files are alike."""
+    dtype: np.dtype[Any] = h5t.decode(encoded).dtype
+    return dtype
+
+
+def matrix_rows(group: h5g.GroupID, width: int, rows: Array, length: int) -> Array:
+    """Read rows of a matrix, each chunk once: rows whose chunks touch are read as one range."""
+    dataset, kind, dtype = _open_array(group, f"i{width}")
+    wanted = rows.astype(np.int64)
+    if dtype != np.dtype(f"<i{width}") or dataset.shape != (dataset.shape[0], length):
+        raise ValueError(f"i{width} is no matrix of this block")
+    if wanted.max() >= dataset.shape[0]:
+        raise ValueError(f"i{width} has no row {wanted.max()}")
+    order = np.argsort(wanted, kind="stable")
+    result = np.empty((len(wanted), length), dtype)
+    for part in np.split(order, np.flatnonzero(np.diff(wanted[order] // CHUNK_SERIES) > 1) + 1):
+        low, high = int(wanted[part[0]]), int(wanted[part[-1]])
+        found = np.empty((high + 1 - low, length), dtype)
+        if found.size:
+            space = dataset.get_space()
+            space.select_hyperslab((low, 0), found.shape)
+            dataset.read(h5s.create_simple(found.shape), space, found, kind)
+        result[part] = found[wanted[part] - low]
+    return result
+
+
+def one_line(error: BaseException) -> str:
+    """What an error of the library says, without its line breaks."""
+    return " ".join(str(error).split()) or type(error).__name__
