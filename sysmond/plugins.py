@@ -145,6 +145,7 @@ def check_probe(probe: Probe) -> None:
     _right_type(where, "lane", probe.lane, Lane)
     _right_type(where, "sensitivity", probe.sensitivity, Sensitivity)
     _right_type(where, "subsystems", probe.subsystems, tuple)
+    _right_type(where, "pure", probe.pure, bool)
     for subsystem in probe.subsystems:
         _right_type(where, "subsystem", subsystem, str)
     if isinstance(probe.interval_s, bool) or not isinstance(probe.interval_s, (int, float)):

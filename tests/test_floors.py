@@ -19,10 +19,13 @@ LEAN = (
     "clock",
     "control",
     "errors",
+    "flushing",
     "folders",
     "frame",
+    "ledger",
     "lock",
     "model",
+    "mounts",
     "own",
     "plan",
     "probe",
@@ -33,7 +36,10 @@ LEAN = (
     "sampler",
     "schedule",
     "settings",
+    "snapshot",
     "view",
+    "vigil",
+    "work",
 )
 
 LOADED = """

@@ -335,7 +335,7 @@ def test_what_a_plugin_prints_is_kept_from_standard_output(write: Write, capsys:
 
 def test_the_declaration_is_kept_whole(write: Write) -> None:
     text = GOOD.format(table="t").replace(
-        "Probe(TABLE, read)", "Probe(TABLE, read, 5, Lane.BACKGROUND, Sensitivity.RESTRICTED, ('block',))"
+        "Probe(TABLE, read)", "Probe(TABLE, read, 5, Lane.BACKGROUND, Sensitivity.RESTRICTED, ('block',), True)"
     )
     (offered,) = load(write("mine.py", text))
-    assert offered[2:] == (5, Lane.BACKGROUND, Sensitivity.RESTRICTED, ("block",))
+    assert offered[2:] == (5, Lane.BACKGROUND, Sensitivity.RESTRICTED, ("block",), True)
