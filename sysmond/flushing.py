@@ -6,6 +6,8 @@ The kernel's counters of completed requests are the only sign of a disk's activi
 writes for us a little later, must not count as somebody else's.
 """
 
+import re
+from collections.abc import Collection
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -19,13 +21,16 @@ class Reason(StrEnum):
     SUSPEND = "suspend"
     REQUEST = "request"
     FIRST = "state folder appeared"
-    AGE = "age"
 
 
 # The journal commits 5 s after a write, the write-back ends within 30 s (Documentation/admin-guide/sysctl/vm.rst).
 QUIET_AFTER_OWN_WRITE_S = 35.0
 # Every flush costs a few metadata writes: not more often than this, however busy the disk.
 FLUSHES_APART_S = 300.0
+# What the disk did longer ago than this does not say that it is still awake.
+SEEN_S = 20.0
+# Not disks that spin or sleep: memory, loops and what stands on other disks, which are counted themselves.
+_NO_DISK = re.compile(r"(ram|zram|loop|sr|fd|dm-|md|nbd)\d")
 
 
 class Disk(NamedTuple):
@@ -36,13 +41,18 @@ class Disk(NamedTuple):
 
 
 class Situation(NamedTuple):
-    """What the decision depends on. Times are seconds of the monotonic clock."""
+    """What the decision depends on. Times are seconds of the monotonic clock.
+
+    ``waiting_bytes``: of segments in RAM; ``unsealed``: whether there is more in the rings.
+    """
 
     now_s: float
     waiting_bytes: int
     budget_bytes: int
     disk: Disk | None
     refused_until_s: float = 0.0
+    unsealed: bool = False
+    apart_s: float = FLUSHES_APART_S
 
 
 class Watch(NamedTuple):
@@ -50,25 +60,29 @@ class Watch(NamedTuple):
 
     disk: Disk | None = None
     last_flush_s: float = float("-inf")
+    seen_s: float = float("-inf")
 
     def flushed(self, now_s: float) -> "Watch":
         """Remember that we wrote: what the disk does next is our own."""
         return Watch(None, now_s)
+
+    def is_due(self, now: Situation) -> bool:
+        """Whether there is any reason to look at the disk."""
+        waits = bool(now.waiting_bytes) or now.unsealed
+        apart_s = max(now.apart_s, QUIET_AFTER_OWN_WRITE_S)
+        return waits and now.now_s >= now.refused_until_s and now.now_s - self.last_flush_s >= apart_s
 
 
 def decide(watch: Watch, now: Situation) -> tuple[Reason | None, Watch]:
     """Say whether to flush now and why, and what to remember for the next time."""
     if now.now_s - watch.last_flush_s < QUIET_AFTER_OWN_WRITE_S:
         return _must(now), watch._replace(disk=None)
-    seen = watch._replace(disk=now.disk)
+    seen = watch._replace(disk=now.disk, seen_s=now.now_s)
     if reason := _must(now):
         return reason, seen
-    if not now.waiting_bytes or now.now_s < now.refused_until_s:
-        return None, seen
-    used = watch.disk is not None and now.disk is not None and now.disk != watch.disk
-    if used and now.now_s - watch.last_flush_s >= FLUSHES_APART_S:
-        return Reason.DISK_IN_USE, seen
-    return None, seen
+    is_fresh = watch.disk is not None and now.now_s - watch.seen_s <= SEEN_S
+    used = is_fresh and now.disk is not None and now.disk != watch.disk
+    return Reason.DISK_IN_USE if used and watch.is_due(now) else None, seen
 
 
 def _must(now: Situation) -> Reason | None:
@@ -76,10 +90,16 @@ def _must(now: Situation) -> Reason | None:
     return Reason.RAM_FULL if full else None
 
 
-def read_disk(diskstats: bytes, major: int, minor: int) -> Disk | None:
-    """Find what a block device has completed: of /proc/diskstats, fields 4 and 8 of its line."""
+def read_disks(diskstats: bytes, names: Collection[str]) -> Disk | None:
+    """Add up what these block devices have completed, or where none is named all real disks.
+
+    Fields 4 and 8 of the lines of /proc/diskstats. None where there is none of them.
+    """
+    found = []
     for line in diskstats.splitlines():
         fields = line.split()
-        if len(fields) > 7 and (int(fields[0]), int(fields[1])) == (major, minor):  # noqa: PLR2004  the fields needed
-            return Disk(int(fields[3]), int(fields[7]))
-    return None
+        if len(fields) > 7:  # noqa: PLR2004  the fields needed
+            name = fields[2].decode("utf-8", "replace")
+            if name in names or (not names and not _NO_DISK.match(name)):
+                found.append((int(fields[3]), int(fields[7])))
+    return Disk(*map(sum, zip(*found, strict=True))) if found else None

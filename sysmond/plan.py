@@ -56,10 +56,10 @@ class SamplerSettings(NamedTuple):
 
 
 class ArchiverSettings(NamedTuple):
-    """How often rings are sealed and segments flushed, and how much may wait in RAM."""
+    """How often rings are sealed, how often segments may be flushed, and how much may wait in RAM."""
 
-    seal_interval_s: float = 450.0
-    flush_interval_s: float = 3600.0
+    seal_interval_s: float = 600.0
+    flush_interval_s: float = 300.0
     ram_bytes: int = 64 * 1024 * 1024
 
 

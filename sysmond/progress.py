@@ -15,6 +15,8 @@ from sysmond.model import Lane, Sensitivity
 
 FILE = "progress.json"
 WRITERS = {Lane.REALTIME: "sampler", Lane.BACKGROUND: "background"}
+ARCHIVER = "archiver"
+"""It has a small ring of its own: the ledger of its flushes."""
 
 
 class Sealed(NamedTuple):
@@ -54,7 +56,7 @@ def _path(folders: Folders) -> str:
 def ring_files(folders: Folders) -> list[str]:
     """The rings of every writer and class that we may look for, oldest first within each."""
     found = []
-    for writer in WRITERS.values():
+    for writer in (*WRITERS.values(), ARCHIVER):
         for sensitivity in Sensitivity:
             folder = f"{folders.runtime}/{writer}/{sensitivity}"
             try:

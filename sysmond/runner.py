@@ -16,15 +16,16 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from typing import NamedTuple
 
-from sysmond import archiver, own, sampler
+from sysmond import archiver, mounts, own, sampler
 from sysmond.errors import Error
 from sysmond.folders import Folders, create, create_classes
 from sysmond.lock import only_one, say_ending
 from sysmond.model import Lane
 from sysmond.plan import Plan, first_valid
-from sysmond.progress import WRITERS
+from sysmond.progress import ARCHIVER, WRITERS
 from sysmond.settings import PARTS, Settings
 from sysmond.view import View
+from sysmond.work import known_place
 
 STOP_SIGNALS = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
 
@@ -121,6 +122,7 @@ class Runner:
         return self._end()
 
     def _start(self, part: str) -> None:
+        again = part in self._started_s
         self._started_s[part] = time.monotonic()
         try:
             child = os.fork()
@@ -128,18 +130,18 @@ class Runner:
             self._plan_restart(part, f"not started: {refusal.strerror}")
             return
         if child == 0:
-            self._be(part)
+            self._be(part, again=again)
         self._ended.pop(part, None)
         self._parts[part] = child
 
-    def _be(self, part: str) -> None:
+    def _be(self, part: str, *, again: bool) -> None:
         """Be a part; never returns."""
         code = 1
         try:
             for held in (self._lifeline, *self._locks):
                 os.close(held)
             os.setpgid(0, 0)  # An interrupt from the terminal is for the parent, who ends the parts in order.
-            code = run_part(part, self._settings, self._plan)
+            code = run_part(part, self._settings._replace(again=again), self._plan)
         except Error as failure:
             say(part)(str(failure))
             code = failure.exit_code
@@ -188,7 +190,7 @@ class Runner:
             code = self._ended.get("archiver", 1)
             if code >= 0:
                 break
-        for writer in WRITERS.values():
+        for writer in (*WRITERS.values(), ARCHIVER):
             if writer not in self._parts:
                 sampler.remove_sealed(self._settings.folders, writer)
         return code if code >= 0 else 1
@@ -230,16 +232,15 @@ def main(arguments: list[str] | None = None) -> int:
             speak(reason)
         with ExitStack() as held:
             if part is None:
-                locks = [
-                    held.enter_context(only_one(runtime, ending_wait_s=LOCK_WAIT_S)),
-                    *lock_state(held, settings.folders),
-                ]
+                locks = [held.enter_context(only_one(runtime, ending_wait_s=LOCK_WAIT_S))]
+                locks += lock_state(held, settings.folders)
+                settings = settings._replace(state_locked=len(locks) > 1)
                 with suppress(OSError):
                     os.makedirs(f"{runtime}/daemon", exist_ok=True)
                 own.write_pid(f"{runtime}/daemon")
                 return Runner(settings, plan, held.enter_context(View(settings)), locks).run()
             if part == "archiver":
-                lock_state(held, settings.folders)
+                settings = settings._replace(state_locked=bool(lock_state(held, settings.folders)))
             return run_part(part, settings, plan)
     except Error as failure:
         speak(str(failure))
@@ -247,10 +248,14 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def lock_state(held: ExitStack, folders: Folders) -> list[int]:
-    """Make sure that no other daemon records there. A folder that cannot be written now is left to the archiver.
+    """Make sure that no other daemon records there.
+
+    A folder that cannot be written now, or whose file system is not mounted yet, is left to the archiver.
 
     :raises BusyError: naming the process that does.
     """
+    if mounts.awaited(folders.state, known_place(folders).point):
+        return []
     with suppress(Error):
         create(folders, os.geteuid())
     with suppress(OSError):

@@ -42,7 +42,7 @@ from sysmond.snapshot import fill
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 # How long a ring holds what is not sealed yet; the archiver seals far more often than that.
-RING_HOLDS_S = 900
+RING_HOLDS_S = 1200
 # Rings of earlier incarnations that wait to be sealed; beyond it the oldest is given up, and counted.
 OLD_RINGS_MAX = 8
 # A tmpfs that is full now may have room later.

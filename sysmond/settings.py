@@ -12,6 +12,8 @@ class Settings(NamedTuple):
     """``root``: below which probes read. ``ticks``: end after so many, or None. ``config``: the only file to read.
 
     ``lifeline``: a descriptor that becomes readable when the parent of the parts dies.
+    ``state_locked``: whether the parent, or this process, holds the state folder. ``again``: this part is
+    started anew, the daemon is not.
     """
 
     folders: Folders
@@ -20,3 +22,5 @@ class Settings(NamedTuple):
     user: bool = False
     config: str | None = None
     lifeline: int | None = None
+    state_locked: bool = False
+    again: bool = False

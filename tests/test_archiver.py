@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sysmond import archive, clock, plan
-from sysmond.archiver import LOOK_MIN_S, LOOK_S, Archiver
+from sysmond.archiver import Archiver
 from sysmond.control import ask
 from sysmond.errors import Error
 from sysmond.folders import Folders, create_classes
@@ -23,6 +23,7 @@ from sysmond.plan import ArchiverSettings, Plan
 from sysmond.progress import Progress
 from sysmond.ring import RingWriter
 from sysmond.settings import Settings
+from sysmond.vigil import LOOK_MIN_S, LOOK_S, RingWatch
 
 SECOND = 1_000_000_000
 Started = list["subprocess.Popen[bytes]"]
@@ -232,26 +233,27 @@ def test_segments_in_ram_are_bounded_and_the_oldest_goes_first(station: Station)
     folder = archive.ram_folder(station.folders, Sensitivity.PUBLIC)
     for number in range(1, 5):
         Path(folder, archive.Name("0" * 32, number, number).file).write_bytes(bytes(1000))
-    made._flushed("the disk is full")
+    made._flushed("the disk is full", {}, 0.0)
     assert [name.first for name in archive.names(folder)] == [3, 4]
     assert any("2 of the oldest given up" in line for line in said)
 
 
 def test_a_ring_that_fills_fast_is_looked_at_often(station: Station) -> None:
-    made, _ = archiver(station)
-    made._now_s += 10.0
-    assert not made._ring_time_runs_short()
-    made._now_s += 10.0
-    assert not made._ring_time_runs_short()
-    assert made._look_due_s == pytest.approx(made._now_s + LOOK_S)
+    now_s = 1000.0
+    rings = RingWatch(station.folders, now_s)
+    rings.look(now_s + 10.0)
+    assert not rings.is_short
+    assert rings.unsealed
+    assert rings.look(now_s + 20.0) == pytest.approx(LOOK_S)
     for _ in range(400):
         station.tick()
-    made._now_s += 1.0
-    assert not made._ring_time_runs_short()
-    assert made._now_s + LOOK_MIN_S <= made._look_due_s < made._now_s + 3.0
+    assert LOOK_MIN_S <= rings.look(now_s + 21.0) < 3.0
+    assert not rings.is_short
+    assert 0.0 < rings.left_s < 6.0
     for _ in range(500):
         station.tick()
-    assert made._ring_time_runs_short()
+    rings.look(now_s + 22.0)
+    assert rings.is_short
 
 
 def test_only_rings_that_nobody_writes_are_to_be_forgotten(station: Station, end: Started) -> None:

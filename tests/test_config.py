@@ -157,14 +157,6 @@ def test_a_file_that_is_too_large_is_refused_unread() -> None:
         config.read(["/dev/zero"])
 
 
-def test_flushing_more_often_than_sealing_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"0.yaml:1: archive.flush_interval: 60s is out of bounds; no less than"):
-        read(tmp_path, "archive: {flush_interval: 60s}")
-    with pytest.raises(ConfigError, match=r"1.yaml:2: archive.flush_interval: 600s is out of bounds"):
-        read(tmp_path, "archive: {flush_interval: 700s}", "archive:\n  flush_interval: 10min\n  seal_interval: 11min")
-    assert read(tmp_path, "archive: {flush_interval: 1s, seal_interval: 1s}").archiver.flush_interval_s == 1
-
-
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     for path, reason in ((tmp_path / "none", "No such file or directory"), (tmp_path, "Is a directory")):
         with pytest.raises(ConfigError, match=f"^{path}: {reason}; a file that can be read is right$"):

@@ -5,7 +5,17 @@ from typing import Any
 
 import pytest
 
-from sysmond.flushing import FLUSHES_APART_S, QUIET_AFTER_OWN_WRITE_S, Disk, Reason, Situation, Watch, decide, read_disk
+from sysmond.flushing import (
+    FLUSHES_APART_S,
+    QUIET_AFTER_OWN_WRITE_S,
+    SEEN_S,
+    Disk,
+    Reason,
+    Situation,
+    Watch,
+    decide,
+    read_disks,
+)
 
 START = Situation(now_s=10_000.0, waiting_bytes=100, budget_bytes=1000, disk=Disk(5, 5))
 
@@ -24,12 +34,12 @@ def test_an_idle_disk_is_left_alone_for_ever() -> None:
 @pytest.mark.parametrize("disk", [Disk(6, 5), Disk(5, 6)])
 def test_a_disk_that_somebody_used_is_used_too(disk: Disk) -> None:
     _, watch = decide(Watch(), START)
-    assert decide(watch, after(60, disk=disk))[0] is Reason.DISK_IN_USE
+    assert decide(watch, after(5, disk=disk))[0] is Reason.DISK_IN_USE
 
 
 def test_nothing_waiting_is_nothing_to_flush() -> None:
     _, watch = decide(Watch(), START)
-    assert decide(watch, after(60, disk=Disk(9, 9), waiting_bytes=0))[0] is None
+    assert decide(watch, after(5, disk=Disk(9, 9), waiting_bytes=0))[0] is None
 
 
 def test_our_own_write_and_its_journal_commit_trigger_nothing() -> None:
@@ -60,11 +70,39 @@ def test_a_full_ram_budget_cannot_wait() -> None:
     assert decide(Watch(), refused)[0] is None
 
 
-def test_a_disk_is_found_by_its_numbers_among_old_and_new_lines() -> None:
-    diskstats = (
-        b" 254 0 vda 27048 5190 1899554 10758 5092 5734 315480 1549 0 5884 12512 3159 44 141032 194 238 9\n"
-        b"   8 1 sda1 1 2 3 4\n"
-    )
-    assert read_disk(diskstats, 254, 0) == Disk(27048, 5092)
-    assert read_disk(diskstats, 8, 1) is None
-    assert read_disk(b"", 8, 0) is None
+def test_what_is_not_sealed_yet_waits_as_well() -> None:
+    _, watch = decide(Watch(), START)
+    waits = after(5, disk=Disk(9, 9), waiting_bytes=0, unsealed=True)
+    assert decide(watch, waits)[0] is Reason.DISK_IN_USE
+
+
+def test_what_a_disk_did_long_ago_does_not_say_that_it_is_awake() -> None:
+    _, watch = decide(Watch(), START)
+    reason, watch = decide(watch, after(SEEN_S + 1, disk=Disk(9, 9)))
+    assert reason is None
+    assert decide(watch, after(SEEN_S + 6, disk=Disk(9, 10)))[0] is Reason.DISK_IN_USE
+
+
+DISKSTATS = b"""\
+ 254 0 vda 27048 5190 1899554 10758 5092 5734 315480 1549 0 5884 12512 3159 44 141032 194 238 9
+ 254 1 vda1 27000 5190 1899554 10758 5000 5734 315480 1549 0 5884 12512
+   7 0 loop0 100 0 0 0 100 0 0 0 0 0 0
+   8 1 sda1 1 2 3 4
+   8 16 sdb 1 0 0 0 2 0 0 0 0 0 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        (["vda"], Disk(27048, 5092)),
+        (["vda", "sdb"], Disk(27049, 5094)),
+        (["loop0"], Disk(100, 100)),
+        ([], Disk(27048 + 27000 + 1, 5092 + 5000 + 2)),
+        (["sda1"], None),
+        (["sdc"], None),
+    ],
+)
+def test_disks_are_found_by_name_or_all_of_them_together(names: list[str], found: Disk | None) -> None:
+    assert read_disks(DISKSTATS, names) == found
+    assert read_disks(b"", names) is None

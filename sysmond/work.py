@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Work: the jobs that the archiver has children do, and how a child is started, listened to and hurried.
+
+A job begins at idle priority, where it disturbs nobody. Beside programs that want every processor it would
+then never end: the archiver promotes it in time.
+"""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from sysmond import archive, mounts
+from sysmond import plan as plans
+from sysmond.errors import Error
+from sysmond.folders import Folders, create_classes
+from sysmond.lock import only_one
+from sysmond.model import Sensitivity
+from sysmond.mounts import Place
+
+# A killed job is gone by then, unless the kernel holds it.
+KILLED_S = 5.0
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+DISK_LOCK = "disk.lock"
+PLACE_FILE = "place.json"
+REPORT_BYTES_MAX = 4000
+PR_SET_PDEATHSIG = 1
+# The threads of a linear algebra that no job uses cost 60 to 100 ms of processor time to start.
+QUIET_LIBRARIES = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+
+Tell = Callable[[str, object], None]
+"""With this a child tells the archiver what it finds, as it goes: a name and a value."""
+
+Job = Callable[[Folders, Tell], None]
+
+
+def _unheard(name: str, value: object) -> None:
+    """Tell nobody."""
+
+
+def seal(folders: Folders, tell: Tell = _unheard) -> None:  # noqa: ARG001  all jobs are called alike
+    """Seal the rings; the imports are the child's."""
+    from sysmond import jobs  # noqa: PLC0415
+
+    jobs.seal(folders)
+
+
+def flush(folders: Folders, tell: Tell = _unheard) -> None:
+    """Prepare the folders on disk and copy what waits in RAM there; keep the plan as the last good one."""
+    before = known_place(folders)
+    if point := mounts.awaited(folders.state, before.point):
+        raise Error(f"{point} is not mounted")
+    create_classes(folders.state, archive.FINEST_TIER)
+    place = mounts.place(folders.state)
+    tell("disks", place.disks)
+    for sensitivity in Sensitivity:
+        archive.remove_temporary(archive.disk_folder(folders, sensitivity))
+    done = archive.flush(folders)
+    tell("files", done.files)
+    tell("bytes", done.bytes)
+    with suppress(OSError, Error):
+        current, kept = f"{folders.runtime}/plan.json", f"{folders.state}/plan.json"
+        if not os.path.exists(kept) or plans.read(current) != plans.first_valid([kept])[0]:
+            plans.write(plans.read(current), kept)
+    if place != before:
+        with suppress(OSError):
+            _remember(folders, place)
+
+
+def merge(folders: Folders, tell: Tell = _unheard) -> None:  # noqa: ARG001  all jobs are called alike
+    """Merge segments on disk; the imports are the child's."""
+    from sysmond import jobs  # noqa: PLC0415
+
+    jobs.merge(folders)
+
+
+# Jobs of one place follow each other.
+PLACES: dict[Job, str] = {seal: "rings", flush: "disk", merge: "disk"}
+
+
+def known_place(folders: Folders) -> Place:
+    """Where the state folder lay when it was last written in this boot."""
+    try:
+        with open(f"{folders.runtime}/archiver/{PLACE_FILE}", encoding="utf-8") as file:
+            fields = json.load(file)
+            return Place(str(fields["point"]), tuple(map(str, fields["disks"])))
+    except (OSError, ValueError, TypeError, KeyError):
+        return Place("")
+
+
+def _remember(folders: Folders, place: Place) -> None:
+    path = f"{folders.runtime}/archiver/{PLACE_FILE}"
+    with open(f"{path}.new", "w", encoding="utf-8") as file:
+        json.dump(place._asdict(), file)
+    os.replace(f"{path}.new", path)
+
+
+class Running:
+    """A job in a child: since when, until when it may run, and what it has told."""
+
+    __slots__ = ("began_s", "child", "idle", "job", "killed", "limit_s", "message", "report")
+
+    def __init__(self, job: Job, child: int, report: int, limit_s: float, *, idle: bool) -> None:
+        """Nothing is told yet."""
+        self.job = job
+        self.child = child
+        self.report = report
+        self.began_s = time.monotonic()
+        self.limit_s = self.began_s + limit_s
+        self.idle = idle
+        self.killed = False
+        self.message = b""
+
+    def kill(self) -> None:
+        """End it; the kernel may hold it for longer."""
+        self.killed = True
+        self.limit_s = time.monotonic()
+        os.kill(self.child, signal.SIGKILL)
+
+    def promote(self) -> bool:
+        """Let it go on at normal priority, as far as the kernel lets us; whether it does."""
+        try:
+            os.sched_setscheduler(self.child, os.SCHED_OTHER, os.sched_param(0))
+        except OSError:
+            return False
+        self.idle = False
+        return True
+
+    def is_stuck(self, now_s: float) -> bool:
+        """Whether it was killed and is there all the same."""
+        return self.killed and now_s > self.limit_s + KILLED_S
+
+    def listen(self) -> bool:
+        """Take what it tells; whether that was all."""
+        told = os.read(self.report, REPORT_BYTES_MAX)
+        self.message += told
+        return not told
+
+    def end(self) -> dict[str, object]:
+        """Collect the child and give what it told; ``problem`` is what went wrong, if anything did."""
+        os.close(self.report)
+        code = os.waitstatus_to_exitcode(os.waitpid(self.child, 0)[1])
+        told: dict[str, object] = {}
+        for line in self.message.splitlines():
+            with suppress(ValueError):  # A child that is killed may leave half a line.
+                told.update(json.loads(line))
+        if code < 0:
+            told["problem"] = f"killed by {signal.Signals(-code).name}"
+        elif code:
+            told.setdefault("problem", f"exit code {code}")
+        return told
+
+
+def start(job: Job, folders: Folders, limit_s: float, *, idle: bool, lock: int) -> Running:
+    """Do a job in a child. ``lock``: held by this process, and by jobs on rings too.
+
+    :raises OSError: where there can be no child now.
+    """
+    parent = os.getpid()
+    reading, writing = os.pipe()
+    try:
+        child = os.fork()
+    except OSError:
+        os.close(reading)
+        os.close(writing)
+        raise
+    if child == 0:
+        _be(job, folders, writing, parent, lock if PLACES[job] == "disk" else None, idle=idle)
+    os.close(writing)
+    return Running(job, child, reading, limit_s, idle=idle)
+
+
+def _be(job: Job, folders: Folders, report: int, parent: int, let_go: int | None, *, idle: bool) -> None:
+    """Do the job and end; never returns."""
+    code = 0
+
+    def tell(name: str, value: object) -> None:
+        os.write(report, json.dumps({name: value}).encode("utf-8", "replace") + b"\n")
+
+    try:
+        for number in STOP_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)  # The archiver decides when a job is over.
+        signal.set_wakeup_fd(-1)
+        _die_with(parent)
+        os.environ.update(QUIET_LIBRARIES)
+        if idle:
+            # Also puts its disk requests into the idle class, as long as none is set (ioprio_set(2)).
+            with suppress(OSError):
+                os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        if let_go is None:
+            job(folders, tell)
+        else:
+            # The disk may hold this process for ever; that must not keep a new archiver from sealing.
+            os.close(let_go)
+            with only_one(f"{folders.runtime}/archiver", name=DISK_LOCK, wait_s=KILLED_S):
+                job(folders, tell)
+    except BaseException as failure:  # noqa: BLE001  whatever it was, the archiver hears of it and the child ends
+        code = 1
+        spelled = str(failure) if isinstance(failure, (Error, OSError)) else f"{type(failure).__name__}: {failure}"
+        tell("problem", " ".join(spelled.split())[: REPORT_BYTES_MAX // 2])
+    finally:
+        os._exit(code)
+
+
+def _die_with(parent: int) -> None:
+    """Have the kernel kill this child when the archiver dies (prctl(2)): a new archiver does its job again."""
+    import ctypes  # noqa: PLC0415  the child's
+
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
