@@ -12,8 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 Totals = dict[str, Any]
@@ -68,18 +67,7 @@ def command(*words: str) -> None:
 
     :raises CalledProcessError: where it fails.
     """
-    subprocess.run(words, check=True, env={**os.environ, "PATH": PATH}, stdout=subprocess.DEVNULL)
-
-
-@contextmanager
-def mounted(folder: str, *words: str) -> Iterator[None]:
-    """Mount something at a new folder for as long as the block lasts."""
-    os.makedirs(folder, exist_ok=True)
-    command("mount", *words, folder)
-    try:
-        yield
-    finally:
-        command("umount", "-l", folder)
+    subprocess.run(words, check=True, env={**os.environ, "PATH": PATH}, capture_output=True)
 
 
 def wait_until(met: Callable[[], object], limit_s: float) -> bool:

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cut and flip every kind of file, and look that nothing is ever silently wrong.
+
+Each kind is cut at every boundary of 512 bytes, and in copies of it a thousand single bits are turned over. A
+segment (fresh, merged, of a tier) then says that it is damaged, or is read as what it was. A ring may lose rows,
+but not change one. With a damaged note of progress everything held is still sealed; a damaged plan is refused
+and the last good one followed. One damaged file of an archive costs its own rows only, and is named as the cause.
+
+    python tests/faults/damage.py [--rounds 1000] [--json]      (rounds: bits turned over a kind)
+"""
+
+import os
+import random
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+from sysmond import archive, jobs, plan, selftest
+from sysmond.errors import CorruptError, Error
+from sysmond.model import Cause, Sensitivity
+from sysmond.progress import ring_files
+from sysmond.segment import Segment
+from tests.faults.trial import Totals, main
+from tests.machine import Machine, counter
+
+TICKS = 240
+# A cut that leaves the header of a small file alone would be none.
+CUTS_MAX = 100_000
+
+
+def machine_with_everything(root: Path) -> Machine:
+    """Record four minutes in four segments, the last of them in a ring."""
+    machine = Machine(root)
+    writer = machine.start(0.5)
+    for first in range(1, TICKS, TICKS // 4):
+        writer.tick(range(first, first + TICKS // 4), ("sda", "sdb"))
+        if first + TICKS // 4 < TICKS:
+            machine.seal()
+            machine.flush()
+    return machine
+
+
+def kinds(base: str) -> Iterator[tuple[str, str]]:
+    """Give a file of each kind that holds rows, copied to where nobody changes it."""
+    machine = machine_with_everything(Path(base, "machine"))
+    (ring,) = ring_files(machine.folders)
+    yield "ring", shutil.copyfile(ring, f"{base}/{os.path.basename(ring)}")
+    yield "segment", shutil.copyfile(machine.files()[0], f"{base}/fresh.h5")
+    tiers = Path(machine.folders.state, str(Sensitivity.PUBLIC))
+    for tier in sorted(tiers.iterdir()):
+        if tier.name != archive.FINEST_TIER and (found := sorted(tier.glob("*.h5"))):
+            yield f"tier {tier.name}", shutil.copyfile(found[0], f"{base}/{tier.name}.h5")
+    machine.merge()
+    yield "merged", shutil.copyfile(machine.files()[0], f"{base}/merged.h5")
+
+
+def progress(base: str, flips: int, chance: random.Random) -> tuple[dict[str, int], list[str]]:
+    """Damage the note of how far the rings are sealed: every row of the ring must get into a segment."""
+    machine = Machine(Path(base, "progress"))
+    writer = machine.start(0.5)
+    writer.tick(range(1, 21))
+    machine.seal()
+    writer.tick(range(21, 41))
+    saved = f"{base}/progress-saved"
+    shutil.copytree(f"{base}/progress", saved)
+    note = f"{machine.folders.runtime}/archiver/progress.json"
+    content = Path(note).read_bytes()
+    problems = []
+    todo = selftest.damages(len(content), flips, CUTS_MAX, chance)
+    for damage in todo:
+        shutil.rmtree(f"{base}/progress")
+        shutil.copytree(saved, f"{base}/progress")
+        Path(note).write_bytes(damage.apply(content))
+        jobs.seal(machine.folders)
+        for ring in ring_files(machine.folders):
+            os.unlink(ring)  # What is in no segment now would be gone when the ring turns over.
+        column = machine.archive.select("disk/read_bytes", raw=True).columns[0]
+        found = set() if column.integers is None else set(column.integers.tolist())
+        if missing := {counter(second) for second in range(1, 41)} - found:
+            problems.append(f"progress.json, {damage}: {len(missing)} rows were never sealed")
+    return {"tried": len(todo), "lost rows": len(problems)}, problems
+
+
+def planned(base: str, flips: int, chance: random.Random) -> tuple[dict[str, int], list[str]]:
+    """Damage the plan: it is refused, or says what it said, and the last good one is followed."""
+    path = f"{base}/plan.json"
+    plan.write(plan.builtin(), path)
+    content = Path(path).read_bytes()
+    true, good = plan.read(path), f"{base}/good.json"
+    shutil.copyfile(path, good)
+    problems = []
+    todo = selftest.damages(len(content), flips, CUTS_MAX, chance)
+    for damage in todo:
+        Path(path).write_bytes(damage.apply(content))
+        try:
+            if plan.read(path) != true:
+                problems.append(f"plan.json, {damage}: read as another plan")
+        except CorruptError:
+            followed, reasons = plan.first_valid([path, good])
+            if followed != true or not reasons:
+                problems.append(f"plan.json, {damage}: the last good one is not followed, or it is not said")
+    return {"tried": len(todo), "read as another": len(problems)}, problems
+
+
+def neighbours(base: str) -> list[str]:
+    """Damage one file of an archive in several ways: the others' rows are there, and the gap has its cause."""
+    problems = []
+    machine = machine_with_everything(Path(base, "neighbours"))
+    second = machine.files()[1]
+    content = second.read_bytes()
+    ways: dict[str, Callable[[], object]] = {
+        "cut in half": lambda: second.write_bytes(content[: len(content) // 2]),
+        "empty": lambda: second.write_bytes(b""),
+        "another program's": lambda: second.write_bytes(b"SQLite format 3\0" * 100),
+        "its rows damaged": lambda: _damage_values(second, content),
+    }
+    for way, damage in ways.items():
+        damage()
+        result = machine.archive.select("disk/read_bytes@sda", raw=True)
+        column = result.columns[0]
+        found = set() if column.integers is None else set(column.integers.tolist())
+        lost = {s for s in range(1, 1 + TICKS) if counter(s) not in found}
+        if not lost <= set(range(1 + TICKS // 4, 1 + TICKS // 2)):
+            problems.append(f"{way}: neighbours lost rows too: {len(lost)}")
+        if Cause.DAMAGED_FILE not in {gap.cause for gap in result.gaps} or not result.warnings:
+            problems.append(f"{way}: {sorted({gap.cause for gap in result.gaps})}, {len(result.warnings)} warnings")
+    return problems
+
+
+def _damage_values(path: Path, content: bytes) -> None:
+    """Turn over bytes until the file opens but does not read to its end."""
+    for place in range(len(content) - 1, 0, -64):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 0xFF]) + content[place + 1 :])
+        with suppress(Error):
+            with Segment(str(path)):
+                pass
+            try:
+                selftest.contents(str(path))
+            except CorruptError:
+                return
+    raise RuntimeError(f"{path}: no byte of it is that of a value")
+
+
+def run(rounds: int, seed: int) -> Totals:
+    """Damage every kind."""
+    chance = random.Random(seed)
+    totals: Totals = {"problems": [], "skipped": []}
+    with tempfile.TemporaryDirectory(prefix="sysmond-damage-", dir="/dev/shm") as base:
+        found = dict(kinds(base))
+        for kind, path in found.items():
+            todo = selftest.damages(
+                os.path.getsize(path), rounds, max(rounds // 4, 10) if kind == "ring" else CUTS_MAX, chance
+            )
+            counts = selftest.silently_wrong(path, todo, base)
+            totals[kind] = counts
+            totals["problems"] += [f"{kind}: {counts[bad]} {bad}" for bad in ("wrong", "crashed") if bad in counts]
+        if not any(kind.startswith("tier") for kind in found):
+            totals["skipped"].append("files of tiers: this version writes none")
+        totals["progress.json"], problems = progress(base, rounds, chance)
+        totals["problems"] += problems
+        totals["plan.json"], problems = planned(base, rounds, chance)
+        totals["problems"] += problems + neighbours(base)
+    return totals
+
+
+if __name__ == "__main__":
+    sys.exit(main(__doc__ or "", run, rounds=1000))
