@@ -7,6 +7,7 @@ Standard library only.
 """
 
 import errno
+import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +21,8 @@ from sysmond.model import Sensitivity, Table
 SUFFIX = ".h5"
 TEMPORARY_SUFFIX = ".new"
 FINEST_TIER = "1s"
+# The last sequence number given, by boot.
+SEQUENCES_FILE = "sequences.json"
 
 # The image of a file is built in memory; a day may be several files.
 FILE_BYTES_MAX = 16 * 1024 * 1024
@@ -95,6 +98,23 @@ def superseded(folder: str) -> list[Name]:
 
 
 def next_sequence(boot: str, folders: Folders) -> int:
+    """Give a sequence number of a boot that no segment has, in RAM or on disk; each is given once.
+
+    The disk is looked at for the first of them only: even listing a folder may wake it, and write to it.
+    """
+    path = f"{folders.runtime}/archiver/{SEQUENCES_FILE}"
+    given: dict[str, int] = {}
+    with suppress(OSError, ValueError, TypeError, AttributeError), open(path, encoding="utf-8") as file:
+        given = {name: int(last) for name, last in json.load(file).items()}
+    given[boot] = given[boot] + 1 if boot in given else free_sequence(boot, folders)
+    with suppress(OSError):
+        with open(f"{path}{TEMPORARY_SUFFIX}", "w", encoding="utf-8") as file:
+            json.dump(given, file)
+        os.replace(f"{path}{TEMPORARY_SUFFIX}", path)
+    return given[boot]
+
+
+def free_sequence(boot: str, folders: Folders) -> int:
     """The first sequence number of a boot that no segment has, in RAM or on disk."""
     taken = [0]
     for sensitivity in Sensitivity:
@@ -185,7 +205,7 @@ def _publish_flushed(folders: Folders, target: str, name: Name, content: bytes, 
         if name in there or not any(other.contains(name) for other in there):
             publish(target, name.file, content, mode)
             return
-    free = Name(name.boot, sequence := next_sequence(name.boot, folders), sequence)
+    free = Name(name.boot, sequence := free_sequence(name.boot, folders), sequence)
     publish(target, free.file, content, mode)
 
 

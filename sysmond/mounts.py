@@ -49,7 +49,7 @@ def mount_of(folder: str, table: list[Mount]) -> Mount | None:
     return max(reversed(above), key=lambda mount: len(mount.point), default=None)
 
 
-def awaited(folder: str, known_point: str = "", *, mountinfo: str = MOUNTINFO, fstab: str = FSTAB) -> str:
+def awaited(folder: str, known_point: str = "", *, mountinfo: str = MOUNTINFO, fstab: str = "") -> str:
     """The mount point that must be mounted before ``folder`` is the right one; empty where nothing is missing.
 
     ``known_point``: where it lay before. /etc/fstab says so as well, in a boot that is just beginning. What is
@@ -58,7 +58,7 @@ def awaited(folder: str, known_point: str = "", *, mountinfo: str = MOUNTINFO, f
     points = {mount.point for mount in mounts(mountinfo)}
     wanted = {known_point} if known_point else set()
     try:
-        with open(fstab, encoding="utf-8", errors="surrogateescape") as file:
+        with open(fstab or FSTAB, encoding="utf-8", errors="surrogateescape") as file:
             for line in file:
                 fields = line.split()
                 if len(fields) > 3 and not line.startswith("#") and "noauto" not in fields[3].split(","):  # noqa: PLR2004

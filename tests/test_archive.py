@@ -92,8 +92,8 @@ def test_a_folder_lists_its_segments_and_what_merged_ones_replace(folders: Folde
     assert archive.names(folder) == [Name(BOOTS[0], 1, 3), Name(BOOTS[0], 4, 6)]
     assert superseded(folder) == [Name(BOOTS[0], 1, 1), Name(BOOTS[0], 2, 2), Name(BOOTS[0], 5, 5)]
     assert len(archive.files(folder)) == 6
-    assert archive.next_sequence(BOOTS[0], folders) == 7
-    assert archive.next_sequence(BOOTS[1], folders) == 1
+    assert archive.free_sequence(BOOTS[0], folders) == 7
+    assert archive.free_sequence(BOOTS[1], folders) == 1
     archive.remove_temporary(folder)
     assert [name for name in os.listdir(folder) if name.endswith(".new")] == []
     assert archive.files(f"{folder}/absent") == []
@@ -315,3 +315,15 @@ def test_size_classes_grow_with_what_is_merged() -> None:
         2,
         2,
     ]
+
+
+def test_a_sequence_is_given_once_and_the_disk_looked_at_for_the_first(folders: Folders) -> None:
+    disk = archive.disk_folder(folders, Sensitivity.PUBLIC)
+    os.makedirs(f"{folders.runtime}/archiver", exist_ok=True)
+    Path(disk, archive.Name(BOOTS[0], 3, 6).file).write_bytes(b"")
+    assert [archive.next_sequence(BOOTS[0], folders) for _ in range(2)] == [7, 8]
+    Path(disk, archive.Name(BOOTS[0], 20, 20).file).write_bytes(b"")
+    assert archive.next_sequence(BOOTS[0], folders) == 9
+    assert archive.next_sequence(BOOTS[1], folders) == 1
+    Path(folders.runtime, "archiver", archive.SEQUENCES_FILE).write_text("[")
+    assert archive.next_sequence(BOOTS[0], folders) == 21

@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The archiver beside real file systems: an idle disk is left alone, a missing one is waited for."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from sysmond import archive, clock, plan
+from sysmond.control import ask
+from sysmond.errors import Error
+from sysmond.flushing import Reason
+from sysmond.folders import Folders, create_classes
+from sysmond.frame import Identity, Layout
+from sysmond.history import Archive
+from sysmond.model import Metric, Semantics, Sensitivity, Table
+from sysmond.plan import ArchiverSettings, Plan
+from sysmond.ring import RingWriter
+from sysmond.vigil import RETRY_FIRST_S, RETRY_MAX_S, DiskWatch
+
+SECOND = 1_000_000_000
+HANG_S = 60.0  # Only against hanging for ever.
+IDLE_S = 8.0
+TABLE = Table("thing", (Metric("count", "1", Semantics.COUNTER, "A number."),))
+
+# The archiver as it is, but for how long it waits after what it wrote itself: that would take half a minute.
+PROGRAM = """
+import sys
+from sysmond import flushing, mounts, runner, vigil
+flushing.QUIET_AFTER_OWN_WRITE_S, vigil.POLL_S, mounts.FSTAB = 3.0, 0.5, sys.argv[2]
+sys.exit(runner.main([sys.argv[1]]))
+"""
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a file system")
+
+
+def wait_until(met: Callable[[], object]) -> None:
+    limit_s = time.monotonic() + HANG_S
+    while not met():
+        assert time.monotonic() < limit_s
+        time.sleep(0.02)
+
+
+class Disk(NamedTuple):
+    """A loop device with a file system, and where it is mounted."""
+
+    device: str
+    point: Path
+
+    def mount(self) -> None:
+        subprocess.run(["mount", self.device, self.point], check=True)
+
+    def unmount(self) -> None:
+        subprocess.run(["umount", "-l", self.point], check=True)
+
+    def counters(self) -> str:
+        """Its line of /proc/diskstats."""
+        name = os.path.basename(self.device)
+        return next(line for line in Path("/proc/diskstats").read_text().splitlines() if line.split()[2] == name)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    image, point = tmp_path / "image", tmp_path / "mounted"
+    point.mkdir()
+    with image.open("wb") as file:
+        file.truncate(32 * 1024 * 1024)
+    lazy_not = "lazy_itable_init=0,lazy_journal_init=0"  # Else the kernel goes on formatting for a while.
+    subprocess.run(["mkfs.ext4", "-q", "-E", lazy_not, image], check=True)
+    answer = subprocess.run(["losetup", "--find", "--show", image], capture_output=True, text=True, check=False)
+    if answer.returncode:
+        pytest.skip(f"no loop device here: {answer.stderr.strip()}")
+    made = Disk(answer.stdout.strip(), point)
+    try:
+        made.mount()
+        yield made
+    finally:
+        subprocess.run(["umount", "-l", point], check=False, stderr=subprocess.DEVNULL)
+        subprocess.run(["losetup", "--detach", made.device], check=True)
+
+
+class Station:
+    """A ring that grows, and an archiver that looks after it."""
+
+    def __init__(self, runtime: Path, state: Path, log: Path) -> None:
+        self.folders = Folders(str(state), str(runtime))
+        self.log = log
+        create_classes(f"{runtime}/sampler")
+        plan.write(Plan((), (), archiver=ArchiverSettings(1.0, 1.0)), f"{runtime}/plan.json")
+        identity = Identity(clock.boot_id(), "sampler", Sensitivity.PUBLIC, os.getpid(), 1)
+        self.ring = RingWriter(f"{runtime}/sampler/public/1.ring", 65536, identity, [Layout(TABLE, SECOND)])
+        self.ticks = 0
+
+    def start(self, fstab: str = "/dev/null") -> "subprocess.Popen[bytes]":
+        settings = json.dumps({"folders": self.folders, "part": "archiver"})
+        with self.log.open("ab") as log:
+            process = subprocess.Popen([sys.executable, "-P", "-c", PROGRAM, settings, fstab], stderr=log)
+        wait_until(lambda: process.poll() is not None or self.answers())
+        return process
+
+    def answers(self) -> bool:
+        try:
+            return "error" in ask(f"{self.folders.runtime}/archiver", {"do": "nothing"}, HANG_S)
+        except Error:
+            return False
+
+    def order(self, **order: str) -> dict[str, object]:
+        return ask(f"{self.folders.runtime}/archiver", {**order}, HANG_S)
+
+    def tick(self) -> None:
+        self.ticks += 1
+        self.ring.clock(clock.relation())
+        self.ring.rows(0, self.ticks * SECOND, ("",), [self.ticks])
+
+    def record(self, seconds: float) -> None:
+        limit_s = time.monotonic() + seconds
+        while time.monotonic() < limit_s:
+            self.tick()
+            time.sleep(0.1)
+
+    def on_disk(self) -> int:
+        return len(archive.names(archive.disk_folder(self.folders, Sensitivity.PUBLIC)))
+
+    def in_ram(self) -> int:
+        return len(archive.names(archive.ram_folder(self.folders, Sensitivity.PUBLIC)))
+
+    def said(self, words: str) -> int:
+        return sum(words in line for line in self.log.read_text().splitlines())
+
+    def values(self) -> list[int]:
+        integers = Archive(self.folders).select("thing/count", raw=True).columns[0].integers
+        assert integers is not None
+        return [int(value) for value in integers]
+
+
+Stations = Callable[[Path], Station]
+
+
+@pytest.fixture
+def station_at(runtime: Path, tmp_path: Path) -> Stations:
+    return lambda state: Station(runtime, state, tmp_path / "log")
+
+
+@needs_root
+def test_an_idle_disk_is_not_touched_and_one_in_use_is_used_within_seconds(disk: Disk, station_at: Stations) -> None:
+    station = station_at(disk.point / "state")
+    station.tick()
+    process = station.start()
+    try:
+        wait_until(lambda: os.path.exists(f"{station.folders.state}/plan.json"))
+        station.record(1.0)
+        os.sync()
+        station.record(4.0)
+        before, flushed = disk.counters(), station.on_disk()
+        station.record(IDLE_S)
+        assert disk.counters() == before
+        assert station.in_ram() > 1
+        subprocess.run(["sh", "-c", f"echo somebody else > {disk.point}/file; sync {disk.point}/file"], check=True)
+        wait_until(lambda: station.on_disk() > flushed)
+        process.terminate()
+        assert process.wait(HANG_S) == 0
+        assert station.values() == list(range(1, station.ticks + 1))
+        assert station.said("archiver") == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+@needs_root
+def test_a_disk_that_vanishes_is_waited_for_and_gets_everything_once(disk: Disk, station_at: Stations) -> None:
+    station = station_at(disk.point / "state")
+    station.tick()
+    process = station.start()
+    try:
+        assert station.order(do="flush") == {"ok": True}
+        disk.unmount()
+        for _ in range(3):
+            station.tick()
+            assert station.order(do="flush", reason="suspend")["problem"] == f"{disk.point} is not mounted"
+        assert os.listdir(disk.point) == []
+        assert station.said("recording goes on in RAM") == 1
+        begin_s = time.monotonic()
+        disk.mount()
+        wait_until(lambda: not station.in_ram())
+        assert time.monotonic() - begin_s < RETRY_FIRST_S
+        process.terminate()
+        assert process.wait(HANG_S) == 0
+        assert station.values() == list(range(1, station.ticks + 1))
+        assert station.said("archiver") == 2
+    finally:
+        process.kill()
+        process.wait()
+
+
+@needs_root
+def test_a_file_system_that_fstab_promises_is_waited_for(disk: Disk, station_at: Stations, tmp_path: Path) -> None:
+    disk.unmount()
+    fstab = tmp_path / "fstab"
+    fstab.write_text(f"# <file system> <mount point>\n{disk.device} {disk.point} ext4 defaults 0 2\n")
+    station = station_at(disk.point / "state")
+    station.tick()
+    process = station.start(str(fstab))
+    try:
+        wait_until(lambda: station.said(f"{disk.point} is not mounted"))
+        assert station.order(do="seal") == {"ok": True}
+        assert os.listdir(disk.point) == []
+        disk.mount()
+        wait_until(lambda: station.on_disk() and not station.in_ram())
+        wait_until(lambda: os.path.exists(f"{station.folders.state}/lock"))
+        process.terminate()
+        assert process.wait(HANG_S) == 0
+        assert station.values() == [1]
+    finally:
+        process.kill()
+        process.wait()
+
+
+@needs_root
+def test_a_folder_that_refuses_is_tried_again_without_any_sign(disk: Disk, station_at: Stations) -> None:
+    station = station_at(disk.point / "state")
+    process = station.start()
+    try:
+        assert station.order(do="flush") == {"ok": True}
+        folder = archive.disk_folder(station.folders, Sensitivity.PUBLIC)
+        subprocess.run(["chattr", "+i", folder], check=True)
+        station.tick()
+        assert station.order(do="flush")["ok"] is False
+        assert station.said("Operation not permitted") == 1
+        subprocess.run(["chattr", "-i", folder], check=True)
+        wait_until(lambda: station.on_disk() and not station.in_ram())
+        process.terminate()
+        assert process.wait(HANG_S) == 0
+        assert station.values() == [1]
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_without_anything_waiting_there_is_nothing_to_look_at() -> None:
+    disk = DiskWatch(300.0, 1000, 0.0)
+    assert disk.due_s() == float("inf")
+    disk.unsealed = True
+    assert disk.due_s() == 300.0
+    assert disk.decide(299.0) is None
+    disk.waiting_bytes = 1001
+    assert disk.decide(1.0) is Reason.RAM_FULL
+
+
+def test_a_disk_that_refuses_is_tried_ever_more_seldom_but_heals_within_a_minute() -> None:
+    disk = DiskWatch(300.0, 1000, 0.0)
+    disk.waiting_bytes = 5000
+    now_s, pauses = 0.0, []
+    for _ in range(8):
+        disk.refused(now_s)
+        assert disk.decide(now_s) is None
+        pauses.append(disk.due_s() - now_s)
+        now_s = disk.due_s()
+        assert disk.decide(now_s) is Reason.FIRST
+    assert pauses[0] == RETRY_FIRST_S
+    assert pauses[-1] == RETRY_MAX_S == max(pauses) == 60.0
+    disk.accepted()
+    assert disk.decide(now_s) is Reason.RAM_FULL
