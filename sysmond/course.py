@@ -43,6 +43,11 @@ class Course:
         at = np.searchsorted(self._at_ns, ticks, side="right") - 1
         return ticks + np.array(self._wall_ns, np.int64)[np.maximum(0, at)]
 
+    def era(self, ticks: Int64Array) -> Int64Array:
+        """Number the spans between steps and suspends in which ticks lie."""
+        number: Int64Array = np.searchsorted(self._at_ns[1:], ticks, side="right")
+        return number
+
     def moment_ns(self, tick_ns: int) -> int:
         """Wall-clock time of one tick."""
         return tick_ns + self._wall_ns[self._index(tick_ns)]

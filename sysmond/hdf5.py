@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import lru_cache
+from itertools import count
 from typing import Any, TypeAlias
 
 import h5py
@@ -35,6 +36,9 @@ _FILTERS: dict[str, Any] = {
     "fletcher32": True,
 }
 
+# The library takes two images of one name for one file.
+_IMAGES = count()
+
 File: TypeAlias = h5py.File
 Group: TypeAlias = h5py.Group
 Array = np.ndarray[Any, Any]
@@ -43,7 +47,12 @@ Array = np.ndarray[Any, Any]
 def new_image() -> AbstractContextManager[File]:
     """A file in memory, to be written and asked for its bytes."""
     image: AbstractContextManager[File] = h5py.File(
-        "segment", "w", driver="core", backing_store=False, block_size=IMAGE_STEP_BYTES, libver=("v110", "v110")
+        f"image {next(_IMAGES)}",
+        "w",
+        driver="core",
+        backing_store=False,
+        block_size=IMAGE_STEP_BYTES,
+        libver=("v110", "v110"),
     )
     return image
 

@@ -10,11 +10,11 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 
-from sysmond import __version__, archive, segment
+from sysmond import __version__, archive, rolling, segment, tiers
 from sysmond.archive import Candidate, Name
 from sysmond.clock import SECOND_NS, Relation, boot_id
 from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
-from sysmond.folders import FILE_MODES, Folders
+from sysmond.folders import FILE_MODES, Folders, create_classes
 from sysmond.model import Cause, Sensitivity, Table
 from sysmond.progress import Progress, Sealed, ring_files
 from sysmond.recording import (
@@ -25,7 +25,7 @@ from sysmond.recording import (
     Plan,
     Recording,
     Strand,
-    coalesce,
+    join,
     of_snapshot,
     plan_of,
 )
@@ -63,7 +63,7 @@ def seal(folders: Folders) -> None:
         except (ForeignError, CorruptError, PermissionError):
             continue  # Readers meet it as well, and name it.
         reached[path] = Sealed(taken.end_offset, _last_tick(recording, before.last_tick_ns), int(taken.closed))
-        if any(len(block.ticks) for block in recording.blocks):
+        if recording.events or any(len(block.ticks) for block in recording.blocks):
             _place(found.setdefault((recording.sensitivity, taken.identity.boot), []), path, recording)
         else:
             noted[path] = reached[path]
@@ -71,7 +71,7 @@ def seal(folders: Folders) -> None:
         for (sensitivity, boot), groups in found.items():
             for group in groups:
                 name = Name(boot, sequence := archive.next_sequence(boot, folders), sequence)
-                image = segment.encode(_join([recording for _, recording in group]), CREATED_BY)
+                image = segment.encode(join([recording for _, recording in group]), CREATED_BY)
                 archive.publish(archive.ram_folder(folders, sensitivity), name.file, image, FILE_MODES[sensitivity])
                 noted.update((path, reached[path]) for path, _ in group)
     finally:
@@ -124,34 +124,10 @@ def _lost(taken: Snapshot, before: Sealed, blocks: Sequence[Block]) -> Iterator[
         yield Hole(taken.identity.boot, table, start_ns, end_ns, Cause.DROPPED, "overwritten before it was sealed")
 
 
-def _join(recordings: Sequence[Recording]) -> Recording:
-    """Put recordings of one class side by side.
-
-    :raises Error: where two of them declare a table differently.
-    """
-    tables: dict[str, Table] = {}
-    texts: dict[int, str] = {}
-    clocks: dict[str, set[Relation]] = {}
-    for recording in recordings:
-        for name, table in recording.tables.items():
-            if tables.setdefault(name, table) != table:
-                raise Error(f"table {name} is declared in two ways")
-        texts.update(recording.texts)
-        for boot, relations in recording.clocks.items():
-            clocks.setdefault(boot, set()).update(relations)
-    return Recording(
-        recordings[0].sensitivity,
-        tables,
-        [block for recording in recordings for block in recording.blocks],
-        texts,
-        {boot: sorted(relations) for boot, relations in clocks.items()},
-        coalesce(hole for recording in recordings for hole in recording.holes),
-    )
-
-
 def merge(folders: Folders) -> None:
-    """Merge the small segments on disk by the plan, and remove what a merged one contains."""
+    """Roll up what no tier has yet, merge small files of every tier, and remove what a merged one contains."""
     left_alone = _left_alone(folders)
+    roll_up(folders, left_alone)
     for sensitivity in Sensitivity:
         folder = archive.disk_folder(folders, sensitivity)
         _remove_superseded(folder)
@@ -161,7 +137,84 @@ def merge(folders: Folders) -> None:
             except Error:  # They stay as they are; readers name what is damaged.
                 paths = [f"{folder}/{name.file}" for name in names]
                 left_alone.update([path for path in paths if not _is_whole(path)] or paths[-1:])
+        for tier in tiers.COARSE:
+            _merge_tier(folders, sensitivity, tier, left_alone)
     _leave_alone(folders, left_alone)
+
+
+def roll_up(folders: Folders, left_alone: set[str]) -> None:
+    """Make the files of the tiers of segments that are on disk and in no tier yet; names those that are damaged."""
+    create_classes(folders.state, *tiers.COARSE)
+    for sensitivity in Sensitivity:
+        rows = archive.disk_folder(folders, sensitivity)
+        places = {tier: archive.disk_folder(folders, sensitivity, tier) for tier in tiers.COARSE}
+        for place in places.values():
+            archive.remove_temporary(place)
+        for run in rolling.due(rows, places, left_alone):
+            _roll_up(rows, places, run, FILE_MODES[sensitivity], left_alone)
+
+
+def _roll_up(rows: str, places: dict[str, str], run: rolling.Due, mode: int, left_alone: set[str]) -> None:
+    """Roll up a run; where that fails each of its segments by itself, so that one alone is left out."""
+    try:
+        images = rolling.roll_up_files(rows, run)
+    except FileNotFoundError:
+        return
+    except Error:
+        if len(run.names) == 1:
+            left_alone.add(f"{rows}/{run.names[0].file}")
+            return
+        for before, name in zip([run.before, *run.names], run.names, strict=False):
+            _roll_up(rows, places, rolling.Due([name], run.tiers, before), mode, left_alone)
+        return
+    whole = Name(run.names[0].boot, run.names[0].first, run.names[-1].last)
+    for tier, image in images.items():
+        archive.publish(places[tier], whole.file, image, mode)
+
+
+def _merge_tier(folders: Folders, sensitivity: Sensitivity, tier: str, left_alone: set[str]) -> None:
+    """Remove what an interrupted merge left, then merge by the plan until it has nothing more to do."""
+    folder = archive.disk_folder(folders, sensitivity, tier)
+    unrolled = _unrolled(folders, sensitivity, tier)
+    while True:
+        files, _ = tiers.listing(folder)
+        counting = set(tiers.current({each.file: each.covers for each in files}))
+        for each in files:
+            if each.file not in counting and all(_is_whole(f"{folder}/{file}") for file in counting):
+                os.unlink(f"{folder}/{each.file}")
+        usable = [each for each in files if each.file in counting and f"{folder}/{each.file}" not in left_alone]
+        groups = tiers.plan_merges(usable, archive.FILE_BYTES_MAX, unrolled)
+        if not groups:
+            return
+        for group in groups:
+            try:
+                merge_tier_files(folder, group, FILE_MODES[sensitivity])
+            except Error:
+                paths = [f"{folder}/{each.file}" for each in group]
+                left_alone.update([path for path in paths if not _is_whole(path)] or paths[-1:])
+
+
+def _unrolled(folders: Folders, sensitivity: Sensitivity, tier: str) -> list[Name]:
+    covers = tiers.covered(archive.disk_folder(folders, sensitivity, tier))
+    rows = archive.names(archive.disk_folder(folders, sensitivity))
+    return [name for name in rows if not any(each.contains(name) for each in covers)]
+
+
+def merge_tier_files(folder: str, group: Sequence[tiers.TierFile], mode: int) -> str:
+    """Write one file of a tier that holds the buckets of several neighbours, then remove those.
+
+    :raises Error: where one of them is damaged or declares a table differently; nothing is changed then.
+    """
+    with ExitStack() as stack:
+        opened = [stack.enter_context(segment.Segment(f"{folder}/{each.file}")) for each in group]
+        image = rolling.merge_tier([each.recording for each in opened])
+    merged = tiers.file_name(tiers.joined(name for each in group for name in each.covers))
+    archive.publish(folder, merged, image, mode)
+    for each in group:
+        if each.file != merged:
+            os.unlink(f"{folder}/{each.file}")
+    archive.sync_folder(folder)
+    return merged
 
 
 def _candidates(folder: str, left_alone: set[str]) -> Iterator[Candidate]:
@@ -195,6 +248,9 @@ def _is_whole(path: str) -> bool:
             for block in opened.recording.blocks:
                 for first in range(0, len(block.keys), BATCH_SERIES):
                     block.read(range(first, min(first + BATCH_SERIES, len(block.keys))))
+            for tier in opened.recording.tiers:
+                for row in range(len(tier.keys)):
+                    tier.buckets([row])
     except (Error, OSError):
         return False
     return True
@@ -239,7 +295,7 @@ def merge_files(folder: str, names: Sequence[Name], mode: int) -> Name:
     merged = Name(names[0].boot, names[0].first, names[-1].last)
     with ExitStack() as stack:
         opened = [stack.enter_context(segment.Segment(f"{folder}/{name.file}")) for name in names]
-        joined = _join([each.recording for each in opened])
+        joined = join([each.recording for each in opened])
         plans = list(_plans(joined.blocks))
         image = segment.encode_plans(joined, plans, CREATED_BY)
     archive.publish(folder, merged.file, image, mode)

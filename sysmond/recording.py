@@ -15,7 +15,7 @@ import numpy as np
 from sysmond.archive import Name
 from sysmond.clock import Relation
 from sysmond.codes import CHUNK_SERIES, SERIES, WIDTHS
-from sysmond.errors import CorruptError
+from sysmond.errors import CorruptError, Error
 from sysmond.frame import (
     ABSENCE,
     EVENT,
@@ -458,3 +458,29 @@ def coalesce(holes: Iterable[Hole]) -> list[Hole]:
             last[kind] = len(joined)
             joined.append(hole)
     return joined
+
+
+def join(recordings: Sequence[Recording]) -> Recording:
+    """Put recordings of one class side by side.
+
+    :raises Error: where two of them declare a table differently.
+    """
+    tables: dict[str, Table] = {}
+    texts: dict[int, str] = {}
+    clocks: dict[str, set[Relation]] = {}
+    for recording in recordings:
+        for name, table in recording.tables.items():
+            if tables.setdefault(name, table) != table:
+                raise Error(f"table {name} is declared in two ways")
+        texts.update(recording.texts)
+        for boot, relations in recording.clocks.items():
+            clocks.setdefault(boot, set()).update(relations)
+    return Recording(
+        recordings[0].sensitivity,
+        tables,
+        [block for recording in recordings for block in recording.blocks],
+        texts,
+        {boot: sorted(relations) for boot, relations in clocks.items()},
+        coalesce(hole for recording in recordings for hole in recording.holes),
+        sorted({event for recording in recordings for event in recording.events}),
+    )

@@ -29,6 +29,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from sysmond.course import Course
 from sysmond.model import ABSENT, Metric, Semantics
 from sysmond.result import Int64Array
 
@@ -117,6 +118,22 @@ def join_axis(axis: Axis, starts: Int64Array) -> Axis:
     """The axis of the longer buckets that begin at ``starts``."""
     ends = np.append(starts[1:], len(axis.first)) - 1
     return Axis(axis.first[starts], axis.last[ends], np.add.reduceat(axis.rows, starts))
+
+
+def join_axes(before: Axis, after: Axis) -> Axis:
+    """The axes of neighbours end to end. A tick that is in both, each with other series, is one row."""
+    axis = Axis(*(np.concatenate(pair) for pair in zip(before, after, strict=True)))
+    if len(before.last) and len(after.first) and before.last[-1] == after.first[0]:
+        axis.rows[len(before.rows)] -= 1
+    return axis
+
+
+def cut_axis(axis: Axis, course: Course, step_ns: int) -> Int64Array:
+    """Where the buckets of a step begin, int64[bucket]: at its multiples in UTC, after a step and a suspend."""
+    breaks = np.zeros(len(axis.first), bool)
+    era = course.era(axis.first)
+    breaks[1:] = era[1:] != era[:-1]
+    return cut(course.utc_ns(axis.first), step_ns, breaks)
 
 
 def of_gauges(values: Int64Array, ticks: Int64Array, starts: Int64Array) -> Buckets:
@@ -296,7 +313,7 @@ def concatenate(before: Buckets, after: Buckets, interval_ns: int) -> Buckets:
 
     Buckets that the seam cut in two stay two: ``coarsen`` joins them.
     """
-    axis = Axis(*(np.concatenate(pair) for pair in zip(before.axis, after.axis, strict=True)))
+    axis = join_axes(before.axis, after.axis)
     seam = len(before.axis.first)
     stats = {stat: np.concatenate([before.stats[stat], after.stats[stat]], axis=1) for stat in before.stats}
     if before.edges is None or after.edges is None:
