@@ -257,25 +257,48 @@ def _dtype(encoded: bytes) -> np.dtype[Any]:
     return dtype
 
 
-def matrix_rows(group: h5g.GroupID, width: int, rows: Array, length: int) -> Array:
-    """Read rows of a matrix, each chunk once: rows whose chunks touch are read as one range."""
-    dataset, kind, dtype = _open_array(group, f"i{width}")
-    wanted = rows.astype(np.int64)
-    if dtype != np.dtype(f"<i{width}") or dataset.shape != (dataset.shape[0], length):
-        raise ValueError(f"i{width} is no matrix of this block")
-    if wanted.max() >= dataset.shape[0]:
-        raise ValueError(f"i{width} has no row {wanted.max()}")
-    order = np.argsort(wanted, kind="stable")
-    result = np.empty((len(wanted), length), dtype)
-    for part in np.split(order, np.flatnonzero(np.diff(wanted[order] // CHUNK_SERIES) > 1) + 1):
-        low, high = int(wanted[part[0]]), int(wanted[part[-1]])
-        found = np.empty((high + 1 - low, length), dtype)
-        if found.size:
-            space = dataset.get_space()
-            space.select_hyperslab((low, 0), found.shape)
-            dataset.read(h5s.create_simple(found.shape), space, found, kind)
-        result[part] = found[wanted[part] - low]
-    return result
+class Matrix:
+    """The codes of one width. Who reads its rows in order unpacks each chunk once, wherever his batches end."""
+
+    def __init__(self, group: h5g.GroupID, width: int, length: int) -> None:
+        """Open it.
+
+        :raises ValueError: where it does not have rows of this width and length.
+        """
+        self._dataset, self._kind, self._dtype = _open_array(group, f"i{width}")
+        if self._dtype != np.dtype(f"<i{width}") or self._dataset.shape != (self._dataset.shape[0], length):
+            raise ValueError(f"i{width} is no matrix of this block")
+        self._length = length
+        self._held_from, self._held = -1, np.empty((0, length), self._dtype)
+
+    def rows(self, rows: Array) -> Array:
+        """Read rows; those whose chunks touch as one range."""
+        wanted = rows.astype(np.int64)
+        if wanted.max() >= self._dataset.shape[0]:
+            raise ValueError(f"the matrix has no row {wanted.max()}")
+        order = np.argsort(wanted, kind="stable")
+        result = np.empty((len(wanted), self._length), self._dtype)
+        for part in np.split(order, np.flatnonzero(np.diff(wanted[order] // CHUNK_SERIES) > 1) + 1):
+            low = int(wanted[part[0]]) // CHUNK_SERIES * CHUNK_SERIES
+            found = self._chunks(low, int(wanted[part[-1]]) // CHUNK_SERIES * CHUNK_SERIES)
+            result[part] = found[wanted[part] - low]
+        return result
+
+    def _chunks(self, low: int, last: int) -> Array:
+        """All rows of the chunks from the one that begins at ``low`` to the one at ``last``, which is held."""
+        high = min(last + CHUNK_SERIES, self._dataset.shape[0])
+        found = np.empty((high - low, self._length), self._dtype)
+        begin = low
+        if low == self._held_from:
+            begin = min(low + CHUNK_SERIES, high)
+            found[: begin - low] = self._held
+        if high > begin and self._length:
+            space = self._dataset.get_space()
+            space.select_hyperslab((begin, 0), (high - begin, self._length))
+            memory = h5s.create_simple((high - begin, self._length))
+            self._dataset.read(memory, space, found[begin - low :], self._kind)
+        self._held_from, self._held = last, found[last - low :].copy()
+        return found
 
 
 def one_line(error: BaseException) -> str:

@@ -264,6 +264,7 @@ class _FileBlock:
         self.ticks = _ticks(group)
         self._path = path
         self._group = group
+        self._matrices: dict[int, hdf5.Matrix] = {}
         self._series = hdf5.array(group, "series")
         self._keys_of = keys_of
         self._keys: Sequence[Key] | None = None
@@ -288,7 +289,9 @@ class _FileBlock:
             raise CorruptError(f"{self._path}: {one_line(damage)}") from damage
 
     def _codes(self, width: int, rows: codes.Array) -> codes.Array:
-        return hdf5.matrix_rows(self._group, width, rows, len(self.ticks))
+        if width not in self._matrices:
+            self._matrices[width] = hdf5.Matrix(self._group, width, len(self.ticks))
+        return self._matrices[width].rows(rows)
 
 
 class _FileTier:
@@ -303,6 +306,7 @@ class _FileTier:
         self.axis = Axis(first, last, rows)
         self._path = path
         self._group = group
+        self._matrices: dict[int, hdf5.Matrix] = {}
         self._series = hdf5.array(group, "series")
         keys_of.check(self._series, TIER_SERIES)
         known = np.flatnonzero(self._series["stat"] <= max(Stat))  # A later program may keep more.
@@ -346,7 +350,9 @@ class _FileTier:
             raise CorruptError(f"{self._path}: {one_line(damage)}") from damage
 
     def _codes(self, width: int, rows: codes.Array) -> codes.Array:
-        return hdf5.matrix_rows(self._group, width, rows, len(self.axis.first))
+        if width not in self._matrices:
+            self._matrices[width] = hdf5.Matrix(self._group, width, len(self.axis.first))
+        return self._matrices[width].rows(rows)
 
     def _edges(self, series: codes.Array) -> Edges:
         records = hdf5.array(self._group, "edges")
