@@ -14,7 +14,10 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 
-from sysmond.model import Metric, Semantics, rate_unit
+from sysmond.arguments import subparsers
+from sysmond.clock import SECOND_NS
+from sysmond.ledger import FLUSH, INTERVAL_NS
+from sysmond.model import Lane, Metric, Semantics, rate_unit
 from sysmond.own import SELF
 from sysmond.probe import Probe
 
@@ -67,8 +70,9 @@ def own_probes() -> list[Probe]:
 
 
 def catalogue() -> list[Probe]:
-    """Give the probes that come with sysmond, and the table that it writes about itself."""
-    by_name = {SELF.name: Probe(SELF, lambda _host: ())}
+    """Give the probes that come with sysmond, and the tables that it writes about itself."""
+    ledger = Probe(FLUSH, lambda _host: (), interval_s=INTERVAL_NS / SECOND_NS, lane=Lane.BACKGROUND)
+    by_name = {SELF.name: Probe(SELF, lambda _host: ()), FLUSH.name: ledger}
     by_name.update((probe.table.name, probe) for probe in own_probes())
     return [by_name[name] for name in sorted(by_name)]
 
@@ -138,10 +142,10 @@ def parser_of(module: str) -> argparse.ArgumentParser:
     return parser
 
 
-def program_section(program: str, parser: argparse.ArgumentParser) -> Iterator[str]:
-    """Spell one program: what it is for, its arguments, its options."""
+def program_section(program: str, parser: argparse.ArgumentParser, level: str = "##") -> Iterator[str]:
+    """Spell one program: what it is for, its arguments, its options, its commands."""
     yield ""
-    yield f"## {program}"
+    yield f"{level} {program}"
     yield ""
     yield from prose(parser.description or "")
     yield ""
@@ -151,6 +155,8 @@ def program_section(program: str, parser: argparse.ArgumentParser) -> Iterator[s
     if parser.epilog:
         yield ""
         yield from prose(parser.epilog)
+    for name, command in subparsers(parser):
+        yield from program_section(f"{program} {name}", command, f"{level}#")
 
 
 def prose(text: str) -> list[str]:

@@ -7,6 +7,7 @@ the plan is made by a child (``sysmond.resolver``), and this process then replac
 """
 
 import argparse
+import importlib
 import json
 import os
 import signal
@@ -15,13 +16,15 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NoReturn
 
-from sysmond import __version__, folders
+from sysmond import folders, mounts
+from sysmond.arguments import RESOLVER, parser
 from sysmond.errors import EXIT_PARTIAL, Error, UsageError, nearest
 from sysmond.lock import only_one
 from sysmond.settings import PARTS, Settings
 
 BUSES = ("none", "system", "session")
-RESOLVER = "resolver"
+# Where each command is carried out: only that module is imported.
+COMMANDS = {"mark": "orders", "flush": "orders", "budget": "upkeep", "selftest": "upkeep"}
 # Two that start at once look at the locks for a moment; one that ends is waited for.
 START_WAIT_S = 0.2
 LOCK_WAIT_S = 5.0
@@ -29,65 +32,41 @@ LOCK_WAIT_S = 5.0
 STOP_SIGNALS = frozenset((signal.SIGTERM, signal.SIGINT))
 
 
-class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line; a wrong option with those that come nearest."""
-
-    def error(self, message: str) -> NoReturn:
-        """:raises UsageError: always."""
-        for word in message.split():
-            if message.startswith("unrecognized arguments:") and word.startswith("-"):
-                option = word.partition("=")[0]
-                raise UsageError(f"unknown option {option!r}{nearest(option, self._option_string_actions)}")
-        raise UsageError(message)
-
-
-def parser() -> Parser:
-    """Describe the command line."""
-    made = Parser(
-        prog="sysmond",
-        allow_abbrev=False,
-        description="Record what this machine does, once a second, until told to stop.",
-        epilog="Exit codes: 0 ended in order; 1 failure; 2 wrong usage or configuration; 77 no permission.",
-    )
-    made.add_argument("--config", metavar="FILE", help="read this configuration instead of all others")
-    made.add_argument("--user", action="store_true", help="use the XDG folders, for root too")
-    made.add_argument("--state-dir", metavar="D", help="where the archive lies (default: /var/lib/sysmond)")
-    made.add_argument("--runtime-dir", metavar="D", help="where the part in RAM lies (default: /run/sysmond)")
-    made.add_argument("--root", metavar="R", default="/", help="let probes read R/proc and R/sys")
-    made.add_argument("--bus", metavar="BUS", default="none", help="none, system, session or an address")
-    made.add_argument("--ticks", metavar="N", type=_ticks, help="end after N ticks, everything flushed")
-    made.add_argument("--part", metavar="NAME", help=f"be one part only: {', '.join((RESOLVER, *PARTS))}")
-    made.add_argument("--version", action="version", version=f"sysmond {__version__}")
-    return made
-
-
-def _ticks(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 0 < int(text) < 10**12:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of ticks; 1 or more is right")
-    return int(text)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; give its exit code."""
     try:
+        options = parser().parse_args(arguments)
+        if options.command is not None:
+            return _command(options)
         signal.pthread_sigmask(signal.SIG_BLOCK, {*STOP_SIGNALS, signal.SIGCHLD})
-        return _start(parser().parse_args(arguments))
+        return _start(options)
     except Error as wrong:
         _say(str(wrong))
         return wrong.exit_code
+
+
+def _folders(options: argparse.Namespace) -> folders.Folders:
+    return folders.choose(
+        user=options.user,
+        state_dir=options.state_dir,
+        runtime_dir=options.runtime_dir,
+        environ=os.environ,
+        uid=os.geteuid(),
+    )
+
+
+def _command(options: argparse.Namespace) -> int:
+    """Carry out a command, in the module that has a function of its name."""
+    module = importlib.import_module(f"sysmond.{COMMANDS[options.command]}")
+    code: int = getattr(module, options.command)(_folders(options), options)
+    return code
 
 
 def _start(options: argparse.Namespace) -> int:
     """Resolve the plan and become the daemon or a part; returns only where that is not to be."""
     _check(options)
     settings = Settings(
-        folders.choose(
-            user=options.user,
-            state_dir=options.state_dir,
-            runtime_dir=options.runtime_dir,
-            environ=os.environ,
-            uid=os.geteuid(),
-        ),
+        _folders(options),
         os.path.abspath(options.root),
         options.ticks,
         options.user,
@@ -133,7 +112,8 @@ def _make_way(settings: Settings) -> None:
 
     :raises BusyError: naming the process that holds a folder.
     """
-    for folder in settings.folders:
+    there = [folder for folder in settings.folders if not mounts.awaited(folder)]
+    for folder in there:
         with suppress(OSError), only_one(folder, wait_s=START_WAIT_S, ending_wait_s=LOCK_WAIT_S):
             pass
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from struct import Struct
 
-from sysmond.errors import Error
+from sysmond.errors import Error, NotPermittedError
 from sysmond.folders import socket_address
 
 Order = dict[str, object]
@@ -126,7 +126,7 @@ def listen(folder: str) -> Iterator[Listener]:
 def ask(folder: str, order: Order, timeout_s: float) -> Order:
     """Send an order to the part that listens in ``folder`` and give its answer.
 
-    :raises Error: where nobody listens, or no answer comes in time.
+    :raises Error: where nobody listens, or no answer comes in time. :raises NotPermittedError: where we may not.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC) as connection:
         connection.settimeout(timeout_s)
@@ -135,8 +135,10 @@ def ask(folder: str, order: Order, timeout_s: float) -> Order:
                 connection.connect(address)
             connection.send(json.dumps(order).encode())
             answer = connection.recv(MESSAGE_BYTES_MAX)
+        except PermissionError as failure:
+            raise NotPermittedError(f"{folder}: only root and the user of the daemon may command it") from failure
         except OSError as failure:
-            raise Error(f"{folder}: no answer: {failure}") from failure
+            raise Error(f"{folder}: no answer: {failure.strerror or failure}") from failure
     try:
         decoded = json.loads(answer)
     except ValueError as failure:

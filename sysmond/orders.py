@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands that ask the running daemon for something: mark, flush."""
+
+import argparse
+import sys
+
+from sysmond import archiver, control
+from sysmond.errors import Error, UsageError
+from sysmond.folders import Folders
+from sysmond.frame import EVENT_BYTES_MAX
+from sysmond.progress import ARCHIVER
+
+ANSWER_S = 30.0
+FLUSH_S = 2 * archiver.JOB_S
+
+
+def mark(folders: Folders, options: argparse.Namespace) -> int:
+    """Put a marker into the recording, at this moment."""
+    text = " ".join(" ".join(options.text).split())
+    size = len(text.encode("utf-8", "surrogateescape"))
+    if not 0 < size <= EVENT_BYTES_MAX:
+        raise UsageError(f"TEXT of {size} bytes; 1 to {EVENT_BYTES_MAX} is right")
+    note(folders, "mark", "", text)
+    return 0
+
+
+def flush(folders: Folders, options: argparse.Namespace) -> int:  # noqa: ARG001  all commands are called alike
+    """Have everything written to the disk."""
+    answer = _ask(folders, {"do": "flush"}, FLUSH_S)
+    if answer.get("ok") is not True:
+        raise Error(f"{folders.state}: not flushed: {answer.get('problem', 'no reason given')}")
+    sys.stdout.write(f"flushed to {folders.state}\n")
+    return 0
+
+
+def note(folders: Folders, kind: str, subject: str, text: str) -> None:
+    """Have an event recorded.
+
+    :raises Error: where no daemon runs, or it has no room for it.
+    """
+    answer = _ask(folders, {"do": "event", "kind": kind, "subject": subject, "text": text}, ANSWER_S)
+    if answer.get("ok") is not True:
+        raise Error(f"{folders.runtime}: not recorded: {answer.get('error', 'no room for it')}")
+
+
+def _ask(folders: Folders, order: control.Order, timeout_s: float) -> control.Order:
+    return control.ask(f"{folders.runtime}/{ARCHIVER}", order, timeout_s)

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands that look after an archive and the program itself: budget, selftest."""
+
+import argparse
+import json
+import os
+import sys
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from sysmond import archive, retention
+from sysmond.errors import CorruptError, ForeignError
+from sysmond.folders import Folders
+from sysmond.model import Sensitivity
+from sysmond.retention import TIERS_NS, Limit
+from sysmond.segment import Segment
+
+DAY_S = 86400.0
+# Small files cost more a day than what becomes of them: only those count that cover this part of the largest.
+COVER_FRACTION_MIN = 0.25
+
+
+class Measured(NamedTuple):
+    """A file of a tier: how large it is and how many seconds of recording it covers."""
+
+    size_bytes: int
+    seconds: float
+
+
+def budget(folders: Folders, options: argparse.Namespace) -> int:
+    """Forecast the days that each tier keeps."""
+    answer = {tier: _forecast(folders, tier, Limit()) for tier in TIERS_NS}
+    if options.json:
+        sys.stdout.write(json.dumps(answer) + "\n")
+        return 0
+    sys.stdout.write(f"{'tier':<6}{'budget':>12}{'used':>12}{'a day':>12}{'keeps':>12}\n")
+    for tier, found in answer.items():
+        keeps = "unknown yet" if found["days"] is None else f"{found['days']:.0f} days"
+        a_day = "–" if found["bytes_per_day"] is None else _megabytes(found["bytes_per_day"])
+        used, whole = _megabytes(found["used_bytes"]), _megabytes(found["budget_bytes"])
+        sys.stdout.write(f"{tier:<6}{whole:>12}{used:>12}{a_day:>12}{keeps:>12}\n")
+    return 0
+
+
+def _forecast(folders: Folders, tier: str, limit: Limit) -> dict[str, Any]:
+    """What a tier takes and keeps, as JSON has it; what cannot be measured yet is null."""
+    bytes_per_day, used_bytes = 0.0, 0
+    for sensitivity in Sensitivity:
+        files = _measured(archive.disk_folder(folders, sensitivity, tier))
+        used_bytes += sum(file.size_bytes for file in files)
+        longest_s = max((file.seconds for file in files), default=0.0)
+        typical = [file for file in files if file.seconds >= longest_s * COVER_FRACTION_MIN and file.seconds]
+        if typical:
+            seconds = sum(file.seconds for file in typical)
+            bytes_per_day += sum(file.size_bytes for file in typical) / seconds * DAY_S
+    days = retention.forecast(tier, limit, bytes_per_day, 1.0).days if bytes_per_day else None
+    return {
+        "budget_bytes": limit.budget_bytes,
+        "used_bytes": used_bytes,
+        "bytes_per_day": bytes_per_day or None,
+        "days": days,
+    }
+
+
+def _measured(folder: str) -> list[Measured]:
+    found = []
+    for file in archive.files(folder):
+        path = f"{folder}/{file}"
+        with suppress(OSError, CorruptError, ForeignError), Segment(path) as opened:
+            found.append(Measured(os.path.getsize(path), _seconds(opened)))
+    return found
+
+
+def _seconds(opened: Segment) -> float:
+    """The longest that any writer recorded in a file, without what lies between its ticks."""
+    covered: dict[object, int] = {}
+    for block in opened.recording.blocks:
+        strand = block.strand
+        covered[strand] = covered.get(strand, 0) + len(block.ticks) * strand.interval_ns
+    for tier in opened.recording.tiers:
+        strand = tier.strand
+        covered[strand] = covered.get(strand, 0) + int(tier.axis.rows.sum()) * strand.interval_ns
+    return max(covered.values(), default=0) / 1e9
+
+
+def selftest(folders: Folders, options: argparse.Namespace) -> int:  # noqa: ARG001  it has folders of its own
+    """Kill, damage, count."""
+    from sysmond import selftest as engine  # noqa: PLC0415  it starts daemons, and is seldom asked for
+
+    result = engine.run(options.kill)
+    sys.stdout.write((json.dumps(result) if options.json else engine.line(result)) + "\n")
+    return 0 if result["ok"] else 1
+
+
+def _megabytes(size_bytes: float) -> str:
+    return f"{size_bytes / 1e6:.1f} MB"

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands beside recording: what they ask of a daemon, what they say, how they fail."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from sysmond import archive, selftest
+from sysmond.__main__ import COMMANDS, main
+from sysmond.arguments import parser, subparsers
+from sysmond.folders import Folders
+from sysmond.frame import EVENT_BYTES_MAX
+from sysmond.history import Archive
+from sysmond.model import Sensitivity
+from sysmond.recording import Event, of_snapshot
+from sysmond.retention import TIERS_NS, Limit
+from sysmond.snapshot import snapshot
+
+HANG_S = 60.0  # Only against hanging for ever.
+
+
+def wait_until(met: Callable[[], object]) -> None:
+    limit_s = time.monotonic() + HANG_S
+    while not met():
+        assert time.monotonic() < limit_s
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def folders(runtime: Path, tmp_path: Path) -> Folders:
+    return Folders(str(tmp_path / "state"), str(runtime / "run"))
+
+
+def command(folders: Folders, *words: str) -> int:
+    name, *others = words
+    return main([name, "--state-dir", folders.state, "--runtime-dir", folders.runtime, *others])
+
+
+@pytest.fixture
+def daemon(folders: Folders, tmp_path: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    (tmp_path / "sysmond.yaml").write_text("{}\n")
+    line = [sys.executable, "-P", "-m", "sysmond", "--user", "--config", str(tmp_path / "sysmond.yaml")]
+    line += ["--state-dir", folders.state, "--runtime-dir", folders.runtime]
+    process = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: os.path.exists(f"{folders.runtime}/archiver/control") and events(folders))
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def events(folders: Folders) -> list[Event]:
+    """What the ring of the archiver has."""
+    rings = sorted(Path(folders.runtime, "archiver", "public").glob("*.ring"))
+    return [event for ring in rings for event in of_snapshot(snapshot(str(ring))).events]
+
+
+def said(captured: pytest.CaptureFixture[str]) -> str:
+    lines = captured.readouterr().err.splitlines()
+    assert len(lines) == 1
+    return lines[0].removeprefix("sysmond: ")
+
+
+def test_a_marker_and_a_flush_are_events_and_the_end_is_one_too(
+    daemon: "subprocess.Popen[bytes]", folders: Folders, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wait_until(lambda: list(Path(folders.runtime, "sampler", "public").glob("*.ring")))
+    assert command(folders, "mark", "deploy  12", "of\nthe\tday") == 0
+    assert command(folders, "flush") == 0
+    assert capsys.readouterr().out == f"flushed to {folders.state}\n"
+    assert len(archive.names(archive.disk_folder(folders, Sensitivity.PUBLIC))) >= 1
+    found = [(event.kind, event.subject, event.text) for event in events(folders)]
+    assert found[0] == ("start", "", "")
+    assert ("mark", "", "deploy 12 of the day") in found
+    assert any(kind == "flush" and subject == "request" for kind, subject, _ in found)
+    assert command(folders, "budget") == 0
+    assert "1s" in capsys.readouterr().out
+    daemon.send_signal(signal.SIGTERM)
+    assert daemon.wait(HANG_S) == 0
+    assert Archive(folders).select("memory/total", raw=True).times_ns.size
+
+
+def test_without_a_daemon_an_order_says_so(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (("mark", "text"), ("flush",)):
+        assert command(folders, *words) == 1
+        assert "no answer: No such file or directory" in said(capsys)
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["mrak", "x"], "no such command 'mrak'; nearest: mark"),
+        (["mark"], "the following arguments are required: TEXT"),
+        (["mark", " "], f"TEXT of 0 bytes; 1 to {EVENT_BYTES_MAX} is right"),
+        (["mark", "x" * 2000], f"TEXT of 2000 bytes; 1 to {EVENT_BYTES_MAX} is right"),
+        (["selftest", "--kill", "none"], "argument --kill: 'none' is not a number of kills; 1 to 10000 is right"),
+        (["budget", "--jsno"], "unknown option '--jsno'"),
+        (["--state-dir", "", "budget"], "--state-dir: '' is not a path; that of a folder is right"),
+    ],
+)
+def test_a_wrong_line_is_one_line(
+    words: list[str], problem: str, capsys: pytest.CaptureFixture[str], runtime: Path
+) -> None:
+    assert main(["--runtime-dir", str(runtime), *words]) == 2
+    assert said(capsys).startswith(problem)
+
+
+def test_options_of_folders_count_before_and_behind_a_command() -> None:
+    before = parser().parse_args(["--user", "--state-dir", "/a", "mark", "x"])
+    behind = parser().parse_args(["mark", "--user", "--state-dir", "/a", "x"])
+    assert vars(before) == vars(behind)
+    assert not parser().parse_args(["mark", "x"]).user
+
+
+def test_every_command_has_a_place_where_it_is_carried_out() -> None:
+    assert {name for name, _ in subparsers(parser())} == set(COMMANDS)
+
+
+def test_an_archive_that_is_empty_has_no_forecast_yet(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(folders, "budget", "--json") == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert set(answer) == set(TIERS_NS)
+    for tier in answer.values():
+        assert tier["budget_bytes"] == Limit().budget_bytes
+        assert (tier["used_bytes"], tier["bytes_per_day"], tier["days"]) == (0, None, None)
+
+
+@pytest.mark.parametrize(("ok", "code"), [(True, 0), (False, 1)])
+def test_a_selftest_says_what_it_found(
+    ok: bool, code: int, monkeypatch: pytest.MonkeyPatch, folders: Folders, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(selftest, "run", lambda kills: {"ok": ok, "kills": kills})
+    monkeypatch.setattr(selftest, "line", lambda result: f"{result['kills']} kills")
+    assert command(folders, "selftest", "--kill", "3") == code
+    assert command(folders, "selftest", "--kill", "3", "--json") == code
+    line, answer = capsys.readouterr().out.splitlines()
+    assert line == "3 kills"
+    assert json.loads(answer) == {"ok": ok, "kills": 3}
