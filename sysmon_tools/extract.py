@@ -23,7 +23,7 @@ PROGRAM = "sysmon-extract"
 
 FORMATS = ("csv", "tsv", "json", "jsonl", "table", "hdf5", "openmetrics")
 LIST_FORMATS = ("csv", "tsv", "json", "jsonl", "table")
-STATS = ("mean", "min", "max", "first", "last", "sum", "count")
+STATS = ("mean", "min", "max", "tmax", "first", "last", "sum", "count")
 _SUFFIXES = {".csv": "csv", ".tsv": "tsv", ".json": "json", ".jsonl": "jsonl", ".h5": "hdf5", ".hdf5": "hdf5"}
 
 # The pattern that means every series.
@@ -105,7 +105,8 @@ def parser() -> argparse.ArgumentParser:
     add("--to", dest="end", metavar="T", help="up to this point in time, which is excluded (default: now)")
     add("--boot", metavar="-1|ID", help="only that boot: 0 is this one, -1 the one before, or its id")
     add("--sample", metavar="STEP", help="length of a bucket: 10s, 1min, 1h ... (default: as recorded)")
-    add("--stat", metavar="STAT,...", help=f"of each bucket: {', '.join(STATS)} (default: mean)")
+    add("--stat", metavar="STAT,...", help=f"of each bucket: {', '.join(STATS)} (default: mean);"
+        " tmax is the time of the maximum")  # fmt: skip
     add("--format", metavar="FORMAT", help=f"{', '.join(FORMATS)} (default: by the file's suffix, else csv;"
         " on a terminal, table)")  # fmt: skip
     add("--output-file", metavar="F", help="write there, whole or not at all (default: standard output)")

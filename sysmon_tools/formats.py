@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sysmon_tools.cells import Cells, WrittenCells, blocks, column_cells, integer_cells
-from sysmond.result import Column, Gap, Int64Array, Result
+from sysmon_tools.cells import Cells, TextCells, WrittenCells, blocks, column_cells, integer_cells
+from sysmond.model import ABSENT
+from sysmond.result import TIME_SCALE, Column, Gap, Int64Array, Result
 from sysmond.timespec import Notation, format_time, format_times, fraction_digits
 
 # The longest time: 2025-01-31T14:30:00.123456789+01:00:00, with two quotes.
@@ -66,6 +67,23 @@ def time_cells(times_ns: Int64Array, style: Style, quote: str = "") -> Cells:
     return WrittenCells(write, _TIME_WORDS)
 
 
+def value_cells(
+    column: Column, style: Style, *, absent: bytes = b"", spell: Callable[[str], bytes] = str.encode, quote: str = ""
+) -> Cells:
+    """Cells of a column; points in time are spelt like the time axis."""
+    if not column.is_time or column.integers is None:
+        return column_cells(column, absent=absent, spell=spell)
+    if style.notation is Notation.EPOCH:
+        return integer_cells(column.integers, TIME_SCALE, absent=absent)
+    there = np.flatnonzero(column.integers != ABSENT)
+    texts: list[str | None] = [None] * len(column.integers)
+    digits = fraction_digits(int(np.gcd.reduce(column.integers[there])))
+    spelt = format_times(column.integers[there].tolist(), style.notation, style.zone, digits)
+    for index, text in zip(there.tolist(), spelt, strict=True):
+        texts[index] = f"{quote}{text}{quote}"
+    return TextCells(texts, absent=absent)
+
+
 def delimited_field(text: str, delimiter: str) -> bytes:
     """Quote a field where it must be (RFC 4180); an empty text is quoted, so that it is not taken for absent."""
     if not text or any(special in text for special in (delimiter, '"', "\n", "\r")):
@@ -87,7 +105,7 @@ def _delimited(result: Result, style: Style, delimiter: str) -> Iterator[bytes]:
     yield separator.join([b"time", *(delimited_field(label, delimiter) for label in labels(result.columns))]) + b"\n"
     parts: list[bytes | Cells] = [time_cells(result.times_ns, style)]
     for column in result.columns:
-        parts += [separator, column_cells(column, spell=partial(delimited_field, delimiter=delimiter))]
+        parts += [separator, value_cells(column, style, spell=partial(delimited_field, delimiter=delimiter))]
     yield from blocks([*parts, b"\n"], len(result.times_ns))
 
 
@@ -106,8 +124,8 @@ def json_text(text: str) -> bytes:
     return json.dumps(text).encode()
 
 
-def _json_columns(result: Result) -> list[Cells]:
-    return [column_cells(column, absent=b"null", spell=json_text) for column in result.columns]
+def _json_columns(result: Result, style: Style) -> list[Cells]:
+    return [value_cells(column, style, absent=b"null", spell=json_text, quote='"') for column in result.columns]
 
 
 def _json_list(cells: Cells, rows: int) -> Iterator[bytes]:
@@ -138,7 +156,7 @@ def write_json(result: Result, style: Style) -> Iterator[bytes]:
     yield b'{"series": ' + json.dumps(series).encode() + b',\n"time": '
     yield from _json_list(time_cells(result.times_ns, style, '"'), rows)
     yield b',\n"values": ['
-    for number, cells in enumerate(_json_columns(result)):
+    for number, cells in enumerate(_json_columns(result, style)):
         yield b",\n" if number else b"\n"
         yield from _json_list(cells, rows)
     gaps = ",\n".join(_json_gap(gap, style) for gap in result.gaps)
@@ -148,7 +166,7 @@ def write_json(result: Result, style: Style) -> Iterator[bytes]:
 def write_jsonl(result: Result, style: Style) -> Iterator[bytes]:
     """Write an object a row, with null for absent."""
     parts: list[bytes | Cells] = [b'{"time": ', time_cells(result.times_ns, style, '"')]
-    for label, cells in zip(labels(result.columns), _json_columns(result), strict=True):
+    for label, cells in zip(labels(result.columns), _json_columns(result, style), strict=True):
         parts += [b", " + json_text(label) + b": ", cells]
     return blocks([*parts, b"}\n"], len(result.times_ns))
 
@@ -183,10 +201,10 @@ def write_table(result: Result, style: Style) -> Iterator[bytes]:
     """Write aligned columns for people: decimal points below each other, '-' for absent."""
     parts: list[bytes | Cells] = [time_cells(result.times_ns, style)]
     for column in result.columns:
-        parts += [_CELL_END.encode(), column_cells(column, absent=b"-", spell=_table_text)]
+        parts += [_CELL_END.encode(), value_cells(column, style, absent=b"-", spell=_table_text)]
     parts.append(_ROW_END.encode())
     heads = [("time", ""), *zip(map(printable, labels(result.columns)), _units(result.columns), strict=True)]
-    is_text = [True, *(column.texts is not None for column in result.columns)]
+    is_text = [True, *(column.texts is not None or column.is_time for column in result.columns)]
     widths = [_Widths(0, 0, text) for text in is_text]
     for row in _table_rows(parts, len(result.times_ns)):  # written twice, so that not all of it is held
         widths = [_widened(width, cell) for width, cell in zip(widths, row, strict=True)]
@@ -204,7 +222,7 @@ def write_table(result: Result, style: Style) -> Iterator[bytes]:
 
 
 def _units(columns: Sequence[Column]) -> list[str]:
-    return ["" if column.texts is not None else column.unit for column in columns]
+    return ["" if column.texts is not None or column.is_time else column.unit for column in columns]
 
 
 def _longest(head: tuple[str, str]) -> int:

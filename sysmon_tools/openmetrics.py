@@ -31,6 +31,7 @@ _UNIT_WORDS = {
     "°C": "celsius",
     "1": "",
     "text": "",
+    "time": "timestamp_seconds",
 }
 
 

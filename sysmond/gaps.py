@@ -6,19 +6,20 @@ ends. Where several things could be blamed, what was recorded counts first, then
 """
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from sysmond import clock
-from sysmond.model import ABSENT, Cause
-from sysmond.rates import GAP_FACTOR, BoolArray
+from sysmond.model import Cause
+from sysmond.reading import View
 from sysmond.recording import Hole
 from sysmond.result import Gap
-from sysmond.timeline import Damage, Span, Timeline
-from sysmond.tracks import Run, Track
+from sysmond.rollup import GAP_FACTOR, BoolArray
+from sysmond.timeline import Damage, Timeline
+from sysmond.tracks import Stretch, Track
 
 # Until the last tick is this many intervals ago, nothing is missing yet.
 TRAILING_INTERVALS = 3
@@ -34,6 +35,7 @@ class _Break(NamedTuple):
     start_tick_ns: int
     end_tick_ns: int
     cause: Cause
+    detail: str = ""
 
 
 def find(line: Timeline, tables: Collection[str], boot: str | None, now_ns: int) -> list[Gap]:
@@ -47,7 +49,7 @@ def find(line: Timeline, tables: Collection[str], boot: str | None, now_ns: int)
         for table in track.tables & set(tables):
             said = told.get((track.lineage.boot, table), _Told())
             found += [
-                _blamed(Gap(each.start_ns, each.end_ns, table, each.cause), each, track, line)
+                _blamed(Gap(each.start_ns, each.end_ns, table, each.cause, each.detail), each, track, line)
                 for each in breaks
                 if each.cause is Cause.CLOCK_STEP
                 or not said.cover(each.start_tick_ns, each.end_tick_ns, track.lineage.interval_ns)
@@ -60,28 +62,22 @@ def find(line: Timeline, tables: Collection[str], boot: str | None, now_ns: int)
     return coalesce(found)
 
 
-def silent(span: Span, line: Timeline, inside: BoolArray) -> Iterator[Gap]:
-    """Where a table has ticks, but none of the series asked for has a value: it was not there to be read."""
-    tables = {key.table for key in span.keys}
-    told = _told(hole for hole in line.holes(tables) if hole.boot == span.lineage.boot)
-    interval_ns = span.lineage.interval_ns
-    for table in sorted(tables):
-        said = told.get((span.lineage.boot, table), _Told())
-        missing = inside.copy()
-        for index, key in enumerate(span.keys):
-            if key.table == table:
-                missing &= span.matrix[index] == ABSENT
-                if not missing.any():
-                    break
-        edges = np.flatnonzero(np.diff(missing, prepend=False, append=False)).tolist()
+def silent(view: View, missing: Mapping[str, BoolArray], line: Timeline) -> Iterator[Gap]:
+    """Where a table has ticks, but none of the series asked for has a value: it was not there to be read.
+
+    ``missing``: by table, where on the view's axis that is so.
+    """
+    boot, interval_ns = view.track.lineage.boot, view.track.lineage.interval_ns
+    told = _told(hole for hole in line.holes(missing) if hole.boot == boot)
+    for table, absent in sorted(missing.items()):
+        said = told.get((boot, table), _Told())
+        edges = np.flatnonzero(np.diff(absent & view.inside, prepend=False, append=False)).tolist()
         for first, after in zip(edges[::2], edges[1::2], strict=True):
-            start_ns, last_ns = int(span.ticks[first]), int(span.ticks[after - 1])
+            start_ns, last_ns = int(view.axis.first[first]), int(view.axis.last[after - 1])
             if not said.cover(start_ns, last_ns + interval_ns, interval_ns):
-                gap = Gap(
-                    int(span.times_ns[first]), int(span.times_ns[after - 1]) + interval_ns, table, Cause.NO_SOURCE
-                )
-                cause, reason = _why_silent(line, span.lineage.boot, table, start_ns)
-                yield gap._replace(cause=cause, detail=reason)
+                cause, reason = _why_silent(line, boot, table, start_ns)
+                end_ns = line.moment_ns(boot, last_ns) + interval_ns
+                yield Gap(line.moment_ns(boot, start_ns), end_ns, table, cause, reason)
 
 
 def _why_silent(line: Timeline, boot: str, table: str, tick_ns: int) -> tuple[Cause, str]:
@@ -99,30 +95,32 @@ def _gap(line: Timeline, hole: Hole) -> Gap:
 
 def _breaks(track: Track, line: Timeline) -> Iterator[_Break]:
     """The holes in a track's ticks, and those that the wall clock made by jumping ahead."""
-    interval_ns = track.lineage.interval_ns
-    for before, after in pairwise(track.runs):
-        if after.ticks[0] - before.ticks[-1] > interval_ns * GAP_FACTOR:
-            yield _broken(track, line, (before, -1), (after, 0))
-    for run in track.runs:
-        if run.ticks[-1] - run.ticks[0] != interval_ns * (len(run.ticks) - 1):
-            for index in np.flatnonzero(np.diff(run.ticks) > interval_ns * GAP_FACTOR).tolist():
-                yield _broken(track, line, (run, index), (run, index + 1))
+    for before, after in pairwise(track.stretches):
+        yield _broken(track, line, before, after)
+    for first_ns, last_ns, missing in track.thin:
+        boot = track.lineage.boot
+        yield _Break(
+            line.moment_ns(boot, first_ns),
+            line.moment_ns(boot, last_ns),
+            first_ns,
+            last_ns,
+            Cause.LATE_TICK,
+            f"{missing} ticks in this time",
+        )
     for at_ns, by_ns in line.course(track.lineage.boot).steps():
         if by_ns > 0:
             yield from _stepped(track, line, at_ns)
 
 
-def _broken(track: Track, line: Timeline, before: tuple[Run, int], after: tuple[Run, int]) -> _Break:
+def _broken(track: Track, line: Timeline, before: Stretch, after: Stretch) -> _Break:
     boot, interval_ns = track.lineage.boot, track.lineage.interval_ns
-    (run, index), (next_run, next_index) = before, after
-    tick_ns, next_ns = int(run.ticks[index]), int(next_run.ticks[next_index])
-    writer, next_writer = int(run.incarnation[index]), int(next_run.incarnation[next_index])
+    tick_ns, next_ns = before.last_ns, after.first_ns
     if line.course(boot).asleep_ns(tick_ns, next_ns) * 2 > next_ns - tick_ns - interval_ns:
         cause = Cause.SUSPENDED
-    elif writer == next_writer:
+    elif before.last_writer == after.first_writer:
         cause = Cause.LATE_TICK
     else:
-        cause = Cause.CLEAN_SHUTDOWN if writer in track.closed else Cause.DAEMON_DOWN
+        cause = Cause.CLEAN_SHUTDOWN if before.last_writer in track.closed else Cause.DAEMON_DOWN
     start_ns = line.moment_ns(boot, tick_ns) + interval_ns
     return _Break(start_ns, max(start_ns, line.moment_ns(boot, next_ns)), tick_ns + interval_ns, next_ns, cause)
 
@@ -130,22 +128,11 @@ def _broken(track: Track, line: Timeline, before: tuple[Run, int], after: tuple[
 def _stepped(track: Track, line: Timeline, at_ns: int) -> Iterator[_Break]:
     """The hole in wall-clock time where the clock was set ahead between two neighbouring ticks."""
     boot, interval_ns = track.lineage.boot, track.lineage.interval_ns
-    before = max((tick for run in track.runs if (tick := _tick_before(run, at_ns)) is not None), default=None)
-    after = min((tick for run in track.runs if (tick := _tick_from(run, at_ns)) is not None), default=None)
+    before, after = track.neighbours(at_ns)
     if before is None or after is None or after - before > interval_ns * GAP_FACTOR:
         return  # A hole in boot time, told as such.
     start_ns, end_ns = line.moment_ns(boot, before) + interval_ns, line.moment_ns(boot, after)
     yield _Break(start_ns, end_ns, before + interval_ns, after, Cause.CLOCK_STEP)
-
-
-def _tick_before(run: Run, at_ns: int) -> int | None:
-    index = int(np.searchsorted(run.ticks, at_ns))
-    return int(run.ticks[index - 1]) if index else None
-
-
-def _tick_from(run: Run, at_ns: int) -> int | None:
-    index = int(np.searchsorted(run.ticks, at_ns))
-    return int(run.ticks[index]) if index < len(run.ticks) else None
 
 
 class _Told:
@@ -278,13 +265,8 @@ def _is_continued(track: Track, tracks: Sequence[Track], table: str) -> bool:
 
 
 def _series(track: Track, table: str) -> set[tuple[str, str]]:
-    """The series of a table in a track's last run."""
-    return {
-        (key.metric, key.instance)
-        for member in track.runs[-1].members
-        for key in member.block.keys
-        if key.table == table
-    }
+    """The series of a table in a track's newest block."""
+    return {(key.metric, key.instance) for key in track.last_keys() if key.table == table}
 
 
 def coalesce(gaps: Iterable[Gap]) -> list[Gap]:

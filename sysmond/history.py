@@ -12,29 +12,22 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
 from functools import partial
-from itertools import pairwise
 
-import numpy as np
-
-from sysmond import clock, folders, gaps, paths, rates, timespec
+from sysmond import clock, folders, gaps, paths, timespec
 from sysmond.errors import Error, NotPermittedError, UsageError, nearest
 from sysmond.folders import Folders
-from sysmond.model import ABSENT, Cause, Metric, Semantics, Sensitivity, series_path
-from sysmond.rates import STATISTICS, BoolArray, Rows, Statistic
+from sysmond.model import Metric, Sensitivity, series_path
+from sysmond.query import FOREVER_NS, Query
+from sysmond.rates import STATISTICS
 from sysmond.recording import Key
-from sysmond.result import Column, Entry, Gap, Int64Array, Result
-from sysmond.timeline import Span, Timeline
-from sysmond.tracks import Track, distinct
+from sysmond.result import Entry, Result
+from sysmond.timeline import Timeline
+from sysmond.tracks import Track
 
-# A run of empty buckets longer than this is cut to its first one; the gap says how long it was.
-EMPTY_BUCKETS_MAX = 3600
-# More than this is a wrong step or range, not a question: an answer is held in memory, 8 bytes a value.
-VALUES_MAX = 100_000_000
 # Fewer digits are a number of boots, not the beginning of an id.
 BOOT_ID_DIGITS_MIN = 8
 # Files may be merged while an answer is made of them: so often it is begun anew.
 ATTEMPTS_MAX = 5
-FOREVER_NS = timespec.TIME_MAX_NS - 1
 
 
 def open(  # noqa: A001  the name that readers expect: history.open()
@@ -141,8 +134,7 @@ class Archive:
         with closing(Timeline(self._folders)) as line:
             wanted_boot = _boot(line, boot)
             keys = self._match(patterns, line.keys(), line)
-            query = _Query(line, keys, start_ns, end_ns, wanted_boot)
-            query.read()
+            query = Query(line, keys, start_ns, end_ns, wanted_boot)
             result = query.raw() if raw else query.buckets(step_ns, stats)
             found = gaps.find(line, {key.table for key in keys}, wanted_boot, now_ns)
             self.warnings = [damage.reason for damage in line.damages]
@@ -196,15 +188,13 @@ class Archive:
 
 
 def _extend(ranges: dict[Key, tuple[int, int, int]], track: Track, line: Timeline) -> None:
-    """Take a track into the ranges of its series: from, to, interval."""
-    boot, interval_ns = track.lineage.boot, track.lineage.interval_ns
-    for run in track.runs:
-        for member in run.members:
-            ticks = member.block.ticks
-            start_ns, end_ns = line.moment_ns(boot, int(ticks[0])), line.moment_ns(boot, int(ticks[-1]))
-            for key in member.block.keys:
-                seen = ranges.get(key, (start_ns, end_ns, interval_ns))
-                ranges[key] = (min(seen[0], start_ns), max(seen[1], end_ns), min(seen[2], interval_ns))
+    """Take a track into the ranges of its series: from, to, finest resolution."""
+    boot = track.lineage.boot
+    for keys, first_ns, last_ns, step_ns in track.extents():
+        start_ns, end_ns = line.moment_ns(boot, first_ns), line.moment_ns(boot, last_ns)
+        for key in keys:
+            seen = ranges.get(key, (start_ns, end_ns, step_ns))
+            ranges[key] = (min(seen[0], start_ns), max(seen[1], end_ns), min(seen[2], step_ns))
 
 
 def _entry(key: Key, metric: Metric, start_ns: int, end_ns: int, interval_ns: int) -> Entry:
@@ -253,198 +243,3 @@ def _boot(line: Timeline, boot: str | int | None) -> str | None:
     if len(found) != 1:
         raise UsageError(f"boot {boot!r}: no such boot; recorded are {', '.join(known[-5:]) or 'none'}")
     return found[0]
-
-
-class _Query:
-    """One question to an open time line."""
-
-    def __init__(self, line: Timeline, keys: list[Key], start_ns: int, end_ns: int, boot: str | None) -> None:
-        self._line = line
-        self._keys = keys
-        self._start_ns = start_ns
-        self._end_ns = end_ns
-        self._tracks = [track for track in line.tracks if boot in {None, track.lineage.boot}]
-        self._spans: list[tuple[Span, BoolArray]] = []
-        self.gaps: list[Gap] = []
-
-    def read(self) -> None:
-        """Read the rows to answer from: those in range, and those just before, where counters stood."""
-        wanted = set(self._keys)
-        tables = {key.table for key in wanted}
-        of_boot: dict[str, set[Key]] = {}
-        for track in self._tracks:
-            of_boot.setdefault(track.lineage.boot, set()).update(track.keys & wanted)
-        for track in self._tracks:
-            # A series that a boot does not have at all is missing wherever its table is.
-            elsewhere = wanted - of_boot[track.lineage.boot] if track.tables & tables else set()
-            mine = (track.keys & wanted) | {key for key in elsewhere if key.table in track.tables}
-            if mine and (span := self._line.span(track, mine, self._start_ns, self._end_ns)):
-                inside = (span.times_ns >= self._start_ns) & (span.times_ns < self._end_ns)
-                self._spans.append((span, inside))
-        if self._start_ns == -FOREVER_NS:
-            self._begin_with_first_sample()
-        for span, inside in self._spans:
-            self.gaps += gaps.silent(span, self._line, inside)
-
-    def _begin_with_first_sample(self) -> None:
-        """Leave out the rows before any series asked for has a value."""
-        firsts = []
-        for span, inside in self._spans:
-            present = np.zeros(len(inside), bool)
-            for row in span.matrix:
-                present |= row != ABSENT
-                if present.all():
-                    break
-            times_ns = span.times_ns[present & inside]
-            firsts += [int(times_ns.min())] if len(times_ns) else []
-        first_ns = min(firsts, default=FOREVER_NS)
-        self._spans = [(span, inside & (span.times_ns >= first_ns)) for span, inside in self._spans]
-
-    def raw(self) -> Result:
-        """A row a tick, values as stored; in the order of boots and boot time, whatever the wall clock did."""
-        order = {boot: index for index, boot in enumerate(self._line.boots())}
-        ticks = {}
-        for boot in order:
-            mine = [span.ticks[inside] for span, inside in self._spans if span.lineage.boot == boot]
-            ticks[boot] = mine[0] if len(mine) == 1 else distinct(np.concatenate([_NO_TIMES, *mine]))[0]
-        starts = dict(zip(order, np.cumsum([0, *(len(each) for each in ticks.values())]).tolist(), strict=False))
-        axis = np.concatenate([_NO_TIMES, *(self._line.course(boot).utc_ns(each) for boot, each in ticks.items())])
-        self._check_size(len(axis), len(self._keys))
-        matrix = {key: np.full(len(axis), ABSENT, np.int64) for key in self._keys}
-        for span, inside in self._spans:
-            boot = span.lineage.boot
-            at = starts[boot] + np.searchsorted(ticks[boot], span.ticks[inside])
-            for index, key in enumerate(span.keys):
-                row = span.matrix[index][inside]
-                there = row != ABSENT
-                matrix[key][at[there]] = row[there]
-        columns = []
-        for key, values in matrix.items():
-            metric = self._metric(key)
-            columns.append(self._column(key, "raw", Statistic(metric.unit, values, metric.scale, None, 0)))
-        return Result(axis, tuple(columns), (), 0)
-
-    def buckets(self, step_ns: int, stats: list[str]) -> Result:
-        """A row a bucket, one column a series and statistic."""
-        step_ns = step_ns or min((span.lineage.interval_ns for span, _ in self._spans), default=clock.SECOND_NS)
-        numbers = [np.where(inside, span.times_ns // step_ns, _OUTSIDE) for span, inside in self._spans]
-        axis = self._axis(numbers, len(self._keys) * len(stats))
-        rows_of: dict[Key, dict[str, list[Rows]]] = {}
-        for (span, inside), number in zip(self._spans, numbers, strict=True):
-            place = np.where(inside, _places(axis, number), -1)
-            for index, key in enumerate(span.keys):
-                rows = _present(Rows(span.ticks, span.matrix[index], place, span.lineage.interval_ns))
-                if len(rows.ticks):
-                    rows_of.setdefault(key, {}).setdefault(span.lineage.boot, []).append(rows)
-        pieces = {key: {boot: _sequence(rows) for boot, rows in by_boot.items()} for key, by_boot in rows_of.items()}
-        self._look_back(pieces)
-        columns = []
-        for key in self._keys:
-            made = self._statistics(key, list(pieces.get(key, {}).items()), stats, step_ns, len(axis))
-            columns += [self._column(key, stat, each) for stat, each in zip(stats, made, strict=True)]
-        return Result(axis * step_ns, tuple(columns), (), step_ns)
-
-    def _look_back(self, pieces: dict[Key, dict[str, Rows]]) -> None:
-        """Give counters that begin within the range the value they had before it, wherever that is."""
-        needy: dict[str, list[Key]] = {}
-        for key, by_boot in pieces.items():
-            if self._metric(key).semantics is Semantics.COUNTER:
-                for boot, rows in by_boot.items():
-                    if rows.bucket[0] >= 0:
-                        needy.setdefault(boot, []).append(key)
-        for track in self._tracks:
-            boot = track.lineage.boot
-            low_ns, _ = self._line.course(boot).window(self._start_ns, self._end_ns)
-            mine = [key for key in needy.get(boot, ()) if key in track.keys]
-            for key, (tick_ns, value) in self._line.stands_before(track, mine, low_ns).items():
-                rows = pieces[key][boot]
-                before = Rows(*(np.array([each], np.int64) for each in (tick_ns, value, -1, track.lineage.interval_ns)))
-                pieces[key][boot] = _sequence([before, rows])
-
-    def _statistics(
-        self, key: Key, pieces: list[tuple[str, Rows]], stats: list[str], step_ns: int, buckets: int
-    ) -> list[Statistic]:
-        metric = self._metric(key)
-        if not pieces:
-            return [Statistic(metric.unit, np.full(buckets, ABSENT, np.int64), metric.scale, None, 0) for _ in stats]
-        if metric.semantics is not Semantics.COUNTER:
-            return [rates.of_gauge([rows for _, rows in pieces], metric, stat, buckets) for stat in stats]
-        growth = []
-        for boot, rows in pieces:
-            growth.append(rates.increments(rows))
-            self._note_resets(key, boot, rows, growth[-1].resets)
-        return [rates.of_counter(growth, metric, stat, step_ns, buckets) for stat in stats]
-
-    def _note_resets(self, key: Key, boot: str, rows: Rows, resets: Int64Array) -> None:
-        for index in resets[rows.bucket[resets] >= 0].tolist():
-            start_ns, end_ns = (self._line.moment_ns(boot, int(rows.ticks[at])) for at in (index - 1, index))
-            self.gaps.append(Gap(start_ns, end_ns, key.table, Cause.COUNTER_RESET, series_path(*key)))
-
-    def _axis(self, numbers: list[Int64Array], columns: int) -> Int64Array:
-        """The buckets to show: all between the first and the last that hold rows, long empty runs cut to one."""
-        held = np.concatenate([_NO_TIMES, *(number[number != _OUTSIDE] for number in numbers)])
-        if not len(held):
-            return held
-        if (np.diff(held) <= 0).any():
-            held = distinct(held)[0]
-        empty = np.diff(held) - 1
-        long = np.flatnonzero(empty > EMPTY_BUCKETS_MAX)
-        self._check_size(len(held) + int(empty.sum()) - int(empty[long].sum()) + len(long), columns)
-        edges = [0, *(long + 1).tolist(), len(held)]
-        return np.concatenate([np.arange(held[a], held[b - 1] + 1 + (b < len(held))) for a, b in pairwise(edges)])
-
-    @staticmethod
-    def _check_size(rows: int, columns: int) -> None:
-        if rows * columns > VALUES_MAX:
-            raise UsageError(
-                f"{columns} columns of {rows} rows are too many at once, {VALUES_MAX} values are the most; "
-                "a longer step, fewer paths or a shorter range are right"
-            )
-
-    def _metric(self, key: Key) -> Metric:
-        return self._line.metrics[key.table, key.metric]
-
-    def _column(self, key: Key, stat: str, made: Statistic) -> Column:
-        metric = self._metric(key)
-        texts = None
-        if metric.is_text and made.integers is not None and stat != "count":
-            known = self._line.texts
-            texts = tuple(known.get(ident) for ident in made.integers.tolist())
-        return Column(
-            series_path(*key),
-            made.unit,
-            metric.semantics,
-            stat,
-            None if texts is not None else made.integers,
-            made.scale,
-            made.floats,
-            made.decimals,
-            texts,
-        )
-
-
-_NO_TIMES = np.zeros(0, np.int64)
-# The number of no bucket.
-_OUTSIDE = -(2**63)
-
-
-def _places(axis: Int64Array, number: Int64Array) -> Int64Array:
-    """Where on the axis each bucket is."""
-    if len(axis) and axis[-1] - axis[0] + 1 == len(axis):
-        return number - int(axis[0])
-    return np.searchsorted(axis, number).astype(np.int64)
-
-
-def _present(rows: Rows) -> Rows:
-    there = rows.values != ABSENT
-    return rows if there.all() else Rows(rows.ticks[there], rows.values[there], rows.bucket[there], rows.interval_ns)
-
-
-def _sequence(pieces: Sequence[Rows]) -> Rows:
-    """Put the rows of one series in one boot in order of time, each tick once."""
-    if len(pieces) == 1:
-        return pieces[0]
-    ticks, first = distinct(np.concatenate([rows.ticks for rows in pieces]))
-    interval_ns = np.concatenate([np.broadcast_to(rows.interval_ns, len(rows.ticks)) for rows in pieces])
-    values, bucket = (np.concatenate([getattr(rows, name) for rows in pieces]) for name in ("values", "bucket"))
-    return Rows(ticks, values[first], bucket[first], interval_ns[first])

@@ -1,68 +1,63 @@
 # SPDX-License-Identifier: Apache-2.0
 """Statistics over buckets of time: of gauges as they are, of counters by their increments.
 
-Pure: arrays in, arrays out. A counter's increment belongs to the row that ends it. Rules:
+Pure: arrays in, arrays out. All are made from ``rollup.Buckets``, so that rows and tiers answer alike:
 
-- A counter that falls by less than half was corrected by the kernel: it counts on from its highest value.
-  One that falls by more was reset: that interval is unknown, and is reported.
-- An interval longer than the table's own (a gap) counts in sums; in means only where it fits into a
-  bucket; never in a maximum, minimum, first or last, which are of rates over single intervals.
+- A counter that falls by more than half was reset: that interval is unknown. A smaller fall is the kernel's
+  correction and counts as it is; a rate is never below zero for it.
+- An interval longer than the table's own (a gap) counts in sums; in means only where the gaps of a bucket
+  fit into it; never in a maximum, minimum, first or last, which are of rates over single intervals.
 """
 
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
 from math import ceil, log10
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from sysmond import rollup
 from sysmond.clock import SECOND_NS
 from sysmond.model import ABSENT, Metric, Semantics, rate_unit
-from sysmond.result import Float64Array, Int64Array
+from sysmond.result import TIME_SCALE, TIME_UNIT, Float64Array, Int64Array
+from sysmond.rollup import BoolArray, Buckets, Stat
 
-STATISTICS = ("mean", "min", "max", "first", "last", "sum", "count")
+STATISTICS = ("mean", "min", "max", "tmax", "first", "last", "sum", "count")
 
-# An interval that is longer than the table's by this factor had a gap in it.
-GAP_FACTOR = 1.5
 # Float64 holds no more.
 DECIMALS_MAX = 15
 # Sums below it are exact in 64 bits; larger ones are made of two halves of the numbers.
 SUM_MAX = 2**63
 HALF_BITS = 32
 
-BoolArray = npt.NDArray[np.bool_]
-
-_PER_INCREMENT = ("amount", "length_ns", "bucket", "is_gap")
+# The number of no bucket.
+OUTSIDE = -(2**63)
 # Statistics that a state has none of.
 _ADDING = frozenset(("mean", "sum"))
+_NEVER = np.iinfo(np.int64).max
 
 
-class Rows(NamedTuple):
-    """One series in one boot: ticks and values where it is present, and the bucket of each row.
+class Row(Enum):
+    """What only rows tell: of a gauge its first value, of a counter its increments over one interval."""
 
-    ``bucket``: int64[row], not decreasing except where the wall clock stepped back; -1 for a row
-    that lies outside the range asked for but tells where a counter stood before.
-    ``interval_ns``: at what distance rows were due, of all or of each (int64[row]).
+    FIRST = "first"
+    LAST = "last"
+    MIN = "min"
+
+
+Kept = dict[Stat | Row, npt.NDArray[Any]]
+
+
+class Part(NamedTuple):
+    """What one series has in one lineage: its buckets' places on the axis (increasing), and their statistics.
+
+    ``kept``: as in ``rollup.Buckets``, but TMAX is UTC. ``interval_ns``: of the lineage.
     """
 
-    ticks: Int64Array
-    values: Int64Array
-    bucket: Int64Array
-    interval_ns: int | Int64Array
-
-
-class Increments(NamedTuple):
-    """A counter's growth: by how much, within how long, in which bucket, and whether over a gap.
-
-    ``resets``: indexes of the rows that began anew.
-    """
-
-    amount: Int64Array
-    length_ns: Int64Array
-    bucket: Int64Array
-    is_gap: BoolArray
-    resets: Int64Array
+    place: Int64Array
+    kept: Kept
+    interval_ns: int
 
 
 class Statistic(NamedTuple):
@@ -75,27 +70,146 @@ class Statistic(NamedTuple):
     decimals: int
 
 
-def increments(rows: Rows) -> Increments:
-    """Turn a counter's values into increments; the first row has none."""
-    if len(rows.values) <= 1:
-        empty = np.zeros(0, np.int64)
-        return Increments(empty, empty, empty, np.zeros(0, bool), empty)
-    before, after = rows.values[:-1], rows.values[1:]
-    held = rows.values
-    reset = np.zeros(len(after), bool)
-    if (after < before).any():
-        reset = after < before // 2
-        held = held.copy()
-        starts = np.concatenate([[0], np.flatnonzero(reset) + 1, [len(held)]])
-        for start, stop in pairwise(starts.tolist()):
-            np.maximum.accumulate(held[start:stop], out=held[start:stop])
-    length_ns = np.diff(rows.ticks)
-    interval_ns = rows.interval_ns if isinstance(rows.interval_ns, int) else rows.interval_ns[1:]
-    made = Increments(
-        np.diff(held), length_ns, rows.bucket[1:], length_ns > GAP_FACTOR * interval_ns, np.flatnonzero(reset) + 1
-    )
-    known = ~reset & (made.bucket >= 0)
-    return made if known.all() else made._replace(**{name: getattr(made, name)[known] for name in _PER_INCREMENT})
+def needs_rows(metric: Metric, stat: str) -> bool:
+    """Whether no bucket keeps a statistic, so that only rows have it."""
+    if metric.semantics is Semantics.COUNTER:
+        return stat in {"min", "first", "last"}
+    return stat == "first"
+
+
+def kept_for(metric: Metric, stat: str) -> tuple[Stat, ...]:
+    """Which statistics of buckets are needed to know one of a column."""
+    if metric.is_text:
+        return (Stat.COUNT, Stat.LAST)
+    if metric.semantics is Semantics.STATE and stat in _ADDING:
+        return (Stat.COUNT, Stat.LAST)
+    if metric.semantics is Semantics.COUNTER:
+        return _OF_COUNTER.get(stat, (Stat.COUNT,))
+    return _OF_GAUGE.get(stat, (Stat.COUNT,))
+
+
+_OF_COUNTER = {
+    "mean": (Stat.COUNT, Stat.SUM, Stat.LEAP, Stat.LEAP_NS),
+    "sum": (Stat.COUNT, Stat.SUM, Stat.LEAP_NS),
+    "max": (Stat.COUNT, Stat.MAX),
+    "tmax": (Stat.COUNT, Stat.MAX, Stat.TMAX),
+}
+_OF_GAUGE = {
+    "mean": (Stat.COUNT, Stat.SUM),
+    "sum": (Stat.COUNT, Stat.SUM),
+    "min": (Stat.COUNT, Stat.MIN),
+    "max": (Stat.COUNT, Stat.MAX),
+    "tmax": (Stat.COUNT, Stat.MAX, Stat.TMAX),
+    "last": (Stat.COUNT, Stat.LAST),
+}
+
+
+def of_rows(
+    kind: tuple[Stat, ...],
+    values: Int64Array,
+    ticks: Int64Array,
+    starts: Int64Array,
+    interval_ns: int,
+    *,
+    in_full: bool,
+) -> tuple[Buckets, Kept]:
+    """Roll up rows, int64[series, tick], of one kind; ``in_full``: and what only rows tell."""
+    made = rollup.of_rows(kind, values, ticks, starts, interval_ns)
+    more: Kept = {}
+    if Stat.SUM in kind and Stat.LEAP not in kind and not _fits(values):
+        more[Stat.SUM] = _large_sums(values, starts)
+    if in_full and Stat.LEAP in kind:
+        every = rollup.of_rows(kind, values, ticks, np.arange(len(ticks)), interval_ns).stats[Stat.MAX]
+        more[Row.FIRST] = _first(every, starts)
+        more[Row.LAST] = _last(every, starts)
+        more[Row.MIN] = _lowest(every, starts)
+    elif in_full:
+        more[Row.FIRST] = _first(values, starts)
+    return made, more
+
+
+def kept_of(buckets: Buckets) -> Kept:
+    """The statistics of buckets."""
+    kept: Kept = {}
+    kept.update(buckets.stats.items())
+    return kept
+
+
+def once(number: Int64Array, kept: Kept) -> tuple[Int64Array, Kept]:
+    """Give each bucket once, in order, without ``OUTSIDE``: where the wall clock was set back, one comes twice."""
+    inside = number != OUTSIDE
+    if not inside.all():
+        number, kept = number[inside], {stat: values[:, inside] for stat, values in kept.items()}
+    if (number[1:] <= number[:-1]).any():
+        order = np.argsort(number, kind="stable")
+        number = number[order]
+        starts = np.flatnonzero(np.append(True, number[1:] != number[:-1]))
+        kept = _joined({stat: values[:, order] for stat, values in kept.items()}, starts)
+        number = number[starts]
+    return number, kept
+
+
+def _joined(kept: Kept, starts: Int64Array) -> Kept:
+    """Join each run of neighbouring buckets that begins at one of ``starts`` into one."""
+    buckets = {stat: values for stat, values in kept.items() if isinstance(stat, Stat)}
+    axis = rollup.axis_of_rows(np.arange(len(kept[Stat.COUNT][0])))
+    joined = kept_of(rollup.coarsen(Buckets(axis, buckets), starts))
+    for row, values in kept.items():
+        if row is Row.FIRST:
+            joined[row] = _first(values, starts)
+        elif row is Row.LAST:
+            joined[row] = _last(values, starts)
+        elif row is Row.MIN:
+            joined[row] = _lowest(values, starts)
+    return joined
+
+
+def _lowest(values: Int64Array, starts: Int64Array) -> Int64Array:
+    lowest = np.minimum.reduceat(np.where(values == ABSENT, _NEVER, values), starts, axis=1)
+    return np.where(lowest == _NEVER, ABSENT, lowest)
+
+
+def _ends(starts: Int64Array, length: int) -> Int64Array:
+    return np.append(starts[1:], length) - 1
+
+
+def _first(values: Int64Array, starts: Int64Array) -> Int64Array:
+    """The first value of each run that is there."""
+    length = values.shape[1]
+    at = np.minimum.reduceat(np.where(values == ABSENT, length, np.arange(length)), starts, axis=1)
+    found = np.take_along_axis(values, np.minimum(at, length - 1), axis=1)
+    return np.where(at > _ends(starts, length), ABSENT, found)
+
+
+def _last(values: Int64Array, starts: Int64Array) -> Int64Array:
+    """The last value of each run that is there."""
+    at = np.maximum.reduceat(np.where(values == ABSENT, -1, np.arange(values.shape[1])), starts, axis=1)
+    return np.where(at < starts, ABSENT, np.take_along_axis(values, np.maximum(at, 0), axis=1))
+
+
+def _fits(values: Int64Array) -> bool:
+    """Whether the sum of all values of a series is sure to fit into 64 bits."""
+    if not values.size:
+        return True
+    lowest = int(values.min())
+    if lowest == ABSENT:
+        lowest = int(values.min(where=values != ABSENT, initial=0))
+    return max(int(values.max()), -lowest) * int(values.shape[-1]) < SUM_MAX
+
+
+def _large_sums(values: Int64Array, starts: Int64Array) -> Float64Array:
+    """Sums as float64: exact until the one rounding at the end."""
+    there = np.where(values == ABSENT, 0, values)
+    high, low = (np.add.reduceat(part, starts, axis=1) for part in (there >> HALF_BITS, there & (1 << HALF_BITS) - 1))
+    return high.astype(np.float64) * (1 << HALF_BITS) + low
+
+
+def resets(values: Int64Array) -> Int64Array:
+    """Where a counter, int64[tick], began anew: pairs of indexes, the last row before and the first after."""
+    there = np.flatnonzero(values != ABSENT)
+    held = values[there]
+    at = np.flatnonzero(held[1:] < held[:-1] // 2)
+    return np.stack([there[at], there[at + 1]], axis=1)
 
 
 def decimals_of(quantum_scale: int, divisor: float) -> int:
@@ -103,124 +217,152 @@ def decimals_of(quantum_scale: int, divisor: float) -> int:
     return min(DECIMALS_MAX, max(0, quantum_scale + ceil(log10(max(1.0, divisor)) - 1e-9)))
 
 
-def of_counter(growth: Sequence[Increments], metric: Metric, stat: str, step_ns: int, buckets: int) -> Statistic:
-    """One statistic of a counter: of its rate, except ``sum`` (of its increments) and ``count``.
+def of_counter(parts: Sequence[Part], metric: Metric, stat: str, step_ns: int, buckets: int) -> Statistic:
+    """One statistic of a counter: of its rate, except ``sum`` (of its increments), ``count`` and ``tmax``.
 
-    A mean is the sum divided by the time it took: where a gap fits into a bucket, what was counted across it
-    is part of the mean, and the mean may then exceed the maximum.
+    A mean is the sum divided by the time it took: where a bucket's gaps fit into it, what was counted across
+    them is part of the mean, and the mean may then exceed the maximum.
     """
-    amount, length_ns, bucket, is_gap = (_joined([getattr(each, name) for each in growth]) for name in _PER_INCREMENT)
-    if stat == "sum":
-        return _summed(metric.unit, amount, bucket, buckets, metric.scale)
-    whole = ~is_gap
-    if stat in {"mean", "count"}:
-        whole |= length_ns <= step_ns
-    if not whole.all():
-        amount, length_ns, bucket = amount[whole], length_ns[whole], bucket[whole]
-    if stat == "count":
-        return _count(bucket, buckets)
     # Seconds per second are told in percent.
     percent = 2 if metric.unit == "s" else 0
     factor = 10.0 ** (percent - metric.scale) * SECOND_NS
+    if stat == "count":
+        return _count(parts, buckets)
+    if stat == "sum":
+        known = [_where(part, (part.kept[Stat.COUNT] > 0) | (part.kept[Stat.LEAP_NS] > 0)) for part in parts]
+        return _summed(known, metric, buckets)
+    if stat == "tmax":
+        return _time_of_maximum(parts, buckets, lambda part: part.kept[Stat.MAX] / part.interval_ns)
     if stat == "mean":
-        grown, lasted = _totals(amount, bucket, buckets), _totals(length_ns, bucket, buckets)
-        with np.errstate(invalid="ignore"):
-            rate = grown * factor / lasted
-        longest_s = float(np.nanmax(lasted, initial=SECOND_NS)) / SECOND_NS
+        grown, lasted = (np.zeros(buckets) for _ in range(2))
+        for part in parts:
+            kept = part.kept
+            fits = kept[Stat.LEAP_NS] <= step_ns
+            grown[part.place] += kept[Stat.SUM] - np.where(fits, 0, kept[Stat.LEAP])
+            lasted[part.place] += kept[Stat.COUNT] * part.interval_ns + np.where(fits, kept[Stat.LEAP_NS], 0)
+        rate = np.full(buckets, np.nan)
+        np.divide(grown * factor, lasted, out=rate, where=lasted > 0)
+        longest_s = float(lasted.max(initial=SECOND_NS)) / SECOND_NS
     else:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            rate = _reduce(amount * factor / length_ns, bucket, buckets, stat, np.nan).astype(np.float64)
-        longest_s = float(length_ns.max(initial=SECOND_NS)) / SECOND_NS
+        rate = np.full(buckets, np.nan)
+        for part in parts:
+            amount = part.kept.get(_PER_INTERVAL[stat])
+            if amount is None:
+                continue
+            own = np.where(amount == ABSENT, np.nan, amount * factor / part.interval_ns)
+            rate[part.place] = _CHOICES[stat](rate[part.place], own)
+        longest_s = max((part.interval_ns for part in parts), default=SECOND_NS) / SECOND_NS
     decimals = decimals_of(metric.scale - percent, longest_s)
+    rate = np.maximum(rate, 0.0)
     return Statistic(rate_unit(metric.unit), None, 0, np.round(rate, decimals), decimals)
 
 
-def of_gauge(rows: Sequence[Rows], metric: Metric, stat: str, buckets: int) -> Statistic:
+_PER_INTERVAL: dict[str, Stat | Row] = {"max": Stat.MAX, "min": Row.MIN, "first": Row.FIRST, "last": Row.LAST}
+
+
+def _earlier(held: npt.NDArray[Any], own: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return np.where(np.isnan(held), own, held)
+
+
+def _later(held: npt.NDArray[Any], own: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return np.where(np.isnan(own), held, own)
+
+
+_CHOICES: dict[str, Callable[[npt.NDArray[Any], npt.NDArray[Any]], npt.NDArray[Any]]] = {
+    "max": np.fmax,
+    "min": np.fmin,
+    "first": _earlier,
+    "last": _later,
+}
+
+
+_OF_VALUES: dict[str, Stat | Row] = {"min": Stat.MIN, "max": Stat.MAX, "first": Row.FIRST, "last": Stat.LAST}
+
+
+def of_gauge(parts: Sequence[Part], metric: Metric, stat: str, buckets: int) -> Statistic:
     """One statistic of a gauge or state; a state has no mean or sum, its last value stands for them.
 
     A text has no order either.
     """
+    if metric.is_text and stat == "tmax":
+        return Statistic(TIME_UNIT, np.full(buckets, ABSENT, np.int64), TIME_SCALE, None, 0)
     if metric.semantics is Semantics.STATE and stat in ({"mean", "sum", "min", "max"} if metric.is_text else _ADDING):
         stat = "last"
-    values, bucket = _joined([each.values for each in rows]), _joined([each.bucket for each in rows])
-    inside = bucket >= 0
-    if not inside.all():
-        values, bucket = values[inside], bucket[inside]
     if stat == "count":
-        return _count(bucket, buckets)
+        return _count(parts, buckets)
+    known = [_where(part, part.kept[Stat.COUNT] > 0) for part in parts]
+    if stat == "tmax":
+        return _time_of_maximum(known, buckets, lambda part: part.kept[Stat.MAX])
     if stat == "sum":
-        return _summed(metric.unit, values, bucket, buckets, metric.scale)
+        return _summed(known, metric, buckets)
     if stat == "mean":
-        counts = np.bincount(bucket, minlength=buckets)
-        if not len(values) or counts.max() == 1:  # Each its own mean, to the last digit.
-            return Statistic(metric.unit, _sums(values, bucket, buckets), metric.scale, None, 0)
-        with np.errstate(invalid="ignore"):
-            mean = _totals(values, bucket, buckets) / counts / 10.0**metric.scale
-        decimals = decimals_of(metric.scale, float(counts.max()))
-        return Statistic(metric.unit, None, 0, np.round(mean, decimals), decimals)
-    return Statistic(metric.unit, _reduce(values, bucket, buckets, stat, ABSENT), metric.scale, None, 0)
+        return _mean(known, metric, buckets)
+    out = np.full(buckets, ABSENT, np.int64)
+    for part in known:
+        own = part.kept.get(_OF_VALUES[stat])
+        if own is not None:
+            held = out[part.place]
+            taken = (held == ABSENT) | {
+                "min": own < held, "max": own > held, "first": held == ABSENT, "last": own != ABSENT
+            }[stat]  # fmt: skip
+            out[part.place] = np.where(taken & (own != ABSENT), own, held)
+    return Statistic(metric.unit, out, metric.scale, None, 0)
 
 
-def _joined(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+def _where(part: Part, chosen: BoolArray) -> Part:
+    if chosen.all():
+        return part
+    return part._replace(place=part.place[chosen], kept={stat: own[chosen] for stat, own in part.kept.items()})
 
 
-def _count(bucket: Int64Array, buckets: int) -> Statistic:
-    return Statistic("1", np.bincount(bucket, minlength=buckets).astype(np.int64), 0, None, 0)
+def _count(parts: Iterable[Part], buckets: int) -> Statistic:
+    counts = np.zeros(buckets, np.int64)
+    for part in parts:
+        counts[part.place] += part.kept[Stat.COUNT]
+    return Statistic("1", counts, 0, None, 0)
 
 
-def _summed(unit: str, values: Int64Array, bucket: Int64Array, buckets: int, scale: int) -> Statistic:
+def _totals(parts: Sequence[Part], buckets: int) -> tuple[npt.NDArray[Any], BoolArray]:
+    """Sums a bucket, and where there are any; as integers where they are sure to fit, else rounded once."""
+    sums = [part.kept[Stat.SUM] for part in parts]
+    large = any(own.dtype != np.int64 or not _fits(np.append(own, own.size and len(parts))) for own in sums)
+    total = np.zeros(buckets, np.float64 if large else np.int64)
+    there = np.zeros(buckets, bool)
+    for part, own in zip(parts, sums, strict=True):
+        total[part.place] += own
+        there[part.place] = True
+    return total, there
+
+
+def _summed(parts: Sequence[Part], metric: Metric, buckets: int) -> Statistic:
     """Exact sums, as integers where they fit; a week of large gauges does not."""
-    if _fits(values):
-        return Statistic(unit, _sums(values, bucket, buckets), scale, None, 0)
-    return Statistic(unit, None, 0, np.round(_totals(values, bucket, buckets) / 10.0**scale, scale), scale)
+    total, there = _totals(parts, buckets)
+    if total.dtype == np.int64:
+        return Statistic(metric.unit, np.where(there, total, ABSENT), metric.scale, None, 0)
+    floats: Float64Array = np.where(there, np.round(total / 10.0**metric.scale, metric.scale), np.nan)
+    return Statistic(metric.unit, None, 0, floats, metric.scale)
 
 
-def _fits(values: Int64Array) -> bool:
-    """Whether the sum of all values is sure to fit into 64 bits."""
-    return len(values) == 0 or max(int(values.max()), -int(values.min())) * len(values) < SUM_MAX
+def _mean(parts: Sequence[Part], metric: Metric, buckets: int) -> Statistic:
+    total, there = _totals(parts, buckets)
+    counts = np.zeros(buckets, np.int64)
+    for part in parts:
+        counts[part.place] += part.kept[Stat.COUNT]
+    most = int(counts.max(initial=1))
+    if most == 1 and total.dtype == np.int64:  # Each its own mean, to the last digit.
+        return Statistic(metric.unit, np.where(there, total, ABSENT), metric.scale, None, 0)
+    mean: Float64Array = np.where(there, total / np.maximum(counts, 1) / 10.0**metric.scale, np.nan)
+    decimals = decimals_of(metric.scale, float(most))
+    return Statistic(metric.unit, None, 0, np.round(mean, decimals), decimals)
 
 
-def _sums(values: Int64Array, bucket: Int64Array, buckets: int) -> Int64Array:
-    """Exact sums a bucket, ABSENT where it has none."""
-    return _apply(np.add.reduceat, values, bucket, buckets, ABSENT)
-
-
-def _totals(values: Int64Array, bucket: Int64Array, buckets: int) -> Float64Array:
-    """Sums a bucket as float64, NaN where it has none: exact until the one rounding at the end."""
-    if _fits(values):
-        sums = _sums(values, bucket, buckets)
-        totals = sums.astype(np.float64)
-        totals[sums == ABSENT] = np.nan
-        return totals
-    high, low = (_sums(part, bucket, buckets) for part in (values >> HALF_BITS, values & (1 << HALF_BITS) - 1))
-    totals = high.astype(np.float64) * (1 << HALF_BITS) + low
-    totals[high == ABSENT] = np.nan
-    return totals
-
-
-def _reduce(values: npt.NDArray[np.generic], bucket: Int64Array, buckets: int, stat: str, absent: float) -> Int64Array:
-    choose: dict[str, Callable[..., npt.NDArray[np.generic]]] = {
-        "min": np.minimum.reduceat,
-        "max": np.maximum.reduceat,
-        "first": lambda ordered, starts: ordered[starts],
-        "last": lambda ordered, starts: ordered[np.append(starts[1:], len(ordered)) - 1],
-    }
-    return _apply(choose[stat], values, bucket, buckets, absent)
-
-
-def _apply(
-    reduction: Callable[..., npt.NDArray[np.generic]],
-    values: npt.NDArray[np.generic],
-    bucket: Int64Array,
-    buckets: int,
-    absent: float,
-) -> Int64Array:
-    out = np.full(buckets, absent, values.dtype)
-    if len(values):
-        if (np.diff(bucket) < 0).any():  # The wall clock stepped back; rows stay in the order of boot time.
-            order = np.argsort(bucket, kind="stable")
-            values, bucket = values[order], bucket[order]
-        starts = np.flatnonzero(np.diff(bucket, prepend=bucket[0] - 1))
-        out[bucket[starts]] = reduction(values, starts)
-    return out
+def _time_of_maximum(parts: Sequence[Part], buckets: int, height: Callable[[Part], npt.NDArray[Any]]) -> Statistic:
+    """When the (first) maximum was, as UTC."""
+    highest = np.full(buckets, -np.inf)
+    times = np.full(buckets, ABSENT, np.int64)
+    for part in parts:
+        own = np.where(part.kept[Stat.COUNT] > 0, height(part), -np.inf)
+        taken = own > highest[part.place]
+        highest[part.place[taken]] = own[taken]
+        times[part.place[taken]] = part.kept[Stat.TMAX][taken]
+    return Statistic(TIME_UNIT, times, TIME_SCALE, None, 0)

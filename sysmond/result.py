@@ -12,6 +12,9 @@ from sysmond.model import ABSENT, Cause, Semantics
 if TYPE_CHECKING:
     import pandas as pd
 
+# What is a point in time: integers are UTC nanoseconds.
+TIME_UNIT, TIME_SCALE = "time", 9
+
 Int64Array = npt.NDArray[np.int64]
 Float64Array = npt.NDArray[np.float64]
 
@@ -35,6 +38,7 @@ class Column(NamedTuple):
     Either ``integers`` is there (int64[time]: the value is the integer divided by 10**scale, ABSENT
     where there is none) or ``floats`` is (float64[time], NaN where there is none; ``decimals`` says
     how many decimal places they carry), or ``texts`` is (one ``str`` or None a time).
+    Of the unit ``time`` are points in time (of ``tmax``): their integers are UTC nanoseconds, of scale 9.
     """
 
     path: str
@@ -67,6 +71,21 @@ class Column(NamedTuple):
         numbers = self.integers / 10.0**self.scale
         numbers[self.integers == ABSENT] = np.nan
         return numbers
+
+    @property
+    def is_time(self) -> bool:
+        """Whether the values are points in time."""
+        return self.unit == TIME_UNIT
+
+    @property
+    def times(self) -> npt.NDArray[np.datetime64]:
+        """Points in time as datetime64[ns], UTC; NaT where there is none.
+
+        :raises Error: for anything else.
+        """
+        if not self.is_time or self.integers is None:
+            raise Error(f"{self.path}: {self.stat} holds no times; .values has numbers")
+        return self.integers.view("datetime64[ns]")
 
 
 class Result(NamedTuple):
@@ -119,7 +138,9 @@ class Result(NamedTuple):
         labels = [f"{column.path}:{column.stat}" if several else column.path for column in self.columns]
         frame = pd.DataFrame(
             {
-                label: pd.Series(list(column.texts), dtype=object) if column.texts is not None else column.values
+                label: pd.Series(list(column.texts), dtype=object)
+                if column.texts is not None
+                else pd.Series(column.times if column.is_time else column.values)
                 for label, column in zip(labels, self.columns, strict=True)
             }
         )

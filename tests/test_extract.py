@@ -111,7 +111,7 @@ def test_without_a_path_everything_is_meant(archive: FakeArchive) -> None:
         (["--format=cvs"], "unknown format 'cvs'; nearest: csv"),
         (["--format=xyz"], "unknown format 'xyz'; there are csv, tsv, json, jsonl, table, hdf5, openmetrics"),
         (["--stat=mean,maxx"], "unknown statistic 'maxx'; nearest: max"),
-        (["--stat="], "unknown statistic ''; there are mean, min, max, first, last, sum, count"),
+        (["--stat="], "unknown statistic ''; there are mean, min, max, tmax, first, last, sum, count"),
         (["--from"], "--from: expected one argument"),
         (["--from", "--to", "now"], "--from: expected one argument"),
         (["--from=tody"], "time 'tody': not understood; nearest: today"),

@@ -79,6 +79,24 @@ def test_csv_quotes_names_and_texts_where_it_must() -> None:
     assert '""' in written("csv", answer).splitlines()[1]  # an empty text is not an absent one
 
 
+def test_the_time_of_a_maximum_is_spelt_like_the_time_axis() -> None:
+    when = Column("a/b", "time", Semantics.GAUGE, "tmax", integers=np.array([START_NS, ABSENT, START_NS + 2]), scale=9)
+    answer = result(rate("a/b", [1.5, NAN, 2.0], stat="max"), when)
+    assert [line.split(",")[2] for line in written("csv", answer).splitlines()[1:]] == [
+        "2023-11-14T22:13:20.000000000Z",
+        "",
+        "2023-11-14T22:13:20.000000002Z",
+    ]
+    assert json.loads(written("json", answer))["values"][1][:2] == ["2023-11-14T22:13:20.000000000Z", None]
+    epoch = written("csv", answer, formats.Style(Notation.EPOCH)).splitlines()
+    assert epoch[3] == "1700000002,2,1700000000.000000002"
+    assert json.loads(written("jsonl", answer).splitlines()[0])["a/b:tmax"].endswith("20.000000000Z")
+    assert "2023-11-14T22:13:20.000000002Z" in written("table", answer)
+    assert "sysmond_a_b_timestamp_seconds{" in written("openmetrics", answer)
+    assert when.times.tolist()[1] is None
+    assert result(when).to_pandas()["a/b"].isna().tolist() == [False, True, False]
+
+
 def test_tsv_separates_by_tabs() -> None:
     answer = result(rate("a/b", [1.5, NAN, 2.0]), text("a/c", ["x,y", "x\ty", None]))
     assert written("tsv", answer).splitlines() == [

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sysmond import archive, clock, history, jobs, segment, timeline
+from sysmond import archive, clock, jobs, query, segment
+from sysmond import opened as opened_files
 from sysmond.clock import SECOND_NS, Relation
 from sysmond.errors import CorruptError, Error, NotPermittedError, UsageError
 from sysmond.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table
@@ -526,7 +527,7 @@ def test_a_file_that_vanishes_while_it_is_opened_is_not_damaged(
             raise CorruptError(f"{path}: can't retrieve stat info for file")
         return whole(path)
 
-    monkeypatch.setattr("sysmond.timeline.Segment", opened)
+    monkeypatch.setattr("sysmond.opened.Segment", opened)
     check_whole(machine, list(range(100, 130)))
     assert not files[1].exists()
 
@@ -606,7 +607,7 @@ def test_a_metric_of_another_scale_is_converted_exactly(machine: Machine) -> Non
 def test_every_statistic_of_a_counter_a_gauge_and_a_text(machine: Machine) -> None:
     machine.start(99).tick(range(100, 110))
     result = machine.archive.select(
-        "disk/*@sda", step="10s", stat=("mean", "min", "max", "first", "last", "sum", "count")
+        "disk/*@sda", step="10s", stat=("mean", "min", "max", "tmax", "first", "last", "sum", "count")
     )
     gauges = [gauge(second) for second in range(100, 110)]
 
@@ -619,6 +620,9 @@ def test_every_statistic_of_a_counter_a_gauge_and_a_text(machine: Machine) -> No
     )
     assert (one(READ, "sum"), one(READ, "count"), one(QUEUE, "count")) == (63, 9, 10)
     assert (one(READ, "mean"), one(READ, "min"), one(READ, "max")) == (7, 7, 7)
+    highest = result.column(QUEUE, "tmax")
+    assert highest.times == np.datetime64(NOON_NS + (100 + gauges.index(max(gauges))) * SECOND_NS, "ns")
+    assert result.column(READ, "tmax").integers == [NOON_NS + 101 * SECOND_NS]
     for stat in ("mean", "min", "max", "first", "last", "sum"):
         assert result.column("disk/model@sda", stat).texts == ("made by sda",)
     with pytest.raises(UsageError, match="statistic 'media'.*nearest: mean"):
@@ -627,9 +631,9 @@ def test_every_statistic_of_a_counter_a_gauge_and_a_text(machine: Machine) -> No
 
 def test_an_answer_beyond_all_measure_is_refused(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     machine.start(99).tick(range(100, 110))
-    monkeypatch.setattr(history, "VALUES_MAX", 3 * 9001)
+    monkeypatch.setattr(query, "VALUES_MAX", 3 * 9001)
     assert len(machine.archive.select("disk", step="1ms").times_ns) == 9001
-    monkeypatch.setattr(history, "VALUES_MAX", 3 * 9000)
+    monkeypatch.setattr(query, "VALUES_MAX", 3 * 9000)
     with pytest.raises(UsageError, match="3 columns of 9001 rows are too many at once"):
         machine.archive.select("disk", step="1ms")
 
@@ -648,7 +652,7 @@ def test_many_files_need_few_descriptors(machine: Machine, monkeypatch: pytest.M
         ticks = block.ticks + 2 * (number - 1) * SECOND_NS
         made = recording._replace(blocks=[MemoryBlock(block.strand, ticks, block.keys, np.array(rows))])
         (first.parent / archive.Name(BOOT, number, number).file).write_bytes(segment.encode(made, "test"))
-    monkeypatch.setattr(timeline, "OPEN_MAX", 32)
+    monkeypatch.setattr(opened_files, "OPEN_MAX", 32)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, limits[1]))
     try:
