@@ -15,6 +15,8 @@ from sysmond.model import Cause, Metric, Semantics, Sensitivity, Table
 
 MAGIC = b"SYSMRING"
 VERSION = 1
+# What readers accept: an upgrade seals what the version before it wrote. A new version keeps its predecessor here.
+VERSIONS_READ = (VERSION,)
 HEADER_BYTES = 4096
 RING_BYTES_MIN = 64 * 1024
 SUFFIX = ".ring"
@@ -102,8 +104,10 @@ def read_header(header: bytes, path: str) -> tuple[Identity, int]:
     if len(header) < HEADER_BYTES or header[: len(MAGIC)] != MAGIC:
         raise ForeignError(f"{path}: not a ring")
     _, version, header_bytes, capacity, boot, writer, sensitivity, pid, started_ns = HEADER.unpack_from(header)
-    if version != VERSION or header_bytes != HEADER_BYTES:
-        raise ForeignError(f"{path}: a ring of version {version}; this program reads {VERSION}")
+    if version not in VERSIONS_READ or header_bytes != HEADER_BYTES:
+        raise ForeignError(
+            f"{path}: a ring of version {version}; this program reads {', '.join(map(str, VERSIONS_READ))}"
+        )
     if U32.unpack_from(header, HEADER.size)[0] != crc32(header[: HEADER.size]):
         raise CorruptError(f"{path}: its header is damaged")
     try:

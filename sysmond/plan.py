@@ -12,6 +12,7 @@ import sys
 import types
 from collections.abc import Iterable
 from typing import Any, NamedTuple, TypeVar
+from zlib import crc32
 
 from sysmond.clock import SECOND_NS
 from sysmond.errors import CorruptError, Error
@@ -73,17 +74,22 @@ class Plan(NamedTuple):
 
 
 def encode(plan: Plan) -> bytes:
-    """Spell a plan as JSON."""
-    return json.dumps(
-        {
-            "version": PLAN_VERSION,
-            "probes": [probe._asdict() for probe in plan.probes],
-            "refused": [refusal._asdict() for refusal in plan.refused],
-            "sampler": plan.sampler._asdict(),
-            "archiver": plan.archiver._asdict(),
-        },
-        indent=1,
-    ).encode()
+    """Spell a plan as JSON, with a checksum: a bit turned over would make another plan of it, as valid as this."""
+    return json.dumps({**_fields(plan), "crc32": _checksum(plan)}, indent=1).encode()
+
+
+def _fields(plan: Plan) -> dict[str, Any]:
+    return {
+        "version": PLAN_VERSION,
+        "probes": [probe._asdict() for probe in plan.probes],
+        "refused": [refusal._asdict() for refusal in plan.refused],
+        "sampler": plan.sampler._asdict(),
+        "archiver": plan.archiver._asdict(),
+    }
+
+
+def _checksum(plan: Plan) -> int:
+    return crc32(json.dumps(_fields(plan)).encode())
 
 
 def decode(content: bytes) -> Plan:
@@ -95,14 +101,17 @@ def decode(content: bytes) -> Plan:
         fields: dict[str, Any] = json.loads(content)
         if fields["version"] != PLAN_VERSION:
             raise CorruptError(f"plan: version {fields['version']!r}; {PLAN_VERSION} is right")
-        return Plan(
+        plan = Plan(
             tuple(_probe(probe) for probe in fields["probes"]),
             tuple(_typed(Refusal, refusal) for refusal in fields["refused"]),
             _typed(SamplerSettings, fields["sampler"]),
             _typed(ArchiverSettings, fields["archiver"]),
         )
+        if fields.get("crc32", _checksum(plan)) != _checksum(plan):
+            raise CorruptError("plan: damaged; its checksum is that of another")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as damage:
         raise CorruptError(f"plan: not readable ({type(damage).__name__}: {damage})") from damage
+    return plan
 
 
 def read(path: str) -> Plan:

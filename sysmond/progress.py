@@ -7,13 +7,17 @@ readers, who join by tick, see them once. Standard library only.
 
 import json
 import os
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
+from zlib import crc32
 
 from sysmond.folders import Folders
 from sysmond.frame import SUFFIX
 from sysmond.model import Lane, Sensitivity
 
 FILE = "progress.json"
+# One bit turned over in an offset would leave rows that nobody seals. No path of a ring is called so.
+CHECKSUM = "crc32"
 WRITERS = {Lane.REALTIME: "sampler", Lane.BACKGROUND: "background"}
 ARCHIVER = "archiver"
 """It has a small ring of its own: the ledger of its flushes."""
@@ -37,16 +41,22 @@ class Progress(NamedTuple):
         """Read it; nothing, where it is not there or damaged: then everything held is sealed again."""
         try:
             with open(_path(folders), encoding="utf-8") as file:
-                return cls({path: Sealed(*map(int, fields)) for path, fields in json.load(file).items()})
-        except (OSError, ValueError, TypeError, AttributeError):
+                fields = json.load(file)
+            said = fields.pop(CHECKSUM)
+            return cls({path: Sealed(*map(int, each)) for path, each in fields.items()} if said == _sum(fields) else {})
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return cls({})
 
     def write(self, folders: Folders) -> None:
         """Put it in place, whole."""
         path = _path(folders)
         with open(f"{path}.new", "w", encoding="utf-8") as file:
-            json.dump(self.sealed, file)
+            json.dump({**self.sealed, CHECKSUM: _sum(self.sealed)}, file)
         os.replace(f"{path}.new", path)
+
+
+def _sum(fields: Mapping[str, Sequence[int]]) -> int:
+    return crc32(json.dumps(fields).encode())
 
 
 def _path(folders: Folders) -> str:

@@ -46,7 +46,7 @@ probes:
   load: {{interval: {ms}ms, lane: background}}
 """
 # No bound decides a result: these end what hangs.
-START_S, END_S, VICTIM_S, LOOK_S = 30.0, 120.0, 10.0, 0.05
+START_S, END_S, VICTIM_S, LOOK_S = 30.0, 120.0, 10.0, 0.1
 # How many files have copies of them damaged, and how often.
 FILES_DAMAGED_MAX = 3
 FLIPS_A_FILE = 60

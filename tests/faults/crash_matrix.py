@@ -7,7 +7,7 @@ over all there are. Then nothing visible may be broken, every row must be there,
 same jobs without a fault must bring all of it to disk. After each death the power is cut as well, in a model:
 what was not synced has no content, and what a folder was not synced after is there or is not.
 
-    python tests/faults/crash_matrix.py [--rounds 1] [--json]      (--rounds 0: every third call)
+    python tests/faults/crash_matrix.py [--rounds 1] [--json]      (--rounds 0: every seventh call)
 """
 
 import builtins
@@ -262,7 +262,7 @@ def run(rounds: int, seed: int) -> Totals:
     """Go through all calls of all jobs."""
     problems: list[str] = []
     tried: Counter[str] = Counter()
-    stride = 1 if rounds else 3
+    stride = 1 if rounds else 7
     with tempfile.TemporaryDirectory(prefix="sysmond-matrix-", dir="/dev/shm") as base:
         prepare(Path(base, "tried"))
         shutil.copytree(f"{base}/tried", f"{base}/template")

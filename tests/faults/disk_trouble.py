@@ -31,8 +31,8 @@ from tests.faults.trial import Totals, main
 SHIM_SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "faulty.c")
 INTERVAL_NS = SECOND_NS // 5
 DISK_BYTES = 8 * 1024 * 1024
-FSYNC_S = 5.0
-TROUBLE_S, TROUBLE_SHORT_S = 4.0, 1.2
+FSYNC_S, FSYNC_SHORT_S = 5.0, 0.4
+TROUBLE_S, TROUBLE_SHORT_S = 4.0, 0.5
 HEAL_S, ASK_S = 60.0, 40.0
 
 
@@ -64,7 +64,7 @@ class Disk:
         else:
             trial.command("mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "sysmond-fault", self.mount_point)
 
-    def troubles(self, *, shimmed: bool) -> Iterator[Trouble]:
+    def troubles(self, fsync_s: float, *, shimmed: bool) -> Iterator[Trouble]:
         """All that can be done to it."""
         filler = f"{self.mount_point}/filler"
         yield Trouble("full", lambda: _fill(filler), lambda: os.unlink(filler))
@@ -74,7 +74,7 @@ class Disk:
         if shimmed:
             yield Trouble("EIO", lambda: self.say(errno.EIO, 100, 0), lambda: self.say(0, 0, 0))
             yield Trouble("EIO now and then", lambda: self.say(errno.EIO, 30, 0), lambda: self.say(0, 0, 0), False)
-            slow_ms = int(FSYNC_S * 1000)
+            slow_ms = int(fsync_s * 1000)
             yield Trouble("slow", lambda: self.say(0, 0, slow_ms), lambda: self.say(0, 0, 0), refuses=False)
 
     def say(self, number: int, percent: int, fsync_ms: int) -> None:
@@ -122,7 +122,9 @@ def shim(base: str) -> str | None:
     done = subprocess.run(
         [compiler, "-shared", "-fPIC", "-O1", "-o", library, SHIM_SOURCE, "-ldl"], check=False, capture_output=True
     )
-    return None if done.returncode else library
+    if done.returncode:
+        raise RuntimeError(f"{SHIM_SOURCE}: {done.stderr.decode()}")
+    return library
 
 
 def flush(folders: Folders) -> bool:
@@ -180,7 +182,7 @@ def suffer(trouble: Trouble, daemon: selftest.Daemon, lasting_s: float) -> Itera
         yield f"not healed within {HEAL_S:.0f} s: {daemon.said()[-3:]}"
 
 
-def on(kind: str, lasting_s: float) -> tuple[Totals, list[str], list[str]]:
+def on(kind: str, lasting_s: float, fsync_s: float) -> tuple[Totals, list[str], list[str]]:
     """Give a daemon on a file system of this kind all the troubles there are."""
     problems: list[str] = []
     skipped = []
@@ -191,7 +193,7 @@ def on(kind: str, lasting_s: float) -> tuple[Totals, list[str], list[str]]:
             skipped.append(f"{kind}: EIO and slow fsync: no C compiler")
         if not trial.wait_until(lambda: flush(folders), HEAL_S):
             problems.append(f"{kind}: nothing can be flushed at all: {daemon.said()[-3:]}")
-        troubles = list(disk.troubles(shimmed=shimmed))
+        troubles = list(disk.troubles(fsync_s, shimmed=shimmed))
         for trouble in troubles:
             problems += [f"{kind}, {trouble.name}: {problem}" for problem in suffer(trouble, daemon, lasting_s)]
         code = daemon.end()
@@ -215,7 +217,7 @@ def run(rounds: int, seed: int) -> Totals:
     totals: Totals = {"problems": [], "skipped": []}
     for _ in range(max(1, rounds)):
         for kind in ("tmpfs", "ext4") if rounds else ("tmpfs",):
-            found, problems, skipped = on(kind, TROUBLE_S if rounds else TROUBLE_SHORT_S)
+            found, problems, skipped = on(kind, *((TROUBLE_S, FSYNC_S) if rounds else (TROUBLE_SHORT_S, FSYNC_SHORT_S)))
             totals[kind] = found
             totals["problems"] += problems
             totals["skipped"] += skipped

@@ -58,7 +58,7 @@ static int fails(int is_sync) {
     return 1;
 }
 
-#define REAL(name, type) static type real; if (!real) real = (type)dlsym(RTLD_NEXT, name)
+#define REAL(name, type) static __typeof__(type) real; if (!real) real = (__typeof__(type))dlsym(RTLD_NEXT, name)
 
 ssize_t write(int descriptor, const void *bytes, size_t count) {
     REAL("write", ssize_t (*)(int, const void *, size_t));

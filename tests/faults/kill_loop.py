@@ -7,7 +7,7 @@ the end each second of both lanes must be there, but for the one in flight of a 
 between a death and the successor's first tick; whatever is missing must have a cause; and what a reader once
 saw must still be there. The work is done by ``sysmond.selftest``, with a tick a second as users have it.
 
-    python tests/faults/kill_loop.py [--rounds 100] [--seed 1] [--json]
+    python tests/faults/kill_loop.py [--rounds 300] [--seed 1] [--json]
 """
 
 import os
@@ -27,4 +27,4 @@ def run(rounds: int, seed: int) -> Totals:
 
 
 if __name__ == "__main__":
-    sys.exit(main(__doc__ or "", run, rounds=100))
+    sys.exit(main(__doc__ or "", run, rounds=300))

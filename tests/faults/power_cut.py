@@ -8,9 +8,7 @@ hold every segment that was acknowledged, byte for byte, and no broken one.
     python tests/faults/power_cut.py [--rounds 20] [--json]     (as root)
 """
 
-import argparse
 import fcntl
-import json
 import os
 import random
 import shutil
@@ -21,6 +19,7 @@ import sys
 import tempfile
 import time
 
+sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 import numpy as np
 
 from sysmond import archive, segment
@@ -30,21 +29,13 @@ from sysmond.errors import Error
 from sysmond.folders import Folders, create_classes
 from sysmond.model import Metric, Semantics, Sensitivity, Table
 from sysmond.recording import Key, MemoryBlock, Recording, Strand
+from tests.faults.trial import Totals, cannot_mount, main
 
 EXT4_IOC_SHUTDOWN = 0x8004587D
 SHUTDOWN_WITHOUT_LOG = 2
 IMAGE_BYTES = 64 * 1024 * 1024
 WRITES_S_MAX = 0.6
 BOOT = "0123456789abcdef" * 2
-TOOLS = ("mkfs.ext4", "mount", "umount", "losetup")
-
-
-def missing() -> str:
-    """Say what this machine lacks, or nothing."""
-    if os.geteuid() != 0:
-        return "only root mounts a file system"
-    lacking = [tool for tool in TOOLS if shutil.which(tool, path="/sbin:/usr/sbin:/bin:/usr/bin") is None]
-    return f"{', '.join(lacking)} not installed" if lacking else ""
 
 
 def image_of(number: int) -> bytes:
@@ -150,7 +141,7 @@ def _look(folders: Folders, images: list[bytes], acknowledged: list[int]) -> dic
     return {"acknowledged": len(acknowledged), "lost": lost, "broken_files": broken}
 
 
-def run(rounds: int, seed: int) -> dict[str, int]:
+def run(rounds: int, seed: int) -> Totals:
     """Cut the power ``rounds`` times and add up what was found."""
     rng = random.Random(seed)
     images = [image_of(number) for number in range(1, 200)]
@@ -163,26 +154,9 @@ def run(rounds: int, seed: int) -> dict[str, int]:
         for _ in range(rounds):
             for key, value in one_round(cut, f"{runtime}/run", images, rng).items():
                 totals[key] += value
-    return totals
-
-
-def main() -> int:
-    """Run the program; exit code 0 where nothing acknowledged was lost and nothing is broken."""
-    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("--rounds", type=int, default=20)
-    options.add_argument("--seed", type=int, default=1)
-    options.add_argument("--json", action="store_true")
-    chosen = options.parse_args()
-    if reason := missing():
-        sys.stderr.write(f"power_cut: {reason}\n")
-        return 1
-    totals = run(chosen.rounds, chosen.seed)
-    if chosen.json:
-        print(json.dumps(totals))
-    else:
-        print(", ".join(f"{key.replace('_', ' ')}: {value}" for key, value in totals.items()))
-    return 1 if totals["lost"] or totals["broken_files"] or not totals["acknowledged"] else 0
+    problems = [f"{totals[bad]} {bad}" for bad in ("lost", "broken_files") if totals[bad]]
+    return {**totals, "problems": problems if totals["acknowledged"] else [*problems, "nothing was ever acknowledged"]}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(__doc__ or "", run, rounds=20, missing=lambda: cannot_mount("mkfs.ext4", "losetup")))
