@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 
-from sysmond import archive, clock, control, work
+from sysmond import archive, aside, clock, control, work
 from sysmond.clock import SECOND_NS
 from sysmond.errors import BusyError, Error
 from sysmond.flushing import Reason
@@ -106,11 +106,12 @@ class Archiver:
         self._held.close()
         return 0 if is_sealed and is_flushed else 1
 
-    def _turn(self, others: list[int]) -> bool:
+    def _turn(self, others: list[int], *, only_jobs: bool = False) -> bool:
         """Wait for whatever comes first, and look after the jobs; whether one of the other descriptors is ready."""
         reports = [running.report for running in self._running.values()]
         watched = [*self._ends, *reports, *others]
-        ready, _, exceptional = select.select(watched, [], self._disk.exceptional(), self._wait_s())
+        mounts = [] if only_jobs else self._disk.exceptional()
+        ready, _, exceptional = select.select(watched, [], mounts, self._wait_s(only_jobs=only_jobs))
         self._now_s = time.monotonic()
         if exceptional:
             self._disk.mounts_changed(self._now_s)
@@ -124,16 +125,18 @@ class Archiver:
                 self._look_after(place, running)
         return not set(others).isdisjoint(ready)
 
-    def _wait_s(self) -> float:
-        """How long nothing is due."""
-        due_s = [self._seal_due_s, self._look_due_s, time.monotonic() + self._ledger.due_in_s()]
-        if not self._is_flushing():
+    def _wait_s(self, *, only_jobs: bool) -> float:
+        """How long nothing is due, or nothing that concerns jobs which run."""
+        due_s = [] if only_jobs else [self._look_due_s, time.monotonic() + self._ledger.due_in_s()]
+        if not only_jobs and not self._is_place_taken(seal):
+            due_s.append(self._seal_due_s)
+        if not only_jobs and not self._is_flushing():
             due_s.append(self._disk.due_s())
         for place, running in self._running.items():
             due_s.append(running.limit_s + running.killed * KILLED_S)
             if running.idle and not running.killed:
                 due_s.append(running.began_s + self._idle_s(place))
-        wait_s = max(0.0, min(due_s) - time.monotonic())
+        wait_s = max(0.0, min(due_s, default=0.0) - time.monotonic())
         if any(running.is_stuck(time.monotonic()) for running in self._running.values()):
             wait_s = max(wait_s, LOOK_MIN_S)
         return wait_s
@@ -166,6 +169,7 @@ class Archiver:
         if running.killed and running.idle:
             self._begin(running.job, idle=False)
         elif running.job is seal:
+            self._judge(told)
             self._sealed(problem)
         elif running.job is flush:
             self._flushed(problem, told, self._now_s - running.began_s)
@@ -261,9 +265,12 @@ class Archiver:
         return job not in self._problems and PLACES[job] not in self._running
 
     def _wait_for(self, job: Job) -> None:
+        """Wait until nothing runs in the place of a job; what somebody waits for is not idle."""
         place = PLACES[job]
         while place in self._running and not self._running[place].is_stuck(time.monotonic()):
-            self._turn([])
+            if self._running[place].idle and not self._running[place].killed:
+                self._hurry(self._running[place])
+            self._turn([], only_jobs=True)
 
     def _obey(self, order: dict[str, object]) -> dict[str, object]:
         """Carry out an order from the control socket."""
@@ -292,6 +299,17 @@ class Archiver:
         if job not in self._problems:
             self._say(line)
         self._problems[job] = problem
+
+    def _judge(self, told: dict[str, object]) -> None:
+        """Set aside what makes the seal job fail again and again."""
+        rings = told.get("rings")
+        if "problem" not in told:
+            aside.forgive(self._folders)
+        elif told.get("is_outside") is False and isinstance(rings, list):
+            with suppress(OSError, Error):
+                if ring := aside.blame(self._folders, rings):
+                    self._say(f"{ring}: set aside after {aside.TRIES} tries: {told['problem']}; a gap from now on")
+                    self._ledger.event("aside", ring, str(told["problem"]))
 
     def _sealed(self, problem: str) -> None:
         if self._seals_first:

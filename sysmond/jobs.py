@@ -7,11 +7,12 @@ Each runs in a child of the archiver that lives for one job, so their memory and
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 
 from sysmond import __version__, archive, rolling, segment, tiers
 from sysmond.archive import Candidate, Name
+from sysmond.aside import Aside
 from sysmond.clock import SECOND_NS, Relation, boot_id
 from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
 from sysmond.folders import FILE_MODES, Folders, create_classes
@@ -42,21 +43,25 @@ LEFT_ALONE_FILE = "left_alone.json"
 _Group = list[tuple[str, Recording]]
 
 
-def seal(folders: Folders) -> None:
+def seal(folders: Folders, works_on: Callable[[Sequence[str]], None] = lambda _: None) -> None:
     """Turn what the rings hold and no segment has yet into segments in RAM, and note how far.
 
-    One a class; more only where rings of several boots, or tables that are declared in two ways, meet.
+    One a class; more only where rings of several boots, or tables that are declared in two ways, meet; and where
+    a seal failed before. ``works_on`` hears which rings that would be the fault of.
     """
-    progress = Progress.read(folders)
+    progress, aside = Progress.read(folders), Aside.read(folders)
     noted: dict[str, Sealed] = {}
     reached: dict[str, Sealed] = {}
     found: dict[tuple[Sensitivity, str], list[_Group]] = {}
     for path in ring_files(folders):
         before = progress.sealed.get(path, Sealed(0, 0, 0))
         noted[path] = before
+        works_on([path])
+        skipped = aside.skipped.get(path, 0)
         try:
-            taken = snapshot(path, before.offset)
-            recording = _unsealed(path, taken, before)
+            taken = snapshot(path, max(before.offset, skipped))
+            is_skipped = skipped > before.offset
+            recording = _unsealed(path, taken, before, is_skipped=is_skipped)
         except FileNotFoundError:
             del noted[path]
             continue
@@ -64,12 +69,17 @@ def seal(folders: Folders) -> None:
             continue  # Readers meet it as well, and name it.
         reached[path] = Sealed(taken.end_offset, _last_tick(recording, before.last_tick_ns), int(taken.closed))
         if recording.events or any(len(block.ticks) for block in recording.blocks):
-            _place(found.setdefault((recording.sensitivity, taken.identity.boot), []), path, recording)
-        else:
+            groups = found.setdefault((recording.sensitivity, taken.identity.boot), [])
+            if aside.blamed:
+                groups.append([(path, recording)])
+            else:
+                _place(groups, path, recording)
+        elif taken.closed or not is_skipped:  # Else the gap is told with the first row after it.
             noted[path] = reached[path]
     try:
         for (sensitivity, boot), groups in found.items():
             for group in groups:
+                works_on([path for path, _ in group])
                 name = Name(boot, sequence := archive.next_sequence(boot, folders), sequence)
                 image = segment.encode(join([recording for _, recording in group]), CREATED_BY)
                 archive.publish(archive.ram_folder(folders, sensitivity), name.file, image, FILE_MODES[sensitivity])
@@ -78,12 +88,12 @@ def seal(folders: Folders) -> None:
         Progress(noted).write(folders)
 
 
-def _unsealed(path: str, taken: Snapshot, before: Sealed) -> Recording:
+def _unsealed(path: str, taken: Snapshot, before: Sealed, *, is_skipped: bool) -> Recording:
     """What a snapshot adds to what was sealed, and that its writer ended, where that is new."""
     recording = of_snapshot(taken)
     blocks = [block for block in recording.blocks if len(block.ticks)]
-    holes = [*recording.holes, *_lost(taken, before, blocks)]
-    if taken.closed and before.offset and not before.closed:
+    holes = [*recording.holes, *_lost(taken, before, blocks, is_skipped=is_skipped)]
+    if taken.closed and before.offset and not before.closed and not is_skipped:
         there = {block.strand for block in blocks}
         blocks += [block for block in _last_ticks(of_snapshot(snapshot(path))) if block.strand not in there]
     return recording._replace(blocks=blocks, holes=holes)
@@ -114,14 +124,15 @@ def _last_tick(recording: Recording, before_ns: int) -> int:
     return max([before_ns, *(int(block.ticks[-1]) for block in recording.blocks)])
 
 
-def _lost(taken: Snapshot, before: Sealed, blocks: Sequence[Block]) -> Iterator[Hole]:
-    """Say what the ring overwrote before it could be sealed."""
-    if not taken.lost or not blocks:
+def _lost(taken: Snapshot, before: Sealed, blocks: Sequence[Block], *, is_skipped: bool) -> Iterator[Hole]:
+    """Say what the ring overwrote before it could be sealed, and what was set aside."""
+    if not (taken.lost or is_skipped) or not blocks:
         return
+    detail = "set aside: sealing failed on it" if is_skipped else "overwritten before it was sealed"
     start_ns = before.last_tick_ns + 1 if before.offset else taken.identity.started_ns
     end_ns = min(int(block.ticks[0]) for block in blocks)
     for table in sorted({key.table for block in blocks for key in block.keys}):
-        yield Hole(taken.identity.boot, table, start_ns, end_ns, Cause.DROPPED, "overwritten before it was sealed")
+        yield Hole(taken.identity.boot, table, start_ns, end_ns, Cause.DROPPED, detail)
 
 
 def merge(folders: Folders) -> None:

@@ -27,6 +27,8 @@ DISK_LOCK = "disk.lock"
 PLACE_FILE = "place.json"
 REPORT_BYTES_MAX = 4000
 PR_SET_PDEATHSIG = 1
+# Who dies of these was ended by somebody; whoever dies of another was at fault.
+OUTSIDE_SIGNALS = frozenset((signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
 # The threads of a linear algebra that no job uses cost 60 to 100 ms of processor time to start.
 QUIET_LIBRARIES = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
@@ -40,11 +42,11 @@ def _unheard(name: str, value: object) -> None:
     """Tell nobody."""
 
 
-def seal(folders: Folders, tell: Tell = _unheard) -> None:  # noqa: ARG001  all jobs are called alike
+def seal(folders: Folders, tell: Tell = _unheard) -> None:
     """Seal the rings; the imports are the child's."""
     from sysmond import jobs  # noqa: PLC0415
 
-    jobs.seal(folders)
+    jobs.seal(folders, lambda rings: tell("rings", rings))
 
 
 def flush(folders: Folders, tell: Tell = _unheard) -> None:
@@ -139,7 +141,10 @@ class Running:
         return not told
 
     def end(self) -> dict[str, object]:
-        """Collect the child and give what it told; ``problem`` is what went wrong, if anything did."""
+        """Collect the child and give what it told; ``problem`` is what went wrong, if anything did.
+
+        ``is_outside``: and whether that had nothing to do with the data: no room, no memory, a signal from somebody.
+        """
         os.close(self.report)
         code = os.waitstatus_to_exitcode(os.waitpid(self.child, 0)[1])
         told: dict[str, object] = {}
@@ -147,6 +152,7 @@ class Running:
             with suppress(ValueError):  # A child that is killed may leave half a line.
                 told.update(json.loads(line))
         if code < 0:
+            told["is_outside"] = -code in OUTSIDE_SIGNALS
             told["problem"] = f"killed by {signal.Signals(-code).name}"
         elif code:
             told.setdefault("problem", f"exit code {code}")
@@ -198,6 +204,7 @@ def _be(job: Job, folders: Folders, report: int, parent: int, let_go: int | None
                 job(folders, tell)
     except BaseException as failure:  # noqa: BLE001  whatever it was, the archiver hears of it and the child ends
         code = 1
+        tell("is_outside", isinstance(failure, (OSError, MemoryError)))
         spelled = str(failure) if isinstance(failure, (Error, OSError)) else f"{type(failure).__name__}: {failure}"
         tell("problem", " ".join(spelled.split())[: REPORT_BYTES_MAX // 2])
     finally:

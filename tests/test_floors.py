@@ -16,6 +16,7 @@ import pytest
 LEAN = (
     "archive",
     "archiver",
+    "aside",
     "clock",
     "control",
     "errors",
