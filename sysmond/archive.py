@@ -10,13 +10,13 @@ import errno
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby, zip_longest
 from typing import NamedTuple
 
 from sysmond.folders import FILE_MODES, Folders
-from sysmond.model import Sensitivity, Table
+from sysmond.model import FILE_BYTES_MAX, TIERS_NS, Sensitivity, Table
 
 SUFFIX = ".h5"
 TEMPORARY_SUFFIX = ".new"
@@ -24,12 +24,13 @@ FINEST_TIER = "1s"
 # The last sequence number given, by boot.
 SEQUENCES_FILE = "sequences.json"
 
-# The image of a file is built in memory; a day may be several files.
-FILE_BYTES_MAX = 16 * 1024 * 1024
 # So many files of one size class become one file of the next.
 MERGE_FANOUT = 8
 
 _NAME = re.compile(r"([0-9a-f]{32})-(\d{8})-(\d{8})\.h5")
+# A file of a tier may be of several boots: then the name has two of them.
+_LAST = re.compile(r"-(\d{8})\.h5$")
+_LAST_BOOT = re.compile(r"([0-9a-f]{32})-(?:\d{8}-)?\d{8}\.h5$")
 
 
 class Name(NamedTuple):
@@ -115,13 +116,23 @@ def next_sequence(boot: str, folders: Folders) -> int:
 
 
 def free_sequence(boot: str, folders: Folders) -> int:
-    """The first sequence number of a boot that no segment has, in RAM or on disk."""
+    """The first sequence number of a boot that no segment has or had, in RAM or on disk.
+
+    A tier tells by these numbers which rows it has: those of segments that are gone are not given again.
+    """
     taken = [0]
     for sensitivity in Sensitivity:
-        for folder in (ram_folder(folders, sensitivity), disk_folder(folders, sensitivity)):
+        places = [disk_folder(folders, sensitivity, tier) for tier in TIERS_NS]
+        for folder in (ram_folder(folders, sensitivity), *places):
             with suppress(PermissionError):
-                taken += [name.last for name in names(folder) if name.boot == boot]
+                taken += [int(last) for file in files(folder) for last in _LAST.findall(file) if _is_of(boot, file)]
     return max(taken) + 1
+
+
+def _is_of(boot: str, file: str) -> bool:
+    """Whether the last rows that a file's name tells of are of this boot."""
+    found = _LAST_BOOT.search(file)
+    return found is not None and found[1] == boot
 
 
 def publish(folder: str, file: str, content: bytes, mode: int) -> None:
@@ -178,8 +189,10 @@ class Flushed(NamedTuple):
     bytes: int
 
 
-def flush(folders: Folders) -> Flushed:
+def flush(folders: Folders, make_room: Callable[[str, int], object] = lambda _tier, _bytes: None) -> Flushed:
     """Copy every sealed segment from RAM to disk, oldest first, and only then let go of the copy in RAM.
+
+    ``make_room`` is called before each, with the tier and how many bytes will come.
 
     :raises OSError: where the disk refuses; what was not copied stays in RAM.
     """
@@ -188,6 +201,7 @@ def flush(folders: Folders) -> Flushed:
         source, target = ram_folder(folders, sensitivity), disk_folder(folders, sensitivity)
         for name in names(source):
             content = _read(f"{source}/{name.file}")
+            make_room(FINEST_TIER, len(content))
             _publish_flushed(folders, target, name, content, FILE_MODES[sensitivity])
             os.unlink(f"{source}/{name.file}")
             count += 1
@@ -240,7 +254,7 @@ class Candidate(NamedTuple):
     tables: Mapping[str, Table]
 
 
-def plan_merges(candidates: Iterable[Candidate], boot: str) -> list[list[Name]]:
+def plan_merges(candidates: Iterable[Candidate], boot: str, largest_bytes: int = FILE_BYTES_MAX) -> list[list[Name]]:
     """Choose which neighbouring segments become one file: of one boot and one day, within the size of a file.
 
     Eight of a size class are merged at once, so that a row is rewritten few times; what is left of a day when
@@ -254,33 +268,33 @@ def plan_merges(candidates: Iterable[Candidate], boot: str) -> list[list[Name]]:
         if run[0].day is None:
             continue
         over = run[0].name.boot != boot or (following is not None and following[0].name.boot == boot)
-        merges += _of_a_past_day(run) if over else _of_today(run)
+        merges += _of_a_past_day(run, largest_bytes) if over else _of_today(run, largest_bytes)
     return [[member.name for member in group] for group in merges if len(group) > 1]
 
 
-def _of_a_past_day(run: Sequence[Candidate]) -> list[list[Candidate]]:
+def _of_a_past_day(run: Sequence[Candidate], largest_bytes: int) -> list[list[Candidate]]:
     groups: list[list[Candidate]] = []
     for candidate in run:
-        if groups and _fits(groups[-1], candidate):
+        if groups and _fits(groups[-1], candidate, largest_bytes):
             groups[-1].append(candidate)
         else:
             groups.append([candidate])
     return groups
 
 
-def _of_today(run: Sequence[Candidate]) -> list[list[Candidate]]:
+def _of_today(run: Sequence[Candidate], largest_bytes: int) -> list[list[Candidate]]:
     groups: list[list[Candidate]] = []
     for candidate in run:
         last = groups[-1] if groups else []
         alike = last and size_class(last[0].name) == size_class(candidate.name)
-        if alike and len(last) < MERGE_FANOUT and _fits(last, candidate):
+        if alike and len(last) < MERGE_FANOUT and _fits(last, candidate, largest_bytes):
             last.append(candidate)
         else:
             groups.append([candidate])
     return [group for group in groups if len(group) == MERGE_FANOUT]
 
 
-def _fits(group: Sequence[Candidate], candidate: Candidate) -> bool:
-    if sum(member.size_bytes for member in group) + candidate.size_bytes > FILE_BYTES_MAX:
+def _fits(group: Sequence[Candidate], candidate: Candidate, largest_bytes: int) -> bool:
+    if sum(member.size_bytes for member in group) + candidate.size_bytes > largest_bytes:
         return False
     return all(member.tables.get(name, table) == table for member in group for name, table in candidate.tables.items())

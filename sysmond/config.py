@@ -142,12 +142,28 @@ def _boolean(text: str) -> bool:
     return {"true": True, "false": False, "yes": True, "no": False, "on": True, "off": False}[text.lower()]
 
 
+def _age(step: str) -> Kind:
+    """An age for a tier of this step: nothing would live as long as one bucket of it if it were less."""
+
+    def parse(text: str) -> int:
+        age_ns = duration_ns(text)
+        if 0 < age_ns < duration_ns(step):
+            raise ValueError(text)
+        return age_ns
+
+    return Kind(parse, f"0 for any age, or a duration of {step} or more,")
+
+
 DURATION = Kind(duration_ns, "a duration such as 500ms, 5s, 10min or 1h")
 SIZE = Kind(size_bytes, "a size such as 512KiB, 16MiB or 1GiB")
 INTEGER = Kind(_integer, "a whole number")
 BOOLEAN = Kind(_boolean, "true or false")
 LANE = Kind(Lane, " or ".join(Lane))
 SENSITIVITY = Kind(Sensitivity, " or ".join(Sensitivity))
+
+
+TIERS = {"1s": "1s", "10s": "10s", "1min": "1min", "5min": "5min"}
+"""The tiers, and the least age that each may be given."""
 
 
 class Key(NamedTuple):
@@ -195,6 +211,27 @@ KEYS = (
         "1MiB",
         "64GiB",
     ),
+    *(
+        key
+        for tier, step in TIERS.items()
+        for key in (
+            Key(
+                ("tiers", tier, "size"),
+                SIZE,
+                f"How much the tier {tier} may take on disk, at every moment; the oldest files go.",
+                "50MB",
+                "512KiB",
+                "1TiB",
+            ),
+            Key(
+                ("tiers", tier, "age"),
+                _age(step),
+                f"How long the tier {tier} is kept, if it fits; 0 for as long as it does.",
+                "0",
+            ),
+        )
+    ),
+    Key(("tiers", "pins", "size"), SIZE, "How much of 1s may be kept beyond that by pins.", "50MB", "0B", "1TiB"),
     Key(("probes", ANY, "enabled"), BOOLEAN, "Whether the probe runs at all.", "true"),
     Key(
         ("probes", ANY, "interval"),
@@ -411,6 +448,9 @@ def _typed(settings: dict[Path, Setting]) -> Config:
                 seal_interval_s=seconds("archive", "seal_interval"),
                 flush_interval_s=seconds("archive", "flush_interval"),
                 ram_bytes=given("archive", "ram_size"),
+                pins_bytes=given("tiers", "pins", "size"),
+                **{f"size_{tier}_bytes": given("tiers", tier, "size") for tier in TIERS},
+                **{f"age_{tier}_ns": given("tiers", tier, "age") for tier in TIERS},
             )
         ),
         {

@@ -10,12 +10,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 
-from sysmond import __version__, archive, rolling, segment, tiers
+from sysmond import __version__, archive, pins, retention, rolling, segment, tiers
 from sysmond.archive import Candidate, Name
 from sysmond.aside import Aside
 from sysmond.clock import SECOND_NS, Relation, boot_id
 from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
 from sysmond.folders import FILE_MODES, Folders, create_classes
+from sysmond.keeping import Keeper, keeper
 from sysmond.model import Cause, Sensitivity, Table
 from sysmond.progress import Progress, Sealed, ring_files
 from sysmond.recording import (
@@ -138,23 +139,40 @@ def _lost(taken: Snapshot, before: Sealed, blocks: Sequence[Block], *, is_skippe
 def merge(folders: Folders) -> None:
     """Roll up what no tier has yet, merge small files of every tier, and remove what a merged one contains."""
     left_alone = _left_alone(folders)
-    roll_up(folders, left_alone)
+    keep = keeper(folders)
+    with suppress(OSError):
+        pins.collect(folders)
+    roll_up(folders, keep, left_alone)
     for sensitivity in Sensitivity:
         folder = archive.disk_folder(folders, sensitivity)
         _remove_superseded(folder)
-        for names in archive.plan_merges(_candidates(folder, left_alone), boot_id()):
+        largest_bytes = keep.file_bytes_max(archive.FINEST_TIER)
+        for names in archive.plan_merges(_candidates(folder, left_alone), boot_id(), largest_bytes):
+            if not _has_room(keep, archive.FINEST_TIER, [f"{folder}/{name.file}" for name in names]):
+                continue
             try:
                 merge_files(folder, names, FILE_MODES[sensitivity])
             except Error:  # They stay as they are; readers name what is damaged.
                 paths = [f"{folder}/{name.file}" for name in names]
                 left_alone.update([path for path in paths if not _is_whole(path)] or paths[-1:])
         for tier in tiers.COARSE:
-            _merge_tier(folders, sensitivity, tier, left_alone)
+            _merge_tier(folders, sensitivity, tier, keep, left_alone)
+    for tier in retention.TIERS_NS:
+        keep.make_room(tier, 0)
     _leave_alone(folders, left_alone)
 
 
-def roll_up(folders: Folders, left_alone: set[str]) -> None:
+def _has_room(keep: Keeper, tier: str, sources: Sequence[str]) -> bool:
+    """Make room for what files become beside them; False where one of themselves had to go for it."""
+    with suppress(FileNotFoundError):
+        keep.make_room(tier, sum(os.stat(path).st_size for path in sources))
+    return all(map(os.path.exists, sources))
+
+
+def roll_up(folders: Folders, keep: Keeper | None = None, left_alone: set[str] | None = None) -> None:
     """Make the files of the tiers of segments that are on disk and in no tier yet; names those that are damaged."""
+    keep = keep or keeper(folders)
+    left_alone = _left_alone(folders) if left_alone is None else left_alone
     create_classes(folders.state, *tiers.COARSE)
     for sensitivity in Sensitivity:
         rows = archive.disk_folder(folders, sensitivity)
@@ -162,28 +180,28 @@ def roll_up(folders: Folders, left_alone: set[str]) -> None:
         for place in places.values():
             archive.remove_temporary(place)
         for run in rolling.due(rows, places, left_alone):
-            _roll_up(rows, places, run, FILE_MODES[sensitivity], left_alone)
+            for name, images in _rolled_up(rows, run, left_alone):
+                for tier, image in images.items():
+                    keep.make_room(tier, len(image))
+                    archive.publish(places[tier], name.file, image, FILE_MODES[sensitivity])
 
 
-def _roll_up(rows: str, places: dict[str, str], run: rolling.Due, mode: int, left_alone: set[str]) -> None:
+def _rolled_up(rows: str, run: rolling.Due, left_alone: set[str]) -> Iterator[tuple[Name, dict[str, bytes]]]:
     """Roll up a run; where that fails each of its segments by itself, so that one alone is left out."""
+    whole = Name(run.names[0].boot, run.names[0].first, run.names[-1].last)
     try:
-        images = rolling.roll_up_files(rows, run)
+        yield whole, rolling.roll_up_files(rows, run)
     except FileNotFoundError:
         return
     except Error:
         if len(run.names) == 1:
-            left_alone.add(f"{rows}/{run.names[0].file}")
+            left_alone.add(f"{rows}/{whole.file}")
             return
         for before, name in zip([run.before, *run.names], run.names, strict=False):
-            _roll_up(rows, places, rolling.Due([name], run.tiers, before), mode, left_alone)
-        return
-    whole = Name(run.names[0].boot, run.names[0].first, run.names[-1].last)
-    for tier, image in images.items():
-        archive.publish(places[tier], whole.file, image, mode)
+            yield from _rolled_up(rows, rolling.Due([name], run.tiers, before), left_alone)
 
 
-def _merge_tier(folders: Folders, sensitivity: Sensitivity, tier: str, left_alone: set[str]) -> None:
+def _merge_tier(folders: Folders, sensitivity: Sensitivity, tier: str, keep: Keeper, left_alone: set[str]) -> None:
     """Remove what an interrupted merge left, then merge by the plan until it has nothing more to do."""
     folder = archive.disk_folder(folders, sensitivity, tier)
     unrolled = _unrolled(folders, sensitivity, tier)
@@ -194,10 +212,12 @@ def _merge_tier(folders: Folders, sensitivity: Sensitivity, tier: str, left_alon
             if each.file not in counting and all(_is_whole(f"{folder}/{file}") for file in counting):
                 os.unlink(f"{folder}/{each.file}")
         usable = [each for each in files if each.file in counting and f"{folder}/{each.file}" not in left_alone]
-        groups = tiers.plan_merges(usable, archive.FILE_BYTES_MAX, unrolled)
+        groups = tiers.plan_merges(usable, keep.file_bytes_max(tier), unrolled)
         if not groups:
             return
         for group in groups:
+            if not _has_room(keep, tier, [f"{folder}/{each.file}" for each in group]):
+                return
             try:
                 merge_tier_files(folder, group, FILE_MODES[sensitivity])
             except Error:
@@ -208,7 +228,7 @@ def _merge_tier(folders: Folders, sensitivity: Sensitivity, tier: str, left_alon
 def _unrolled(folders: Folders, sensitivity: Sensitivity, tier: str) -> list[Name]:
     covers = tiers.covered(archive.disk_folder(folders, sensitivity, tier))
     rows = archive.names(archive.disk_folder(folders, sensitivity))
-    return [name for name in rows if not any(each.contains(name) for each in covers)]
+    return [name for name in rows if not tiers.hold(covers, name)]
 
 
 def merge_tier_files(folder: str, group: Sequence[tiers.TierFile], mode: int) -> str:

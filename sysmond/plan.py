@@ -57,11 +57,23 @@ class SamplerSettings(NamedTuple):
 
 
 class ArchiverSettings(NamedTuple):
-    """How often rings are sealed, how often segments may be flushed, and how much may wait in RAM."""
+    """How often rings are sealed, how often segments may be flushed, and how much may wait in RAM.
+
+    ``size_…_bytes``, ``age_…_ns``: how much of each tier is kept, and how long (0: as long as it fits).
+    """
 
     seal_interval_s: float = 600.0
     flush_interval_s: float = 300.0
     ram_bytes: int = 64 * 1024 * 1024
+    size_1s_bytes: int = 50_000_000
+    size_10s_bytes: int = 50_000_000
+    size_1min_bytes: int = 50_000_000
+    size_5min_bytes: int = 50_000_000
+    age_1s_ns: int = 0
+    age_10s_ns: int = 0
+    age_1min_ns: int = 0
+    age_5min_ns: int = 0
+    pins_bytes: int = 50_000_000
 
 
 class Plan(NamedTuple):

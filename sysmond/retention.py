@@ -7,17 +7,17 @@ Whole files go, oldest first. A file that a pin protects stays for as long as th
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from sysmond import model
 from sysmond.errors import UsageError
+from sysmond.plan import ArchiverSettings
 from sysmond.timespec import format_step
 
-TIERS_NS = {"1s": 0, "10s": 10_000_000_000, "1min": 60_000_000_000, "5min": 300_000_000_000}
-"""The tiers by name: the length of a bucket in nanoseconds, 0 for rows as they were recorded."""
-
+TIERS_NS = model.TIERS_NS
 # The largest file of a tier is this part of its budget: then what goes at once is never much.
 FILES_PER_BUDGET_MIN = 8
 FILE_BYTES_MIN = 64 * 1024
 BUDGET_BYTES_MIN = FILES_PER_BUDGET_MIN * FILE_BYTES_MIN
-FILE_BYTES_MAX = 16 * 1024 * 1024
+FILE_BYTES_MAX = model.FILE_BYTES_MAX
 
 
 class Limit(NamedTuple):
@@ -59,6 +59,14 @@ def check_limit(tier: str, limit: Limit) -> None:
         raise UsageError(
             f"tier {tier}: nothing would live as long as one bucket; {format_step(TIERS_NS[tier])} is the smallest age"
         )
+
+
+def of_settings(settings: ArchiverSettings) -> tuple[dict[str, Limit], int]:
+    """The limits of every tier, and the budget of the pins."""
+    sizes = settings.size_1s_bytes, settings.size_10s_bytes, settings.size_1min_bytes, settings.size_5min_bytes
+    ages = settings.age_1s_ns, settings.age_10s_ns, settings.age_1min_ns, settings.age_5min_ns
+    limits = {tier: Limit(*limit) for tier, *limit in zip(TIERS_NS, sizes, ages, strict=True)}
+    return limits, settings.pins_bytes
 
 
 def file_bytes_max(limit: Limit) -> int:

@@ -54,7 +54,7 @@ def due(rows_folder: str, tier_folders: dict[str, str], left_alone: Iterable[str
     found: list[Due] = []
     before: Name | None = None
     for name in archive.names(rows_folder):
-        lacking = tuple(tier for tier in covers if not any(each.contains(name) for each in covers[tier]))
+        lacking = tuple(tier for tier in covers if not tiers.hold(covers[tier], name))
         if f"{rows_folder}/{name.file}" in alone:
             before = None
             found.append(Due([], (), None))  # It parts its neighbours: a range would claim it.

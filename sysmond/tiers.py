@@ -98,6 +98,15 @@ def covered(folder: str) -> list[Name]:
     return ranges
 
 
+def hold(covers: Iterable[Name], name: Name) -> bool:
+    """Whether a tier has the rows of a segment.
+
+    A merged one was made of segments that the tier had: where it has the first and the last, it has all.
+    """
+    of_boot = [each for each in covers if each.boot == name.boot]
+    return all(any(each.first <= end <= each.last for each in of_boot) for end in (name.first, name.last))
+
+
 def listing(folder: str) -> tuple[list[TierFile], list[str]]:
     """The files of a tier in order of time; and those that are no whole files of ours."""
     found, unreadable = [], []

@@ -59,7 +59,9 @@ def flush(folders: Folders, tell: Tell = _unheard) -> None:
     tell("disks", place.disks)
     for sensitivity in Sensitivity:
         archive.remove_temporary(archive.disk_folder(folders, sensitivity))
-    done = archive.flush(folders)
+    from sysmond import keeping  # noqa: PLC0415  as above
+
+    done = archive.flush(folders, keeping.keeper(folders).make_room)
     tell("files", done.files)
     tell("bytes", done.bytes)
     with suppress(OSError, Error):

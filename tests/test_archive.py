@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from sysmond import archive
 from sysmond.archive import (
-    FILE_BYTES_MAX,
     MERGE_FANOUT,
     Candidate,
     Name,
@@ -27,7 +26,7 @@ from sysmond.archive import (
     superseded,
 )
 from sysmond.folders import Folders, create, create_classes
-from sysmond.model import Metric, Semantics, Sensitivity, Table
+from sysmond.model import FILE_BYTES_MAX, Metric, Semantics, Sensitivity, Table
 
 BOOTS = ("a" * 32, "b" * 32)
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sysmond import config
+from sysmond import config, retention
 from sysmond.config import KEYS, Config, Origin, ProbeSettings, duration_ns, size_bytes
 from sysmond.errors import ConfigError
 from sysmond.model import Lane, Sensitivity
@@ -51,15 +51,18 @@ def test_every_key_reaches_its_setting(tmp_path: Path) -> None:
         tmp_path,
         "sampler: {ring_size: 1MiB, priority: 0}\n"
         "archive: {seal_interval: 60, flush_interval: 1.5h, ram_size: '2GB'}\n"
+        "tiers: {1s: {size: 1MB, age: 7d}, 10s: {size: 2MB, age: 0}, 1min: {size: 3MB, age: 1h},"
+        " 5min: {size: 4MB, age: 5min}, pins: {size: 0B}}\n"
         "probes:\n"
         "  disk: {enabled: false, interval: 5s, lane: background, sensitivity: restricted}\n"
         "  cpu:\n",
     )
     assert whole.sampler == (2**20, 0)
-    assert whole.archiver == (60.0, 5400.0, 2 * 10**9)
-    origin = Origin(str(tmp_path / "0.yaml"), 4)
+    sizes, ages = [10**6, 2 * 10**6, 3 * 10**6, 4 * 10**6], [7 * 86400 * 10**9, 0, 3600 * 10**9, 300 * 10**9]
+    assert whole.archiver == (60.0, 5400.0, 2 * 10**9, *sizes, *ages, 0)
+    origin = Origin(str(tmp_path / "0.yaml"), 5)
     assert whole.probes["disk"] == ProbeSettings(origin, False, 5 * 10**9, Lane.BACKGROUND, Sensitivity.RESTRICTED)
-    assert whole.probes["cpu"] == ProbeSettings(origin._replace(line=5))
+    assert whole.probes["cpu"] == ProbeSettings(origin._replace(line=6))
     assert {re.sub(r"\.(disk|cpu)", ".*", ".".join(path)) for path in whole.settings} >= {
         ".".join(key.path) for key in KEYS
     }
@@ -82,10 +85,10 @@ def test_later_files_win_key_by_key(tmp_path: Path) -> None:
     [
         ("samplr:\n", "1: samplr: no such key; nearest: sampler"),
         ("\nsampler:\n  prioritty: 3\n", "3: sampler.prioritty: no such key; nearest: priority"),
-        ("zzz: 1\n", "1: zzz: no such key; sampler, archive, probes are right"),
+        ("zzz: 1\n", "1: zzz: no such key; sampler, archive, tiers, probes are right"),
         ("probes: {cpu: {intervall: 1}}", "1: probes.cpu.intervall: no such key; nearest: interval"),
-        ("1: 2\n", "1: 1: no such key; sampler, archive, probes are right"),
-        ("'a\\nb': 2\n", "1: 'a\\\\nb': no such key; sampler, archive, probes are right"),
+        ("1: 2\n", "1: 1: no such key; sampler, archive, tiers, probes are right"),
+        ("'a\\nb': 2\n", "1: 'a\\\\nb': no such key; sampler, archive, tiers, probes are right"),
         (
             "sampler:\n  priority: 1\n  priority: 2\n",
             "3: sampler.priority: given twice, first in line 2; once is right",
@@ -268,7 +271,28 @@ def test_every_key_has_a_valid_default_and_documentation() -> None:
         ("archive", "seal_interval"): archiver.seal_interval_s * 10**9,
         ("archive", "flush_interval"): archiver.flush_interval_s * 10**9,
         ("archive", "ram_size"): archiver.ram_bytes,
+        ("tiers", "1s", "size"): archiver.size_1s_bytes,
+        ("tiers", "10s", "size"): archiver.size_10s_bytes,
+        ("tiers", "1min", "size"): archiver.size_1min_bytes,
+        ("tiers", "5min", "size"): archiver.size_5min_bytes,
+        ("tiers", "1s", "age"): archiver.age_1s_ns,
+        ("tiers", "10s", "age"): archiver.age_10s_ns,
+        ("tiers", "1min", "age"): archiver.age_1min_ns,
+        ("tiers", "5min", "age"): archiver.age_5min_ns,
+        ("tiers", "pins", "size"): archiver.pins_bytes,
     }
+
+
+def test_a_tier_that_cannot_hold_names_the_smallest_that_works() -> None:
+    assert complaint("tiers: {1s: {size: 1kB}}") == (
+        "1: tiers.1s.size: '1kB' is out of bounds; 512KiB to 1TiB is right"
+    )
+    for text in ("-1", "299s"):
+        assert complaint(f"tiers: {{5min: {{age: {text}}}}}") == (
+            f"1: tiers.5min.age: '{text}' is wrong; 0 for any age, or a duration of 5min or more, is right"
+        )
+    assert set(config.TIERS) == set(retention.TIERS_NS)
+    assert size_bytes("512KiB") == retention.BUDGET_BYTES_MIN
 
 
 def uncommented(text: str) -> str:

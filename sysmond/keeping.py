@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keeping: carries retention out. Before anything is written to a tier, its oldest files go until all fits.
+
+A tier's budget counts both classes, and for rows what waits in RAM and in the rings. A segment of rows goes only
+when every tier has its buckets, unless these cannot be made.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+
+from sysmond import archive, pins, retention
+from sysmond import plan as plans
+from sysmond.archive import FINEST_TIER
+from sysmond.folders import Folders
+from sysmond.model import Sensitivity
+from sysmond.progress import ring_files
+from sysmond.retention import Limit, Stored, Window
+
+BLOCK_BYTES = 512  # What st_blocks counts in.
+
+
+def keeper(folders: Folders) -> "Keeper":
+    """What makes room in the tiers by the plan's limits, and rolls rows up before they go."""
+
+    def roll_up() -> None:
+        from sysmond import jobs  # noqa: PLC0415  as below
+
+        jobs.roll_up(folders)
+
+    plan, _ = plans.first_valid([f"{folders.runtime}/plan.json", f"{folders.state}/plan.json"])
+    limits, pins_bytes = retention.of_settings(plan.archiver)
+    return Keeper(folders, limits, pins_bytes, roll_up)
+
+
+def _nothing() -> None:
+    """Roll nothing up."""
+
+
+class Keeper:
+    """Keeps the tiers of a pair of folders within their limits."""
+
+    def __init__(
+        self,
+        folders: Folders,
+        limits: Mapping[str, Limit],
+        pins_bytes: int,
+        roll_up: Callable[[], object] = _nothing,
+    ) -> None:
+        """Take the limits of each tier, the budget of the pins, and what makes buckets of rows that have none yet."""
+        self._folders = folders
+        self._limits = limits
+        self._pins_bytes = pins_bytes
+        self._roll_up = roll_up
+
+    def file_bytes_max(self, tier: str) -> int:
+        """The largest file to write in a tier."""
+        return retention.file_bytes_max(self._limits[tier])
+
+    def make_room(self, tier: str, coming_bytes: int) -> list[str]:
+        """Remove what must go before so many bytes are written; gives the paths of what went."""
+        limit = self._limits[tier]
+        elsewhere_bytes = _waiting_bytes(self._folders) if tier == FINEST_TIER else 0
+        there_bytes = sum(os.stat(path).st_size for path in _paths(self._folders, tier))
+        if not limit.age_ns and there_bytes + coming_bytes + elsewhere_bytes <= limit.budget_bytes:
+            return []
+        pinned = [Window(pin.start_ns, pin.end_ns) for pin in pins.read(self._folders.state)]
+        going = retention.expired(
+            list(_stored(self._folders, tier)),
+            limit,
+            time.time_ns(),
+            coming_bytes=coming_bytes,
+            elsewhere_bytes=elsewhere_bytes,
+            pins=pinned if tier == FINEST_TIER else (),
+            pins_budget_bytes=self._pins_bytes,
+        )
+        if going and tier == FINEST_TIER:
+            self._roll_up()
+        for file in going:
+            with suppress(FileNotFoundError):
+                os.unlink(file.path)
+        for folder in sorted({os.path.dirname(file.path) for file in going}):
+            archive.sync_folder(folder)
+        return [file.path for file in going]
+
+
+def _paths(folders: Folders, tier: str) -> Iterator[str]:
+    for sensitivity in Sensitivity:
+        folder = archive.disk_folder(folders, sensitivity, tier)
+        yield from (f"{folder}/{file}" for file in archive.files(folder))
+
+
+def _stored(folders: Folders, tier: str) -> Iterator[Stored]:
+    from sysmond import tiers  # noqa: PLC0415  numpy and h5py, which most flushes do without
+
+    for sensitivity in Sensitivity:
+        folder = archive.disk_folder(folders, sensitivity, tier)
+        files, unreadable = tiers.listing(folder)
+        for each in files:
+            yield Stored(f"{folder}/{each.file}", each.size_bytes, each.first_ns, each.last_ns)
+        for file in unreadable:  # Its rows are of no use, its bytes count: it goes in its turn.
+            with suppress(FileNotFoundError):
+                status = os.stat(f"{folder}/{file}")
+                yield Stored(f"{folder}/{file}", status.st_size, status.st_mtime_ns, status.st_mtime_ns)
+
+
+def _waiting_bytes(folders: Folders) -> int:
+    """What of the rows lies in RAM: sealed segments and rings."""
+    paths = ring_files(folders)
+    for sensitivity in Sensitivity:
+        folder = archive.ram_folder(folders, sensitivity)
+        paths += [f"{folder}/{file}" for file in archive.files(folder)]
+    total = 0
+    for path in paths:
+        with suppress(FileNotFoundError):
+            total += os.stat(path).st_blocks * BLOCK_BYTES
+    return total

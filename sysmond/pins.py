@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pins: spans of time whose rows stay as they were recorded, until released or until their own budget is full.
+
+``<state>/pins.json`` holds them. What is pinned by sysmond itself, where memory ran out or everything stood still,
+waits in the runtime folder until the disk is written anyway. Standard library only.
+"""
+
+import fcntl
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from sysmond.archive import sync_folder
+from sysmond.folders import Folders
+
+FILE = "pins.json"
+LOCK_FILE = "pins.lock"
+
+
+class Pin(NamedTuple):
+    """A pinned span, half-open, UTC nanoseconds; why, and who pinned it."""
+
+    start_ns: int
+    end_ns: int
+    why: str
+    by: str
+
+
+def read(folder: str) -> list[Pin]:
+    """The pins of a folder, in order of time; none where there is no such file, or it is damaged."""
+    try:
+        with open(f"{folder}/{FILE}", encoding="utf-8") as file:
+            found = json.load(file)
+        pins = [Pin(int(p["start_ns"]), int(p["end_ns"]), str(p["why"]), str(p["by"])) for p in found]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+    return sorted(pins)
+
+
+def add(folder: str, pins: Iterable[Pin]) -> list[Pin]:
+    """Add pins, whole or not at all; those of one reason and author that touch become one. Gives all there are then.
+
+    :raises OSError: where the folder cannot be written.
+    """
+    added = list(pins)
+    return _change(folder, lambda there: joined([*there, *added]))
+
+
+def remove(folder: str, chosen: Callable[[Pin], bool]) -> list[Pin]:
+    """Release the chosen pins; gives those that stay.
+
+    :raises OSError: where the folder cannot be written.
+    """
+    return _change(folder, lambda there: [pin for pin in there if not chosen(pin)])
+
+
+def joined(pins: Iterable[Pin]) -> list[Pin]:
+    """Make one of pins that touch and say the same."""
+    last: dict[tuple[str, str], int] = {}
+    kept: list[Pin] = []
+    for pin in sorted(pins):
+        at = last.get((pin.why, pin.by), -1)
+        if at >= 0 and pin.start_ns <= kept[at].end_ns:
+            kept[at] = kept[at]._replace(end_ns=max(kept[at].end_ns, pin.end_ns))
+        else:
+            last[pin.why, pin.by] = len(kept)
+            kept.append(pin)
+    return kept
+
+
+def collect(folders: Folders) -> None:
+    """Put on disk what waits in RAM: for when the disk is written anyway.
+
+    :raises OSError: where it cannot be written; then they wait on.
+    """
+    waiting = f"{folders.runtime}/archiver"
+    found = read(waiting)
+    if found:
+        add(folders.state, found)
+        remove(waiting, lambda pin: pin in found)
+
+
+def _change(folder: str, change: Callable[[list[Pin]], list[Pin]]) -> list[Pin]:
+    path = f"{folder}/{FILE}"
+    with _alone(folder):
+        before = read(folder)
+        after = change(before)
+        if after != before:
+            with open(f"{path}.new", "w", encoding="utf-8") as file:
+                json.dump([pin._asdict() for pin in after], file, indent=1)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(f"{path}.new", path)
+            sync_folder(folder)
+    return after
+
+
+@contextmanager
+def _alone(folder: str) -> Iterator[None]:
+    descriptor = os.open(f"{folder}/{LOCK_FILE}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

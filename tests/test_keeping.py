@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keeping: real files go, oldest first, before others are written; pinned ones stay, unrolled ones are rolled up."""
+
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sysmond import archive, jobs, pins, retention, rolling, segment, tiers
+from sysmond.archive import Name
+from sysmond.clock import Relation
+from sysmond.folders import Folders, create_classes
+from sysmond.keeping import Keeper
+from sysmond.model import Metric, Semantics, Sensitivity, Table
+from sysmond.pins import Pin
+from sysmond.recording import Key, MemoryBlock, Recording, Strand
+from sysmond.retention import Limit
+from sysmond.segment import Segment
+
+SECOND = 10**9
+UTC_NS = 1_700_000_000 * SECOND
+TABLE = Table("load", (Metric("one", "1", Semantics.GAUGE, "Load.", 2), Metric("all", "1", Semantics.COUNTER, "All.")))
+PIECE_S = 200
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Folders:
+    made = Folders(f"{tmp_path}/state", f"{tmp_path}/run")
+    create_classes(made.state, *retention.TIERS_NS)
+    create_classes(f"{made.runtime}/archiver")
+    return made
+
+
+def put(folders: Folders, number: int, boot: str = "a" * 32, wall_ns: int = UTC_NS) -> int:
+    """A segment of noise, which does not compress; gives its size."""
+    random = np.random.default_rng(number)
+    ticks = (np.arange(PIECE_S, dtype=np.int64) + number * PIECE_S) * SECOND
+    values = np.array([random.integers(-(2**30), 2**30, PIECE_S), np.cumsum(random.integers(0, 2**30, PIECE_S))])
+    keys = [Key("load", metric.name, "") for metric in TABLE.metrics]
+    block = MemoryBlock(Strand(boot, "sampler", 1, SECOND), ticks, keys, values)
+    made = Recording(Sensitivity.PUBLIC, {"load": TABLE}, [block], {}, {boot: [Relation(0, wall_ns, 0)]}, [])
+    image = segment.encode(made, "a test")
+    name = Name(boot, number, number).file
+    archive.publish(archive.disk_folder(folders, Sensitivity.PUBLIC), name, image, 0o644)
+    return len(image)
+
+
+def there(folders: Folders, tier: str = "1s") -> list[str]:
+    return archive.files(archive.disk_folder(folders, Sensitivity.PUBLIC, tier))
+
+
+def numbers(folders: Folders) -> list[int]:
+    return [name.first for name in archive.names(archive.disk_folder(folders, Sensitivity.PUBLIC))]
+
+
+def keeper(folders: Folders, budget: int, pins_bytes: int = 0, age_ns: int = 0) -> Keeper:
+    return Keeper(folders, dict.fromkeys(retention.TIERS_NS, Limit(budget, age_ns)), pins_bytes)
+
+
+def test_the_oldest_go_before_more_comes(folders: Folders) -> None:
+    size = max(put(folders, number) for number in range(1, 9))
+    keep = keeper(folders, 8 * size)
+    assert keep.make_room("1s", 0) == []
+    keep.make_room("1s", 2 * size)
+    assert numbers(folders) in ([3, 4, 5, 6, 7, 8], [4, 5, 6, 7, 8])
+
+
+def test_what_waits_in_ram_counts(folders: Folders) -> None:
+    size = max(put(folders, number) for number in range(1, 9))
+    waiting = Path(archive.ram_folder(folders, Sensitivity.PUBLIC)) / Name("a" * 32, 9, 9).file
+    waiting.write_bytes(bytes(3 * size))
+    keeper(folders, 8 * size).make_room("1s", 0)
+    assert len(numbers(folders)) <= 5
+
+
+def test_age_and_damage(folders: Folders) -> None:
+    now_ns = time.time_ns()
+    for number in range(1, 5):
+        put(folders, number, wall_ns=now_ns - 1000 * SECOND)
+    broken = Path(archive.disk_folder(folders, Sensitivity.PUBLIC)) / Name("b" * 32, 1, 1).file
+    broken.write_bytes(b"nothing")
+    os.utime(broken, (1, 1))
+    keeper(folders, 10**9, age_ns=500 * SECOND).make_room("1s", 0)
+    assert numbers(folders) == [2, 3, 4]
+
+
+def test_a_pin_keeps_rows_while_its_budget_lasts(folders: Folders) -> None:
+    size = max(put(folders, number) for number in range(1, 9))
+    pins.add(folders.state, [Pin(UTC_NS + 2 * PIECE_S * SECOND, UTC_NS + 3 * PIECE_S * SECOND, "spike", "me")])
+    keeper(folders, 3 * size, 2 * size).make_room("1s", size)
+    assert 2 in numbers(folders)
+    assert 3 not in numbers(folders)
+    pins.remove(folders.state, lambda pin: pin.by == "me")
+    keeper(folders, 3 * size, 2 * size).make_room("1s", size)
+    assert 2 not in numbers(folders)
+
+
+def test_rows_are_rolled_up_before_they_go(folders: Folders) -> None:
+    size = max(put(folders, number) for number in range(1, 9))
+    limits = dict.fromkeys(retention.TIERS_NS, Limit())
+    keep = Keeper(folders, limits | {"1s": Limit(4 * size)}, 0, lambda: jobs.roll_up(folders))
+    keep.make_room("1s", size)
+    assert len(numbers(folders)) <= 4
+    for tier in tiers.COARSE:
+        [file] = there(folders, tier)
+        assert file == Name("a" * 32, 1, 8).file
+
+
+def test_a_merge_takes_tiers_across_boots_into_one_file_and_nothing_twice(folders: Folders) -> None:
+    boots = [letter * 32 for letter in "fbd"]
+    for number, boot in enumerate(boots):
+        for piece in range(1, 5):
+            put(folders, piece, boot, UTC_NS + number * 10**6 * SECOND)
+            jobs.merge(folders)
+    kept = {
+        file: Path(archive.disk_folder(folders, Sensitivity.PUBLIC, "5min"), file).read_bytes()
+        for file in there(folders, "5min")
+    }
+    for piece in range(5, 15):
+        put(folders, piece, boots[2], UTC_NS + 2 * 10**6 * SECOND)
+        jobs.merge(folders)
+    for tier in tiers.COARSE:
+        folder = archive.disk_folder(folders, Sensitivity.PUBLIC, tier)
+        listed, unreadable = tiers.listing(folder)
+        assert not unreadable
+        assert len(listed) < 10
+        assert any(len({name.boot for name in file.covers}) == 3 for file in listed), tier
+        assert sum(_rows(f"{folder}/{file.file}") for file in listed) == (4 + 4 + 14) * PIECE_S
+    # A merge that was interrupted leaves its sources: they count no more, and go at the next one.
+    folder = archive.disk_folder(folders, Sensitivity.PUBLIC, "5min")
+    before = set(there(folders, "5min"))
+    for file, content in kept.items():
+        Path(folder, file).write_bytes(content)
+    listed, _ = tiers.listing(folder)
+    assert set(tiers.current({file.file: file.covers for file in listed})) == before
+    jobs.merge(folders)
+    assert sum(_rows(f"{folder}/{file}") for file in there(folders, "5min")) == (4 + 4 + 14) * PIECE_S
+    assert not rolling.due(
+        archive.disk_folder(folders, Sensitivity.PUBLIC),
+        {tier: archive.disk_folder(folders, Sensitivity.PUBLIC, tier) for tier in tiers.COARSE},
+    )
+    assert archive.free_sequence(boots[2], folders) == 15
+
+
+def _rows(path: str) -> int:
+    with Segment(path) as opened:
+        return sum(int(block.axis.rows.sum()) for block in opened.recording.tiers)
+
+
+def test_pins_are_joined_and_released_and_wait_for_the_disk(folders: Folders) -> None:
+    waiting = f"{folders.runtime}/archiver"
+    pins.add(waiting, [Pin(5, 9, "oom", "sysmond"), Pin(8, 12, "oom", "sysmond"), Pin(8, 12, "mine", "me")])
+    assert pins.read(waiting) == [Pin(5, 12, "oom", "sysmond"), Pin(8, 12, "mine", "me")]
+    pins.collect(folders)
+    assert pins.read(waiting) == []
+    assert len(pins.read(folders.state)) == 2
+    assert pins.remove(folders.state, lambda pin: pin.why == "oom") == [Pin(8, 12, "mine", "me")]
+    Path(folders.state, pins.FILE).write_text("{", encoding="utf-8")
+    assert pins.read(folders.state) == []
