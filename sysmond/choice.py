@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which of rows and tiers answers: for every bucket asked for the coarsest that knows all of its ticks.
 
-Pure. A step that divides the one asked for has no bucket that reaches over two of those: they are counted,
-tick by tick, and the coarsest of those that know most answers. Where only a coarser one knows ticks, its
-buckets stand at their own starts. So nothing counts twice and nothing is missed, whatever was rolled up,
-merged or forgotten.
+Pure. A step that divides the one asked for has no bucket that reaches over two of those: ticks are counted,
+and the coarsest of the layers that know most answers; what only another knows beside it is added. Where
+only a coarser one knows ticks, its buckets stand at their own starts. So nothing counts twice and nothing is
+missed, whatever was rolled up, merged or forgotten.
 """
 
 from collections.abc import Mapping
@@ -33,10 +33,13 @@ class Chosen(NamedTuple):
     number: Int64Array
 
 
-def choose(layers: Mapping[int, Layer], asked_ns: int, start_ns: int, end_ns: int) -> dict[int, Chosen]:
+def choose(
+    layers: Mapping[int, Layer], asked_ns: int, start_ns: int, end_ns: int, *, rows_first: bool = False
+) -> dict[int, Chosen]:
     """Choose from layers by step (``ROWS_NS`` for rows) what answers for [start, end).
 
     ``layers`` should reach a bucket beyond the range where there is more: that tells where one is cut.
+    ``rows_first``: something is asked for that no bucket keeps.
     """
     inside = {
         step_ns: (layer.first_utc_ns >= start_ns) & (layer.last_utc_ns < end_ns) for step_ns, layer in layers.items()
@@ -45,46 +48,63 @@ def choose(layers: Mapping[int, Layer], asked_ns: int, start_ns: int, end_ns: in
     if layers.keys() == {ROWS_NS}:
         return {ROWS_NS: Chosen(inside[ROWS_NS], numbers[ROWS_NS])}
     fine = sorted((step_ns for step_ns in layers if step_ns == ROWS_NS or asked_ns % step_ns == 0), reverse=True)
-    asked = _distinct(np.concatenate(list(numbers.values())))
-    known = {step_ns: _known(layers[step_ns], asked, number) for step_ns, number in numbers.items()}
-    usable = np.zeros((len(fine), len(asked)), np.int64)
-    for index, step_ns in enumerate(fine):
-        usable[index] = known[step_ns]
-        layer = layers[step_ns]
-        cut = ~inside[step_ns] & (layer.first_utc_ns < end_ns) & (layer.last_utc_ns >= start_ns)
-        if step_ns != ROWS_NS:  # A bucket of which only a part is asked for is the last resort.
-            usable[index, np.searchsorted(asked, numbers[step_ns][cut])] = 0
-    held = usable.max(axis=0, initial=0)
-    winner = np.where(held > 0, np.argmax(usable, axis=0), -1) if fine else np.full(len(asked), -1)
-    chosen: dict[int, Chosen] = {}
+    if rows_first and fine[-1:] == [ROWS_NS]:
+        fine = [ROWS_NS, *fine[:-1]]
+    masks = _most(layers, fine, numbers, inside)
+    for step_ns in fine:  # Ticks that only another knows, before or after a seam within a bucket.
+        masks[step_ns] |= inside[step_ns] & (_held(layers, masks, layers[step_ns].axis) == 0)
     for step_ns in sorted(layers.keys() - {ROWS_NS}):
-        layer, number = layers[step_ns], numbers[step_ns]
+        layer = layers[step_ns]
+        held = _held(layers, masks, layer.axis)
+        for finer_ns in layers:  # What a finer one knows beyond the range counts too: there this bucket is cut.
+            if finer_ns < step_ns:
+                held = np.maximum(held, _rows_within(layers[finer_ns].axis, None, layer.axis))
         overlaps = (layer.first_utc_ns < end_ns) & (layer.last_utc_ns >= start_ns)
-        low = np.searchsorted(asked, np.minimum(number, layer.first_utc_ns // asked_ns))
-        high = np.searchsorted(asked, layer.last_utc_ns // asked_ns, side="right")
-        upto = np.concatenate([[0], np.cumsum(held)])
-        mask: BoolArray = overlaps & (layer.axis.rows > upto[np.maximum(high, low)] - upto[low])
-        edges = np.zeros(len(asked) + 1, np.int64)
-        np.add.at(edges, low[mask], 1)
-        np.add.at(edges, high[mask], -1)
-        covered = np.cumsum(edges)[:-1] > 0
-        winner[covered], held[covered] = -1, 0
-        place = np.searchsorted(asked, number[mask])
-        held[place] = known[step_ns][place]
-        for other_ns, other in chosen.items():  # Not what a finer one was to give in their place.
-            dropped = other.mask & covered[np.searchsorted(asked, other.number)]
-            chosen[other_ns] = other._replace(mask=other.mask & ~dropped)
-        chosen[step_ns] = Chosen(mask, number)
-    for index, step_ns in enumerate(fine):
-        number = numbers[step_ns]
-        mine = inside[step_ns] & (winner[np.searchsorted(asked, number)] == index)
-        last_resort = chosen[step_ns].mask if step_ns in chosen else np.zeros_like(mine)
-        chosen[step_ns] = Chosen(mine | last_resort, number)
-    return chosen
+        taken = overlaps & ~masks[step_ns] & (layer.axis.rows > held)
+        if taken.any():
+            instead = Axis(*(each[taken] for each in layer.axis))
+            for other_ns, other in layers.items():
+                masks[other_ns] &= _rows_within(instead, None, other.axis) == 0
+            masks[step_ns] |= taken
+    return {step_ns: Chosen(mask, numbers[step_ns]) for step_ns, mask in masks.items()}
 
 
-def _known(layer: Layer, asked: Int64Array, number: Int64Array) -> Int64Array:
-    return np.bincount(np.searchsorted(asked, number), layer.axis.rows, len(asked)).astype(np.int64)
+def _most(
+    layers: Mapping[int, Layer], fine: list[int], numbers: Mapping[int, Int64Array], inside: Mapping[int, BoolArray]
+) -> dict[int, BoolArray]:
+    """For every bucket asked for, the first of those layers that know most of its ticks."""
+    masks = {step_ns: np.zeros(len(layer.axis.first), bool) for step_ns, layer in layers.items()}
+    if fine:
+        asked = _distinct(np.concatenate([numbers[step_ns] for step_ns in fine]))
+        places = [np.searchsorted(asked, numbers[step_ns]) for step_ns in fine]
+        known = np.array(
+            [
+                np.bincount(place, np.where(inside[step_ns], layers[step_ns].axis.rows, 0), len(asked))
+                for step_ns, place in zip(fine, places, strict=True)
+            ]
+        )
+        winner = np.argmax(known, axis=0)
+        for index, (step_ns, place) in enumerate(zip(fine, places, strict=True)):
+            masks[step_ns] = inside[step_ns] & (winner[place] == index)
+    return masks
+
+
+def _held(layers: Mapping[int, Layer], masks: Mapping[int, BoolArray], axis: Axis) -> Int64Array:
+    """How many of the ticks that were chosen lie within each of some buckets."""
+    held = np.zeros(len(axis.first), np.int64)
+    for step_ns, mask in masks.items():
+        if mask.any():
+            held += _rows_within(layers[step_ns].axis, mask, axis)
+    return held
+
+
+def _rows_within(of: Axis, mask: BoolArray | None, axis: Axis) -> Int64Array:
+    """How many ticks the buckets of one axis have (where ``mask`` is) that touch each of another."""
+    upto = np.zeros(len(of.first) + 1, np.int64)
+    np.cumsum(of.rows if mask is None else np.where(mask, of.rows, 0), out=upto[1:])
+    low = np.searchsorted(of.last, axis.first)
+    high = np.searchsorted(of.first, axis.last, side="right")
+    return upto[np.maximum(high, low)] - upto[low]
 
 
 def _start_ns(layer: Layer, step_ns: int) -> Int64Array:

@@ -77,24 +77,19 @@ class Query:
         self._missing.append((view, missing))
         return missing
 
-    def _first_ns(self) -> int:
-        """When any series asked for has its first value."""
-        if self._start_ns != -FOREVER_NS:
-            return self._start_ns
-        firsts = [
-            int(view.times_ns[there].min())
-            for view, missing in self._missing
-            if (there := view.inside & ~np.logical_and.reduce(list(missing.values()))).any()
-        ]
-        return min(firsts, default=FOREVER_NS)
+    def _begin(self) -> None:
+        """Leave out what is before any series asked for has its first value, where no start was given."""
+        if self._start_ns == -FOREVER_NS:
+            firsts = []
+            for view, missing in self._missing:
+                there = view.inside & ~np.logical_and.reduce(list(missing.values()))
+                firsts += [int(view.times_ns[there].min())] if there.any() else []
+            self._start_ns = min(firsts, default=FOREVER_NS)
 
-    def _end(self) -> int:
-        """Tell what was silent; give when the first value was."""
-        first_ns = self._first_ns()
+    def _tell_silence(self) -> None:
         for view, missing in self._missing:
-            seen = view._replace(inside=view.inside & (view.times_ns >= first_ns))
+            seen = view._replace(inside=view.inside & (view.times_ns >= self._start_ns))
             self.gaps += gaps.silent(seen, missing, self._line)
-        return first_ns
 
     def raw(self) -> Result:
         """A row a tick, values as stored; in the order of boots and boot time, whatever the wall clock did."""
@@ -109,8 +104,9 @@ class Query:
         for (_, missing), (_, keys, matrix) in zip(self._missing, spans, strict=True):
             for key, row in zip(keys, matrix, strict=True):
                 missing[key.table] &= row == ABSENT
-        first_ns = self._end()
-        inside = [view.inside & (view.times_ns >= first_ns) for view, _, _ in spans]
+        self._begin()
+        self._tell_silence()
+        inside = [view.inside & (view.times_ns >= self._start_ns) for view, _, _ in spans]
         ticks = {}
         for boot in order:
             mine_of = [
@@ -138,7 +134,12 @@ class Query:
     def buckets(self, step_ns: int, stats: list[str]) -> Result:
         """A row a bucket, one column a series and statistic."""
         step_ns = step_ns or min((track.lineage.interval_ns for track, _, _ in self._with_keys()), default=SECOND_NS)
-        self.sources = [source for each in self._with_keys() for source in self._sources(*each, step_ns)]
+        rows_first = any(rates.needs_rows(self._metric(key), stat) for key in self._keys for stat in stats)
+        self.sources = [
+            source
+            for track, mine, tables in self._with_keys()
+            for source in self._sources(track, mine, tables, step_ns, rows_first=rows_first)
+        ]
         axis = self._axis([source.number[source.view.inside] for source in self.sources], len(self._keys) * len(stats))
         made: dict[Key, list[Statistic]] = {}
         for keys in self._batches():
@@ -147,7 +148,7 @@ class Query:
                 self._read(source, keys, stats, axis, parts)
             for key in keys:
                 made[key] = self._statistics(key, parts.get(key, []), stats, step_ns, len(axis))
-        begin = int(np.searchsorted(axis, self._end() // step_ns))
+        begin = self._first_place(axis)
         columns = [
             self._column(key, stat, _from(each, begin))
             for key in self._keys
@@ -155,7 +156,19 @@ class Query:
         ]
         return Result(axis[begin:] * step_ns, tuple(columns), (), step_ns)
 
-    def _sources(self, track: Track, mine: list[Key], tables: set[str], step_ns: int) -> Iterator[Source]:
+    def _first_place(self, axis: Int64Array) -> int:
+        """Where the answer begins: where no start was given, with the first value."""
+        whole = self._start_ns != -FOREVER_NS
+        self._begin()
+        self._tell_silence()
+        if whole:
+            return 0
+        held = [source.number[source.view.inside & (source.view.times_ns >= self._start_ns)] for source in self.sources]
+        return int(np.searchsorted(axis, min((int(each.min()) for each in held if len(each)), default=0)))
+
+    def _sources(
+        self, track: Track, mine: list[Key], tables: set[str], step_ns: int, *, rows_first: bool
+    ) -> Iterator[Source]:
         """Choose which rows and tiers of a track answer."""
         margin_ns = max(step_ns, *track.tiers, 0) if track.tiers else 0
         start_ns, end_ns = self._start_ns - margin_ns, self._end_ns + margin_ns
@@ -167,7 +180,9 @@ class Query:
             for each, view in views.items()
         }
         if layers:
-            for each, (mask, number) in choice.choose(layers, step_ns, self._start_ns, self._end_ns).items():
+            for each, (mask, number) in choice.choose(
+                layers, step_ns, self._start_ns, self._end_ns, rows_first=rows_first
+            ).items():
                 if chosen := views[each].chosen(mask):
                     low = max(0, int(np.flatnonzero(mask)[0]) - 1)
                     missing = self._found(chosen, tables)

@@ -91,14 +91,14 @@ def kept_for(metric: Metric, stat: str) -> tuple[Stat, ...]:
 _OF_COUNTER = {
     "mean": (Stat.COUNT, Stat.SUM, Stat.LEAP, Stat.LEAP_NS),
     "sum": (Stat.COUNT, Stat.SUM, Stat.LEAP_NS),
-    "max": (Stat.COUNT, Stat.MAX),
+    "max": (Stat.COUNT, Stat.MAX, Stat.TMAX),  # They are joined together.
     "tmax": (Stat.COUNT, Stat.MAX, Stat.TMAX),
 }
 _OF_GAUGE = {
     "mean": (Stat.COUNT, Stat.SUM),
     "sum": (Stat.COUNT, Stat.SUM),
     "min": (Stat.COUNT, Stat.MIN),
-    "max": (Stat.COUNT, Stat.MAX),
+    "max": (Stat.COUNT, Stat.MAX, Stat.TMAX),  # They are joined together.
     "tmax": (Stat.COUNT, Stat.MAX, Stat.TMAX),
     "last": (Stat.COUNT, Stat.LAST),
 }

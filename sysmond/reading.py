@@ -138,10 +138,11 @@ class Reader:
                 for name, own in zip(Edges._fields, found.edges, strict=True):
                     scaled = own * factor[:, 0] if name.endswith("value") else own
                     getattr(edges, name)[at] = np.where(own == ABSENT, ABSENT, scaled)
-        # Within a block every bucket knows what came before it.
-        if low:
-            edges.first_tick[:] = ABSENT
+        if low:  # Within a block every bucket knows what came before it: 0 is long ago, ABSENT nothing to join to.
+            earlier = (edges.first_tick != ABSENT) & (edges.first_tick < block.axis.first[min(low, high - 1)])
+            edges.first_tick[earlier] = ABSENT if low == piece.low else 0
         if high < len(block.axis.first):
+            edges.first_tick[edges.first_tick > block.axis.last[max(0, high - 1)]] = ABSENT
             edges.last_tick[:] = ABSENT
         axis = Axis(*(each[low:high] for each in block.axis))
         return Buckets(axis, stats, edges if Stat.LEAP in kind else None)
