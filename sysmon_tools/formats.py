@@ -15,7 +15,7 @@ import numpy as np
 
 from sysmon_tools.cells import Cells, TextCells, WrittenCells, blocks, column_cells, integer_cells
 from sysmond.model import ABSENT
-from sysmond.result import TIME_SCALE, Column, Gap, Int64Array, Result
+from sysmond.result import TIME_SCALE, Column, Event, Gap, Int64Array, Result
 from sysmond.timespec import Notation, format_time, format_times, fraction_digits
 
 # The longest time: 2025-01-31T14:30:00.123456789+01:00:00, with two quotes.
@@ -98,10 +98,21 @@ def gap_line(gap: Gap, style: Style) -> str:
     return f"{line} ({detail})" if detail else line
 
 
+def event_line(event: Event, style: Style) -> str:
+    """Spell an event as the comment line ``# event TIME KIND SUBJECT TEXT``; ``-`` for no subject."""
+    words = (event.kind, event.subject or "-", event.text)
+    return " ".join(["# event", style.time(event.time_ns), *(" ".join(word.split()) for word in words)]).rstrip()
+
+
+def _comments(result: Result, style: Style) -> Iterator[str]:
+    yield from (gap_line(gap, style) for gap in result.gaps)
+    yield from (event_line(event, style) for event in result.events)
+
+
 def _delimited(result: Result, style: Style, delimiter: str) -> Iterator[bytes]:
-    """Write gaps as comments, one header, and a line a row; an absent cell is empty."""
+    """Write gaps and events as comments, one header, and a line a row; an absent cell is empty."""
     separator = delimiter.encode()
-    yield b"".join(encoded(gap_line(gap, style)) + b"\n" for gap in result.gaps)
+    yield b"".join(encoded(line) + b"\n" for line in _comments(result, style))
     yield separator.join([b"time", *(delimited_field(label, delimiter) for label in labels(result.columns))]) + b"\n"
     parts: list[bytes | Cells] = [time_cells(result.times_ns, style)]
     for column in result.columns:
@@ -146,8 +157,14 @@ def _json_gap(gap: Gap, style: Style) -> str:
     return f'{{"from": {start}, "to": {end}, {words[1:]}'
 
 
+def _json_event(event: Event, style: Style) -> str:
+    time = style.time(event.time_ns)
+    words = json.dumps({"kind": event.kind, "subject": event.subject, "text": event.text})
+    return f'{{"time": {time if style.notation is Notation.EPOCH else json.dumps(time)}, {words[1:]}'
+
+
 def write_json(result: Result, style: Style) -> Iterator[bytes]:
-    """Write one object: series, time, values (a list a series) and gaps."""
+    """Write one object: series, time, values (a list a series), gaps and events."""
     rows = len(result.times_ns)
     series = [
         {"path": column.path, "unit": column.unit, "semantics": str(column.semantics), "stat": column.stat}
@@ -160,15 +177,18 @@ def write_json(result: Result, style: Style) -> Iterator[bytes]:
         yield b",\n" if number else b"\n"
         yield from _json_list(cells, rows)
     gaps = ",\n".join(_json_gap(gap, style) for gap in result.gaps)
-    yield f'],\n"gaps": [{gaps}]}}\n'.encode()
+    events = ",\n".join(_json_event(event, style) for event in result.events)
+    yield f'],\n"gaps": [{gaps}],\n"events": [{events}]}}\n'.encode()
 
 
 def write_jsonl(result: Result, style: Style) -> Iterator[bytes]:
-    """Write an object a row, with null for absent."""
+    """Write an object a row, with null for absent; then one a gap, ``{"gap": …}``, and one an event."""
     parts: list[bytes | Cells] = [b'{"time": ', time_cells(result.times_ns, style, '"')]
     for label, cells in zip(labels(result.columns), _json_columns(result, style), strict=True):
         parts += [b", " + json_text(label) + b": ", cells]
-    return blocks([*parts, b"}\n"], len(result.times_ns))
+    yield from blocks([*parts, b"}\n"], len(result.times_ns))
+    yield from (f'{{"gap": {_json_gap(gap, style)}}}\n'.encode() for gap in result.gaps)
+    yield from (f'{{"event": {_json_event(event, style)}}}\n'.encode() for event in result.events)
 
 
 def printable(text: str) -> str:
@@ -210,8 +230,8 @@ def write_table(result: Result, style: Style) -> Iterator[bytes]:
         widths = [_widened(width, cell) for width, cell in zip(widths, row, strict=True)]
     widths = [width._replace(whole=max(width.whole, _longest(head) - width.fraction))
               for width, head in zip(widths, heads, strict=True)]  # fmt: skip
-    for gap in result.gaps:
-        yield encoded(printable(gap_line(gap, style))) + b"\n"
+    for comment in _comments(result, style):
+        yield encoded(printable(comment)) + b"\n"
     for line in zip(*heads, strict=True):
         yield _table_line(
             text.ljust(width.total()) if width.is_text else text.rjust(width.total())

@@ -36,7 +36,7 @@ _UNIT_WORDS = {
 
 
 def write(result: Result, style: "Style") -> Iterator[bytes]:
-    """Write families of series, then the end mark. Absent values and gaps have no form there."""
+    """Write families of series, of gaps (their lengths, where they begin) and of events, then the end mark."""
     families: dict[tuple[str, str, str], list[Column]] = {}
     for column in result.columns:
         unit = _unit(column.unit)
@@ -56,7 +56,46 @@ def write(result: Result, style: "Style") -> Iterator[bytes]:
             else:
                 sample = f"{name}_total" if kind == "counter" else name
                 yield from _samples(sample, labels, column, result.times_ns)
+    yield from _told("sysmond_gap_seconds", "gauge", "A time without values, by its cause.", _gaps(result))
+    yield from _told("sysmond_event", "info", "Something that happened.", _events(result))
     yield b"# EOF\n"
+
+
+def _told(name: str, kind: str, doc: str, samples: list[tuple[str, int, int]]) -> Iterator[bytes]:
+    """Write a family of labels, times and nanoseconds; each set of labels is a series, its times ascending."""
+    if samples:
+        yield _head(name, "seconds" if kind == "gauge" else "", kind, doc).encode()
+    suffix = "_info" if kind == "info" else ""
+    for labels, time_ns, length_ns in sorted(set(samples)):
+        value = "1" if kind == "info" else _seconds(length_ns)
+        yield f"{name}{suffix}{{{labels}}} {value} {_seconds(time_ns)}\n".encode()
+
+
+def _gaps(result: Result) -> list[tuple[str, int, int]]:
+    return [
+        (
+            f'table="{_escaped(gap.table)}",cause="{gap.cause}",detail="{_escaped(gap.detail)}"',
+            gap.start_ns,
+            gap.end_ns - gap.start_ns,
+        )
+        for gap in result.gaps
+    ]
+
+
+def _events(result: Result) -> list[tuple[str, int, int]]:
+    return [
+        (
+            f'kind="{_escaped(event.kind)}",subject="{_escaped(event.subject)}",text="{_escaped(event.text)}"',
+            event.time_ns,
+            0,
+        )
+        for event in result.events
+    ]
+
+
+def _seconds(time_ns: int) -> str:
+    sign, (whole, rest) = "-" if time_ns < 0 else "", divmod(abs(time_ns), 10**9)
+    return f"{sign}{whole}.{rest:09d}".rstrip("0").rstrip(".")
 
 
 def _unit(unit: str) -> str:

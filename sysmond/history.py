@@ -142,7 +142,8 @@ class Archive:
             inside = [
                 gap for gap in gaps.coalesce([*found, *query.gaps]) if gap.end_ns > start_ns and gap.start_ns < end_ns
             ]
-            return result._replace(gaps=tuple(inside), warnings=tuple(self.warnings))
+            events = line.events(wanted_boot, start_ns, end_ns)
+            return result._replace(gaps=tuple(inside), warnings=tuple(self.warnings), events=tuple(events))
 
     def _match(self, patterns: Iterable[str], keys: Iterable[Key], line: Timeline) -> list[Key]:
         known = sorted(keys)

@@ -32,6 +32,15 @@ class Gap(NamedTuple):
     detail: str = ""
 
 
+class Event(NamedTuple):
+    """Something that happened, in UTC nanoseconds: a kind (``mark``, ``clock step``), what about, and a text."""
+
+    time_ns: int
+    kind: str
+    subject: str
+    text: str
+
+
 class Column(NamedTuple):
     """One series, one statistic, over the time axis of its ``Result``.
 
@@ -95,6 +104,7 @@ class Result(NamedTuple):
     order of boots and boot time, so that a wall clock that was set back is seen. A run of more than 3600
     empty buckets is cut to its first one. ``gaps``: why there is nothing where there is nothing.
     ``step_ns``: length of a bucket, 0 when raw. ``warnings``: what could not be read, a line each.
+    ``events``: what happened within the range, in order.
     """
 
     times_ns: Int64Array
@@ -102,6 +112,7 @@ class Result(NamedTuple):
     gaps: tuple[Gap, ...]
     step_ns: int
     warnings: tuple[str, ...] = ()
+    events: tuple[Event, ...] = ()
 
     def __repr__(self) -> str:
         rows = len(self.times_ns)

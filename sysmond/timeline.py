@@ -19,6 +19,7 @@ from sysmond.model import Cause, Metric, Sensitivity
 from sysmond.opened import Files
 from sysmond.progress import Progress, ring_files
 from sysmond.recording import Hole, Key, Recording, Strand, TierBlock, of_snapshot
+from sysmond.result import Event
 from sysmond.retention import TIERS_NS
 from sysmond.snapshot import snapshot
 from sysmond.tracks import Lineage, Member, Source, Track, join
@@ -181,6 +182,20 @@ class Timeline:
             for hole in recording.holes:
                 if hole.table in tables:
                     yield hole
+
+    def events(self, boot: str | None, start_ns: int, end_ns: int) -> list[Event]:
+        """What happened in a range of wall-clock time; that the wall clock was set is an event too."""
+        found: set[Event] = set()
+        for _, recording in self._sources:
+            for each in recording.events:
+                if boot in {None, each.boot}:
+                    time_ns = self.moment_ns(each.boot, each.boottime_ns)
+                    found.add(Event(time_ns, each.kind, each.subject, each.text))
+        for of_boot, course in self._courses.items():
+            if boot in {None, of_boot}:
+                for at_ns, by_ns in course.steps():
+                    found.add(Event(course.moment_ns(at_ns), "clock step", "", f"{by_ns / SECOND_NS:+.6f} s"))
+        return sorted(event for event in found if start_ns <= event.time_ns < end_ns)
 
     def course(self, boot: str) -> Course:
         """How the other clocks stood to a boot's."""

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sysmon_tools import cells, formats, listing
 from sysmond.clock import SECOND_NS
 from sysmond.model import ABSENT, Cause, Semantics
-from sysmond.result import Column, Entry, Gap, Result
+from sysmond.result import Column, Entry, Event, Gap, Result
 from sysmond.timespec import Notation
 
 START_NS = 1_700_000_000 * SECOND_NS  # 2023-11-14T22:13:20Z
@@ -97,6 +97,21 @@ def test_the_time_of_a_maximum_is_spelt_like_the_time_axis() -> None:
     assert result(when).to_pandas()["a/b"].isna().tolist() == [False, True, False]
 
 
+def test_gaps_and_events_are_in_every_format() -> None:
+    gap = Gap(START_NS, START_NS + SECOND_NS // 2, "cpu", Cause.LATE_TICK)
+    mark = Event(START_NS + SECOND_NS, "mark", "user", 'deploy "12"')
+    answer = result(rate("a/b", [1.5, NAN, 2.0]), gaps=(gap,))._replace(events=(mark,))
+    for name in ("csv", "tsv", "table"):
+        assert '# event 2023-11-14T22:13:21Z mark user deploy "12"\n' in written(name, answer)
+    spelt = {"time": "2023-11-14T22:13:21Z", "kind": "mark", "subject": "user", "text": 'deploy "12"'}
+    assert json.loads(written("json", answer))["events"] == [spelt]
+    *_, last_gap, last_event = map(json.loads, written("jsonl", answer).splitlines())
+    assert (last_gap["gap"]["cause"], last_event) == ("late tick", {"event": spelt})
+    metrics = written("openmetrics", answer)
+    assert 'sysmond_gap_seconds{table="cpu",cause="late tick",detail=""} 0.5 1700000000\n' in metrics
+    assert 'sysmond_event_info{kind="mark",subject="user",text="deploy \\"12\\""} 1 1700000001\n' in metrics
+
+
 def test_tsv_separates_by_tabs() -> None:
     answer = result(rate("a/b", [1.5, NAN, 2.0]), text("a/c", ["x,y", "x\ty", None]))
     assert written("tsv", answer).splitlines() == [
@@ -153,6 +168,7 @@ def test_json_is_one_object_with_null_for_absent() -> None:
                 "detail": "",
             },
         ],
+        "events": [],
     }
 
 
@@ -174,7 +190,8 @@ def test_jsonl_is_an_object_a_row() -> None:
         "load/one": 1.25,
         "host/kernel": "6.1",
     }
-    assert [row["cpu/user@total"] for row in rows] == [12.5, None, 3]
+    assert [row["cpu/user@total"] for row in rows if "time" in row] == [12.5, None, 3]
+    assert [row["gap"]["cause"] for row in rows[3:]] == ["probe failed", "late tick"]
 
 
 def test_table_puts_decimal_points_below_each_other() -> None:

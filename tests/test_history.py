@@ -277,6 +277,16 @@ def test_a_step_of_the_wall_clock_loses_and_reorders_nothing(machine: Machine, b
     assert {counter(second) for second in range(125, 130)} <= set(ints(after, READ))
 
 
+def test_a_step_of_the_clock_and_a_mark_are_events(machine: Machine) -> None:
+    writer = machine.start(99)
+    writer.tick(range(100, 110))
+    writer.wall_ns += 30 * SECOND_NS
+    writer.tick(range(110, 120))
+    (event,) = machine.archive.select(READ).events
+    assert event == (NOON_NS + 140 * SECOND_NS, "clock step", "", "+30.000000 s")
+    assert machine.archive.select(READ, end=NOON_NS + 120 * SECOND_NS).events == ()
+
+
 def test_daylight_saving_moves_no_bucket(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "Europe/Berlin")
     change_ns = 1_711_846_800 * SECOND_NS  # 2024-03-31 01:00 UTC.
