@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checking an archive: which files are damaged, left over or unknown, and putting right what can be.
+
+Nothing is deleted: a damaged file is moved to ``<state>/damaged`` and what can still be read of it written anew.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from sysmond import __version__, archive, segment, tiers
+from sysmond.archive import FINEST_TIER, SUFFIX, TEMPORARY_SUFFIX
+from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
+from sysmond.folders import FILE_MODES, Folders
+from sysmond.model import TIERS_NS, Sensitivity
+from sysmond.recording import Block, MemoryBlock, Recording
+
+DAMAGED_FOLDER = "damaged"
+CREATED_BY = f"sysmond {__version__} fsck"
+
+
+class Finding(NamedTuple):
+    """What is wrong with a file. ``kind``: damaged, superseded, left over, unknown or refused.
+
+    ``series``, ``salvageable``: how many series it has, and of how many the values can be read.
+    """
+
+    path: str
+    kind: str
+    reason: str
+    sensitivity: Sensitivity
+    tier: str
+    series: int = 0
+    salvageable: int = 0
+
+
+def check(folders: Folders) -> list[Finding]:
+    """Read every file of the archive on disk, whole."""
+    findings: list[Finding] = []
+    for sensitivity in Sensitivity:
+        for tier in TIERS_NS:
+            folder = archive.disk_folder(folders, sensitivity, tier)
+            try:
+                findings += _check_folder(folder, sensitivity, tier)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except PermissionError as refusal:
+                reason = refusal.strerror or "no permission"
+                findings.append(Finding(folder, "refused", reason, sensitivity, tier))
+    return findings
+
+
+def _check_folder(folder: str, sensitivity: Sensitivity, tier: str) -> Iterator[Finding]:
+    superseded = _superseded(folder, tier)
+    for file in sorted(os.listdir(folder)):
+        path = f"{folder}/{file}"
+        if file.endswith(SUFFIX + TEMPORARY_SUFFIX):
+            yield Finding(path, "left over", "a writer was interrupted", sensitivity, tier)
+        elif not file.endswith(SUFFIX) or not tiers.is_name(file):
+            yield Finding(path, "unknown", "no name that a segment has", sensitivity, tier)
+        elif (found := _check_file(path, sensitivity, tier)) is not None:
+            yield found
+        elif file in superseded:
+            yield Finding(path, "superseded", "another file has all of its rows", sensitivity, tier)
+
+
+def _superseded(folder: str, tier: str) -> set[str]:
+    if tier == FINEST_TIER:
+        return {name.file for name in archive.superseded(folder)}
+    files, _ = tiers.listing(folder)
+    return {each.file for each in files} - set(tiers.current({each.file: each.covers for each in files}))
+
+
+def _check_file(path: str, sensitivity: Sensitivity, tier: str) -> Finding | None:
+    try:
+        with segment.Segment(path) as opened:
+            return _check_values(path, opened.recording, sensitivity, tier)
+    except FileNotFoundError:
+        return None  # Merged or expired meanwhile.
+    except NotPermittedError as refusal:
+        return Finding(path, "refused", str(refusal), sensitivity, tier)
+    except ForeignError as stranger:
+        return Finding(path, "unknown", str(stranger), sensitivity, tier)
+    except CorruptError as damage:
+        return Finding(path, "damaged", str(damage), sensitivity, tier)
+
+
+def _check_values(path: str, recording: Recording, sensitivity: Sensitivity, tier: str) -> Finding | None:
+    series = whole = 0
+    reason = ""
+    reads: list[tuple[int, Callable[[list[int]], object]]] = [
+        *((len(block.keys), block.read) for block in recording.blocks),
+        *((len(block.keys), block.buckets) for block in recording.tiers),
+    ]
+    for length, read in reads:
+        series += length
+        for row in range(length):
+            try:
+                read([row])
+                whole += 1
+            except CorruptError as damage:
+                reason = reason or str(damage)
+    return Finding(path, "damaged", reason, sensitivity, tier, series, whole) if reason else None
+
+
+def repair(folders: Folders, findings: list[Finding]) -> Iterator[str]:
+    """Move damaged files aside and write what can be read of their rows anew; tells every step.
+
+    Under the same name: by it a tier tells whether it has these rows. Buckets are not written anew but made again of
+    rows where these are still there. Call it while no archiver runs.
+
+    :raises OSError: where the disk refuses; nothing is lost then.
+    """
+    for finding in findings:
+        if finding.kind != "damaged":
+            continue
+        image = _salvaged(finding) if finding.tier == FINEST_TIER and finding.salvageable else None
+        target = _free(f"{folders.state}/{DAMAGED_FOLDER}", finding)
+        os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
+        os.rename(finding.path, target)
+        archive.sync_folder(os.path.dirname(target))
+        archive.sync_folder(os.path.dirname(finding.path))
+        yield f"{finding.path}: moved to {target}"
+        if image is not None:
+            folder, file = os.path.split(finding.path)
+            archive.publish(folder, file, image, FILE_MODES[finding.sensitivity])
+            yield f"{finding.path}: written anew with {finding.salvageable} of {finding.series} series"
+
+
+def _free(folder: str, finding: Finding) -> str:
+    target = path = f"{folder}/{finding.sensitivity}-{finding.tier}-{os.path.basename(finding.path)}"
+    number = 1
+    while os.path.exists(path):
+        path, number = f"{target}.{number}", number + 1
+    return path
+
+
+def _salvaged(finding: Finding) -> bytes | None:
+    """A segment of the series that can be read; None where even that fails."""
+    try:
+        with segment.Segment(finding.path) as opened:
+            recording = opened.recording
+            blocks = [kept for block in recording.blocks if (kept := _readable(block)) is not None]
+            return segment.encode(recording._replace(blocks=blocks), CREATED_BY)
+    except (Error, FileNotFoundError):
+        return None
+
+
+def _readable(block: Block) -> MemoryBlock | None:
+    """The series of a block that can be read; None where there are none."""
+    kept, rows = [], []
+    for row, key in enumerate(block.keys):
+        try:
+            rows.append(block.read([row])[0])
+            kept.append(key)
+        except CorruptError:
+            continue
+    if not kept:
+        return None
+    return MemoryBlock(block.strand, block.ticks, kept, np.array(rows), block.closed)
