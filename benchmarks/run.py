@@ -28,6 +28,8 @@ PROGRAMS: dict[str, tuple[str, ...]] = {
     "memory": (),
     "query": (),
     "starvation": (),
+    "merge": (),
+    "capacity": (),
     "jitter": ("--stress",),
 }
 # Just to see that everything runs; the figures mean nothing.
@@ -36,6 +38,8 @@ QUICK: dict[str, tuple[str, ...]] = {
     "memory": ("--seconds", "3"),
     "query": ("--series", "100", "--hours", "1", "--repeats", "1"),
     "starvation": ("--seconds", "3", "--hogs", "2"),
+    "merge": (),
+    "capacity": ("--quick",),
     "jitter": ("--ticks", "200"),
 }
 
@@ -142,6 +146,36 @@ TARGETS = (
         lambda f: f"{f['lost']} of {f['ticks'] + f['lost']} ticks lost, at most {f['unsealed_max']:.0%} not sealed",
         lambda f: f["ok"] and f["hogs"] >= 40,
     ),
+    Target(
+        "capacity",
+        "bytes per point of a series, tiers 10 s, 1 min, 5 min, each with the time of its maximum",
+        "≤ 2.0, 2.3, 2.7",
+        lambda f: ", ".join(f"{f[f'bytes_per_point_{tier}']:.2f}" for tier in ("10s", "1min", "5min")),
+        lambda f: (
+            f["bytes_per_point_10s"] <= 2.0 and f["bytes_per_point_1min"] <= 2.3 and f["bytes_per_point_5min"] <= 2.7
+        ),
+    ),
+    Target(
+        "capacity",
+        "days kept of 100 mixed series in 50 MB a tier: 1 s, 10 s, 1 min, 5 min",
+        "≥ 14, 30, 150, 730",
+        lambda f: ", ".join(f"{f[f'days_{tier}']:.0f}" for tier in ("1s", "10s", "1min", "5min")),
+        lambda f: f["days_1s"] >= 14 and f["days_10s"] >= 30 and f["days_1min"] >= 150 and f["days_5min"] >= 730,
+    ),
+    Target(
+        "capacity",
+        "a day of 300 series rolled up into three tiers: CPU, peak",
+        "≤ 0.6 s, 120 MB",
+        lambda f: f"{f['roll_up_cpu_s']:.2f} s, {f['roll_up_peak_mb']:.0f} MB",
+        lambda f: f["roll_up_cpu_s"] <= 0.6 and f["roll_up_peak_mb"] <= 120,
+    ),
+    Target(
+        "capacity",
+        "two years of one series, a month of 100 series, at 5 min, cold command line",
+        "≤ 200, 400 ms",
+        lambda f: f"{f['two_years_ms']:.0f} ms, {f['month_ms']:.0f} ms",
+        lambda f: f["two_years_ms"] <= 200 and f["month_ms"] <= 400,
+    ),
 )
 
 
@@ -216,7 +250,9 @@ def main() -> int:
     """Run the chosen programs."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("programs", nargs="*", metavar="PROGRAM", help=f"{', '.join(PROGRAMS)}, storage; default all")
-    parser.add_argument("--data", metavar="FILE.npz", help="recorded data for storage, which is left out without")
+    parser.add_argument(
+        "--data", metavar="FILE.npz", help="recorded data for storage, which is left out without, and capacity"
+    )
     parser.add_argument("--quick", action="store_true", help="tiny runs, whose figures mean nothing: see --output")
     parser.add_argument("--output", metavar="FILE.json", help="write the figures there and leave the document alone")
     options = parser.parse_args()
@@ -227,6 +263,8 @@ def main() -> int:
     if options.quick and not options.output:
         parser.error("--quick: only with --output")
     arguments = {**(QUICK if options.quick else PROGRAMS), "storage": (options.data or "",)}
+    if options.data:
+        arguments["capacity"] = (*arguments["capacity"], "--data", options.data)
     output = options.output or FIGURES
     found = known(output)
     for name in chosen:

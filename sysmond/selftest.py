@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The self-test: record with the real programs in a folder of its own, kill them, damage copies, and count.
 
-What the tests of the project do at length (``docs/durability.md``) a user can do on his own machine in half a
-minute: a daemon with short intervals loses one process after the other at random moments, and what it recorded
-is then held against the published bound. No live archive is ever touched.
+A daemon with short intervals loses one process after the other at random moments, and what it recorded is then
+held against the published bound (``docs/durability.md``). No live archive is ever touched.
 """
 
 import os
@@ -30,7 +29,7 @@ from sysmond.folders import Folders
 from sysmond.frame import SUFFIX
 from sysmond.history import Archive
 from sysmond.model import ABSENT, Cause, Sensitivity
-from sysmond.recording import Recording, Strand, of_snapshot
+from sysmond.recording import Block, Recording, Strand, TierBlock, of_snapshot
 from sysmond.result import Int64Array
 from sysmond.segment import Segment
 from sysmond.snapshot import snapshot
@@ -235,7 +234,6 @@ def loss(folders: Folders, lane: str, kills: Sequence[Kill], seen: Seen, interva
     times = result.times_ns.tolist()
     for before_ns, after_ns in pairwise(times):
         for slot_ns in range(before_ns + interval_ns, after_ns - interval_ns // 2, interval_ns):
-            # Boundaries of gaps are exact, but slots are counted on from a tick that may have been converted.
             causes = {gap.cause for gap in result.gaps if gap.start_ns <= slot_ns < gap.end_ns}
             if causes == {Cause.LATE_TICK}:
                 late += 1  # The machine was busy; it is said, and no kill's doing.
@@ -248,23 +246,23 @@ def loss(folders: Folders, lane: str, kills: Sequence[Kill], seen: Seen, interva
     return Loss(len(times), lost, bound, late, problems)
 
 
-# --- damage ---------------------------------------------------------------------------------------
-
-
 class Contents(NamedTuple):
-    """Everything that a file holds, in memory: its recording, and the values of each block."""
+    """Everything that a file holds, in memory: its recording, and the values of each block and of each tier."""
 
     recording: Recording
     values: list[Int64Array]
+    tiers: list[tuple[object, list[Int64Array]]] = []  # noqa: RUF012  never changed
 
     def same(self, other: "Contents") -> bool:
         """Whether two files say the same in every respect."""
         mine, others = self.recording, other.recording
         return (
-            mine._replace(blocks=()) == others._replace(blocks=())
+            mine._replace(blocks=(), tiers=()) == others._replace(blocks=(), tiers=())
+            and [each for each, _ in self.tiers] == [each for each, _ in other.tiers]
+            and all(_equal(ours, theirs) for (_, ours), (_, theirs) in zip(self.tiers, other.tiers, strict=True))
             and [_frame(block) for block in mine.blocks] == [_frame(block) for block in others.blocks]
-            and all(np.array_equal(one.ticks, two.ticks) for one, two in zip(mine.blocks, others.blocks, strict=True))
-            and all(np.array_equal(one, two) for one, two in zip(self.values, other.values, strict=True))
+            and _equal([block.ticks for block in mine.blocks], [block.ticks for block in others.blocks])
+            and _equal(self.values, other.values)
         )
 
     def rows(self) -> dict[tuple[Strand, object, int], int]:
@@ -277,7 +275,11 @@ class Contents(NamedTuple):
         return {where: value for where, value in found.items() if value != ABSENT}
 
 
-def _frame(block: Any) -> tuple[object, ...]:  # noqa: ANN401  a block of any kind
+def _equal(these: Sequence[Int64Array], those: Sequence[Int64Array]) -> bool:
+    return len(these) == len(those) and all(map(np.array_equal, these, those))
+
+
+def _frame(block: Block) -> tuple[object, ...]:
     return block.strand, block.closed, list(block.keys)
 
 
@@ -291,7 +293,17 @@ def contents(path: str) -> Contents:
         return Contents(taken, [block.read(range(len(block.keys))) for block in taken.blocks])
     with Segment(path) as opened:
         values = [block.read(range(len(block.keys))) for block in opened.recording.blocks]
-        return Contents(opened.recording, values)
+        return Contents(opened.recording, values, [_of_tier(block) for block in opened.recording.tiers])
+
+
+def _of_tier(block: TierBlock) -> tuple[object, list[Int64Array]]:
+    """What a block of a tier is, and all its numbers."""
+    numbers: list[Int64Array] = list(block.axis)
+    for kind in dict.fromkeys(block.stats):
+        found = block.buckets([row for row, stats in enumerate(block.stats) if stats == kind])
+        numbers += [found.stats[stat] for stat in sorted(found.stats)]
+        numbers += list(found.edges or ())
+    return (block.strand, list(block.keys), list(block.stats), block.closed), numbers
 
 
 class Damage(NamedTuple):
@@ -320,8 +332,7 @@ def damages(size: int, flips: int, truncations: int, chance: random.Random) -> l
 def silently_wrong(path: str, todo: Sequence[Damage], folder: str) -> dict[str, int]:
     """Damage copies of a file in ``folder``, read them, and count: refused, unharmed, wrong, crashed the reader.
 
-    A ring may lose rows to damage, and does so without an error; those that it still gives must be right.
-    The reading is done in a child: what a damaged file does to the library is part of what is asked.
+    A ring may lose rows, without an error; those that it still gives must be right. A child does the reading.
     """
     counts: Counter[str] = Counter()
     done = 0
@@ -372,9 +383,6 @@ def _verdict(path: str, true: Contents, rows: dict[tuple[Strand, object, int], i
     if is_ring:
         return b"unharmed" if found.rows().items() <= rows.items() else b"wrong"
     return b"unharmed" if found.same(true) else b"wrong"
-
-
-# --- the whole of it ------------------------------------------------------------------------------
 
 
 def _damage_copies(folders: Folders, rings: Sequence[str], folder: str, chance: random.Random) -> Counter[str]:

@@ -16,6 +16,7 @@ PROMISED = {
     "jitter": {"p99_us", "max_us", "missed", "ticks"},
     "memory": {"sampler_rss_mb", "pss_mb"},
     "starvation": {"ok", "lost", "unsealed_max", "seals"},
+    "capacity": {"bytes_per_sample", "bytes_per_point_5min", "days_5min", "roll_up_cpu_s", "two_years_ms", "month_ms"},
 }
 TINY = {
     "tick": ("--ticks", "2", "--tight-ticks", "5"),
@@ -23,6 +24,7 @@ TINY = {
     "jitter": ("--ticks", "50"),
     "memory": ("--seconds", "1"),
     "starvation": ("--seconds", "3", "--hogs", "1"),
+    "capacity": ("--quick",),
 }
 
 
