@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 
-from sysmond import __version__, archive, pins, retention, rolling, segment, tiers
+from sysmond import __version__, archive, incidents, pins, retention, rolling, segment, tiers
 from sysmond.archive import Candidate, Name
 from sysmond.aside import Aside
 from sysmond.clock import SECOND_NS, Relation, boot_id
@@ -82,9 +82,12 @@ def seal(folders: Folders, works_on: Callable[[Sequence[str]], None] = lambda _:
             for group in groups:
                 works_on([path for path, _ in group])
                 name = Name(boot, sequence := archive.next_sequence(boot, folders), sequence)
-                image = segment.encode(join([recording for _, recording in group]), CREATED_BY)
+                joined = join([recording for _, recording in group])
+                image = segment.encode(joined, CREATED_BY)
                 archive.publish(archive.ram_folder(folders, sensitivity), name.file, image, FILE_MODES[sensitivity])
                 noted.update((path, reached[path]) for path, _ in group)
+                with suppress(OSError):  # They wait in RAM, like the rows, for the disk to be written.
+                    pins.add(f"{folders.runtime}/archiver", incidents.pins_of(joined))
     finally:
         Progress(noted).write(folders)
 

@@ -45,7 +45,7 @@ def add(folder: str, pins: Iterable[Pin]) -> list[Pin]:
     :raises OSError: where the folder cannot be written.
     """
     added = list(pins)
-    return _change(folder, lambda there: joined([*there, *added]))
+    return _change(folder, lambda there: joined([*there, *added])) if added else read(folder)
 
 
 def remove(folder: str, chosen: Callable[[Pin], bool]) -> list[Pin]:
