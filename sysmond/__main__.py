@@ -23,8 +23,16 @@ from sysmond.lock import only_one
 from sysmond.settings import PARTS, Settings
 
 BUSES = ("none", "system", "session")
-# Where each command is carried out: only that module is imported.
-COMMANDS = {"mark": "orders", "flush": "orders", "budget": "upkeep", "selftest": "upkeep"}
+# The module and the function that carry out each command: only that module is imported.
+COMMANDS = {
+    "mark": ("orders", "mark"),
+    "flush": ("orders", "flush"),
+    "pin": ("pinning", "pin"),
+    "unpin": ("pinning", "unpin"),
+    "pins": ("pinning", "list_pins"),
+    "budget": ("upkeep", "budget"),
+    "selftest": ("upkeep", "selftest"),
+}
 # Two that start at once look at the locks for a moment; one that ends is waited for.
 START_WAIT_S = 0.2
 LOCK_WAIT_S = 5.0
@@ -56,9 +64,9 @@ def _folders(options: argparse.Namespace) -> folders.Folders:
 
 
 def _command(options: argparse.Namespace) -> int:
-    """Carry out a command, in the module that has a function of its name."""
-    module = importlib.import_module(f"sysmond.{COMMANDS[options.command]}")
-    code: int = getattr(module, options.command)(_folders(options), options)
+    """Carry out a command."""
+    module, function = COMMANDS[options.command]
+    code: int = getattr(importlib.import_module(f"sysmond.{module}"), function)(_folders(options), options)
     return code
 
 

@@ -102,6 +102,8 @@ def test_without_a_daemon_an_order_says_so(folders: Folders, capsys: pytest.Capt
         (["mark", " "], f"TEXT of 0 bytes; 1 to {EVENT_BYTES_MAX} is right"),
         (["mark", "x" * 2000], f"TEXT of 2000 bytes; 1 to {EVENT_BYTES_MAX} is right"),
         (["selftest", "--kill", "none"], "argument --kill: 'none' is not a number of kills; 1 to 10000 is right"),
+        (["pin", "2025-02-02", "2025-02-01"], "FROM '2025-02-02' is not before TO '2025-02-01'"),
+        (["unpin"], "a T or --all; one of the two is right"),
         (["budget", "--jsno"], "unknown option '--jsno'"),
         (["--state-dir", "", "budget"], "--state-dir: '' is not a path; that of a folder is right"),
     ],
@@ -131,6 +133,25 @@ def test_an_archive_that_is_empty_has_no_forecast_yet(folders: Folders, capsys: 
     for tier in answer.values():
         assert tier["budget_bytes"] == Limit().budget_bytes
         assert (tier["used_bytes"], tier["bytes_per_day"], tier["days"]) == (0, None, None)
+
+
+def test_a_span_is_pinned_listed_and_released(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
+    os.makedirs(folders.state)
+    assert command(folders, "pin", "2025-01-31 14:30", "2025-01-31 15:00", "--why", "it  stood still") == 0
+    assert command(folders, "pin", "2025-02-01", "2025-02-02") == 0
+    assert command(folders, "pins", "--json") == 0
+    first, second = json.loads(capsys.readouterr().out)
+    assert (first["why"], first["end_ns"] - first["start_ns"]) == ("it stood still", 1800 * 10**9)
+    assert command(folders, "unpin", "2025-02-01 12:00") == 0
+    assert command(folders, "pins") == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.endswith("it stood still")
+    assert command(folders, "unpin", "2025-02-01 12:00") == 1
+    assert "nothing is pinned then" in said(capsys)
+    assert command(folders, "unpin", "--all") == 0
+    assert command(folders, "pins") == 0
+    assert capsys.readouterr().out == ""
+    assert second["why"] == ""
 
 
 @pytest.mark.parametrize(("ok", "code"), [(True, 0), (False, 1)])

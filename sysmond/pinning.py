@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands about pins: keep a span of time at full precision, release it, list what is kept."""
+
+import argparse
+import json
+import sys
+from contextlib import suppress
+
+from sysmond import clock, orders, pins
+from sysmond.errors import Error, NotPermittedError, UsageError
+from sysmond.folders import Folders
+from sysmond.pins import Pin
+from sysmond.progress import ARCHIVER
+from sysmond.timespec import format_time, parse_time
+
+BY = "user"
+WHY_LENGTH_MAX = 200
+
+
+def pin(folders: Folders, options: argparse.Namespace) -> int:
+    """Pin a span."""
+    start_ns, end_ns = _moment(options.start), _moment(options.end)
+    if start_ns >= end_ns:
+        raise UsageError(f"FROM {options.start!r} is not before TO {options.end!r}; an earlier FROM is right")
+    why = " ".join(options.why.split())
+    if len(why) > WHY_LENGTH_MAX:
+        raise UsageError(f"--why of {len(why)} characters; at most {WHY_LENGTH_MAX} are right")
+    added = Pin(start_ns, end_ns, why, BY)
+    try:
+        pins.add(folders.state, [added])
+    except OSError as refusal:
+        raise _refused(refusal) from refusal
+    _tell(folders, "pin", added)
+    return 0
+
+
+def unpin(folders: Folders, options: argparse.Namespace) -> int:
+    """Release pins."""
+    if (options.at is None) == (not options.all):
+        raise UsageError("a T or --all; one of the two is right")
+    moment_ns = None if options.all else _moment(options.at)
+
+    def chosen(each: Pin) -> bool:
+        return moment_ns is None or each.start_ns <= moment_ns < each.end_ns
+
+    released = [each for each in pins.read(folders.state) if chosen(each)]
+    if not released and moment_ns is not None:
+        raise Error(f"{options.at!r}: nothing is pinned then; 'sysmond pins' lists what is")
+    try:
+        pins.remove(folders.state, chosen)
+    except OSError as refusal:
+        raise _refused(refusal) from refusal
+    for each in released:
+        _tell(folders, "unpin", each)
+    return 0
+
+
+def list_pins(folders: Folders, options: argparse.Namespace) -> int:
+    """List what is pinned, on disk and waiting for it."""
+    found = pins.joined([*pins.read(folders.state), *pins.read(f"{folders.runtime}/{ARCHIVER}")])
+    if options.json:
+        sys.stdout.write(json.dumps([each._asdict() for each in found]) + "\n")
+    for each in () if options.json else found:
+        sys.stdout.write(f"{_spelled(each)}  {each.by}  {each.why}".rstrip() + "\n")
+    return 0
+
+
+def _moment(text: str) -> int:
+    now = clock.relation()
+    return parse_time(text, now_ns=now.realtime_ns, boot_ns=now.realtime_ns - now.boottime_ns)
+
+
+def _spelled(each: Pin) -> str:
+    return f"{format_time(each.start_ns)}  {format_time(each.end_ns)}"
+
+
+def _tell(folders: Folders, kind: str, each: Pin) -> None:
+    """Put it into the recording, where a daemon runs that takes orders from us."""
+    with suppress(Error):
+        orders.note(folders, kind, _spelled(each), each.why)
+
+
+def _refused(refusal: OSError) -> Error:
+    kind = NotPermittedError if isinstance(refusal, PermissionError) else Error
+    return kind(f"{refusal.filename}: {refusal.strerror}; a state folder that can be written is right")
