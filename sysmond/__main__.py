@@ -31,6 +31,7 @@ COMMANDS = {
     "unpin": ("pinning", "unpin"),
     "pins": ("pinning", "list_pins"),
     "budget": ("upkeep", "budget"),
+    "fsck": ("upkeep", "fsck"),
     "selftest": ("upkeep", "selftest"),
 }
 # Two that start at once look at the locks for a moment; one that ends is waited for.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands that look after an archive and the program itself: budget, selftest."""
+"""Commands that look after an archive and the program itself: budget, fsck, selftest."""
 
 import argparse
 import json
@@ -9,13 +9,17 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from sysmond import archive, retention
-from sysmond.errors import CorruptError, ForeignError
+from sysmond import plan as plans
+from sysmond.errors import EXIT_PARTIAL, CorruptError, Error, ForeignError
 from sysmond.folders import Folders
+from sysmond.lock import only_one
 from sysmond.model import Sensitivity
 from sysmond.retention import TIERS_NS, Limit
 from sysmond.segment import Segment
 
 DAY_S = 86400.0
+# Of what a check finds, that of which something cannot be read.
+HARMFUL = {"damaged", "refused"}
 # Small files cost more a day than what becomes of them: only those count that cover this part of the largest.
 COVER_FRACTION_MIN = 0.25
 
@@ -29,7 +33,9 @@ class Measured(NamedTuple):
 
 def budget(folders: Folders, options: argparse.Namespace) -> int:
     """Forecast the days that each tier keeps."""
-    answer = {tier: _forecast(folders, tier, Limit()) for tier in TIERS_NS}
+    plan, _ = plans.first_valid([f"{folders.runtime}/plan.json", f"{folders.state}/plan.json"])
+    limits, _ = retention.of_settings(plan.archiver)
+    answer = {tier: _forecast(folders, tier, limits[tier]) for tier in TIERS_NS}
     if options.json:
         sys.stdout.write(json.dumps(answer) + "\n")
         return 0
@@ -81,6 +87,29 @@ def _seconds(opened: Segment) -> float:
         strand = tier.strand
         covered[strand] = covered.get(strand, 0) + int(tier.axis.rows.sum()) * strand.interval_ns
     return max(covered.values(), default=0) / 1e9
+
+
+def fsck(folders: Folders, options: argparse.Namespace) -> int:
+    """Check, and repair where that is asked for and no daemon writes there."""
+    from sysmond import fsck as engine  # noqa: PLC0415  seldom asked for
+
+    steps: list[str] = []
+    if options.repair:
+        with only_one(folders.state):
+            findings = engine.check(folders)
+            try:
+                steps += engine.repair(folders, findings)
+            except OSError as refusal:
+                raise Error(f"{refusal.filename}: {refusal.strerror}; nothing is lost, what is left stays") from refusal
+    else:
+        findings = engine.check(folders)
+    if options.json:
+        answer = {"findings": [finding._asdict() for finding in findings], "steps": steps}
+        sys.stdout.write(json.dumps(answer) + "\n")
+    else:
+        lines = [f"{finding.path}: {finding.kind}: {finding.reason}" for finding in findings]
+        sys.stdout.write("".join(f"{line}\n" for line in [*lines, *steps]))
+    return EXIT_PARTIAL if any(finding.kind in HARMFUL for finding in findings) else 0
 
 
 def selftest(folders: Folders, options: argparse.Namespace) -> int:  # noqa: ARG001  it has folders of its own

@@ -18,6 +18,7 @@ from sysmond.arguments import parser, subparsers
 from sysmond.folders import Folders
 from sysmond.frame import EVENT_BYTES_MAX
 from sysmond.history import Archive
+from sysmond.lock import only_one
 from sysmond.model import Sensitivity
 from sysmond.recording import Event, of_snapshot
 from sysmond.retention import TIERS_NS, Limit
@@ -152,6 +153,25 @@ def test_a_span_is_pinned_listed_and_released(folders: Folders, capsys: pytest.C
     assert command(folders, "pins") == 0
     assert capsys.readouterr().out == ""
     assert second["why"] == ""
+
+
+def test_a_damaged_file_is_named_and_moved_aside_on_request(
+    folders: Folders, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = Path(archive.disk_folder(folders, Sensitivity.PUBLIC))
+    folder.mkdir(parents=True)
+    assert command(folders, "fsck") == 0
+    assert capsys.readouterr().out == ""
+    file = folder / archive.Name("b" * 32, 1, 1).file
+    file.write_bytes(b"no segment at all")
+    assert command(folders, "fsck") in {0, 3}
+    assert capsys.readouterr().out.startswith(f"{file}: ")
+    with only_one(folders.state):
+        assert command(folders, "fsck", "--repair") == 1
+    assert f"held by process {os.getpid()}" in said(capsys)
+    assert command(folders, "fsck", "--repair", "--json") in {0, 3}
+    answer = json.loads(capsys.readouterr().out)
+    assert [finding["path"] for finding in answer["findings"]] == [str(file)]
 
 
 @pytest.mark.parametrize(("ok", "code"), [(True, 0), (False, 1)])
