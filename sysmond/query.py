@@ -24,7 +24,7 @@ EMPTY_BUCKETS_MAX = 3600
 # More than this is a wrong step or range, not a question: an answer is held in memory, 8 bytes a value.
 VALUES_MAX = 100_000_000
 # A few series are read and rolled up at a time: so many values of each, but at least so many series.
-BATCH_VALUES = 4 * 1024 * 1024
+BATCH_VALUES = 1024 * 1024
 BATCH_SERIES_MIN = 8
 FOREVER_NS = timespec.TIME_MAX_NS - 1
 
