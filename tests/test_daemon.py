@@ -364,7 +364,7 @@ def test_a_full_disk_is_waited_for_in_ram(place: Place) -> None:
         (state / "full").write_bytes(bytes(64 * 1024 - 4096))
         assert place.start("--ticks", "2").wait(HANG_S) == 1
         assert sum("No space left" in line for line in place.said()) == 1
-        assert place.segments(archive.ram_folder) == 1
+        assert place.segments(archive.ram_folder) >= 1
         assert subprocess.run(["mount", "-o", "remount,size=4m", state], check=False).returncode == 0
         assert place.start("--ticks", "1").wait(HANG_S) == 0
         assert place.segments(archive.ram_folder) == 0
