@@ -25,8 +25,10 @@ class Replay:
         """Take what is in the rings of one runtime folder, to be played into another."""
         self._tracks = []
         for path in ring_files(recorded):
-            target = place.runtime + path.removeprefix(recorded.runtime)
-            self._tracks.append(_Track(of_snapshot(snapshot(path)), target, os.path.getsize(path) - HEADER_BYTES))
+            recording = of_snapshot(snapshot(path))
+            if recording.blocks:
+                target = place.runtime + path.removeprefix(recorded.runtime)
+                self._tracks.append(_Track(recording, target, os.path.getsize(path) - HEADER_BYTES))
 
     def advance(self, seconds: int) -> None:
         """Go on by so many seconds."""

@@ -177,24 +177,25 @@ def measured_over(pids: dict[str, int], ticks: int) -> tuple[dict[str, int], flo
 def hour_of_jobs(recorded: Folders) -> Figures:
     """Do an hour's jobs of the archiver, at its usual intervals, on rings filled with what was just recorded."""
     from benchmarks.replay import Replay  # noqa: PLC0415  it imports numpy
+    from sysmond.archiver import FLUSHES_PER_MERGE  # noqa: PLC0415  with it, the daemon's parts
 
     settings = plans.ArchiverSettings()
-    rounds = max(1, round(settings.flush_interval_s / settings.seal_interval_s))
-    seals = []
+    hour_s = max(settings.flush_interval_s, settings.seal_interval_s) * FLUSHES_PER_MERGE
+    rounds = round(hour_s / settings.seal_interval_s)
+    seals, flushes = [], []
     with measure.workplace() as folders:
         replay = Replay(recorded, folders)
         for _ in range(rounds):
             replay.advance(round(settings.seal_interval_s))
             seals.append(measure.job_cpu_ns("seal", folders))
+            flushes.append(measure.job_cpu_ns("flush", folders))
         replay.close()
-        flush_ns = measure.job_cpu_ns("flush", folders)
         merge_ns = measure.job_cpu_ns("merge", folders)
-    hours = settings.flush_interval_s / 3600
     return {
         "seal_cpu_ms": measure.ms(measure.median(seals), 1),
-        "flush_cpu_ms": measure.ms(flush_ns, 1),
+        "flush_cpu_ms": measure.ms(measure.median(flushes), 1),
         "merge_cpu_ms": measure.ms(merge_ns, 1),
-        "jobs_ms_per_s": measure.ms((sum(seals) + flush_ns + merge_ns) / (hours * 3600)),
+        "jobs_ms_per_s": measure.ms((sum(seals) + sum(flushes) + merge_ns) / hour_s),
     }
 
 

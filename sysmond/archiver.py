@@ -41,6 +41,10 @@ FORGET_S = 2.0
 
 # Orders may name these as the reason of a flush.
 ORDERED = {Reason.REQUEST, Reason.SUSPEND, Reason.SHUTDOWN}
+# Half of what merging and rolling up cost is the start of a process: it is done for several flushes together.
+FLUSHES_PER_MERGE = 6
+# A flush seals what came since the last seal, unless that was but a moment ago.
+SEALED_LATELY_S = 60.0
 
 
 class Archiver:
@@ -69,6 +73,8 @@ class Archiver:
         self._flush_waits = False
         self._stopping = False
         self._looked_at_disk = False
+        self._sealed_s = float("-inf")
+        self._flushes = 0
         self._held = ExitStack()
         self._holds_state = settings.state_locked
         self._ends = [] if settings.lifeline is None else [settings.lifeline]
@@ -215,7 +221,8 @@ class Archiver:
     def _want(self, reason: Reason) -> None:
         """Flush, and seal before that: then a power cut costs what came after."""
         self._reason = reason
-        if reason is Reason.FIRST:  # What is tried again and again would be many small segments.
+        lately = self._now_s - self._sealed_s < SEALED_LATELY_S and reason is Reason.DISK_IN_USE
+        if lately or reason is Reason.FIRST:  # What is tried again and again would be many small segments.
             self._flush_waits = True
             return
         self._seals_first = True
@@ -321,6 +328,7 @@ class Archiver:
             self._tell(seal, problem, f"sealing failed: {problem}; the ring keeps what it has, tried again later")
             return
         self._problems.pop(seal, None)
+        self._sealed_s = self._now_s
         if flush in self._problems:
             self._make_room()
         if not self._stopping:
@@ -351,7 +359,9 @@ class Archiver:
         if not self._holds_state:
             self._hold_state()
         if not self._stopping and files:
-            self._begin(merge)
+            if self._flushes % FLUSHES_PER_MERGE == 0:
+                self._begin(merge)
+            self._flushes += 1
 
     def _hold_state(self) -> None:
         """Lock the state folder, which was not there when the daemon started."""

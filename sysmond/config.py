@@ -199,7 +199,7 @@ KEYS = (
         ("archive", "flush_interval"),
         DURATION,
         "How often segments may go from RAM to a disk that somebody else is using; one at rest is left at rest.",
-        "5min",
+        "10min",
         "1s",
         "7d",
     ),

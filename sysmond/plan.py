@@ -63,7 +63,7 @@ class ArchiverSettings(NamedTuple):
     """
 
     seal_interval_s: float = 600.0
-    flush_interval_s: float = 300.0
+    flush_interval_s: float = 600.0
     ram_bytes: int = 64 * 1024 * 1024
     size_1s_bytes: int = 50_000_000
     size_10s_bytes: int = 50_000_000
