@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sysmond.result import Int64Array
-from sysmond.rollup import Axis, BoolArray
+from sysmond.rollup import Axis, BoolArray, distinct
 
 ROWS_NS = 0
 
@@ -75,7 +75,7 @@ def _most(
     """For every bucket asked for, the first of those layers that know most of its ticks."""
     masks = {step_ns: np.zeros(len(layer.axis.first), bool) for step_ns, layer in layers.items()}
     if fine:
-        asked = _distinct(np.concatenate([numbers[step_ns] for step_ns in fine]))
+        asked, _ = distinct(np.concatenate([numbers[step_ns] for step_ns in fine]))
         places = [np.searchsorted(asked, numbers[step_ns]) for step_ns in fine]
         known = np.array(
             [
@@ -109,10 +109,3 @@ def _rows_within(of: Axis, mask: BoolArray | None, axis: Axis) -> Int64Array:
 
 def _start_ns(layer: Layer, step_ns: int) -> Int64Array:
     return layer.first_utc_ns // step_ns * step_ns if step_ns else layer.first_utc_ns
-
-
-def _distinct(values: Int64Array) -> Int64Array:
-    ordered = np.sort(values)
-    new = np.ones(len(ordered), bool)
-    new[1:] = ordered[1:] != ordered[:-1]
-    return ordered[new]

@@ -15,9 +15,9 @@ from sysmond.rates import Kept, Part, Statistic
 from sysmond.reading import Reader, View
 from sysmond.recording import Key
 from sysmond.result import Column, Gap, Int64Array, Result
-from sysmond.rollup import Axis, BoolArray, Buckets, Edges, Stat
+from sysmond.rollup import Axis, BoolArray, Buckets, Edges, Stat, distinct
 from sysmond.timeline import Timeline
-from sysmond.tracks import Track, distinct
+from sysmond.tracks import Track
 
 # A run of empty buckets longer than this is cut to its first one; the gap says how long it was.
 EMPTY_BUCKETS_MAX = 3600

@@ -35,7 +35,7 @@ from sysmond.frame import (
 )
 from sysmond.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table
 from sysmond.result import Int64Array
-from sysmond.rollup import Axis, Buckets, Stat, stats_of
+from sysmond.rollup import Axis, Buckets, Stat, distinct, stats_of
 from sysmond.snapshot import Snapshot
 
 # How much is decoded and encoded at once.
@@ -215,7 +215,7 @@ def plan_of(blocks: Sequence[Block]) -> Plan:
     A tick may be in two blocks, each with the tables that were written by the time it was sealed.
     """
     keys = list(dict.fromkeys(key for block in blocks for key in block.keys))
-    ticks = np.unique(np.concatenate([block.ticks for block in blocks]))
+    ticks, _ = distinct(np.concatenate([block.ticks for block in blocks]))
     closed = any(block.closed for block in blocks)
     return Plan(blocks[0].strand, ticks, keys, closed, _batches(blocks, keys, ticks))
 
@@ -271,7 +271,8 @@ class RingBlock:
 
     def read(self, rows: Sequence[int]) -> Int64Array:
         """Values of the chosen rows, int64[row, time]."""
-        wanted, inverse = np.unique(np.asarray(rows, np.int64), return_inverse=True)
+        asked = np.asarray(rows, np.int64)
+        wanted, _ = distinct(asked)
         values = np.full((len(wanted), len(self.ticks)), ABSENT, np.int64)
         place = np.full(len(self.keys), -1, np.int64)
         place[wanted] = np.arange(len(wanted))
@@ -282,7 +283,7 @@ class RingBlock:
                 taken = self._words[cells[:, None] + part.starts]
                 taken[(taken > VALUE_MAX) | (taken < -VALUE_MAX)] = ABSENT
                 values[target[cells][:, None], part.columns] = taken
-        return values if np.array_equal(inverse, np.arange(len(wanted))) else values[inverse]
+        return values if np.array_equal(asked, wanted) else values[np.searchsorted(wanted, asked)]
 
 
 def of_snapshot(snapshot: Snapshot) -> Recording:
@@ -385,7 +386,7 @@ class _Ring:
     ) -> tuple[Int64Array, Sequence[Key], list[_Part]]:
         """Put the rows of all tables on one time axis; a table that had none at a tick is absent there."""
         times = [self._frames["tick_ns"][indexes] for _, indexes in rows]
-        ticks = np.unique(np.concatenate([*times, np.array(idle, np.int64)]))
+        ticks, _ = distinct(np.concatenate([*times, np.array(idle, np.int64)]))
         position: dict[Key, int] = {}
         parts = []
         for (ident, indexes), at in zip(rows, times, strict=True):

@@ -96,6 +96,18 @@ class Buckets(NamedTuple):
     edges: Edges | None = None
 
 
+def distinct(values: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """Each value once, in order, and the index where it stood first.
+
+    As ``np.unique`` has it, which imports numpy.ma: a tenth of a cold start.
+    """
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    new = np.ones(len(values), bool)
+    new[1:] = ordered[1:] != ordered[:-1]
+    return ordered[new], order[new]
+
+
 def axis_of_rows(ticks: Int64Array) -> Axis:
     """Each row as a bucket of its own."""
     return Axis(ticks, ticks, np.ones(len(ticks), np.int64))

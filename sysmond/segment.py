@@ -21,7 +21,7 @@ from sysmond.hdf5 import CHUNK_TICKS, attribute, columns, one_line
 from sysmond.model import Cause, Metric, Semantics, Sensitivity, Table
 from sysmond.recording import Event, Hole, Key, Keys, Plan, Recording, Strand, plan_of
 from sysmond.result import Int64Array, Result
-from sysmond.rollup import Axis, Buckets, Edges, Stat
+from sysmond.rollup import Axis, Buckets, Edges, Stat, distinct
 
 __all__ = ["CHUNK_TICKS", "Segment", "Writer", "encode", "encode_plans", "write_result"]
 
@@ -310,9 +310,10 @@ class _FileTier:
         self._series = hdf5.array(group, "series")
         keys_of.check(self._series, TIER_SERIES)
         known = np.flatnonzero(self._series["stat"] <= max(Stat))  # A later program may keep more.
-        _, heads, of_key = np.unique(_identity(self._series[known]), return_index=True, return_inverse=True)
+        identity = _identity(self._series[known])
+        ordered, heads = distinct(identity)
         self._place = np.full((len(heads), max(Stat) + 1), -1, np.int64)
-        self._place[of_key, self._series["stat"][known]] = known
+        self._place[np.searchsorted(ordered, identity), self._series["stat"][known]] = known
         self._heads = self._series[known][heads]
         self._keys_of = keys_of
         self._keys: Sequence[Key] | None = None

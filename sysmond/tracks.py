@@ -14,7 +14,7 @@ from sysmond.archive import Name
 from sysmond.model import Sensitivity
 from sysmond.recording import Block, Key, Recording, TierBlock
 from sysmond.result import Int64Array
-from sysmond.rollup import GAP_FACTOR, Axis
+from sysmond.rollup import GAP_FACTOR, Axis, distinct
 
 
 class Lineage(NamedTuple):
@@ -142,18 +142,6 @@ class Track(NamedTuple):
         blocks: list[Block | TierBlock] = [member.block for run in self.runs[-1:] for member in run.members]
         blocks += [piece.block for tier in self.tiers.values() for piece in tier.pieces[-1:]] if not blocks else []
         return [key for block in blocks for key in block.keys]
-
-
-def distinct(values: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """Each value once, in order, and the index where it stood first.
-
-    As ``np.unique`` has it, which imports numpy.ma: a tenth of a cold start.
-    """
-    order = np.argsort(values, kind="stable")
-    ordered = values[order]
-    new = np.ones(len(values), bool)
-    new[1:] = ordered[1:] != ordered[:-1]
-    return ordered[new], order[new]
 
 
 def join(lineage: Lineage, members: list[Member], tiers: Mapping[int, list[tuple[Source, TierBlock]]]) -> Track:
