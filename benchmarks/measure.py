@@ -253,9 +253,11 @@ _JOB = """
 import os, sys, traceback
 from sysmond import archive, archiver
 from sysmond.folders import Folders
+from sysmond.work import QUIET_LIBRARIES
 child = os.fork()
 if child == 0:
     code = 1
+    os.environ.update(QUIET_LIBRARIES)
     try:
         work = {"seal": archiver.seal, "flush": archive.flush, "merge": archiver.merge, "nothing": lambda _: None}
         work[sys.argv[1]](Folders(*sys.argv[2:]))

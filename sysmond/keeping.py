@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keeping: carries retention out. Before anything is written to a tier, its oldest files go until all fits.
 
-A tier's budget counts both classes, and for rows what waits in RAM and in the rings. A segment of rows goes only
-when every tier has its buckets, unless these cannot be made.
+A tier's budget counts both classes, and for rows the segments that wait in RAM; rings have a bound of their own, and
+a large one must not cost what is on disk. A segment of rows goes only when every tier has its buckets, unless these
+cannot be made.
 """
 
 import os
@@ -15,7 +16,6 @@ from sysmond import plan as plans
 from sysmond.archive import FINEST_TIER
 from sysmond.folders import Folders
 from sysmond.model import Sensitivity
-from sysmond.progress import ring_files
 from sysmond.retention import Limit, Stored, Window
 
 BLOCK_BYTES = 512  # What st_blocks counts in.
@@ -106,8 +106,8 @@ def _stored(folders: Folders, tier: str) -> Iterator[Stored]:
 
 
 def _waiting_bytes(folders: Folders) -> int:
-    """What of the rows lies in RAM: sealed segments and rings."""
-    paths = ring_files(folders)
+    """What of the rows waits in RAM, sealed."""
+    paths: list[str] = []
     for sensitivity in Sensitivity:
         folder = archive.ram_folder(folders, sensitivity)
         paths += [f"{folder}/{file}" for file in archive.files(folder)]

@@ -122,6 +122,8 @@ class Running:
         self.killed = True
         self.limit_s = time.monotonic()
         os.kill(self.child, signal.SIGKILL)
+        with suppress(OSError):  # Even dying takes processor time, which an idle process may wait for for long.
+            os.sched_setscheduler(self.child, os.SCHED_OTHER, os.sched_param(0))
 
     def promote(self) -> bool:
         """Let it go on at normal priority, as far as the kernel lets us; whether it does."""
