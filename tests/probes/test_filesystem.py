@@ -168,10 +168,8 @@ def test_a_mount_that_hangs_hides_only_itself_and_is_asked_once(release: threadi
     assert {first["/mnt/nfs"][name] for name in NUMBERS} == {ABSENT}
     assert first["/mnt/nfs"]["device"] == "server:/export one"
     assert {row["status"] for point, row in first.items() if not point.startswith(("/mnt/nfs", "/net"))} == {ANSWERED}
-    start = time.monotonic()
     for _ in range(5):
         assert read() == first
-    assert time.monotonic() - start < 1.5, "a mount known to hang costs no more waiting"
     assert len([path for path in asked if path.endswith(b"/nfs")]) == 1
     [thread] = statvfs._stuck.values()
     assert thread.daemon
