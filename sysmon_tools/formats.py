@@ -11,15 +11,9 @@ from datetime import tzinfo
 from functools import partial
 from typing import NamedTuple
 
-import numpy as np
-
-from sysmon_tools.cells import Cells, TextCells, WrittenCells, blocks, column_cells, integer_cells
-from sysmond.model import ABSENT
+from sysmon_tools.cells import Cells, TimeCells, blocks, column_cells, integer_cells
 from sysmond.result import TIME_SCALE, Column, Event, Gap, Int64Array, Result
-from sysmond.timespec import Notation, format_time, format_times, fraction_digits
-
-# The longest time: 2025-01-31T14:30:00.123456789+01:00:00, with two quotes.
-_TIME_WORDS = 10
+from sysmond.timespec import Notation, format_time
 
 # Between the cells of a table while it is laid out: texts hold none, since control characters are escaped.
 _CELL_END, _ROW_END = "\x1f", "\x1e"
@@ -54,34 +48,20 @@ def encoded(text: str) -> bytes:
         return text.encode("utf-8", "replace")
 
 
-def time_cells(times_ns: Int64Array, style: Style, quote: str = "") -> Cells:
+def time_cells(times_ns: Int64Array, style: Style, quote: str = "", absent: bytes = b"") -> Cells:
     """Cells of times, all with the fractional digits that the finest of them needs."""
     if style.notation is Notation.EPOCH:
-        return integer_cells(times_ns, 9)
-    digits = fraction_digits(int(np.gcd.reduce(times_ns)))
-
-    def write(start: int, stop: int) -> list[str]:
-        texts = format_times(times_ns[start:stop].tolist(), style.notation, style.zone, digits)
-        return [f"{quote}{text}{quote}" for text in texts] if quote else texts
-
-    return WrittenCells(write, _TIME_WORDS)
+        return integer_cells(times_ns, TIME_SCALE, absent=absent)
+    return TimeCells(times_ns, style.notation, style.zone, quote=quote.encode(), absent=absent)
 
 
 def value_cells(
     column: Column, style: Style, *, absent: bytes = b"", spell: Callable[[str], bytes] = str.encode, quote: str = ""
 ) -> Cells:
     """Cells of a column; points in time are spelt like the time axis."""
-    if not column.is_time or column.integers is None:
-        return column_cells(column, absent=absent, spell=spell)
-    if style.notation is Notation.EPOCH:
-        return integer_cells(column.integers, TIME_SCALE, absent=absent)
-    there = np.flatnonzero(column.integers != ABSENT)
-    texts: list[str | None] = [None] * len(column.integers)
-    digits = fraction_digits(int(np.gcd.reduce(column.integers[there])))
-    spelt = format_times(column.integers[there].tolist(), style.notation, style.zone, digits)
-    for index, text in zip(there.tolist(), spelt, strict=True):
-        texts[index] = f"{quote}{text}{quote}"
-    return TextCells(texts, absent=absent)
+    if column.is_time and column.integers is not None:
+        return time_cells(column.integers, style, quote, absent)
+    return column_cells(column, absent=absent, spell=spell)
 
 
 def delimited_field(text: str, delimiter: str) -> bytes:

@@ -17,7 +17,6 @@ What is not obvious:
 """
 
 import re
-from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from enum import StrEnum
 from time import localtime
@@ -122,26 +121,32 @@ def format_step(step_ns: int) -> str:
 
 def format_time(time_ns: int, notation: Notation = Notation.LOCAL, zone: tzinfo | None = None) -> str:
     """Write one point in time, with as many fractional digits as it needs: 0, 3, 6 or 9."""
-    return format_times((time_ns,), notation, zone)[0]
-
-
-def format_times(
-    times_ns: Iterable[int],
-    notation: Notation = Notation.LOCAL,
-    zone: tzinfo | None = None,
-    digits: int | None = None,
-) -> list[str]:
-    """Write many points in time; all carry the fractional digits that the finest of them needs.
-
-    Alike, because programs that guess a column's format from its first cell stumble otherwise.
-    ``digits`` fixes their number where the times are only a part of those that must look alike.
-    """
-    times = [int(time_ns) for time_ns in times_ns]
-    places = max(map(fraction_digits, times), default=0) if digits is None else digits
+    places = fraction_digits(time_ns)
     if notation is Notation.EPOCH:
-        return [_epoch_text(time_ns, places) for time_ns in times]
-    clock = _Clock(UTC if notation is Notation.UTC else zone, places, zulu=notation is Notation.UTC)
-    return clock.write(times)
+        return _epoch_text(time_ns, places)
+    second, fraction_ns = divmod(time_ns, SECOND_NS)
+    ahead_s = 0 if notation is Notation.UTC else offset_s(second, zone)
+    day, rest_s = divmod(second + ahead_s, DAY_NS // SECOND_NS)
+    clock = f"{rest_s // 3600:02d}:{rest_s // 60 % 60:02d}:{rest_s % 60:02d}"
+    fraction = f".{fraction_ns:09d}"[: places + 1] if places else ""
+    return f"{_EPOCH_DAY + timedelta(days=day)}T{clock}{fraction}{offset_text(ahead_s, notation)}"
+
+
+def offset_s(epoch_s: int, zone: tzinfo | None = None) -> int:
+    """By how much a zone's clocks are ahead of UTC at a time."""
+    if zone is None:
+        return localtime(epoch_s).tm_gmtoff
+    offset = datetime.fromtimestamp(epoch_s, zone).utcoffset()
+    return 0 if offset is None else offset // timedelta(seconds=1)
+
+
+def offset_text(ahead_s: int, notation: Notation = Notation.LOCAL) -> str:
+    """Write an offset from UTC: ``+01:00``, with seconds where it has them; ``Z`` in the notation of UTC."""
+    if notation is Notation.UTC:
+        return "Z"
+    minutes, seconds = divmod(abs(ahead_s), 60)
+    text = f"{'-' if ahead_s < 0 else '+'}{minutes // 60:02d}:{minutes % 60:02d}"
+    return f"{text}:{seconds:02d}" if seconds else text
 
 
 def fraction_digits(time_ns: int) -> int:
@@ -268,70 +273,3 @@ def _epoch_text(time_ns: int, places: int) -> str:
     sign = "-" if time_ns < 0 else ""
     seconds, rest_ns = divmod(abs(time_ns), SECOND_NS)
     return f"{sign}{seconds}.{rest_ns:09d}"[: -(9 - places) or None] if places else f"{sign}{seconds}"
-
-
-class _Clock:
-    """Writes ISO 8601; asks the zone twice an hour of time, not once a row."""
-
-    def __init__(self, zone: tzinfo | None, places: int, *, zulu: bool) -> None:
-        self._zone = zone
-        self._places = places
-        self._suffix_of: dict[int, str] = {0: "Z"} if zulu else {}
-        self._seconds = [f"{second:02d}" for second in range(60)]
-        self._hours: dict[int, int | None] = {}
-        self._minutes: dict[int, tuple[str, str]] = {}
-
-    def write(self, times_ns: list[int]) -> list[str]:
-        divisor_ns = 10 ** (9 - self._places)
-        minutes, seconds, places = self._minutes, self._seconds, self._places
-        lines = []
-        for time_ns in times_ns:
-            minute, rest_ns = divmod(time_ns, MINUTE_NS)
-            spelled = minutes.get(minute) or self._minute(minute)
-            if not spelled[0]:
-                lines.append(self._irregular(time_ns))
-            elif places:
-                second, fraction_ns = divmod(rest_ns, SECOND_NS)
-                lines.append(f"{spelled[0]}{seconds[second]}.{fraction_ns // divisor_ns:0{places}d}{spelled[1]}")
-            else:
-                lines.append(spelled[0] + seconds[rest_ns // SECOND_NS] + spelled[1])
-        return lines
-
-    def _minute(self, minute: int) -> tuple[str, str]:
-        """Spell what all times of a minute share; empty where the offset changes within or counts seconds."""
-        hour = minute // 60
-        if hour not in self._hours:
-            first_s, last_s = self._offset_s(hour * 3600), self._offset_s(hour * 3600 + 3599)
-            self._hours[hour] = first_s if first_s == last_s and first_s % 60 == 0 else None
-        offset_s = self._hours[hour]
-        spelled = ("", "")
-        if offset_s is not None:
-            spelled = (_date_text(minute + offset_s // 60), self._suffix(offset_s))
-        self._minutes[minute] = spelled
-        return spelled
-
-    def _irregular(self, time_ns: int) -> str:
-        offset_s = self._offset_s(time_ns // SECOND_NS)
-        minute, rest_ns = divmod(time_ns + offset_s * SECOND_NS, MINUTE_NS)
-        second, fraction_ns = divmod(rest_ns, SECOND_NS)
-        fraction = f".{fraction_ns:09d}"[: self._places + 1] if self._places else ""
-        return f"{_date_text(minute)}{self._seconds[second]}{fraction}{self._suffix(offset_s)}"
-
-    def _offset_s(self, epoch_s: int) -> int:
-        if self._zone is None:
-            return localtime(epoch_s).tm_gmtoff
-        offset = datetime.fromtimestamp(epoch_s, self._zone).utcoffset()
-        return 0 if offset is None else offset // timedelta(seconds=1)
-
-    def _suffix(self, offset_s: int) -> str:
-        if offset_s not in self._suffix_of:
-            minutes, seconds = divmod(abs(offset_s), 60)
-            text = f"{'-' if offset_s < 0 else '+'}{minutes // 60:02d}:{minutes % 60:02d}"
-            self._suffix_of[offset_s] = f"{text}:{seconds:02d}" if seconds else text
-        return self._suffix_of[offset_s]
-
-
-def _date_text(minute: int) -> str:
-    """Spell a minute since the epoch, in the calendar of its own offset: ``2025-01-31T14:30:``."""
-    day, rest = divmod(minute, 1440)
-    return f"{_EPOCH_DAY + timedelta(days=day)}T{rest // 60:02d}:{rest % 60:02d}:"

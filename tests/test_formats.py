@@ -142,6 +142,35 @@ def test_times_follow_the_notation() -> None:
     assert cell == ["2023-11-14T22:13:20.250Z", "1700000000.25", "2023-11-15T03:58:20.250+05:45"]
 
 
+ZONES = ["Europe/Berlin", "Australia/Lord_Howe", "Asia/Kathmandu", "Africa/Monrovia", "America/New_York"]
+
+
+def spelt(times_ns: list[int], style: formats.Style) -> list[str]:
+    made = cells.blocks([formats.time_cells(np.array(times_ns, np.int64), style), b"\n"], len(times_ns))
+    return b"".join(made).decode().splitlines()
+
+
+@given(
+    st.lists(st.integers(-2_208_988_800, 7_258_118_399), min_size=1),
+    st.sampled_from(ZONES),
+    st.sampled_from(list(Notation)),
+)
+def test_many_times_are_spelt_like_one(seconds: list[int], zone: str, notation: Notation) -> None:
+    style = formats.Style(notation, ZoneInfo(zone))
+    times_ns = [second * SECOND_NS for second in seconds]
+    assert spelt(times_ns, style) == [style.time(time_ns) for time_ns in times_ns]
+
+
+@pytest.mark.parametrize("change_s", [1743296400, 1761440400])
+@pytest.mark.parametrize("unit_ns", [1, 1000, 1_000_000])
+def test_times_over_a_clock_change_have_all_the_same_digits(change_s: int, unit_ns: int) -> None:
+    style = formats.Style(Notation.LOCAL, ZoneInfo("Europe/Berlin"))
+    times_ns = [(change_s + second) * SECOND_NS + unit_ns * (second % 1000) for second in range(-4000, 4000)]
+    assert spelt(times_ns[1:999], style) == [style.time(time_ns) for time_ns in times_ns[1:999]]
+    assert len({len(text) for text in spelt(times_ns, style)}) == 1
+    assert len(set(spelt(times_ns, style))) == len(times_ns)
+
+
 def test_json_is_one_object_with_null_for_absent() -> None:
     assert json.loads(written("json", MIXED)) == {
         "series": [
