@@ -144,3 +144,16 @@ def ask(folder: str, order: Order, timeout_s: float) -> Order:
     except ValueError as failure:
         raise Error(f"{folder}: no answer") from failure
     return decoded if isinstance(decoded, dict) else {}
+
+
+def tell(folder: str, order: Order) -> bool:
+    """Tell the part that listens in ``folder`` something, without waiting for it; whether it will hear."""
+    try:
+        with (
+            socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC) as caller,
+            socket_address(folder, SOCKET_NAME) as address,
+        ):
+            caller.connect(address)
+            return caller.send(json.dumps(order).encode()) > 0
+    except OSError:
+        return False

@@ -61,6 +61,7 @@ class Cause(StrEnum):
     CLEAN_SHUTDOWN = "clean shutdown"
     PROBE_FAILED = "probe failed"
     QUARANTINED = "quarantined"
+    DISABLED = "disabled"
     DROPPED = "dropped"
     LATE_TICK = "late tick"
     NO_PERMISSION = "no permission"

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from sysmond import control
-from sysmond.control import CLIENTS_MAX, MESSAGE_BYTES_MAX, Order, ask, listen, wake_on
+from sysmond.control import CLIENTS_MAX, MESSAGE_BYTES_MAX, Order, ask, listen, tell, wake_on
 from sysmond.errors import BusyError, Error
 from sysmond.folders import socket_address
 from sysmond.lock import only_one, say_ending
@@ -103,6 +103,15 @@ def test_a_client_that_leaves_before_its_answer_is_forgotten(runtime: Path) -> N
         listener.serve(hear)
         assert heard == [{"do": "this"}]
         assert len(listener.descriptors()) == 1
+
+
+def test_what_is_told_is_heard_though_the_teller_does_not_wait(runtime: Path) -> None:
+    assert not tell(str(runtime), {"do": "event"})
+    with listen(str(runtime)) as listener:
+        assert tell(str(runtime), {"do": "event"})
+        heard: list[Order] = []
+        listener.serve(lambda order: heard.append(order) or {})
+        assert heard == [{"do": "event"}]
 
 
 def test_no_more_clients_than_planned(runtime: Path) -> None:

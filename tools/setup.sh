@@ -61,6 +61,12 @@ link_project() {
     drop_build_metadata
 }
 
+# Two at once would pull each other's links away. Where there is no flock, nobody waits.
+if command -v flock >/dev/null; then
+    exec 9<"$0"
+    flock 9
+fi
+
 # What the environment was made from, and in which folder: scripts in it carry absolute paths.
 wanted_packages=$(pwd -P; cksum pyproject.toml tools/setup.sh)
 wanted_links=$(find sysmond sysmon_tools probes -name '*.py' -o -name py.typed | LC_ALL=C sort)
