@@ -49,7 +49,7 @@ def _source(data: str | None, series: int) -> "storage.Series":
         return storage.load(data)
     from benchmarks import synthetic  # noqa: PLC0415  as above
 
-    made = synthetic.tables(series)
+    made = synthetic.tables(synthetic.counters(series))
     values = synthetic.values(series, 3 * WINDOW_TICKS)
     # Of a real machine's series half never move: idle devices, limits, sizes.
     values[np.arange(series) % 5 == 4] = 1000

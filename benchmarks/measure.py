@@ -236,17 +236,21 @@ def _listing(folder: str) -> list[str]:
 
 
 @contextmanager
-def daemon(ticks: int, config: str = "") -> Iterator[Daemon]:
-    """Run the whole daemon in a temporary place, as on a fresh machine; it ends by itself after ``ticks``."""
+def daemon(ticks: int, config: str = "", state: str = "") -> Iterator[Daemon]:
+    """Run the whole daemon in a temporary place, as on a fresh machine; it ends by itself after ``ticks``.
+
+    ``state``: its state folder, where that lies elsewhere and is not removed.
+    """
     with workplace() as folders:
         file = f"{folders.state}/benchmark.yaml"
         with open(file, "w", encoding="utf-8") as written:
             written.write(config or "# All as it is by default.\n")
-        places = ["--state-dir", folders.state, "--runtime-dir", folders.runtime]
+        at = folders._replace(state=state or folders.state)
+        places = ["--state-dir", at.state, "--runtime-dir", at.runtime]
         command = [program("sysmond"), *places, "--config", file, "--ticks", str(ticks)]
         log = f"{folders.state}/daemon.log"
         with started(command, log) as process:
-            yield Daemon(folders, process, log)
+            yield Daemon(at, process, log)
 
 
 _JOB = """

@@ -41,7 +41,10 @@ QUICK: dict[str, tuple[str, ...]] = {
     "merge": (),
     "capacity": ("--quick",),
     "jitter": ("--ticks", "200"),
+    "idle": ("--seconds", "3"),
 }
+# It takes an hour, of which a minute is work: only when it is asked for.
+SELDOM: dict[str, tuple[str, ...]] = {"idle": ()}
 
 
 class Target(NamedTuple):
@@ -176,6 +179,25 @@ TARGETS = (
         lambda f: f"{f['two_years_ms']:.0f} ms, {f['month_ms']:.0f} ms",
         lambda f: f["two_years_ms"] <= 200 and f["month_ms"] <= 400,
     ),
+    Target(
+        "idle",
+        "an hour with a disk that nobody uses: requests to it, bytes that a part wrote to any",
+        "0 writes",
+        lambda f: (
+            f"{f['writes']} writes, {f['reads']} reads, {f['part_written_bytes']} B; "
+            f"{f['ticks']} of {f['seconds']} ticks kept"
+        ),
+        lambda f: (
+            f["seconds"] >= 3600 and f["ticks"] >= f["seconds"] and not f["writes"] and not f["part_written_bytes"]
+        ),
+    ),
+    Target(
+        "idle",
+        "RAM for an hour of 300 series beyond the ring",
+        "≤ 0.6 MB",
+        lambda f: f"{f['ram_bytes'] / 1e6:.2f} MB in {f['ram_segments']} segments",
+        lambda f: f["ram_series"] >= 300 and f["ram_bytes"] <= 600_000,
+    ),
 )
 
 
@@ -249,22 +271,29 @@ def document(content: str, found: dict[str, Figures]) -> str:
 def main() -> int:
     """Run the chosen programs."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
-    parser.add_argument("programs", nargs="*", metavar="PROGRAM", help=f"{', '.join(PROGRAMS)}, storage; default all")
+    known_programs = {**PROGRAMS, **SELDOM, "storage": ()}
     parser.add_argument(
-        "--data", metavar="FILE.npz", help="recorded data for storage, which is left out without, and capacity"
+        "programs",
+        nargs="*",
+        metavar="PROGRAM",
+        help=f"{', '.join(known_programs)}; default all, without {', '.join(SELDOM)}",
+    )
+    parser.add_argument(
+        "--data", metavar="FILE.npz", help="recorded data for storage, which is left out without, capacity and idle"
     )
     parser.add_argument("--quick", action="store_true", help="tiny runs, whose figures mean nothing: see --output")
     parser.add_argument("--output", metavar="FILE.json", help="write the figures there and leave the document alone")
     options = parser.parse_args()
     chosen = options.programs or [*PROGRAMS, *(("storage",) if options.data else ())]
     for name in chosen:
-        if name not in {*PROGRAMS, "storage"} or (name == "storage" and not options.data):
-            parser.error(f"{name}: {', '.join(PROGRAMS)} are right, and with --data storage")
+        if name not in known_programs or (name == "storage" and not options.data):
+            parser.error(f"{name}: {', '.join([*PROGRAMS, *SELDOM])} are right, and with --data storage")
     if options.quick and not options.output:
         parser.error("--quick: only with --output")
-    arguments = {**(QUICK if options.quick else PROGRAMS), "storage": (options.data or "",)}
+    arguments = {**(QUICK if options.quick else {**PROGRAMS, **SELDOM}), "storage": (options.data or "",)}
     if options.data:
-        arguments["capacity"] = (*arguments["capacity"], "--data", options.data)
+        for name in ("capacity", "idle"):
+            arguments[name] = (*arguments[name], "--data", options.data)
     output = options.output or FIGURES
     found = known(output)
     for name in chosen:

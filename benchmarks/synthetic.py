@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recordings that no machine made: a realistic mixture of counters and gauges, many of which never move."""
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -20,22 +21,27 @@ _COUNTERS = (_IDLE_COUNTER, _COUNTER)
 _DOC = "A number that stands for one of a real machine, described at the length at which real ones are."
 
 
-def tables(series: int) -> list[Table]:
-    """The tables that so many series are in, each of one row for the whole system."""
+def counters(series: int) -> list[bool]:
+    """Which of so many series are counters."""
+    return [_MIXTURE[number % 10] in _COUNTERS for number in range(series)]
+
+
+def tables(counting: Sequence[bool]) -> list[Table]:
+    """The tables that such series are in, each of one row for the whole system."""
     metrics = [
         Metric(
             f"metric_{number}",
             "B" if number % 3 else "1",
-            Semantics.COUNTER if _MIXTURE[number % 10] in _COUNTERS else Semantics.GAUGE,
+            Semantics.COUNTER if counts else Semantics.GAUGE,
             _DOC,
             0,
             f"/proc/made_up field {number}",
         )
-        for number in range(series)
+        for number, counts in enumerate(counting)
     ]
     return [
         Table(f"table_{start // METRICS_PER_TABLE}", tuple(metrics[start : start + METRICS_PER_TABLE]), "", _DOC)
-        for start in range(0, series, METRICS_PER_TABLE)
+        for start in range(0, len(metrics), METRICS_PER_TABLE)
     ]
 
 
@@ -69,7 +75,7 @@ def values(series: int, ticks: int, seed: int = 1) -> Int64Array:
 
 def recording(series: int, ticks: int, *, first_tick_s: int, now: clock.Relation, seed: int = 1) -> Recording:
     """A recording of a sampler that began at ``first_tick_s`` of boot time."""
-    made = tables(series)
+    made = tables(counters(series))
     axis = (first_tick_s + np.arange(ticks, dtype=np.int64)) * clock.SECOND_NS
     boot = clock.boot_id()
     block = MemoryBlock(
@@ -80,21 +86,29 @@ def recording(series: int, ticks: int, *, first_tick_s: int, now: clock.Relation
 
 def write_ring(folder: str, series: int, ticks: int, *, first_tick_s: int) -> str:
     """Write a ring as the sampler would, a row a table and tick; give its path."""
-    made = tables(series)
+    growing = grow_ring(folder, values(series, ticks), counters(series), first_tick_s=first_tick_s)
+    (path,) = deque(growing, maxlen=1)
+    return path
+
+
+def grow_ring(folder: str, matrix: Int64Array, counting: Sequence[bool], *, first_tick_s: int) -> Iterator[str]:
+    """Write such a ring of the values int64[series, time], and give its path after each tick."""
+    series, ticks = matrix.shape
+    made = tables(counting)
     layouts = [Layout(table, clock.SECOND_NS) for table in made]
     identity = Identity(clock.boot_id(), "sampler", Sensitivity.PUBLIC, 1, clock.SECOND_NS)
     path = f"{folder}/{clock.SECOND_NS}.ring"
     room_bytes = int(ticks * (series * 8 + len(made) * 48) * 1.1) + 1024 * 1024
     ring = RingWriter(path, room_bytes, identity, layouts)
     ring.clock(clock.relation())
-    for tick, row in enumerate(_rows(values(series, ticks))):
+    for tick, row in enumerate(_rows(matrix)):
         start = 0
         for table, layout in enumerate(layouts):
             stop = start + len(layout.table.metrics)
             ring.rows(table, (first_tick_s + tick) * clock.SECOND_NS, ("",), row[start:stop])
             start = stop
+        yield path
     ring.close()
-    return path
 
 
 def _rows(matrix: Int64Array) -> Iterator[list[int]]:

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.faults import trial
+
 PROMISED = {
     "tick": {"cpu_ms_per_tick", "floor_ms_per_tick", "sadc_ms_per_tick", "values", "parts_ms_per_s", "by_probe"},
     "query": {"one_series_to_start", "seal_flush_to_start", "hundred_series_wall_ms", "catalogue_cpu_ms"},
@@ -40,6 +42,15 @@ def run(repository: Path, program: str, *arguments: str) -> dict[str, Any]:
 @pytest.mark.parametrize("program", PROMISED)
 def test_a_benchmark_prints_one_object_with_its_keys(repository: Path, program: str) -> None:
     assert PROMISED[program] <= run(repository, program, *TINY[program]).keys()
+
+
+@pytest.mark.skipif(bool(trial.cannot_mount("mkfs.ext4", "losetup")), reason="mounts a file system of its own")
+def test_a_disk_that_nobody_uses_is_let_alone(repository: Path) -> None:
+    found = run(repository, "idle", "--seconds", "2")
+    assert (found["writes"], found["part_written_bytes"], found["exit_code"]) == (0, 0, 0)
+    assert found["ticks"] >= 2
+    assert found["writes_at_end"] > 0  # The counters do count.
+    assert found["ram_segments"] == 6
 
 
 def recorded(path: Path, names: np.ndarray[Any, Any], kind: np.ndarray[Any, Any]) -> Path:
