@@ -77,10 +77,22 @@ def files(folder: str) -> list[str]:
 
     :raises PermissionError: where we may not look.
     """
-    try:
-        return sorted(file for file in os.listdir(folder) if file.endswith(SUFFIX))
-    except (FileNotFoundError, NotADirectoryError):
-        return []
+    return _claiming(folder)[0]
+
+
+def strangers(folder: str) -> list[str]:
+    """What is called like a segment and is no file: folders, pipes, links to nowhere. Nobody reads or removes them."""
+    return _claiming(folder)[1]
+
+
+def _claiming(folder: str) -> tuple[list[str], list[str]]:
+    found: list[str] = []
+    strange: list[str] = []
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(SUFFIX):
+                (found if entry.is_file() else strange).append(entry.name)
+    return sorted(found), sorted(strange)
 
 
 def current(found: Iterable[Name]) -> list[Name]:
@@ -125,7 +137,8 @@ def free_sequence(boot: str, folders: Folders) -> int:
         places = [disk_folder(folders, sensitivity, tier) for tier in TIERS_NS]
         for folder in (ram_folder(folders, sensitivity), *places):
             with suppress(PermissionError):
-                taken += [int(last) for file in files(folder) for last in _LAST.findall(file) if _is_of(boot, file)]
+                claiming = [file for each in _claiming(folder) for file in each]
+                taken += [int(last) for file in claiming for last in _LAST.findall(file) if _is_of(boot, file)]
     return max(taken) + 1
 
 
@@ -138,10 +151,12 @@ def _is_of(boot: str, file: str) -> bool:
 def publish(folder: str, file: str, content: bytes, mode: int) -> None:
     """Make a file visible, whole, synced, under its name; nothing is overwritten.
 
-    :raises FileExistsError: where there is such a file with other content. :raises OSError: as the disk says.
+    :raises FileExistsError: where there is another thing of this name. :raises OSError: as the disk says.
     """
     path = f"{folder}/{file}"
     temporary = f"{path}{TEMPORARY_SUFFIX}"
+    if not all(os.path.isfile(each) for each in (path, temporary) if os.path.lexists(each)):
+        raise FileExistsError(errno.EEXIST, "what has this name is no file", path)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
     try:
         os.fchmod(descriptor, mode)  # The mode is a promise, whatever the umask.

@@ -67,6 +67,7 @@ class Archiver:
         self._is_restart = settings.again
         self._running: dict[str, Running] = {}
         self._problems: dict[Job, str] = {}
+        self._strange: set[str] = set()
         # Why the next flush happens; whether it waits for a seal, or for its place.
         self._reason = Reason.FIRST
         self._seals_first = False
@@ -352,6 +353,7 @@ class Archiver:
             self._make_room()
             return
         self._disk.accepted()
+        self._name_strangers(told.get("strange"))
         if isinstance(disks := told.get("disks"), list):
             self._disk.disks = tuple(map(str, disks))
         if self._problems.pop(flush, None):
@@ -362,6 +364,13 @@ class Archiver:
             if self._flushes % FLUSHES_PER_MERGE == 0:
                 self._begin(merge)
             self._flushes += 1
+
+    def _name_strangers(self, paths: object) -> None:
+        """Say once what lies among the segments and is none."""
+        found = set(map(str, paths)) if isinstance(paths, list) else set()
+        for path in sorted(found - self._strange):
+            self._say(f"{path}: called like a segment, but no file; left alone, and never flushed")
+        self._strange |= found
 
     def _hold_state(self) -> None:
         """Lock the state folder, which was not there when the daemon started."""

@@ -70,10 +70,10 @@ def ring_files(folders: Folders) -> list[str]:
         for sensitivity in Sensitivity:
             folder = f"{folders.runtime}/{writer}/{sensitivity}"
             try:
-                names = os.listdir(folder)
+                with os.scandir(folder) as entries:  # A pipe would never end, a folder is none: neither is a ring.
+                    rings = [entry.name for entry in entries if entry.name.endswith(SUFFIX) and entry.is_file()]
             except OSError:
                 continue
-            rings = [name for name in names if name.endswith(SUFFIX)]
             # Names are numbers: the longer one is the later one.
             found += [f"{folder}/{name}" for name in sorted(rings, key=lambda name: (len(name), name))]
     return found

@@ -64,6 +64,8 @@ def flush(folders: Folders, tell: Tell = _unheard) -> None:
     done = archive.flush(folders, keeping.keeper(folders).make_room)
     tell("files", done.files)
     tell("bytes", done.bytes)
+    ram = [archive.ram_folder(folders, sensitivity) for sensitivity in Sensitivity]
+    tell("strange", [f"{folder}/{name}" for folder in ram for name in archive.strangers(folder)])
     with suppress(OSError, Error):
         current, kept = f"{folders.runtime}/plan.json", f"{folders.state}/plan.json"
         if not os.path.exists(kept) or plans.read(current) != plans.first_valid([kept])[0]:

@@ -300,6 +300,21 @@ def test_a_sequence_that_an_earlier_run_had_used_loses_nothing(folders: Folders,
     assert os.listdir(ram(folders)) == []
 
 
+def test_what_is_called_like_a_segment_and_is_no_file_is_in_nobodys_way(folders: Folders) -> None:
+    for folder, number in ((ram(folders), 1), (disk(folders), 2)):
+        os.mkdir(f"{folder}/{Name(BOOTS[0], number, number).file}")
+    os.mkfifo(f"{ram(folders)}/{Name(BOOTS[0], 3, 3).file}")
+    os.mkdir(f"{disk(folders)}/{Name(BOOTS[0], 4, 4).file}{archive.TEMPORARY_SUFFIX}")
+    for number in (2, 4, 5):
+        put(ram(folders), number, number, b"rows %d" % number)
+    assert archive.strangers(ram(folders)) == [Name(BOOTS[0], number, number).file for number in (1, 3)]
+    assert flush(folders).files == 3
+    there = archive.names(disk(folders))
+    assert {Path(disk(folders), name.file).read_bytes() for name in there} == {b"rows 2", b"rows 4", b"rows 5"}
+    assert archive.names(ram(folders)) == []
+    assert len(os.listdir(ram(folders))) == 2
+
+
 def test_size_classes_grow_with_what_is_merged() -> None:
     chance = random.Random(1)
     lengths = sorted(chance.randrange(1, 5000) for _ in range(100))

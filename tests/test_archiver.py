@@ -158,6 +158,21 @@ def test_a_disk_that_refuses_is_said_once_and_what_waits_is_flushed_when_it_can(
     assert stop(process) == 0
 
 
+def test_a_folder_called_like_a_segment_is_said_once_and_stops_nothing(station: Station, end: Started) -> None:
+    process = station.start()
+    end.append(process)
+    ram = archive.ram_folder(station.folders, Sensitivity.PUBLIC)
+    os.mkdir(f"{ram}/{archive.Name('0' * 32, 1, 1).file}")
+    os.mkfifo(f"{station.folders.runtime}/sampler/public/7.ring")
+    for flushed in range(1, 4):
+        station.tick()
+        assert station.order("flush") is True
+        assert station.in_ram() == 0
+        assert station.on_disk() >= flushed
+    assert station.said("called like a segment, but no file; left alone, and never flushed") == 1
+    assert stop(process) == 0
+
+
 def test_what_cannot_be_flushed_at_the_end_stays_in_ram_and_the_exit_code_says_so(
     station: Station, end: Started
 ) -> None:
