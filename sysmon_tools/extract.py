@@ -308,13 +308,11 @@ def _extract(archive: Archive, options: argparse.Namespace, chosen: str) -> list
 
 
 def _write(archive: Archive, result: "Result", options: argparse.Namespace, chosen: str) -> None:
+    from sysmon_tools.formats import WRITERS, write_hdf5  # noqa: PLC0415  as above
+
     if chosen == "hdf5":
-        from sysmond.segment import write_result  # noqa: PLC0415  as above
-
-        put_in_place(options.output_file, lambda path: write_result(result, path))
+        put_in_place(options.output_file, lambda path: write_hdf5(result, path))
         return
-    from sysmon_tools.formats import WRITERS  # noqa: PLC0415  as above
-
     docs = None
     if chosen == "openmetrics":
         docs = {entry.path: entry.doc for entry in archive.catalogue(*options.paths, boot=options.boot)}

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes a result in the formats people ask for, a bounded block of bytes at a time.
 
-Every writer is a function from a result and a style to pieces of text. HDF5 is not among them: it
-needs a file, and ``sysmond.segment`` writes it.
+Every writer is a function from a result and a style to pieces of text; but HDF5 needs a file.
 """
 
 import json
@@ -11,7 +10,10 @@ from datetime import tzinfo
 from functools import partial
 from typing import NamedTuple
 
+import numpy as np
+
 from sysmon_tools.cells import Cells, TimeCells, blocks, column_cells, integer_cells
+from sysmond import hdf5
 from sysmond.result import TIME_SCALE, Column, Event, Gap, Int64Array, Result
 from sysmond.timespec import Notation, format_time
 
@@ -251,6 +253,32 @@ def _write_openmetrics(result: Result, style: Style) -> Iterator[bytes]:
     from sysmon_tools.openmetrics import write  # noqa: PLC0415  most runs write something else
 
     return write(result, style)
+
+
+def write_hdf5(result: Result, path: str) -> None:
+    """Write a query's answer as an HDF5 file: ``time``, one dataset a column with attributes, ``gaps``."""
+    with hdf5.new_file(path) as file:
+        file.attrs["format"] = "sysmond result"
+        file.attrs["version"] = 1
+        file.attrs["step_ns"] = result.step_ns
+        hdf5.put(file, "time", result.times_ns).attrs["unit"] = "ns since 1970-01-01T00:00:00Z"
+        for number, column in enumerate(result.columns):
+            if column.texts is None:
+                content = column.values
+            else:
+                encoded = [(text or "").encode("utf-8", "surrogateescape") for text in column.texts]
+                content = np.array(encoded, f"S{max(map(len, encoded), default=1) or 1}")
+            dataset = hdf5.put(file, f"column/{number}", content)
+            for name in ("path", "unit", "semantics", "stat"):
+                dataset.attrs[name] = str(getattr(column, name))
+        hdf5.put_records(
+            file,
+            "gaps",
+            ("table", "cause", "detail"),
+            [(gap.table, str(gap.cause), gap.detail) for gap in result.gaps],
+            start_ns=("<i8", [gap.start_ns for gap in result.gaps]),
+            end_ns=("<i8", [gap.end_ns for gap in result.gaps]),
+        )
 
 
 WRITERS: dict[str, Writer] = {

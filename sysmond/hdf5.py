@@ -225,13 +225,22 @@ def array(group: h5g.GroupID, name: str) -> Array:
 
 def strings(group: h5g.GroupID, name: str) -> list[str]:
     """Read a one-dimensional dataset of texts."""
-    return list(map(_string, array(group, name).tolist()))
+    return texts(array(group, name))
 
 
-def columns(group: h5g.GroupID, name: str, *fields: str) -> Iterator[tuple[Any, ...]]:
+def texts(found: Array) -> list[str]:
+    """Bytes as texts."""
+    return list(map(_string, found.tolist()))
+
+
+def columns(group: h5g.GroupID, name: str, *names: str) -> Iterator[tuple[Any, ...]]:
     """Read records: the given fields of each, whatever others there are; bytes as text."""
-    found = array(group, name)
-    lists = [found[field].tolist() for field in fields]
+    return fields(array(group, name), *names)
+
+
+def fields(found: Array, *names: str) -> Iterator[tuple[Any, ...]]:
+    """The given fields of records; bytes as text."""
+    lists = [found[name].tolist() for name in names]
     return zip(
         *([_string(cell) for cell in each] if each and isinstance(each[0], bytes) else each for each in lists),
         strict=True,
@@ -241,11 +250,12 @@ def columns(group: h5g.GroupID, name: str, *fields: str) -> Iterator[tuple[Any, 
 def attribute(group: h5g.GroupID, name: str) -> Any:  # noqa: ANN401  a number, a truth value or a text
     """Read an attribute."""
     found = h5a.open(group, name.encode())
-    dtype = _dtype(found.get_type().encode())
+    kind = found.get_type()
+    dtype = _dtype(kind.encode())
     if dtype.hasobject or found.shape != ():
         raise ValueError(f"attribute {name} is not one value of fixed size")
     value = np.empty((), dtype)
-    found.read(value)
+    found.read(value, kind)
     item = value.item()
     return _string(item) if isinstance(item, bytes) else item
 

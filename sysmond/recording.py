@@ -8,13 +8,13 @@ and any number of series. Values are absolute integers, ``ABSENT`` where there a
 import re
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from sysmond.archive import Name
 from sysmond.clock import Relation
-from sysmond.codes import CHUNK_SERIES, SERIES, WIDTHS
+from sysmond.codes import CHUNK_SERIES
 from sysmond.errors import CorruptError, Error
 from sysmond.frame import (
     ABSENCE,
@@ -33,9 +33,9 @@ from sysmond.frame import (
     decode_layout,
     decode_text,
 )
-from sysmond.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table
+from sysmond.model import ABSENT, Cause, Sensitivity, Table
 from sysmond.result import Int64Array
-from sysmond.rollup import Axis, Buckets, Stat, distinct, stats_of
+from sysmond.rollup import Axis, Buckets, Stat, distinct
 from sysmond.snapshot import Snapshot
 
 # How much is decoded and encoded at once.
@@ -164,39 +164,6 @@ class Recording(NamedTuple):
     events: Sequence[Event] = ()
     tiers: Sequence[TierBlock] = ()
     covers: Sequence[Name] = ()
-
-
-class Keys:
-    """Spells the series of a file, which refer to its metrics and instances by number."""
-
-    def __init__(self, metrics: Sequence[tuple[str, Metric]], instances: Sequence[str]) -> None:
-        """Take the table and metric, and the instance, of each number."""
-        self._metrics = [(table, metric.name) for table, metric in metrics]
-        self._stats = [stats_of(metric) for _, metric in metrics]
-        self._instances = instances
-        self.is_counter = np.array([metric.semantics is Semantics.COUNTER for _, metric in metrics], bool)
-
-    def check(self, series: np.ndarray[Any, Any], kind: "np.dtype[Any]" = SERIES) -> None:
-        """Refuse records that lack a field, or refer to what is not there.
-
-        :raises ValueError: naming it.
-        """
-        if lacking := set(kind.names or ()) - set(series.dtype.names or ()):
-            raise ValueError(f"series lack {', '.join(sorted(lacking))}")
-        if not np.isin(series["width"], (0, *WIDTHS)).all():
-            raise ValueError("a series has a width that does not exist")
-        for field, names in (("metric", self._metrics), ("instance", self._instances)):
-            if len(series) and series[field].max() >= len(names):
-                raise ValueError(f"a series refers to {field} {series[field].max()} of {len(names)}")
-
-    def __call__(self, series: np.ndarray[Any, Any]) -> Sequence[Key]:
-        """Give the keys of some series."""
-        chosen = zip(series["metric"].tolist(), series["instance"].tolist(), strict=True)
-        return [Key(*self._metrics[int(metric)], self._instances[int(instance)]) for metric, instance in chosen]
-
-    def stats(self, series: np.ndarray[Any, Any]) -> list[tuple[Stat, ...]]:
-        """What a tier keeps of some series."""
-        return [self._stats[metric] for metric in series["metric"].tolist()]
 
 
 class Plan(NamedTuple):

@@ -12,18 +12,19 @@ from typing import Any, Self
 
 import numpy as np
 
-from sysmond import codes, hdf5, rollup
+from sysmond import codes, declared, hdf5, rollup
 from sysmond.archive import Name
 from sysmond.clock import Relation
 from sysmond.codes import EDGES, SERIES, TIER_SERIES, WIDTHS
+from sysmond.declared import Keys, identity
 from sysmond.errors import CorruptError, ForeignError
 from sysmond.hdf5 import CHUNK_TICKS, attribute, columns, one_line
-from sysmond.model import Cause, Metric, Semantics, Sensitivity, Table
-from sysmond.recording import Event, Hole, Key, Keys, Plan, Recording, Strand, plan_of
-from sysmond.result import Int64Array, Result
-from sysmond.rollup import Axis, Buckets, Edges, Stat, distinct
+from sysmond.model import Cause, Metric, Semantics, Sensitivity
+from sysmond.recording import Event, Hole, Key, Plan, Recording, Strand, plan_of
+from sysmond.result import Int64Array
+from sysmond.rollup import Axis, Buckets, Edges, Stat
 
-__all__ = ["CHUNK_TICKS", "Segment", "Writer", "encode", "encode_plans", "write_result"]
+__all__ = ["CHUNK_TICKS", "Segment", "Writer", "encode", "encode_plans"]
 
 FORMAT = "sysmond segment"
 VERSION = 1
@@ -267,15 +268,12 @@ class _FileBlock:
         self._matrices: dict[int, hdf5.Matrix] = {}
         self._series = hdf5.array(group, "series")
         self._keys_of = keys_of
-        self._keys: Sequence[Key] | None = None
         keys_of.check(self._series)
 
     @property
     def keys(self) -> Sequence[Key]:
         """The series, one a row."""
-        if self._keys is None:
-            self._keys = self._keys_of(self._series)
-        return self._keys
+        return self._keys_of(self._series)
 
     def read(self, rows: Sequence[int]) -> Int64Array:
         """Values of the chosen rows, int64[row, time].
@@ -309,22 +307,17 @@ class _FileTier:
         self._matrices: dict[int, hdf5.Matrix] = {}
         self._series = hdf5.array(group, "series")
         keys_of.check(self._series, TIER_SERIES)
-        known = np.flatnonzero(self._series["stat"] <= max(Stat))  # A later program may keep more.
-        identity = _identity(self._series[known])
-        ordered, heads = distinct(identity)
-        self._place = np.full((len(heads), max(Stat) + 1), -1, np.int64)
-        self._place[np.searchsorted(ordered, identity), self._series["stat"][known]] = known
-        self._heads = self._series[known][heads]
-        self._keys_of = keys_of
-        self._keys: Sequence[Key] | None = None
-        self.stats: Sequence[tuple[Stat, ...]] = keys_of.stats(self._heads)
+        self._of = keys_of.tier(self._series)
 
     @property
     def keys(self) -> Sequence[Key]:
         """The series."""
-        if self._keys is None:
-            self._keys = self._keys_of(self._heads)
-        return self._keys
+        return self._of.keys
+
+    @property
+    def stats(self) -> Sequence[tuple[Stat, ...]]:
+        """What is kept of each series."""
+        return self._of.stats
 
     def buckets(self, rows: Sequence[int], wanted: Iterable[Stat] | None = None) -> Buckets:
         """The wanted statistics (all where not told) of the chosen series, which must be of one kind.
@@ -332,20 +325,20 @@ class _FileTier:
         :raises CorruptError: where a chunk is damaged.
         """
         chosen = np.asarray(rows, np.int64)
-        kinds = {self.stats[row] for row in chosen.tolist()}
+        kinds = {self._of.stats[row] for row in chosen.tolist()}
         if len(kinds) != 1:
             raise ValueError("one kind of series at a time is right")
         kept = kinds.pop()
         read = kept if wanted is None else rollup.needed(kept, wanted)
         try:
-            at = self._place[chosen][:, list(read)].T.ravel()
+            at = self._of.place[chosen][:, list(read)].T.ravel()
             if (at < 0).any():
                 raise ValueError("a series lacks a statistic")
             series = self._series[at]
             values = codes.decode(series, np.zeros(len(series), bool), len(self.axis.first), self._codes)
             small = dict(zip(read, values.reshape(len(read), len(chosen), -1), strict=True))
             counter = Stat.LEAP in kept
-            edges = self._edges(self._heads[chosen]) if counter else None
+            edges = self._edges(self._series[self._of.heads[chosen]]) if counter else None
             return rollup.natural(self.axis, small, self.strand.interval_ns, counter=counter, edges=edges)
         except Exception as damage:  # the library raises many kinds
             raise CorruptError(f"{self._path}: {one_line(damage)}") from damage
@@ -357,18 +350,12 @@ class _FileTier:
 
     def _edges(self, series: codes.Array) -> Edges:
         records = hdf5.array(self._group, "edges")
-        order = np.argsort(_identity(records))
-        sought = _identity(series)
-        at = order[np.minimum(np.searchsorted(_identity(records), sought, sorter=order), len(records) - 1)]
-        if (_identity(records)[at] != sought).any():
+        order = np.argsort(identity(records))
+        sought = identity(series)
+        at = order[np.minimum(np.searchsorted(identity(records), sought, sorter=order), len(records) - 1)]
+        if (identity(records)[at] != sought).any():
             raise ValueError("a counter has no edges")
         return Edges(*(records[name][at] for name in (EDGES.names or ())[2:]))
-
-
-def _identity(records: codes.Array) -> Int64Array:
-    """One number for metric and instance."""
-    number: Int64Array = (records["metric"].astype(np.int64) << 32) | records["instance"]
-    return number
 
 
 def _index(number: int) -> int:
@@ -425,21 +412,8 @@ class Segment:
 
     def _read(self) -> Recording:
         root = self._root
-        metrics = [
-            (table, Metric(name, unit, Semantics(semantics), doc, scale, origin))
-            for table, name, unit, semantics, doc, scale, origin in columns(
-                root, "metrics", "table", "name", "unit", "semantics", "doc", "scale", "origin"
-            )
-        ]
-        metrics_of: dict[str, list[Metric]] = {}
-        for table, metric in metrics:
-            metrics_of.setdefault(table, []).append(metric)
-        tables = {
-            name: Table(name, tuple(metrics_of.get(name, ())), per, doc)
-            for name, per, doc in columns(root, "tables", "name", "per", "doc")
-        }
+        tables, keys_of = declared.read(*(hdf5.array(root, name) for name in ("tables", "metrics", "instances")))
         boots = hdf5.strings(root, "boots")
-        keys_of = Keys(metrics, hdf5.strings(root, "instances"))
         clocks: dict[str, list[Relation]] = {}
         for boot, *relation in columns(root, "clocks", "boot", "boottime_ns", "realtime_ns", "monotonic_ns"):
             clocks.setdefault(boots[_index(boot)], []).append(Relation(*relation))
@@ -462,30 +436,4 @@ class Segment:
             ],
             [_FileTier(self.path, group, boots, keys_of) for group in hdf5.numbered(root, "tier")],
             [Name(boots[_index(boot)], *reach) for boot, *reach in columns(root, "covers", "boot", "first", "last")],
-        )
-
-
-def write_result(result: Result, path: str) -> None:
-    """Write a query's answer as an HDF5 file: ``time``, one dataset a column with attributes, ``gaps``."""
-    with hdf5.new_file(path) as file:
-        file.attrs["format"] = "sysmond result"
-        file.attrs["version"] = 1
-        file.attrs["step_ns"] = result.step_ns
-        hdf5.put(file, "time", result.times_ns).attrs["unit"] = "ns since 1970-01-01T00:00:00Z"
-        for number, column in enumerate(result.columns):
-            if column.texts is None:
-                content = column.values
-            else:
-                encoded = [(text or "").encode("utf-8", "surrogateescape") for text in column.texts]
-                content = np.array(encoded, f"S{max(map(len, encoded), default=1) or 1}")
-            dataset = hdf5.put(file, f"column/{number}", content)
-            for name in ("path", "unit", "semantics", "stat"):
-                dataset.attrs[name] = str(getattr(column, name))
-        hdf5.put_records(
-            file,
-            "gaps",
-            ("table", "cause", "detail"),
-            [(gap.table, str(gap.cause), gap.detail) for gap in result.gaps],
-            start_ns=("<i8", [gap.start_ns for gap in result.gaps]),
-            end_ns=("<i8", [gap.end_ns for gap in result.gaps]),
         )

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 
@@ -235,23 +236,14 @@ def test_a_file_keeps_its_mode_and_a_link_its_target(archive: FakeArchive, tmp_p
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
 
 
-def test_hdf5_goes_to_the_one_who_speaks_it(
-    archive: FakeArchive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    segment: Any = ModuleType("sysmond.segment")
-    written: list[str] = []
-
-    def write_result(result: Result, path: str) -> None:
-        written.append(path)
-        Path(path).write_bytes(b"HDF")
-
-    segment.write_result = write_result
-    monkeypatch.setitem(sys.modules, "sysmond.segment", segment)
+def test_hdf5_has_a_dataset_a_column(archive: FakeArchive, tmp_path: Path) -> None:
     target = tmp_path / "day.h5"
     assert extract.main(["memory", f"--output-file={target}"]) == 0
-    assert target.read_bytes() == b"HDF"
-    assert not written[0].endswith(".h5")
-    assert os.path.dirname(written[0]) == str(tmp_path)
+    with h5py.File(target) as file:
+        assert file.attrs["format"] == "sysmond result"
+        assert file["time"].shape == file["column/0"].shape
+        assert file["column/0"].attrs["path"] == "memory/available"
+    assert os.listdir(tmp_path) == ["day.h5"]
 
 
 @pytest.mark.parametrize("failure", [OSError(28, "No space left on device"), ValueError("bug"), KeyboardInterrupt()])
