@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sysmond import __version__, archive, segment, tiers
+from sysmond import __version__, archive, pins, segment, tiers
 from sysmond.archive import FINEST_TIER, SUFFIX, TEMPORARY_SUFFIX
 from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
 from sysmond.folders import FILE_MODES, Folders
@@ -38,7 +38,7 @@ class Finding(NamedTuple):
 
 def check(folders: Folders) -> list[Finding]:
     """Read every file of the archive on disk, whole."""
-    findings: list[Finding] = []
+    findings = list(_check_pins(folders))
     for sensitivity in Sensitivity:
         for tier in TIERS_NS:
             folder = archive.disk_folder(folders, sensitivity, tier)
@@ -50,6 +50,16 @@ def check(folders: Folders) -> list[Finding]:
                 reason = refusal.strerror or "no permission"
                 findings.append(Finding(folder, "refused", reason, sensitivity, tier))
     return findings
+
+
+def _check_pins(folders: Folders) -> Iterator[Finding]:
+    try:
+        pins.read(folders.state)
+    except CorruptError:
+        reason = "nobody can tell what is pinned"
+        yield Finding(f"{folders.state}/{pins.FILE}", "damaged", reason, Sensitivity.PUBLIC, "pins")
+    except Error as refusal:
+        yield Finding(f"{folders.state}/{pins.FILE}", "refused", str(refusal), Sensitivity.PUBLIC, "pins")
 
 
 def _check_folder(folder: str, sensitivity: Sensitivity, tier: str) -> Iterator[Finding]:

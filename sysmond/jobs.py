@@ -86,7 +86,7 @@ def seal(folders: Folders, works_on: Callable[[Sequence[str]], None] = lambda _:
                 image = segment.encode(joined, CREATED_BY)
                 archive.publish(archive.ram_folder(folders, sensitivity), name.file, image, FILE_MODES[sensitivity])
                 noted.update((path, reached[path]) for path, _ in group)
-                with suppress(OSError):  # They wait in RAM, like the rows, for the disk to be written.
+                with suppress(OSError, Error):  # They wait in RAM, like the rows, for the disk to be written.
                     pins.add(f"{folders.runtime}/archiver", incidents.pins_of(joined))
     finally:
         Progress(noted).write(folders)
@@ -143,7 +143,7 @@ def merge(folders: Folders) -> None:
     """Roll up what no tier has yet, merge small files of every tier, and remove what a merged one contains."""
     left_alone = _left_alone(folders)
     keep = keeper(folders)
-    with suppress(OSError):
+    with suppress(OSError, Error):
         pins.collect(folders)
     roll_up(folders, keep, left_alone)
     for sensitivity in Sensitivity:

@@ -14,9 +14,11 @@ from contextlib import suppress
 from sysmond import archive, pins, retention
 from sysmond import plan as plans
 from sysmond.archive import FINEST_TIER
+from sysmond.errors import Error
 from sysmond.folders import Folders
 from sysmond.model import Sensitivity
 from sysmond.retention import Limit, Stored, Window
+from sysmond.timespec import TIME_MAX_NS
 
 BLOCK_BYTES = 512  # What st_blocks counts in.
 
@@ -65,14 +67,13 @@ class Keeper:
         there_bytes = sum(os.stat(path).st_size for path in _paths(self._folders, tier))
         if not limit.age_ns and there_bytes + coming_bytes + elsewhere_bytes <= limit.budget_bytes:
             return []
-        pinned = [Window(pin.start_ns, pin.end_ns) for pin in pins.read(self._folders.state)]
         going = retention.expired(
             list(_stored(self._folders, tier)),
             limit,
             time.time_ns(),
             coming_bytes=coming_bytes,
             elsewhere_bytes=elsewhere_bytes,
-            pins=pinned if tier == FINEST_TIER else (),
+            pins=_pinned(self._folders) if tier == FINEST_TIER else (),
             pins_budget_bytes=self._pins_bytes,
         )
         if going and tier == FINEST_TIER:
@@ -83,6 +84,14 @@ class Keeper:
         for folder in sorted({os.path.dirname(file.path) for file in going}):
             archive.sync_folder(folder)
         return [file.path for file in going]
+
+
+def _pinned(folders: Folders) -> list[Window]:
+    """What is pinned; where that cannot be read, everything, as far as the pins' own budget reaches."""
+    try:
+        return [Window(pin.start_ns, pin.end_ns) for pin in pins.read(folders.state)]
+    except Error:
+        return [Window(0, TIME_MAX_NS)]
 
 
 def _paths(folders: Folders, tier: str) -> Iterator[str]:

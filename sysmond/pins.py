@@ -10,13 +10,17 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from zlib import crc32
 
 from sysmond.archive import sync_folder
+from sysmond.errors import CorruptError, NotPermittedError
 from sysmond.folders import Folders
 
 FILE = "pins.json"
 LOCK_FILE = "pins.lock"
+# One bit turned over would pin another span.
+CHECKSUM = "crc32"
 
 
 class Pin(NamedTuple):
@@ -29,20 +33,31 @@ class Pin(NamedTuple):
 
 
 def read(folder: str) -> list[Pin]:
-    """The pins of a folder, in order of time; none where there is no such file, or it is damaged."""
+    """The pins of a folder, in order of time; none where there is no such file.
+
+    :raises CorruptError: where it is damaged: nobody knows then what is pinned.
+    :raises NotPermittedError: where we may not read it.
+    """
+    path = f"{folder}/{FILE}"
     try:
-        with open(f"{folder}/{FILE}", encoding="utf-8") as file:
+        with open(path, encoding="utf-8") as file:
             found = json.load(file)
-        pins = [Pin(int(p["start_ns"]), int(p["end_ns"]), str(p["why"]), str(p["by"])) for p in found]
-    except (OSError, ValueError, KeyError, TypeError):
+        if found[CHECKSUM] != _sum(found["pins"]):
+            raise ValueError("its checksum is wrong")
+        pins = [Pin(int(p["start_ns"]), int(p["end_ns"]), str(p["why"]), str(p["by"])) for p in found["pins"]]
+    except (FileNotFoundError, NotADirectoryError):
         return []
+    except PermissionError as refusal:
+        raise NotPermittedError(f"{path}: {refusal.strerror}; its owner may read it") from refusal
+    except (OSError, ValueError, KeyError, TypeError) as damage:
+        raise CorruptError(f"{path}: damaged; 'sysmond fsck --repair' puts it aside") from damage
     return sorted(pins)
 
 
 def add(folder: str, pins: Iterable[Pin]) -> list[Pin]:
     """Add pins, whole or not at all; those of one reason and author that touch become one. Gives all there are then.
 
-    :raises OSError: where the folder cannot be written.
+    :raises OSError: where the folder cannot be written. :raises Error: where what is there cannot be read.
     """
     added = list(pins)
     return _change(folder, lambda there: joined([*there, *added])) if added else read(folder)
@@ -51,7 +66,7 @@ def add(folder: str, pins: Iterable[Pin]) -> list[Pin]:
 def remove(folder: str, chosen: Callable[[Pin], bool]) -> list[Pin]:
     """Release the chosen pins; gives those that stay.
 
-    :raises OSError: where the folder cannot be written.
+    :raises OSError: where the folder cannot be written. :raises Error: where what is there cannot be read.
     """
     return _change(folder, lambda there: [pin for pin in there if not chosen(pin)])
 
@@ -73,7 +88,7 @@ def joined(pins: Iterable[Pin]) -> list[Pin]:
 def collect(folders: Folders) -> None:
     """Put on disk what waits in RAM: for when the disk is written anyway.
 
-    :raises OSError: where it cannot be written; then they wait on.
+    :raises OSError: where it cannot be written; then they wait on. :raises Error: where what is there cannot be read.
     """
     waiting = f"{folders.runtime}/archiver"
     found = read(waiting)
@@ -89,12 +104,17 @@ def _change(folder: str, change: Callable[[list[Pin]], list[Pin]]) -> list[Pin]:
         after = change(before)
         if after != before:
             with open(f"{path}.new", "w", encoding="utf-8") as file:
-                json.dump([pin._asdict() for pin in after], file, indent=1)
+                fields = [pin._asdict() for pin in after]
+                json.dump({"pins": fields, CHECKSUM: _sum(fields)}, file, indent=1)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(f"{path}.new", path)
             sync_folder(folder)
     return after
+
+
+def _sum(fields: list[dict[str, Any]]) -> int:
+    return crc32(json.dumps(fields).encode())
 
 
 @contextmanager

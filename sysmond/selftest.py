@@ -330,12 +330,11 @@ def damages(size: int, flips: int, truncations: int, chance: random.Random) -> l
 
 
 def silently_wrong(path: str, todo: Sequence[Damage], folder: str) -> dict[str, int]:
-    """Damage copies of a file in ``folder``, read them, and count: refused, unharmed, wrong, crashed the reader.
+    """Damage copies of a file in ``folder``, read them, and count: refused, unharmed, fewer, wrong, crashed the reader.
 
-    A ring may lose rows, without an error; those that it still gives must be right. A child does the reading.
+    A ring may lose rows, without an error (fewer); those that it still gives must be right. A child does the reading.
     """
-    counts: Counter[str] = Counter()
-    done = 0
+    counts, done = Counter[str](), 0
     while done < len(todo):
         reading, writing = os.pipe()
         child = os.fork()
@@ -381,7 +380,9 @@ def _verdict(path: str, true: Contents, rows: dict[tuple[Strand, object, int], i
     except Error:
         return b"refused"
     if is_ring:
-        return b"unharmed" if found.rows().items() <= rows.items() else b"wrong"
+        given = found.rows()
+        is_true = given.items() <= rows.items()
+        return b"wrong" if not is_true else b"fewer" if len(given) < len(rows) else b"unharmed"
     return b"unharmed" if found.same(true) else b"wrong"
 
 

@@ -41,12 +41,10 @@ def gauge(second: int) -> int:
 class Writer:
     """One incarnation of a part with one table in one class."""
 
-    def __init__(self, machine: "Machine", ring: RingWriter, boot: str, interval_ns: int, wall_ns: int) -> None:
+    def __init__(self, ring: RingWriter, wall_ns: int) -> None:
         self.ring = ring
         self.wall_ns = wall_ns
         self.asleep_ns = 0
-        self._interval_ns = interval_ns
-        self._boot = boot
 
     def relation(self, tick_ns: int) -> None:
         """Read the clocks a little after a tick, as the sampler does."""
@@ -99,7 +97,7 @@ class Machine:
         folder = f"{self.folders.runtime}/{writer}/{sensitivity}"
         identity = Identity(boot, writer, sensitivity, 1, started_ns)
         ring = RingWriter(f"{folder}/{started_ns}.ring", 1 << 20, identity, [Layout(table, interval_ns)])
-        return Writer(self, ring, boot, interval_ns, wall_ns)
+        return Writer(ring, wall_ns)
 
     def seal(self, *, forget_progress: bool = False) -> None:
         """Seal the rings; the archiver may die before it notes how far."""

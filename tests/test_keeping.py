@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sysmond import archive, jobs, pins, retention, rolling, segment, tiers
+from sysmond import archive, fsck, jobs, pins, retention, rolling, segment, tiers
 from sysmond.archive import Name
 from sysmond.clock import Relation
+from sysmond.errors import CorruptError
 from sysmond.folders import Folders, create_classes
 from sysmond.keeping import Keeper
 from sysmond.model import Metric, Semantics, Sensitivity, Table
@@ -157,5 +158,24 @@ def test_pins_are_joined_and_released_and_wait_for_the_disk(folders: Folders) ->
     assert pins.read(waiting) == []
     assert len(pins.read(folders.state)) == 2
     assert pins.remove(folders.state, lambda pin: pin.why == "oom") == [Pin(8, 12, "mine", "me")]
-    Path(folders.state, pins.FILE).write_text("{", encoding="utf-8")
-    assert pins.read(folders.state) == []
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"pins": [], "crc32": 1}'])
+def test_damaged_pins_keep_everything_as_far_as_their_budget_reaches(folders: Folders, content: str) -> None:
+    size = max(put(folders, number) for number in range(1, 9))
+    path = Path(folders.state, pins.FILE)
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(CorruptError, match=str(path)):
+        pins.read(folders.state)
+    keeper(folders, 2 * size, 3 * size).make_room("1s", size)
+    assert numbers(folders) == [5, 6, 7, 8]  # One in its own budget beside what comes, three in that of the pins.
+    # What is pinned meanwhile waits, and a merge goes on; nothing damaged is written over.
+    waiting = f"{folders.runtime}/archiver"
+    pins.add(waiting, [Pin(5, 9, "oom", "sysmond")])
+    jobs.merge(folders)
+    assert path.read_text(encoding="utf-8") == content
+    assert [finding.path for finding in fsck.check(folders)] == [str(path)]
+    (step,) = fsck.repair(folders, fsck.check(folders))
+    assert step.startswith(f"{path}: moved to ")
+    jobs.merge(folders)
+    assert pins.read(folders.state) == [Pin(5, 9, "oom", "sysmond")]

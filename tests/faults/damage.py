@@ -4,7 +4,8 @@
 Each kind is cut at every boundary of 512 bytes, and in copies of it a thousand single bits are turned over. A
 segment (fresh, merged, of a tier) then says that it is damaged, or is read as what it was. A ring may lose rows,
 but not change one. With a damaged note of progress everything held is still sealed; a damaged plan is refused
-and the last good one followed. One damaged file of an archive costs its own rows only, and is named as the cause.
+and the last good one followed; with damaged pins everything counts as pinned. One damaged file of an archive costs
+its own rows only, and is named as the cause.
 
     python tests/faults/damage.py [--rounds 1000] [--json]      (rounds: bits turned over a kind)
 """
@@ -19,16 +20,22 @@ from contextlib import suppress
 from pathlib import Path
 
 sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-from sysmond import archive, jobs, plan, selftest
+from sysmond import archive, jobs, keeping, pins, plan, selftest
+from sysmond.clock import SECOND_NS
 from sysmond.errors import CorruptError, Error
-from sysmond.model import Cause, Sensitivity
+from sysmond.frame import HEADER_BYTES, RING_BYTES_MIN, Identity, Layout
+from sysmond.model import TIERS_NS, Cause, Sensitivity
 from sysmond.progress import ring_files
+from sysmond.retention import Limit
+from sysmond.ring import RingWriter
 from sysmond.segment import Segment
+from sysmond.snapshot import snapshot
 from tests.faults.trial import Totals, main
-from tests.machine import Machine, counter
+from tests.machine import BOOT, NOON_NS, TABLE, Machine, Writer, counter
 
 TICKS = 240
-# A cut that leaves the header of a small file alone would be none.
+# A tick of two devices takes at least so many bytes of a ring.
+RING_TICK_BYTES = 64
 CUTS_MAX = 100_000
 
 
@@ -44,11 +51,22 @@ def machine_with_everything(root: Path) -> Machine:
     return machine
 
 
+def full_ring(folder: str) -> str:
+    """Write a ring that is so small that it came round: nearly all of its bytes are those of frames."""
+    path = f"{folder}/{SECOND_NS // 2}.ring"
+    identity = Identity(BOOT, "sampler", Sensitivity.PUBLIC, 1, SECOND_NS // 2)
+    ring = RingWriter(path, RING_BYTES_MIN, identity, [Layout(TABLE, SECOND_NS)])
+    writer = Writer(ring, NOON_NS)
+    writer.tick(range(1, 1 + RING_BYTES_MIN // RING_TICK_BYTES), ("sda", "sdb"))
+    if os.path.getsize(path) != HEADER_BYTES + RING_BYTES_MIN or not snapshot(path).lost:
+        raise RuntimeError(f"{path}: did not come round")
+    return path
+
+
 def kinds(base: str) -> Iterator[tuple[str, str]]:
     """Give a file of each kind that holds rows, copied to where nobody changes it."""
     machine = machine_with_everything(Path(base, "machine"))
-    (ring,) = ring_files(machine.folders)
-    yield "ring", shutil.copyfile(ring, f"{base}/{os.path.basename(ring)}")
+    yield "ring", full_ring(base)
     yield "segment", shutil.copyfile(machine.files()[0], f"{base}/fresh.h5")
     machine.merge()
     yield "merged", shutil.copyfile(machine.files()[0], f"{base}/merged.h5")
@@ -107,6 +125,28 @@ def planned(base: str, flips: int, chance: random.Random) -> tuple[dict[str, int
     return {"tried": len(todo), "read as another": len(problems)}, problems
 
 
+def pinned(base: str, flips: int, chance: random.Random) -> tuple[dict[str, int], list[str]]:
+    """Damage the list of pins: it is refused, or says what it said, and what it pinned stays either way."""
+    machine = machine_with_everything(Path(base, "pinned"))
+    files = machine.files()
+    start_ns = NOON_NS + SECOND_NS
+    pins.add(machine.folders.state, [pins.Pin(start_ns, start_ns + SECOND_NS, f"spike {n}", "me") for n in range(3)])
+    path = Path(machine.folders.state, pins.FILE)
+    true, content = pins.read(machine.folders.state), path.read_bytes()
+    problems = []
+    todo = selftest.damages(len(content), flips, CUTS_MAX, chance)
+    for damage in todo:
+        path.write_bytes(damage.apply(content))
+        with suppress(CorruptError):
+            if pins.read(machine.folders.state) != true:
+                problems.append(f"pins.json, {damage}: read as other pins")
+        keep = keeping.Keeper(machine.folders, dict.fromkeys(TIERS_NS, Limit(1)), 10**9)
+        if str(files[0]) in keep.make_room(archive.FINEST_TIER, 0):
+            problems.append(f"pins.json, {damage}: rows that were pinned are gone")
+            break
+    return {"tried": len(todo), "read as other pins": len(problems)}, problems
+
+
 def neighbours(base: str) -> list[str]:
     """Damage one file of an archive in several ways: the others' rows are there, and the gap has its cause."""
     problems = []
@@ -155,9 +195,7 @@ def run(rounds: int, seed: int) -> Totals:
     with tempfile.TemporaryDirectory(prefix="sysmond-damage-", dir="/dev/shm") as base:
         found = dict(kinds(base))
         for kind, path in found.items():
-            todo = selftest.damages(
-                os.path.getsize(path), rounds, max(rounds // 4, 10) if kind == "ring" else CUTS_MAX, chance
-            )
+            todo = selftest.damages(os.path.getsize(path), rounds, CUTS_MAX, chance)
             counts = selftest.silently_wrong(path, todo, base)
             totals[kind] = counts
             totals["problems"] += [f"{kind}: {counts[bad]} {bad}" for bad in ("wrong", "crashed") if bad in counts]
@@ -166,6 +204,8 @@ def run(rounds: int, seed: int) -> Totals:
         totals["progress.json"], problems = progress(base, rounds, chance)
         totals["problems"] += problems
         totals["plan.json"], problems = planned(base, rounds, chance)
+        totals["problems"] += problems
+        totals["pins.json"], problems = pinned(base, rounds, chance)
         totals["problems"] += problems + neighbours(base)
     return totals
 
