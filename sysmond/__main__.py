@@ -20,9 +20,9 @@ from sysmond import folders, mounts
 from sysmond.arguments import RESOLVER, parser
 from sysmond.errors import EXIT_PARTIAL, Error, UsageError, nearest
 from sysmond.lock import only_one
-from sysmond.settings import PARTS, Settings
+from sysmond.settings import NO_BUS, PARTS, Settings
 
-BUSES = ("none", "system", "session")
+BUSES = (NO_BUS, "system", "session")
 # The module and the function that carry out each command: only that module is imported.
 COMMANDS = {
     "mark": ("orders", "mark"),
@@ -80,6 +80,7 @@ def _start(options: argparse.Namespace) -> int:
         options.ticks,
         options.user,
         options.config,
+        bus=options.bus,
     )
     if options.part is None:
         _make_way(settings)
@@ -110,8 +111,8 @@ def _check(options: argparse.Namespace) -> None:
         raise UsageError(f"--part {options.part!r}: no such part{nearest(options.part, known)}; {', '.join(known)} are")
     if options.bus not in BUSES and ":" not in options.bus:
         raise UsageError(f"--bus {options.bus!r}: not a bus{nearest(options.bus, BUSES)}; {', '.join(BUSES)} are")
-    if options.bus != "none":
-        raise UsageError(f"--bus {options.bus}: not yet; 'none' is right")
+    if options.part == "bus" and options.bus == NO_BUS:
+        raise UsageError("--part bus: without a bus; --bus system, session or an address is right")
     if not os.path.isdir(options.root):
         raise UsageError(f"--root {options.root!r}: not a folder; one with proc and sys in it is right")
 

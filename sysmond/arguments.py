@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from sysmond import __version__
 from sysmond.errors import UsageError, nearest
-from sysmond.settings import PARTS
+from sysmond.settings import NO_BUS, PARTS
 
 RESOLVER = "resolver"
 KILLS_MAX = 10_000
@@ -42,7 +42,9 @@ def parser() -> Parser:
     made.add_argument("--config", metavar="FILE", help="read this configuration instead of all others")
     _add_folders(made, default=None)
     made.add_argument("--root", metavar="R", default="/", help="let probes read R/proc and R/sys")
-    made.add_argument("--bus", metavar="BUS", default="none", help="none, system, session or an address")
+    made.add_argument(
+        "--bus", metavar="BUS", default=NO_BUS, help="be found on this bus: none, system, session or an address"
+    )
     made.add_argument("--ticks", metavar="N", type=_ticks, help="end after N ticks, everything flushed")
     made.add_argument("--part", metavar="NAME", help=f"be one part only: {', '.join((RESOLVER, *PARTS))}")
     made.add_argument("--version", action="version", version=f"sysmond {__version__}")

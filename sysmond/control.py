@@ -25,6 +25,12 @@ ORDERS_PER_TURN_MAX = 8
 _CREDENTIALS = Struct("iII")
 
 
+class Later:
+    """What a part answers an order with that takes its time; ``Listener.answer`` brings the answer itself."""
+
+    client: socket.socket | None = None
+
+
 class Listener:
     """The listening end in a part."""
 
@@ -37,15 +43,23 @@ class Listener:
         """What to wait on for new orders."""
         return [self._listening.fileno(), *(client.fileno() for client in self._clients)]
 
-    def serve(self, obey: Callable[[Order], Order]) -> None:
+    def serve(self, obey: Callable[[Order], Order | Later]) -> None:
         """Accept who waits and answer what is there, without waiting for anything."""
         self._accept()
         budget = ORDERS_PER_TURN_MAX
         for client in list(self._clients):
             while budget > 0 and (message := self._receive(client)):
                 budget -= 1
-                with suppress(OSError):
-                    client.send(json.dumps(_answer(message, obey)).encode())
+                answer = _answer(message, obey)
+                if isinstance(answer, Later):
+                    answer.client = client
+                else:
+                    _send(client, answer)
+
+    def answer(self, later: Later, answer: Order) -> None:
+        """Answer an order that was put off; who has left meanwhile is not looked for."""
+        if later.client in self._clients:
+            _send(later.client, answer)
 
     def close(self) -> None:
         """Let everybody go."""
@@ -83,7 +97,12 @@ def _may_command(client: socket.socket) -> bool:
     return uid in {0, os.geteuid()}
 
 
-def _answer(message: bytes, obey: Callable[[Order], Order]) -> Order:
+def _send(client: socket.socket, answer: Order) -> None:
+    with suppress(OSError):
+        client.send(json.dumps(answer).encode())
+
+
+def _answer(message: bytes, obey: Callable[[Order], Order | Later]) -> Order | Later:
     try:
         order = json.loads(message)
     except (ValueError, RecursionError):

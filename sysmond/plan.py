@@ -29,17 +29,26 @@ INTERVAL_MAX_NS = 24 * 3600 * SECOND_NS
 
 BUILTIN_PACKAGE = "sysmond_probes"
 
+Scalar = bool | int | float | str
+"""The value of an option: a JSON scalar."""
+
 _T = TypeVar("_T")
 
 
 class PlannedProbe(NamedTuple):
-    """One probe to run. ``plugin``: an import name, or the absolute path of a file."""
+    """One probe. ``plugin``: an import name, or the absolute path of a file.
+
+    ``enabled``: whether it runs; one that does not stays in the plan, so that it can be named.
+    ``options``: what its own declaration offers to set, by name: JSON scalars.
+    """
 
     table: str
     plugin: str
     lane: Lane
     interval_ns: int
     sensitivity: Sensitivity
+    enabled: bool = True
+    options: dict[str, Scalar] = {}  # noqa: RUF012  a field of a named tuple, which nobody changes
 
 
 class Refusal(NamedTuple):
@@ -234,12 +243,18 @@ def _builtin_names() -> list[str]:
 
 
 def _probe(fields: dict[str, Any]) -> PlannedProbe:
-    probe = _typed(
-        PlannedProbe, {**fields, "lane": Lane(fields["lane"]), "sensitivity": Sensitivity(fields["sensitivity"])}
-    )
+    options = fields["options"]
+    if type(options) is not dict or not all(_is_scalar(value) for value in options.values()):
+        raise ValueError(f"PlannedProbe.options is {options!r}; an object of texts, numbers and truths is right")
+    typed = {"lane": Lane(fields["lane"]), "sensitivity": Sensitivity(fields["sensitivity"])}
+    probe = _typed(PlannedProbe, {**fields, **typed})
     if not INTERVAL_MIN_NS <= probe.interval_ns <= INTERVAL_MAX_NS:
         raise CorruptError(f"plan: {probe.table}: interval {probe.interval_ns} ns is out of bounds")
     return probe
+
+
+def _is_scalar(value: object) -> bool:
+    return type(value) in {bool, int, str} or (type(value) is float and math.isfinite(value))
 
 
 def _typed(kind: type[_T], fields: dict[str, Any]) -> _T:
@@ -251,6 +266,6 @@ def _typed(kind: type[_T], fields: dict[str, Any]) -> _T:
         value = fields[name]
         if right is float and type(value) is int:
             value = float(value)
-        if type(value) is not right or (right is float and not math.isfinite(value)):
+        if type(value) is not getattr(right, "__origin__", right) or (right is float and not math.isfinite(value)):
             raise ValueError(f"{kind.__name__}.{name} is {value!r}; {right.__name__} is right")
     return kind(**fields)

@@ -40,9 +40,7 @@ def resolve(configuration: Config, discovery: Discovery) -> Plan:
             refused.append(Refusal(f"probes.{name}", f"{problem}; or its plugin is refused"))
     planned = []
     for name, (plugin, probe) in sorted(offered.items()):
-        wanted = configuration.probes.get(name)
-        if wanted is None or wanted.enabled is not False:
-            planned.append(_plan_probe(plugin, probe, wanted, configuration))
+        planned.append(_plan_probe(plugin, probe, configuration.probes.get(name), configuration))
     return Plan(tuple(planned), tuple(refused), configuration.sampler, configuration.archiver)
 
 
@@ -86,6 +84,8 @@ def _plan_probe(plugin: Plugin, probe: Probe, settings: ProbeSettings | None, co
         planned = planned._replace(lane=Lane.BACKGROUND, sensitivity=Sensitivity.RESTRICTED)
     if settings is None:
         return planned
+    if settings.enabled is not None:
+        planned = planned._replace(enabled=settings.enabled)
     if settings.interval_ns is not None:
         planned = planned._replace(interval_ns=settings.interval_ns)
     if settings.lane is not None:

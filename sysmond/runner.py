@@ -7,6 +7,7 @@ work, and each part is started by ``sysmond --part NAME``.
 """
 
 import gc
+import importlib
 import json
 import os
 import signal
@@ -23,7 +24,7 @@ from sysmond.lock import only_one, say_ending
 from sysmond.model import Lane
 from sysmond.plan import Plan, first_valid
 from sysmond.progress import ARCHIVER, WRITERS
-from sysmond.settings import PARTS, Settings
+from sysmond.settings import NO_BUS, PARTS, Settings
 from sysmond.view import View
 from sysmond.work import known_place
 
@@ -64,9 +65,16 @@ def say(part: str) -> Callable[[str], None]:
 def run_part(part: str, settings: Settings, plan: Plan) -> int:
     """Be one part, in this process, until told to stop."""
     folder = f"{settings.folders.runtime}/{part}"
-    create_classes(folder)
+    if part == "bus":
+        with suppress(OSError):
+            os.makedirs(folder, exist_ok=True)
+    else:
+        create_classes(folder)
     own.write_pid(folder)
     match part:
+        case "bus":
+            run: Callable[..., int] = importlib.import_module("sysmond.bus.part").run
+            return run(settings, plan, say(part))
         case "sampler":
             return sampler.run(settings, plan, Lane.REALTIME, say(part))
         case "background":
@@ -85,6 +93,7 @@ class Runner:
         self._settings = settings._replace(lifeline=reading)
         self._plan = plan
         self._locks = tuple(locks)
+        self._planned = PARTS if settings.bus != NO_BUS else tuple(part for part in PARTS if part != "bus")
         self._say = say("sysmond")
         self._parts: dict[str, int] = {}
         self._started_s: dict[str, float] = {}
@@ -102,7 +111,7 @@ class Runner:
             return 0  # Told to stop before anything began.
         gc.collect()
         gc.freeze()  # What the parts inherit stays shared with them.
-        for part in PARTS:
+        for part in self._planned:
             self._start(part)
         while True:
             waiting = [crash.due_s for part, crash in self._crashes.items() if part not in self._parts]
@@ -115,7 +124,7 @@ class Runner:
                 break
             if self._view.ended_by_key():
                 break
-            for part in PARTS:
+            for part in self._planned:
                 if part not in self._parts and time.monotonic() >= self._crashes[part].due_s:
                     self._start(part)
         self._view.end()

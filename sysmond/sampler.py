@@ -231,7 +231,7 @@ class Sampler:
     def _load(self, plan: Plan) -> list[Source]:
         sources = []
         for planned in plan.probes:
-            if planned.lane is not self._lane and planned.table != SELF.name:
+            if not planned.enabled or (planned.lane is not self._lane and planned.table != SELF.name):
                 continue
             interval_ns = planned.interval_ns
             if planned.table == SELF.name and self._lane is Lane.BACKGROUND:

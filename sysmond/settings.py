@@ -5,7 +5,10 @@ from typing import NamedTuple
 
 from sysmond.folders import Folders
 
-PARTS = ("sampler", "background", "archiver")
+PARTS = ("sampler", "background", "archiver", "bus")
+"""In the order in which they are started; the bus only where there is one."""
+
+NO_BUS = "none"
 
 
 class Settings(NamedTuple):
@@ -13,7 +16,8 @@ class Settings(NamedTuple):
 
     ``lifeline``: a descriptor that becomes readable when the parent of the parts dies.
     ``state_locked``: whether the parent, or this process, holds the state folder. ``again``: this part is
-    started anew, the daemon is not.
+    started anew, the daemon is not; ``stuck``: because the one before did not tick any more. ``bus``: ``none``,
+    ``system``, ``session`` or an address.
     """
 
     folders: Folders
@@ -24,3 +28,5 @@ class Settings(NamedTuple):
     lifeline: int | None = None
     state_locked: bool = False
     again: bool = False
+    bus: str = NO_BUS
+    stuck: bool = False

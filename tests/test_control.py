@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from sysmond import control
-from sysmond.control import CLIENTS_MAX, MESSAGE_BYTES_MAX, Order, ask, listen, tell, wake_on
+from sysmond.control import CLIENTS_MAX, MESSAGE_BYTES_MAX, Later, Order, ask, listen, tell, wake_on
 from sysmond.errors import BusyError, Error
 from sysmond.folders import socket_address
 from sysmond.lock import only_one, say_ending
@@ -105,12 +105,40 @@ def test_a_client_that_leaves_before_its_answer_is_forgotten(runtime: Path) -> N
         assert len(listener.descriptors()) == 1
 
 
+def test_an_answer_may_come_later_and_meanwhile_others_are_answered(runtime: Path) -> None:
+    later = Later()
+    with (
+        listen(str(runtime)) as listener,
+        client(runtime) as patient,
+        client(runtime) as gone,
+        client(runtime) as next_,
+    ):
+        patient.send(b'{"do": "long"}')
+        listener.serve(lambda _: later)
+        left = Later()
+        gone.send(b'{"do": "long"}')
+        listener.serve(lambda _: left)
+        gone.close()
+        next_.send(b'{"do": "short"}')
+        listener.serve(echo)
+        listener.serve(echo)  # Learns that one has left.
+        assert json.loads(next_.recv(MESSAGE_BYTES_MAX)) == {"heard": {"do": "short"}}
+        listener.answer(left, {"ok": False})
+        listener.answer(later, {"ok": True})
+        assert json.loads(patient.recv(MESSAGE_BYTES_MAX)) == {"ok": True}
+
+
 def test_what_is_told_is_heard_though_the_teller_does_not_wait(runtime: Path) -> None:
     assert not tell(str(runtime), {"do": "event"})
     with listen(str(runtime)) as listener:
         assert tell(str(runtime), {"do": "event"})
         heard: list[Order] = []
-        listener.serve(lambda order: heard.append(order) or {})
+
+        def hear(order: Order) -> Order:
+            heard.append(order)
+            return {}
+
+        listener.serve(hear)
         assert heard == [{"do": "event"}]
 
 

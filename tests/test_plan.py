@@ -18,7 +18,7 @@ from sysmond.model import Lane, Sensitivity
 from sysmond.plan import ArchiverSettings, Plan, PlannedProbe, Refusal, SamplerSettings
 
 SAMPLE = Plan(
-    (PlannedProbe("disk", "sysmond_probes.disk", Lane.REALTIME, 1_000_000_000, Sensitivity.PUBLIC),),
+    (PlannedProbe("disk", "sysmond_probes.disk", Lane.REALTIME, 1_000_000_000, Sensitivity.PUBLIC, True, {"a": 1}),),
     (Refusal("/etc/sysmond/probes/mine.py", "does not load"),),
     SamplerSettings(65536, 0),
     ArchiverSettings(1, 2.5, 3),
@@ -34,6 +34,8 @@ PLANS = st.builds(
             st.sampled_from(Lane),
             st.integers(plan.INTERVAL_MIN_NS, plan.INTERVAL_MAX_NS),
             st.sampled_from(Sensitivity),
+            st.booleans(),
+            st.dictionaries(st.text(), st.booleans() | st.integers() | st.floats(-1e9, 1e9) | st.text()),
         )
     ).map(tuple),
     st.lists(st.builds(Refusal, st.text(), st.text())).map(tuple),
@@ -72,6 +74,9 @@ def test_json_of_another_shape_is_corrupt(value: Any) -> None:
         (("probes", 0, "interval_ns"), 5, "disk: interval 5 ns is out of bounds"),
         (("probes", 0, "interval_ns"), "5", "interval_ns is '5'; int is right"),
         (("probes", 0, "table"), None, "table is None; str is right"),
+        (("probes", 0, "enabled"), 1, "enabled is 1; bool is right"),
+        (("probes", 0, "options"), [], r"options is \[\]; an object of texts, numbers and truths is right"),
+        (("probes", 0, "options", "a"), [1], r"options is {'a': \[1\]}; an object of texts"),
         (("probes", 0), [], "TypeError"),
         (("probes",), 3, "TypeError"),
         (("sampler", "ring_bytes"), True, "ring_bytes is True; int is right"),
