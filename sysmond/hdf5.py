@@ -195,12 +195,11 @@ def numbered(group: h5g.GroupID, name: str) -> Iterator[h5g.GroupID]:
             yield h5g.open(groups, number)
 
 
-def _open_array(group: h5g.GroupID, name: str) -> tuple[h5d.DatasetID, h5t.TypeID, np.dtype[Any]]:
-    """Open a dataset by the low-level interface, which is several times quicker for small ones.
+def _type_of(dataset: h5d.DatasetID, name: str) -> tuple[h5t.TypeID, np.dtype[Any]]:
+    """Look at a dataset by the low-level interface, which is several times quicker for small ones.
 
     :raises ValueError: where it is not what we write, or its chunks are absurd.
     """
-    dataset = h5d.open(group, name.encode())
     kind = dataset.get_type()
     dtype = _dtype(kind.encode())
     creation = dataset.get_create_plist()
@@ -208,12 +207,16 @@ def _open_array(group: h5g.GroupID, name: str) -> tuple[h5d.DatasetID, h5t.TypeI
         raise ValueError(f"{name} is not chunked, or has no fixed size")
     if math.prod(creation.get_chunk()) * dtype.itemsize > ARRAY_BYTES_MAX:
         raise ValueError(f"{name} has chunks of more than {ARRAY_BYTES_MAX} bytes")
-    return dataset, kind, dtype
+    return kind, dtype
 
 
 def array(group: h5g.GroupID, name: str) -> Array:
     """Read a one-dimensional dataset."""
-    dataset, kind, dtype = _open_array(group, name)
+    return _read(h5d.open(group, name.encode()), name)
+
+
+def _read(dataset: h5d.DatasetID, name: str) -> Array:
+    kind, dtype = _type_of(dataset, name)
     shape = dataset.shape
     if len(shape) != 1 or shape[0] * dtype.itemsize > ARRAY_BYTES_MAX:
         raise ValueError(f"{name} has the shape {shape}; at most {ARRAY_BYTES_MAX} bytes in one dimension are right")
@@ -235,7 +238,9 @@ def texts(found: Array) -> list[str]:
 
 def columns(group: h5g.GroupID, name: str, *names: str) -> Iterator[tuple[Any, ...]]:
     """Read records: the given fields of each, whatever others there are; bytes as text."""
-    return fields(array(group, name), *names)
+    dataset = h5d.open(group, name.encode())
+    # Most files have no gaps, no events and no texts: that is found out at once.
+    return fields(_read(dataset, name), *names) if dataset.get_storage_size() else iter(())
 
 
 def fields(found: Array, *names: str) -> Iterator[tuple[Any, ...]]:
@@ -252,7 +257,7 @@ def attribute(group: h5g.GroupID, name: str) -> Any:  # noqa: ANN401  a number, 
     found = h5a.open(group, name.encode())
     kind = found.get_type()
     dtype = _dtype(kind.encode())
-    if dtype.hasobject or found.shape != ():
+    if dtype.hasobject or found.get_storage_size() != dtype.itemsize:
         raise ValueError(f"attribute {name} is not one value of fixed size")
     value = np.empty((), dtype)
     found.read(value, kind)
@@ -275,7 +280,8 @@ class Matrix:
 
         :raises ValueError: where it does not have rows of this width and length.
         """
-        self._dataset, self._kind, self._dtype = _open_array(group, f"i{width}")
+        self._dataset = h5d.open(group, f"i{width}".encode())
+        self._kind, self._dtype = _type_of(self._dataset, f"i{width}")
         if self._dtype != np.dtype(f"<i{width}") or self._dataset.shape != (self._dataset.shape[0], length):
             raise ValueError(f"i{width} is no matrix of this block")
         self._length = length
