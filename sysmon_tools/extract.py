@@ -5,6 +5,7 @@ Imports are late on purpose: a cold start should cost little more than numpy and
 """
 
 import argparse
+import gc
 import os
 import sys
 import time
@@ -231,8 +232,11 @@ def _run(options: argparse.Namespace) -> int:
     chosen = choose_format(options.format, options.output_file, listing=options.list)
     # Nothing here multiplies matrices, but OpenBLAS starts a thread a processor: more CPU time than an answer costs.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    gc.disable()  # What is imported stays: to look for garbage in it takes a tenth of a cold start.
     from sysmond import history  # noqa: PLC0415  numpy and h5py: not before the command line is right
 
+    gc.freeze()
+    gc.enable()
     archive = history.open(state_dir=options.state_dir, runtime_dir=options.runtime_dir, user=options.user)
     warnings = _list(archive, options, chosen) if options.list else _extract(archive, options, chosen)
     for warning in warnings:

@@ -44,9 +44,12 @@ def choose(
     inside = {
         step_ns: (layer.first_utc_ns >= start_ns) & (layer.last_utc_ns < end_ns) for step_ns, layer in layers.items()
     }
+    overlaps = {
+        step_ns: (layer.first_utc_ns < end_ns) & (layer.last_utc_ns >= start_ns) for step_ns, layer in layers.items()
+    }
     numbers = {step_ns: _start_ns(layer, step_ns) // asked_ns for step_ns, layer in layers.items()}
-    if layers.keys() == {ROWS_NS}:
-        return {ROWS_NS: Chosen(inside[ROWS_NS], numbers[ROWS_NS])}
+    if len(layers) == 1:
+        return {step_ns: Chosen(overlaps[step_ns], numbers[step_ns]) for step_ns in layers}
     fine = sorted((step_ns for step_ns in layers if step_ns == ROWS_NS or asked_ns % step_ns == 0), reverse=True)
     if rows_first and fine[-1:] == [ROWS_NS]:
         fine = [ROWS_NS, *fine[:-1]]
@@ -59,8 +62,7 @@ def choose(
         for finer_ns in layers:  # What a finer one knows beyond the range counts too: there this bucket is cut.
             if finer_ns < step_ns:
                 held = np.maximum(held, _rows_within(layers[finer_ns].axis, None, layer.axis))
-        overlaps = (layer.first_utc_ns < end_ns) & (layer.last_utc_ns >= start_ns)
-        taken = overlaps & ~masks[step_ns] & (layer.axis.rows > held)
+        taken = overlaps[step_ns] & ~masks[step_ns] & (layer.axis.rows > held)
         if taken.any():
             instead = Axis(*(each[taken] for each in layer.axis))
             for other_ns, other in layers.items():
