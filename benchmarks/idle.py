@@ -75,7 +75,7 @@ def until_quiet(point: str, kept: str, quiet_s: float) -> None:
         time.sleep(0.1)
         if time.monotonic() > limit:
             raise RuntimeError(f"{kept}: nothing was flushed within {QUIET_WITHIN_S:.0f} s")
-    os.sync()
+    trial.command("sync", "-f", point)
     last, since = requests(point), time.monotonic()
     while time.monotonic() - since < quiet_s:
         if time.monotonic() > limit:

@@ -99,7 +99,7 @@ def one_round(cut: Cut, runtime: str, images: list[bytes], rng: random.Random) -
     shutil.rmtree(folders.state, ignore_errors=True)
     create_classes(f"{runtime}/archiver")
     create_classes(folders.state, archive.FINEST_TIER)
-    os.sync()
+    _run("sync", "-f", cut.mount_point)  # Of this one alone: others are being watched.
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
