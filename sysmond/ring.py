@@ -8,7 +8,7 @@
   ``head`` moves past it. Before bytes are overwritten, ``tail`` moves past the frames they held.
 - A reader copies, then reads ``tail`` again and drops what was overwritten meanwhile.
 - A frame that explains rows (layout, instances, text, clock) is repeated every quarter of the ring, and
-  instances and clocks once more when they stop being current. No frame is longer than an eighth and all
+  layouts, instances and clocks once more when they stop being current. No frame is longer than an eighth and all
   that is current takes at most a quarter: from the start of one repetition to the end of the next are
   then at most seven eighths (1/4 and one frame with its padding, 1/4 and once padding). So every row
   still held is explained by a frame still held.
@@ -92,15 +92,16 @@ class RingWriter:
         """
         self.path = path
         self.capacity = capacity = max(RING_BYTES_MIN, capacity & ~7)
-        self._tables = tuple(layout.table for layout in layouts)
-        self._layouts = [encode_layout(layout) for layout in layouts]
+        self._tables = [layout.table for layout in layouts]
+        # None once retired: numbers are never given again.
+        self._layouts: list[bytes | None] = [encode_layout(layout) for layout in layouts]
         self._frame_bytes_max = capacity // _FRAMES_PER_RING_MIN
         self._explain_every = capacity // _REPEATS_PER_RING
         self._explained_at = 0
         self._explaining = False
-        self._explaining_bytes = frame_bytes(CLOCK.size) + sum(frame_bytes(len(each)) for each in self._layouts)
-        if self._explaining_bytes > self._frame_bytes_max:
-            raise Error(f"{path}: {self._explaining_bytes} bytes of layouts; eight times that is the least capacity")
+        self._layouts_bytes = sum(frame_bytes(len(each)) for each in self._layouts if each)
+        self._explaining_bytes = frame_bytes(CLOCK.size) + self._layouts_bytes
+        self._check_room(self._explaining_bytes)
         self._current: list[_Current | None] = [None] * len(layouts)
         self._idents: dict[str, int] = {}
         self._texts: dict[int, bytes] = {}
@@ -119,6 +120,46 @@ class RingWriter:
         self._clock: Relation | None = None
         os.rename(path + UNFINISHED, path)
         self._explain()
+
+    def add(self, layout: Layout) -> int:
+        """Explain one more table from here on, and give its number; that of an equal layout where there is one.
+
+        :raises Error: where the layouts would take more than an eighth of the ring, or all explanations more than
+            a quarter; nothing has changed then.
+        """
+        encoded = encode_layout(layout)
+        if encoded in self._layouts:
+            return self._layouts.index(encoded)
+        size = frame_bytes(len(encoded))
+        self._check_room(self._layouts_bytes + size + frame_bytes(CLOCK.size))
+        if self._explaining_bytes + size > self._explain_every:
+            raise Error(f"{self.path}: no room for what explains {layout.table.name}; a larger ring is right")
+        self._layouts_bytes += size
+        self._explaining_bytes += size
+        self._tables.append(layout.table)
+        self._layouts.append(encoded)
+        self._current.append(None)
+        self._written.append((0, b""))
+        number = len(self._layouts) - 1
+        self._append(LAYOUT, number, 0, encoded)
+        return number
+
+    def retire(self, table: int) -> None:
+        """Explain a table one last time: nothing more will be written of it."""
+        layout, current = self._layouts[table], self._current[table]
+        if layout is None:
+            return
+        self._append(LAYOUT, table, 0, layout)
+        if current is not None:
+            self._append(NAMES, current.ident, 0, current.payload)
+            self._explaining_bytes -= frame_bytes(len(current.payload))
+        self._layouts_bytes -= frame_bytes(len(layout))
+        self._explaining_bytes -= frame_bytes(len(layout))
+        self._layouts[table] = self._current[table] = None
+
+    def _check_room(self, layouts_bytes: int) -> None:
+        if layouts_bytes > self._frame_bytes_max:
+            raise Error(f"{self.path}: {layouts_bytes} bytes of layouts; eight times that is the least capacity")
 
     def mark(self, table: int) -> None:
         """Say which table is being read (an index into the layouts), so that a dead writer names its culprit."""
@@ -271,7 +312,8 @@ class RingWriter:
         self._explaining = True
         self._forget_texts()
         for ident, layout in enumerate(self._layouts):
-            self._append(LAYOUT, ident, 0, layout)
+            if layout is not None:
+                self._append(LAYOUT, ident, 0, layout)
         for current in self._current:
             if current is not None:
                 self._append(NAMES, current.ident, 0, current.payload)

@@ -291,6 +291,70 @@ def test_layouts_that_leave_no_room_for_rows_are_refused(path: str) -> None:
     assert os.listdir(os.path.dirname(path)) == []
 
 
+def numbered(number: int) -> Layout:
+    return Layout(Table(f"table{number}", (Metric("n", "1", Semantics.COUNTER, "A count."),)), SECOND)
+
+
+def test_a_layout_that_comes_later_is_explained_for_as_long_as_its_rows_are_held(path: str) -> None:
+    writer = make(path)
+    writer.rows(0, SECOND, ("a",), list(range(20)))
+    number = writer.add(numbered(7))
+    assert (number, writer.add(numbered(7)), writer.add(LAYOUTS[1])) == (2, 2, 1)
+    for tick in range(2, 3000):  # Far more than the ring holds.
+        writer.rows(number, tick * SECOND, ("",), [tick])
+        writer.rows(0, tick * SECOND, ("a",), list(range(20)))
+    found = values_of(of_snapshot(snapshot(path)))
+    ticks = [tick for key, tick in found if key == Key("table7", "n", "")]
+    assert len(ticks) > 100
+    assert all(found[Key("table7", "n", ""), tick] == tick // SECOND for tick in ticks)
+
+
+def test_a_layout_that_is_retired_explains_its_rows_until_they_are_gone_and_gives_its_room_back(path: str) -> None:
+    writer = make(path)
+    room = writer._explaining_bytes, writer._layouts_bytes
+    number, tick = -1, 0
+    held: set[int] = set()
+    for round_ in range(400):  # Of layouts alone the ring would have been full long ago.
+        number = writer.add(numbered(round_))
+        assert number == round_ + len(LAYOUTS)
+        for _ in range(5):
+            tick += 1
+            writer.rows(number, tick * SECOND, (f"thing{round_}",), [tick])
+        writer.retire(number)
+        writer.retire(number)
+        assert (writer._explaining_bytes, writer._layouts_bytes) == room
+        if round_ % 20:
+            continue
+        held = {at // SECOND for _, at in values_of(of_snapshot(snapshot(path)))}
+        assert held == set(range(min(held), tick + 1)), "every row held is explained"
+    assert len(held) < tick
+
+
+def test_layouts_that_outgrow_the_ring_are_refused_and_nothing_changes(path: str) -> None:
+    writer = make(path)
+    numbers = iter(range(10_000))
+    with pytest.raises(Error, match="of layouts"):
+        all(writer.add(numbered(number)) for number in numbers)
+    assert next(numbers) > 10
+    before = writer._head
+    with pytest.raises(Error, match="of layouts"):
+        writer.add(numbered(10_001))
+    assert writer._head == before
+    writer.retire(len(LAYOUTS))
+    assert writer.add(numbered(10_001)) > len(LAYOUTS)
+
+
+def test_a_layout_has_no_room_where_names_have_taken_it(path: str) -> None:
+    writer = make(path)
+    writer.rows(0, SECOND, ("x" * 8000,), list(range(20)))
+    room = writer.capacity // 4 - writer._explaining_bytes
+    writer.rows(1, SECOND, ("y" * (room - 100),), [1, 2])
+    with pytest.raises(Error, match="no room for what explains table0"):
+        writer.add(numbered(0))
+    writer.rows(0, 2 * SECOND, ("a",), list(range(20)))
+    assert writer.add(numbered(0)) == len(LAYOUTS)
+
+
 def test_closing_is_seen_only_with_the_last_frame(path: str) -> None:
     writer = make(path)
     writer.mark(1)
