@@ -35,6 +35,8 @@ IDLE_FRACTION = 0.15
 # A job that does not end at all is killed: the disk hangs, or the library does. At shutdown there is less time.
 JOB_S = 600.0
 LAST_JOB_S = 90.0
+# Four tries, in which a ring that makes the job hang is found and set aside, last no longer than a ring does.
+SEAL_JOB_S = 90.0
 SEAL_RETRY_S = 30.0
 LOCK_WAIT_S = 30.0
 FORGET_S = 2.0
@@ -108,6 +110,7 @@ class Archiver:
         self._ledger.event("stop", "", "")
         self._ledger.close()
         is_sealed = self._complete(seal)
+        self._wait_for(flush)
         self._reason = Reason.SHUTDOWN
         is_flushed = self._complete(flush)
         self._held.close()
@@ -151,7 +154,7 @@ class Archiver:
     def _look_after(self, place: str, running: Running) -> None:
         """See to it that a job comes to its end."""
         if self._now_s >= running.limit_s:
-            running.kill()
+            running.kill(is_late=True)
         elif running.idle and self._now_s >= running.began_s + self._idle_s(place):
             self._hurry(running)
 
@@ -180,10 +183,8 @@ class Archiver:
             self._sealed(problem)
         elif running.job is flush:
             self._flushed(problem, told, self._now_s - running.began_s)
-        elif problem:
-            self._tell(merge, problem, f"merging failed: {problem}; the segments stay as they are")
         else:
-            self._problems.pop(merge, None)
+            self._merged(problem, told, self._now_s - running.began_s)
 
     def _begin_what_is_due(self) -> None:
         self._ledger.tick()
@@ -194,8 +195,8 @@ class Archiver:
             self._begin(seal, idle=not is_short)
         if _asleep_ns() - self._asleep_ns > SECOND_NS // 2:
             self._asleep_ns = _asleep_ns()
-            self._want(Reason.SUSPEND)  # The disk was woken with the machine.
-        elif not self._is_flushing() and (reason := self._disk.decide(self._now_s)):
+            self._disk.resumed = True
+        if not self._is_flushing() and (reason := self._disk.decide(self._now_s)):
             self._want(reason)
         if self._flush_waits and not self._is_place_taken(flush):
             self._begin(flush)
@@ -246,9 +247,10 @@ class Archiver:
             if self._running[place].is_stuck(self._now_s):
                 self._failed(job, "the last one hangs in the kernel")
             return
-        limit_s = LAST_JOB_S if self._stopping else JOB_S
+        limit_s = LAST_JOB_S if self._stopping else SEAL_JOB_S if job is seal else JOB_S
+        options = {"owed": self._ledger.owed()} if self._stopping and job is flush else {}
         try:
-            self._running[place] = work.start(job, self._folders, limit_s, idle=idle, lock=self._lock)
+            self._running[place] = work.start(job, self._folders, limit_s, idle=idle, lock=self._lock, **options)
         except OSError as refusal:
             self._failed(job, str(refusal))
             return
@@ -338,8 +340,10 @@ class Archiver:
     def _flushed(self, problem: str, told: dict[str, object], duration_s: float) -> None:
         self._looked_at_disk = True
         self._disk.waiting_bytes = self._ram_bytes()
-        files, size_bytes = (value if isinstance(value := told.get(name), int) else 0 for name in ("files", "bytes"))
-        if files and not self._stopping:
+        files, size_bytes = _amount(told)
+        if told.get("left"):
+            self._ledger.left()
+        elif files:
             self._ledger.flushed(self._reason, files, size_bytes, duration_s)
         if problem:
             self._disk.refused(self._now_s)
@@ -353,9 +357,7 @@ class Archiver:
             self._make_room()
             return
         self._disk.accepted()
-        self._name_strangers(told.get("strange"))
-        if isinstance(disks := told.get("disks"), list):
-            self._disk.disks = tuple(map(str, disks))
+        self._hear(told)
         if self._problems.pop(flush, None):
             self._say(f"flushed to {self._folders.state} again")
         if not self._holds_state:
@@ -365,12 +367,25 @@ class Archiver:
                 self._begin(merge)
             self._flushes += 1
 
-    def _name_strangers(self, paths: object) -> None:
-        """Say once what lies among the segments and is none."""
-        found = set(map(str, paths)) if isinstance(paths, list) else set()
+    def _hear(self, told: dict[str, object]) -> None:
+        """Take what a flush found: the disks, what the run before left, and what lies among segments and is none."""
+        if isinstance(disks := told.get("disks"), list):
+            self._disk.disks = tuple(map(str, disks))
+        if not told.get("left"):
+            self._ledger.carry(told.get("carried"))
+        found = set(map(str, paths)) if isinstance(paths := told.get("strange"), list) else set()
         for path in sorted(found - self._strange):
             self._say(f"{path}: called like a segment, but no file; left alone, and never flushed")
         self._strange |= found
+
+    def _merged(self, problem: str, told: dict[str, object], duration_s: float) -> None:
+        files, size_bytes = _amount(told)
+        if files:
+            self._ledger.flushed(Reason.MERGE, files, size_bytes, duration_s)
+        if problem:
+            self._tell(merge, problem, f"merging failed: {problem}; the segments stay as they are")
+        else:
+            self._problems.pop(merge, None)
 
     def _hold_state(self) -> None:
         """Lock the state folder, which was not there when the daemon started."""
@@ -410,6 +425,12 @@ class Archiver:
                 folder, sensitivity, ring = path.rsplit("/", 2)
                 with suppress(Error):  # It is not there just now; the next seal asks again.
                     control.ask(folder, {"do": "forget", "ring": ring, "sensitivity": sensitivity}, FORGET_S)
+
+
+def _amount(told: dict[str, object]) -> tuple[int, int]:
+    """How many files a job wrote, and their bytes."""
+    files, size_bytes = (value if isinstance(value := told.get(name), int) else 0 for name in ("files", "bytes"))
+    return files, size_bytes
 
 
 def _asleep_ns() -> int:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class Reason(StrEnum):
-    """Why a flush happens; the instances of the ``flush`` table."""
+    """Why the disk is written to; the instances of the ``flush`` table."""
 
     DISK_IN_USE = "disk in use"
     RAM_FULL = "ram full"
@@ -21,6 +21,7 @@ class Reason(StrEnum):
     SUSPEND = "suspend"
     REQUEST = "request"
     FIRST = "state folder appeared"
+    MERGE = "merge"
 
 
 # The journal commits 5 s after a write, the write-back ends within 30 s (Documentation/admin-guide/sysctl/vm.rst).
@@ -43,7 +44,8 @@ class Disk(NamedTuple):
 class Situation(NamedTuple):
     """What the decision depends on. Times are seconds of the monotonic clock.
 
-    ``waiting_bytes``: of segments in RAM; ``unsealed``: whether there is more in the rings.
+    ``waiting_bytes``: of segments in RAM; ``unsealed``: whether there is more in the rings. ``is_resumed``: the
+    machine was just suspended, and its disk woken with it; on a battery that is no reason to write.
     """
 
     now_s: float
@@ -53,6 +55,8 @@ class Situation(NamedTuple):
     refused_until_s: float = 0.0
     unsealed: bool = False
     apart_s: float = FLUSHES_APART_S
+    is_resumed: bool = False
+    is_on_battery: bool = False
 
 
 class Watch(NamedTuple):
@@ -86,8 +90,31 @@ def decide(watch: Watch, now: Situation) -> tuple[Reason | None, Watch]:
 
 
 def _must(now: Situation) -> Reason | None:
-    full = now.waiting_bytes > now.budget_bytes and now.now_s >= now.refused_until_s
-    return Reason.RAM_FULL if full else None
+    if now.waiting_bytes > now.budget_bytes and now.now_s >= now.refused_until_s:
+        return Reason.RAM_FULL
+    return Reason.SUSPEND if now.is_resumed and not now.is_on_battery else None
+
+
+class Supply(NamedTuple):
+    """A power supply as /sys/class/power_supply tells of it (Documentation/ABI/testing/sysfs-class-power).
+
+    Each as the file of this name has it, empty where there is none.
+    """
+
+    type: str
+    online: str = ""
+    status: str = ""
+    scope: str = ""
+
+
+def is_on_battery(supplies: Collection[Supply]) -> bool:
+    """Whether a battery of the machine itself feeds it: a mouse's is not meant. In doubt it is not so."""
+    own = [supply for supply in supplies if supply.scope != "Device"]
+    stores = [supply for supply in own if supply.type in {"Battery", "UPS"}]
+    feeds = [supply for supply in own if supply.type not in {"Battery", "UPS"} and supply.online]
+    if any(supply.online != "0" for supply in feeds):
+        return False
+    return any(supply.status == "Discharging" or feeds for supply in stores)
 
 
 def read_disks(diskstats: bytes, names: Collection[str]) -> Disk | None:

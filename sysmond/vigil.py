@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from sysmond import flushing, mounts
 from sysmond.errors import Error
-from sysmond.flushing import Reason, Situation, Watch
+from sysmond.flushing import Reason, Situation, Supply, Watch
 from sysmond.folders import Folders
 from sysmond.progress import Progress, ring_files
 from sysmond.snapshot import fill
@@ -24,6 +24,7 @@ RETRY_FIRST_S = 5.0
 RETRY_MAX_S = 60.0
 AFTER_MOUNT_S = 0.2
 NEVER_S = float("inf")
+POWER_SUPPLIES = "/sys/class/power_supply"
 
 
 class RingWatch:
@@ -80,6 +81,7 @@ class DiskWatch:
         self.disks: tuple[str, ...] = ()
         self.waiting_bytes = 0
         self.unsealed = False
+        self.resumed = False
 
     def exceptional(self) -> list[int]:
         """What becomes exceptional for select(2) when the mount table changes; watched only while that may help."""
@@ -101,10 +103,14 @@ class DiskWatch:
         """Say whether to flush now, and why."""
         if self._retry_s < NEVER_S:
             return Reason.FIRST if now_s >= self._retry_s else None
-        if now_s < self.due_s():
+        if now_s < self.due_s() and not self.resumed:
             return None
         self._polled_s = now_s
         situation = self._situation(now_s, None)
+        if self.resumed:  # Asking a battery may take tens of milliseconds.
+            is_on_battery = flushing.is_on_battery(read_supplies(POWER_SUPPLIES))
+            situation = situation._replace(is_resumed=True, is_on_battery=is_on_battery)
+            self.resumed = False
         if self._watch.is_due(situation):
             situation = situation._replace(disk=self._read())
         reason, self._watch = flushing.decide(self._watch, situation)
@@ -141,3 +147,20 @@ class DiskWatch:
         except OSError:
             return None
         return flushing.read_disks(content, self.disks)
+
+
+def read_supplies(folder: str) -> list[Supply]:
+    """Read every power supply of the machine; none, where the kernel tells of none."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return []
+    return [Supply(*(_first_line(f"{folder}/{name}/{field}") for field in Supply._fields)) for name in names]
+
+
+def _first_line(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.readline().strip()
+    except OSError:
+        return ""

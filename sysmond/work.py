@@ -11,13 +11,15 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
-from sysmond import archive, mounts
+from sysmond import archive, ledger, mounts
 from sysmond import plan as plans
 from sysmond.errors import Error
+from sysmond.flushing import Reason
 from sysmond.folders import Folders, create_classes
 from sysmond.lock import only_one
-from sysmond.model import Sensitivity
+from sysmond.model import TIERS_NS, Sensitivity
 from sysmond.mounts import Place
 
 # A killed job is gone by then, unless the kernel holds it.
@@ -35,7 +37,8 @@ QUIET_LIBRARIES = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 Tell = Callable[[str, object], None]
 """With this a child tells the archiver what it finds, as it goes: a name and a value."""
 
-Job = Callable[[Folders, Tell], None]
+Job = Callable[..., None]
+"""What is done in a child, given the folders and a ``Tell``; and its options, by name."""
 
 
 def _unheard(name: str, value: object) -> None:
@@ -49,14 +52,20 @@ def seal(folders: Folders, tell: Tell = _unheard) -> None:
     jobs.seal(folders, lambda rings: tell("rings", rings))
 
 
-def flush(folders: Folders, tell: Tell = _unheard) -> None:
-    """Prepare the folders on disk and copy what waits in RAM there; keep the plan as the last good one."""
+def flush(folders: Folders, tell: Tell = _unheard, owed: ledger.Counts | None = None) -> None:
+    """Prepare the folders on disk and copy what waits in RAM there; keep the plan as the last good one.
+
+    ``owed``: given at the last flush of an archiver, what no row of its ledger has.
+    """
+    began_s = time.monotonic()
     before = known_place(folders)
     if point := mounts.awaited(folders.state, before.point):
         raise Error(f"{point} is not mounted")
     create_classes(folders.state, archive.FINEST_TIER)
     place = mounts.place(folders.state)
     tell("disks", place.disks)
+    carried = ledger.take(folders.state)
+    tell("carried", carried)
     for sensitivity in Sensitivity:
         archive.remove_temporary(archive.disk_folder(folders, sensitivity))
     from sysmond import keeping  # noqa: PLC0415  as above
@@ -73,13 +82,35 @@ def flush(folders: Folders, tell: Tell = _unheard) -> None:
     if place != before:
         with suppress(OSError):
             _remember(folders, place)
+    if owed is not None:
+        last = ledger.counted(done.files, done.bytes, time.monotonic() - began_s)
+        ledger.leave(folders.state, owed, carried, {Reason.SHUTDOWN: last})
+        tell("left", True)  # noqa: FBT003  a value, not an option
+    elif carried:
+        ledger.forget(folders.state)
 
 
-def merge(folders: Folders, tell: Tell = _unheard) -> None:  # noqa: ARG001  all jobs are called alike
+def merge(folders: Folders, tell: Tell = _unheard) -> None:
     """Merge segments on disk; the imports are the child's."""
     from sysmond import jobs  # noqa: PLC0415
 
-    jobs.merge(folders)
+    before = _on_disk(folders)
+    try:
+        jobs.merge(folders)
+    finally:
+        made = _on_disk(folders).items() - before.items()
+        tell("files", len(made))
+        tell("bytes", sum(size_bytes for _, size_bytes in made))
+
+
+def _on_disk(folders: Folders) -> dict[str, int]:
+    """Every file of the archive on disk, and its size."""
+    found = {}
+    for folder in (archive.disk_folder(folders, sensitivity, tier) for sensitivity in Sensitivity for tier in TIERS_NS):
+        for file in archive.files(folder):
+            with suppress(FileNotFoundError):
+                found[f"{folder}/{file}"] = os.path.getsize(f"{folder}/{file}")
+    return found
 
 
 # Jobs of one place follow each other.
@@ -106,7 +137,7 @@ def _remember(folders: Folders, place: Place) -> None:
 class Running:
     """A job in a child: since when, until when it may run, and what it has told."""
 
-    __slots__ = ("began_s", "child", "idle", "job", "killed", "limit_s", "message", "report")
+    __slots__ = ("began_s", "child", "idle", "is_late", "job", "killed", "limit_s", "message", "report")
 
     def __init__(self, job: Job, child: int, report: int, limit_s: float, *, idle: bool) -> None:
         """Nothing is told yet."""
@@ -117,11 +148,13 @@ class Running:
         self.limit_s = self.began_s + limit_s
         self.idle = idle
         self.killed = False
+        self.is_late = False
         self.message = b""
 
-    def kill(self) -> None:
-        """End it; the kernel may hold it for longer."""
+    def kill(self, *, is_late: bool = False) -> None:
+        """End it; the kernel may hold it for longer. ``is_late``: because it does not come to an end."""
         self.killed = True
+        self.is_late = is_late
         self.limit_s = time.monotonic()
         os.kill(self.child, signal.SIGKILL)
         with suppress(OSError):  # Even dying takes processor time, which an idle process may wait for for long.
@@ -160,13 +193,15 @@ class Running:
         if code < 0:
             told["is_outside"] = -code in OUTSIDE_SIGNALS
             told["problem"] = f"killed by {signal.Signals(-code).name}"
+            if self.is_late:
+                told |= {"is_outside": False, "problem": f"did not end in {time.monotonic() - self.began_s:.0f} s"}
         elif code:
             told.setdefault("problem", f"exit code {code}")
         return told
 
 
-def start(job: Job, folders: Folders, limit_s: float, *, idle: bool, lock: int) -> Running:
-    """Do a job in a child. ``lock``: held by this process, and by jobs on rings too.
+def start(job: Job, folders: Folders, limit_s: float, *, idle: bool, lock: int, **options: object) -> Running:
+    """Do a job in a child. ``lock``: held by this process, and by jobs on rings too. ``options``: the job's.
 
     :raises OSError: where there can be no child now.
     """
@@ -179,12 +214,13 @@ def start(job: Job, folders: Folders, limit_s: float, *, idle: bool, lock: int) 
         os.close(writing)
         raise
     if child == 0:
-        _be(job, folders, writing, parent, lock if PLACES[job] == "disk" else None, idle=idle)
+        let_go = lock if PLACES[job] == "disk" else None
+        _be(partial(job, folders, **options), folders, writing, parent, let_go, idle=idle)
     os.close(writing)
     return Running(job, child, reading, limit_s, idle=idle)
 
 
-def _be(job: Job, folders: Folders, report: int, parent: int, let_go: int | None, *, idle: bool) -> None:
+def _be(do: Job, folders: Folders, report: int, parent: int, let_go: int | None, *, idle: bool) -> None:
     """Do the job and end; never returns."""
     code = 0
 
@@ -202,12 +238,12 @@ def _be(job: Job, folders: Folders, report: int, parent: int, let_go: int | None
             with suppress(OSError):
                 os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
         if let_go is None:
-            job(folders, tell)
+            do(tell)
         else:
             # The disk may hold this process for ever; that must not keep a new archiver from sealing.
             os.close(let_go)
             with only_one(f"{folders.runtime}/archiver", name=DISK_LOCK, wait_s=KILLED_S):
-                job(folders, tell)
+                do(tell)
     except BaseException as failure:  # noqa: BLE001  whatever it was, the archiver hears of it and the child ends
         code = 1
         tell("is_outside", isinstance(failure, (OSError, MemoryError)))

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from sysmond import archive, clock, plan
 from sysmond.archiver import Archiver
 from sysmond.control import ask
 from sysmond.errors import Error
+from sysmond.flushing import Reason
 from sysmond.folders import Folders, create_classes
 from sysmond.frame import Identity, Layout
 from sysmond.history import Archive
@@ -24,6 +26,7 @@ from sysmond.plan import ArchiverSettings, Plan
 from sysmond.progress import Progress
 from sysmond.ring import RingWriter
 from sysmond.settings import Settings
+from sysmond.timespec import TIME_MAX_NS
 from sysmond.vigil import LOOK_MIN_S, LOOK_S, RingWatch
 
 SECOND = 1_000_000_000
@@ -113,7 +116,7 @@ def test_what_is_there_is_sealed_on_order_and_flushed_at_the_end(station: Statio
     station.tick()
     assert station.order("seal") is True
     station.tick()
-    assert station.in_ram() >= 1
+    assert station.in_ram() + station.on_disk() >= 1  # The first flush may take it along.
     assert stop(process) == 0
     assert (station.in_ram(), station.said("archiver")) == (0, 0)
     result = Archive(station.folders).select("thing/count", raw=True)
@@ -226,14 +229,15 @@ def test_jobs_die_with_their_archiver_and_a_successor_starts_at_once(station: St
     assert station.on_disk() >= 1
 
 
-ABORTING = """
-import os, sys
-from sysmond import jobs, runner
+FAILING = """
+import os, sys, time
+from sysmond import archiver, jobs, runner
 real = jobs.of_snapshot
+archiver.SEAL_JOB_S = 2.0
 
 def of_snapshot(taken):
     if taken.identity.started_ns == 2 and any(block.ticks.max() < 10**12 for block in real(taken).blocks):
-        os.abort()  # As a crash of a library would.
+        {}  # As a library would.
     return real(taken)
 
 jobs.of_snapshot = of_snapshot
@@ -241,7 +245,12 @@ sys.exit(runner.main([sys.argv[1]]))
 """
 
 
-def test_data_that_crashes_the_job_is_set_aside_and_becomes_a_gap(station: Station, end: Started) -> None:
+@pytest.mark.parametrize(
+    ("failure", "said"), [("os.abort()", "killed by SIGABRT"), ("time.sleep(1e6)", "did not end in 2 s")]
+)
+def test_data_that_fails_the_job_is_set_aside_and_becomes_a_gap(
+    station: Station, end: Started, failure: str, said: str
+) -> None:
     settings = json.dumps({"folders": station.folders, "part": "archiver"})
     culprit = station.new_ring(2)
     for second in range(1, 4):
@@ -249,12 +258,11 @@ def test_data_that_crashes_the_job_is_set_aside_and_becomes_a_gap(station: Stati
         culprit.rows(0, second * SECOND, ("",), [second])
     station.tick()
     with station.log.open("ab") as log:
-        process = subprocess.Popen([sys.executable, "-P", "-c", ABORTING, settings], stderr=log)
+        process = subprocess.Popen([sys.executable, "-P", "-c", FAILING.format(failure), settings], stderr=log)
     end.append(process)
     wait_until(station.answers)
-    for _ in range(3):
-        station.order("seal")
-    assert station.said(f"{culprit.path}: set aside after 3 tries: killed by SIGABRT; a gap from now on") == 1
+    wait_until(lambda: station.order("seal") and station.said("set aside"))
+    assert station.said(f"{culprit.path}: set aside after 3 tries: {said}; a gap from now on") == 1
     culprit.rows(0, 2000 * SECOND, ("",), [4])
     culprit.rows(0, 2001 * SECOND, ("",), [5])
     assert station.order("seal") is True
@@ -274,6 +282,112 @@ def test_two_archivers_of_one_state_folder_are_one_too_many(station: Station, tm
     second = other.start()
     assert second.wait(HANG_S) == 1
     assert other.said(f"held by process {process.pid}") == 1
+    assert stop(process) == 0
+
+
+def flushes(station: Station, reason: Reason) -> list[int]:
+    """What the ledger says of a reason, oldest first."""
+    answer = Archive(station.folders).select(f"flush/flushes@{reason}", start=0, end=TIME_MAX_NS - 1, raw=True)
+    integers = answer.columns[0].integers
+    return [] if integers is None else [int(value) for value in integers]
+
+
+CLOCKED = """
+import os, sys
+from sysmond import clock, ledger, runner
+ledger.INTERVAL_NS = 10**8
+boottime_ns, relation = clock.boottime_ns, clock.relation
+
+def asleep_ns():
+    with open(sys.argv[2]) as file:
+        return int(file.read())
+
+def shifted():
+    now = relation()
+    return now._replace(boottime_ns=now.boottime_ns + asleep_ns(), realtime_ns=now.realtime_ns + asleep_ns())
+
+clock.boottime_ns, clock.relation = lambda: boottime_ns() + asleep_ns(), shifted
+sys.exit(runner.main([sys.argv[1]]))
+"""
+
+
+def start_clocked(station: Station, asleep: Path) -> "subprocess.Popen[bytes]":
+    """An archiver whose clock is ahead by what a file says, as after a suspend; its ledger has ten rows a second."""
+    settings = json.dumps({"folders": station.folders, "part": "archiver"})
+    with station.log.open("ab") as log:
+        process = subprocess.Popen([sys.executable, "-P", "-c", CLOCKED, settings, str(asleep)], stderr=log)
+    wait_until(lambda: process.poll() is not None or station.answers())
+    return process
+
+
+def test_every_write_stands_in_the_ledger_that_at_shutdown_too(station: Station, end: Started, tmp_path: Path) -> None:
+    asleep = tmp_path / "asleep"
+    asleep.write_text("0")
+    process = start_clocked(station, asleep)
+    end.append(process)
+    station.tick()
+    assert station.order("flush") is True
+    wait_until(lambda: max(flushes(station, Reason.REQUEST)) == 1)
+    assert flushes(station, Reason.REQUEST)[0] == 0
+    assert stop(process) == 0
+    assert max(flushes(station, Reason.SHUTDOWN)) == 0
+    note = Path(station.folders.state, "ledger.json")
+    owed = json.loads(note.read_text())["counts"]["shutdown"]
+    assert owed[0] == 1
+    assert owed[1] >= 1
+    successor = start_clocked(station, asleep)
+    end.append(successor)
+    wait_until(lambda: flushes(station, Reason.SHUTDOWN)[-1] == 1)
+    assert not note.exists()
+    assert flushes(station, Reason.REQUEST)[-1] == 1
+    result = Archive(station.folders).select("flush/*@shutdown", raw=True)
+    said = [int(column.integers[-1]) for column in result.columns if column.integers is not None]
+    assert sorted(said) == sorted(owed)
+    assert any(event.text.startswith("by the run before") for event in result.events)
+    assert stop(successor) == 0
+    assert json.loads(note.read_text())["counts"]["shutdown"][0] == 1
+
+
+def counts_to(station: Station, count: int) -> bool:
+    return flushes(station, Reason.REQUEST)[-1] == count
+
+
+def test_the_ledger_of_an_archiver_that_dies_is_continued(station: Station, end: Started, tmp_path: Path) -> None:
+    asleep = tmp_path / "asleep"
+    asleep.write_text("0")
+    for count in (1, 2):
+        process = start_clocked(station, asleep)
+        end.append(process)
+        station.tick()
+        assert station.order("flush") is True
+        wait_until(partial(counts_to, station, count))
+        process.kill()
+        process.wait()
+
+
+def test_a_resume_is_noticed_and_what_is_there_goes_to_the_disk(station: Station, end: Started, tmp_path: Path) -> None:
+    asleep_ns = 3600 * SECOND
+    asleep = tmp_path / "asleep"
+    asleep.write_text("0")
+    process = start_clocked(station, asleep)
+    end.append(process)
+    first_ns = clock.boottime_ns() // SECOND * SECOND
+    for second in range(3):
+        station.ring.clock(clock.relation())
+        station.ring.rows(0, first_ns + second * SECOND, ("",), [second])
+    assert flushes(station, Reason.SUSPEND)[-1] == 0
+    asleep.with_suffix(".new").write_text(str(asleep_ns))
+    asleep.with_suffix(".new").rename(asleep)
+    now = clock.relation()
+    station.ring.clock(now._replace(boottime_ns=now.boottime_ns + asleep_ns, realtime_ns=now.realtime_ns + asleep_ns))
+    for second in range(3, 6):
+        station.ring.rows(0, first_ns + asleep_ns + second * SECOND, ("",), [second])
+    wait_until(lambda: flushes(station, Reason.SUSPEND)[-1] == 1)
+    assert station.on_disk() >= 1
+    result = Archive(station.folders).select("*/*", start=0, end=TIME_MAX_NS - 1, raw=True)
+    assert {gap.table for gap in result.gaps if gap.cause is Cause.SUSPENDED} == {"thing", "flush"}
+    [gap] = [gap for gap in result.gaps if gap.table == "thing" and gap.cause is Cause.SUSPENDED]
+    assert gap.end_ns - gap.start_ns == asleep_ns
     assert stop(process) == 0
 
 

@@ -15,14 +15,14 @@ import pytest
 from sysmond import archive, clock, plan
 from sysmond.control import ask
 from sysmond.errors import Error
-from sysmond.flushing import Reason
+from sysmond.flushing import Reason, Supply
 from sysmond.folders import Folders, create_classes
 from sysmond.frame import Identity, Layout
 from sysmond.history import Archive
 from sysmond.model import Metric, Semantics, Sensitivity, Table
 from sysmond.plan import ArchiverSettings, Plan
 from sysmond.ring import RingWriter
-from sysmond.vigil import RETRY_FIRST_S, RETRY_MAX_S, DiskWatch
+from sysmond.vigil import RETRY_FIRST_S, RETRY_MAX_S, DiskWatch, read_supplies
 
 SECOND = 1_000_000_000
 HANG_S = 60.0  # Only against hanging for ever.
@@ -249,6 +249,24 @@ def test_without_anything_waiting_there_is_nothing_to_look_at() -> None:
     assert disk.decide(299.0) is None
     disk.waiting_bytes = 1001
     assert disk.decide(1.0) is Reason.RAM_FULL
+
+
+@pytest.mark.parametrize(("online", "reason"), [("1", Reason.SUSPEND), ("0", None)])
+def test_a_resume_on_battery_waits_for_somebody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, online: str, reason: Reason | None
+) -> None:
+    for name, files in {"AC": {"type": "Mains", "online": online}, "BAT0": {"type": "Battery"}}.items():
+        (tmp_path / name).mkdir()
+        for file, content in files.items():
+            (tmp_path / name / file).write_text(f"{content}\n")
+    assert sorted(read_supplies(str(tmp_path))) == [Supply("Battery"), Supply("Mains", online)]
+    assert read_supplies(f"{tmp_path}/none") == []
+    monkeypatch.setattr("sysmond.vigil.POWER_SUPPLIES", str(tmp_path))
+    disk = DiskWatch(300.0, 1000, 0.0)
+    assert disk.decide(1.0) is None
+    disk.resumed = True
+    assert disk.decide(1.0) is reason
+    assert disk.decide(1.0) is None
 
 
 def test_a_disk_that_refuses_is_tried_ever_more_seldom_but_heals_within_a_minute() -> None:
