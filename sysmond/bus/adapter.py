@@ -1,0 +1,353 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The D-Bus library, and nothing else: one connection on which messages come and go.
+
+dbus-fast from 2.44 on reads and writes the messages; what is an object, an interface or an error is decided in
+``sysmond.bus.service``. Two of its defects are mended here. Descriptors in a stranger's message are closed whatever
+it says. A bus that does not read for a moment fills our socket: the library takes that for the end of
+the connection; here what cannot be sent waits, within bounds, and what does not fit is dropped and counted.
+Structs arrive as lists before version 3.0 and as tuples since.
+"""
+
+import array
+import asyncio
+import os
+import socket
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from dbus_fast.aio.message_bus import MessageBus
+from dbus_fast.constants import BusType, MessageFlag, MessageType
+from dbus_fast.message import Message
+from dbus_fast.signature import Variant
+
+from sysmond.bus.errors import TooMuchError, UnavailableError
+
+__all__ = ["Call", "Connection", "ForeignError", "Variant", "clean", "variant"]
+
+DBUS = "org.freedesktop.DBus"
+DBUS_PATH = "/org/freedesktop/DBus"
+
+# What waits for a bus that does not read: signals give way first, so that answers get through.
+SIGNAL_QUEUE_BYTES_MAX = 1024 * 1024
+QUEUE_BYTES_MAX = 8 * 1024 * 1024
+# Whoever wants more asks for a descriptor.
+ANSWER_BYTES_MAX = 256 * 1024
+CONNECT_S = 10.0
+ANSWER_S = 25.0
+
+
+def variant(signature: str, value: object) -> Variant:
+    """Make a variant of one of our own values: its type is known to be right."""
+    return Variant(signature, value, False)  # noqa: FBT003  so does the library spell it
+
+
+def clean(text: str) -> str:
+    """Make any text one that D-Bus carries: what is not Unicode, as in names of files, becomes a question mark."""
+    return text.encode("utf-8", "replace").decode().replace("\0", "?")
+
+
+class ForeignError(UnavailableError):
+    """Somebody on the bus answered with an error: its name and its text."""
+
+    def __init__(self, name: str, text: str) -> None:
+        """``name``: as it came over the bus."""
+        super().__init__(f"{name}: {text}" if text else name)
+        self.name = name
+
+
+class Call:
+    """A method call as it came, and the way back."""
+
+    __slots__ = ("_connection", "_message", "body", "interface", "member", "path", "sender", "signature")
+
+    def __init__(self, connection: "Connection", message: Message) -> None:
+        """``interface`` is empty where the caller named none."""
+        self._connection = connection
+        self._message = message
+        self.sender: str = message.sender or ""
+        self.path: str = message.path or ""
+        self.interface: str = message.interface or ""
+        self.member: str = message.member or ""
+        self.signature: str = message.signature
+        self.body: list[Any] = message.body
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether the caller allows polkit to ask a person."""
+        return bool(self._message.flags.value & MessageFlag.ALLOW_INTERACTIVE_AUTHORIZATION.value)
+
+    def reply(self, signature: str, body: list[Any], descriptors: Iterable[int] = ()) -> None:
+        """Answer. Descriptors belong to the connection from now on, which closes them.
+
+        :raises Exception: where the values are not of the signature; nothing is sent then.
+        """
+        self._send(
+            Message(
+                message_type=MessageType.METHOD_RETURN,
+                reply_serial=self._message.serial,
+                destination=self.sender,
+                signature=signature,
+                body=body,
+                unix_fds=list(descriptors),
+            )
+        )
+
+    def refuse(self, name: str, text: str) -> None:
+        """Answer with an error."""
+        self._send(
+            Message(
+                message_type=MessageType.ERROR,
+                reply_serial=self._message.serial,
+                destination=self.sender,
+                error_name=name,
+                signature="s",
+                body=[text],
+            )
+        )
+
+    def _send(self, message: Message) -> None:
+        if self._message.flags.value & MessageFlag.NO_REPLY_EXPECTED.value:
+            _close(message.unix_fds)
+        else:
+            self._connection.send(message)
+
+
+class _Writer:
+    """In place of the library's own: a full socket is waited for, and what waits is bounded."""
+
+    def __init__(self, bus: MessageBus) -> None:
+        if bus._sock is None or bus._fd is None:  # noqa: SLF001  the library has no other door
+            raise UnavailableError("not connected")
+        self._bus = bus
+        self._socket, self._descriptor = bus._sock, bus._fd  # noqa: SLF001
+        self._loop = asyncio.get_running_loop()
+        self._queue: deque[tuple[bytearray, list[int]]] = deque()
+        self._offset = 0
+        self._is_waiting = False
+        self.queued_bytes = 0
+        self.dropped = 0
+
+    def schedule_write(self, message: Message | None = None, future: asyncio.Future[None] | None = None) -> None:
+        """Be called by the library, which writes nothing any more once this is in place."""
+        if future is not None and not future.done():
+            future.set_result(None)
+        if message is not None:
+            self.write(message)
+
+    def write(self, message: Message) -> int:
+        """Send as soon as the socket takes it, and give its length; a message that finds no room is dropped: 0."""
+        try:
+            content = message._marshall(True)  # noqa: FBT003, SLF001  the library has no other door
+        except BaseException:
+            _close(message.unix_fds)
+            raise
+        if message.message_type is MessageType.METHOD_RETURN and len(content) > ANSWER_BYTES_MAX:
+            _close(message.unix_fds)
+            raise TooMuchError(f"an answer of {len(content)} bytes; up to {ANSWER_BYTES_MAX} are right: ask for less")
+        is_signal = message.message_type is MessageType.SIGNAL
+        room = SIGNAL_QUEUE_BYTES_MAX if is_signal else QUEUE_BYTES_MAX
+        if self.queued_bytes and self.queued_bytes + len(content) > room:
+            self.dropped += 1
+            _close(message.unix_fds)
+            return 0
+        self._queue.append((content, list(message.unix_fds)))
+        self.queued_bytes += len(content)
+        if not self._is_waiting:
+            self._write()
+        return len(content)
+
+    def close(self) -> None:
+        """Let go of what was not sent."""
+        for _, descriptors in self._queue:
+            _close(descriptors)
+        self._queue.clear()
+        self.queued_bytes = 0
+
+    def _write(self) -> None:
+        try:
+            while self._queue:
+                content, descriptors = self._queue[0]
+                passed = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
+                sent = self._socket.sendmsg([memoryview(content)[self._offset :]], passed)
+                _close(descriptors)  # They went with the first byte.
+                descriptors.clear()
+                self.queued_bytes -= sent
+                self._offset += sent
+                if self._offset == len(content):
+                    self._queue.popleft()
+                    self._offset = 0
+        except BlockingIOError:
+            self._wait(is_waiting=True)
+        except OSError as failure:
+            self._bus._finalize(failure)  # noqa: SLF001
+        else:
+            self._wait(is_waiting=False)
+
+    def _wait(self, *, is_waiting: bool) -> None:
+        if is_waiting and not self._is_waiting:
+            self._loop.add_writer(self._descriptor, self._write)
+        elif self._is_waiting and not is_waiting:
+            self._loop.remove_writer(self._descriptor)
+        self._is_waiting = is_waiting
+
+
+class Connection:
+    """One connection to one bus, from ``connect`` until ``lost`` says why it ended."""
+
+    def __init__(self, bus: MessageBus, called: Callable[[Call], None], signalled: Callable[[Call], None]) -> None:
+        """``called``, ``signalled``: are given every method call and every signal, and must not wait."""
+        self._bus = bus
+        self._called = called
+        self._signalled = signalled
+        self._waiting: dict[int, asyncio.Future[list[Any]]] = {}
+        self._writer = _Writer(bus)
+        bus._writer = self._writer  # type: ignore[assignment]  # noqa: SLF001
+        bus.add_message_handler(self._received)
+
+    @classmethod
+    async def connect(
+        cls, address: str, called: Callable[[Call], None], signalled: Callable[[Call], None]
+    ) -> "Connection":
+        """Connect to ``system``, ``session``, or the bus at an address.
+
+        :raises UnavailableError: where there is no bus, or it does not let us in.
+        """
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                if address in {"system", "session"}:
+                    bus = MessageBus(bus_type=BusType[address.upper()], negotiate_unix_fd=True)
+                else:
+                    bus = MessageBus(bus_address=address, negotiate_unix_fd=True)
+                return cls(await bus.connect(), called, signalled)
+        except TimeoutError as silence:
+            raise UnavailableError(f"{address}: no answer within {CONNECT_S:.0f} s") from silence
+        except Exception as failure:
+            raise UnavailableError(f"{address}: {str(failure) or type(failure).__name__}") from failure
+
+    @property
+    def name(self) -> str:
+        """The unique name of this connection."""
+        return self._bus.unique_name or ""
+
+    @property
+    def dropped(self) -> int:
+        """How many messages found no room."""
+        return self._writer.dropped
+
+    @property
+    def queued_bytes(self) -> int:
+        """How much waits for the bus."""
+        return self._writer.queued_bytes
+
+    async def lost(self) -> str:
+        """Wait until the connection ends, and say why."""
+        reason = "disconnected"
+        try:
+            await self._bus.wait_for_disconnect()  # type: ignore[no-untyped-call]
+        except Exception as failure:  # noqa: BLE001  whatever it died of
+            reason = str(failure) or type(failure).__name__
+        self._writer.close()
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(UnavailableError(f"the bus is gone: {reason}"))
+        self._waiting.clear()
+        return reason
+
+    def close(self) -> None:
+        """End the connection."""
+        with suppress(Exception):
+            self._bus.disconnect()
+        self._writer.close()
+
+    async def ask(
+        self,
+        where: tuple[str, str, str],
+        member: str,
+        signature: str = "",
+        body: Sequence[Any] = (),
+        *,
+        timeout_s: float = ANSWER_S,
+        interactive: bool = False,
+    ) -> list[Any]:
+        """Call a method of somebody else: ``where`` is destination, path and interface.
+
+        :raises ForeignError: where the answer is an error. :raises UnavailableError: where there is none.
+        """
+        flags = MessageFlag.ALLOW_INTERACTIVE_AUTHORIZATION if interactive else MessageFlag.NONE
+        message = _call(where, member, signature, body, flags)
+        message.serial = self._bus.next_serial()
+        answer: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+        self._waiting[message.serial] = answer
+        try:
+            self._writer.write(message)
+            async with asyncio.timeout(timeout_s):
+                return await answer
+        except TimeoutError as silence:
+            raise UnavailableError(f"{where[0]}: no answer within {timeout_s:.0f} s") from silence
+        finally:
+            self._waiting.pop(message.serial, None)
+
+    def tell(self, where: tuple[str, str, str], member: str, signature: str = "", body: Sequence[Any] = ()) -> None:
+        """Call a method of somebody else who need not answer."""
+        self.send(_call(where, member, signature, body, MessageFlag.NO_REPLY_EXPECTED))
+
+    def signal(
+        self, path: str, interface: str, member: str, signature: str, body: Sequence[Any], destination: str = ""
+    ) -> int:
+        """Send a signal, to one destination or to whoever listens; gives its length, 0 where it was dropped."""
+        return self.send(
+            Message(
+                message_type=MessageType.SIGNAL,
+                path=path,
+                interface=interface,
+                member=member,
+                signature=signature,
+                body=list(body),
+                destination=destination or None,
+            )
+        )
+
+    def send(self, message: Message) -> int:
+        """Number a message and have it written; gives its length, 0 where it was dropped."""
+        message.serial = self._bus.next_serial()
+        return self._writer.write(message)
+
+    def _received(self, message: Message) -> bool:
+        """Take every message: nothing is left to what the library would do by itself."""
+        if message.unix_fds:
+            _close(message.unix_fds)
+        match message.message_type:
+            case MessageType.METHOD_CALL:
+                self._called(Call(self, message))
+            case MessageType.SIGNAL:
+                self._signalled(Call(self, message))
+            case _:
+                answer = self._waiting.get(message.reply_serial or 0)
+                if answer is not None and not answer.done():
+                    if message.message_type is MessageType.ERROR:
+                        text = message.body[0] if message.signature.startswith("s") else ""
+                        answer.set_exception(ForeignError(message.error_name or "", str(text)))
+                    else:
+                        answer.set_result(message.body)
+        return True
+
+
+def _call(where: tuple[str, str, str], member: str, signature: str, body: Sequence[Any], flags: MessageFlag) -> Message:
+    destination, path, interface = where
+    return Message(
+        destination=destination,
+        path=path,
+        interface=interface,
+        member=member,
+        signature=signature,
+        body=list(body),
+        flags=flags,
+    )
+
+
+def _close(descriptors: Iterable[int]) -> None:
+    for descriptor in descriptors:
+        with suppress(OSError):
+            os.close(descriptor)

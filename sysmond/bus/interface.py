@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How an interface is declared: Python methods with D-Bus signatures, and the XML that describes them.
+
+::
+
+    class Steering(Interface):
+        NAME = names.MANAGER
+        ended = Signal("why:s")
+
+        @method("name:s interval_ns:t options:a{sv}", "was_ns:t", action="configure")
+        async def set_interval(self, request: Request, name: str, interval_ns: int, options: Options) -> int:
+            \"\"\"Sample a probe at another interval.\"\"\"
+
+        @prop("s", changes=Changes.NEVER)
+        def version(self) -> str:
+            \"\"\"The version of sysmond.\"\"\"
+
+Names on the bus are those of Python in camel case. A method takes the request (who calls) and its arguments, may be
+plain or ``async``, and returns nothing, the one value, or a tuple of as many as it declares; an ``h`` is a descriptor,
+which belongs to the bus part from then on. Several classes of one ``NAME`` at one path are one interface.
+"""
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from enum import StrEnum
+from typing import Any, ClassVar, NamedTuple, TypeVar
+from xml.sax.saxutils import quoteattr
+
+from sysmond.bus.adapter import Variant
+from sysmond.bus.callers import Caller
+from sysmond.bus.errors import InvalidArgumentError
+from sysmond.errors import nearest
+
+Options = Mapping[str, Variant]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_DECLARED = "bus_declared"
+
+
+class Request(NamedTuple):
+    """Who calls, at which object, and whether polkit may ask a person about it."""
+
+    caller: Caller
+    path: str
+    may_ask: bool = False
+
+
+class Changes(StrEnum):
+    """What PropertiesChanged tells of a property, as D-Bus spells it."""
+
+    NEVER = "const"
+    TOLD = "true"
+    UNTOLD = "false"
+
+
+class Argument(NamedTuple):
+    """One argument of a method or a signal."""
+
+    name: str
+    signature: str
+
+
+class Method(NamedTuple):
+    """A declared method. ``action``: of polkit, that the caller needs; empty: none."""
+
+    name: str
+    takes: tuple[Argument, ...]
+    gives: tuple[Argument, ...]
+    action: str
+    doc: str
+    function: Callable[..., Any]
+
+    @property
+    def signature(self) -> str:
+        """What it takes, as one signature."""
+        return "".join(argument.signature for argument in self.takes)
+
+    @property
+    def answer(self) -> str:
+        """What it gives, as one signature."""
+        return "".join(argument.signature for argument in self.gives)
+
+
+class Property(NamedTuple):
+    """A declared property. ``setter``: the name of the method of the class that takes a new value; empty: none."""
+
+    name: str
+    signature: str
+    changes: Changes
+    setter: str
+    doc: str
+    function: Callable[..., Any]
+
+
+class Signal:
+    """A declared signal; its class attribute's name, in camel case, is its name on the bus."""
+
+    def __init__(self, arguments: str = "", doc: str = "") -> None:
+        """``arguments``: as of a method."""
+        self.arguments = _arguments(arguments)
+        self.signature = "".join(argument.signature for argument in self.arguments)
+        self.doc = doc
+        self.name = ""
+        self.interface = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = camel(name)
+        self.interface = getattr(owner, "NAME", "")
+
+
+class Interface:
+    """Base of all interfaces; ``NAME`` is its name on the bus."""
+
+    NAME: ClassVar[str] = ""
+    METHODS: ClassVar[dict[str, Method]] = {}
+    PROPERTIES: ClassVar[dict[str, Property]] = {}
+    SIGNALS: ClassVar[dict[str, Signal]] = {}
+
+    def __init_subclass__(cls) -> None:
+        """Collect what the class declares, in order."""
+        there = [getattr(member, _DECLARED, member) for member in vars(cls).values()]
+        cls.METHODS = cls.METHODS | {each.name: each for each in there if isinstance(each, Method)}
+        cls.PROPERTIES = cls.PROPERTIES | {each.name: each for each in there if isinstance(each, Property)}
+        cls.SIGNALS = cls.SIGNALS | {each.name: each for each in there if isinstance(each, Signal)}
+
+
+def method(takes: str = "", gives: str = "", *, action: str = "") -> Callable[[_F], _F]:
+    """Declare a method: arguments as ``"name:s options:a{sv}"``. ``action``: what polkit is asked for."""
+
+    def declare(function: _F) -> _F:
+        declared = Method(
+            camel(function.__name__), _arguments(takes), _arguments(gives), action, _first_line(function), function
+        )
+        setattr(function, _DECLARED, declared)
+        return function
+
+    return declare
+
+
+def prop(signature: str, *, changes: Changes = Changes.UNTOLD, setter: str = "") -> Callable[[_F], _F]:
+    """Declare a property, given by this method; ``setter`` names another that takes (request, value)."""
+
+    def declare(function: _F) -> _F:
+        declared = Property(camel(function.__name__), signature, changes, setter, _first_line(function), function)
+        setattr(function, _DECLARED, declared)
+        return function
+
+    return declare
+
+
+def read_options(options: Options, known: Mapping[str, str]) -> dict[str, Any]:
+    """Give the values of options: ``known`` names each with its signature.
+
+    :raises InvalidArgumentError: for an unknown option, or one of another type.
+    """
+    values = {}
+    for name, value in options.items():
+        if name not in known:
+            right = f"; {', '.join(sorted(known))} are right" if known else "; there are none"
+            raise InvalidArgumentError(f"option {name[:80]!r}: no such option{nearest(name[:80], known)}{right}")
+        if value.signature != known[name]:
+            raise InvalidArgumentError(f"option {name!r}: type {value.signature}; {known[name]} is right")
+        values[name] = value.value
+    return values
+
+
+def camel(name: str) -> str:
+    """Spell a name of Python as one on the bus: ``set_interval`` is ``SetInterval``."""
+    return "".join(word.capitalize() for word in name.split("_"))
+
+
+def xml(interfaces: Iterable[type[Interface]], indent: str = "  ") -> list[str]:
+    """Describe one interface, which these classes are together, as lines of introspection XML."""
+    classes = list(interfaces)
+    lines = [f"{indent}<interface name={quoteattr(classes[0].NAME)}>"]
+    for each in (one for kind in classes for one in kind.METHODS.values()):
+        lines.append(f"{indent}  <method name={quoteattr(each.name)}>")
+        lines += [_xml_argument(one, f"{indent}    ", ' direction="in"') for one in each.takes]
+        lines += [_xml_argument(one, f"{indent}    ", ' direction="out"') for one in each.gives]
+        lines.append(f"{indent}  </method>")
+    for signal in (one for kind in classes for one in kind.SIGNALS.values()):
+        lines.append(f"{indent}  <signal name={quoteattr(signal.name)}>")
+        lines += [_xml_argument(one, f"{indent}    ") for one in signal.arguments]
+        lines.append(f"{indent}  </signal>")
+    for value in (one for kind in classes for one in kind.PROPERTIES.values()):
+        access = "readwrite" if value.setter else "read"
+        lines.append(f'{indent}  <property name={quoteattr(value.name)} type="{value.signature}" access="{access}">')
+        lines.append(
+            f'{indent}    <annotation name="org.freedesktop.DBus.Property.EmitsChangedSignal" value="{value.changes}"/>'
+        )
+        lines.append(f"{indent}  </property>")
+    return [*lines, f"{indent}</interface>"]
+
+
+def _xml_argument(argument: Argument, indent: str, direction: str = "") -> str:
+    return f'{indent}<arg name="{argument.name}" type="{argument.signature}"{direction}/>'
+
+
+def _arguments(text: str) -> tuple[Argument, ...]:
+    return tuple(Argument(*argument.split(":")) for argument in text.split())
+
+
+def _first_line(function: Callable[..., Any]) -> str:
+    return (inspect.getdoc(function) or "").partition("\n")[0]

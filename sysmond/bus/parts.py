@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Orders to the other parts, without blocking while they answer."""
+
+import asyncio
+import json
+import socket
+
+from sysmond.bus.errors import RefusedError, UnavailableError
+from sysmond.control import MESSAGE_BYTES_MAX, SOCKET_NAME, Order
+from sysmond.folders import Folders, socket_address
+
+ANSWER_S = 30.0
+
+
+async def ask(folders: Folders, part: str, order: Order, timeout_s: float = ANSWER_S) -> Order:
+    """Send an order to a part and give its answer.
+
+    :raises UnavailableError: where it does not answer. :raises RefusedError: where its answer is an error.
+    """
+    loop = asyncio.get_running_loop()
+    folder = f"{folders.runtime}/{part}"
+    kind = socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
+    try:
+        async with asyncio.timeout(timeout_s):
+            with socket.socket(socket.AF_UNIX, kind) as connection:
+                with socket_address(folder, SOCKET_NAME) as address:
+                    connection.connect(address)  # To a local socket at once, or not at all.
+                await loop.sock_sendall(connection, json.dumps(order).encode())
+                answer = json.loads(await loop.sock_recv(connection, MESSAGE_BYTES_MAX))
+    except TimeoutError as silence:
+        raise UnavailableError(f"{part}: no answer within {timeout_s:.0f} s") from silence
+    except (OSError, ValueError) as failure:
+        reason = failure.strerror if isinstance(failure, OSError) else "its answer is not JSON"
+        raise UnavailableError(f"{part}: no answer: {reason or failure}") from failure
+    if not isinstance(answer, dict) or "error" in answer:
+        text = answer.get("error") if isinstance(answer, dict) else "an answer that is none"
+        raise RefusedError(f"{part}: {text}")
+    return answer

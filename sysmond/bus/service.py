@@ -1,0 +1,387 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The service on the bus: objects with interfaces at paths, calls that find their method, signals that find their way.
+
+It outlives its connections: where the bus is absent, ends or starts anew, it connects again and takes its name
+again; objects stay, callers and what they held are gone.
+"""
+
+import asyncio
+import inspect
+import os
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from sysmond.bus import polkit
+from sysmond.bus.adapter import Call, Connection, ForeignError, Variant, clean
+from sysmond.bus.callers import ASK_AFTER_BYTES, BUS, UNREAD_BYTES_MAX, Caller, Callers
+from sysmond.bus.errors import ForeignCallError, TooMuchError, UnavailableError, bus_error
+from sysmond.bus.interface import Changes, Interface, Method, Request, Signal, xml
+from sysmond.bus.names import BUS_NAME
+from sysmond.bus.standard import (
+    DBUS,
+    Introspectable,
+    ObjectManager,
+    Peer,
+    Properties,
+    values_by_interface,
+    values_of,
+)
+from sysmond.errors import nearest
+
+RETRY_FIRST_S = 1.0
+RETRY_MAX_S = 30.0
+# What is under way, in all and for one caller; more than that is refused at once.
+CALLS_MAX = 256
+CALLS_PER_CALLER_MAX = 64
+# An argument with a longer text, or more items, is a mistake whatever it is for.
+TEXT_LENGTH_MAX = 4096
+ITEMS_MAX = 1000
+ERROR_LENGTH_MAX = 500
+
+_NOT_QUEUED = 4  # DBUS_NAME_FLAG_DO_NOT_QUEUE
+_OWNER = {1, 4}  # Primary owner, or owner already.
+
+_HEAD = (
+    '<!DOCTYPE node PUBLIC "-//freedesktop//DTD D-BUS Object Introspection 1.0//EN"\n'
+    '"http://www.freedesktop.org/standards/dbus/1.0/introspect.dtd">'
+)
+
+
+class Exported(NamedTuple):
+    """What lies at a path. ``owner``: the only one for whom it is there; ``is_managed``: the ObjectManager tells."""
+
+    interfaces: dict[str, list[Interface]]
+    owner: Caller | None
+    is_managed: bool
+
+
+class Service:
+    """The objects, and the connection on which they are offered."""
+
+    def __init__(self, address: str, say: Callable[[str], None], *, user: bool) -> None:
+        """``address``: ``system``, ``session`` or that of a bus. ``user``: whether it serves its own user alone."""
+        self.callers: Callers | None = None
+        self._address = address
+        self._say = say
+        self._user = user
+        self._connection: Connection | None = None
+        self._objects: dict[str, Exported] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._said = ""
+        self._complained: set[str] = set()
+        self._everywhere: dict[str, list[Interface]] = {
+            each.NAME: [each] for each in (Peer(), Introspectable(self), Properties(self))
+        }
+
+    # Objects
+
+    def export(self, path: str, *interfaces: Interface, owner: Caller | None = None, is_managed: bool = False) -> None:
+        """Put interfaces at a path. ``owner``: for all others nothing is there."""
+        by_name: dict[str, list[Interface]] = {}
+        for interface in interfaces:
+            by_name.setdefault(interface.NAME, []).append(interface)
+        self._objects[path] = Exported(by_name, owner, is_managed)
+        if is_managed and self._connection is not None:
+            self._tell_all(ObjectManager.interfaces_added, [path, values_by_interface(by_name)])
+
+    def withdraw(self, path: str) -> None:
+        """Take away what lies at a path."""
+        gone = self._objects.pop(path, None)
+        if gone is not None and gone.is_managed and self._connection is not None:
+            self._tell_all(ObjectManager.interfaces_removed, [path, list(gone.interfaces)])
+
+    def interfaces(self, path: str) -> dict[str, list[Interface]]:
+        """The interfaces at a path; nothing where there is no object."""
+        return self._objects[path].interfaces if path in self._objects else {}
+
+    def managed(self) -> Iterator[tuple[str, dict[str, list[Interface]]]]:
+        """The objects that the ObjectManager tells of."""
+        return ((path, each.interfaces) for path, each in self._objects.items() if each.is_managed)
+
+    def describe(self, path: str) -> str:
+        """Introspection XML of a path."""
+        below = f"{path.rstrip('/')}/"
+        found = {each[len(below) :].partition("/")[0] for each in self._objects if each.startswith(below)}
+        there = {**self._everywhere, **self.interfaces(path)} if path in self._objects else self._everywhere
+        lines = [_HEAD, "<node>"]
+        for implementations in there.values():
+            lines += xml(type(each) for each in implementations)
+        lines += [f'  <node name="{name}"/>' for name in sorted(found)]
+        return "\n".join([*lines, "</node>", ""])
+
+    # Signals
+
+    def emit(self, path: str, signal: Signal, *values: object, to: Caller | None = None) -> bool:
+        """Send a signal to one caller, or to whoever listens; whether it is on its way.
+
+        A caller that reads nothing is not sent more than a bound: then its signals are dropped and counted.
+        """
+        if self._connection is None or (to is not None and to.is_gone):
+            return False
+        if to is not None and to.unread_bytes > UNREAD_BYTES_MAX:
+            to.dropped += 1
+            return False
+        size = self._connection.signal(
+            path, signal.interface, signal.name, signal.signature, values, "" if to is None else to.name
+        )
+        if to is not None:
+            to.dropped += not size
+            to.unread_bytes += size
+            if to.unread_bytes > ASK_AFTER_BYTES and not to.is_asked:
+                self.start(self._ask_whether_it_reads(self._connection, to))
+        return size > 0
+
+    def changed(self, path: str, implementation: Interface, *names: str) -> None:
+        """Tell whoever listens that properties changed: those that are declared to be told."""
+        if self._connection is None:
+            return
+        declared = [implementation.PROPERTIES[name] for name in names]
+        told = {name: value for name, value in values_of([implementation]).items() if name in names}
+        now = {each.name: told[each.name] for each in declared if each.changes is Changes.TOLD}
+        if now:
+            self.emit(path, Properties.properties_changed, implementation.NAME, now, [])
+
+    # What methods need
+
+    async def authorize(self, request: Request, action: str) -> None:
+        """Return where the caller may do that.
+
+        :raises NotAuthorizedError: where it may not. :raises UnavailableError: where the bus is gone meanwhile.
+        """
+        if self._connection is None:
+            raise UnavailableError("the bus is gone")
+        await polkit.authorize(self._connection, request.caller, action, user=self._user, may_ask=request.may_ask)
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Have something done that nobody waits for; it is dropped where too much is under way."""
+        if len(self._tasks) >= CALLS_MAX:
+            work.close()
+            return
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def counts(self) -> dict[str, int]:
+        """What the status says about the bus: callers, what waits and what was dropped."""
+        callers = [] if self.callers is None else self.callers.all()
+        dropped = sum(each.dropped for each in callers)
+        if self._connection is not None:
+            dropped += self._connection.dropped
+        return {"clients": len(callers), "calls_under_way": len(self._tasks), "messages_dropped": dropped}
+
+    # The connection
+
+    async def run(self, ended: asyncio.Event) -> None:
+        """Offer the objects on the bus until told to end, whatever becomes of the bus meanwhile."""
+        pause_s = RETRY_FIRST_S
+        while not ended.is_set():
+            try:
+                connection = await Connection.connect(self._address, self._called, self._signalled)
+            except UnavailableError as failure:
+                self._once(f"no bus: {failure}; tried again, recording goes on")
+            else:
+                if await self._offer(connection, ended):
+                    pause_s = RETRY_FIRST_S
+            with suppress(TimeoutError):
+                await asyncio.wait_for(ended.wait(), pause_s)
+            pause_s = min(RETRY_MAX_S, pause_s * 2)
+
+    async def _offer(self, connection: Connection, ended: asyncio.Event) -> bool:
+        """Take the name and serve until the connection or the part ends; whether the name was ours."""
+        self._connection, self.callers = connection, Callers(connection)
+        lost = asyncio.create_task(connection.lost())
+        is_ours = False
+        try:
+            (answer,) = await connection.ask(BUS, "RequestName", "su", [BUS_NAME, _NOT_QUEUED])
+            is_ours = answer in _OWNER
+            if is_ours:
+                self._once(f"{BUS_NAME} is there" if self._said else "")
+                await asyncio.wait({lost, asyncio.create_task(ended.wait())}, return_when=asyncio.FIRST_COMPLETED)
+                if lost.done():
+                    self._once(f"the bus is gone: {lost.result()}; tried again, recording goes on")
+            else:
+                self._once(f"{BUS_NAME} belongs to somebody else on this bus; tried again")
+        except UnavailableError as refusal:
+            self._once(f"{BUS_NAME} is not ours to take: {refusal}; tried again")
+        finally:
+            self.callers.leave()
+            connection.close()
+            self._connection = self.callers = None
+            for task in list(self._tasks):
+                task.cancel()
+            await lost
+        return is_ours
+
+    def _once(self, line: str) -> None:
+        """Say a line unless it was the last that was said."""
+        if line and line != self._said:
+            self._say(line)
+        self._said = line
+
+    def _signalled(self, signal: Call) -> None:
+        if signal.sender == DBUS and signal.member == "NameOwnerChanged" and self.callers is not None:
+            name, _, new = signal.body
+            if not new:
+                self.callers.vanished(name)
+
+    # Calls
+
+    def _called(self, call: Call) -> None:
+        if self.callers is None:
+            return
+        caller = self.callers.get(call.sender)
+        if caller is not None:
+            self._serve(call, caller)
+        elif len(self._tasks) >= CALLS_MAX:
+            self._refuse(call, TooMuchError(f"{CALLS_MAX} calls are under way; no more are right"))
+        else:
+            self.start(self._meet(call, self.callers))
+
+    async def _meet(self, call: Call, callers: Callers) -> None:
+        try:
+            caller = await callers.know(call.sender)
+        except UnavailableError as failure:
+            self._refuse(call, failure)
+        else:
+            self._serve(call, caller)
+
+    def _serve(self, call: Call, caller: Caller) -> None:
+        caller.calls += 1
+        caller.unread_bytes = 0
+        try:
+            method, implementation = self._find(call, caller)
+            if call.signature != method.signature:
+                raise ForeignCallError(
+                    "InvalidArgs", f"{method.name} takes ({method.signature}), not ({call.signature})"
+                )
+            for value in call.body:
+                _check(value)
+            request = Request(caller, call.path, call.may_ask)
+            outcome: Any
+            if method.action:
+                outcome = self._authorized(method, implementation, request, call.body)
+            else:
+                outcome = method.function(implementation, request, *call.body)
+            if inspect.isawaitable(outcome):
+                self._wait_for(call, caller, method, outcome)
+            else:
+                _reply(call, method, outcome)
+        except Exception as failure:  # noqa: BLE001  whatever a call does, it does not end the part
+            self._refuse(call, failure)
+
+    def _find(self, call: Call, caller: Caller) -> tuple[Method, Interface]:
+        there = self._objects.get(call.path)
+        if there is not None and there.owner is not None and there.owner is not caller:
+            there = None
+        for interfaces in (there.interfaces if there is not None else {}, self._everywhere):
+            groups = [interfaces.get(call.interface, [])] if call.interface else interfaces.values()
+            for implementation in (each for group in groups for each in group):
+                if call.member in implementation.METHODS:
+                    if there is None and not self._is_known_nowhere(call.path, implementation):
+                        raise ForeignCallError("UnknownObject", f"no object at {call.path[:255]}")
+                    return implementation.METHODS[call.member], implementation
+        if there is None:
+            raise ForeignCallError("UnknownObject", f"no object at {call.path[:255]}")
+        if call.interface and call.interface not in {**there.interfaces, **self._everywhere}:
+            raise ForeignCallError("UnknownInterface", f"{call.path} has no interface {call.interface}")
+        known = [name for group in there.interfaces.values() for each in group for name in each.METHODS]
+        raise ForeignCallError("UnknownMethod", f"no method {call.member}{nearest(call.member, known)}")
+
+    def _is_known_nowhere(self, path: str, implementation: Interface) -> bool:
+        """Whether this interface answers where no object is: Peer anywhere, and above objects, to find the way."""
+        if isinstance(implementation, Peer):
+            return True
+        below = f"{path.rstrip('/')}/"
+        return isinstance(implementation, Introspectable) and any(each.startswith(below) for each in self._objects)
+
+    async def _authorized(self, method: Method, implementation: Interface, request: Request, body: list[Any]) -> object:
+        await self.authorize(request, method.action)
+        outcome = method.function(implementation, request, *body)
+        return await outcome if inspect.isawaitable(outcome) else outcome
+
+    def _wait_for(self, call: Call, caller: Caller, method: Method, outcome: Awaitable[object]) -> None:
+        if caller.in_flight >= CALLS_PER_CALLER_MAX or len(self._tasks) >= CALLS_MAX:
+            if inspect.iscoroutine(outcome):
+                outcome.close()
+            raise TooMuchError(f"{caller.in_flight} calls of this caller are under way; wait for their answers")
+        caller.in_flight += 1
+        self.start(self._answer_later(call, caller, method, outcome))
+
+    async def _answer_later(self, call: Call, caller: Caller, method: Method, outcome: Awaitable[object]) -> None:
+        try:
+            _reply(call, method, await outcome)
+        except Exception as failure:  # noqa: BLE001  whatever a call does, it does not end the part
+            self._refuse(call, failure)
+        finally:
+            caller.in_flight -= 1
+
+    def _refuse(self, call: Call, failure: Exception) -> None:
+        name, text = bus_error(failure)
+        if not hasattr(failure, "exit_code") and len(self._complained) < ITEMS_MAX:
+            line = f"{call.member} failed: {text}"
+            if line not in self._complained:
+                self._complained.add(line)
+                self._say(line)
+        with suppress(Exception):
+            call.refuse(name, clean(text)[:ERROR_LENGTH_MAX])
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            self._say(f"{type(failure).__name__}: {failure}")
+
+    async def _ask_whether_it_reads(self, connection: Connection, caller: Caller) -> None:
+        """Ping a caller: its answer says that it has read what was sent before. An error is an answer, too."""
+        caller.is_asked = True
+        asked_at_bytes = caller.unread_bytes
+        try:
+            await connection.ask((caller.name, "/", Peer.NAME), "Ping")
+        except ForeignError as answer:
+            if answer.name.endswith((".NoReply", ".Timeout", ".LimitsExceeded")):
+                return
+        except UnavailableError:
+            return
+        finally:
+            caller.is_asked = False
+        caller.unread_bytes = max(0, caller.unread_bytes - asked_at_bytes)
+
+    def _tell_all(self, signal: Signal, values: list[object]) -> None:
+        for path, exported in self._objects.items():
+            if ObjectManager.NAME in exported.interfaces:
+                self.emit(path, signal, *values)
+
+
+def _check(value: object) -> None:
+    """Refuse what is too long, wherever in an argument it is."""
+    match value:
+        case str():
+            if len(value) > TEXT_LENGTH_MAX:
+                raise TooMuchError(f"a text of {len(value)} characters; up to {TEXT_LENGTH_MAX} are right")
+        case list() | tuple() | dict():
+            if len(value) > ITEMS_MAX:
+                raise TooMuchError(f"{len(value)} items; up to {ITEMS_MAX} are right")
+            for each in value.items() if isinstance(value, dict) else value:
+                if not isinstance(each, int | float):
+                    _check(each)
+        case Variant():
+            _check(value.value)
+        case _:
+            pass
+
+
+def _reply(call: Call, method: Method, outcome: Any) -> None:  # noqa: ANN401  as the method declares
+    """Answer with what a method gave; what it gave of descriptors is closed in any case."""
+    body = [] if not method.gives else [outcome] if len(method.gives) == 1 else list(outcome)
+    descriptors = []
+    for index, argument in enumerate(method.gives):
+        if argument.signature == "h":
+            descriptors.append(body[index])
+            body[index] = len(descriptors) - 1
+    try:
+        call.reply(method.answer, body, descriptors)
+    except Exception:
+        for descriptor in descriptors:
+            with suppress(OSError):
+                os.close(descriptor)
+        raise
