@@ -5,6 +5,7 @@ A daemon with short intervals loses one process after the other at random moment
 held against the published bound (``docs/durability.md``). No live archive is ever touched.
 """
 
+import ctypes
 import os
 import random
 import shutil
@@ -19,8 +20,6 @@ from contextlib import contextmanager, suppress
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from sysmond import folders as places
 from sysmond.archive import disk_folder, files, ram_folder
 from sysmond.clock import SECOND_NS, boottime_ns
@@ -28,11 +27,10 @@ from sysmond.errors import Error
 from sysmond.folders import Folders
 from sysmond.frame import SUFFIX
 from sysmond.history import Archive
-from sysmond.model import ABSENT, Cause, Sensitivity
-from sysmond.recording import Block, Recording, Strand, TierBlock, of_snapshot
-from sysmond.result import Int64Array
+from sysmond.model import Cause, Sensitivity
 from sysmond.segment import Segment
-from sysmond.snapshot import snapshot
+from sysmond.tamper import damages, silently_wrong
+from sysmond.work import PR_SET_PDEATHSIG
 
 VICTIMS = ("sampler", "background", "archiver", "job", "parent")
 # A series of each lane: it has a value at every tick that there was.
@@ -46,11 +44,12 @@ probes:
 """
 # No bound decides a result: these end what hangs.
 START_S, END_S, VICTIM_S, LOOK_S = 30.0, 120.0, 10.0, 0.1
+# Some find nobody: the job is just done.
+ATTEMPTS_PER_KILL = 3
 # How many files have copies of them damaged, and how often.
 FILES_DAMAGED_MAX = 3
 FLIPS_A_FILE = 60
 TRUNCATIONS_A_FILE = 40
-BLOCK_BYTES = 512
 
 
 class Kill(NamedTuple):
@@ -80,7 +79,12 @@ class Daemon:
         command += ["--state-dir", self.folders.state, "--runtime-dir", self.folders.runtime]
         with open(self.log, "ab") as log:
             return subprocess.Popen(  # noqa: S603  this very program
-                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=self._environ
+                command,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                env=self._environ,
+                preexec_fn=_end_with_parent,  # noqa: PLW1509  nothing else runs in this process
             )
 
     def start_again(self) -> None:
@@ -117,16 +121,20 @@ class Daemon:
         limit_s = time.monotonic() + START_S
         while time.monotonic() < limit_s:
             if self.process.poll() is not None:
-                raise Error(f"the daemon ended by itself ({self.process.returncode}): {self.said()[-1:]}")
+                raise Error(f"the daemon ended by itself ({self.process.returncode}): {self.last_said()}")
             if all(ticks(self.folders, LANES[lane], since_ns) for lane in lanes):
                 return
             time.sleep(LOOK_S)
-        raise Error(f"no tick of {' and '.join(lanes)} within {START_S:.0f} s")
+        raise Error(f"no tick of {' and '.join(lanes)} within {START_S:.0f} s: {self.last_said()}")
 
     def said(self) -> list[str]:
         """The lines it has written."""
         with open(self.log, encoding="utf-8", errors="replace") as log:
             return [line.strip() for line in log]
+
+    def last_said(self) -> str:
+        """The last of these lines, for whoever asks why."""
+        return self.said()[-1] if self.said() else "it said nothing"
 
     def end(self) -> int:
         """End it in order, and give its exit code."""
@@ -137,12 +145,23 @@ class Daemon:
             self.process.kill()
 
 
+def _end_with_parent() -> None:
+    """Have the kernel end this child when its parent dies (prctl(2)): a daemon that nobody watches records for ever."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
 @contextmanager
 def place() -> Iterator[tuple[str, Folders]]:
-    """Give a folder on disk, and in it and in RAM a pair of folders to record in; all of it goes with the block."""
+    """Give a folder on disk, and in it and in RAM a pair of folders to record in; all of it goes with the block.
+
+    :raises Error: where none can be made.
+    """
     in_ram = places.SHARED_MEMORY if os.access(places.SHARED_MEMORY, os.W_OK) else None
-    root = tempfile.mkdtemp(prefix="sysmond-selftest-")
-    runtime = tempfile.mkdtemp(prefix="sysmond-selftest-", dir=in_ram)
+    try:
+        root = tempfile.mkdtemp(prefix="sysmond-selftest-")
+        runtime = tempfile.mkdtemp(prefix="sysmond-selftest-", dir=in_ram)
+    except OSError as refusal:
+        raise Error(f"no temporary folder: {refusal.strerror}; a TMPDIR that can be written is right") from refusal
     try:
         yield root, Folders(f"{root}/state", f"{runtime}/run")
     finally:
@@ -179,6 +198,12 @@ def kill(daemon: Daemon, victim: str, chance: random.Random, pause_s: float) -> 
     daemon.start_again()
     daemon.wait_for_ticks()
     return Kill(victim, at_ns, boottime_ns())
+
+
+def _order(attempts: int, chance: random.Random) -> Iterator[str]:
+    """Whom to kill: every kind in turn, in changing order, so that a few kills have met them all."""
+    for _ in range(0, attempts, len(VICTIMS)):
+        yield from chance.sample(VICTIMS, len(VICTIMS))
 
 
 class Seen:
@@ -246,146 +271,6 @@ def loss(folders: Folders, lane: str, kills: Sequence[Kill], seen: Seen, interva
     return Loss(len(times), lost, bound, late, problems)
 
 
-class Contents(NamedTuple):
-    """Everything that a file holds, in memory: its recording, and the values of each block and of each tier."""
-
-    recording: Recording
-    values: list[Int64Array]
-    tiers: list[tuple[object, list[Int64Array]]] = []  # noqa: RUF012  never changed
-
-    def same(self, other: "Contents") -> bool:
-        """Whether two files say the same in every respect."""
-        mine, others = self.recording, other.recording
-        return (
-            mine._replace(blocks=(), tiers=()) == others._replace(blocks=(), tiers=())
-            and [each for each, _ in self.tiers] == [each for each, _ in other.tiers]
-            and all(_equal(ours, theirs) for (_, ours), (_, theirs) in zip(self.tiers, other.tiers, strict=True))
-            and [_frame(block) for block in mine.blocks] == [_frame(block) for block in others.blocks]
-            and _equal([block.ticks for block in mine.blocks], [block.ticks for block in others.blocks])
-            and _equal(self.values, other.values)
-        )
-
-    def rows(self) -> dict[tuple[Strand, object, int], int]:
-        """Every value by its strand, series and tick."""
-        found = {}
-        for block, values in zip(self.recording.blocks, self.values, strict=True):
-            at = block.ticks.tolist()
-            for key, row in zip(block.keys, values.tolist(), strict=True):
-                found.update({(block.strand, key, tick): value for tick, value in zip(at, row, strict=True)})
-        return {where: value for where, value in found.items() if value != ABSENT}
-
-
-def _equal(these: Sequence[Int64Array], those: Sequence[Int64Array]) -> bool:
-    return len(these) == len(those) and all(map(np.array_equal, these, those))
-
-
-def _frame(block: Block) -> tuple[object, ...]:
-    return block.strand, block.closed, list(block.keys)
-
-
-def contents(path: str) -> Contents:
-    """Read all of a ring or segment.
-
-    :raises Error: where it is damaged.
-    """
-    if path.endswith(SUFFIX):
-        taken = of_snapshot(snapshot(path))
-        return Contents(taken, [block.read(range(len(block.keys))) for block in taken.blocks])
-    with Segment(path) as opened:
-        values = [block.read(range(len(block.keys))) for block in opened.recording.blocks]
-        return Contents(opened.recording, values, [_of_tier(block) for block in opened.recording.tiers])
-
-
-def _of_tier(block: TierBlock) -> tuple[object, list[Int64Array]]:
-    """What a block of a tier is, and all its numbers."""
-    numbers: list[Int64Array] = list(block.axis)
-    for kind in dict.fromkeys(block.stats):
-        found = block.buckets([row for row, stats in enumerate(block.stats) if stats == kind])
-        numbers += [found.stats[stat] for stat in sorted(found.stats)]
-        numbers += list(found.edges or ())
-    return (block.strand, list(block.keys), list(block.stats), block.closed), numbers
-
-
-class Damage(NamedTuple):
-    """A change to a copy: cut to so many bytes, or one bit turned over."""
-
-    length: int
-    bit: int = -1
-
-    def apply(self, content: bytes) -> bytes:
-        """Give the damaged copy."""
-        if self.bit < 0:
-            return content[: self.length]
-        damaged = bytearray(content)
-        damaged[self.bit // 8] ^= 1 << self.bit % 8
-        return bytes(damaged)
-
-
-def damages(size: int, flips: int, truncations: int, chance: random.Random) -> list[Damage]:
-    """Choose damages: cuts at boundaries of 512 bytes, of these at most ``truncations``, and bits at random."""
-    cuts = list(range(0, size, BLOCK_BYTES))
-    if len(cuts) > truncations:
-        cuts = chance.sample(cuts, truncations)
-    return [Damage(cut) for cut in cuts] + [Damage(size, chance.randrange(size * 8)) for _ in range(flips)]
-
-
-def silently_wrong(path: str, todo: Sequence[Damage], folder: str) -> dict[str, int]:
-    """Damage copies of a file in ``folder``, read them, and count: refused, unharmed, fewer, wrong, crashed the reader.
-
-    A ring may lose rows, without an error (fewer); those that it still gives must be right. A child does the reading.
-    """
-    counts, done = Counter[str](), 0
-    while done < len(todo):
-        reading, writing = os.pipe()
-        child = os.fork()
-        if child == 0:
-            os.close(reading)
-            _read_damaged(path, todo[done:], folder, writing)
-        os.close(writing)
-        with open(reading, "rb") as answers:
-            said = answers.read().decode("ascii").split()
-        counts.update(said)
-        done += len(said)
-        if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
-            counts["crashed"] += 1
-            done += 1
-    return dict(counts)
-
-
-def _read_damaged(path: str, todo: Sequence[Damage], folder: str, answers: int) -> None:
-    """Be the child; never returns."""
-    code = 1
-    try:
-        with open(path, "rb") as file:
-            content = file.read()
-        is_ring = path.endswith(SUFFIX)
-        copy = f"{folder}/damaged-{os.getpid()}{SUFFIX if is_ring else '.h5'}"
-        with open(copy, "wb") as file:
-            file.write(content)
-        true = contents(copy)
-        rows = true.rows() if is_ring else {}
-        for damage in todo:
-            with open(copy, "wb") as file:
-                file.write(damage.apply(content))
-            os.write(answers, _verdict(copy, true, rows, is_ring=is_ring) + b"\n")
-        os.unlink(copy)
-        code = 0
-    finally:
-        os._exit(code)
-
-
-def _verdict(path: str, true: Contents, rows: dict[tuple[Strand, object, int], int], *, is_ring: bool) -> bytes:
-    try:
-        found = contents(path)
-    except Error:
-        return b"refused"
-    if is_ring:
-        given = found.rows()
-        is_true = given.items() <= rows.items()
-        return b"wrong" if not is_true else b"fewer" if len(given) < len(rows) else b"unharmed"
-    return b"unharmed" if found.same(true) else b"wrong"
-
-
 def _damage_copies(folders: Folders, rings: Sequence[str], folder: str, chance: random.Random) -> Counter[str]:
     there = [f"{where}/{file}" for s in Sensitivity for where in (disk_folder(folders, s),) for file in files(where)]
     there.sort(key=os.path.getsize)
@@ -434,15 +319,17 @@ def run(
         rings: list[str] = []
         try:
             daemon.wait_for_ticks()
-            # Every kind in turn, in changing order: a few kills have met them all.
-            order = [victim for _ in range(0, kills, len(VICTIMS)) for victim in chance.sample(VICTIMS, len(VICTIMS))]
-            for number, victim in enumerate(order[:kills], 1):
+            looked_ns = 0
+            for victim in _order(kills * ATTEMPTS_PER_KILL, chance):
+                if len(done) == kills:
+                    break
                 if (death := kill(daemon, victim, chance, pause_s)) is not None:
                     done.append(death)
-                say(f"{number} of {kills}: {victim}")
+                    say(f"{len(done)} of {kills}: {victim}")
                 seen.look()
+                since_ns, looked_ns = looked_ns, time.time_ns()
                 for lane, path in LANES.items():
-                    acknowledged[lane].update(ticks(folders, path))
+                    acknowledged[lane].update(ticks(folders, path, since_ns))
             daemon.wait_for_ticks()
             rings = _copy_rings(folders, root) if damage else []
             exit_code = daemon.end()
@@ -453,7 +340,9 @@ def run(
         losses = {lane: loss(folders, lane, done, seen, interval_ns) for lane in LANES}
         vanished = {lane: len(acknowledged[lane] - set(ticks(folders, path))) for lane, path in LANES.items()}
         copies = _damage_copies(folders, rings, os.path.dirname(folders.runtime), chance) if damage else Counter()
-        return _summary(done, seen, losses, vanished, copies, exit_code, time.monotonic() - began_s) | {
+        faults = [f"exit code {exit_code}: {daemon.last_said()}"] if exit_code else []
+        faults += [f"{kills - len(done)} of {kills} found nobody to kill"] if len(done) < kills else []
+        return _summary(done, seen, losses, vanished, copies, faults, time.monotonic() - began_s) | {
             "said": dict(Counter(daemon.said()).most_common(20))
         }
 
@@ -464,13 +353,11 @@ def _summary(
     losses: dict[str, Loss],
     vanished: dict[str, int],
     copies: Counter[str],
-    exit_code: int,
+    faults: Sequence[str],
     took_s: float,
 ) -> dict[str, Any]:
-    problems = [*seen.broken, *(problem for each in losses.values() for problem in each.problems)]
+    problems = [*faults, *seen.broken, *(problem for each in losses.values() for problem in each.problems)]
     problems += [f"{lane}: {count} ticks were there and are gone" for lane, count in vanished.items() if count]
-    problems += [f"exit code {exit_code}"] if exit_code else []
-    problems += [] if done else ["nobody was killed"]
     wrong = copies["wrong"] + copies["crashed"]
     lost, bound = (sum(getattr(each, field) for each in losses.values()) for field in ("lost", "bound"))
     return {

@@ -4,6 +4,7 @@
 import argparse
 import json
 import os
+import signal
 import sys
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -116,9 +117,15 @@ def selftest(folders: Folders, options: argparse.Namespace) -> int:  # noqa: ARG
     """Kill, damage, count."""
     from sysmond import selftest as engine  # noqa: PLC0415  it starts daemons, and is seldom asked for
 
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, _leave)  # Whatever was started and written goes on the way out.
     result = engine.run(options.kill)
     sys.stdout.write((json.dumps(result) if options.json else engine.line(result)) + "\n")
     return 0 if result["ok"] else 1
+
+
+def _leave(number: int, _: object) -> None:
+    sys.exit(128 + number)
 
 
 def _megabytes(size_bytes: float) -> str:

@@ -2,16 +2,22 @@
 """A quick selection of ``make faults``: every fault program, briefly. ``docs/durability.md`` says what each tests."""
 
 import json
+import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sysmond import selftest
-from tests.faults import crash_matrix, damage
+from sysmond import selftest, tamper
+from sysmond.errors import Error
+from tests.faults import crash_matrix, damage, trial
 
 # As many rounds as end within seconds.
 QUICK = {
@@ -68,15 +74,65 @@ def test_the_self_test_counts_what_it_promises() -> None:
     json.dumps(result)
 
 
+def test_as_many_are_killed_as_asked_for() -> None:
+    result = selftest.run(6, seed=1, pause_s=0.1, damage=False)
+    assert (result["kills"], result["problems"]) == (6, [])
+
+
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
+def test_a_self_test_that_is_told_to_stop_leaves_nothing_behind(tmp_path: Path, stop: signal.Signals) -> None:
+    command = [sys.executable, "-P", "-m", "sysmond", "selftest", "--kill", "1000"]
+    with subprocess.Popen(command, env={**os.environ, "TMPDIR": str(tmp_path)}, stderr=subprocess.PIPE) as process:
+        assert trial.wait_until(lambda: "the newest in" in log(tmp_path), HANG_S)
+        ((state, runtime),) = re.findall("recording to (.*), the newest in (.*)", log(tmp_path))
+        process.send_signal(stop)
+        assert process.wait(HANG_S) == 128 + stop
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+    assert list(tmp_path.iterdir()) == []
+    assert not os.path.exists(os.path.dirname(runtime))
+    assert state.startswith(str(tmp_path))
+    assert trial.wait_until(lambda: not of_folder(runtime), HANG_S)
+
+
+def log(folder: Path) -> str:
+    return "".join(path.read_text() for path in folder.glob("*/log"))
+
+
+def of_folder(folder: str) -> list[str]:
+    """The processes whose command line names a folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # It has just ended.
+            found += [str(path)] if folder.encode() in path.read_bytes() else []
+    return found
+
+
+def test_a_self_test_whose_owner_is_killed_ends_its_daemon(tmp_path: Path) -> None:
+    command = [sys.executable, "-P", "-m", "sysmond", "selftest", "--kill", "1000"]
+    with subprocess.Popen(command, env={**os.environ, "TMPDIR": str(tmp_path)}) as process:
+        assert trial.wait_until(lambda: "recording to" in log(tmp_path), HANG_S)
+        process.kill()
+    folders = re.findall("the newest in (.*)/run", log(tmp_path))
+    assert trial.wait_until(lambda: not of_folder(folders[0]), HANG_S)
+    shutil.rmtree(folders[0])
+
+
+def test_a_self_test_without_a_place_says_so_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    with pytest.raises(Error, match="no temporary folder: No such file or directory; a TMPDIR"):
+        selftest.run(1)
+
+
 def test_a_damaged_copy_that_reads_as_something_else_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The checks of the checks: without its own checksums, damage to the file must show."""
     (tmp_path / "machine").mkdir()
     path = dict(damage.kinds(str(tmp_path)))["segment"]
-    true = selftest.contents(path)
+    true = tamper.contents(path)
     block = true.recording.blocks[0]
     other = true.values[0].copy()
     other[0, 0] += 1
-    assert true.same(selftest.contents(path))
+    assert true.same(tamper.contents(path))
     assert not true.same(true._replace(values=[other]))
     assert not true.same(true._replace(recording=true.recording._replace(blocks=[])))
     assert len(true.rows()) <= len(block.keys) * len(block.ticks)

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-from sysmond import archive, archiver, jobs, selftest
+from sysmond import archive, archiver, jobs, tamper
 from sysmond.errors import Error
 from sysmond.folders import Folders
 from sysmond.history import Archive
@@ -193,7 +193,7 @@ def look(folders: Folders) -> list[str]:
         for folder in (archive.ram_folder(folders, sensitivity), archive.disk_folder(folders, sensitivity)):
             for file in archive.files(folder):
                 try:
-                    selftest.contents(f"{folder}/{file}")
+                    tamper.contents(f"{folder}/{file}")
                 except Error as damage:
                     problems.append(f"broken: {damage}")
     result = Archive(folders).select("disk/read_bytes", "disk/queue", raw=True)

@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 
 sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-from sysmond import archive, jobs, keeping, pins, plan, selftest
+from sysmond import archive, jobs, keeping, pins, plan, tamper
 from sysmond.clock import SECOND_NS
 from sysmond.errors import CorruptError, Error
 from sysmond.frame import HEADER_BYTES, RING_BYTES_MIN, Identity, Layout
@@ -89,7 +89,7 @@ def progress(base: str, flips: int, chance: random.Random) -> tuple[dict[str, in
     note = f"{machine.folders.runtime}/archiver/progress.json"
     content = Path(note).read_bytes()
     problems = []
-    todo = selftest.damages(len(content), flips, CUTS_MAX, chance)
+    todo = tamper.damages(len(content), flips, CUTS_MAX, chance)
     for damage in todo:
         shutil.rmtree(f"{base}/progress")
         shutil.copytree(saved, f"{base}/progress")
@@ -112,7 +112,7 @@ def planned(base: str, flips: int, chance: random.Random) -> tuple[dict[str, int
     true, good = plan.read(path), f"{base}/good.json"
     shutil.copyfile(path, good)
     problems = []
-    todo = selftest.damages(len(content), flips, CUTS_MAX, chance)
+    todo = tamper.damages(len(content), flips, CUTS_MAX, chance)
     for damage in todo:
         Path(path).write_bytes(damage.apply(content))
         try:
@@ -134,7 +134,7 @@ def pinned(base: str, flips: int, chance: random.Random) -> tuple[dict[str, int]
     path = Path(machine.folders.state, pins.FILE)
     true, content = pins.read(machine.folders.state), path.read_bytes()
     problems = []
-    todo = selftest.damages(len(content), flips, CUTS_MAX, chance)
+    todo = tamper.damages(len(content), flips, CUTS_MAX, chance)
     for damage in todo:
         path.write_bytes(damage.apply(content))
         with suppress(CorruptError):
@@ -182,7 +182,7 @@ def _damage_values(path: Path, content: bytes) -> None:
             with Segment(str(path)):
                 pass
             try:
-                selftest.contents(str(path))
+                tamper.contents(str(path))
             except CorruptError:
                 return
     raise RuntimeError(f"{path}: no byte of it is that of a value")
@@ -195,8 +195,8 @@ def run(rounds: int, seed: int) -> Totals:
     with tempfile.TemporaryDirectory(prefix="sysmond-damage-", dir="/dev/shm") as base:
         found = dict(kinds(base))
         for kind, path in found.items():
-            todo = selftest.damages(os.path.getsize(path), rounds, CUTS_MAX, chance)
-            counts = selftest.silently_wrong(path, todo, base)
+            todo = tamper.damages(os.path.getsize(path), rounds, CUTS_MAX, chance)
+            counts = tamper.silently_wrong(path, todo, base)
             totals[kind] = counts
             totals["problems"] += [f"{kind}: {counts[bad]} {bad}" for bad in ("wrong", "crashed") if bad in counts]
         if not any(kind.startswith("tier") for kind in found):
