@@ -53,41 +53,58 @@ def sentinel(width: int) -> int:
     return -(1 << (8 * width - 1))
 
 
-def encode(values: Int64Array, is_counter: Bools, series: Array) -> Iterator[tuple[int, int, Array]]:
-    """Turn absolute values, int64[series, time], into codes: gives index, width and codes of each series with any.
+def encode(values: Int64Array, is_counter: Bools, series: Array) -> Iterator[tuple[Int64Array, int, Array]]:
+    """Turn absolute values, int64[series, time], into codes: gives indexes, width and codes of those with any.
 
-    Fills in everything of ``series`` but what is given and the row, which is for the caller to choose.
+    Fills in everything of ``series`` but what is given and the row, which is for the caller to choose. Series
+    of one width come together, in order.
     """
     if not values.size:
         return
-    absent = _absent(values)
-    hollow: Bools = np.asarray(absent.any(axis=1))
-    empty: Bools = np.asarray(absent.all(axis=1))
-    start = np.argmin(absent, axis=1)
-    first = values[np.arange(len(values)), start]
-    held = values
-    if hollow.any():
-        held = values.copy()
-        for row in np.flatnonzero(hollow).tolist():
-            _hold(held[row], absent[row])
-    codes = held - first[:, None]
-    codes[is_counter, 1:] = np.diff(held[is_counter], axis=1)
-    codes[is_counter, 0] = 0
-    low, high = codes.min(axis=1), codes.max(axis=1)
-    width = np.full(len(values), WIDTHS[-1])
+    low, high = values.min(axis=1), values.max(axis=1)
+    whole: Bools = (low >= -VALUE_MAX) & (high <= VALUE_MAX)
+    series["first"], series["start"], series["stop"] = values[:, 0], 0, values.shape[1]
+    # A constant that is always there: its first value says it all.
+    series["width"] = 0
+    moving: Bools = whole & (low != high)
+    gauges, counters = np.flatnonzero(moving & ~is_counter), np.flatnonzero(moving & is_counter)
+    if len(gauges):
+        yield from _narrowed(gauges, values[gauges] - values[gauges, :1], series)
+    if len(counters):
+        grown = np.zeros((len(counters), values.shape[1]), np.int64)
+        np.subtract(values[counters, 1:], values[counters, :-1], out=grown[:, 1:])
+        yield from _narrowed(counters, grown, series)
+    for row in np.flatnonzero(~whole).tolist():
+        absent = _absent(values[row])
+        if absent.all():
+            series["first"][row], series["stop"][row] = ABSENT, 0
+            continue
+        steps = _of_hollow(values[row], absent, series[row : row + 1], is_counter=bool(is_counter[row]))
+        for _, width, narrow in _narrowed(np.array([row]), steps[None], series):
+            narrow[0, absent] = sentinel(width)
+            yield np.array([row]), width, narrow
+
+
+def _narrowed(rows: Int64Array, steps: Int64Array, series: Array) -> Iterator[tuple[Int64Array, int, Array]]:
+    """Put the steps of some rows into the fewest bytes that hold them and a sentinel."""
+    low, high = steps.min(axis=1), steps.max(axis=1)
+    width = np.full(len(rows), WIDTHS[-1])
     for narrower in reversed(WIDTHS[:-1]):
         width[np.logical_and(sentinel(narrower) < low, high < -sentinel(narrower))] = narrower
-    # A constant that is always there: its first value says it all.
-    width[empty | (~hollow & (low == 0) & (high == 0))] = 0
-    series["width"] = width
-    series["first"] = np.where(empty, ABSENT, first)
-    series["start"] = np.where(empty, 0, start)
-    series["stop"] = np.where(empty, 0, values.shape[1] - np.argmin(absent[:, ::-1], axis=1))
-    for row in np.flatnonzero(width).tolist():
-        narrow = codes[row].astype(f"<i{width[row]}")
-        if hollow[row]:
-            narrow[absent[row]] = sentinel(int(width[row]))
-        yield row, int(width[row]), narrow
+    series["width"][rows] = width
+    for each in WIDTHS:
+        mine = np.flatnonzero(width == each)
+        if len(mine):
+            yield rows[mine], each, steps[mine].astype(f"<i{each}")
+
+
+def _of_hollow(values: Int64Array, absent: Bools, series: Array, *, is_counter: bool) -> Int64Array:
+    """The steps of a series with absences, each since the last value; fills in its record."""
+    held = values.copy()
+    _hold(held, absent)
+    start = int(np.argmin(absent))
+    series["first"], series["start"], series["stop"] = held[start], start, len(absent) - int(np.argmin(absent[::-1]))
+    return np.diff(held, prepend=held[:1]) if is_counter else held - held[start]
 
 
 def _absent(values: Int64Array) -> Bools:
@@ -107,21 +124,25 @@ def _hold(row: Int64Array, absent: Bools) -> None:
 
 def decode(series: Array, is_counter: Bools, ticks: int, codes_of: Callable[[int, Array], Array]) -> Int64Array:
     """Give the absolute values of series, int64[series, time]; ``codes_of`` reads rows of a width."""
-    values = np.zeros((len(series), ticks), np.int64)
+    values = np.empty((len(series), ticks), np.int64)
     for width in WIDTHS:
         mine = np.flatnonzero(series["width"] == width)
         if not len(mine):
             continue
         codes = codes_of(width, series["row"][mine])
-        absent = codes == sentinel(width)
-        steps = codes.astype(np.int64)
-        steps[absent] = 0
-        counting = is_counter[mine]
-        steps[counting] = np.cumsum(steps[counting], axis=1)
-        steps += series["first"][mine][:, None]
-        steps[absent] = ABSENT
-        values[mine] = steps
-    constant = series["width"] == 0
-    values[constant] = series["first"][constant][:, None]
-    values[series["first"] == ABSENT] = ABSENT
+        hollow = (codes == sentinel(width)).any(axis=1)
+        for index, row in enumerate(mine.tolist()):
+            steps, first = codes[index], series["first"][row]
+            absent = steps == sentinel(width) if hollow[index] else None
+            if absent is not None:
+                steps = np.where(absent, 0, steps)
+            if is_counter[row]:
+                np.cumsum(steps, dtype=np.int64, out=values[row])
+                values[row] += first
+            else:
+                np.add(steps, first, out=values[row], dtype=np.int64)
+            if absent is not None:
+                values[row, absent] = ABSENT
+    for row in np.flatnonzero((series["width"] == 0) | (series["first"] == ABSENT)).tolist():
+        values[row] = series["first"][row]
     return values

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import lru_cache
-from itertools import count
+from io import BytesIO
 from typing import Any, TypeAlias
 
 import h5py
@@ -22,10 +22,12 @@ from sysmond.errors import CorruptError, Error, NotPermittedError
 CHUNK_TICKS = 3600
 ARRAY_CHUNK = 65536
 DEFLATE_LEVEL = 4
+# For what is written anew before long: two thirds of the time, 7 % more bytes.
+HASTY_DEFLATE_LEVEL = 1
 # How much waits to be written: bounds memory whatever the size of the file.
-PENDING_BYTES = 1024 * 1024
-# By how much the image grows: each time it may be copied, and leave a hole in the heap.
-IMAGE_STEP_BYTES = 1024 * 1024
+PENDING_BYTES = 256 * 1024
+# Chunks are read and written whole and once: the library need not keep any, of each open array by itself.
+CACHE_BYTES = 0
 # No array but the matrices is larger, once unpacked: a crafted file cannot make a reader take more.
 ARRAY_BYTES_MAX = 64 * 1024 * 1024
 
@@ -36,31 +38,22 @@ _FILTERS: dict[str, Any] = {
     "fletcher32": True,
 }
 
-# The library takes two images of one name for one file.
-_IMAGES = count()
-
 File: TypeAlias = h5py.File
 Group: TypeAlias = h5py.Group
 Array = np.ndarray[Any, Any]
 
 
-def new_image() -> AbstractContextManager[File]:
-    """A file in memory, to be written and asked for its bytes."""
-    image: AbstractContextManager[File] = h5py.File(
-        f"image {next(_IMAGES)}",
-        "w",
-        driver="core",
-        backing_store=False,
-        block_size=IMAGE_STEP_BYTES,
-        libver=("v110", "v110"),
-    )
-    return image
+class Image:
+    """A file in memory: written by way of ``file``, then closed for its bytes."""
 
+    def __init__(self) -> None:
+        self._memory = BytesIO()
+        self.file = h5py.File(self._memory, "w", libver=("v110", "v110"), rdcc_nbytes=CACHE_BYTES)
 
-def image_bytes(file: File) -> bytes:
-    """The bytes of a file in memory."""
-    file.flush()  # Without it the image would be corrupt.
-    return bytes(file.id.get_file_image())
+    def close(self) -> bytes:
+        """End writing; gives the bytes of the file, which only now are whole."""
+        self.file.close()
+        return self._memory.getvalue()
 
 
 def new_file(path: str) -> AbstractContextManager[File]:
@@ -78,42 +71,53 @@ def describe(group: Group, **attributes: str | int) -> None:
 class RowStore:
     """Collects the rows of one width and writes them in whole chunks."""
 
-    def __init__(self, group: Group, width: int, length: int) -> None:
+    def __init__(self, group: Group, width: int, length: int, *, hasty: bool = False) -> None:
         self._group = group
+        self._filters = {**_FILTERS, "compression_opts": HASTY_DEFLATE_LEVEL} if hasty else _FILTERS
         self._width = width
         self._length = length
         self._pending: list[Array] = []
+        self._waiting = 0
         self._dataset: h5py.Dataset | None = None
         self.rows = 0
 
     def add(self, narrow: Array) -> int:
-        """Take a row; gives its number."""
+        """Take rows, codes[row, time]; gives the number of the first of them."""
         self._pending.append(narrow)
-        self.rows += 1
-        waiting = len(self._pending)
-        if waiting % CHUNK_SERIES == 0 and waiting * narrow.nbytes >= PENDING_BYTES:
-            self._write()
-        return self.rows - 1
+        self.rows += len(narrow)
+        self._waiting += len(narrow)
+        if self._waiting >= CHUNK_SERIES and self._waiting * self._length * self._width >= PENDING_BYTES:
+            self._write(self._waiting // CHUNK_SERIES * CHUNK_SERIES)
+        return self.rows - len(narrow)
 
     def finish(self) -> None:
         """Write what is left."""
-        if self._pending:
-            self._write()
+        if self._waiting:
+            self._write(self._waiting)
 
-    def _write(self) -> None:
+    def _write(self, rows: int) -> None:
+        """Write the first so many of the rows that wait."""
+        whole = np.concatenate(self._pending)
+        written = self.rows - self._waiting
         if self._dataset is None:
             self._dataset = self._group.create_dataset(
                 f"i{self._width}",
-                shape=(len(self._pending), self._length),
+                shape=(rows, self._length),
                 maxshape=(None, self._length),
                 dtype=f"<i{self._width}",
-                chunks=(CHUNK_SERIES, min(self._length, CHUNK_TICKS)),
-                **_FILTERS,
+                chunks=(CHUNK_SERIES, _even(self._length)),
+                **self._filters,
             )
         else:
-            self._dataset.resize(self.rows, axis=0)
-        self._dataset[self.rows - len(self._pending) :] = np.array(self._pending)
-        self._pending.clear()
+            self._dataset.resize(written + rows, axis=0)
+        self._dataset[written:] = whole[:rows]
+        self._waiting -= rows
+        self._pending = [whole[rows:].copy()] if self._waiting else []
+
+
+def _even(length: int) -> int:
+    """How many ticks a chunk has: as many in each, since the library fills up the last one."""
+    return -(-length // -(-length // CHUNK_TICKS))
 
 
 def put_strings(file: File, name: str, strings: Sequence[str]) -> None:
@@ -168,7 +172,7 @@ def open_file(path: str) -> File:
     :raises FileNotFoundError: where it is gone.
     """
     try:
-        return h5py.File(path, "r", locking=False)
+        return h5py.File(path, "r", locking=False, rdcc_nbytes=CACHE_BYTES)
     except FileNotFoundError:
         raise
     except PermissionError as refusal:
@@ -292,6 +296,9 @@ class Matrix:
         wanted = rows.astype(np.int64)
         if wanted.max() >= self._dataset.shape[0]:
             raise ValueError(f"the matrix has no row {wanted.max()}")
+        low = int(wanted[0])
+        if low % CHUNK_SERIES == 0 and (np.diff(wanted) == 1).all():  # As they lie: no need to pick them.
+            return self._chunks(low, int(wanted[-1]) // CHUNK_SERIES * CHUNK_SERIES)[: len(wanted)]
         order = np.argsort(wanted, kind="stable")
         result = np.empty((len(wanted), self._length), self._dtype)
         for part in np.split(order, np.flatnonzero(np.diff(wanted[order] // CHUNK_SERIES) > 1) + 1):
@@ -313,7 +320,7 @@ class Matrix:
             space.select_hyperslab((begin, 0), (high - begin, self._length))
             memory = h5s.create_simple((high - begin, self._length))
             self._dataset.read(memory, space, found[begin - low :], self._kind)
-        self._held_from, self._held = last, found[last - low :].copy()
+        self._held_from, self._held = last, found if low == last else found[last - low :].copy()
         return found
 
 

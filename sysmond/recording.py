@@ -199,12 +199,19 @@ def _batches(blocks: Sequence[Block], keys: Sequence[Key], ticks: Int64Array) ->
     for first in range(0, len(keys), step):
         batch = keys[first : first + step]
         values = np.full((len(batch), len(ticks)), ABSENT, np.int64)
+        reached = 0
         for block, at, place in zip(blocks, columns, places, strict=True):
             mine = [row for row, key in enumerate(batch) if key in place]
-            if mine and len(at):
-                found = block.read([place[batch[row]] for row in mine])
+            if not mine or not len(at):
+                continue
+            found = block.read([place[batch[row]] for row in mine])
+            begin, after = int(at[0]), int(at[-1]) + 1
+            if begin >= reached and after - begin == len(at) and len(mine) == len(batch):
+                values[:, begin:after] = found  # The usual case: one block after the other.
+            else:
                 where = np.array(mine)[:, None], at
                 values[where] = np.where(found == ABSENT, values[where], found)
+            reached = max(reached, after)
         yield values
 
 

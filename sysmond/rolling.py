@@ -16,7 +16,7 @@ from sysmond import __version__, archive, rollup, tiers
 from sysmond.archive import Name
 from sysmond.course import Course
 from sysmond.errors import Error
-from sysmond.model import ABSENT, Table
+from sysmond.model import ABSENT
 from sysmond.recording import (
     BATCH_SERIES,
     BATCH_VALUES,
@@ -37,6 +37,12 @@ from sysmond.segment import Segment, TierWriter, Writer
 CREATED_BY = f"sysmond {__version__}"
 # So many sealed segments (a day and a half) are rolled up at once: bounds memory, whatever was left undone.
 SEALS_AT_ONCE = 288
+# How many rows' values are rolled up at once: their intermediate results stay in the processor's cache.
+PIECE_VALUES = 384 * 1024
+
+
+_Kind = tuple[Stat, ...]
+"""What is kept of a series."""
 
 
 class Due(NamedTuple):
@@ -141,11 +147,11 @@ class _Level(NamedTuple):
 def roll_up(recording: Recording, plans: Sequence[Plan], wanted: Sequence[str]) -> dict[str, bytes]:
     """Make a file of each of the wanted tiers from the rows of ``plans`` and all else of a recording."""
     keys = [key for plan in plans for key in plan.keys]
+    boots = {plan.strand.boot for plan in plans}
     with ExitStack() as stack:
-        writers = {
-            tier: stack.enter_context(Writer(recording, keys, {plan.strand.boot for plan in plans}, CREATED_BY))
-            for tier in wanted
-        }
+        # What is made here is merged soon, and then compressed with more care.
+        made = (Writer(recording, keys, boots, CREATED_BY, hasty=True) for _ in wanted)
+        writers = {tier: stack.enter_context(writer) for tier, writer in zip(wanted, made, strict=True)}
         for plan in plans:
             _roll_up_plan(recording, plan, writers)
         return {tier: writer.image() for tier, writer in writers.items()}
@@ -161,31 +167,59 @@ def _roll_up_plan(recording: Recording, plan: Plan, writers: dict[str, Writer]) 
         axis = rollup.join_axis(axis, starts)
         block = writer.tier(plan.strand._replace(step_ns=TIERS_NS[tier]), axis, closed=plan.closed)
         levels.append(_Level(starts, block))
-    done = 0
-    for values in plan.batches:
-        batch = plan.keys[done : done + len(values)]
-        done += len(values)
-        for stats, rows in _by_kind([_stats(recording.tables, key) for key in batch]):
-            chosen = [batch[row] for row in rows]
-            part = values if len(rows) == len(values) else values[rows]
-            buckets = rollup.of_rows(stats, part, plan.ticks, levels[0].starts, plan.strand.interval_ns)
-            levels[0].block.add(chosen, buckets)
-            for level in levels[1:]:
-                buckets = rollup.coarsen(buckets, level.starts)
-                level.block.add(chosen, buckets)
+    interval_ns = plan.strand.interval_ns
+    steady: dict[_Kind, dict[Key, int]] = {}
+    for stats, keys, values in _pieces(recording, plan, steady):
+        buckets = rollup.of_rows(stats, values, plan.ticks, levels[0].starts, interval_ns)
+        for level, coarser in _levels(levels, buckets):
+            level.block.add(keys, coarser)
+    for stats, stood in steady.items():
+        still = np.zeros((1, len(plan.ticks)), np.int64)
+        buckets = rollup.of_rows(stats, still, plan.ticks, levels[0].starts, interval_ns)
+        for level, coarser in _levels(levels, buckets):
+            level.block.add_steady(list(stood), list(stood.values()), coarser)
     for level in levels:
         level.block.finish()
 
 
-def _stats(tables: dict[str, Table], key: Key) -> tuple[Stat, ...]:
-    return stats_of(next(metric for metric in tables[key.table].metrics if metric.name == key.metric))
+def _pieces(
+    recording: Recording, plan: Plan, steady: dict[_Kind, dict[Key, int]]
+) -> Iterator[tuple[_Kind, list[Key], Int64Array]]:
+    """The rows of a strand, so many series of a kind at once; those that never move go into ``steady``, by value.
+
+    What is given is overwritten by what is given next.
+    """
+    kinds = {
+        (table.name, metric.name): stats_of(metric) for table in recording.tables.values() for metric in table.metrics
+    }
+    shape = min(len(plan.keys), max(1, PIECE_VALUES // len(plan.ticks))), len(plan.ticks)
+    gathered: dict[_Kind, tuple[list[Key], Int64Array]] = {}
+    keys = iter(plan.keys)
+    for values in plan.batches:
+        for row, rests, key in zip(values, rollup.steady(values).tolist(), keys, strict=False):
+            kind = kinds[key.table, key.metric]
+            if rests:
+                steady.setdefault(kind, {})[key] = int(row[0])
+                continue
+            if kind not in gathered:
+                gathered[kind] = [], np.empty(shape, np.int64)
+            held, space = gathered[kind]
+            space[len(held)] = row
+            held.append(key)
+            if len(held) == len(space):
+                yield kind, held, space
+                gathered[kind] = [], space
+    for kind, (held, space) in gathered.items():
+        if held:
+            yield kind, held, space[: len(held)]
 
 
-def _by_kind(stats: Sequence[tuple[Stat, ...]]) -> Iterator[tuple[tuple[Stat, ...], list[int]]]:
-    kinds: dict[tuple[Stat, ...], list[int]] = {}
-    for row, kind in enumerate(stats):
-        kinds.setdefault(kind, []).append(row)
-    yield from kinds.items()
+def _levels(levels: Sequence[_Level], buckets: Buckets) -> Iterator[tuple[_Level, Buckets]]:
+    """The buckets of every tier, each from those of the one before it."""
+    yield levels[0], buckets
+    for level in levels[1:]:
+        buckets = rollup.coarsen(buckets, level.starts)
+        yield level, buckets
 
 
 def merge_tier(recordings: Sequence[Recording]) -> bytes:

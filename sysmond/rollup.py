@@ -40,6 +40,8 @@ GAP_FACTOR = 1.5
 # Below this a value and a position fit into one integer, which finds a maximum and its place in one pass.
 _PACKABLE = 2**40
 _POSITIONS_MAX = 2**20
+# A series that moves is mostly found to by a look at every so manieth row.
+_GLANCE_ROWS = 487
 
 
 class Stat(IntEnum):
@@ -148,11 +150,19 @@ def cut_axis(axis: Axis, course: Course, step_ns: int) -> Int64Array:
     return cut(course.utc_ns(axis.first), step_ns, breaks)
 
 
+def steady(values: Int64Array) -> BoolArray:
+    """Which series, int64[series, row], are there at every row and never move: bool[series]."""
+    first = values[:, :1]
+    found: BoolArray = np.asarray(((values[:, ::_GLANCE_ROWS] == first) & (first != ABSENT)).all(axis=1))
+    for row in np.flatnonzero(found).tolist():
+        found[row] = bool((values[row] == first[row]).all())
+    return found
+
+
 def of_gauges(values: Int64Array, ticks: Int64Array, starts: Int64Array) -> Buckets:
     """Roll up rows of gauges: int64[series, row]."""
     axis = join_axis(axis_of_rows(ticks), starts)
-    absent = values == ABSENT
-    if not absent.any():
+    if values.min(initial=0) != ABSENT:
         count = np.broadcast_to(axis.rows, (len(values), len(starts)))
         peak, place = _peaks(values, starts)
         return Buckets(
@@ -166,6 +176,7 @@ def of_gauges(values: Int64Array, ticks: Int64Array, starts: Int64Array) -> Buck
                 Stat.TMAX: ticks[place],
             },
         )
+    absent = values == ABSENT
     stats = {
         Stat.COUNT: (~absent).astype(np.int64),
         Stat.SUM: np.where(absent, 0, values),
@@ -195,53 +206,65 @@ def of_rows(
 def of_counters(values: Int64Array, ticks: Int64Array, starts: Int64Array, interval_ns: int) -> Buckets:
     """Roll up rows of counters: int64[series, row], absolute values."""
     axis = join_axis(axis_of_rows(ticks), starts)
-    edges = _edges(values, ticks)
-    absent = values == ABSENT
-    grown = np.zeros_like(values)
-    leap_ns = np.zeros_like(values) if absent.any() else None
-    if leap_ns is None:
-        np.subtract(values[:, 1:], values[:, :-1], out=grown[:, 1:])
-        known = np.ones(values.shape, bool)
-        known[:, :1] = False
-        if (grown < 0).any():
-            known[:, 1:] &= values[:, 1:] >= values[:, :-1] // 2
-        whole = known & (np.diff(ticks, prepend=ticks[:1]) <= GAP_FACTOR * interval_ns)
-        lengths = np.broadcast_to(np.diff(ticks, prepend=ticks[:1]), values.shape)
-    else:
-        grown, lengths, known = _increments_of_hollow(values, ticks, absent)
-        whole = known & (lengths <= GAP_FACTOR * interval_ns)
-    return Buckets(axis, _counter_stats(grown, lengths, known, whole, ticks, starts), edges)
+    lengths = np.diff(ticks, prepend=ticks[:1])
+    if values.min(initial=0) == ABSENT:
+        absent = values == ABSENT
+        grown, since, known = _increments_of_hollow(values, ticks, absent)
+        edges = _edges(values, ticks, absent)
+        return Buckets(axis, _counter_stats(grown, since, known, ticks, starts, interval_ns), edges)
+    edges = Edges(
+        values[:, 0], np.full(len(values), ticks[0]), values[:, -1], np.full(len(values), ticks[-1], np.int64)
+    )
+    grown = np.empty_like(values)
+    grown[:, 0] = 0
+    np.subtract(values[:, 1:], values[:, :-1], out=grown[:, 1:])
+    if grown.min(initial=0) >= 0 and lengths.max() <= GAP_FACTOR * interval_ns:
+        return Buckets(axis, _uninterrupted_stats(grown, ticks, starts), edges)
+    known = np.ones(values.shape, bool)
+    known[:, 0] = False
+    known[:, 1:] &= values[:, 1:] >= values[:, :-1] // 2
+    since = np.broadcast_to(lengths, values.shape)
+    return Buckets(axis, _counter_stats(grown, since, known, ticks, starts, interval_ns), edges)
 
 
-def _counter_stats(
-    grown: Int64Array, lengths: Int64Array, known: BoolArray, whole: BoolArray, ticks: Int64Array, starts: Int64Array
-) -> dict[Stat, Int64Array]:
+def _uninterrupted_stats(grown: Int64Array, ticks: Int64Array, starts: Int64Array) -> dict[Stat, Int64Array]:
+    """The usual case: every row but the very first ends an increment over one interval. Changes ``grown``."""
     shape = (len(grown), len(starts))
-    if whole[:, 1:].all() and not whole[:, :1].any():  # The usual case: every row but the very first.
-        count = np.broadcast_to(np.diff(np.append(starts, len(ticks))), shape).copy()
-        count[:, :1] -= 1
-        total = np.add.reduceat(grown, starts, axis=1)
-        peak, place = _peaks(grown[:, 1:], np.maximum(starts - 1, 0)) if len(ticks) > 1 else (total, total * 0)
-        place = place + 1
-        if len(starts) > 1 and starts[1] == 1:  # The first bucket holds nothing but the first row.
-            peak[:, 0], place[:, 0] = 0, 0
-        none = np.zeros(shape, np.int64)
-        leap = leap_ns = none
-    else:
-        count = np.add.reduceat(whole.astype(np.int64), starts, axis=1)
-        total = np.add.reduceat(np.where(known, grown, 0), starts, axis=1)
-        over = known & ~whole
-        leap = np.add.reduceat(np.where(over, grown, 0), starts, axis=1)
-        leap_ns = np.add.reduceat(np.where(over, lengths, 0), starts, axis=1)
-        peak, place = _peaks(np.where(whole, grown, ABSENT), starts)
-    empty = count == 0
+    count = np.broadcast_to(np.diff(np.append(starts, len(ticks))), shape).copy()
+    count[:, 0] -= 1
+    total = np.add.reduceat(grown, starts, axis=1)
+    grown[:, 0] = -1  # Below any increment: never the largest but where there is no other.
+    peak, place = _peaks(grown, starts)
+    reached = ticks[place]
+    if not count[:, 0].all():
+        peak[:, 0] = reached[:, 0] = ABSENT
+    none = np.zeros(shape, np.int64)
     return {
         Stat.COUNT: count,
         Stat.SUM: total,
+        Stat.MAX: peak,
+        Stat.TMAX: reached,
+        Stat.LEAP: none,
+        Stat.LEAP_NS: none,
+    }
+
+
+def _counter_stats(
+    grown: Int64Array, since: Int64Array, known: BoolArray, ticks: Int64Array, starts: Int64Array, interval_ns: int
+) -> dict[Stat, Int64Array]:
+    """``grown``: by how much, ``since``: in which time, of what is ``known``; int64[series, row] each."""
+    whole = known & (since <= GAP_FACTOR * interval_ns)
+    over = known & ~whole
+    count = np.add.reduceat(whole.astype(np.int64), starts, axis=1)
+    peak, place = _peaks(np.where(whole, grown, ABSENT), starts)
+    empty = count == 0
+    return {
+        Stat.COUNT: count,
+        Stat.SUM: np.add.reduceat(np.where(known, grown, 0), starts, axis=1),
         Stat.MAX: np.where(empty, ABSENT, peak),
-        Stat.TMAX: np.where(empty, ABSENT, ticks[np.minimum(place, len(ticks) - 1)]),
-        Stat.LEAP: leap,
-        Stat.LEAP_NS: leap_ns,
+        Stat.TMAX: np.where(empty, ABSENT, ticks[place]),
+        Stat.LEAP: np.add.reduceat(np.where(over, grown, 0), starts, axis=1),
+        Stat.LEAP_NS: np.add.reduceat(np.where(over, since, 0), starts, axis=1),
     }
 
 
@@ -261,8 +284,7 @@ def _increments_of_hollow(
     return grown, np.where(known, ticks - ticks[source], 0), known
 
 
-def _edges(values: Int64Array, ticks: Int64Array) -> Edges:
-    absent = values == ABSENT
+def _edges(values: Int64Array, ticks: Int64Array, absent: BoolArray) -> Edges:
     first = np.argmin(absent, axis=1)
     last = values.shape[1] - 1 - np.argmin(absent[:, ::-1], axis=1)
     rows = np.arange(len(values))
@@ -276,15 +298,22 @@ def _edges(values: Int64Array, ticks: Int64Array) -> Edges:
 
 
 def _peaks(values: Int64Array, starts: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """The largest value of each run and the index of its first occurrence."""
+    """The largest value of each run and the index of its first occurrence; whatever of a run without any."""
     length = values.shape[1]
     runs = np.diff(np.append(starts, length))
     longest = int(runs.max(initial=1))
-    position = np.arange(length) - np.repeat(starts, runs)
-    if longest < _POSITIONS_MAX and values.size and values.min() > -_PACKABLE and values.max() < _PACKABLE:
-        base = 1 << (longest - 1).bit_length() if longest > 1 else 1
-        packed = np.maximum.reduceat(values * base + (base - 1 - position), starts, axis=1)
-        return packed // base, starts + (base - 1 - packed % base)
+    lowest = values.min(initial=0)
+    if lowest == ABSENT:
+        lowest = np.where(values == ABSENT, 0, values).min()
+        if lowest > -_PACKABLE:
+            values = np.maximum(values, -_PACKABLE)  # Below all that is there.
+    if longest < _POSITIONS_MAX and lowest > -_PACKABLE and values.max(initial=0) < _PACKABLE:
+        bits = (longest - 1).bit_length()
+        behind = np.repeat(starts, runs) - np.arange(length) + ((1 << bits) - 1)
+        packed = values << bits
+        packed += behind
+        packed = np.maximum.reduceat(packed, starts, axis=1)
+        return packed >> bits, starts + ((1 << bits) - 1 - (packed & ((1 << bits) - 1)))
     peak = np.maximum.reduceat(values, starts, axis=1)
     reached = values == np.repeat(peak, runs, axis=1)
     place = np.minimum.reduceat(np.where(reached, np.arange(length), length), starts, axis=1)
@@ -302,21 +331,27 @@ def _join_stats(stats: dict[Stat, Int64Array], starts: Int64Array) -> dict[Stat,
         for stat in (Stat.COUNT, Stat.SUM, Stat.LEAP, Stat.LEAP_NS)
         if stat in stats
     }
+    hollow = (stats[Stat.COUNT] == 0).any()
     if Stat.MIN in stats:
-        lowest = np.where(stats[Stat.MIN] == ABSENT, np.iinfo(np.int64).max, stats[Stat.MIN])
+        lowest = stats[Stat.MIN]
+        if hollow:
+            lowest = np.where(lowest == ABSENT, np.iinfo(np.int64).max, lowest)
         joined[Stat.MIN] = np.minimum.reduceat(lowest, starts, axis=1)
     if Stat.MAX in stats:
         joined[Stat.MAX], place = _peaks(stats[Stat.MAX], starts)
         joined[Stat.TMAX] = np.take_along_axis(stats[Stat.TMAX], place, axis=1)
     if Stat.LAST in stats:
         length = stats[Stat.LAST].shape[1]
-        index = np.where(stats[Stat.LAST] == ABSENT, -1, np.arange(length))
-        at = np.maximum.reduceat(index, starts, axis=1)
-        joined[Stat.LAST] = np.take_along_axis(stats[Stat.LAST], np.maximum(at, 0), axis=1)
-    empty = joined[Stat.COUNT] == 0
-    for stat in (Stat.MIN, Stat.MAX, Stat.TMAX, Stat.LAST):
-        if stat in joined:
-            joined[stat] = np.where(empty, ABSENT, joined[stat])
+        if hollow:
+            index = np.where(stats[Stat.LAST] == ABSENT, -1, np.arange(length))
+            at = np.maximum.reduceat(index, starts, axis=1)
+            joined[Stat.LAST] = np.take_along_axis(stats[Stat.LAST], np.maximum(at, 0), axis=1)
+        else:
+            joined[Stat.LAST] = stats[Stat.LAST][:, np.append(starts[1:], length) - 1]
+    if hollow and (empty := joined[Stat.COUNT] == 0).any():
+        for stat in (Stat.MIN, Stat.MAX, Stat.TMAX, Stat.LAST):
+            if stat in joined:
+                joined[stat] = np.where(empty, ABSENT, joined[stat])
     return joined
 
 
@@ -385,21 +420,22 @@ def stored(buckets: Buckets, interval_ns: int) -> dict[Stat, Int64Array]:
     """
     axis, stats = buckets.axis, buckets.stats
     count = stats[Stat.COUNT]
-    empty = count == 0
     small = {Stat.COUNT: axis.rows - count}
+    differences: dict[Stat, Int64Array] = {}
     if Stat.LEAP in stats:
-        small[Stat.SUM] = stats[Stat.SUM]
-        small[Stat.MAX] = np.where(empty, ABSENT, stats[Stat.MAX] - stats[Stat.SUM] // np.maximum(count, 1))
-        small |= {stat: stats[stat] for stat in (Stat.LEAP, Stat.LEAP_NS)}
+        small |= {stat: stats[stat] for stat in (Stat.SUM, Stat.LEAP, Stat.LEAP_NS)}
+        differences[Stat.MAX] = stats[Stat.MAX] - stats[Stat.SUM] // np.maximum(count, 1)
     else:
         last = small[Stat.LAST] = stats[Stat.LAST]
         if Stat.SUM in stats:
-            small[Stat.SUM] = np.where(empty, ABSENT, stats[Stat.SUM] - count * last)
-            small[Stat.MIN] = np.where(empty, ABSENT, last - stats[Stat.MIN])
-            small[Stat.MAX] = np.where(empty, ABSENT, stats[Stat.MAX] - last)
+            differences[Stat.SUM] = stats[Stat.SUM] - count * last
+            differences[Stat.MIN] = last - stats[Stat.MIN]
+            differences[Stat.MAX] = stats[Stat.MAX] - last
     if Stat.TMAX in stats:
-        small[Stat.TMAX] = np.where(empty, ABSENT, (stats[Stat.TMAX] - axis.first) // interval_ns)
-    return small
+        differences[Stat.TMAX] = (stats[Stat.TMAX] - axis.first) // interval_ns
+    if (empty := count == 0).any():
+        differences = {stat: np.where(empty, ABSENT, values) for stat, values in differences.items()}
+    return small | differences
 
 
 def natural(

@@ -7,7 +7,7 @@ increments, a gauge as its difference from its first value, both narrowed; the s
 is "absent". Everything is chunked and checksummed, and built in memory: the caller publishes the bytes.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -31,7 +31,7 @@ VERSION = 1
 # Incompatible flags this program understands: none exist yet.
 INCOMPATIBLE_KNOWN = 0
 # How many values become codes at once: their intermediate results stay in the processor's cache.
-CODE_VALUES = 64 * 1024
+CODE_VALUES = 128 * 1024
 
 
 def encode(recording: Recording, created_by: str) -> bytes:
@@ -51,8 +51,13 @@ def encode_plans(recording: Recording, plans: Sequence[Plan], created_by: str) -
 class Writer:
     """A file image in the making: first what is known of the whole, then its blocks; use it in a ``with``."""
 
-    def __init__(self, recording: Recording, keys: Iterable[Key], boots: Collection[str], created_by: str) -> None:
-        """Write all of a recording but its blocks; ``keys``, ``boots``: what those will refer to."""
+    def __init__(
+        self, recording: Recording, keys: Iterable[Key], boots: Collection[str], created_by: str, *, hasty: bool = False
+    ) -> None:
+        """Write all of a recording but its blocks; ``keys``, ``boots``: what those will refer to.
+
+        ``hasty``: spend less time on compression.
+        """
         metrics = [(table.name, metric) for table in recording.tables.values() for metric in table.metrics]
         instances = sorted({key.instance for key in keys})
         self._boots = sorted(
@@ -65,8 +70,9 @@ class Writer:
         self._metric_index = {(table, metric.name): index for index, (table, metric) in enumerate(metrics)}
         self._instance_index = {name: index for index, name in enumerate(instances)}
         self._blocks = self._tiers = 0
-        self._image = hdf5.new_image()
-        self._file = file = self._image.__enter__()
+        self._hasty = hasty
+        self._image = hdf5.Image()
+        self._file = file = self._image.file
         hdf5.describe(
             file,
             format=FORMAT,
@@ -93,11 +99,11 @@ class Writer:
 
     def __exit__(self, *_: object) -> None:
         """Let go of it."""
-        self._image.__exit__(None, None, None)
+        self._file.close()
 
     def image(self) -> bytes:
-        """The bytes of the file."""
-        return hdf5.image_bytes(self._file)
+        """The bytes of the file; nothing can be written to it any more."""
+        return self._image.close()
 
     def rows(self, plan: Plan) -> None:
         """Write a block of rows."""
@@ -106,7 +112,7 @@ class Writer:
         hdf5.put(group, "ticks", plan.ticks)
         series = self._series(plan.keys, SERIES)
         is_counter = np.array([self._metrics[at].semantics is Semantics.COUNTER for at in series["metric"]], bool)
-        store = _CodeStore(group, len(plan.ticks))
+        store = _CodeStore(group, len(plan.ticks), hasty=self._hasty)
         start = 0
         for values in plan.batches:
             store.add(values, is_counter[start : start + len(values)], series[start : start + len(values)])
@@ -119,7 +125,7 @@ class Writer:
         group = self._group(f"tier/{self._tiers}", strand, closed=closed)
         hdf5.describe(group, step_ns=strand.step_ns)
         self._tiers += 1
-        return TierWriter(group, strand.interval_ns, axis, self._series)
+        return TierWriter(group, strand.interval_ns, axis, self._series, hasty=self._hasty)
 
     def _group(self, name: str, strand: Strand, *, closed: bool) -> hdf5.Group:
         group = self._file.create_group(name)
@@ -143,11 +149,19 @@ class Writer:
 class TierWriter:
     """A block of buckets in the making."""
 
-    def __init__(self, group: hdf5.Group, interval_ns: int, axis: Axis, series_of: Any) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        group: hdf5.Group,
+        interval_ns: int,
+        axis: Axis,
+        series_of: Callable[[Sequence[Key], "np.dtype[Any]"], codes.Array],
+        *,
+        hasty: bool,
+    ) -> None:
         self._group = group
         self._interval_ns = interval_ns
         self._series_of = series_of
-        self._store = _CodeStore(group, len(axis.first))
+        self._store = _CodeStore(group, len(axis.first), hasty=hasty)
         self._series = [np.zeros(0, TIER_SERIES)]
         self._edges = [np.zeros(0, EDGES)]
         for name, column in (("ticks", axis.first), ("last", axis.last), ("rows", axis.rows)):
@@ -155,16 +169,39 @@ class TierWriter:
 
     def add(self, keys: Sequence[Key], buckets: Buckets) -> None:
         """Write the statistics of some series, all of one kind."""
-        for stat, small in rollup.stored(buckets, self._interval_ns).items():
-            series = self._series_of(keys, TIER_SERIES)
-            series["stat"] = stat
-            self._store.add(small, np.zeros(len(keys), bool), series)
-            self._series.append(series)
-        if buckets.edges:
-            edges = self._series_of(keys, EDGES)
-            for name, column in zip(EDGES.names[2:] if EDGES.names else (), buckets.edges, strict=True):
-                edges[name] = column
-            self._edges.append(edges)
+        small = rollup.stored(buckets, self._interval_ns)
+        series = np.tile(self._series_of(keys, TIER_SERIES), len(small))
+        series["stat"] = np.repeat(np.array(list(small), np.uint8), len(keys))
+        self._store.add(np.concatenate(list(small.values())), np.zeros(len(series), bool), series)
+        self._series.append(series)
+        self._add_edges(keys, buckets.edges)
+
+    def add_steady(self, keys: Sequence[Key], values: Sequence[int], buckets: Buckets) -> None:
+        """Write the statistics of series that never move, of one kind; ``buckets``: of one that is always 0.
+
+        They share their rows: these differ in nothing but the value.
+        """
+        small = rollup.stored(buckets, self._interval_ns)
+        shared = np.zeros(len(small), TIER_SERIES)
+        shared["stat"] = list(small)
+        self._store.add(np.concatenate(list(small.values())), np.zeros(len(shared), bool), shared)
+        series = np.repeat(shared, len(keys))
+        for name in ("metric", "instance"):
+            series[name] = np.tile(self._series_of(keys, TIER_SERIES)[name], len(small))
+        if Stat.LAST in small:
+            series["first"][series["stat"] == Stat.LAST] = values
+        self._series.append(series)
+        if edges := buckets.edges:
+            stood = np.array(values, np.int64)
+            ends = (np.repeat(ticks, len(keys)) for ticks in (edges.first_tick, edges.last_tick))
+            self._add_edges(keys, Edges(stood, next(ends), stood, next(ends)))
+
+    def _add_edges(self, keys: Sequence[Key], edges: Edges | None) -> None:
+        if edges:
+            records = self._series_of(keys, EDGES)
+            for name, column in zip((EDGES.names or ())[2:], edges, strict=True):
+                records[name] = column
+            self._edges.append(records)
 
     def finish(self) -> None:
         """Write what is left."""
@@ -176,16 +213,17 @@ class TierWriter:
 class _CodeStore:
     """Turns values into codes, and keeps these by width."""
 
-    def __init__(self, group: hdf5.Group, length: int) -> None:
-        self._stores = {width: hdf5.RowStore(group, width, length) for width in WIDTHS}
+    def __init__(self, group: hdf5.Group, length: int, *, hasty: bool) -> None:
+        self._stores = {width: hdf5.RowStore(group, width, length, hasty=hasty) for width in WIDTHS}
         self._at_once = max(1, CODE_VALUES // max(1, length))
 
     def add(self, values: Int64Array, is_counter: codes.Bools, series: codes.Array) -> None:
         """Take rows; fills in their records."""
         for start in range(0, len(values), self._at_once):
             piece = slice(start, start + self._at_once)
-            for row, width, narrow in codes.encode(values[piece], is_counter[piece], series[piece]):
-                series["row"][start + row] = self._stores[width].add(narrow)
+            for rows, width, narrow in codes.encode(values[piece], is_counter[piece], series[piece]):
+                first = self._stores[width].add(narrow)
+                series["row"][start + rows] = np.arange(first, first + len(rows))
 
     def finish(self) -> None:
         """Write what is left."""

@@ -70,6 +70,8 @@ class Story:
             values[random.random(values.shape) < random.choice([0, 0.02, 0.5])] = ABSENT
             if random.random() < 0.3:
                 values[3:, : len(ticks) // 2] = ABSENT  # A device that came later.
+            if random.random() < 0.4:
+                values[: int(random.integers(1, 7))] = random.integers(0, 9)  # Nothing ever happened.
             strand = Strand(BOOT, "sampler", ticks[0] - 1, SECOND)
             self.lives.append((strand, np.array(ticks, np.int64), values))
             tick_s += int(random.integers(1, 100))

@@ -133,3 +133,17 @@ def test_neighbours_join_to_what_they_were_before_they_were_cut(
         present = whole.edges.first_tick != ABSENT
         for mine, right in zip(again.edges, whole.edges, strict=True):
             assert np.array_equal(mine[present], right[present])
+
+
+@given(rows())
+def test_what_never_moves_is_told_from_what_does(drawn: tuple[np.ndarray, ...]) -> None:
+    values, _, _, _ = drawn
+    found = rollup.steady(values)
+    assert found.tolist() == [len(set(row)) == 1 and row[0] != ABSENT for row in values.tolist()]
+
+
+def test_one_step_aside_is_no_rest() -> None:
+    values = np.full((3, 5000), 7, np.int64)
+    values[1, 4321] = 8
+    values[2, 1] = ABSENT
+    assert rollup.steady(values).tolist() == [True, False, False]

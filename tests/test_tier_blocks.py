@@ -121,6 +121,30 @@ def test_everything_else_comes_back_too(tmp_path: Path) -> None:
         assert (found.texts, found.clocks, found.tables) == (RECORDING.texts, RECORDING.clocks, RECORDING.tables)
 
 
+def test_series_that_never_move_share_rows_and_come_back(tmp_path: Path) -> None:
+    stood = np.array([0, 7, -(2**40)], np.int64)
+    axis, parts = rolled(np.repeat(stood[:, None], 400, axis=1), hollow=False)
+    _, still = rolled(np.zeros((1, 400), np.int64), hollow=False)
+    with Writer(RECORDING, [key for keys, _ in parts for key in keys], {BOOT}, "a test") as writer:
+        tier = writer.tier(STRAND, axis, closed=True)
+        for (keys, _), (_, buckets) in zip(parts, still, strict=True):
+            tier.add_steady(keys, stood.tolist(), buckets)
+        tier.finish()
+        (tmp_path / "a.h5").write_bytes(writer.image())
+    found = by_the_document(tmp_path / "a.h5")
+    with Segment(str(tmp_path / "a.h5")) as opened:
+        [block] = opened.recording.tiers
+        for keys, buckets in parts:
+            again = block.buckets([block.keys.index(key) for key in keys])
+            assert same(again, buckets)
+            for row, key in enumerate(keys):
+                assert {stat.name.lower(): array[row].tolist() for stat, array in buckets.stats.items()} == {
+                    name: column.tolist() for name, column in found[key.metric, key.instance].items() if name != "edges"
+                }
+    with h5py.File(tmp_path / "a.h5") as file:
+        assert len(file["tier/0/i1"]) < len(parts) * len(stood)
+
+
 def by_the_document(path: Path) -> dict[tuple[str, str], dict[Any, Any]]:
     """Statistics by metric and instance, with h5py and numpy alone."""
     absent = -(2**63)
