@@ -16,12 +16,12 @@ from contextlib import contextmanager, suppress
 from rich.console import Console, Group
 from rich.live import Live
 
-from sysmon_tools.follow import Follower
 from sysmon_tools.panel import ASCII_SIGNS, SIGNS, Scene, Stored, frame
 from sysmond import archive, clock, folders
 from sysmond.clock import SECOND_NS
 from sysmond.errors import Error
 from sysmond.folders import Folders
+from sysmond.follow import Follower
 from sysmond.model import Sensitivity
 
 # Reading takes a moment: looking this long after the whole second finds that second's tick.

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from rich.cells import cell_len
 from rich.text import Text
 
-from sysmon_tools.follow import Now
 from sysmond.clock import SECOND_NS
+from sysmond.follow import Now
 
 # Without a tick for so long the sampler is missing.
 LATE_S = 3.5

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from sysmon_tools.follow import Follower, Now
 from sysmon_tools.live import Shelf, last_lines
 from sysmon_tools.panel import ASCII_SIGNS, SIGNS, Scene, Signs, Stored, duration, frame, number, size
 from sysmond import clock
 from sysmond.clock import Relation
 from sysmond.folders import Folders
+from sysmond.follow import Follower, Now
 from sysmond.frame import Identity, Layout
 from sysmond.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table
 from sysmond.own import SELF
