@@ -24,9 +24,9 @@ import pluggy
 from sysmond import hookspecs, plan
 from sysmond.clock import SECOND_NS
 from sysmond.errors import Error, UsageError, nearest
-from sysmond.model import Lane, Metric, Semantics, Sensitivity, Table, check_table
+from sysmond.model import DOC_LENGTH_MAX, Lane, Metric, Semantics, Sensitivity, Table, check_table
 from sysmond.plan import Refusal
-from sysmond.probe import Probe
+from sysmond.probe import Option, Probe
 
 GROUP = "sysmond.probes"
 DISTRIBUTION = "sysmond"
@@ -37,6 +37,8 @@ LOAD_TIME_MAX_S = 10.0
 PLUGINS_MAX = 1000
 PROBES_PER_PLUGIN_MAX = 100
 REASON_LENGTH_MAX = 300
+# No reading may hold a lane up for longer.
+DEADLINE_MAX_S = 600.0
 
 _HOOKS = ("sysmond_probes", "sysmond_api_version")
 _FIRST_API_VERSION = 1
@@ -148,11 +150,49 @@ def check_probe(probe: Probe) -> None:
     _right_type(where, "pure", probe.pure, bool)
     for subsystem in probe.subsystems:
         _right_type(where, "subsystem", subsystem, str)
-    if isinstance(probe.interval_s, bool) or not isinstance(probe.interval_s, (int, float)):
-        raise UsageError(f"{where}: interval_s is {_kind(probe.interval_s)}; a number is right")
+    for field in ("interval_s", "deadline_s"):
+        number = getattr(probe, field)
+        if isinstance(number, bool) or not isinstance(number, (int, float)):
+            raise UsageError(f"{where}: {field} is {_kind(number)}; a number is right")
+    if not 0 <= probe.deadline_s <= DEADLINE_MAX_S:
+        raise UsageError(f"{where}: deadline_s is {probe.deadline_s}; 0 to {DEADLINE_MAX_S:g} is right")
+    _check_options(probe, where)
     low_s, high_s = plan.INTERVAL_MIN_NS / SECOND_NS, plan.INTERVAL_MAX_NS / SECOND_NS
     if not math.isfinite(probe.interval_s) or not low_s <= probe.interval_s <= high_s:
         raise UsageError(f"{where}: interval_s is {probe.interval_s}; {low_s:g} to {high_s:g} is right")
+
+
+def _check_options(probe: Probe, where: str) -> None:
+    """Refuse options that are not declared as they should be, or that ``read`` does not take."""
+    _right_type(where, "options", probe.options, tuple)
+    for option in probe.options:
+        _right_type(where, "option", option, Option)
+        _check_option(option, f"{where}, option {_spell(option.name)}")
+    names = [option.name for option in probe.options]
+    if len(set(names)) < len(names):
+        raise UsageError(f"{where}: options {', '.join(names)}; each name once is right")
+    try:
+        inspect.signature(probe.read).bind(None, **dict.fromkeys(names))
+    except (TypeError, ValueError) as wrong:
+        if names:
+            raise UsageError(f"{where}: read does not take the options {', '.join(names)}: {wrong}") from wrong
+
+
+def _check_option(option: Option, inside: str) -> None:
+    for field in ("name", "doc"):
+        _right_type(inside, field, getattr(option, field), str)
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", option.name):
+        raise UsageError(f"{inside}: not a name; lower-case letters, digits and '_' are right")
+    if not 0 < len(option.doc) <= DOC_LENGTH_MAX or "\n" in option.doc:
+        raise UsageError(f"{inside}: its documentation must be one line of 1 to {DOC_LENGTH_MAX} characters")
+    for bound in (option.low, option.high):
+        if bound is not None and type(bound) not in {int, float}:
+            raise UsageError(f"{inside}: a bound is {_kind(bound)}; a number is right")
+    _right_type(inside, "choices", option.choices, tuple)
+    for choice in option.choices:
+        _right_type(inside, "choice", choice, str)
+    if type(option.default) not in {bool, int, float, str} or not option.accepts(option.default):
+        raise UsageError(f"{inside}: default is {_kind(option.default)} that it would not accept itself")
 
 
 def _offered(module: types.ModuleType) -> Any:  # noqa: ANN401  that is what is to be found out

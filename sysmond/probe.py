@@ -8,6 +8,7 @@ Standard library only: this runs inside the real-time sampler.
 import os
 from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
+from time import monotonic
 from typing import NamedTuple, TypeVar
 
 from sysmond.model import (
@@ -26,6 +27,7 @@ __all__ = [
     "Host",
     "Lane",
     "Metric",
+    "Option",
     "Probe",
     "Row",
     "Sensitivity",
@@ -45,6 +47,9 @@ READ_BYTES = 65536
 FILE_BYTES_MAX = 16 * 1024 * 1024
 # Descriptors kept open by one Host; beyond that files are opened for each reading.
 DESCRIPTORS_MAX = 512
+# How long a listing is kept where nobody tells that something came or went, and how many are kept.
+LISTING_S = 30.0
+LISTINGS_MAX = 512
 
 Row = tuple[str, Sequence[int | str]]
 """An instance (``""`` for the whole system) and one value a metric, in the order of the table."""
@@ -67,11 +72,16 @@ class Host:
         self._this_tick: dict[str, bytes] = {}
         self._before: dict[str, bytes] = {}
         self._noted: list[tuple[str, bytes]] = []
+        self._listings: dict[str, tuple[list[str], float]] = {}
+        self._listed_now: set[str] = set()
+        self._is_dated = False
 
     def new_tick(self) -> None:
         """Forget what was read: the next reading is a new one."""
         self._this_tick.clear()
         self._noted.clear()
+        self._listed_now.clear()
+        self._is_dated = False
 
     def read(self, path: str) -> bytes:
         """Read a whole file. Content that has not changed since the reading before is the same object again.
@@ -111,11 +121,38 @@ class Host:
             return ABSENT
 
     def names(self, path: str) -> list[str]:
-        """List a folder, sorted; an absent folder is an empty one."""
+        """List a folder of devices, sorted; an absent folder is an empty one.
+
+        The listing is kept until sysmond learns that devices came or went, and for ``LISTING_S`` at most.
+        """
+        listing, until_s = self._listings.get(path, ([], 0.0))
+        if (now_s := monotonic()) < until_s:
+            self._is_dated = self._is_dated or path not in self._listed_now
+            return list(listing)
+        if len(self._listings) >= LISTINGS_MAX:
+            self._listings.clear()
+        listing = self.names_anew(path)
+        self._listings[path] = listing, now_s + LISTING_S
+        self._listed_now.add(path)
+        return list(listing)
+
+    def names_anew(self, path: str) -> list[str]:
+        """List a folder whose entries are no devices and may come and go at any time."""
         try:
             return sorted(os.listdir(self.root + path))
         except FileNotFoundError:
             return []
+
+    def look_again(self) -> None:
+        """Forget listings and descriptors: devices may have come, gone, or changed places."""
+        self._listings.clear()
+        for path in list(self._descriptors):
+            self._forget(path)
+        self._is_dated = False
+
+    def is_dated(self) -> bool:
+        """Whether something in this tick relied on a listing of an earlier one: what it names may be gone."""
+        return self._is_dated
 
     def read_anew(self, path: str) -> bytes:
         """Read a whole file without keeping it open: an ordinary file is replaced by another when it changes.
@@ -137,6 +174,7 @@ class Host:
         self._descriptors.clear()
         self._this_tick.clear()
         self._before.clear()
+        self._listings.clear()
 
     def _read_now(self, path: str) -> bytes:
         descriptor = self._descriptors.get(path)
@@ -163,6 +201,42 @@ class Host:
         self._before.pop(path, None)
 
 
+class Option(NamedTuple):
+    """Something that the configuration may set for a probe: ``probes.TABLE.options.NAME``.
+
+    The type of ``default`` (bool, int, float or str) is the type of the option. ``low``, ``high``: the bounds of a
+    number, where it has any. ``choices``: the texts that are right, where not all are.
+    """
+
+    name: str
+    default: bool | int | float | str
+    doc: str
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+
+    def right(self) -> str:
+        """What would be right, as the end of a message: ``a number from 1 to 5``."""
+        if isinstance(self.default, bool):
+            return "true or false"
+        if isinstance(self.default, str):
+            return " or ".join(self.choices) or "a text"
+        kind = "a whole number" if isinstance(self.default, int) else "a number"
+        bounds = [f"{word} {bound:g}" for word, bound in (("from", self.low), ("to", self.high)) if bound is not None]
+        return " ".join((kind, *bounds))
+
+    def accepts(self, value: object) -> bool:
+        """Whether a value has the right type and lies within the bounds; a whole number is a number, too."""
+        if isinstance(self.default, bool) or isinstance(value, bool):
+            return isinstance(self.default, bool) and isinstance(value, bool)
+        if isinstance(self.default, str) or isinstance(value, str):
+            is_text = isinstance(self.default, str) and isinstance(value, str)
+            return is_text and (not self.choices or value in self.choices)
+        if isinstance(value, int) or (isinstance(value, float) and isinstance(self.default, float)):
+            return (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
+        return False
+
+
 class Probe(NamedTuple):
     """A table and the function that reads its rows.
 
@@ -170,16 +244,19 @@ class Probe(NamedTuple):
     ``lane``: background for whatever may block. ``sensitivity``: that of the source.
     ``interval_s``: how often by default. ``subsystems``: udev subsystems whose events concern it.
     ``pure``: the rows follow from the files read by ``Host.read`` and from nothing else, texts apart: then
-    they are not made again while the files stay the same.
+    they are not made again while the files stay the same. ``deadline_s``: how long a reading may take, 0 for
+    what is usual in its lane. ``options``: what may be set; ``read`` is given them as keyword arguments.
     """
 
     table: Table
-    read: Callable[[Host], Iterable[Row]]
+    read: Callable[..., Iterable[Row]]
     interval_s: float = 1.0
     lane: Lane = Lane.REALTIME
     sensitivity: Sensitivity = Sensitivity.PUBLIC
     subsystems: tuple[str, ...] = ()
     pure: bool = False
+    deadline_s: float = 0.0
+    options: tuple[Option, ...] = ()
 
 
 def counter(name: str, unit: str, doc: str, scale: int = 0, origin: str = "") -> Metric:

@@ -18,7 +18,7 @@ from sysmond.model import Lane, Sensitivity
 from sysmond.plugins import Discovery, discover, load
 
 GOOD = """
-from sysmond.probe import Lane, Probe, Sensitivity, Table, counter, gauge, hookimpl, state, text
+from sysmond.probe import Lane, Option, Probe, Sensitivity, Table, counter, gauge, hookimpl, state, text
 
 TABLE = Table("{table}", (gauge("value", "1", "A value."),))
 
@@ -174,6 +174,27 @@ def test_no_folder_and_no_probes_are_right(tmp_path: Path, write: Write) -> None
             "Probe(TABLE, read)",
             "Probe(TABLE, read, 'x')",
             "table 't': interval_s is a value of type str; a number is right",
+        ),
+        (
+            "Probe(TABLE, read)",
+            "Probe(TABLE, read, deadline_s=True)",
+            "deadline_s is a value of type bool; a number is right",
+        ),
+        ("Probe(TABLE, read)", "Probe(TABLE, read, deadline_s=-1)", "deadline_s is -1; 0 to 600 is right"),
+        ("Probe(TABLE, read)", "Probe(TABLE, read, options=[1])", "options is a value of type list; tuple is right"),
+        ("Probe(TABLE, read)", "Probe(TABLE, read, options=(1,))", "option is a value of type int; Option is right"),
+        ("Probe(TABLE, read)", 'Probe(TABLE, read, options=(Option("x", 1, "X."),))', "does not take the options x"),
+        ("Probe(TABLE, read)", 'Probe(TABLE, read, options=(Option("X", 1, "X."),))', "lower-case letters"),
+        ("Probe(TABLE, read)", 'Probe(TABLE, read, options=(Option("x", 1, ""),))', "must be one line"),
+        (
+            "Probe(TABLE, read)",
+            'Probe(TABLE, read, options=(Option("x", 1, "X.", low=2),))',
+            "default is a value of type int that it would not accept itself",
+        ),
+        (
+            "Probe(TABLE, read)",
+            'Probe(TABLE, read, options=(Option("x", 1, "X.", low="2"),))',
+            "a bound is a value of type str; a number is right",
         ),
         ("Probe(TABLE, read)", "Probe(TABLE, read, 0)", "table 't': interval_s is 0; 0.001 to 86400 is right"),
         ("Probe(TABLE, read)", "Probe(TABLE, read, float('nan'))", "interval_s is nan; 0.001 to 86400 is right"),
@@ -338,4 +359,4 @@ def test_the_declaration_is_kept_whole(write: Write) -> None:
         "Probe(TABLE, read)", "Probe(TABLE, read, 5, Lane.BACKGROUND, Sensitivity.RESTRICTED, ('block',), True)"
     )
     (offered,) = load(write("mine.py", text))
-    assert offered[2:] == (5, Lane.BACKGROUND, Sensitivity.RESTRICTED, ("block",), True)
+    assert offered[2:] == (5, Lane.BACKGROUND, Sensitivity.RESTRICTED, ("block",), True, 0.0, ())

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a probe's author leans on: Fields, and files read anew."""
+"""What a probe's author leans on: Fields, files read anew, listings that are kept, options."""
 
 from pathlib import Path
 
 import pytest
 
 from sysmond import probe
-from sysmond.probe import ABSENT, Fields, Host
+from sysmond.probe import ABSENT, Fields, Host, Option
 
 
 def test_fields_come_in_the_wanted_order_and_absent_ones_say_so() -> None:
@@ -78,3 +78,60 @@ def test_content_that_stays_the_same_is_the_same_object(tmp_path: Path) -> None:
     host.close()
     with pytest.raises(FileNotFoundError):
         host.is_unchanged(noted)
+
+
+def test_a_listing_is_kept_until_told_to_look_again_and_not_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 100.0
+    monkeypatch.setattr(probe, "monotonic", lambda: now_s)
+    host = Host(str(tmp_path))
+    assert host.names("/block") == []
+    (tmp_path / "block/sda").mkdir(parents=True)
+    host.new_tick()
+    assert (host.names("/block"), host.is_dated()) == ([], True)
+    assert host.names_anew("/block") == ["sda"]
+    host.look_again()
+    assert (host.names("/block"), host.is_dated()) == (["sda"], False)
+    host.names("/block").append("mine")
+    assert (host.names("/block"), host.is_dated()) == (["sda"], False)  # Of this very tick.
+    (tmp_path / "block/sdb").mkdir()
+    host.new_tick()
+    now_s += probe.LISTING_S - 0.1
+    assert host.names("/block") == ["sda"]
+    now_s += 0.2
+    assert host.names("/block") == ["sda", "sdb"]
+    for number in range(probe.LISTINGS_MAX + 10):
+        host.names(f"/nowhere/{number}")
+    assert len(host._listings) <= probe.LISTINGS_MAX
+
+
+def test_to_look_again_opens_files_anew(tmp_path: Path) -> None:
+    host = Host(str(tmp_path))
+    (tmp_path / "stat").write_text("old")
+    assert host.read("/stat") == b"old"
+    (tmp_path / "new").write_text("new")
+    (tmp_path / "new").replace(tmp_path / "stat")
+    host.new_tick()
+    assert host.read("/stat") == b"old"
+    host.look_again()
+    host.new_tick()
+    assert host.read("/stat") == b"new"
+
+
+@pytest.mark.parametrize(
+    ("option", "right", "accepted", "refused"),
+    [
+        (Option("o", default=True, doc="x"), "true or false", [False, True], [0, 1, "true", None, 1.0]),
+        (Option("o", 5, "x", 1, 9), "a whole number from 1 to 9", [1, 9], [0, 10, 2.0, True, "5", None]),
+        (Option("o", 5.0, "x", low=1), "a number from 1", [1, 1.5, 1e9], [0, -1.0, True, "5", float("nan")]),
+        (Option("o", "a", "x"), "a text", ["", "b"], [1, True, None]),
+        (Option("o", "a", "x", choices=("a", "b")), "a or b", ["a", "b"], ["c", "", 1]),
+    ],
+)
+def test_an_option_accepts_what_it_says_is_right(
+    option: Option, right: str, accepted: list[object], refused: list[object]
+) -> None:
+    assert option.right() == right
+    assert all(option.accepts(value) for value in [option.default, *accepted])
+    assert not any(option.accepts(value) for value in refused)
