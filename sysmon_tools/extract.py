@@ -24,6 +24,7 @@ PROGRAM = "sysmon-extract"
 
 FORMATS = ("csv", "tsv", "json", "jsonl", "table", "hdf5", "openmetrics")
 LIST_FORMATS = ("csv", "tsv", "json", "jsonl", "table")
+EXPLAIN_FORMATS = ("table", "json", "jsonl")
 STATS = ("mean", "min", "max", "tmax", "first", "last", "sum", "count")
 _SUFFIXES = {".csv": "csv", ".tsv": "tsv", ".json": "json", ".jsonl": "jsonl", ".h5": "hdf5", ".hdf5": "hdf5"}
 
@@ -50,6 +51,7 @@ examples:
   sysmon-extract cpu/user memory/available --from='5 minutes ago' --sample=10s
   sysmon-extract 'disk/*@sda' --from=yesterday --to=today --sample=1min --output-file=lastday.csv
   sysmon-extract cpu --from -1h --sample 1min --stat mean,max --format json
+  sysmon-extract cpu/user --from -30d --sample 1h --explain
 
 exit status: 0; 1 failure; 2 wrong usage; 3 something could not be read (named on stderr), the rest
 is there; 77 no permission.
@@ -74,6 +76,7 @@ class Archive(Protocol):
         stat: str | Sequence[str] = "mean",
         boot: str | int | None = None,
         raw: bool = False,
+        explain: bool = False,
     ) -> "Result":
         """Read series over a range of time."""
 
@@ -112,6 +115,8 @@ def parser() -> argparse.ArgumentParser:
         " on a terminal, table)")  # fmt: skip
     add("--output-file", metavar="F", help="write there, whole or not at all (default: standard output)")
     add("--list", action="store_true", help="list what is recorded, instead of values")
+    add("--explain", action="store_true", help="tell how each column comes about, instead of values: kernel source,"
+        " formula, tiers, resampling, gaps")  # fmt: skip
     add("--raw", action="store_true", help="one row a tick, counters as stored, no rates")
     add("--utc", action="store_true", help="write times in UTC")
     add("--local", action="store_true", help="write times in local time with its offset (default)")
@@ -134,7 +139,7 @@ _VALUED = (
     "--state-dir",
     "--runtime-dir",
 )
-_FLAGS = ("--list", "--raw", "--utc", "--local", "--epoch", "--user", "--version", "--help")
+_FLAGS = ("--list", "--explain", "--raw", "--utc", "--local", "--epoch", "--user", "--version", "--help")
 
 
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -152,6 +157,8 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     notations = [f"--{name}" for name in ("utc", "local", "epoch") if getattr(options, name)]
     if len(notations) > 1:
         raise UsageError(f"{' and '.join(notations)}: only one of them")
+    if options.list and options.explain:
+        raise UsageError("--list and --explain: only one of them")
     if options.raw and (options.sample or options.stat):
         raise UsageError("--raw gives every tick as stored: no --sample and no --stat with it")
     _check_times(options)
@@ -229,7 +236,7 @@ def _described(problem: OSError) -> str:
 
 
 def _run(options: argparse.Namespace) -> int:
-    chosen = choose_format(options.format, options.output_file, listing=options.list)
+    chosen = choose_format(options)
     # Nothing here multiplies matrices, but OpenBLAS starts a thread a processor: more CPU time than an answer costs.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.disable()  # What is imported stays: to look for garbage in it takes a tenth of a cold start.
@@ -244,19 +251,23 @@ def _run(options: argparse.Namespace) -> int:
     return EXIT_PARTIAL if warnings else 0
 
 
-def choose_format(asked: str | None, output_file: str | None, *, listing: bool) -> str:
-    """Choose by the option, else by the file's suffix, else csv; on a terminal, a table.
+def choose_format(options: argparse.Namespace) -> str:
+    """Choose by the option, else by the file's suffix, else csv; on a terminal and to explain, a table.
 
     :raises UsageError: where the format cannot go there.
     """
+    asked, output_file = options.format, options.output_file
     if asked is not None:
-        chosen = asked
+        chosen = str(asked)
     elif output_file is not None and output_file != STANDARD_OUTPUT:
-        chosen = _SUFFIXES.get(os.path.splitext(output_file)[1].lower(), "csv")
+        chosen = _SUFFIXES.get(os.path.splitext(output_file)[1].lower(), "table" if options.explain else "csv")
+    elif options.explain:
+        chosen = "table"
     else:
         chosen = "table" if sys.stdout is not None and sys.stdout.isatty() else "csv"
-    if listing and chosen not in LIST_FORMATS:
-        raise UsageError(f"--list has no format {chosen!r}; there are {', '.join(LIST_FORMATS)}")
+    for option, known in (("list", LIST_FORMATS), ("explain", EXPLAIN_FORMATS)):
+        if getattr(options, option) and chosen not in known:
+            raise UsageError(f"--{option} has no format {chosen!r}; there are {', '.join(known)}")
     if chosen == "hdf5" and output_file in {None, STANDARD_OUTPUT}:
         raise UsageError("format 'hdf5' needs a file: --output-file=F.h5")
     return chosen
@@ -306,12 +317,18 @@ def _extract(archive: Archive, options: argparse.Namespace, chosen: str) -> list
         stat=options.stats,
         boot=options.boot,
         raw=options.raw,
+        explain=options.explain,
     )
     _write(archive, result, options, chosen)
     return list(dict.fromkeys((*archive.warnings, *result.warnings)))
 
 
 def _write(archive: Archive, result: "Result", options: argparse.Namespace, chosen: str) -> None:
+    if options.explain:
+        from sysmon_tools import explaining  # noqa: PLC0415  as above
+
+        send(explaining.WRITERS[chosen](result.explanations, _style(options)), options.output_file)
+        return
     from sysmon_tools.formats import WRITERS, write_hdf5  # noqa: PLC0415  as above
 
     if chosen == "hdf5":

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
-from functools import partial
+from typing import NamedTuple
 
 from sysmond import clock, folders, gaps, paths, timespec
 from sysmond.errors import Error, NotPermittedError, UsageError, nearest
@@ -45,6 +45,20 @@ def open(  # noqa: A001  the name that readers expect: history.open()
             f"{chosen.state}: nothing was ever recorded there; 'sysmond' records, --state-dir names another place"
         )
     return Archive(chosen)
+
+
+class _Question(NamedTuple):
+    """What is asked for, as numbers."""
+
+    patterns: Sequence[str]
+    start_ns: int
+    end_ns: int
+    now_ns: int
+    boot: str | int | None
+    step_ns: int
+    stats: list[str]
+    raw: bool
+    explain: bool
 
 
 class Archive:
@@ -84,6 +98,7 @@ class Archive:
         stat: str | Sequence[str] = "mean",
         boot: str | int | None = None,
         raw: bool = False,
+        explain: bool = False,
     ) -> Result:
         """Series by path over [start, end), a row a bucket of ``step``; with ``raw`` a row a tick, as stored.
 
@@ -91,7 +106,7 @@ class Archive:
         nanoseconds; ``start`` is the first sample where it is not given, ``end`` now. ``step`` is a length
         (``"10s"``, ``"1min"``) or nanoseconds, the recorded interval where it is not given. ``stat``: one or
         several of mean, min, max, first, last, sum and count. ``boot``: 0 for the newest, -1 for the one
-        before, or an id.
+        before, or an id. ``explain``: tell how each column came about, too.
 
         A column has a row a time: of counters rates per second (of seconds: percent), and sums in the unit
         recorded. Gaps are told with their true ends, which may lie outside the range.
@@ -109,41 +124,37 @@ class Archive:
             end_ns = FOREVER_NS
         if end_ns <= start_ns:
             raise UsageError(f"the range ends ({end!r}) before it begins ({start!r})")
-        asked = partial(self._answer, patterns or ("*",), (start_ns, end_ns), now_ns, boot)
+        asked = _Question(patterns or ("*",), start_ns, end_ns, now_ns, boot, step_ns, stats, raw, explain)
         for _ in range(ATTEMPTS_MAX - 1):
             with suppress(FileNotFoundError):
-                return asked(step_ns, stats, raw=raw)
-        return asked(step_ns, stats, raw=raw)
+                return self._answer(asked)
+        return self._answer(asked)
 
-    def _answer(
-        self,
-        patterns: Sequence[str],
-        asked: tuple[int, int],
-        now_ns: int,
-        boot: str | int | None,
-        step_ns: int,
-        stats: list[str],
-        *,
-        raw: bool,
-    ) -> Result:
+    def _answer(self, asked: "_Question") -> Result:
         """Answer from what is there now.
 
         :raises FileNotFoundError: where a file was merged or flushed meanwhile.
         """
-        start_ns, end_ns = asked
         with closing(Timeline(self._folders)) as line:
-            wanted_boot = _boot(line, boot)
-            keys = self._match(patterns, line.keys(), line)
-            query = Query(line, keys, start_ns, end_ns, wanted_boot)
-            result = query.raw() if raw else query.buckets(step_ns, stats)
-            found = gaps.find(line, {key.table for key in keys}, wanted_boot, now_ns)
+            boot = _boot(line, asked.boot)
+            keys = self._match(asked.patterns, line.keys(), line)
+            query = Query(line, keys, asked.start_ns, asked.end_ns, boot)
+            result = query.raw() if asked.raw else query.buckets(asked.step_ns, asked.stats)
+            found = gaps.find(line, {key.table for key in keys}, boot, asked.now_ns)
             self.warnings = [damage.reason for damage in line.damages]
             self.warnings += line.redefinitions({(key.table, key.metric) for key in keys})
-            inside = [
-                gap for gap in gaps.coalesce([*found, *query.gaps]) if gap.end_ns > start_ns and gap.start_ns < end_ns
-            ]
-            events = line.events(wanted_boot, start_ns, end_ns)
-            return result._replace(gaps=tuple(inside), warnings=tuple(self.warnings), events=tuple(events))
+            inside = tuple(
+                gap
+                for gap in gaps.coalesce([*found, *query.gaps])
+                if gap.end_ns > asked.start_ns and gap.start_ns < asked.end_ns
+            )
+            events = line.events(boot, asked.start_ns, asked.end_ns)
+            result = result._replace(gaps=inside, warnings=tuple(self.warnings), events=tuple(events))
+            if asked.explain:
+                from sysmond.explain import explain  # noqa: PLC0415  few ask for it
+
+                result = result._replace(explanations=explain(query, result))
+            return result
 
     def _match(self, patterns: Iterable[str], keys: Iterable[Key], line: Timeline) -> list[Key]:
         known = sorted(keys)

@@ -47,7 +47,7 @@ class Query:
     def __init__(self, line: Timeline, keys: list[Key], start_ns: int, end_ns: int, boot: str | None) -> None:
         self._line = line
         self._reader = Reader(line)
-        self._keys = keys
+        self.keys = keys
         self._start_ns = start_ns
         self._end_ns = end_ns
         self._tracks = [track for track in line.tracks if boot in {None, track.lineage.boot}]
@@ -55,10 +55,12 @@ class Query:
         self._missing: list[tuple[View, dict[str, BoolArray]]] = []
         self.gaps: list[Gap] = []
         self.sources: list[Source] = []
+        # What answered, and for which series.
+        self.answered: list[tuple[View, list[Key]]] = []
 
     def _with_keys(self) -> Iterator[tuple[Track, list[Key], set[str]]]:
         """The tracks with what is asked for: the series of each, and the tables."""
-        wanted = set(self._keys)
+        wanted = set(self.keys)
         tables = {key.table for key in wanted}
         of_boot: dict[str, set[Key]] = {}
         for track in self._tracks:
@@ -101,6 +103,7 @@ class Query:
                 found.append((view, mine))
                 self._found(view, tables)
         spans = [(view, keys, self._reader.rows(view, keys)) for view, keys in found]
+        self.answered = found
         for (_, missing), (_, keys, matrix) in zip(self._missing, spans, strict=True):
             for key, row in zip(keys, matrix, strict=True):
                 missing[key.table] &= row == ABSENT
@@ -117,8 +120,8 @@ class Query:
             ticks[boot] = mine_of[0] if len(mine_of) == 1 else distinct(np.concatenate([_NO_TIMES, *mine_of]))[0]
         starts = dict(zip(order, np.cumsum([0, *(len(each) for each in ticks.values())]).tolist(), strict=False))
         axis = np.concatenate([_NO_TIMES, *(self._line.course(boot).utc_ns(each) for boot, each in ticks.items())])
-        self._check_size(len(axis), len(self._keys))
-        values = {key: np.full(len(axis), ABSENT, np.int64) for key in self._keys}
+        self._check_size(len(axis), len(self.keys))
+        values = {key: np.full(len(axis), ABSENT, np.int64) for key in self.keys}
         for (view, keys, matrix), there in zip(spans, inside, strict=True):
             boot = view.track.lineage.boot
             at = starts[boot] + np.searchsorted(ticks[boot], view.axis.first[there])
@@ -127,20 +130,21 @@ class Query:
                 values[key][at[known]] = row[known]
         columns = []
         for key, row in values.items():
-            metric = self._metric(key)
+            metric = self.metric(key)
             columns.append(self._column(key, "raw", Statistic(metric.unit, row, metric.scale, None, 0)))
         return Result(axis, tuple(columns), (), 0)
 
     def buckets(self, step_ns: int, stats: list[str]) -> Result:
         """A row a bucket, one column a series and statistic."""
         step_ns = step_ns or min((track.lineage.interval_ns for track, _, _ in self._with_keys()), default=SECOND_NS)
-        rows_first = any(rates.needs_rows(self._metric(key), stat) for key in self._keys for stat in stats)
+        rows_first = any(rates.needs_rows(self.metric(key), stat) for key in self.keys for stat in stats)
         self.sources = [
             source
             for track, mine, tables in self._with_keys()
             for source in self._sources(track, mine, tables, step_ns, rows_first=rows_first)
         ]
-        axis = self._axis([source.number[source.view.inside] for source in self.sources], len(self._keys) * len(stats))
+        self.answered = [(source.view, source.keys) for source in self.sources]
+        axis = self._axis([source.number[source.view.inside] for source in self.sources], len(self.keys) * len(stats))
         made: dict[Key, list[Statistic]] = {}
         for keys in self._batches():
             parts: dict[Key, list[Part]] = {}
@@ -151,7 +155,7 @@ class Query:
         begin = self._first_place(axis)
         columns = [
             self._column(key, stat, _from(each, begin))
-            for key in self._keys
+            for key in self.keys
             for stat, each in zip(stats, made[key], strict=True)
         ]
         return Result(axis[begin:] * step_ns, tuple(columns), (), step_ns)
@@ -192,7 +196,7 @@ class Query:
         """A few series at a time: memory is bounded whatever is asked for."""
         longest = max((len(source.number) for source in self.sources), default=1)
         size = max(BATCH_SERIES_MIN, BATCH_VALUES // max(1, longest))
-        return (self._keys[first : first + size] for first in range(0, len(self._keys), size))
+        return (self.keys[first : first + size] for first in range(0, len(self.keys), size))
 
     def _read(
         self, source: Source, keys: Sequence[Key], stats: list[str], axis: Int64Array, parts: dict[Key, list[Part]]
@@ -202,7 +206,7 @@ class Query:
         mine = set(source.keys)
         for key in keys:
             if key in mine:
-                kinds.setdefault(rollup.stats_of(self._metric(key)), []).append(key)
+                kinds.setdefault(rollup.stats_of(self.metric(key)), []).append(key)
         view = source.view
         number = np.where(view.inside, source.number, rates.OUTSIDE)
         if not len(number):
@@ -234,7 +238,7 @@ class Query:
             source.missing[key.table] &= row == ABSENT
             if Stat.LEAP in kind:
                 self._note_resets(key, view, row)
-        in_full = any(rates.needs_rows(self._metric(keys[0]), stat) for stat in stats)
+        in_full = any(rates.needs_rows(self.metric(keys[0]), stat) for stat in stats)
         joined, more = rates.of_rows(kind, matrix, ticks, starts, interval_ns, in_full=in_full)
         return self._after_what_stood(joined, view, keys), more
 
@@ -242,7 +246,7 @@ class Query:
         self, source: Source, kind: tuple[Stat, ...], keys: list[Key], stats: list[str], starts: Int64Array
     ) -> tuple[Buckets, Kept]:
         view = source.view
-        needed = {kept for stat in stats for key in keys for kept in rates.kept_for(self._metric(key), stat)}
+        needed = {kept for stat in stats for key in keys for kept in rates.kept_for(self.metric(key), stat)}
         wanted = kind if Stat.LEAP in kind else [stat for stat in kind if stat in needed]
         found = self._reader.buckets(view, keys, kind, wanted)
         found = self._after_what_stood(found, view, keys)
@@ -278,7 +282,7 @@ class Query:
         return rollup.concatenate(nothing, buckets, view.track.lineage.interval_ns)
 
     def _statistics(self, key: Key, parts: list[Part], stats: list[str], step_ns: int, buckets: int) -> list[Statistic]:
-        metric = self._metric(key)
+        metric = self.metric(key)
         if not parts:
             return [Statistic(metric.unit, np.full(buckets, ABSENT, np.int64), metric.scale, None, 0) for _ in stats]
         if metric.semantics is not Semantics.COUNTER:
@@ -313,11 +317,12 @@ class Query:
                 "a longer step, fewer paths or a shorter range are right"
             )
 
-    def _metric(self, key: Key) -> Metric:
+    def metric(self, key: Key) -> Metric:
+        """What a series is of."""
         return self._line.metrics[key.table, key.metric]
 
     def _column(self, key: Key, stat: str, made: Statistic) -> Column:
-        metric = self._metric(key)
+        metric = self.metric(key)
         texts = None
         if metric.is_text and made.integers is not None and stat != "count":
             known = self._line.texts

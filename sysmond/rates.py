@@ -77,6 +77,40 @@ def needs_rows(metric: Metric, stat: str) -> bool:
     return stat == "first"
 
 
+def formula(metric: Metric, stat: str) -> str:
+    """Say how a statistic is made of what the kernel told; ``raw`` is what it told."""
+    if stat == "raw":
+        return "as stored"
+    if stat == "count":
+        return "number of increases" if metric.semantics is Semantics.COUNTER else "number of values"
+    if metric.semantics is Semantics.COUNTER:
+        percent = " × 100" if metric.unit == "s" and stat not in {"sum", "tmax"} else ""
+        return f"{_FORMULAS_OF_COUNTER[stat]}{percent}"
+    if metric.is_text or (metric.semantics is Semantics.STATE and stat in _ADDING):
+        return "first value" if stat == "first" else "nothing" if stat == "tmax" else "last value"
+    return _FORMULAS_OF_GAUGE[stat]
+
+
+_FORMULAS_OF_COUNTER = {
+    "mean": "increase ÷ time it took",
+    "sum": "increase",
+    "tmax": "time of the first largest increase from row to row",
+    **{
+        stat: f"{which} increase from row to row ÷ interval"
+        for stat, which in {"min": "smallest", "max": "largest", "first": "first", "last": "last"}.items()
+    },
+}
+_FORMULAS_OF_GAUGE = {
+    "mean": "sum of values ÷ their number",
+    "sum": "sum of values",
+    "min": "smallest value",
+    "max": "largest value",
+    "tmax": "time of the first largest value",
+    "first": "first value",
+    "last": "last value",
+}
+
+
 def kept_for(metric: Metric, stat: str) -> tuple[Stat, ...]:
     """Which statistics of buckets are needed to know one of a column."""
     if metric.is_text:

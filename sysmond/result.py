@@ -97,6 +97,41 @@ class Column(NamedTuple):
         return self.integers.view("datetime64[ns]")
 
 
+class Answered(NamedTuple):
+    """What answered over a range of UTC nanoseconds: a tier, or ``rows``; and how far apart its values are."""
+
+    tier: str
+    step_ns: int
+    start_ns: int
+    end_ns: int
+
+
+class Lacking(NamedTuple):
+    """Gaps of one cause: how many, and how long together."""
+
+    cause: Cause
+    number: int
+    total_ns: int
+
+
+class Explanation(NamedTuple):
+    """How a column came about.
+
+    ``origin``: which field of which kernel file was read. ``formula``: what was made of it. ``answered``: from which
+    tiers, in order of time. ``step_ns``: length of a bucket, 0 when raw. ``gaps``: those of its table, by cause.
+    """
+
+    path: str
+    stat: str
+    unit: str
+    origin: str
+    formula: str
+    answered: tuple[Answered, ...]
+    step_ns: int
+    resampling: str
+    gaps: tuple[Lacking, ...]
+
+
 class Result(NamedTuple):
     """Columns over one time axis.
 
@@ -104,7 +139,7 @@ class Result(NamedTuple):
     order of boots and boot time, so that a wall clock that was set back is seen. A run of more than 3600
     empty buckets is cut to its first one. ``gaps``: why there is nothing where there is nothing.
     ``step_ns``: length of a bucket, 0 when raw. ``warnings``: what could not be read, a line each.
-    ``events``: what happened within the range, in order.
+    ``events``: what happened within the range, in order. ``explanations``: one a column, where asked for.
     """
 
     times_ns: Int64Array
@@ -113,6 +148,7 @@ class Result(NamedTuple):
     step_ns: int
     warnings: tuple[str, ...] = ()
     events: tuple[Event, ...] = ()
+    explanations: tuple[Explanation, ...] = ()
 
     def __repr__(self) -> str:
         rows = len(self.times_ns)

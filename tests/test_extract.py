@@ -21,8 +21,8 @@ import sysmond
 from sysmon_tools import extract, output
 from sysmond.clock import SECOND_NS
 from sysmond.errors import Error, NotPermittedError, UsageError
-from sysmond.model import Semantics
-from sysmond.result import Column, Entry, Result
+from sysmond.model import Cause, Semantics
+from sysmond.result import Answered, Column, Entry, Explanation, Lacking, Result
 
 START_NS = 1_700_000_000 * SECOND_NS
 ENTRIES = [
@@ -41,6 +41,7 @@ class FakeArchive:
         self.asked: dict[str, Any] = {}
         self.opened: dict[str, Any] = {}
         self.failure: BaseException | None = None
+        self.explanations: tuple[Explanation, ...] = ()
 
     def catalogue(self, *patterns: str, boot: str | int | None = None) -> list[Entry]:
         return self.entries
@@ -54,7 +55,7 @@ class FakeArchive:
             for entry in self.entries
             for one in stat
         )
-        return Result(START_NS + np.arange(3) * SECOND_NS, columns, (), SECOND_NS)
+        return Result(START_NS + np.arange(3) * SECOND_NS, columns, (), SECOND_NS, explanations=self.explanations)
 
 
 @pytest.fixture
@@ -94,6 +95,7 @@ def test_options_and_paths_mix_and_all_reach_history(archive: FakeArchive) -> No
         "step": "10s",
         "boot": "-1",
         "raw": False,
+        "explain": False,
     }
     assert archive.opened == {"state_dir": "/s", "runtime_dir": "/r", "user": True}
 
@@ -192,12 +194,77 @@ def test_what_could_not_be_read_is_named_and_the_rest_is_there(
     ],
 )
 def test_the_format_is_the_one_asked_for_or_the_suffix_has(asked: str | None, file: str | None, expected: str) -> None:
-    assert extract.choose_format(asked, file, listing=False) == expected
+    words = [*([f"--format={asked}"] if asked else []), *([f"--output-file={file}"] if file else [])]
+    assert extract.choose_format(extract.read_arguments(words)) == expected
 
 
 def test_on_a_terminal_it_is_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    assert extract.choose_format(None, None, listing=False) == "table"
+    assert extract.choose_format(extract.read_arguments([])) == "table"
+
+
+EXPLANATION = Explanation(
+    "cpu/user@total",
+    "mean",
+    "%",
+    "/proc/stat cpu 1",
+    "increase ÷ time it took × 100",
+    (
+        Answered("10s", 10 * SECOND_NS, START_NS, START_NS + 600 * SECOND_NS),
+        Answered("rows", SECOND_NS, START_NS + 600 * SECOND_NS, START_NS + 900 * SECOND_NS),
+    ),
+    60 * SECOND_NS,
+    "joined",
+    (Lacking(Cause.DAEMON_DOWN, 2, 90_500_000_000),),
+)
+
+
+def test_an_explanation_is_a_paragraph_a_column(archive: FakeArchive, capsys: pytest.CaptureFixture[str]) -> None:
+    archive.explanations = (EXPLANATION, EXPLANATION._replace(stat="max", gaps=(), answered=(), origin=""))
+    assert extract.main(["cpu", "--explain", "--utc"]) == 0
+    assert archive.asked["explain"] is True
+    assert capsys.readouterr().out.splitlines() == [
+        "cpu/user@total mean [%] every 1min",
+        "  source      /proc/stat cpu 1",
+        "  formula     increase ÷ time it took × 100",
+        "  answered    10s every 10s, 2023-11-14T22:13:20Z to 2023-11-14T22:23:20Z",
+        "  answered    rows every 1s, 2023-11-14T22:23:20Z to 2023-11-14T22:28:20Z",
+        "  resampling  joined",
+        "  gaps        2 × daemon down, 90.5 s in all",
+        "",
+        "cpu/user@total max [%] every 1min",
+        "  source      not declared",
+        "  formula     increase ÷ time it took × 100",
+        "  answered    nothing in this range",
+        "  resampling  joined",
+        "  gaps        none",
+    ]
+
+
+def test_an_explanation_as_json(archive: FakeArchive, capsys: pytest.CaptureFixture[str]) -> None:
+    archive.explanations = (EXPLANATION, EXPLANATION)
+    assert extract.main(["cpu", "--explain", "--epoch", "--format=json"]) == 0
+    first, _ = json.loads(capsys.readouterr().out)
+    assert first["source"] == "/proc/stat cpu 1"
+    assert first["answered"][1] == {"tier": "rows", "step": "1s", "from": 1_700_000_600, "to": 1_700_000_900}
+    assert first["gaps"] == [{"cause": "daemon down", "count": 2, "seconds": 90.5}]
+    assert extract.main(["cpu", "--explain", "--utc", "--format=jsonl"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--explain", "--format=csv"], "--explain has no format 'csv'; there are table, json, jsonl"),
+        (["--explain", "--list"], "--list and --explain: only one of them"),
+    ],
+)
+def test_what_cannot_be_explained_is_refused(
+    words: list[str], message: str, archive: FakeArchive, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert extract.main(words) == UsageError.exit_code
+    assert capsys.readouterr().err == f"sysmon-extract: {message}\n"
+    assert not archive.asked
 
 
 def test_the_list_is_machine_readable(archive: FakeArchive, capsys: pytest.CaptureFixture[str]) -> None:

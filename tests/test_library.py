@@ -25,7 +25,7 @@ BOOT = "c0ffee" * 5 + "00"
 PYTHON = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 TABLES = {
-    "cpu": Table("cpu", (Metric("user", "s", Semantics.COUNTER, "Time in user mode.", 2),), "cpu"),
+    "cpu": Table("cpu", (Metric("user", "s", Semantics.COUNTER, "Time in user mode.", 2, "/proc/stat cpu 1"),), "cpu"),
     "memory": Table("memory", (Metric("available", "B", Semantics.GAUGE, "What programs can still get."),)),
     "disk": Table("disk", (Metric("read_bytes", "B", Semantics.COUNTER, "Bytes read."),), "device"),
     "host": Table("host", (Metric("kernel", "text", Semantics.STATE, "Release of the kernel."),)),

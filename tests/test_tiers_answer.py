@@ -134,6 +134,33 @@ def test_rows_and_a_tier_meet_without_a_seam(machine: Machine) -> None:
     assert len(raw.times_ns) == 300
 
 
+def test_an_explanation_names_what_answered(machine: Machine) -> None:
+    writer = machine.start(99)
+    writer.tick(range(100, 700))
+    keep(machine)
+    forget(machine, "1s")
+    (Path(archive.disk_folder(machine.folders, Sensitivity.PUBLIC))).mkdir()
+    writer.tick([*range(700, 800), *range(810, 1000)])
+    result = machine.archive.select(READ, QUEUE, step="20s", stat="mean,max", explain=True)
+    assert [(each.path, each.stat) for each in result.explanations] == [
+        (column.path, column.stat) for column in result.columns
+    ]
+    mean = result.explanations[0]
+    assert (mean.path, mean.unit, mean.formula) == (READ, "B/s", "increase ÷ time it took")
+    spans = [
+        (part.tier, (part.start_ns - NOON_NS) // SECOND_NS, (part.end_ns - NOON_NS) // SECOND_NS)
+        for part in mean.answered
+    ]
+    assert spans == [("10s", 100, 700), ("rows", 700, 1000)]
+    assert "10s" in mean.resampling
+    assert ("late tick", 1) in [(str(gap.cause), gap.number) for gap in mean.gaps]
+    raw = machine.archive.select(QUEUE, raw=True, explain=True).explanations[0]
+    assert (raw.formula, raw.step_ns, [part.tier for part in raw.answered]) == ("as stored", 0, ["rows"])
+    assert not machine.archive.select(READ).explanations
+    long_ago = machine.archive.select(READ, start=0, end=SECOND_NS, explain=True).explanations[0]
+    assert (long_ago.answered, long_ago.resampling) == ((), "nothing to resample")
+
+
 def test_a_lost_tick_in_a_tier_is_a_gap(machine: Machine) -> None:
     writer = machine.start(99)
     writer.tick([*range(100, 200), *range(203, 600)])

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes how the columns of an answer came about: for people, or as JSON."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+
+from sysmon_tools.formats import Style, encoded, printable
+from sysmond.clock import SECOND_NS
+from sysmond.result import Explanation
+from sysmond.timespec import Notation, format_step
+
+Writer = Callable[[Iterable[Explanation], Style], Iterator[bytes]]
+
+
+def _seconds(length_ns: int) -> str:
+    return f"{length_ns / SECOND_NS:.9f}".rstrip("0").rstrip(".")
+
+
+def _lines(each: Explanation, style: Style) -> Iterator[tuple[str, str]]:
+    """What is said of a column: a word and a text a line."""
+    yield "source", each.origin or "not declared"
+    yield "formula", each.formula
+    for part in each.answered:
+        span = f"{style.time(part.start_ns)} to {style.time(part.end_ns)}"
+        yield "answered", f"{part.tier} every {format_step(part.step_ns)}, {span}"
+    if not each.answered:
+        yield "answered", "nothing in this range"
+    yield "resampling", each.resampling
+    for gap in each.gaps:
+        yield "gaps", f"{gap.number} × {gap.cause}, {_seconds(gap.total_ns)} s in all"
+    if not each.gaps:
+        yield "gaps", "none"
+
+
+def _text(explanations: Iterable[Explanation], style: Style) -> Iterator[bytes]:
+    """Write a paragraph a column."""
+    for number, each in enumerate(explanations):
+        step = f" every {format_step(each.step_ns)}" if each.step_ns else ""
+        yield b"\n" * bool(number) + encoded(printable(f"{each.path} {each.stat} [{each.unit}]{step}")) + b"\n"
+        for word, text in _lines(each, style):
+            yield encoded(printable(f"  {word:<12}{text}")) + b"\n"
+
+
+def _object(each: Explanation, style: Style) -> bytes:
+    def time(time_ns: int) -> str | float | int:
+        text = style.time(time_ns)
+        if style.notation is not Notation.EPOCH:
+            return text
+        return float(text) if "." in text else int(text)
+
+    answered = [
+        {"tier": part.tier, "step": format_step(part.step_ns), "from": time(part.start_ns), "to": time(part.end_ns)}
+        for part in each.answered
+    ]
+    gaps = [{"cause": str(gap.cause), "count": gap.number, "seconds": gap.total_ns / SECOND_NS} for gap in each.gaps]
+    return json.dumps(
+        {
+            "path": each.path,
+            "stat": each.stat,
+            "unit": each.unit,
+            "source": each.origin,
+            "formula": each.formula,
+            "step": format_step(each.step_ns) if each.step_ns else None,
+            "answered": answered,
+            "resampling": each.resampling,
+            "gaps": gaps,
+        }
+    ).encode()
+
+
+def _json(explanations: Iterable[Explanation], style: Style) -> Iterator[bytes]:
+    yield b"[" + b",\n".join(_object(each, style) for each in explanations) + b"]\n"
+
+
+def _jsonl(explanations: Iterable[Explanation], style: Style) -> Iterator[bytes]:
+    for each in explanations:
+        yield _object(each, style) + b"\n"
+
+
+WRITERS: dict[str, Writer] = {"table": _text, "json": _json, "jsonl": _jsonl}
