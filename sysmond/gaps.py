@@ -52,7 +52,10 @@ def find(line: Timeline, tables: Collection[str], boot: str | None, now_ns: int)
                 _blamed(Gap(each.start_ns, each.end_ns, table, each.cause, each.detail), each, track, line)
                 for each in breaks
                 if each.cause is Cause.CLOCK_STEP
-                or not said.cover(each.start_tick_ns, each.end_tick_ns, track.lineage.interval_ns)
+                or not (
+                    said.cover(each.start_tick_ns, each.end_tick_ns, track.lineage.interval_ns)
+                    or _is_elsewhere(tracks, track, table, each.start_tick_ns, each.end_tick_ns)
+                )
             ]
     for table in tables:
         mine = [track for track in tracks if table in track.tables]
@@ -74,7 +77,10 @@ def silent(view: View, missing: Mapping[str, BoolArray], line: Timeline) -> Iter
         edges = np.flatnonzero(np.diff(absent & view.inside, prepend=False, append=False)).tolist()
         for first, after in zip(edges[::2], edges[1::2], strict=True):
             start_ns, last_ns = int(view.axis.first[first]), int(view.axis.last[after - 1])
-            if not said.cover(start_ns, last_ns + interval_ns, interval_ns):
+            if not (
+                said.cover(start_ns, last_ns + interval_ns, interval_ns)
+                or _is_elsewhere(line.tracks, view.track, table, start_ns, last_ns)
+            ):
                 cause, reason = _why_silent(line, boot, table, start_ns)
                 end_ns = line.moment_ns(boot, last_ns) + interval_ns
                 yield Gap(line.moment_ns(boot, start_ns), end_ns, table, cause, reason)
@@ -85,7 +91,39 @@ def _why_silent(line: Timeline, boot: str, table: str, tick_ns: int) -> tuple[Ca
     for hole in sorted(line.unread):
         if (hole.boot, hole.table) == (boot, table) and hole.start_ns <= tick_ns < hole.end_ns:
             return hole.cause, hole.detail
-    return Cause.NO_SOURCE, ""
+    reason = _disabled(line, boot, table, tick_ns)
+    return (Cause.NO_SOURCE, "") if reason is None else (Cause.DISABLED, reason)
+
+
+def _disabled(line: Timeline, boot: str, table: str, tick_ns: int) -> str | None:
+    """The reason why a table was disabled at a tick; None where it was not.
+
+    The last absence that was recorded of it says so, and nothing that began since then has any of its series.
+    """
+    holes = [hole for hole in line.holes((table,)) if hole.boot == boot and hole.start_ns <= tick_ns]
+    last = max(holes, key=lambda hole: hole.start_ns, default=None)
+    if last is None or last.cause is not Cause.DISABLED:
+        return None
+    for track in line.tracks:
+        if track.lineage.boot == boot and table in track.tables:
+            for keys, first_ns, _, _ in track.extents():
+                if last.end_ns < first_ns <= tick_ns and any(key.table == table for key in keys):
+                    return None
+    return last.detail
+
+
+def _is_elsewhere(tracks: Iterable[Track], track: Track, table: str, start_ns: int, end_ns: int) -> bool:
+    """Whether another track has a table's series at these ticks: it changed its interval, lane or class."""
+    mine: set[tuple[str, str]] | None = None
+    for other in tracks:
+        if other is track or other.lineage.boot != track.lineage.boot or table not in other.tables:
+            continue
+        slack_ns = round(max(other.lineage.interval_ns, track.lineage.interval_ns) * GAP_FACTOR)
+        if any(each.first_ns <= start_ns + slack_ns and each.last_ns >= end_ns - slack_ns for each in other.stretches):
+            mine = {(key.metric, key.instance) for key in track.keys if key.table == table} if mine is None else mine
+            if any((key.metric, key.instance) in mine for key in other.keys if key.table == table):
+                return True
+    return False
 
 
 def _gap(line: Timeline, hole: Hole) -> Gap:
@@ -214,15 +252,19 @@ def _between(tracks: Sequence[Track], table: str, line: Timeline) -> Iterator[Ga
             if boot == latest.lineage.boot:
                 away_ns = track.first_ns - latest.last_ns
                 if away_ns > max(track.lineage.interval_ns, latest.lineage.interval_ns) * GAP_FACTOR:
-                    yield from _blamed_end(latest, line, Gap(end_ns, begin_ns, table, _stopped(latest)))
+                    yield from _blamed_end(latest, line, Gap(end_ns, begin_ns, table, *_stopped(latest, table, line)))
             else:
                 yield from _off(latest, line, Gap(end_ns, begin_ns, table, Cause.OFF), line.moment_ns(boot, 0))
         if latest is None or _end_ns(track, line) >= _end_ns(latest, line):
             latest = track
 
 
-def _stopped(track: Track) -> Cause:
-    return Cause.CLEAN_SHUTDOWN if track.ended_well else Cause.DAEMON_DOWN
+def _stopped(track: Track, table: str, line: Timeline) -> tuple[Cause, str]:
+    """Why a table has nothing after the last tick of a track."""
+    reason = _disabled(line, track.lineage.boot, table, track.last_ns + track.lineage.interval_ns)
+    if reason is not None:
+        return Cause.DISABLED, reason
+    return Cause.CLEAN_SHUTDOWN if track.ended_well else Cause.DAEMON_DOWN, ""
 
 
 def _off(before: Track, line: Timeline, gap: Gap, started_ns: int, late: Cause = Cause.DAEMON_DOWN) -> Iterator[Gap]:
@@ -251,7 +293,7 @@ def _trailing(tracks: Sequence[Track], table: str, line: Timeline, now_ns: int) 
             yield from _off(newest, line, gap, started_ns, Cause.NO_SOURCE if runs_now else Cause.DAEMON_DOWN)
         return
     for track in tracks:
-        gap = Gap(_end_ns(track, line), now_ns, table, _stopped(track))
+        gap = Gap(_end_ns(track, line), now_ns, table, *_stopped(track, table, line))
         overdue = gap.end_ns - gap.start_ns > TRAILING_INTERVALS * track.lineage.interval_ns
         if overdue and track.lineage.boot == boot and not _is_continued(track, tracks, table):
             yield from _blamed_end(track, line, gap)
