@@ -20,13 +20,14 @@ from sysmond import folders, mounts
 from sysmond.arguments import RESOLVER, parser
 from sysmond.errors import EXIT_PARTIAL, Error, UsageError, nearest
 from sysmond.lock import only_one
-from sysmond.settings import NO_BUS, PARTS, Settings
+from sysmond.settings import NO_BUS, PARTS, Settings, isolation, resolver_command
 
 BUSES = (NO_BUS, "system", "session")
 # The module and the function that carry out each command: only that module is imported.
 COMMANDS = {
     "mark": ("orders", "mark"),
     "flush": ("orders", "flush"),
+    "reload": ("orders", "reload"),
     "pin": ("pinning", "pin"),
     "unpin": ("pinning", "unpin"),
     "pins": ("pinning", "list_pins"),
@@ -47,7 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = parser().parse_args(arguments)
         if options.command is not None:
             return _command(options)
-        signal.pthread_sigmask(signal.SIG_BLOCK, {*STOP_SIGNALS, signal.SIGCHLD})
+        # A hang-up means one thing with a terminal and another without: the daemon looks.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {*STOP_SIGNALS, signal.SIGHUP, signal.SIGCHLD})
         return _start(options)
     except Error as wrong:
         _say(str(wrong))
@@ -102,7 +104,7 @@ def _become(settings: Settings, part: str | None) -> NoReturn:
     fields = {**settings._asdict(), "part": part}
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execv(sys.executable, [sys.executable, *_flags(), "-m", "sysmond.runner", json.dumps(fields)])  # noqa: S606
+    os.execv(sys.executable, [sys.executable, *isolation(), "-m", "sysmond.runner", json.dumps(fields)])  # noqa: S606
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -132,11 +134,7 @@ def _resolve(settings: Settings) -> int | None:
     """Have the plan made by a child; with a wrong configuration nothing starts. None where told to stop meanwhile."""
     # The state folder may come later, and is the archiver's business.
     folders.create(settings.folders._replace(state=settings.folders.runtime), os.geteuid())
-    plan = f"{settings.folders.runtime}/plan.json"
-    command = [sys.executable, *_flags(), "-m", "sysmond.resolver", "--output", plan]
-    command.append("--user" if settings.user or os.geteuid() else "--system")
-    if settings.config is not None:
-        command += ["--config", settings.config]
+    command = resolver_command(settings)
     # It can be ended, but an interrupt from the terminal is for this process.
     child = os.posix_spawn(sys.executable, command, os.environ, setsigmask=(signal.SIGINT,))
     if signal.sigwait({*STOP_SIGNALS, signal.SIGCHLD}) in STOP_SIGNALS:
@@ -148,11 +146,6 @@ def _resolve(settings: Settings) -> int | None:
     if code:
         _say("the plan could not be made; going on with the last good one")
     return 0
-
-
-def _flags() -> list[str]:
-    """Start our other programs with the same isolation from the environment as this one."""
-    return ["-I"] if sys.flags.isolated else ["-P"]
 
 
 def _announce(settings: Settings) -> None:

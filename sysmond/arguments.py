@@ -80,6 +80,7 @@ def _add_commands(commands: "argparse._SubParsersAction[Parser]") -> None:
         "text", metavar="TEXT", nargs="+", help="what to remember this moment by"
     )
     command("flush", "have all that is in RAM written to the disk now")
+    command("reload", "have the configuration read again, without losing a tick; a wrong one changes nothing")
     pin = command("pin", "keep a span of time as it was recorded, whatever else has to go")
     pin.add_argument("start", metavar="FROM", help="its first moment, spelled as for sysmon-extract")
     pin.add_argument("end", metavar="TO", help="up to this moment, which is excluded")

@@ -115,7 +115,7 @@ def _answer(message: bytes, obey: Callable[[Order], Order | Later]) -> Order | L
         return {"error": str(failure) or type(failure).__name__}
 
 
-def wake_on(signals: Iterable[signal.Signals]) -> int:
+def wake_on(signals: Iterable[int]) -> int:
     """Make signals readable on a descriptor, those too that came while they were blocked."""
     reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
@@ -158,21 +158,49 @@ def ask(folder: str, order: Order, timeout_s: float) -> Order:
             raise NotPermittedError(f"{folder}: only root and the user of the daemon may command it") from failure
         except OSError as failure:
             raise Error(f"{folder}: no answer: {failure.strerror or failure}") from failure
+    decoded = _decoded(answer)
+    if decoded is None:
+        raise Error(f"{folder}: no answer")
+    return decoded
+
+
+def _decoded(answer: bytes) -> Order | None:
     try:
         decoded = json.loads(answer)
-    except ValueError as failure:
-        raise Error(f"{folder}: no answer") from failure
+    except ValueError:
+        return None
     return decoded if isinstance(decoded, dict) else {}
+
+
+def call(folder: str, order: Order) -> socket.socket | None:
+    """Send an order without waiting; its answer comes to what is given. None where nobody listens now."""
+    caller = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    try:
+        with socket_address(folder, SOCKET_NAME) as address:
+            caller.connect(address)
+        caller.send(json.dumps(order).encode())
+    except OSError:
+        caller.close()
+        return None
+    return caller
+
+
+def heard(caller: socket.socket) -> Order | None:
+    """Give the answer to a call, or None where none has come yet; the end of the part is an answer, too."""
+    try:
+        message = caller.recv(MESSAGE_BYTES_MAX)
+    except BlockingIOError:
+        return None
+    except OSError:
+        message = b""
+    answer = _decoded(message)
+    return {"error": "no answer"} if answer is None else answer
 
 
 def tell(folder: str, order: Order) -> bool:
     """Tell the part that listens in ``folder`` something, without waiting for it; whether it will hear."""
-    try:
-        with (
-            socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC) as caller,
-            socket_address(folder, SOCKET_NAME) as address,
-        ):
-            caller.connect(address)
-            return caller.send(json.dumps(order).encode()) > 0
-    except OSError:
+    caller = call(folder, order)
+    if caller is None:
         return False
+    caller.close()
+    return True

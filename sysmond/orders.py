@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands that ask the running daemon for something: mark, flush."""
+"""Commands that ask the running daemon for something: mark, flush, reload."""
 
 import argparse
 import sys
 
 from sysmond import archiver, control
-from sysmond.errors import Error, UsageError
+from sysmond.errors import EXIT_PARTIAL, ConfigError, Error, UsageError
 from sysmond.folders import Folders
 from sysmond.frame import EVENT_BYTES_MAX
 from sysmond.progress import ARCHIVER
+from sysmond.reloading import FOLLOW_S, RESOLVE_S
 
 ANSWER_S = 30.0
 FLUSH_S = 2 * archiver.JOB_S
+# Others may have asked before.
+RELOAD_S = 2 * (RESOLVE_S + FOLLOW_S)
 
 
 def mark(folders: Folders, options: argparse.Namespace) -> int:
@@ -31,6 +34,18 @@ def flush(folders: Folders, options: argparse.Namespace) -> int:  # noqa: ARG001
         raise Error(f"{folders.state}: not flushed: {answer.get('problem', 'no reason given')}")
     sys.stdout.write(f"flushed to {folders.state}\n")
     return 0
+
+
+def reload(folders: Folders, options: argparse.Namespace) -> int:  # noqa: ARG001  all commands are called alike
+    """Have the configuration read again."""
+    answer = control.ask(f"{folders.runtime}/daemon", {"do": "reload"}, RELOAD_S)
+    if "error" in answer:
+        raise ConfigError(str(answer["error"]))
+    behind = answer.get("behind")
+    for part, reason in behind.items() if isinstance(behind, dict) else ():
+        sys.stderr.write(f"sysmond: {part} does not follow yet: {reason}\n")
+    sys.stdout.write("reloaded\n")
+    return EXIT_PARTIAL if behind else 0
 
 
 def note(folders: Folders, kind: str, subject: str, text: str) -> None:

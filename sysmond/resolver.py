@@ -66,6 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.write(plan.encode(made).decode() + "\n")
         else:
             output = options.output
+            if options.parent not in {None, os.getppid()}:
+                raise Error("not made: who asked for it is gone")
             plan.write(made, output)
     except Error as wrong:
         _say(str(wrong))
@@ -115,6 +117,7 @@ def _parser() -> argparse.ArgumentParser:
     whose = parser.add_mutually_exclusive_group()
     whose.add_argument("--user", action="store_true", help="the user's own configuration and probes, for root too")
     whose.add_argument("--system", action="store_true", help="those of the machine, for an unprivileged user too")
+    parser.add_argument("--parent", metavar="PID", type=int, help="write nothing once its parent is another process")
     parser.add_argument("--output", metavar="PLAN", help="write the plan to this file (default: standard output)")
     return parser
 

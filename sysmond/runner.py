@@ -10,6 +10,7 @@ import gc
 import importlib
 import json
 import os
+import select
 import signal
 import sys
 import time
@@ -17,18 +18,21 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from typing import NamedTuple
 
-from sysmond import archiver, mounts, own, sampler
+from sysmond import archiver, control, mounts, own, sampler
 from sysmond.errors import Error
 from sysmond.folders import Folders, create, create_classes
 from sysmond.lock import only_one, say_ending
 from sysmond.model import Lane
+from sysmond.notify import READY, notify
 from sysmond.plan import Plan, first_valid
 from sysmond.progress import ARCHIVER, WRITERS
+from sysmond.pulse import Pulse, limit_s
+from sysmond.reloading import Reloading
 from sysmond.settings import NO_BUS, PARTS, Settings
 from sysmond.view import View
 from sysmond.work import known_place
 
-STOP_SIGNALS = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
+STOP_SIGNALS = frozenset((signal.SIGTERM, signal.SIGINT))
 
 # A part that dies after having worked for a while is started again at once: it costs at most the tick in
 # flight. One that dies again and again, ever more seldom.
@@ -43,6 +47,9 @@ ARCHIVER_END_S = 2 * archiver.LAST_JOB_S
 ARCHIVER_TRIES = 3
 # An earlier daemon that has said that it ends is waited for.
 LOCK_WAIT_S = 5.0
+# So many lanes that the kernel holds, though they were killed, are left to it and replaced.
+HELD_MAX = 4
+_PIPE_BYTES = 65536
 
 
 class Crash(NamedTuple):
@@ -99,58 +106,138 @@ class Runner:
         self._started_s: dict[str, float] = {}
         self._crashes: dict[str, Crash] = {}
         self._ended: dict[str, int] = {}
-        # A hang-up that is ignored, as by nohup, is no reason to end.
-        self._stops = {number for number in STOP_SIGNALS if signal.getsignal(number) != signal.SIG_IGN}
+        self._held: list[int] = []
+        self._is_stuck = self._is_reloading = False
+        self._pulse = Pulse(settings.folders.runtime)
+        self._reloading = Reloading(settings, plan, self._parts, self._say)
+        self._listener: control.Listener | None = None
+        self._wake = -1
+        self._received: set[int] = set()
+        self._stops, self._reloads = set(STOP_SIGNALS), set[int]()
+        # A hang-up that is ignored, as by nohup, is no reason for anything.
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+            (self._stops if belongs_to_terminal() else self._reloads).add(signal.SIGHUP)
+        self._signals = {*self._stops, *self._reloads, signal.SIGCHLD}
 
     def run(self) -> int:
         """Start the parts, keep them running until told to stop, end them in order; give the exit code."""
-        signals = {*self._stops, signal.SIGCHLD}
-        signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {*self._signals, signal.SIGHUP})
         signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # The parts may speak to a terminal that is not theirs.
         if signal.sigtimedwait(self._stops, 0):
             return 0  # Told to stop before anything began.
         gc.collect()
         gc.freeze()  # What the parts inherit stays shared with them.
-        for part in self._planned:
-            self._start(part)
-        while True:
-            waiting = [crash.due_s for part, crash in self._crashes.items() if part not in self._parts]
-            wait_s = max(0.0, min(waiting, default=time.monotonic() + 3600) - time.monotonic())
-            received = signal.sigtimedwait(signals, wait_s)
-            if received is not None and received.si_signo in self._stops:
-                break
-            self._reap()
-            if self._settings.ticks is not None and self._ended.get("sampler") == 0:
-                break
-            if self._view.ended_by_key():
-                break
+        self._wake = control.wake_on(self._signals)
+        with ExitStack() as open_:
+            try:
+                self._listener = open_.enter_context(control.listen(f"{self._settings.folders.runtime}/daemon"))
+                self._reloading.answer = self._listener.answer
+            except OSError as refusal:
+                self._say(f"no control socket, SIGHUP reloads: {refusal.strerror}")
             for part in self._planned:
-                if part not in self._parts and time.monotonic() >= self._crashes[part].due_s:
-                    self._start(part)
+                self._start(part)
+            notify(READY, "STATUS=recording")
+            while not self._is_over(self._turn(self._due_s())):
+                for part in self._planned:
+                    if part not in self._parts and time.monotonic() >= self._crashes[part].due_s:
+                        self._start(part)
+            self._listener = None
+            self._reloading.close()
+        notify("STOPPING=1", "STATUS=writing what is in RAM to the disk")
         self._view.end()
         return self._end()
+
+    def _due_s(self) -> float:
+        """When something is to be done though nothing happens."""
+        waiting = [crash.due_s for part, crash in self._crashes.items() if part not in self._parts]
+        return min(*waiting, self._reloading.due_s(), self._pulse.due_s)
+
+    def _turn(self, due_s: float) -> set[int]:
+        """Wait for whatever comes first, and serve who asks; gives the signals that came."""
+        asking = [] if self._listener is None else self._listener.descriptors()
+        ready = self._wait([*asking, *self._reloading.descriptors()], due_s)
+        if self._listener is not None and not set(asking).isdisjoint(ready):
+            self._listener.serve(self._reloading.obey)
+        received, self._received = self._received, set()
+        return received
+
+    def _wait(self, others: list[int], due_s: float) -> list[int]:
+        """Wait for a signal or one of the descriptors; gives those that are ready."""
+        ready, _, _ = select.select([self._wake, *others], [], [], max(0.0, due_s - time.monotonic()))
+        if self._wake in ready:
+            self._received.update(os.read(self._wake, _PIPE_BYTES))
+        return ready
+
+    def _is_over(self, signals: set[int]) -> bool:
+        """Look what has happened, and whether that is the end."""
+        if not signals.isdisjoint(self._stops):
+            return True
+        if not signals.isdisjoint(self._reloads):
+            self._reloading.reload()
+        self._reap()
+        if self._reloading.is_busy and not self._is_reloading:
+            notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
+            self._is_reloading = True
+        self._plan = self._reloading.turn() or self._plan
+        if self._is_reloading and not self._reloading.is_busy:
+            notify(READY)
+            self._is_reloading = False
+        if time.monotonic() >= self._pulse.due_s:
+            self._feel_pulse()
+        is_done = self._settings.ticks is not None and self._ended.get("sampler") == 0
+        return is_done or self._view.ended_by_key()
+
+    def _feel_pulse(self) -> None:
+        """Kill the real-time lane where it does not tick any more; the next one knows why."""
+        silent_s = self._pulse.silent_s(time.monotonic())
+        if "sampler" not in self._parts or silent_s < limit_s(self._plan):
+            return
+        if not self._is_stuck:
+            self._is_stuck = True
+            reason = f"no tick for {silent_s:.0f} s; killed"
+            self._say(f"sampler: {reason}")
+            archive = f"{self._settings.folders.runtime}/{ARCHIVER}"
+            control.tell(archive, {"do": "event", "kind": "stuck", "subject": "sampler", "text": reason})
+            os.kill(self._parts["sampler"], signal.SIGKILL)
+        elif len(self._held) < HELD_MAX:
+            self._held.append(self._parts.pop("sampler"))
+            self._plan_restart("sampler", "killed, and held by the kernel")
 
     def _start(self, part: str) -> None:
         again = part in self._started_s
         self._started_s[part] = time.monotonic()
+        if part == "sampler":
+            self._pulse.begin(time.monotonic())
+        signal.pthread_sigmask(signal.SIG_BLOCK, self._signals)  # A part told to end at once must not miss that.
         try:
             child = os.fork()
+            if child == 0:
+                self._be(part, again=again)
         except OSError as refusal:
             self._plan_restart(part, f"not started: {refusal.strerror}")
             return
-        if child == 0:
-            self._be(part, again=again)
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, self._signals)
         self._ended.pop(part, None)
         self._parts[part] = child
+        if part == "sampler":
+            self._is_stuck = False
 
     def _be(self, part: str, *, again: bool) -> None:
         """Be a part; never returns."""
         code = 1
         try:
-            for held in (self._lifeline, *self._locks):
+            for held in (self._lifeline, *self._locks, self._wake, signal.set_wakeup_fd(-1)):
                 os.close(held)
+            for number in self._signals:
+                signal.signal(number, signal.SIG_DFL)
+            if self._listener is not None:
+                self._listener.close()
+            self._reloading.close()
+            os.environ.pop("NOTIFY_SOCKET", None)  # It asks for one process, and that is the parent.
             os.setpgid(0, 0)  # An interrupt from the terminal is for the parent, who ends the parts in order.
-            code = run_part(part, self._settings._replace(again=again), self._plan)
+            settings = self._settings._replace(again=again, stuck=self._is_stuck and part == "sampler")
+            code = run_part(part, settings, self._plan)
         except Error as failure:
             say(part)(str(failure))
             code = failure.exit_code
@@ -168,6 +255,7 @@ class Runner:
     def _collect(self) -> list[tuple[str, int]]:
         """Bury the parts that have ended, and give their exit codes."""
         found = []
+        self._held = [child for child in self._held if not os.waitpid(child, os.WNOHANG)[0]]
         for part, child in list(self._parts.items()):
             ended, status = os.waitpid(child, os.WNOHANG)
             if ended:
@@ -190,13 +278,13 @@ class Runner:
         """End the lanes first: what they leave in their rings is the archiver's last work."""
         for lock in self._locks:
             say_ending(lock)
-        self._stop([part for part in self._parts if part != "archiver"], LANES_END_S)
+        self._stop([part for part in self._parts if part != ARCHIVER], LANES_END_S)
         code = -1
         for _ in range(ARCHIVER_TRIES):
-            if "archiver" not in self._parts:
-                self._start("archiver")
-            self._stop(["archiver"], ARCHIVER_END_S)
-            code = self._ended.get("archiver", 1)
+            if ARCHIVER not in self._parts:
+                self._start(ARCHIVER)
+            self._stop([ARCHIVER], ARCHIVER_END_S)
+            code = self._ended.get(ARCHIVER, 1)
             if code >= 0:
                 break
         for writer in (*WRITERS.values(), ARCHIVER):
@@ -211,13 +299,22 @@ class Runner:
                 os.kill(self._parts[part], signal.SIGTERM)
         due_s = time.monotonic() + limit_s
         while any(part in self._parts for part in parts) and time.monotonic() < due_s:
-            signal.sigtimedwait({signal.SIGCHLD}, min(1.0, max(0.0, due_s - time.monotonic())))
+            self._wait([], min(due_s, time.monotonic() + 1.0))
             self._collect()
         for part in parts:
             if part in self._parts:
                 self._say(f"{part} did not end within {limit_s:.0f} s and is killed")
                 os.kill(self._parts.pop(part), signal.SIGKILL)
                 self._ended[part] = 1
+
+
+def belongs_to_terminal() -> bool:
+    """Whether a terminal controls this process, in the foreground or not: its hang-up is then the end."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
 
 
 def plan_files(folders: Folders) -> tuple[str, str]:

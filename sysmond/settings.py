@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the command line decided, as every part receives it."""
 
+import os
+import sys
 from typing import NamedTuple
 
 from sysmond.folders import Folders
@@ -30,3 +32,20 @@ class Settings(NamedTuple):
     again: bool = False
     bus: str = NO_BUS
     stuck: bool = False
+
+
+def isolation() -> list[str]:
+    """Start our other programs with the same isolation from the environment as this one."""
+    return ["-I"] if sys.flags.isolated else ["-P"]
+
+
+def plan_file(settings: Settings) -> str:
+    """Where the current plan lies."""
+    return f"{settings.folders.runtime}/plan.json"
+
+
+def resolver_command(settings: Settings) -> list[str]:
+    """The program that makes the plan, and what it is told."""
+    command = [sys.executable, *isolation(), "-m", "sysmond.resolver", "--output", plan_file(settings)]
+    command.append("--user" if settings.user or os.geteuid() else "--system")
+    return command if settings.config is None else [*command, "--config", settings.config]

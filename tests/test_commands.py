@@ -90,7 +90,7 @@ def test_a_marker_and_a_flush_are_events_and_the_end_is_one_too(
 
 
 def test_without_a_daemon_an_order_says_so(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (("mark", "text"), ("flush",)):
+    for words in (("mark", "text"), ("flush",), ("reload",)):
         assert command(folders, *words) == 1
         assert "no answer: No such file or directory" in said(capsys)
 

@@ -5,6 +5,7 @@ import json
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from sysmond import archive, clock
+from sysmond import archive, clock, control
 from sysmond.errors import Error
 from sysmond.folders import Folders
 from sysmond.history import Archive
@@ -70,7 +71,14 @@ class Place:
         command = [sys.executable, "-P", "-m", "sysmond", "--user", "--config", str(self.configuration)]
         command += ["--state-dir", self.folders.state, "--runtime-dir", self.folders.runtime, *arguments]
         with self.log.open("ab") as log:
-            process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=self.environ)
+            process = subprocess.Popen(
+                command,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                env=self.environ,
+                start_new_session=True,  # Whatever terminal the tests have, the daemon has none.
+            )
         self.processes.append(process)
         return process
 
@@ -96,6 +104,11 @@ class Place:
         before = self.pid(part)
         os.kill(before, signal.SIGKILL)
         wait_until(lambda: self.pid(part) != before)
+
+    def order(self, **order: object) -> control.Order:
+        """Give the daemon an order, and its answer."""
+        wait_until(lambda: os.path.exists(f"{self.folders.runtime}/daemon/control"))
+        return control.ask(f"{self.folders.runtime}/daemon", order, HANG_S)
 
     def said(self) -> list[str]:
         return self.log.read_text().splitlines()
@@ -276,6 +289,50 @@ def test_a_wrong_configuration_is_one_line_and_nothing_starts(place: Place) -> N
     assert "seal_intervall" in line
 
 
+def test_a_wrong_configuration_keeps_the_plan_and_says_why_once(place: Place) -> None:
+    process = place.start()
+    place.wait_for_ticks()
+    plan = Path(place.folders.runtime, "plan.json")
+    before = plan.read_bytes(), plan.stat().st_mtime_ns
+    place.configuration.write_text("probes:\n  cpu:\n    intervall: 2s\n")
+    problem = f"{place.configuration}:3: probes.cpu.intervall: no such key; nearest: interval"
+    assert place.order(do="reload") == {"error": problem}
+    assert [line for line in place.said() if "cpu" in line] == [f"sysmond: not reloaded: {problem}"]
+    process.send_signal(signal.SIGHUP)
+    wait_until(lambda: sum(problem in line for line in place.said()) == 2)
+    assert (plan.read_bytes(), plan.stat().st_mtime_ns) == before
+    place.wait_for_ticks("cpu/user@total", 2)
+    for order, wrong in (({"do": "sing"}, "'sing' is not an order"), ({"do": "set", "probe": 1}, "'value' are right")):
+        assert wrong in str(place.order(**order)["error"])
+
+
+def test_many_who_ask_at_once_are_all_answered_and_parts_that_die_meanwhile_come_back(place: Place) -> None:
+    place.start()
+    place.wait_for_ticks()
+    callers = [control.call(f"{place.folders.runtime}/daemon", {"do": "reload"}) for _ in range(8)]
+    place.kill("background")
+    for caller in callers:
+        assert caller is not None
+        caller.settimeout(HANG_S)
+        assert json.loads(caller.recv(control.MESSAGE_BYTES_MAX))["ok"] is True
+        caller.close()
+
+
+def test_a_service_manager_is_told_how_it_fares(place: Place, runtime: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+        listening.bind(str(runtime / "notify"))
+        listening.settimeout(HANG_S)
+        place.environ["NOTIFY_SOCKET"] = str(runtime / "notify")
+        process = place.start()
+        assert listening.recv(1000) == b"READY=1\nSTATUS=recording"
+        assert "error" not in place.order(do="reload")
+        assert listening.recv(1000).startswith(b"RELOADING=1\nMONOTONIC_USEC=")
+        assert listening.recv(1000) == b"READY=1"
+        process.send_signal(signal.SIGTERM)
+        assert listening.recv(1000).startswith(b"STOPPING=1\n")
+        assert process.wait(HANG_S) == 0
+
+
 def test_a_state_folder_that_cannot_be_is_said_once_and_the_exit_code_tells(place: Place) -> None:
     Path(place.folders.state).write_bytes(b"in the way")
     assert place.start("--ticks", "2").wait(HANG_S) == 1
@@ -302,6 +359,20 @@ def test_parts_started_by_hand_meet_and_end_in_any_order(place: Place) -> None:
     again.send_signal(signal.SIGTERM)
     assert again.wait(HANG_S) == 0
     assert place.ticks("memory/total") >= ticks
+
+
+def test_a_lane_that_does_not_tick_any_more_is_killed_and_starts_again(place: Place) -> None:
+    process = place.start()
+    place.wait_for_ticks()
+    before = place.pid("sampler")
+    os.kill(before, signal.SIGSTOP)
+    wait_until(lambda: place.pid("sampler") != before)
+    place.wait_for_ticks("memory/total", 2)
+    assert sum("sampler: no tick for" in line for line in place.said()) == 1
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(HANG_S) == 0
+    events = Archive(place.folders).select("memory/total", raw=True).events
+    assert [event.subject for event in events if event.kind == "stuck"] == ["sampler"]
 
 
 def may_be_realtime() -> bool:
