@@ -10,9 +10,12 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from sysmond import control
+from sysmond.bus.commands import Commands
 from sysmond.bus.names import OBJECT_PATH
+from sysmond.bus.probes import Probes
 from sysmond.bus.service import Service
 from sysmond.bus.standard import ObjectManager
+from sysmond.bus.status import LogControl, Status
 from sysmond.bus.steering import Steering
 from sysmond.control import Listener, Order
 from sysmond.errors import Error
@@ -30,13 +33,25 @@ class Part:
         """Everything is put in place; nothing is on the bus yet."""
         self.settings = settings
         self.plan = plan
-        self.say = say
-        self.service = Service(settings.bus, say, user=settings.user)
+        self._log = LogControl()
+        self._speak = say
+        self.service = Service(settings.bus, self.say, user=settings.user)
+        self.commands = Commands(settings.folders)
         self.when_planned: list[Callable[[], None]] = []
         """Called when another plan is in force."""
         self.when_recorded: list[Callable[[int, str, str, str], None]] = []
         """Called with boot time in ns, kind, subject and text of what was recorded as an event."""
-        self.service.export(OBJECT_PATH, Steering(self), ObjectManager(self.service))
+        self.probes = Probes(self)
+        self.steering = Steering(self)
+        self._status = Status(self)
+        manager = (self.steering, self._status)
+        self.service.export(OBJECT_PATH, *manager, ObjectManager(self.service), self._log)
+        self.when_planned.append(lambda: self.service.changed(OBJECT_PATH, self._status, "TickPeriod"))
+
+    def say(self, line: str) -> None:
+        """Say a line, unless somebody wants none."""
+        if not self._log.is_silent:
+            self._speak(line)
 
     async def run(self, stop: int) -> int:
         """Serve until a descriptor says that it is time to end, and give the exit code."""
@@ -112,4 +127,9 @@ class _Watch:
 
 def run(settings: Settings, plan: Plan, say: Callable[[str], None]) -> int:
     """Be the bus part until told to stop."""
-    return asyncio.run(Part(settings, plan, say).run(control.wake_on(STOP_SIGNALS)))
+    stop = control.wake_on(STOP_SIGNALS)
+
+    async def serve() -> int:
+        return await Part(settings, plan, say).run(stop)
+
+    return asyncio.run(serve())

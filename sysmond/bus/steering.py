@@ -1,14 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Manager interface, as far as it steers: probes, plan, flushes, pins, marks, and what is known of all that."""
+"""The Manager interface, as far as it steers: probes, plan, flushes, pins and marks.
 
-from typing import TYPE_CHECKING
+Whatever changes something is asked of the part whose business it is, and answered when that has answered.
+"""
 
-from sysmond import __version__, clock
+from typing import TYPE_CHECKING, Any
+
+from sysmond.archiver import JOB_S
 from sysmond.bus import names
-from sysmond.bus.interface import Changes, Interface, prop
+from sysmond.bus.adapter import Variant, clean, variant
+from sysmond.bus.errors import InvalidArgumentError, NotFoundError, RefusedError, UnavailableError
+from sysmond.bus.interface import Interface, Options, Request, method, read_options
+from sysmond.bus.parts import ask
+from sysmond.control import Order
+from sysmond.errors import nearest
+from sysmond.frame import EVENT_BYTES_MAX
+from sysmond.plan import INTERVAL_MAX_NS, INTERVAL_MIN_NS
+from sysmond.progress import ARCHIVER, WRITERS
+from sysmond.timespec import Notation, format_time
 
 if TYPE_CHECKING:
     from sysmond.bus.part import Part
+
+DAEMON = "daemon"
+# The plan is made anew by a child, plugins and all, and the lanes follow.
+PLAN_S = 60.0
+FLUSH_S = 2 * JOB_S
+WHY_LENGTH_MAX = 200
+ProbeRow = tuple[str, str, str, str, int, str, str]
 
 
 class Steering(Interface):
@@ -17,15 +36,135 @@ class Steering(Interface):
     NAME = names.MANAGER
 
     def __init__(self, part: "Part") -> None:
-        """``part``: whose plan and folders these are."""
+        """``part``: whose probes and folders these are."""
         self._part = part
+        self._folders = part.settings.folders
 
-    @prop("s", changes=Changes.NEVER)
-    def version(self) -> str:
-        """The version of sysmond."""
-        return __version__
+    @method("options:a{sv}", "probes:a(sssstso)")
+    def list_probes(self, _: Request, options: Options) -> list[ProbeRow]:
+        """All probes: name, state, reason, lane, interval in ns, sensitivity, object; refused plugins have ``/``."""
+        read_options(options, {})
+        return self._part.probes.rows()
 
-    @prop("s", changes=Changes.NEVER)
-    def boot_id(self) -> str:
-        """The id of this boot, 32 hexadecimal digits."""
-        return clock.boot_id()
+    @method("name:s options:a{sv}", action="configure")
+    async def enable_probe(self, _: Request, name: str, options: Options) -> None:
+        """Let a probe record, now and after the next start."""
+        read_options(options, {})
+        await self.set(name, "enabled", value=True)
+
+    @method("name:s options:a{sv}", action="configure")
+    async def disable_probe(self, _: Request, name: str, options: Options) -> None:
+        """Let a probe record no more, now and after the next start."""
+        read_options(options, {})
+        await self.set(name, "enabled", value=False)
+
+    @method("name:s interval_ns:t options:a{sv}", action="configure")
+    async def set_interval(self, _: Request, name: str, interval_ns: int, options: Options) -> None:
+        """Read a probe so often, now and after the next start; 0: as it declares itself."""
+        read_options(options, {})
+        await self.interval(name, interval_ns)
+
+    @method("name:s options:a{sv}", action="configure")
+    async def reset_probe(self, _: Request, name: str, options: Options) -> None:
+        """Forget what is held against a probe: out of quarantine, back to its lane."""
+        read_options(options, {})
+        await self.forgive(name)
+
+    @method("options:a{sv}", "outcome:a{sv}", action="configure")
+    async def reload(self, _: Request, options: Options) -> dict[str, Variant]:
+        """Read the configuration again; ``behind`` (a{ss}) names the parts that do not follow it, and why."""
+        read_options(options, {})
+        answer = await ask(self._folders, DAEMON, {"do": "reload"}, PLAN_S)
+        return _behind(answer)
+
+    @method("options:a{sv}", action="flush")
+    async def flush(self, _: Request, options: Options) -> None:
+        """Have all that is in RAM written to the disk; answered when it is."""
+        read_options(options, {})
+        answer = await ask(self._folders, ARCHIVER, {"do": "flush"}, FLUSH_S)
+        if answer.get("ok") is not True:
+            raise RefusedError(f"{self._folders.state}: not flushed: {answer.get('problem', 'no reason given')}")
+
+    @method("start_ns:x end_ns:x why:s options:a{sv}", action="pin")
+    async def pin(self, _: Request, start_ns: int, end_ns: int, why: str, options: Options) -> None:
+        """Keep a span of time, UTC ns, end excluded, as it was recorded, whatever else has to go."""
+        read_options(options, {})
+        if not 0 <= start_ns < end_ns:
+            raise InvalidArgumentError(f"start {start_ns} is not before end {end_ns}; an earlier start is right")
+        if len(why) > WHY_LENGTH_MAX:
+            raise InvalidArgumentError(f"why of {len(why)} characters; at most {WHY_LENGTH_MAX} are right")
+        await self._part.commands.run("pin", f"--why={why}", "--", _moment(start_ns), _moment(end_ns))
+
+    @method("at_ns:x options:a{sv}", action="pin")
+    async def unpin(self, _: Request, at_ns: int, options: Options) -> None:
+        """Release what is pinned around a moment, UTC ns; option ``all`` (b): everything, whatever the moment."""
+        everything = read_options(options, {"all": "b"}).get("all", False)
+        if at_ns < 0 and not everything:
+            raise InvalidArgumentError(f"moment {at_ns}; UTC nanoseconds since 1970 are right")
+        try:
+            await self._part.commands.run("unpin", *(["--all"] if everything else ["--", _moment(at_ns)]))
+        except RefusedError as failure:
+            if "nothing is pinned" in str(failure):
+                raise NotFoundError(f"{at_ns}: nothing is pinned then") from failure
+            raise
+
+    @method("options:a{sv}", "pins:a(xxss)")
+    async def list_pins(self, _: Request, options: Options) -> list[tuple[int, int, str, str]]:
+        """What is pinned: start and end in UTC ns, why, by whom."""
+        read_options(options, {})
+        found = await self._part.commands.json("pins")
+        return [(each["start_ns"], each["end_ns"], clean(each["why"]), clean(each["by"])) for each in found]
+
+    @method("text:s options:a{sv}", action="mark")
+    async def mark(self, _: Request, text: str, options: Options) -> None:
+        """Put a marker into the recording, at this moment."""
+        read_options(options, {})
+        line = " ".join(text.split())
+        size = len(line.encode())
+        if not 0 < size <= EVENT_BYTES_MAX:
+            raise InvalidArgumentError(f"a text of {size} bytes; 1 to {EVENT_BYTES_MAX} is right")
+        order: Order = {"do": "event", "kind": "mark", "subject": "", "text": line}
+        answer = await ask(self._folders, ARCHIVER, order)
+        if answer.get("ok") is not True:
+            raise RefusedError("not recorded: no room for it")
+
+    async def interval(self, name: str, interval_ns: int) -> None:
+        """Change how often a probe is read; 0: as it declares itself."""
+        if interval_ns and not INTERVAL_MIN_NS <= interval_ns <= INTERVAL_MAX_NS:
+            right = f"{INTERVAL_MIN_NS} to {INTERVAL_MAX_NS}, or 0 for the probe's own, is right"
+            raise InvalidArgumentError(f"interval of {interval_ns} ns; {right}")
+        value = f"{interval_ns // 1000}.{interval_ns % 1000:03d}us" if interval_ns else None
+        await self.set(name, "interval", value=value)
+
+    async def set(self, name: str, key: str, *, value: object) -> None:
+        """Have one key of a probe changed."""
+        self._known(name)
+        order: Order = {"do": "set", "probe": name, "key": key, "value": value}
+        try:
+            await ask(self._folders, DAEMON, order, PLAN_S)
+        except UnavailableError:
+            raise
+        except RefusedError as refusal:
+            raise InvalidArgumentError(str(refusal)) from refusal
+
+    async def forgive(self, name: str) -> None:
+        """Have both lanes forget what they hold against a table."""
+        self._known(name)
+        for writer in WRITERS.values():
+            await ask(self._folders, writer, {"do": "forgive", "table": name})
+        self._part.probes.look()
+
+    def _known(self, name: str) -> None:
+        known = [probe.table for probe in self._part.plan.probes]
+        if name not in known:
+            raise NotFoundError(f"no probe {name[:80]!r}{nearest(name[:80], known)}")
+
+
+def _moment(time_ns: int) -> str:
+    return format_time(time_ns, Notation.UTC)
+
+
+def _behind(answer: dict[str, Any]) -> dict[str, Variant]:
+    behind = answer.get("behind")
+    told = {str(part): clean(str(why)) for part, why in behind.items()} if isinstance(behind, dict) else {}
+    return {"behind": variant("a{ss}", told)} if told else {}

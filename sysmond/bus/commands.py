@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands of ``sysmond`` in a child that ends: what needs libraries that the bus part must not carry, or a disk."""
+
+import asyncio
+import json
+import sys
+from contextlib import suppress
+from typing import Any
+
+from sysmond.bus.errors import InvalidArgumentError, NotAuthorizedError, OccupiedError, RefusedError, TooMuchError
+from sysmond.errors import NotPermittedError, UsageError
+from sysmond.folders import Folders
+from sysmond.settings import isolation
+
+CHILDREN_MAX = 2
+WAITING_MAX = 16
+COMMAND_S = 60.0
+OUTPUT_BYTES_MAX = 1024 * 1024
+
+
+class Commands:
+    """Runs them, a few at a time."""
+
+    def __init__(self, folders: Folders) -> None:
+        """``folders``: what the commands are about."""
+        self._folders = folders
+        self._places = asyncio.Semaphore(CHILDREN_MAX)
+        self._waiting = 0
+
+    async def run(self, command: str, *words: str) -> str:
+        """Run a command and give what it wrote.
+
+        :raises RefusedError: with its line, of the kind that its exit code says.
+        """
+        if self._waiting >= WAITING_MAX:
+            raise OccupiedError(f"{WAITING_MAX} commands wait already; later is right")
+        self._waiting += 1
+        try:
+            async with self._places:
+                code, output, complaint = await self._child(command, words)
+        finally:
+            self._waiting -= 1
+        line = complaint.strip().rpartition("\n")[2].removeprefix("sysmond: ")
+        match code:
+            case 0:
+                return output
+            case UsageError.exit_code:
+                raise InvalidArgumentError(line)
+            case NotPermittedError.exit_code:
+                raise NotAuthorizedError(line)
+            case _:
+                raise RefusedError(line or f"{command}: exit code {code}")
+
+    async def json(self, command: str, *words: str) -> Any:  # noqa: ANN401  as the command has it
+        """Run a command that writes JSON."""
+        return json.loads(await self.run(command, "--json", *words))
+
+    async def _child(self, command: str, words: tuple[str, ...]) -> tuple[int, str, str]:
+        where = [f"--state-dir={self._folders.state}", f"--runtime-dir={self._folders.runtime}"]
+        child = await asyncio.create_subprocess_exec(
+            sys.executable, *isolation(), "-m", "sysmond", command, *where, *words,
+            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        try:
+            async with asyncio.timeout(COMMAND_S):
+                output, complaint = await child.communicate()
+        except TimeoutError as slowness:
+            raise RefusedError(f"{command}: not done within {COMMAND_S:.0f} s") from slowness
+        finally:
+            if child.returncode is None:
+                with suppress(ProcessLookupError):
+                    child.kill()
+                await child.wait()
+        if len(output) > OUTPUT_BYTES_MAX:
+            raise TooMuchError(f"{command}: {len(output)} bytes to tell; up to {OUTPUT_BYTES_MAX} are right")
+        return child.returncode or 0, output.decode(), complaint.decode("utf-8", "replace")

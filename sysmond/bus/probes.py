@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An object for every probe, under the ObjectManager: what it reads, how it is, what it costs.
+
+State follows from the plan and from the rings, whose newest frame of a table is rows or the reason why there are none.
+Nobody looks at the rings for its own sake: a change is told when an event or a new plan makes it likely, and when
+somebody who asks finds it.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sysmond.bus import names
+from sysmond.bus.adapter import Variant, clean, variant
+from sysmond.bus.interface import Changes, Interface, Options, Request, method, prop, read_options
+from sysmond.follow import Follower, Now, Recent
+from sysmond.model import ABSENT, Cause, Table
+from sysmond.own import SELF
+from sysmond.plan import PlannedProbe
+from sysmond.progress import WRITERS
+
+if TYPE_CHECKING:
+    from sysmond.bus.part import Part
+
+# Several who ask at once are answered from one look.
+LOOK_S = 0.1
+# After a new plan or an event: by then a lane has had a tick.
+LOOK_AGAIN_S = 2.5
+_LANES = {writer: lane for lane, writer in WRITERS.items()}
+_SIGNATURES = {bool: "b", int: "x", float: "d", str: "s"}
+
+
+class State(NamedTuple):
+    """How a probe is: ``active``, ``disabled``, ``absent`` or ``quarantined``; why, and in which lane it runs."""
+
+    name: str
+    reason: str
+    lane: str
+
+
+class ProbeObject(Interface):
+    """One probe, which is one table."""
+
+    NAME = names.PROBE
+
+    def __init__(self, probes: "Probes", planned: PlannedProbe) -> None:
+        """``planned``: as the plan has it now."""
+        self._probes = probes
+        self.planned = planned
+        self.told: State | None = None
+
+    @prop("s", changes=Changes.NEVER)
+    def name(self) -> str:
+        """The name of the probe and of its table."""
+        return self.planned.table
+
+    @prop("s", changes=Changes.TOLD)
+    def plugin(self) -> str:
+        """Where it comes from: an import name, or the path of a file."""
+        return clean(self.planned.plugin)
+
+    @prop("s")
+    def doc(self) -> str:
+        """What its table tells, in a sentence; empty before it was declared."""
+        return clean(self._table().doc)
+
+    @prop("s")
+    def per(self) -> str:
+        """What a row is about; empty for the whole system."""
+        return clean(self._table().per)
+
+    @prop("a(ssssd)")
+    def metrics(self) -> list[tuple[str, str, str, str, float]]:
+        """Its metrics: name, unit, semantics, documentation, resolution in that unit."""
+        return [
+            (each.name, clean(each.unit), str(each.semantics), clean(each.doc), 10.0**-each.scale)
+            for each in self._table().metrics
+        ]
+
+    @prop("s", changes=Changes.TOLD)
+    def state(self) -> str:
+        """How it is: ``active``, ``disabled``, ``absent`` or ``quarantined``."""
+        return self._probes.state(self.planned).name
+
+    @prop("s", changes=Changes.TOLD)
+    def reason(self) -> str:
+        """Why it is not active; empty where it is."""
+        return clean(self._probes.state(self.planned).reason)
+
+    @prop("t", changes=Changes.TOLD)
+    def interval(self) -> int:
+        """The distance of two ticks in ns, as planned."""
+        return self.planned.interval_ns
+
+    @prop("s", changes=Changes.TOLD)
+    def lane(self) -> str:
+        """Where it runs now: ``realtime`` or ``background``."""
+        return self._probes.state(self.planned).lane
+
+    @prop("s", changes=Changes.TOLD)
+    def sensitivity(self) -> str:
+        """Who may read it: ``public`` or ``restricted``."""
+        return str(self.planned.sensitivity)
+
+    @prop("a{sv}", changes=Changes.TOLD)
+    def options(self) -> dict[str, Variant]:
+        """Its own settings."""
+        return {name: variant(_SIGNATURES[type(value)], value) for name, value in self.planned.options.items()}
+
+    @prop("a{sd}")
+    def cost(self) -> dict[str, float]:
+        """What reading it has cost, as the table ``self`` has it: ``duration`` in s, ``failures``."""
+        return self._probes.costs().get(f"probe:{self.planned.table}", {})
+
+    @method("options:a{sv}", action="configure")
+    async def enable(self, _: Request, options: Options) -> None:
+        """Let it record, now and after the next start."""
+        read_options(options, {})
+        await self._probes.part.steering.set(self.planned.table, "enabled", value=True)
+
+    @method("options:a{sv}", action="configure")
+    async def disable(self, _: Request, options: Options) -> None:
+        """Let it record no more, now and after the next start."""
+        read_options(options, {})
+        await self._probes.part.steering.set(self.planned.table, "enabled", value=False)
+
+    @method("interval_ns:t options:a{sv}", action="configure")
+    async def set_interval(self, _: Request, interval_ns: int, options: Options) -> None:
+        """Read it so often, now and after the next start; 0: as it declares itself."""
+        read_options(options, {})
+        await self._probes.part.steering.interval(self.planned.table, interval_ns)
+
+    @method("options:a{sv}", action="configure")
+    async def reset(self, _: Request, options: Options) -> None:
+        """Forget what is held against it: out of quarantine, back to its lane."""
+        read_options(options, {})
+        await self._probes.part.steering.forgive(self.planned.table)
+
+    def _table(self) -> Table:
+        return self._probes.table(self.planned.table)
+
+
+class Probes:
+    """The probes of the plan as objects, kept as the plan and the rings have them."""
+
+    def __init__(self, part: "Part") -> None:
+        """Put an object on the bus for each."""
+        self.part = part
+        self._rings = Follower(part.settings.folders, ticks=1)
+        self._looked_s = float("-inf")
+        self._now = Now({}, {}, 0)
+        self._is_to_look = False
+        self._objects: dict[str, ProbeObject] = {}
+        part.when_planned.append(self.follow)
+        part.when_recorded.append(lambda *_: self._look_later())
+        self.follow()
+
+    def follow(self) -> None:
+        """Have as many objects as the plan has probes, and tell what changed."""
+        planned = {each.table: each for each in self.part.plan.probes}
+        for name in [each for each in self._objects if each not in planned]:
+            self.part.service.withdraw(names.probe_path(name))
+            del self._objects[name]
+        for name, each in planned.items():
+            there = self._objects.get(name)
+            if there is None:
+                self._objects[name] = ProbeObject(self, each)
+                self.part.service.export(names.probe_path(name), self._objects[name], is_managed=True)
+            elif there.planned != each:
+                before, there.planned = there.planned, each
+                fields = {
+                    "Plugin": "plugin",
+                    "Interval": "interval_ns",
+                    "Sensitivity": "sensitivity",
+                    "Options": "options",
+                }
+                changed = [told for told, field in fields.items() if getattr(before, field) != getattr(each, field)]
+                self.part.service.changed(names.probe_path(name), there, *changed)
+        self.look()
+        self._look_later()
+
+    def look(self) -> None:
+        """Look at the rings, and tell whose state is another."""
+        self._looked_s = asyncio.get_running_loop().time()
+        self._now = self._rings.read()
+        for name, each in self._objects.items():
+            state = self._state(each.planned)
+            if each.told is not None and state != each.told:
+                self.part.service.changed(names.probe_path(name), each, "State", "Reason", "Lane")
+            each.told = state
+
+    def now(self) -> Now:
+        """The newest of all tables, from a moment ago at most."""
+        if asyncio.get_running_loop().time() - self._looked_s > LOOK_S:
+            self.look()
+        return self._now
+
+    def state(self, planned: PlannedProbe) -> State:
+        """How a probe is now."""
+        self.now()
+        return self._state(planned)
+
+    def table(self, name: str) -> Table:
+        """What a probe declares, as the newest ring has it."""
+        there = self.now().tables.get(name)
+        return there[0].layout.table if there else Table(name, ())
+
+    def rows(self) -> list[tuple[str, str, str, str, int, str, str]]:
+        """All probes and refused plugins, as ``ListProbes`` gives them."""
+        found = [
+            (
+                each.table,
+                state.name,
+                clean(state.reason),
+                state.lane,
+                each.interval_ns,
+                str(each.sensitivity),
+                names.probe_path(each.table),
+            )
+            for each in self.part.plan.probes
+            for state in (self.state(each),)
+        ]
+        return found + [
+            (clean(each.plugin), "refused", clean(each.reason), "", 0, "", "/") for each in self.part.plan.refused
+        ]
+
+    def counts(self) -> dict[str, int]:
+        """How many there are in each state."""
+        found: dict[str, int] = {}
+        for _, state, *_ in self.rows():
+            found[state] = found.get(state, 0) + 1
+        return found
+
+    def costs(self) -> Mapping[str, dict[str, float]]:
+        """What each part and each probe costs: the newest rows of the table ``self``, without what is absent."""
+        found: dict[str, dict[str, float]] = {}
+        width = len(SELF.metrics)
+        for recent in reversed(self.now().tables.get(SELF.name, [])):  # The newest last, so that it counts.
+            if recent.rows and len(recent.layout.table.metrics) == width:
+                row = recent.rows[-1]
+                for index, name in enumerate(row.names):
+                    values = zip(SELF.metrics, row.values[index * width : (index + 1) * width], strict=True)
+                    found[clean(name)] = {
+                        metric.name: value * 10.0**-metric.scale for metric, value in values if value != ABSENT
+                    }
+        return found
+
+    def _state(self, planned: PlannedProbe) -> State:
+        there = self._now.tables.get(planned.table)
+        newest = there[0] if there else None
+        lane = str(planned.lane if newest is None else _LANES.get(newest.writer, planned.lane))
+        if not planned.enabled:
+            return State("disabled", "by the configuration", str(planned.lane))
+        if newest is None or newest.absence is None or newest.absence[0] is Cause.DISABLED:
+            return State("active", "", lane)
+        return State("quarantined" if newest.absence[0] is Cause.QUARANTINED else "absent", _reason(newest), lane)
+
+    def _look_later(self) -> None:
+        """Look once more when the lanes have had a tick."""
+        if not self._is_to_look:
+            self._is_to_look = True
+            asyncio.get_running_loop().call_later(LOOK_AGAIN_S, self._look_again)
+
+    def _look_again(self) -> None:
+        self._is_to_look = False
+        self.look()
+
+
+def _reason(recent: Recent) -> str:
+    cause, detail = recent.absence or ("", "")
+    return f"{cause}: {detail}" if detail else str(cause)
+
+
+def variants(values: Mapping[str, tuple[str, Any]]) -> dict[str, Variant]:
+    """Make an ``a{sv}`` of names with signatures and values."""
+    return {name: variant(signature, value) for name, (signature, value) in values.items()}

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Manager interface, as far as it tells how sysmond itself is: status, budget, cost, clients; and its log.
+
+Source of LogControl1: org.freedesktop.LogControl1(5).
+"""
+
+import os
+from typing import TYPE_CHECKING
+
+from sysmond import __version__, clock
+from sysmond.bus import names
+from sysmond.bus.adapter import Variant, clean
+from sysmond.bus.errors import ForeignCallError
+from sysmond.bus.interface import Changes, Interface, Options, Request, method, prop, read_options
+from sysmond.bus.probes import variants
+from sysmond.model import Lane
+from sysmond.own import PID_FILE
+from sysmond.settings import PARTS
+
+if TYPE_CHECKING:
+    from sysmond.bus.part import Part
+
+NEEDED = ("sampler", "background", "archiver")
+LOG_LEVELS = ("emerg", "alert", "crit", "err", "warning", "notice", "info", "debug")
+LOG_TARGETS = ("auto", "console")
+BudgetRow = tuple[str, int, int, float, float]
+
+
+class Status(Interface):
+    """How sysmond is."""
+
+    NAME = names.MANAGER
+
+    def __init__(self, part: "Part") -> None:
+        """``part``: whose folders and probes these are."""
+        self._part = part
+        self._folders = part.settings.folders
+        self._boot_id = clock.boot_id()
+
+    @prop("s", changes=Changes.NEVER)
+    def version(self) -> str:
+        """The version of sysmond."""
+        return __version__
+
+    @prop("s", changes=Changes.NEVER)
+    def boot_id(self) -> str:
+        """The id of this boot, 32 hexadecimal digits."""
+        return self._boot_id
+
+    @prop("s")
+    def state(self) -> str:
+        """``running``, or ``degraded`` where a part that records is not there."""
+        return "running" if all(part in self._pids() for part in NEEDED) else "degraded"
+
+    @prop("t", changes=Changes.TOLD)
+    def tick_period(self) -> int:
+        """The shortest interval of the real-time lane in ns; 0 where nothing is planned there."""
+        there = [each.interval_ns for each in self._part.plan.probes if each.enabled and each.lane is Lane.REALTIME]
+        return min(there, default=0)
+
+    @method("options:a{sv}", "status:a{sv}")
+    def get_status(self, _: Request, options: Options) -> dict[str, Variant]:
+        """What there is to know in one answer; docs/dbus.md lists the keys."""
+        read_options(options, {})
+        pids = self._pids()
+        started_ns = _started_ns(pids.get("daemon", os.getpid()))
+        counts = self._part.service.counts()
+        return variants(
+            {
+                "version": ("s", __version__),
+                "state": ("s", self.state()),
+                "boot_id": ("s", self._boot_id),
+                "pids": ("a{su}", pids),
+                "runtime_dir": ("s", clean(self._folders.runtime)),
+                "state_dir": ("s", clean(self._folders.state)),
+                "uptime_ns": ("t", max(0, clock.boottime_ns() - started_ns)),
+                "bus_name": ("s", names.BUS_NAME),
+                "object_path": ("o", names.OBJECT_PATH),
+                "probes": ("a{su}", self._part.probes.counts()),
+                **{name: ("u", count) for name, count in counts.items()},
+            }
+        )
+
+    @method("options:a{sv}", "tiers:a(sttdd)")
+    async def get_budget(self, _: Request, options: Options) -> list[BudgetRow]:
+        """By tier: budget and use in bytes, bytes a day, days that it keeps; NaN where that is unknown yet."""
+        read_options(options, {})
+        found = await self._part.commands.json("budget")
+        nan = float("nan")
+        return [
+            (
+                tier,
+                each["budget_bytes"],
+                each["used_bytes"],
+                nan if each["bytes_per_day"] is None else float(each["bytes_per_day"]),
+                nan if each["days"] is None else float(each["days"]),
+            )
+            for tier, each in found.items()
+        ]
+
+    @method("options:a{sv}", "costs:a{sa{sd}}")
+    def get_cost(self, _: Request, options: Options) -> dict[str, dict[str, float]]:
+        """What sysmond costs, as the table ``self`` has it: by part, and by probe as ``probe:NAME``."""
+        read_options(options, {})
+        return dict(self._part.probes.costs())
+
+    @method("options:a{sv}", "clients:a(suutt)")
+    def list_clients(self, _: Request, options: Options) -> list[tuple[str, int, int, int, int]]:
+        """Who is connected: unique name, uid, pid, calls, signals that were dropped because it does not read."""
+        read_options(options, {})
+        callers = self._part.service.callers
+        there = [] if callers is None else callers.all()
+        return [(each.name, each.uid, each.pid, each.calls, each.dropped) for each in there]
+
+    def _pids(self) -> dict[str, int]:
+        """The processes of sysmond that are there, by part."""
+        found = {}
+        for part in ("daemon", *PARTS):
+            try:
+                with open(f"{self._folders.runtime}/{part}/{PID_FILE}", encoding="ascii") as file:
+                    pid = int(file.read(32))
+                os.stat(f"/proc/{pid}")
+            except (OSError, ValueError):
+                continue
+            found[part] = pid
+        return found
+
+
+class LogControl(Interface):
+    """What the bus part says on standard error."""
+
+    NAME = "org.freedesktop.LogControl1"
+
+    def __init__(self) -> None:
+        """Everything is said."""
+        self._level = "info"
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether what the bus part has to say, all of it warnings, is not wanted."""
+        return LOG_LEVELS.index(self._level) < LOG_LEVELS.index("warning")
+
+    @prop("s", setter="set_level")
+    def log_level(self) -> str:
+        """The least level that is said."""
+        return self._level
+
+    @prop("s", setter="set_target")
+    def log_target(self) -> str:
+        """Where it is said: standard error, which the journal reads."""
+        return "console"
+
+    @prop("s")
+    def syslog_identifier(self) -> str:
+        """Under which name."""
+        return "sysmond-bus"
+
+    def set_level(self, level: str) -> None:
+        """Say less, or more."""
+        if level not in LOG_LEVELS:
+            raise ForeignCallError("InvalidArgs", f"level {level[:80]!r}; {', '.join(LOG_LEVELS)} are right")
+        self._level = level
+
+    def set_target(self, target: str) -> None:
+        """There is but one target."""
+        if target not in LOG_TARGETS:
+            raise ForeignCallError("InvalidArgs", f"target {target[:80]!r}; {', '.join(LOG_TARGETS)} are right")
+
+
+def _started_ns(pid: int) -> int:
+    """When a process started, in boot time (/proc/PID/stat, field 22); now, where it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            ticks = int(file.read().rpartition(b")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return clock.boottime_ns()
+    return ticks * clock.SECOND_NS // os.sysconf("SC_CLK_TCK")
