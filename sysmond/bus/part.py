@@ -19,11 +19,13 @@ from sysmond.bus.status import LogControl, Status
 from sysmond.bus.steering import Steering
 from sysmond.control import Listener, Order
 from sysmond.errors import Error
+from sysmond.follow import Follower
 from sysmond.plan import Plan, read
 from sysmond.settings import Settings, plan_file
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-EVENT = ("boottime_ns", "kind", "subject", "text")
+# A rate needs two ticks; nobody on the bus asks the rings for more.
+ROWS_KEPT = 2
 
 
 class Part:
@@ -37,6 +39,7 @@ class Part:
         self._speak = say
         self.service = Service(settings.bus, self.say, user=settings.user)
         self.commands = Commands(settings.folders)
+        self.follower = Follower(settings.folders, ticks=ROWS_KEPT)
         self.when_planned: list[Callable[[], None]] = []
         """Called when another plan is in force."""
         self.when_recorded: list[Callable[[int, str, str, str], None]] = []

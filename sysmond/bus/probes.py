@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sysmond.bus import names
 from sysmond.bus.adapter import Variant, clean, variant
 from sysmond.bus.interface import Changes, Interface, Options, Request, method, prop, read_options
-from sysmond.follow import Follower, Now, Recent
+from sysmond.follow import Now, Recent
 from sysmond.model import ABSENT, Cause, Table
 from sysmond.own import SELF
 from sysmond.plan import PlannedProbe
@@ -146,7 +146,7 @@ class Probes:
     def __init__(self, part: "Part") -> None:
         """Put an object on the bus for each."""
         self.part = part
-        self._rings = Follower(part.settings.folders, ticks=1)
+        self._rings = part.follower
         self._looked_s = float("-inf")
         self._now = Now({}, {}, 0)
         self._is_to_look = False

@@ -12,7 +12,6 @@ from sysmond.bus.adapter import Variant, clean, variant
 from sysmond.bus.errors import InvalidArgumentError, NotFoundError, RefusedError, UnavailableError
 from sysmond.bus.interface import Interface, Options, Request, method, read_options
 from sysmond.bus.parts import ask
-from sysmond.control import Order
 from sysmond.errors import nearest
 from sysmond.frame import EVENT_BYTES_MAX
 from sysmond.plan import INTERVAL_MAX_NS, INTERVAL_MIN_NS
@@ -21,6 +20,7 @@ from sysmond.timespec import Notation, format_time
 
 if TYPE_CHECKING:
     from sysmond.bus.part import Part
+    from sysmond.control import Order
 
 DAEMON = "daemon"
 # The plan is made anew by a child, plugins and all, and the lanes follow.
