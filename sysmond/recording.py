@@ -213,6 +213,7 @@ def _batches(blocks: Sequence[Block], keys: Sequence[Key], ticks: Int64Array) ->
                 values[where] = np.where(found == ABSENT, values[where], found)
             reached = max(reached, after)
         yield values
+        del values  # Before there are others.
 
 
 class _Part(NamedTuple):

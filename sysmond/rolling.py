@@ -209,6 +209,7 @@ def _pieces(
             if len(held) == len(space):
                 yield kind, held, space
                 gathered[kind] = [], space
+        del values, row  # Before there are others.
     for kind, (held, space) in gathered.items():
         if held:
             yield kind, held, space[: len(held)]
