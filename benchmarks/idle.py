@@ -2,9 +2,10 @@
 """What reaches the disk of a machine that does nothing, and what an hour takes in RAM meanwhile.
 
 A daemon, all as it is by default, records on an ext4 file system that nobody else uses: a loop device, whose own
-counters (/sys/block/NAME/stat, Documentation/block/stat.rst) tell every request. Once what belongs to the start
-is on disk, there must be none for as long as it records; nor may any part have caused a write to another disk
-(write_bytes of /proc/PID/io). Afterwards it is ended, which flushes: then every second must be on that disk.
+counters (/sys/block/NAME/stat, Documentation/block/stat.rst) tell what is written to it. Once what belongs to the
+start is on disk, that must be nothing for as long as it records; nor may any part have caused a write to another
+disk (write_bytes of /proc/PID/io). sync(2) of whatever program sends an empty flush to every disk there is: those
+are requests without bytes. Afterwards it is ended, which flushes: then every second must be on that disk.
 What an hour takes in RAM is that of series with the statistics of recorded data (``--data``, as capacity.py has it), or
 of a made-up mixture, sealed as the archiver does it. As root, for the mount.
 """
@@ -16,6 +17,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import NamedTuple
 
 sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from benchmarks import measure
@@ -26,6 +28,7 @@ from tests.faults import trial
 SECONDS = 3600
 SERIES, SEAL_S = 300, 600
 IMAGE_BYTES = 512 * 1024 * 1024
+SECTOR_BYTES = 512  # The kernel counts 512-byte sectors, whatever the device's own size.
 # The journal commits 5 s after a write, and the write-back ends within 30 s.
 QUIET_S, QUIET_WITHIN_S = 40.0, 300.0
 FINISH_S = 120
@@ -48,12 +51,25 @@ def disk(folder: str) -> Iterator[str]:
         trial.command("umount", point)
 
 
-def requests(point: str) -> tuple[int, int]:
-    """Reads and writes that the device of a file system has completed."""
+class Requests(NamedTuple):
+    """What the device of a file system has completed. A flush that had nothing to write counts as a write too."""
+
+    reads: int
+    writes: int
+    read_bytes: int
+    written_bytes: int
+
+    def since(self, before: "Requests") -> "Requests":
+        """What came since then."""
+        return Requests(*(after - earlier for after, earlier in zip(self, before, strict=True)))
+
+
+def requests(point: str) -> Requests:
+    """Ask the kernel."""
     device = os.stat(point).st_dev
     with open(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/stat", encoding="ascii") as file:
-        fields = file.read().split()
-    return int(fields[0]), int(fields[4])
+        fields = [int(field) for field in file.read().split()]
+    return Requests(fields[0], fields[4], fields[2] * SECTOR_BYTES, fields[6] * SECTOR_BYTES)
 
 
 def written_bytes(pids: dict[str, int]) -> dict[str, int]:
@@ -76,12 +92,12 @@ def until_quiet(point: str, kept: str, quiet_s: float) -> None:
         if time.monotonic() > limit:
             raise RuntimeError(f"{kept}: nothing was flushed within {QUIET_WITHIN_S:.0f} s")
     trial.command("sync", "-f", point)
-    last, since = requests(point), time.monotonic()
+    last, since = requests(point).written_bytes, time.monotonic()
     while time.monotonic() - since < quiet_s:
         if time.monotonic() > limit:
             raise RuntimeError(f"the disk does not come to rest within {QUIET_WITHIN_S:.0f} s")
         time.sleep(0.5)
-        if (now := requests(point)) != last:
+        if (now := requests(point).written_bytes) != last:
             last, since = now, time.monotonic()
 
 
@@ -104,21 +120,20 @@ def idle(seconds: int) -> Figures:
         until_quiet(point, f"{daemon.folders.state}/plan.json", min(QUIET_S, seconds))
         pids = daemon.pids()
         begin_s = time.time()
-        reads, writes, parts = *requests(point), written_bytes(pids)
+        disk_before, parts_before = requests(point), written_bytes(pids)
         time.sleep(seconds)
-        reads_after, writes_after, parts_after = *requests(point), written_bytes(pids)
+        disk_after, parts_after = requests(point), written_bytes(pids)
         end_s = time.time()
         waiting, waiting_bytes = segments(daemon.folders)
         daemon.process.terminate()
         code = daemon.process.wait(FINISH_S)
-        at_end = requests(point)[1] - writes_after
+        at_end = requests(point).since(disk_after)
         ticks = measure.in_child(partial(_ticks, daemon.folders, begin_s, end_s), 120)
     return {
         "seconds": seconds,
-        "writes": writes_after - writes,
-        "reads": reads_after - reads,
-        "part_written_bytes": sum(parts_after.values()) - sum(parts.values()),
-        "writes_at_end": at_end,
+        **disk_after.since(disk_before)._asdict(),
+        "part_written_bytes": sum(parts_after.values()) - sum(parts_before.values()),
+        "written_bytes_at_end": at_end.written_bytes,
         "ticks": ticks,
         "exit_code": code,
         "waiting_segments": waiting,
@@ -170,10 +185,15 @@ def measured(seconds: int, data: str | None) -> Figures:
 def rows(figures: Figures) -> list[tuple[str, str]]:
     """Tell it to people."""
     return [
-        ("idle disk", f"{figures['writes']} writes, {figures['reads']} reads in {figures['seconds']} s"),
+        (
+            "idle disk",
+            f"{figures['written_bytes']} B written, {figures['read_bytes']} B read in {figures['seconds']} s",
+        ),
+        ("requests", f"{figures['writes']} writes and flushes, {figures['reads']} reads"),
         ("parts, to any disk", f"{figures['part_written_bytes']} B"),
         ("in RAM by then", f"{figures['waiting_segments']} segments, {figures['waiting_bytes'] / 1e3:.0f} kB"),
-        ("ended", f"exit code {figures['exit_code']}, {figures['writes_at_end']} writes, {figures['ticks']} ticks"),
+        ("ended", f"exit code {figures['exit_code']}, {figures['ticks']} ticks kept"),
+        ("written then", f"{figures['written_bytes_at_end'] / 1e3:.0f} kB"),
         (
             f"an hour of {figures['ram_series']} series in RAM",
             f"{figures['ram_bytes'] / 1e6:.3f} MB in {figures['ram_segments']} segments",

@@ -181,15 +181,10 @@ TARGETS = (
     ),
     Target(
         "idle",
-        "an hour with a disk that nobody uses: requests to it, bytes that a part wrote to any",
-        "0 writes",
-        lambda f: (
-            f"{f['writes']} writes, {f['reads']} reads, {f['part_written_bytes']} B; "
-            f"{f['ticks']} of {f['seconds']} ticks kept"
-        ),
-        lambda f: (
-            f["seconds"] >= 3600 and f["ticks"] >= f["seconds"] and not f["writes"] and not f["part_written_bytes"]
-        ),
+        "an hour with a disk that nobody uses: written to it, and by a part to any; seconds kept",
+        "0 B, 0 B, all",
+        lambda f: f"{f['written_bytes']} B, {f['part_written_bytes']} B, {f['ticks']} of {f['seconds']}",
+        lambda f: not f["written_bytes"] and not f["part_written_bytes"] and f["ticks"] >= f["seconds"] >= 3600,
     ),
     Target(
         "idle",
