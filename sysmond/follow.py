@@ -39,7 +39,7 @@ from sysmond.frame import (
     decode_layout,
     decode_text,
 )
-from sysmond.model import ABSENT, Cause, Sensitivity
+from sysmond.model import ABSENT, Cause, Metric, Sensitivity
 from sysmond.progress import ARCHIVER, WRITERS
 from sysmond.tailing import Tail
 
@@ -88,6 +88,7 @@ class Recent:
         self.tick_ns = 0
         """The newest tick, with rows or without."""
         self._column = {metric.name: index for index, metric in enumerate(layout.table.metrics)}
+        self._divisors = [10.0**metric.scale for metric in layout.table.metrics]
         self._width = len(layout.table.metrics)
         self._names: tuple[str, ...] = ()
         self._first: dict[str, int] = {}
@@ -116,9 +117,15 @@ class Recent:
         place = self.place(row, metric, instance)
         return None if place is None else row.at(place)
 
-    def scaled(self, metric: str) -> float:
-        """What one unit of a stored value is worth."""
-        return 10.0 ** -self.layout.table.metrics[self._column[metric]].scale
+    def declared(self, metric: str) -> Metric | None:
+        """The metric of that name; None where the table has none."""
+        column = self._column.get(metric)
+        return None if column is None else self.layout.table.metrics[column]
+
+    def value(self, row: Row, metric: str, instance: str) -> float | None:
+        """One value of a row in the unit of its metric; None where it is absent."""
+        stored = self.stored(row, metric, instance)
+        return None if stored is None else stored / self._divisors[self._column[metric]]
 
     def rate(self, before: Row, after: Row, metric: str, instance: str) -> float | None:
         """Growth a second between two rows; None where that is unknown, as after a reset."""
@@ -126,7 +133,8 @@ class Recent:
         if start is None or end is None or after.tick_ns <= before.tick_ns or end < start // 2:
             return None
         # A counter that falls a little was corrected by the kernel and did not grow meanwhile.
-        return max(0, end - start) * self.scaled(metric) * SECOND_NS / (after.tick_ns - before.tick_ns)
+        grown = max(0, end - start) / self._divisors[self._column[metric]]
+        return grown * SECOND_NS / (after.tick_ns - before.tick_ns)
 
 
 class Happening(NamedTuple):
@@ -173,24 +181,21 @@ class Now:
 
     def value(self, table: str, metric: str, instance: str = "") -> float | None:
         """The newest value of a series; None where there is none."""
-        for each, stored in self._stored(table, metric, instance):
-            return stored * each.scaled(metric)
+        for each in self.tables.get(table, []):
+            if each.rows and (value := each.value(each.rows[-1], metric, instance)) is not None:
+                return value
         return None
 
     def text(self, table: str, metric: str, instance: str = "") -> str:
         """The newest text of a series; empty where there is none."""
-        for _, stored in self._stored(table, metric, instance):
-            return self.text_of(stored)
+        for each in self.tables.get(table, []):
+            if each.rows and (stored := each.stored(each.rows[-1], metric, instance)) is not None:
+                return self.text_of(stored)
         return ""
 
     def text_of(self, stored: int) -> str:
         """The text that a stored value stands for; empty where it is not known."""
         return self._texts.get(stored, "")
-
-    def _stored(self, table: str, metric: str, instance: str) -> Iterator[tuple[Recent, int]]:
-        for each in self.tables.get(table, []):
-            if each.rows and (stored := each.stored(each.rows[-1], metric, instance)) is not None:
-                yield each, stored
 
     def rate(self, table: str, metric: str, instance: str = "") -> float | None:
         """Growth a second of a counter between its two newest rows."""

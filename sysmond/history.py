@@ -9,7 +9,7 @@ Rates are derived here, from exact counters; every hole is a gap with its cause.
 
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import closing, suppress
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ from sysmond.model import Metric, Sensitivity, series_path
 from sysmond.query import FOREVER_NS, Query
 from sysmond.rates import STATISTICS
 from sysmond.recording import Key
-from sysmond.result import Entry, Result
+from sysmond.result import Boot, Entry, Event, Result
 from sysmond.timeline import Timeline
 from sysmond.tracks import Track
 
@@ -64,8 +64,9 @@ class _Question(NamedTuple):
 class Archive:
     """Everything recorded in a pair of folders; each call sees what is there by then."""
 
-    def __init__(self, place: Folders) -> None:
-        """Look at these folders."""
+    def __init__(self, place: Folders, *, classes: Collection[Sensitivity] = tuple(Sensitivity)) -> None:
+        """Look at these folders, and in them at what is of these classes: of others nothing is told."""
+        self._classes = tuple(classes)
         self._folders = place
         self.state_dir = place.state
         self.warnings: list[str] = []
@@ -79,7 +80,7 @@ class Archive:
         :raises UsageError: for a pattern that means nothing recorded. :raises NotPermittedError: for one that
             means what we may not read.
         """
-        with closing(Timeline(self._folders)) as line:
+        with closing(Timeline(self._folders, self._classes)) as line:
             wanted_boot = _boot(line, boot)
             ranges: dict[Key, tuple[int, int, int]] = {}
             for track in line.tracks:
@@ -88,6 +89,22 @@ class Archive:
             chosen = self._match(patterns, ranges, line) if patterns else ranges
             self.warnings = [damage.reason for damage in line.damages]
             return [_entry(key, line.metrics[key.table, key.metric], *ranges[key]) for key in sorted(chosen)]
+
+    def boots(self) -> list[Boot]:
+        """Every boot with anything recorded, oldest first."""
+        with closing(Timeline(self._folders, self._classes)) as line:
+            ranges: dict[str, tuple[int, int]] = {}
+            for track in line.tracks:
+                boot = track.lineage.boot
+                start_ns, end_ns = line.moment_ns(boot, track.first_ns), line.moment_ns(boot, track.last_ns)
+                seen = ranges.get(boot, (start_ns, end_ns))
+                ranges[boot] = (min(seen[0], start_ns), max(seen[1], end_ns))
+            return [Boot(boot, *ranges[boot]) for boot in line.boots()]
+
+    def events(self, start_ns: int = -FOREVER_NS, end_ns: int = FOREVER_NS) -> list[Event]:
+        """What happened in [start, end), in UTC nanoseconds; in order."""
+        with closing(Timeline(self._folders, self._classes)) as line:
+            return line.events(None, start_ns, end_ns)
 
     def select(
         self,
@@ -135,7 +152,7 @@ class Archive:
 
         :raises FileNotFoundError: where a file was merged or flushed meanwhile.
         """
-        with closing(Timeline(self._folders)) as line:
+        with closing(Timeline(self._folders, self._classes)) as line:
             boot = _boot(line, asked.boot)
             keys = self._match(asked.patterns, line.keys(), line)
             query = Query(line, keys, asked.start_ns, asked.end_ns, boot)

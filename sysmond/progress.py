@@ -7,7 +7,7 @@ readers, who join by tick, see them once. Standard library only.
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 from zlib import crc32
 
@@ -63,11 +63,11 @@ def _path(folders: Folders) -> str:
     return f"{folders.runtime}/archiver/{FILE}"
 
 
-def ring_files(folders: Folders) -> list[str]:
-    """The rings of every writer and class that we may look for, oldest first within each."""
+def ring_files(folders: Folders, classes: Iterable[Sensitivity] = tuple(Sensitivity)) -> list[str]:
+    """The rings of every writer and of these classes that we may look for, oldest first within each."""
     found = []
     for writer in (*WRITERS.values(), ARCHIVER):
-        for sensitivity in Sensitivity:
+        for sensitivity in classes:
             folder = f"{folders.runtime}/{writer}/{sensitivity}"
             try:
                 with os.scandir(folder) as entries:  # A pipe would never end, a folder is none: neither is a ring.

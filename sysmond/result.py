@@ -197,6 +197,14 @@ class Result(NamedTuple):
         return frame
 
 
+class Boot(NamedTuple):
+    """A boot with anything recorded: its id, and its first and last tick in UTC nanoseconds."""
+
+    boot: str
+    start_ns: int
+    end_ns: int
+
+
 class Entry(NamedTuple):
     """A recorded series: what it is, from when to when (UTC nanoseconds), how often."""
 

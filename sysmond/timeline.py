@@ -15,12 +15,11 @@ from sysmond.clock import SECOND_NS, Relation
 from sysmond.course import ALWAYS_NS, Course
 from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
 from sysmond.folders import Folders
-from sysmond.model import Cause, Metric, Sensitivity
+from sysmond.model import TIERS_NS, Cause, Metric, Sensitivity
 from sysmond.opened import Files
 from sysmond.progress import Progress, ring_files
 from sysmond.recording import Hole, Key, Recording, Strand, TierBlock, of_snapshot
 from sysmond.result import Event
-from sysmond.retention import TIERS_NS
 from sysmond.snapshot import snapshot
 from sysmond.tracks import Lineage, Member, Source, Track, join
 
@@ -40,21 +39,21 @@ class Damage(NamedTuple):
 class Timeline:
     """Everything recorded, opened for reading; close it after use."""
 
-    def __init__(self, folders: Folders) -> None:
-        """Open every source; what is unreadable is kept in ``damages``, what we may not read in ``refused``.
+    def __init__(self, folders: Folders, classes: Collection[Sensitivity] = tuple(Sensitivity)) -> None:
+        """Open every source of these classes.
 
-        ``unread`` tells where a readable file has values that are not.
+        What is unreadable is kept in ``damages``, what we may not read in ``refused``. ``unread`` tells where a readable file has values that are not.
         """
         self.damages: list[Damage] = []
         self.refused: list[str] = []
         self.unread: set[Hole] = set()
         self._files = Files()
         self._sources: list[Source] = []
-        self._read_rings(folders)
-        for sensitivity in Sensitivity:
+        self._read_rings(folders, classes)
+        for sensitivity in classes:
             self._read_folder(archive.ram_folder(folders, sensitivity), sensitivity)
         for tier in TIERS_NS:
-            for sensitivity in Sensitivity:
+            for sensitivity in classes:
                 self._read_folder(archive.disk_folder(folders, sensitivity, tier), sensitivity)
         self._courses = self._join_clocks()
         self.texts = {ident: text for source in self._sources for ident, text in source.recording.texts.items()}
@@ -65,9 +64,9 @@ class Timeline:
         """Close the files."""
         self._files.close()
 
-    def _read_rings(self, folders: Folders) -> None:
+    def _read_rings(self, folders: Folders, classes: Collection[Sensitivity]) -> None:
         sealed = Progress.read(folders).sealed  # Before the rings: what it says is sealed is in a segment by now.
-        for path in ring_files(folders):
+        for path in ring_files(folders, classes):
             try:
                 since = sealed[path].offset if path in sealed else 0
                 self._sources.append(Source(None, of_snapshot(snapshot(path, since))))

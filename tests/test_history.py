@@ -18,9 +18,10 @@ from sysmond import archive, clock, jobs, query, segment
 from sysmond import opened as opened_files
 from sysmond.clock import SECOND_NS, Relation
 from sysmond.errors import CorruptError, Error, NotPermittedError, UsageError
+from sysmond.history import Archive
 from sysmond.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table
 from sysmond.recording import MemoryBlock
-from sysmond.result import Gap, Result
+from sysmond.result import Boot, Event, Gap, Result
 from sysmond.segment import Segment
 from sysmond.timeline import Timeline
 from sysmond.timespec import DAY_NS, HOUR_NS
@@ -737,3 +738,37 @@ def test_while_files_are_sealed_flushed_and_merged_every_answer_is_whole(machine
     assert archiver.exitcode == 0
     check_whole(machine, list(range(100, 500)))
     assert answers > 5
+
+
+def test_an_archive_of_public_classes_tells_nothing_of_what_is_restricted(machine: Machine) -> None:
+    secret = TABLE._replace(name="input")
+    machine.start(99).tick(range(100, 110))
+    hidden = machine.start(99, sensitivity=Sensitivity.RESTRICTED, table=secret)
+    hidden.tick(range(100, 110))
+    hidden.ring.event(105 * SECOND_NS, "moved", "input", "late")
+    public = Archive(machine.folders, classes=[Sensitivity.PUBLIC])
+    for _ in ("ring", "RAM", "disk"):
+        assert {entry.path.partition("/")[0] for entry in machine.archive.catalogue()} == {"disk", "input"}
+        assert {entry.path.partition("/")[0] for entry in public.catalogue()} == {"disk"}
+        with pytest.raises(UsageError) as refusal:
+            public.select("inpu*")
+        assert "input" not in str(refusal.value)
+        assert public.events() == []
+        machine.seal()
+        machine.flush()
+
+
+def test_boots_and_events_are_listed(machine: Machine) -> None:
+    machine.start(98, boot=OLDER, wall_ns=NOON_NS - DAY_NS).tick(range(100, 110))
+    machine.seal()
+    writer = machine.start(99)
+    writer.tick(range(100, 121))
+    writer.ring.event(105 * SECOND_NS, "mark", "", "here")
+    assert machine.archive.boots() == [
+        Boot(OLDER, NOON_NS - DAY_NS + 100 * SECOND_NS, NOON_NS - DAY_NS + 109 * SECOND_NS),
+        Boot(BOOT, NOON_NS + 100 * SECOND_NS, NOON_NS + 120 * SECOND_NS),
+    ]
+    at_ns = NOON_NS + 105 * SECOND_NS
+    assert machine.archive.events() == [Event(at_ns, "mark", "", "here")]
+    assert machine.archive.events(at_ns + 1) == []
+    assert machine.archive.events(0, at_ns) == []
