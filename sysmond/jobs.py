@@ -239,9 +239,7 @@ def merge_tier_files(folder: str, group: Sequence[tiers.TierFile], mode: int) ->
 
     :raises Error: where one of them is damaged or declares a table differently; nothing is changed then.
     """
-    with ExitStack() as stack:
-        opened = [stack.enter_context(segment.Segment(f"{folder}/{each.file}")) for each in group]
-        image = rolling.merge_tier([each.recording for each in opened])
+    image = merged_image([f"{folder}/{each.file}" for each in group], has_rows=False)
     merged = tiers.file_name(tiers.joined(name for each in group for name in each.covers))
     archive.publish(folder, merged, image, mode)
     for each in group:
@@ -327,16 +325,24 @@ def merge_files(folder: str, names: Sequence[Name], mode: int) -> Name:
     :raises Error: where one of them is damaged or declares a table differently; nothing is changed then.
     """
     merged = Name(names[0].boot, names[0].first, names[-1].last)
-    with ExitStack() as stack:
-        opened = [stack.enter_context(segment.Segment(f"{folder}/{name.file}")) for name in names]
-        joined = join([each.recording for each in opened])
-        plans = list(_plans(joined.blocks))
-        image = segment.encode_plans(joined, plans, CREATED_BY)
-    archive.publish(folder, merged.file, image, mode)
+    archive.publish(folder, merged.file, merged_image([f"{folder}/{name.file}" for name in names]), mode)
     for name in set(names) - {merged}:
         os.unlink(f"{folder}/{name.file}")
     archive.sync_folder(folder)
     return merged
+
+
+def merged_image(paths: Sequence[str], *, has_rows: bool = True) -> bytes:
+    """What files become when they are merged; of rows, or else of buckets.
+
+    :raises Error: where one of them is damaged or declares a table differently.
+    """
+    with ExitStack() as stack:
+        recordings = [stack.enter_context(segment.Segment(path)).recording for path in paths]
+        if not has_rows:
+            return rolling.merge_tier(recordings)
+        joined = join(recordings)
+        return segment.encode_plans(joined, list(_plans(joined.blocks)), CREATED_BY)
 
 
 def _plans(blocks: Iterable[Block]) -> Iterator[Plan]:

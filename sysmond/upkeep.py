@@ -3,14 +3,15 @@
 
 import argparse
 import json
-import os
 import signal
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from sysmond import archive, retention
+from sysmond import archive, retention, tiers
 from sysmond import plan as plans
+from sysmond.clock import SECOND_NS
 from sysmond.errors import EXIT_PARTIAL, CorruptError, Error, ForeignError
 from sysmond.folders import Folders
 from sysmond.lock import only_one
@@ -21,13 +22,16 @@ from sysmond.segment import Segment
 DAY_S = 86400.0
 # Of what a check finds, that of which something cannot be read.
 HARMFUL = {"damaged", "refused"}
-# Small files cost more a day than what becomes of them: only those count that cover this part of the largest.
-COVER_FRACTION_MIN = 0.25
+# Small files cost more a day than what becomes of them: who has this part of the largest tells by itself.
+LARGE_FRACTION_MIN = 0.5
+# Fewer buckets do not tell how well more of them compress.
+BUCKETS_MIN = 48
 
 
 class Measured(NamedTuple):
-    """A file of a tier: how large it is and how many seconds of recording it covers."""
+    """A file of a tier: where it lies, how large it is, and how many seconds of recording it covers."""
 
+    path: str
     size_bytes: int
     seconds: float
 
@@ -55,11 +59,8 @@ def _forecast(folders: Folders, tier: str, limit: Limit) -> dict[str, Any]:
     for sensitivity in Sensitivity:
         files = _measured(archive.disk_folder(folders, sensitivity, tier))
         used_bytes += sum(file.size_bytes for file in files)
-        longest_s = max((file.seconds for file in files), default=0.0)
-        typical = [file for file in files if file.seconds >= longest_s * COVER_FRACTION_MIN and file.seconds]
-        if typical:
-            seconds = sum(file.seconds for file in typical)
-            bytes_per_day += sum(file.size_bytes for file in typical) / seconds * DAY_S
+        if sum(file.seconds for file in files) * SECOND_NS >= BUCKETS_MIN * TIERS_NS[tier]:
+            bytes_per_day += _bytes_per_day(files, tier, retention.file_bytes_max(limit))
     days = retention.forecast(tier, limit, bytes_per_day, 1.0).days if bytes_per_day else None
     return {
         "budget_bytes": limit.budget_bytes,
@@ -70,12 +71,46 @@ def _forecast(folders: Folders, tier: str, limit: Limit) -> dict[str, Any]:
 
 
 def _measured(folder: str) -> list[Measured]:
+    """The files of a folder, in order of time, without those that a merge left over."""
+    listed, _ = tiers.listing(folder)
+    counting = set(tiers.current({each.file: each.covers for each in listed}))
     found = []
-    for file in archive.files(folder):
-        path = f"{folder}/{file}"
-        with suppress(OSError, CorruptError, ForeignError), Segment(path) as opened:
-            found.append(Measured(os.path.getsize(path), _seconds(opened)))
+    for each in listed:
+        path = f"{folder}/{each.file}"
+        with suppress(FileNotFoundError, CorruptError, ForeignError), Segment(path) as opened:
+            if each.file in counting and (seconds := _seconds(opened)):
+                found.append(Measured(path, each.size_bytes, seconds))
     return found
+
+
+def _bytes_per_day(files: Sequence[Measured], tier: str, largest_bytes: int) -> float:
+    """What a day takes in files as large as they become; 0 where that cannot be told yet.
+
+    A file costs its declarations, once, and its rows. What is there is merged on trial, the newest first: then the
+    difference to the sum of its parts is what the declarations take.
+    """
+    is_finest = tier == archive.FINEST_TIER
+    large = [file for file in files if file.size_bytes >= largest_bytes * LARGE_FRACTION_MIN]
+    if not large and is_finest:
+        large = [file for file in files if file.seconds >= DAY_S * LARGE_FRACTION_MIN]
+    if large:
+        return sum(file.size_bytes for file in large) / sum(file.seconds for file in large) * DAY_S
+    members: list[Measured] = []
+    for file in reversed(files):
+        if sum(each.size_bytes for each in members) + file.size_bytes <= largest_bytes:
+            members.insert(0, file)
+    seconds, size_bytes = sum(file.seconds for file in members), sum(file.size_bytes for file in members)
+    if len(members) < 2:  # noqa: PLR2004  one says nothing of the difference
+        return 0.0
+    from sysmond import jobs  # noqa: PLC0415  what merging takes
+
+    merged_bytes = len(jobs.merged_image([file.path for file in members], has_rows=is_finest))
+    fixed_bytes = max(0.0, (size_bytes - merged_bytes) / (len(members) - 1))
+    bytes_per_s = (merged_bytes - fixed_bytes) / seconds
+    full_s = (largest_bytes - fixed_bytes) / bytes_per_s
+    if is_finest:  # Files of rows end with the day.
+        full_s = min(full_s, DAY_S)
+    return (fixed_bytes / full_s + bytes_per_s) * DAY_S
 
 
 def _seconds(opened: Segment) -> float:

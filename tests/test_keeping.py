@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keeping: real files go, oldest first, before others are written; pinned ones stay, unrolled ones are rolled up."""
 
+import argparse
+import json
 import os
 import time
 from pathlib import Path
@@ -8,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sysmond import archive, fsck, jobs, pins, retention, rolling, segment, tiers
+from benchmarks import synthetic
+from sysmond import archive, clock, fsck, jobs, keeping, pins, plan, retention, rolling, segment, tiers, upkeep
 from sysmond.archive import Name
 from sysmond.clock import Relation
 from sysmond.errors import CorruptError
@@ -179,3 +182,55 @@ def test_damaged_pins_keep_everything_as_far_as_their_budget_reaches(folders: Fo
     assert step.startswith(f"{path}: moved to ")
     jobs.merge(folders)
     assert pins.read(folders.state) == [Pin(5, 9, "oom", "sysmond")]
+
+
+SERIES, DAYS = 30, 12
+# So that every tier is full after a bit more than a week.
+BUDGETS = {"1s": 12_000_000, "10s": 5_250_000, "1min": 1_425_000, "5min": 400_000}
+HOUR_S, DAY_S = 3600, 86_400
+
+
+def said_days(folders: Folders, capsys: pytest.CaptureFixture[str]) -> dict[str, float | None]:
+    """How many days each tier keeps, as ``sysmond budget`` says."""
+    assert upkeep.budget(folders, argparse.Namespace(json=True)) == 0
+    return {tier: found["days"] for tier, found in json.loads(capsys.readouterr().out).items()}
+
+
+def held_days(folders: Folders, tier: str) -> float:
+    files, _ = tiers.listing(archive.disk_folder(folders, Sensitivity.PUBLIC, tier))
+    assert sum(file.size_bytes for file in files) <= BUDGETS[tier]
+    return (max(file.last_ns for file in files) - min(file.first_ns for file in files)) / 1e9 / DAY_S
+
+
+def test_a_budget_is_foretold_within_15_percent_from_an_hour_on(
+    folders: Folders, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sizes = {f"size_{tier}_bytes": size for tier, size in BUDGETS.items()}
+    plan.write(plan.Plan((), (), archiver=plan.ArchiverSettings(**sizes)), f"{folders.runtime}/plan.json")
+    tables = synthetic.tables(synthetic.counters(SERIES))
+    matrix, boot = synthetic.values(SERIES, DAYS * DAY_S), clock.boot_id()
+    keep, folder = keeping.keeper(folders), archive.disk_folder(folders, Sensitivity.PUBLIC)
+    said: dict[int, dict[str, float | None]] = {}
+    held: dict[str, list[float]] = {tier: [] for tier in BUDGETS}
+    done_s = 0
+    # As the archiver flushes at first, and then in larger pieces, as they become by merging.
+    for number, length_s in enumerate([600] * 6 + [HOUR_S] * 5 + [6 * HOUR_S] * 3 + [DAY_S] * (DAYS - 1), 1):
+        ticks = (1 + done_s + np.arange(length_s, dtype=np.int64)) * SECOND
+        done_s += length_s
+        strand = Strand(boot, "sampler", SECOND, SECOND)
+        block = MemoryBlock(strand, ticks, synthetic.keys(tables), matrix[:, done_s - length_s : done_s])
+        clocks = {boot: [Relation(0, UTC_NS // DAY_S // SECOND * DAY_S * SECOND, 0)]}
+        made = Recording(Sensitivity.PUBLIC, {table.name: table for table in tables}, [block], {}, clocks, [])
+        image = segment.encode(made, "a test")
+        keep.make_room("1s", len(image))
+        archive.publish(folder, Name(boot, number, number).file, image, 0o644)
+        jobs.merge(folders)
+        if done_s in {HOUR_S, 6 * HOUR_S, DAY_S, 7 * DAY_S}:
+            said[done_s] = said_days(folders, capsys)
+        if done_s > (DAYS - 3) * DAY_S:
+            for tier, found in held.items():
+                found.append(held_days(folders, tier))
+    assert said[HOUR_S].pop("5min") is None, "a dozen buckets tell nothing"
+    for days in said.values():
+        for tier, foretold in days.items():
+            assert foretold == pytest.approx(np.mean(held[tier]), rel=0.15), tier
