@@ -42,7 +42,8 @@ class Timeline:
     def __init__(self, folders: Folders, classes: Collection[Sensitivity] = tuple(Sensitivity)) -> None:
         """Open every source of these classes.
 
-        What is unreadable is kept in ``damages``, what we may not read in ``refused``. ``unread`` tells where a readable file has values that are not.
+        What is unreadable is kept in ``damages``, what we may not read in ``refused``; ``unread`` tells where a
+        readable file has values that are not.
         """
         self.damages: list[Damage] = []
         self.refused: list[str] = []
