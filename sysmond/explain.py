@@ -5,11 +5,10 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from sysmond import rates
-from sysmond.model import Cause, Metric, Semantics, series_path
+from sysmond.model import TIERS_NS, Cause, Metric, Semantics, series_path
 from sysmond.query import Query
 from sysmond.reading import View
 from sysmond.result import Answered, Explanation, Gap, Lacking, Result
-from sysmond.retention import TIERS_NS
 from sysmond.timespec import format_step
 
 if TYPE_CHECKING:

@@ -247,7 +247,9 @@ class Query:
     ) -> tuple[Buckets, Kept]:
         view = source.view
         needed = {kept for stat in stats for key in keys for kept in rates.kept_for(self.metric(key), stat)}
-        wanted = kind if Stat.LEAP in kind else [stat for stat in kind if stat in needed]
+        if Stat.LEAP in kind:  # What counters grew by between two files is added to all of these.
+            needed |= {Stat.COUNT, Stat.SUM, Stat.LEAP, Stat.LEAP_NS}
+        wanted = [stat for stat in kind if stat in needed]
         found = self._reader.buckets(view, keys, kind, wanted)
         found = self._after_what_stood(found, view, keys)
         for index, key in enumerate(keys):

@@ -131,9 +131,12 @@ class Reader:
         for some, found in self._read_piece(piece, mine, wanted):
             at = [each[0] for each in some]
             factor = np.array([[each[2]] for each in some], np.int64)
+            rescaled = bool((factor != 1).any())
             for stat in wanted:
                 values = found.stats[stat][:, low:high]
-                stats[stat][at] = np.where(values == ABSENT, ABSENT, values * factor) if stat in _SCALED else values
+                if rescaled and stat in _SCALED:
+                    values = np.where(values == ABSENT, ABSENT, values * factor)
+                stats[stat][at] = values
             if found.edges is not None:
                 for name, own in zip(Edges._fields, found.edges, strict=True):
                     scaled = own * factor[:, 0] if name.endswith("value") else own

@@ -394,6 +394,8 @@ def _stitch(
     stats[Stat.LEAP_NS][rows[~whole], at[~whole]] += lasted[~whole]
     rows, at, grown = rows[whole], at[whole], grown[whole]
     stats[Stat.COUNT][rows, at] += 1
+    if Stat.MAX not in stats:
+        return
     # The increment ends at the first row: where it ties with a later one, it came first.
     higher = (stats[Stat.MAX][rows, at] == ABSENT) | (grown >= stats[Stat.MAX][rows, at])
     stats[Stat.MAX][rows[higher], at[higher]] = grown[higher]
