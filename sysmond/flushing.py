@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """When segments go from RAM to disk: when the disk is awake anyway, or when they must. Pure.
 
-The kernel's counters of completed requests are the only sign of a disk's activity that does not disturb it
-(/proc/diskstats, Documentation/admin-guide/iostats.rst). What we wrote ourselves, and what the journal
+The kernel's counters of sectors are the only sign of a disk's activity that does not disturb it (/proc/diskstats,
+Documentation/admin-guide/iostats.rst): not those of requests, since sync(2) of whatever program sends every disk an
+empty one, which a disk with nothing to write sleeps through. What we wrote ourselves, and what the journal
 writes for us a little later, must not count as somebody else's.
 """
 
@@ -35,7 +36,7 @@ _NO_DISK = re.compile(r"(ram|zram|loop|sr|fd|dm-|md|nbd)\d")
 
 
 class Disk(NamedTuple):
-    """Requests that a disk has completed since boot."""
+    """Sectors that a disk has read and written since boot."""
 
     reads: int
     writes: int
@@ -118,15 +119,15 @@ def is_on_battery(supplies: Collection[Supply]) -> bool:
 
 
 def read_disks(diskstats: bytes, names: Collection[str]) -> Disk | None:
-    """Add up what these block devices have completed, or where none is named all real disks.
+    """Add up what these block devices have moved, or where none is named all real disks.
 
-    Fields 4 and 8 of the lines of /proc/diskstats. None where there is none of them.
+    Fields 6 and 10 of the lines of /proc/diskstats. None where there is none of them.
     """
     found = []
     for line in diskstats.splitlines():
         fields = line.split()
-        if len(fields) > 7:  # noqa: PLR2004  the fields needed
+        if len(fields) > 9:  # noqa: PLR2004  the fields needed
             name = fields[2].decode("utf-8", "replace")
             if name in names or (not names and not _NO_DISK.match(name)):
-                found.append((int(fields[3]), int(fields[7])))
+                found.append((int(fields[5]), int(fields[9])))
     return Disk(*map(sum, zip(*found, strict=True))) if found else None
