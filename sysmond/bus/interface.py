@@ -24,7 +24,6 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Any, ClassVar, NamedTuple, TypeVar
-from xml.sax.saxutils import quoteattr
 
 from sysmond.bus.adapter import Variant
 from sysmond.bus.callers import Caller
@@ -35,6 +34,7 @@ Options = Mapping[str, Variant]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _DECLARED = "bus_declared"
+_EMITS = "org.freedesktop.DBus.Property.EmitsChangedSignal"
 
 
 class Request(NamedTuple):
@@ -169,31 +169,44 @@ def camel(name: str) -> str:
     return "".join(word.capitalize() for word in name.split("_"))
 
 
-def xml(interfaces: Iterable[type[Interface]], indent: str = "  ") -> list[str]:
-    """Describe one interface, which these classes are together, as lines of introspection XML."""
+def xml(interfaces: Iterable[type[Interface]], *, documented: bool = False) -> list[str]:
+    """Describe one interface, which these classes are together, as lines of introspection XML.
+
+    Members are in the order of their names: which class declares them is nobody else's business.
+    """
     classes = list(interfaces)
-    lines = [f"{indent}<interface name={quoteattr(classes[0].NAME)}>"]
-    for each in (one for kind in classes for one in kind.METHODS.values()):
-        lines.append(f"{indent}  <method name={quoteattr(each.name)}>")
-        lines += [_xml_argument(one, f"{indent}    ", ' direction="in"') for one in each.takes]
-        lines += [_xml_argument(one, f"{indent}    ", ' direction="out"') for one in each.gives]
-        lines.append(f"{indent}  </method>")
-    for signal in (one for kind in classes for one in kind.SIGNALS.values()):
-        lines.append(f"{indent}  <signal name={quoteattr(signal.name)}>")
-        lines += [_xml_argument(one, f"{indent}    ") for one in signal.arguments]
-        lines.append(f"{indent}  </signal>")
-    for value in (one for kind in classes for one in kind.PROPERTIES.values()):
+    lines = [f'  <interface name="{classes[0].NAME}">']
+    members = [(name, each) for kind in classes for name, each in kind.METHODS.items()]
+    for name, called in sorted(members):
+        lines += _comment(called.doc if documented else "", called.action)
+        lines.append(f'    <method name="{name}">')
+        lines += [_xml_argument(one, ' direction="in"') for one in called.takes]
+        lines += [_xml_argument(one, ' direction="out"') for one in called.gives]
+        lines.append("    </method>")
+    signals = {name: each for kind in classes for name, each in kind.SIGNALS.items()}
+    for name, signal in sorted(signals.items()):
+        lines += _comment(signal.doc if documented else "")
+        lines.append(f'    <signal name="{name}">')
+        lines += [_xml_argument(one) for one in signal.arguments]
+        lines.append("    </signal>")
+    values = {name: each for kind in classes for name, each in kind.PROPERTIES.items()}
+    for name, value in sorted(values.items()):
         access = "readwrite" if value.setter else "read"
-        lines.append(f'{indent}  <property name={quoteattr(value.name)} type="{value.signature}" access="{access}">')
-        lines.append(
-            f'{indent}    <annotation name="org.freedesktop.DBus.Property.EmitsChangedSignal" value="{value.changes}"/>'
-        )
-        lines.append(f"{indent}  </property>")
-    return [*lines, f"{indent}</interface>"]
+        lines += _comment(value.doc if documented else "")
+        lines.append(f'    <property name="{name}" type="{value.signature}" access="{access}">')
+        lines.append(f'      <annotation name="{_EMITS}" value="{value.changes}"/>')
+        lines.append("    </property>")
+    return [*lines, "  </interface>"]
 
 
-def _xml_argument(argument: Argument, indent: str, direction: str = "") -> str:
-    return f'{indent}<arg name="{argument.name}" type="{argument.signature}"{direction}/>'
+def _xml_argument(argument: Argument, direction: str = "") -> str:
+    return f'      <arg name="{argument.name}" type="{argument.signature}"{direction}/>'
+
+
+def _comment(doc: str, action: str = "") -> list[str]:
+    """A line of documentation, in which XML forbids two hyphens."""
+    needs = f" Needs the action {action}." if action and doc else ""
+    return [f"    <!-- {(doc + needs).replace('--', '–')} -->"] if doc else []
 
 
 def _arguments(text: str) -> tuple[Argument, ...]:

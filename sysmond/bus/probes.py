@@ -20,7 +20,7 @@ from sysmond.plan import PlannedProbe
 from sysmond.progress import WRITERS
 
 if TYPE_CHECKING:
-    from sysmond.bus.part import Part
+    from sysmond.bus.loop import Part
 
 # Several who ask at once are answered from one look.
 LOOK_S = 0.1

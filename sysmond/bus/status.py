@@ -18,7 +18,7 @@ from sysmond.own import PID_FILE
 from sysmond.settings import PARTS
 
 if TYPE_CHECKING:
-    from sysmond.bus.part import Part
+    from sysmond.bus.loop import Part
 
 NEEDED = ("sampler", "background", "archiver")
 LOG_LEVELS = ("emerg", "alert", "crit", "err", "warning", "notice", "info", "debug")

@@ -19,7 +19,7 @@ from sysmond.progress import ARCHIVER, WRITERS
 from sysmond.timespec import Notation, format_time
 
 if TYPE_CHECKING:
-    from sysmond.bus.part import Part
+    from sysmond.bus.loop import Part
     from sysmond.control import Order
 
 DAEMON = "daemon"
