@@ -6,21 +6,23 @@ a large one must not cost what is on disk. A segment of rows goes only when ever
 cannot be made.
 """
 
+import json
 import os
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
-from sysmond import archive, pins, retention
+from sysmond import archive, clock, pins, retention
 from sysmond import plan as plans
 from sysmond.archive import FINEST_TIER
 from sysmond.errors import Error
 from sysmond.folders import Folders
 from sysmond.model import Sensitivity
-from sysmond.retention import Limit, Stored, Window
+from sysmond.retention import Believed, Limit, Stored, Window
 from sysmond.timespec import TIME_MAX_NS
 
 BLOCK_BYTES = 512  # What st_blocks counts in.
+# In the state folder, where an age is set: what time is believed to be.
+BELIEVED_FILE = "clock.json"
 
 
 def keeper(folders: Folders) -> "Keeper":
@@ -49,8 +51,10 @@ class Keeper:
         limits: Mapping[str, Limit],
         pins_bytes: int,
         roll_up: Callable[[], object] = _nothing,
+        relation: Callable[[], clock.Relation] = clock.relation,
     ) -> None:
-        """Take the limits of each tier, the budget of the pins, and what makes buckets of rows that have none yet."""
+        """Take the limits of each tier, the budget of the pins, what makes buckets of rows that have none yet, clocks."""
+        self._relation = relation
         self._folders = folders
         self._limits = limits
         self._pins_bytes = pins_bytes
@@ -67,10 +71,11 @@ class Keeper:
         there_bytes = sum(os.stat(path).st_size for path in _paths(self._folders, tier))
         if not limit.age_ns and there_bytes + coming_bytes + elsewhere_bytes <= limit.budget_bytes:
             return []
+        stored = list(_stored(self._folders, tier))
         going = retention.expired(
-            list(_stored(self._folders, tier)),
+            stored,
             limit,
-            time.time_ns(),
+            self._now_ns(stored) if limit.age_ns else 0,
             coming_bytes=coming_bytes,
             elsewhere_bytes=elsewhere_bytes,
             pins=_pinned(self._folders) if tier == FINEST_TIER else (),
@@ -84,6 +89,32 @@ class Keeper:
         for folder in sorted({os.path.dirname(file.path) for file in going}):
             archive.sync_folder(folder)
         return [file.path for file in going]
+
+    def _now_ns(self, stored: Sequence[Stored]) -> int:
+        """The time by which files are old: no later than the wall clock has it, nor than is believed."""
+        now, boot, path = self._relation(), clock.boot_id(), f"{self._folders.state}/{BELIEVED_FILE}"
+        # Without a note, what was recorded last is what is known.
+        newest_ns = max((file.last_ns for file in stored), default=now.realtime_ns)
+        before = _believed(path) or Believed(newest_ns, boot, now.boottime_ns)
+        after = retention.believe(before, boot, now.boottime_ns, now.realtime_ns)
+        with suppress(OSError):
+            with open(f"{path}.new", "w", encoding="utf-8") as file:
+                json.dump(after._asdict(), file)
+            os.replace(f"{path}.new", path)
+        return min(now.realtime_ns, after.utc_ns)
+
+
+def _believed(path: str) -> Believed | None:
+    """What the note says; None where there is none, or it is damaged."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            noted = json.load(file)
+        utc_ns, boottime_ns, away_ns, doubted_ns = (
+            int(noted[name]) for name in ("utc_ns", "boottime_ns", "away_ns", "doubted_ns")
+        )
+        return Believed(utc_ns, str(noted["boot"]), boottime_ns, away_ns, doubted_ns)
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
 
 
 def _pinned(folders: Folders) -> list[Window]:
@@ -107,7 +138,9 @@ def _stored(folders: Folders, tier: str) -> Iterator[Stored]:
         folder = archive.disk_folder(folders, sensitivity, tier)
         files, unreadable = tiers.listing(folder)
         for each in files:
-            yield Stored(f"{folder}/{each.file}", each.size_bytes, each.first_ns, each.last_ns)
+            with suppress(FileNotFoundError):
+                written_ns = os.stat(f"{folder}/{each.file}").st_mtime_ns
+                yield Stored(f"{folder}/{each.file}", each.size_bytes, each.first_ns, each.last_ns, written_ns)
         for file in unreadable:  # Its rows are of no use, its bytes count: it goes in its turn.
             with suppress(FileNotFoundError):
                 status = os.stat(f"{folder}/{file}")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sysmond import model
+from sysmond.clock import SECOND_NS
 from sysmond.errors import UsageError
 from sysmond.plan import ArchiverSettings
 from sysmond.timespec import format_step
@@ -28,12 +29,52 @@ class Limit(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """A file as retention sees it. ``first_ns``, ``last_ns``: UTC of its outermost rows."""
+    """A file as retention sees it. ``first_ns``, ``last_ns``: UTC of its outermost rows; ``written_ns``: of writing it.
+
+    What was recorded while the clock was far behind is as old as its writing.
+    """
 
     path: str
     size_bytes: int
     first_ns: int
     last_ns: int
+    written_ns: int = 0
+
+
+# A wall clock that is so near to what is believed is believed.
+NEAR_NS = 60 * SECOND_NS
+# One that is farther away is believed when it has stood so for this part of the distance, and for a day at most.
+DOUBT_PART = 8
+DOUBT_NS_MAX = 86_400 * SECOND_NS
+
+
+class Believed(NamedTuple):
+    """What time it is, as far as files may go for it: ``utc_ns`` at ``boottime_ns`` of ``boot``.
+
+    ``away_ns``: how far the wall clock was ahead of that, and ``doubted_ns`` for how long it had been so.
+    """
+
+    utc_ns: int
+    boot: str
+    boottime_ns: int
+    away_ns: int = 0
+    doubted_ns: int = 0
+
+
+def believe(before: Believed, boot: str, boottime_ns: int, wall_ns: int) -> Believed:
+    """Say what to believe now. Boot time is never set: by it the believed time goes on, whatever the wall clock does.
+
+    A machine that was off for a night is believed after an hour or two; a clock that is ahead by ten years for a
+    moment is not.
+    """
+    passed_ns = boottime_ns - (before.boottime_ns if before.boot == boot else 0)
+    utc_ns = before.utc_ns + passed_ns
+    away_ns = wall_ns - utc_ns
+    is_as_before = away_ns // 2 <= before.away_ns <= away_ns * 2 or away_ns * 2 <= before.away_ns <= away_ns // 2
+    doubted_ns = before.doubted_ns + passed_ns if before.away_ns and is_as_before else 0
+    if abs(away_ns) <= NEAR_NS or doubted_ns >= min(abs(away_ns) // DOUBT_PART, DOUBT_NS_MAX):
+        return Believed(wall_ns, boot, boottime_ns)
+    return Believed(utc_ns, boot, boottime_ns, away_ns, doubted_ns)
 
 
 class Window(NamedTuple):
@@ -86,8 +127,9 @@ def expired(
 ) -> list[Stored]:
     """Choose what goes from a tier before ``coming_bytes`` more are written to it.
 
-    ``elsewhere_bytes``: what of the same budget lies in RAM. Pinned files count against their own budget,
-    the newest of them first; what does not fit there is treated like any other file.
+    ``now_ns``: what is believed to be the time. ``elsewhere_bytes``: what of the same budget lies in RAM. Pinned
+    files count against their own budget, the newest of them first; what does not fit there is treated like any other
+    file.
     """
     ordered = sorted(files, key=lambda file: (file.last_ns, file.path))
     protected: set[str] = set()
@@ -97,11 +139,12 @@ def expired(
             room -= file.size_bytes
             protected.add(file.path)
     free = [file for file in ordered if file.path not in protected]
+    oldest_ns = now_ns - limit.age_ns
+    going = [file for file in free if limit.age_ns and max(file.last_ns, file.written_ns) < oldest_ns]
+    free = [file for file in free if file not in going]
     total = sum(file.size_bytes for file in free) + coming_bytes + elsewhere_bytes
-    going = []
     for file in free:
-        too_old = limit.age_ns > 0 and file.last_ns < now_ns - limit.age_ns
-        if total <= limit.budget_bytes and not too_old:
+        if total <= limit.budget_bytes:
             break
         going.append(file)
         total -= file.size_bytes

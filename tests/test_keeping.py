@@ -83,11 +83,36 @@ def test_age_and_damage(folders: Folders) -> None:
     now_ns = time.time_ns()
     for number in range(1, 5):
         put(folders, number, wall_ns=now_ns - 1000 * SECOND)
+    for name in there(folders):
+        os.utime(f"{archive.disk_folder(folders, Sensitivity.PUBLIC)}/{name}", (1, 1))
     broken = Path(archive.disk_folder(folders, Sensitivity.PUBLIC)) / Name("b" * 32, 1, 1).file
     broken.write_bytes(b"nothing")
     os.utime(broken, (1, 1))
     keeper(folders, 10**9, age_ns=500 * SECOND).make_room("1s", 0)
     assert numbers(folders) == [2, 3, 4]
+
+
+def test_a_clock_that_jumps_ahead_costs_no_file(folders: Folders) -> None:
+    for number in range(1, 5):
+        put(folders, number)
+    for name in there(folders):
+        os.utime(f"{archive.disk_folder(folders, Sensitivity.PUBLIC)}/{name}", (1, 1))
+    hour_ns, years_ns = 3600 * SECOND, 3650 * 86_400 * SECOND
+    begin = Relation(hour_ns, UTC_NS + 1000 * SECOND, hour_ns)
+    limits = dict.fromkeys(retention.TIERS_NS, Limit(10**9, 20 * 86_400 * SECOND))
+
+    def look(hours: float, ahead_ns: int) -> list[int]:
+        passed_ns = round(hours * hour_ns)
+        now = Relation(begin.boottime_ns + passed_ns, begin.realtime_ns + passed_ns + ahead_ns, 0)
+        Keeper(folders, limits, 0, relation=lambda: now).make_room("1s", 0)
+        return numbers(folders)
+
+    for hours, ahead_ns in ((0, years_ns), (1, years_ns), (2, 0), (3, years_ns), (20, years_ns), (21, 0), (400, 0)):
+        assert look(hours, ahead_ns) == [1, 2, 3, 4]
+    Path(folders.state, "clock.json").write_text("{}", encoding="utf-8")
+    assert look(401, years_ns) == [1, 2, 3, 4]
+    assert look(402, 0) == [1, 2, 3, 4]
+    assert look(500, 0) == [], "three weeks have really passed"
 
 
 def test_a_pin_keeps_rows_while_its_budget_lasts(folders: Folders) -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from sysmond import retention
 from sysmond.errors import UsageError
-from sysmond.retention import Limit, Stored, Window
+from sysmond.retention import Believed, Limit, Stored, Window, believe
 
 DAY_NS = 86_400_000_000_000
 
@@ -39,6 +39,63 @@ def test_age_takes_what_ended_too_long_ago() -> None:
     files = stored([1] * 10)
     going = retention.expired(files, Limit(10**6, 3 * DAY_NS), now_ns=10 * DAY_NS)
     assert [file.path for file in going] == [f"{day:03}.h5" for day in range(7)]
+
+
+def test_what_was_recorded_with_a_clock_far_behind_is_as_old_as_its_writing() -> None:
+    file = Stored("a.h5", 1, 0, 1000, written_ns=9 * DAY_NS)
+    assert retention.expired([file], Limit(10**6, 3 * DAY_NS), now_ns=10 * DAY_NS) == []
+    assert retention.expired([file], Limit(10**6, 3 * DAY_NS), now_ns=13 * DAY_NS) == [file]
+
+
+HOUR_NS = DAY_NS // 24
+YEARS_NS = 3650 * DAY_NS
+START = Believed(20_000 * DAY_NS, "a", DAY_NS)
+
+
+def believed(wall_ahead: dict[float, int], boot: str = "a", off_ns: int = 0) -> list[float]:
+    """By how many hours what is believed differs from the true time, at hours after the start."""
+    state, found = START, []
+    for hour, ahead_ns in wall_ahead.items():
+        passed_ns = round(hour * HOUR_NS)
+        true_ns = START.utc_ns + passed_ns + off_ns
+        boottime_ns = passed_ns + (START.boottime_ns if boot == START.boot else 0)
+        state = believe(state, boot, boottime_ns, true_ns + ahead_ns)
+        found.append((state.utc_ns - true_ns) / HOUR_NS)
+    return found
+
+
+def test_a_clock_that_is_years_ahead_for_less_than_a_day_is_not_believed() -> None:
+    assert believed({1: 0, 2: YEARS_NS, 3: YEARS_NS, 20: YEARS_NS, 25: YEARS_NS, 25.5: 0, 26: 0}) == [0] * 7
+    assert believed({1: YEARS_NS, 24: YEARS_NS, 25: YEARS_NS})[-1] == YEARS_NS / HOUR_NS
+    # Each time anew: what is seen twice in between at its right time was not ahead for long.
+    assert believed({hour / 2: YEARS_NS * (hour % 2) for hour in range(200)}) == [0] * 200
+
+
+def test_one_that_is_set_right_is_believed_in_time() -> None:
+    assert believed({1: 30 * 10**9}) == [30 / 3600]
+    assert believed({1: -HOUR_NS, 1.1: -HOUR_NS, 1.2: -HOUR_NS}) == [0, 0, -1]
+    # A night off; ten weeks off.
+    assert believed({0.1: 0, 1: 0, 2.2: 0}, "b", 16 * HOUR_NS) == [-16, -16, 0]
+    assert believed({0.1: 0, 12: 0, 23: 0, 24.2: 0}, "b", 70 * DAY_NS) == [-1680, -1680, -1680, 0]
+
+
+def test_a_machine_that_runs_for_some_hours_a_day_comes_to_the_right_time() -> None:
+    state = START
+    for day in range(1, 15):
+        morning_ns = START.utc_ns + day * DAY_NS
+        for hour in range(9):
+            state = believe(state, str(day), hour * HOUR_NS, morning_ns + hour * HOUR_NS)
+        assert state.utc_ns == morning_ns + 8 * HOUR_NS
+
+
+@given(st.lists(st.tuples(st.integers(1, 10 * DAY_NS), st.integers(0, 30_000 * DAY_NS)), max_size=20))
+def test_what_is_believed_is_the_wall_clock_or_goes_on_as_boot_time_does(looks: list[tuple[int, int]]) -> None:
+    state = START
+    for passed_ns, wall_ns in looks:
+        after = believe(state, state.boot, state.boottime_ns + passed_ns, wall_ns)
+        assert after.utc_ns in {wall_ns, state.utc_ns + passed_ns}
+        assert after.doubted_ns < retention.DOUBT_NS_MAX
+        state = after
 
 
 def test_pinned_files_stay_until_their_own_budget_is_full() -> None:
