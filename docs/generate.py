@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the documents that follow from the code: the metric catalogue and the command lines.
+"""Writes the documents that follow from the code: metrics, command lines, interfaces on the bus.
 
 ``make docs`` runs it; a test compares what it would write with what stands there. Only what the
 code declares is used, never ``--help`` as printed: argparse words that differently from one
@@ -10,11 +10,13 @@ import argparse
 import importlib
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 
 from sysmond.arguments import subparsers
+from sysmond.bus import interface, loop
 from sysmond.clock import SECOND_NS
 from sysmond.ledger import FLUSH, INTERVAL_NS
 from sysmond.model import Lane, Metric, Semantics, rate_unit
@@ -45,6 +47,20 @@ Every program and every option. Written from the programs by `make docs`.
 Exit codes, of all programs: 0 done; 1 failure; 2 wrong usage; 3 partial result, what is missing
 is named on standard error; 77 no permission.
 """
+
+
+BUS_HEAD = """\
+# Interfaces on D-Bus
+
+Every method, signal and property of sysmond's own, written from the code by `make docs`; [what they have in
+common](dbus.md) is said elsewhere. All types are in the letters of D-Bus: `x` and `t` are nanoseconds unless
+said otherwise. A method with an action asks polkit for `org.sysmond.SystemMonitor1.ACTION`.
+"""
+WHEN_TOLD = {
+    interface.Changes.NEVER: "never",
+    interface.Changes.TOLD: "told by PropertiesChanged",
+    interface.Changes.UNTOLD: "not told",
+}
 
 
 def main() -> int:
@@ -192,7 +208,49 @@ def row(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-DOCUMENTS: dict[str, Callable[[], str]] = {"metrics.md": metrics, "cli.md": cli}
+def bus() -> str:
+    """Spell what the service offers on D-Bus."""
+    sections = [line for name, kinds in interfaces().items() for line in interface_section(name, kinds)]
+    return "\n".join([BUS_HEAD.rstrip("\n"), *sections]) + "\n"
+
+
+def interfaces() -> dict[str, list[type[interface.Interface]]]:
+    """Give our own interfaces, by name; those of the bus itself are in its specification."""
+    return loop.declared()
+
+
+def interface_section(name: str, kinds: list[type[interface.Interface]]) -> Iterator[str]:
+    """Spell one interface: methods, signals, properties."""
+    yield from ("", f"## {name.rpartition('.')[2]}", "")
+    methods = sorted((each for kind in kinds for each in kind.METHODS.values()), key=lambda each: each.name)
+    if methods:
+        yield from table(
+            ("method", "takes", "gives", "action", "meaning"),
+            ((f"`{each.name}`", spelled(each.takes), spelled(each.gives), each.action, each.doc) for each in methods),
+        )
+    signals = sorted((each for kind in kinds for each in kind.SIGNALS.values()), key=lambda each: each.name)
+    if signals:
+        yield ""
+        told = ((f"`{each.name}`", spelled(each.arguments), each.doc) for each in signals)
+        yield from table(("signal", "carries", "meaning"), told)
+    values = sorted((each for kind in kinds for each in kind.PROPERTIES.values()), key=lambda each: each.name)
+    if values:
+        yield ""
+        rows = ((f"`{each.name}`", f"`{each.signature}`", WHEN_TOLD[each.changes], each.doc) for each in values)
+        yield from table(("property", "type", "changes", "meaning"), rows)
+
+
+def spelled(arguments: Iterable[interface.Argument]) -> str:
+    """Spell arguments: each with its type."""
+    return ", ".join(f"{each.name} `{each.signature}`" for each in arguments)
+
+
+DOCUMENTS: dict[str, Callable[[], str]] = {
+    "metrics.md": metrics,
+    "cli.md": cli,
+    "interfaces.md": bus,
+    **{f"../dbus/{name}.xml": partial(interface.document, kinds) for name, kinds in interfaces().items()},
+}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -30,6 +30,11 @@ from sysmond.bus.callers import Caller
 from sysmond.bus.errors import InvalidArgumentError
 from sysmond.errors import nearest
 
+DOCTYPE = (
+    '<!DOCTYPE node PUBLIC "-//freedesktop//DTD D-BUS Object Introspection 1.0//EN"\n'
+    '"http://www.freedesktop.org/standards/dbus/1.0/introspect.dtd">'
+)
+
 Options = Mapping[str, Variant]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -148,6 +153,15 @@ def prop(signature: str, *, changes: Changes = Changes.UNTOLD, setter: str = "")
     return declare
 
 
+def ours(prefix: str) -> dict[str, list[type[Interface]]]:
+    """All declared interfaces whose name begins so, with the classes that each is made of."""
+    found: dict[str, list[type[Interface]]] = {}
+    for kind in Interface.__subclasses__():
+        if kind.NAME.startswith(prefix):
+            found.setdefault(kind.NAME, []).append(kind)
+    return dict(sorted(found.items()))
+
+
 def read_options(options: Options, known: Mapping[str, str]) -> dict[str, Any]:
     """Give the values of options: ``known`` names each with its signature.
 
@@ -199,6 +213,12 @@ def xml(interfaces: Iterable[type[Interface]], *, documented: bool = False) -> l
     return [*lines, "  </interface>"]
 
 
+def document(interfaces: Iterable[type[Interface]]) -> str:
+    """Spell the file of one interface, as it is installed."""
+    head = f"<!-- SPDX-License-Identifier: Apache-2.0 -->\n{DOCTYPE}\n<node>"
+    return "\n".join([head, *xml(interfaces, documented=True), "</node>", ""])
+
+
 def _xml_argument(argument: Argument, direction: str = "") -> str:
     return f'      <arg name="{argument.name}" type="{argument.signature}"{direction}/>'
 
@@ -214,4 +234,4 @@ def _arguments(text: str) -> tuple[Argument, ...]:
 
 
 def _first_line(function: Callable[..., Any]) -> str:
-    return (inspect.getdoc(function) or "").partition("\n")[0]
+    return (inspect.getdoc(function) or "").partition("\n")[0].replace("``", "`")

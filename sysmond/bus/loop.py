@@ -10,7 +10,8 @@ from contextlib import suppress
 
 from sysmond import control
 from sysmond.bus.commands import Commands
-from sysmond.bus.names import OBJECT_PATH
+from sysmond.bus.interface import Interface, ours
+from sysmond.bus.names import BUS_NAME, OBJECT_PATH
 from sysmond.bus.probes import Probes
 from sysmond.bus.service import Service
 from sysmond.bus.standard import ObjectManager
@@ -124,6 +125,11 @@ class _Watch:
     def _serve(self) -> None:
         self._orders.serve(self._obey)
         self.begin()
+
+
+def declared() -> dict[str, list[type[Interface]]]:
+    """The interfaces of our own that all modules together declare."""
+    return ours(BUS_NAME)
 
 
 def serve(settings: Settings, plan: Plan, say: Callable[[str], None], stop: int) -> int:

@@ -19,6 +19,6 @@ def run(settings: Settings, plan: Plan, say: Callable[[str], None]) -> int:
     """Be the bus part until told to stop, in a process of its own."""
     stop = control.wake_on(STOP_SIGNALS)
     for module in NEEDLESS:
-        sys.modules.setdefault(module, None)  # type: ignore[arg-type]  that is how an import is made to fail
+        sys.modules.setdefault(module, None)  # type: ignore[arg-type]  # that is how an import is made to fail
     code: int = importlib.import_module("sysmond.bus.loop").serve(settings, plan, say, stop)
     return code

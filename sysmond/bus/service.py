@@ -16,7 +16,7 @@ from sysmond.bus import polkit
 from sysmond.bus.adapter import Call, Connection, ForeignError, Variant, clean
 from sysmond.bus.callers import ASK_AFTER_BYTES, BUS, UNREAD_BYTES_MAX, Caller, Callers
 from sysmond.bus.errors import ForeignCallError, TooMuchError, UnavailableError, bus_error
-from sysmond.bus.interface import Changes, Interface, Method, Request, Signal, xml
+from sysmond.bus.interface import DOCTYPE, Changes, Interface, Method, Request, Signal, xml
 from sysmond.bus.names import BUS_NAME
 from sysmond.bus.standard import (
     DBUS,
@@ -41,11 +41,6 @@ ERROR_LENGTH_MAX = 500
 
 _NOT_QUEUED = 4  # DBUS_NAME_FLAG_DO_NOT_QUEUE
 _OWNER = {1, 4}  # Primary owner, or owner already.
-
-_HEAD = (
-    '<!DOCTYPE node PUBLIC "-//freedesktop//DTD D-BUS Object Introspection 1.0//EN"\n'
-    '"http://www.freedesktop.org/standards/dbus/1.0/introspect.dtd">'
-)
 
 
 class Exported(NamedTuple):
@@ -104,7 +99,7 @@ class Service:
         below = f"{path.rstrip('/')}/"
         found = {each[len(below) :].partition("/")[0] for each in self._objects if each.startswith(below)}
         there = {**self._everywhere, **self.interfaces(path)} if path in self._objects else self._everywhere
-        lines = [_HEAD, "<node>"]
+        lines = [DOCTYPE, "<node>"]
         for implementations in there.values():
             lines += xml(type(each) for each in implementations)
         lines += [f'  <node name="{name}"/>' for name in sorted(found)]
