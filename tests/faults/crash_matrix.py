@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Let every system call of sealing, flushing and merging fail, one after the other, and crash before each.
+"""Let every system call of sealing, flushing, merging and forgetting fail, one after the other, and crash before each.
 
 A machine with rows in a ring, segments in RAM and small segments on disk does one job in a child. Before the
 n-th call that changes a file the child dies, or the call fails with ENOSPC or EIO, once or from then on; n runs
-over all there are. Then nothing visible may be broken, every row must be there, with the value it had, and the
-same jobs without a fault must bring all of it to disk. After each death the power is cut as well, in a model:
-what was not synced has no content, and what a folder was not synced after is there or is not.
+over all there are. Then nothing visible may be broken, and every row must be there, with the value it had (where
+rows were to be forgotten, every tier its part of it), and the same jobs without a fault must bring all of it to
+disk. After each death the power is cut as well, in a model: what was not synced has no content, and what a folder
+was not synced after is there or is not.
 
     python tests/faults/crash_matrix.py [--rounds 1] [--json]      (--rounds 0: every seventh call)
 """
@@ -29,8 +30,10 @@ from sysmond import archive, archiver, jobs, tamper
 from sysmond.errors import Error
 from sysmond.folders import Folders
 from sysmond.history import Archive
-from sysmond.model import Sensitivity
+from sysmond.keeping import Keeper
+from sysmond.model import ABSENT, TIERS_NS, Sensitivity
 from sysmond.progress import ring_files
+from sysmond.retention import Limit
 from tests.faults.trial import Totals, main
 from tests.machine import Machine, counter, gauge
 
@@ -39,12 +42,22 @@ DIED = 77
 FAULTS = ("crash", "ENOSPC", "EIO", "ENOSPC for good", "EIO for good")
 # What changes files: calls by the name they have in os.
 CALLS = ("open", "write", "fsync", "rename", "replace", "unlink", "mkdir", "fchmod", "chmod", "posix_fallocate")
+
+
+def forget(folders: Folders) -> None:
+    """Make room where there is none: all rows go, once the tiers have them."""
+    limits = {tier: Limit(1 if tier == archive.FINEST_TIER else 10**9) for tier in TIERS_NS}
+    Keeper(folders, limits, 0, lambda: jobs.roll_up(folders)).make_room(archive.FINEST_TIER, 0)
+
+
 STEPS: dict[str, Callable[[Folders], object]] = {
     "seal": jobs.seal,
     "flush": archiver.flush,
     "merge": jobs.merge,
-    **{name: getattr(archiver, name) for name in ("rollup", "roll_up") if hasattr(archiver, name)},
+    "forget": forget,
 }
+# What is done before it, without a fault.
+BEFORE = {"seal": (), "flush": ("seal",), "merge": ("seal", "flush"), "forget": ("seal", "flush")}
 
 
 class Disk:
@@ -186,17 +199,33 @@ def forget_rings(folders: Folders) -> None:
         os.unlink(path)
 
 
-def look(folders: Folders) -> list[str]:
-    """Whatever is wrong: a visible file that does not read, a row that is missing or has another value."""
+def look(folders: Folders, *, forgot: bool = False) -> list[str]:
+    """Whatever is wrong: a visible file that does not read, a row that is missing or has another value.
+
+    ``forgot``: rows may be gone; what the tiers have of them must be whole all the same.
+    """
     problems = []
     for sensitivity in Sensitivity:
-        for folder in (archive.ram_folder(folders, sensitivity), archive.disk_folder(folders, sensitivity)):
+        on_disk = (archive.disk_folder(folders, sensitivity, tier) for tier in TIERS_NS)
+        for folder in (archive.ram_folder(folders, sensitivity), *on_disk):
             for file in archive.files(folder):
                 try:
                     tamper.contents(f"{folder}/{file}")
                 except Error as damage:
                     problems.append(f"broken: {damage}")
-    result = Archive(folders).select("disk/read_bytes", "disk/queue", raw=True)
+    history = Archive(folders)
+    for path, stat, true in (
+        ("disk/queue", "count", PIECES * PIECE_TICKS),
+        ("disk/queue", "sum", sum(map(gauge, range(1, 1 + PIECES * PIECE_TICKS)))),
+        ("disk/read_bytes", "sum", counter(PIECES * PIECE_TICKS) - counter(1)),
+    ):
+        buckets = history.select(path, step="10s", stat=stat).columns[0].integers
+        total = 0 if buckets is None else sum(value for value in buckets.tolist() if value != ABSENT)
+        if total != true:
+            problems.append(f"{stat} of {path} in steps of 10 s: {total}; {true} is right")
+    if forgot:
+        return problems
+    result = history.select("disk/read_bytes", "disk/queue", raw=True)
     expected = list(range(1, 1 + PIECES * PIECE_TICKS))
     for column, right in zip(result.columns, (counter, gauge), strict=True):
         found = [] if column.integers is None else column.integers.tolist()
@@ -210,10 +239,8 @@ def attempt(template: str, root: str, step: str, at: int, fault: str) -> tuple[b
     shutil.rmtree(root, ignore_errors=True)
     shutil.copytree(template, root)  # To where it was made: the memory of the archiver has paths.
     folders = Folders(f"{root}/state", f"{root}/run")
-    for earlier, job in STEPS.items():
-        if earlier == step:
-            break
-        job(folders)
+    for earlier in BEFORE[step]:
+        STEPS[earlier](folders)
         if earlier == "seal":
             forget_rings(folders)
     reading, writing = os.pipe()
@@ -230,17 +257,19 @@ def attempt(template: str, root: str, step: str, at: int, fault: str) -> tuple[b
         variants = [eval(line) for line in pipe]  # noqa: S307  the child's own words
     if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0:
         return False, [], 0
-    problems = [f"right after it: {problem}" for problem in look(folders)]
+    forgot = step == "forget"
+    problems = [f"right after it: {problem}" for problem in look(folders, forgot=forgot)]
     for number, files in enumerate(variants):
-        problems += [f"power cut {number}: {problem}" for problem in _look_after_cut(folders, files, f"{root}-cut")]
-    for job in STEPS.values():
-        job(folders)
-    problems += [f"after trying again: {problem}" for problem in look(folders)]
+        left = _after_cut(folders, files, f"{root}-cut")
+        problems += [f"power cut {number}: {problem}" for problem in look(left, forgot=forgot)]
+    for again in ("seal", "flush", "forget" if forgot else "merge"):
+        STEPS[again](folders)
+    problems += [f"after trying again: {problem}" for problem in look(folders, forgot=forgot)]
     problems += [f"left behind: {name}" for name in _left_behind(folders)]
     return True, problems, len(variants)
 
 
-def _look_after_cut(folders: Folders, files: dict[str, bytes], root: str) -> list[str]:
+def _after_cut(folders: Folders, files: dict[str, bytes], root: str) -> Folders:
     """What was still in RAM when the power went, and what is on disk, must together be everything."""
     shutil.rmtree(root, ignore_errors=True)
     shutil.copytree(folders.runtime, f"{root}/run")
@@ -248,7 +277,7 @@ def _look_after_cut(folders: Folders, files: dict[str, bytes], root: str) -> lis
         place = Path(f"{root}/state{path.removeprefix(folders.state)}")
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(content)
-    return look(Folders(f"{root}/state", f"{root}/run"))
+    return Folders(f"{root}/state", f"{root}/run")
 
 
 def _left_behind(folders: Folders) -> Iterator[str]:
