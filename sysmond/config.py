@@ -211,6 +211,14 @@ KEYS = (
         "1MiB",
         "64GiB",
     ),
+    Key(
+        ("archive", "pin_pressure_percent"),
+        INTEGER,
+        "From how much full memory or I/O pressure (PSI, over 10 s) on rows are pinned by themselves; 0 for never.",
+        "40",
+        "0",
+        "100",
+    ),
     *(
         key
         for tier, step in TIERS.items()
@@ -449,6 +457,7 @@ def _typed(settings: dict[Path, Setting]) -> Config:
                 flush_interval_s=seconds("archive", "flush_interval"),
                 ram_bytes=given("archive", "ram_size"),
                 pins_bytes=given("tiers", "pins", "size"),
+                pin_pressure_percent=given("archive", "pin_pressure_percent"),
                 **{f"size_{tier}_bytes": given("tiers", tier, "size") for tier in TIERS},
                 **{f"age_{tier}_ns": given("tiers", tier, "age") for tier in TIERS},
             )

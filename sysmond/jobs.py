@@ -86,8 +86,8 @@ def seal(folders: Folders, works_on: Callable[[Sequence[str]], None] = lambda _:
                 image = segment.encode(joined, CREATED_BY)
                 archive.publish(archive.ram_folder(folders, sensitivity), name.file, image, FILE_MODES[sensitivity])
                 noted.update((path, reached[path]) for path, _ in group)
-                with suppress(OSError, Error):  # They wait in RAM, like the rows, for the disk to be written.
-                    pins.add(f"{folders.runtime}/archiver", incidents.pins_of(joined))
+                with suppress(OSError, Error):
+                    incidents.pin(folders, joined)
     finally:
         Progress(noted).write(folders)
 

@@ -53,7 +53,7 @@ class Keeper:
         roll_up: Callable[[], object] = _nothing,
         relation: Callable[[], clock.Relation] = clock.relation,
     ) -> None:
-        """Take the limits of each tier, the budget of the pins, what makes buckets of rows that have none yet, clocks."""
+        """Take the limits of each tier, the budget of the pins, and what makes buckets of rows that have none yet."""
         self._relation = relation
         self._folders = folders
         self._limits = limits

@@ -69,6 +69,7 @@ class ArchiverSettings(NamedTuple):
     """How often rings are sealed, how often segments may be flushed, and how much may wait in RAM.
 
     ``size_…_bytes``, ``age_…_ns``: how much of each tier is kept, and how long (0: as long as it fits).
+    ``pin_pressure_percent``: from which full pressure on rows are pinned (0: never).
     """
 
     seal_interval_s: float = 600.0
@@ -83,6 +84,7 @@ class ArchiverSettings(NamedTuple):
     age_1min_ns: int = 0
     age_5min_ns: int = 0
     pins_bytes: int = 50_000_000
+    pin_pressure_percent: int = 40
 
 
 class Plan(NamedTuple):

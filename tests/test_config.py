@@ -50,7 +50,7 @@ def test_every_key_reaches_its_setting(tmp_path: Path) -> None:
     whole = read(
         tmp_path,
         "sampler: {ring_size: 1MiB, priority: 0}\n"
-        "archive: {seal_interval: 60, flush_interval: 1.5h, ram_size: '2GB'}\n"
+        "archive: {seal_interval: 60, flush_interval: 1.5h, ram_size: '2GB', pin_pressure_percent: 0}\n"
         "tiers: {1s: {size: 1MB, age: 7d}, 10s: {size: 2MB, age: 0}, 1min: {size: 3MB, age: 1h},"
         " 5min: {size: 4MB, age: 5min}, pins: {size: 0B}}\n"
         "probes:\n"
@@ -59,7 +59,7 @@ def test_every_key_reaches_its_setting(tmp_path: Path) -> None:
     )
     assert whole.sampler == (2**20, 0)
     sizes, ages = [10**6, 2 * 10**6, 3 * 10**6, 4 * 10**6], [7 * 86400 * 10**9, 0, 3600 * 10**9, 300 * 10**9]
-    assert whole.archiver == (60.0, 5400.0, 2 * 10**9, *sizes, *ages, 0)
+    assert whole.archiver == (60.0, 5400.0, 2 * 10**9, *sizes, *ages, 0, 0)
     origin = Origin(str(tmp_path / "0.yaml"), 5)
     assert whole.probes["disk"] == ProbeSettings(origin, False, 5 * 10**9, Lane.BACKGROUND, Sensitivity.RESTRICTED)
     assert whole.probes["cpu"] == ProbeSettings(origin._replace(line=6))
@@ -280,6 +280,7 @@ def test_every_key_has_a_valid_default_and_documentation() -> None:
         ("tiers", "1min", "age"): archiver.age_1min_ns,
         ("tiers", "5min", "age"): archiver.age_5min_ns,
         ("tiers", "pins", "size"): archiver.pins_bytes,
+        ("archive", "pin_pressure_percent"): archiver.pin_pressure_percent,
     }
 
 
