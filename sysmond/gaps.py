@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from sysmond import clock
-from sysmond.model import Cause
+from sysmond.model import Cause, series_path
 from sysmond.reading import View
-from sysmond.recording import Hole
+from sysmond.recording import Hole, Key
 from sysmond.result import Gap
 from sysmond.rollup import GAP_FACTOR, BoolArray
 from sysmond.timeline import Damage, Timeline
@@ -43,6 +43,7 @@ def find(line: Timeline, tables: Collection[str], boot: str | None, now_ns: int)
     tracks = [track for track in line.tracks if boot in {None, track.lineage.boot}]
     recorded = [hole for hole in line.holes(tables) if boot in {None, hole.boot}]
     found = [_gap(line, hole) for hole in recorded]
+    found += [_unread(line, hole, keys) for hole, keys in line.unread.items()]
     told = _told(recorded)
     for track in tracks:
         breaks = [*_breaks(track, line), *_damaged_start(track, line)]
@@ -71,7 +72,7 @@ def silent(view: View, missing: Mapping[str, BoolArray], line: Timeline) -> Iter
     ``missing``: by table, where on the view's axis that is so.
     """
     boot, interval_ns = view.track.lineage.boot, view.track.lineage.interval_ns
-    told = _told(hole for hole in line.holes(missing) if hole.boot == boot)
+    told = _told(hole for hole in [*line.holes(missing), *line.unread] if hole.boot == boot)
     for table, absent in sorted(missing.items()):
         said = told.get((boot, table), _Told())
         edges = np.flatnonzero(np.diff(absent & view.inside, prepend=False, append=False)).tolist()
@@ -129,6 +130,13 @@ def _is_elsewhere(tracks: Iterable[Track], track: Track, table: str, start_ns: i
 def _gap(line: Timeline, hole: Hole) -> Gap:
     start_ns, end_ns = (line.moment_ns(hole.boot, moment) for moment in (hole.start_ns, hole.end_ns))
     return Gap(start_ns, max(start_ns, end_ns), hole.table, hole.cause, hole.detail)
+
+
+def _unread(line: Timeline, hole: Hole, keys: Collection[Key]) -> Gap:
+    """Where values of some series are damaged in a file that has others: a gap that names the first of them."""
+    first, *others = sorted(series_path(*key) for key in keys)
+    more = f" and {len(others)} more" if others else ""
+    return _gap(line, hole._replace(detail=f"{first}{more}: {hole.detail}"))
 
 
 def _breaks(track: Track, line: Timeline) -> Iterator[_Break]:

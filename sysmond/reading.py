@@ -209,9 +209,8 @@ class Reader:
         if noted not in self._line.damages:
             self._line.damages.append(noted)
         first_ns, last_ns = ends
-        self._line.unread.add(
-            Hole(strand.boot, key.table, first_ns, last_ns + strand.interval_ns, Cause.DAMAGED_FILE, reason)
-        )
+        hole = Hole(strand.boot, key.table, first_ns, last_ns + strand.interval_ns, Cause.DAMAGED_FILE, reason)
+        self._line.unread.setdefault(hole, set()).add(key)
 
     def stands_before(self, track: Track, keys: Collection[Key], before_ns: int) -> dict[Key, tuple[int, int]]:
         """The last value that each counter had before a tick, as that value's tick and the value."""

@@ -47,7 +47,7 @@ class Timeline:
         """
         self.damages: list[Damage] = []
         self.refused: list[str] = []
-        self.unread: set[Hole] = set()
+        self.unread: dict[Hole, set[Key]] = {}
         self._files = Files()
         self._sources: list[Source] = []
         self._read_rings(folders, classes)

@@ -480,8 +480,12 @@ def test_values_that_cannot_be_read_are_a_gap_of_that_file(machine: Machine, mon
     assert result.warnings == ("a chunk is damaged",)
     assert ints(result, READ)[10:20] == [None] * 10
     assert ints(result, QUEUE) == [gauge(second) for second in range(100, 130)]
+    assert gaps(result) == [(110, 120, "damaged file")]
+    assert result.gaps[0].detail == f"{READ}: a chunk is damaged"
     alone = machine.archive.select(READ, raw=True)
     assert gaps(alone) == [(110, 120, "damaged file")]
+    assert gaps(machine.archive.select(READ, QUEUE, step="5s")) == [(110, 120, "damaged file")]
+    assert gaps(machine.archive.select(QUEUE, step="5s")) == []
 
 
 def test_a_foreign_file_of_a_foreign_name_is_only_a_warning(machine: Machine) -> None:

@@ -167,7 +167,6 @@ def neighbours(base: str) -> list[str]:
         lost = {s for s in range(1, 1 + TICKS) if counter(s) not in found}
         if not lost <= set(range(1 + TICKS // 4, 1 + TICKS // 2)):
             problems.append(f"{way}: neighbours lost rows too: {len(lost)}")
-        # A gap is a table's: where only some series of it are damaged, it is the warning that says so.
         causes = {gap.cause for gap in result.gaps}
         if not result.warnings or (lost and Cause.DAMAGED_FILE not in causes):
             problems.append(f"{way}: {sorted(causes)}, {len(result.warnings)} warnings")
