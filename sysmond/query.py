@@ -252,6 +252,8 @@ class Query:
         wanted = [stat for stat in kind if stat in needed]
         found = self._reader.buckets(view, keys, kind, wanted)
         found = self._after_what_stood(found, view, keys)
+        if Stat.LEAP in kind:
+            self._note_resets_within(keys, view, found)
         for index, key in enumerate(keys):
             known = found.stats[Stat.COUNT][index] > 0
             if Stat.LEAP in kind:  # The first row of a counter has no increment.
@@ -297,6 +299,18 @@ class Query:
                 if view.inside[after]:
                     start_ns, end_ns = int(view.times_ns[before]), int(view.times_ns[after])
                     self.gaps.append(Gap(start_ns, end_ns, key.table, Cause.COUNTER_RESET, series_path(*key)))
+
+    def _note_resets_within(self, keys: Sequence[Key], view: View, found: Buckets) -> None:
+        """Where a bucket of a tier lacks one increment and none is over a gap, a counter began anew in it."""
+        count, leap_ns = found.stats[Stat.COUNT], found.stats[Stat.LEAP_NS]
+        calm = (count > 0) & (leap_ns == 0)
+        lacks = calm[:, 1:-1] & (view.axis.rows[1:-1] - count[:, 1:-1] == 1) & calm[:, :-2] & calm[:, 2:]
+        for index, at in zip(*(each.tolist() for each in np.nonzero(lacks)), strict=True):
+            if view.inside[at + 1]:
+                start_ns = int(view.times_ns[at + 1])
+                end_ns = start_ns + int(view.axis.last[at + 1] - view.axis.first[at + 1])
+                key = keys[index]
+                self.gaps.append(Gap(start_ns, end_ns, key.table, Cause.COUNTER_RESET, series_path(*key)))
 
     def _axis(self, numbers: list[Int64Array], columns: int) -> Int64Array:
         """The buckets to show: all between the first and the last that hold rows, long empty runs cut to one."""

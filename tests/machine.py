@@ -45,6 +45,7 @@ class Writer:
         self.ring = ring
         self.wall_ns = wall_ns
         self.asleep_ns = 0
+        self.offset = 0
 
     def relation(self, tick_ns: int) -> None:
         """Read the clocks a little after a tick, as the sampler does."""
@@ -58,7 +59,7 @@ class Writer:
             self.relation(tick_ns)
             values: list[int] = []
             for device in devices:
-                values += [counter(int(second)), gauge(int(second)), self.ring.text(f"made by {device}")]
+                values += [counter(int(second)) + self.offset, gauge(int(second)), self.ring.text(f"made by {device}")]
             self.ring.rows(0, tick_ns, devices, values)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from sysmond import archive, jobs
 from sysmond.clock import SECOND_NS
-from sysmond.model import Sensitivity
+from sysmond.model import Cause, Sensitivity
 from sysmond.rates import STATISTICS
 from sysmond.result import Result
 from sysmond.retention import TIERS_NS
@@ -21,6 +21,7 @@ from tests.machine import NOON_NS, Machine, Writer, counter, gauge
 
 READ = "disk/read_bytes@sda"
 QUEUE = "disk/queue@sda"
+RESET = Cause.COUNTER_RESET
 TIERS = [tier for tier, step_ns in TIERS_NS.items() if step_ns]
 
 
@@ -132,6 +133,23 @@ def test_rows_and_a_tier_meet_without_a_seam(machine: Machine) -> None:
     assert maximum.columns[0].values.tolist() == [max(gauge(second) for second in range(100, 1000)) / 100]
     raw = machine.archive.select(QUEUE, raw=True)
     assert len(raw.times_ns) == 300
+
+
+def test_a_counter_that_was_reset_is_a_gap_in_a_tier_too(machine: Machine) -> None:
+    writer = machine.start(99)
+    writer.tick(range(100, 400))
+    writer.offset = -counter(400)
+    writer.tick(range(400, 700), ("sda", "sdb"))
+    writer.tick(range(700, 900))
+    keep(machine)
+    rows = [gap for gap in machine.archive.select("disk/read_bytes", step="1s").gaps if gap.cause is RESET]
+    assert [(gap.start_ns, gap.detail) for gap in rows] == [(NOON_NS + 399 * SECOND_NS, READ)]
+    for tier, step_s in (("1s", 10), ("10s", 60)):
+        forget(machine, tier)
+        result = machine.archive.select("disk/read_bytes", step=f"{step_s}s")
+        (gap,) = [gap for gap in result.gaps if gap.cause is RESET]
+        assert gap.detail == READ
+        assert gap.start_ns <= NOON_NS + 400 * SECOND_NS <= gap.end_ns < gap.start_ns + step_s * SECOND_NS
 
 
 def test_an_explanation_names_what_answered(machine: Machine) -> None:
