@@ -52,12 +52,13 @@ def find(line: Timeline, tables: Collection[str], boot: str | None, now_ns: int)
             found += [
                 _blamed(Gap(each.start_ns, each.end_ns, table, each.cause, each.detail), each, track, line)
                 for each in breaks
-                if each.cause is Cause.CLOCK_STEP
-                or not (
-                    said.cover(each.start_tick_ns, each.end_tick_ns, track.lineage.interval_ns)
-                    or _is_elsewhere(tracks, track, table, each.start_tick_ns, each.end_tick_ns)
-                )
+                if each.cause is not Cause.CLOCK_STEP
+                and not said.cover(each.start_tick_ns, each.end_tick_ns, track.lineage.interval_ns)
+                and not _is_elsewhere(tracks, track, table, each.start_tick_ns, each.end_tick_ns)
             ]
+            for each in breaks:
+                if each.cause is Cause.CLOCK_STEP:
+                    found += _leapt(each, table, track, tracks, line)
     for table in tables:
         mine = [track for track in tracks if table in track.tables]
         found += _between(mine, table, line)
@@ -179,6 +180,30 @@ def _stepped(track: Track, line: Timeline, at_ns: int) -> Iterator[_Break]:
         return  # A hole in boot time, told as such.
     start_ns, end_ns = line.moment_ns(boot, before) + interval_ns, line.moment_ns(boot, after)
     yield _Break(start_ns, end_ns, before + interval_ns, after, Cause.CLOCK_STEP)
+
+
+def _leapt(each: _Break, table: str, track: Track, tracks: Iterable[Track], line: Timeline) -> Iterator[Gap]:
+    """The time that a step ahead left out: where other boots had rows in it, the machine was off after those.
+
+    Many a boot begins in 1970, until its clock is set.
+    """
+    gap = Gap(each.start_ns, each.end_ns, table, Cause.CLOCK_STEP)
+    within = [
+        other
+        for other in tracks
+        if other.lineage.boot != track.lineage.boot
+        and table in other.tables
+        and each.start_ns < _end_ns(other, line) < each.end_ns
+    ]
+    if not within:
+        yield gap
+        return
+    first_ns = min(line.moment_ns(other.lineage.boot, other.first_ns) for other in within)
+    if each.start_ns < first_ns:
+        yield gap._replace(end_ns=first_ns)
+    latest = max(within, key=lambda other: _end_ns(other, line))
+    off = Gap(_end_ns(latest, line), each.end_ns, table, Cause.OFF)
+    yield from _off(latest, line, off, each.end_ns - each.end_tick_ns, Cause.CLOCK_STEP)
 
 
 class _Told:

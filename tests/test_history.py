@@ -221,7 +221,8 @@ def test_several_boots_lie_in_order_with_the_time_off_between(machine: Machine) 
     writer.tick(range(8, 15))
     result = machine.archive.select(READ, start=NOON_NS, stat="sum")
     (step,) = [gap for gap in result.gaps if gap.cause is Cause.CLOCK_STEP]
-    assert (step.start_ns, step.end_ns) == (8 * SECOND_NS, NOON_NS + HOUR_NS + 8 * SECOND_NS)
+    assert (step.start_ns, step.end_ns) == (8 * SECOND_NS, NOON_NS + 10 * SECOND_NS)
+    assert gaps(result)[1:] == [(20, 3608, "off")]
     assert sum(filter(None, ints(result, READ))) == counter(19) - counter(10) + counter(14) - counter(7)
     newest = machine.archive.select(READ, boot=0, raw=True)
     assert newest.times_ns.tolist() == [s * SECOND_NS for s in (5, 6, 7)] + [
@@ -236,6 +237,19 @@ def test_several_boots_lie_in_order_with_the_time_off_between(machine: Machine) 
     everything = machine.archive.select(READ, step="1s")
     assert len(everything.times_ns) < 10_000
     assert everything.times_ns[0] == 5 * SECOND_NS
+
+
+def test_a_clock_that_was_set_late_is_told_after_the_time_off(machine: Machine) -> None:
+    machine.start(9, boot=BOOT).tick(range(10, 20))
+    machine.seal()
+    machine.flush()
+    machine.reboot()
+    writer = machine.start(4, boot=OLDER, wall_ns=0)
+    writer.tick(range(5, 700))
+    writer.wall_ns = NOON_NS + HOUR_NS
+    writer.tick(range(700, 710))
+    result = machine.archive.select(READ, start=NOON_NS + 15 * SECOND_NS, step="1s")
+    assert gaps(result) == [(20, 3600, "off"), (3600, 4300, "clock step")]
 
 
 def test_the_time_between_boots_is_off_and_then_not_recorded(machine: Machine) -> None:
