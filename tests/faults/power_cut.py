@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cut the power of a real file system at random moments, replay its journal, and look at what is left.
 
-A writer flushes segments to an ext4 file system on a loop device and says of each when it is done. The file
-system is then shut down without flushing its log (the EXT4_IOC_SHUTDOWN ioctl), mounted again, and must
-hold every segment that was acknowledged, byte for byte, and no broken one.
+A writer flushes segments to an ext4 file system on a loop device and says of each when it is done; in every other
+round it also rolls them up and merges them as it goes. The file system is then shut down without flushing its log
+(the EXT4_IOC_SHUTDOWN ioctl), mounted again, and must hold every segment that was acknowledged, byte for byte, or
+merged, row for row; of no tier may a file be broken, and the rows in steps of a minute must add up.
 
-    python tests/faults/power_cut.py [--rounds 20] [--json]     (as root)
+    python tests/faults/power_cut.py [--rounds 40] [--json]     (as root)
 """
 
 import fcntl
@@ -18,46 +19,65 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 
 sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 import numpy as np
 
-from sysmond import archive, segment
+from sysmond import archive, jobs, segment, tamper
 from sysmond.archive import Name
-from sysmond.clock import Relation
+from sysmond.clock import SECOND_NS, Relation
 from sysmond.errors import Error
 from sysmond.folders import Folders, create_classes
-from sysmond.model import Metric, Semantics, Sensitivity, Table
+from sysmond.history import Archive
+from sysmond.model import ABSENT, TIERS_NS, Metric, Semantics, Sensitivity, Table
 from sysmond.recording import Key, MemoryBlock, Recording, Strand
+from sysmond.result import Int64Array
+from sysmond.timespec import TIME_MAX_NS
 from tests.faults.trial import Totals, cannot_mount, main
 
 EXT4_IOC_SHUTDOWN = 0x8004587D
 SHUTDOWN_WITHOUT_LOG = 2
 IMAGE_BYTES = 64 * 1024 * 1024
 WRITES_S_MAX = 0.6
+ROUNDS = 40
 BOOT = "0123456789abcdef" * 2
+UTC_NS = 10**18
+TICKS = 60
+FLUSHES_PER_MERGE = 4
+
+
+def ticks_of(number: int) -> Int64Array:
+    """The ticks of a segment, boot time."""
+    return np.arange(TICKS, dtype=np.int64) * SECOND_NS + number * 100 * SECOND_NS
+
+
+def values_of(number: int) -> Int64Array:
+    """Its values."""
+    return np.random.default_rng(number).integers(0, 1000, TICKS)
 
 
 def image_of(number: int) -> bytes:
     """A small segment that only ``number`` has."""
     table = Table("cut", (Metric("value", "1", Semantics.GAUGE, "A number."),), doc="For a test.")
-    ticks = np.arange(60, dtype=np.int64) * 10**9 + number * 10**11
-    values = np.random.default_rng(number).integers(0, 1000, (1, 60))
-    block = MemoryBlock(Strand(BOOT, "sampler", 1, 10**9), ticks, (Key("cut", "value", ""),), values)
-    clocks = {BOOT: [Relation(0, 10**18, 0)]}
+    strand = Strand(BOOT, "sampler", 1, SECOND_NS)
+    block = MemoryBlock(strand, ticks_of(number), (Key("cut", "value", ""),), values_of(number)[None])
+    clocks = {BOOT: [Relation(0, UTC_NS, 0)]}
     return segment.encode(Recording(Sensitivity.PUBLIC, {"cut": table}, [block], {}, clocks, []), "power_cut")
 
 
-def write_until_killed(folders: Folders, images: list[bytes], acknowledge: int) -> None:
+def write_until_killed(folders: Folders, images: list[bytes], acknowledge: int, *, merging: bool) -> None:
     """Seal into RAM and flush, over and over; acknowledge what the flush has let go of in RAM."""
     ram = archive.ram_folder(folders, Sensitivity.PUBLIC)
     for number, image in enumerate(images, 1):
         archive.publish(ram, Name(BOOT, number, number).file, image, 0o644)
         try:
             archive.flush(folders)
-        except OSError:
+            os.write(acknowledge, struct.pack("=I", number))
+            if merging and not number % FLUSHES_PER_MERGE:
+                jobs.merge(folders)
+        except (OSError, Error):
             os._exit(0)  # The power is gone.
-        os.write(acknowledge, struct.pack("=I", number))
     os._exit(0)
 
 
@@ -91,7 +111,7 @@ def _run(*command: str) -> None:
     subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
 
 
-def one_round(cut: Cut, runtime: str, images: list[bytes], rng: random.Random) -> dict[str, int]:
+def one_round(cut: Cut, runtime: str, images: list[bytes], rng: random.Random, *, merging: bool) -> dict[str, int]:
     """Write, cut, mount again, look."""
     shutil.rmtree(runtime, ignore_errors=True)
     folders = Folders(f"{cut.mount_point}/state", runtime)
@@ -104,7 +124,7 @@ def one_round(cut: Cut, runtime: str, images: list[bytes], rng: random.Random) -
     child = os.fork()
     if child == 0:
         os.close(reading)
-        write_until_killed(folders, images, writing)
+        write_until_killed(folders, images, writing, merging=merging)
     os.close(writing)
     time.sleep(rng.uniform(0, WRITES_S_MAX))
     cut.lose_power()
@@ -122,41 +142,62 @@ def one_round(cut: Cut, runtime: str, images: list[bytes], rng: random.Random) -
 
 
 def _look(folders: Folders, images: list[bytes], acknowledged: list[int]) -> dict[str, int]:
+    shutil.rmtree(folders.runtime)  # It was RAM.
+    broken = merged = 0
+    for tier in TIERS_NS:
+        folder = archive.disk_folder(folders, Sensitivity.PUBLIC, tier)
+        for file in archive.files(folder):
+            merged += tier != archive.FINEST_TIER
+            try:
+                tamper.contents(f"{folder}/{file}")
+            except Error:
+                broken += 1
     folder = archive.disk_folder(folders, Sensitivity.PUBLIC)
-    broken = 0
-    for file in archive.files(folder):
-        try:
-            with segment.Segment(f"{folder}/{file}") as opened:
-                for block in opened.recording.blocks:
-                    block.read(range(len(block.keys)))
-        except Error:
-            broken += 1
+    found, summed = _rows(folders) if archive.files(folder) else ({}, 0)
     lost = 0
     for number in acknowledged:
         try:
             with open(f"{folder}/{Name(BOOT, number, number).file}", "rb") as kept:
                 lost += kept.read() != images[number - 1]
         except FileNotFoundError:
-            lost += 1
-    return {"acknowledged": len(acknowledged), "lost": lost, "broken_files": broken}
+            right = zip((ticks_of(number) + UTC_NS).tolist(), values_of(number).tolist(), strict=True)
+            lost += any(found.get(tick) != value for tick, value in right)
+    return {
+        "acknowledged": len(acknowledged),
+        "lost": lost,
+        "broken_files": broken,
+        "tier_files": merged,
+        "wrong_sums": int(summed != sum(found.values())),
+    }
+
+
+def _rows(folders: Folders) -> tuple[dict[int, int], int]:
+    """Each row by its time, and what the tiers say that they sum up to."""
+    history = Archive(folders)
+    result = history.select("cut/value", start=0, end=TIME_MAX_NS - 1, raw=True)
+    values = result.columns[0].integers
+    found = {} if values is None else dict(zip(result.times_ns.tolist(), values.tolist(), strict=True))
+    buckets = history.select("cut/value", start=0, end=TIME_MAX_NS - 1, step="1min", stat="sum").columns[0].integers
+    return found, 0 if buckets is None else sum(value for value in buckets.tolist() if value != ABSENT)
 
 
 def run(rounds: int, seed: int) -> Totals:
     """Cut the power ``rounds`` times and add up what was found."""
     rng = random.Random(seed)
     images = [image_of(number) for number in range(1, 200)]
-    totals = {"rounds": rounds, "acknowledged": 0, "lost": 0, "broken_files": 0}
+    totals = Counter(rounds=rounds)
     with (
         tempfile.TemporaryDirectory(dir="/var/tmp") as base,
         tempfile.TemporaryDirectory(dir="/dev/shm") as runtime,
     ):
         cut = Cut(base)
-        for _ in range(rounds):
-            for key, value in one_round(cut, f"{runtime}/run", images, rng).items():
-                totals[key] += value
-    problems = [f"{totals[bad]} {bad}" for bad in ("lost", "broken_files") if totals[bad]]
-    return {**totals, "problems": problems if totals["acknowledged"] else [*problems, "nothing was ever acknowledged"]}
+        for number in range(rounds):
+            totals.update(one_round(cut, f"{runtime}/run", images, rng, merging=number % 2 == 1))
+    problems = [f"{totals[bad]} {bad}" for bad in ("lost", "broken_files", "wrong_sums") if totals[bad]]
+    wanted = ("acknowledged", "tier_files") if rounds >= ROUNDS else ("acknowledged",)
+    problems += [f"no {good} at all" for good in wanted if not totals[good]]
+    return {**totals, "problems": problems}
 
 
 if __name__ == "__main__":
-    sys.exit(main(__doc__ or "", run, rounds=20, missing=lambda: cannot_mount("mkfs.ext4", "losetup")))
+    sys.exit(main(__doc__ or "", run, rounds=ROUNDS, missing=lambda: cannot_mount("mkfs.ext4", "losetup")))
