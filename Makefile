@@ -9,7 +9,7 @@ BIN := .venv/bin
 ARGS ?=
 
 .NOTPARALLEL:
-.PHONY: help setup run test check-fast lint format types floors pytest faults docs benchmarks clean
+.PHONY: help setup run test check-fast lint format types floors pytest faults docs manuals benchmarks clean
 
 help:
 	@echo 'make run          record this machine until Ctrl-C; ARGS="--ticks 60" passes arguments'
@@ -17,6 +17,7 @@ help:
 	@echo 'make check-fast   the checks that take seconds: style, types, floors'
 	@echo 'make faults       kill, crash, damage and starve everything, and look at what is left; 20 minutes'
 	@echo 'make docs         write the generated documents anew'
+	@echo 'make manuals      write manual pages and shell completions below build/share'
 	@echo 'make benchmarks   measure and write docs/performance.md; DATA=FILE.npz adds the storage benchmark'
 	@echo 'make setup        only set up .venv'
 	@echo 'make clean        back to a fresh clone'
@@ -58,6 +59,9 @@ faults: setup
 
 docs: setup
 	@$(BIN)/python docs/generate.py
+
+manuals: setup
+	@$(BIN)/python -m docs.manuals
 
 # Writes docs/performance.json and the table in docs/performance.md; storage needs recorded data.
 benchmarks: setup

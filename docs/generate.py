@@ -26,7 +26,11 @@ from sysmond.probe import Probe
 HERE = Path(__file__).resolve().parent
 
 # Program, and the module whose parser it uses.
-PROGRAMS = (("sysmond", "sysmond.__main__"), ("sysmon-extract", "sysmon_tools.extract"))
+PROGRAMS = (
+    ("sysmond", "sysmond.__main__"),
+    ("sysmon-extract", "sysmon_tools.extract"),
+    ("sysmonctl", "sysmon_tools.ctl"),
+)
 
 METRICS_HEAD = """\
 # Metrics

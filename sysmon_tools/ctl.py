@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""sysmonctl: sees and steers a running sysmond, over D-Bus."""
+
+import argparse
+import asyncio
+import json
+import os
+import re
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from sysmond import __version__
+from sysmond.errors import Error, UsageError, nearest
+
+PROGRAM = "sysmonctl"
+LISTS = ("probes", "tables", "metrics", "clients", "boots", "pins")
+EXIT_INTERRUPTED = 130
+
+EPILOG = """\
+NAME is the name of a probe's table, as 'sysmonctl list probes' shows it. T is spelled as for sysmon-extract.
+
+exit status: 0 done; 1 failure, also where no sysmond answers; 2 wrong usage; 77 no permission.
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, with what comes nearest. What begins with ``-`` and a digit is a time."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401  as argparse has them
+        super().__init__(*arguments, **options)
+        self._negative_number_matcher = re.compile(r"^-\d")
+
+    def error(self, message: str) -> NoReturn:
+        """:raises UsageError: always."""
+        said = message.removeprefix("argument ")
+        if "invalid choice: " in said:
+            what, _, rest = said.partition(": invalid choice: ")
+            word, known = rest.split("'")[1], self._known(what)
+            right = f"{', '.join(known)} {'is' if len(known) == 1 else 'are'} right"
+            raise UsageError(f"{what} {word!r}: there is none{nearest(word, known)}; {right}")
+        raise UsageError(said)
+
+    def _known(self, what: str) -> list[str]:
+        for action in self._actions:
+            if action.choices is not None and what in {action.metavar, action.dest}:
+                return [str(choice) for choice in action.choices]
+        return []
+
+
+def parser() -> Parser:
+    """Describe the command line; documentation, completion and manual are made of it."""
+    made = Parser(
+        PROGRAM,
+        description="See and steer a running sysmond.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    _add_common(made, default=None)
+    made.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}", help="print the version")
+    commands = made.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
+
+    def command(name: str, says: str) -> Parser:
+        sub: Parser = commands.add_parser(
+            name, help=says, description=f"{says[0].upper()}{says[1:]}.", allow_abbrev=False
+        )
+        _add_common(sub, default=argparse.SUPPRESS)
+        return sub
+
+    command("status", "say how the recorder is")
+    command("list", "list what there is").add_argument(
+        "what", metavar="WHAT", choices=LISTS, help=f"{', '.join(LISTS)}"
+    )
+    for name, says in (
+        ("enable", "let a probe record, now and after the next start"),
+        ("disable", "let a probe record no more, now and after the next start"),
+    ):
+        _add_probe(command(name, says))
+    settable = command("set", "change how a probe runs, now and after the next start")
+    _add_probe(settable)
+    settable.add_argument("key", metavar="KEY", choices=("interval",), help="interval")
+    settable.add_argument("value", metavar="VALUE", help="such as 500ms, 5s or 1min; 'default' as the probe declares")
+    _add_probe(command("reset", "take a probe out of quarantine, or back to its lane"))
+    command("show", "tell all about a probe").add_argument("name", metavar="NAME", help="of its table")
+    command("flush", "have all that is in RAM written to the disk now")
+    command("reload", "have the configuration read again")
+    command("config", "show every setting, and where it is said")
+    command("budget", "say how many days each tier will keep")
+    pin = command("pin", "keep a span of time as it was recorded, whatever else has to go")
+    pin.add_argument("start", metavar="FROM", help="its first moment")
+    pin.add_argument("end", metavar="TO", help="up to this moment, which is excluded")
+    pin.add_argument("--why", metavar="TEXT", default="", help="what happened then")
+    unpin = command("unpin", "release what is pinned")
+    unpin.add_argument("at", metavar="T", nargs="?", help="a moment: what is pinned around it")
+    unpin.add_argument("--all", action="store_true", help="everything")
+    command("mark", "put a marker into the recording").add_argument("text", metavar="TEXT", nargs="+", help="its text")
+    events = command("events", "list what happened, or follow it as it happens")
+    events.add_argument("--from", dest="start", metavar="T", default="1 hour ago", help="(default: %(default)s)")
+    events.add_argument("--to", dest="end", metavar="T", default="now", help="(default: %(default)s)")
+    events.add_argument("--follow", action="store_true", help="go on until interrupted")
+    command("overhead", "say what sysmond itself costs, by part and by probe")
+    command("doctor", "say of each source whether it is there, and what would help where it is not")
+    watch = command("watch", "show the newest values, every second")
+    watch.add_argument("paths", metavar="METRIC", nargs="+", help="table[/metric][@instance], with * and ?")
+    watch.add_argument("--count", metavar="N", type=_count, help="end after N times")
+    return made
+
+
+def _add_common(made: argparse.ArgumentParser, default: str | None) -> None:
+    flag = default if default is not None else False
+    made.add_argument("--bus", metavar="ADDRESS", default=default, help="the bus at this address")
+    made.add_argument("--user", action="store_true", default=flag, help="the session bus, and this user's own sysmond")
+    made.add_argument("--json", action="store_true", default=flag, help="as JSON")
+
+
+def _add_probe(made: argparse.ArgumentParser) -> None:
+    made.add_argument("kind", metavar="probe", choices=("probe",), help="the word 'probe'")
+    made.add_argument("name", metavar="NAME", help="of its table")
+
+
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) < 10**9:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of times; 1 or more is right")
+    return int(text)
+
+
+async def _run(options: argparse.Namespace) -> int:
+    from sysmon_tools.client import connect  # noqa: PLC0415  what speaks to the bus, and rich: not for a wrong option
+    from sysmon_tools.commands import COMMANDS  # noqa: PLC0415  as above
+
+    async with connect(options.bus, user=options.user) as client:
+        answer = await COMMANDS[options.command](client, options)
+        if answer is not None:
+            if options.json:
+                sys.stdout.write(json.dumps(answer.found) + "\n")
+            else:
+                answer.show()
+            return answer.code
+    return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the program; give its exit code."""
+    try:
+        code = asyncio.run(_run(parser().parse_args(arguments)))
+        sys.stdout.flush()
+    except Error as wrong:
+        sys.stderr.write(f"{PROGRAM}: {wrong}\n")
+        return wrong.exit_code
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:  # Who read has read enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``sysmonctl doctor``: of each source whether it is there, and what would help where it is not.
+
+What the probes met stands in the service's own answers; what lies around them is looked at here. Sources: sched(7),
+proc_pid_status(5), and the kernel's documentation of each file named in ``NEEDS``.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from sysmond import folders
+
+# What makes a file be there; the first prefix that fits counts.
+NEEDS = {
+    "/proc/pressure": "a kernel with CONFIG_PSI; psi=1 on its command line where that is off",
+    "/proc/net/snmp6": "IPv6: ipv6.disable=0 on the kernel's command line",
+    "/proc/schedstat": "a kernel with CONFIG_SCHEDSTATS",
+    "/proc/diskstats": "a kernel with CONFIG_BLOCK",
+    "/sys/devices/system/cpu/cpufreq": "a driver for frequency scaling; virtual machines seldom have one",
+    "/sys/class/hwmon": "a sensor's kernel module; 'sensors-detect' (package lm-sensors) finds which",
+    "/sys/class/power_supply": "a battery or a power supply that tells of itself",
+    "/sys/fs/cgroup": "cgroup v2: systemd.unified_cgroup_hierarchy=1 on the kernel's command line",
+    "/sys/fs/bpf": "bpffs: 'mount -t bpf bpf /sys/fs/bpf'",
+}
+_PATH = re.compile(r"'(/[^']*)'")
+_STATES = {"active": "there", "absent": "missing"}
+_POLICIES = {os.SCHED_FIFO: "real-time", os.SCHED_RR: "real-time"}
+
+
+def examine(rows: Sequence[Mapping[str, Any]], status: Mapping[str, Any]) -> list[dict[str, str]]:
+    """One finding a source: ``source``, ``state`` (there, missing, no permission …), ``reason``, ``help``.
+
+    ``rows``: as ``ListProbes`` tells them; ``status``: as ``GetStatus`` does.
+    """
+    return [*(_of_probe(row) for row in rows), *_of_machine(status)]
+
+
+def _of_probe(row: Mapping[str, Any]) -> dict[str, str]:
+    name, reason = str(row["name"]), str(row["reason"])
+    state = _STATES.get(str(row["state"]), str(row["state"]))
+    if reason.startswith("no permission"):
+        state = "no permission"
+    return {"source": name, "state": state, "reason": reason, "help": _help(state, reason, name)}
+
+
+def _help(state: str, reason: str, name: str) -> str:
+    path = found[1] if (found := _PATH.search(reason)) else ""
+    if state == "no permission":
+        return _permission(path)
+    if state == "missing":
+        return next((needs for prefix, needs in NEEDS.items() if path.startswith(prefix)), "")
+    if state == "disabled":
+        return f"sysmonctl enable probe {name}"
+    return f"sysmonctl reset probe {name}, when its cause is gone" if state == "quarantined" else ""
+
+
+def _permission(path: str) -> str:
+    """Who may read a file, by its owner and mode."""
+    with suppress(OSError):
+        status = os.stat(path)
+        if status.st_mode & 0o040 and status.st_gid:
+            return f"group {status.st_gid}, or CAP_DAC_READ_SEARCH"
+        if not status.st_mode & 0o004:
+            return "root, or CAP_DAC_READ_SEARCH"
+    return "root; the kernel asks for a capability that its documentation names"
+
+
+def _of_machine(status: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    sampler = status["pids"].get("sampler")
+    yield _finding(
+        "real-time scheduling",
+        is_there=_is_real_time(sampler),
+        reason="the sampler runs at normal priority: ticks may be late under load",
+        helps="root, CAP_SYS_NICE, or LimitRTPRIO= in the unit; sampler.priority above 0",
+    )
+    yield _finding(
+        "locked memory",
+        is_there=_is_locked(sampler),
+        reason="the sampler may be paged out: ticks may be late while memory is short",
+        helps="root, CAP_IPC_LOCK, or LimitMEMLOCK=infinity in the unit",
+    )
+    runtime = str(status["runtime_dir"])
+    with suppress(OSError):
+        yield _finding(
+            "memory for rings",
+            is_there=folders.is_volatile(runtime),
+            reason=f"{runtime} is not on tmpfs: every tick is written to a disk",
+            helps="a tmpfs there, or --runtime-dir on one",
+        )
+    yield _finding(
+        "udev",
+        is_there=os.path.exists("/run/udev/control"),
+        reason="no udev here: devices that come are found after half a minute",
+        helps="systemd-udevd, or eudev",
+    )
+
+
+def _finding(source: str, *, is_there: bool, reason: str, helps: str) -> dict[str, str]:
+    if is_there:
+        return {"source": source, "state": "there", "reason": "", "help": ""}
+    return {"source": source, "state": "missing", "reason": reason, "help": helps}
+
+
+def _is_real_time(pid: int | None) -> bool:
+    with suppress(OSError, TypeError):
+        return _POLICIES.get(os.sched_getscheduler(pid or -1) & ~os.SCHED_RESET_ON_FORK) is not None
+    return False
+
+
+def _is_locked(pid: int | None) -> bool:
+    with suppress(OSError), open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
+        return any(line.startswith("VmLck:") and int(line.split()[1]) > 0 for line in file)
+    return False
