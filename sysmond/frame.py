@@ -143,6 +143,8 @@ def decode_layout(payload: bytes) -> Layout:
     :raises ValueError: where it is none; so do the functions below.
     """
     interval_ns, name, per, doc, metrics = json.loads(payload)
+    if type(interval_ns) is not int or interval_ns <= 0:
+        raise ValueError(f"an interval of {interval_ns!r} ns")
     columns = tuple(
         Metric(column, unit, Semantics(semantics), said, scale, origin)
         for column, unit, semantics, said, scale, origin in metrics

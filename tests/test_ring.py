@@ -295,6 +295,14 @@ def numbered(number: int) -> Layout:
     return Layout(Table(f"table{number}", (Metric("n", "1", Semantics.COUNTER, "A count."),)), SECOND)
 
 
+@pytest.mark.parametrize("interval_ns", [0, -1])
+def test_a_layout_without_an_interval_is_damage_and_nothing_worse(path: str, interval_ns: int) -> None:
+    ring = RingWriter(path, RING_BYTES_MIN, IDENTITY, [numbered(1)._replace(interval_ns=interval_ns)])
+    ring.rows(0, 10**9, ("",), [1])
+    with pytest.raises(CorruptError, match=f"an interval of {interval_ns} ns"):
+        of_snapshot(snapshot(path))
+
+
 def test_a_layout_that_comes_later_is_explained_for_as_long_as_its_rows_are_held(path: str) -> None:
     writer = make(path)
     writer.rows(0, SECOND, ("a",), list(range(20)))

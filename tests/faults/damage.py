@@ -4,7 +4,8 @@
 Each kind is cut at every boundary of 512 bytes, and in copies of it a thousand single bits are turned over. A
 segment (fresh, merged, of a tier) then says that it is damaged, or is read as what it was. A ring may lose rows,
 but not change one. With a damaged note of progress everything held is still sealed; a damaged plan is refused
-and the last good one followed; with damaged pins everything counts as pinned. One damaged file of an archive costs
+and the last good one followed; with damaged pins everything counts as pinned. A ring that
+crashes the job is set aside, and stops nobody. One damaged file of an archive costs
 its own rows only, and is named as the cause.
 
     python tests/faults/damage.py [--rounds 1000] [--json]      (rounds: bits turned over a kind)
@@ -13,18 +14,21 @@ its own rows only, and is named as the cause.
 import os
 import random
 import shutil
+import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-from sysmond import archive, jobs, keeping, pins, plan, tamper
+from sysmond import archive, aside, jobs, keeping, pins, plan, tamper
 from sysmond.clock import SECOND_NS
+from sysmond.control import ask
 from sysmond.errors import CorruptError, Error
 from sysmond.frame import HEADER_BYTES, RING_BYTES_MIN, Identity, Layout
-from sysmond.model import TIERS_NS, Cause, Sensitivity
+from sysmond.model import TIERS_NS, Cause, Metric, Semantics, Sensitivity, Table
 from sysmond.progress import ring_files
 from sysmond.retention import Limit
 from sysmond.ring import RingWriter
@@ -37,6 +41,8 @@ TICKS = 240
 # A tick of two devices takes at least so many bytes of a ring.
 RING_TICK_BYTES = 64
 CUTS_MAX = 100_000
+SEALS_MAX = 200
+HANG_S = 60.0  # Only against hanging for ever.
 
 
 def machine_with_everything(root: Path) -> Machine:
@@ -147,6 +153,46 @@ def pinned(base: str, flips: int, chance: random.Random) -> tuple[dict[str, int]
     return {"tried": len(todo), "read as other pins": len(problems)}, problems
 
 
+def unsealable(base: str) -> list[str]:
+    """Let a ring, whole by its checksums, crash the real archiver's job: it is set aside, everybody else sealed."""
+    machine = Machine(Path(base, "unsealable"))
+    writer = machine.start(0.5)
+    writer.tick(range(1, 21))
+    no_scale = Metric("nonsense", "B", Semantics.COUNTER, "Of a scale that no segment can note.", -400)
+    culprit = machine.start(0.7, writer="background", table=Table("thing", (no_scale,)))
+    for second in range(1, 21):
+        culprit.relation(second * SECOND_NS)
+        culprit.ring.rows(0, second * SECOND_NS, ("",), [second])
+    plan.write(plan.Plan(()), f"{machine.folders.runtime}/plan.json")
+    command = [sys.executable, "-m", "sysmond", "--part", "archiver"]
+    command += ["--state-dir", machine.folders.state, "--runtime-dir", machine.folders.runtime]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        for done in range(SEALS_MAX):
+            with suppress(Error):
+                ask(f"{machine.folders.runtime}/archiver", {"do": "seal"}, HANG_S)
+            if os.path.exists(f"{machine.folders.runtime}/archiver/{aside.FOLDER}"):
+                break
+            time.sleep(0.1 * (done < SEALS_MAX // 2))  # It may not listen yet.
+        writer.tick(range(21, 41))
+        is_sealed = ask(f"{machine.folders.runtime}/archiver", {"do": "seal"}, HANG_S)["ok"]
+        process.terminate()
+        said = process.communicate(timeout=HANG_S)[1]
+    finally:
+        process.kill()
+        process.wait()
+    problems = []
+    if f"{culprit.ring.path}: set aside after {aside.TRIES} tries" not in said:
+        problems.append(f"a ring that crashes the job: not set aside; the archiver said {said!r}")
+    if not is_sealed or process.returncode:
+        problems.append(f"a ring that crashes the job: sealing {is_sealed}, exit code {process.returncode}")
+    os.unlink(writer.ring.path)
+    column = machine.archive.select("disk/read_bytes", raw=True).columns[0]
+    if column.integers is None or column.integers.tolist() != [counter(second) for second in range(1, 41)]:
+        problems.append("a ring that crashes the job: rows of another were not sealed")
+    return problems
+
+
 def neighbours(base: str) -> list[str]:
     """Damage one file of an archive in several ways: the others' rows are there, and the gap has its cause."""
     problems = []
@@ -205,7 +251,7 @@ def run(rounds: int, seed: int) -> Totals:
         totals["plan.json"], problems = planned(base, rounds, chance)
         totals["problems"] += problems
         totals["pins.json"], problems = pinned(base, rounds, chance)
-        totals["problems"] += problems + neighbours(base)
+        totals["problems"] += problems + neighbours(base) + unsealable(base)
     return totals
 
 
