@@ -2,124 +2,129 @@
 """A client of the bus part: methods called by name, answers as plain values, errors as those of the project."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from dbus_fast import BusType, Message, MessageType, Variant
-from dbus_fast.aio import MessageBus
-from dbus_fast.unpack import unpack_variants
-
+from sysmond.bus.adapter import DBUS, DBUS_PATH, Call, Connection, ForeignError, Variant, variant
+from sysmond.bus.errors import UnavailableError
 from sysmond.bus.names import BUS_NAME, ERROR, MANAGER, OBJECT_PATH
 from sysmond.errors import BusyError, Error, NotPermittedError, UsageError
 
 # Polkit may ask somebody for a password, and a flush waits for the disk.
 ANSWER_S = 150.0
-CONNECT_S = 10.0
-PROPERTIES = "org.freedesktop.DBus.Properties"
+SIGNALS_MAX = 1000
 OBJECT_MANAGER = "org.freedesktop.DBus.ObjectManager"
-_ALLOW_INTERACTIVE = 0x4
 
+_BUS = (DBUS, DBUS_PATH, DBUS)
 _KINDS: dict[str, type[Error]] = {
     f"{ERROR}.InvalidArgument": UsageError,
     f"{ERROR}.NotFound": UsageError,
     f"{ERROR}.NotAuthorized": NotPermittedError,
     f"{ERROR}.Busy": BusyError,
-    "org.freedesktop.DBus.Error.InvalidArgs": UsageError,
-    "org.freedesktop.DBus.Error.AccessDenied": NotPermittedError,
+    f"{DBUS}.Error.InvalidArgs": UsageError,
+    f"{DBUS}.Error.AccessDenied": NotPermittedError,
 }
-_NOBODY = {
-    "org.freedesktop.DBus.Error.ServiceUnknown",
-    "org.freedesktop.DBus.Error.NameHasNoOwner",
-    "org.freedesktop.DBus.Error.NoReply",
-}
+_NOBODY = {f"{DBUS}.Error.ServiceUnknown", f"{DBUS}.Error.NameHasNoOwner", f"{DBUS}.Error.NoReply"}
 
 
 class Client:
     """Speaks to one sysmond on a bus."""
 
-    def __init__(self, bus: MessageBus, place: str) -> None:
-        """Use a connection; ``place`` says in messages which bus it is."""
-        self._bus = bus
+    def __init__(self, place: str) -> None:
+        """``place`` says in messages which bus it is."""
         self._place = place
+        self._connection: Connection | None = None
+        self._heard: asyncio.Queue[Call] = asyncio.Queue(maxsize=SIGNALS_MAX)
+
+    async def connect(self, address: str) -> None:
+        """Connect to ``system``, ``session``, or the bus at an address.
+
+        :raises Error: where there is no such bus.
+        """
+        try:
+            self._connection = await Connection.connect(address, _not_for_us, self._hear)
+        except UnavailableError as refusal:
+            raise Error(f"{self._place}: no connection: {refusal}") from refusal
+
+    def close(self) -> None:
+        """End the connection."""
+        if self._connection is not None:
+            self._connection.close()
 
     async def call(self, member: str, signature: str = "", *body: Any) -> Any:  # noqa: ANN401  what D-Bus gives
         """Call a method of the Manager; one value is given as it is, several as a list.
 
         :raises Error: with the service's own line, of the class that its name stands for.
         """
-        return await self.call_at(OBJECT_PATH, MANAGER, member, signature, *body)
+        return await self._ask((BUS_NAME, OBJECT_PATH, MANAGER), member, signature, *body)
 
-    async def call_at(self, path: str, interface: str, member: str, signature: str = "", *body: Any) -> Any:  # noqa: ANN401
-        """Call a method of any object of the service.
+    async def objects(self) -> dict[str, dict[str, dict[str, Any]]]:
+        """Every object of the service with its interfaces and their properties.
 
         :raises Error: as ``call``.
         """
-        reply = await self._send(BUS_NAME, path, interface, member, signature, body)
-        values = [unpack_variants(value) for value in reply.body]
-        return values[0] if len(values) == 1 else values
-
-    async def objects(self) -> dict[str, dict[str, dict[str, Any]]]:
-        """Every object of the service with its interfaces and their properties."""
-        found: dict[str, dict[str, dict[str, Any]]] = await self.call_at(
-            OBJECT_PATH, OBJECT_MANAGER, "GetManagedObjects"
+        found: dict[str, dict[str, dict[str, Any]]] = await self._ask(
+            (BUS_NAME, OBJECT_PATH, OBJECT_MANAGER), "GetManagedObjects"
         )
         return found
 
     async def signals(self, path: str, member: str) -> AsyncIterator[list[Any]]:
-        """The signals of one name from one object, from now on, until the service or the bus is gone."""
-        arrived: asyncio.Queue[list[Any] | None] = asyncio.Queue(maxsize=1000)
-
-        def hear(message: Message) -> None:
-            with suppress(asyncio.QueueFull):
-                if message.message_type is MessageType.SIGNAL and (message.path, message.member) == (path, member):
-                    arrived.put_nowait([unpack_variants(value) for value in message.body])
-                elif message.member == "NameOwnerChanged" and message.body[0] == BUS_NAME and not message.body[2]:
-                    arrived.put_nowait(None)
-
-        rules = (
+        """The signals of one name from one object, from now on, until the service is gone."""
+        for rule in (
             f"type='signal',sender='{BUS_NAME}',path='{path}',member='{member}'",
-            f"type='signal',sender='org.freedesktop.DBus',member='NameOwnerChanged',arg0='{BUS_NAME}'",
-        )
-        self._bus.add_message_handler(hear)
-        for rule in rules:
-            await self._send(_BUS, "/org/freedesktop/DBus", _BUS, "AddMatch", "s", (rule,))
-        while (body := await arrived.get()) is not None:
-            yield body
+            f"type='signal',sender='{DBUS}',member='NameOwnerChanged',arg0='{BUS_NAME}'",
+        ):
+            await self._ask(_BUS, "AddMatch", "s", rule)
+        while True:
+            signal = await self._heard.get()
+            if (signal.path, signal.member) == (path, member):
+                yield [plain(value) for value in signal.body]
+            elif signal.member == "NameOwnerChanged" and signal.body[0] == BUS_NAME and not signal.body[2]:
+                return
 
-    async def _send(
-        self, destination: str, path: str, interface: str, member: str, signature: str, body: Sequence[Any]
-    ) -> Message:
-        message = Message(
-            destination=destination, path=path, interface=interface, member=member, signature=signature, body=list(body)
-        )
-        message.flags |= _ALLOW_INTERACTIVE
+    def _hear(self, signal: Call) -> None:
+        with suppress(asyncio.QueueFull):
+            self._heard.put_nowait(signal)
+
+    async def _ask(self, where: tuple[str, str, str], member: str, signature: str = "", *body: Any) -> Any:  # noqa: ANN401
+        if self._connection is None:
+            raise Error(f"{self._place}: not connected")
         try:
-            reply = await asyncio.wait_for(self._bus.call(message), ANSWER_S)
-        except TimeoutError as late:
-            raise Error(f"{self._place}: no answer within {ANSWER_S:g} s") from late
-        except (OSError, EOFError) as gone:
-            raise Error(f"{self._place}: the connection is gone: {gone}") from gone
-        if reply is None:
-            raise Error(f"{self._place}: no answer")
-        if reply.message_type is MessageType.ERROR:
-            raise self._refusal(reply)
-        return reply
-
-    def _refusal(self, reply: Message) -> Error:
-        name = str(reply.error_name)
-        said = " ".join(str(reply.body[0]).split()) if reply.body else name
-        if name in _NOBODY:
-            return Error(f"{self._place}: no sysmond there ({BUS_NAME}); 'sysmond --bus …' would be")
-        return _KINDS.get(name, Error)(said)
+            answer = await self._connection.ask(
+                where, member, signature, body, timeout_s=ANSWER_S, interactive=where[0] == BUS_NAME
+            )
+        except ForeignError as refusal:
+            if refusal.name in _NOBODY:
+                raise Error(f"{self._place}: no sysmond there ({BUS_NAME}); 'sysmond --bus …' would be") from refusal
+            said = str(refusal).removeprefix(f"{refusal.name}: ")
+            raise _KINDS.get(refusal.name, Error)(" ".join(said.split())) from refusal
+        except UnavailableError as refusal:
+            raise Error(f"{self._place}: {refusal}") from refusal
+        values = [plain(value) for value in answer]
+        return values[0] if len(values) == 1 else values
 
 
-_BUS = "org.freedesktop.DBus"
+def _not_for_us(call: Call) -> None:
+    call.refuse(f"{DBUS}.Error.UnknownMethod", "there is no service here")
 
 
-def variants(**options: tuple[str, Any]) -> dict[str, Variant]:
-    """Options as D-Bus wants them: name to signature and value."""
-    return {name: Variant(signature, value) for name, (signature, value) in options.items()}
+def plain(value: Any) -> Any:  # noqa: ANN401  what D-Bus gives
+    """A value without the variants in it; structs are lists."""
+    match value:
+        case Variant():
+            return plain(value.value)
+        case dict():
+            return {key: plain(each) for key, each in value.items()}
+        case list() | tuple():
+            return [plain(each) for each in value]
+        case _:
+            return value
+
+
+def variants(options: Mapping[str, tuple[str, Any]]) -> dict[str, Variant]:
+    """Options as D-Bus wants them: of each its signature and value."""
+    return {name: variant(signature, value) for name, (signature, value) in options.items()}
 
 
 @asynccontextmanager
@@ -128,16 +133,12 @@ async def connect(address: str | None, *, user: bool) -> AsyncIterator[Client]:
 
     :raises Error: where there is no such bus. :raises UsageError: for what is no address.
     """
-    place = address or ("session bus" if user else "system bus")
+    if address is not None and ":" not in address and address not in {"system", "session"}:
+        raise UsageError(f"--bus {address!r}: not an address; unix:path=/run/dbus/system_bus_socket is right")
+    chosen = address or ("session" if user else "system")
+    client = Client(f"{chosen} bus" if ":" not in chosen else chosen)
+    await client.connect(chosen)
     try:
-        bus = MessageBus(bus_address=address, bus_type=BusType.SESSION if user else BusType.SYSTEM)
-    except Exception as wrong:
-        raise UsageError(f"--bus {place!r}: not an address; unix:path=/run/dbus/system_bus_socket is right") from wrong
-    try:
-        await asyncio.wait_for(bus.connect(), CONNECT_S)
-    except Exception as refusal:
-        raise Error(f"{place}: no connection: {' '.join(str(refusal).split()) or type(refusal).__name__}") from refusal
-    try:
-        yield Client(bus, place)
+        yield client
     finally:
-        bus.disconnect()
+        client.close()

@@ -291,7 +291,7 @@ async def unpin(client: Client, options: argparse.Namespace) -> Answer:
     if (options.at is None) == (not options.all):
         raise UsageError("a T or --all; one of the two is right")
     at_ns = 0 if options.all else moment(options.at)
-    await client.call("Unpin", "xa{sv}", at_ns, variants(all=("b", options.all)))
+    await client.call("Unpin", "xa{sv}", at_ns, variants({"all": ("b", options.all)}))
     return Answer({"released": True}, lambda: console().print("released"))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``sysmonctl doctor``: of each source whether it is there, and what would help where it is not.
+"""What the doctor says: of each source whether it is there, and what would help where it is not.
 
 What the probes met stands in the service's own answers; what lies around them is looked at here. Sources: sched(7),
 proc_pid_status(5), and the kernel's documentation of each file named in ``NEEDS``.

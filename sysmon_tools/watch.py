@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``sysmonctl watch``: the newest values, each second; on a terminal in place, elsewhere a block of lines a time."""
+"""Watching the newest values, each second; on a terminal in place, elsewhere a block of lines a time."""
 
 import argparse
 import asyncio
@@ -60,7 +60,7 @@ def _is_live(options: argparse.Namespace) -> bool:
 
 async def _values(client: Client, metrics: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     _, _, values, qualities = await client.call(
-        "GetLatest", "aua{sv}", [each["id"] for each in metrics], variants(rate=("b", True))
+        "GetLatest", "aua{sv}", [each["id"] for each in metrics], variants({"rate": ("b", True)})
     )
     return [
         {
