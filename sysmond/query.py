@@ -12,7 +12,7 @@ from sysmond.clock import SECOND_NS
 from sysmond.errors import UsageError
 from sysmond.model import ABSENT, Cause, Metric, Semantics, series_path
 from sysmond.rates import Kept, Part, Statistic
-from sysmond.reading import Reader, View
+from sysmond.reading import EMPTY, Reader, View
 from sysmond.recording import Key
 from sysmond.result import Column, Gap, Int64Array, Result
 from sysmond.rollup import Axis, BoolArray, Buckets, Edges, Stat, distinct
@@ -57,6 +57,8 @@ class Query:
         self.sources: list[Source] = []
         # What answered, and for which series.
         self.answered: list[tuple[View, list[Key]]] = []
+        # Series that several writers of a boot have, and where the values are that were read of them.
+        self._shared: dict[tuple[str, Key], list[tuple[Track, Axis]]] = {}
 
     def _with_keys(self) -> Iterator[tuple[Track, list[Key], set[str]]]:
         """The tracks with what is asked for: the series of each, and the tables."""
@@ -144,6 +146,7 @@ class Query:
             for source in self._sources(track, mine, tables, step_ns, rows_first=rows_first)
         ]
         self.answered = [(source.view, source.keys) for source in self.sources]
+        self._find_shared()
         axis = self._axis([source.number[source.view.inside] for source in self.sources], len(self.keys) * len(stats))
         made: dict[Key, list[Statistic]] = {}
         for keys in self._batches():
@@ -192,6 +195,34 @@ class Query:
                     missing = self._found(chosen, tables)
                     yield Source(chosen, number[low : low + len(chosen.inside)], mine, missing)
 
+    def _find_shared(self) -> None:
+        seen: dict[tuple[str, Key], Track] = {}
+        tracks = {id(view.track): (view.track, keys) for view, keys in self.answered}
+        boots = [track.lineage.boot for track, _ in tracks.values()]
+        for track, keys in tracks.values():
+            if boots.count(track.lineage.boot) > 1:
+                for key in keys:
+                    if seen.setdefault((track.lineage.boot, key), track) is not track:
+                        self._shared[track.lineage.boot, key] = []
+
+    def _told_before(self, view: View, key: Key, known: Int64Array) -> BoolArray | None:
+        """Where another writer told all that a bucket (or row) has of a series; None where none did.
+
+        ``known``: how many values each has. Of two that share a part of their ticks both count: nothing is lost.
+        """
+        held = self._shared.get((view.track.lineage.boot, key))
+        if held is None:
+            return None
+        twice = np.zeros(len(known), bool)
+        for track, axis in held:
+            if track is not view.track and len(axis.first):
+                at = np.searchsorted(axis.last, view.axis.last)
+                there = np.minimum(at, len(axis.last) - 1)
+                twice |= (at < len(axis.last)) & (axis.first[there] <= view.axis.first) & (axis.rows[there] >= known)
+        chosen = (known > 0) & ~twice
+        held.append((view.track, Axis(view.axis.first[chosen], view.axis.last[chosen], known[chosen])))
+        return twice if twice.any() else None
+
     def _batches(self) -> Iterator[list[Key]]:
         """A few series at a time: memory is bounded whatever is asked for."""
         longest = max((len(source.number) for source in self.sources), default=1)
@@ -238,6 +269,8 @@ class Query:
             source.missing[key.table] &= row == ABSENT
             if Stat.LEAP in kind:
                 self._note_resets(key, view, row)
+            if (twice := self._told_before(view, key, (row != ABSENT).astype(np.int64))) is not None:
+                row[twice] = ABSENT
         in_full = any(rates.needs_rows(self.metric(keys[0]), stat) for stat in stats)
         joined, more = rates.of_rows(kind, matrix, ticks, starts, interval_ns, in_full=in_full)
         return self._after_what_stood(joined, view, keys), more
@@ -255,10 +288,13 @@ class Query:
         if Stat.LEAP in kind:
             self._note_resets_within(keys, view, found)
         for index, key in enumerate(keys):
-            known = found.stats[Stat.COUNT][index] > 0
+            known = found.stats[Stat.COUNT][index]
             if Stat.LEAP in kind:  # The first row of a counter has no increment.
-                known = known | (found.stats[Stat.LEAP_NS][index] > 0) | (view.axis.rows == 1)
-            source.missing[key.table] &= ~known
+                known = np.maximum(known, (found.stats[Stat.LEAP_NS][index] > 0) | (view.axis.rows == 1))
+            source.missing[key.table] &= known == 0
+            if (twice := self._told_before(view, key, known)) is not None:
+                for stat, values in found.stats.items():
+                    values[index, twice] = EMPTY.get(stat, ABSENT)
         return (found if len(starts) == len(view.inside) else rollup.coarsen(found, starts)), {}
 
     def _after_what_stood(self, buckets: Buckets, view: View, keys: Sequence[Key]) -> Buckets:

@@ -18,7 +18,7 @@ from sysmond.tracks import Member, Piece, Run, Source, Track, chosen_rows
 # So many rows of a block are decoded at once: memory is bounded by what is asked for, not by the block.
 BATCH_SERIES = 64
 # What a bucket without values has of a statistic, where that is not ABSENT; and which are in the metric's unit.
-_EMPTY = {Stat.COUNT: 0, Stat.SUM: 0, Stat.LEAP: 0, Stat.LEAP_NS: 0}
+EMPTY = {Stat.COUNT: 0, Stat.SUM: 0, Stat.LEAP: 0, Stat.LEAP_NS: 0}
 _SCALED = frozenset((Stat.SUM, Stat.MIN, Stat.MAX, Stat.LAST, Stat.LEAP))
 
 
@@ -124,7 +124,7 @@ class Reader:
         """Buckets of one block; a series that it has not is empty."""
         block = piece.block
         place = {key: row for row, key in enumerate(block.keys)}
-        stats = {stat: np.full((len(keys), high - low), _EMPTY.get(stat, ABSENT), np.int64) for stat in wanted}
+        stats = {stat: np.full((len(keys), high - low), EMPTY.get(stat, ABSENT), np.int64) for stat in wanted}
         edges = Edges(*(np.full(len(keys), ABSENT, np.int64) for _ in Edges._fields))
         mine = [(at, place[key], self._line.factor(piece.source, key)) for at, key in enumerate(keys) if key in place]
         mine = [each for each in mine if each[2]]

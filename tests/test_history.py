@@ -4,6 +4,7 @@
 import multiprocessing
 import os
 import resource
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -390,6 +391,32 @@ def test_tables_of_several_intervals_and_two_writers_in_one_table(machine: Machi
     alone = machine.archive.select("disk/queue@background")
     assert alone.step_ns == 10 * SECOND_NS
     assert gaps(alone) == []
+
+
+@pytest.mark.parametrize(
+    ("kept", "begin", "end"),
+    [
+        (kept, *span)
+        for kept in ("ring", "rows", "tiers")
+        for span in ((100, 400), (250, 550), (200, 300), (400, 500))
+        if (kept, span) != ("tiers", (250, 550))  # Of buckets that share a part of their ticks both count.
+    ],
+)
+def test_two_writers_of_one_series_count_once(machine: Machine, kept: str, begin: int, end: int) -> None:
+    machine.start(99).tick(range(100, 400))
+    machine.start(99.5, writer="background").tick(range(begin, end))
+    if kept != "ring":
+        machine.seal()
+        machine.flush()
+    if kept == "tiers":
+        jobs.merge(machine.folders)
+        shutil.rmtree(archive.disk_folder(machine.folders, Sensitivity.PUBLIC))
+    last = max(400, end)
+    for step in ("10s", "1min", "1h"):
+        result = machine.archive.select(READ, QUEUE, step=step, stat="sum,count")
+        assert result.column(QUEUE, "count").values.sum() == last - 100
+        assert np.nansum(result.column(QUEUE, "sum").values) == pytest.approx(sum(map(gauge, range(100, last))) / 100)
+        assert np.nansum(result.column(READ, "sum").values) == counter(last - 1) - counter(100)
 
 
 def test_an_interval_that_was_changed_loses_no_growth(machine: Machine) -> None:
