@@ -9,15 +9,13 @@ from typing import NamedTuple
 
 from sysmond import model
 from sysmond.clock import SECOND_NS
-from sysmond.errors import UsageError
 from sysmond.plan import ArchiverSettings
-from sysmond.timespec import format_step
 
 TIERS_NS = model.TIERS_NS
 # The largest file of a tier is this part of its budget: then what goes at once is never much.
 FILES_PER_BUDGET_MIN = 8
 FILE_BYTES_MIN = 64 * 1024
-BUDGET_BYTES_MIN = FILES_PER_BUDGET_MIN * FILE_BYTES_MIN
+BUDGET_BYTES_MIN = FILES_PER_BUDGET_MIN * FILE_BYTES_MIN  # The configuration refuses less.
 FILE_BYTES_MAX = model.FILE_BYTES_MAX
 
 
@@ -82,24 +80,6 @@ class Window(NamedTuple):
 
     start_ns: int
     end_ns: int
-
-
-def check_limit(tier: str, limit: Limit) -> None:
-    """Refuse a limit that cannot hold.
-
-    :raises UsageError: naming the tier and the smallest value that works.
-    """
-    if limit.budget_bytes < BUDGET_BYTES_MIN:
-        raise UsageError(
-            f"tier {tier}: {limit.budget_bytes} bytes cannot hold {FILES_PER_BUDGET_MIN} files; "
-            f"{BUDGET_BYTES_MIN} is the smallest that works"
-        )
-    if limit.age_ns < 0:
-        raise UsageError(f"tier {tier}: an age of {limit.age_ns} ns; 0 for any age, or more, is right")
-    if 0 < limit.age_ns < TIERS_NS[tier]:
-        raise UsageError(
-            f"tier {tier}: nothing would live as long as one bucket; {format_step(TIERS_NS[tier])} is the smallest age"
-        )
 
 
 def of_settings(settings: ArchiverSettings) -> tuple[dict[str, Limit], int]:

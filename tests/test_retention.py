@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Retention keeps every tier within its bytes and its age, and takes no more than it must."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sysmond import retention
-from sysmond.errors import UsageError
+from sysmond import config, retention
 from sysmond.retention import Believed, Limit, Stored, Window, believe
 
 DAY_NS = 86_400_000_000_000
@@ -110,22 +114,40 @@ def test_pinned_files_stay_until_their_own_budget_is_full() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tier", "limit", "right"),
+    ("key", "value", "right"),
     [
-        ("1s", Limit(1000), str(retention.BUDGET_BYTES_MIN)),
-        ("10s", Limit(age_ns=-1), "0 for any age"),
-        ("5min", Limit(age_ns=1), "5min"),
+        ("tiers.1s.size", f"{retention.BUDGET_BYTES_MIN - 1}B", "512KiB to 1TiB is right"),
+        ("tiers.5min.size", "0B", "512KiB to 1TiB is right"),
+        ("tiers.10s.age", "-1d", "0 for any age, or a duration of 10s or more, is right"),
+        ("tiers.5min.age", "1min", "0 for any age, or a duration of 5min or more, is right"),
+        ("tiers.2min", "{size: 50MB}", "no such key; nearest: 5min, 1min, pins"),
+        ("tiers.pins.size", "-1B", "a size such as 512KiB, 16MiB or 1GiB is right"),
+        ("archive.ram_size", "1kB", "1MiB to 64GiB is right"),
+        ("archive.pin_pressure_percent", "101", "0 to 100 is right"),
     ],
 )
-def test_a_limit_that_cannot_hold_names_the_smallest_that_works(tier: str, limit: Limit, right: str) -> None:
-    with pytest.raises(UsageError, match=right):
-        retention.check_limit(tier, limit)
+def test_a_limit_that_cannot_hold_is_refused_at_the_start(tmp_path: Path, key: str, value: str, right: str) -> None:
+    file = tmp_path / "sysmond.yaml"
+    section, *inner = key.split(".")
+    file.write_text(f"{section}: " + "".join(f"{{{name}: " for name in inner) + value + "}" * len(inner))
+    command = [sys.executable, "-P", "-m", "sysmond", "--config", str(file), "--ticks", "1"]
+    command += ["--state-dir", f"{tmp_path}/state", "--runtime-dir", f"{tmp_path}/run"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"sysmond: {file}:1: {key}: ")
+    assert line.endswith(right)
+    assert not os.path.exists(f"{tmp_path}/run/plan.json")
 
 
-def test_limits_that_hold_are_accepted() -> None:
-    for tier in retention.TIERS_NS:
-        retention.check_limit(tier, Limit())
-        retention.check_limit(tier, Limit(retention.BUDGET_BYTES_MIN, 10 * DAY_NS))
+def test_the_smallest_limits_that_hold_are_accepted(tmp_path: Path) -> None:
+    file = tmp_path / "sysmond.yaml"
+    tiers = ", ".join(f"{tier}: {{size: {retention.BUDGET_BYTES_MIN}B, age: {tier}}}" for tier in retention.TIERS_NS)
+    file.write_text(f"tiers: {{{tiers}}}")
+    limits, _ = retention.of_settings(config.read([str(file)]).archiver)
+    assert {limit.budget_bytes for limit in limits.values()} == {retention.BUDGET_BYTES_MIN}
+    assert [limit.age_ns for limit in limits.values()] == [10**9, *list(retention.TIERS_NS.values())[1:]]
+    assert all(retention.file_bytes_max(limit) == retention.FILE_BYTES_MIN for limit in limits.values())
 
 
 def test_the_forecast_is_what_a_filling_tier_arrives_at() -> None:
