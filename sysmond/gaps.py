@@ -64,7 +64,24 @@ def find(line: Timeline, tables: Collection[str], boot: str | None, now_ns: int)
         found += _between(mine, table, line)
         if mine and boot in {None, line.boots()[-1]}:
             found += _trailing(mine, table, line, now_ns)
-    return coalesce(found)
+    return coalesce(_with_lost_boots(found, line) if boot is None else found)
+
+
+def _with_lost_boots(gaps: list[Gap], line: Timeline) -> list[Gap]:
+    """Blame files of boots of which nothing can be read: what seems off, the last time before they were written."""
+    known = set(line.boots())
+    for damage in line.damages:
+        if damage.name is None or damage.name.boot in known or not damage.modified_ns:
+            continue
+        last: dict[str, Gap] = {}
+        for gap in sorted(gaps):
+            if gap.cause is Cause.OFF and gap.start_ns <= damage.modified_ns:
+                last[gap.table] = gap
+        gaps = [
+            gap._replace(cause=damage.cause, detail=damage.reason) if last.get(gap.table) == gap else gap
+            for gap in gaps
+        ]
+    return gaps
 
 
 def silent(view: View, missing: Mapping[str, BoolArray], line: Timeline) -> Iterator[Gap]:

@@ -7,6 +7,7 @@ being looked for is seen twice, never missed. They are joined by tick: twice is 
 
 import os
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from sysmond import archive
@@ -28,12 +29,16 @@ LISTINGS_MAX = 8
 
 
 class Damage(NamedTuple):
-    """A file that could not be read: its name where it has one of ours, its class, and why."""
+    """A file that could not be read: its name where it has one of ours, its class, and why.
+
+    ``modified_ns``: when it was written, which is after all of its rows; 0 where that is not known.
+    """
 
     name: Name | None
     sensitivity: Sensitivity | None
     reason: str
     cause: Cause = Cause.DAMAGED_FILE
+    modified_ns: int = 0
 
 
 class Timeline:
@@ -115,8 +120,9 @@ class Timeline:
                 self.damages.append(Damage(name, sensitivity, str(refusal), Cause.NO_PERMISSION))
         except Error as damage:
             # The library looks before it opens; a file that vanishes in between is no longer there, not damaged.
-            if os.path.lexists(path):
-                self.damages.append(Damage(name, sensitivity, str(damage)))
+            with suppress(FileNotFoundError):
+                modified_ns = os.lstat(path).st_mtime_ns
+                self.damages.append(Damage(name, sensitivity, str(damage), modified_ns=modified_ns))
         else:
             self._sources.append(Source(name, recording))
             return True

@@ -506,6 +506,21 @@ def test_a_damaged_file_is_a_warning_and_a_gap_and_the_rest_is_read(machine: Mac
     assert blamed[0].end_ns >= NOON_NS + (110 + 10 * which) * SECOND_NS
 
 
+@pytest.mark.parametrize("written_s", [150, 3615])
+def test_where_nothing_of_a_boot_can_be_read_its_file_is_blamed(machine: Machine, written_s: int) -> None:
+    for number, boot in enumerate((OLDER, BOOT, "c" * 32)):
+        machine.start(9, boot=boot, wall_ns=NOON_NS + number * HOUR_NS // 2).tick(range(10, 20))
+        machine.seal()
+        machine.flush()
+        machine.reboot()
+    (lost,) = [path for path in machine.files() if path.name.startswith(BOOT)]
+    damage(lost, "truncated")
+    os.utime(lost, ns=(0, NOON_NS + written_s * SECOND_NS))
+    result = machine.archive.select(READ)
+    assert gaps(result) == [(20, 3610, "damaged file")]
+    assert lost.name in result.gaps[0].detail
+
+
 def test_values_that_cannot_be_read_are_a_gap_of_that_file(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     three_files(machine)
     kind = type(Timeline(machine.folders).tracks[0].runs[1].members[0].block)
