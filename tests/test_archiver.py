@@ -329,6 +329,7 @@ def test_every_write_stands_in_the_ledger_that_at_shutdown_too(station: Station,
     assert station.order("flush") is True
     wait_until(lambda: max(flushes(station, Reason.REQUEST)) == 1)
     assert flushes(station, Reason.REQUEST)[0] == 0
+    wait_until(lambda: flushes(station, Reason.MERGE)[-1] >= 1)
     assert stop(process) == 0
     assert max(flushes(station, Reason.SHUTDOWN)) == 0
     note = Path(station.folders.state, "ledger.json")
