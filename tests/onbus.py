@@ -112,6 +112,7 @@ class Recorder:
         self.configuration = folder / "sysmond.yaml"
         self.configuration.write_text("{}\n")
         self.log = folder / "log"
+        self.environ: dict[str, str] = {}
         self._older = older
         self._user = user
         self.process: subprocess.Popen[bytes] | None = None
@@ -122,14 +123,19 @@ class Recorder:
         command += ["--user"] if self._user else []
         command += ["--config", str(self.configuration)]
         command += ["--state-dir", self.folders.state, "--runtime-dir", self.folders.runtime]
-        environ = {**os.environ, "XDG_CONFIG_HOME": f"{self.folder}/config"}
+        environ = {**os.environ, "XDG_CONFIG_HOME": f"{self.folder}/config", **self.environ}
         environ |= {"PYTHONPATH": str(OLDER)} if self._older else {}
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environ, start_new_session=True
             )
         if wait:
-            wait_until(self.is_there, self.said)
+            wait_until(lambda: self.is_there() or self.has_ended(), self.said)
+            assert not self.has_ended(), self.said()
+
+    def has_ended(self) -> bool:
+        """Whether it has died."""
+        return self.process is not None and self.process.poll() is not None
 
     def is_there(self) -> bool:
         """Whether its name is on the bus."""
@@ -158,13 +164,16 @@ class Recorder:
 
 
 @contextmanager
-def a_recorder(bus: Bus, *, older: bool = False, user: bool = True) -> Iterator[Recorder]:
-    """Give a recorder that runs, and end it."""
-    folder = Path(tempfile.mkdtemp(prefix="sysmond-", dir="/dev/shm"))
+def a_recorder(
+    bus: Bus, *, older: bool = False, user: bool = True, starts: bool = True, place: str = "/dev/shm"
+) -> Iterator[Recorder]:
+    """Give a recorder that runs, unless it is to be started later, and end it."""
+    folder = Path(tempfile.mkdtemp(prefix="sysmond-", dir=place))
     folder.chmod(0o755)
     recorder = Recorder(bus, folder, older=older, user=user)
     try:
-        recorder.start()
+        if starts:
+            recorder.start()
         yield recorder
     finally:
         recorder.end()
@@ -250,3 +259,18 @@ def call(connection, member, signature=None, *body, where=MANAGER, timeout=30):
 def every(items: Sequence[str]) -> str:
     """Spell an array of texts for busctl."""
     return " ".join([str(len(items)), *items])
+
+
+@contextmanager
+def a_user(name: str = "sysmond-test") -> Iterator[str]:
+    """Make a user without any rights, and remove it; a test that needs one is skipped where nobody can be made."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can make a user to be")
+    if shutil.which("useradd") is None or shutil.which("setpriv") is None:
+        pytest.skip("no useradd or no setpriv here")
+    made = run("useradd", "--system", "--no-create-home", "--user-group", "--shell", "/usr/sbin/nologin", name)
+    assert made.returncode == 0, made.stderr
+    try:
+        yield name
+    finally:
+        run("userdel", name)
