@@ -24,3 +24,10 @@ def notify(*states: str) -> None:
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC) as caller,
     ):
         caller.sendto("\n".join(states).encode(), address)
+
+
+def watchdog_s() -> float:
+    """How often it wants to hear ``WATCHDOG=1`` from this process at least; 0 where it does not care."""
+    limit_us, pid = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID", "")
+    is_ours = _VARIABLE in os.environ and pid in {"", str(os.getpid())}
+    return int(limit_us) / 1e6 if is_ours and limit_us.isdigit() else 0.0

@@ -28,11 +28,19 @@ def enter(priority: int) -> Iterator[str]:
     libc.mallopt(M_TRIM_THRESHOLD, TRIM_THRESHOLD_BYTES)
     if libc.mlockall(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT) != 0:
         yield f"memory is not locked: {os.strerror(ctypes.get_errno())}; ticks may be late while memory is short"
+    yield from schedule(priority)
+
+
+def schedule(priority: int) -> Iterator[str]:
+    """Be scheduled with SCHED_FIFO at ``priority``, normally where that is 0; yield a line where it was refused."""
     try:
-        resource.setrlimit(resource.RLIMIT_RTTIME, (RTTIME_SOFT_US, RTTIME_HARD_US))
-        os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(priority))
+        if priority:
+            resource.setrlimit(resource.RLIMIT_RTTIME, (RTTIME_SOFT_US, RTTIME_HARD_US))
+            os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(priority))
+        else:
+            os.sched_setscheduler(0, os.SCHED_OTHER | os.SCHED_RESET_ON_FORK, os.sched_param(0))
     except (OSError, ValueError) as refusal:
-        yield f"scheduling is not real-time: {refusal}; ticks may be late under load"
+        yield f"scheduling at priority {priority} is refused: {refusal}; ticks may be late under load"
 
 
 def freeze() -> None:

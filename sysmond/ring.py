@@ -19,7 +19,7 @@ Standard library only: the real-time sampler writes here.
 import mmap
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from struct import Struct
 from typing import NamedTuple
@@ -156,6 +156,12 @@ class RingWriter:
         self._layouts_bytes -= frame_bytes(len(layout))
         self._explaining_bytes -= frame_bytes(len(layout))
         self._layouts[table] = self._current[table] = None
+
+    def retire_all_but(self, tables: Collection[int]) -> None:
+        """Retire every table but these."""
+        for number in range(len(self._layouts)):
+            if number not in tables:
+                self.retire(number)
 
     def _check_room(self, layouts_bytes: int) -> None:
         if layouts_bytes > self._frame_bytes_max:

@@ -1,252 +1,73 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sampler: every tick, read the due probes of one lane and put their rows into the ring.
+"""The sampler: every tick, read the due sources of one lane and put their rows into the ring.
 
 The same program serves both lanes. On the real-time lane it may not block, allocate much or import
-anything but the standard library and the probes of the plan. On the background lane each reading is a
-thread's: what hangs costs itself and, once, the others' wait for it.
+anything but the standard library and the probes of the plan. On the background lane each source has a thread
+or a process of its own: what hangs costs itself and, once, the others' wait for it.
 """
 
 import os
 import select
 import signal
 from collections.abc import Callable, Iterator
-from errno import ENODEV, ENOENT, ENXIO, EOPNOTSUPP
-from itertools import islice
-from time import monotonic_ns, perf_counter_ns
-from typing import NamedTuple
+from time import monotonic, monotonic_ns, perf_counter_ns
 
 from sysmond import clock, control, own, realtime
+from sysmond import plan as plans
 from sysmond.clock import SECOND_NS
+from sysmond.conduct import OVERRUNS_MAX, Conduct, Held, duration
 from sysmond.errors import Error
-from sysmond.folders import Folders
-from sysmond.frame import (
-    FRAME_BYTES,
-    HEADER_BYTES,
-    RING_BYTES_MIN,
-    SUFFIX,
-    Identity,
-    Layout,
-    encode_layout,
-    read_header,
-)
-from sysmond.model import Cause, Lane, Sensitivity
+from sysmond.model import Lane, Sensitivity
+from sysmond.notify import READY, notify, watchdog_s
 from sysmond.own import SELF, Cost, own_row, part_rows
-from sysmond.plan import Plan, PlannedProbe, import_plugin, offered_probes
-from sysmond.probe import Host, Probe
-from sysmond.progress import WRITERS, Progress, Sealed, ring_files
+from sysmond.plan import Plan, PlannedProbe
+from sysmond.progress import WRITERS
 from sysmond.ring import RingWriter
+from sysmond.rings import Rings, culprits, is_over, remove_sealed
+from sysmond.roster import HOLD_MAX_S, HOLD_MIN_NS, Hold, Roster
 from sysmond.schedule import next_slot_ns, slot_at
-from sysmond.settings import Settings
-from sysmond.snapshot import fill
+from sysmond.settings import Settings, plan_file
+from sysmond.source import Absence, Reading, Source
+
+__all__ = ["Sampler", "is_over", "remove_sealed", "run"]
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
-# How long a ring holds what is not sealed yet; the archiver seals far more often than that.
-RING_HOLDS_S = 1200
-# Rings of earlier incarnations that wait to be sealed; beyond it the oldest is given up, and counted.
-OLD_RINGS_MAX = 8
-# A tmpfs that is full now may have room later.
-RING_RETRY_S = 10
-# More rows than this are a mistake of the probe, not a machine.
-INSTANCES_MAX = 65536
-# For what a table that could not be read at first may need in the ring later.
-VALUES_UNKNOWN = 32
-# The other parts of sysmond are looked at less often than the sampler looks at itself.
-BACKGROUND_SELF_INTERVAL_NS = 30 * SECOND_NS
-# A probe of the background lane that has not answered by then is left to its thread; the others go on.
-ANSWER_S = 4.0
 # The wait is by the clock that stops in suspend; after a long night a slot is not missed by more than this.
 WAIT_MAX_S = 60.0
-
-
-Reading = tuple[tuple[str, ...], list[int | str]]
-"""What a probe read: its instances, and the metrics of each in turn."""
-
-
-class Absence(NamedTuple):
-    """Why there is no reading."""
-
-    cause: Cause
-    detail: str
-
-
-class Source:
-    """A probe of the plan with its place in a ring, its next tick and its running costs."""
-
-    def __init__(self, planned: PlannedProbe, probe: Probe, interval_ns: int, host: Host) -> None:
-        """Start counting at nothing."""
-        self.planned = planned
-        self.probe = probe
-        self.host = host
-        self.layout = Layout(probe.table, interval_ns)
-        self.interval_ns = interval_ns
-        self.due_ns = 0
-        self.has_texts = any(metric.is_text for metric in probe.table.metrics)
-        self.index = -1
-        self.cost = Cost()
-        self.written: Reading | Absence | None = None
-        self._names: tuple[str, ...] = ()
-        self._reading: Reading | None = None
-        self._files: list[tuple[str, bytes]] = []
-
-    def read(self) -> Reading | Absence:
-        """Read the probe; whatever it does wrong becomes an absence."""
-        try:
-            if self._reading is not None and self.host.is_unchanged(self._files):
-                return self._reading
-            self.host.note()
-            names: list[str] = []
-            values: list[int | str] = []
-            for name, row in islice(self.probe.read(self.host), INSTANCES_MAX + 1):
-                names.append(name)
-                values += row
-            found = tuple(names)
-            if found != self._names:
-                _check_names(found)
-                self._names = found
-        except (Exception, SystemExit) as problem:  # noqa: BLE001  a probe may raise anything; the others go on
-            self._reading = None
-            return self.failed(problem)
-        reading = self._names, values
-        if self.probe.pure:
-            self._reading, self._files = reading, self.host.note()
-        return reading
-
-    def failed(self, problem: BaseException) -> Absence:
-        """Count a failure and say what it means."""
-        self.cost.failures += 1
-        problem.__traceback__ = problem.__context__ = None  # One that is raised again and again would grow.
-        return why(problem)
-
-
-class Worker:
-    """Reads a source that may hang in a thread of its own, one at a time."""
-
-    def __init__(self, source: Source) -> None:
-        """Nothing is being read yet."""
-        from threading import Thread  # noqa: PLC0415  the real-time lane does without
-
-        self._thread_class = Thread
-        self._thread: Thread | None = None
-        self._source = source
-
-    def read(self) -> Reading | Absence:
-        """Give the reading, or an absence where it takes too long; then nothing more is asked before it is done."""
-        if self._thread is not None and self._thread.is_alive():
-            return self._hangs()
-        answers: list[Reading | Absence] = []  # Its own: a late answer is nobody's.
-        self._thread = self._thread_class(target=lambda: answers.append(self._source.read()), daemon=True)
-        self._thread.start()
-        self._thread.join(ANSWER_S)
-        return answers[0] if answers else self._hangs()
-
-    def _hangs(self) -> Absence:
-        self._source.cost.failures += 1
-        return Absence(Cause.PROBE_FAILED, f"no answer within {ANSWER_S:.0f} s")
-
-
-def _check_names(names: tuple[str, ...]) -> None:
-    """:raises ValueError: where rows cannot be told apart by these names."""
-    if len(names) > INSTANCES_MAX:
-        raise ValueError(f"more than {INSTANCES_MAX} rows")
-    for name in names:
-        if type(name) is not str or "\0" in name:
-            raise ValueError(f"instance {name!r}; a text is right")
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"instance {twice!r} comes twice")
-
-
-def load(planned: PlannedProbe) -> Probe:
-    """Import the plugin of a planned probe and find the probe in it.
-
-    :raises Error: where it cannot be imported or offers no such table.
-    """
-    try:
-        for probe in offered_probes(import_plugin(planned.plugin)):
-            if probe.table.name == planned.table:
-                return probe
-    except (Exception, SystemExit) as problem:
-        raise Error(f"{planned.plugin}: {_spelled(problem)}") from problem
-    raise Error(f"{planned.plugin}: offers no table {planned.table!r}")
-
-
-def why(problem: BaseException) -> Absence:
-    """Say what an exception of a probe means for the reader of its gap."""
-    detail = _spelled(problem)
-    if isinstance(problem, PermissionError):
-        return Absence(Cause.NO_PERMISSION, detail)
-    if isinstance(problem, OSError) and problem.errno in {ENOENT, EOPNOTSUPP, ENODEV, ENXIO}:
-        return Absence(Cause.NO_SOURCE, detail)
-    return Absence(Cause.PROBE_FAILED, detail)
-
-
-def _spelled(problem: BaseException) -> str:
-    try:
-        return f"{type(problem).__name__}: {problem}"
-    except Exception:  # noqa: BLE001  its own __str__ may be at fault, too
-        return type(problem).__name__
+# The real-time lane answers orders before its tick only where so much time is left, and once between two ticks.
+ORDERS_ROOM_S = 0.25
+# Events wait for the ring of their class.
+EVENTS_MAX = 64
 
 
 class Sampler:
     """One lane at work: its sources, its rings, its clock."""
 
     def __init__(self, settings: Settings, plan: Plan, lane: Lane, say: Callable[[str], None]) -> None:
-        """Load the probes of the lane and tidy up after earlier incarnations."""
+        """Load the probes of the lane, judge what earlier incarnations died of, and tidy up after them."""
         self.name = WRITERS[lane]
         self._lane = lane
         self._say = say
         self._settings = settings
-        self._folder = os.path.join(settings.folders.runtime, self.name)
+        self._plan = plan
+        self._folder = f"{settings.folders.runtime}/{self.name}"
         self._boot = clock.boot_id()
-        self._started_ns = clock.boottime_ns()
-        self._asleep_ns = self._started_ns - monotonic_ns()
+        self._now_ns = started_ns = clock.boottime_ns()
+        self._asleep_ns = started_ns - monotonic_ns()
         self._memory = own.open_memory()
-        self._host = self._new_host()
-        self._hosts = [self._host]
-        self._sources = self._load(plan)
-        self._workers = {source: Worker(source) for source in self._sources} if lane is Lane.BACKGROUND else {}
-        self._groups = [
-            (sensitivity, group)
-            for sensitivity in Sensitivity
-            if (group := [source for source in self._sources if source.planned.sensitivity is sensitivity])
-        ]
-        for _, group in self._groups:
-            for index, source in enumerate(group):
-                source.index = index
-        self._rings: dict[Sensitivity, RingWriter] = {}
-        self._ring_retry_ns: dict[Sensitivity, int] = {}
-        self._ring_bytes_max = plan.sampler.ring_bytes
-        self._intervals_ns = {source.interval_ns for source in self._sources} or {SECOND_NS}
         self.own = Cost()
-        self._is_asked = False
+        self._events: list[tuple[Sensitivity, int, str, str, str]] = []
+        self._is_asked = self._has_served = self._is_new = self._is_hurried = False
+        self._deadline_ns = 0
+        self._beat_s = min(WAIT_MAX_S, watchdog_s() / 2)
+        self._conduct = Conduct(self._folder, self._boot)
+        self._judge_earlier(started_ns)
+        self._rings = Rings(self._folder, self._boot, self.name, started_ns, say)
+        self._roster = Roster(lane, settings.root, self._conduct, self, self._costs, say)
+        self._roster.follow(plan, self._moved(), started_ns)
         remove_sealed(settings.folders, self.name)
-        self._give_up_old_rings()
-
-    def _new_host(self) -> Host:
-        host = Host(self._settings.root)
-        host.costs = self._costs
-        return host
-
-    def _load(self, plan: Plan) -> list[Source]:
-        sources = []
-        for planned in plan.probes:
-            if not planned.enabled or (planned.lane is not self._lane and planned.table != SELF.name):
-                continue
-            interval_ns = planned.interval_ns
-            if planned.table == SELF.name and self._lane is Lane.BACKGROUND:
-                interval_ns = max(interval_ns, BACKGROUND_SELF_INTERVAL_NS)
-            try:
-                probe = load(planned)
-            except Error as problem:
-                self._say(f"probe {planned.table} is left out: {problem}")
-                continue
-            host = self._host
-            if self._lane is Lane.BACKGROUND:  # A thread that hangs has its files to itself.
-                host = self._new_host()
-                self._hosts.append(host)
-            sources.append(Source(planned, probe, interval_ns, host))
-        return sources
+        self.own.dropped += self._rings.give_up_old()
 
     def run(self, ticks: int | None = None) -> int:
         """Tick until told to stop (SIGTERM, SIGINT, the end of the parent), or ``ticks`` times."""
@@ -254,44 +75,62 @@ class Sampler:
         if self._settings.lifeline is not None:
             ends.append(self._settings.lifeline)
         done = 0
-        deadline_ns = next_slot_ns(clock.boottime_ns(), {*self._intervals_ns, SECOND_NS})
+        self._deadline_ns = next_slot_ns(clock.boottime_ns(), {*self._roster.intervals_ns, SECOND_NS})
         with control.listen(self._folder) as orders:
             while ticks is None or done < ticks:
-                if self._is_told_to_end(deadline_ns, ends, orders):
+                if self._is_told_to_end(ends, orders):
                     # Asked to end before it ever ticked, a lane that counts its ticks does so once.
                     if done or self._settings.ticks is None:
                         break
                     ticks, ends = 1, []
                 now_ns = clock.boottime_ns()
-                if now_ns < deadline_ns:
+                if now_ns < self._deadline_ns:
                     continue
-                slot = slot_at(now_ns, deadline_ns, self._intervals_ns)
-                self._note(slot.lateness_ns, slot.missed, now_ns)
+                slot = slot_at(now_ns, self._deadline_ns, self._roster.intervals_ns)
+                self._note_lateness(slot.lateness_ns, slot.missed, now_ns)
+                self._has_served = self._is_hurried = False
                 self.tick(slot.tick_ns)
                 done += 1
+                self._deadline_ns = next_slot_ns(slot.tick_ns, self._intervals_ns())
                 if self._is_asked:
                     orders.serve(self._obey)
-                if done == 1 and self._lane is Lane.REALTIME:
-                    realtime.freeze()
-                deadline_ns = next_slot_ns(slot.tick_ns, self._intervals_ns)
+                if done == 1:
+                    notify(READY)
+                    if self._lane is Lane.REALTIME:
+                        realtime.freeze()
+        notify("STOPPING=1")
         self.close()
         return 0
 
-    def _is_told_to_end(self, deadline_ns: int, ends: list[int], orders: control.Listener) -> bool:
-        """Wait for the deadline. Only the background lane answers orders meanwhile: it has time, and waits long."""
+    def _is_told_to_end(self, ends: list[int], orders: control.Listener) -> bool:
+        """Wait for the deadline, and answer orders meanwhile where there is time for that."""
         self._is_asked = False
         asking = orders.descriptors()
         while True:
-            wait_s = min(WAIT_MAX_S, max(0.0, (deadline_ns - clock.boottime_ns()) / SECOND_NS))
-            ready, _, _ = select.select(ends + asking, [], [], wait_s)
-            if not ready or not set(ready).isdisjoint(ends):
-                return bool(ready)
-            if self._lane is Lane.BACKGROUND:
+            if self._beat_s:
+                notify("WATCHDOG=1")
+            left_s = max(0.0, (self._deadline_ns - clock.boottime_ns()) / SECOND_NS)
+            speaking = self._roster.descriptors()
+            ready, _, _ = select.select(ends + asking + speaking, [], [], min(self._beat_s or WAIT_MAX_S, left_s))
+            if not set(ready).isdisjoint(ends):
+                return True
+            if not ready:
+                return False
+            self._roster.hear()
+            if set(ready).isdisjoint(asking):
+                continue
+            if self._lane is Lane.BACKGROUND or (left_s >= ORDERS_ROOM_S and not self._has_served):
+                self._has_served = True
                 orders.serve(self._obey)
                 return False
             self._is_asked, asking = True, []  # To be answered after the tick.
 
-    def _note(self, lateness_ns: int, missed: int, now_ns: int) -> None:
+    def _intervals_ns(self) -> set[int]:
+        """At which multiples to tick next; what is new does not wait for its own interval."""
+        intervals_ns = self._roster.intervals_ns
+        return {*intervals_ns, SECOND_NS} if self._is_new or self._is_hurried else intervals_ns
+
+    def _note_lateness(self, lateness_ns: int, missed: int, now_ns: int) -> None:
         self.own.lateness_ns = lateness_ns
         if not missed:
             return
@@ -301,46 +140,107 @@ class Sampler:
         self._asleep_ns = asleep_ns
 
     def tick(self, tick_ns: int) -> None:
-        """Read every due probe once and write its rows, or why there are none."""
-        for host in self._hosts:
-            host.new_tick()
-        for sensitivity, group in self._groups:
-            due = [source for source in group if tick_ns >= source.due_ns]
-            if not due:
-                continue
+        """Read every due source once and write its rows, or why there are none."""
+        self._prepare(tick_ns)
+        groups = [
+            (sensitivity, [source for source in group if tick_ns >= source.due_ns])
+            for sensitivity, group in self._roster.groups
+        ]
+        early = self._gathered(tick_ns, [source for _, due in groups for source in due])
+        for sensitivity, due in groups:
             for source in due:
                 source.due_ns = tick_ns - tick_ns % source.interval_ns + source.interval_ns
-            ring = self._rings.get(sensitivity)
+            ring = self._rings.open.get(sensitivity)
             if ring is None:
-                self._first_tick(sensitivity, due, tick_ns)
+                if due:
+                    self._first_tick(sensitivity, due, early, tick_ns)
                 continue
             ring.hold()
             ring.clock(clock.relation())
-            begin_ns = perf_counter_ns()
-            for source in due:
-                ring.mark(source.index)
-                self._write(ring, source, tick_ns, self._read(source))
-                end_ns = perf_counter_ns()
-                source.cost.duration_ns += end_ns - begin_ns
-                begin_ns = end_ns
+            if early:
+                for source in due:
+                    self._write(ring, source, tick_ns, early[source])
+            else:
+                self._read_all(ring, due, tick_ns)
             ring.commit()
             ring.unmark()
+        if self._events:
+            self._write_events()
 
-    def _first_tick(self, sensitivity: Sensitivity, due: list[Source], tick_ns: int) -> None:
+    def _prepare(self, tick_ns: int) -> None:
+        self._now_ns = tick_ns
+        if tick_ns >= self._roster.review_ns:
+            self._review()
+        if self._is_new:
+            self._rearrange(tick_ns)
+        for host in self._roster.hosts:
+            host.new_tick()
+
+    def _read_all(self, ring: RingWriter, due: list[Source], tick_ns: int) -> None:
+        """Read sources of the real-time lane, one after the other, and judge how long each takes."""
+        begin_ns = perf_counter_ns()
+        for source in due:
+            ring.mark(source.index)
+            self._write(ring, source, tick_ns, source.read())
+            end_ns = perf_counter_ns()
+            source.cost.duration_ns += end_ns - begin_ns
+            if end_ns - begin_ns > source.deadline_ns:
+                self._overran(source, end_ns - begin_ns)
+            elif source.lateness:
+                source.lateness = 0
+            begin_ns = end_ns
+
+    def _gathered(self, tick_ns: int, due: list[Source]) -> dict[Source, Reading | Absence]:
+        """Read sources of the background lane: the threads one after the other, the processes meanwhile."""
+        found: dict[Source, Reading | Absence] = {}
+        if self._lane is Lane.REALTIME or not due:
+            return found
+        from sysmond.workers import wait_for  # noqa: PLC0415  the real-time lane does without
+
+        begun_s = monotonic()
+        readers = [self._roster.readers[source] for source in due]
+        begun = []
+        for reader in sorted(readers, key=lambda reader: reader.process is None):
+            in_thread = reader.process is None
+            begin_ns = perf_counter_ns()
+            if in_thread:
+                self._rings.mark(reader.source)
+            reading = reader.begin(tick_ns)
+            if reading is None and in_thread:
+                reader.wait()
+                reading = reader.finish()
+            if in_thread:
+                reader.source.cost.duration_ns += perf_counter_ns() - begin_ns
+            if reading is None:
+                begun.append(reader)
+            else:
+                found[reader.source] = reading
+        self._rings.unmark()
+        wait_for(begun, begun_s)
+        return {**found, **{reader.source: reader.finish() for reader in begun}}
+
+    def _first_tick(
+        self, sensitivity: Sensitivity, due: list[Source], early: dict[Source, Reading | Absence], tick_ns: int
+    ) -> None:
         """Open the ring of a class, as large as what is read now asks for."""
-        if tick_ns >= self._ring_retry_ns.get(sensitivity, 0):
-            readings = [self._read(source) for source in due]
-            ring = self._open_ring(sensitivity, dict(zip(due, readings, strict=True)))
-            if ring is not None:
-                ring.clock(clock.relation())
-                for source, reading in zip(due, readings, strict=True):
-                    self._write(ring, source, tick_ns, reading)
-                return
-            self._ring_retry_ns[sensitivity] = tick_ns + RING_RETRY_S * SECOND_NS
-        self.own.dropped += len(due)
-
-    def _read(self, source: Source) -> Reading | Absence:
-        return self._workers[source].read() if self._workers else source.read()
+        if not self._rings.may_open(sensitivity, tick_ns):
+            self.own.dropped += len(due)
+            return
+        readings: dict[Source, Reading | Absence] = {}
+        for source in due:
+            if source not in early:
+                self._rings.mark(source)
+            readings[source] = early[source] if source in early else source.read()
+        self._rings.unmark()
+        group = next(group for each, group in self._roster.groups if each is sensitivity)
+        asked = {source: readings.get(source) for source in group}
+        if not self._rings.begin(sensitivity, asked, self._plan.sampler.ring_bytes, tick_ns):
+            self.own.dropped += len(due)
+            return
+        ring = self._rings.open[sensitivity]
+        ring.clock(clock.relation())
+        for source in due:
+            self._write(ring, source, tick_ns, readings[source])
 
     def _write(self, ring: RingWriter, source: Source, tick_ns: int, reading: Reading | Absence) -> None:
         if reading is source.written:
@@ -367,116 +267,209 @@ class Sampler:
         yield self.name, own_row(self.own, self._memory)
         if self._lane is Lane.BACKGROUND:
             yield from part_rows(self._settings.folders.runtime)
-        for source in self._sources:
-            if source.probe.table.name != SELF.name:
-                yield f"probe:{source.probe.table.name}", source.cost.row()
+        for source in self._roster.sources:
+            if source.table != SELF.name:
+                yield f"probe:{source.table}", source.cost.row()
 
-    def _open_ring(self, sensitivity: Sensitivity, readings: dict[Source, Reading | Absence]) -> RingWriter | None:
-        """Allocate the ring of a class, smaller where memory is short; None where there is none."""
-        sources = [source for source in self._sources if source.planned.sensitivity is sensitivity]
-        layouts = [source.layout for source in sources]
-        folder = os.path.join(self._folder, sensitivity)
-        path = os.path.join(folder, f"{self._started_ns}{SUFFIX}")
-        identity = Identity(self._boot, self.name, sensitivity, os.getpid(), self._started_ns)
-        # What explains the rows is repeated four times a ring and must leave room for rows.
-        size_min = RING_BYTES_MIN + 8 * sum(len(encode_layout(layout)) for layout in layouts)
-        needed = sum(_bytes_needed(source, readings.get(source)) for source in sources)
-        size = max(size_min, min(self._ring_bytes_max, size_min + needed))
-        problem: OSError | None = None
-        while True:
-            try:
-                ring = self._rings[sensitivity] = RingWriter(path, size, identity, layouts)
-            except OSError as refusal:
-                problem = refusal
-                if size == size_min:
-                    break
-                size = max(size_min, size // 2)
+    # --- What changes while it runs
+
+    def _follow(self, *, again: bool = False) -> None:
+        """Make sources, rings and deadline those of the plan, the holds and the conduct."""
+        self._roster.follow(self._plan, self._moved(), self._now_ns, again=again)
+        self._is_new = True
+        if self._deadline_ns:
+            self._deadline_ns = min(self._deadline_ns, next_slot_ns(clock.boottime_ns(), self._intervals_ns()))
+            if self._lane is Lane.REALTIME:
+                realtime.freeze()
+
+    def _rearrange(self, tick_ns: int) -> None:
+        """Write the last words of who left, and explain who is new; where a ring has no room, begin another."""
+        self._is_new = False
+        for source, absence in self._roster.leaving:
+            ring = self._rings.open.get(source.planned.sensitivity)
+            if ring is not None and source.index >= 0:
+                ring.absence(source.index, tick_ns, *absence)
+        self._roster.leaving.clear()
+        for sensitivity, group in self._roster.groups:
+            if sensitivity in self._rings.open and not self._rings.add(sensitivity, group):
+                self._begin_anew(sensitivity)
+
+    def _begin_anew(self, sensitivity: Sensitivity) -> None:
+        """Close the ring of a class; the next tick opens another."""
+        self._rings.close(sensitivity)
+        self.own.dropped += self._rings.give_up_old()
+        for source in self._roster.sources:
+            if source.planned.sensitivity is sensitivity:
+                source.index, source.written, source.due_ns = -1, None, 0
+
+    def _review(self) -> None:
+        """End the holds and quarantines whose time is over."""
+        for source in self._roster.sources:
+            if source.barred is not None and self._conduct.barred(source.table, self._now_ns) is None:
+                self._tell(source.planned.sensitivity, "released", source.table, "its quarantine is over")
+        self._follow()
+
+    # --- What becomes of probes that misbehave
+
+    def hangs(self, source: Source, reason: str) -> None:
+        """Read a source that does not answer in a process of its own from now on."""
+        self._conduct.set_apart(source.table, reason)
+        self._tell(source.planned.sensitivity, "stuck", source.table, f"{reason}; read in a process of its own")
+
+    def offends(self, source: Source, reason: str) -> None:
+        """Judge a source that killed or wedged its process."""
+        self._blame(source.table, source.planned.sensitivity, reason)
+        source.barred = self._conduct.barred(source.table, self._now_ns)
+        self._roster.plan_review(self._now_ns)
+
+    def fails_to_load(self, planned: PlannedProbe, reason: str) -> None:
+        """Judge a probe that could not be loaded in its process: it is tried again later."""
+        self._blame(planned.table, planned.sensitivity, reason, at_once=True)
+
+    def _overran(self, source: Source, took_ns: int) -> None:
+        source.lateness += 1
+        if source.lateness < OVERRUNS_MAX or source.table == SELF.name or self._conduct.is_moved(source.table):
+            return
+        reason = f"{OVERRUNS_MAX} readings in a row took longer than {source.deadline_ns / SECOND_NS:g} s"
+        self._conduct.move(source.table, reason)
+        said = f"{reason}, the last {took_ns / SECOND_NS:.3f} s; read in the background from now on"
+        self._tell(source.planned.sensitivity, "moved", source.table, said)
+        self._roster.review_ns = 0  # At the next tick it is let go of.
+        control.tell(f"{self._settings.folders.runtime}/{WRITERS[Lane.BACKGROUND]}", {"do": "plan"})
+
+    def _blame(self, table: str, sensitivity: Sensitivity, reason: str, *, at_once: bool = False) -> None:
+        if self._conduct.offend(table, self._now_ns, reason, at_once=at_once):
+            length = duration(self._conduct.held[table].until_ns - self._now_ns)
+            self._tell(sensitivity, "quarantine", table, f"{reason}; not read for {length}")
+        else:
+            self._tell(sensitivity, "stuck", table, reason)
+
+    def _judge_earlier(self, now_ns: int) -> None:
+        """Take over what is held against probes, and judge what the incarnation before died of.
+
+        Where the daemon itself begins, nothing is held against anybody.
+        """
+        is_daemon_new = self._settings.lifeline is not None and not self._settings.again
+        if not is_daemon_new:
+            self._conduct.read()
+        guilty = culprits(self._folder, self._conduct.judged_ns)
+        self._conduct.judged_ns = now_ns
+        for table in () if is_daemon_new else sorted(guilty):
+            planned = next((each for each in self._plan.probes if each.table == table), None)
+            if planned is None:
+                continue
+            said = "did not come to an end" if self._settings.stuck else "died"
+            self._blame(table, planned.sensitivity, f"{self.name} {said} reading it", at_once=self._settings.stuck)
+            if self._lane is Lane.BACKGROUND:
+                self._conduct.set_apart(table, self._conduct.held[table].reason)
+        self._conduct.write()
+
+    def _moved(self) -> set[str]:
+        """The tables that the background lane reads instead of the real-time lane."""
+        if self._lane is Lane.REALTIME:
+            return self._conduct.moved()
+        if self._settings.lifeline is not None and not self._settings.again and not self._deadline_ns:
+            return set()  # The real-time lane begins anew, too: what lies there is older.
+        theirs = Conduct(f"{self._settings.folders.runtime}/{WRITERS[Lane.REALTIME]}", self._boot)
+        theirs.read()
+        return theirs.moved()
+
+    def _tell(self, sensitivity: Sensitivity, kind: str, subject: str, text: str) -> None:
+        """Record that something happened, and let the bus part know."""
+        at_ns = self._now_ns
+        self._say(f"probe {subject}: {kind}: {text}")
+        del self._events[: max(0, len(self._events) + 1 - EVENTS_MAX)]
+        self._events.append((sensitivity, at_ns, kind, subject, text))
+        event = {"do": "event", "boottime_ns": at_ns, "kind": kind, "subject": subject, "text": text}
+        control.tell(f"{self._settings.folders.runtime}/bus", {**event, "sensitivity": sensitivity})
+
+    def _write_events(self) -> None:
+        waiting, self._events = self._events, []
+        for event in waiting:
+            sensitivity, at_ns, kind, subject, text = event
+            ring = self._rings.open.get(sensitivity)
+            if ring is None:
+                self._events.append(event)
             else:
-                if problem is not None:
-                    self._say(f"{folder}: only room for a ring of {size} bytes: {problem.strerror}")
-                elif sensitivity in self._ring_retry_ns:
-                    self._say(f"{folder}: there is room for a ring again")
-                return ring
-        if sensitivity not in self._ring_retry_ns:
-            self._say(f"{folder}: no room for a ring: {problem.strerror}; ticks are dropped and counted until there is")
-        return None
+                ring.event(at_ns, kind, subject, text)
 
-    def _give_up_old_rings(self) -> None:
-        for sensitivity in Sensitivity:
-            folder = os.path.join(self._folder, sensitivity)
-            names = os.listdir(folder)
-            rings = sorted((name for name in names if name.endswith(SUFFIX)), key=_started)
-            unfinished = [name for name in names if name.endswith(f"{SUFFIX}.new")]
-            for name in [*rings[: max(0, len(rings) - OLD_RINGS_MAX)], *unfinished]:
-                os.unlink(os.path.join(folder, name))
-                self.own.dropped += name not in unfinished
+    # --- Orders
 
-    def _obey(self, order: dict[str, object]) -> dict[str, object]:
-        """Carry out an order from the control socket: forget a ring that has been sealed."""
-        if order.get("do") != "forget":
-            return {"error": f"{order.get('do')!r} is not an order; 'forget' is"}
-        name = os.path.basename(str(order.get("ring")))
-        sensitivity = str(order.get("sensitivity"))
-        if not name.endswith(SUFFIX) or sensitivity not in set(Sensitivity):
-            return {"error": f"{name!r} of class {sensitivity!r} is not a ring"}
-        path = os.path.join(self._folder, sensitivity, name)
-        if path in {ring.path for ring in self._rings.values()}:
-            return {"error": f"{name}: is being written"}
+    def _obey(self, order: control.Order) -> control.Order:
+        """Carry out an order from the control socket.
+
+        :raises Error: where it asks for what cannot be.
+        """
+        self._now_ns = max(self._now_ns, clock.boottime_ns()) if self._deadline_ns else self._now_ns
+        match order:
+            case {"do": "forget"}:
+                return self._rings.forget(str(order.get("sensitivity")), os.path.basename(str(order.get("ring"))))
+            case {"do": "plan"}:
+                return self._take_plan()
+            case {"do": "hold", "tables": list(tables), "interval_ns": int(interval_ns), "seconds": int(seconds)}:
+                return self._hold(list(map(str, tables)), interval_ns, seconds)
+            case {"do": "look", "subsystems": list(subsystems)}:
+                concerned = self._roster.look(list(map(str, subsystems)))
+                self._is_hurried = bool(concerned)
+                if self._deadline_ns and concerned:
+                    soon_ns = next_slot_ns(clock.boottime_ns(), self._intervals_ns())
+                    self._deadline_ns = min(self._deadline_ns, soon_ns)
+                return {"ok": True, "tables": concerned}
+            case {"do": "forgive", "table": str(table)}:
+                return {"ok": self._forgive(table)}
+            case _:
+                known = "'forget', 'plan', 'hold', 'look' and 'forgive', each with what it needs, are"
+                return {"error": f"{order.get('do')!r} is not an order as it should be; {known}"}
+
+    def _take_plan(self) -> control.Order:
         try:
-            os.unlink(path)
-        except FileNotFoundError:
-            return {"ok": "already gone"}
-        return {"ok": "gone"}
+            plan = plans.read(plan_file(self._settings))
+        except OSError as failure:
+            raise Error(f"plan: {plan_file(self._settings)}: {failure.strerror}") from failure
+        before, self._plan = self._plan.sampler, plan
+        self._follow(again=True)
+        if plan.sampler.ring_bytes != before.ring_bytes:
+            for sensitivity in Sensitivity:
+                self._begin_anew(sensitivity)
+        if plan.sampler.priority != before.priority and self._lane is Lane.REALTIME:
+            for refusal in realtime.schedule(plan.sampler.priority):
+                self._say(refusal)
+        return {"ok": True}
+
+    def _hold(self, tables: list[str], interval_ns: int, seconds: int) -> control.Order:
+        """Sample tables oftener for a while; an interval of 0 ends that."""
+        low_ns = HOLD_MIN_NS[self._lane]
+        if interval_ns and interval_ns < low_ns:
+            raise Error(f"hold: interval_ns {interval_ns}; {low_ns} or more, or 0 to end it, is right")
+        if not 0 < seconds <= HOLD_MAX_S and interval_ns:
+            raise Error(f"hold: seconds {seconds}; 1 to {HOLD_MAX_S} is right")
+        mine = [table for table in tables if table != SELF.name and self._roster.find(table)]
+        for table in mine:
+            self._roster.holds.pop(table, None)
+            if interval_ns:
+                self._roster.holds[table] = Hold(interval_ns, self._now_ns + seconds * SECOND_NS)
+        if mine:
+            self._follow()
+        return {"ok": True, "tables": mine}
+
+    def _forgive(self, table: str) -> bool:
+        held = self._conduct.held.get(table, Held())
+        if not self._conduct.forgive(table):
+            return False
+        planned = next((each for each in self._plan.probes if each.table == table), None)
+        if planned is not None:
+            self._tell(planned.sensitivity, "released", table, "forgiven")
+        self._follow(again=True)
+        if held.moved:
+            control.tell(f"{self._settings.folders.runtime}/{WRITERS[Lane.BACKGROUND]}", {"do": "plan"})
+        return True
 
     def close(self) -> None:
         """Leave the rings in good order for the archiver."""
-        for ring in self._rings.values():
-            ring.close()
-        self._rings.clear()
-        if not self._workers:  # A thread that hangs may still hold what it reads.
-            self._host.close()
+        for sensitivity in Sensitivity:
+            self._rings.close(sensitivity)
+        self._roster.close()
         os.close(self._memory)
-
-
-def _bytes_needed(source: Source, reading: Reading | Absence | None) -> int:
-    """How large a ring must be to hold ``RING_HOLDS_S`` of a source, judged by what it gave now."""
-    values = VALUES_UNKNOWN if reading is None or isinstance(reading, Absence) else len(reading[1])
-    size_bytes = RING_HOLDS_S * SECOND_NS // source.interval_ns * (FRAME_BYTES + 8 * values)
-    return size_bytes + size_bytes // 4  # Instances come and go.
-
-
-def _started(name: str) -> int:
-    digits = name.removesuffix(SUFFIX)
-    return int(digits) if digits.isdigit() else 0
-
-
-def is_over(path: str, sealed: Sealed) -> bool:
-    """Whether a ring is in segments as a whole, and nobody writes it any more."""
-    try:
-        with open(path, "rb", buffering=0) as file:
-            identity, _ = read_header(file.read(HEADER_BYTES), path)
-        return fill(path)[0] == sealed.offset and (bool(sealed.closed) or not _is_alive(identity.pid))
-    except (OSError, Error):
-        return False
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
-
-
-def remove_sealed(folders: Folders, writer: str) -> None:
-    """Give back the memory of a writer's rings that are over; only the writer or its parent may."""
-    progress = Progress.read(folders)
-    for path in ring_files(folders):
-        sealed = progress.sealed.get(path)
-        if sealed is not None and path.startswith(f"{folders.runtime}/{writer}/") and is_over(path, sealed):
-            os.unlink(path)
 
 
 def run(settings: Settings, plan: Plan, lane: Lane, say: Callable[[str], None]) -> int:

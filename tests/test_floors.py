@@ -18,6 +18,7 @@ LEAN = (
     "archiver",
     "aside",
     "clock",
+    "conduct",
     "control",
     "errors",
     "flushing",
@@ -37,15 +38,20 @@ LEAN = (
     "realtime",
     "reloading",
     "ring",
+    "rings",
+    "roster",
     "runner",
     "sampler",
     "schedule",
     "settings",
     "snapshot",
+    "source",
     "tailing",
     "view",
     "vigil",
     "work",
+    "worker",
+    "workers",
 )
 
 LOADED = """

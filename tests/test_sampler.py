@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from sysmond import sampler as sampling
+from sysmond import rings as ring_room
+from sysmond import roster
 from sysmond.folders import Folders, create_classes
 from sysmond.frame import SUFFIX
 from sysmond.model import ABSENT, Cause, Lane, Sensitivity
@@ -24,7 +25,8 @@ from sysmond.probe import Host, Probe, Table, counter, text
 from sysmond.progress import Progress, Sealed
 from sysmond.recording import Hole, of_snapshot
 from sysmond.ring import RingWriter
-from sysmond.sampler import OLD_RINGS_MAX, Sampler, remove_sealed
+from sysmond.rings import OLD_RINGS_MAX, remove_sealed
+from sysmond.sampler import Sampler
 from sysmond.settings import Settings
 from sysmond.snapshot import fill, snapshot
 
@@ -50,7 +52,7 @@ class Bench:
         self.said: list[str] = []
         self.probes: dict[str, Probe] = {}
         self.planned: list[PlannedProbe] = []
-        monkeypatch.setattr(sampling, "load", lambda planned: self.probes[planned.table])
+        monkeypatch.setattr(roster, "load", lambda planned: self.probes[planned.table])
 
     def offer(
         self,
@@ -63,7 +65,7 @@ class Bench:
         sensitivity: Sensitivity = Sensitivity.PUBLIC,
     ) -> None:
         self.probes[name] = Probe(declared or table(name), read)
-        self.planned.append(PlannedProbe(name, "test", lane, interval_ns, sensitivity))
+        self.planned.append(PlannedProbe(name, "sysmond_probes.test", lane, interval_ns, sensitivity))
 
     def sampler(self, lane: Lane = Lane.REALTIME, *, ring_bytes: int = 1 << 20, ticks: int | None = None) -> Sampler:
         create_classes(str(self.runtime / ("sampler" if lane is Lane.REALTIME else "background")))
@@ -260,13 +262,13 @@ def test_no_room_is_counted_said_once_and_heals(bench: Bench, monkeypatch: pytes
 
     bench.offer("good", steady)
     sampler = bench.sampler()
-    monkeypatch.setattr(sampling, "RingWriter", full)
+    monkeypatch.setattr(ring_room, "RingWriter", full)
     for tick in range(1, 25):
         sampler.tick(tick * SECOND)
     assert sampler.own.dropped == 24
     assert [line for line in bench.said if "no room for a ring" in line] == bench.said
     assert len(bench.said) == 1
-    monkeypatch.setattr(sampling, "RingWriter", RingWriter)
+    monkeypatch.setattr(ring_room, "RingWriter", RingWriter)
     for tick in range(25, 45):
         sampler.tick(tick * SECOND)
     assert rows(bench.rings()[0], "good") == 14  # Tried again every 10 s: from 31 s on.
@@ -274,30 +276,35 @@ def test_no_room_is_counted_said_once_and_heals(bench: Bench, monkeypatch: pytes
     sampler.close()
 
 
-def test_a_background_probe_that_hangs_costs_itself_only(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_background_probe_that_is_slow_costs_itself_only_and_is_recorded_a_tick_later(bench: Bench) -> None:
     released = threading.Event()
 
-    def hanging(host: Host) -> Iterator[tuple[str, Sequence[int]]]:
+    def slow(host: Host) -> Iterator[tuple[str, Sequence[int]]]:
         released.wait()
         yield from steady(host)
 
-    monkeypatch.setattr(sampling, "ANSWER_S", 0.05)
-    bench.offer("hanging", hanging, lane=Lane.BACKGROUND)
+    bench.offer("slow", slow, lane=Lane.BACKGROUND, interval_ns=10 * SECOND)
+    bench.probes["slow"] = bench.probes["slow"]._replace(deadline_s=0.05)
     bench.offer("good", steady, lane=Lane.BACKGROUND)
     sampler = bench.sampler(Lane.BACKGROUND)
     before = threading.active_count()
-    for tick in range(1, 6):
+    for tick in range(10, 20):
         sampler.tick(tick * SECOND)
     (ring,) = bench.rings("background")
-    assert (rows(ring, "hanging"), rows(ring, "good")) == (0, 5)
-    assert sum(hole.end_ns - hole.start_ns for hole in absences(ring, "hanging")) == 5 * SECOND
+    assert (rows(ring, "slow"), rows(ring, "good")) == (0, 10)
+    (hole,) = absences(ring, "slow")
+    assert (hole.start_ns, hole.end_ns, hole.detail) == (10 * SECOND, 20 * SECOND, "no answer within 0.05 s")
     assert threading.active_count() == before + 1  # At most one thread a source.
     released.set()
     while threading.active_count() > before:
         time.sleep(0.001)
-    monkeypatch.setattr(sampling, "ANSWER_S", 60.0)
-    sampler.tick(6 * SECOND)
-    assert (rows(ring, "hanging"), rows(ring, "good")) == (1, 6)
+    bench.probes["slow"] = bench.probes["slow"]._replace(deadline_s=60.0)
+    sampler.tick(20 * SECOND)
+    assert rows(ring, "slow") == 1  # What took longer than its deadline, but was done by now.
+    source = sampler._roster.sources[0]
+    source.deadline_ns = 60 * SECOND
+    sampler.tick(30 * SECOND)
+    assert (rows(ring, "slow"), len(absences(ring, "slow"))) == (2, 1)
     sampler.close()
 
 

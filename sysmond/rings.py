@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rings of a lane: opened as large as its sources ask for, one a class, and given up when they are over.
+
+While a lane has no ring of a class yet, the file ``STARTED.reading`` names the table that is being read, as the
+ring's mark does later: a lane that dies or hangs over its very first reading names its culprit, too.
+Standard library only.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+
+from sysmond.clock import SECOND_NS, boottime_ns
+from sysmond.errors import Error
+from sysmond.folders import Folders
+from sysmond.frame import (
+    FRAME_BYTES,
+    HEADER_BYTES,
+    LAYOUT,
+    REST,
+    RING_BYTES_MIN,
+    START,
+    SUFFIX,
+    Identity,
+    decode_layout,
+    encode_layout,
+    read_header,
+)
+from sysmond.model import Sensitivity
+from sysmond.progress import Progress, Sealed, ring_files
+from sysmond.ring import RingWriter
+from sysmond.snapshot import fill, snapshot
+from sysmond.source import Absence, Reading, Source
+
+# How long a ring holds what is not sealed yet; the archiver seals far more often than that.
+RING_HOLDS_S = 1200
+# Rings of earlier incarnations that wait to be sealed; beyond it the oldest is given up, and counted.
+OLD_RINGS_MAX = 8
+# A tmpfs that is full now may have room later.
+RING_RETRY_S = 10
+# For what a table that could not be read at first may need in the ring later.
+VALUES_UNKNOWN = 32
+READING = ".reading"
+# Of a ring whose writer died only what explains is of interest: all rows lie before this.
+_NO_ROWS = 2**62
+
+
+class Rings:
+    """The rings that one incarnation of a lane writes, by class."""
+
+    def __init__(self, folder: str, boot: str, writer: str, started_ns: int, say: Callable[[str], None]) -> None:
+        """Nothing is open yet. ``folder``: of the lane."""
+        self.folder = folder
+        self.open: dict[Sensitivity, RingWriter] = {}
+        self._boot = boot
+        self._writer = writer
+        self._started_ns = started_ns
+        self._say = say
+        self._retry_ns: dict[Sensitivity, int] = {}
+        self._reading = f"{folder}/{started_ns}{READING}"
+        self._is_named = False
+
+    def may_open(self, sensitivity: Sensitivity, tick_ns: int) -> bool:
+        """Whether it is time to try."""
+        return tick_ns >= self._retry_ns.get(sensitivity, 0)
+
+    def begin(
+        self, sensitivity: Sensitivity, sources: Mapping[Source, Reading | Absence | None], bytes_max: int, tick_ns: int
+    ) -> bool:
+        """Allocate the ring of a class, smaller where memory is short, for these sources; whether there is one."""
+        layouts = [source.layout for source in sources]
+        # What explains the rows is repeated four times a ring and must leave room for rows.
+        size_min = RING_BYTES_MIN + 8 * sum(len(encode_layout(layout)) for layout in layouts)
+        needed = sum(_bytes_needed(source, reading) for source, reading in sources.items())
+        size = max(size_min, min(bytes_max, size_min + needed))
+        problem: OSError | None = None
+        folder = f"{self.folder}/{sensitivity}"
+        # One that replaces another begins a life of its own: that the other was closed says nothing of its end.
+        started_ns = self._started_ns if not os.path.exists(f"{folder}/{self._started_ns}{SUFFIX}") else boottime_ns()
+        identity = Identity(self._boot, self._writer, sensitivity, os.getpid(), started_ns)
+        while True:
+            try:
+                self.open[sensitivity] = RingWriter(f"{folder}/{started_ns}{SUFFIX}", size, identity, layouts)
+            except OSError as refusal:
+                problem = refusal
+                if size == size_min:
+                    break
+                size = max(size_min, size // 2)
+            else:
+                break
+        if sensitivity in self.open:
+            if problem is not None:
+                self._say(f"{folder}: only room for a ring of {size} bytes: {problem.strerror}")
+            elif sensitivity in self._retry_ns:
+                self._say(f"{folder}: there is room for a ring again")
+            for index, source in enumerate(sources):
+                source.index = index
+            return True
+        if sensitivity not in self._retry_ns and problem is not None:
+            lost = "ticks are dropped and counted until there is"
+            self._say(f"{folder}: no room for a ring: {problem.strerror}; {lost}")
+        self._retry_ns[sensitivity] = tick_ns + RING_RETRY_S * SECOND_NS
+        return False
+
+    def add(self, sensitivity: Sensitivity, sources: Iterable[Source]) -> bool:
+        """Explain these sources in the open ring of their class; False where it has no room for them any more."""
+        ring = self.open[sensitivity]
+        current = list(sources)
+        for source in current:
+            if source.index >= 0:
+                continue
+            try:
+                source.index = ring.add(source.layout)
+            except Error:
+                ring.retire_all_but({each.index for each in current})
+                try:
+                    source.index = ring.add(source.layout)
+                except Error:
+                    return False
+        return True
+
+    def close(self, sensitivity: Sensitivity) -> None:
+        """Leave a ring in good order for the archiver."""
+        if sensitivity in self.open:
+            self.open.pop(sensitivity).close()
+
+    def mark(self, source: Source) -> None:
+        """Say which source is being read."""
+        ring = self.open.get(source.planned.sensitivity)
+        if ring is not None and source.index >= 0:
+            ring.mark(source.index)
+            return
+        self._is_named = True
+        with suppress(OSError):
+            descriptor = os.open(self._reading, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            os.write(descriptor, source.table.encode())
+            os.close(descriptor)
+
+    def unmark(self) -> None:
+        """Say that nothing is being read."""
+        for ring in self.open.values():
+            ring.unmark()
+        if self._is_named:
+            self._is_named = False
+            with suppress(OSError):
+                os.unlink(self._reading)
+
+    def give_up_old(self) -> int:
+        """Bound how many rings wait to be sealed; gives how many were given up."""
+        dropped = 0
+        for sensitivity in Sensitivity:
+            folder = f"{self.folder}/{sensitivity}"
+            names = os.listdir(folder)
+            rings = sorted((name for name in names if name.endswith(SUFFIX)), key=_started)
+            unfinished = [name for name in names if name.endswith(f"{SUFFIX}.new")]
+            for name in [*rings[: max(0, len(rings) - OLD_RINGS_MAX)], *unfinished]:
+                os.unlink(f"{folder}/{name}")
+                dropped += name not in unfinished
+        return dropped
+
+    def forget(self, sensitivity: str, name: str) -> dict[str, object]:
+        """Carry out the order to forget a ring that has been sealed."""
+        if not name.endswith(SUFFIX) or sensitivity not in set(Sensitivity):
+            return {"error": f"{name!r} of class {sensitivity!r} is not a ring"}
+        path = f"{self.folder}/{sensitivity}/{name}"
+        if path in {ring.path for ring in self.open.values()}:
+            return {"error": f"{name}: is being written"}
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            return {"ok": "already gone"}
+        return {"ok": "gone"}
+
+
+def culprits(folder: str, since_ns: int) -> set[str]:
+    """The tables that were being read when incarnations of a lane that began after ``since_ns`` died."""
+    found: set[str] = set()
+    for name in os.listdir(folder):
+        if name.endswith(READING):
+            with suppress(OSError):
+                with open(f"{folder}/{name}", encoding="utf-8", errors="replace") as file:
+                    found.add(file.read())
+                os.unlink(f"{folder}/{name}")
+    for sensitivity in Sensitivity:
+        names = [name for name in os.listdir(f"{folder}/{sensitivity}") if name.endswith(SUFFIX)]
+        for name in names:
+            if _started(name) > since_ns:
+                with suppress(OSError, Error, ValueError):
+                    found.add(_marked(f"{folder}/{sensitivity}/{name}"))
+    return found - {""}
+
+
+def _marked(path: str) -> str:
+    """Which table a ring's writer was reading when it died; nothing where none."""
+    taken = snapshot(path, _NO_ROWS)
+    if not taken.mark or taken.closed:
+        return ""
+    for place in taken.frames:
+        length, _ = START.unpack_from(taken.image, place)
+        kind, remainder, ident, _, _ = REST.unpack_from(taken.image, place + START.size)
+        if kind == LAYOUT and ident == taken.mark - 1:
+            payload = taken.image[place + FRAME_BYTES : place + length - (-remainder & 7)]
+            return decode_layout(payload).table.name
+    return ""
+
+
+def _bytes_needed(source: Source, reading: Reading | Absence | None) -> int:
+    """How large a ring must be to hold ``RING_HOLDS_S`` of a source, judged by what it gave now."""
+    values = VALUES_UNKNOWN if reading is None or isinstance(reading, Absence) else len(reading[1])
+    size_bytes = RING_HOLDS_S * SECOND_NS // source.interval_ns * (FRAME_BYTES + 8 * values)
+    return size_bytes + size_bytes // 4  # Instances come and go.
+
+
+def _started(name: str) -> int:
+    digits = name.removesuffix(SUFFIX)
+    return int(digits) if digits.isdigit() else 0
+
+
+def is_over(path: str, sealed: Sealed) -> bool:
+    """Whether a ring is in segments as a whole, and nobody writes it any more."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            identity, _ = read_header(file.read(HEADER_BYTES), path)
+        return fill(path)[0] == sealed.offset and (bool(sealed.closed) or not _is_alive(identity.pid))
+    except (OSError, Error):
+        return False
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def remove_sealed(folders: Folders, writer: str) -> None:
+    """Give back the memory of a writer's rings that are over; only the writer or its parent may."""
+    progress = Progress.read(folders)
+    for path in ring_files(folders):
+        sealed = progress.sealed.get(path)
+        if sealed is not None and path.startswith(f"{folders.runtime}/{writer}/") and is_over(path, sealed):
+            os.unlink(path)

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A source: a planned probe that is read again and again, and what its readings, or their absence, mean.
+
+Standard library only: the real-time lane reads by this.
+"""
+
+from collections.abc import Sequence
+from errno import ENODEV, ENOENT, ENXIO, EOPNOTSUPP
+from functools import partial
+from itertools import islice
+from typing import NamedTuple
+
+from sysmond.clock import SECOND_NS
+from sysmond.errors import Error
+from sysmond.frame import Layout
+from sysmond.model import Cause
+from sysmond.own import SELF, Cost
+from sysmond.plan import BUILTIN_PACKAGE, PlannedProbe, import_plugin, offered_probes
+from sysmond.probe import Host, Probe
+
+# More rows than this are a mistake of the probe, not a machine.
+INSTANCES_MAX = 65536
+_GONE = frozenset((ENOENT, EOPNOTSUPP, ENODEV, ENXIO))
+
+Reading = tuple[tuple[str, ...], list[int | str]]
+"""What a probe read: its instances, and the metrics of each in turn."""
+
+
+class Absence(NamedTuple):
+    """Why there is no reading."""
+
+    cause: Cause
+    detail: str
+
+
+class Source:
+    """A probe of the plan with its place in a ring, its next tick and its running costs.
+
+    ``index``: which layout of the ring, -1 before the ring has it. ``deadline_ns``: how long a reading may take.
+    ``lateness``: how many readings in a row took longer. ``barred``: why it is not to be read now.
+    """
+
+    def __init__(
+        self, planned: PlannedProbe, probe: Probe, host: Host, usual_s: float, cost: Cost | None = None
+    ) -> None:
+        """Start counting at nothing, or go on with the costs of a source before it."""
+        self.planned = planned
+        self.probe = probe
+        self.host = host
+        self.table = probe.table.name
+        self.interval_ns = planned.interval_ns
+        self.layout = Layout(probe.table, planned.interval_ns)
+        self.due_ns = 0
+        self.deadline_ns = round((probe.deadline_s or usual_s) * SECOND_NS)
+        self.lateness = 0
+        self.has_texts = any(metric.is_text for metric in probe.table.metrics)
+        self.index = -1
+        self.cost = cost or Cost()
+        self.written: Reading | Absence | None = None
+        self.barred: Absence | None = None
+        self._names: tuple[str, ...] = ()
+        self._reading: Reading | None = None
+        self._files: list[tuple[str, bytes]] = []
+
+    def read(self) -> Reading | Absence:
+        """Read the probe; whatever it does wrong becomes an absence."""
+        if self.barred is not None:
+            return self.barred
+        try:
+            if self._reading is not None and self.host.is_unchanged(self._files):
+                return self._reading
+            self.host.note()
+            try:
+                reading = self._read()
+            except OSError as problem:
+                if problem.errno not in _GONE or not self.host.is_dated():
+                    raise
+                self.host.look_again()  # What an older listing named is gone; the others are not.
+                reading = self._read()
+        except (Exception, SystemExit) as problem:  # noqa: BLE001  a probe may raise anything; the others go on
+            self._reading = None
+            return self.failed(problem)
+        if self.probe.pure:
+            self._reading, self._files = reading, self.host.note()
+        return reading
+
+    def _read(self) -> Reading:
+        names: list[str] = []
+        values: list[int | str] = []
+        for name, row in islice(self.probe.read(self.host), INSTANCES_MAX + 1):
+            names.append(name)
+            values += row
+        return self.checked(names), values
+
+    def checked(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Give the names of the instances, the same object for as long as they stay the same.
+
+        :raises ValueError: where rows cannot be told apart by them.
+        """
+        found = tuple(names)
+        if found != self._names:
+            _check_names(found)
+            self._names = found
+        return self._names
+
+    def failed(self, problem: BaseException) -> Absence:
+        """Count a failure and say what it means."""
+        self.cost.failures += 1
+        problem.__traceback__ = problem.__context__ = None  # One that is raised again and again would grow.
+        return why(problem)
+
+
+def _check_names(names: tuple[str, ...]) -> None:
+    if len(names) > INSTANCES_MAX:
+        raise ValueError(f"more than {INSTANCES_MAX} rows")
+    for name in names:
+        if type(name) is not str or "\0" in name:
+            raise ValueError(f"instance {name!r}; a text is right")
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"instance {twice!r} comes twice")
+
+
+def load(planned: PlannedProbe) -> Probe:
+    """Import the plugin of a planned probe and find the probe in it; its ``read`` has the planned options.
+
+    :raises Error: where it cannot be imported, offers no such table, or no such option.
+    """
+    try:
+        offered = offered_probes(import_plugin(planned.plugin))
+    except (Exception, SystemExit) as problem:
+        raise Error(f"{planned.plugin}: {spelled(problem)}") from problem
+    for probe in offered:
+        if probe.table.name == planned.table:
+            return _with_options(probe, planned)
+    raise Error(f"{planned.plugin}: offers no table {planned.table!r}")
+
+
+def _with_options(probe: Probe, planned: PlannedProbe) -> Probe:
+    values = {option.name: planned.options.get(option.name, option.default) for option in probe.options}
+    for option in probe.options:
+        if not option.accepts(values[option.name]):
+            raise Error(f"{planned.table}: option {option.name}: {values[option.name]!r}; {option.right()} is right")
+    if unknown := planned.options.keys() - values.keys():
+        raise Error(f"{planned.table}: has no option {', '.join(sorted(unknown))}")
+    return probe._replace(read=partial(probe.read, **values)) if values else probe
+
+
+def is_foreign(planned: PlannedProbe) -> bool:
+    """Whether a probe does not come with sysmond."""
+    return planned.table != SELF.name and not planned.plugin.startswith(f"{BUILTIN_PACKAGE}.")
+
+
+def why(problem: BaseException) -> Absence:
+    """Say what an exception of a probe means for the reader of its gap."""
+    detail = spelled(problem)
+    if isinstance(problem, PermissionError):
+        return Absence(Cause.NO_PERMISSION, detail)
+    if isinstance(problem, OSError) and problem.errno in _GONE:
+        return Absence(Cause.NO_SOURCE, detail)
+    return Absence(Cause.PROBE_FAILED, detail)
+
+
+def spelled(problem: BaseException) -> str:
+    """Spell an exception, though even its ``__str__`` may raise."""
+    try:
+        return f"{type(problem).__name__}: {problem}"
+    except Exception:  # noqa: BLE001
+        return type(problem).__name__
