@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the documents that follow from the code: metrics, command lines, interfaces on the bus.
+"""Writes the documents that follow from the code: metrics, command lines, interfaces, and the schema.
 
 ``make docs`` runs it; a test compares what it would write with what stands there. Only what the
 code declares is used, never ``--help`` as printed: argparse words that differently from one
@@ -8,6 +8,7 @@ Python to the next.
 
 import argparse
 import importlib
+import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -15,6 +16,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 
+from sysmond import keys
 from sysmond.arguments import subparsers
 from sysmond.bus import interface, loop
 from sysmond.clock import SECOND_NS
@@ -249,10 +251,16 @@ def spelled(arguments: Iterable[interface.Argument]) -> str:
     return ", ".join(f"{each.name} `{each.signature}`" for each in arguments)
 
 
+def schema() -> str:
+    """Spell the schema of the configuration."""
+    return json.dumps(keys.schema(), indent=2) + "\n"
+
+
 DOCUMENTS: dict[str, Callable[[], str]] = {
     "metrics.md": metrics,
     "cli.md": cli,
     "interfaces.md": bus,
+    "../etc/sysmond.schema.json": schema,
     **{f"../dbus/{name}.xml": partial(interface.document, kinds) for name, kinds in interfaces().items()},
 }
 

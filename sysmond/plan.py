@@ -24,7 +24,9 @@ PLAN_VERSION = 1
 PLAN_BYTES_MAX = 4 * 1024 * 1024
 
 # Below this a tick would be mostly overhead, and a typing error a busy loop.
-INTERVAL_MIN_NS = SECOND_NS // 1000
+INTERVAL_MIN_NS = SECOND_NS // 100
+# What may block is read by threads and processes, and tells of nothing that changes faster.
+LANE_INTERVAL_MIN_NS = {Lane.REALTIME: INTERVAL_MIN_NS, Lane.BACKGROUND: SECOND_NS}
 INTERVAL_MAX_NS = 24 * 3600 * SECOND_NS
 
 BUILTIN_PACKAGE = "sysmond_probes"
@@ -70,6 +72,7 @@ class ArchiverSettings(NamedTuple):
 
     ``size_…_bytes``, ``age_…_ns``: how much of each tier is kept, and how long (0: as long as it fits).
     ``pin_pressure_percent``: from which full pressure on rows are pinned (0: never).
+    ``significant_bits``: how many bits of a number are kept once rows are merged; 0 for all.
     """
 
     seal_interval_s: float = 600.0
@@ -85,6 +88,7 @@ class ArchiverSettings(NamedTuple):
     age_5min_ns: int = 0
     pins_bytes: int = 50_000_000
     pin_pressure_percent: int = 40
+    significant_bits: int = 0
 
 
 class Plan(NamedTuple):
@@ -151,9 +155,14 @@ def read(path: str) -> Plan:
 
 def write(plan: Plan, path: str) -> None:
     """Put a plan in place, whole or not at all."""
+    put(encode(plan), path)
+
+
+def put(content: bytes, path: str) -> None:
+    """Put a file in place, whole or not at all, even through a power cut."""
     temporary = f"{path}.new"
     with open(temporary, "wb") as file:
-        file.write(encode(plan))
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
@@ -200,7 +209,8 @@ def builtin() -> Plan:
 def as_declared(plugin: str, probe: Probe) -> PlannedProbe:
     """Plan a probe just as it asks for."""
     interval_ns = round(probe.interval_s * SECOND_NS)
-    return PlannedProbe(probe.table.name, plugin, probe.lane, interval_ns, probe.sensitivity)
+    options = {option.name: option.default for option in probe.options}
+    return PlannedProbe(probe.table.name, plugin, probe.lane, interval_ns, probe.sensitivity, options=options)
 
 
 def import_plugin(plugin: str) -> types.ModuleType:

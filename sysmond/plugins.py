@@ -2,22 +2,26 @@
 """Plugins: finds them, loads each one apart, and refuses with a reason whatever would break the others.
 
 Two doors: the entry point group ``sysmond.probes`` of installed distributions, and ``*.py`` files in the
-administrator's probe folder. A plugin is accepted whole or not at all. Only the resolver imports this.
+administrator's probe folder. A plugin is accepted whole or not at all. One that did not come with sysmond is
+loaded in a child: whatever it does to its process, it does to that one. Only the resolver imports this.
 """
 
 import contextlib
 import inspect
+import json
 import math
 import os
 import re
+import select
 import signal
 import stat
 import sys
 import threading
+import time
 import types
 from collections.abc import Iterable, Iterator
 from importlib import metadata
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import pluggy
 
@@ -26,7 +30,7 @@ from sysmond.clock import SECOND_NS
 from sysmond.errors import Error, UsageError, nearest
 from sysmond.model import DOC_LENGTH_MAX, Lane, Metric, Semantics, Sensitivity, Table, check_table
 from sysmond.plan import Refusal
-from sysmond.probe import Option, Probe
+from sysmond.probe import Host, Option, Probe, Row
 
 GROUP = "sysmond.probes"
 DISTRIBUTION = "sysmond"
@@ -34,6 +38,9 @@ SYSTEM_PROBE_FOLDER = "/etc/sysmond/probes"
 
 # Importing a probe takes milliseconds; what takes longer hangs.
 LOAD_TIME_MAX_S = 10.0
+# A child that cannot even be interrupted in time is killed so much later; one that has answered is gone by then.
+KILL_AFTER_S = 1.0
+ANSWER_BYTES_MAX = 16 * 1024 * 1024
 PLUGINS_MAX = 1000
 PROBES_PER_PLUGIN_MAX = 100
 REASON_LENGTH_MAX = 300
@@ -79,7 +86,7 @@ def discover(probe_folder: str | None) -> Discovery:
     owners: dict[str, str] = {}
     for candidate in candidates:
         try:
-            probes = load(candidate.name)
+            probes = load(candidate.name) if candidate.is_ours else load_apart(candidate.name)
             for probe in probes:
                 if owner := owners.get(probe.table.name):
                     raise UsageError(f"table {probe.table.name!r}: already offered by {owner}; another name is right")
@@ -121,6 +128,98 @@ def load(name: str) -> tuple[Probe, ...]:
             raise UsageError(f"table {probe.table.name!r}: offered twice; each table once is right")
         tables.add(probe.table.name)
     return tuple(offered)
+
+
+def load_apart(name: str) -> tuple[Probe, ...]:
+    """Load one plugin in a child, which may die of it. The probes declare what they do and cannot be read here.
+
+    :raises Error: with the reason why it cannot be accepted.
+    """
+    reading, writing = os.pipe2(os.O_CLOEXEC)
+    child = os.fork()
+    if child == 0:
+        _load_and_tell(name, reading, writing)
+    os.close(writing)
+    try:
+        answer = _heard(reading)
+    finally:
+        os.close(reading)
+        status = _bury(child)
+    try:
+        told = json.loads(answer)
+        if "refused" not in told:
+            return tuple(_declared(fields) for fields in told["probes"])
+    except (ValueError, KeyError, TypeError, AttributeError):
+        code = os.waitstatus_to_exitcode(status)
+        if code == -signal.SIGKILL:
+            raise Error(f"hangs when it is loaded: not done after {LOAD_TIME_MAX_S:g} s") from None
+        reason = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        raise Error(f"ends its process when it is loaded: {reason}") from None
+    raise Error(str(told["refused"]))
+
+
+def _load_and_tell(name: str, reading: int, writing: int) -> NoReturn:
+    """Be the child."""
+    try:
+        os.close(reading)
+        os.dup2(2, 1)
+        try:
+            answer: dict[str, Any] = {"probes": [_declaration(probe) for probe in load(name)]}
+        except Error as wrong:
+            answer = {"refused": _reason(wrong)}
+        with open(writing, "wb") as pipe:
+            pipe.write(json.dumps(answer).encode() + b"\n")
+        sys.stderr.flush()
+    finally:
+        os._exit(0)
+
+
+def _heard(reading: int) -> bytes:
+    """What a child says, up to the end of its line; less where it dies, or is too slow or too long about it."""
+    limit_s = time.monotonic() + LOAD_TIME_MAX_S + KILL_AFTER_S
+    answer = b""
+    while not answer.endswith(b"\n") and len(answer) < ANSWER_BYTES_MAX:
+        if not select.select([reading], [], [], max(0.0, limit_s - time.monotonic()))[0]:
+            break
+        if not (more := os.read(reading, 65536)):
+            break
+        answer += more
+    return answer
+
+
+def _bury(child: int) -> int:
+    """Wait for a child that should be about to end, kill one that is not; gives its status."""
+    limit_s = time.monotonic() + KILL_AFTER_S
+    while time.monotonic() < limit_s:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return status
+        time.sleep(0.002)
+    os.kill(child, signal.SIGKILL)
+    return os.waitpid(child, 0)[1]
+
+
+def _declaration(probe: Probe) -> dict[str, Any]:
+    """Spell what a probe declares, for the way through a pipe."""
+    return {**probe._asdict(), "read": None}
+
+
+def _declared(fields: dict[str, Any]) -> Probe:
+    name, metrics, per, doc = fields["table"]
+    columns = (Metric(each, unit, Semantics(semantics), *more) for each, unit, semantics, *more in metrics)
+    typed = {
+        "table": Table(name, tuple(columns), per, doc),
+        "read": _read_elsewhere,
+        "lane": Lane(fields["lane"]),
+        "sensitivity": Sensitivity(fields["sensitivity"]),
+        "subsystems": tuple(fields["subsystems"]),
+        "options": tuple(Option._make((*each, tuple(choices))) for *each, choices in fields["options"]),
+    }
+    return Probe(**{**fields, **typed})
+
+
+def _read_elsewhere(_host: Host) -> Iterator[Row]:
+    raise Error("this probe was loaded in another process")
 
 
 def check_probe(probe: Probe) -> None:

@@ -1,23 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """The resolver: configuration and plugins become one checked plan, in a short-lived process.
 
-``python -m sysmond.resolver --output PLAN.json`` writes it; exit code 0, or one line and the exit
-code of ``sysmond.errors``. Whatever is refused without making the plan wrong is a line on standard error.
+``python -m sysmond.resolver --output PLAN.json`` writes it, and the catalogue beside it; exit code 0, or one
+line and the exit code of ``sysmond.errors``. Whatever is refused without making the plan wrong is a line on
+standard error. ``--set`` changes the drop-in of what is changed while sysmond runs, where all is right.
 """
 
 import argparse
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from typing import NoReturn
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple, NoReturn
 
-from sysmond import config, folders, plan, plugins
+from sysmond import catalogue, config, drop_in, folders, keys, plan, plugins
+from sysmond.catalogue import Catalogue, Declared, Entry, Setting
+from sysmond.clock import SECOND_NS
 from sysmond.config import Config, ProbeSettings
-from sysmond.errors import ConfigError, Error, UsageError, nearest
+from sysmond.errors import ConfigError, Error, NotPermittedError, UsageError, nearest
 from sysmond.model import Lane, Sensitivity
-from sysmond.plan import Plan, PlannedProbe, Refusal
+from sysmond.plan import LANE_INTERVAL_MIN_NS, Plan, PlannedProbe, Refusal, Scalar
 from sysmond.plugins import Discovery, Plugin
 from sysmond.probe import Probe
+
+# Longer texts are cut short in messages.
+_SHOWN_LENGTH_MAX = 60
 
 
 def resolve(configuration: Config, discovery: Discovery) -> Plan:
@@ -44,38 +51,106 @@ def resolve(configuration: Config, discovery: Discovery) -> Plan:
     return Plan(tuple(planned), tuple(refused), configuration.sampler, configuration.archiver)
 
 
-def make_plan(*, file: str | None, user: bool, environ: Mapping[str, str], uid: int) -> Plan:
-    """Read configuration and plugins of this machine, or of this user, and resolve them.
+def describe(configuration: Config, discovery: Discovery, made: Plan) -> Catalogue:
+    """Put together what is declared, what is planned, and where each setting is said."""
+    planned = {probe.table: probe for probe in made.probes}
+    tables: dict[str, Entry] = {}
+    settings = [_setting(key.path, key.default, configuration) for key in keys.KEYS if key.path[0] != "probes"]
+    for plugin in discovery.plugins:
+        for probe in plugin.probes:
+            name = probe.table.name
+            declared = Declared(probe.lane, round(probe.interval_s * SECOND_NS), probe.sensitivity)
+            tables[name] = Entry(probe.table, plugin.is_ours, planned[name], declared, probe.subsystems, probe.options)
+    for name, each in planned.items():
+        own: dict[tuple[str, ...], str] = {
+            ("enabled",): keys.spell(each.enabled),
+            ("interval",): keys.spell_duration(each.interval_ns),
+            ("lane",): each.lane,
+            ("sensitivity",): each.sensitivity,
+            **{("options", option): keys.spell(value) for option, value in each.options.items()},
+        }
+        settings += [_setting(("probes", name, *key), value, configuration) for key, value in own.items()]
+    return Catalogue(dict(sorted(tables.items())), made.refused, tuple(settings))
+
+
+def _setting(path: keys.Path, default: str, configuration: Config) -> Setting:
+    said = configuration.settings.get(path)
+    if said is None:
+        return Setting(".".join(path), default)
+    return Setting(".".join(path), said.text, *said.origin)
+
+
+class Made(NamedTuple):
+    """What there is to write. ``changed``: the text of the drop-in, where something is changed in it."""
+
+    plan: Plan
+    catalogue: Catalogue
+    changed: bytes | None = None
+
+
+def make(where: config.Place, probe_folder: str, changes: Sequence[drop_in.Change] = ()) -> Made:
+    """Read configuration and plugins, and resolve them; nothing is written.
 
     :raises Error: as one line.
     """
-    configuration = config.load(file=file, user=user, environ=environ, uid=uid)
-    probe_folder = f"{folders.configuration_home(environ, uid)}/probes" if user else plugins.SYSTEM_PROBE_FOLDER
-    return resolve(configuration, plugins.discover(probe_folder))
+    changed = None
+    try:
+        if changes:
+            configuration, changed = drop_in.read_changed(where, changes)
+        else:
+            configuration = config.read(config.files(where))
+        discovery = plugins.discover(probe_folder)
+        made = resolve(configuration, discovery)
+    except ConfigError as wrong:
+        raise ConfigError(drop_in.as_asked(where, changes, str(wrong))) from wrong
+    return Made(made, describe(configuration, discovery, made), changed)
+
+
+def write(made: Made, where: config.Place, output: str) -> None:
+    """Write drop-in, catalogue and plan, in this order: who reads the plan finds the others. All or nothing.
+
+    :raises Error: naming what cannot be written.
+    """
+    path = f"{where.drop_ins}/{drop_in.NAME}"
+    try:
+        before = drop_in.content(where)
+        if made.changed is not None:
+            drop_in.write(where, made.changed)
+        path = output
+        try:
+            plan.put(catalogue.encode(made.catalogue), f"{os.path.dirname(output) or '.'}/{catalogue.FILE}")
+            plan.write(made.plan, output)
+        except OSError:
+            if made.changed is not None:
+                drop_in.write(where, before)
+            raise
+    except OSError as failure:
+        kind = NotPermittedError if isinstance(failure, PermissionError) else Error
+        raise kind(f"{path}: {failure.strerror or failure}; a file that can be written is right") from failure
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; give its exit code."""
-    output = "standard output"
     try:
         options = _parser().parse_args(arguments)
         uid = os.getuid()
         user = options.user or (uid != 0 and not options.system)
-        made = make_plan(file=options.config, user=user, environ=os.environ, uid=uid)
+        where = config.place(file=options.config, user=user, environ=os.environ, uid=uid)
+        own = folders.configuration_home(os.environ, uid) if user else None
+        made = make(where, plugins.SYSTEM_PROBE_FOLDER if own is None else f"{own}/probes", options.changes)
         if options.output is None:
-            sys.stdout.write(plan.encode(made).decode() + "\n")
+            sys.stdout.write(plan.encode(made.plan).decode() + "\n")
+        elif options.parent not in {None, os.getppid()}:
+            raise Error("not made: who asked for it is gone")
         else:
-            output = options.output
-            if options.parent not in {None, os.getppid()}:
-                raise Error("not made: who asked for it is gone")
-            plan.write(made, output)
+            write(made, where, options.output)
     except Error as wrong:
         _say(str(wrong))
         return wrong.exit_code
     except OSError as failure:
-        _say(f"{output}: {failure.strerror or failure}; a file that can be written is right")
+        _say(f"standard output: {failure.strerror or failure}; one that can be written to is right")
         return 1
-    for refusal in made.refused:
+    for refusal in made.plan.refused:
         _say(f"refused: {refusal.plugin}: {refusal.reason}")
     return 0
 
@@ -85,11 +160,9 @@ def _plan_probe(plugin: Plugin, probe: Probe, settings: ProbeSettings | None, co
     if not plugin.is_ours:
         planned = planned._replace(lane=Lane.BACKGROUND, sensitivity=Sensitivity.RESTRICTED)
     if settings is None:
-        return planned
-    if settings.enabled is not None:
-        planned = planned._replace(enabled=settings.enabled)
-    if settings.interval_ns is not None:
-        planned = planned._replace(interval_ns=settings.interval_ns)
+        return _paced(planned)
+    options = planned.options | _options(probe, settings, configuration)
+    planned = planned._replace(enabled=settings.enabled is not False, options=options)
     if settings.lane is not None:
         if settings.lane is Lane.REALTIME and probe.lane is Lane.BACKGROUND:
             raise _stricter(planned.table, "lane", "realtime", "background", configuration)
@@ -98,7 +171,41 @@ def _plan_probe(plugin: Plugin, probe: Probe, settings: ProbeSettings | None, co
         if settings.sensitivity is Sensitivity.PUBLIC and probe.sensitivity is Sensitivity.RESTRICTED:
             raise _stricter(planned.table, "sensitivity", "public", "restricted", configuration)
         planned = planned._replace(sensitivity=settings.sensitivity)
-    return planned
+    if settings.interval_ns is not None:
+        planned = planned._replace(interval_ns=settings.interval_ns)
+        if _paced(planned) != planned:
+            raise _too_often(planned, configuration)
+    return _paced(planned)
+
+
+def _too_often(planned: PlannedProbe, configuration: Config) -> ConfigError:
+    said = configuration.settings["probes", planned.table, "interval"]
+    least = keys.spell_duration(LANE_INTERVAL_MIN_NS[planned.lane])
+    problem = f"{said.text!r} is too short for the {planned.lane} lane; {least} is the smallest that works"
+    return ConfigError(f"{said.origin}: probes.{planned.table}.interval: {problem}")
+
+
+def _paced(planned: PlannedProbe) -> PlannedProbe:
+    """Read it no oftener than its lane does: nobody said that it should run there as often as it declares."""
+    return planned._replace(interval_ns=max(planned.interval_ns, LANE_INTERVAL_MIN_NS[planned.lane]))
+
+
+def _options(probe: Probe, settings: ProbeSettings, configuration: Config) -> dict[str, Scalar]:
+    """Read the options that are given as the probe declares them."""
+    declared = {option.name: option for option in probe.options}
+    values: dict[str, Scalar] = {}
+    for name, text in settings.options.items():
+        path = ("probes", probe.table.name, "options", name)
+        where = f"{configuration.settings[path].origin}: {config.spell_path(path)}"
+        if name not in declared:
+            right = nearest(name, declared) or f"; {', '.join(declared) or 'none'} is right"
+            raise ConfigError(f"{where}: no such option{right}")
+        try:
+            values[name] = keys.option_value(declared[name], text)
+        except (ValueError, KeyError):
+            shown = text if len(text) <= _SHOWN_LENGTH_MAX else f"{text[: _SHOWN_LENGTH_MAX - 1]}…"
+            raise ConfigError(f"{where}: {shown!r} is wrong; {declared[name].right()} is right") from None
+    return values
 
 
 def _stricter(table: str, key: str, given: str, declared: str, configuration: Config) -> ConfigError:
@@ -117,9 +224,26 @@ def _parser() -> argparse.ArgumentParser:
     whose = parser.add_mutually_exclusive_group()
     whose.add_argument("--user", action="store_true", help="the user's own configuration and probes, for root too")
     whose.add_argument("--system", action="store_true", help="those of the machine, for an unprivileged user too")
+    for option, is_set in (("--set", True), ("--unset", False)):
+        parser.add_argument(
+            option,
+            metavar="probes.NAME.KEY=VALUE" if is_set else "probes.NAME.KEY",
+            type=partial(_change, is_set=is_set),
+            dest="changes",
+            action="append",
+            default=[],
+            help="have the drop-in say so" if is_set else "have the drop-in no longer say anything about it",
+        )
     parser.add_argument("--parent", metavar="PID", type=int, help="write nothing once its parent is another process")
     parser.add_argument("--output", metavar="PLAN", help="write the plan to this file (default: standard output)")
     return parser
+
+
+def _change(text: str, *, is_set: bool) -> drop_in.Change:
+    try:
+        return drop_in.parse_change(text, is_set=is_set)
+    except UsageError as wrong:
+        raise argparse.ArgumentTypeError(str(wrong)) from wrong
 
 
 def _say(line: str) -> None:

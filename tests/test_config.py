@@ -1,18 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Configuration: what files say, which of them wins, and one clear line for everything wrong."""
 
+import json
 import os
 import re
 import threading
 from pathlib import Path
+from typing import Any
 
+import jsonschema
 import pytest
+import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sysmond import config, retention
-from sysmond.config import KEYS, Config, Origin, ProbeSettings, duration_ns, size_bytes
+from sysmond import config, keys, retention
+from sysmond.config import Config, Origin, Place, ProbeSettings
 from sysmond.errors import ConfigError
+from sysmond.keys import KEYS, duration_ns, size_bytes
 from sysmond.model import Lane, Sensitivity
 
 FILE = "/etc/sysmond/sysmond.yaml"
@@ -25,6 +30,10 @@ def read(folder: Path, *texts: str) -> Config:
         files.append(str(folder / f"{number}.yaml"))
         Path(files[-1]).write_text(text, encoding="utf-8")
     return config.read(files)
+
+
+def load(place: Place) -> Config:
+    return config.read(config.files(place))
 
 
 def complaint(content: str | bytes) -> str:
@@ -50,20 +59,23 @@ def test_every_key_reaches_its_setting(tmp_path: Path) -> None:
     whole = read(
         tmp_path,
         "sampler: {ring_size: 1MiB, priority: 0}\n"
-        "archive: {seal_interval: 60, flush_interval: 1.5h, ram_size: '2GB', pin_pressure_percent: 0}\n"
+        "archive: {seal_interval: 60, flush_interval: 1.5h, ram_size: '2GB', pin_pressure_percent: 0,"
+        " significant_bits: 8}\n"
         "tiers: {1s: {size: 1MB, age: 7d}, 10s: {size: 2MB, age: 0}, 1min: {size: 3MB, age: 1h},"
         " 5min: {size: 4MB, age: 5min}, pins: {size: 0B}}\n"
         "probes:\n"
-        "  disk: {enabled: false, interval: 5s, lane: background, sensitivity: restricted}\n"
+        "  disk: {enabled: false, interval: 5s, lane: background, sensitivity: restricted, options: {a: yes, b: '1'}}\n"
         "  cpu:\n",
     )
     assert whole.sampler == (2**20, 0)
     sizes, ages = [10**6, 2 * 10**6, 3 * 10**6, 4 * 10**6], [7 * 86400 * 10**9, 0, 3600 * 10**9, 300 * 10**9]
-    assert whole.archiver == (60.0, 5400.0, 2 * 10**9, *sizes, *ages, 0, 0)
+    assert whole.archiver == (60.0, 5400.0, 2 * 10**9, *sizes, *ages, 0, 0, 8)
     origin = Origin(str(tmp_path / "0.yaml"), 5)
-    assert whole.probes["disk"] == ProbeSettings(origin, False, 5 * 10**9, Lane.BACKGROUND, Sensitivity.RESTRICTED)
+    assert whole.probes["disk"] == ProbeSettings(
+        origin, False, 5 * 10**9, Lane.BACKGROUND, Sensitivity.RESTRICTED, {"a": "yes", "b": "1"}
+    )
     assert whole.probes["cpu"] == ProbeSettings(origin._replace(line=6))
-    assert {re.sub(r"\.(disk|cpu)", ".*", ".".join(path)) for path in whole.settings} >= {
+    assert {re.sub(r"\.(disk|cpu|a|b)\b", ".*", ".".join(path)) for path in whole.settings} >= {
         ".".join(key.path) for key in KEYS
     }
 
@@ -120,10 +132,14 @@ def test_later_files_win_key_by_key(tmp_path: Path) -> None:
             "1: archive.seal_interval: '5 parsecs' is wrong; a duration such as 500ms, 5s, 10min or 1h is right",
         ),
         ("archive: {seal_interval: 2h}", "1: archive.seal_interval: '2h' is out of bounds; 1s to 1h is right"),
-        ("probes: {cpu: {interval: 1us}}", "1: probes.cpu.interval: '1us' is out of bounds; 1ms to 24h is right"),
+        ("probes: {cpu: {interval: 1us}}", "1: probes.cpu.interval: '1us' is out of bounds; 10ms to 24h is right"),
         ("probes: {cpu: {enabled: 'true'}}", "1: probes.cpu.enabled: 'true' is wrong; true or false is right"),
         ("probes: {cpu: {enabled: 1}}", "1: probes.cpu.enabled: '1' is wrong; true or false is right"),
         ("probes: {cpu: {enabled: !!bool maybe}}", "1: probes.cpu.enabled: 'maybe' is wrong; true or false is right"),
+        (
+            "probes: {cpu: {options: {a: [1]}}}",
+            "1: probes.cpu.options.a: a list is wrong; true, false, a number or a text is right",
+        ),
         ("probes: {cpu: {lane: fast}}", "1: probes.cpu.lane: 'fast' is wrong; realtime or background is right"),
         (
             "probes: {cpu: {sensitivity: secret}}",
@@ -163,7 +179,7 @@ def test_a_file_that_is_too_large_is_refused_unread() -> None:
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     for path, reason in ((tmp_path / "none", "No such file or directory"), (tmp_path, "Is a directory")):
         with pytest.raises(ConfigError, match=f"^{path}: {reason}; a file that can be read is right$"):
-            config.load(file=str(path), user=False, environ={}, uid=0)
+            load(Place((str(path),), str(tmp_path / "d")))
     with pytest.raises(ConfigError, match="not a path; a file that can be read is right"):
         config.read(["a\0b"])
 
@@ -195,8 +211,8 @@ def test_files_of_the_machine_in_their_order(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(config, "VENDOR_FILE", str(vendor))
     monkeypatch.setattr(config, "SYSTEM_FOLDER", str(folder))
 
-    def found() -> list[str]:
-        return config.standard_files(user=False, environ={}, uid=0)
+    def found(file: str | None = None) -> list[str]:
+        return config.files(config.place(file=file, user=False, environ={}, uid=0))
 
     assert found() == []
     (folder / "conf.d").mkdir(parents=True)
@@ -206,8 +222,11 @@ def test_files_of_the_machine_in_their_order(tmp_path: Path, monkeypatch: pytest
     for other in ("note.txt", ".hidden.yaml", "old.yaml~"):
         (folder / "conf.d" / other).write_text("wrong")
     assert found() == [str(path) for path in paths]
-    assert config.load(file=None, user=False, environ={}, uid=0).sampler.priority == 3
-    assert config.load(file=str(vendor), user=False, environ={}, uid=0).sampler.priority == 0
+    assert config.read(found()).sampler.priority == 3
+    assert found(str(vendor)) == [str(vendor)]  # Of the others none counts any more,
+    (tmp_path / "vendor.yaml.d").mkdir()
+    (tmp_path / "vendor.yaml.d/a.yaml").write_text("sampler: {priority: 9}")
+    assert config.read(found(str(vendor))).sampler.priority == 9  # but its own drop-ins do.
     monkeypatch.setattr(config, "FILES_MAX", 1)
     with pytest.raises(ConfigError, match=r"conf\.d: 2 files; at most 1 are right"):
         found()
@@ -220,10 +239,11 @@ def test_files_of_a_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     (own / "sysmond.yaml").write_text("sampler: {priority: 4}")
     (own / "conf.d").touch()
     environ = {"XDG_CONFIG_HOME": str(tmp_path)}
+    place = config.place(file=None, user=True, environ=environ, uid=0)
     with pytest.raises(ConfigError, match=r"conf\.d: Not a directory"):
-        config.load(file=None, user=True, environ=environ, uid=0)
+        load(place)
     (own / "conf.d").unlink()
-    assert config.load(file=None, user=True, environ=environ, uid=0).sampler.priority == 4
+    assert load(place).sampler.priority == 4
 
 
 @pytest.mark.parametrize(
@@ -281,6 +301,7 @@ def test_every_key_has_a_valid_default_and_documentation() -> None:
         ("tiers", "5min", "age"): archiver.age_5min_ns,
         ("tiers", "pins", "size"): archiver.pins_bytes,
         ("archive", "pin_pressure_percent"): archiver.pin_pressure_percent,
+        ("archive", "significant_bits"): archiver.significant_bits,
     }
 
 
@@ -292,7 +313,7 @@ def test_a_tier_that_cannot_hold_names_the_smallest_that_works() -> None:
         assert complaint(f"tiers: {{5min: {{age: {text}}}}}") == (
             f"1: tiers.5min.age: '{text}' is wrong; 0 for any age, or a duration of 5min or more, is right"
         )
-    assert set(config.TIERS) == set(retention.TIERS_NS)
+    assert set(keys.TIERS) == set(retention.TIERS_NS)
     assert size_bytes("512KiB") == retention.BUDGET_BYTES_MIN
 
 
@@ -306,9 +327,10 @@ def test_the_installed_file_says_just_the_defaults(repository: Path) -> None:
     assert config.read([str(repository / "etc/sysmond.yaml")])._replace(settings={}) == Config()
     settings = config.parse(uncommented(text).encode(), FILE)
     leaves = {path: setting.value for path, setting in settings.items() if setting.value is not None}
-    assert {(*path[:1], config.ANY, *path[2:]) if path[0] == "probes" else path for path in leaves} == {
-        key.path for key in KEYS
-    }
+    anys = {1: keys.ANY, 3: keys.ANY}  # How a probe is called, and what it offers.
+    assert {
+        tuple(anys.get(at, name) if path[0] == "probes" else name for at, name in enumerate(path)) for path in leaves
+    } == {key.path for key in KEYS}
     for key in KEYS:
         if key.path[0] != "probes":
             assert leaves[key.path] == key.kind.parse(key.default)
@@ -348,3 +370,105 @@ def test_any_text_is_right_or_has_one_line(text: str) -> None:
 @given(st.binary())
 def test_any_bytes_are_right_or_have_one_line(content: bytes) -> None:
     assert re.fullmatch(rf"({FILE}:[^\n\r]+)?", verdict(content))
+
+
+SCHEMA = keys.schema()
+CHECKER = jsonschema.Draft202012Validator(SCHEMA)
+
+
+def test_the_schema_is_one_and_describes_every_key(repository: Path) -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    assert json.loads((repository / "etc/sysmond.schema.json").read_text(encoding="utf-8")) == SCHEMA
+    for key in KEYS:
+        branch = SCHEMA
+        for name in key.path:
+            branch = branch["additionalProperties"] if name == keys.ANY else branch["properties"][name]
+        assert branch["description"].startswith(key.doc)
+
+
+@pytest.mark.parametrize(
+    "text", ["{}", "sampler:\nprobes:\n  cpu:\n", "probes: {a: {options: {x: 1, y: true, z: no!}}}"]
+)
+def test_the_schema_accepts_what_is_right(text: str, repository: Path) -> None:
+    installed = (repository / "etc/sysmond.yaml").read_text(encoding="utf-8")
+    for each in (text, installed, uncommented(installed)):
+        config.parse(each.encode(), FILE)
+        CHECKER.validate(yaml.safe_load(each) or {})
+
+
+def lengths(kind: st.SearchStrategy[int], units: list[str]) -> st.SearchStrategy[str]:
+    return st.builds(
+        lambda number, unit, gap: f"{number}{gap}{unit}", kind, st.sampled_from(units), st.sampled_from(["", " "])
+    )
+
+
+NUMBERS = st.integers(-2, 10**6) | st.floats(0, 1e6, allow_nan=False) | st.integers().map(str)
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    keys.SIZE.right: lengths(st.integers(0, 2000), [*keys._SIZE_UNITS_BYTES]) | NUMBERS,
+    keys.INTEGER.right: st.integers(-5, 105) | st.integers(-5, 105).map(str) | NUMBERS,
+    keys.BOOLEAN.right: st.booleans() | st.sampled_from(["true", "yes", 1]),
+    keys.LANE.right: st.sampled_from([*map(str, Lane), "fast"]),
+    keys.SENSITIVITY.right: st.sampled_from([*map(str, Sensitivity), "secret"]),
+    keys.OPTION.right: st.booleans() | NUMBERS | st.text(st.characters(categories=["L", "N", "P"]), min_size=1),
+}
+DURATIONS = (
+    st.lists(lengths(st.integers(0, 2000), [*keys._TIME_UNITS_NS]), min_size=1, max_size=3).map("".join) | NUMBERS
+)
+STRANGE: st.SearchStrategy[Any] = (
+    st.none() | st.just([]) | st.just({}) | st.just({"a": 1}) | st.just("!") | st.just("5 parsecs")
+)
+
+
+@st.composite
+def files(draw: st.DrawFn) -> dict[str, Any]:
+    """A file with some keys, most of them right."""
+    whole: dict[str, Any] = {}
+    for key in draw(st.lists(st.sampled_from(KEYS), max_size=4, unique_by=lambda key: key.path)):
+        branch = whole
+        for name in key.path[:-1]:
+            branch = branch.setdefault("cpu" if name == keys.ANY else name, {})
+        last = "depth" if key.path[-1] == keys.ANY else key.path[-1]
+        branch[draw(st.just(last) if draw(st.booleans()) else st.sampled_from([last, f"{last}x"]))] = draw(
+            VALUES.get(key.kind.right, DURATIONS) if draw(st.integers(0, 4)) else STRANGE
+        )
+    return whole
+
+
+@given(files())
+def test_what_the_parser_accepts_the_schema_accepts(file: dict[str, Any]) -> None:
+    if not verdict(yaml.safe_dump(file).encode()):
+        CHECKER.validate(file)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "samplr: {}",
+        "sampler: {prio: 1}",
+        "sampler: 5",
+        "sampler: [1]",
+        "sampler: {priority: ten}",
+        "sampler: {priority: 1.5}",
+        "sampler: {priority: 100}",
+        "sampler: {priority: -1}",
+        "sampler: {ring_size: 16}",
+        "sampler: {ring_size: 16 parsecs}",
+        "archive: {seal_interval: 5 parsecs}",
+        "archive: {seal_interval: -5}",
+        "archive: {seal_interval: }",
+        "tiers: {2s: {size: 1MB}}",
+        "tiers: {1s: {age: for ever}}",
+        "probes: [cpu]",
+        "probes: {cpu: 5s}",
+        "probes: {cpu: {intervall: 5s}}",
+        "probes: {cpu: {enabled: 'true'}}",
+        "probes: {cpu: {enabled: 1}}",
+        "probes: {cpu: {lane: fast}}",
+        "probes: {cpu: {sensitivity: secret}}",
+        "probes: {cpu: {options: 5}}",
+        "probes: {cpu: {options: {a: [1]}}}",
+    ],
+)
+def test_what_is_typically_wrong_both_refuse(text: str) -> None:
+    assert complaint(text)
+    assert not CHECKER.is_valid(yaml.safe_load(text))

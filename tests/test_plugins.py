@@ -196,8 +196,8 @@ def test_no_folder_and_no_probes_are_right(tmp_path: Path, write: Write) -> None
             'Probe(TABLE, read, options=(Option("x", 1, "X.", low="2"),))',
             "a bound is a value of type str; a number is right",
         ),
-        ("Probe(TABLE, read)", "Probe(TABLE, read, 0)", "table 't': interval_s is 0; 0.001 to 86400 is right"),
-        ("Probe(TABLE, read)", "Probe(TABLE, read, float('nan'))", "interval_s is nan; 0.001 to 86400 is right"),
+        ("Probe(TABLE, read)", "Probe(TABLE, read, 0)", "table 't': interval_s is 0; 0.01 to 86400 is right"),
+        ("Probe(TABLE, read)", "Probe(TABLE, read, float('nan'))", "interval_s is nan; 0.01 to 86400 is right"),
         (
             "Probe(TABLE, read)",
             "Probe(TABLE, read, 1.0, 'realtime')",
@@ -249,6 +249,32 @@ def test_a_plugin_that_hangs_is_left(write: Write, monkeypatch: pytest.MonkeyPat
     before_s = time.monotonic()
     assert refusal_of(write("hangs.py", stubborn)) == "hangs when it is loaded: not done after 0.05 s"
     assert time.monotonic() - before_s < 10
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("import os; os._exit(0)", "ends its process when it is loaded: exit code 0"),
+        ("import os; os._exit(3)", "ends its process when it is loaded: exit code 3"),
+        ("import os; os.abort()", "ends its process when it is loaded: SIGABRT"),
+        ("import ctypes; ctypes.string_at(0)", "ends its process when it is loaded: SIGSEGV"),
+        ("import os; os.closerange(3, 1000)", "ends its process when it is loaded: exit code 0"),
+        ("import os, time; os.closerange(3, 1000); time.sleep(60)", "hangs when it is loaded: not done after 0.3 s"),
+        ("import signal; signal.pthread_sigmask(0, [14])\nwhile True: pass", "hangs when it is loaded: not done after"),
+        ("import sys; sys.modules['sysmond.probe'] = None", "does not load: "),
+    ],
+)
+def test_a_plugin_that_wrecks_its_process_costs_only_itself(
+    write: Write, folder: Path, monkeypatch: pytest.MonkeyPatch, body: str, reason: str
+) -> None:
+    monkeypatch.setattr(plugins, "LOAD_TIME_MAX_S", 0.3)
+    monkeypatch.setattr(plugins, "KILL_AFTER_S", 0.2)
+    write("wreck.py", f"{body}\n{GOOD.format(table='wreck')}")
+    write("zfine.py", GOOD.format(table="zfine"))
+    found = discover(str(folder))
+    assert accepted(found) == {"zfine.py"}
+    assert reasons(found)["wreck.py"].startswith(reason)
+    assert all(plugin.is_ours or plugin.probes[0].table.name == "zfine" for plugin in found.plugins)
 
 
 def test_the_rest_go_on(write: Write, folder: Path, site: Path) -> None:
@@ -352,6 +378,20 @@ def test_a_reason_is_short(write: Write, folder: Path) -> None:
 def test_what_a_plugin_prints_is_kept_from_standard_output(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     load(write("mine.py", "print('hello')\n" + GOOD.format(table="mine")))
     assert capsys.readouterr() == ("", "hello\n")
+
+
+def test_a_declaration_comes_whole_out_of_the_child(write: Write, folder: Path) -> None:
+    text = GOOD.format(table="t").replace(
+        "Probe(TABLE, read)",
+        "Probe(TABLE, lambda host, depth: (), 5, Lane.BACKGROUND, Sensitivity.RESTRICTED, ('block',), True, 2.5,"
+        " (Option('depth', 3, 'How deep \u00e9.', 1, 5), ))",
+    )
+    path = write("mine.py", text)
+    (here,), (there,) = load(path), plugins.load_apart(path)
+    assert there._replace(read=here.read) == here
+    assert type(there.lane) is Lane
+    with pytest.raises(Error, match="loaded in another process"):
+        list(there.read(None))
 
 
 def test_the_declaration_is_kept_whole(write: Write) -> None:

@@ -9,14 +9,16 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from sysmond import config, plan, plugins, resolver
+from sysmond import catalogue, config, drop_in, plan, plugins, resolver
 from sysmond.config import Config
-from sysmond.errors import ConfigError, Error
+from sysmond.errors import ConfigError, CorruptError, Error
 from sysmond.model import Lane, Sensitivity
 from sysmond.plan import Plan, PlannedProbe, Refusal
 from sysmond.plugins import Discovery, Plugin
-from sysmond.probe import Host, Probe, Row, Table, gauge
+from sysmond.probe import Host, Option, Probe, Row, Table, gauge
 from sysmond.resolver import resolve
 
 
@@ -65,7 +67,7 @@ def test_without_configuration_ours_run_as_declared_and_strangers_begin_apart() 
             PlannedProbe("cpu", OURS.name, realtime, 1_000_000_000, public),
             PlannedProbe("filesystem", OURS.name, background, 10_000_000_000, public),
             PlannedProbe("input", OURS.name, realtime, 1_000_000_000, restricted),
-            PlannedProbe("mine", THEIRS.name, background, 10_000_000, restricted),
+            PlannedProbe("mine", THEIRS.name, background, 1_000_000_000, restricted),  # No oftener there.,
         )
     )
 
@@ -77,8 +79,20 @@ def test_a_probe_is_switched_off() -> None:
 
 
 def test_interval_lane_and_sensitivity_are_set() -> None:
-    found = planned("probes: {cpu: {interval: 100ms, lane: background, sensitivity: restricted}}")["cpu"]
-    assert found[2:5] == (Lane.BACKGROUND, 100_000_000, Sensitivity.RESTRICTED)
+    found = planned("probes: {cpu: {interval: 3s, lane: background, sensitivity: restricted}}")["cpu"]
+    assert found[2:5] == (Lane.BACKGROUND, 3_000_000_000, Sensitivity.RESTRICTED)
+
+
+def test_an_interval_too_short_for_its_lane_names_the_smallest_that_works() -> None:
+    assert planned("probes: {cpu: {interval: 10ms}}")["cpu"].interval_ns == 10_000_000
+    for text, lane, least in (
+        ("{filesystem: {interval: 999ms}}", "background", "1s"),
+        ("{cpu: {interval: 999ms, lane: background}}", "background", "1s"),
+        ("{mine: {interval: 999ms}}", "background", "1s"),
+    ):
+        assert complaint(f"probes: {text}").endswith(
+            f".interval: '999ms' is too short for the {lane} lane; {least} is the smallest that works"
+        )
 
 
 def test_a_stranger_may_be_given_back_what_it_declares() -> None:
@@ -93,6 +107,81 @@ def test_nothing_becomes_laxer_than_it_declares() -> None:
     assert complaint("probes: {input: {sensitivity: public}}") == (
         "f.yaml:1: probes.input.sensitivity: public; restricted, as the probe declares itself, is right"
     )
+
+
+OPTED = Plugin(
+    "sysmond_probes.opted",
+    True,
+    (
+        offer("opted")._replace(
+            subsystems=("block",),
+            options=(
+                Option("threads", default=False, doc="Whether."),
+                Option("depth", 3, "How deep.", 1, 5),
+                Option("ratio", 0.5, "How much."),
+                Option("sort", "cpu", "By what.", choices=("cpu", "memory")),
+            ),
+        ),
+    ),
+)
+OPTIONS = Discovery((*ALL.plugins, OPTED), ())
+
+
+def test_options_are_read_as_the_probe_declares_them() -> None:
+    assert planned("", OPTIONS)["opted"].options == {"threads": False, "depth": 3, "ratio": 0.5, "sort": "cpu"}
+    found = planned("probes: {opted: {options: {threads: yes, depth: 5, ratio: 2, sort: memory}}}", OPTIONS)["opted"]
+    assert found.options == {"threads": True, "depth": 5, "ratio": 2.0, "sort": "memory"}
+    assert planned("")["cpu"].options == {}
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("threads: maybe", "threads: 'maybe' is wrong; true or false is right"),
+        ("depth: 6", "depth: '6' is wrong; a whole number from 1 to 5 is right"),
+        ("depth: 2.5", "depth: '2.5' is wrong; a whole number from 1 to 5 is right"),
+        ("ratio: much", "ratio: 'much' is wrong; a number is right"),
+        ("sort: name", "sort: 'name' is wrong; cpu or memory is right"),
+        ("thread: true", "thread: no such option; nearest: threads"),
+        ("zzz: 1", "zzz: no such option; threads, depth, ratio, sort is right"),
+    ],
+)
+def test_a_wrong_option_names_what_would_be_right(option: str, message: str) -> None:
+    text = f"probes:\n  opted:\n    options:\n      {option}\n"
+    assert complaint(text, OPTIONS) == f"f.yaml:4: probes.opted.options.{message}"
+
+
+def test_the_catalogue_has_what_is_declared_what_is_planned_and_who_said_so() -> None:
+    configuration = configured("sampler: {priority: 0}\nprobes: {opted: {interval: 2s, options: {depth: 4}}}")
+    refused = OPTIONS._replace(refused=(Refusal("acme", "does not load"),))
+    made = catalogue.decode(
+        catalogue.encode(resolver.describe(configuration, refused, resolve(configuration, refused)))
+    )
+    assert set(made.tables) == {"cpu", "filesystem", "input", "mine", "opted"}
+    assert made.refused == refused.refused
+    opted, mine = made.tables["opted"], made.tables["mine"]
+    assert (opted.table, opted.subsystems, opted.options) == (
+        OPTED.probes[0].table,
+        OPTED.probes[0].subsystems,
+        OPTED.probes[0].options,
+    )
+    assert (opted.planned.interval_ns, opted.declared.interval_ns) == (2_000_000_000, 1_000_000_000)
+    assert opted.planned.options["depth"] == 4
+    assert (mine.is_ours, mine.planned.lane, mine.declared.lane) == (False, Lane.BACKGROUND, Lane.REALTIME)
+    settings = {setting.key: setting[1:] for setting in made.settings}
+    assert settings["sampler.priority"] == ("0", "f.yaml", 1)
+    assert settings["sampler.ring_size"] == ("16MiB", None, 0)
+    assert settings["probes.opted.interval"] == ("2s", "f.yaml", 2)
+    assert settings["probes.opted.options.depth"] == ("4", "f.yaml", 2)
+    assert settings["probes.opted.options.threads"] == ("false", None, 0)
+    assert settings["probes.filesystem.interval"] == ("10s", None, 0)
+    assert settings["probes.mine.lane"] == ("background", None, 0)
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"version": 2}', b'{"version": 1, "tables": {"a": 1}}'])
+def test_what_is_no_catalogue_is_corrupt(content: bytes) -> None:
+    with pytest.raises(CorruptError, match="^catalogue: "):
+        catalogue.decode(content)
 
 
 def test_settings_reach_the_plan() -> None:
@@ -122,18 +211,15 @@ def test_without_any_plugin_there_is_no_plan() -> None:
 
 
 def test_the_built_in_plan_is_what_the_resolver_makes_of_the_public_probes(tmp_path: Path) -> None:
-    environ = {"HOME": str(tmp_path)}
-    made = resolver.make_plan(file=os.devnull, user=True, environ=environ, uid=os.getuid())
+    where = config.Place((os.devnull,), "")
+    made = resolver.make(where, str(tmp_path)).plan
     public = [probe for probe in made.probes if probe.sensitivity is Sensitivity.PUBLIC]
     assert public == sorted(plan.builtin().probes, key=lambda probe: probe.table)
 
 
 def test_the_installed_file_gives_the_default_plan(tmp_path: Path, repository: Path) -> None:
-    environ = {"HOME": str(tmp_path)}
-    plans = [
-        resolver.make_plan(file=file, user=True, environ=environ, uid=os.getuid())
-        for file in (os.devnull, str(repository / "etc/sysmond.yaml"))
-    ]
+    files = (os.devnull, str(repository / "etc/sysmond.yaml"))
+    plans = [resolver.make(config.Place((file,), ""), str(tmp_path)).plan for file in files]
     assert plans[0] == plans[1]
 
 
@@ -220,3 +306,139 @@ def test_main_reads_the_files_of_the_machine_for_the_system(
     monkeypatch.setattr(plugins, "SYSTEM_PROBE_FOLDER", str(tmp_path / "probes"))
     assert resolver.main(["--system"]) == 0
     assert plan.decode(capsys.readouterr().out.encode()).sampler.priority == 7
+
+
+class Changed:
+    """A configuration of its own, changed by the program."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.file = folder / "c.yaml"
+        self.file.write_text("{}\n")
+        self.drop_in = folder / "c.yaml.d" / drop_in.NAME
+        self.output = folder / "plan.json"
+
+    def change(self, *changes: str) -> str:
+        """What is said about a change; nothing where it is made."""
+        words = ["--user", "--config", str(self.file), "--output", str(self.output), *changes]
+        done = run(self.folder, *words)
+        assert bool(done.returncode) == bool(done.stderr)
+        assert done.stderr.count("\n") <= 1
+        return done.stderr.strip().removeprefix("sysmond: ")
+
+    def said(self) -> str:
+        text = self.drop_in.read_text()
+        assert text.startswith(drop_in.HEAD)
+        return text.removeprefix(drop_in.HEAD)
+
+    def planned(self) -> dict[str, PlannedProbe]:
+        return {probe.table: probe for probe in plan.read(str(self.output)).probes}
+
+
+@pytest.fixture
+def changed(tmp_path: Path) -> Changed:
+    return Changed(tmp_path)
+
+
+def test_a_change_is_written_to_the_drop_in_and_taken_back(changed: Changed) -> None:
+    assert changed.change("--set", "probes.disk.enabled=false", "--set", "probes.cpu.interval=5s") == ""
+    assert changed.said() == "probes:\n  cpu:\n    interval: 5s\n  disk:\n    enabled: false\n"
+    assert not changed.planned()["disk"].enabled
+    assert changed.change("--set", "probes.disk.enabled=true") == ""
+    assert changed.planned()["disk"].enabled
+    assert changed.planned()["cpu"].interval_ns == 5_000_000_000
+    assert changed.change("--unset", "probes.disk.enabled") == ""
+    assert changed.said() == "probes:\n  cpu:\n    interval: 5s\n"
+    settings = catalogue.read(str(changed.folder)).settings
+    line = drop_in.HEAD.count("\n") + 3
+    assert catalogue.Setting("probes.cpu.interval", "5s", str(changed.drop_in), line) in settings
+    assert changed.change("--unset", "probes.cpu.interval") == ""
+    assert not changed.drop_in.exists()
+    assert changed.planned()["cpu"].interval_ns == 1_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ("probes.disk.interval=1us", "probes.disk.interval: '1us' is out of bounds; 10ms to 24h is right"),
+        ("probes.disk.enabled=maybe", "probes.disk.enabled: 'maybe' is wrong; true or false is right"),
+        ("probes.disk.enabled=", "probes.disk.enabled: '' is wrong; true or false is right"),
+        (
+            "probes.disk.colour=red",
+            "probes.disk.colour: no such key; enabled, interval, lane, sensitivity, options are",
+        ),
+        ("probes.dsik.enabled=true", "probes.dsik: no such probe; nearest: disk"),
+        ("probes.filesystem.interval=10ms", "probes.filesystem.interval: '10ms' is too short for the background lane"),
+        ("probes.disk=5", "probes.disk: '5' is not a section"),
+        ("probes.disk.options.x=1", "probes.disk.options.x: no such option; none is right"),
+        ("probes.disk.lane=\u00e9: [", "probes.disk.lane: 'é: [' is wrong; realtime or background is right"),
+    ],
+)
+def test_a_wrong_change_changes_nothing(changed: Changed, change: str, problem: str) -> None:
+    assert changed.change("--set", "probes.cpu.interval=2s") == ""
+    before = changed.said(), changed.output.read_bytes()
+    assert changed.change("--set", change).startswith(problem)
+    assert (changed.said(), changed.output.read_bytes()) == before
+
+
+@pytest.mark.parametrize("words", [("--set", "sampler.priority=1"), ("--set", "probes.disk"), ("--unset", "probes..x")])
+def test_what_is_no_change_is_refused(changed: Changed, words: tuple[str, str]) -> None:
+    assert f"{words[1]!r} is no change; probes.NAME.KEY" in changed.change(*words)
+    assert not changed.output.exists()
+
+
+def test_a_file_that_is_read_later_is_named_where_it_overrules_a_change(changed: Changed) -> None:
+    later = changed.drop_in.parent / "95-mine.yaml"
+    later.parent.mkdir()
+    later.write_text("probes: {disk: {enabled: false}}")
+    assert changed.change("--set", "probes.disk.enabled=true") == (
+        f"{later}:1: probes.disk.enabled is said there and overrules what {drop_in.NAME} says; a change there is right"
+    )
+    assert not changed.drop_in.exists()
+    later.write_text("probes: {dsik: {}}")
+    assert changed.change("--set", "probes.cpu.interval=2s").startswith(f"{later}:1: probes.dsik: no such probe")
+
+
+def test_a_drop_in_that_was_edited_keeps_what_it_says_and_its_mistakes_are_named(changed: Changed) -> None:
+    changed.drop_in.parent.mkdir()
+    changed.drop_in.write_text("# mine\nsampler: {priority: '3'}\n'probes':\n  cpu: {interval: 1h 30min}\n")
+    assert changed.change("--set", "probes.disk.enabled=no") == ""
+    assert changed.said() == (
+        'probes:\n  cpu:\n    interval: "1h 30min"\n  disk:\n    enabled: no\nsampler:\n  priority: 3\n'
+    )
+    assert plan.read(str(changed.output)).sampler.priority == 3
+    changed.drop_in.write_text("\nprobe: {}\n")
+    assert changed.change("--set", "probes.disk.enabled=no").startswith(f"{changed.drop_in}:2: probe: no such key")
+
+
+def test_where_the_plan_cannot_be_written_the_drop_in_stays_as_it_was(changed: Changed) -> None:
+    assert changed.change("--set", "probes.cpu.interval=2s") == ""
+    before = changed.said()
+    changed.output.unlink()
+    changed.output.mkdir()
+    assert "Is a directory" in changed.change("--set", "probes.cpu.interval=3s")
+    assert changed.said() == before
+
+
+def test_a_plan_that_nobody_waits_for_any_more_is_not_written(changed: Changed) -> None:
+    assert "who asked for it is gone" in changed.change("--parent", "1", "--set", "probes.cpu.interval=2s")
+    assert not changed.drop_in.exists()
+    assert not changed.output.exists()
+
+
+@given(
+    st.dictionaries(
+        st.tuples(st.just("probes"), st.text(min_size=1), st.just("options"), st.text(min_size=1)),
+        st.text(),
+        max_size=4,
+    )
+)
+def test_whatever_a_drop_in_is_given_it_says_just_that_or_is_refused(texts: dict[tuple[str, ...], str]) -> None:
+    try:
+        said = config.parse(drop_in._spell(texts), "d.yaml")
+    except ConfigError:
+        assert not all(text.isprintable() for path in texts for text in (*path, texts[path]))
+        return
+    found = {path: setting.text for path, setting in said.items() if setting.value is not None}
+    if all(text.isprintable() for path in texts for text in (*path, texts[path])):
+        assert found == texts
