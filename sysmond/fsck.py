@@ -169,4 +169,4 @@ def _readable(block: Block) -> MemoryBlock | None:
             continue
     if not kept:
         return None
-    return MemoryBlock(block.strand, block.ticks, kept, np.array(rows), block.closed)
+    return MemoryBlock(block.strand, block.ticks, kept, np.array(rows), block.closed, block.significant_bits)

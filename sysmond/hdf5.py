@@ -256,8 +256,10 @@ def fields(found: Array, *names: str) -> Iterator[tuple[Any, ...]]:
     )
 
 
-def attribute(group: h5g.GroupID, name: str) -> Any:  # noqa: ANN401  a number, a truth value or a text
-    """Read an attribute."""
+def attribute(group: h5g.GroupID, name: str, default: int | None = None) -> Any:  # noqa: ANN401  a number, a truth value or a text
+    """Read an attribute; the default, if there is one, where there is none."""
+    if default is not None and not h5a.exists(group, name.encode()):
+        return default
     found = h5a.open(group, name.encode())
     kind = found.get_type()
     dtype = _dtype(kind.encode())

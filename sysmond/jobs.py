@@ -10,14 +10,19 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 
-from sysmond import __version__, archive, incidents, pins, retention, rolling, segment, tiers
+import numpy as np
+
+from sysmond import __version__, archive, incidents, pins, retention, rolling, segment, significant, tiers
+from sysmond import plan as plans
 from sysmond.archive import Candidate, Name
 from sysmond.aside import Aside
 from sysmond.clock import SECOND_NS, Relation, boot_id
+from sysmond.course import Course
 from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
 from sysmond.folders import FILE_MODES, Folders, create_classes
 from sysmond.keeping import Keeper, keeper
-from sysmond.model import Cause, Sensitivity, Table
+from sysmond.model import Cause, Semantics, Sensitivity, Table
+from sysmond.pins import Pin
 from sysmond.progress import Progress, Sealed, ring_files
 from sysmond.recording import (
     BATCH_SERIES,
@@ -31,6 +36,7 @@ from sysmond.recording import (
     of_snapshot,
     plan_of,
 )
+from sysmond.result import Int64Array
 from sysmond.snapshot import Snapshot, snapshot
 
 CREATED_BY = f"sysmond {__version__}"
@@ -140,7 +146,10 @@ def _lost(taken: Snapshot, before: Sealed, blocks: Sequence[Block], *, is_skippe
 
 
 def merge(folders: Folders) -> None:
-    """Roll up what no tier has yet, merge small files of every tier, and remove what a merged one contains."""
+    """Roll up what no tier has yet, merge small files of every tier, and remove what a merged one contains.
+
+    Where that is wanted rows of a merged file have fewer digits: but only what every tier has, and nothing pinned.
+    """
     left_alone = _left_alone(folders)
     keep = keeper(folders)
     with suppress(OSError, Error):
@@ -150,11 +159,13 @@ def merge(folders: Folders) -> None:
         folder = archive.disk_folder(folders, sensitivity)
         _remove_superseded(folder)
         largest_bytes = keep.file_bytes_max(archive.FINEST_TIER)
+        unrolled = {name for tier in tiers.COARSE for name in _unrolled(folders, sensitivity, tier)}
         for names in archive.plan_merges(_candidates(folder, left_alone), boot_id(), largest_bytes):
             if not _has_room(keep, archive.FINEST_TIER, [f"{folder}/{name.file}" for name in names]):
                 continue
+            bits, pinned = (0, []) if unrolled.intersection(names) else _shortening(folders)
             try:
-                merge_files(folder, names, FILE_MODES[sensitivity])
+                merge_files(folder, names, FILE_MODES[sensitivity], bits, pinned)
             except Error:  # They stay as they are; readers name what is damaged.
                 paths = [f"{folder}/{name.file}" for name in names]
                 left_alone.update([path for path in paths if not _is_whole(path)] or paths[-1:])
@@ -163,6 +174,15 @@ def merge(folders: Folders) -> None:
     for tier in retention.TIERS_NS:
         keep.make_room(tier, 0)
     _leave_alone(folders, left_alone)
+
+
+def _shortening(folders: Folders) -> tuple[int, list[Pin]]:
+    """To how many bits rows are shortened, and which spans are not; where nobody knows these, none are."""
+    plan, _ = plans.first_valid([f"{folders.runtime}/plan.json", f"{folders.state}/plan.json"])
+    try:
+        return plan.archiver.significant_bits, [*pins.read(folders.state), *pins.read(f"{folders.runtime}/archiver")]
+    except Error:
+        return 0, []
 
 
 def _has_room(keep: Keeper, tier: str, sources: Sequence[str]) -> bool:
@@ -319,21 +339,28 @@ def _wall_offset_ns(relations: Sequence[Relation], tick_ns: int) -> int:
     return before[-1].realtime_ns - before[-1].boottime_ns if before else 0
 
 
-def merge_files(folder: str, names: Sequence[Name], mode: int) -> Name:
-    """Write one segment that holds the rows of several neighbours, then remove those.
+def merge_files(
+    folder: str, names: Sequence[Name], mode: int, significant_bits: int = 0, pinned: Sequence[Pin] = ()
+) -> Name:
+    """Write one segment that holds the rows of several neighbours, then remove those; see ``merged_image``.
 
     :raises Error: where one of them is damaged or declares a table differently; nothing is changed then.
     """
     merged = Name(names[0].boot, names[0].first, names[-1].last)
-    archive.publish(folder, merged.file, merged_image([f"{folder}/{name.file}" for name in names]), mode)
+    image = merged_image([f"{folder}/{name.file}" for name in names], significant_bits, pinned)
+    archive.publish(folder, merged.file, image, mode)
     for name in set(names) - {merged}:
         os.unlink(f"{folder}/{name.file}")
     archive.sync_folder(folder)
     return merged
 
 
-def merged_image(paths: Sequence[str], *, has_rows: bool = True) -> bytes:
+def merged_image(
+    paths: Sequence[str], significant_bits: int = 0, pinned: Sequence[Pin] = (), *, has_rows: bool = True
+) -> bytes:
     """What files become when they are merged; of rows, or else of buckets.
+
+    With ``significant_bits`` rows have so many, but for those that have fewer already, or lie in a pinned span.
 
     :raises Error: where one of them is damaged or declares a table differently.
     """
@@ -342,14 +369,46 @@ def merged_image(paths: Sequence[str], *, has_rows: bool = True) -> bytes:
         if not has_rows:
             return rolling.merge_tier(recordings)
         joined = join(recordings)
-        return segment.encode_plans(joined, list(_plans(joined.blocks)), CREATED_BY)
+        merging = [_merged(joined, members, significant_bits, pinned) for members in _strands(joined.blocks)]
+        return segment.encode_plans(joined, merging, CREATED_BY)
 
 
-def _plans(blocks: Iterable[Block]) -> Iterator[Plan]:
-    """One block a strand, of all its blocks in order of time."""
+def _strands(blocks: Iterable[Block]) -> Iterator[list[Block]]:
+    """The blocks of each strand: those with all digits in order of time, then the others, which so count."""
     strands: dict[Strand, list[Block]] = {}
     for block in blocks:
         if len(block.ticks):
             strands.setdefault(block.strand, []).append(block)
     for _, members in sorted(strands.items()):
-        yield plan_of(sorted(members, key=lambda block: int(block.ticks[0])))
+        yield sorted(members, key=lambda block: (block.significant_bits > 0, int(block.ticks[0])))
+
+
+def _merged(recording: Recording, members: Sequence[Block], significant_bits: int, pinned: Sequence[Pin]) -> Plan:
+    """One block of all those of a strand."""
+    plan = plan_of(members)
+    free = np.full(len(plan.ticks), significant_bits > 0)
+    for member in members:
+        if member.significant_bits:
+            free[np.searchsorted(plan.ticks, member.ticks)] = False
+    utc_ns = Course(recording.clocks.get(plan.strand.boot, []), plan.strand.interval_ns).utc_ns(plan.ticks)
+    for pin in pinned:
+        free &= (utc_ns < pin.start_ns) | (utc_ns >= pin.end_ns)
+    if not free.any():
+        return plan
+    bits = min(significant_bits, plan.significant_bits or significant_bits)
+    return plan._replace(batches=_shortened(recording, plan, significant_bits, free), significant_bits=bits)
+
+
+def _shortened(recording: Recording, plan: Plan, bits: int, free: significant.Bools) -> Iterator[Int64Array]:
+    """The batches of a plan with fewer digits at the ticks that are ``free``."""
+    tables = recording.tables.values()
+    metrics = {(table.name, metric.name): metric for table in tables for metric in table.metrics}
+    kinds = [metrics[key.table, key.metric] for key in plan.keys]
+    is_counter = np.array([metric.semantics is Semantics.COUNTER for metric in kinds], bool)
+    is_gauge = np.array([metric.semantics is Semantics.GAUGE and not metric.is_text for metric in kinds], bool)
+    start = 0
+    for values in plan.batches:
+        batch = slice(start, start + len(values))
+        significant.shorten(values, bits, is_gauge=is_gauge[batch], is_counter=is_counter[batch], free=free)
+        start += len(values)
+        yield values

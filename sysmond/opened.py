@@ -56,6 +56,7 @@ class _FiledBlock:
         self.strand = block.strand
         self.ticks = block.ticks
         self.closed = block.closed
+        self.significant_bits = block.significant_bits
         self._files = files
         self._path = path
         self._number = number

@@ -104,6 +104,10 @@ class Block(Protocol):
     def closed(self) -> bool:
         """Whether the writer ended in good order after the last tick."""
 
+    @property
+    def significant_bits(self) -> int:
+        """To how many bits numbers are shortened, see ``sysmond.significant``; 0 where they are as recorded."""
+
     def read(self, rows: Sequence[int]) -> Int64Array:
         """Values of the chosen rows, int64[row, time]."""
 
@@ -143,6 +147,7 @@ class MemoryBlock(NamedTuple):
     keys: Sequence[Key]
     matrix: Int64Array
     closed: bool = False
+    significant_bits: int = 0
 
     def read(self, rows: Sequence[int]) -> Int64Array:
         """Values of the chosen rows, int64[row, time]."""
@@ -174,6 +179,7 @@ class Plan(NamedTuple):
     keys: Sequence[Key]
     closed: bool
     batches: Iterable[Int64Array]
+    significant_bits: int = 0
 
 
 def plan_of(blocks: Sequence[Block]) -> Plan:
@@ -184,7 +190,8 @@ def plan_of(blocks: Sequence[Block]) -> Plan:
     keys = list(dict.fromkeys(key for block in blocks for key in block.keys))
     ticks, _ = distinct(np.concatenate([block.ticks for block in blocks]))
     closed = any(block.closed for block in blocks)
-    return Plan(blocks[0].strand, ticks, keys, closed, _batches(blocks, keys, ticks))
+    bits = min((block.significant_bits for block in blocks if block.significant_bits), default=0)
+    return Plan(blocks[0].strand, ticks, keys, closed, _batches(blocks, keys, ticks), bits)
 
 
 def _batches(blocks: Sequence[Block], keys: Sequence[Key], ticks: Int64Array) -> Iterator[Int64Array]:
@@ -226,6 +233,8 @@ class _Part(NamedTuple):
 
 class RingBlock:
     """A block whose values still lie in the image of a ring; only those that are read are taken out."""
+
+    significant_bits = 0
 
     def __init__(
         self,

@@ -30,6 +30,8 @@ FORMAT = "sysmond segment"
 VERSION = 1
 # Incompatible flags this program understands: none exist yet.
 INCOMPATIBLE_KNOWN = 0
+# The compatible flag of a file with blocks of fewer digits than were recorded.
+SHORTENED = 1
 # How many values become codes at once: their intermediate results stay in the processor's cache.
 CODE_VALUES = 128 * 1024
 
@@ -109,6 +111,9 @@ class Writer:
         """Write a block of rows."""
         group = self._group(f"block/{self._blocks}", plan.strand, closed=plan.closed)
         self._blocks += 1
+        if plan.significant_bits:
+            hdf5.describe(group, significant_bits=plan.significant_bits)
+            hdf5.describe(self._file, compatible=SHORTENED)
         hdf5.put(group, "ticks", plan.ticks)
         series = self._series(plan.keys, SERIES)
         is_counter = np.array([self._metrics[at].semantics is Semantics.COUNTER for at in series["metric"]], bool)
@@ -300,6 +305,7 @@ class _FileBlock:
     def __init__(self, path: str, group: Any, boots: Sequence[str], keys_of: Keys) -> None:  # noqa: ANN401  as above
         self.strand = _strand(group, boots)
         self.closed = bool(attribute(group, "closed"))
+        self.significant_bits = _index(attribute(group, "significant_bits", 0))
         self.ticks = _ticks(group)
         self._path = path
         self._group = group

@@ -409,9 +409,9 @@ def test_a_damaged_segment_is_left_alone_and_the_rest_is_merged(
     merging: list[list[Name]] = []
     merge_files = jobs.merge_files
 
-    def noted(folder: str, names: list[Name], mode: int) -> Name:
+    def noted(folder: str, names: list[Name], *rest: Any) -> Name:
         merging.append(names)
-        return merge_files(folder, names, mode)
+        return merge_files(folder, names, *rest)
 
     monkeypatch.setattr(jobs, "merge_files", noted)
     for _ in range(4):
