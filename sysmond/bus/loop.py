@@ -12,11 +12,13 @@ from sysmond import control
 from sysmond.bus.commands import Commands
 from sysmond.bus.interface import Interface, ours
 from sysmond.bus.names import BUS_NAME, OBJECT_PATH
+from sysmond.bus.offer import offered
 from sysmond.bus.probes import Probes
 from sysmond.bus.service import Service
 from sysmond.bus.standard import ObjectManager
 from sysmond.bus.status import LogControl, Status
 from sysmond.bus.steering import Steering
+from sysmond.bus.uevents import Uevents
 from sysmond.control import Listener, Order
 from sysmond.errors import Error
 from sysmond.follow import Follower
@@ -45,8 +47,9 @@ class Part:
         """Called with boot time in ns, kind, subject and text of what was recorded as an event."""
         self.probes = Probes(self)
         self.steering = Steering(self)
+        self._uevents = Uevents(self)
         self._status = Status(self)
-        manager = (self.steering, self._status)
+        manager = (self.steering, self._status, *offered(self))
         self.service.export(OBJECT_PATH, *manager, ObjectManager(self.service), self._log)
         self.when_planned.append(lambda: self.service.changed(OBJECT_PATH, self._status, "TickPeriod"))
 
@@ -65,7 +68,9 @@ class Part:
         with control.listen(f"{self.settings.folders.runtime}/bus") as orders:
             watch = _Watch(orders, self._obey)
             watch.begin()
+            self._uevents.follow()
             await self.service.run(ended)
+            self._uevents.end()
             watch.end()
         for descriptor in ends:
             loop.remove_reader(descriptor)
