@@ -213,17 +213,18 @@ def write_day(path: str, data: str | None, series: int, ticks: int) -> int:
     return len(image)
 
 
-def ask(folders: Folders, paths: Iterable[str], days: int, repeats: int) -> tuple[float, int]:
-    """The median wall-clock time of a cold command line over the last ``days`` at 5 min, in ms; and its rows."""
+def ask(folders: Folders, paths: Iterable[str], days: int, repeats: int) -> tuple[float, float, int]:
+    """What a cold command line over the last ``days`` at 5 min costs: median wall-clock and CPU time in ms; its rows."""
     program = [measure.program("sysmon-extract"), "--state-dir", folders.state, "--runtime-dir", folders.runtime]
     command = [*program, *paths, f"--from=-{days}d", "--sample=5min", "--format=csv"]
     output = f"{folders.runtime}/answer"
-    walls = [measure.spend(command, output).wall_ns for _ in range(repeats + 1)][1:]
+    spent = [measure.spend(command, output) for _ in range(repeats + 1)][1:]
     with open(output, "rb") as file:
         found = sum(not line.startswith(b"#") for line in file) - 1
     if found < 1:
         raise RuntimeError(f"{' '.join(command)}: the answer is empty")
-    return measure.ms(measure.median(walls), 1), found
+    wall_ns, cpu_ns = (measure.median([getattr(each, name) for each in spent]) for name in ("wall_ns", "cpu_ns"))
+    return measure.ms(wall_ns, 1), measure.ms(cpu_ns, 1), found
 
 
 def measured(data: str | None, days: int, total_days: int, ticks: int, repeats: int) -> Figures:
@@ -238,8 +239,9 @@ def measured(data: str | None, days: int, total_days: int, ticks: int, repeats: 
         measure.in_child(partial(write_day, f"{work}/day.h5", data, JOB_SERIES, ticks), LIMIT_S)
         figures |= measure.in_child(partial(roll_up_job, f"{work}/day.h5"), LIMIT_S)
         figures |= measure.in_child(partial(repeat, work, folders, days, total_days), LIMIT_S)
-        figures["two_years_ms"], figures["two_years_rows"] = ask(folders, [figures.pop("path")], total_days, repeats)
-        figures["month_ms"], figures["month_rows"] = ask(folders, [], min(30, total_days), repeats)
+        for name, paths, asked_days in (("two_years", [figures.pop("path")], total_days), ("month", [], 30)):
+            wall_ms, cpu_ms, found = ask(folders, paths, min(asked_days, total_days), repeats)
+            figures |= {f"{name}_ms": wall_ms, f"{name}_cpu_ms": cpu_ms, f"{name}_rows": found}
     return {**figures, "recorded": data is not None, "days": days, "took_s": round(time.monotonic() - begin_s, 1)}
 
 
@@ -252,6 +254,11 @@ def rows(figures: Figures) -> list[tuple[str, str]]:
         return f"{cost:.2f} B, {day_mb:.2f} MB, {figures[f'days_{name}']:.0f} days"
 
     sample, day_mb = figures["bytes_per_sample"], figures["bytes_per_day_1s"] / 1e6
+
+    def answer(name: str) -> str:
+        wall_ms, cpu_ms = figures[f"{name}_ms"], figures[f"{name}_cpu_ms"]
+        return f"{wall_ms:.0f} ms ({cpu_ms:.0f} of CPU), {figures[f'{name}_rows']} rows"
+
     job = f"{figures['roll_up_cpu_s']:.2f} s of CPU, {figures['roll_up_peak_mb']:.0f} MB"
     return [
         ("rows from", "recorded data" if figures["recorded"] else "a made-up mixture"),
@@ -259,8 +266,8 @@ def rows(figures: Figures) -> list[tuple[str, str]]:
         *((f"{name}: a point, a day, kept", tier(name)) for name in TIERS),
         (f"a day of {JOB_SERIES} series rolled up", job),
         ("archive at 5 min", f"{figures['archive_days']} days, {figures['archive_bytes'] / 1e6:.1f} MB"),
-        ("  one series, all of it", f"{figures['two_years_ms']:.0f} ms, {figures['two_years_rows']} rows"),
-        ("  100 series, a month", f"{figures['month_ms']:.0f} ms, {figures['month_rows']} rows"),
+        ("  one series, all of it", answer("two_years")),
+        ("  100 series, a month", answer("month")),
     ]
 
 

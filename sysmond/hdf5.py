@@ -195,8 +195,8 @@ def numbered(group: h5g.GroupID, name: str) -> Iterator[h5g.GroupID]:
     """The groups ``name/0``, ``name/1`` …, as far as there are any."""
     if has(group, name):
         groups = h5g.open(group, name.encode())
-        for number in sorted(groups, key=int):
-            yield h5g.open(groups, number)
+        for number in range(len(groups)):
+            yield h5g.open(groups, b"%d" % number)
 
 
 def _type_of(dataset: h5d.DatasetID, name: str) -> tuple[h5t.TypeID, np.dtype[Any]]:

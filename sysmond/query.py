@@ -355,6 +355,9 @@ class Query:
             return held
         if (np.diff(held) <= 0).any():
             held = distinct(held)[0]
+        self._check_size(len(held), columns)
+        if held[-1] - held[0] + 1 == len(held):
+            return held
         empty = np.diff(held) - 1
         long = np.flatnonzero(empty > EMPTY_BUCKETS_MAX)
         self._check_size(len(held) + int(empty.sum()) - int(empty[long].sum()) + len(long), columns)
