@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sysmond import folders as places
 from sysmond.archive import disk_folder, files, ram_folder
@@ -27,20 +27,25 @@ from sysmond.errors import Error
 from sysmond.folders import Folders
 from sysmond.frame import SUFFIX
 from sysmond.history import Archive
-from sysmond.model import Cause, Sensitivity
-from sysmond.segment import Segment
-from sysmond.tamper import damages, silently_wrong
+from sysmond.model import ABSENT, TIERS_NS, Cause, Sensitivity
+from sysmond.tamper import contents, damages, silently_wrong
 from sysmond.work import PR_SET_PDEATHSIG
+
+if TYPE_CHECKING:
+    from sysmond.recording import Strand
 
 VICTIMS = ("sampler", "background", "archiver", "job", "parent")
 # A series of each lane: it has a value at every tick that there was.
 LANES = {"sampler": "memory/total", "background": "load"}
 INTERVAL_NS = SECOND_NS // 10
+BACKGROUND_INTERVAL_MIN_NS = SECOND_NS
+NEVER_NS = 2**63 - 1
+COARSE = "10s"
 CONFIGURATION = """
 archive: {{seal_interval: 1s, flush_interval: 2s}}
 probes:
-  memory: {{interval: {ms}ms}}
-  load: {{interval: {ms}ms, lane: background}}
+  memory: {{interval: {sampler}ms}}
+  load: {{interval: {background}ms, lane: background}}
 """
 # No bound decides a result: these end what hangs.
 START_S, END_S, VICTIM_S, LOOK_S = 30.0, 120.0, 10.0, 0.1
@@ -50,6 +55,16 @@ ATTEMPTS_PER_KILL = 3
 FILES_DAMAGED_MAX = 3
 FLIPS_A_FILE = 60
 TRUNCATIONS_A_FILE = 40
+
+
+def intervals_ns(shortest_ns: int) -> dict[str, int]:
+    """How often each lane ticks."""
+    return {"sampler": shortest_ns, "background": max(shortest_ns, BACKGROUND_INTERVAL_MIN_NS)}
+
+
+def configuration(shortest_ns: int) -> str:
+    """What the daemon is told."""
+    return CONFIGURATION.format(**{lane: each_ns // 1_000_000 for lane, each_ns in intervals_ns(shortest_ns).items()})
 
 
 class Kill(NamedTuple):
@@ -178,6 +193,12 @@ def ticks(folders: Folders, path: str, since_ns: int | None = None) -> list[int]
     return found
 
 
+def counted(folders: Folders, path: str) -> int:
+    """How many ticks a series has, as the tiers count them."""
+    counts = Archive(folders).select(path, step=COARSE, stat="count").columns[0].integers
+    return 0 if counts is None else sum(count for count in counts.tolist() if count != ABSENT)
+
+
 def kill(daemon: Daemon, victim: str, chance: random.Random, pause_s: float) -> Kill | None:
     """Kill a process of the daemon at some moment within ``pause_s``; None where there was none to kill."""
     time.sleep(chance.uniform(0.0, pause_s))
@@ -207,25 +228,25 @@ def _order(attempts: int, chance: random.Random) -> Iterator[str]:
 
 
 class Seen:
-    """What was found in the visible files: which were read, which are broken, when writers started."""
+    """What was found in the visible files: which were read, which are broken, when writers had their first ticks."""
 
     def __init__(self, folders: Folders) -> None:
         """Nothing yet."""
         self._folders = folders
         self.files: set[str] = set()
         self.broken: list[str] = []
-        self.starts: dict[str, set[int]] = {lane: set() for lane in LANES}
+        self.first_ticks_ns: dict[Strand, int] = {}
 
     def look(self) -> None:
         """Read every visible segment that was not read before."""
         for sensitivity in Sensitivity:
-            for folder in (ram_folder(self._folders, sensitivity), disk_folder(self._folders, sensitivity)):
+            on_disk = (disk_folder(self._folders, sensitivity, tier) for tier in TIERS_NS)
+            for folder in (ram_folder(self._folders, sensitivity), *on_disk):
                 for path in {f"{folder}/{file}" for file in files(folder)} - self.files:
                     try:
-                        with Segment(path) as opened:
-                            for block in opened.recording.blocks:
-                                block.read(range(len(block.keys)))
-                                self.starts.setdefault(block.strand.writer, set()).add(block.strand.started_ns)
+                        for block in contents(path).recording.blocks:
+                            first_ns = self.first_ticks_ns.get(block.strand, NEVER_NS)
+                            self.first_ticks_ns[block.strand] = min(first_ns, int(block.ticks[0]))
                     except FileNotFoundError:
                         continue  # Flushed or merged meanwhile.
                     except Error as damage:
@@ -247,12 +268,17 @@ def loss(folders: Folders, lane: str, kills: Sequence[Kill], seen: Seen, interva
     """Hold what a lane lacks against the kills: each costs the tick in flight, and those until its successor began."""
     result = Archive(folders).select(LANES[lane], raw=True)
     utc_ns = time.time_ns() - boottime_ns()
+    first_ns_of = [
+        first_ns
+        for strand, first_ns in seen.first_ticks_ns.items()
+        if (strand.writer, strand.interval_ns) == (lane, interval_ns)
+    ]
     spans = []
     for death in kills:
         if death.victim in {lane, "parent"}:
-            after_ns = min((start for start in seen.starts[lane] if start > death.at_ns), default=death.again_ns)
+            after_ns = min((first_ns for first_ns in first_ns_of if first_ns > death.at_ns), default=death.again_ns)
             # The tick in flight was due up to an interval before.
-            spans.append((death.at_ns - interval_ns, after_ns + interval_ns))
+            spans.append((death.at_ns - interval_ns, after_ns))
     bound = sum((end_ns - start_ns) // interval_ns for start_ns, end_ns in spans)
     problems = []
     lost = late = 0
@@ -314,7 +340,7 @@ def run(
         done: list[Kill] = []
         seen = Seen(folders)
         exit_code = None
-        daemon = Daemon(root, folders, CONFIGURATION.format(ms=interval_ns // 1_000_000))
+        daemon = Daemon(root, folders, configuration(interval_ns))
         acknowledged: dict[str, set[int]] = {lane: set() for lane in LANES}
         rings: list[str] = []
         try:
@@ -337,10 +363,12 @@ def run(
             if exit_code is None:
                 daemon.end()
         seen.look()
-        losses = {lane: loss(folders, lane, done, seen, interval_ns) for lane in LANES}
+        losses = {lane: loss(folders, lane, done, seen, each_ns) for lane, each_ns in intervals_ns(interval_ns).items()}
+        miscounted = [lane for lane, path in LANES.items() if counted(folders, path) != losses[lane].ticks]
         vanished = {lane: len(acknowledged[lane] - set(ticks(folders, path))) for lane, path in LANES.items()}
         copies = _damage_copies(folders, rings, os.path.dirname(folders.runtime), chance) if damage else Counter()
         faults = [f"exit code {exit_code}: {daemon.last_said()}"] if exit_code else []
+        faults += [f"{lane}: the tiers count other ticks than there are" for lane in miscounted]
         faults += [f"{kills - len(done)} of {kills} found nobody to kill"] if len(done) < kills else []
         return _summary(done, seen, losses, vanished, copies, faults, time.monotonic() - began_s) | {
             "said": dict(Counter(daemon.said()).most_common(20))

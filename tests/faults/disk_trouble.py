@@ -149,7 +149,7 @@ def machine(kind: str) -> Iterator[tuple[Disk, selftest.Daemon, bool]]:
         environ = {"FAULTY_BELOW": disk.mount_point, "FAULTY_CONTROL": disk.control}
         if library:
             environ["LD_PRELOAD"] = library
-        configuration = selftest.CONFIGURATION.format(ms=INTERVAL_NS // 1_000_000)
+        configuration = selftest.configuration(INTERVAL_NS)
         at = Folders(f"{disk.mount_point}/state", folders.runtime)
         daemon = selftest.Daemon(root, at, configuration, environ)
         try:
@@ -205,8 +205,8 @@ def on(kind: str, lasting_s: float, fsync_s: float) -> tuple[Totals, list[str], 
         seen.look()
         problems += seen.broken
         lost = ticks = late = 0
-        for lane in selftest.LANES:
-            found = selftest.loss(folders, lane, [], seen, INTERVAL_NS)
+        for lane, interval_ns in selftest.intervals_ns(INTERVAL_NS).items():
+            found = selftest.loss(folders, lane, [], seen, interval_ns)
             problems += [f"{kind}: {problem}" for problem in found.problems]
             lost, ticks, late = lost + found.lost, ticks + found.ticks, late + found.late
     return {"troubles": len(troubles), "ticks": ticks, "lost": lost, "late": late}, problems, skipped
