@@ -39,6 +39,7 @@ MANAGER_CALLS = {
     "Mark": (("sa{sv}", "a mark", *NONE), ("''", "@a{sv} {}"), INVALID),
     "GetStatus": (("a{sv}", *NONE), (UNKNOWN,), INVALID),
     "GetBudget": (("a{sv}", *NONE), (UNKNOWN,), INVALID),
+    "GetConfig": (("a{sv}", *NONE), (UNKNOWN,), INVALID),
     "GetCost": (("a{sv}", *NONE), (UNKNOWN,), INVALID),
     "ListClients": (("a{sv}", *NONE), (UNKNOWN,), INVALID),
 }
@@ -143,6 +144,22 @@ def test_status_says_who_is_there(recorder: Recorder) -> None:
     assert (found["runtime_dir"], found["state_dir"]) == (recorder.folders.runtime, recorder.folders.state)
     assert 0 < found["uptime_ns"] < 3600 * SECOND
     assert found["probes"]["active"] > 10
+
+
+def test_a_setting_says_where_it_was_said(recorder: Recorder) -> None:
+    recorder.configuration.write_text("# First.\nprobes: {load: {interval: 3s}}\n")
+    try:
+        assert call(recorder.bus, "Reload", "a{sv}", "0").returncode == 0
+        (settings,) = answer(recorder.bus, "GetConfig", "a{sv}", "0")
+        assert ["probes.load.interval", "3s", str(recorder.configuration), 2] in settings
+        assert ["", 0] in [each[2:] for each in settings]
+        (interval,) = answer(
+            recorder.bus, "Get", "ss", PROBE, "Interval", path=probe_path("load"), interface=PROPERTIES
+        )
+        assert interval["data"] == 3 * SECOND
+    finally:
+        recorder.configuration.write_text("{}\n")
+        assert call(recorder.bus, "Reload", "a{sv}", "0").returncode == 0
 
 
 def test_the_cost_names_parts_and_probes(recorder: Recorder) -> None:

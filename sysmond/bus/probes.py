@@ -10,9 +10,12 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sysmond import catalogue
 from sysmond.bus import names
 from sysmond.bus.adapter import Variant, clean, variant
 from sysmond.bus.interface import Changes, Interface, Options, Request, method, prop, read_options
+from sysmond.catalogue import Catalogue
+from sysmond.errors import CorruptError
 from sysmond.follow import Now, Recent
 from sysmond.model import ABSENT, Cause, Table
 from sysmond.own import SELF
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 LOOK_S = 0.1
 # After a new plan or an event: by then a lane has had a tick.
 LOOK_AGAIN_S = 2.5
+CATALOGUE_S = 1.0
 _LANES = {writer: lane for lane, writer in WRITERS.items()}
 _SIGNATURES = {bool: "b", int: "x", float: "d", str: "s"}
 
@@ -61,7 +65,7 @@ class ProbeObject(Interface):
 
     @prop("s")
     def doc(self) -> str:
-        """What its table tells, in a sentence; empty before it was declared."""
+        """What its table tells."""
         return clean(self._table().doc)
 
     @prop("s")
@@ -150,6 +154,7 @@ class Probes:
         self._looked_s = float("-inf")
         self._now = Now({}, {}, 0)
         self._is_to_look = False
+        self._catalogue: Catalogue | None = None
         self._objects: dict[str, ProbeObject] = {}
         part.when_planned.append(self.follow)
         part.when_recorded.append(lambda *_: self._look_later())
@@ -157,6 +162,7 @@ class Probes:
 
     def follow(self) -> None:
         """Have as many objects as the plan has probes, and tell what changed."""
+        self._forget_catalogue()
         planned = {each.table: each for each in self.part.plan.probes}
         for name in [each for each in self._objects if each not in planned]:
             self.part.service.withdraw(names.probe_path(name))
@@ -201,9 +207,25 @@ class Probes:
         return self._state(planned)
 
     def table(self, name: str) -> Table:
-        """What a probe declares, as the newest ring has it."""
-        there = self.now().tables.get(name)
-        return there[0].layout.table if there else Table(name, ())
+        """What a probe declares."""
+        entry = self.catalogue().tables.get(name)
+        return Table(name, ()) if entry is None else entry.table
+
+    def catalogue(self) -> Catalogue:
+        """The catalogue beside the plan; an empty one where there is none.
+
+        Seldom asked for and large, it is kept no longer than it takes to tell of all probes.
+        """
+        if self._catalogue is None:
+            try:
+                self._catalogue = catalogue.read(self.part.settings.folders.runtime)
+            except (OSError, CorruptError):
+                self._catalogue = Catalogue({})
+            asyncio.get_running_loop().call_later(CATALOGUE_S, self._forget_catalogue)
+        return self._catalogue
+
+    def _forget_catalogue(self) -> None:
+        self._catalogue = None
 
     def rows(self) -> list[tuple[str, str, str, str, int, str, str]]:
         """All probes and refused plugins, as ``ListProbes`` gives them."""

@@ -98,6 +98,15 @@ class Status(Interface):
             for tier, each in found.items()
         ]
 
+    @method("options:a{sv}", "settings:a(sssu)")
+    def get_config(self, _: Request, options: Options) -> list[tuple[str, str, str, int]]:
+        """Every setting as it holds now: key, value, and file and line where it is said; no file: a default."""
+        read_options(options, {})
+        return [
+            (clean(each.key), clean(each.value), clean(each.file or ""), each.line)
+            for each in self._part.probes.catalogue().settings
+        ]
+
     @method("options:a{sv}", "costs:a{sa{sd}}")
     def get_cost(self, _: Request, options: Options) -> dict[str, dict[str, float]]:
         """What sysmond costs, as the table ``self`` has it: by part, and by probe as ``probe:NAME``."""
