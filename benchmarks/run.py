@@ -122,6 +122,13 @@ TARGETS = (
         lambda f: f["bytes_per_sample"] <= 0.44,
     ),
     Target(
+        "storage",
+        "… with 8 significant bits, totals of counters exact",
+        "≤ 0.30",
+        lambda f: f"{f['bytes_per_sample_short']:.3f}",
+        lambda f: f["bytes_per_sample_short"] <= 0.30,
+    ),
+    Target(
         "query",
         "an hour of 300 series: seal and flush, against starting Python with numpy and h5py",
         "≤ 1.5 ×",
@@ -171,6 +178,13 @@ TARGETS = (
         "≤ 0.6 s, 120 MB",
         lambda f: f"{f['roll_up_cpu_s']:.2f} s, {f['roll_up_peak_mb']:.0f} MB",
         lambda f: f["roll_up_cpu_s"] <= 0.6 and f["roll_up_peak_mb"] <= 120,
+    ),
+    Target(
+        "merge",
+        "eight segments of 360 series rolled up and merged into a file of 16 MiB: peak",
+        "≤ 120 MB",
+        lambda f: f"{f['merge_peak_mb']:.0f} MB, {f['merge_cpu_s']:.2f} s CPU",
+        lambda f: f["merge_peak_mb"] <= 120,
     ),
     Target(
         "capacity",
