@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Holds: to sample tables oftener, or to leave the disk alone, for as long as a client keeps a descriptor.
+
+As in logind the descriptor is the lock: it is the writing end of a pipe, and where its last copy is closed, the
+hold ends; it also ends when its time is up, and when something is written. What holds ask for is told to the other
+parts for a short while, again and again, so that they are free when this part dies.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from sysmond import clock
+from sysmond.bus.callers import Caller
+from sysmond.bus.errors import InvalidArgumentError, NotFoundError, RefusedError, TooMuchError
+from sysmond.bus.interface import Changes, Interface, Request, method, prop
+from sysmond.bus.names import MANAGER
+from sysmond.bus.parts import ask
+from sysmond.clock import SECOND_NS
+from sysmond.errors import nearest
+from sysmond.folders import Folders
+from sysmond.plan import Plan
+from sysmond.progress import ARCHIVER, WRITERS
+
+if TYPE_CHECKING:
+    from sysmond.control import Order
+    from sysmond.model import Lane
+
+PERIOD_MIN_NS = SECOND_NS // 10
+HOLD_S_MAX = 3600
+HOLDS_PER_USER_MAX = 8
+HOLDS_MAX = 64
+TABLES_MAX = 64
+WORDS_LENGTH_MAX = 200
+# The other parts are told for so long, and again before that is over.
+TOLD_S = 150
+AGAIN_S = 60.0
+ANSWER_S = 10.0
+
+RATE, FLUSH = "rate", "flush"
+Told = tuple[str, list[str], int, str, str, int, int]
+
+
+class Hold(NamedTuple):
+    """``tables`` are read every ``period_ns``; without any the disk is left alone. ``until_ns``: in boot time."""
+
+    number: int
+    tables: tuple[str, ...]
+    period_ns: int
+    who: str
+    why: str
+    uid: int
+    until_ns: int
+    lock: int
+
+    @property
+    def kind(self) -> str:
+        """``rate`` or ``flush``."""
+        return RATE if self.tables else FLUSH
+
+
+class Holds(Interface):
+    """All holds, and what they add up to."""
+
+    NAME = MANAGER
+
+    def __init__(self, folders: Folders, plan: Callable[[], Plan], changed: Callable[["Holds", str], None]) -> None:
+        """``plan``: gives the one in force. ``changed``: tells that a property has changed."""
+        self._folders = folders
+        self._plan = plan
+        self._changed = changed
+        self._there: dict[int, Hold] = {}
+        self._number = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._telling: set[asyncio.Task[None]] = set()
+
+    @prop("a(sastssux)", changes=Changes.TOLD)
+    def holds(self) -> list[Told]:
+        """All holds: kind, tables, period in ns, who, why, uid, and until when in UTC nanoseconds."""
+        offset_ns = time.time_ns() - clock.boottime_ns()
+        return [
+            (each.kind, list(each.tables), each.period_ns, each.who, each.why, each.uid, each.until_ns + offset_ns)
+            for each in self._there.values()
+        ]
+
+    @method("tables:as period_ns:t who:s why:s", "lock:h", action="hold")
+    async def hold_rate(self, request: Request, tables: list[str], period_ns: int, who: str, why: str) -> int:
+        """Have tables read every so many ns while the descriptor is open, for an hour at most."""
+        wanted = tuple(dict.fromkeys(tables))
+        if not 1 <= len(wanted) <= TABLES_MAX:
+            raise InvalidArgumentError(f"{len(wanted)} tables; 1 to {TABLES_MAX} are right")
+        if not PERIOD_MIN_NS <= period_ns <= HOLD_S_MAX * SECOND_NS:
+            raise InvalidArgumentError(
+                f"period {period_ns} ns; {PERIOD_MIN_NS} ns is the smallest that works, "
+                f"{HOLD_S_MAX * SECOND_NS} ns the longest"
+            )
+        self._check_tables(wanted, request.caller)
+        return await self._add(request.caller, wanted, period_ns, (who, why), HOLD_S_MAX)
+
+    @method("who:s why:s max_seconds:u", "lock:h", action="flush")
+    async def inhibit_flush(self, request: Request, who: str, why: str, max_seconds: int) -> int:
+        """Have nothing written to the disk while the descriptor is open, unless memory is full or somebody asks."""
+        if not 1 <= max_seconds <= HOLD_S_MAX:
+            raise InvalidArgumentError(f"max_seconds {max_seconds}; 1 to {HOLD_S_MAX} is right")
+        return await self._add(request.caller, (), 0, (who, why), max_seconds)
+
+    def _check_tables(self, tables: tuple[str, ...], caller: Caller) -> None:
+        known = [each.table for each in self._plan().probes if each.sensitivity in caller.sensitivities]
+        for table in tables:
+            if table not in known:
+                raise NotFoundError(f"table {table[:80]!r}: no such table{nearest(table[:80], known)}")
+
+    async def _add(
+        self, caller: Caller, tables: tuple[str, ...], period_ns: int, said: tuple[str, str], seconds: int
+    ) -> int:
+        for name, word in zip(("who", "why"), said, strict=True):
+            if not 0 < len(word) <= WORDS_LENGTH_MAX:
+                raise InvalidArgumentError(f"{name} of {len(word)} characters; 1 to {WORDS_LENGTH_MAX} are right")
+        if sum(each.uid == caller.uid for each in self._there.values()) >= HOLDS_PER_USER_MAX:
+            raise TooMuchError(f"uid {caller.uid} has {HOLDS_PER_USER_MAX} holds; ending one is right")
+        if len(self._there) >= HOLDS_MAX:
+            raise TooMuchError(f"there are {HOLDS_MAX} holds; no more are right")
+        lock, given = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._number += 1
+        until_ns = clock.boottime_ns() + seconds * SECOND_NS
+        hold = Hold(self._number, tables, period_ns, *said, caller.uid, until_ns, lock)
+        self._there[hold.number] = hold
+        try:
+            await self._tell(tables, is_flush=not tables)
+        except BaseException:
+            os.close(given)
+            self._end(hold)
+            raise
+        asyncio.get_running_loop().add_reader(lock, self._end, hold)
+        self._changed(self, "Holds")
+        self._wait()
+        return given
+
+    def _end(self, hold: Hold) -> None:
+        """The descriptor was closed, its time is up, or it never began."""
+        if self._there.pop(hold.number, None) is None:
+            return
+        asyncio.get_running_loop().remove_reader(hold.lock)
+        os.close(hold.lock)
+        self._changed(self, "Holds")
+        self._tell_soon(hold.tables, is_flush=not hold.tables)
+        if not self._there and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _wait(self) -> None:
+        """Wake when somebody's time is up, or the others have to be told again."""
+        if self._timer is not None:
+            self._timer.cancel()
+        first_ns = min((each.until_ns for each in self._there.values()), default=0)
+        wait_s = min(AGAIN_S, max(0.0, (first_ns - clock.boottime_ns()) / SECOND_NS))
+        self._timer = asyncio.get_running_loop().call_later(wait_s, self._renew) if self._there else None
+
+    def _renew(self) -> None:
+        now_ns = clock.boottime_ns()
+        for hold in [each for each in self._there.values() if each.until_ns <= now_ns]:
+            self._end(hold)
+        tables = tuple(dict.fromkeys(table for each in self._there.values() for table in each.tables))
+        self._tell_soon(tables, is_flush=any(not each.tables for each in self._there.values()))
+        self._wait()
+
+    def _tell_soon(self, tables: tuple[str, ...], *, is_flush: bool) -> None:
+        """Tell the others without anybody waiting for it: what fails is tried again, or runs out by itself."""
+
+        async def tell() -> None:
+            with suppress(RefusedError):
+                await self._tell(tables, is_flush=is_flush)
+
+        task = asyncio.create_task(tell())
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
+
+    async def _tell(self, tables: tuple[str, ...], *, is_flush: bool) -> None:
+        """Tell the other parts what is held now, as far as it concerns these tables, or the disk.
+
+        :raises RefusedError: where one refuses, or does not answer.
+        """
+        now_ns = clock.boottime_ns()
+        if is_flush:
+            until_ns = max((each.until_ns for each in self._there.values() if not each.tables), default=now_ns)
+            seconds = min(TOLD_S, -(-(until_ns - now_ns) // SECOND_NS))
+            await ask(self._folders, ARCHIVER, {"do": "hold_flush", "seconds": max(0, seconds)}, ANSWER_S)
+        lanes = {each.table: each.lane for each in self._plan().probes}
+        orders: dict[tuple[Lane, int], list[str]] = {}
+        for table in tables:
+            periods = [each.period_ns for each in self._there.values() if table in each.tables]
+            if table in lanes:
+                orders.setdefault((lanes[table], min(periods, default=0)), []).append(table)
+        for (lane, period_ns), those in orders.items():
+            order: Order = {"do": "hold", "tables": those, "interval_ns": period_ns, "seconds": TOLD_S}
+            await ask(self._folders, WRITERS[lane], order, ANSWER_S)

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the bus part offers of values, old and new: put together from what reads rings, history and events."""
+
+from typing import TYPE_CHECKING
+
+from sysmond.bus.events import Events
+from sysmond.bus.holds import Holds
+from sysmond.bus.interface import Interface
+from sysmond.bus.latest import Latest, Values
+from sysmond.bus.names import OBJECT_PATH
+from sysmond.bus.readers import History, Readers
+from sysmond.bus.subscriptions import Subscriptions
+from sysmond.model import Sensitivity
+
+if TYPE_CHECKING:
+    from sysmond.bus.loop import Part
+
+
+def offered(part: "Part") -> list[Interface]:
+    """The interfaces of the manager that these are."""
+    latest = Latest(part.follower)
+
+    def emit(time_ns: int, kind: str, subject: str, text: str) -> None:
+        part.service.emit(OBJECT_PATH, Events.event, time_ns, kind, subject, text)
+
+    def is_restricted(table: str) -> bool:
+        planned = [each.sensitivity for each in part.plan.probes if each.table == table]
+        return Sensitivity.RESTRICTED in planned or latest.is_restricted(table)
+
+    def changed(holds: Holds, name: str) -> None:
+        part.service.changed(OBJECT_PATH, holds, name)
+
+    events = Events(emit, is_restricted)
+    part.when_recorded.append(events.hear)
+    return [
+        Values(latest),
+        History(Readers(part.settings.folders)),
+        Subscriptions(part.service, latest),
+        events,
+        Holds(part.settings.folders, lambda: part.plan, changed),
+    ]

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A reader: a process that answers one question about history, and ends.
+
+``python -m sysmond.bus.reader BULK``: the question is JSON on standard input, the answer JSON on standard output; both
+are files in memory, as is the descriptor BULK for the numbers: the times (int64, UTC nanoseconds), then each column
+(float64, NaN where absent), little endian. Where the service is root, it becomes whoever asks before it opens any
+recording, so that the kernel decides; the program is loaded before that, and nobody may look into it who could not
+before. Whoever starts it bounds its memory and its time.
+"""
+
+import codecs
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sysmond.clock import SECOND_NS
+from sysmond.errors import Error, NotPermittedError, UsageError
+from sysmond.folders import Folders
+from sysmond.model import Sensitivity
+
+if TYPE_CHECKING:
+    from sysmond.history import Archive
+
+NICENESS = 10
+# The group of who has none (nogroup).
+NOBODY = 65534
+# What is told beside the numbers: gaps, events and paths beyond these are left out, and counted.
+GAPS_MAX = 1000
+EVENTS_MAX = 1000
+EVENTS_BYTES_MAX = 240 * 1024
+# What an event takes beside its words.
+_EVENT_BYTES = 32
+TEXT_LENGTH_MAX = 200
+
+Answer = dict[str, Any]
+
+
+class Question(NamedTuple):
+    """What is asked. Times are UTC nanoseconds, 0 for the first sample and for now; ``step_ns`` 0: as recorded."""
+
+    do: str
+    state: str
+    runtime: str
+    classes: Sequence[str]
+    paths: Sequence[str] = ()
+    start_ns: int = 0
+    end_ns: int = 0
+    step_ns: int = 0
+    stats: Sequence[str] = ()
+    boot: str = ""
+    bytes_max: int = 0
+    timespan_s: int = 0
+    resolution: int = 0
+    uid: int | None = None
+    gids: Sequence[int] = ()
+
+
+class TooLargeError(Error):
+    """The answer has more bytes than were granted."""
+
+
+def query(question: Question, archive: "Archive", bulk: int) -> Answer:
+    """Columns over one time axis, and why there is nothing where there is nothing."""
+    result = archive.select(
+        *question.paths,
+        start=question.start_ns or None,
+        end=question.end_ns or None,
+        step=question.step_ns or None,
+        stat=list(question.stats) or "mean",
+        boot=question.boot or None,
+    )
+    columns = [column for column in result.columns if column.texts is None]
+    rows = len(result.times_ns)
+    size = rows * 8 * (1 + len(columns))
+    if size > question.bytes_max:
+        raise TooLargeError(
+            f"{len(columns)} columns of {rows} rows are {size} bytes; up to {question.bytes_max} are right: "
+            "a longer step, a shorter range or fewer paths"
+        )
+    with os.fdopen(os.dup(bulk), "wb") as file:
+        file.write(result.times_ns.astype("<i8").tobytes())
+        for column in columns:
+            file.write(column.values.astype("<f8").tobytes())
+    told = result.gaps[-GAPS_MAX:]
+    return {
+        "rows": rows,
+        "step_ns": result.step_ns,
+        "columns": [[column.path, column.stat, column.unit] for column in columns],
+        "texts": sorted({column.path for column in result.columns if column.texts is not None}),
+        "gaps": [[gap.start_ns, gap.end_ns, gap.table, str(gap.cause), gap.detail[:TEXT_LENGTH_MAX]] for gap in told],
+        "gaps_left_out": len(result.gaps) - len(told),
+        "warnings": [warning[:TEXT_LENGTH_MAX] for warning in result.warnings[:GAPS_MAX]],
+    }
+
+
+def points(question: Question, archive: "Archive", bulk: int) -> Answer:  # noqa: ARG001  all are called alike
+    """One series as points in time, about as many as asked for: seconds, value, and whether there is one.
+
+    A hole is one point without a value, where it begins.
+    """
+    found = archive.catalogue(*question.paths)
+    if len(found) != 1:
+        raise UsageError(f"path {question.paths[0]!r}: means {len(found)} series; one is right")
+    [entry] = found
+    now_ns = time.time_ns()
+    start_ns = now_ns - question.timespan_s * SECOND_NS if question.timespan_s else entry.start_ns
+    interval_ns = max(entry.interval_ns, SECOND_NS)
+    # Rounded up to whole intervals: a bucket without a tick would be a hole that is none.
+    step_ns = -(-max(1, now_ns - start_ns) // (question.resolution * interval_ns)) * interval_ns
+    column = None
+    with suppress(UsageError):  # Nothing in this span.
+        result = archive.select(entry.path, start=start_ns, step=step_ns)
+        column = result.column(entry.path)
+    if column is None or column.texts is not None:
+        return {"points": []}
+    told: list[tuple[int, float, int]] = []
+    for time_ns, value in zip(result.times_ns.tolist(), column.values.tolist(), strict=True):
+        is_there = not math.isnan(value)
+        if is_there or (told and told[-1][2]):
+            told.append((max(0, time_ns // SECOND_NS), value if is_there else 0.0, int(is_there)))
+    return {"points": told}
+
+
+def events(question: Question, archive: "Archive", bulk: int) -> Answer:  # noqa: ARG001  all are called alike
+    """What happened: the newest of it, as far as an answer holds it."""
+    from sysmond.query import FOREVER_NS  # noqa: PLC0415  see answer
+
+    found = archive.events(question.start_ns or -FOREVER_NS, question.end_ns or FOREVER_NS)
+    told: list[list[object]] = []
+    size = 0
+    for event in reversed(found[-EVENTS_MAX:]):
+        size += _EVENT_BYTES + sum(len(text.encode("utf-8", "replace")) for text in event[1:])
+        if size > EVENTS_BYTES_MAX:
+            break
+        told.append(list(event))
+    return {"events": told[::-1]}
+
+
+def boots(question: Question, archive: "Archive", bulk: int) -> Answer:  # noqa: ARG001  all are called alike
+    """The boots that were recorded."""
+    return {"boots": [list(boot) for boot in archive.boots()]}
+
+
+QUESTIONS: dict[str, Callable[[Question, "Archive", int], Answer]] = {
+    "query": query,
+    "events": events,
+    "boots": boots,
+    "points": points,
+}
+
+
+def become(uid: int | None, gids: Sequence[int]) -> None:
+    """Become a user, where that is wanted; there is no way back."""
+    if uid:
+        os.setgroups(gids)
+        gid = gids[0] if gids else NOBODY
+        os.setresgid(gid, gid, gid)
+        os.setresuid(uid, uid, uid)
+
+
+def answer(question: Question, bulk: int) -> Answer:
+    """Answer, or say under which name what is wrong."""
+    try:
+        # Within the bounds that others set meanwhile; all of it, for who it becomes may not read our program.
+        codecs.lookup("ascii")
+        import difflib  # noqa: F401, PLC0415  see above
+
+        from sysmond import plan  # noqa: F401, PLC0415  see above
+        from sysmond.history import Archive  # noqa: PLC0415  see above
+
+        become(question.uid, question.gids)
+        classes = [Sensitivity(each) for each in question.classes]
+        archive = Archive(Folders(question.state, question.runtime), classes=classes)
+        return QUESTIONS[question.do](question, archive, bulk)
+    except Exception as failure:  # noqa: BLE001  whatever it is, the answer says so
+        return {"error": _named(failure), "text": _line(failure)}
+
+
+def _named(failure: Exception) -> str:
+    match failure:
+        case TooLargeError() | MemoryError():
+            return "TooMuch"
+        case UsageError():
+            return "InvalidArgument"
+        case NotPermittedError():
+            return "NotAuthorized"
+        case _:
+            return "Failed"
+
+
+def _line(failure: Exception) -> str:
+    match failure:
+        case MemoryError():
+            return "it takes more memory than a reader may have; a shorter range or fewer paths are right"
+        case Error():
+            return str(failure)
+        case _:
+            return f"{type(failure).__name__}: {failure}"
+
+
+def main() -> int:
+    """Read the question, answer it, end."""
+    os.nice(NICENESS)
+    question = Question(**json.load(sys.stdin))
+    json.dump(answer(question, int(sys.argv[1])), sys.stdout)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,422 @@
+# SPDX-License-Identifier: Apache-2.0
+"""History on the bus: each question is answered by a reader, a process of bounded memory and time.
+
+Where the service is root, a reader becomes the caller before it opens any recording, so that the kernel decides.
+What it writes into lies in memory that cannot grow; an answer in bulk is sealed and handed out as a descriptor. It
+counts against its caller until the last copy of that is closed: a lease tells (fcntl(2), F_SETLEASE).
+"""
+
+import array
+import asyncio
+import fcntl
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from sysmond.bus import errors
+from sysmond.bus.adapter import Variant, clean, variant
+from sysmond.bus.callers import Caller
+from sysmond.bus.errors import InvalidArgumentError, OccupiedError, RefusedError, TooMuchError
+from sysmond.bus.interface import Interface, Options, Request, method, read_options
+from sysmond.bus.names import MANAGER
+from sysmond.bus.reader import Question
+from sysmond.folders import Folders
+from sysmond.settings import isolation
+
+PROGRAM = "sysmond.bus.reader"
+
+READERS_PER_USER_MAX = 4
+READERS_PER_SECOND_MAX = 20
+HELD_BYTES_PER_USER_MAX = 64 * 1024 * 1024
+HELD_PER_USER_MAX = 64
+QUERY_BYTES_MAX = HELD_BYTES_PER_USER_MAX // READERS_PER_USER_MAX
+REPLY_BYTES_MAX = 256 * 1024
+# Gaps, paths and warnings beside the numbers.
+TOLD_BYTES_MAX = 1024 * 1024
+# numpy and h5py take a tenth of it; an answer is held in memory a few times.
+MEMORY_BYTES = 512 * 1024 * 1024
+PROCESSOR_S = 15
+ANSWER_S = 20.0
+RESOLUTION_MAX = 10_000
+SERIES_MAX = 1000
+
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
+# Every thread of a library for linear algebra, which nobody needs here, would take memory.
+_ENVIRONMENT = {"LC_ALL": "C.UTF-8", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+_REFUSALS = {
+    each.bus_name.rpartition(".")[2]: each
+    for each in (errors.InvalidArgumentError, errors.TooMuchError, errors.NotAuthorizedError, errors.RefusedError)
+}
+
+
+Column = tuple[str, str, str, list[float]]
+Told = tuple[object, ...]
+
+
+class Answered(NamedTuple):
+    """What a reader said, and its numbers: a descriptor of ours, to be closed."""
+
+    told: dict[str, Any]
+    bulk: int
+
+
+class _Account:
+    """What one user has under way and holds."""
+
+    def __init__(self) -> None:
+        self.open = 0
+        self.granted_bytes = 0
+        self.held: list[tuple[int, int]] = []  # A descriptor of each answer that is out, and its size.
+
+    def held_bytes(self) -> int:
+        """How much is still held; what is not is let go."""
+        still = []
+        for descriptor, size in self.held:
+            if _is_open_elsewhere(descriptor):
+                still.append((descriptor, size))
+            else:
+                os.close(descriptor)
+        self.held = still
+        return sum(size for _, size in still)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it need not be kept."""
+        return not self.open and not self.held
+
+
+class Readers:
+    """Starts readers, within bounds a user and in all."""
+
+    def __init__(self, folders: Folders) -> None:
+        """Of the history in these folders."""
+        self._folders = folders
+        self._accounts: dict[int, _Account] = {}
+        self._started: deque[float] = deque(maxlen=READERS_PER_SECOND_MAX)
+
+    async def ask(self, caller: Caller, do: str, bytes_max: int, **asked: object) -> Answered:
+        """Have one question answered: ``do`` and what it needs, as ``reader.Question`` has it.
+
+        :raises RefusedError: with the kind and the reason that the reader gave. :raises TooMuchError: where the
+            caller has too much under way or held, or it took too long. :raises OccupiedError: where all callers have.
+        """
+        account = self._admitted(caller.uid, bytes_max)
+        question = Question(
+            do=do,
+            state=self._folders.state,
+            runtime=self._folders.runtime,
+            classes=[str(each) for each in caller.sensitivities],
+            bytes_max=bytes_max,
+            uid=caller.uid if os.geteuid() == 0 else None,
+            gids=caller.gids,
+        )._replace(**asked)  # type: ignore[arg-type]
+        account.open += 1
+        account.granted_bytes += bytes_max
+        bulk = _memory("sysmond-numbers", bytes_max)
+        try:
+            told = await _answered(question, bulk)
+        except BaseException:
+            os.close(bulk)
+            raise
+        finally:
+            account.open -= 1
+            account.granted_bytes -= bytes_max
+            self._tidy(caller.uid)
+        return Answered(told, bulk)
+
+    def hand_out(self, caller: Caller, bulk: int, size: int) -> int:
+        """Seal an answer of so many bytes and give a descriptor to read it; ``bulk`` is closed."""
+        try:
+            os.ftruncate(bulk, size)
+            fcntl.fcntl(bulk, fcntl.F_ADD_SEALS, _SEALS)
+            # Another open file of the same memory: a lease on the first tells when the second is closed.
+            kept, given = (os.open(f"/proc/self/fd/{bulk}", os.O_RDONLY | os.O_CLOEXEC) for _ in range(2))
+        finally:
+            os.close(bulk)
+        self._accounts.setdefault(caller.uid, _Account()).held.append((kept, size))
+        return given
+
+    def _admitted(self, uid: int, bytes_max: int) -> _Account:
+        account = self._accounts.get(uid) or _Account()
+        if account.open >= READERS_PER_USER_MAX:
+            raise TooMuchError(f"uid {uid} has {account.open} readers at work; up to {READERS_PER_USER_MAX} are right")
+        held_bytes = account.held_bytes()
+        wanted_bytes = held_bytes + account.granted_bytes + bytes_max
+        if wanted_bytes > HELD_BYTES_PER_USER_MAX or len(account.held) >= HELD_PER_USER_MAX:
+            raise TooMuchError(
+                f"uid {uid} holds {len(account.held)} answers of {held_bytes} bytes; closing their descriptors is right"
+            )
+        now_s = time.monotonic()
+        if len(self._started) == READERS_PER_SECOND_MAX and now_s - self._started[0] < 1.0:
+            raise OccupiedError(f"{READERS_PER_SECOND_MAX} readers were started within a second; later is right")
+        self._started.append(now_s)
+        self._accounts[uid] = account
+        return account
+
+    def _tidy(self, uid: int) -> None:
+        for each in [other for other, account in self._accounts.items() if account.is_idle and other != uid]:
+            del self._accounts[each]
+
+
+async def _answered(question: Question, bulk: int) -> dict[str, Any]:
+    said = _memory("sysmond-answer", TOLD_BYTES_MAX)
+    asked = os.memfd_create("sysmond-question", os.MFD_CLOEXEC)
+    try:
+        os.write(asked, json.dumps(question._asdict()).encode())
+        os.lseek(asked, 0, os.SEEK_SET)
+        reader = _start(asked, said, bulk)
+        await _ended(reader)
+        return _told(os.pread(said, TOLD_BYTES_MAX, 0).rstrip(b"\0"), reader.returncode)
+    finally:
+        os.close(said)
+        os.close(asked)
+
+
+def _start(asked: int, said: int, bulk: int) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(  # noqa: S603  our own program
+            [sys.executable, *isolation(), "-m", PROGRAM, str(bulk)],
+            stdin=asked,
+            stdout=said,
+            stderr=subprocess.DEVNULL,
+            pass_fds=[bulk],
+            cwd="/",
+            env={**_ENVIRONMENT, "PATH": os.environ.get("PATH", os.defpath)},
+        )
+    except (OSError, subprocess.SubprocessError) as failure:
+        raise RefusedError(f"no reader could be started: {failure}") from failure
+
+
+async def _ended(reader: subprocess.Popen[bytes]) -> None:
+    """Wait for the end of a reader, and end it where it takes too long or nobody waits any more."""
+    loop = asyncio.get_running_loop()
+    with suppress(OSError):
+        resource.prlimit(reader.pid, resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
+        resource.prlimit(reader.pid, resource.RLIMIT_CPU, (PROCESSOR_S, PROCESSOR_S))
+        resource.prlimit(reader.pid, resource.RLIMIT_CORE, (0, 0))
+    watch = os.pidfd_open(reader.pid)
+    ended: asyncio.Future[None] = loop.create_future()
+
+    def end() -> None:
+        if not ended.done():
+            ended.set_result(None)
+
+    loop.add_reader(watch, end)
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            await ended
+    except TimeoutError as slow:
+        raise TooMuchError(f"it took longer than {ANSWER_S:.0f} s; a shorter range or fewer paths are right") from slow
+    finally:
+        loop.remove_reader(watch)
+        os.close(watch)
+        if reader.poll() is None:
+            reader.kill()
+            reader.wait()
+
+
+def _told(said: bytes, exit_code: int) -> dict[str, Any]:
+    """Read what a reader said: it may be the caller's own process, so nothing of it is taken on trust."""
+    if exit_code in {-signal.SIGXCPU, -signal.SIGKILL}:
+        raise TooMuchError(f"it took more than {PROCESSOR_S} s of processor time; a shorter range is right")
+    try:
+        told = json.loads(said)
+    except (ValueError, RecursionError) as nonsense:
+        raise RefusedError(f"the reader ended with code {exit_code} and no answer") from nonsense
+    if not isinstance(told, dict):
+        raise RefusedError("the reader's answer is none")
+    if "error" in told:
+        raise _REFUSALS.get(str(told["error"]), RefusedError)(str(told.get("text")))
+    return told
+
+
+def _memory(name: str, size: int) -> int:
+    """A file in memory of a size that it cannot exceed; what is not written takes no room."""
+    descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(descriptor, size)
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW)
+    return descriptor
+
+
+def _is_open_elsewhere(descriptor: int) -> bool:
+    """Whether anybody else has the same file open: only where nobody has, a lease to write is given."""
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)  # By default a lease that is broken kills.
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False  # A kernel without leases: then what is out is not counted.
+    return False
+
+
+class History(Interface):
+    """What was recorded, for whoever asks."""
+
+    NAME = MANAGER
+
+    def __init__(self, readers: Readers) -> None:
+        """``readers``: who answer."""
+        self._readers = readers
+
+    @method(
+        "paths:as start_ns:x end_ns:x step_ns:t statistics:as options:a{sv}",
+        "times_ns:ax columns:a(sssad) gaps:a(xxsss) further:a{sv}",
+    )
+    async def history(
+        self,
+        request: Request,
+        paths: list[str],
+        start_ns: int,
+        end_ns: int,
+        step_ns: int,
+        statistics: list[str],
+        options: Options,
+    ) -> tuple[list[int], list[Column], list[Told], dict[str, Variant]]:
+        """Columns over one time axis, and why there is nothing where there is nothing."""
+        asked = _asked(paths, start_ns, end_ns, step_ns, statistics, options)
+        try:
+            told, bulk = await self._readers.ask(request.caller, "query", REPLY_BYTES_MAX, **asked)
+        except TooMuchError as refusal:
+            raise TooMuchError(f"{refusal}; Query gives up to {QUERY_BYTES_MAX} bytes") from refusal
+        try:
+            content = os.pread(bulk, REPLY_BYTES_MAX, 0)
+        finally:
+            os.close(bulk)
+        layout = _Layout(told)
+        times = _numbers("q", content, 0, layout.rows)
+        columns = [
+            (path, stat, unit, _numbers("d", content, 1 + index, layout.rows))
+            for index, (path, stat, unit) in enumerate(layout.columns)
+        ]
+        return times, columns, layout.gaps, layout.further()
+
+    @method("paths:as start_ns:x end_ns:x step_ns:t statistics:as options:a{sv}", "numbers:h layout:a{sv}")
+    async def query(
+        self,
+        request: Request,
+        paths: list[str],
+        start_ns: int,
+        end_ns: int,
+        step_ns: int,
+        statistics: list[str],
+        options: Options,
+    ) -> tuple[int, dict[str, Variant]]:
+        """The same in a sealed file in memory: the times, then each column."""
+        asked = _asked(paths, start_ns, end_ns, step_ns, statistics, options)
+        told, bulk = await self._readers.ask(request.caller, "query", QUERY_BYTES_MAX, **asked)
+        try:
+            layout = _Layout(told)
+        except BaseException:
+            os.close(bulk)
+            raise
+        descriptor = self._readers.hand_out(request.caller, bulk, layout.size_bytes)
+        return descriptor, {
+            "rows": variant("t", layout.rows),
+            "columns": variant("a(sss)", layout.columns),
+            "gaps": variant("a(xxsss)", layout.gaps),
+            **layout.further(),
+        }
+
+    @method("path:s timespan:u resolution:u", "data:a(udu)")
+    async def get_history(
+        self, request: Request, path: str, timespan: int, resolution: int
+    ) -> list[tuple[int, float, int]]:
+        """One series as UPower tells it: so many seconds back (0: all), in about so many points."""
+        if not 1 <= resolution <= RESOLUTION_MAX:
+            raise InvalidArgumentError(f"resolution {resolution}: 1 to {RESOLUTION_MAX} points are right")
+        asked = {"paths": [path], "timespan_s": timespan, "resolution": resolution}
+        told = await self._told(request, "points", **asked)
+        return [(int(at_s), float(value), int(state)) for at_s, value, state in told["points"]]
+
+    @method("options:a{sv}", "boots:a(sxx)")
+    async def list_boots(self, request: Request, options: Options) -> list[tuple[str, int, int]]:
+        """The boots that were recorded, oldest first: id, first and last tick."""
+        read_options(options, {})
+        told = await self._told(request, "boots")
+        return [(str(boot), int(start_ns), int(end_ns)) for boot, start_ns, end_ns in told["boots"]]
+
+    @method("start_ns:x end_ns:x options:a{sv}", "events:a(xsss)")
+    async def get_events(
+        self, request: Request, start_ns: int, end_ns: int, options: Options
+    ) -> list[tuple[int, str, str, str]]:
+        """What happened, in order; the newest thousand: time, kind, subject, text."""
+        read_options(options, {})
+        told = await self._told(request, "events", start_ns=start_ns, end_ns=end_ns)
+        return [(int(at_ns), *(clean(str(each)) for each in said)) for at_ns, *said in told["events"]]  # type: ignore[misc]
+
+    async def _told(self, request: Request, do: str, **asked: object) -> dict[str, Any]:
+        told, bulk = await self._readers.ask(request.caller, do, 0, **asked)
+        os.close(bulk)
+        return told
+
+
+class _Layout:
+    """What a reader tells beside its numbers."""
+
+    def __init__(self, told: dict[str, Any]) -> None:
+        """Take it as types.
+
+        :raises RefusedError: where it makes no sense.
+        """
+        try:
+            self.rows = int(told["rows"])
+            self.columns = [(clean(path), str(stat), str(unit)) for path, stat, unit in told["columns"]]
+            self.gaps: list[Told] = [
+                (int(start_ns), int(end_ns), str(table), str(cause), clean(detail))
+                for start_ns, end_ns, table, cause, detail in told["gaps"]
+            ]
+            self._step_ns = int(told["step_ns"])
+            self._gaps_left_out = int(told["gaps_left_out"])
+            self._texts = [clean(path) for path in told["texts"]]
+            self._warnings = [clean(warning) for warning in told["warnings"]]
+        except (KeyError, TypeError, ValueError, AttributeError) as nonsense:
+            raise RefusedError("the reader's answer is none") from nonsense
+        self.size_bytes = self.rows * 8 * (1 + len(self.columns))
+        if not 0 <= self.size_bytes <= QUERY_BYTES_MAX:
+            raise RefusedError("the reader's answer is none")
+
+    def further(self) -> dict[str, Variant]:
+        """What is told where there is any."""
+        found = {"step_ns": variant("t", self._step_ns)}
+        if self._gaps_left_out:
+            found["gaps_left_out"] = variant("u", self._gaps_left_out)
+        if self._texts:
+            found["texts"] = variant("as", self._texts)
+        if self._warnings:
+            found["warnings"] = variant("as", self._warnings)
+        return found
+
+
+def _asked(
+    paths: Sequence[str], start_ns: int, end_ns: int, step_ns: int, statistics: Sequence[str], options: Options
+) -> dict[str, object]:
+    if not paths:
+        raise InvalidArgumentError("no path; one at least is right, '*' for all")
+    if end_ns and end_ns <= start_ns:
+        raise InvalidArgumentError(f"the range ends ({end_ns}) before it begins ({start_ns})")
+    boot = read_options(options, {"boot": "s"}).get("boot", "")
+    return {
+        "paths": list(paths),
+        "start_ns": start_ns,
+        "end_ns": end_ns,
+        "step_ns": step_ns,
+        "stats": list(statistics),
+        "boot": boot,
+    }
+
+
+def _numbers(kind: str, content: bytes, index: int, rows: int) -> list[Any]:
+    numbers = array.array(kind, content[index * rows * 8 : (index + 1) * rows * 8])
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers.tolist()

@@ -1,0 +1,322 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Subscriptions: who wants to know when a value crosses a threshold is told, and need not ask.
+
+The rings are looked at after each tick while anybody has subscribed, and never otherwise. What a subscriber is told
+waits until it may be woken again: of several crossings of one series meanwhile only the last counts, and
+one that was taken back is none.
+"""
+
+import asyncio
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sysmond import clock
+from sysmond.bus.adapter import clean
+from sysmond.bus.callers import Caller
+from sysmond.bus.errors import InvalidArgumentError, NotFoundError, TooMuchError
+from sysmond.bus.interface import Changes, Interface, Options, Request, Signal, method, prop, read_options
+from sysmond.bus.latest import Latest, Listed, Quality, Series, newest
+from sysmond.bus.names import MANAGER, SUBSCRIPTION, SUBSCRIPTION_PATH
+from sysmond.clock import SECOND_NS
+from sysmond.errors import UsageError
+from sysmond.follow import Now
+
+if TYPE_CHECKING:
+    from sysmond.bus.service import Service
+
+SUBSCRIPTIONS_PER_USER_MAX = 8
+RULES_MAX = 64
+SERIES_MAX = 1000
+WAKEUPS_PER_MIN_MAX = 600
+WAKEUPS_PER_MIN = 60
+COALESCE_MS_MAX = 60_000
+MINUTE_NS = 60 * SECOND_NS
+# Reading takes a moment: looking this long after a tick finds it.
+AFTER_TICK_NS = 25_000_000
+LOOKS_PER_SECOND_MAX = 20
+
+UNKNOWN, BELOW, ABOVE = range(3)
+
+
+class Rule(NamedTuple):
+    """Series, and when they are above or below; NaN for both: never. ``is_batch``: their values are wanted, too."""
+
+    pattern: str
+    high: float
+    low: float
+    is_rate: bool
+    is_batch: bool
+
+    def judge(self, value: float, before: int) -> int:
+        """Whether a value is above or below; in between it stays as it was."""
+        if math.isnan(value):
+            return UNKNOWN
+        if value >= self.high:
+            return ABOVE
+        return BELOW if value <= self.low or before == UNKNOWN else before
+
+
+class Pace(NamedTuple):
+    """How often a subscriber may be woken."""
+
+    wakeups_per_min: int
+    coalesce_ns: int
+
+
+class Crossing(NamedTuple):
+    """What is told of one series."""
+
+    path: str
+    value: float
+    state: int
+    tick_ns: int
+
+
+class Watch:
+    """One rule held against one series."""
+
+    __slots__ = ("rule", "series", "state", "told")
+
+    def __init__(self, rule: Rule, series: Series) -> None:
+        """Unless told otherwise a subscriber takes a series for below."""
+        self.rule = rule
+        self.series = series
+        self.state = UNKNOWN
+        self.told = BELOW
+
+
+class Subscription(Interface):
+    """What one subscriber wants to know, and what it was told."""
+
+    NAME = SUBSCRIPTION
+    crossed = Signal("path:s value:d state:u boottime_ns:t")
+    batch = Signal("boottime_ns:t ids:au values:ad")
+
+    def __init__(self, path: str, owner: Caller, rules: Sequence[Rule], pace: Pace, end: Callable[[], None]) -> None:
+        """``end``: called when it is closed."""
+        self.path = path
+        self.owner = owner
+        self.interval_ns = SECOND_NS
+        self._rules = rules
+        self._pace = pace
+        self._end = end
+        self._watches: list[Watch] = []
+        self._batch: list[tuple[Series, bool]] = []
+        self._pending: dict[tuple[int, int], tuple[Watch, Crossing]] = {}
+        self._since_ns: int | None = None
+        self._woken: deque[int] = deque(maxlen=pace.wakeups_per_min)
+        self._serial = 0
+        self._left_out = 0
+        self._dropped = 0
+
+    @method()
+    def close(self, request: Request) -> None:  # noqa: ARG002  nobody but its owner sees the object
+        """End it."""
+        self._end()
+
+    @prop("u", changes=Changes.UNTOLD)
+    def series(self) -> int:
+        """How many series it watches now."""
+        return len(self._watches)
+
+    @prop("u", changes=Changes.UNTOLD)
+    def left_out(self) -> int:
+        """How many more its rules mean by now than it may watch."""
+        return self._left_out
+
+    @prop("t", changes=Changes.UNTOLD)
+    def dropped(self) -> int:
+        """How many signals were not sent because those before were not read."""
+        return self._dropped
+
+    def resolve(self, latest: Latest) -> None:
+        """Find the series that the rules mean now; what was known of those that stay is kept.
+
+        :raises NotFoundError: where a rule means nothing. :raises UsageError: where it is no path.
+        """
+        known = {(watch.rule, watch.series): watch for watch in self._watches}
+        found: list[Watch] = []
+        batch: dict[Series, bool] = {}
+        intervals_ns = []
+        failure: Exception | None = None
+        for rule in self._rules:
+            meant: list[Listed] = []
+            try:
+                meant = latest.find([rule.pattern], self.owner.sensitivities)
+            except (NotFoundError, UsageError) as unknown:
+                failure = failure or unknown
+            for listed in meant:
+                series = listed.series
+                found.append(known.get((rule, series)) or Watch(rule, series))
+                intervals_ns.append(listed.interval_ns)
+                if rule.is_batch and not listed.metric.is_text:
+                    batch[series] = rule.is_rate
+        self._left_out = max(0, len(found) - SERIES_MAX)
+        self._watches = found[:SERIES_MAX]
+        self._batch = list(batch.items())[:SERIES_MAX]
+        self.interval_ns = min(intervals_ns, default=SECOND_NS)
+        if failure is not None:
+            raise failure
+
+    def consider(self, now: Now, now_ns: int) -> None:
+        """Hold the newest values against the rules."""
+        allowed = frozenset(self.owner.sensitivities)
+        for watch in self._watches:
+            rule = watch.rule
+            value, quality = newest(now, watch.series, allowed, now_ns, rate=rule.is_rate)
+            state = rule.judge(value if quality is Quality.GOOD else math.nan, watch.state)
+            watch.state = state
+            key = (id(rule), watch.series.ident)
+            if state == watch.told or (state == UNKNOWN and watch.told == BELOW):
+                self._pending.pop(key, None)
+            elif key not in self._pending or self._pending[key][1].state != state:
+                tick_ns = max((each.tick_ns for each in now.tables.get(watch.series.table, ())), default=0)
+                self._pending[key] = watch, Crossing(clean(watch.series.path), value, state, tick_ns)
+        if self._since_ns is None and (self._pending or self._batch):
+            self._since_ns = now_ns
+
+    def due_ns(self) -> int | None:
+        """When it may be told what there is to tell; None where there is nothing."""
+        if self._since_ns is None or not (self._pending or self._batch):
+            return None
+        full = len(self._woken) == self._pace.wakeups_per_min
+        allowed_ns = self._woken[0] + MINUTE_NS if full else 0
+        return max(self._since_ns + self._pace.coalesce_ns, allowed_ns)
+
+    def tell(self, service: "Service", now: Now, serial: int, now_ns: int) -> None:
+        """Send what there is to tell, where its time has come."""
+        due_ns = self.due_ns()
+        if due_ns is None or due_ns > now_ns:
+            return
+        self._since_ns = None
+        is_batch_new = bool(self._batch) and serial != self._serial
+        if not self._pending and not is_batch_new:
+            return
+        self._woken.append(now_ns)
+        self._serial = serial
+        pending, self._pending = self._pending, {}
+        for watch, crossing in pending.values():
+            # What could not be sent was not told: it is tried again.
+            if self._send(service, self.crossed, *crossing):
+                watch.told = crossing.state if crossing.state != UNKNOWN else BELOW
+        if is_batch_new:
+            allowed = frozenset(self.owner.sensitivities)
+            values = [newest(now, series, allowed, now_ns, rate=rate)[0] for series, rate in self._batch]
+            self._send(service, self.batch, now.tick_ns or 0, [series.ident for series, _ in self._batch], values)
+
+    def _send(self, service: "Service", signal: Signal, *values: object) -> bool:
+        is_sent = service.emit(self.path, signal, *values, to=self.owner)
+        self._dropped += not is_sent
+        return is_sent
+
+
+class Subscriptions(Interface):
+    """All subscriptions, and the clock that looks at the rings while there are any."""
+
+    NAME = MANAGER
+
+    def __init__(self, service: "Service", latest: Latest) -> None:
+        """Nobody has subscribed yet."""
+        self._service = service
+        self._latest = latest
+        self._there: dict[str, Subscription] = {}
+        self._names: dict[str, tuple[str, ...]] = {}
+        self._number = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    @method("rules:a(sdda{sv}) options:a{sv}", "subscription:o")
+    def subscribe(self, request: Request, rules: list[Sequence[Any]], options: Options) -> str:
+        """Have crossings of thresholds told by an object that only the caller sees."""
+        caller = request.caller
+        if sum(each.owner.uid == caller.uid for each in self._there.values()) >= SUBSCRIPTIONS_PER_USER_MAX:
+            raise TooMuchError(f"uid {caller.uid} has {SUBSCRIPTIONS_PER_USER_MAX} subscriptions; closing one is right")
+        if not 1 <= len(rules) <= RULES_MAX:
+            raise TooMuchError(f"{len(rules)} rules; 1 to {RULES_MAX} are right")
+        pace = _pace(options)
+        self._number += 1
+        path = f"{SUBSCRIPTION_PATH}/{self._number}"
+
+        def end() -> None:
+            self._end(path)
+
+        made = Subscription(path, caller, [_rule(*rule) for rule in rules], pace, end)
+        made.resolve(self._latest)
+        if made.left_out():
+            raise TooMuchError(f"{SERIES_MAX + made.left_out()} series; up to {SERIES_MAX} are right")
+        self._there[path] = made
+        self._service.export(path, made, owner=caller)
+        caller.when_gone(end)
+        # Not before the answer is on its way: who is told would not know by whom.
+        self._look_in(0.0)
+        return path
+
+    def _end(self, path: str) -> None:
+        gone = self._there.pop(path, None)
+        if gone is not None:
+            gone.owner.forget(gone._end)  # noqa: SLF001  what it was given by us
+            self._service.withdraw(path)
+        if not self._there and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look_in(self, wait_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(wait_s, self._look)
+
+    def _look(self) -> None:
+        """Look at the rings, tell what there is to tell, and set the clock for the next time."""
+        now = self._latest.look()
+        if self._is_otherwise(now):
+            for each in self._there.values():
+                # What was there and is gone may come again.
+                with suppress(NotFoundError, UsageError):
+                    each.resolve(self._latest)
+        now_ns = clock.boottime_ns()
+        for each in self._there.values():
+            each.consider(now, now_ns)
+            each.tell(self._service, now, self._latest.serial, now_ns)
+        wait_s = (self._next_ns(now_ns) - clock.boottime_ns()) / SECOND_NS
+        self._look_in(max(1 / LOOKS_PER_SECOND_MAX, wait_s))
+
+    def _next_ns(self, now_ns: int) -> int:
+        """When to look next: after the next tick of what is watched, or when somebody may be told."""
+        interval_ns = min(each.interval_ns for each in self._there.values())
+        after_tick_ns = ((now_ns - AFTER_TICK_NS) // interval_ns + 1) * interval_ns + AFTER_TICK_NS
+        due = [due_ns for each in self._there.values() if (due_ns := each.due_ns()) is not None and due_ns > now_ns]
+        return min([after_tick_ns, *due])
+
+    def _is_otherwise(self, now: Now) -> bool:
+        """Whether any table has other instances or another interval than at the last look."""
+        names = {
+            table: several[0].rows[-1].names for table, several in now.tables.items() if several and several[0].rows
+        }
+        is_same = names.keys() == self._names.keys() and all(names[table] is self._names[table] for table in names)
+        self._names = names
+        return not is_same
+
+
+def _rule(pattern: str, high: float, low: float, options: Options) -> Rule:
+    said = read_options(options, {"rate": "b", "batch": "b"})
+    rule = Rule(pattern, high, low, bool(said.get("rate", True)), bool(said.get("batch", False)))
+    if math.isnan(high) and math.isnan(low):
+        if not rule.is_batch:
+            raise InvalidArgumentError(
+                f"rule {pattern[:80]!r}: no threshold, and no option batch; one of them is right"
+            )
+    elif math.isnan(high) or math.isnan(low) or low > high:
+        raise InvalidArgumentError(f"rule {pattern[:80]!r}: high {high}, low {low}; high at least low is right")
+    return rule
+
+
+def _pace(options: Options) -> Pace:
+    said = read_options(options, {"max_wakeups_per_min": "u", "coalesce_ms": "u"})
+    wakeups, coalesce_ms = said.get("max_wakeups_per_min", WAKEUPS_PER_MIN), said.get("coalesce_ms", 0)
+    if not 1 <= wakeups <= WAKEUPS_PER_MIN_MAX:
+        raise InvalidArgumentError(f"option max_wakeups_per_min: {wakeups}; 1 to {WAKEUPS_PER_MIN_MAX} is right")
+    if coalesce_ms > COALESCE_MS_MAX:
+        raise InvalidArgumentError(f"option coalesce_ms: {coalesce_ms}; up to {COALESCE_MS_MAX} is right")
+    return Pace(wakeups, coalesce_ms * 1_000_000)

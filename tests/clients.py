@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The bus part alone, over folders of a test's own, and a client that shares no code with it (jeepney)."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from jeepney import DBusAddress, MessageType, new_method_call  # type: ignore[import-untyped]
+from jeepney.io.blocking import DBusConnection, open_dbus_connection  # type: ignore[import-untyped]
+from jeepney.wrappers import HeaderFields  # type: ignore[import-untyped]
+
+from sysmond import plan
+from sysmond.bus.names import BUS_NAME, MANAGER, OBJECT_PATH
+from sysmond.folders import Folders
+from tests.onbus import Bus, busctl, wait_until
+
+ANSWER_S = 60.0
+
+
+class RefusedError(Exception):
+    """An error over the bus: ``name`` is its last element."""
+
+    def __init__(self, name: str, text: str) -> None:
+        super().__init__(f"{name}: {text}")
+        self.name = name.rpartition(".")[2]
+        self.text = text
+
+
+class Client:
+    """One connection; its signals wait until they are asked for."""
+
+    def __init__(self, bus: Bus) -> None:
+        self.connection: DBusConnection = open_dbus_connection(bus=bus.address, enable_fds=True)
+
+    def call(
+        self, member: str, signature: str = "", *body: Any, path: str = OBJECT_PATH, interface: str = MANAGER
+    ) -> Any:
+        """The answer: None, one value, or a tuple.
+
+        :raises RefusedError: where it is an error.
+        """
+        where = DBusAddress(path, bus_name=BUS_NAME, interface=interface)
+        message = new_method_call(where, member, signature or None, body)
+        answer = self.connection.send_and_get_reply(message, timeout=ANSWER_S)
+        if answer.header.message_type is MessageType.error:
+            raise RefusedError(answer.header.fields[HeaderFields.error_name], answer.body[0])
+        return None if not answer.body else answer.body[0] if len(answer.body) == 1 else answer.body
+
+    def signal(self, path: str, timeout_s: float = ANSWER_S) -> tuple[str, tuple[Any, ...]]:
+        """The next signal from an object: its name and body."""
+        while True:
+            message = self.connection.receive(timeout=timeout_s)
+            fields = message.header.fields
+            if message.header.message_type is MessageType.signal and fields[HeaderFields.path] == path:
+                return fields[HeaderFields.member], message.body
+
+    def close(self) -> None:
+        """Go."""
+        self.connection.close()
+
+
+# Who is not the bus's own user may connect, too.
+ANYBODY = '<policy context="default"><allow user="*"/></policy>'
+STRANGER = "daemon"
+
+
+@contextmanager
+def a_client(bus: Bus) -> Iterator[Client]:
+    """Give a connection, and end it."""
+    client = Client(bus)
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+@contextmanager
+def a_part(bus: Bus, folders: Folders, planned: plan.Plan | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the bus part over these folders, as that of a user; no other part."""
+    Path(f"{folders.runtime}/bus").mkdir(parents=True, exist_ok=True)
+    plan.write(planned or plan.builtin(), f"{folders.runtime}/plan.json")
+    command = [sys.executable, "-P", "-m", "sysmond", "--part", "bus", "--bus", bus.address, "--user"]
+    part = subprocess.Popen([*command, "--state-dir", folders.state, "--runtime-dir", folders.runtime])
+    try:
+        wait_until(lambda: busctl(bus, "status", BUS_NAME).returncode == 0 or part.poll() is not None)
+        assert part.poll() is None, "the bus part ended"
+        yield part
+    finally:
+        part.terminate()
+        part.wait(ANSWER_S)
