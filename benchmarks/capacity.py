@@ -214,7 +214,7 @@ def write_day(path: str, data: str | None, series: int, ticks: int) -> int:
 
 
 def ask(folders: Folders, paths: Iterable[str], days: int, repeats: int) -> tuple[float, float, int]:
-    """What a cold command line over the last ``days`` at 5 min costs: median wall-clock and CPU time in ms; its rows."""
+    """What a cold command line over the last ``days`` at 5 min costs: median wall and CPU time in ms; and its rows."""
     program = [measure.program("sysmon-extract"), "--state-dir", folders.state, "--runtime-dir", folders.runtime]
     command = [*program, *paths, f"--from=-{days}d", "--sample=5min", "--format=csv"]
     output = f"{folders.runtime}/answer"
