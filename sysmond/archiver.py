@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 
 from sysmond import archive, aside, clock, control, work
+from sysmond import plan as plans
 from sysmond.clock import SECOND_NS
 from sysmond.errors import BusyError, Error
 from sysmond.flushing import Reason
@@ -22,7 +23,7 @@ from sysmond.model import Sensitivity
 from sysmond.plan import Plan
 from sysmond.progress import ARCHIVER, Progress, ring_files
 from sysmond.sampler import is_over, remove_sealed
-from sysmond.settings import Settings
+from sysmond.settings import Settings, plan_file
 from sysmond.vigil import LOOK_MIN_S, DiskWatch, RingWatch
 from sysmond.work import KILLED_S, PLACES, STOP_SIGNALS, Job, Running, flush, merge, seal
 
@@ -41,6 +42,10 @@ SEAL_RETRY_S = 30.0
 LOCK_WAIT_S = 30.0
 FORGET_S = 2.0
 
+# Nobody keeps the disk asleep for ever by mistake.
+HOLD_FLUSH_MAX_S = 24 * 3600.0
+ORDERS = ("seal", "flush", "event", "plan", "hold_flush")
+
 # Orders may name these as the reason of a flush.
 ORDERED = {Reason.REQUEST, Reason.SUSPEND, Reason.SHUTDOWN}
 # Half of what merging and rolling up cost is the start of a process: it is done for several flushes together.
@@ -55,6 +60,7 @@ class Archiver:
     def __init__(self, settings: Settings, plan: Plan, say: Callable[[str], None], lock: int) -> None:
         """Nothing is due yet; the state folder may come later. ``lock``: held, and by jobs on rings too."""
         self._folders = settings.folders
+        self._plan_file = plan_file(settings)
         self._settings = plan.archiver
         self._say = say
         self._lock = lock
@@ -298,7 +304,28 @@ class Archiver:
             case {"do": "event", "kind": str(kind), "subject": str(subject), "text": str(text)}:
                 return {"ok": self._ledger.event(kind, subject, text)}
             case _:
-                return {"error": f"{order.get('do')!r} is not an order; 'seal', 'flush' and 'event' are"}
+                return self._adjust(order)
+
+    def _adjust(self, order: dict[str, object]) -> dict[str, object]:
+        """Carry out an order about what happens later."""
+        match order:
+            case {"do": "plan"}:
+                self._follow(plans.read(self._plan_file))
+                return {"ok": True}
+            case {"do": "hold_flush", "seconds": int() | float() as seconds} if 0 <= seconds <= HOLD_FLUSH_MAX_S:
+                self._disk.hold(time.monotonic() + seconds)
+                return {"ok": True}
+            case {"do": "hold_flush"}:
+                return {"error": f"hold_flush: {order.get('seconds')!r} seconds; 0 to {HOLD_FLUSH_MAX_S:.0f} is right"}
+            case _:
+                return {"error": f"{order.get('do')!r} is not an order; {', '.join(ORDERS)} are"}
+
+    def _follow(self, plan: Plan) -> None:
+        """Go on with the settings of a new plan; an interval that changes begins now."""
+        if plan.archiver.seal_interval_s != self._settings.seal_interval_s:
+            self._seal_due_s = time.monotonic() + plan.archiver.seal_interval_s
+        self._settings = plan.archiver
+        self._disk.follow(self._settings.flush_interval_s, self._settings.ram_bytes)
 
     def _problem(self) -> dict[str, object]:
         problems = [problem for job, problem in self._problems.items() if job is not merge]

@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from sysmond import clock
+from sysmond import clock, control
 from sysmond.archive import sync_folder
 from sysmond.clock import SECOND_NS
 from sysmond.errors import Error
@@ -49,6 +49,7 @@ class Ledger:
     def __init__(self, folders: Folders) -> None:
         """Open the ring, and go on where the last archiver of this boot stopped."""
         self._parent = f"{folders.runtime}/{ARCHIVER}"
+        self._bus = f"{folders.runtime}/bus"
         self._folder = f"{self._parent}/{Sensitivity.PUBLIC}"
         self._started_ns = clock.boottime_ns()
         self._boot = clock.boot_id()
@@ -104,12 +105,13 @@ class Ledger:
         self._note(self._in_rows)
 
     def event(self, kind: str, subject: str, text: str) -> bool:
-        """Write down that something happened now; whether there was room."""
-        ring = self._open()
-        if ring is None:
-            return False
-        ring.event(clock.boottime_ns(), kind, subject, text)
-        return True
+        """Write down that something happened now, and tell who listens on the bus; whether there was room."""
+        ring, now_ns = self._open(), clock.boottime_ns()
+        if ring is not None:
+            ring.event(now_ns, kind, subject, text)
+        event: control.Order = {"do": "event", "boottime_ns": now_ns, "kind": kind, "subject": subject, "text": text}
+        control.tell(self._bus, {**event, "sensitivity": Sensitivity.PUBLIC})
+        return ring is not None
 
     def close(self) -> None:
         """Leave the ring in good order; what comes now is counted, and owed."""

@@ -75,6 +75,7 @@ class DiskWatch:
         self._polled_s = -NEVER_S
         self._pause_s = 0.0
         self._retry_s = NEVER_S
+        self._held_until_s = -NEVER_S
         self._mounts: int | None = None
         with suppress(OSError):
             self._mounts = os.open(mounts.MOUNTINFO, os.O_RDONLY | os.O_CLOEXEC)
@@ -87,8 +88,20 @@ class DiskWatch:
         """What becomes exceptional for select(2) when the mount table changes; watched only while that may help."""
         return [] if self._mounts is None or self._retry_s == NEVER_S else [self._mounts]
 
+    def follow(self, apart_s: float, budget_bytes: int) -> None:
+        """Go on with other settings."""
+        self._apart_s, self._budget_bytes = apart_s, budget_bytes
+
+    def hold(self, until_s: float) -> None:
+        """Leave the disk alone until then, unless more waits than may."""
+        self._held_until_s = until_s
+
     def due_s(self) -> float:
         """When to ask ``decide`` next; never, where nothing waits."""
+        due_s = self._due_s()
+        return due_s if self.waiting_bytes > self._budget_bytes else max(due_s, self._held_until_s)
+
+    def _due_s(self) -> float:
         now = self._situation(self._polled_s, None)
         if self._retry_s < NEVER_S:
             return self._retry_s
@@ -101,6 +114,9 @@ class DiskWatch:
 
     def decide(self, now_s: float) -> Reason | None:
         """Say whether to flush now, and why."""
+        if now_s < self._held_until_s and self.waiting_bytes <= self._budget_bytes:
+            self.resumed = False
+            return None
         if self._retry_s < NEVER_S:
             return Reason.FIRST if now_s >= self._retry_s else None
         if now_s < self.due_s() and not self.resumed:

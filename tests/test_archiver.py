@@ -15,7 +15,7 @@ import pytest
 
 from sysmond import archive, clock, plan
 from sysmond.archiver import Archiver
-from sysmond.control import ask
+from sysmond.control import ask, listen
 from sysmond.errors import Error
 from sysmond.flushing import Reason
 from sysmond.folders import Folders, create_classes
@@ -124,6 +124,45 @@ def test_what_is_there_is_sealed_on_order_and_flushed_at_the_end(station: Statio
     assert (
         Path(station.folders.state, "plan.json").read_bytes() == Path(station.folders.runtime, "plan.json").read_bytes()
     )
+
+
+def test_a_new_plan_is_followed_and_holds_are_checked(station: Station, end: Started) -> None:
+    end.append(station.start())
+    station.tick()
+    settings = ArchiverSettings(1.0, 3600.0)
+    plan.write(Plan((), (), archiver=settings), f"{station.folders.runtime}/plan.json")
+    assert station.in_ram() == 0
+    assert station.order("plan") is True
+    wait_until(station.in_ram)  # Sealed after a second now, not after an hour.
+    Path(station.folders.runtime, "plan.json").write_text("{")
+    folder = f"{station.folders.runtime}/archiver"
+    assert "plan: not readable" in str(ask(folder, {"do": "plan"}, HANG_S)["error"])
+    assert ask(folder, {"do": "hold_flush", "seconds": 60}, HANG_S) == {"ok": True}
+    for seconds in (-1, 1e9, "long", None):
+        answer = ask(folder, {"do": "hold_flush", "seconds": seconds}, HANG_S)
+        assert answer["error"] == f"hold_flush: {seconds!r} seconds; 0 to 86400 is right"
+    assert station.order("flush") is True  # On request, whatever is held.
+    assert station.on_disk() >= 1
+    assert stop(end[0]) == 0
+
+
+def test_what_is_recorded_is_told_to_the_bus_part(station: Station, end: Started) -> None:
+    bus = Path(station.folders.runtime, "bus")
+    bus.mkdir()
+    heard: list[dict[str, object]] = []
+    with listen(str(bus)) as listener:
+        end.append(station.start())
+        order: dict[str, object] = {"do": "event", "kind": "mark", "subject": "", "text": "here"}
+        assert ask(f"{station.folders.runtime}/archiver", order, HANG_S) == {"ok": True}
+
+        def hear(told: dict[str, object]) -> dict[str, object]:
+            heard.append(told)
+            return {}
+
+        listener.serve(hear)
+        listener.serve(hear)
+    assert [told["kind"] for told in heard] == ["start", "mark"]
+    assert heard[1] == {**order, "boottime_ns": heard[1]["boottime_ns"], "sensitivity": "public"}
 
 
 def test_a_disk_that_hangs_does_not_stop_sealing(station: Station, end: Started) -> None:

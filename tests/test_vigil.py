@@ -256,6 +256,27 @@ def test_without_anything_waiting_there_is_nothing_to_look_at() -> None:
     assert disk.decide(1.0) is Reason.RAM_FULL
 
 
+def test_a_hold_leaves_the_disk_alone_unless_ram_is_full() -> None:
+    disk = DiskWatch(300.0, 1000, 0.0)
+    disk.waiting_bytes = 10
+    disk.hold(1000.0)
+    assert disk.due_s() == 1000.0
+    disk.resumed = True
+    assert disk.decide(400.0) is None
+    disk.refused(400.0)
+    assert disk.decide(900.0) is None
+    assert disk.decide(1000.0) is Reason.FIRST  # It comes to an end by itself.
+    disk.accepted()
+    disk.hold(2000.0)
+    disk.waiting_bytes = 1001
+    assert disk.decide(1500.0) is Reason.RAM_FULL
+    disk.waiting_bytes = 10
+    disk.hold(0.0)
+    assert disk.due_s() < 2000.0
+    disk.follow(50.0, 5)
+    assert disk.decide(1600.0) is Reason.RAM_FULL
+
+
 @pytest.mark.parametrize(("online", "reason"), [("1", Reason.SUSPEND), ("0", None)])
 def test_a_resume_on_battery_waits_for_somebody_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, online: str, reason: Reason | None
