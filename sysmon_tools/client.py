@@ -69,6 +69,14 @@ class Client:
         )
         return found
 
+    async def has(self, name: str) -> bool:
+        """Whether a name is on the bus, or would be started for whoever calls it.
+
+        :raises Error: as ``call``.
+        """
+        activatable: list[str] = await self._ask(_BUS, "ListActivatableNames")
+        return name in activatable or bool(await self._ask(_BUS, "NameHasOwner", "s", name))
+
     async def signals(self, path: str, member: str) -> AsyncIterator[list[Any]]:
         """The signals of one name from one object, from now on, until the service is gone."""
         for rule in (

@@ -245,7 +245,10 @@ async def reload(client: Client, _: argparse.Namespace) -> Answer:
 async def config(client: Client, _: argparse.Namespace) -> Answer:
     """Every setting, and where it is said."""
     rows = await client.call("GetConfig", "a{sv}", NO_OPTIONS)
-    found = [dict(zip(("key", "value", "origin"), row, strict=False)) for row in rows]
+    found = [
+        {"key": key, "value": value, "origin": f"{file}:{line}" if file else "default"}
+        for key, value, file, line in rows
+    ]
     return Answer(found, lambda: _table_of(found))
 
 
@@ -372,12 +375,13 @@ async def overhead(client: Client, _: argparse.Namespace) -> Answer:
     return Answer(found, told)
 
 
-async def doctor(client: Client, _: argparse.Namespace) -> Answer:
+async def doctor(client: Client, options: argparse.Namespace) -> Answer:
     """Each source, and what would help where it is not there."""
     from sysmon_tools.doctor import examine  # noqa: PLC0415  seldom asked for
 
     status_ = await client.call("GetStatus", "a{sv}", NO_OPTIONS)
-    found = examine((await _list_probes(client)).found, status_)
+    polkit = None if options.user else await client.has("org.freedesktop.PolicyKit1")
+    found = examine((await _list_probes(client)).found, status_, polkit=polkit)
     return Answer(
         found,
         lambda: table(

@@ -30,12 +30,15 @@ _STATES = {"active": "there", "absent": "missing"}
 _POLICIES = {os.SCHED_FIFO: "real-time", os.SCHED_RR: "real-time"}
 
 
-def examine(rows: Sequence[Mapping[str, Any]], status: Mapping[str, Any]) -> list[dict[str, str]]:
+def examine(
+    rows: Sequence[Mapping[str, Any]], status: Mapping[str, Any], *, polkit: bool | None = None
+) -> list[dict[str, str]]:
     """One finding a source: ``source``, ``state`` (there, missing, no permission …), ``reason``, ``help``.
 
-    ``rows``: as ``ListProbes`` tells them; ``status``: as ``GetStatus`` does.
+    ``rows``: as ``ListProbes`` tells them; ``status``: as ``GetStatus`` does. ``polkit``: whether it is on the bus;
+    None where nobody asks it.
     """
-    return [*(_of_probe(row) for row in rows), *_of_machine(status)]
+    return [*(_of_probe(row) for row in rows), *_of_machine(status, polkit=polkit)]
 
 
 def _of_probe(row: Mapping[str, Any]) -> dict[str, str]:
@@ -68,7 +71,7 @@ def _permission(path: str) -> str:
     return "root; the kernel asks for a capability that its documentation names"
 
 
-def _of_machine(status: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+def _of_machine(status: Mapping[str, Any], *, polkit: bool | None) -> Iterator[dict[str, str]]:
     sampler = status["pids"].get("sampler")
     yield _finding(
         "real-time scheduling",
@@ -93,9 +96,16 @@ def _of_machine(status: Mapping[str, Any]) -> Iterator[dict[str, str]]:
     yield _finding(
         "udev",
         is_there=os.path.exists("/run/udev/control"),
-        reason="no udev here: devices that come are found after half a minute",
+        reason="the kernel's own events have to do",
         helps="systemd-udevd, or eudev",
     )
+    if polkit is not None:
+        yield _finding(
+            "polkit",
+            is_there=polkit,
+            reason="nobody may enable, disable, set, pin, mark or flush over this bus",
+            helps="polkitd; or a change in /etc/sysmond and 'sysmond reload'",
+        )
 
 
 def _finding(source: str, *, is_there: bool, reason: str, helps: str) -> dict[str, str]:
