@@ -24,6 +24,8 @@ from sysmond.mounts import Place
 
 # A killed job is gone by then, unless the kernel holds it.
 KILLED_S = 5.0
+# A job that has had so much of a processor and is late spins; with less it may just have been in nobody's favour.
+SPINS_FRACTION = 0.25
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 DISK_LOCK = "disk.lock"
 PLACE_FILE = "place.json"
@@ -154,11 +156,21 @@ class Running:
     def kill(self, *, is_late: bool = False) -> None:
         """End it; the kernel may hold it for longer. ``is_late``: because it does not come to an end."""
         self.killed = True
-        self.is_late = is_late
+        self.is_late = is_late and self._hangs()
         self.limit_s = time.monotonic()
         os.kill(self.child, signal.SIGKILL)
         with suppress(OSError):  # Even dying takes processor time, which an idle process may wait for for long.
             os.sched_setscheduler(self.child, os.SCHED_OTHER, os.sched_param(0))
+
+    def _hangs(self) -> bool:
+        """Whether it waits for something or spins, rather than for a processor, for memory or for the disk."""
+        try:
+            with open(f"/proc/{self.child}/stat", encoding="utf-8", errors="replace") as file:
+                fields = file.read().rpartition(")")[2].split()
+        except OSError:
+            return False
+        spent_s = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # utime and stime (proc(5))
+        return fields[0] == "S" or spent_s > SPINS_FRACTION * (time.monotonic() - self.began_s)
 
     def promote(self) -> bool:
         """Let it go on at normal priority, as far as the kernel lets us; whether it does."""

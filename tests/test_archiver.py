@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from sysmond import archive, clock, plan
+from sysmond import archive, clock, plan, work
 from sysmond.archiver import Archiver
 from sysmond.control import ask, listen
 from sysmond.errors import Error
@@ -285,7 +285,12 @@ sys.exit(runner.main([sys.argv[1]]))
 
 
 @pytest.mark.parametrize(
-    ("failure", "said"), [("os.abort()", "killed by SIGABRT"), ("time.sleep(1e6)", "did not end in 2 s")]
+    ("failure", "said"),
+    [
+        ("os.abort()", "killed by SIGABRT"),
+        ("time.sleep(1e6)", "did not end in 2 s"),
+        ("while True: pass", "did not end in 2 s"),
+    ],
 )
 def test_data_that_fails_the_job_is_set_aside_and_becomes_a_gap(
     station: Station, end: Started, failure: str, said: str
@@ -312,6 +317,22 @@ def test_data_that_fails_the_job_is_set_aside_and_becomes_a_gap(
     result = Archive(station.folders).select("thing/count", raw=True)
     assert [int(value) for value in result.columns[0].values] == [1, 4, 5]
     assert any(gap.cause is Cause.DROPPED and "set aside" in gap.detail for gap in result.gaps)
+
+
+def test_a_job_that_nobody_lets_run_is_late_and_not_to_blame(station: Station) -> None:
+    running = work.start(sleep, station.folders, HANG_S, idle=False, lock=-1)
+    os.kill(running.child, signal.SIGSTOP)
+    wait_until(lambda: Path(f"/proc/{running.child}/stat").read_text().split()[2] == "T")
+    running.kill(is_late=True)
+    assert running.end() == {"is_outside": True, "problem": "killed by SIGKILL"}
+
+
+def sleep(folders: Folders, tell: work.Tell) -> None:
+    """A job that does nothing."""
+    time.sleep(HANG_S)
+
+
+work.PLACES[sleep] = "rings"
 
 
 def test_two_archivers_of_one_state_folder_are_one_too_many(station: Station, tmp_path: Path, end: Started) -> None:
@@ -351,11 +372,15 @@ sys.exit(runner.main([sys.argv[1]]))
 
 
 def start_clocked(station: Station, asleep: Path) -> "subprocess.Popen[bytes]":
-    """An archiver whose clock is ahead by what a file says, as after a suspend; its ledger has ten rows a second."""
+    """An archiver whose clock is ahead by what a file says, as after a suspend; its ledger has ten rows a second.
+
+    What it begins with is done: it would take along what is sealed next.
+    """
     settings = json.dumps({"folders": station.folders, "part": "archiver"})
     with station.log.open("ab") as log:
         process = subprocess.Popen([sys.executable, "-P", "-c", CLOCKED, settings, str(asleep)], stderr=log)
     wait_until(lambda: process.poll() is not None or station.answers())
+    wait_until(lambda: not Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text())
     return process
 
 
