@@ -162,9 +162,10 @@ def steady(values: Int64Array) -> BoolArray:
 def of_gauges(values: Int64Array, ticks: Int64Array, starts: Int64Array) -> Buckets:
     """Roll up rows of gauges: int64[series, row]."""
     axis = join_axis(axis_of_rows(ticks), starts)
-    if values.min(initial=0) != ABSENT:
+    lowest = int(values.min(initial=0))
+    if lowest != ABSENT:
         count = np.broadcast_to(axis.rows, (len(values), len(starts)))
-        peak, place = _peaks(values, starts)
+        peak, place = _peaks(values, starts, lowest)
         return Buckets(
             axis,
             {
@@ -219,7 +220,7 @@ def of_counters(values: Int64Array, ticks: Int64Array, starts: Int64Array, inter
     grown[:, 0] = 0
     np.subtract(values[:, 1:], values[:, :-1], out=grown[:, 1:])
     if grown.min(initial=0) >= 0 and lengths.max() <= GAP_FACTOR * interval_ns:
-        return Buckets(axis, _uninterrupted_stats(grown, ticks, starts), edges)
+        return Buckets(axis, _uninterrupted_stats(values, grown, ticks, starts), edges)
     known = np.ones(values.shape, bool)
     known[:, 0] = False
     known[:, 1:] &= values[:, 1:] >= values[:, :-1] // 2
@@ -227,14 +228,17 @@ def of_counters(values: Int64Array, ticks: Int64Array, starts: Int64Array, inter
     return Buckets(axis, _counter_stats(grown, since, known, ticks, starts, interval_ns), edges)
 
 
-def _uninterrupted_stats(grown: Int64Array, ticks: Int64Array, starts: Int64Array) -> dict[Stat, Int64Array]:
+def _uninterrupted_stats(
+    values: Int64Array, grown: Int64Array, ticks: Int64Array, starts: Int64Array
+) -> dict[Stat, Int64Array]:
     """The usual case: every row but the very first ends an increment over one interval. Changes ``grown``."""
     shape = (len(grown), len(starts))
-    count = np.broadcast_to(np.diff(np.append(starts, len(ticks))), shape).copy()
+    ends = np.append(starts[1:], len(ticks))
+    count = np.broadcast_to(ends - starts, shape).copy()
     count[:, 0] -= 1
-    total = np.add.reduceat(grown, starts, axis=1)
+    total = np.diff(values[:, ends - 1], prepend=values[:, :1], axis=1)
     grown[:, 0] = -1  # Below any increment: never the largest but where there is no other.
-    peak, place = _peaks(grown, starts)
+    peak, place = _peaks(grown, starts, lowest=-1)
     reached = ticks[place]
     if not count[:, 0].all():
         peak[:, 0] = reached[:, 0] = ABSENT
@@ -297,14 +301,17 @@ def _edges(values: Int64Array, ticks: Int64Array, absent: BoolArray) -> Edges:
     )
 
 
-def _peaks(values: Int64Array, starts: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """The largest value of each run and the index of its first occurrence; whatever of a run without any."""
+def _peaks(values: Int64Array, starts: Int64Array, lowest: int | None = None) -> tuple[Int64Array, Int64Array]:
+    """The largest value of each run and the index of its first occurrence; whatever of a run without any.
+
+    ``lowest``: of all values, where it is known.
+    """
     length = values.shape[1]
     runs = np.diff(np.append(starts, length))
     longest = int(runs.max(initial=1))
-    lowest = values.min(initial=0)
+    lowest = int(values.min(initial=0)) if lowest is None else lowest
     if lowest == ABSENT:
-        lowest = np.where(values == ABSENT, 0, values).min()
+        lowest = int(np.where(values == ABSENT, 0, values).min())
         if lowest > -_PACKABLE:
             values = np.maximum(values, -_PACKABLE)  # Below all that is there.
     if longest < _POSITIONS_MAX and lowest > -_PACKABLE and values.max(initial=0) < _PACKABLE:
