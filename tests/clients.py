@@ -49,6 +49,17 @@ class Client:
             raise RefusedError(answer.header.fields[HeaderFields.error_name], answer.body[0])
         return None if not answer.body else answer.body[0] if len(answer.body) == 1 else answer.body
 
+    def property(self, name: str) -> Any:
+        """A property of the manager."""
+        signature_and_value = self.call("Get", "ss", MANAGER, name, interface="org.freedesktop.DBus.Properties")
+        return signature_and_value[1]
+
+    def call_bus(self, member: str, signature: str, *body: Any) -> None:
+        """Call a method of the bus itself."""
+        where = DBusAddress("/org/freedesktop/DBus", "org.freedesktop.DBus", "org.freedesktop.DBus")
+        answer = self.connection.send_and_get_reply(new_method_call(where, member, signature, body), timeout=ANSWER_S)
+        assert answer.header.message_type is MessageType.method_return
+
     def signal(self, path: str, timeout_s: float = ANSWER_S) -> tuple[str, tuple[Any, ...]]:
         """The next signal from an object: its name and body."""
         while True:

@@ -205,7 +205,7 @@ def test_a_stranger_sees_no_restricted_series(bus: Bus, client: Client) -> None:
 
 
 def test_history_is_that_of_the_library(client: Client, machine: Machine) -> None:
-    asked = (["disk@sda", "timer"], 0, 0, 10 * SECOND_NS, ["mean", "max"], {})
+    asked: tuple[Any, ...] = (["disk@sda", "timer"], 0, 0, 10 * SECOND_NS, ["mean", "max"], {})
     times, columns, gaps, further = client.call("History", "asxxtasa{sv}", *asked)
     result = Archive(machine.folders).select("disk@sda", "timer", step="10s", stat=["mean", "max"])
     assert times == result.times_ns.tolist()

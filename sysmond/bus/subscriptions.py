@@ -175,12 +175,14 @@ class Subscription(Interface):
             elif key not in self._pending or self._pending[key][1].state != state:
                 tick_ns = max((each.tick_ns for each in now.tables.get(watch.series.table, ())), default=0)
                 self._pending[key] = watch, Crossing(clean(watch.series.path), value, state, tick_ns)
-        if self._since_ns is None and (self._pending or self._batch):
+        if not (self._pending or self._batch):
+            self._since_ns = None
+        elif self._since_ns is None:
             self._since_ns = now_ns
 
     def due_ns(self) -> int | None:
         """When it may be told what there is to tell; None where there is nothing."""
-        if self._since_ns is None or not (self._pending or self._batch):
+        if self._since_ns is None:
             return None
         full = len(self._woken) == self._pace.wakeups_per_min
         allowed_ns = self._woken[0] + MINUTE_NS if full else 0
