@@ -13,6 +13,7 @@ from sysmond.frame import SUFFIX
 from sysmond.model import Lane, Sensitivity
 from sysmond.plan import Plan
 from sysmond.progress import WRITERS
+from sysmond.rings import READING
 from sysmond.snapshot import fill
 
 LOOK_S = 3.0
@@ -58,6 +59,11 @@ class Pulse:
                 names = [name for name in os.listdir(folder) if name.endswith(SUFFIX)]
                 path = f"{folder}/{max(names, key=lambda name: int(name.removesuffix(SUFFIX)))}"
                 found.append((path, fill(path)[0]))
+        with suppress(OSError):  # Before it has a ring, this tells which table it reads.
+            for name in os.listdir(self._folder):
+                if name.endswith(READING):
+                    path = f"{self._folder}/{name}"
+                    found.append((path, os.stat(path).st_mtime_ns))
         return found
 
 

@@ -173,7 +173,7 @@ class Rings:
 
 
 def culprits(folder: str, since_ns: int) -> set[str]:
-    """The tables that were being read when incarnations of a lane that began after ``since_ns`` died."""
+    """The tables that were being read when incarnations of a lane that began at ``since_ns`` or later died."""
     found: set[str] = set()
     for name in os.listdir(folder):
         if name.endswith(READING):
@@ -184,7 +184,7 @@ def culprits(folder: str, since_ns: int) -> set[str]:
     for sensitivity in Sensitivity:
         names = [name for name in os.listdir(f"{folder}/{sensitivity}") if name.endswith(SUFFIX)]
         for name in names:
-            if _started(name) > since_ns:
+            if _started(name) >= since_ns:
                 with suppress(OSError, Error, ValueError):
                     found.add(_marked(f"{folder}/{sensitivity}/{name}"))
     return found - {""}

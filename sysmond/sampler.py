@@ -459,6 +459,7 @@ class Sampler:
         planned = next((each for each in self._plan.probes if each.table == table), None)
         if planned is not None:
             self._tell(planned.sensitivity, "released", table, "forgiven")
+            self._write_events()
         self._follow(again=True)
         if held.moved:
             control.tell(f"{self._settings.folders.runtime}/{WRITERS[Lane.BACKGROUND]}", {"do": "plan"})
