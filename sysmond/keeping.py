@@ -31,7 +31,8 @@ def keeper(folders: Folders) -> "Keeper":
     def roll_up() -> None:
         from sysmond import jobs  # noqa: PLC0415  as below
 
-        jobs.roll_up(folders)
+        # What could not be rolled up is tried once more: its disk may have failed for a moment only.
+        jobs.roll_up(folders, left_alone=set())
 
     plan, _ = plans.first_valid([f"{folders.runtime}/plan.json", f"{folders.state}/plan.json"])
     limits, pins_bytes = retention.of_settings(plan.archiver)

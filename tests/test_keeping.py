@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks import synthetic
 from sysmond import archive, clock, fsck, jobs, keeping, pins, plan, retention, rolling, segment, tiers, upkeep
+from sysmond import plan as plans
 from sysmond.archive import Name
 from sysmond.clock import Relation
 from sysmond.errors import CorruptError
@@ -135,6 +136,22 @@ def test_rows_are_rolled_up_before_they_go(folders: Folders) -> None:
     for tier in tiers.COARSE:
         [file] = there(folders, tier)
         assert file == Name("a" * 32, 1, 8).file
+
+
+def test_what_could_not_be_rolled_up_is_tried_again_before_it_goes(folders: Folders) -> None:
+    for number in (1, 2):
+        put(folders, number)
+    path = f"{archive.disk_folder(folders, Sensitivity.PUBLIC)}/{Name('a' * 32, 1, 1).file}"
+    # As a disk leaves it that failed for a moment while the first one was read.
+    Path(folders.runtime, "archiver", jobs.LEFT_ALONE_FILE).write_text(json.dumps([path]), encoding="utf-8")
+    jobs.merge(folders)
+    assert there(folders, "10s") == [Name("a" * 32, 2, 2).file]
+    usual = plans.builtin()
+    plans.write(usual._replace(archiver=usual.archiver._replace(size_1s_bytes=1)), f"{folders.runtime}/plan.json")
+    keeping.keeper(folders).make_room("1s", 1)
+    assert numbers(folders) == []
+    folder = archive.disk_folder(folders, Sensitivity.PUBLIC, "10s")
+    assert sum(_rows(f"{folder}/{file}") for file in there(folders, "10s")) == 2 * PIECE_S
 
 
 def test_a_merge_takes_tiers_across_boots_into_one_file_and_nothing_twice(folders: Folders) -> None:
