@@ -17,9 +17,9 @@ from sysmond.recording import Key
 from sysmond.result import Int64Array
 from sysmond.rollup import Stat, distinct, stats_of
 
-# So many declarations, and so many sets of series of each, are kept.
-DECLARATIONS_MAX = 64
-SETS_MAX = 64
+# So many declarations, and so many sets of series of each, are kept: bounds the memory of who reads on and on.
+DECLARATIONS_MAX = 16
+SETS_MAX = 16
 
 _T = TypeVar("_T")
 _IS_WIDTH = np.isin(np.arange(256), (0, *WIDTHS))
