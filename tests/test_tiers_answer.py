@@ -179,6 +179,18 @@ def test_an_explanation_names_what_answered(machine: Machine) -> None:
     assert (long_ago.answered, long_ago.resampling) == ((), "nothing to resample")
 
 
+def test_every_statistic_has_a_formula(machine: Machine) -> None:
+    machine.start(99).tick(range(100, 130))
+    told = machine.archive.select("disk", step="10s", stat=STATISTICS, explain=True).explanations
+    formulas = {(each.path, each.stat): each.formula for each in told}
+    assert len(formulas) == 3 * len(STATISTICS)
+    assert formulas[READ, "max"] == "largest increase from row to row ÷ interval"
+    assert formulas[READ, "count"] == "number of increases"
+    assert formulas[QUEUE, "mean"] == "sum of values ÷ their number"
+    assert formulas["disk/model@sda", "mean"] == "last value"
+    assert formulas["disk/model@sda", "tmax"] == "nothing"
+
+
 def test_a_lost_tick_in_a_tier_is_a_gap(machine: Machine) -> None:
     writer = machine.start(99)
     writer.tick([*range(100, 200), *range(203, 600)])
