@@ -132,11 +132,15 @@ def load(planned: PlannedProbe) -> Probe:
         raise Error(f"{planned.plugin}: {spelled(problem)}") from problem
     for probe in offered:
         if probe.table.name == planned.table:
-            return _with_options(probe, planned)
+            return with_options(probe, planned)
     raise Error(f"{planned.plugin}: offers no table {planned.table!r}")
 
 
-def _with_options(probe: Probe, planned: PlannedProbe) -> Probe:
+def with_options(probe: Probe, planned: PlannedProbe) -> Probe:
+    """Give ``read`` the planned values of the options that the probe declares, and the defaults of the others.
+
+    :raises Error: where one does not fit, or is none.
+    """
     values = {option.name: planned.options.get(option.name, option.default) for option in probe.options}
     for option in probe.options:
         if not option.accepts(values[option.name]):
