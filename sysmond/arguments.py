@@ -91,6 +91,8 @@ def _add_commands(commands: "argparse._SubParsersAction[Parser]") -> None:
     pins = command("pins", "list what is pinned")
     pins.add_argument("--json", action="store_true", help="as one JSON list")
     budget = command("budget", "say how many days each tier will keep, from what the archive takes now")
+    by_these = "by the limits of this configuration, before it holds"
+    budget.add_argument("--config", metavar="FILE", default=argparse.SUPPRESS, help=by_these)
     budget.add_argument("--json", action="store_true", help="as one JSON object")
     fsck = command("fsck", "read every file of the archive, and name what is damaged")
     fsck.add_argument("--repair", action="store_true", help="move it aside, and write what can be read of it anew")

@@ -16,16 +16,19 @@ from sysmond.errors import EXIT_PARTIAL, CorruptError, Error, ForeignError
 from sysmond.folders import Folders
 from sysmond.lock import only_one
 from sysmond.model import Sensitivity
+from sysmond.plan import ArchiverSettings
 from sysmond.retention import TIERS_NS, Limit
 from sysmond.segment import Segment
 
 DAY_S = 86400.0
+DAYS_EXACT = 10  # Fewer are told with a decimal.
 # Of what a check finds, that of which something cannot be read.
 HARMFUL = {"damaged", "refused"}
 # Small files cost more a day than what becomes of them: who has this part of the largest tells by itself.
 LARGE_FRACTION_MIN = 0.5
-# Fewer buckets do not tell how well more of them compress.
+# Fewer buckets, or seconds of rows, do not tell how well more of them compress.
 BUCKETS_MIN = 48
+ROWS_S_MIN = 300.0
 
 
 class Measured(NamedTuple):
@@ -37,20 +40,27 @@ class Measured(NamedTuple):
 
 
 def budget(folders: Folders, options: argparse.Namespace) -> int:
-    """Forecast the days that each tier keeps."""
-    plan, _ = plans.first_valid([f"{folders.runtime}/plan.json", f"{folders.state}/plan.json"])
-    limits, _ = retention.of_settings(plan.archiver)
+    """Forecast the days that each tier keeps: by the limits that hold, or those of a file that is to hold."""
+    limits, _ = retention.of_settings(_settings(folders, options.config))
     answer = {tier: _forecast(folders, tier, limits[tier]) for tier in TIERS_NS}
     if options.json:
         sys.stdout.write(json.dumps(answer) + "\n")
         return 0
     sys.stdout.write(f"{'tier':<6}{'budget':>12}{'used':>12}{'a day':>12}{'keeps':>12}\n")
     for tier, found in answer.items():
-        keeps = "unknown yet" if found["days"] is None else f"{found['days']:.0f} days"
+        keeps = "unknown yet" if found["days"] is None else f"{found['days']:.{int(found['days'] < DAYS_EXACT)}f} days"
         a_day = "–" if found["bytes_per_day"] is None else _megabytes(found["bytes_per_day"])
         used, whole = _megabytes(found["used_bytes"]), _megabytes(found["budget_bytes"])
         sys.stdout.write(f"{tier:<6}{whole:>12}{used:>12}{a_day:>12}{keeps:>12}\n")
     return 0
+
+
+def _settings(folders: Folders, file: str | None) -> ArchiverSettings:
+    if file is None:
+        return plans.first_valid([f"{folders.runtime}/plan.json", f"{folders.state}/plan.json"])[0].archiver
+    from sysmond import config  # noqa: PLC0415  seldom asked for
+
+    return config.read([file]).archiver
 
 
 def _forecast(folders: Folders, tier: str, limit: Limit) -> dict[str, Any]:
@@ -59,7 +69,7 @@ def _forecast(folders: Folders, tier: str, limit: Limit) -> dict[str, Any]:
     for sensitivity in Sensitivity:
         files = _measured(archive.disk_folder(folders, sensitivity, tier))
         used_bytes += sum(file.size_bytes for file in files)
-        if sum(file.seconds for file in files) * SECOND_NS >= BUCKETS_MIN * TIERS_NS[tier]:
+        if sum(file.seconds for file in files) >= max(ROWS_S_MIN, BUCKETS_MIN * TIERS_NS[tier] / SECOND_NS):
             bytes_per_day += _bytes_per_day(files, tier, retention.file_bytes_max(limit))
     days = retention.forecast(tier, limit, bytes_per_day, 1.0).days if bytes_per_day else None
     return {

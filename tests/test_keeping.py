@@ -15,7 +15,7 @@ from sysmond import archive, clock, fsck, jobs, keeping, pins, plan, retention, 
 from sysmond import plan as plans
 from sysmond.archive import Name
 from sysmond.clock import Relation
-from sysmond.errors import CorruptError
+from sysmond.errors import ConfigError, CorruptError
 from sysmond.folders import Folders, create_classes
 from sysmond.keeping import Keeper
 from sysmond.model import Metric, Semantics, Sensitivity, Table
@@ -232,9 +232,11 @@ BUDGETS = {"1s": 12_000_000, "10s": 5_250_000, "1min": 1_425_000, "5min": 400_00
 HOUR_S, DAY_S = 3600, 86_400
 
 
-def said_days(folders: Folders, capsys: pytest.CaptureFixture[str]) -> dict[str, float | None]:
+def said_days(
+    folders: Folders, capsys: pytest.CaptureFixture[str], config: str | None = None
+) -> dict[str, float | None]:
     """How many days each tier keeps, as ``sysmond budget`` says."""
-    assert upkeep.budget(folders, argparse.Namespace(json=True)) == 0
+    assert upkeep.budget(folders, argparse.Namespace(json=True, config=config)) == 0
     return {tier: found["days"] for tier, found in json.loads(capsys.readouterr().out).items()}
 
 
@@ -245,7 +247,7 @@ def held_days(folders: Folders, tier: str) -> float:
 
 
 def test_a_budget_is_foretold_within_15_percent_from_an_hour_on(
-    folders: Folders, capsys: pytest.CaptureFixture[str]
+    folders: Folders, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sizes = {f"size_{tier}_bytes": size for tier, size in BUDGETS.items()}
     plan.write(plan.Plan((), (), archiver=plan.ArchiverSettings(**sizes)), f"{folders.runtime}/plan.json")
@@ -276,3 +278,12 @@ def test_a_budget_is_foretold_within_15_percent_from_an_hour_on(
     for days in said.values():
         for tier, foretold in days.items():
             assert foretold == pytest.approx(np.mean(held[tier]), rel=0.15), tier
+    # Before a change is made: what twice the bytes would keep.
+    file, before = tmp_path / "wanted.yaml", said_days(folders, capsys)
+    wanted = ", ".join(f"{tier}: {{size: {2 * size}B}}" for tier, size in BUDGETS.items())
+    file.write_text(f"tiers: {{{wanted}}}")
+    for tier, foretold in said_days(folders, capsys, str(file)).items():
+        assert foretold == pytest.approx(2 * (before[tier] or 0), rel=0.15), tier
+    file.write_text("tiers: {5min: {size: 1B}}")
+    with pytest.raises(ConfigError, match=r"tiers\.5min\.size: '1B' is out of bounds"):
+        said_days(folders, capsys, str(file))
