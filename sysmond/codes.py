@@ -69,7 +69,8 @@ def encode(values: Int64Array, is_counter: Bools, series: Array) -> Iterator[tup
     moving: Bools = whole & (low != high)
     gauges, counters = np.flatnonzero(moving & ~is_counter), np.flatnonzero(moving & is_counter)
     if len(gauges):
-        yield from _narrowed(gauges, values[gauges] - values[gauges, :1], series)
+        part = values if len(gauges) == len(values) else values[gauges]
+        yield from _narrowed(gauges, part - part[:, :1], series)
     if len(counters):
         grown = np.zeros((len(counters), values.shape[1]), np.int64)
         np.subtract(values[counters, 1:], values[counters, :-1], out=grown[:, 1:])

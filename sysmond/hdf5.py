@@ -74,6 +74,9 @@ class RowStore:
     def __init__(self, group: Group, width: int, length: int, *, hasty: bool = False) -> None:
         self._group = group
         self._filters = {**_FILTERS, "compression_opts": HASTY_DEFLATE_LEVEL} if hasty else _FILTERS
+        # The library fills up the last chunk: chunks of one length are packed sooner, longer ones smaller.
+        chunks = -(-length // CHUNK_TICKS)
+        self._chunk_ticks = -(-length // chunks) if hasty and chunks else min(length, CHUNK_TICKS)
         self._width = width
         self._length = length
         self._pending: list[Array] = []
@@ -105,7 +108,7 @@ class RowStore:
                 shape=(rows, self._length),
                 maxshape=(None, self._length),
                 dtype=f"<i{self._width}",
-                chunks=(CHUNK_SERIES, _even(self._length)),
+                chunks=(CHUNK_SERIES, self._chunk_ticks),
                 **self._filters,
             )
         else:
@@ -113,11 +116,6 @@ class RowStore:
         self._dataset[written:] = whole[:rows]
         self._waiting -= rows
         self._pending = [whole[rows:].copy()] if self._waiting else []
-
-
-def _even(length: int) -> int:
-    """How many ticks a chunk has: as many in each, since the library fills up the last one."""
-    return -(-length // -(-length // CHUNK_TICKS))
 
 
 def put_strings(file: File, name: str, strings: Sequence[str]) -> None:

@@ -134,6 +134,12 @@ def join_axis(axis: Axis, starts: Int64Array) -> Axis:
     return Axis(axis.first[starts], axis.last[ends], np.add.reduceat(axis.rows, starts))
 
 
+def _axis(ticks: Int64Array, starts: Int64Array) -> Axis:
+    """The axis of buckets of rows that begin at ``starts``."""
+    ends = np.append(starts[1:], len(ticks))
+    return Axis(ticks[starts], ticks[ends - 1], ends - starts)
+
+
 def join_axes(before: Axis, after: Axis) -> Axis:
     """The axes of neighbours end to end. A tick that is in both, each with other series, is one row."""
     axis = Axis(*(np.concatenate(pair) for pair in zip(before, after, strict=True)))
@@ -161,7 +167,7 @@ def steady(values: Int64Array) -> BoolArray:
 
 def of_gauges(values: Int64Array, ticks: Int64Array, starts: Int64Array) -> Buckets:
     """Roll up rows of gauges: int64[series, row]."""
-    axis = join_axis(axis_of_rows(ticks), starts)
+    axis = _axis(ticks, starts)
     lowest = int(values.min(initial=0))
     if lowest != ABSENT:
         count = np.broadcast_to(axis.rows, (len(values), len(starts)))
@@ -192,7 +198,7 @@ def of_gauges(values: Int64Array, ticks: Int64Array, starts: Int64Array) -> Buck
 def of_texts(values: Int64Array, ticks: Int64Array, starts: Int64Array) -> Buckets:
     """Roll up rows of texts: int64[series, row], ids."""
     stats = {Stat.COUNT: (values != ABSENT).astype(np.int64), Stat.LAST: values}
-    return Buckets(join_axis(axis_of_rows(ticks), starts), _join_stats(stats, starts))
+    return Buckets(_axis(ticks, starts), _join_stats(stats, starts))
 
 
 def of_rows(
@@ -206,7 +212,7 @@ def of_rows(
 
 def of_counters(values: Int64Array, ticks: Int64Array, starts: Int64Array, interval_ns: int) -> Buckets:
     """Roll up rows of counters: int64[series, row], absolute values."""
-    axis = join_axis(axis_of_rows(ticks), starts)
+    axis = _axis(ticks, starts)
     lengths = np.diff(ticks, prepend=ticks[:1])
     if values.min(initial=0) == ABSENT:
         absent = values == ABSENT
