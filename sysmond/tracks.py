@@ -157,7 +157,7 @@ def join(lineage: Lineage, members: list[Member], tiers: Mapping[int, list[tuple
     joined = {step_ns: _tier(tiers[step_ns]) for step_ns in sorted(tiers)}
     blocks: list[Block | TierBlock] = [member.block for member in members]
     blocks += [block for each in tiers.values() for _, block in each]
-    keys = frozenset(key for block in blocks for key in block.keys)
+    keys: frozenset[Key] = frozenset().union(*(block.keys for block in blocks))
     closed = frozenset(block.strand.started_ns for block in blocks if block.closed)
     stretches, thin = _cover(lineage.interval_ns, runs, list(joined.values()))
     return Track(lineage, runs, joined, stretches, thin, keys, closed)
@@ -173,6 +173,9 @@ def _tier(blocks: Iterable[tuple[Source, TierBlock]]) -> Tier:
             pieces.append(Piece(source, block, low, high, start))
             start += high - low
             until_ns = int(block.axis.last[-1])
+    if len(pieces) == 1:
+        axis = Axis(*(each[pieces[0].low :] for each in pieces[0].block.axis))
+        return Tier(axis, np.broadcast_to(np.int64(pieces[0].block.strand.started_ns), len(axis.first)), pieces)
     axis = Axis(
         *(np.concatenate([getattr(each.block.axis, name)[each.low :] for each in pieces]) for name in Axis._fields)
     )
@@ -188,17 +191,19 @@ def _cover(
     extents = _merged([(int(run.ticks[0]), int(run.ticks[-1])) for run in runs], interval_ns)
     thin: list[tuple[int, int, int]] = []
     for tier in tiers:
-        first, last = tier.axis.first.copy(), tier.axis.last.copy()
-        for begin_ns, end_ns in extents:  # A bucket at the edge of what is known better is cut there.
-            first[(first >= begin_ns) & (first <= end_ns)] = end_ns + interval_ns
-            last[(last >= begin_ns) & (last <= end_ns)] = begin_ns - interval_ns
-            last[(first < begin_ns) & (last > end_ns)] = begin_ns - interval_ns
-        between = (first > tier.axis.first) & (last < tier.axis.last)  # Nothing but a hole is left of it.
-        kept = np.flatnonzero((first <= last) & ~between)
-        first, last, rows = first[kept], last[kept], tier.axis.rows[kept]
+        first, last, rows, incarnation = *tier.axis, tier.incarnation
+        if extents:
+            first, last = first.copy(), last.copy()
+            for begin_ns, end_ns in extents:  # A bucket at the edge of what is known better is cut there.
+                first[(first >= begin_ns) & (first <= end_ns)] = end_ns + interval_ns
+                last[(last >= begin_ns) & (last <= end_ns)] = begin_ns - interval_ns
+                last[(first < begin_ns) & (last > end_ns)] = begin_ns - interval_ns
+            between = (first > tier.axis.first) & (last < tier.axis.last)  # Nothing but a hole is left of it.
+            kept = np.flatnonzero((first <= last) & ~between)
+            first, last, rows, incarnation = first[kept], last[kept], rows[kept], incarnation[kept]
         missing = (last - first) // interval_ns + 1 - rows
         thin += [(int(first[at]), int(last[at]), int(missing[at])) for at in np.flatnonzero(missing > 0)]
-        mine = list(_split(first, last, tier.incarnation[kept], interval_ns))
+        mine = list(_split(first, last, incarnation, interval_ns))
         found += mine
         extents = _merged([*extents, *((each.first_ns, each.last_ns) for each in mine)], interval_ns)
     return list(_joined(sorted(found), interval_ns)), sorted(thin)
