@@ -10,6 +10,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, NoReturn
 
@@ -106,8 +107,11 @@ def make(where: config.Place, probe_folder: str, changes: Sequence[drop_in.Chang
     return Made(made, describe(configuration, discovery, made), changed)
 
 
-def write(made: Made, where: config.Place, output: str) -> None:
-    """Write drop-in, catalogue and plan, in this order: who reads the plan finds the others. All or nothing.
+def write(made: Made, where: config.Place, output: str) -> str:
+    """Write drop-in, catalogue and plan, in this order: who reads the plan finds the others.
+
+    Where the plan cannot be written, the drop-in stays as it was; recording goes on without a catalogue, and what
+    is returned says why.
 
     :raises Error: naming what cannot be written.
     """
@@ -117,8 +121,8 @@ def write(made: Made, where: config.Place, output: str) -> None:
         if made.changed is not None:
             drop_in.write(where, made.changed)
         path = output
+        remark = _write_catalogue(made.catalogue, os.path.dirname(output) or ".")
         try:
-            plan.put(catalogue.encode(made.catalogue), f"{os.path.dirname(output) or '.'}/{catalogue.FILE}")
             plan.write(made.plan, output)
         except OSError:
             if made.changed is not None:
@@ -127,6 +131,18 @@ def write(made: Made, where: config.Place, output: str) -> None:
     except OSError as failure:
         kind = NotPermittedError if isinstance(failure, PermissionError) else Error
         raise kind(f"{path}: {failure.strerror or failure}; a file that can be written is right") from failure
+    return remark
+
+
+def _write_catalogue(what: Catalogue, folder: str) -> str:
+    path = f"{folder}/{catalogue.FILE}"
+    try:
+        plan.put(catalogue.encode(what), path)
+    except OSError as failure:
+        with suppress(OSError):
+            os.unlink(f"{path}.new")  # It is large, and others need the room.
+        return f"{path}: {failure.strerror or failure}; probes and settings cannot be listed"
+    return ""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -142,8 +158,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.write(plan.encode(made.plan).decode() + "\n")
         elif options.parent not in {None, os.getppid()}:
             raise Error("not made: who asked for it is gone")
-        else:
-            write(made, where, options.output)
+        elif remark := write(made, where, options.output):
+            _say(remark)
     except Error as wrong:
         _say(str(wrong))
         return wrong.exit_code

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The whole daemon as real processes: starts, ends, deaths, refusals, and numbers that agree with /proc."""
 
+import itertools
 import json
 import os
 import resource
@@ -15,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from sysmond import archive, clock, control
+from sysmond import archive, clock, control, plan
 from sysmond.errors import Error
 from sysmond.folders import Folders
 from sysmond.history import Archive
-from sysmond.model import Cause, Sensitivity
+from sysmond.model import ABSENT, Cause, Sensitivity
 from sysmond.result import Result
 
 SECOND = 1_000_000_000
@@ -64,6 +65,7 @@ class Place:
         self.log = tmp_path / "log"
         self.configuration = tmp_path / "sysmond.yaml"
         self.configuration.write_text("{}\n")
+        self.drop_in = tmp_path / "sysmond.yaml.d/90-sysmonctl.yaml"
         self.environ = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path / "config")}
         self.processes: list[subprocess.Popen[bytes]] = []
 
@@ -92,6 +94,12 @@ class Place:
         result = self.select(path)
         return 0 if result is None else len(result.times_ns)
 
+    def values(self, path: str) -> int:
+        """How often it was read and something was there."""
+        result = self.select(path)
+        values = None if result is None else result.columns[0].integers
+        return 0 if values is None else int((values != ABSENT).sum())
+
     def wait_for_ticks(self, path: str = "memory/total", more: int = 1) -> None:
         enough = self.ticks(path) + more
         wait_until(lambda: self.ticks(path) >= enough or self.processes[-1].poll() is not None)
@@ -107,8 +115,18 @@ class Place:
 
     def order(self, **order: object) -> control.Order:
         """Give the daemon an order, and its answer."""
-        wait_until(lambda: os.path.exists(f"{self.folders.runtime}/daemon/control"))
-        return control.ask(f"{self.folders.runtime}/daemon", order, HANG_S)
+        with self.call(**order) as caller:
+            answer: control.Order = json.loads(caller.recv(control.MESSAGE_BYTES_MAX))
+            return answer
+
+    def call(self, **order: object) -> socket.socket:
+        """Give the daemon an order as soon as it listens; the answer can be waited for."""
+        limit_s = time.monotonic() + HANG_S
+        while (caller := control.call(f"{self.folders.runtime}/daemon", order)) is None:
+            assert time.monotonic() < limit_s
+            time.sleep(0.01)
+        caller.settimeout(HANG_S)
+        return caller
 
     def said(self) -> list[str]:
         return self.log.read_text().splitlines()
@@ -270,10 +288,10 @@ def test_a_part_that_is_killed_is_started_again(place: Place) -> None:
 def test_a_second_daemon_learns_at_once_who_holds_the_folders(place: Place, runtime: Path) -> None:
     first = place.start()
     place.wait_for_ticks()
-    plan = os.stat(f"{place.folders.runtime}/plan.json").st_ino
+    inode = os.stat(f"{place.folders.runtime}/plan.json").st_ino
     assert place.start().wait(HANG_S) == 1
     assert f"held by process {first.pid}" in place.said()[-1]
-    assert os.stat(f"{place.folders.runtime}/plan.json").st_ino == plan  # The first one's is left alone.
+    assert os.stat(f"{place.folders.runtime}/plan.json").st_ino == inode  # The first one's is left alone.
     other = Place(runtime / "other", place.log.parent)
     (runtime / "other").mkdir()
     assert other.start().wait(HANG_S) == 1
@@ -292,28 +310,77 @@ def test_a_wrong_configuration_is_one_line_and_nothing_starts(place: Place) -> N
 def test_a_wrong_configuration_keeps_the_plan_and_says_why_once(place: Place) -> None:
     process = place.start()
     place.wait_for_ticks()
-    plan = Path(place.folders.runtime, "plan.json")
-    before = plan.read_bytes(), plan.stat().st_mtime_ns
+    current = Path(place.folders.runtime, "plan.json")
+    before = current.read_bytes(), current.stat().st_mtime_ns
     place.configuration.write_text("probes:\n  cpu:\n    intervall: 2s\n")
     problem = f"{place.configuration}:3: probes.cpu.intervall: no such key; nearest: interval"
     assert place.order(do="reload") == {"error": problem}
     assert [line for line in place.said() if "cpu" in line] == [f"sysmond: not reloaded: {problem}"]
     process.send_signal(signal.SIGHUP)
     wait_until(lambda: sum(problem in line for line in place.said()) == 2)
-    assert (plan.read_bytes(), plan.stat().st_mtime_ns) == before
+    assert (current.read_bytes(), current.stat().st_mtime_ns) == before
     place.wait_for_ticks("cpu/user@total", 2)
     for order, wrong in (({"do": "sing"}, "'sing' is not an order"), ({"do": "set", "probe": 1}, "'value' are right")):
         assert wrong in str(place.order(**order)["error"])
 
 
+def test_changes_while_it_runs_lose_no_tick_and_outlive_it(place: Place) -> None:
+    first = place.start()
+    place.wait_for_ticks("memory/total", 2)
+    before = place.pid("sampler")
+    assert place.order(do="set", probe="load", key="enabled", value=False) == {"ok": True}
+    assert place.order(do="set", probe="cpu", key="interval", value="2s") == {"ok": True}
+    assert "is out of bounds" in str(place.order(do="set", probe="cpu", key="interval", value="1us")["error"])
+    for interval_s in (2, 3, 4):
+        place.configuration.write_text(f"probes: {{vm: {{interval: {interval_s}s}}}}\n")
+        assert place.order(do="reload") == {"ok": True}
+    disabled_at = place.values("load/tasks")
+    place.wait_for_ticks("memory/total", 3)
+    assert place.values("load/tasks") == disabled_at
+    assert place.pid("sampler") == before
+    first.send_signal(signal.SIGTERM)
+    assert first.wait(HANG_S) == 0
+    result = Archive(place.folders).select("memory/total", "self/missed@sampler", raw=True)
+    lost = sum((after - then) // SECOND - 1 for then, after in itertools.pairwise(result.times_ns.tolist()))
+    missed = result.column("self/missed@sampler").integers
+    assert missed is not None
+    assert lost == missed[-1] - missed[0]  # None for any other reason than that the machine was short of time.
+    causes = {gap.cause for gap in Archive(place.folders).select("load/tasks", raw=True).gaps}
+    assert Cause.DISABLED in causes
+    second = place.start()
+    place.wait_for_ticks("memory/total", 2)
+    assert place.values("load/tasks") == disabled_at
+    assert place.order(do="set", probe="load", key="enabled", value=None) == {"ok": True}
+    wait_until(lambda: place.values("load/tasks") > disabled_at)
+    assert place.drop_in.read_text().endswith("probes:\n  cpu:\n    interval: 2s\n")
+    assert second.poll() is None
+
+
+def test_whatever_moment_the_daemon_is_killed_at_a_change_is_made_or_not(place: Place) -> None:
+    """The resolver is killed with its parent gone, or writes nothing: drop-in and plan never disagree for long."""
+    for delay_s in (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7):
+        process = place.start()
+        was = place.drop_in.read_text() if place.drop_in.exists() else ""
+        interval = f"{10 + round(delay_s * 10)}s"
+        caller = place.call(do="set", probe="load", key="interval", value=interval)
+        time.sleep(delay_s)
+        process.kill()
+        process.wait()
+        caller.close()
+        wait_until(lambda: not place.alive())
+        now = place.drop_in.read_text() if place.drop_in.exists() else ""
+        assert now == was or now.endswith(f"probes:\n  load:\n    interval: {interval}\n")
+    place.start("--part", "resolver").wait(HANG_S)
+    (load,) = [probe for probe in plan.read(f"{place.folders.runtime}/plan.json").probes if probe.table == "load"]
+    assert f"interval: {load.interval_ns // SECOND}s\n" in place.drop_in.read_text()
+
+
 def test_many_who_ask_at_once_are_all_answered_and_parts_that_die_meanwhile_come_back(place: Place) -> None:
     place.start()
     place.wait_for_ticks()
-    callers = [control.call(f"{place.folders.runtime}/daemon", {"do": "reload"}) for _ in range(8)]
+    callers = [place.call(do="reload") for _ in range(8)]
     place.kill("background")
     for caller in callers:
-        assert caller is not None
-        caller.settimeout(HANG_S)
         assert json.loads(caller.recv(control.MESSAGE_BYTES_MAX))["ok"] is True
         caller.close()
 
@@ -448,7 +515,8 @@ def test_a_full_runtime_folder_drops_counts_and_heals(place: Place) -> None:
     runtime = Path(place.folders.runtime)
     with small_tmpfs(runtime, "1m"):
         assert place.start("--part", "resolver").wait(HANG_S) == 0
-        (runtime / "full").write_bytes(bytes(1024 * 1024 - 32 * 1024))
+        room = os.statvfs(runtime)
+        (runtime / "full").write_bytes(bytes(room.f_bavail * room.f_frsize - 32 * 1024))
         process = place.start()
         wait_until(lambda: sum("no room for a ring" in line for line in place.said()) == 2)
         os.unlink(runtime / "full")
