@@ -39,7 +39,7 @@ from sysmond.frame import (
     decode_layout,
     decode_text,
 )
-from sysmond.model import ABSENT, Cause, Metric, Sensitivity
+from sysmond.model import ABSENT, Cause, Sensitivity
 from sysmond.progress import ARCHIVER, WRITERS
 from sysmond.tailing import Tail
 
@@ -67,7 +67,12 @@ class Row:
     @property
     def values(self) -> tuple[int, ...]:
         """All values."""
-        return tuple(memoryview(self._stored).cast("q"))
+        return tuple(self.stored)
+
+    @property
+    def stored(self) -> memoryview:
+        """The values as they were stored, to be taken by place; ABSENT where there is none."""
+        return memoryview(self._stored).cast("q")
 
     def at(self, place: int) -> int | None:
         """One value; None where it is absent."""
@@ -87,8 +92,8 @@ class Recent:
         self.absence: tuple[Cause, str] | None = None
         self.tick_ns = 0
         """The newest tick, with rows or without."""
-        self._column = {metric.name: index for index, metric in enumerate(layout.table.metrics)}
-        self._divisors = [10.0**metric.scale for metric in layout.table.metrics]
+        self.columns = {metric.name: index for index, metric in enumerate(layout.table.metrics)}
+        self.divisors = [10.0**metric.scale for metric in layout.table.metrics]
         self._width = len(layout.table.metrics)
         self._names: tuple[str, ...] = ()
         self._first: dict[str, int] = {}
@@ -104,37 +109,37 @@ class Recent:
         self.absence = cause, detail
         self.tick_ns = tick_ns
 
-    def place(self, row: Row, metric: str, instance: str) -> int | None:
-        """Where in a row a series is; None where it is not."""
+    def places(self, row: Row) -> dict[str, int]:
+        """Where in a row each instance begins."""
         if row.names is not self._names:
             self._names = row.names
             self._first = {name: index * self._width for index, name in enumerate(row.names)}
-        first, column = self._first.get(instance), self._column.get(metric)
-        return None if first is None or column is None else first + column
+        return self._first
 
     def stored(self, row: Row, metric: str, instance: str) -> int | None:
         """One value of a row as it was stored; None where it is absent."""
-        place = self.place(row, metric, instance)
-        return None if place is None else row.at(place)
-
-    def declared(self, metric: str) -> Metric | None:
-        """The metric of that name; None where the table has none."""
-        column = self._column.get(metric)
-        return None if column is None else self.layout.table.metrics[column]
+        first, column = self.places(row).get(instance), self.columns.get(metric)
+        return None if first is None or column is None else row.at(first + column)
 
     def value(self, row: Row, metric: str, instance: str) -> float | None:
         """One value of a row in the unit of its metric; None where it is absent."""
         stored = self.stored(row, metric, instance)
-        return None if stored is None else stored / self._divisors[self._column[metric]]
+        return None if stored is None else stored / self.divisors[self.columns[metric]]
 
     def rate(self, before: Row, after: Row, metric: str, instance: str) -> float | None:
         """Growth a second between two rows; None where that is unknown, as after a reset."""
         start, end = self.stored(before, metric, instance), self.stored(after, metric, instance)
-        if start is None or end is None or after.tick_ns <= before.tick_ns or end < start // 2:
+        if start is None or end is None or (grown := growth(start, end, after.tick_ns - before.tick_ns)) is None:
             return None
-        # A counter that falls a little was corrected by the kernel and did not grow meanwhile.
-        grown = max(0, end - start) / self._divisors[self._column[metric]]
-        return grown * SECOND_NS / (after.tick_ns - before.tick_ns)
+        return grown / self.divisors[self.columns[metric]]
+
+
+def growth(start: int, end: int, length_ns: int) -> float | None:
+    """How much a counter grew a second, as stored; None where that is unknown, as after a reset."""
+    if length_ns <= 0 or end < start // 2:
+        return None
+    # A counter that falls a little was corrected by the kernel and did not grow meanwhile.
+    return max(0, end - start) * SECOND_NS / length_ns
 
 
 class Happening(NamedTuple):

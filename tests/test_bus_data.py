@@ -179,6 +179,9 @@ def test_a_new_tick_an_absence_and_a_new_instance_are_seen(tmp_path: Path) -> No
         [Quality.GOOD],
     )
     assert latest.serial == serial + 1
+    [read] = (each.series.ident for each in latest.find(["disk/read_bytes@sda"], Sensitivity))
+    [grown] = latest.values([read], Sensitivity, rate=True)[1]
+    assert grown == counter(tick_ns // SECOND_NS) - counter(before_ns // SECOND_NS), "whatever came beside it"
     assert len(latest.find(["disk@sdc"], Sensitivity)) == 3
     writer.tick([before_ns // SECOND_NS + 2], ("sdb",))
     assert list(latest.values([queue], Sensitivity, rate=False)[2]) == [Quality.ABSENT]

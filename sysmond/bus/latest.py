@@ -17,8 +17,8 @@ from sysmond.bus.interface import Interface, Options, Request, method, read_opti
 from sysmond.bus.names import MANAGER
 from sysmond.clock import SECOND_NS
 from sysmond.errors import UsageError
-from sysmond.follow import Follower, Now, Recent
-from sysmond.model import Metric, Semantics, Sensitivity, rate_unit, series_path
+from sysmond.follow import Follower, Now, Recent, growth
+from sysmond.model import ABSENT, Metric, Semantics, Sensitivity, rate_unit, series_path
 
 # An answer of a greater size is asked for in parts.
 REPLY_BYTES_MAX = 256 * 1024
@@ -134,49 +134,108 @@ class Latest:
         self, idents: Iterable[int], sensitivities: Iterable[Sensitivity], *, rate: bool
     ) -> tuple[int, list[float], bytes]:
         """The newest tick in boot time, and values with their qualities; ``rate``: counters as growth a second."""
-        now, allowed, now_ns = self.look(), frozenset(sensitivities), clock.boottime_ns()
-        values, qualities = [], bytearray()
+        moment = Moment(self.look(), sensitivities)
+        values: list[float] = []
+        qualities = bytearray()
         for ident in idents:
             series = self._series.get(ident)
-            value, quality = (
-                (math.nan, Quality.UNKNOWN_ID) if series is None else newest(now, series, allowed, now_ns, rate=rate)
-            )
+            value, quality = _UNKNOWN if series is None else moment.value(series, rate=rate)
             values.append(value)
             qualities.append(quality)
-        ticks = (each.tick_ns for several in now.tables.values() for each in several if each.sensitivity in allowed)
-        return max(ticks, default=0), values, bytes(qualities)
+        return moment.tick_ns, values, bytes(qualities)
 
 
-def newest(
-    now: Now, series: Series, allowed: frozenset[Sensitivity], now_ns: int, *, rate: bool
-) -> tuple[float, Quality]:
-    """The newest value of a series, NaN where there is none, and what it is worth."""
-    _, table, metric, instance = series
-    quality = Quality.ABSENT
-    for recent in now.tables.get(table, ()):
-        if recent.sensitivity not in allowed:
+class _Sight:
+    """The newest rows of one table: where its values are, and what they are worth."""
+
+    __slots__ = ("before", "columns", "factors", "first", "first_before", "length_ns", "quality", "row")
+
+    def __init__(self, recent: Recent, now_ns: int) -> None:
+        """``recent`` has a row."""
+        newest = recent.rows[-1]
+        self.row = newest.stored
+        self.first = recent.places(newest)
+        self.columns = recent.columns
+        self.factors = [_factors(metric) for metric in recent.layout.table.metrics]
+        late_ns = now_ns - recent.tick_ns - STALE_INTERVALS * recent.layout.interval_ns
+        self.quality = Quality.STALE if late_ns > STALE_MARGIN_NS else Quality.GOOD
+        self.before: memoryview | None = None
+        self.length_ns = 0
+        self.first_before = self.first
+        if len(recent.rows) > 1:
+            before = recent.rows[-2]
+            self.before = before.stored
+            self.length_ns = newest.tick_ns - before.tick_ns
+            if before.names is not newest.names:
+                width = len(self.factors)
+                self.first_before = {name: index * width for index, name in enumerate(before.names)}
+
+    def growth(self, stored: int, instance: str, column: int) -> float | None:
+        """How much a counter grew a second since the row before; None where that is unknown."""
+        first = self.first_before.get(instance)
+        if self.before is None or first is None or (before := self.before[first + column]) == ABSENT:
+            return None
+        return growth(before, stored, self.length_ns)
+
+
+class Moment:
+    """What the rings say at one moment to whoever may see these classes."""
+
+    def __init__(self, now: Now, sensitivities: Iterable[Sensitivity]) -> None:
+        """Nothing is looked up before it is asked for."""
+        self._now = now
+        self._allowed = frozenset(sensitivities)
+        self._now_ns = clock.boottime_ns()
+        self._tables: dict[str, _Sight | Quality] = {}
+
+    @property
+    def tick_ns(self) -> int:
+        """The newest tick in boot time; 0 before the first."""
+        several = (each for recents in self._now.tables.values() for each in recents)
+        return max((each.tick_ns for each in several if each.sensitivity in self._allowed), default=0)
+
+    def value(self, series: Series, *, rate: bool) -> tuple[float, Quality]:
+        """The newest value of a series, NaN where there is none, and what it is worth; ``rate``: of counters."""
+        _, table, metric, instance = series
+        sight = self._tables.get(table)
+        if sight is None:
+            sight = self._tables[table] = self._see(table)
+        if isinstance(sight, Quality):
+            return math.nan, sight
+        first, column = sight.first.get(instance), sight.columns.get(metric)
+        if first is None or column is None:
+            return _ABSENT
+        divisor, percent = sight.factors[column]
+        if not divisor:
+            return math.nan, Quality.TEXT
+        stored = sight.row[first + column]
+        if stored == ABSENT:
+            return _ABSENT
+        if not rate or not percent:
+            return stored / divisor, sight.quality
+        grown = sight.growth(stored, instance, column)
+        return _ABSENT if grown is None else (grown * percent / divisor, sight.quality)
+
+    def _see(self, table: str) -> _Sight | Quality:
+        quality = Quality.ABSENT
+        for recent in self._now.tables.get(table, ()):
+            if recent.sensitivity in self._allowed:
+                is_there = recent.absence is None and recent.rows
+                return _Sight(recent, self._now_ns) if is_there else Quality.ABSENT
             quality = Quality.NO_PERMISSION
-            continue
-        if recent.absence is not None or not recent.rows:
-            return math.nan, Quality.ABSENT
-        return _of(recent, metric, instance, now_ns, rate=rate)
-    return math.nan, quality
+        return quality
 
 
-def _of(recent: Recent, metric: str, instance: str, now_ns: int, *, rate: bool) -> tuple[float, Quality]:
-    declared = recent.declared(metric)
-    value = None
-    if declared is not None and declared.is_text:
-        return math.nan, Quality.TEXT
-    if declared is not None and rate and declared.semantics is Semantics.COUNTER:
-        if len(recent.rows) > 1 and (value := recent.rate(recent.rows[-2], recent.rows[-1], metric, instance)):
-            value *= _SECONDS_TO_PERCENT if declared.unit == "s" else 1.0
-    elif declared is not None:
-        value = recent.value(recent.rows[-1], metric, instance)
-    if value is None:
-        return math.nan, Quality.ABSENT
-    late_ns = now_ns - recent.tick_ns - STALE_INTERVALS * recent.layout.interval_ns
-    return value, Quality.STALE if late_ns > STALE_MARGIN_NS else Quality.GOOD
+_UNKNOWN = math.nan, Quality.UNKNOWN_ID
+_ABSENT = math.nan, Quality.ABSENT
+
+
+def _factors(metric: Metric) -> tuple[float, float]:
+    """What a stored value is divided by, 0 for a text; what a rate is multiplied with, 0 for what has none."""
+    if metric.is_text:
+        return 0.0, 0.0
+    percent = _SECONDS_TO_PERCENT if metric.unit == "s" else 1.0
+    return 10.0**metric.scale, percent if metric.semantics is Semantics.COUNTER else 0.0
 
 
 class Values(Interface):

@@ -18,7 +18,7 @@ from sysmond.bus.adapter import clean
 from sysmond.bus.callers import Caller
 from sysmond.bus.errors import InvalidArgumentError, NotFoundError, TooMuchError
 from sysmond.bus.interface import Changes, Interface, Options, Request, Signal, method, prop, read_options
-from sysmond.bus.latest import Latest, Listed, Quality, Series, newest
+from sysmond.bus.latest import Latest, Listed, Moment, Quality, Series
 from sysmond.bus.names import MANAGER, SUBSCRIPTION, SUBSCRIPTION_PATH
 from sysmond.clock import SECOND_NS
 from sysmond.errors import UsageError
@@ -163,10 +163,10 @@ class Subscription(Interface):
 
     def consider(self, now: Now, now_ns: int) -> None:
         """Hold the newest values against the rules."""
-        allowed = frozenset(self.owner.sensitivities)
+        moment = Moment(now, self.owner.sensitivities)
         for watch in self._watches:
             rule = watch.rule
-            value, quality = newest(now, watch.series, allowed, now_ns, rate=rule.is_rate)
+            value, quality = moment.value(watch.series, rate=rule.is_rate)
             state = rule.judge(value if quality is Quality.GOOD else math.nan, watch.state)
             watch.state = state
             key = (id(rule), watch.series.ident)
@@ -205,9 +205,9 @@ class Subscription(Interface):
             if self._send(service, self.crossed, *crossing):
                 watch.told = crossing.state if crossing.state != UNKNOWN else BELOW
         if is_batch_new:
-            allowed = frozenset(self.owner.sensitivities)
-            values = [newest(now, series, allowed, now_ns, rate=rate)[0] for series, rate in self._batch]
-            self._send(service, self.batch, now.tick_ns or 0, [series.ident for series, _ in self._batch], values)
+            moment = Moment(now, self.owner.sensitivities)
+            values = [moment.value(series, rate=rate)[0] for series, rate in self._batch]
+            self._send(service, self.batch, moment.tick_ns, [series.ident for series, _ in self._batch], values)
 
     def _send(self, service: "Service", signal: Signal, *values: object) -> bool:
         is_sent = service.emit(self.path, signal, *values, to=self.owner)
