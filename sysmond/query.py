@@ -353,8 +353,11 @@ class Query:
         held = np.concatenate([_NO_TIMES, *(number[number != rates.OUTSIDE] for number in numbers)])
         if not len(held):
             return held
-        if (np.diff(held) <= 0).any():
+        steps = np.diff(held)
+        if (steps < 0).any():
             held = distinct(held)[0]
+        elif not steps.all():  # In order already, but a bucket in which one boot ended and another began.
+            held = held[np.append(True, steps > 0)]
         self._check_size(len(held), columns)
         if held[-1] - held[0] + 1 == len(held):
             return held
