@@ -242,6 +242,8 @@ class TimeCells:
         """Write the rows from ``start`` on."""
         rows = slice(start, start + len(words))
         which, times_ns = self._which[rows], self._times_ns[rows]
+        if (which == which[0]).all():  # As in most blocks: one number instead of one a row.
+            which = which[0]
         second = times_ns // SECOND_NS
         local = second + self._ahead_s[which]
         day = local // _DAY_S
