@@ -7,7 +7,6 @@ work, and each part is started by ``sysmond --part NAME``.
 """
 
 import gc
-import importlib
 import json
 import os
 import select
@@ -23,7 +22,7 @@ from sysmond.errors import Error
 from sysmond.folders import Folders, create, create_classes
 from sysmond.lock import only_one, say_ending
 from sysmond.model import Lane
-from sysmond.notify import READY, notify
+from sysmond.notify import READY, notify, watchdog_s
 from sysmond.plan import Plan, first_valid
 from sysmond.progress import ARCHIVER, WRITERS
 from sysmond.pulse import Pulse, limit_s
@@ -80,8 +79,9 @@ def run_part(part: str, settings: Settings, plan: Plan) -> int:
     own.write_pid(folder)
     match part:
         case "bus":
-            run: Callable[..., int] = importlib.import_module("sysmond.bus.part").run
-            return run(settings, plan, say(part))
+            from sysmond.bus import part as bus  # noqa: PLC0415  the other parts do without
+
+            return bus.run(settings, plan, say(part))
         case "sampler":
             return sampler.run(settings, plan, Lane.REALTIME, say(part))
         case "background":
@@ -113,6 +113,7 @@ class Runner:
         self._listener: control.Listener | None = None
         self._wake = -1
         self._received: set[int] = set()
+        self._beat_s = watchdog_s() / 2
         self._stops, self._reloads = set(STOP_SIGNALS), set[int]()
         # A hang-up that is ignored, as by nohup, is no reason for anything.
         if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
@@ -150,10 +151,13 @@ class Runner:
     def _due_s(self) -> float:
         """When something is to be done though nothing happens."""
         waiting = [crash.due_s for part, crash in self._crashes.items() if part not in self._parts]
-        return min(*waiting, self._reloading.due_s(), self._pulse.due_s)
+        beat = [time.monotonic() + self._beat_s] if self._beat_s else []
+        return min(*waiting, *beat, self._reloading.due_s(), self._pulse.due_s)
 
     def _turn(self, due_s: float) -> set[int]:
         """Wait for whatever comes first, and serve who asks; gives the signals that came."""
+        if self._beat_s:
+            notify("WATCHDOG=1")
         asking = [] if self._listener is None else self._listener.descriptors()
         ready = self._wait([*asking, *self._reloading.descriptors()], due_s)
         if self._listener is not None and not set(asking).isdisjoint(ready):

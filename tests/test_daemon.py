@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -285,6 +286,19 @@ def test_a_part_that_is_killed_is_started_again(place: Place) -> None:
     assert sum("ended (SIGKILL)" in line for line in place.said()) == len(PARTS)
 
 
+def test_a_bus_part_is_a_part_like_any_other(place: Place, runtime: Path) -> None:
+    assert place.start("--part", "bus").wait(HANG_S) == 2
+    assert place.said() == ["sysmond: --part bus: without a bus; --bus system, session or an address is right"]
+    process = place.start("--bus", f"unix:path={runtime}/nowhere")
+    place.wait_for_ticks()
+    wait_until(lambda: os.path.exists(f"{place.folders.runtime}/bus/pid"))
+    place.kill("bus")
+    place.wait_for_ticks("memory/total", 2)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(HANG_S) == 0
+    assert sum("bus ended (SIGKILL)" in line for line in place.said()) == 1
+
+
 def test_a_second_daemon_learns_at_once_who_holds_the_folders(place: Place, runtime: Path) -> None:
     first = place.start()
     place.wait_for_ticks()
@@ -398,6 +412,23 @@ def test_a_service_manager_is_told_how_it_fares(place: Place, runtime: Path) -> 
         process.send_signal(signal.SIGTERM)
         assert listening.recv(1000).startswith(b"STOPPING=1\n")
         assert process.wait(HANG_S) == 0
+
+
+def test_a_watchdog_hears_the_daemon_and_none_of_its_parts(place: Place, runtime: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+        listening.bind(str(runtime / "notify"))
+        listening.settimeout(HANG_S)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        place.environ |= {"NOTIFY_SOCKET": str(runtime / "notify"), "WATCHDOG_USEC": "400000"}
+        process = place.start()
+        senders: set[int] = set()
+        heard: list[bytes] = []
+        while heard.count(b"WATCHDOG=1") < 4:
+            message, ancillary, _, _ = listening.recvmsg(1000, 100)
+            heard.append(message)
+            senders |= {struct.unpack("iII", content)[0] for _, _, content in ancillary}
+        assert heard[0].startswith(b"READY=1")
+        assert senders == {process.pid}
 
 
 def test_a_state_folder_that_cannot_be_is_said_once_and_the_exit_code_tells(place: Place) -> None:
