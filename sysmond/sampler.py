@@ -146,7 +146,8 @@ class Sampler:
             (sensitivity, [source for source in group if tick_ns >= source.due_ns])
             for sensitivity, group in self._roster.groups
         ]
-        early = self._gathered(tick_ns, [source for _, due in groups for source in due])
+        is_apart = self._lane is Lane.BACKGROUND
+        early = self._gathered(tick_ns, [source for _, due in groups for source in due]) if is_apart else {}
         for sensitivity, due in groups:
             for source in due:
                 source.due_ns = tick_ns - tick_ns % source.interval_ns + source.interval_ns
@@ -193,7 +194,7 @@ class Sampler:
     def _gathered(self, tick_ns: int, due: list[Source]) -> dict[Source, Reading | Absence]:
         """Read sources of the background lane: the threads one after the other, the processes meanwhile."""
         found: dict[Source, Reading | Absence] = {}
-        if self._lane is Lane.REALTIME or not due:
+        if not due:
             return found
         from sysmond.workers import wait_for  # noqa: PLC0415  the real-time lane does without
 
