@@ -45,8 +45,7 @@ _STRICT = f"""
   <allow receive_type="signal"/>
   <allow send_destination="org.freedesktop.DBus"/>
 </policy>
-<policy user="root"><allow own="org.freedesktop.PolicyKit1"/></policy>
-<policy context="default"><allow send_destination="org.freedesktop.PolicyKit1"/></policy>
+<include ignore_missing="yes">/usr/share/dbus-1/system.d/org.freedesktop.PolicyKit1.conf</include>
 <include>{POLICY}</include>
 """
 
@@ -59,7 +58,7 @@ class Bus:
     def __init__(self, folder: Path, *, is_strict: bool = False, owner: str = "") -> None:
         """``is_strict``: allow what a system bus allows. ``owner``: more of the policy."""
         self.address = f"unix:path={folder}/bus"
-        self._folder = folder
+        self.folder = folder
         self._configuration = folder / "bus.conf"
         self._configuration.write_text(
             f"{_DOCTYPE}<busconfig><type>{'system' if is_strict else 'session'}</type><listen>{self.address}</listen>"
@@ -70,12 +69,12 @@ class Bus:
     def start(self) -> None:
         """Start it; it listens when this returns."""
         with suppress(FileNotFoundError):
-            os.unlink(self._folder / "bus")
+            os.unlink(self.folder / "bus")
         command = ["dbus-daemon", "--nofork", "--nopidfile", f"--config-file={self._configuration}", "--print-address"]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         assert self.process.stdout is not None
         assert self.process.stdout.readline(), "the dbus-daemon did not start"
-        os.chmod(self._folder / "bus", 0o777)  # noqa: S103  it is in a folder of its own, and others are to be refused by the bus
+        os.chmod(self.folder / "bus", 0o777)  # noqa: S103  it is in a folder of its own, and others are to be refused by the bus
 
     def kill(self) -> None:
         """Let it die."""
@@ -219,10 +218,10 @@ def answer(bus: Bus, member: str, *words: str, path: str = OBJECT_PATH, interfac
     return found
 
 
-def gdbus(bus: Bus, method: str, *words: str, path: str = OBJECT_PATH) -> Answer:
+def gdbus(bus: Bus, method: str, *words: str, path: str = OBJECT_PATH, user: str = "") -> Answer:
     """Run GLib's client; ``method`` has its interface before it."""
     where = ["--address", bus.address, "--dest", BUS_NAME, "--object-path", path]
-    return run("gdbus", "call", *where, "--method", method, *words)
+    return run("gdbus", "call", *where, "--method", method, *words, user=user)
 
 
 def gdbus_error(called: Answer) -> str:

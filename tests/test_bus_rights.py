@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may steer over the bus: a system bus with our policy, a real polkitd with our actions, a user without rights."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from sysmond.bus.interface import ours
+from sysmond.bus.loop import declared
+from sysmond.bus.names import BUS_NAME, ERROR, MANAGER, OBJECT_PATH, POLKIT_ACTIONS
+from sysmond.bus.status import LogControl
+from tests import onbus
+from tests.onbus import (
+    REPOSITORY,
+    Bus,
+    Recorder,
+    a_bus,
+    a_recorder,
+    a_user,
+    busctl,
+    gdbus,
+    gdbus_error,
+    python,
+    run,
+    wait_until,
+)
+
+pytestmark = [
+    onbus.pytestmark,
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can call as another user and own a name on a system bus"),
+]
+
+ACTIONS = REPOSITORY / "dbus" / f"{BUS_NAME}.policy"
+POLKITD = "/usr/lib/polkit-1/polkitd"
+POLKIT = "org.freedesktop.PolicyKit1"
+NOT_AUTHORIZED = f"{ERROR}.NotAuthorized"
+NO_OPTIONS = "@a{sv} {}"
+MARK = (f"{MANAGER}.Mark", "'a mark'", NO_OPTIONS)
+PIN = (f"{MANAGER}.Pin", "int64 1", "int64 2", "'why'", NO_OPTIONS)
+STEERING = (
+    MARK,
+    PIN,
+    (f"{MANAGER}.DisableProbe", "'disk'", NO_OPTIONS),
+    (f"{MANAGER}.Flush", NO_OPTIONS),
+    (f"{MANAGER}.Reload", NO_OPTIONS),
+    ("org.freedesktop.DBus.Properties.Set", f"'{LogControl.NAME}'", "'LogLevel'", "<'debug'>"),
+)
+SEEING = (f"{MANAGER}.GetStatus", NO_OPTIONS)
+RULES = """
+polkit.addRule(function(action, subject) {
+    if (subject.user == "%s" && action.id == "%s.mark") { return polkit.Result.YES; }
+    if (subject.user == "%s" && action.id == "%s.flush") { return polkit.Result.NO; }
+});
+"""
+
+
+@pytest.fixture(scope="module")
+def user() -> Iterator[str]:
+    """A user without rights."""
+    with a_user() as name:
+        yield name
+
+
+@pytest.fixture(scope="module")
+def recorder() -> Iterator[Recorder]:
+    """A recorder of the machine, on a bus with the policy of a system bus."""
+    with a_bus(is_strict=True) as bus, a_recorder(bus, user=False) as there:
+        yield there
+
+
+@contextmanager
+def a_polkitd(bus: Bus, user: str) -> Iterator[None]:
+    """Run polkitd with our actions and a rule about this user, in a view of the file system of its own."""
+    if not os.access(POLKITD, os.X_OK):
+        pytest.skip(f"no {POLKITD} here")
+    folder = bus.folder / "polkit"
+    for part in ("actions", "rules"):
+        (folder / part).mkdir(parents=True)
+        (folder / part).chmod(0o755)
+    folder.chmod(0o755)
+    shutil.copy(ACTIONS, folder / "actions")
+    (folder / "rules" / "10-test.rules").write_text(RULES % (user, BUS_NAME, user, BUS_NAME))
+    script = (
+        f"mount --bind {folder}/actions /usr/share/polkit-1/actions && "
+        f"mount --bind {folder}/rules /etc/polkit-1/rules.d && exec {POLKITD} --no-debug"
+    )
+    if run("unshare", "--mount", "true").returncode:
+        pytest.skip("no mount namespaces here: the actions cannot be put where polkitd looks for them")
+    environ = {**os.environ, "DBUS_SYSTEM_BUS_ADDRESS": bus.address}
+    with subprocess.Popen(
+        ["unshare", "--mount", "sh", "-c", script], env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
+        try:
+            wait_until(lambda: busctl(bus, "status", POLKIT).returncode == 0 or process.poll() is not None)
+            assert process.poll() is None, "polkitd did not start"
+            yield
+        finally:
+            process.kill()
+
+
+def test_everybody_may_see(recorder: Recorder, user: str) -> None:
+    assert gdbus(recorder.bus, *SEEING, user=user).returncode == 0
+    assert busctl(recorder.bus, "introspect", BUS_NAME, OBJECT_PATH, user=user).returncode == 0
+
+
+@pytest.mark.parametrize("call", STEERING, ids=lambda call: call[0].rpartition(".")[2])
+def test_without_polkit_nobody_may_steer(recorder: Recorder, user: str, call: tuple[str, ...]) -> None:
+    for who in ("", user):
+        refused = gdbus(recorder.bus, *call, user=who)
+        assert gdbus_error(refused) == NOT_AUTHORIZED, refused.stderr
+        assert "nobody to authorize it" in refused.stderr
+
+
+def test_polkit_decides_by_who_calls_and_what(recorder: Recorder, user: str) -> None:
+    with a_polkitd(recorder.bus, user):
+        assert gdbus(recorder.bus, *MARK, user=user).returncode == 0
+        for call in STEERING[1:]:
+            refused = gdbus(recorder.bus, *call, user=user)
+            assert gdbus_error(refused) == NOT_AUTHORIZED, refused.stderr
+            assert "is not authorized" in refused.stderr
+        for call in STEERING:
+            assert gdbus(recorder.bus, *call).returncode == 0, call
+    assert gdbus_error(gdbus(recorder.bus, *MARK)) == NOT_AUTHORIZED
+
+
+def test_the_service_of_a_user_obeys_that_user_alone(user: str) -> None:
+    with a_bus(is_strict=True) as bus, a_recorder(bus) as there:
+        assert gdbus(bus, *MARK).returncode == 0
+        refused = gdbus(bus, *MARK, user=user)
+        assert gdbus_error(refused) == NOT_AUTHORIZED
+        assert "may not steer the service of uid 0" in refused.stderr
+        assert gdbus(bus, *SEEING, user=user).returncode == 0
+        assert there.is_there()
+
+
+def test_the_policy_gives_the_name_to_nobody_else(recorder: Recorder, user: str) -> None:
+    assert recorder.is_there()
+    with a_bus(is_strict=True) as bus:
+        where = ("org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus", "RequestName", "su")
+        refused = busctl(bus, "call", *where, BUS_NAME, "0", user=user)
+        assert "Access denied" in refused.stderr
+        assert busctl(bus, "call", *where, BUS_NAME, "0").returncode == 0
+
+
+def test_the_policy_lets_no_descriptor_through(recorder: Recorder) -> None:
+    script = """
+import os
+connection = connect(enable_fds=True)
+answer = call(connection, "Mark", "h", os.open("/dev/null", os.O_RDONLY))
+print(json.dumps([answer["error"], call(connection, "GetStatus", "a{sv}", {})[0]["version"][0]]))
+"""
+    assert python(recorder.bus, script) == ["org.freedesktop.DBus.Error.AccessDenied", "s"]
+
+
+def test_the_policy_file_has_the_actions_that_methods_need() -> None:
+    found = ET.parse(ACTIONS).getroot()  # noqa: S314  our own
+    there = {each.get("id", "") for each in found.iterfind("action")}
+    needed = {method.action for kinds in declared().values() for kind in kinds for method in kind.METHODS.values()} - {
+        ""
+    }
+    assert there == {f"{BUS_NAME}.{action}" for action in POLKIT_ACTIONS}
+    assert needed <= set(POLKIT_ACTIONS)
+    owners = [each.text for each in found.iterfind("action/annotate[@key='org.freedesktop.policykit.owner']")]
+    assert owners == ["unix-user:sysmond"] * len(there)
+    assert ours(MANAGER)
+
+
+def test_the_policy_files_are_well_formed() -> None:
+    for path in sorted(Path(REPOSITORY / "dbus").iterdir()):
+        ET.parse(path)  # noqa: S314  our own
