@@ -35,9 +35,8 @@ def shorten(values: Int64Array, bits: int, *, is_gauge: Bools, is_counter: Bools
     """
     for begin, end in _runs(free):
         for kind, rounded in ((is_gauge, gauges), (is_counter, counters)):
-            for row in np.flatnonzero(
-                kind
-            ).tolist():  # One at a time: what it takes in between is several times as much.
+            # One at a time: what that takes in between is several times as large.
+            for row in np.flatnonzero(kind).tolist():
                 part = values[row : row + 1, begin:end]
                 part[:] = rounded(part, bits)
 
