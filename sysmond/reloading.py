@@ -28,6 +28,7 @@ FOLLOW_S = 15.0
 CONNECT_AGAIN_S = 0.1
 CHANGES_MAX = 16
 REPORT_BYTES_MAX = 64 * 1024
+READS_PER_TURN_MAX = 4
 _PIPE_BYTES = 65536
 _OWN_LINES = "sysmond: "
 FOLLOW: Order = {"do": "plan"}
@@ -73,10 +74,10 @@ class Resolver:
 
     def ended(self) -> int | None:
         """Listen; the exit code once it has ended, and one of our own where it never does."""
-        with suppress(BlockingIOError):
-            while more := os.read(self.report, _PIPE_BYTES):
-                self._heard = (self._heard + more)[-REPORT_BYTES_MAX:]
         ended, status = os.waitpid(self._pid, os.WNOHANG)
+        with suppress(BlockingIOError):  # Only now: what it said last is there when it has ended.
+            for _ in range(READS_PER_TURN_MAX):
+                self._heard = (self._heard + os.read(self.report, _PIPE_BYTES))[-REPORT_BYTES_MAX:]
         if ended:
             return os.waitstatus_to_exitcode(status)
         if time.monotonic() < self.limit_s:
