@@ -10,6 +10,7 @@ from sysmond.query import Query
 from sysmond.reading import View
 from sysmond.result import Answered, Explanation, Gap, Lacking, Result
 from sysmond.timespec import format_step
+from sysmond.tracks import Run
 
 if TYPE_CHECKING:
     from sysmond.recording import Key
@@ -57,14 +58,16 @@ def _part(view: View) -> Answered:
     interval_ns = view.track.lineage.interval_ns
     last_ns = view.axis.last[view.inside] - view.axis.first[view.inside] + times_ns
     tier = _TIER_OF.get(view.step_ns, ROWS)
-    return Answered(tier, view.step_ns or interval_ns, int(times_ns.min()), int(last_ns.max()) + interval_ns)
+    members = [member for run, _, _ in view.pieces if isinstance(run, Run) for member in run.members]
+    bits = min((block.significant_bits for _, block in members if block.significant_bits), default=0)
+    return Answered(tier, view.step_ns or interval_ns, int(times_ns.min()), int(last_ns.max()) + interval_ns, bits)
 
 
 def _joined(parts: Iterable[Answered]) -> tuple[Answered, ...]:
     """Make one of neighbours in time that are alike: boots and restarts do not matter here."""
     joined: list[Answered] = []
     for part in sorted(parts, key=lambda part: (part.start_ns, part.end_ns)):
-        if joined and joined[-1][:2] == part[:2]:
+        if joined and joined[-1]._replace(start_ns=part.start_ns, end_ns=part.end_ns) == part:
             joined[-1] = joined[-1]._replace(end_ns=max(joined[-1].end_ns, part.end_ns))
         else:
             joined.append(part)
@@ -72,9 +75,13 @@ def _joined(parts: Iterable[Answered]) -> tuple[Answered, ...]:
 
 
 def _resampling(metric: Metric, step_ns: int, parts: Sequence[Answered]) -> str:
+    told = [
+        f"merged rows have {bits} significant bits"
+        for bits in sorted({part.significant_bits for part in parts})
+        if bits and metric.semantics is not Semantics.STATE
+    ]
     if not step_ns:
-        return "none: a row a tick"
-    told = []
+        return "; ".join(["none: a row a tick", *told])
     step = format_step(step_ns)
     for tier, length_ns in dict.fromkeys((part.tier, part.step_ns) for part in parts):
         what = f"{'rows every' if tier == ROWS else 'buckets of'} {format_step(length_ns)}"

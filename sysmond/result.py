@@ -98,12 +98,16 @@ class Column(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """What answered over a range of UTC nanoseconds: a tier, or ``rows``; and how far apart its values are."""
+    """What answered over a range of UTC nanoseconds: a tier, or ``rows``; and how far apart its values are.
+
+    ``significant_bits``: to how many some of its rows were shortened; 0 where none were.
+    """
 
     tier: str
     step_ns: int
     start_ns: int
     end_ns: int
+    significant_bits: int = 0
 
 
 class Lacking(NamedTuple):

@@ -4,6 +4,7 @@
 import os
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -22,6 +23,7 @@ from sysmond.recording import Key, MemoryBlock, Recording, Strand, plan_of
 from sysmond.result import Int64Array
 from sysmond.segment import Segment, encode
 from sysmond.significant import BITS_MAX, BITS_MIN
+from tests.machine import NOON_NS, Machine
 
 SECOND = 10**9
 BOOT = "b" * 32
@@ -188,6 +190,28 @@ def tier_of_image(image: bytes, folder: str) -> list[object]:
     found = tier_of(f"{folder}/expected.h5")
     Path(folder, "expected.h5").unlink()
     return found
+
+
+def test_an_explanation_tells_of_fewer_digits(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(runtime)
+    writer = machine.start(99)
+    for first in (100, 200):
+        writer.tick(range(first, first + 100))
+        machine.seal()
+        machine.flush()
+    settings = plan.ArchiverSettings(significant_bits=BITS)
+    plan.write(plan.Plan((), archiver=settings), f"{machine.folders.runtime}/plan.json")
+    monkeypatch.setattr(jobs, "boot_id", lambda: "f" * 32)
+    jobs.merge(machine.folders)
+    writer.tick(range(300, 400))
+
+    def told(path: str, **how: Any) -> str:
+        return machine.archive.select(path, explain=True, **how).explanations[0].resampling
+
+    assert told("disk/queue@sda", raw=True) == "none: a row a tick; merged rows have 8 significant bits"
+    assert "merged rows have 8 significant bits" in told("disk/read_bytes@sda", step="2s")
+    assert "significant" not in told("disk/model@sda", step="2s")
+    assert "significant" not in told("disk/queue@sda", step="10s", start=NOON_NS, end=NOON_NS + 290 * SECOND)
 
 
 def test_all_digits_are_kept_where_nobody_wants_fewer(folders: Folders) -> None:
