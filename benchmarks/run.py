@@ -30,6 +30,7 @@ PROGRAMS: dict[str, tuple[str, ...]] = {
     "starvation": (),
     "merge": (),
     "capacity": (),
+    "bus": (),
     "jitter": ("--stress",),
 }
 # Just to see that everything runs; the figures mean nothing.
@@ -40,6 +41,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "starvation": ("--seconds", "3", "--hogs", "2"),
     "merge": (),
     "capacity": ("--quick",),
+    "bus": ("--seconds", "2", "--calls", "20"),
     "jitter": ("--ticks", "200"),
     "idle": ("--seconds", "3"),
 }
@@ -192,6 +194,34 @@ TARGETS = (
         "≤ 200, 400 ms",
         lambda f: f"{f['two_years_ms']:.0f} ms, {f['month_ms']:.0f} ms",
         lambda f: f["two_years_ms"] <= 200 and f["month_ms"] <= 400,
+    ),
+    Target(
+        "bus",
+        "D-Bus: the latest values of 100 series, median at the client",
+        "≤ 0.8 ms",
+        lambda f: f"{f['latest_median_ms']:.2f} ms, p99 {f['latest_p99_ms']:.2f} ms",
+        lambda f: f["latest_median_ms"] <= 0.8 and f["series"] >= 100,
+    ),
+    Target(
+        "bus",
+        "the bus part at rest: CPU a second, wake-ups",
+        "≤ 0.2 ms",
+        lambda f: f"{f['idle_ms_per_s']:.3f} ms, {f['idle_wakeups']} in {f['seconds']} s",
+        lambda f: f["idle_ms_per_s"] <= 0.2,
+    ),
+    Target(
+        "bus",
+        "the bus part at rest, resident; all parts, proportional set size",
+        "≤ 28, 48 MB",
+        lambda f: f"{f['rss_mb']:.1f}, {f['pss_mb']:.1f} MB",
+        lambda f: f["rss_mb"] <= 28 and f["pss_mb"] <= 48,
+    ),
+    Target(
+        "bus",
+        "lateness of a sampler at 10 ms, p99, during 500 calls a second, against that without",
+        "≤ 1.1 ×",
+        lambda f: f"{f['lateness_ratio']:.2f} × of {f['lateness_p99_us']} µs, {f['calls_per_s']:.0f} calls/s",
+        lambda f: f["lateness_ratio"] <= 1.1 and f["calls_per_s"] >= 495,
     ),
     Target(
         "idle",

@@ -18,6 +18,7 @@ PROMISED = {
     "jitter": {"p99_us", "max_us", "missed", "ticks"},
     "memory": {"sampler_rss_mb", "pss_mb"},
     "starvation": {"ok", "lost", "unsealed_max", "seals"},
+    "bus": {"latest_median_ms", "idle_ms_per_s", "rss_mb", "pss_mb", "lateness_ratio", "calls_per_s"},
     "capacity": {"bytes_per_sample", "bytes_per_point_5min", "days_5min", "roll_up_cpu_s", "two_years_ms", "month_ms"},
 }
 TINY = {
@@ -26,6 +27,7 @@ TINY = {
     "jitter": ("--ticks", "50"),
     "memory": ("--seconds", "1"),
     "starvation": ("--seconds", "3", "--hogs", "1"),
+    "bus": ("--seconds", "2", "--calls", "20"),
     "capacity": ("--quick",),
 }
 
