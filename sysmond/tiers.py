@@ -140,7 +140,7 @@ def span_ns(recording: Recording) -> tuple[int, int]:
 
 
 def plan_merges(files: Sequence[TierFile], largest_bytes: int, unrolled: Sequence[Name] = ()) -> list[list[TierFile]]:
-    """Choose which neighbours become one file: eight of a size class and what smaller ones lie between.
+    """Choose which neighbours become one file: eight of a size class, or what fills one, and smaller ones between.
 
     Across days and boots, so that few files hold much. Not across a segment of rows that is not rolled up yet:
     the range of the merged file would claim it.
@@ -163,17 +163,32 @@ def _may_follow(before: TierFile, after: TierFile, unrolled: Sequence[Name]) -> 
 
 
 def _groups(run: Sequence[TierFile], largest_bytes: int) -> list[list[TierFile]]:
-    """The groups of the smallest size class that has any: what they become is looked at the next time."""
+    """The groups of the smallest size class that has any: what they become is looked at the next time.
+
+    Eight, or fewer where no further one fits: else files of an eighth of the largest and more would stay as they are.
+    """
     for rank in sorted({_rank(file) for file in run}):
-        groups: list[list[TierFile]] = [[]]
+        chosen: list[list[TierFile]] = []
+        group: list[TierFile] = []
         for file in run:
-            if _rank(file) > rank or sum(each.size_bytes for each in groups[-1]) + file.size_bytes > largest_bytes:
-                groups.append([])
-            if _rank(file) <= rank:
-                groups[-1].append(file)
-        if chosen := [group for group in groups if len(group) >= MERGE_FANOUT]:
+            is_alike = _rank(file) <= rank
+            is_full = _size(group) + file.size_bytes > largest_bytes
+            if not is_alike or is_full:
+                chosen += _ripe(group, is_full=is_alike and is_full)
+                group = []
+            if is_alike:
+                group.append(file)
+        if chosen := [*chosen, *_ripe(group, is_full=False)]:
             return chosen
     return []
+
+
+def _ripe(group: list[TierFile], *, is_full: bool) -> list[list[TierFile]]:
+    return [group] if len(group) >= MERGE_FANOUT or (is_full and len(group) > 1) else []
+
+
+def _size(group: Sequence[TierFile]) -> int:
+    return sum(file.size_bytes for file in group)
 
 
 def _rank(file: TierFile) -> int:
