@@ -391,7 +391,10 @@ def test_the_schema_is_one_and_describes_every_key(repository: Path) -> None:
 )
 def test_the_schema_accepts_what_is_right(text: str, repository: Path) -> None:
     installed = (repository / "etc/sysmond.yaml").read_text(encoding="utf-8")
-    for each in (text, installed, uncommented(installed)):
+    document = (repository / "docs/configuration.md").read_text(encoding="utf-8")
+    examples = re.findall(r"^```yaml\n(.*?)^```", document, re.DOTALL | re.MULTILINE)
+    assert examples
+    for each in (text, installed, uncommented(installed), *examples):
         config.parse(each.encode(), FILE)
         CHECKER.validate(yaml.safe_load(each) or {})
 

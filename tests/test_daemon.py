@@ -70,7 +70,8 @@ class Place:
         self.environ = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path / "config")}
         self.processes: list[subprocess.Popen[bytes]] = []
 
-    def start(self, *arguments: str) -> "subprocess.Popen[bytes]":
+    def start(self, *arguments: str, prepare: Callable[[], object] | None = None) -> "subprocess.Popen[bytes]":
+        """Start the program; ``prepare`` is called in its process before."""
         command = [sys.executable, "-P", "-m", "sysmond", "--user", "--config", str(self.configuration)]
         command += ["--state-dir", self.folders.state, "--runtime-dir", self.folders.runtime, *arguments]
         with self.log.open("ab") as log:
@@ -81,6 +82,7 @@ class Place:
                 stdin=subprocess.DEVNULL,
                 env=self.environ,
                 start_new_session=True,  # Whatever terminal the tests have, the daemon has none.
+                preexec_fn=prepare,  # noqa: PLW1509  no thread runs here
             )
         self.processes.append(process)
         return process
@@ -389,14 +391,37 @@ def test_whatever_moment_the_daemon_is_killed_at_a_change_is_made_or_not(place: 
     assert f"interval: {load.interval_ns // SECOND}s\n" in place.drop_in.read_text()
 
 
+def test_a_hang_up_of_its_terminal_ends_it_and_one_that_is_ignored_is_nothing(place: Place) -> None:
+    ours, theirs = os.openpty()
+    name = os.ttyname(theirs)
+    process = place.start(prepare=lambda: os.close(os.open(name, os.O_RDWR)))  # A session's first terminal is its own.
+    place.wait_for_ticks()
+    os.close(theirs)
+    os.close(ours)  # The kernel sends it SIGHUP.
+    assert process.wait(HANG_S) == 0
+    assert place.segments(archive.ram_folder) == 0
+    ignoring = place.start(prepare=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    place.wait_for_ticks()
+    plan_made_ns = os.stat(f"{place.folders.runtime}/plan.json").st_mtime_ns
+    ignoring.send_signal(signal.SIGHUP)
+    place.wait_for_ticks("memory/total", 2)
+    assert os.stat(f"{place.folders.runtime}/plan.json").st_mtime_ns == plan_made_ns
+    assert ignoring.poll() is None
+
+
 def test_many_who_ask_at_once_are_all_answered_and_parts_that_die_meanwhile_come_back(place: Place) -> None:
     place.start()
     place.wait_for_ticks()
+    held = f"/proc/{place.processes[0].pid}/fd"
+    assert place.order(do="reload") == {"ok": True}
+    before = len(os.listdir(held))
     callers = [place.call(do="reload") for _ in range(8)]
     place.kill("background")
     for caller in callers:
         assert json.loads(caller.recv(control.MESSAGE_BYTES_MAX))["ok"] is True
         caller.close()
+    place.order(do="reload")  # Only then it has noticed that they left.
+    assert len(os.listdir(held)) <= before + 1
 
 
 def test_a_service_manager_is_told_how_it_fares(place: Place, runtime: Path) -> None:
