@@ -371,16 +371,16 @@ class Follower:
 
     def _of(self, ring: Tail, ident: int) -> Recent | None:
         """The rows of a table; begun anew where its columns are declared otherwise than before."""
-        if (known := self._place.recents.get(ident)) is not None:
-            return known
         if (layout := ring.layouts.get(ident)) is None:
             return None
-        key = (ring.identity.writer, ring.identity.sensitivity, layout.table.name)
-        recent = self._recent.get(key)
-        if recent is None or recent.layout.table.metrics != layout.table.metrics:
-            recent = self._recent[key] = Recent(ring.identity, layout, self._ticks)
-        recent.layout = layout
-        self._place.recents[ident] = recent
+        recent = self._place.recents.get(ident)
+        if recent is None:
+            key = (ring.identity.writer, ring.identity.sensitivity, layout.table.name)
+            recent = self._recent.get(key)
+            if recent is None or recent.layout.table.metrics != layout.table.metrics:
+                recent = self._recent[key] = Recent(ring.identity, layout, self._ticks)
+            self._place.recents[ident] = recent
+        recent.layout = layout  # Another interval is another layout; an earlier one may come again.
         return recent
 
     def _keep_text(self, ident: int, text: str) -> None:

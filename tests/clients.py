@@ -3,12 +3,13 @@
 
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from jeepney import DBusAddress, MessageType, new_method_call  # type: ignore[import-untyped]
+from jeepney import DBusAddress, Message, MessageType, new_method_call  # type: ignore[import-untyped]
 from jeepney.io.blocking import DBusConnection, open_dbus_connection  # type: ignore[import-untyped]
 from jeepney.wrappers import HeaderFields  # type: ignore[import-untyped]
 
@@ -34,6 +35,7 @@ class Client:
 
     def __init__(self, bus: Bus) -> None:
         self.connection: DBusConnection = open_dbus_connection(bus=bus.address, enable_fds=True)
+        self._waiting: deque[Message] = deque()
 
     def call(
         self, member: str, signature: str = "", *body: Any, path: str = OBJECT_PATH, interface: str = MANAGER
@@ -44,10 +46,20 @@ class Client:
         """
         where = DBusAddress(path, bus_name=BUS_NAME, interface=interface)
         message = new_method_call(where, member, signature or None, body)
-        answer = self.connection.send_and_get_reply(message, timeout=ANSWER_S)
+        answer = self._answer(message)
         if answer.header.message_type is MessageType.error:
             raise RefusedError(answer.header.fields[HeaderFields.error_name], answer.body[0])
         return None if not answer.body else answer.body[0] if len(answer.body) == 1 else answer.body
+
+    def _answer(self, message: Message) -> Message:
+        """The answer to a call; what comes before it waits."""
+        serial = next(self.connection.outgoing_serial)
+        self.connection.send(message, serial=serial)
+        while True:
+            answer = self.connection.receive(timeout=ANSWER_S)
+            if answer.header.fields.get(HeaderFields.reply_serial) == serial:
+                return answer
+            self._waiting.append(answer)
 
     def property(self, name: str) -> Any:
         """A property of the manager."""
@@ -57,13 +69,13 @@ class Client:
     def call_bus(self, member: str, signature: str, *body: Any) -> None:
         """Call a method of the bus itself."""
         where = DBusAddress("/org/freedesktop/DBus", "org.freedesktop.DBus", "org.freedesktop.DBus")
-        answer = self.connection.send_and_get_reply(new_method_call(where, member, signature, body), timeout=ANSWER_S)
+        answer = self._answer(new_method_call(where, member, signature, body))
         assert answer.header.message_type is MessageType.method_return
 
     def signal(self, path: str, timeout_s: float = ANSWER_S) -> tuple[str, tuple[Any, ...]]:
         """The next signal from an object: its name and body."""
         while True:
-            message = self.connection.receive(timeout=timeout_s)
+            message = self._waiting.popleft() if self._waiting else self.connection.receive(timeout=timeout_s)
             fields = message.header.fields
             if message.header.message_type is MessageType.signal and fields[HeaderFields.path] == path:
                 return fields[HeaderFields.member], message.body

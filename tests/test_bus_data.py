@@ -188,6 +188,8 @@ def test_a_new_tick_an_absence_and_a_new_instance_are_seen(tmp_path: Path) -> No
     writer.tick([before_ns // SECOND_NS + 3], ("sda",))
     writer.ring.absence(0, before_ns + 4 * SECOND_NS, Cause.NO_SOURCE, "gone")
     assert list(latest.values([queue], Sensitivity, rate=False)[2]) == [Quality.ABSENT]
+    writer.ring.absence(0, before_ns + 5 * SECOND_NS, Cause.DISABLED, "")
+    assert {each.series.table for each in latest.find([], Sensitivity)} == {"input", "timer"}
 
 
 @as_stranger

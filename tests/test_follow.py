@@ -286,3 +286,15 @@ def test_names_and_texts_that_are_gone_take_no_room(runtime: Path) -> None:
     assert place.ring is not None
     assert len(place.ring.instances) <= 4
     assert now.text("sole", "s") in {f"text {TEXTS_KEPT + 499}", ""}
+
+
+def test_an_interval_that_changes_and_comes_again_is_that_of_the_newest_row(runtime: Path) -> None:
+    source = Source(runtime)
+    following = follower(runtime)
+    source.tick(1, 1, "a")
+    faster = source.ring.add(Layout(SOLE, SECOND // 10))
+    for number, (layout, interval_ns) in enumerate([(1, SECOND), (faster, SECOND // 10), (1, SECOND)], start=5):
+        source.ring.rows(layout, number * SECOND, ("",), [number, ABSENT])
+        [recent] = following.read().tables["sole"]
+        assert recent.layout.interval_ns == interval_ns
+        assert recent.rows[-1].values[0] == number

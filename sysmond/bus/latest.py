@@ -18,7 +18,7 @@ from sysmond.bus.names import MANAGER
 from sysmond.clock import SECOND_NS
 from sysmond.errors import UsageError
 from sysmond.follow import Follower, Now, Recent, growth
-from sysmond.model import ABSENT, Metric, Semantics, Sensitivity, rate_unit, series_path
+from sysmond.model import ABSENT, Cause, Metric, Semantics, Sensitivity, rate_unit, series_path
 
 # An answer of a greater size is asked for in parts.
 REPLY_BYTES_MAX = 256 * 1024
@@ -105,6 +105,8 @@ class Latest:
         there: dict[paths.Series, tuple[Recent, Metric]] = {}
         for table, several in now.tables.items():
             for recent in (each for each in several if each.sensitivity in allowed and each.rows):
+                if recent.absence is not None and recent.absence[0] is Cause.DISABLED:
+                    continue
                 for name in recent.rows[-1].names:
                     for metric in recent.layout.table.metrics:
                         there.setdefault((table, metric.name, name), (recent, metric))
