@@ -76,16 +76,25 @@ def part_rows(runtime: str) -> Iterator[tuple[str, tuple[int, ...]]]:
         try:
             with open(os.path.join(runtime, part, PID_FILE), encoding="ascii") as file:
                 pid = str(int(file.read()))
-            with open(f"/proc/{pid}/stat", "rb") as file:
-                # The name may hold anything but ends at the last parenthesis; utime is the 14th field.
-                fields = file.read().rpartition(b")")[2].split()
         except (OSError, ValueError):
             continue
-        ticks = sum(map(int, fields[11:15]))
-        yield part, (ticks * 1_000_000 // _HERTZ, _resident_bytes(pid), ABSENT, ABSENT, ABSENT, ABSENT, ABSENT)
+        if row := process_row(pid):
+            yield part, row
 
 
-def _resident_bytes(pid: str) -> int:
+def process_row(pid: int | str) -> tuple[int, ...] | None:
+    """The row of another process; None where there is none."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # The name may hold anything but ends at the last parenthesis; utime is the 14th field.
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    ticks = sum(map(int, fields[11:15]))
+    return ticks * 1_000_000 // _HERTZ, _resident_bytes(pid), ABSENT, ABSENT, ABSENT, ABSENT, ABSENT
+
+
+def _resident_bytes(pid: int | str) -> int:
     try:
         with open(f"/proc/{pid}/statm", "rb", buffering=0) as file:
             return int(file.read(128).split()[1]) * _PAGE_BYTES

@@ -122,6 +122,11 @@ class Roster:
                 reader.process.ask("look")
         return [source.table for source in concerned]
 
+    def workers(self) -> list[tuple[str, int]]:
+        """The tables that are read in processes of their own, and those."""
+        found = [(source.table, reader.process) for source, reader in list(self.readers.items())]
+        return [(table, process.pid) for table, process in found if process and process.pid]
+
     def descriptors(self) -> list[int]:
         """What the processes of readers speak on."""
         return [each for reader in self.readers.values() if reader.process for each in reader.process.descriptors()]

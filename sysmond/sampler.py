@@ -19,7 +19,7 @@ from sysmond.conduct import OVERRUNS_MAX, Conduct, Held, duration
 from sysmond.errors import Error
 from sysmond.model import Lane, Sensitivity
 from sysmond.notify import READY, notify, watchdog_s
-from sysmond.own import SELF, Cost, own_row, part_rows
+from sysmond.own import SELF, Cost, own_row, part_rows, process_row
 from sysmond.plan import Plan, PlannedProbe
 from sysmond.progress import WRITERS
 from sysmond.ring import RingWriter
@@ -36,7 +36,7 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 # The wait is by the clock that stops in suspend; after a long night a slot is not missed by more than this.
 WAIT_MAX_S = 60.0
 # The real-time lane answers orders before its tick only where so much time is left, and once between two ticks.
-ORDERS_ROOM_S = 0.25
+ORDERS_ROOM_S = 0.1
 # Events wait for the ring of their class.
 EVENTS_MAX = 64
 
@@ -120,8 +120,7 @@ class Sampler:
             if set(ready).isdisjoint(asking):
                 continue
             if self._lane is Lane.BACKGROUND or (left_s >= ORDERS_ROOM_S and not self._has_served):
-                self._has_served = True
-                orders.serve(self._obey)
+                orders.serve(self._obey)  # Who has just called has perhaps not spoken yet.
                 return False
             self._is_asked, asking = True, []  # To be answered after the tick.
 
@@ -264,10 +263,13 @@ class Sampler:
         ring.absence(source.index, tick_ns, *reading)
 
     def _costs(self) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """Rows of the ``self`` table: this part, on the background lane the other parts, and every probe."""
+        """Rows of the ``self`` table: this part and every probe; in the background the other parts, and the workers."""
         yield self.name, own_row(self.own, self._memory)
         if self._lane is Lane.BACKGROUND:
             yield from part_rows(self._settings.folders.runtime)
+            for table, pid in self._roster.workers():
+                if row := process_row(pid):
+                    yield f"worker:{table}", row
         for source in self._roster.sources:
             if source.table != SELF.name:
                 yield f"probe:{source.table}", source.cost.row()
@@ -401,6 +403,7 @@ class Sampler:
 
         :raises Error: where it asks for what cannot be.
         """
+        self._has_served = True
         self._now_ns = max(self._now_ns, clock.boottime_ns()) if self._deadline_ns else self._now_ns
         match order:
             case {"do": "forget"}:

@@ -328,7 +328,9 @@ class Reader:
         self._dying = process
         self.source.cost.failures += 1
         self._judge.offends(self.source, process.end)
-        return self.source.barred or self._restart() or Absence(Cause.PROBE_FAILED, process.end)
+        if self.source.barred is None:
+            self._restart()  # At its next tick, where it takes the kernel a moment to end this one.
+        return self.source.barred or Absence(Cause.PROBE_FAILED, process.end)
 
     def _restart(self) -> Absence | None:
         if self._dying is not None and not self._dying.is_gone():
