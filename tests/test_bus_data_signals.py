@@ -347,9 +347,9 @@ def test_what_a_client_did_not_read_is_counted_and_told_later(tmp_path: Path) ->
 # --- events ---------------------------------------------------------------------------------------
 
 
-def happen(folders: Folders, kind: str, subject: str, text: str = "") -> None:
+def happen(folders: Folders, kind: str, subject: str, text: str = "", **more: str) -> None:
     order: control.Order = {"do": "event", "boottime_ns": clock.boottime_ns(), "kind": kind, "subject": subject}
-    assert control.tell(f"{folders.runtime}/bus", {**order, "text": text})
+    assert control.tell(f"{folders.runtime}/bus", {**order, "text": text, **more})
 
 
 def test_events_are_told_to_whoever_listens_but_for_restricted_ones(client: Client, part: Folders) -> None:
@@ -358,11 +358,12 @@ def test_events_are_told_to_whoever_listens_but_for_restricted_ones(client: Clie
     before = client.property("EventsWithheld")
     happen(part, "quarantine", "keys", "it hangs")
     happen(part, "device added", "keys/event5")
-    happen(part, "mark", "", "here")
+    happen(part, "moved", "gone", "late", sensitivity=Sensitivity.RESTRICTED)
+    happen(part, "mark", "", "here", sensitivity=Sensitivity.PUBLIC)
     name, (time_ns, *said) = client.signal(OBJECT_PATH)
     assert (name, said) == ("Event", ["mark", "", "here"])
     assert abs(time_ns - clock.relation().realtime_ns) < HANG_S * SECOND_NS
-    assert client.property("EventsWithheld") == before + 2
+    assert client.property("EventsWithheld") == before + 3
 
 
 def test_a_storm_of_events_is_counted() -> None:
@@ -370,11 +371,11 @@ def test_a_storm_of_events_is_counted() -> None:
     events = Events(lambda *said: told.append(said), lambda _: False)
     now_ns = clock.boottime_ns()
     for number in range(1000):
-        events.hear(now_ns, "device added", f"block/sd{number}", "")
+        events.hear(now_ns, "device added", f"block/sd{number}", "", False)
     assert BURST <= len(told) < 1000
     assert len(told) - sum(each[1] == "dropped" for each in told) + events.events_dropped() == 1000
     events._last_ns -= SECOND_NS
-    events.hear(now_ns, "mark", "", "after it")
+    events.hear(now_ns, "mark", "", "after it", False)
     [(_, kind, _, text), (_, _, _, last)] = told[-2:]
     assert (kind, last) == ("dropped", "after it")
     assert text.endswith("events were not told")

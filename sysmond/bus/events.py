@@ -44,9 +44,9 @@ class Events(Interface):
         """How many events were not told because they are about what not all may know; history has them."""
         return self._withheld
 
-    def hear(self, boottime_ns: int, kind: str, subject: str, text: str) -> None:
+    def hear(self, boottime_ns: int, kind: str, subject: str, text: str, is_restricted: bool) -> None:  # noqa: FBT001
         """Tell of an event: now, later as one of a number, or not at all."""
-        if self._is_restricted(subject.partition("@")[0].partition("/")[0]):
+        if is_restricted or self._is_restricted(subject.partition("@")[0].partition("/")[0]):
             self._withheld += 1
             return
         relation = clock.relation()

@@ -22,6 +22,7 @@ from sysmond.bus.uevents import Uevents
 from sysmond.control import Listener, Order
 from sysmond.errors import Error
 from sysmond.follow import Follower
+from sysmond.model import Sensitivity
 from sysmond.plan import Plan, read
 from sysmond.settings import Settings, plan_file
 
@@ -43,8 +44,8 @@ class Part:
         self.follower = Follower(settings.folders, ticks=ROWS_KEPT)
         self.when_planned: list[Callable[[], None]] = []
         """Called when another plan is in force."""
-        self.when_recorded: list[Callable[[int, str, str, str], None]] = []
-        """Called with boot time in ns, kind, subject and text of what was recorded as an event."""
+        self.when_recorded: list[Callable[[int, str, str, str, bool], None]] = []
+        """Called with boot time in ns, kind, subject and text of an event, and whether it is restricted."""
         self.probes = Probes(self)
         self.steering = Steering(self)
         self._uevents = Uevents(self)
@@ -94,8 +95,9 @@ class Part:
                 "subject": str(subject),
                 "text": str(text),
             }:
+                is_restricted = order.get("sensitivity") == Sensitivity.RESTRICTED
                 for hear in self.when_recorded:
-                    hear(at_ns, kind, subject, text)
+                    hear(at_ns, kind, subject, text, is_restricted)
                 return {"ok": True}
             case _:
                 return {"error": f"{order.get('do')!r} is not an order; 'plan' and 'event' are"}
