@@ -295,6 +295,11 @@ def _range_ns(options: argparse.Namespace) -> tuple[int | None, int | None]:
     return read(options.start), read(options.end)
 
 
+def _is_restricted(told: "Entry | Result") -> bool:
+    """Whether what is told may not be for everybody: a file of it is its owner's."""
+    return told.sensitivity == "restricted"
+
+
 def _list(archive: Archive, options: argparse.Namespace, chosen: str) -> list[str]:
     from sysmon_tools.listing import WRITERS  # noqa: PLC0415  as above
 
@@ -304,7 +309,8 @@ def _list(archive: Archive, options: argparse.Namespace, chosen: str) -> list[st
         for entry in archive.catalogue(*options.paths, boot=options.boot)
         if (start_ns is None or entry.end_ns > start_ns) and (end_ns is None or entry.start_ns < end_ns)
     ]
-    send(WRITERS[chosen](entries, _style(options)), options.output_file)
+    is_restricted = any(map(_is_restricted, entries))
+    send(WRITERS[chosen](entries, _style(options)), options.output_file, is_restricted=is_restricted)
     return list(archive.warnings)
 
 
@@ -327,14 +333,18 @@ def _write(archive: Archive, result: "Result", options: argparse.Namespace, chos
     if options.explain:
         from sysmon_tools import explaining  # noqa: PLC0415  as above
 
-        send(explaining.WRITERS[chosen](result.explanations, _style(options)), options.output_file)
+        send(
+            explaining.WRITERS[chosen](result.explanations, _style(options)),
+            options.output_file,
+            is_restricted=_is_restricted(result),
+        )
         return
     from sysmon_tools.formats import WRITERS, write_hdf5  # noqa: PLC0415  as above
 
     if chosen == "hdf5":
-        put_in_place(options.output_file, lambda path: write_hdf5(result, path))
+        put_in_place(options.output_file, lambda path: write_hdf5(result, path), is_restricted=_is_restricted(result))
         return
     docs = None
     if chosen == "openmetrics":
         docs = {entry.path: entry.doc for entry in archive.catalogue(*options.paths, boot=options.boot)}
-    send(WRITERS[chosen](result, _style(options, docs)), options.output_file)
+    send(WRITERS[chosen](result, _style(options, docs)), options.output_file, is_restricted=_is_restricted(result))

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import tzinfo
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -256,14 +256,21 @@ def _write_openmetrics(result: Result, style: Style) -> Iterator[bytes]:
 
 
 def write_hdf5(result: Result, path: str) -> None:
-    """Write a query's answer as an HDF5 file: ``time``, one dataset a column with attributes, ``gaps``."""
+    """Write a query's answer as an HDF5 file: ``time``, one dataset a column with attributes, ``gaps``, ``events``.
+
+    Points in time, ``time`` and what has the unit ``time``, are int64 nanoseconds, UTC.
+    """
     with hdf5.new_file(path) as file:
         file.attrs["format"] = "sysmond result"
         file.attrs["version"] = 1
         file.attrs["step_ns"] = result.step_ns
+        file.attrs["sensitivity"] = str(result.sensitivity)
         hdf5.put(file, "time", result.times_ns).attrs["unit"] = "ns since 1970-01-01T00:00:00Z"
         for number, column in enumerate(result.columns):
-            if column.texts is None:
+            content: np.ndarray[tuple[Any, ...], Any]
+            if column.is_time and column.integers is not None:
+                content = column.integers
+            elif column.texts is None:
                 content = column.values
             else:
                 encoded = [(text or "").encode("utf-8", "surrogateescape") for text in column.texts]
@@ -278,6 +285,13 @@ def write_hdf5(result: Result, path: str) -> None:
             [(gap.table, str(gap.cause), gap.detail) for gap in result.gaps],
             start_ns=("<i8", [gap.start_ns for gap in result.gaps]),
             end_ns=("<i8", [gap.end_ns for gap in result.gaps]),
+        )
+        hdf5.put_records(
+            file,
+            "events",
+            ("kind", "subject", "text"),
+            [(event.kind, event.subject, event.text) for event in result.events],
+            time_ns=("<i8", [event.time_ns for event in result.events]),
         )
 
 

@@ -42,7 +42,7 @@ def _json_entry(entry: Entry, style: Style) -> bytes:
     fields: dict[str, str | int | float] = dict(zip(FIELDS, _fields(entry, style), strict=True))
     if style.notation is Notation.EPOCH:
         fields["from"], fields["to"] = (_number(style.time(time_ns)) for time_ns in (entry.start_ns, entry.end_ns))
-    return json.dumps({**fields, "doc": entry.doc}).encode()
+    return json.dumps({**fields, "sensitivity": entry.sensitivity, "doc": entry.doc}).encode()
 
 
 def _number(text: str) -> int | float:

@@ -20,7 +20,7 @@ _ENDING = (signal.SIGTERM, signal.SIGHUP)
 _SIGNAL_EXIT = 128
 
 
-def send(pieces: Iterable[bytes], path: str | None) -> None:
+def send(pieces: Iterable[bytes], path: str | None, *, is_restricted: bool) -> None:
     """Write pieces to a file, or to standard output where there is none."""
     if path is None or path == STANDARD_OUTPUT:
         if sys.stdout is None:
@@ -35,13 +35,14 @@ def send(pieces: Iterable[bytes], path: str | None) -> None:
         with open(where, "wb") as file:
             file.writelines(pieces)
 
-    put_in_place(path, write)
+    put_in_place(path, write, is_restricted=is_restricted)
 
 
-def put_in_place(path: str, write: Callable[[str], None]) -> None:
+def put_in_place(path: str, write: Callable[[str], None], *, is_restricted: bool) -> None:
     """Let ``write`` make a file under a temporary name, then give it its own; nothing remains of a failure.
 
-    What is no ordinary file (a pipe, /dev/null) is written where it is; a link stays a link.
+    What is no ordinary file (a pipe, /dev/null) is written where it is; a link stays a link. What is restricted is
+    for its owner alone, and where it takes the place of another file, for that file's group.
 
     :raises OSError: naming the path.
     """
@@ -55,9 +56,10 @@ def put_in_place(path: str, write: Callable[[str], None]) -> None:
         return
     temporary = os.path.join(os.path.dirname(target), f".sysmon-extract-{os.getpid()}.part")
     with _naming(path), _removed_on_failure(temporary):
-        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
+        fresh = 0o600 if is_restricted else 0o666
+        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, fresh))
         if mode is not None:
-            os.chmod(temporary, stat.S_IMODE(mode))
+            os.chmod(temporary, stat.S_IMODE(mode) & ~(stat.S_IRWXO if is_restricted else 0))
         write(temporary)
         _persist(temporary)
         os.replace(temporary, target)

@@ -88,7 +88,11 @@ class Archive:
                     _extend(ranges, track, line)
             chosen = self._match(patterns, ranges, line) if patterns else ranges
             self.warnings = [damage.reason for damage in line.damages]
-            return [_entry(key, line.metrics[key.table, key.metric], *ranges[key]) for key in sorted(chosen)]
+            restricted = _restricted(line)
+            return [
+                _entry(key, line.metrics[key.table, key.metric], _sensitivity(restricted & {key.table}), *ranges[key])
+                for key in sorted(chosen)
+            ]
 
     def boots(self) -> list[Boot]:
         """Every boot with anything recorded, oldest first."""
@@ -166,7 +170,12 @@ class Archive:
                 if gap.end_ns > asked.start_ns and gap.start_ns < asked.end_ns
             )
             events = line.events(boot, asked.start_ns, asked.end_ns)
-            result = result._replace(gaps=inside, warnings=tuple(self.warnings), events=tuple(events))
+            result = result._replace(
+                gaps=inside,
+                warnings=tuple(self.warnings),
+                events=tuple(events),
+                sensitivity=_sensitivity(_restricted(line) & {key.table for key in keys}),
+            )
             if asked.explain:
                 from sysmond.explain import explain  # noqa: PLC0415  few ask for it
 
@@ -226,8 +235,19 @@ def _extend(ranges: dict[Key, tuple[int, int, int]], track: Track, line: Timelin
             ranges[key] = (min(seen[0], start_ns), max(seen[1], end_ns), min(seen[2], step_ns))
 
 
-def _entry(key: Key, metric: Metric, start_ns: int, end_ns: int, interval_ns: int) -> Entry:
-    return Entry(series_path(*key), metric.unit, metric.semantics, metric.doc, start_ns, end_ns, interval_ns)
+def _entry(key: Key, metric: Metric, sensitivity: Sensitivity, start_ns: int, end_ns: int, interval_ns: int) -> Entry:
+    path = series_path(*key)
+    return Entry(path, metric.unit, metric.semantics, metric.doc, start_ns, end_ns, interval_ns, sensitivity)
+
+
+def _restricted(line: Timeline) -> set[str]:
+    """The tables of which anything was recorded as restricted."""
+    restricted = (track.tables for track in line.tracks if track.lineage.sensitivity is Sensitivity.RESTRICTED)
+    return {table for tables in restricted for table in tables}
+
+
+def _sensitivity(restricted: Collection[str]) -> Sensitivity:
+    return Sensitivity.RESTRICTED if restricted else Sensitivity.PUBLIC
 
 
 def _statistics(stat: str | Sequence[str]) -> list[str]:

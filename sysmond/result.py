@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sysmond.errors import Error
-from sysmond.model import ABSENT, Cause, Semantics
+from sysmond.model import ABSENT, Cause, Semantics, Sensitivity
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -144,6 +144,7 @@ class Result(NamedTuple):
     empty buckets is cut to its first one. ``gaps``: why there is nothing where there is nothing.
     ``step_ns``: length of a bucket, 0 when raw. ``warnings``: what could not be read, a line each.
     ``events``: what happened within the range, in order. ``explanations``: one a column, where asked for.
+    ``sensitivity``: restricted where anything in it is.
     """
 
     times_ns: Int64Array
@@ -153,6 +154,7 @@ class Result(NamedTuple):
     warnings: tuple[str, ...] = ()
     events: tuple[Event, ...] = ()
     explanations: tuple[Explanation, ...] = ()
+    sensitivity: Sensitivity = Sensitivity.PUBLIC
 
     def __repr__(self) -> str:
         rows = len(self.times_ns)
@@ -219,3 +221,4 @@ class Entry(NamedTuple):
     start_ns: int
     end_ns: int
     interval_ns: int
+    sensitivity: Sensitivity = Sensitivity.PUBLIC

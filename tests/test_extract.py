@@ -21,7 +21,7 @@ import sysmond
 from sysmon_tools import extract, output
 from sysmond.clock import SECOND_NS
 from sysmond.errors import Error, NotPermittedError, UsageError
-from sysmond.model import Cause, Semantics
+from sysmond.model import Cause, Semantics, Sensitivity
 from sysmond.result import Answered, Column, Entry, Explanation, Lacking, Result
 
 START_NS = 1_700_000_000 * SECOND_NS
@@ -55,7 +55,8 @@ class FakeArchive:
             for entry in self.entries
             for one in stat
         )
-        return Result(START_NS + np.arange(3) * SECOND_NS, columns, (), SECOND_NS, explanations=self.explanations)
+        result = Result(START_NS + np.arange(3) * SECOND_NS, columns, (), SECOND_NS, explanations=self.explanations)
+        return result._replace(sensitivity=self.entries[0].sensitivity)
 
 
 @pytest.fixture
@@ -313,6 +314,27 @@ def test_hdf5_has_a_dataset_a_column(archive: FakeArchive, tmp_path: Path) -> No
     assert os.listdir(tmp_path) == ["day.h5"]
 
 
+@pytest.mark.parametrize("name", ["day.csv", "day.h5"])
+@pytest.mark.parametrize(("there", "mode"), [(None, 0o600), (0o644, 0o640), (0o600, 0o600)])
+@pytest.mark.parametrize("arguments", [[], ["--list", "--format=csv"]])
+def test_what_is_restricted_stays_its_owners(
+    archive: FakeArchive, tmp_path: Path, name: str, there: int | None, mode: int, arguments: list[str]
+) -> None:
+    if arguments and name == "day.h5":
+        name = "day.txt"
+    archive.entries = [entry._replace(sensitivity=Sensitivity.RESTRICTED) for entry in ENTRIES]
+    target = tmp_path / name
+    if there is not None:
+        target.write_text("old")
+        target.chmod(there)
+    umask = os.umask(0o022)
+    try:
+        assert extract.main(["memory/available", f"--output-file={target}", *arguments]) == 0
+    finally:
+        os.umask(umask)
+    assert stat.S_IMODE(target.stat().st_mode) == mode
+
+
 @pytest.mark.parametrize("failure", [OSError(28, "No space left on device"), ValueError("bug"), KeyboardInterrupt()])
 def test_a_failure_leaves_the_old_file_and_nothing_else(failure: BaseException, tmp_path: Path) -> None:
     target = tmp_path / "day.csv"
@@ -323,7 +345,7 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(failure: BaseException, 
         raise failure
 
     with pytest.raises(type(failure)):
-        output.put_in_place(str(target), fail)
+        output.put_in_place(str(target), fail, is_restricted=False)
     assert target.read_text() == "old"
     assert os.listdir(tmp_path) == ["day.csv"]
 
@@ -331,7 +353,9 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(failure: BaseException, 
 def test_being_told_to_end_leaves_nothing(tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit) as caught:
-        output.put_in_place(str(tmp_path / "day.csv"), lambda _: os.kill(os.getpid(), signal.SIGTERM))
+        output.put_in_place(
+            str(tmp_path / "day.csv"), lambda _: os.kill(os.getpid(), signal.SIGTERM), is_restricted=False
+        )
     assert caught.value.code == 143
     assert os.listdir(tmp_path) == []
     assert signal.getsignal(signal.SIGTERM) is before
@@ -391,7 +415,8 @@ def test_a_reader_that_has_enough_ends_it_quietly() -> None:
     code = (
         "import sys, types, sysmond\n"
         "def select(*a, **k): pass\n"
-        "extract._run = lambda options: extract.send((b'x' * 100000 for _ in range(100)), None) or 0\n"
+        "pieces = (b'x' * 100000 for _ in range(100))\n"
+        "extract._run = lambda options: extract.send(pieces, None, is_restricted=False) or 0\n"
         "sys.exit(extract.main(['memory/available']))\n"
     )
     done = run_python(code, closed_output=True)

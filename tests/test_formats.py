@@ -6,8 +6,10 @@ import io
 import json
 import math
 import re
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
+import h5py
 import numpy as np
 import pytest
 from hypothesis import given
@@ -369,3 +371,15 @@ def test_the_catalogue_in_every_format() -> None:
     assert listed("table").splitlines()[1] == (
         "cpu/user@total        s     counter    2023-11-14T22:13:20Z  2023-11-14T22:13:21Z      1s"
     )
+
+
+def test_hdf5_has_events_and_points_in_time(tmp_path: Path) -> None:
+    peak_ns = START_NS + 3
+    columns = (Column("load/one", "time", Semantics.GAUGE, "tmax", integers=np.array([peak_ns, ABSENT]), scale=9),)
+    events = (Event(START_NS + 1, "mark", "", "deploy 12"),)
+    answer = Result(START_NS + np.arange(2) * SECOND_NS, columns, (), SECOND_NS, events=events)
+    formats.write_hdf5(answer, f"{tmp_path}/a.h5")
+    with h5py.File(f"{tmp_path}/a.h5") as file:
+        assert file["column/0"][:].tolist() == [peak_ns, ABSENT]
+        assert [tuple(event) for event in file["events"][:]] == [(b"mark", b"", b"deploy 12", START_NS + 1)]
+        assert file.attrs["sensitivity"] == "public"

@@ -814,6 +814,9 @@ def test_an_archive_of_public_classes_tells_nothing_of_what_is_restricted(machin
             public.select("inpu*")
         assert "input" not in str(refusal.value)
         assert public.events() == []
+        assert {entry.sensitivity for entry in machine.archive.catalogue("input")} == {Sensitivity.RESTRICTED}
+        assert machine.archive.select("*").sensitivity is Sensitivity.RESTRICTED
+        assert machine.archive.select("disk").sensitivity is public.select("*").sensitivity is Sensitivity.PUBLIC
         machine.seal()
         machine.flush()
 
