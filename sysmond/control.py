@@ -174,13 +174,15 @@ def _decoded(answer: bytes) -> Order | None:
 
 def call(folder: str, order: Order) -> socket.socket | None:
     """Send an order without waiting; its answer comes to what is given. None where nobody listens now."""
-    caller = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    caller = None
     try:
+        caller = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         with socket_address(folder, SOCKET_NAME) as address:
             caller.connect(address)
         caller.send(json.dumps(order).encode())
     except OSError:
-        caller.close()
+        if caller is not None:
+            caller.close()
         return None
     return caller
 

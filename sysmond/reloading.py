@@ -51,7 +51,7 @@ class Resolver:
     def __init__(self, settings: Settings, arguments: tuple[str, ...]) -> None:
         """Start it.
 
-        :raises OSError: where it cannot be started.
+        :raises OSError: where it cannot be started. :raises ValueError: where an argument is no text for a program.
         """
         self.report, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         command = [*resolver_command(settings), "--parent", str(os.getpid()), *arguments]
@@ -63,7 +63,7 @@ class Resolver:
         try:
             os.set_blocking(writing, True)
             self._pid = os.posix_spawn(command[0], command, os.environ, file_actions=actions, setsigmask=[])
-        except OSError:
+        except (OSError, ValueError):
             os.close(self.report)
             raise
         finally:
@@ -221,6 +221,8 @@ class Reloading:
                 self._resolver = Resolver(self._settings, self._changes[0].arguments)
             except OSError as refusal:
                 self._refuse(f"the plan could not be made: {refusal.strerror}")
+            except ValueError:
+                self._refuse("a name or value with a NUL, or with half a character; text is right")
         return None
 
     def _resolved(self, resolver: Resolver, code: int) -> Plan | None:

@@ -9,7 +9,7 @@ standard error. ``--set`` changes the drop-in of what is changed while sysmond r
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, NoReturn
@@ -28,8 +28,11 @@ from sysmond.probe import Probe
 _SHOWN_LENGTH_MAX = 60
 
 
-def resolve(configuration: Config, discovery: Discovery) -> Plan:
+def resolve(configuration: Config, discovery: Discovery, kept: str = "", asked: Collection[str] = ()) -> Plan:
     """Decide which probes run, where, how often and for whom.
+
+    ``kept``: the drop-in that is written by program. A probe that is no more, as when its package was removed, must
+    not keep sysmond from starting because of what was once set there; those ``asked`` for now must be there.
 
     :raises ConfigError: where the configuration names a probe that is not there, or asks what it may not.
     :raises Error: where there is no plugin at all, which is a broken installation.
@@ -42,7 +45,7 @@ def resolve(configuration: Config, discovery: Discovery) -> Plan:
     for name, settings in configuration.probes.items():
         if name not in offered:
             problem = f"{settings.origin}: probes.{name}: no such probe{nearest(name, offered)}"
-            if not refused:
+            if not refused and (settings.origin.file != kept or name in asked):
                 raise ConfigError(" ".join(problem.split()))
             # It may belong to a refused plugin, whose failure must not cost the whole configuration.
             refused.append(Refusal(f"probes.{name}", f"{problem}; or its plugin is refused"))
@@ -101,7 +104,8 @@ def make(where: config.Place, probe_folder: str, changes: Sequence[drop_in.Chang
         else:
             configuration = config.read(config.files(where))
         discovery = plugins.discover(probe_folder)
-        made = resolve(configuration, discovery)
+        asked = {change.path[1] for change in changes}
+        made = resolve(configuration, discovery, f"{where.drop_ins}/{drop_in.NAME}", asked)
     except ConfigError as wrong:
         raise ConfigError(drop_in.as_asked(where, changes, str(wrong))) from wrong
     return Made(made, describe(configuration, discovery, made), changed)

@@ -160,6 +160,18 @@ def test_a_resolver_that_cannot_be_started_is_said(daemon: Daemon, monkeypatch: 
     assert daemon.reload() == {"error": "the plan could not be made: No such file or directory"}
 
 
+@pytest.mark.parametrize("text", ["a\0b", "\ud800", "x" * 200_000])
+def test_what_no_program_can_be_told_is_refused(daemon: Daemon, text: str) -> None:
+    asked = daemon.reloading.obey({"do": "set", "probe": text, "key": "enabled", "value": True})
+    answer = daemon.outcome(asked)["error"]
+    assert answer in {
+        "a name or value with a NUL, or with half a character; text is right",
+        "the plan could not be made: Argument list too long",
+    }
+    daemon.makes(Plan(()))
+    assert daemon.reload() == {"ok": True}
+
+
 def test_parts_that_refuse_or_never_answer_are_named(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reloading, "FOLLOW_S", 0.5)
     daemon.part("sampler")

@@ -369,7 +369,7 @@ def test_a_change_is_written_to_the_drop_in_and_taken_back(changed: Changed) -> 
         ),
         ("probes.dsik.enabled=true", "probes.dsik: no such probe; nearest: disk"),
         ("probes.filesystem.interval=10ms", "probes.filesystem.interval: '10ms' is too short for the background lane"),
-        ("probes.disk=5", "probes.disk: '5' is not a section"),
+        ("probes.disk.options=5", "probes.disk.options: '5' is not a section"),
         ("probes.disk.options.x=1", "probes.disk.options.x: no such option; none is right"),
         ("probes.disk.lane=\u00e9: [", "probes.disk.lane: 'é: [' is wrong; realtime or background is right"),
     ],
@@ -381,9 +381,18 @@ def test_a_wrong_change_changes_nothing(changed: Changed, change: str, problem: 
     assert (changed.said(), changed.output.read_bytes()) == before
 
 
-@pytest.mark.parametrize("words", [("--set", "sampler.priority=1"), ("--set", "probes.disk"), ("--unset", "probes..x")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--set", "sampler.priority=1"),
+        ("--set", "probes.disk"),
+        ("--unset", "probes..x"),
+        ("--unset", "probes.disk"),
+        ("--set", "="),
+    ],
+)
 def test_what_is_no_change_is_refused(changed: Changed, words: tuple[str, str]) -> None:
-    assert f"{words[1]!r} is no change; probes.NAME.KEY" in changed.change(*words)
+    assert f"{words[1]!r} is no change; probes.NAME.KEY" in changed.change(f"{words[0]}={words[1]}")
     assert not changed.output.exists()
 
 
@@ -409,6 +418,36 @@ def test_a_drop_in_that_was_edited_keeps_what_it_says_and_its_mistakes_are_named
     assert plan.read(str(changed.output)).sampler.priority == 3
     changed.drop_in.write_text("\nprobe: {}\n")
     assert changed.change("--set", "probes.disk.enabled=no").startswith(f"{changed.drop_in}:2: probe: no such key")
+
+
+def test_what_was_once_set_of_a_probe_that_is_no_more_stops_nothing(changed: Changed) -> None:
+    changed.drop_in.parent.mkdir()
+    changed.drop_in.write_text("probes: {gone: {enabled: false}}\n")
+    words = ["--user", "--config", str(changed.file), "--output", str(changed.output)]
+    for change in ([], ["--set", "probes.disk.enabled=no"]):
+        done = run(changed.folder, *words, *change)
+        assert done.returncode == 0
+        assert done.stderr.startswith("sysmond: refused: probes.gone: ")
+    assert changed.change("--set", "probes.gone.enabled=true").startswith("probes.gone: no such probe")
+    assert [refusal.plugin for refusal in catalogue.read(str(changed.folder)).refused] == ["probes.gone"]
+    assert changed.change("--unset", "probes.gone.enabled") == ""
+
+
+def test_a_plugin_that_ends_its_process_is_in_the_catalogue_with_its_reason(tmp_path: Path) -> None:
+    own = tmp_path / ".config/sysmond/probes"
+    own.mkdir(parents=True)
+    (own / "wreck.py").write_text("import os; os.abort()")
+    (own / "old.py").write_text(f"{PROBE}\n@hookimpl\ndef sysmond_api_version():\n    return 0\n")
+    (own / "same.py").write_text(PROBE.replace('"mine"', '"cpu"'))
+    done = run(tmp_path, "--user", "--output", str(tmp_path / "plan.json"))
+    assert done.returncode == 0
+    refused = {os.path.basename(refusal.plugin): refusal.reason for refusal in catalogue.read(str(tmp_path)).refused}
+    assert refused == {
+        "wreck.py": "ends its process when it is loaded: SIGABRT",
+        "old.py": "written for API version 0; 1 is right",
+        "same.py": "table 'cpu': already offered by sysmond_probes.cpu; another name is right",
+    }
+    assert "cpu" in {probe.table for probe in plan.read(str(tmp_path / "plan.json")).probes}
 
 
 def test_where_the_plan_cannot_be_written_the_drop_in_stays_as_it_was(changed: Changed) -> None:
