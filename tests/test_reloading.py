@@ -11,6 +11,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sysmond import control, plan, reloading
 from sysmond.control import Later, Order
@@ -225,3 +227,22 @@ def test_a_change_is_spelled_for_the_resolver(daemon: Daemon, value: object, arg
     daemon.program = "import sys; sys.exit(f'sysmond: {sys.argv[1:]}')"
     asked = daemon.reloading.obey({"do": "set", "probe": "cpu", "key": "enabled", "value": value})
     assert daemon.outcome(asked) == {"error": str(["--parent", str(os.getpid()), argument])}
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=5,
+)
+ORDERS = st.dictionaries(st.sampled_from(["probe", "key", "value", "do", "more"]), JSON) | st.fixed_dictionaries(
+    {"do": st.sampled_from(["set", "reload", "sing"])}, optional={"probe": JSON, "key": JSON, "value": JSON}
+)
+
+
+@given(st.lists(ORDERS, max_size=30))
+def test_whatever_is_ordered_is_answered_or_waits_and_what_waits_is_bounded(orders: list[Order]) -> None:
+    asked = Reloading(Settings(Folders("", "/nowhere")), Plan(()), {}, print)
+    for order in orders:
+        answer = asked.obey(order)
+        assert isinstance(answer, Later) or set(answer) == {"error"}
+    assert len(asked._changes) <= CHANGES_MAX
