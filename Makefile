@@ -9,18 +9,19 @@ BIN := .venv/bin
 ARGS ?=
 
 .NOTPARALLEL:
-.PHONY: help setup run test check-fast lint format types floors pytest faults docs manuals benchmarks clean
+.PHONY: help setup run test check-fast lint format types floors pytest faults docs manuals install-files benchmarks clean
 
 help:
-	@echo 'make run          record this machine until Ctrl-C; ARGS="--ticks 60" passes arguments'
-	@echo 'make test         every check; the same as in CI'
-	@echo 'make check-fast   the checks that take seconds: style, types, floors'
-	@echo 'make faults       kill, crash, damage and starve everything, and look at what is left; 20 minutes'
-	@echo 'make docs         write the generated documents anew'
-	@echo 'make manuals      write manual pages and shell completions below build/share'
-	@echo 'make benchmarks   measure and write docs/performance.md; DATA=FILE.npz adds the storage benchmark'
-	@echo 'make setup        only set up .venv'
-	@echo 'make clean        back to a fresh clone'
+	@echo 'make run           record this machine until Ctrl-C; ARGS="--ticks 60" passes arguments'
+	@echo 'make test          every check; the same as in CI'
+	@echo 'make check-fast    the checks that take seconds: style, types, floors'
+	@echo 'make faults        kill, crash, damage and starve everything, and look at what is left; 20 minutes'
+	@echo 'make docs          write the generated documents anew'
+	@echo 'make manuals       write manual pages and shell completions below build/share'
+	@echo 'make install-files install what lies beside the programs (D-Bus, polkit, manuals) below DESTDIR'
+	@echo 'make benchmarks    measure and write docs/performance.md; DATA=FILE.npz adds the storage benchmark'
+	@echo 'make setup         only set up .venv'
+	@echo 'make clean         back to a fresh clone'
 
 setup:
 	@sh tools/setup.sh
@@ -62,6 +63,17 @@ docs: setup
 
 manuals: setup
 	@$(BIN)/python -m docs.manuals
+
+# What a package installs beside the Python programs. What exists in /etc stays as it is.
+PREFIX ?= /usr
+SHARE = $(DESTDIR)$(PREFIX)/share
+install-files: manuals
+	@install -D -m 644 -t '$(SHARE)/dbus-1/interfaces' dbus/*.xml
+	@install -D -m 644 -t '$(SHARE)/dbus-1/system.d' dbus/*.conf
+	@install -D -m 644 -t '$(SHARE)/polkit-1/actions' dbus/*.policy
+	@install -D -m 644 -t '$(SHARE)/sysmond' etc/sysmond.schema.json
+	@test -e '$(DESTDIR)/etc/sysmond/sysmond.yaml' || install -D -m 644 -t '$(DESTDIR)/etc/sysmond' etc/sysmond.yaml
+	@cp -R build/share/. '$(SHARE)'
 
 # Writes docs/performance.json and the table in docs/performance.md; storage needs recorded data.
 benchmarks: setup

@@ -79,3 +79,21 @@ def test_other_shells_can_read_their_completion(share: Path, shell: str, program
     if shutil.which(shell) is None:
         pytest.skip(f"no {shell} here: its completion is written, and not tried")
     subprocess.run([shell, "-n", str(script)], check=True, timeout=HANG_S)
+
+
+def test_what_lies_beside_the_programs_is_installed_where_others_look_for_it(repository: Path, tmp_path: Path) -> None:
+    there = tmp_path / "etc" / "sysmond" / "sysmond.yaml"
+    there.parent.mkdir(parents=True)
+    there.write_text("# Mine.\n")
+    command = ["make", "--no-print-directory", "install-files", f"DESTDIR={tmp_path}"]
+    subprocess.run(command, cwd=repository, check=True, capture_output=True, timeout=HANG_S)
+    installed = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert {
+        "usr/share/dbus-1/interfaces/org.sysmond.SystemMonitor1.Manager.xml",
+        "usr/share/dbus-1/system.d/org.sysmond.SystemMonitor1.conf",
+        "usr/share/polkit-1/actions/org.sysmond.SystemMonitor1.policy",
+        "usr/share/sysmond/sysmond.schema.json",
+        "usr/share/man/man1/sysmonctl.1",
+        "usr/share/bash-completion/completions/sysmonctl",
+    } <= installed
+    assert there.read_text() == "# Mine.\n"
