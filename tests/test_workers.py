@@ -194,7 +194,8 @@ def test_at_most_one_process_that_cannot_be_killed(bench: Bench, monkeypatch: py
     is_gone: Callable[[Process], bool] = Process.is_gone
     monkeypatch.setattr(Process, "is_gone", lambda process: bool(released) and is_gone(process))
     assert read(reader, 1) == Absence(Cause.PROBE_FAILED, "no answer within 0.01 s")
-    for tick in (2, 3, 4):  # The kernel holds it.
+    assert read(reader, 2) == Absence(Cause.PROBE_FAILED, "no answer within 1 s")
+    for tick in (3, 4):  # The kernel holds it.
         assert read(reader, tick) == Absence(
             Cause.PROBE_FAILED, f"process {held.pid}, which reads it, cannot be killed"
         )
