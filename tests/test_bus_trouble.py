@@ -338,3 +338,26 @@ def test_a_second_service_waits_for_the_name_and_gets_it(recorder: Recorder) -> 
             assert owner(recorder.bus) == first
         finally:
             other.end()
+
+
+HUGE = """
+connection = connect()
+found = [call(connection, "Mark", "sa{sv}", "x" * size, {}) for size in (10**5, 3 * 10**7)]
+print(json.dumps([each["error"] for each in found] + [call(connection, "GetStatus", "a{sv}", {})[0]["version"][0]]))
+"""
+
+
+def test_a_huge_message_is_refused_unread(recorder: Recorder) -> None:
+    pid = recorder.pid()
+    before = resident_bytes(pid)
+    much = f"{BUS_NAME}.Error.TooMuch"
+    assert python(recorder.bus, HUGE) == [much, much, "s"]
+    assert recorder.pid() == pid
+    assert resident_bytes(pid) - before < GROWTH_BYTES_MAX
+
+
+def test_a_bus_part_that_dies_is_there_again(recorder: Recorder) -> None:
+    pid = recorder.pid()
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: recorder.is_there() and recorder.pid() != pid, recorder.said)
+    assert answer(recorder.bus, "GetStatus", "a{sv}", "0")

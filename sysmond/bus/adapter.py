@@ -2,27 +2,31 @@
 """The D-Bus library, and nothing else: one connection on which messages come and go.
 
 dbus-fast from 2.44 on reads and writes the messages; what is an object, an interface or an error is decided in
-``sysmond.bus.service``. Two of its defects are mended here. Descriptors in a stranger's message are closed whatever
-it says. A bus that does not read for a moment fills our socket: the library takes that for the end of
-the connection; here what cannot be sent waits, within bounds, and what does not fit is dropped and counted.
+``sysmond.bus.service``. Reading and writing the socket is not left to it either. It keeps the descriptors in strangers'
+messages, reads whatever length there is, and takes a socket that is full, because the bus does not read for a
+moment, for the end of the connection. Here descriptors are closed, a message too long is refused unread, and what
+cannot be sent waits, within bounds; what does not fit is dropped and counted.
 Structs arrive as lists before version 3.0 and as tuples since.
 """
 
 import array
 import asyncio
+import io
 import os
 import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
+from dbus_fast._private.unmarshaller import Unmarshaller
 from dbus_fast.aio.message_bus import MessageBus
 from dbus_fast.constants import BusType, MessageFlag, MessageType
 from dbus_fast.message import Message
 from dbus_fast.signature import Variant
 
 from sysmond.bus.errors import TooMuchError, UnavailableError
+from sysmond.bus.incoming import MESSAGE_BYTES_MAX, Incoming, TooLong
 
 __all__ = ["Call", "Connection", "ForeignError", "Variant", "clean", "variant"]
 
@@ -34,8 +38,12 @@ SIGNAL_QUEUE_BYTES_MAX = 1024 * 1024
 QUEUE_BYTES_MAX = 8 * 1024 * 1024
 # Whoever wants more asks for a descriptor.
 ANSWER_BYTES_MAX = 256 * 1024
+READ_BYTES = 64 * 1024
 CONNECT_S = 10.0
 ANSWER_S = 25.0
+
+_DESCRIPTOR_BYTES = array.array("i").itemsize
+_PASSED_BYTES = socket.CMSG_SPACE(253 * _DESCRIPTOR_BYTES)  # The kernel passes no more at once (SCM_MAX_FD).
 
 
 def variant(signature: str, value: object) -> Variant:
@@ -193,6 +201,41 @@ class _Writer:
         self._is_waiting = is_waiting
 
 
+class _Reader:
+    """In place of the library's own: descriptors are closed, what is too long is not kept, others get their turn."""
+
+    def __init__(self, bus: MessageBus, received: Callable[[Message], None], refuse: Callable[[TooLong], None]) -> None:
+        if bus._sock is None or bus._fd is None:  # noqa: SLF001  the library has no other door
+            raise UnavailableError("not connected")
+        self._bus = bus
+        self._socket = bus._sock  # noqa: SLF001
+        self._received = received
+        self._refuse = refuse
+        self._incoming = Incoming()
+        asyncio.get_running_loop().add_reader(bus._fd, self._read)  # noqa: SLF001
+
+    def _read(self) -> None:
+        try:
+            content, passed, _, _ = self._socket.recvmsg(READ_BYTES, _PASSED_BYTES)
+        except BlockingIOError:
+            return
+        except OSError as failure:
+            self._bus._finalize(failure)  # noqa: SLF001
+            return
+        for level, kind, descriptors in passed:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                whole = len(descriptors) - len(descriptors) % _DESCRIPTOR_BYTES
+                _close(array.array("i", descriptors[:whole]))
+        if not content:
+            self._bus._finalize(EOFError("it closed the connection"))  # noqa: SLF001
+            return
+        for message in self._incoming.take(content):
+            if isinstance(message, TooLong):
+                self._refuse(message)
+            elif (read := Unmarshaller(cast("Any", io.BytesIO(message))).unmarshall()) is not None:
+                self._received(read)
+
+
 class Connection:
     """One connection to one bus, from ``connect`` until ``lost`` says why it ended."""
 
@@ -204,7 +247,7 @@ class Connection:
         self._waiting: dict[int, asyncio.Future[list[Any]]] = {}
         self._writer = _Writer(bus)
         bus._writer = self._writer  # type: ignore[assignment]  # noqa: SLF001
-        bus.add_message_handler(self._received)
+        _Reader(bus, self._received, self._refuse)
 
     @classmethod
     async def connect(
@@ -314,10 +357,8 @@ class Connection:
         message.serial = self._bus.next_serial()
         return self._writer.write(message)
 
-    def _received(self, message: Message) -> bool:
+    def _received(self, message: Message) -> None:
         """Take every message: nothing is left to what the library would do by itself."""
-        if message.unix_fds:
-            _close(message.unix_fds)
         match message.message_type:
             case MessageType.METHOD_CALL:
                 self._called(Call(self, message))
@@ -331,7 +372,21 @@ class Connection:
                         answer.set_exception(ForeignError(message.error_name or "", str(text)))
                     else:
                         answer.set_result(message.body)
-        return True
+
+    def _refuse(self, call: TooLong) -> None:
+        """Answer a call that was too long to be read."""
+        if call.sender:
+            text = f"a message of {call.size_bytes} bytes; up to {MESSAGE_BYTES_MAX} are right"
+            self.send(
+                Message(
+                    message_type=MessageType.ERROR,
+                    reply_serial=call.serial,
+                    destination=call.sender,
+                    error_name=TooMuchError.bus_name,
+                    signature="s",
+                    body=[text],
+                )
+            )
 
 
 def _call(where: tuple[str, str, str], member: str, signature: str, body: Sequence[Any], flags: MessageFlag) -> Message:

@@ -174,7 +174,7 @@ class Service:
             try:
                 connection = await Connection.connect(self._address, self._called, self._signalled)
             except UnavailableError as failure:
-                self._once(f"no bus: {failure}; tried again, recording goes on")
+                self._once("absent", f"no bus: {failure}; tried again, recording goes on")
             else:
                 if await self._offer(connection, ended):
                     pause_s = RETRY_FIRST_S
@@ -191,14 +191,14 @@ class Service:
             (answer,) = await connection.ask(BUS, "RequestName", "su", [BUS_NAME, _NOT_QUEUED])
             is_ours = answer in _OWNER
             if is_ours:
-                self._once(f"{BUS_NAME} is there" if self._said else "")
+                self._once("there", f"{BUS_NAME} is there" if self._said else "")
                 await asyncio.wait({lost, asyncio.create_task(ended.wait())}, return_when=asyncio.FIRST_COMPLETED)
                 if lost.done():
-                    self._once(f"the bus is gone: {lost.result()}; tried again, recording goes on")
+                    self._once("gone", f"the bus is gone: {lost.result()}; tried again, recording goes on")
             else:
-                self._once(f"{BUS_NAME} belongs to somebody else on this bus; tried again")
+                self._once("taken", f"{BUS_NAME} belongs to somebody else on this bus; tried again")
         except UnavailableError as refusal:
-            self._once(f"{BUS_NAME} is not ours to take: {refusal}; tried again")
+            self._once("refused", f"{BUS_NAME} is not ours to take: {refusal}; tried again")
         finally:
             self.callers.leave()
             connection.close()
@@ -208,11 +208,11 @@ class Service:
             await lost
         return is_ours
 
-    def _once(self, line: str) -> None:
-        """Say a line unless it was the last that was said."""
-        if line and line != self._said:
+    def _once(self, state: str, line: str) -> None:
+        """Say a line where things have come to another state; what comes of further tries is no news."""
+        if line and state != self._said:
             self._say(line)
-        self._said = line
+        self._said = state
 
     def _signalled(self, signal: Call) -> None:
         if signal.sender == DBUS and signal.member == "NameOwnerChanged" and self.callers is not None:

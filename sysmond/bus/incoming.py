@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bytes from a bus, cut into messages; one that is too long is never kept, only who sent it.
+
+The bus lets messages of 32 MiB through, and whoever reads them whole has several times that in memory.
+Source: D-Bus specification, "Message Format".
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+MESSAGE_BYTES_MAX = 1024 * 1024
+# The part of a message that says what it is; longer than that, nobody looks at it.
+HEAD_BYTES_MAX = 16 * 1024
+
+_FIXED_BYTES = 16
+_CALL = 1
+_NO_REPLY_EXPECTED = 1
+_SENDER = 7
+_ALIGNMENT = 8
+
+
+class TooLong(NamedTuple):
+    """A call that was not kept. ``sender`` is empty where it wants no answer, or nobody can tell whose it is."""
+
+    sender: str
+    serial: int
+    size_bytes: int
+
+
+class Incoming:
+    """What came from the socket and is no whole message yet."""
+
+    def __init__(self) -> None:
+        """Nothing has come."""
+        self._kept = bytearray()
+        self._skipped_bytes = 0
+
+    def take(self, content: bytes) -> Iterator[bytes | TooLong]:
+        """Give the messages that are complete with these bytes, in order."""
+        self._kept += content
+        while True:
+            if self._skipped_bytes:
+                gone = min(self._skipped_bytes, len(self._kept))
+                del self._kept[:gone]
+                self._skipped_bytes -= gone
+            if len(self._kept) < _FIXED_BYTES:
+                return
+            order = "<" if self._kept[0] == ord("l") else ">"
+            body_bytes, serial, fields_bytes = struct.unpack_from(f"{order}III", self._kept, 4)
+            head_bytes = _FIXED_BYTES + fields_bytes + -fields_bytes % _ALIGNMENT
+            size_bytes = head_bytes + body_bytes
+            if size_bytes > MESSAGE_BYTES_MAX:
+                if len(self._kept) < min(head_bytes, HEAD_BYTES_MAX):
+                    return
+                yield TooLong(self._sender(order, head_bytes), serial, size_bytes)
+                self._skipped_bytes = size_bytes
+            elif len(self._kept) < size_bytes:
+                return
+            else:
+                message = bytes(self._kept[:size_bytes])
+                del self._kept[:size_bytes]
+                yield message
+
+    def _sender(self, order: str, head_bytes: int) -> str:
+        """Look for the sender among the fields of the head, which are an array of (code, variant)."""
+        kind, flags = self._kept[1], self._kept[2]
+        if kind != _CALL or flags & _NO_REPLY_EXPECTED or head_bytes > HEAD_BYTES_MAX:
+            return ""
+        at = _FIXED_BYTES
+        try:
+            while at < head_bytes:
+                at += -at % _ALIGNMENT
+                code, signature = self._kept[at], chr(self._kept[at + 2])
+                at += 4  # The code, and a signature of one letter with its length and closing zero.
+                if signature == "g":
+                    length, at = self._kept[at], at + 1
+                else:
+                    (length,) = struct.unpack_from(f"{order}I", self._kept, at)
+                    at += 4
+                if signature == "u":
+                    continue
+                if code == _SENDER:
+                    return bytes(self._kept[at : at + length]).decode("ascii", "replace")
+                at += length + 1
+        except (IndexError, struct.error):
+            pass
+        return ""
