@@ -15,7 +15,7 @@ from sysmond.bus.names import BUS_NAME, OBJECT_PATH
 from sysmond.bus.offer import offered
 from sysmond.bus.probes import Probes
 from sysmond.bus.service import Service
-from sysmond.bus.standard import ObjectManager
+from sysmond.bus.standard import Objects
 from sysmond.bus.status import LogControl, Status
 from sysmond.bus.steering import Steering
 from sysmond.bus.uevents import Uevents
@@ -51,7 +51,7 @@ class Part:
         self._uevents = Uevents(self)
         self._status = Status(self)
         manager = (self.steering, self._status, *offered(self))
-        self.service.export(OBJECT_PATH, *manager, ObjectManager(self.service), self._log)
+        self.service.export(OBJECT_PATH, *manager, Objects(self.service), self._log)
         self.when_planned.append(lambda: self.service.changed(OBJECT_PATH, self._status, "TickPeriod"))
 
     def say(self, line: str) -> None:

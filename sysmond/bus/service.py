@@ -21,7 +21,7 @@ from sysmond.bus.names import BUS_NAME
 from sysmond.bus.standard import (
     DBUS,
     Introspectable,
-    ObjectManager,
+    Objects,
     Peer,
     Properties,
     values_by_interface,
@@ -78,13 +78,13 @@ class Service:
             by_name.setdefault(interface.NAME, []).append(interface)
         self._objects[path] = Exported(by_name, owner, is_managed)
         if is_managed and self._connection is not None:
-            self._tell_all(ObjectManager.interfaces_added, [path, values_by_interface(by_name)])
+            self._tell_all(Objects.interfaces_added, [path, values_by_interface(by_name)])
 
     def withdraw(self, path: str) -> None:
         """Take away what lies at a path."""
         gone = self._objects.pop(path, None)
         if gone is not None and gone.is_managed and self._connection is not None:
-            self._tell_all(ObjectManager.interfaces_removed, [path, list(gone.interfaces)])
+            self._tell_all(Objects.interfaces_removed, [path, list(gone.interfaces)])
 
     def interfaces(self, path: str) -> dict[str, list[Interface]]:
         """The interfaces at a path; nothing where there is no object."""
@@ -343,7 +343,7 @@ class Service:
 
     def _tell_all(self, signal: Signal, values: list[object]) -> None:
         for path, exported in self._objects.items():
-            if ObjectManager.NAME in exported.interfaces:
+            if Objects.NAME in exported.interfaces:
                 self.emit(path, signal, *values)
 
 

@@ -104,7 +104,7 @@ class Properties(Interface):
         raise ForeignCallError("UnknownProperty", f"{path} has no property {name[:255]!r}")
 
 
-class ObjectManager(Interface):
+class Objects(Interface):
     """The objects below this one."""
 
     NAME = f"{DBUS}.ObjectManager"
