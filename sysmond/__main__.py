@@ -48,8 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = parser().parse_args(arguments)
         if options.command is not None:
             return _command(options)
-        # A hang-up means one thing with a terminal and another without: the daemon looks.
-        signal.pthread_sigmask(signal.SIG_BLOCK, {*STOP_SIGNALS, signal.SIGHUP, signal.SIGCHLD})
+        signal.pthread_sigmask(signal.SIG_BLOCK, {*STOP_SIGNALS, signal.SIGCHLD})
+        if options.part is None:  # A hang-up means one thing with a terminal and another without: the daemon looks.
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
         return _start(options)
     except Error as wrong:
         _say(str(wrong))
