@@ -27,6 +27,7 @@ KILLED_S = 5.0
 FOLLOW_S = 15.0
 CONNECT_AGAIN_S = 0.1
 CHANGES_MAX = 16
+WAITING_MAX = 256
 REPORT_BYTES_MAX = 64 * 1024
 READS_PER_TURN_MAX = 4
 _PIPE_BYTES = 65536
@@ -170,6 +171,8 @@ class Reloading:
         last = self._changes[-1] if len(self._changes) > 1 else None  # The first is being carried out.
         if last is None or last.arguments:
             return self._ask(Change((), [Later()]))
+        if len(last.waiting) >= WAITING_MAX:
+            return {"error": f"{WAITING_MAX} wait for the next reload already; later is right"}
         last.waiting.append(Later())
         return last.waiting[-1]
 

@@ -18,7 +18,7 @@ from sysmond import control, plan, reloading
 from sysmond.control import Later, Order
 from sysmond.folders import Folders
 from sysmond.plan import Plan, Refusal
-from sysmond.reloading import CHANGES_MAX, Reloading
+from sysmond.reloading import CHANGES_MAX, WAITING_MAX, Reloading
 from sysmond.settings import Settings
 
 HANG_S = 60.0  # Only against hanging for ever.
@@ -206,6 +206,10 @@ def test_wishes_to_reload_that_wait_are_one_and_changes_are_bounded(daemon: Daem
     asked = [daemon.reloading.reload() for _ in range(40)]
     assert {json.dumps(daemon.outcome(each)) for each in asked} == {'{"ok": true}'}
     assert counter.read_text() == "xx"  # The one that ran when the others came, and one for all of them.
+    many = [daemon.reloading.reload() for _ in range(WAITING_MAX + 2)]
+    assert many[-1] == {"error": f"{WAITING_MAX} wait for the next reload already; later is right"}
+    for each in many[:-1]:
+        daemon.outcome(each)
     order: Order = {"do": "set", "probe": "cpu", "key": "enabled", "value": True}
     orders = [daemon.reloading.obey(order) for _ in range(CHANGES_MAX + 1)]
     assert orders[-1] == {"error": f"{CHANGES_MAX} changes wait already; later is right"}
