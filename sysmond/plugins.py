@@ -38,6 +38,8 @@ SYSTEM_PROBE_FOLDER = "/etc/sysmond/probes"
 
 # Importing a probe takes milliseconds; what takes longer hangs.
 LOAD_TIME_MAX_S = 10.0
+# Somebody waits for the plan: when those so far took longer, the others are not loaded any more.
+LOAD_ALL_MAX_S = 30.0
 # A child that cannot even be interrupted in time is killed so much later; one that has answered is gone by then.
 KILL_AFTER_S = 1.0
 ANSWER_BYTES_MAX = 16 * 1024 * 1024
@@ -82,10 +84,13 @@ def discover(probe_folder: str | None) -> Discovery:
     if len(candidates) > PLUGINS_MAX:
         refused += [Refusal(each.name, f"more than {PLUGINS_MAX} plugins") for each in candidates[PLUGINS_MAX:]]
         del candidates[PLUGINS_MAX:]
+    began_s = time.monotonic()
     accepted: list[Plugin] = []
     owners: dict[str, str] = {}
     for candidate in candidates:
         try:
+            if time.monotonic() - began_s > LOAD_ALL_MAX_S:
+                raise Error(f"not loaded: those before it took longer than {LOAD_ALL_MAX_S:g} s")
             probes = load(candidate.name) if candidate.is_ours else load_apart(candidate.name)
             for probe in probes:
                 if owner := owners.get(probe.table.name):

@@ -256,8 +256,11 @@ def test_a_plugin_that_hangs_is_left(write: Write, monkeypatch: pytest.MonkeyPat
     [
         ("import os; os._exit(0)", "ends its process when it is loaded: exit code 0"),
         ("import os; os._exit(3)", "ends its process when it is loaded: exit code 3"),
-        ("import os; os.abort()", "ends its process when it is loaded: SIGABRT"),
-        ("import ctypes; ctypes.string_at(0)", "ends its process when it is loaded: SIGSEGV"),
+        ("import faulthandler, os; faulthandler.disable(); os.abort()", "ends its process when it is loaded: SIGABRT"),
+        (
+            "import ctypes, faulthandler; faulthandler.disable(); ctypes.string_at(0)",
+            "ends its process when it is loaded: SIGSEGV",
+        ),
         ("import os; os.closerange(3, 1000)", "ends its process when it is loaded: exit code 0"),
         ("import os, time; os.closerange(3, 1000); time.sleep(60)", "hangs when it is loaded: not done after 0.3 s"),
         ("import signal; signal.pthread_sigmask(0, [14])\nwhile True: pass", "hangs when it is loaded: not done after"),
@@ -275,6 +278,23 @@ def test_a_plugin_that_wrecks_its_process_costs_only_itself(
     assert accepted(found) == {"zfine.py"}
     assert reasons(found)["wreck.py"].startswith(reason)
     assert all(plugin.is_ours or plugin.probes[0].table.name == "zfine" for plugin in found.plugins)
+
+
+def test_when_loading_takes_too_long_in_all_the_rest_is_refused(
+    write: Write, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugins, "LOAD_TIME_MAX_S", 0.1)
+    write("a.py", "import time; time.sleep(60)")
+    write("b.py", GOOD.format(table="b"))
+    assert accepted(discover(str(folder))) == {"b.py"}
+    monkeypatch.setattr(plugins, "LOAD_ALL_MAX_S", 0.05)
+    monkeypatch.setattr(plugins, "_entry_points", lambda refused: [])
+    found = discover(str(folder))
+    assert accepted(found) == set()
+    assert reasons(found) == {
+        "a.py": "hangs when it is loaded: not done after 0.1 s",
+        "b.py": "not loaded: those before it took longer than 0.05 s",
+    }
 
 
 def test_the_rest_go_on(write: Write, folder: Path, site: Path) -> None:
