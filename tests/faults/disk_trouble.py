@@ -33,7 +33,7 @@ INTERVAL_NS = SECOND_NS // 5
 DISK_BYTES = 8 * 1024 * 1024
 FSYNC_S, FSYNC_SHORT_S = 5.0, 0.4
 TROUBLE_S, TROUBLE_SHORT_S = 4.0, 0.5
-HEAL_S, ASK_S = 60.0, 40.0
+HEAL_S, ASK_S = 180.0, 120.0
 
 
 class Trouble(NamedTuple):
@@ -74,13 +74,14 @@ class Disk:
         if shimmed:
             yield Trouble("EIO", lambda: self.say(errno.EIO, 100, 0), lambda: self.say(0, 0, 0))
             yield Trouble("EIO now and then", lambda: self.say(errno.EIO, 30, 0), lambda: self.say(0, 0, 0), False)
+            yield Trouble("EIO on reading", lambda: self.say(errno.EIO, 100, 0, 1), lambda: self.say(0, 0, 0), False)
             slow_ms = int(fsync_s * 1000)
             yield Trouble("slow", lambda: self.say(0, 0, slow_ms), lambda: self.say(0, 0, 0), refuses=False)
 
-    def say(self, number: int, percent: int, fsync_ms: int) -> None:
+    def say(self, number: int, percent: int, fsync_ms: int, reads: int = 0) -> None:
         """Tell the preloaded library what to do."""
         with open(f"{self.control}.new", "w", encoding="ascii") as file:
-            file.write(f"{number} {percent} {fsync_ms}\n")
+            file.write(f"{number} {percent} {fsync_ms} {reads}\n")
         os.rename(f"{self.control}.new", self.control)
 
     def _lock(self) -> None:
@@ -208,6 +209,8 @@ def on(kind: str, lasting_s: float, fsync_s: float) -> tuple[Totals, list[str], 
         for lane, interval_ns in selftest.intervals_ns(INTERVAL_NS).items():
             found = selftest.loss(folders, lane, [], seen, interval_ns)
             problems += [f"{kind}: {problem}" for problem in found.problems]
+            if selftest.counted(folders, selftest.LANES[lane]) != found.ticks:
+                problems.append(f"{kind}: {lane}: the tiers count other ticks than there are")
             lost, ticks, late = lost + found.lost, ticks + found.ticks, late + found.late
     return {"troubles": len(troubles), "ticks": ticks, "lost": lost, "late": late}, problems, skipped
 
