@@ -17,7 +17,7 @@ import pytest
 from sysmond import clock, control
 from sysmond.bus.callers import Caller
 from sysmond.bus.events import BURST, Events
-from sysmond.bus.holds import HOLDS_PER_USER_MAX, PERIOD_MIN_NS
+from sysmond.bus.holds import HOLDS_PER_USER_MAX
 from sysmond.bus.interface import Signal
 from sysmond.bus.latest import Latest
 from sysmond.bus.names import OBJECT_PATH, SUBSCRIPTION
@@ -50,6 +50,7 @@ HEAT = Table(
 KEYS = Table("keys", (Metric("pressed", "1", Semantics.COUNTER, "Keys."),))
 # Ticks are stamped ahead of time: whatever the machine is busy with, they do not grow stale.
 AHEAD = 3600
+TENTH_NS = SECOND_NS // 10
 NAN = math.nan
 PLAN = Plan(
     (
@@ -105,6 +106,8 @@ class Lanes:
     def __init__(self, folders: Folders) -> None:
         self.orders: dict[str, list[control.Order]] = {"sampler": [], "background": [], "archiver": []}
         self.refusal = ""
+        self.missing: dict[str, str] = {}
+        """What a lane does not read, by table: the part that does not."""
         self._stack = ExitStack()
         self._listeners = {}
         for part in self.orders:
@@ -126,7 +129,15 @@ class Lanes:
     def _obeying(self, part: str) -> Callable[[control.Order], control.Order]:
         def obey(order: control.Order) -> control.Order:
             self.orders[part].append(order)
-            return {"error": self.refusal} if self.refusal else {"ok": True}
+            if self.refusal:
+                return {"error": self.refusal}
+            there = order.get("tables")
+            return {
+                "ok": True,
+                "tables": [each for each in there if self.missing.get(str(each)) != part]
+                if isinstance(there, list)
+                else [],
+            }
 
         return obey
 
@@ -384,37 +395,52 @@ def test_a_storm_of_events_is_counted() -> None:
 # --- holds ----------------------------------------------------------------------------------------
 
 
-def hold(client: Client, *tables: str, period_ns: int = PERIOD_MIN_NS) -> int:
+def hold(client: Client, *tables: str, period_ns: int = TENTH_NS) -> int:
     descriptor: int = client.call("HoldRate", "astss", list(tables), period_ns, "a test", "to see").to_raw_fd()
     return descriptor
 
 
 def test_tables_are_read_oftener_while_the_descriptor_is_open(client: Client, lanes: Lanes) -> None:
-    lock = hold(client, "heat", "slow")
-    order = {"do": "hold", "interval_ns": PERIOD_MIN_NS, "seconds": 150}
-    assert lanes.orders["sampler"] == [{**order, "tables": ["heat"]}]
-    assert lanes.orders["background"] == [{**order, "tables": ["slow"]}]
+    lock = hold(client, "heat")
+    order = {"do": "hold", "tables": ["heat"], "interval_ns": TENTH_NS, "seconds": 150}
+    assert lanes.orders == {"sampler": [order], "background": [], "archiver": []}
     [(kind, tables, period_ns, who, why, uid, until_ns)] = client.property("Holds")
     assert (kind, tables, period_ns, who, why, uid) == (
         "rate",
-        ["heat", "slow"],
-        PERIOD_MIN_NS,
+        ["heat"],
+        TENTH_NS,
         "a test",
         "to see",
         os.geteuid(),
     )
     assert until_ns > clock.relation().realtime_ns
-    slower = hold(client, "heat", period_ns=5 * PERIOD_MIN_NS)
-    assert lanes.last("sampler")["interval_ns"] == PERIOD_MIN_NS
+    slower = hold(client, "heat", period_ns=5 * TENTH_NS)
+    assert lanes.last("sampler")["interval_ns"] == TENTH_NS
     copy = os.dup(lock)
     os.close(lock)
     os.close(copy)
-    wait_until(lambda: lanes.last("sampler")["interval_ns"] == 5 * PERIOD_MIN_NS)
-    wait_until(lambda: lanes.last("background")["interval_ns"] == 0)
+    wait_until(lambda: lanes.last("sampler")["interval_ns"] == 5 * TENTH_NS)
     os.write(slower, b"x")  # Whoever writes does not know what it is for.
     wait_until(lambda: lanes.last("sampler")["interval_ns"] == 0)
     wait_until(lambda: client.property("Holds") == [])
     os.close(slower)
+
+
+def test_both_lanes_are_told_of_what_they_read(client: Client, lanes: Lanes) -> None:
+    lanes.missing = {"heat": "sampler"}  # It was too slow, and moved.
+    lock = hold(client, "heat", "slow", period_ns=SECOND_NS)
+    assert [each["tables"] for each in lanes.orders["sampler"]] == [["heat"]]
+    assert [each["tables"] for each in lanes.orders["background"]] == [["heat"], ["slow"]]
+    os.close(lock)
+    wait_until(lambda: [each["interval_ns"] for each in lanes.orders["background"][2:]] == [0, 0])
+    short = hold(client, "heat")
+    assert lanes.last("background")["interval_ns"] == SECOND_NS, "as often as that lane can"
+    os.close(short)
+    wait_until(lambda: lanes.last("background")["interval_ns"] == 0)
+    lanes.missing["slow"] = "background"
+    with pytest.raises(RefusedError, match="table 'slow': is not being read"):
+        hold(client, "slow", period_ns=SECOND_NS)
+    wait_until(lambda: client.property("Holds") == [])
 
 
 def test_the_disk_is_left_alone_for_a_bounded_time(client: Client, lanes: Lanes) -> None:
@@ -441,6 +467,13 @@ def test_the_disk_is_left_alone_for_a_bounded_time(client: Client, lanes: Lanes)
             (["heat"], 10**8 - 1, "w", "y"),
             "InvalidArgument",
             "period 99999999 ns; 100000000 ns is",
+        ),
+        (
+            "HoldRate",
+            "astss",
+            (["heat", "slow"], 10**8, "w", "y"),
+            "InvalidArgument",
+            "period 100000000 ns; 1000000000 ns",
         ),
         ("HoldRate", "astss", (["heat"], 2**63, "w", "y"), "InvalidArgument", "period"),
         ("HoldRate", "astss", (["heap"], 10**8, "w", "y"), "NotFound", "table 'heap': no such table; nearest: heat"),

@@ -22,14 +22,14 @@ from sysmond.bus.parts import ask
 from sysmond.clock import SECOND_NS
 from sysmond.errors import nearest
 from sysmond.folders import Folders
-from sysmond.plan import Plan
+from sysmond.model import Lane
+from sysmond.plan import LANE_INTERVAL_MIN_NS, Plan
 from sysmond.progress import ARCHIVER, WRITERS
 
 if TYPE_CHECKING:
     from sysmond.control import Order
-    from sysmond.model import Lane
 
-PERIOD_MIN_NS = SECOND_NS // 10
+PERIOD_MIN_NS = {Lane.REALTIME: SECOND_NS // 10, Lane.BACKGROUND: LANE_INTERVAL_MIN_NS[Lane.BACKGROUND]}
 HOLD_S_MAX = 3600
 HOLDS_PER_USER_MAX = 8
 HOLDS_MAX = 64
@@ -92,12 +92,12 @@ class Holds(Interface):
         wanted = tuple(dict.fromkeys(tables))
         if not 1 <= len(wanted) <= TABLES_MAX:
             raise InvalidArgumentError(f"{len(wanted)} tables; 1 to {TABLES_MAX} are right")
-        if not PERIOD_MIN_NS <= period_ns <= HOLD_S_MAX * SECOND_NS:
+        least_ns = max(PERIOD_MIN_NS[lane] for lane in self._lanes(wanted, request.caller))
+        if not least_ns <= period_ns <= HOLD_S_MAX * SECOND_NS:
             raise InvalidArgumentError(
-                f"period {period_ns} ns; {PERIOD_MIN_NS} ns is the smallest that works, "
-                f"{HOLD_S_MAX * SECOND_NS} ns the longest"
+                f"period {period_ns} ns; {least_ns} ns is the smallest that works for "
+                f"{'this table' if len(wanted) == 1 else 'these tables'}, {HOLD_S_MAX * SECOND_NS} ns the longest"
             )
-        self._check_tables(wanted, request.caller)
         return await self._add(request.caller, wanted, period_ns, (who, why), HOLD_S_MAX)
 
     @method("who:s why:s max_seconds:u", "lock:h", action="flush")
@@ -107,11 +107,12 @@ class Holds(Interface):
             raise InvalidArgumentError(f"max_seconds {max_seconds}; 1 to {HOLD_S_MAX} is right")
         return await self._add(request.caller, (), 0, (who, why), max_seconds)
 
-    def _check_tables(self, tables: tuple[str, ...], caller: Caller) -> None:
-        known = [each.table for each in self._plan().probes if each.sensitivity in caller.sensitivities]
+    def _lanes(self, tables: tuple[str, ...], caller: Caller) -> list[Lane]:
+        known = {each.table: each.lane for each in self._plan().probes if each.sensitivity in caller.sensitivities}
         for table in tables:
             if table not in known:
                 raise NotFoundError(f"table {table[:80]!r}: no such table{nearest(table[:80], known)}")
+        return [known[table] for table in tables]
 
     async def _add(
         self, caller: Caller, tables: tuple[str, ...], period_ns: int, said: tuple[str, str], seconds: int
@@ -191,9 +192,20 @@ class Holds(Interface):
         lanes = {each.table: each.lane for each in self._plan().probes}
         orders: dict[tuple[Lane, int], list[str]] = {}
         for table in tables:
-            periods = [each.period_ns for each in self._there.values() if table in each.tables]
+            period_ns = min((each.period_ns for each in self._there.values() if table in each.tables), default=0)
             if table in lanes:
-                orders.setdefault((lanes[table], min(periods, default=0)), []).append(table)
+                orders.setdefault((lanes[table], period_ns), []).append(table)
         for (lane, period_ns), those in orders.items():
-            order: Order = {"do": "hold", "tables": those, "interval_ns": period_ns, "seconds": TOLD_S}
-            await ask(self._folders, WRITERS[lane], order, ANSWER_S)
+            left = await self._order(lane, those, period_ns)
+            if left and lane is Lane.REALTIME:  # Too slow for its lane, a table may have moved to the other one.
+                slowest_ns = period_ns and max(period_ns, PERIOD_MIN_NS[Lane.BACKGROUND])
+                left = await self._order(Lane.BACKGROUND, left, slowest_ns)
+            if left and period_ns:
+                raise RefusedError(f"table {left[0]!r}: is not being read; one that is would be right")
+
+    async def _order(self, lane: Lane, tables: list[str], period_ns: int) -> list[str]:
+        """Order a lane to read tables so often, 0: as planned; gives those that it does not read."""
+        order: Order = {"do": "hold", "tables": tables, "interval_ns": period_ns, "seconds": TOLD_S}
+        answer = await ask(self._folders, WRITERS[lane], order, ANSWER_S)
+        read = answer.get("tables")
+        return [table for table in tables if table not in (read if isinstance(read, list) else [])]

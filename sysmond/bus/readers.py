@@ -28,6 +28,7 @@ from sysmond.bus.errors import InvalidArgumentError, OccupiedError, RefusedError
 from sysmond.bus.interface import Interface, Options, Request, method, read_options
 from sysmond.bus.names import MANAGER
 from sysmond.bus.reader import Question
+from sysmond.clock import SECOND_NS
 from sysmond.folders import Folders
 from sysmond.settings import isolation
 
@@ -46,7 +47,7 @@ MEMORY_BYTES = 512 * 1024 * 1024
 PROCESSOR_S = 15
 ANSWER_S = 20.0
 RESOLUTION_MAX = 10_000
-SERIES_MAX = 1000
+STEP_NS_MAX = 366 * 24 * 3600 * SECOND_NS
 
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
 # Every thread of a library for linear algebra, which nobody needs here, would take memory.
@@ -404,6 +405,8 @@ def _asked(
         raise InvalidArgumentError("no path; one at least is right, '*' for all")
     if end_ns and end_ns <= start_ns:
         raise InvalidArgumentError(f"the range ends ({end_ns}) before it begins ({start_ns})")
+    if step_ns > STEP_NS_MAX:
+        raise InvalidArgumentError(f"step {step_ns} ns; up to {STEP_NS_MAX} ns, a year, is right")
     boot = read_options(options, {"boot": "s"}).get("boot", "")
     return {
         "paths": list(paths),
