@@ -29,7 +29,14 @@ _DOCTYPE = (
     '<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-BUS Bus Configuration 1.0//EN" '
     '"http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">'
 )
-_OPEN = '<policy context="default"><allow send_destination="*"/><allow eavesdrop="true"/><allow own="*"/></policy>'
+_OPEN = """
+<limit name="max_connections_per_user">1000</limit>
+<policy context="default">
+  <allow send_destination="*"/>
+  <allow eavesdrop="true"/>
+  <allow own="*"/>
+</policy>
+"""
 # What the system bus of a distribution allows: no method call but where a service's own policy says so.
 _STRICT = f"""
 <policy context="default">

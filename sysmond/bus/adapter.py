@@ -21,7 +21,7 @@ from typing import Any, cast
 
 from dbus_fast._private.unmarshaller import Unmarshaller
 from dbus_fast.aio.message_bus import MessageBus
-from dbus_fast.constants import BusType, MessageFlag, MessageType
+from dbus_fast.constants import MessageFlag, MessageType
 from dbus_fast.message import Message
 from dbus_fast.signature import Variant
 
@@ -39,6 +39,7 @@ QUEUE_BYTES_MAX = 8 * 1024 * 1024
 # Whoever wants more asks for a descriptor.
 ANSWER_BYTES_MAX = 256 * 1024
 READ_BYTES = 64 * 1024
+SYSTEM_BUS = "unix:path=/run/dbus/system_bus_socket"
 CONNECT_S = 10.0
 ANSWER_S = 25.0
 
@@ -253,19 +254,18 @@ class Connection:
     async def connect(
         cls, address: str, called: Callable[[Call], None], signalled: Callable[[Call], None]
     ) -> "Connection":
-        """Connect to ``system``, ``session``, or the bus at an address.
+        """Connect to ``system``, ``session``, or the bus at an address; never over a network.
 
         :raises UnavailableError: where there is no bus, or it does not let us in.
         """
         try:
             async with asyncio.timeout(CONNECT_S):
-                if address in {"system", "session"}:
-                    bus = MessageBus(bus_type=BusType[address.upper()], negotiate_unix_fd=True)
-                else:
-                    bus = MessageBus(bus_address=address, negotiate_unix_fd=True)
+                bus = MessageBus(bus_address=_local(address), negotiate_unix_fd=True)
                 return cls(await bus.connect(), called, signalled)
         except TimeoutError as silence:
             raise UnavailableError(f"{address}: no answer within {CONNECT_S:.0f} s") from silence
+        except UnavailableError:
+            raise
         except Exception as failure:
             raise UnavailableError(f"{address}: {str(failure) or type(failure).__name__}") from failure
 
@@ -387,6 +387,27 @@ class Connection:
                     body=[text],
                 )
             )
+
+
+def _local(address: str) -> str:
+    """The address of a bus on this machine.
+
+    :raises UnavailableError: where it is none, or nobody knows it.
+    """
+    match address:
+        case "system":
+            found = os.environ.get("DBUS_SYSTEM_BUS_ADDRESS", SYSTEM_BUS)
+        case "session":
+            found = os.environ.get("DBUS_SESSION_BUS_ADDRESS", "")
+            if not found and (folder := os.environ.get("XDG_RUNTIME_DIR")):
+                found = f"unix:path={folder}/bus"
+        case _:
+            found = address
+    if not found:
+        raise UnavailableError("session: no bus is known; $DBUS_SESSION_BUS_ADDRESS would name it")
+    if not all(each.startswith("unix:") for each in found.split(";") if each):
+        raise UnavailableError(f"{found}: not on this machine; unix:path=PATH is right")
+    return found
 
 
 def _call(where: tuple[str, str, str], member: str, signature: str, body: Sequence[Any], flags: MessageFlag) -> Message:

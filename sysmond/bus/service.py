@@ -8,6 +8,7 @@ again; objects stay, callers and what they held are gone.
 import asyncio
 import inspect
 import os
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -31,9 +32,9 @@ from sysmond.errors import nearest
 
 RETRY_FIRST_S = 1.0
 RETRY_MAX_S = 30.0
-# What is under way, in all and for one caller; more than that is refused at once.
+# What is under way, in all and for one user, however many connections it has; more is refused at once.
 CALLS_MAX = 256
-CALLS_PER_CALLER_MAX = 64
+CALLS_PER_USER_MAX = 64
 # An argument with a longer text, or more items, is a mistake whatever it is for.
 TEXT_LENGTH_MAX = 4096
 ITEMS_MAX = 1000
@@ -63,6 +64,7 @@ class Service:
         self._connection: Connection | None = None
         self._objects: dict[str, Exported] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._under_way: Counter[int] = Counter()
         self._said = ""
         self._complained: set[str] = set()
         self._everywhere: dict[str, list[Interface]] = {
@@ -296,11 +298,14 @@ class Service:
         return await outcome if inspect.isawaitable(outcome) else outcome
 
     def _wait_for(self, call: Call, caller: Caller, method: Method, outcome: Awaitable[object]) -> None:
-        if caller.in_flight >= CALLS_PER_CALLER_MAX or len(self._tasks) >= CALLS_MAX:
+        if self._under_way[caller.uid] >= CALLS_PER_USER_MAX or len(self._tasks) >= CALLS_MAX:
             if inspect.iscoroutine(outcome):
                 outcome.close()
-            raise TooMuchError(f"{caller.in_flight} calls of this caller are under way; wait for their answers")
+            raise TooMuchError(
+                f"{self._under_way[caller.uid]} calls of this user are under way; wait for their answers"
+            )
         caller.in_flight += 1
+        self._under_way[caller.uid] += 1
         self.start(self._answer_later(call, caller, method, outcome))
 
     async def _answer_later(self, call: Call, caller: Caller, method: Method, outcome: Awaitable[object]) -> None:
@@ -310,6 +315,7 @@ class Service:
             self._refuse(call, failure)
         finally:
             caller.in_flight -= 1
+            self._under_way[caller.uid] -= 1
 
     def _refuse(self, call: Call, failure: Exception) -> None:
         name, text = bus_error(failure)
