@@ -13,6 +13,7 @@ from sysmond.bus.names import BUS_NAME, ERROR, MANAGER, OBJECT_PATH, PROBE, prob
 from sysmond.bus.probes import ProbeObject
 from sysmond.bus.status import LogControl, Status
 from sysmond.bus.steering import Steering
+from sysmond.follow import Follower
 from tests import onbus
 from tests.onbus import OLDER, Recorder, a_bus, a_recorder, answer, busctl, call, gdbus, gdbus_error, python, wait_until
 
@@ -381,3 +382,54 @@ def test_json_of_busctl_is_what_gdbus_says(recorder: Recorder) -> None:
         busctl(recorder.bus, "--json=short", "get-property", BUS_NAME, OBJECT_PATH, MANAGER, "Version").stdout
     )
     assert version["data"] in gdbus(recorder.bus, f"{PROPERTIES}.Get", f"'{MANAGER}'", "'Version'").stdout
+
+
+TROUBLED = """
+import os
+from sysmond.probe import Probe, Table, gauge, hookimpl
+
+def nowhere(host):
+    return [("", (len(host.read("/proc/no/such/file")),))]
+
+def deadly(host):
+    os._exit(1)
+
+@hookimpl
+def sysmond_probes():
+    metrics = (gauge("size", "B", "A number."),)
+    return [Probe(Table("nowhere", metrics), nowhere), Probe(Table("deadly", metrics), deadly)]
+"""
+
+
+def test_a_probe_tells_why_it_is_absent_or_quarantined(recorder: Recorder) -> None:
+    def state(table: str) -> tuple[str, str]:
+        (found,) = answer(recorder.bus, "GetAll", "s", PROBE, path=probe_path(table), interface=PROPERTIES)
+        return found["State"]["data"], found["Reason"]["data"]
+
+    folder = Path(f"{recorder.folder}/config/sysmond/probes")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "troubled.py").write_text(TROUBLED)
+    try:
+        assert call(recorder.bus, "Reload", "a{sv}", "0").returncode == 0
+        wait_until(lambda: state("nowhere")[0] == "absent", lambda: f"{state('nowhere')} {recorder.said()}")
+        assert state("nowhere")[1].startswith("no source: ")
+        wait_until(lambda: state("deadly")[0] == "quarantined", lambda: f"{state('deadly')} {recorder.said()}")
+        assert state("deadly")[1].startswith("quarantined: ")
+        (status,) = answer(recorder.bus, "GetStatus", "a{sv}", "0")
+        assert status["probes"]["data"]["absent"] >= 1
+        assert call(recorder.bus, "Reset", "a{sv}", "0", path=probe_path("deadly"), interface=PROBE).returncode == 0
+    finally:
+        (folder / "troubled.py").unlink()
+        assert call(recorder.bus, "Reload", "a{sv}", "0").returncode == 0
+
+
+def test_an_enabled_probe_has_a_sample_soon(recorder: Recorder) -> None:
+    # It answers when the lanes follow: then the next tick has rows, whatever the machine does meanwhile.
+    for member in ("DisableProbe", "EnableProbe"):
+        assert call(recorder.bus, member, "sa{sv}", "memory", "0").returncode == 0
+    follower = Follower(recorder.folders)
+    try:
+        wait_until(lambda: not any(table == "memory" for table, *_ in follower.read().absences))
+        assert follower.read().value("memory", "total")
+    finally:
+        follower.close()
