@@ -423,6 +423,28 @@ def test_a_probe_tells_why_it_is_absent_or_quarantined(recorder: Recorder) -> No
         assert call(recorder.bus, "Reload", "a{sv}", "0").returncode == 0
 
 
+QUARANTINED = """
+import os
+path = MANAGER.object_path + "/probe/deadly"
+folder, source = sys.argv[2:]
+os.makedirs(folder, exist_ok=True)
+with open(folder + "/troubled.py", "w") as file:
+    file.write(source)
+call(connection, "Reload", "a{sv}", {})
+changed = told("PropertiesChanged", path)
+os.unlink(folder + "/troubled.py")
+call(connection, "Reload", "a{sv}", {})
+print(json.dumps(changed))
+"""
+
+
+def test_a_quarantine_is_told_to_those_who_do_not_ask(recorder: Recorder) -> None:
+    folder = f"{recorder.folder}/config/sysmond/probes"
+    interface, changed, _ = python(recorder.bus, LISTEN + QUARANTINED, folder, TROUBLED)
+    assert interface == PROBE
+    assert changed["State"] == ["s", "quarantined"]
+
+
 def test_an_enabled_probe_has_a_sample_soon(recorder: Recorder) -> None:
     # It answers when the lanes follow: then the next tick has rows, whatever the machine does meanwhile.
     for member in ("DisableProbe", "EnableProbe"):
