@@ -208,6 +208,15 @@ def test_what_is_above_from_the_beginning_is_told_and_new_instances_are_watched(
     client.call("Close", path=path, interface=SUBSCRIPTION)
 
 
+def test_what_goes_while_it_is_above_is_told(client: Client, zones: Zones) -> None:
+    zones.tick(20.0, 90.0)
+    path = subscribe(client, ("heat/degrees", 80.0, 70.0), max_wakeups_per_min=("u", 600))
+    assert client.signal(path)[1][::2] == ("heat/degrees@zone1", ABOVE)
+    zones.tick(20.0)
+    assert client.signal(path)[1][::2] == ("heat/degrees@zone1", UNKNOWN)
+    client.call("Close", path=path, interface=SUBSCRIPTION)
+
+
 def test_values_come_in_batches_where_they_are_asked_for(client: Client, zones: Zones) -> None:
     zones.tick(30.0)
     zones.tick(31.5)
@@ -264,7 +273,7 @@ def test_a_user_has_a_bounded_number_and_they_end_with_the_caller(bus: Bus, zone
         ([("heat", NAN, 2.0, {})], {}, "InvalidArgument", "rule 'heat': high nan"),
         ([("heat", NAN, NAN, {})], {}, "InvalidArgument", "rule 'heat': no threshold"),
         ([("heat", 2.0, 1.0, {"rite": ("b", True)})], {}, "InvalidArgument", "option 'rite'"),
-        ([("cold", 2.0, 1.0, {})], {}, "NotFound", "path 'cold': no such table"),
+        ([("cold", 2.0, 1.0, {})], {}, "NotFound", "rule 'cold': means nothing that is recorded now"),
         ([("", 2.0, 1.0, {})], {}, "InvalidArgument", "path ''"),
         ([("heat", 2.0, 1.0, {})], {"coalesce_ms": ("u", 60_001)}, "InvalidArgument", "option coalesce_ms"),
         ([("heat", 2.0, 1.0, {})], {"max_wakeups_per_min": ("u", 0)}, "InvalidArgument", "option max_wakeups"),
@@ -287,7 +296,7 @@ def test_a_stranger_cannot_subscribe_to_what_is_restricted(bus: Bus, machine: Ma
     hidden.ring.rows(0, now_s * SECOND_NS, ("",), [5])
     assert client.call("ListMetrics", "asa{sv}", ["keys"], {})
     asked = ("Subscribe", "a(sdda{sv})a{sv}", "1", "keys", "2", "1", "0", "0")
-    assert "no such table" in call(bus, *asked, user=STRANGER).stderr
+    assert "means nothing" in call(bus, *asked, user=STRANGER).stderr
 
 
 class Wire:

@@ -6,7 +6,7 @@ restricted tables is not told that they are there.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from sysmond.clock import SECOND_NS
 from sysmond.errors import UsageError
 from sysmond.follow import Follower, Now, Recent, growth
 from sysmond.model import ABSENT, Cause, Metric, Semantics, Sensitivity, rate_unit, series_path
+from sysmond.paths import Matcher
 
 # An answer of a greater size is asked for in parts.
 REPLY_BYTES_MAX = 256 * 1024
@@ -100,21 +101,39 @@ class Latest:
 
         :raises UsageError: for what is no path. :raises NotFoundError: for one that means nothing.
         """
-        parsed = [paths.parse(pattern) for pattern in patterns]
-        now, allowed = self.look(), frozenset(sensitivities)
-        there: dict[paths.Series, tuple[Recent, Metric]] = {}
-        for table, several in now.tables.items():
-            for recent in (each for each in several if each.sensitivity in allowed and each.rows):
-                if recent.absence is not None and recent.absence[0] is Cause.DISABLED:
+        self.look()
+        allowed = frozenset(sensitivities)
+        chosen: dict[Series, Listed] = {}
+        for pattern in map(paths.parse, patterns or ["*"]):
+            found = {each.series: each for each in self.meant(Matcher(pattern), allowed)}
+            if not found and patterns:
+                raise self._unknown(pattern, allowed)
+            chosen |= found
+        return list(chosen.values())
+
+    def meant(self, matcher: Matcher, allowed: Container[Sensitivity]) -> Iterator[Listed]:
+        """The series that one pattern means, as of the last look; one that two writers have may come twice."""
+        for table, several in self._now.tables.items():
+            if not matcher.table(table):
+                continue
+            for recent in several:
+                is_gone = recent.absence is not None and recent.absence[0] is Cause.DISABLED
+                if is_gone or not recent.rows or recent.sensitivity not in allowed:
                     continue
-                for name in recent.rows[-1].names:
-                    for metric in recent.layout.table.metrics:
-                        there.setdefault((table, metric.name, name), (recent, metric))
+                metrics = [each for each in recent.layout.table.metrics if matcher.metric(table, each.name)]
+                for name in recent.rows[-1].names if metrics else ():
+                    if matcher.series(table, metrics[0].name, name):
+                        for metric in metrics:
+                            yield self._listed((table, metric.name, name), recent, metric, self._now)
+
+    def _unknown(self, pattern: paths.Pattern, allowed: Container[Sensitivity]) -> Exception:
+        """Why a pattern means nothing, and what comes near."""
         try:
-            chosen = paths.select(parsed, there) if parsed else list(there)
+            known = [each.series[1:] for each in self.meant(Matcher(paths.parse("*")), allowed)]
+            paths.select([pattern], known)
         except UsageError as unknown:
-            raise NotFoundError(str(unknown)) from unknown
-        return [self._listed(key, *there[key], now) for key in chosen]
+            return NotFoundError(str(unknown))
+        return NotFoundError(f"path {pattern.text!r}: nothing is recorded")
 
     def _listed(self, key: paths.Series, recent: Recent, metric: Metric, now: Now) -> Listed:
         text = ""

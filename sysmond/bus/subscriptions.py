@@ -9,8 +9,9 @@ one that was taken back is none.
 import asyncio
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sysmond import clock
@@ -18,11 +19,11 @@ from sysmond.bus.adapter import clean
 from sysmond.bus.callers import Caller
 from sysmond.bus.errors import InvalidArgumentError, NotFoundError, TooMuchError
 from sysmond.bus.interface import Changes, Interface, Options, Request, Signal, method, prop, read_options
-from sysmond.bus.latest import Latest, Listed, Moment, Quality, Series
+from sysmond.bus.latest import Latest, Moment, Quality, Series
 from sysmond.bus.names import MANAGER, SUBSCRIPTION, SUBSCRIPTION_PATH
 from sysmond.clock import SECOND_NS
-from sysmond.errors import UsageError
 from sysmond.follow import Now
+from sysmond.paths import Matcher, parse
 
 if TYPE_CHECKING:
     from sysmond.bus.service import Service
@@ -37,6 +38,9 @@ MINUTE_NS = 60 * SECOND_NS
 # Reading takes a moment: looking this long after a tick finds it.
 AFTER_TICK_NS = 25_000_000
 LOOKS_PER_SECOND_MAX = 20
+# Instances that come and go at every tick are looked through no oftener.
+RESOLVE_NS = SECOND_NS
+SUBSCRIPTIONS_MAX = 128
 
 UNKNOWN, BELOW, ABOVE = range(3)
 
@@ -96,11 +100,14 @@ class Subscription(Interface):
     batch = Signal("boottime_ns:t ids:au values:ad")
 
     def __init__(self, path: str, owner: Caller, rules: Sequence[Rule], pace: Pace, end: Callable[[], None]) -> None:
-        """``end``: called when it is closed."""
+        """``end``: called when it is closed.
+
+        :raises UsageError: where a rule has no path.
+        """
         self.path = path
         self.owner = owner
         self.interval_ns = SECOND_NS
-        self._rules = rules
+        self._rules = [(rule, Matcher(parse(rule.pattern))) for rule in rules]
         self._pace = pace
         self._end = end
         self._watches: list[Watch] = []
@@ -132,34 +139,36 @@ class Subscription(Interface):
         """How many signals were not sent because those before were not read."""
         return self._dropped
 
+    def concerns(self, tables: Iterable[str]) -> bool:
+        """Whether any rule means one of these tables."""
+        return any(matcher.table(table) for table in tables for _, matcher in self._rules)
+
     def resolve(self, latest: Latest) -> None:
         """Find the series that the rules mean now; what was known of those that stay is kept.
 
-        :raises NotFoundError: where a rule means nothing. :raises UsageError: where it is no path.
+        :raises NotFoundError: where a rule means nothing; what the others mean is watched all the same.
         """
-        known = {(watch.rule, watch.series): watch for watch in self._watches}
-        found: list[Watch] = []
+        # One that is gone while it is above is kept until that is told.
+        kept = {(watch.rule, watch.series): watch for watch in self._watches}
+        found = {key: watch for key, watch in kept.items() if watch.told != BELOW}
         batch: dict[Series, bool] = {}
-        intervals_ns = []
-        failure: Exception | None = None
-        for rule in self._rules:
-            meant: list[Listed] = []
-            try:
-                meant = latest.find([rule.pattern], self.owner.sensitivities)
-            except (NotFoundError, UsageError) as unknown:
-                failure = failure or unknown
+        intervals_ns = set()
+        nothing = ""
+        for rule, matcher in self._rules:
+            meant = list(islice(latest.meant(matcher, self.owner.sensitivities), SERIES_MAX + 1))
+            nothing = nothing or ("" if meant else rule.pattern)
             for listed in meant:
                 series = listed.series
-                found.append(known.get((rule, series)) or Watch(rule, series))
-                intervals_ns.append(listed.interval_ns)
+                found[rule, series] = kept.get((rule, series)) or Watch(rule, series)
+                intervals_ns.add(listed.interval_ns)
                 if rule.is_batch and not listed.metric.is_text:
                     batch[series] = rule.is_rate
         self._left_out = max(0, len(found) - SERIES_MAX)
-        self._watches = found[:SERIES_MAX]
+        self._watches = list(found.values())[:SERIES_MAX]
         self._batch = list(batch.items())[:SERIES_MAX]
         self.interval_ns = min(intervals_ns, default=SECOND_NS)
-        if failure is not None:
-            raise failure
+        if nothing:
+            raise NotFoundError(f"rule {nothing[:80]!r}: means nothing that is recorded now")
 
     def consider(self, now: Now, now_ns: int) -> None:
         """Hold the newest values against the rules."""
@@ -226,6 +235,8 @@ class Subscriptions(Interface):
         self._latest = latest
         self._there: dict[str, Subscription] = {}
         self._names: dict[str, tuple[str, ...]] = {}
+        self._changed: set[str] = set()
+        self._resolved_ns = 0
         self._number = 0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -235,6 +246,8 @@ class Subscriptions(Interface):
         caller = request.caller
         if sum(each.owner.uid == caller.uid for each in self._there.values()) >= SUBSCRIPTIONS_PER_USER_MAX:
             raise TooMuchError(f"uid {caller.uid} has {SUBSCRIPTIONS_PER_USER_MAX} subscriptions; closing one is right")
+        if len(self._there) >= SUBSCRIPTIONS_MAX:
+            raise TooMuchError(f"there are {SUBSCRIPTIONS_MAX} subscriptions; no more are right")
         if not 1 <= len(rules) <= RULES_MAX:
             raise TooMuchError(f"{len(rules)} rules; 1 to {RULES_MAX} are right")
         pace = _pace(options)
@@ -245,6 +258,7 @@ class Subscriptions(Interface):
             self._end(path)
 
         made = Subscription(path, caller, [_rule(*rule) for rule in rules], pace, end)
+        self._latest.look()
         made.resolve(self._latest)
         if made.left_out():
             raise TooMuchError(f"{SERIES_MAX + made.left_out()} series; up to {SERIES_MAX} are right")
@@ -271,13 +285,16 @@ class Subscriptions(Interface):
 
     def _look(self) -> None:
         """Look at the rings, tell what there is to tell, and set the clock for the next time."""
-        now = self._latest.look()
-        if self._is_otherwise(now):
+        now, now_ns = self._latest.look(), clock.boottime_ns()
+        self._changed |= self._changes(now)
+        if self._changed and now_ns - self._resolved_ns >= RESOLVE_NS:
             for each in self._there.values():
-                # What was there and is gone may come again.
-                with suppress(NotFoundError, UsageError):
-                    each.resolve(self._latest)
-        now_ns = clock.boottime_ns()
+                if each.concerns(self._changed):
+                    # What was there and is gone may come again.
+                    with suppress(NotFoundError):
+                        each.resolve(self._latest)
+            self._changed.clear()
+            self._resolved_ns = now_ns
         for each in self._there.values():
             each.consider(now, now_ns)
             each.tell(self._service, now, self._latest.serial, now_ns)
@@ -291,14 +308,12 @@ class Subscriptions(Interface):
         due = [due_ns for each in self._there.values() if (due_ns := each.due_ns()) is not None and due_ns > now_ns]
         return min([after_tick_ns, *due])
 
-    def _is_otherwise(self, now: Now) -> bool:
-        """Whether any table has other instances or another interval than at the last look."""
-        names = {
-            table: several[0].rows[-1].names for table, several in now.tables.items() if several and several[0].rows
-        }
-        is_same = names.keys() == self._names.keys() and all(names[table] is self._names[table] for table in names)
+    def _changes(self, now: Now) -> set[str]:
+        """The tables that have other instances, or another interval, than at the last look."""
+        names = {table: several[0].rows[-1].names for table, several in now.tables.items() if several[0].rows}
+        changed = {table for table, there in names.items() if there is not self._names.get(table)}
         self._names = names
-        return not is_same
+        return changed
 
 
 def _rule(pattern: str, high: float, low: float, options: Options) -> Rule:
