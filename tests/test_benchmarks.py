@@ -19,6 +19,7 @@ PROMISED = {
     "memory": {"sampler_rss_mb", "pss_mb"},
     "starvation": {"ok", "lost", "unsealed_max", "seals"},
     "bus": {"latest_median_ms", "idle_ms_per_s", "rss_mb", "pss_mb", "lateness_ratio", "calls_per_s"},
+    "changes": {"first_sample_max_s", "answer_max_ms", "cpu_ms", "lost", "changes"},
     "capacity": {"bytes_per_sample", "bytes_per_point_5min", "days_5min", "roll_up_cpu_s", "two_years_ms", "month_ms"},
 }
 TINY = {
@@ -28,6 +29,7 @@ TINY = {
     "memory": ("--seconds", "1"),
     "starvation": ("--seconds", "3", "--hogs", "1"),
     "bus": ("--seconds", "2", "--calls", "20"),
+    "changes": ("--changes", "1"),
     "capacity": ("--quick",),
 }
 
