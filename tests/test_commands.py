@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sysmond import archive, selftest
+from sysmond import archive, control, selftest
 from sysmond.__main__ import COMMANDS, main
 from sysmond.arguments import parser, subparsers
 from sysmond.folders import Folders
@@ -87,6 +87,25 @@ def test_a_marker_and_a_flush_are_events_and_the_end_is_one_too(
     daemon.send_signal(signal.SIGTERM)
     assert daemon.wait(HANG_S) == 0
     assert Archive(folders).select("memory/total", raw=True).times_ns.size
+
+
+def test_a_reload_is_done_or_says_what_is_wrong(
+    daemon: "subprocess.Popen[bytes]", folders: Folders, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(folders, "reload") == 0
+    assert capsys.readouterr().out == "reloaded\n"
+    (tmp_path / "sysmond.yaml").write_text("sampler: {priority: x}")
+    assert command(folders, "reload") == 2
+    assert said(capsys) == f"{tmp_path}/sysmond.yaml:1: sampler.priority: 'x' is wrong; a whole number is right"
+    assert daemon.poll() is None
+
+
+def test_a_part_that_does_not_follow_makes_it_a_partial_success(
+    folders: Folders, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "ask", lambda *_: {"ok": True, "behind": {"background": "no answer within 15 s"}})
+    assert command(folders, "reload") == 3
+    assert said(capsys) == "background does not follow yet: no answer within 15 s"
 
 
 def test_without_a_daemon_an_order_says_so(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
