@@ -27,8 +27,10 @@ BACKGROUND_SELF_INTERVAL_NS = 30 * SECOND_NS
 # Nothing may be held below these, and what overran its deadline is not read oftener again.
 HOLD_MIN_NS = {Lane.REALTIME: SECOND_NS // 100, Lane.BACKGROUND: SECOND_NS}
 HOLD_MAX_S = 3600
-# What a worker process may take until it has loaded its probe; after that it is retried like one that hangs.
-LOAD_S = 4.0
+# So long the lane waits for worker processes that load their probes, and so long each may take meanwhile: what its
+# plugin imports may be large, and the machine busy. After that it is retried like one that hangs.
+LOAD_WAIT_S = 1.0
+LOAD_MAX_NS = 30 * SECOND_NS
 
 
 class Hold(NamedTuple):
@@ -36,6 +38,14 @@ class Hold(NamedTuple):
 
     interval_ns: int
     until_ns: int
+
+
+class Loading(NamedTuple):
+    """A worker process that has not said yet what its probe declares."""
+
+    planned: PlannedProbe
+    process: "Process"
+    since_ns: int
 
 
 class Roster:
@@ -69,11 +79,13 @@ class Roster:
         self.holds: dict[str, Hold] = {}
         self.review_ns = NEVER_NS
         self._failed: list[PlannedProbe] = []
+        self._loading: dict[str, Loading] = {}
 
     @property
     def intervals_ns(self) -> set[int]:
         """At which intervals there is something to do."""
-        return {source.interval_ns for source in self.sources} or {SECOND_NS}
+        found = {source.interval_ns for source in self.sources} or {SECOND_NS}
+        return {*found, SECOND_NS} if self._loading else found
 
     def follow(self, plan: Plan, moved: Collection[str], now_ns: int, *, again: bool = False) -> None:
         """Make the sources those that are wanted. ``moved``: to the background lane. ``again``: try what failed."""
@@ -82,6 +94,9 @@ class Roster:
         self.holds = {table: hold for table, hold in self.holds.items() if hold.until_ns > now_ns}
         before = {source.table: source for source in self.sources}
         wanted = list(self._wanted(plan, moved))
+        for loading in [each for each in self._loading.values() if each.planned not in wanted]:
+            loading.process.kill("not wanted any more")
+            del self._loading[loading.planned.table]
         kept: dict[str, Source] = {}
         for planned in wanted:
             old = before.get(planned.table)
@@ -105,6 +120,7 @@ class Roster:
         """Find out when something ends by itself."""
         tables = [source.table for source in self.sources] + [planned.table for planned in self._failed]
         ends = [hold.until_ns for hold in self.holds.values()]
+        ends += [now_ns + SECOND_NS] if self._loading else []
         self.review_ns = min([self._conduct.ends_ns(tables, now_ns), *ends])
 
     def find(self, table: str) -> Source | None:
@@ -147,7 +163,10 @@ class Roster:
 
         for reader in self.readers.values():
             reader.close()
+        for loading in self._loading.values():
+            loading.process.kill("the lane ends")
         bury([reader.process for reader in self.readers.values() if reader.process])
+        bury([loading.process for loading in self._loading.values()])
 
     def _wanted(self, plan: Plan, moved: Collection[str]) -> Iterator[PlannedProbe]:
         """The probes of this lane, each with the interval that holds now."""
@@ -203,27 +222,32 @@ class Roster:
         return found
 
     def _loaded_apart(self, wanted: list[PlannedProbe], now_ns: int) -> dict[str, Source]:
-        """Start worker processes, all at once, and wait for what they declare."""
+        """Start worker processes, all at once, and wait a moment for what they declare."""
         from sysmond import workers  # noqa: PLC0415  the real-time lane does without
 
-        found = {}
         free = [each for each in wanted if self._conduct.barred(each.table, now_ns) is None]
         self._failed += [each for each in wanted if each not in free]
-        processes = {planned.table: workers.Process(planned, self._root) for planned in free}
-        workers.declared(processes.values(), LOAD_S)
-        for planned in free:
-            process = processes[planned.table]
+        fresh = [each for each in free if each.table not in self._loading]
+        for planned in fresh:
+            self._loading[planned.table] = Loading(planned, workers.Process(planned, self._root), now_ns)
+        loading = [self._loading[planned.table] for planned in free]
+        workers.declared([each.process for each in loading], LOAD_WAIT_S if fresh else 0.0)
+        found = {}
+        for planned, process, since_ns in loading:
+            if process.hello is None and not process.end and now_ns - since_ns < LOAD_MAX_NS:
+                continue  # It is looked at again every second.
+            del self._loading[planned.table]
             try:
                 if process.hello is None:
-                    process.kill(f"not loaded within {LOAD_S:g} s")
+                    process.kill(f"not loaded within {LOAD_MAX_NS // SECOND_NS} s")
                     raise ValueError(process.end)
                 found[planned.table] = self._source(planned, workers.probe_of(process), process)
             except ValueError as problem:
                 process.kill("")
+                workers.bury([process])
                 self._say(f"probe {planned.table} is left out: {problem}")
                 self._failed.append(planned)
                 self._judge.fails_to_load(planned, str(problem))
-        workers.bury(process for table, process in processes.items() if table not in found)
         return found
 
     def _was_released(self, planned: PlannedProbe, now_ns: int) -> bool:

@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 import time
+from contextlib import suppress
 
 from sysmond.errors import Error
 from sysmond.frame import encode_layout
@@ -44,11 +45,11 @@ def main(arguments: list[str] | None = None) -> int:
         _say(lane, {"error": str(wrong)})
         return 1
     _say(lane, {"layout": layout, "deadline_s": probe.deadline_s, "subsystems": list(probe.subsystems)})
-    for line in lane.makefile("rb"):
-        order = json.loads(line)
-        if order == "look":
-            source.host.look_again()
-        else:
+    with suppress(ConnectionError):  # Nobody asks any more.
+        for line in lane.makefile("rb"):
+            if json.loads(line) == "look":
+                source.host.look_again()
+                continue
             begin_s = time.monotonic()
             source.host.new_tick()
             reading = source.read()

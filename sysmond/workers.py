@@ -85,8 +85,10 @@ class Process:
             return
         try:
             self._ours.sendall(json.dumps(order).encode() + b"\n")
-        except OSError as refusal:
-            self._over(f"does not listen: {refusal.strerror}")
+        except BlockingIOError:
+            self._over("it does not listen")
+        except OSError:
+            self._over("")
         else:
             self.is_busy = self.is_busy or order == "read"
 
@@ -97,9 +99,8 @@ class Process:
                 received = self._ours.recv(_RECEIVED_BYTES)
             except BlockingIOError:
                 return
-            except OSError as failure:
+            except OSError:  # It is gone, and did not hear what it was told last.
                 received = b""
-                self.end = f"its process is lost: {failure.strerror}"
             *lines, self._heard = (self._heard + received).split(b"\n") if received else (self._heard,)
             for line in lines:
                 self._take(line)
@@ -355,6 +356,8 @@ def declared(processes: Iterable[Process], limit_s: float) -> None:
     """Wait until processes have said what their probes declare, or are over."""
     until_s = time.monotonic() + limit_s
     waiting = list(processes)
+    for each in waiting:
+        each.hear()
     while waiting := [each for each in waiting if each.hello is None and not each.end]:
         left_s = until_s - time.monotonic()
         if left_s <= 0:

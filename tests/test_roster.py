@@ -490,3 +490,79 @@ def test_a_quarantine_is_an_absence_a_tick_until_it_is_over(bench: Bench) -> Non
         ("released", "its quarantine is over"),
     ]
     lane.close()
+
+
+PLUGIN = """
+import os, time
+from sysmond.probe import Probe, Table, counter, hookimpl
+{body}
+@hookimpl
+def sysmond_probes():
+    return [Probe(Table("late", (counter("n", "1", "N."),)), lambda host: [("", (1,))])]
+"""
+
+
+def foreign(runtime: Path, plugin: Path, body: str) -> tuple[Sampler, list[str]]:
+    """A background lane with a plugin of a stranger, and what it says."""
+    plugin.write_text(PLUGIN.format(body=body))
+    create_classes(str(runtime / "background"))
+    planned = PlannedProbe("late", str(plugin), Lane.BACKGROUND, SECOND, Sensitivity.PUBLIC)
+    said: list[str] = []
+    settings = Settings(Folders(str(runtime / "state"), str(runtime)))
+    return Sampler(settings, Plan((planned,)), Lane.BACKGROUND, said.append), said
+
+
+def test_a_plugin_that_loads_slowly_joins_when_it_is_ready(
+    runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(roster, "LOAD_WAIT_S", 0.0)
+    ready = tmp_path / "ready"
+    lane, said = foreign(runtime, tmp_path / "late.py", f"while not os.path.exists({str(ready)!r}): time.sleep(0.01)")
+    lane._now_ns = 0
+    lane._roster.plan_review(0)
+    run(lane, range(1, 5))
+    assert (lane._roster.sources, said) == ([], [])
+    assert lane._roster.intervals_ns == {SECOND}
+    (loading,) = lane._roster._loading.values()
+    lane._roster._loading["late"] = loading._replace(since_ns=0)
+    ready.touch()
+    while loading.process.hello is None:
+        loading.process.hear()
+    run(lane, range(5, 8))
+    (ring,) = (runtime / "background/public").glob(f"*{SUFFIX}")
+    (block,) = of_snapshot(snapshot(str(ring))).blocks
+    assert [tick // SECOND for tick in block.ticks.tolist()] == [5, 6, 7]
+    assert said == []
+    lane.close()
+    assert loading.process.is_gone()
+
+
+def test_a_plugin_that_never_loads_is_tried_again_ever_more_seldom(
+    runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(roster, "LOAD_WAIT_S", 0.0)
+    lane, said = foreign(runtime, tmp_path / "late.py", "time.sleep(3600)")
+    (loading,) = lane._roster._loading.values()
+    lane._roster._loading["late"] = loading._replace(since_ns=0)
+    lane._roster.plan_review(0)
+    run(lane, range(1, 200))
+    reasons = [line for line in said if "quarantine:" in line]
+    assert reasons == [
+        f"probe late: quarantine: not loaded within 30 s; not read for {length}" for length in ("10 s", "60 s", "6 min")
+    ]
+    assert lane._roster._loading == {}
+    lane.close()
+    assert loading.process.is_gone()
+
+
+def test_a_plugin_that_is_disabled_while_it_loads_is_let_go_of(
+    runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(roster, "LOAD_WAIT_S", 0.0)
+    lane, said = foreign(runtime, tmp_path / "late.py", "time.sleep(3600)")
+    (loading,) = lane._roster._loading.values()
+    plans.write(Plan(()), str(runtime / "plan.json"))
+    assert lane._obey({"do": "plan"}) == {"ok": True}
+    assert loading.process.end
+    assert (lane._roster._loading, said) == ({}, [])
+    lane.close()
