@@ -7,7 +7,9 @@ import fcntl
 import json
 import math
 import os
+import select
 import shutil
+import signal
 import tempfile
 import time
 from collections.abc import Iterator
@@ -18,7 +20,7 @@ import numpy as np
 import pytest
 
 from sysmond import clock
-from sysmond.bus import readers
+from sysmond.bus import reader, readers
 from sysmond.bus.callers import Caller
 from sysmond.bus.errors import InvalidArgumentError, OccupiedError, RefusedError, TooMuchError
 from sysmond.bus.latest import Latest, Quality
@@ -327,7 +329,7 @@ ROOT = Caller(":1.1", os.geteuid(), os.getpid(), (), is_restricted=True)
 
 
 def query(several: Readers, caller: Caller = ROOT) -> Any:
-    return several.ask(caller, "query", 1 << 20, paths=["disk/queue"])
+    return several.ask(caller, "query", 1 << 20, paths=["disk/queue"], described_bytes_max=1 << 10)
 
 
 def test_what_is_handed_out_counts_until_it_is_closed(several: Readers, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -408,13 +410,41 @@ def test_a_question_leaves_no_descriptor_behind(several: Readers) -> None:
     several_asked: list[dict[str, Any]] = [{"paths": ["disk/queue"]}, {"paths": ["dusk"]}]
     for asked in several_asked:
         try:
-            os.close(asyncio.run(several.ask(ROOT, "query", 1 << 20, **asked)).bulk)
+            os.close(asyncio.run(several.ask(ROOT, "query", 1 << 20, described_bytes_max=1 << 10, **asked)).bulk)
         except InvalidArgumentError:
             continue
     assert descriptors() == before
 
 
-def test_what_may_not_be_read_is_named_as_that() -> None:
-    from sysmond.bus import reader  # noqa: PLC0415  the program of another process
+def test_too_many_names_are_refused_and_old_gaps_left_out(several: Readers) -> None:
+    with pytest.raises(TooMuchError, match=r"2 columns have \d+ bytes of names; up to 50 are right"):
+        asyncio.run(several.ask(ROOT, "query", 1 << 20, paths=["disk/queue"], described_bytes_max=50))
+    gaps: list[list[object]] = [[number, number + 1, "disk", "off", "x" * 100] for number in range(1000)]
+    told = reader._newest(gaps, 10_000)
+    assert told == gaps[-len(told) :]
+    assert 60 < len(told) < 80
+    assert reader._newest(gaps[:2], 10_000) == gaps[:2]
+    assert reader._newest([], 10_000) == []
 
+
+def test_what_may_not_be_read_is_named_as_that() -> None:
     assert reader._named(NotPermittedError("x")) == "NotAuthorized"
+
+
+@as_stranger
+def test_a_reader_that_became_somebody_cannot_be_traced_by_them() -> None:
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        reader.become(1, (1, 2))
+        # The kernel gives what lies below /proc/PID to root where a process is not dumpable (proc(5)).
+        os.write(writing, json.dumps([os.getresuid(), os.getresgid(), os.getgroups()]).encode())
+        select.select([], [], [])
+    try:
+        assert json.loads(os.read(reading, 1000)) == [[1, 1, 1], [1, 1, 1], [1, 2]]
+        assert os.stat(f"/proc/{pid}/mem").st_uid == 0
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(reading)
+        os.close(writing)

@@ -31,7 +31,7 @@ STALE_MARGIN_NS = SECOND_NS
 
 CLASSES = {Sensitivity.PUBLIC: 1, Sensitivity.RESTRICTED: 2}
 # What a series takes of an answer beside its path and units.
-_LISTED_BYTES = 72
+_LISTED_BYTES = 112
 _SECONDS_TO_PERCENT = 100.0
 
 

@@ -29,13 +29,14 @@ if TYPE_CHECKING:
 NICENESS = 10
 # The group of who has none (nogroup).
 NOBODY = 65534
-# What is told beside the numbers: gaps, events and paths beyond these are left out, and counted.
-GAPS_MAX = 1000
-EVENTS_MAX = 1000
+# What is told beside the numbers: of more than this the newest.
+GAPS_BYTES_MAX = 32 * 1024
 EVENTS_BYTES_MAX = 240 * 1024
-# What an event takes beside its words.
-_EVENT_BYTES = 32
+EVENTS_MAX = 1000
+WARNINGS_MAX = 20
 TEXT_LENGTH_MAX = 200
+# What an event, a gap or a column takes in a message beside its words.
+_TOLD_BYTES = 32
 
 Answer = dict[str, Any]
 
@@ -54,6 +55,7 @@ class Question(NamedTuple):
     stats: Sequence[str] = ()
     boot: str = ""
     bytes_max: int = 0
+    described_bytes_max: int = 0
     timespan_s: int = 0
     resolution: int = 0
     uid: int | None = None
@@ -82,20 +84,43 @@ def query(question: Question, archive: "Archive", bulk: int) -> Answer:
             f"{len(columns)} columns of {rows} rows are {size} bytes; up to {question.bytes_max} are right: "
             "a longer step, a shorter range or fewer paths"
         )
+    described = [[column.path, column.stat, column.unit] for column in columns]
+    texts = sorted({column.path for column in result.columns if column.texts is not None})
+    size = sum(map(_size, described)) + sum(len(path) + _TOLD_BYTES for path in texts)
+    if size > question.described_bytes_max:
+        raise TooLargeError(
+            f"{len(columns)} columns have {size} bytes of names; up to {question.described_bytes_max} are right: "
+            "fewer paths or statistics"
+        )
     with os.fdopen(os.dup(bulk), "wb") as file:
         file.write(result.times_ns.astype("<i8").tobytes())
         for column in columns:
             file.write(column.values.astype("<f8").tobytes())
-    told = result.gaps[-GAPS_MAX:]
+    gaps = [[gap.start_ns, gap.end_ns, gap.table, str(gap.cause), gap.detail[:TEXT_LENGTH_MAX]] for gap in result.gaps]
+    told = _newest(gaps, GAPS_BYTES_MAX)
     return {
         "rows": rows,
         "step_ns": result.step_ns,
-        "columns": [[column.path, column.stat, column.unit] for column in columns],
-        "texts": sorted({column.path for column in result.columns if column.texts is not None}),
-        "gaps": [[gap.start_ns, gap.end_ns, gap.table, str(gap.cause), gap.detail[:TEXT_LENGTH_MAX]] for gap in told],
-        "gaps_left_out": len(result.gaps) - len(told),
-        "warnings": [warning[:TEXT_LENGTH_MAX] for warning in result.warnings[:GAPS_MAX]],
+        "columns": described,
+        "texts": texts,
+        "gaps": told,
+        "gaps_left_out": len(gaps) - len(told),
+        "warnings": [warning[:TEXT_LENGTH_MAX] for warning in result.warnings[:WARNINGS_MAX]],
     }
+
+
+def _size(told: Sequence[object]) -> int:
+    """About how many bytes a struct takes in a message."""
+    words = (each for each in told if isinstance(each, str))
+    return _TOLD_BYTES + sum(len(word.encode("utf-8", "replace")) for word in words)
+
+
+def _newest(told: Sequence[list[object]], bytes_max: int) -> list[list[object]]:
+    """The last of them, as many as find room."""
+    left, begin = bytes_max, len(told)
+    while begin and (left := left - _size(told[begin - 1])) >= 0:
+        begin -= 1
+    return list(told[begin:])
 
 
 def points(question: Question, archive: "Archive", bulk: int) -> Answer:  # noqa: ARG001  all are called alike
@@ -131,14 +156,7 @@ def events(question: Question, archive: "Archive", bulk: int) -> Answer:  # noqa
     from sysmond.query import FOREVER_NS  # noqa: PLC0415  see answer
 
     found = archive.events(question.start_ns or -FOREVER_NS, question.end_ns or FOREVER_NS)
-    told: list[list[object]] = []
-    size = 0
-    for event in reversed(found[-EVENTS_MAX:]):
-        size += _EVENT_BYTES + sum(len(text.encode("utf-8", "replace")) for text in event[1:])
-        if size > EVENTS_BYTES_MAX:
-            break
-        told.append(list(event))
-    return {"events": told[::-1]}
+    return {"events": _newest([list(event) for event in found[-EVENTS_MAX:]], EVENTS_BYTES_MAX)}
 
 
 def boots(question: Question, archive: "Archive", bulk: int) -> Answer:  # noqa: ARG001  all are called alike

@@ -39,7 +39,10 @@ READERS_PER_SECOND_MAX = 20
 HELD_BYTES_PER_USER_MAX = 64 * 1024 * 1024
 HELD_PER_USER_MAX = 64
 QUERY_BYTES_MAX = HELD_BYTES_PER_USER_MAX // READERS_PER_USER_MAX
-REPLY_BYTES_MAX = 256 * 1024
+# A message has up to 256 KiB: numbers, their names, gaps.
+NUMBERS_BYTES_MAX = 160 * 1024
+NAMES_BYTES_MAX = 48 * 1024
+QUERY_NAMES_BYTES_MAX = 200 * 1024
 # Gaps, paths and warnings beside the numbers.
 TOLD_BYTES_MAX = 1024 * 1024
 # numpy and h5py take a tenth of it; an answer is held in memory a few times.
@@ -286,11 +289,13 @@ class History(Interface):
         """Columns over one time axis, and why there is nothing where there is nothing."""
         asked = _asked(paths, start_ns, end_ns, step_ns, statistics, options)
         try:
-            told, bulk = await self._readers.ask(request.caller, "query", REPLY_BYTES_MAX, **asked)
+            told, bulk = await self._readers.ask(
+                request.caller, "query", NUMBERS_BYTES_MAX, described_bytes_max=NAMES_BYTES_MAX, **asked
+            )
         except TooMuchError as refusal:
             raise TooMuchError(f"{refusal}; Query gives up to {QUERY_BYTES_MAX} bytes") from refusal
         try:
-            content = os.pread(bulk, REPLY_BYTES_MAX, 0)
+            content = os.pread(bulk, NUMBERS_BYTES_MAX, 0)
         finally:
             os.close(bulk)
         layout = _Layout(told)
@@ -314,7 +319,9 @@ class History(Interface):
     ) -> tuple[int, dict[str, Variant]]:
         """The same in a sealed file in memory: the times, then each column."""
         asked = _asked(paths, start_ns, end_ns, step_ns, statistics, options)
-        told, bulk = await self._readers.ask(request.caller, "query", QUERY_BYTES_MAX, **asked)
+        told, bulk = await self._readers.ask(
+            request.caller, "query", QUERY_BYTES_MAX, described_bytes_max=QUERY_NAMES_BYTES_MAX, **asked
+        )
         try:
             layout = _Layout(told)
         except BaseException:
