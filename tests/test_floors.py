@@ -92,3 +92,8 @@ def test_a_lean_module_loads_lean_modules_and_the_standard_library(module: str, 
 @pytest.mark.parametrize("module", ["sysmond_probes", *PROBES_THERE])
 def test_a_probe_loads_from_anywhere_and_needs_the_standard_library_only(module: str, tmp_path: Path) -> None:
     assert [name for name in loaded_by(module, tmp_path) if is_foreign(name)] == []
+
+
+def test_the_real_time_lane_does_without_threads(tmp_path: Path) -> None:
+    """What only the background lane needs would be locked into its memory, too."""
+    assert {"threading", "sysmond.workers"}.isdisjoint(loaded_by("sysmond.sampler", tmp_path))
