@@ -502,6 +502,17 @@ def test_a_wrong_hold_is_refused(
     assert client.property("Holds") == []
 
 
+def test_whoever_listens_is_told_of_holds(client: Client, lanes: Lanes) -> None:
+    client.call_bus(
+        "AddMatch", "s", "type='signal',member='PropertiesChanged',arg0='org.sysmond.SystemMonitor1.Manager'"
+    )
+    os.close(hold(client, "heat"))
+    for kinds in (["rate"], []):
+        name, (_, changed, _) = client.signal(OBJECT_PATH)
+        assert name == "PropertiesChanged"
+        assert [each[0] for each in changed["Holds"][1]] == kinds
+
+
 def test_a_user_has_a_bounded_number_of_holds(client: Client, lanes: Lanes) -> None:
     locks = [hold(client, "heat") for _ in range(HOLDS_PER_USER_MAX)]
     with pytest.raises(RefusedError, match="TooMuch"):

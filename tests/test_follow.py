@@ -2,6 +2,7 @@
 """The follower of the rings: whatever is written and however often it looks, what it has is right and newest."""
 
 import os
+import random
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,7 @@ LAYOUTS = (Layout(WIDE, SECOND), Layout(SOLE, SECOND))
 BOOT = "0123456789abcdef" * 2
 KEPT = 5
 LOOKS = 3000
+FLIPS = 400
 
 
 class Written(NamedTuple):
@@ -298,3 +300,21 @@ def test_an_interval_that_changes_and_comes_again_is_that_of_the_newest_row(runt
         [recent] = following.read().tables["sole"]
         assert recent.layout.interval_ns == interval_ns
         assert recent.rows[-1].values[0] == number
+
+
+def test_no_flipped_bit_makes_a_wrong_row_or_stops_anybody(runtime: Path) -> None:
+    source = Source(runtime)
+    for number in range(40):
+        source.tick(number % 5, number, "ab"[number % 2])
+    right = {name: set(log) for name, log in source.log.items()}
+    whole = Path(source.path).read_bytes()
+    chance = random.Random(4)
+    for _ in range(FLIPS):
+        place = chance.choice([chance.randrange(HEADER_BYTES), chance.randrange(len(whole))])
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << chance.randrange(8)
+        Path(source.path).write_bytes(damaged)
+        following = follower(runtime)
+        for table, several in following.read().tables.items():
+            assert {row for each in several for row in rows(each)} <= right[table]
+        following.close()
