@@ -110,25 +110,24 @@ def _why_silent(line: Timeline, boot: str, table: str, tick_ns: int) -> tuple[Ca
     for hole in sorted(line.unread):
         if (hole.boot, hole.table) == (boot, table) and hole.start_ns <= tick_ns < hole.end_ns:
             return hole.cause, hole.detail
-    reason = _disabled(line, boot, table, tick_ns)
-    return (Cause.NO_SOURCE, "") if reason is None else (Cause.DISABLED, reason)
+    return _last_word(line, boot, table, tick_ns) or (Cause.NO_SOURCE, "")
 
 
-def _disabled(line: Timeline, boot: str, table: str, tick_ns: int) -> str | None:
-    """The reason why a table was disabled at a tick; None where it was not.
+def _last_word(line: Timeline, boot: str, table: str, tick_ns: int) -> tuple[Cause, str] | None:
+    """Why a table is silent at a tick, by the last absence that was recorded of it; None where that says nothing.
 
-    The last absence that was recorded of it says so, and nothing that began since then has any of its series.
+    It does where the table was disabled or in quarantine, and nothing that began since then has any of its series.
     """
     holes = [hole for hole in line.holes((table,)) if hole.boot == boot and hole.start_ns <= tick_ns]
     last = max(holes, key=lambda hole: hole.start_ns, default=None)
-    if last is None or last.cause is not Cause.DISABLED:
+    if last is None or last.cause not in {Cause.DISABLED, Cause.QUARANTINED}:
         return None
     for track in line.tracks:
         if track.lineage.boot == boot and table in track.tables:
             for keys, first_ns, _, _ in track.extents():
                 if last.end_ns < first_ns <= tick_ns and any(key.table == table for key in keys):
                     return None
-    return last.detail
+    return last.cause, last.detail
 
 
 def _is_elsewhere(tracks: Iterable[Track], track: Track, table: str, start_ns: int, end_ns: int) -> bool:
@@ -311,10 +310,8 @@ def _between(tracks: Sequence[Track], table: str, line: Timeline) -> Iterator[Ga
 
 def _stopped(track: Track, table: str, line: Timeline) -> tuple[Cause, str]:
     """Why a table has nothing after the last tick of a track."""
-    reason = _disabled(line, track.lineage.boot, table, track.last_ns + track.lineage.interval_ns)
-    if reason is not None:
-        return Cause.DISABLED, reason
-    return Cause.CLEAN_SHUTDOWN if track.ended_well else Cause.DAEMON_DOWN, ""
+    said = _last_word(line, track.lineage.boot, table, track.last_ns + track.lineage.interval_ns)
+    return said or (Cause.CLEAN_SHUTDOWN if track.ended_well else Cause.DAEMON_DOWN, "")
 
 
 def _off(before: Track, line: Timeline, gap: Gap, started_ns: int, late: Cause = Cause.DAEMON_DOWN) -> Iterator[Gap]:

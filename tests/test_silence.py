@@ -69,6 +69,18 @@ def test_a_disabled_table_is_silent_because_it_is_disabled_until_it_comes_back(
     assert gaps(within(machine, 0, 60, raw=raw, path="other/count"), "other") == []
 
 
+def test_what_is_in_quarantine_when_its_lane_starts_anew_is_silent_for_that_reason(machine: Machine) -> None:
+    first = machine.start(0.5)
+    first.tick(range(1, 20))
+    first.ring.absence(0, 20 * SECOND_NS, Cause.QUARANTINED, "hangs")
+    also(first, range(1, 21))
+    second = machine.start(20.5)
+    also(second, range(21, 40))
+    second.tick(range(40, 45))
+    also(second, range(40, 45))
+    assert gaps(within(machine, 0, 45)) == [(20, 40, "quarantined")]
+
+
 def test_after_it_came_back_and_went_its_own_way_the_cause_is_the_newer_one(machine: Machine) -> None:
     writer = machine.start(0.5)
     writer.tick(range(1, 20))
