@@ -66,7 +66,7 @@ link_project() {
 # Where no registry has it, the tests that need it say so.
 add_older_dbus() {
     [ -d "$VENV/$OLDER_DBUS" ] || "$VENV/bin/python" -m pip --disable-pip-version-check install --quiet --no-input \
-        --no-deps --target "$VENV/$OLDER_DBUS" 'dbus-fast==2.44.1' >>"$LOG" 2>&1 || true
+        --retries 1 --timeout 10 --no-deps --target "$VENV/$OLDER_DBUS" 'dbus-fast==2.44.1' >>"$LOG" 2>&1 || true
 }
 
 # Two at once would pull each other's links away. Where there is no flock, nobody waits.

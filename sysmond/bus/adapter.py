@@ -92,16 +92,20 @@ class Call:
 
         :raises Exception: where the values are not of the signature; nothing is sent then.
         """
-        self._send(
-            Message(
+        given = list(descriptors)
+        try:
+            message = Message(
                 message_type=MessageType.METHOD_RETURN,
                 reply_serial=self._message.serial,
                 destination=self.sender,
                 signature=signature,
                 body=body,
-                unix_fds=list(descriptors),
+                unix_fds=given,
             )
-        )
+        except BaseException:
+            _close(given)
+            raise
+        self._send(message)
 
     def refuse(self, name: str, text: str) -> None:
         """Answer with an error."""
@@ -135,6 +139,7 @@ class _Writer:
         self._queue: deque[tuple[bytearray, list[int]]] = deque()
         self._offset = 0
         self._is_waiting = False
+        self._is_closed = False
         self.queued_bytes = 0
         self.dropped = 0
 
@@ -157,7 +162,7 @@ class _Writer:
             raise TooMuchError(f"an answer of {len(content)} bytes; up to {ANSWER_BYTES_MAX} are right: ask for less")
         is_signal = message.message_type is MessageType.SIGNAL
         room = SIGNAL_QUEUE_BYTES_MAX if is_signal else QUEUE_BYTES_MAX
-        if self.queued_bytes and self.queued_bytes + len(content) > room:
+        if self._is_closed or (self.queued_bytes and self.queued_bytes + len(content) > room):
             self.dropped += 1
             _close(message.unix_fds)
             return 0
@@ -168,7 +173,8 @@ class _Writer:
         return len(content)
 
     def close(self) -> None:
-        """Let go of what was not sent."""
+        """Let go of what was not sent, and of whatever comes still."""
+        self._is_closed = True
         for _, descriptors in self._queue:
             _close(descriptors)
         self._queue.clear()

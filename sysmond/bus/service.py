@@ -7,7 +7,6 @@ again; objects stay, callers and what they held are gone.
 
 import asyncio
 import inspect
-import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import suppress
@@ -58,6 +57,10 @@ class Service:
     def __init__(self, address: str, say: Callable[[str], None], *, user: bool) -> None:
         """``address``: ``system``, ``session`` or that of a bus. ``user``: whether it serves its own user alone."""
         self.callers: Callers | None = None
+        self.when_connected: list[Callable[[Connection], Coroutine[Any, Any, None]]] = []
+        """Begun when the name is ours, each time anew."""
+        self.when_signalled: list[Callable[[Call], None]] = []
+        """Called with signals of others that somebody here asked the bus for, or that were sent to us."""
         self._address = address
         self._say = say
         self._user = user
@@ -193,6 +196,8 @@ class Service:
             (answer,) = await connection.ask(BUS, "RequestName", "su", [BUS_NAME, _NOT_QUEUED])
             is_ours = answer in _OWNER
             if is_ours:
+                for begin in self.when_connected:
+                    self.start(begin(connection))
                 self._once("there", f"{BUS_NAME} is there" if self._said else "")
                 await asyncio.wait({lost, asyncio.create_task(ended.wait())}, return_when=asyncio.FIRST_COMPLETED)
                 if lost.done():
@@ -221,6 +226,9 @@ class Service:
             name, _, new = signal.body
             if not new:
                 self.callers.vanished(name)
+            return
+        for hear in self.when_signalled:
+            hear(signal)
 
     # Calls
 
@@ -372,17 +380,11 @@ def _check(value: object) -> None:
 
 
 def _reply(call: Call, method: Method, outcome: Any) -> None:  # noqa: ANN401  as the method declares
-    """Answer with what a method gave; what it gave of descriptors is closed in any case."""
+    """Answer with what a method gave; its descriptors belong to the connection from now on."""
     body = [] if not method.gives else [outcome] if len(method.gives) == 1 else list(outcome)
     descriptors = []
     for index, argument in enumerate(method.gives):
         if argument.signature == "h":
             descriptors.append(body[index])
             body[index] = len(descriptors) - 1
-    try:
-        call.reply(method.answer, body, descriptors)
-    except Exception:
-        for descriptor in descriptors:
-            with suppress(OSError):
-                os.close(descriptor)
-        raise
+    call.reply(method.answer, body, descriptors)
