@@ -17,6 +17,7 @@ LEAN = (
     "archive",
     "archiver",
     "aside",
+    "attribution",
     "clock",
     "conduct",
     "control",
