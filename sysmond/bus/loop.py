@@ -15,6 +15,7 @@ from sysmond.bus.names import BUS_NAME, OBJECT_PATH
 from sysmond.bus.offer import offered
 from sysmond.bus.probes import Probes
 from sysmond.bus.service import Service
+from sysmond.bus.sleep import Sleep
 from sysmond.bus.standard import Objects
 from sysmond.bus.status import LogControl, Status
 from sysmond.bus.steering import Steering
@@ -49,6 +50,7 @@ class Part:
         self.probes = Probes(self)
         self.steering = Steering(self)
         self._uevents = Uevents(self)
+        self._sleep = Sleep(self)
         self._status = Status(self)
         manager = (self.steering, self._status, *offered(self))
         self.service.export(OBJECT_PATH, *manager, Objects(self.service), self._log)
@@ -71,6 +73,7 @@ class Part:
             watch.begin()
             self._uevents.follow()
             await self.service.run(ended)
+            self._sleep.end()
             self._uevents.end()
             watch.end()
         for descriptor in ends:

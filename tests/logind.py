@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A logind for tests: takes delay locks as the real one does, and puts a suspend off until they are released.
+
+``python logind.py ADDRESS`` owns the name on that bus. A line ``suspend`` on its standard input has it tell of a
+suspend; it writes ``asleep`` when no lock is held any more, and ``awake`` when it has told of the end. ``locked`` says
+that a lock was taken.
+"""
+
+import os
+import select
+import sys
+from typing import Any
+
+from jeepney import DBusAddress, HeaderFields, MessageType, new_method_return, new_signal  # type: ignore[import-untyped]
+from jeepney.bus_messages import message_bus  # type: ignore[import-untyped]
+from jeepney.io.blocking import open_dbus_connection  # type: ignore[import-untyped]
+
+NAME = "org.freedesktop.login1"
+MANAGER = DBusAddress("/org/freedesktop/login1", NAME, f"{NAME}.Manager")
+GIVE_UP_S = 60.0
+
+
+class Logind:
+    """The name on a bus, and the locks."""
+
+    def __init__(self, address: str) -> None:
+        self._connection = open_dbus_connection(bus=address, enable_fds=True)
+        self._connection.send_and_get_reply(message_bus.RequestName(NAME))
+        self._locks: list[int] = []
+
+    def serve(self) -> None:
+        """Answer and suspend as told, until standard input ends."""
+        while True:
+            ready, _, _ = select.select([self._connection.sock, 0, *self._locks], [], [])
+            if self._connection.sock in ready:
+                self._answer(self._connection.receive(timeout=GIVE_UP_S))
+            for lock in set(self._locks) & set(ready):
+                self._locks.remove(lock)
+                os.close(lock)
+            if 0 in ready:
+                if not sys.stdin.readline():
+                    return
+                self._suspend()
+
+    def _answer(self, message: Any) -> None:
+        if message.header.message_type is MessageType.method_call:
+            if message.header.fields.get(HeaderFields.member) == "Inhibit":
+                reading, writing = os.pipe()
+                self._locks.append(reading)
+                self._connection.send(new_method_return(message, "h", (writing,)))
+                os.close(writing)
+                say("locked")
+            else:
+                self._connection.send(new_method_return(message))
+
+    def _suspend(self) -> None:
+        self._connection.send(new_signal(MANAGER, "PrepareForSleep", "b", (True,)))
+        while self._locks:
+            ready, _, _ = select.select(self._locks, [], [], GIVE_UP_S)
+            for lock in ready:
+                self._locks.remove(lock)
+                os.close(lock)
+        say("asleep")
+        self._connection.send(new_signal(MANAGER, "PrepareForSleep", "b", (False,)))
+        say("awake")
+
+
+def say(word: str) -> None:
+    sys.stdout.write(f"{word}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    Logind(sys.argv[1]).serve()
