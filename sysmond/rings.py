@@ -26,7 +26,7 @@ from sysmond.frame import (
     encode_layout,
     read_header,
 )
-from sysmond.model import Sensitivity
+from sysmond.model import NAME_LENGTH_MAX, Sensitivity
 from sysmond.progress import Progress, Sealed, ring_files
 from sysmond.ring import RingWriter
 from sysmond.snapshot import fill, snapshot
@@ -175,19 +175,23 @@ class Rings:
 def culprits(folder: str, since_ns: int) -> set[str]:
     """The tables that were being read when incarnations of a lane that began at ``since_ns`` or later died."""
     found: set[str] = set()
-    for name in os.listdir(folder):
-        if name.endswith(READING):
-            with suppress(OSError):
-                with open(f"{folder}/{name}", encoding="utf-8", errors="replace") as file:
-                    found.add(file.read())
-                os.unlink(f"{folder}/{name}")
+    for path in _files(folder, READING):
+        with suppress(OSError):
+            with open(path, encoding="utf-8", errors="replace") as file:
+                found.add(file.read(NAME_LENGTH_MAX))
+            os.unlink(path)
     for sensitivity in Sensitivity:
-        names = [name for name in os.listdir(f"{folder}/{sensitivity}") if name.endswith(SUFFIX)]
-        for name in names:
-            if _started(name) >= since_ns:
+        for path in _files(f"{folder}/{sensitivity}", SUFFIX):
+            if _started(os.path.basename(path)) >= since_ns:
                 with suppress(OSError, Error, ValueError):
-                    found.add(_marked(f"{folder}/{sensitivity}/{name}"))
+                    found.add(_marked(path))
     return found - {""}
+
+
+def _files(folder: str, suffix: str) -> list[str]:
+    """The files of a folder that end so; a pipe of that name would never end."""
+    with os.scandir(folder) as entries:
+        return [entry.path for entry in entries if entry.name.endswith(suffix) and entry.is_file()]
 
 
 def _marked(path: str) -> str:

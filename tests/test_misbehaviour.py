@@ -80,7 +80,7 @@ class Trial(Place):
         """The daemon is as well as ever, and ends in order."""
         self.wait_for_ticks("memory/total", 2)
         self.processes[-1].send_signal(signal.SIGTERM)
-        assert self.processes[-1].wait(HANG_S) == 0
+        assert self.processes[-1].wait(HANG_S) == 0, self.said()
         wait_until(lambda: not self.alive())
         assert [line for line in self.said() if "Traceback" in line] == []
 

@@ -25,7 +25,7 @@ from sysmond.probe import Host, Probe, Table, counter, text
 from sysmond.progress import Progress, Sealed
 from sysmond.recording import Hole, of_snapshot
 from sysmond.ring import RingWriter
-from sysmond.rings import OLD_RINGS_MAX, remove_sealed
+from sysmond.rings import OLD_RINGS_MAX, culprits, remove_sealed
 from sysmond.sampler import Sampler
 from sysmond.settings import Settings
 from sysmond.snapshot import fill, snapshot
@@ -342,6 +342,28 @@ def test_old_rings_are_bounded_and_the_oldest_by_number_goes_first(bench: Bench)
     sampler = bench.sampler()
     assert {path.name for path in folder.iterdir()} == {f"{n}{SUFFIX}" for n in range(1000, 1000 + OLD_RINGS_MAX)}
     assert sampler.own.dropped == 1
+
+
+def test_a_lane_that_died_names_its_culprit_once_and_whatever_lies_there_is_in_nobodys_way(bench: Bench) -> None:
+    for name in ("first", "second"):
+        bench.offer(name, steady)
+    bench.offer("third", steady, sensitivity=Sensitivity.RESTRICTED)
+    died = bench.sampler()
+    for tick in range(1, 400):
+        died.tick(tick * SECOND)
+    folder = bench.runtime / "sampler"
+    assert culprits(str(folder), 0) == set()
+    died._rings.mark(died._roster.sources[1])
+    died._rings.mark(died._roster.sources[2])
+    early = bench.sampler()  # It dies before it has a ring.
+    early._rings.mark(early._roster.sources[0])
+    os.mkfifo(folder / f"public/{2**60}.ring")
+    os.mkfifo(folder / "1.reading")
+    (folder / f"public/{2**61}.ring").write_bytes(b"a wedding ring")
+    assert culprits(str(folder), 2**59) == {"first"}
+    assert culprits(str(folder), 0) == {"second", "third"}
+    died.close()
+    assert culprits(str(folder), 0) == set()
 
 
 def test_orders_to_forget_are_checked(bench: Bench) -> None:
