@@ -365,6 +365,7 @@ def test_a_user_has_a_bounded_number_of_readers(several: Readers) -> None:
 
 def test_readers_are_not_started_faster_than_a_rate(several: Readers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readers, "READERS_PER_SECOND_MAX", 2)
+    monkeypatch.setattr(readers, "RATE_SPAN_S", 1e9)
     several = Readers(several._folders)
 
     async def run() -> list[Any]:

@@ -142,7 +142,7 @@ def test_rows_that_are_overwritten_while_they_are_read_are_never_wrong(runtime: 
     taken, last = 0, 0
     try:
         looks = 0
-        while looks < LOOKS or not taken:
+        while looks < LOOKS or taken < 2:
             looks += 1
             for row in following.read().tables["wide"][0].rows:
                 assert row.tick_ns == 2 * SECOND or set(row.values) == {row.tick_ns}
@@ -153,7 +153,6 @@ def test_rows_that_are_overwritten_while_they_are_read_are_never_wrong(runtime: 
     finally:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-    assert taken > 1
 
 
 def test_a_look_that_finds_nothing_gives_the_same_answer(runtime: Path) -> None:

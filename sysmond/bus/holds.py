@@ -22,7 +22,7 @@ from sysmond.bus.parts import ask
 from sysmond.clock import SECOND_NS
 from sysmond.errors import nearest
 from sysmond.folders import Folders
-from sysmond.model import Lane
+from sysmond.model import Lane, Sensitivity
 from sysmond.plan import LANE_INTERVAL_MIN_NS, Plan
 from sysmond.progress import ARCHIVER, WRITERS
 
@@ -79,10 +79,19 @@ class Holds(Interface):
 
     @prop("a(sastssux)", changes=Changes.TOLD)
     def holds(self) -> list[Told]:
-        """All holds: kind, tables, period in ns, who, why, uid, and until when in UTC nanoseconds."""
+        """All holds: kind, public tables, period in ns, who, why, uid, and until when in UTC nanoseconds."""
         offset_ns = time.time_ns() - clock.boottime_ns()
+        public = {each.table for each in self._plan().probes if each.sensitivity is Sensitivity.PUBLIC}
         return [
-            (each.kind, list(each.tables), each.period_ns, each.who, each.why, each.uid, each.until_ns + offset_ns)
+            (
+                each.kind,
+                [table for table in each.tables if table in public],
+                each.period_ns,
+                each.who,
+                each.why,
+                each.uid,
+                each.until_ns + offset_ns,
+            )
             for each in self._there.values()
         ]
 

@@ -36,6 +36,7 @@ PROGRAM = "sysmond.bus.reader"
 
 READERS_PER_USER_MAX = 4
 READERS_PER_SECOND_MAX = 20
+RATE_SPAN_S = 1.0
 HELD_BYTES_PER_USER_MAX = 64 * 1024 * 1024
 HELD_PER_USER_MAX = 64
 QUERY_BYTES_MAX = HELD_BYTES_PER_USER_MAX // READERS_PER_USER_MAX
@@ -159,8 +160,10 @@ class Readers:
                 f"uid {uid} holds {len(account.held)} answers of {held_bytes} bytes; closing their descriptors is right"
             )
         now_s = time.monotonic()
-        if len(self._started) == READERS_PER_SECOND_MAX and now_s - self._started[0] < 1.0:
-            raise OccupiedError(f"{READERS_PER_SECOND_MAX} readers were started within a second; later is right")
+        if len(self._started) == READERS_PER_SECOND_MAX and now_s - self._started[0] < RATE_SPAN_S:
+            raise OccupiedError(
+                f"{READERS_PER_SECOND_MAX} readers were started within {RATE_SPAN_S:.0f} s; later is right"
+            )
         self._started.append(now_s)
         self._accounts[uid] = account
         return account
