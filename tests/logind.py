@@ -9,6 +9,7 @@ that a lock was taken.
 import os
 import select
 import sys
+from contextlib import suppress
 from typing import Any
 
 from jeepney import DBusAddress, HeaderFields, MessageType, new_method_return, new_signal  # type: ignore[import-untyped]
@@ -33,7 +34,9 @@ class Logind:
         while True:
             ready, _, _ = select.select([self._connection.sock, 0, *self._locks], [], [])
             if self._connection.sock in ready:
-                self._answer(self._connection.receive(timeout=GIVE_UP_S))
+                with suppress(TimeoutError):  # What was read with the last message makes nothing readable.
+                    while True:
+                        self._answer(self._connection.receive(timeout=0))
             for lock in set(self._locks) & set(ready):
                 self._locks.remove(lock)
                 os.close(lock)
