@@ -429,6 +429,32 @@ def test_a_probe_tells_why_it_is_absent_or_quarantined(recorder: Recorder) -> No
         assert call(recorder.bus, "Reload", "a{sv}", "0").returncode == 0
 
 
+MANY = """
+from sysmond.probe import Probe, Table, counter, hookimpl
+
+@hookimpl
+def sysmond_probes():
+    metrics = tuple(counter(f"metric{number}", "1", "What this number is about. " * 8) for number in range(30))
+    return [Probe(Table(f"many{number}", metrics), lambda host: []) for number in range(60)]
+"""
+
+
+def test_as_many_probes_as_somebody_installs_are_all_told(recorder: Recorder) -> None:
+    folder = Path(f"{recorder.folder}/config/sysmond/probes")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "many.py").write_text(MANY)
+    try:
+        assert call(recorder.bus, "Reload", "a{sv}", "0").returncode == 0
+        told = call(recorder.bus, "GetManagedObjects", interface="org.freedesktop.DBus.ObjectManager").stdout
+        assert told.count("/probe/many") == 60
+        assert len(told) > 256 * 1024
+        (rows,) = answer(recorder.bus, "ListProbes", "a{sv}", "0")
+        assert sum(row[0].startswith("many") for row in rows) == 60
+    finally:
+        (folder / "many.py").unlink()
+        assert call(recorder.bus, "Reload", "a{sv}", "0").returncode == 0
+
+
 QUARANTINED = """
 import os
 path = MANAGER.object_path + "/probe/deadly"

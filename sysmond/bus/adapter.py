@@ -87,9 +87,17 @@ class Call:
         """Whether the caller allows polkit to ask a person."""
         return bool(self._message.flags.value & MessageFlag.ALLOW_INTERACTIVE_AUTHORIZATION.value)
 
-    def reply(self, signature: str, body: list[Any], descriptors: Iterable[int] = ()) -> None:
+    def reply(
+        self,
+        signature: str,
+        body: list[Any],
+        descriptors: Iterable[int] = (),
+        *,
+        bytes_max: int = ANSWER_BYTES_MAX,
+    ) -> None:
         """Answer. Descriptors belong to the connection from now on, which closes them.
 
+        :raises TooMuchError: where the answer would be longer than ``bytes_max``.
         :raises Exception: where the values are not of the signature; nothing is sent then.
         """
         given = list(descriptors)
@@ -105,7 +113,7 @@ class Call:
         except BaseException:
             _close(given)
             raise
-        self._send(message)
+        self._send(message, bytes_max)
 
     def refuse(self, name: str, text: str) -> None:
         """Answer with an error."""
@@ -120,11 +128,11 @@ class Call:
             )
         )
 
-    def _send(self, message: Message) -> None:
+    def _send(self, message: Message, bytes_max: int = ANSWER_BYTES_MAX) -> None:
         if self._message.flags.value & MessageFlag.NO_REPLY_EXPECTED.value:
             _close(message.unix_fds)
         else:
-            self._connection.send(message)
+            self._connection.send(message, bytes_max)
 
 
 class _Writer:
@@ -150,16 +158,16 @@ class _Writer:
         if message is not None:
             self.write(message)
 
-    def write(self, message: Message) -> int:
+    def write(self, message: Message, bytes_max: int = ANSWER_BYTES_MAX) -> int:
         """Send as soon as the socket takes it, and give its length; a message that finds no room is dropped: 0."""
         try:
             content = message._marshall(True)  # noqa: FBT003, SLF001  the library has no other door
         except BaseException:
             _close(message.unix_fds)
             raise
-        if message.message_type is MessageType.METHOD_RETURN and len(content) > ANSWER_BYTES_MAX:
+        if message.message_type is MessageType.METHOD_RETURN and len(content) > bytes_max:
             _close(message.unix_fds)
-            raise TooMuchError(f"an answer of {len(content)} bytes; up to {ANSWER_BYTES_MAX} are right: ask for less")
+            raise TooMuchError(f"an answer of {len(content)} bytes; up to {bytes_max} are right: ask for less")
         is_signal = message.message_type is MessageType.SIGNAL
         room = SIGNAL_QUEUE_BYTES_MAX if is_signal else QUEUE_BYTES_MAX
         if self._is_closed or (self.queued_bytes and self.queued_bytes + len(content) > room):
@@ -358,10 +366,10 @@ class Connection:
             )
         )
 
-    def send(self, message: Message) -> int:
+    def send(self, message: Message, bytes_max: int = ANSWER_BYTES_MAX) -> int:
         """Number a message and have it written; gives its length, 0 where it was dropped."""
         message.serial = self._bus.next_serial()
-        return self._writer.write(message)
+        return self._writer.write(message, bytes_max)
 
     def _received(self, message: Message) -> None:
         """Take every message: nothing is left to what the library would do by itself."""

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from sysmond.bus.adapter import Variant
+from sysmond.bus.adapter import ANSWER_BYTES_MAX, Variant
 from sysmond.bus.callers import Caller
 from sysmond.bus.errors import InvalidArgumentError
 from sysmond.errors import nearest
@@ -39,6 +39,9 @@ Options = Mapping[str, Variant]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _DECLARED = "bus_declared"
+WHOLE_BYTES_MAX = 4 * 1024 * 1024
+"""Of an answer that tells of all there is, and grows with the probes that somebody has installed."""
+
 _EMITS = "org.freedesktop.DBus.Property.EmitsChangedSignal"
 
 
@@ -66,7 +69,7 @@ class Argument(NamedTuple):
 
 
 class Method(NamedTuple):
-    """A declared method. ``action``: of polkit, that the caller needs; empty: none."""
+    """A declared method. ``action``: of polkit, that the caller needs; empty: none. ``bytes_max``: of its answer."""
 
     name: str
     takes: tuple[Argument, ...]
@@ -74,6 +77,7 @@ class Method(NamedTuple):
     action: str
     doc: str
     function: Callable[..., Any]
+    bytes_max: int
 
     @property
     def signature(self) -> str:
@@ -129,13 +133,14 @@ class Interface:
         cls.SIGNALS = cls.SIGNALS | {each.name: each for each in there if isinstance(each, Signal)}
 
 
-def method(takes: str = "", gives: str = "", *, action: str = "") -> Callable[[_F], _F]:
+def method(
+    takes: str = "", gives: str = "", *, action: str = "", bytes_max: int = ANSWER_BYTES_MAX
+) -> Callable[[_F], _F]:
     """Declare a method: arguments as ``"name:s options:a{sv}"``. ``action``: what polkit is asked for."""
 
     def declare(function: _F) -> _F:
-        declared = Method(
-            camel(function.__name__), _arguments(takes), _arguments(gives), action, _first_line(function), function
-        )
+        name, doc = camel(function.__name__), _first_line(function)
+        declared = Method(name, _arguments(takes), _arguments(gives), action, doc, function, bytes_max)
         setattr(function, _DECLARED, declared)
         return function
 

@@ -199,7 +199,9 @@ class Service:
                 for begin in self.when_connected:
                     self.start(begin(connection))
                 self._once("there", f"{BUS_NAME} is there" if self._said else "")
-                await asyncio.wait({lost, asyncio.create_task(ended.wait())}, return_when=asyncio.FIRST_COMPLETED)
+                told = asyncio.create_task(ended.wait())
+                await asyncio.wait({lost, told}, return_when=asyncio.FIRST_COMPLETED)
+                told.cancel()
                 if lost.done():
                     self._once("gone", f"the bus is gone: {lost.result()}; tried again, recording goes on")
             else:
@@ -387,4 +389,4 @@ def _reply(call: Call, method: Method, outcome: Any) -> None:  # noqa: ANN401  a
         if argument.signature == "h":
             descriptors.append(body[index])
             body[index] = len(descriptors) - 1
-    call.reply(method.answer, body, descriptors)
+    call.reply(method.answer, body, descriptors, bytes_max=method.bytes_max)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sysmond.bus.adapter import Variant, variant
 from sysmond.bus.errors import ForeignCallError
-from sysmond.bus.interface import Interface, Property, Request, Signal, method
+from sysmond.bus.interface import WHOLE_BYTES_MAX, Interface, Property, Request, Signal, method
 
 if TYPE_CHECKING:
     from sysmond.bus.service import Service
@@ -115,7 +115,7 @@ class Objects(Interface):
         """``service``: whose objects these are."""
         self._service = service
 
-    @method("", "objects:a{oa{sa{sv}}}")
+    @method("", "objects:a{oa{sa{sv}}}", bytes_max=WHOLE_BYTES_MAX)
     def get_managed_objects(self, request: Request) -> dict[str, Any]:  # noqa: ARG002  everybody may know
         """All objects with all properties."""
         return {path: values_by_interface(there) for path, there in self._service.managed()}

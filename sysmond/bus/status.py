@@ -11,7 +11,7 @@ from sysmond import __version__, clock
 from sysmond.bus import names
 from sysmond.bus.adapter import Variant, clean
 from sysmond.bus.errors import ForeignCallError
-from sysmond.bus.interface import Changes, Interface, Options, Request, method, prop, read_options
+from sysmond.bus.interface import WHOLE_BYTES_MAX, Changes, Interface, Options, Request, method, prop, read_options
 from sysmond.bus.probes import variants
 from sysmond.model import Lane
 from sysmond.own import PID_FILE
@@ -98,7 +98,7 @@ class Status(Interface):
             for tier, each in found.items()
         ]
 
-    @method("options:a{sv}", "settings:a(sssu)")
+    @method("options:a{sv}", "settings:a(sssu)", bytes_max=WHOLE_BYTES_MAX)
     def get_config(self, _: Request, options: Options) -> list[tuple[str, str, str, int]]:
         """Every setting as it holds now: key, value, and file and line where it is said; no file: a default."""
         read_options(options, {})
@@ -107,7 +107,7 @@ class Status(Interface):
             for each in self._part.probes.catalogue().settings
         ]
 
-    @method("options:a{sv}", "costs:a{sa{sd}}")
+    @method("options:a{sv}", "costs:a{sa{sd}}", bytes_max=WHOLE_BYTES_MAX)
     def get_cost(self, _: Request, options: Options) -> dict[str, dict[str, float]]:
         """What sysmond costs, as the table ``self`` has it: by part, and by probe as ``probe:NAME``."""
         read_options(options, {})

@@ -10,7 +10,7 @@ from sysmond.archiver import JOB_S
 from sysmond.bus import names
 from sysmond.bus.adapter import Variant, clean, variant
 from sysmond.bus.errors import InvalidArgumentError, NotFoundError, RefusedError, UnavailableError
-from sysmond.bus.interface import Interface, Options, Request, method, read_options
+from sysmond.bus.interface import WHOLE_BYTES_MAX, Interface, Options, Request, method, read_options
 from sysmond.bus.parts import ask
 from sysmond.errors import nearest
 from sysmond.frame import EVENT_BYTES_MAX
@@ -40,7 +40,7 @@ class Steering(Interface):
         self._part = part
         self._folders = part.settings.folders
 
-    @method("options:a{sv}", "probes:a(sssstso)")
+    @method("options:a{sv}", "probes:a(sssstso)", bytes_max=WHOLE_BYTES_MAX)
     def list_probes(self, _: Request, options: Options) -> list[ProbeRow]:
         """All probes: name, state, reason, lane, interval in ns, sensitivity, object; refused plugins have ``/``."""
         read_options(options, {})
