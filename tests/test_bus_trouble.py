@@ -361,3 +361,44 @@ def test_a_bus_part_that_dies_is_there_again(recorder: Recorder) -> None:
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: recorder.is_there() and recorder.pid() != pid, recorder.said)
     assert answer(recorder.bus, "GetStatus", "a{sv}", "0")
+
+
+INVALID = """
+from jeepney import HeaderFields, new_method_call
+connection = connect()
+message = new_method_call(MANAGER, "Mark", "sa{sv}", ("MARKMARK", {}))
+content = message.serialise(99).replace(b"MARKMARK", b"\\xff\\xfe\\xc0\\x80MARK")
+connection.sock.sendall(content)
+try:
+    ended = connection.receive(timeout=30).header.message_type is MessageType.signal and connection.receive(timeout=30)
+except (ConnectionResetError, BrokenPipeError):
+    ended = None
+print(json.dumps([ended is None, call(connect(), "GetStatus", "a{sv}", {})[0]["version"][0]]))
+"""
+
+
+def test_a_text_that_is_no_unicode_costs_its_sender_the_connection_and_nobody_else(recorder: Recorder) -> None:
+    pid = recorder.pid()
+    assert python(recorder.bus, INVALID) == [True, "s"]
+    assert recorder.pid() == pid
+
+
+def test_objects_of_others_are_not_seen(recorder: Recorder) -> None:
+    script = """
+owner, other = connect(), connect()
+import time
+while isinstance(answer := call(owner, "Subscribe", "a(sdda{sv})a{sv}", [("cpu", 1.0, 0.5, {})], {}), dict):
+    time.sleep(0.1)  # The part has not seen the first tick yet.
+path = answer[0]
+def children(connection):
+    where = DBusAddress(path.rpartition("/")[0], MANAGER.bus_name, "org.freedesktop.DBus.Introspectable")
+    found = call(connection, "Introspect", where=where)
+    return "<node name" in found[0] if isinstance(found, tuple) else found
+def properties(connection):
+    where = DBusAddress(path, MANAGER.bus_name, "org.freedesktop.DBus.Properties")
+    found = call(connection, "GetAll", "s", "", where=where)
+    return found["error"] if isinstance(found, dict) else "answered"
+print(json.dumps([children(owner), children(other), properties(owner), properties(other)]))
+"""
+    found = python(recorder.bus, script)
+    assert found == [True, False, "answered", "org.freedesktop.DBus.Error.UnknownObject"]

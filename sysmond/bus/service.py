@@ -99,10 +99,11 @@ class Service:
         """The objects that the ObjectManager tells of."""
         return ((path, each.interfaces) for path, each in self._objects.items() if each.is_managed)
 
-    def describe(self, path: str) -> str:
-        """Introspection XML of a path."""
+    def describe(self, path: str, caller: Caller) -> str:
+        """Introspection XML of a path; what belongs to others is not there."""
         below = f"{path.rstrip('/')}/"
-        found = {each[len(below) :].partition("/")[0] for each in self._objects if each.startswith(below)}
+        visible = [each for each, exported in self._objects.items() if exported.owner in {None, caller}]
+        found = {each[len(below) :].partition("/")[0] for each in visible if each.startswith(below)}
         there = {**self._everywhere, **self.interfaces(path)} if path in self._objects else self._everywhere
         lines = [DOCTYPE, "<node>"]
         for implementations in there.values():

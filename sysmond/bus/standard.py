@@ -49,7 +49,7 @@ class Introspectable(Interface):
     @method("", "xml_data:s")
     def introspect(self, request: Request) -> str:
         """The interfaces of the object and the names of those below."""
-        return self._service.describe(request.path)
+        return self._service.describe(request.path, request.caller)
 
 
 class Properties(Interface):
