@@ -31,6 +31,8 @@ HOLD_MAX_S = 3600
 # plugin imports may be large, and the machine busy. After that it is retried like one that hangs.
 LOAD_WAIT_S = 1.0
 LOAD_MAX_NS = 30 * SECOND_NS
+# Each worker process costs some megabytes.
+WORKERS_MAX = 64
 
 
 class Hold(NamedTuple):
@@ -228,6 +230,14 @@ class Roster:
         free = [each for each in wanted if self._conduct.barred(each.table, now_ns) is None]
         self._failed += [each for each in wanted if each not in free]
         fresh = [each for each in free if each.table not in self._loading]
+        room = max(
+            0, WORKERS_MAX - len(self._loading) - sum(each.process is not None for each in self.readers.values())
+        )
+        for planned in fresh[room:]:
+            self._say(f"probe {planned.table} is left out: {WORKERS_MAX} others are read in processes of their own")
+            self._failed.append(planned)
+            free.remove(planned)
+        del fresh[room:]
         for planned in fresh:
             self._loading[planned.table] = Loading(planned, workers.Process(planned, self._root), now_ns)
         loading = [self._loading[planned.table] for planned in free]

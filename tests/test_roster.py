@@ -566,3 +566,23 @@ def test_a_plugin_that_is_disabled_while_it_loads_is_let_go_of(
     assert loading.process.end
     assert (lane._roster._loading, said) == ({}, [])
     lane.close()
+
+
+def test_the_number_of_processes_is_bounded(runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(roster, "WORKERS_MAX", 1)
+    lane, said = foreign(runtime, tmp_path / "late.py", "")
+    run(lane, range(1, 3))
+    other = tmp_path / "other.py"
+    other.write_text(PLUGIN.format(body="").replace('"late"', '"other"'))
+    (planned,) = lane._plan.probes
+    wanted = (planned, planned._replace(table="other", plugin=str(other)))
+    plans.write(Plan(wanted), str(runtime / "plan.json"))
+    assert lane._obey({"do": "plan"}) == {"ok": True}
+    run(lane, range(3, 5))
+    assert said == ["probe other is left out: 1 others are read in processes of their own"]
+    assert [source.table for source in lane._roster.sources] == ["late"]
+    plans.write(Plan(wanted[1:]), str(runtime / "plan.json"))
+    lane._obey({"do": "plan"})
+    lane._obey({"do": "plan"})  # What is let go of makes room.
+    assert [source.table for source in lane._roster.sources] == ["other"]
+    lane.close()
