@@ -14,9 +14,9 @@ import asyncio
 import io
 import os
 import socket
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, cast
 
 from dbus_fast._private.unmarshaller import Unmarshaller
@@ -27,15 +27,13 @@ from dbus_fast.signature import Variant
 
 from sysmond.bus.errors import TooMuchError, UnavailableError
 from sysmond.bus.incoming import MESSAGE_BYTES_MAX, Incoming, TooLong
+from sysmond.bus.outgoing import Outgoing, close_all
 
 __all__ = ["Call", "Connection", "ForeignError", "Variant", "clean", "variant"]
 
 DBUS = "org.freedesktop.DBus"
 DBUS_PATH = "/org/freedesktop/DBus"
 
-# What waits for a bus that does not read: signals give way first, so that answers get through.
-SIGNAL_QUEUE_BYTES_MAX = 1024 * 1024
-QUEUE_BYTES_MAX = 8 * 1024 * 1024
 # Whoever wants more asks for a descriptor.
 ANSWER_BYTES_MAX = 256 * 1024
 READ_BYTES = 64 * 1024
@@ -111,7 +109,7 @@ class Call:
                 unix_fds=given,
             )
         except BaseException:
-            _close(given)
+            close_all(given)
             raise
         self._send(message, bytes_max)
 
@@ -130,104 +128,21 @@ class Call:
 
     def _send(self, message: Message, bytes_max: int = ANSWER_BYTES_MAX) -> None:
         if self._message.flags.value & MessageFlag.NO_REPLY_EXPECTED.value:
-            _close(message.unix_fds)
+            close_all(message.unix_fds)
         else:
             self._connection.send(message, bytes_max)
-
-
-class _Writer:
-    """In place of the library's own: a full socket is waited for, and what waits is bounded."""
-
-    def __init__(self, bus: MessageBus) -> None:
-        if bus._sock is None or bus._fd is None:  # noqa: SLF001  the library has no other door
-            raise UnavailableError("not connected")
-        self._bus = bus
-        self._socket, self._descriptor = bus._sock, bus._fd  # noqa: SLF001
-        self._loop = asyncio.get_running_loop()
-        self._queue: deque[tuple[bytearray, list[int]]] = deque()
-        self._offset = 0
-        self._is_waiting = False
-        self._is_closed = False
-        self.queued_bytes = 0
-        self.dropped = 0
-
-    def schedule_write(self, message: Message | None = None, future: asyncio.Future[None] | None = None) -> None:
-        """Be called by the library, which writes nothing any more once this is in place."""
-        if future is not None and not future.done():
-            future.set_result(None)
-        if message is not None:
-            self.write(message)
-
-    def write(self, message: Message, bytes_max: int = ANSWER_BYTES_MAX) -> int:
-        """Send as soon as the socket takes it, and give its length; a message that finds no room is dropped: 0."""
-        try:
-            content = message._marshall(True)  # noqa: FBT003, SLF001  the library has no other door
-        except BaseException:
-            _close(message.unix_fds)
-            raise
-        if message.message_type is MessageType.METHOD_RETURN and len(content) > bytes_max:
-            _close(message.unix_fds)
-            raise TooMuchError(f"an answer of {len(content)} bytes; up to {bytes_max} are right: ask for less")
-        is_signal = message.message_type is MessageType.SIGNAL
-        room = SIGNAL_QUEUE_BYTES_MAX if is_signal else QUEUE_BYTES_MAX
-        if self._is_closed or (self.queued_bytes and self.queued_bytes + len(content) > room):
-            self.dropped += 1
-            _close(message.unix_fds)
-            return 0
-        self._queue.append((content, list(message.unix_fds)))
-        self.queued_bytes += len(content)
-        if not self._is_waiting:
-            self._write()
-        return len(content)
-
-    def close(self) -> None:
-        """Let go of what was not sent, and of whatever comes still."""
-        self._is_closed = True
-        for _, descriptors in self._queue:
-            _close(descriptors)
-        self._queue.clear()
-        self.queued_bytes = 0
-
-    def _write(self) -> None:
-        try:
-            while self._queue:
-                content, descriptors = self._queue[0]
-                passed = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
-                sent = self._socket.sendmsg([memoryview(content)[self._offset :]], passed)
-                _close(descriptors)  # They went with the first byte.
-                descriptors.clear()
-                self.queued_bytes -= sent
-                self._offset += sent
-                if self._offset == len(content):
-                    self._queue.popleft()
-                    self._offset = 0
-        except BlockingIOError:
-            self._wait(is_waiting=True)
-        except OSError as failure:
-            self._bus._finalize(failure)  # noqa: SLF001
-        else:
-            self._wait(is_waiting=False)
-
-    def _wait(self, *, is_waiting: bool) -> None:
-        if is_waiting and not self._is_waiting:
-            self._loop.add_writer(self._descriptor, self._write)
-        elif self._is_waiting and not is_waiting:
-            self._loop.remove_writer(self._descriptor)
-        self._is_waiting = is_waiting
 
 
 class _Reader:
     """In place of the library's own: descriptors are closed, what is too long is not kept, others get their turn."""
 
     def __init__(self, bus: MessageBus, received: Callable[[Message], None], refuse: Callable[[TooLong], None]) -> None:
-        if bus._sock is None or bus._fd is None:  # noqa: SLF001  the library has no other door
-            raise UnavailableError("not connected")
         self._bus = bus
-        self._socket = bus._sock  # noqa: SLF001
+        self._socket = _socket_of(bus)
         self._received = received
         self._refuse = refuse
         self._incoming = Incoming()
-        asyncio.get_running_loop().add_reader(bus._fd, self._read)  # noqa: SLF001
+        asyncio.get_running_loop().add_reader(self._socket.fileno(), self._read)
 
     def _read(self) -> None:
         try:
@@ -235,14 +150,14 @@ class _Reader:
         except BlockingIOError:
             return
         except OSError as failure:
-            self._bus._finalize(failure)  # noqa: SLF001
+            _end(self._bus, failure)
             return
         for level, kind, descriptors in passed:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                 whole = len(descriptors) - len(descriptors) % _DESCRIPTOR_BYTES
-                _close(array.array("i", descriptors[:whole]))
+                close_all(array.array("i", descriptors[:whole]))
         if not content:
-            self._bus._finalize(EOFError("it closed the connection"))  # noqa: SLF001
+            _end(self._bus, EOFError("it closed the connection"))
             return
         for message in self._incoming.take(content):
             if isinstance(message, TooLong):
@@ -260,8 +175,7 @@ class Connection:
         self._called = called
         self._signalled = signalled
         self._waiting: dict[int, asyncio.Future[list[Any]]] = {}
-        self._writer = _Writer(bus)
-        bus._writer = self._writer  # type: ignore[assignment]  # noqa: SLF001
+        self._outgoing = Outgoing(_socket_of(bus), partial(_end, bus))
         _Reader(bus, self._received, self._refuse)
 
     @classmethod
@@ -291,12 +205,12 @@ class Connection:
     @property
     def dropped(self) -> int:
         """How many messages found no room."""
-        return self._writer.dropped
+        return self._outgoing.dropped
 
     @property
     def queued_bytes(self) -> int:
         """How much waits for the bus."""
-        return self._writer.queued_bytes
+        return self._outgoing.queued_bytes
 
     async def lost(self) -> str:
         """Wait until the connection ends, and say why."""
@@ -305,7 +219,7 @@ class Connection:
             await self._bus.wait_for_disconnect()  # type: ignore[no-untyped-call]
         except Exception as failure:  # noqa: BLE001  whatever it died of
             reason = str(failure) or type(failure).__name__
-        self._writer.close()
+        self._outgoing.close()
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_exception(UnavailableError(f"the bus is gone: {reason}"))
@@ -316,7 +230,7 @@ class Connection:
         """End the connection."""
         with suppress(Exception):
             self._bus.disconnect()
-        self._writer.close()
+        self._outgoing.close()
 
     async def ask(
         self,
@@ -338,7 +252,7 @@ class Connection:
         answer: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
         self._waiting[message.serial] = answer
         try:
-            self._writer.write(message)
+            self._write(message)
             async with asyncio.timeout(timeout_s):
                 return await answer
         except TimeoutError as silence:
@@ -369,7 +283,17 @@ class Connection:
     def send(self, message: Message, bytes_max: int = ANSWER_BYTES_MAX) -> int:
         """Number a message and have it written; gives its length, 0 where it was dropped."""
         message.serial = self._bus.next_serial()
-        return self._writer.write(message, bytes_max)
+        return self._write(message, bytes_max)
+
+    def _write(self, message: Message, bytes_max: int = ANSWER_BYTES_MAX) -> int:
+        try:
+            content = message._marshall(True)  # noqa: FBT003, SLF001  the library has no other door
+            if message.message_type is MessageType.METHOD_RETURN and len(content) > bytes_max:
+                raise TooMuchError(f"an answer of {len(content)} bytes; up to {bytes_max} are right: ask for less")
+        except BaseException:
+            close_all(message.unix_fds)
+            raise
+        return self._outgoing.put(content, message.unix_fds, is_signal=message.message_type is MessageType.SIGNAL)
 
     def _received(self, message: Message) -> None:
         """Take every message: nothing is left to what the library would do by itself."""
@@ -401,6 +325,17 @@ class Connection:
                     body=[text],
                 )
             )
+
+
+def _socket_of(bus: MessageBus) -> socket.socket:
+    connection = bus._sock  # noqa: SLF001  the library has no other door
+    if connection is None:
+        raise UnavailableError("not connected")
+    return connection
+
+
+def _end(bus: MessageBus, reason: Exception) -> None:
+    bus._finalize(reason)  # noqa: SLF001  as above
 
 
 def _local(address: str) -> str:
@@ -435,9 +370,3 @@ def _call(where: tuple[str, str, str], member: str, signature: str, body: Sequen
         body=list(body),
         flags=flags,
     )
-
-
-def _close(descriptors: Iterable[int]) -> None:
-    for descriptor in descriptors:
-        with suppress(OSError):
-            os.close(descriptor)
