@@ -276,14 +276,18 @@ class Archiver:
 
     def _complete(self, job: Job) -> bool:
         """Do a job now, after what runs in its place, and wait for its end; whether it succeeded."""
-        for step in (self._wait_for, self._begin, self._wait_for):
-            step(job)
-        return job not in self._problems and PLACES[job] not in self._running
+        self._wait_for(job)
+        self._begin(job)
+        self._wait_for(job, alone=True)
+        running = self._running.get(PLACES[job])
+        return job not in self._problems and (running is None or running.job is not job)
 
-    def _wait_for(self, job: Job) -> None:
-        """Wait until nothing runs in the place of a job; what somebody waits for is not idle."""
+    def _wait_for(self, job: Job, *, alone: bool = False) -> None:
+        """Wait until nothing runs in the place of a job, or ``alone`` not that job; what is waited for is not idle."""
         place = PLACES[job]
         while place in self._running and not self._running[place].is_stuck(time.monotonic()):
+            if alone and self._running[place].job is not job:
+                return  # A merge that a flush gave rise to.
             if self._running[place].idle and not self._running[place].killed:
                 self._hurry(self._running[place])
             self._turn([], only_jobs=True)
