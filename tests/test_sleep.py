@@ -12,7 +12,7 @@ import pytest
 
 from sysmond.bus.sleep import LOCK
 from sysmond.history import Archive
-from tests.onbus import HANG_S, Bus, Recorder, a_bus, a_recorder, python, wait_until
+from tests.onbus import HANG_S, Bus, Recorder, a_bus, a_recorder, answer, python, wait_until
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("dbus-daemon") is None, reason="no dbus-daemon here"),
@@ -66,6 +66,11 @@ def bus() -> Iterator[Bus]:
         yield bus
 
 
+def mark(bus: Bus) -> None:
+    """See to it that there is something to flush."""
+    answer(bus, "Mark", "sa{sv}", "here", "0")
+
+
 def flushes(recorder: Recorder) -> list[str]:
     return [event.subject for event in Archive(recorder.folders).events() if event.kind == "flush"]
 
@@ -74,6 +79,7 @@ def test_a_suspend_waits_for_the_flush_and_the_next_one_does_too(bus: Bus) -> No
     with a_logind(bus) as logind, a_recorder(bus) as recorder:
         logind.hears("locked")
         for number in (1, 2):
+            mark(bus)
             logind.suspend()
             logind.hears("asleep")
             assert flushes(recorder).count("suspend") == number
@@ -85,6 +91,7 @@ def test_nobody_else_can_tell_of_a_suspend(bus: Bus) -> None:
     with a_logind(bus) as logind, a_recorder(bus) as recorder:
         logind.hears("locked")
         assert python(bus, FORGED) == "running"
+        mark(bus)
         logind.suspend()
         logind.hears("asleep")
         assert flushes(recorder).count("suspend") == 1
