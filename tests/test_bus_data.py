@@ -202,6 +202,12 @@ def test_a_stranger_sees_no_restricted_series(bus: Bus, client: Client) -> None:
     for pattern in ("input", "inpu?/queue", "*@sda"):
         answer = call(bus, "ListMetrics", "asa{sv}", "1", pattern, "0", user=STRANGER)
         assert "input/" not in answer.stdout + answer.stderr
+    for member, words in (
+        ("ListMetrics", ("asa{sv}", "1", "input", "0")),
+        ("History", ("asxxtasa{sv}", "1", "input/queue", "0", "0", "0", "0", "0")),
+        ("GetHistory", ("suu", "input/queue@sda", "0", "10")),
+    ):
+        assert "restricted; root, " in call(bus, member, *words, user=STRANGER).stderr
     asked = [str(ids["input/queue@sda"]), str(ids["disk/queue@sda"])]
     _, _, values, qualities = body(call(bus, "GetLatest", "aua{sv}", "2", *asked, "0", user=STRANGER))
     assert qualities == [Quality.NO_PERMISSION, Quality.GOOD]
@@ -305,7 +311,7 @@ def test_a_stranger_is_answered_as_the_kernel_lets_it_read(bus: Bus, machine: Ma
 
     _, columns, _, _ = body(asked("*"))
     assert {each[0].partition("/")[0] for each in columns} == {"disk", "timer"}
-    assert "no such table" in asked("input").stderr
+    assert "path 'input': restricted" in asked("input").stderr
     [events] = body(call(bus, "GetEvents", "xxa{sv}", "0", "0", "0", user=STRANGER))
     assert "moved" not in {each[1] for each in events}
     folder = f"{machine.folders.runtime}/background/public"

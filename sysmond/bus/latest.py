@@ -12,11 +12,12 @@ from typing import NamedTuple
 
 from sysmond import clock, paths
 from sysmond.bus.adapter import Variant, clean, variant
-from sysmond.bus.errors import NotFoundError, TooMuchError
+from sysmond.bus.errors import NotAuthorizedError, NotFoundError, RefusedError, TooMuchError
 from sysmond.bus.interface import Interface, Options, Request, method, read_options
 from sysmond.bus.names import MANAGER
 from sysmond.clock import SECOND_NS
 from sysmond.errors import UsageError
+from sysmond.folders import GROUP
 from sysmond.follow import Follower, Now, Recent, growth
 from sysmond.model import ABSENT, Cause, Metric, Semantics, Sensitivity, rate_unit, series_path
 from sysmond.paths import Matcher
@@ -100,6 +101,7 @@ class Latest:
         """The series that patterns mean, all where there are none; of those classes alone.
 
         :raises UsageError: for what is no path. :raises NotFoundError: for one that means nothing.
+        :raises NotAuthorizedError: for one that means what is of other classes alone.
         """
         self.look()
         allowed = frozenset(sensitivities)
@@ -126,8 +128,21 @@ class Latest:
                         for metric in metrics:
                             yield self._listed((table, metric.name, name), recent, metric, self._now)
 
-    def _unknown(self, pattern: paths.Pattern, allowed: Container[Sensitivity]) -> Exception:
+    def refusal(self, text: str, allowed: Container[Sensitivity]) -> NotAuthorizedError | None:
+        """Why a pattern may not be followed: it means tables of other classes alone; None where that is not so."""
+        matcher = Matcher(paths.parse(text))
+        meant = [
+            each.sensitivity for table, several in self._now.tables.items() if matcher.table(table) for each in several
+        ]
+        if not meant or any(each in allowed for each in meant):
+            return None
+        may = f"root, the service's own user and members of the group {GROUP} may read it"
+        return NotAuthorizedError(f"path {text!r}: restricted; {may}")
+
+    def _unknown(self, pattern: paths.Pattern, allowed: Container[Sensitivity]) -> RefusedError:
         """Why a pattern means nothing, and what comes near."""
+        if refusal := self.refusal(pattern.text, allowed):
+            return refusal
         try:
             known = [each.series[1:] for each in self.meant(Matcher(paths.parse("*")), allowed)]
             paths.select([pattern], known)

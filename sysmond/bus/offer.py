@@ -34,7 +34,7 @@ def offered(part: "Part") -> list[Interface]:
     part.when_recorded.append(events.hear)
     return [
         Values(latest),
-        History(Readers(part.settings.folders)),
+        History(Readers(part.settings.folders), latest),
         Subscriptions(part.service, latest),
         events,
         Holds(part.settings.folders, lambda: part.plan, changed),

@@ -26,9 +26,11 @@ from sysmond.bus.adapter import Variant, clean, variant
 from sysmond.bus.callers import Caller
 from sysmond.bus.errors import InvalidArgumentError, OccupiedError, RefusedError, TooMuchError
 from sysmond.bus.interface import Interface, Options, Request, method, read_options
+from sysmond.bus.latest import Latest
 from sysmond.bus.names import MANAGER
 from sysmond.bus.reader import Question
 from sysmond.clock import SECOND_NS
+from sysmond.errors import UsageError
 from sysmond.folders import Folders
 from sysmond.settings import isolation
 
@@ -271,9 +273,10 @@ class History(Interface):
 
     NAME = MANAGER
 
-    def __init__(self, readers: Readers) -> None:
-        """``readers``: who answer."""
+    def __init__(self, readers: Readers, latest: Latest) -> None:
+        """``readers``: who answer. ``latest``: knows what is restricted."""
         self._readers = readers
+        self._latest = latest
 
     @method(
         "paths:as start_ns:x end_ns:x step_ns:t statistics:as options:a{sv}",
@@ -292,7 +295,7 @@ class History(Interface):
         """Columns over one time axis, and why there is nothing where there is nothing."""
         asked = _asked(paths, start_ns, end_ns, step_ns, statistics, options)
         try:
-            told, bulk = await self._readers.ask(
+            told, bulk = await self._ask(
                 request.caller, "query", NUMBERS_BYTES_MAX, described_bytes_max=NAMES_BYTES_MAX, **asked
             )
         except TooMuchError as refusal:
@@ -322,7 +325,7 @@ class History(Interface):
     ) -> tuple[int, dict[str, Variant]]:
         """The same in a sealed file in memory: the times, then each column."""
         asked = _asked(paths, start_ns, end_ns, step_ns, statistics, options)
-        told, bulk = await self._readers.ask(
+        told, bulk = await self._ask(
             request.caller, "query", QUERY_BYTES_MAX, described_bytes_max=QUERY_NAMES_BYTES_MAX, **asked
         )
         try:
@@ -365,8 +368,22 @@ class History(Interface):
         told = await self._told(request, "events", start_ns=start_ns, end_ns=end_ns)
         return [(int(at_ns), *(clean(str(each)) for each in said)) for at_ns, *said in told["events"]]  # type: ignore[misc]
 
+    async def _ask(self, caller: Caller, do: str, bytes_max: int, **asked: object) -> Answered:
+        """Have a question answered; where it means what the caller may not see, say so."""
+        try:
+            return await self._readers.ask(caller, do, bytes_max, **asked)
+        except TooMuchError:
+            raise
+        except RefusedError:
+            given = asked.get("paths")
+            for path in given if isinstance(given, list) else ():
+                with suppress(UsageError):  # What is no path at all was the reason.
+                    if refusal := self._latest.refusal(path, caller.sensitivities):
+                        raise refusal from None
+            raise
+
     async def _told(self, request: Request, do: str, **asked: object) -> dict[str, Any]:
-        told, bulk = await self._readers.ask(request.caller, do, 0, **asked)
+        told, bulk = await self._ask(request.caller, do, 0, **asked)
         os.close(bulk)
         return told
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sysmond import clock
 from sysmond.bus.adapter import clean
 from sysmond.bus.callers import Caller
-from sysmond.bus.errors import InvalidArgumentError, NotFoundError, TooMuchError
+from sysmond.bus.errors import InvalidArgumentError, NotAuthorizedError, NotFoundError, TooMuchError
 from sysmond.bus.interface import Changes, Interface, Options, Request, Signal, method, prop, read_options
 from sysmond.bus.latest import Latest, Moment, Quality, Series
 from sysmond.bus.names import MANAGER, SUBSCRIPTION, SUBSCRIPTION_PATH
@@ -147,6 +147,7 @@ class Subscription(Interface):
         """Find the series that the rules mean now; what was known of those that stay is kept.
 
         :raises NotFoundError: where a rule means nothing; what the others mean is watched all the same.
+        :raises NotAuthorizedError: where it means what the owner may not see.
         """
         # One that is gone while it is above is kept until that is told.
         kept = {(watch.rule, watch.series): watch for watch in self._watches}
@@ -168,7 +169,8 @@ class Subscription(Interface):
         self._batch = list(batch.items())[:SERIES_MAX]
         self.interval_ns = min(intervals_ns, default=SECOND_NS)
         if nothing:
-            raise NotFoundError(f"rule {nothing[:80]!r}: means nothing that is recorded now")
+            unknown = NotFoundError(f"rule {nothing[:80]!r}: means nothing that is recorded now")
+            raise latest.refusal(nothing, self.owner.sensitivities) or unknown
 
     def consider(self, now: Now, now_ns: int) -> None:
         """Hold the newest values against the rules."""
@@ -291,7 +293,7 @@ class Subscriptions(Interface):
             for each in self._there.values():
                 if each.concerns(self._changed):
                     # What was there and is gone may come again.
-                    with suppress(NotFoundError):
+                    with suppress(NotFoundError, NotAuthorizedError):
                         each.resolve(self._latest)
             self._changed.clear()
             self._resolved_ns = now_ns
