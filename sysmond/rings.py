@@ -38,6 +38,8 @@ RING_HOLDS_S = 1200
 OLD_RINGS_MAX = 8
 # A tmpfs that is full now may have room later.
 RING_RETRY_S = 10
+# A ring takes at most half of what is free: what it is sealed into needs room, too.
+FREE_PER_RING = 2
 # For what a table that could not be read at first may need in the ring later.
 VALUES_UNKNOWN = 32
 READING = ".reading"
@@ -75,6 +77,7 @@ class Rings:
         size = max(size_min, min(bytes_max, size_min + needed))
         problem: OSError | None = None
         folder = f"{self.folder}/{sensitivity}"
+        wanted, size = size, max(size_min, min(size, _free_bytes(folder) // FREE_PER_RING))
         # One that replaces another begins a life of its own: that the other was closed says nothing of its end.
         started_ns = self._started_ns if not os.path.exists(f"{folder}/{self._started_ns}{SUFFIX}") else boottime_ns()
         identity = Identity(self._boot, self._writer, sensitivity, os.getpid(), started_ns)
@@ -89,8 +92,9 @@ class Rings:
             else:
                 break
         if sensitivity in self.open:
-            if problem is not None:
-                self._say(f"{folder}: only room for a ring of {size} bytes: {problem.strerror}")
+            if size < wanted:
+                why = problem.strerror if problem else "as much is left for what it is sealed into"
+                self._say(f"{folder}: only room for a ring of {size} bytes: {why}")
             elif sensitivity in self._retry_ns:
                 self._say(f"{folder}: there is room for a ring again")
             for index, source in enumerate(sources):
@@ -206,6 +210,11 @@ def _marked(path: str) -> str:
             payload = taken.image[place + FRAME_BYTES : place + length - (-remainder & 7)]
             return decode_layout(payload).table.name
     return ""
+
+
+def _free_bytes(folder: str) -> int:
+    status = os.statvfs(folder)
+    return status.f_bavail * status.f_frsize
 
 
 def _bytes_needed(source: Source, reading: Reading | Absence | None) -> int:
