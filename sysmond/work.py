@@ -94,6 +94,8 @@ def flush(folders: Folders, tell: Tell = _unheard, owed: ledger.Counts | None = 
 
 def merge(folders: Folders, tell: Tell = _unheard) -> None:
     """Merge segments on disk; the imports are the child's."""
+    if point := mounts.awaited(folders.state, known_place(folders).point):
+        raise Error(f"{point} is not mounted")
     from sysmond import jobs  # noqa: PLC0415
 
     before = _on_disk(folders)

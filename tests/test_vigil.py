@@ -41,6 +41,10 @@ sys.exit(runner.main([sys.argv[1]]))
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a file system")
 
 
+def children(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
 def wait_until(met: Callable[[], object]) -> None:
     limit_s = time.monotonic() + HANG_S
     while not met():
@@ -185,6 +189,7 @@ def test_a_disk_that_vanishes_is_waited_for_and_gets_everything_once(disk: Disk,
     process = station.start(retry_s=3600)  # Only the mount table can tell it to try again.
     try:
         assert station.order(do="flush") == {"ok": True}
+        wait_until(lambda: not children(process.pid))  # The flush began a merge.
         disk.unmount()
         for _ in range(3):
             station.tick()
