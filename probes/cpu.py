@@ -13,8 +13,6 @@ SYSFS = "/sys/devices/system/cpu"
 # The kernel counts in 1/USER_HZ s, which is 100 except on a few old architectures; the scale 2 of the metrics fits 100.
 USER_HZ = os.sysconf("SC_CLK_TCK")
 HZ_OF_SCALE = 100
-# cpufreq drivers may be loaded after the first reading: look for new ones once in so many readings.
-READINGS_BETWEEN_LOOKS = 60
 
 
 def _time(field: int, name: str, doc: str) -> Metric:
@@ -121,26 +119,18 @@ class Cpus:
         self._names: list[bytes] = []
         self._policies: list[str] = []
         self._cpus: list[tuple[str, str]] = []
-        self._readings_left = 0
 
     def read(self, host: Host) -> list[Row]:
         """Read a row for each CPU that is online, and one for all."""
         names, rows = parse_cpus(host.read(STAT))
-        self._readings_left -= 1
-        if names != self._names or self._readings_left <= 0 or host is not self._host:
-            self._look(host, names)
+        policies = host.names(f"{SYSFS}/cpufreq")
+        if names != self._names or policies != self._policies or host is not self._host:
+            self._cpus = [_cpu(host, name) for name in names]
+            self._names, self._policies, self._host = names, policies, host
         for (_, path), times in zip(self._cpus, rows, strict=True):
             frequency = host.integer(path) if path else ABSENT
             times.append(frequency if frequency == ABSENT else frequency * 1000)
         return [(instance, times) for (instance, _), times in zip(self._cpus, rows, strict=True)]
-
-    def _look(self, host: Host, names: list[bytes]) -> None:
-        self._readings_left = READINGS_BETWEEN_LOOKS
-        policies = host.names(f"{SYSFS}/cpufreq")
-        if names == self._names and policies == self._policies and host is self._host:
-            return
-        self._cpus = [_cpu(host, name) for name in names]
-        self._names, self._policies, self._host = names, policies, host
 
 
 def _cpu(host: Host, name: bytes) -> tuple[str, str]:

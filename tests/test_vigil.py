@@ -162,6 +162,7 @@ def test_an_idle_disk_is_not_touched_and_one_in_use_is_used_within_seconds(disk:
     process = station.start()
     try:
         wait_until(lambda: os.path.exists(f"{station.folders.state}/plan.json"))
+        wait_until(lambda: not children(process.pid))  # The first flush began a merge.
         station.record(1.0)
         disk.sync()
         station.record(4.0)
