@@ -138,7 +138,8 @@ def table_section(probe: Probe) -> Iterator[str]:
         yield declared.doc
         yield ""
     about = f"One row a {declared.per}" if declared.per else "One row for the whole system"
-    yield f"{about}, every {probe.interval_s:g} s; {probe.lane} lane; {probe.sensitivity}."
+    off = "" if probe.enabled else f" Off, until `sysmonctl enable probe {declared.name}` or the configuration says so."
+    yield f"{about}, every {probe.interval_s:g} s; {probe.lane} lane; {probe.sensitivity}.{off}"
     yield ""
     yield from table(("metric", "unit", "semantics", "digits", "meaning", "origin"), map(metric_row, declared.metrics))
 

@@ -227,7 +227,7 @@ KEYS = (
         )
     ),
     Key(("tiers", "pins", "size"), SIZE, "How much of 1s may be kept beyond that by pins.", "50MB", "0B", "1TiB"),
-    Key(("probes", ANY, "enabled"), BOOLEAN, "Whether the probe runs at all.", "true"),
+    Key(("probes", ANY, "enabled"), BOOLEAN, "Whether it runs at all; its own declaration says so without this."),
     Key(
         ("probes", ANY, "interval"),
         DURATION,

@@ -210,7 +210,8 @@ def as_declared(plugin: str, probe: Probe) -> PlannedProbe:
     """Plan a probe just as it asks for."""
     interval_ns = round(probe.interval_s * SECOND_NS)
     options = {option.name: option.default for option in probe.options}
-    return PlannedProbe(probe.table.name, plugin, probe.lane, interval_ns, probe.sensitivity, options=options)
+    table = probe.table.name
+    return PlannedProbe(table, plugin, probe.lane, interval_ns, probe.sensitivity, probe.enabled, options)
 
 
 def import_plugin(plugin: str) -> types.ModuleType:

@@ -252,6 +252,7 @@ def check_probe(probe: Probe) -> None:
     _right_type(where, "sensitivity", probe.sensitivity, Sensitivity)
     _right_type(where, "subsystems", probe.subsystems, tuple)
     _right_type(where, "pure", probe.pure, bool)
+    _right_type(where, "enabled", probe.enabled, bool)
     for subsystem in probe.subsystems:
         _right_type(where, "subsystem", subsystem, str)
     for field in ("interval_s", "deadline_s"):

@@ -246,6 +246,7 @@ class Probe(NamedTuple):
     ``pure``: the rows follow from the files read by ``Host.read`` and from nothing else, texts apart: then
     they are not made again while the files stay the same. ``deadline_s``: how long a reading may take, 0 for
     what is usual in its lane. ``options``: what may be set; ``read`` is given them as keyword arguments.
+    ``enabled``: whether it runs where nobody has said anything: not where it would fill the archive of most machines.
     """
 
     table: Table
@@ -257,6 +258,7 @@ class Probe(NamedTuple):
     pure: bool = False
     deadline_s: float = 0.0
     options: tuple[Option, ...] = ()
+    enabled: bool = True
 
 
 def counter(name: str, unit: str, doc: str, scale: int = 0, origin: str = "") -> Metric:

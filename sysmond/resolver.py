@@ -182,7 +182,8 @@ def _plan_probe(plugin: Plugin, probe: Probe, settings: ProbeSettings | None, co
     if settings is None:
         return _paced(planned)
     options = planned.options | _options(probe, settings, configuration)
-    planned = planned._replace(enabled=settings.enabled is not False, options=options)
+    enabled = planned.enabled if settings.enabled is None else settings.enabled
+    planned = planned._replace(enabled=enabled, options=options)
     if settings.lane is not None:
         if settings.lane is Lane.REALTIME and probe.lane is Lane.BACKGROUND:
             raise _stricter(planned.table, "lane", "realtime", "background", configuration)

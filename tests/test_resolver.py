@@ -72,6 +72,13 @@ def test_without_configuration_ours_run_as_declared_and_strangers_begin_apart() 
     )
 
 
+def test_a_probe_may_be_off_until_somebody_wants_it() -> None:
+    discovery = Discovery((OURS._replace(probes=(offer("cpu"), offer("cgroup")._replace(enabled=False))),), ())
+    assert not planned("", discovery)["cgroup"].enabled
+    assert not planned("probes: {cgroup: {interval: 5s}}", discovery)["cgroup"].enabled
+    assert planned("probes: {cgroup: {enabled: true}}", discovery)["cgroup"].enabled
+
+
 def test_a_probe_is_switched_off() -> None:
     found = planned("probes: {cpu: {enabled: false}, mine: {enabled: true}}")
     assert {table for table, probe in found.items() if probe.enabled} == {"filesystem", "input", "mine"}
