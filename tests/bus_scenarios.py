@@ -16,8 +16,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from jeepney import DBusAddress, new_method_call  # type: ignore[import-untyped]
-from jeepney.io.blocking import DBusConnection, open_dbus_connection  # type: ignore[import-untyped]
+from jeepney import DBusAddress, new_method_call
+from jeepney.io.blocking import DBusConnection, open_dbus_connection
 
 from sysmond.bus.adapter import Call, Connection
 from sysmond.bus.interface import Interface, Request, Signal, method

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from jeepney import DBusAddress, Message, MessageType, new_method_call  # type: ignore[import-untyped]
-from jeepney.io.blocking import DBusConnection, open_dbus_connection  # type: ignore[import-untyped]
-from jeepney.wrappers import HeaderFields  # type: ignore[import-untyped]
+from jeepney import DBusAddress, Message, MessageType, new_method_call
+from jeepney.io.blocking import DBusConnection, open_dbus_connection
+from jeepney.wrappers import HeaderFields
 
 from sysmond import plan
 from sysmond.bus.names import BUS_NAME, MANAGER, OBJECT_PATH

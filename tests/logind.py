@@ -12,9 +12,9 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from jeepney import DBusAddress, HeaderFields, MessageType, new_method_return, new_signal  # type: ignore[import-untyped]
-from jeepney.bus_messages import message_bus  # type: ignore[import-untyped]
-from jeepney.io.blocking import open_dbus_connection  # type: ignore[import-untyped]
+from jeepney import DBusAddress, HeaderFields, MessageType, new_method_return, new_signal
+from jeepney.bus_messages import message_bus
+from jeepney.io.blocking import open_dbus_connection
 
 NAME = "org.freedesktop.login1"
 MANAGER = DBusAddress("/org/freedesktop/login1", NAME, f"{NAME}.Manager")

@@ -5,7 +5,7 @@ import struct
 
 from hypothesis import given
 from hypothesis import strategies as st
-from jeepney import DBusAddress, Endianness, HeaderFields, Message, new_method_call, new_signal  # type: ignore[import-untyped]
+from jeepney import DBusAddress, Endianness, HeaderFields, Message, new_method_call, new_signal
 
 from sysmond.bus.incoming import HEAD_BYTES_MAX, MESSAGE_BYTES_MAX, Incoming, TooLong
 
