@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a tick over a thousand control groups costs: CPU, memory, tasks, pressure, and devices, of every one.
+
+Real cgroups are made (as root) in every hierarchy that has such files, and removed afterwards; in each tenth of them a
+process works a little. The background lane reads the tables ``cgroup`` and ``cgroup_io`` once a second into its ring;
+processor time is that of the whole lane, less what it costs without any table. Told as well: a tick in which every
+file is parsed anew, one without kept descriptors, and the slow tables, each reading.
+"""
+
+import argparse
+import gc
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from sysmond_probes import cgroup, cgroup_memory
+
+from benchmarks import measure
+from benchmarks.measure import SECOND_NS, Figures
+from sysmond.cgroup_files import READ_BYTES, Watch
+from sysmond.cgroups import MOUNTINFO, hierarchies
+from sysmond.model import Lane, Sensitivity
+from sysmond.plan import Plan, PlannedProbe, Scalar
+from sysmond.probe import Host
+from sysmond.sampler import Sampler
+from sysmond.settings import Settings
+
+GROUPS = 1000
+SECONDS = 20
+BUSY_SHARE = 10
+FLOOR_FILES = 5
+FOLDER = "sysmond-benchmark"
+CONTROLLERS = frozenset(("", "cpu", "cpuacct", "memory", "pids", "blkio"))
+FAST = ("cgroup", "cgroup_io")
+
+
+@contextmanager
+def made(groups: int) -> Iterator[list[list[str]]]:
+    """Make cgroups in every hierarchy of interest: of each its folders."""
+    with open(MOUNTINFO, "rb") as file:
+        found = hierarchies(file.read())
+    tops = [f"{each.point}/{FOLDER}" for each in found if not CONTROLLERS.isdisjoint(each.controllers or ("",))]
+    try:
+        for top in tops:
+            os.mkdir(top)
+            for number in range(groups):
+                os.mkdir(f"{top}/{number}.service")
+        yield [[f"{top}/{number}.service" for top in tops] for number in range(groups)]
+    finally:
+        for top in tops:
+            for number in range(groups):
+                with suppress(FileNotFoundError):
+                    os.rmdir(f"{top}/{number}.service")
+            with suppress(FileNotFoundError):
+                os.rmdir(top)
+
+
+@contextmanager
+def busy(groups: list[list[str]], limit_s: float) -> Iterator[None]:
+    """Have a process work a little in each of some cgroups; each ends by itself after a while."""
+    children = []
+    try:
+        for folders in groups:
+            child = os.fork()
+            if child == 0:
+                try:
+                    _work(folders, limit_s)
+                finally:
+                    os._exit(0)
+            children.append(child)
+        yield
+    finally:
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+        for child in children:
+            os.waitpid(child, 0)
+
+
+def _work(folders: list[str], limit_s: float) -> None:
+    for folder in folders:
+        with open(f"{folder}/cgroup.procs", "w", encoding="ascii") as file:
+            file.write("0")
+    gc.disable()
+    until_s = time.monotonic() + limit_s
+    while time.monotonic() < until_s:
+        sum(bytearray(20_000))
+        time.sleep(0.25)
+
+
+def planned(tables: tuple[str, ...], options: dict[str, Scalar]) -> Plan:
+    """A plan of some tables of the two plugins, each every second."""
+    plugins = {probe.table.name: module for module in (cgroup, cgroup_memory) for probe in module.sysmond_probes()}
+    lane, class_ = Lane.BACKGROUND, Sensitivity.PUBLIC
+    return Plan(
+        tuple(
+            PlannedProbe(table, plugins[table].__name__, lane, SECOND_NS, class_, options=dict(options))
+            for table in tables
+        )
+    )
+
+
+def lane_ns(tables: tuple[str, ...], seconds: int, options: dict[str, Scalar] | None = None) -> list[int]:
+    """Processor time of each tick of a background lane that reads these tables once a second."""
+    spent = []
+    with measure.workplace() as folders:
+        sampler = Sampler(Settings(folders), planned(tables, options or {}), Lane.BACKGROUND, print)
+        tick_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // SECOND_NS * SECOND_NS
+        for number in range(seconds + 2):
+            measure.sleep_until_phase(0.0)
+            tick_ns += SECOND_NS
+            begin_ns = time.process_time_ns()
+            sampler.tick(tick_ns)
+            if number >= 2:  # The first finds and opens everything.
+                spent.append(time.process_time_ns() - begin_ns)
+        if sampler.own.dropped:
+            raise RuntimeError(f"{sampler.own.dropped} values were dropped")
+        sampler.close()
+    return spent
+
+
+def parsed_ns(seconds: int) -> float:
+    """Processor time of reading both tables where every content is another than before."""
+    readers = (cgroup.Cgroups(), cgroup.CgroupIo())
+    host = Host()
+    spent = []
+    for _ in range(seconds + 2):
+        time.sleep(0.3)
+        begin_ns = time.process_time_ns()
+        host.new_tick()
+        for reader in readers:
+            _forget(reader.watch)
+            for _row in reader.read(host):
+                pass
+        spent.append(time.process_time_ns() - begin_ns)
+    for reader in readers:
+        reader.watch.close()
+    host.close()
+    return measure.median(spent[2:])
+
+
+def _forget(watch: Watch) -> None:
+    for group in watch._groups.values():
+        group.is_new = True
+
+
+def plain_ns(groups: list[list[str]], seconds: int) -> float:
+    """The floor: a kept descriptor and one pread(2) for each of five files a cgroup, and nothing else."""
+    names = ("cpu.stat", "memory.current", "memory.usage_in_bytes", "io.stat", "blkio.throttle.io_service_bytes")
+    paths = []
+    for folders in groups:
+        there = [f"{folder}/{name}" for folder in folders for name in (*names, "cpu.pressure", "pids.current")]
+        paths += [path for path in there if os.access(path, os.R_OK)][:FLOOR_FILES]
+    descriptors = [os.open(path, os.O_RDONLY) for path in paths]
+    spent = []
+    for _ in range(seconds):
+        time.sleep(0.3)
+        begin_ns = time.process_time_ns()
+        for descriptor in descriptors:
+            os.pread(descriptor, READ_BYTES, 0)
+        spent.append(time.process_time_ns() - begin_ns)
+    for descriptor in descriptors:
+        os.close(descriptor)
+    return measure.median(spent)
+
+
+def figures(groups: int, seconds: int) -> Figures:
+    """Measure everything."""
+    with made(groups) as folders:
+        quiet = lane_ns(FAST, seconds)
+        # The children are forked before anything is large.
+        with busy(folders[::BUSY_SHARE], 10 * seconds + 120):
+            worked = lane_ns(FAST, seconds)
+            parsed = parsed_ns(seconds)
+            opened = lane_ns(FAST, max(3, seconds // 4), {"descriptors": 0})
+            slow = {
+                table: measure.ms(measure.median(lane_ns((table,), 3)), 1)
+                for table in ("cgroup_memory", "cgroup_limits")
+            }
+            floor = plain_ns(folders, seconds)
+        nothing = lane_ns((), seconds)
+    idle_ns = measure.median(nothing)
+    return {
+        "groups": groups,
+        "seconds": seconds,
+        "cpu_ms_per_tick": measure.ms(measure.median(worked) - idle_ns, 2),
+        "cpu_ms_per_tick_mean": measure.ms(sum(worked) / len(worked) - idle_ns, 2),
+        "quiet_ms_per_tick": measure.ms(measure.median(quiet) - idle_ns, 2),
+        "all_parsed_ms_per_tick": measure.ms(parsed, 2),
+        "opened_ms_per_tick": measure.ms(measure.median(opened) - idle_ns, 2),
+        "five_files_floor_ms": measure.ms(floor, 2),
+        "slow_tables_ms_per_reading": slow,
+    }
+
+
+def rows(found: Figures) -> list[tuple[str, str]]:
+    """What is printed for people."""
+    slow = ", ".join(f"{table} {ms:.1f} ms" for table, ms in found["slow_tables_ms_per_reading"].items())
+    return [
+        (f"{found['groups']} cgroups, a tenth of them at work", f"{found['cpu_ms_per_tick']:.2f} ms a tick, median"),
+        ("… mean", f"{found['cpu_ms_per_tick_mean']:.2f} ms"),
+        ("… none at work", f"{found['quiet_ms_per_tick']:.2f} ms"),
+        ("… every file parsed anew, without the ring", f"{found['all_parsed_ms_per_tick']:.2f} ms"),
+        ("… opening every file every time", f"{found['opened_ms_per_tick']:.2f} ms"),
+        ("only reading five files of each", f"{found['five_files_floor_ms']:.2f} ms"),
+        ("slow tables, a reading", slow),
+    ]
+
+
+def main() -> None:
+    """Measure and tell."""
+    parser = measure.arguments(__doc__ or "")
+    parser.add_argument("--groups", type=_groups, default=GROUPS, metavar="N", help="how many cgroups; default 1000")
+    parser.add_argument("--seconds", type=measure.at_least_one, default=SECONDS, metavar="S", help="default 20")
+    options = parser.parse_args()
+    work: Callable[[], Figures] = lambda: figures(options.groups, options.seconds)  # noqa: E731
+    measure.run(work, rows, as_json=options.json)
+
+
+def _groups(written: str) -> int:
+    number = int(written)
+    if not BUSY_SHARE <= number <= 3000:
+        raise argparse.ArgumentTypeError(f"{written!r}: {BUSY_SHARE} to 3000 is right")
+    return number
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,419 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Control groups: what each one uses of CPU, memory, tasks and devices, how long it waits, and whose it is.
+
+Sources: ``Documentation/admin-guide/cgroup-v2.rst``, ``cgroup-v1/`` and ``accounting/psi.rst``. Hierarchies of
+version 1 that stand beside version 2 fill the same columns. How a cgroup made again under its old name is told from
+the one before stands in ``docs/design/0006-cgroups.md``.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+
+from sysmond.attribution import owner
+from sysmond.cgroup_files import File, Group, Role, Watch, settled
+from sysmond.cgroups import Forest
+from sysmond.probe import (
+    ABSENT,
+    Host,
+    Lane,
+    Metric,
+    Option,
+    Probe,
+    Row,
+    Table,
+    counter,
+    gauge,
+    hookimpl,
+    state,
+    text,
+)
+
+LIMIT = 4096
+DESCRIPTORS = 8192
+# A ring keeps about a thousand different texts for all tables together.
+OWNERS = 256
+SLOW_S = 60.0
+TREE_S = 10.0
+
+USER_HZ = os.sysconf("SC_CLK_TCK")
+MICRO = 1_000_000
+
+_ID = state(
+    "id",
+    "The cgroup's number, which no other one has: another number under the same name is another cgroup.",
+    "inode of its folder",
+)
+
+
+def _pressure(resource: str) -> tuple[Metric, ...]:
+    origin = f"{resource}.pressure"
+    return tuple(
+        metric
+        for kind, whom in (("some", "at least one task"), ("full", "all tasks"))
+        for metric in (
+            counter(
+                f"{resource}_{kind}_total", "s", f"Time in which {whom} waited for {resource}.", 6, f"{origin} {kind}"
+            ),
+            gauge(
+                f"{resource}_{kind}_avg10",
+                "%",
+                f"Share of the last 10 s in which {whom} waited.",
+                2,
+                f"{origin} {kind}",
+            ),
+        )
+    )
+
+
+CGROUP = Table(
+    "cgroup",
+    per="cgroup",
+    doc="What each control group, with all below it, uses; / is all that is seen. A cgroup made again under its old"
+    " name begins with counters of 0 and without any at the second reading.",
+    metrics=(
+        _ID,
+        counter("cpu_usage", "s", "CPU time used.", 6, "cpu.stat usage_usec; v1 cpuacct.usage"),
+        counter("cpu_user", "s", "CPU time used in user mode.", 6, "cpu.stat user_usec; v1 cpuacct.stat user"),
+        counter("cpu_system", "s", "CPU time used in the kernel.", 6, "cpu.stat system_usec; v1 cpuacct.stat system"),
+        counter("cpu_periods", "1", "Periods in which a limit of CPU time was in force.", 0, "cpu.stat nr_periods"),
+        counter("cpu_throttled_periods", "1", "Periods in which that limit was hit.", 0, "cpu.stat nr_throttled"),
+        counter(
+            "cpu_throttled",
+            "s",
+            "Time for which tasks were held back by that limit, summed over CPUs.",
+            6,
+            "cpu.stat throttled_usec; v1 throttled_time",
+        ),
+        gauge("memory_used", "B", "Memory charged to it.", 0, "memory.current; v1 memory.usage_in_bytes"),
+        gauge("pids", "1", "Tasks, threads counted.", 0, "pids.current"),
+        *_pressure("cpu"),
+        *_pressure("memory"),
+        *_pressure("io"),
+    ),
+)
+_WIDTH = len(CGROUP.metrics) - 1
+
+
+def number(content: bytes) -> tuple[int]:
+    """Read a file of one number; ``max`` is no limit, and no number."""
+    return (ABSENT if content[:3] == b"max" else int(content),)
+
+
+def cpu_stat(content: bytes) -> tuple[int, ...]:
+    """Give usage, user, system, periods, throttled periods and throttled time; without a limit only the first three."""
+    found = dict(zip(*[iter(content.split())] * 2, strict=True))
+    return tuple([int(found.get(name, ABSENT)) for name in _CPU_STAT])
+
+
+_CPU_STAT = (b"usage_usec", b"user_usec", b"system_usec", b"nr_periods", b"nr_throttled", b"throttled_usec")
+
+
+def cpuacct_usage(content: bytes) -> tuple[int]:
+    """Give CPU time in µs; version 1 has it in ns."""
+    return (int(content) // 1000,)
+
+
+def cpuacct_stat(content: bytes) -> tuple[int, int]:
+    """Give user and system time in µs; version 1 has them in ticks."""
+    words = content.split()
+    found = dict(zip(words[::2], words[1::2], strict=True))
+    return int(found[b"user"]) * MICRO // USER_HZ, int(found[b"system"]) * MICRO // USER_HZ
+
+
+def cpu_stat_v1(content: bytes) -> tuple[int, int, int]:
+    """Give periods, throttled periods and throttled time in µs; version 1 has it in ns."""
+    words = content.split()
+    found = dict(zip(words[::2], map(int, words[1::2]), strict=True))
+    return found[b"nr_periods"], found[b"nr_throttled"], found[b"throttled_time"] // 1000
+
+
+def pressure(content: bytes) -> tuple[int, ...]:
+    """Give total and average of some and of full; either line may be missing.
+
+    :raises ValueError: where a line is not of the form ``some avg10=2.25 avg60=0.85 avg300=0.24 total=3653689``.
+    """
+    found = {b"some": (ABSENT, ABSENT), b"full": (ABSENT, ABSENT)}
+    for line in content.splitlines():
+        kind, avg10, _, _, total = line.split()
+        if avg10[-3:-2] != b"." or avg10[:6] != b"avg10=" or total[:6] != b"total=":
+            raise ValueError(f"pressure: {line[:80]!r}; avg10=0.00 avg60=0.00 avg300=0.00 total=0 is its form")
+        found[kind] = int(total[6:]), int(avg10[6:-3] + avg10[-2:])
+    return *found[b"some"], *found[b"full"]
+
+
+def is_calm(part: tuple[int, ...]) -> bool:
+    """Pressure is at rest where its averages have come down."""
+    return part[1] <= 0 and part[3] <= 0
+
+
+# Each with the column at which its numbers begin. Later ones fill in what earlier ones do not have.
+_FILES = (
+    (0, File("", ("cpu.stat",), cpu_stat, is_sum=True, role=Role.LEADER)),
+    (0, File("cpuacct", ("cpuacct.usage",), cpuacct_usage, 0, is_sum=True, role=Role.LEADER)),
+    (1, File("cpuacct", ("cpuacct.stat",), cpuacct_stat, 0, is_sum=True)),
+    (3, File("cpu", ("cpu.stat",), cpu_stat_v1, role=Role.FOLLOWER)),
+    (6, File("", ("memory.current",), number)),
+    (6, File("memory", ("memory.usage_in_bytes",), number, 4)),
+    (7, File("", ("pids.current",), number, role=Role.FOLLOWER)),
+    (7, File("pids", ("pids.current",), number, 6, role=Role.FOLLOWER)),
+    (8, File("", ("cpu.pressure",), pressure, is_at_rest=is_calm, is_sum=True, role=Role.FOLLOWER)),
+    (12, File("", ("memory.pressure",), pressure, is_at_rest=is_calm, is_sum=True)),
+    (16, File("", ("io.pressure",), pressure, is_at_rest=is_calm, is_sum=True)),
+)
+_CONTROLLERS = frozenset(("blkio", *(file.controller for _, file in _FILES)))
+
+
+def counters(table: Table) -> tuple[int, ...]:
+    """Which columns of a table count."""
+    return tuple(index for index, metric in enumerate(table.metrics) if metric.semantics == "counter")
+
+
+class Cgroups:
+    """Reads the table ``cgroup``; a cgroup whose files are as a tick ago keeps its row."""
+
+    def __init__(self) -> None:
+        """Know no cgroup yet."""
+        self.watch = Watch([file for _, file in _FILES])
+        self._begins = [begin for begin, _ in _FILES]
+        self._counters = counters(CGROUP)
+        self._rows: dict[str, list[int]] = {}
+
+    def read(self, host: Host, *, limit: int = LIMIT, descriptors: int = DESCRIPTORS) -> Iterator[Row]:
+        """Give a row for every cgroup."""
+        groups = self.watch.read(host, limit, descriptors)
+        before, rows = self._rows, {}
+        for group in groups:
+            row = before.get(group.path)
+            if row is None or group.is_changed:
+                row = self._row(group)
+            rows[group.path] = row
+            age = group.age
+            yield group.path, row if age is None or age > 1 else settled(row, self._counters, age, ABSENT)
+        self._rows = rows
+
+    def _row(self, group: Group) -> list[int]:
+        row = [group.inode, *[ABSENT] * _WIDTH]
+        parts = group.parts
+        for index in group.which:
+            begin = self._begins[index] + 1
+            part = parts[index]
+            row[begin : begin + len(part)] = part
+        return row
+
+
+IO = Table(
+    "cgroup_io",
+    per="cgroup:device",
+    doc="What each control group, with all below it, moved to and from each block device; an instance is PATH:DEVICE,"
+    " as /system.slice/ssh.service:sda. Only where the io (v1: blkio) controller is on. The costs are those of the"
+    " io.cost controller. Made again: as in the table cgroup.",
+    metrics=(
+        _ID,
+        counter("read_bytes", "B", "Bytes read.", 0, "io.stat rbytes; v1 blkio.throttle.io_service_bytes Read"),
+        counter("written_bytes", "B", "Bytes written.", 0, "io.stat wbytes; v1 blkio.throttle.io_service_bytes Write"),
+        counter("discarded_bytes", "B", "Bytes discarded.", 0, "io.stat dbytes; v1 … Discard"),
+        counter("reads", "1", "Reads.", 0, "io.stat rios; v1 blkio.throttle.io_serviced Read"),
+        counter("writes", "1", "Writes.", 0, "io.stat wios; v1 blkio.throttle.io_serviced Write"),
+        counter("discards", "1", "Discards.", 0, "io.stat dios; v1 … Discard"),
+        counter("cost_usage", "s", "Device time that it was charged for.", 6, "io.stat cost.usage"),
+        counter("cost_wait", "s", "Time in which its requests waited for budget.", 6, "io.stat cost.wait"),
+        counter("cost_indebt", "s", "Time in which it was in debt of device time.", 6, "io.stat cost.indebt"),
+        counter("cost_indelay", "s", "Time in which it was slowed down for its debt.", 6, "io.stat cost.indelay"),
+        gauge("cost_vrate", "%", "Pace of the device's budget, told of / alone.", 2, "io.stat cost.vrate"),
+    ),
+)
+_IO_NAMES = (
+    *(b"rbytes", b"wbytes", b"dbytes", b"rios", b"wios", b"dios"),
+    *(b"cost.usage", b"cost.wait", b"cost.indebt", b"cost.indelay"),
+)
+_V1_KINDS = (b"Read", b"Write", b"Discard")
+
+Devices = dict[str, tuple[int, ...]]
+"""Numbers by device, as ``8:0``."""
+
+
+def io_stat(content: bytes) -> Devices:
+    """Read io.stat; a device without numbers, as some kernels list them, is left out."""
+    devices: Devices = {}
+    for line in content.splitlines():
+        device, *fields = line.split()
+        found = dict(field.split(b"=", 1) for field in fields)
+        if found:
+            vrate = found.pop(b"cost.vrate", b"")
+            numbers = tuple(int(found[name]) if name in found else ABSENT for name in _IO_NAMES)
+            devices[device.decode()] = *numbers, int(vrate.replace(b".", b"")) if vrate else ABSENT
+    return devices
+
+
+def blkio(content: bytes) -> Devices:
+    """Read one of version 1's files: what was read, written and discarded."""
+    found: dict[str, dict[bytes, int]] = {}
+    for line in content.splitlines():
+        words = line.split()
+        if len(words) == 3:  # noqa: PLR2004  The last line is a sum of two words.
+            found.setdefault(words[0].decode(), {})[words[1]] = int(words[2])
+    return {device: tuple(kinds.get(kind, ABSENT) for kind in _V1_KINDS) for device, kinds in found.items()}
+
+
+def _device_names(root: str, devices: set[str]) -> dict[str, str]:
+    """Give devices the names they have at present; one that has none keeps its number."""
+    names = {}
+    for device in devices:
+        try:
+            names[device] = os.path.basename(os.readlink(f"{root}/sys/dev/block/{device}")).replace("!", "/")
+        except OSError:
+            names[device] = device
+    return names
+
+
+class CgroupIo:
+    """Reads the table ``cgroup_io``."""
+
+    FILES = (
+        File("", ("io.stat",), io_stat, is_sum=True),
+        File("blkio", ("blkio.throttle.io_service_bytes_recursive",), blkio, is_sum=True),
+        File("blkio", ("blkio.throttle.io_serviced_recursive",), blkio, is_sum=True),
+        File("blkio", ("blkio.throttle.io_service_bytes",), blkio, 1),
+        File("blkio", ("blkio.throttle.io_serviced",), blkio, 2),
+    )
+
+    def __init__(self) -> None:
+        """Know no cgroup yet."""
+        self.watch = Watch(self.FILES)
+        self._counters = counters(IO)
+        self._devices: dict[str, Devices] = {}
+        # When each device of a cgroup that was made again was first seen: it may come to be used late.
+        self._since: dict[str, dict[str, int]] = {}
+
+    def read(self, host: Host, *, limit: int = LIMIT, descriptors: int = LIMIT) -> Iterator[Row]:
+        """Give a row for every cgroup and device that it used."""
+        groups = self.watch.read(host, limit, descriptors)
+        before = self._devices
+        self._devices = {
+            group.path: _joined(group.parts) if group.is_changed or group.path not in before else before[group.path]
+            for group in groups
+        }
+        names = _device_names(host.root, {device for devices in self._devices.values() for device in devices})
+        self._since = {group.path: self._since.get(group.path, {}) for group in groups if group.age is not None}
+        for group in groups:
+            since = None
+            if group.age is not None:
+                since = {} if group.age == 0 else self._since[group.path]
+                self._since[group.path] = since
+            for device, values in self._devices[group.path].items():
+                row = (group.inode, *values)
+                age = None if since is None or group.age is None else group.age - since.setdefault(device, group.age)
+                name = f"{group.path}:{names[device]}"
+                yield name, row if age is None or age > 1 else settled(row, self._counters, age, ABSENT)
+
+
+def _joined(parts: Sequence[Devices | None]) -> Devices:
+    """Join what version 1 has in two files; old kernels have not those that tell of all below."""
+    whole, moved, served, own_moved, own_served = parts
+    if whole is not None:
+        return whole
+    none = (ABSENT,) * 3
+    moved, served = moved or own_moved or {}, served or own_served or {}
+    return {
+        device: (*moved.get(device, none), *served.get(device, none), *[ABSENT] * 5)
+        for device in dict.fromkeys([*moved, *served])
+    }
+
+
+TREE = Table(
+    "cgroup_tree",
+    doc="How many control groups there are, and what the limit leaves out.",
+    metrics=(
+        gauge("cgroups", "1", "Cgroups that are recorded, / included.", 0, "folders"),
+        gauge("left_out", "1", "Cgroups that the limit leaves out, those below them not counted.", 0, "folders"),
+        gauge("dying", "1", "Cgroups that were removed and that the kernel cannot free yet.", 0, "cgroup.stat"),
+        text("hierarchies", "What is mounted: cgroup2, and the controllers of version 1.", "mountinfo"),
+    ),
+)
+
+
+class CgroupTree:
+    """Reads the table ``cgroup_tree``."""
+
+    def __init__(self) -> None:
+        """Know no cgroup yet."""
+        self._forest = Forest(_CONTROLLERS)
+
+    def read(self, host: Host, *, limit: int = LIMIT) -> Iterator[Row]:
+        """Give the one row."""
+        forest = self._forest
+        forest.look(host, limit, is_suspect=True)
+        dying = ABSENT
+        for hierarchy in forest.mounted:
+            if not hierarchy.controllers:
+                words = _words(host, f"{hierarchy.point}/cgroup.stat")
+                dying = int(words.get(b"nr_dying_descendants", ABSENT))
+        mounted = " ".join(",".join(each.controllers) or "cgroup2" for each in forest.mounted)
+        yield "", (len(forest.groups), forest.left_out, dying, mounted)
+
+
+def _words(host: Host, path: str) -> dict[bytes, bytes]:
+    try:
+        words = host.read(path).split()
+    except OSError:
+        return {}
+    return dict(zip(words[::2], words[1::2], strict=False))
+
+
+OWNER = Table(
+    "cgroup_owner",
+    per="cgroup",
+    doc="Whom each control group belongs to, as its path tells: the cgroups of containers, units and sessions, those"
+    " below them left out.",
+    metrics=(
+        _ID,
+        text(
+            "runtime", "docker, containerd, cri-o, podman, lxc, nspawn; oci where none is told.", "path"
+        ),
+        text("container", "Id or name of the container.", "path"),
+        text("pod", "UID of the pod of Kubernetes.", "path"),
+        text("unit", "Unit of systemd.", "path"),
+        text("user_unit", "Unit of a user's systemd.", "path"),
+        text("slice", "Slice of systemd.", "path"),
+        text("session", "Session of logind.", "path"),
+    ),
+)
+
+
+class Owners:
+    """Reads the table ``cgroup_owner``."""
+
+    def __init__(self) -> None:
+        """Know no cgroup yet."""
+        self._forest = Forest(_CONTROLLERS)
+
+    def read(self, host: Host, *, limit: int = OWNERS) -> Iterator[Row]:
+        """Give a row for every cgroup that belongs to something else than the one above it."""
+        self._forest.look(host, LIMIT, is_suspect=True)
+        left = limit
+        for path, inodes in self._forest.groups.items():
+            whose = owner(path)
+            if left and any(whose) and whose != owner(path.rpartition("/")[0]):
+                left -= 1
+                yield path, (next(filter(None, inodes)), *(word or ABSENT for word in whose))
+
+
+_LIMIT = Option("limit", LIMIT, "How many cgroups at most; those nearest to / come first.", low=1, high=32768)
+
+
+def _descriptors(default: int) -> Option:
+    doc = "How many files are kept open at most. Without, reading costs three times as much; each takes 4.6 kB of RAM."
+    return Option("descriptors", default, doc, low=0, high=30000)
+
+
+@hookimpl
+def sysmond_probes() -> list[Probe]:
+    """Offer the tables ``cgroup``, ``cgroup_io``, ``cgroup_tree`` and ``cgroup_owner``."""
+    slow = Lane.BACKGROUND
+    owners = Option("limit", OWNERS, "How many cgroups at most: a ring keeps about 1000 texts.", low=1, high=1000)
+    return [
+        Probe(CGROUP, Cgroups().read, lane=slow, options=(_LIMIT, _descriptors(DESCRIPTORS))),
+        Probe(IO, CgroupIo().read, lane=slow, options=(_LIMIT, _descriptors(LIMIT))),
+        Probe(TREE, CgroupTree().read, TREE_S, slow, options=(_LIMIT,)),
+        Probe(OWNER, Owners().read, SLOW_S, slow, options=(owners,)),
+    ]

@@ -1,0 +1,346 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Control groups, what changes slowly or is dear to read: kinds of memory, events, NUMA nodes, and limits.
+
+Sources: ``Documentation/admin-guide/cgroup-v2.rst`` and ``cgroup-v1/memory.rst``. For one reading the kernel sums
+memory.stat over all CPUs and all cgroups below.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+
+from sysmond.cgroup_files import File, Group, Watch, settled
+from sysmond.probe import ABSENT, Host, Lane, Option, Probe, Row, Table, counter, gauge, hookimpl, state, text
+
+LIMIT = 4096
+MEMORY_S = 10.0
+LIMITS_S = 60.0
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+# What version 1 says where there is no limit is 2**63 less a page; no machine has a quarter of that.
+UNLIMITED = 2**61
+
+_ID = state(
+    "id",
+    "The cgroup's number, which no other one has: another number under the same name is another cgroup.",
+    "inode of its folder",
+)
+
+# Name, sentence, and what version 1 calls it in its memory.stat, with all below: total_….
+_STAT_GAUGES = (
+    ("anon", "Anonymous memory: heaps, stacks.", "rss"),
+    ("file", "Page cache, tmpfs and shared memory included.", "cache"),
+    ("kernel", "Kernel memory of all kinds.", ""),
+    ("kernel_stack", "Kernel stacks of its tasks.", ""),
+    ("pagetables", "Page tables.", ""),
+    ("percpu", "Memory that the kernel keeps for each CPU.", ""),
+    ("sock", "Buffers of sockets.", ""),
+    ("shmem", "tmpfs and shared memory.", "shmem"),
+    ("zswapped", "Memory that is swapped into compressed memory, before compression.", ""),
+    ("file_mapped", "Page cache that is mapped.", "mapped_file"),
+    ("file_dirty", "Page cache that is still to be written.", "dirty"),
+    ("file_writeback", "Page cache that is being written.", "writeback"),
+    ("swapcached", "Swapped memory that is in memory, too.", "swapcached"),
+    ("anon_thp", "Anonymous memory in huge pages.", "rss_huge"),
+    ("file_thp", "Page cache in huge pages.", ""),
+    ("shmem_thp", "Shared memory in huge pages.", ""),
+    ("inactive_anon", "Anonymous memory that was not used lately.", "inactive_anon"),
+    ("active_anon", "Anonymous memory that was used lately.", "active_anon"),
+    ("inactive_file", "Page cache that was not used lately.", "inactive_file"),
+    ("active_file", "Page cache that was used lately.", "active_file"),
+    ("unevictable", "Memory that cannot be reclaimed, as locked memory.", "unevictable"),
+    ("slab_reclaimable", "Kernel objects that can be reclaimed, as inodes.", ""),
+    ("slab_unreclaimable", "Kernel objects that cannot be reclaimed.", ""),
+)
+_STAT_COUNTERS = (
+    ("workingset_refault_anon", "Anonymous pages read back soon after they were swapped.", "workingset_refault_anon"),
+    ("workingset_refault_file", "Pages of files read back soon after they were reclaimed.", "workingset_refault_file"),
+    ("pgscan", "Pages that reclaim looked at.", ""),
+    ("pgsteal", "Pages that reclaim took.", ""),
+    ("pgscan_direct", "Pages that tasks had to look at themselves, waiting.", ""),
+    ("pgsteal_direct", "Pages that tasks had to reclaim themselves, waiting.", ""),
+    ("pgfault", "Page faults.", "pgfault"),
+    ("pgmajfault", "Page faults that waited for a device.", "pgmajfault"),
+    ("pgrefill", "Pages taken from the active list to be looked at.", ""),
+    ("pgactivate", "Pages moved to the active list.", ""),
+    ("pgdeactivate", "Pages moved to the inactive list.", ""),
+    ("pglazyfreed", "Pages freed that their owner had given up.", ""),
+    ("zswpin", "Pages taken from compressed memory.", ""),
+    ("zswpout", "Pages put into compressed memory.", ""),
+    ("zswpwb", "Pages written from compressed memory to swap.", ""),
+    ("thp_fault_alloc", "Huge pages made at a page fault.", ""),
+    ("thp_collapse_alloc", "Huge pages made of small ones.", ""),
+)
+_EVENTS = (
+    ("low", "Times it was reclaimed from although below memory.low."),
+    ("high", "Times its tasks were held back and made to reclaim, above memory.high."),
+    ("max", "Times it was about to exceed memory.max."),
+    ("oom", "Times an allocation was about to fail at its limit."),
+    ("oom_kill", "Tasks killed for want of memory, by whatever killer."),
+    ("oom_group_kill", "Times all of it was killed for want of memory."),
+)
+
+
+def _stat_origin(name: str, v1: str) -> str:
+    return f"memory.stat {name}" + (f"; v1 total_{v1}" if v1 else "")
+
+
+MEMORY = Table(
+    "cgroup_memory",
+    per="cgroup",
+    doc="What the memory of each control group, with all below it, consists of, and how often it was short. Only where"
+    " the memory controller is on. Made again: as in the table cgroup.",
+    metrics=(
+        _ID,
+        gauge("peak", "B", "Most memory charged so far.", 0, "memory.peak; v1 memory.max_usage_in_bytes"),
+        gauge("swap", "B", "Memory that is swapped.", 0, "memory.swap.current; v1 memory.stat total_swap"),
+        gauge("swap_peak", "B", "Most swap so far.", 0, "memory.swap.peak"),
+        gauge("zswap", "B", "Compressed memory that its swapped memory takes.", 0, "memory.zswap.current"),
+        *(
+            counter(
+                f"events_{name}",
+                "1",
+                doc,
+                0,
+                f"memory.events {name}"
+                + {"max": "; v1 memory.failcnt", "oom_kill": "; v1 memory.oom_control"}.get(name, ""),
+            )
+            for name, doc in _EVENTS
+        ),
+        *(gauge(name, "B", doc, 0, _stat_origin(name, v1)) for name, doc, v1 in _STAT_GAUGES),
+        *(counter(name, "1", doc, 0, _stat_origin(name, v1)) for name, doc, v1 in _STAT_COUNTERS),
+    ),
+)
+_STAT = _STAT_GAUGES + _STAT_COUNTERS
+_STAT_NAMES = tuple(name.encode() for name, _, _ in _STAT)
+_STAT_V1 = tuple(f"total_{v1}".encode() if v1 else b"" for _, _, v1 in _STAT)
+_EVENT_NAMES = tuple(name.encode() for name, _ in _EVENTS)
+
+
+def number(content: bytes) -> tuple[int]:
+    """Read a file of one number; ``max`` is no limit, and no number, nor is what version 1 says for it."""
+    found = ABSENT if content[:3] == b"max" else int(content)
+    return (ABSENT if found >= UNLIMITED else found,)
+
+
+def words(content: bytes) -> dict[bytes, int]:
+    """Read a file that names each of its numbers."""
+    fields = content.split()
+    return dict(zip(fields[::2], map(int, fields[1::2]), strict=True))
+
+
+def _named(names: tuple[bytes, ...]) -> Callable[[bytes], tuple[int, ...]]:
+    def parse(content: bytes) -> tuple[int, ...]:
+        found = words(content)
+        return tuple(found.get(name, ABSENT) for name in names)
+
+    return parse
+
+
+# Files with the metric at which their numbers begin; later ones fill in what earlier ones do not have.
+_MEMORY_FILES = (
+    ("peak", File("", ("memory.peak",), number)),
+    ("peak", File("memory", ("memory.max_usage_in_bytes",), number, unless=0)),
+    ("swap", File("", ("memory.swap.current",), number)),
+    ("swap_peak", File("", ("memory.swap.peak",), number)),
+    ("zswap", File("", ("memory.zswap.current",), number)),
+    ("events_low", File("", ("memory.events",), _named(_EVENT_NAMES))),
+    ("events_max", File("memory", ("memory.failcnt",), number)),
+    ("events_oom_kill", File("memory", ("memory.oom_control",), _named((b"oom_kill",)))),
+    ("anon", File("", ("memory.stat",), _named(_STAT_NAMES))),
+    ("anon", File("memory", ("memory.stat",), _named(_STAT_V1), unless=8)),
+    ("swap", File("memory", ("memory.stat",), _named((b"total_swap",)), unless=8)),
+)
+
+
+class Columns:
+    """Reads a table each of whose metrics is a number, or a word, at a fixed place of some file of the cgroup."""
+
+    def __init__(self, table: Table, files: tuple[tuple[str, File], ...]) -> None:
+        """Have read nothing yet."""
+        names = [metric.name for metric in table.metrics]
+        self.watch = Watch([file for _, file in files])
+        self._begins = [names.index(name) for name, _ in files]
+        self._counters = tuple(index for index, metric in enumerate(table.metrics) if metric.semantics == "counter")
+        self._nothing = [ABSENT] * len(names)
+
+    def read(self, host: Host, *, limit: int = LIMIT) -> Iterator[Row]:
+        """Give a row for every cgroup that has one of the files."""
+        for group in self.watch.read(host, limit):
+            if group.which:
+                yield group.path, settled(self._row(group), self._counters, group.age, ABSENT)
+
+    def _row(self, group: Group) -> list[int]:
+        row = list(self._nothing)
+        row[0] = group.inode
+        for index in group.which:
+            part = group.parts[index]
+            begin = self._begins[index]
+            row[begin : begin + len(part)] = part
+        return row
+
+
+_NUMA = (
+    ("anon", "Anonymous memory.", "hierarchical_anon"),
+    ("file", "Page cache, tmpfs and shared memory included.", "hierarchical_file"),
+    ("unevictable", "Memory that cannot be reclaimed.", "hierarchical_unevictable"),
+    ("kernel_stack", "Kernel stacks of its tasks.", ""),
+    ("pagetables", "Page tables.", ""),
+    ("shmem", "tmpfs and shared memory.", ""),
+    ("file_mapped", "Page cache that is mapped.", ""),
+    ("file_dirty", "Page cache that is still to be written.", ""),
+    ("file_writeback", "Page cache that is being written.", ""),
+    ("swapcached", "Swapped memory that is in memory, too.", ""),
+    ("anon_thp", "Anonymous memory in huge pages.", ""),
+    ("slab_reclaimable", "Kernel objects that can be reclaimed.", ""),
+    ("slab_unreclaimable", "Kernel objects that cannot be reclaimed.", ""),
+)
+NUMA = Table(
+    "cgroup_numa",
+    per="cgroup:node",
+    doc="On which NUMA nodes the memory of each control group, with all below it, lies; an instance is PATH:N0."
+    " Only where the option enabled is true.",
+    metrics=(
+        _ID,
+        *(
+            gauge(name, "B", doc, 0, f"memory.numa_stat {name}" + (f"; v1 {v1} × page size" if v1 else ""))
+            for name, doc, v1 in _NUMA
+        ),
+    ),
+)
+
+Nodes = Mapping[str, tuple[int, ...]]
+"""Numbers by node, as ``N0``."""
+
+
+def numa_stat(content: bytes) -> Nodes:
+    """Read what version 2 says, in bytes."""
+    return _nodes(content, b" ", tuple(name.encode() for name, _, _ in _NUMA), 1)
+
+
+def numa_stat_v1(content: bytes) -> Nodes:
+    """Read what version 1 says, in pages."""
+    return _nodes(content, b"=", tuple(v1.encode() for _, _, v1 in _NUMA), PAGE_BYTES)
+
+
+def _nodes(content: bytes, separator: bytes, names: tuple[bytes, ...], factor: int) -> Nodes:
+    found: dict[str, dict[bytes, int]] = {}
+    for line in content.splitlines():
+        name, _, rest = line.partition(separator)
+        for field in rest.split():
+            node, is_one, value = field.partition(b"=")
+            if is_one:
+                found.setdefault(node.decode(), {})[name] = int(value) * factor
+    return {node: tuple(values.get(name, ABSENT) for name in names) for node, values in found.items()}
+
+
+class Numa:
+    """Reads the table ``cgroup_numa``."""
+
+    def __init__(self) -> None:
+        """Have read nothing yet."""
+        files = (
+            File("", ("memory.numa_stat",), numa_stat),
+            File("memory", ("memory.numa_stat",), numa_stat_v1, unless=0),
+        )
+        self.watch = Watch(files)
+
+    def read(self, host: Host, *, enabled: bool = False, limit: int = LIMIT) -> Iterator[Row]:
+        """Give a row for every cgroup and node, where that is asked for."""
+        for group in self.watch.read(host, limit) if enabled else ():
+            for index in group.which:
+                for node, values in group.parts[index].items():
+                    yield f"{group.path}:{node}", (group.inode, *values)
+
+
+LIMITS = Table(
+    "cgroup_limits",
+    per="cgroup",
+    doc="What each control group may use at most, what is kept for it, and its share where there is not enough. A limit"
+    " that is not set is absent. Only those of the controllers that are on.",
+    metrics=(
+        _ID,
+        gauge("cpu_quota", "s", "CPU time that it may use in each period.", 6, "cpu.max 1; v1 cpu.cfs_quota_us"),
+        gauge("cpu_period", "s", "Length of that period.", 6, "cpu.max 2; v1 cpu.cfs_period_us"),
+        gauge("cpu_weight", "1", "Its share of CPU time beside its neighbours, 100 by default.", 0, "cpu.weight"),
+        gauge("cpu_shares", "1", "The same in version 1, 1024 by default.", 0, "v1 cpu.shares"),
+        gauge("memory_max", "B", "More is never charged.", 0, "memory.max; v1 memory.limit_in_bytes"),
+        gauge("memory_high", "B", "Above it, tasks are held back and made to reclaim.", 0, "memory.high"),
+        gauge("memory_low", "B", "Below it, others are reclaimed from first.", 0, "memory.low"),
+        gauge("memory_min", "B", "Below it, nothing is reclaimed.", 0, "memory.min"),
+        gauge("memory_soft", "B", "Above it, it is reclaimed from first.", 0, "v1 memory.soft_limit_in_bytes"),
+        gauge("swap_max", "B", "More is never swapped.", 0, "memory.swap.max"),
+        gauge("zswap_max", "B", "More is never swapped into compressed memory.", 0, "memory.zswap.max"),
+        gauge("memory_and_swap_max", "B", "More of both is never charged.", 0, "v1 memory.memsw.limit_in_bytes"),
+        gauge("pids_max", "1", "More tasks are never made.", 0, "pids.max"),
+        gauge("pids_peak", "1", "Most tasks so far.", 0, "pids.peak"),
+        counter("pids_failures", "1", "Tasks that were not made for that limit.", 0, "pids.events max"),
+        gauge("io_weight", "1", "Its share of devices beside its neighbours.", 0, "io.weight; v1 blkio.weight"),
+        state("frozen", "0 runs; 1 is to be frozen.", "cgroup.freeze"),
+        text("cpus", "CPUs that it may use.", "cpuset.cpus.effective; v1 cpuset.effective_cpus"),
+        text("nodes", "Memory nodes that it may use.", "cpuset.mems.effective; v1 cpuset.effective_mems"),
+    ),
+)
+
+
+def cpu_max(content: bytes) -> tuple[int, int]:
+    """Give quota and period in µs; without a quota only the period."""
+    quota, period = content.split()
+    return (ABSENT if quota == b"max" else int(quota)), int(period)
+
+
+def cfs_quota(content: bytes) -> tuple[int]:
+    """Give the quota in µs; -1 is none."""
+    return (ABSENT if content[:1] == b"-" else int(content),)
+
+
+def io_weight(content: bytes) -> tuple[int]:
+    """Give the default weight; those of single devices stand behind it. BFQ and version 1 may write it alone."""
+    fields = content.split()
+    return (int(fields[fields[0] == b"default"]),)
+
+
+def word(content: bytes) -> tuple[str | int]:
+    """Give a text; an empty one is absent."""
+    return (content.decode("ascii", "replace").strip() or ABSENT,)
+
+
+_LIMIT_FILES = (
+    ("cpu_quota", File("", ("cpu.max",), cpu_max)),
+    ("cpu_quota", File("cpu", ("cpu.cfs_quota_us",), cfs_quota, unless=0)),
+    ("cpu_period", File("cpu", ("cpu.cfs_period_us",), number, unless=0)),
+    ("cpu_weight", File("", ("cpu.weight",), number)),
+    ("cpu_shares", File("cpu", ("cpu.shares",), number)),
+    ("memory_max", File("", ("memory.max",), number)),
+    ("memory_max", File("memory", ("memory.limit_in_bytes",), number, unless=5)),
+    ("memory_high", File("", ("memory.high",), number)),
+    ("memory_low", File("", ("memory.low",), number)),
+    ("memory_min", File("", ("memory.min",), number)),
+    ("memory_soft", File("memory", ("memory.soft_limit_in_bytes",), number)),
+    ("swap_max", File("", ("memory.swap.max",), number)),
+    ("zswap_max", File("", ("memory.zswap.max",), number)),
+    ("memory_and_swap_max", File("memory", ("memory.memsw.limit_in_bytes",), number)),
+    ("pids_max", File("", ("pids.max",), number)),
+    ("pids_max", File("pids", ("pids.max",), number, unless=14)),
+    ("pids_peak", File("", ("pids.peak",), number)),
+    ("pids_peak", File("pids", ("pids.peak",), number, unless=16)),
+    ("pids_failures", File("", ("pids.events",), _named((b"max",)))),
+    ("pids_failures", File("pids", ("pids.events",), _named((b"max",)), unless=18)),
+    ("io_weight", File("", ("io.weight", "io.bfq.weight"), io_weight)),
+    ("io_weight", File("blkio", ("blkio.weight", "blkio.bfq.weight"), io_weight, unless=20)),
+    ("frozen", File("", ("cgroup.freeze",), number)),
+    ("cpus", File("", ("cpuset.cpus.effective",), word)),
+    ("cpus", File("cpuset", ("cpuset.effective_cpus",), word, unless=23)),
+    ("nodes", File("", ("cpuset.mems.effective",), word)),
+    ("nodes", File("cpuset", ("cpuset.effective_mems",), word, unless=25)),
+)
+
+
+@hookimpl
+def sysmond_probes() -> list[Probe]:
+    """Offer the tables ``cgroup_memory``, ``cgroup_numa`` and ``cgroup_limits``."""
+    limit = Option("limit", LIMIT, "How many cgroups at most; those nearest to / come first.", low=1, high=32768)
+    enabled = Option("enabled", False, "Whether to read it.")  # noqa: FBT003  an option's default, whose type is its type
+    return [
+        Probe(MEMORY, Columns(MEMORY, _MEMORY_FILES).read, MEMORY_S, Lane.BACKGROUND, options=(limit,)),
+        Probe(NUMA, Numa().read, LIMITS_S, Lane.BACKGROUND, options=(enabled, limit)),
+        Probe(LIMITS, Columns(LIMITS, _LIMIT_FILES).read, LIMITS_S, Lane.BACKGROUND, options=(limit,)),
+    ]

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Control groups: where their hierarchies are mounted, and which there are.
+
+Nothing is taken for granted of where version 2 is mounted, of which controllers are on, or of version 1, whose
+hierarchies may stand beside it: a cgroup is a path, which one hierarchy may have and another not.
+Sources: ``Documentation/admin-guide/cgroup-v2.rst`` and ``cgroup-v1/``. Standard library only.
+"""
+
+import errno
+import os
+import re
+from collections.abc import Collection
+from itertools import chain
+from typing import NamedTuple
+
+from sysmond.probe import Host
+
+MOUNTINFO = "/proc/self/mountinfo"
+CONTROLLERS = "/proc/cgroups"
+STAT = "cgroup.stat"
+
+# Every so many looks a hierarchy is looked at whatever the kernel's count of cgroups says, which in version 1 has those
+# in it that are gone and not yet freed. Not all at the same look.
+LOOK_EVERY = 30
+LOOK_APART = 4
+_ESCAPE = re.compile(r"\\([0-7]{3})")
+# What else stands among the options of a mount of version 1.
+_NO_CONTROLLERS = frozenset(("rw", "ro", "xattr", "noprefix", "clone_children", "cpuset_v2_mode", "none"))
+_LINKS_MIN = 2  # A folder's own name and its dot; file systems that do not count folders say 1.
+
+
+class Hierarchy(NamedTuple):
+    """A mounted hierarchy. ``controllers``: of version 1; version 2 is the one without."""
+
+    point: str
+    controllers: tuple[str, ...] = ()
+
+
+def hierarchies(mountinfo: bytes) -> list[Hierarchy]:
+    """Find the mounted hierarchies, version 2 first; each once, however often it is mounted.
+
+    :raises ValueError: where a line is not one of mountinfo.
+    """
+    points: dict[str, tuple[str, str, Hierarchy]] = {}
+    for line in mountinfo.decode("utf-8", "surrogateescape").split("\n"):
+        if " - cgroup" not in line:
+            continue
+        before, _, after = line.partition(" - ")
+        kind, _, options = after.split(" ", 2)
+        _, _, device, root, point, *_ = before.split(" ")
+        point = _ESCAPE.sub(lambda match: chr(int(match[1], 8)), point)
+        controllers = tuple(each for each in options.rpartition(" ")[2].split(",") if each not in _NO_CONTROLLERS)
+        if kind in {"cgroup", "cgroup2"}:
+            points[point] = (
+                device,
+                root,
+                Hierarchy(point, controllers if kind == "cgroup" else ()),
+            )  # A later mount hides an earlier one.
+    chosen: dict[str, tuple[str, Hierarchy]] = {}
+    for device, root, hierarchy in points.values():
+        # Of two views of one hierarchy that from its root shows more.
+        if device not in chosen or (root == "/" != chosen[device][0]):
+            chosen[device] = root, hierarchy
+    return sorted((hierarchy for _, hierarchy in chosen.values()), key=lambda each: bool(each.controllers))
+
+
+class Tree:
+    """The cgroups of one hierarchy: path → inode, parents first. ``left_out``: those that the limit left out."""
+
+    def __init__(self, top: str) -> None:
+        """Know nothing yet of the hierarchy mounted at ``top``."""
+        self.groups: dict[str, int] = {}
+        self._top = top
+        self._links: dict[str, int] = {}
+        self._left_out: dict[str, int] = {}
+        self._limit = 0
+
+    @property
+    def left_out(self) -> int:
+        """How many cgroups the limit left out, those below them not counted."""
+        return sum(self._left_out.values())
+
+    def look(self, limit: int) -> bool:
+        """Bring it up to date, at most so many cgroups; whether anything changed.
+
+        A folder is listed again only where its number of links changed, which counts the folders in it, or where
+        one that was known in it is gone: both together miss nothing.
+        """
+        self._limit = limit
+        if "/" not in self.groups:
+            self.groups.clear()
+            self._add(["/"])
+            return True
+        lists: dict[str, None] = {}
+        changed = False
+        for path, inode in list(self.groups.items()):
+            status = self._status(path)
+            if status is None or status.st_ino != inode:
+                changed = True
+                del self.groups[path], self._links[path]
+                self._left_out.pop(path, None)
+                lists[path.rpartition("/")[0] or "/"] = None
+            elif status.st_nlink != self._links[path] or status.st_nlink < _LINKS_MIN:
+                self._links[path] = status.st_nlink
+                lists[path] = None
+        if len(self.groups) < limit:
+            lists.update(dict.fromkeys(self._left_out))
+        for path in lists:
+            if path in self.groups:
+                before = len(self.groups)
+                self._add(self._children(path))
+                changed = changed or len(self.groups) > before
+        return changed
+
+    def _status(self, path: str) -> os.stat_result | None:
+        """Nothing where a cgroup is gone or hidden; of the top the reason is of interest."""
+        try:
+            return os.stat(self._top + path)
+        except OSError:
+            if path == "/":
+                raise
+            return None
+
+    def _drop(self, path: str) -> None:
+        del self.groups[path], self._links[path]
+        self._left_out.pop(path, None)
+
+    def _add(self, level: list[str]) -> None:
+        """Add cgroups and all below them, level by level: the limit leaves out the deepest."""
+        while level:
+            below: list[str] = []
+            for path in level:
+                if len(self.groups) >= self._limit:
+                    above = path.rpartition("/")[0] or "/"
+                    self._left_out[above] = self._left_out.get(above, 0) + 1
+                elif (status := self._status(path)) is not None:
+                    self.groups[path], self._links[path] = status.st_ino, status.st_nlink
+                    below += self._children(path)
+            level = below
+
+    def _children(self, path: str) -> list[str]:
+        """Name the children that are not known yet."""
+        above = "" if path == "/" else path
+        self._left_out.pop(path, None)
+        try:
+            with os.scandir(self._top + path) as entries:
+                found = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+        except OSError:
+            return []  # Gone since it was seen.
+        return [child for name in found if (child := f"{above}/{name}") not in self.groups]
+
+
+class Forest:
+    """The cgroups of all hierarchies that have certain files: path → its inode in each hierarchy, 0 where it has none.
+
+    ``version`` grows whenever ``groups`` changes.
+    """
+
+    def __init__(self, controllers: Collection[str]) -> None:
+        """Look at the hierarchies of these controllers of version 1, and at version 2 where one of them is ``""``."""
+        self.groups: dict[str, tuple[int, ...]] = {}
+        self.mounted: list[Hierarchy] = []
+        self.left_out = 0
+        self.version = 0
+        self._wanted = frozenset(controllers)
+        self._host: Host | None = None
+        self._trees: list[Tree] = []
+        self._counts: list[bytes] = []
+        self._limit = 0
+        self._looks = 0
+
+    def look(self, host: Host, limit: int, *, is_suspect: bool = False) -> None:
+        """Bring it up to date: at most so many cgroups in each hierarchy. ``is_suspect``: one is gone.
+
+        Where as many cgroups are counted as before and none of those known is gone, nothing has changed.
+
+        :raises FileNotFoundError: where no hierarchy of interest is mounted.
+        """
+        if self._looks % LOOK_EVERY == 0 or host is not self._host or limit != self._limit:
+            self._find(host)
+        self._limit = limit
+        changed = False
+        counts = [_count(host, each) for each in self.mounted]
+        for number, tree in enumerate(self._trees):
+            is_its_turn = (self._looks + LOOK_APART * number) % LOOK_EVERY == 0
+            if is_its_turn or is_suspect or not counts[number] or counts[number] != self._counts[number]:
+                changed = tree.look(limit) or changed
+        self._looks += 1
+        self._counts = counts
+        if changed:
+            self._join(limit)
+
+    def _find(self, host: Host) -> None:
+        found = hierarchies(host.read(MOUNTINFO))
+        wanted = [each for each in found if not self._wanted.isdisjoint(each.controllers or ("",))]
+        if not wanted:
+            raise FileNotFoundError(errno.ENOENT, "no control groups are mounted", MOUNTINFO)
+        if wanted != self.mounted or host is not self._host:
+            self._host, self.mounted = host, wanted
+            self._trees = [Tree(host.root + each.point) for each in wanted]
+            self._counts = [b""] * len(wanted)
+            self.groups = {}
+            self.version += 1
+
+    def _join(self, limit: int) -> None:
+        """Put the trees together, keeping the order of what is known already: rows keep their places."""
+        every = dict.fromkeys(path for path in self.groups if any(path in tree.groups for tree in self._trees))
+        every.update(dict.fromkeys(chain.from_iterable(tree.groups for tree in self._trees)))
+        paths = list(every)
+        self.groups = {path: tuple(tree.groups.get(path, 0) for tree in self._trees) for path in paths[:limit]}
+        self.left_out = max((tree.left_out for tree in self._trees), default=0) + max(0, len(paths) - limit)
+        self.version += 1
+
+
+def _count(host: Host, hierarchy: Hierarchy) -> bytes:
+    """How many cgroups the kernel counts, as it spells it; empty where it does not say."""
+    try:
+        if not hierarchy.controllers:
+            return host.read(f"{hierarchy.point}/{STAT}").partition(b"\n")[0]
+        lines = (line.split() for line in host.read(CONTROLLERS).splitlines())
+        names = {os.fsencode(name) for name in hierarchy.controllers}
+        return next((words[2] for words in lines if words[0] in names), b"")
+    except OSError:
+        return b""
