@@ -4,7 +4,7 @@
 import argparse
 import re
 from collections.abc import Iterator
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from sysmond import __version__
 from sysmond.errors import UsageError, nearest
@@ -17,7 +17,11 @@ _WRONG_COMMAND = re.compile(r"argument COMMAND: invalid choice: '(.*?)'")
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line; a wrong option with those that come nearest."""
+    """Says what is wrong in one line, with what comes nearest. What begins with ``-`` and a digit is a time."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401  as argparse has them
+        super().__init__(*arguments, **options)
+        self._negative_number_matcher = re.compile(r"^-\d")
 
     def error(self, message: str) -> NoReturn:
         """:raises UsageError: always."""

@@ -19,7 +19,7 @@ WHY_LENGTH_MAX = 200
 
 def pin(folders: Folders, options: argparse.Namespace) -> int:
     """Pin a span."""
-    start_ns, end_ns = _moment(options.start), _moment(options.end)
+    start_ns, end_ns = _moments(options.start, options.end)
     if start_ns >= end_ns:
         raise UsageError(f"FROM {options.start!r} is not before TO {options.end!r}; an earlier FROM is right")
     why = " ".join(options.why.split())
@@ -38,7 +38,7 @@ def unpin(folders: Folders, options: argparse.Namespace) -> int:
     """Release pins."""
     if (options.at is None) == (not options.all):
         raise UsageError("a T or --all; one of the two is right")
-    moment_ns = None if options.all else _moment(options.at)
+    moment_ns = None if options.all else _moments(options.at)[0]
 
     def chosen(each: Pin) -> bool:
         return moment_ns is None or each.start_ns <= moment_ns < each.end_ns
@@ -65,9 +65,10 @@ def list_pins(folders: Folders, options: argparse.Namespace) -> int:
     return 0
 
 
-def _moment(text: str) -> int:
+def _moments(*texts: str) -> list[int]:
+    """All by one look at the clock: from now to now is no time."""
     now = clock.relation()
-    return parse_time(text, now_ns=now.realtime_ns, boot_ns=now.realtime_ns - now.boottime_ns)
+    return [parse_time(text, now_ns=now.realtime_ns, boot_ns=now.realtime_ns - now.boottime_ns) for text in texts]
 
 
 def _spelled(each: Pin) -> str:

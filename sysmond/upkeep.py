@@ -3,6 +3,7 @@
 
 import argparse
 import json
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 from sysmond import archive, retention, tiers
 from sysmond import plan as plans
 from sysmond.clock import SECOND_NS
-from sysmond.errors import EXIT_PARTIAL, CorruptError, Error, ForeignError
+from sysmond.errors import EXIT_PARTIAL, CorruptError, Error, ForeignError, NotPermittedError
 from sysmond.folders import Folders
 from sysmond.lock import only_one
 from sysmond.model import Sensitivity
@@ -40,9 +41,18 @@ class Measured(NamedTuple):
 
 
 def budget(folders: Folders, options: argparse.Namespace) -> int:
-    """Forecast the days that each tier keeps: by the limits that hold, or those of a file that is to hold."""
+    """Forecast the days that each tier keeps: by the limits that hold, or those of a file that is to hold.
+
+    A tier's restricted files are part of it: whoever may not see them gets no figures, rather than too small ones.
+
+    :raises NotPermittedError: naming the folder.
+    """
     limits, _ = retention.of_settings(_settings(folders, options.config))
-    answer = {tier: _forecast(folders, tier, limits[tier]) for tier in TIERS_NS}
+    try:
+        answer = {tier: _forecast(folders, tier, limits[tier]) for tier in TIERS_NS}
+    except PermissionError as refusal:
+        right = "root, the recorder's user and members of the group sysmond may"
+        raise NotPermittedError(f"{refusal.filename}: {refusal.strerror}; {right}") from refusal
     if options.json:
         sys.stdout.write(json.dumps(answer) + "\n")
         return 0
@@ -136,17 +146,23 @@ def _seconds(opened: Segment) -> float:
 
 
 def fsck(folders: Folders, options: argparse.Namespace) -> int:
-    """Check, and repair where that is asked for and no daemon writes there."""
+    """Check, and repair where that is asked for and no daemon writes there.
+
+    :raises Error: where there is no such archive, or it cannot be written. :raises NotPermittedError: where we may not.
+    """
     from sysmond import fsck as engine  # noqa: PLC0415  seldom asked for
 
+    if not os.path.isdir(folders.state):
+        raise Error(f"{folders.state}: no such folder; nothing was recorded there")
     steps: list[str] = []
     if options.repair:
-        with only_one(folders.state):
-            findings = engine.check(folders)
-            try:
+        try:
+            with only_one(folders.state):
+                findings = engine.check(folders)
                 steps += engine.repair(folders, findings)
-            except OSError as refusal:
-                raise Error(f"{refusal.filename}: {refusal.strerror}; nothing is lost, what is left stays") from refusal
+        except OSError as refusal:
+            kind = NotPermittedError if isinstance(refusal, PermissionError) else Error
+            raise kind(f"{refusal.filename}: {refusal.strerror}; nothing is lost, what is left stays") from refusal
     else:
         findings = engine.check(folders)
     if options.json:

@@ -3,11 +3,14 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -24,6 +27,7 @@ from sysmond.recording import Event, of_snapshot
 from sysmond.retention import TIERS_NS, Limit
 from sysmond.snapshot import snapshot
 
+NOBODY = 65534
 HANG_S = 60.0  # Only against hanging for ever.
 
 
@@ -123,6 +127,8 @@ def test_without_a_daemon_an_order_says_so(folders: Folders, capsys: pytest.Capt
         (["mark", "x" * 2000], f"TEXT of 2000 bytes; 1 to {EVENT_BYTES_MAX} is right"),
         (["selftest", "--kill", "none"], "argument --kill: 'none' is not a number of kills; 1 to 10000 is right"),
         (["pin", "2025-02-02", "2025-02-01"], "FROM '2025-02-02' is not before TO '2025-02-01'"),
+        (["pin", "-1h", "-2h"], "FROM '-1h' is not before TO '-2h'"),
+        (["pin", "now", "now"], "FROM 'now' is not before TO 'now'"),
         (["unpin"], "a T or --all; one of the two is right"),
         (["budget", "--jsno"], "unknown option '--jsno'"),
         (["--state-dir", "", "budget"], "--state-dir: '' is not a path; that of a folder is right"),
@@ -191,6 +197,51 @@ def test_a_damaged_file_is_named_and_moved_aside_on_request(
     assert command(folders, "fsck", "--repair", "--json") in {0, 3}
     answer = json.loads(capsys.readouterr().out)
     assert [finding["path"] for finding in answer["findings"]] == [str(file)]
+
+
+def test_no_archive_is_no_sound_archive(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (("fsck",), ("fsck", "--repair")):
+        assert command(folders, *words) == 1
+        assert said(capsys) == f"{folders.state}: no such folder; nothing was recorded there"
+
+
+def test_who_may_not_see_or_write_an_archive_is_told_in_one_line(as_other: Callable[..., tuple[int, str]]) -> None:
+    code, problem = as_other("budget")
+    assert code == 77
+    assert re.fullmatch(r"sysmond: .*/restricted/1s: Permission denied; root, .* may\n", problem)
+    code, problem = as_other("fsck", "--repair")
+    assert code == 77
+    assert re.fullmatch(r"sysmond: .*/lock: Permission denied; nothing is lost, .*\n", problem)
+
+
+@pytest.fixture
+def as_other() -> Iterator[Callable[..., tuple[int, str]]]:
+    """Carry out a command on somebody else's archive; its exit code, and what it says on standard error."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can be somebody else")
+    with tempfile.TemporaryDirectory() as place:  # pytest's own folders are closed to others.
+        os.chmod(place, 0o755)  # noqa: S103  they are to get there
+        there = Folders(f"{place}/state", f"{place}/run")
+        for sensitivity in Sensitivity:
+            os.makedirs(archive.disk_folder(there, sensitivity))
+        os.chmod(f"{there.state}/restricted/1s", 0o700)
+
+        def run(*words: str) -> tuple[int, str]:
+            says = f"{place}/says"
+            child = os.fork()
+            if child == 0:
+                code = 1
+                with suppress(BaseException):  # Nothing may escape into a second pytest.
+                    sys.stderr = open(says, "w", encoding="utf-8", buffering=1)  # noqa: SIM115  the process ends
+                    os.setgroups([])
+                    os.setgid(NOBODY)
+                    os.setuid(NOBODY)
+                    code = command(there, *words)
+                os._exit(code)
+            code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            return code, Path(says).read_text(encoding="utf-8")
+
+        yield run
 
 
 @pytest.mark.parametrize(("ok", "code"), [(True, 0), (False, 1)])
