@@ -13,6 +13,7 @@ import select
 import signal
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from typing import NamedTuple
@@ -48,6 +49,9 @@ ARCHIVER_TRIES = 3
 LOCK_WAIT_S = 5.0
 # So many lanes that the kernel holds, though they were killed, are left to it and replaced.
 HELD_MAX = 4
+# What became of the parts is recorded by the archiver, later where that is the part that died.
+UNTOLD_MAX = 64
+TELL_AGAIN_S = 0.5
 _PIPE_BYTES = 65536
 
 
@@ -107,6 +111,7 @@ class Runner:
         self._crashes: dict[str, Crash] = {}
         self._ended: dict[str, int] = {}
         self._held: list[int] = []
+        self._untold: deque[control.Order] = deque(maxlen=UNTOLD_MAX)
         self._is_stuck = self._is_reloading = False
         self._pulse = Pulse(settings.folders.runtime)
         self._reloading = Reloading(settings, plan, self._parts, self._say)
@@ -152,7 +157,8 @@ class Runner:
         """When something is to be done though nothing happens."""
         waiting = [crash.due_s for part, crash in self._crashes.items() if part not in self._parts]
         beat = [time.monotonic() + self._beat_s] if self._beat_s else []
-        return min(*waiting, *beat, self._reloading.due_s(), self._pulse.due_s)
+        again = [time.monotonic() + TELL_AGAIN_S] if self._untold else []
+        return min(*waiting, *beat, *again, self._reloading.due_s(), self._pulse.due_s)
 
     def _turn(self, due_s: float) -> set[int]:
         """Wait for whatever comes first, and serve who asks; gives the signals that came."""
@@ -179,6 +185,7 @@ class Runner:
         if not signals.isdisjoint(self._reloads):
             self._reloading.reload()
         self._reap()
+        self._tell()
         if self._reloading.is_busy and not self._is_reloading:
             notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
             self._is_reloading = True
@@ -200,8 +207,7 @@ class Runner:
             self._is_stuck = True
             reason = f"no tick for {silent_s:.0f} s; killed"
             self._say(f"sampler: {reason}")
-            archive = f"{self._settings.folders.runtime}/{ARCHIVER}"
-            control.tell(archive, {"do": "event", "kind": "stuck", "subject": "sampler", "text": reason})
+            self._untold.append({"do": "event", "kind": "stuck", "subject": "sampler", "text": reason})
             os.kill(self._parts["sampler"], signal.SIGKILL)
         elif len(self._held) < HELD_MAX:
             self._held.append(self._parts.pop("sampler"))
@@ -276,10 +282,19 @@ class Runner:
             pause_s = min(RESTART_MAX_S, max(RESTART_FIRST_S, before_s * 2))
         self._crashes[part] = Crash(pause_s, now_s + pause_s)
         if reason:
-            self._say(f"{part} ended ({reason}); started again {f'in {pause_s:.1f} s' if pause_s else 'at once'}")
+            again = f"started again {f'in {pause_s:.1f} s' if pause_s else 'at once'}"
+            self._say(f"{part} ended ({reason}); {again}")
+            self._untold.append({"do": "event", "kind": "died", "subject": part, "text": f"{reason}; {again}"})
+
+    def _tell(self) -> None:
+        """Have the archiver record what became of the parts, in order."""
+        archive = f"{self._settings.folders.runtime}/{ARCHIVER}"
+        while self._untold and ARCHIVER in self._parts and control.tell(archive, self._untold[0]):
+            self._untold.popleft()
 
     def _end(self) -> int:
         """End the lanes first: what they leave in their rings is the archiver's last work."""
+        self._tell()
         for lock in self._locks:
             say_ending(lock)
         self._stop([part for part in self._parts if part != ARCHIVER], LANES_END_S)

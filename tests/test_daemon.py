@@ -286,6 +286,9 @@ def test_a_part_that_is_killed_is_started_again(place: Place) -> None:
     process.send_signal(signal.SIGINT)
     assert process.wait(HANG_S) == 0
     assert sum("ended (SIGKILL)" in line for line in place.said()) == len(PARTS)
+    died = [event for event in Archive(place.folders).select("memory/total", raw=True).events if event.kind == "died"]
+    assert sorted(event.subject for event in died) == sorted(PARTS)
+    assert all(event.text.startswith("SIGKILL; started again") for event in died)
 
 
 def test_a_bus_part_is_a_part_like_any_other(place: Place, runtime: Path) -> None:
