@@ -192,6 +192,7 @@ def figures(groups: int, seconds: int) -> Figures:
         "all_parsed_ms_per_tick": measure.ms(parsed, 2),
         "opened_ms_per_tick": measure.ms(measure.median(opened) - idle_ns, 2),
         "five_files_floor_ms": measure.ms(floor, 2),
+        "quiet_to_floor": round((measure.median(quiet) - idle_ns) / floor, 3),
         "slow_tables_ms_per_reading": slow,
     }
 

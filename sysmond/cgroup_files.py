@@ -32,8 +32,6 @@ DESCRIPTORS_TO = 32768
 # Names remembered so as to know one that comes back.
 NAMES_MAX = 65536
 
-_ALL = -1  # The set of all files.
-
 
 class Role(Enum):
     """How often a file is read beside the others of its cgroup."""
@@ -87,6 +85,7 @@ class Group:
         self.paths: list[str] = []
         self.contents: list[bytes] = []
         self.descriptors: list[int] = []  # Empty where none are kept.
+        self.is_kept = False  # And none is of a large file.
         self.skipped = 0  # The files that need not be read, and of the others:
         self.places: list[int] = []
         self.held: list[bytes] = []
@@ -229,6 +228,7 @@ class Watch:
                 os.close(descriptor)
         if not is_kept:
             group.close()
+        group.is_kept = bool(group.descriptors)
         group.contents = [b""] * len(group.which)
         files = sum(1 << index for index in group.which)
         group.following = self._followers if files & self._leaders else 0
@@ -281,7 +281,10 @@ class Watch:
         if unread != group.skipped:
             group.skip(unread)
         try:
-            contents = self._contents(group)
+            if group.is_kept:
+                contents = [os.pread(descriptor, READ_BYTES, 0) for descriptor in group.open]
+            else:
+                contents = [self._content(group, place) for place in group.places]
             if contents == group.held and not group.is_new:
                 group.is_changed = False
                 if group.calm != group.resting:
@@ -291,7 +294,7 @@ class Watch:
                 changed = self._parse(group, contents)
                 if changed & self._leaders and (late := unread & ~skip):
                     group.skip(skip)
-                    changed |= self._parse(group, self._contents(group, late))
+                    changed |= self._parse(group, self._late(group, late))
                 group.note(changed)
         except OSError:
             # The file went with its cgroup, or with a controller that was switched off. This is one row less, now.
@@ -301,12 +304,8 @@ class Watch:
         group.read = readings
         return True
 
-    def _contents(self, group: Group, late: int = _ALL) -> list[bytes]:
-        """Read the files that are not skipped, but for those that are not ``late``: they have been read."""
-        if late == _ALL and group.descriptors:
-            contents = [os.pread(descriptor, READ_BYTES, 0) for descriptor in group.open]
-            if READ_BYTES not in map(len, contents):
-                return contents
+    def _late(self, group: Group, late: int) -> list[bytes]:
+        """Read the files of a set; the others have been."""
         return [
             self._content(group, place) if late >> group.which[place] & 1 else held
             for place, held in zip(group.places, group.held, strict=True)
@@ -318,11 +317,14 @@ class Watch:
     def _parse(self, group: Group, contents: list[bytes]) -> int:
         """Make parts of what changed; gives which files did."""
         changed = 0
-        for place, content, before in zip(group.places, contents, group.held, strict=True):
-            if content != before or group.is_new:
+        for at, (place, before) in enumerate(zip(group.places, group.held, strict=True)):
+            if contents[at] != before or group.is_new:
                 index = group.which[place]
                 file = self._files[index]
-                group.parts[index] = part = file.parse(content)
+                if len(contents[at]) == READ_BYTES:  # There is more, and from now on it is read whole.
+                    contents[at] = self._content(group, place)
+                    group.is_kept = False
+                group.parts[index] = part = file.parse(contents[at])
                 changed |= 1 << index
                 group.resting &= ~(1 << index)
                 if file.is_at_rest(part):

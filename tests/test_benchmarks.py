@@ -2,6 +2,7 @@
 """Each benchmark runs, and with ``--json`` prints one object with the keys that others rely on."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sysmond.cgroups import hierarchies
 from tests.faults import trial
 
 PROMISED = {
@@ -55,6 +57,16 @@ def test_a_disk_that_nobody_uses_is_let_alone(repository: Path) -> None:
     assert found["ticks"] >= 2
     assert found["written_bytes_at_end"] > 0  # The counters do count.
     assert found["ram_segments"] == 6
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes control groups")
+def test_the_cost_of_control_groups_is_measured_and_none_is_left_behind(repository: Path) -> None:
+    found = run(repository, "cgroups", "--seconds", "3", "--groups", "20")
+    assert found["cpu_ms_per_tick"] > 0
+    assert found.keys() >= {"quiet_ms_per_tick", "quiet_to_floor", "five_files_floor_ms", "opened_ms_per_tick"}
+    with open("/proc/self/mountinfo", "rb") as file:
+        tops = [each.point for each in hierarchies(file.read())]
+    assert not any(Path(f"{top}/sysmond-benchmark").exists() for top in tops)
 
 
 def recorded(path: Path, names: np.ndarray[Any, Any], kind: np.ndarray[Any, Any]) -> Path:
