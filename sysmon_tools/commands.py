@@ -195,7 +195,9 @@ async def show(client: Client, options: argparse.Namespace) -> Answer:
     known = [str(each["Name"]) for each in probes]
     if options.name not in known:
         raise UsageError(f"probe {options.name!r}: there is none{nearest(options.name, known)}")
-    found = probes[known.index(options.name)]
+    listed = next((each for each in (await _list_probes(client)).found if each["name"] == options.name), None)
+    # The list tells the reason as far as the caller may know it; the object, as far as everybody may.
+    found = probes[known.index(options.name)] | ({} if listed is None else {"Reason": listed["reason"]})
 
     def told() -> None:
         said = [(name, found[name]) for name in ("Name", "Doc", "State", "Reason", "Plugin", "Lane", "Sensitivity")]

@@ -155,9 +155,11 @@ class Conduct:
         return table in self.held and self.held[table].apart
 
     def barred(self, table: str, now_ns: int) -> Absence | None:
-        """Why a table is not to be read now."""
+        """Why a table is not to be read now, and for how long."""
         held = self.held.get(table)
-        return Absence(Cause.QUARANTINED, held.reason) if held and now_ns < held.until_ns else None
+        if held is None or now_ns >= held.until_ns:
+            return None
+        return Absence(Cause.QUARANTINED, f"{held.reason}; not read for {duration(held.until_ns - held.last_ns)}")
 
     def ends_ns(self, tables: Iterable[str], now_ns: int) -> int:
         """When the next quarantine of these tables ends."""

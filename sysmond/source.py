@@ -166,8 +166,9 @@ def why(problem: BaseException) -> Absence:
 
 
 def spelled(problem: BaseException) -> str:
-    """Spell an exception, though even its ``__str__`` may raise."""
+    """Spell an exception in one printable line, though even its ``__str__`` may raise."""
     try:
-        return f"{type(problem).__name__}: {problem}"
+        line = f"{type(problem).__name__}: {problem}"
     except Exception:  # noqa: BLE001
-        return type(problem).__name__
+        line = type(problem).__name__
+    return "".join(sign if sign.isprintable() else " " for sign in " ".join(line.split()))

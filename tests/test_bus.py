@@ -397,13 +397,17 @@ from sysmond.probe import Probe, Table, gauge, hookimpl
 def nowhere(host):
     return [("", (len(host.read("/proc/no/such/file")),))]
 
+def telling(host):
+    raise ValueError("not a number:\\nsecret\\x1b[31m")
+
 def deadly(host):
     os._exit(1)
 
 @hookimpl
 def sysmond_probes():
     metrics = (gauge("size", "B", "A number."),)
-    return [Probe(Table("nowhere", metrics), nowhere), Probe(Table("deadly", metrics), deadly)]
+    read = {"nowhere": nowhere, "telling": telling, "deadly": deadly}
+    return [Probe(Table(name, metrics), each) for name, each in read.items()]
 """
 
 
@@ -412,13 +416,20 @@ def test_a_probe_tells_why_it_is_absent_or_quarantined(recorder: Recorder) -> No
         (found,) = answer(recorder.bus, "GetAll", "s", PROBE, path=probe_path(table), interface=PROPERTIES)
         return found["State"]["data"], found["Reason"]["data"]
 
+    def listed(table: str) -> str:
+        (rows,) = answer(recorder.bus, "ListProbes", "a{sv}", "0")
+        return next(str(row[2]) for row in rows if row[0] == table)
+
     folder = Path(f"{recorder.folder}/config/sysmond/probes")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "troubled.py").write_text(TROUBLED)
     try:
         assert call(recorder.bus, "Reload", "a{sv}", "0").returncode == 0
         wait_until(lambda: state("nowhere")[0] == "absent", lambda: f"{state('nowhere')} {recorder.said()}")
-        assert state("nowhere")[1].startswith("no source: ")
+        assert listed("nowhere").startswith("no source: ")
+        # An exception may cite what it stumbled on, which is restricted here; and it says so in one line.
+        wait_until(lambda: state("telling") == ("absent", "probe failed"), lambda: f"{state('telling')}")
+        assert listed("telling") == "probe failed: ValueError: not a number: secret [31m"
         wait_until(lambda: state("deadly")[0] == "quarantined", lambda: f"{state('deadly')} {recorder.said()}")
         assert state("deadly")[1].startswith("quarantined: ")
         (status,) = answer(recorder.bus, "GetStatus", "a{sv}", "0")

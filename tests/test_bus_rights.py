@@ -13,7 +13,7 @@ import pytest
 
 from sysmond.bus.interface import ours
 from sysmond.bus.loop import declared
-from sysmond.bus.names import BUS_NAME, ERROR, MANAGER, OBJECT_PATH, POLKIT_ACTIONS
+from sysmond.bus.names import BUS_NAME, ERROR, MANAGER, OBJECT_PATH, POLKIT_ACTIONS, PROBE, probe_path
 from sysmond.bus.status import LogControl
 from tests import onbus
 from tests.onbus import (
@@ -137,6 +137,37 @@ def test_the_service_of_a_user_obeys_that_user_alone(user: str) -> None:
         assert "may not steer the service of uid 0" in refused.stderr
         assert gdbus(bus, *SEEING, user=user).returncode == 0
         assert there.is_there()
+
+
+TELLING = """
+from sysmond.probe import Probe, Table, gauge, hookimpl
+
+def read(host):
+    raise ValueError("secret")
+
+@hookimpl
+def sysmond_probes():
+    return [Probe(Table("telling", (gauge("size", "B", "A number."),)), read)]
+"""
+
+
+def test_what_an_exception_about_restricted_tables_cites_is_restricted(user: str) -> None:
+    with a_bus(is_strict=True) as bus, a_recorder(bus, starts=False) as there:
+        folder = there.folder / "config" / "sysmond" / "probes"
+        folder.mkdir(parents=True)
+        (folder / "telling.py").write_text(TELLING)
+        there.start()
+
+        def told(who: str, member: str, *words: str, path: str = OBJECT_PATH) -> str:
+            return gdbus(bus, member, *words, path=path, user=who).stdout
+
+        listing = f"{MANAGER}.ListProbes", NO_OPTIONS
+        wait_until(lambda: "'probe failed: ValueError: secret'" in told("", *listing), there.said)
+        assert "'probe failed'" in told(user, *listing)
+        assert "secret" not in told(user, *listing)
+        reason = "org.freedesktop.DBus.Properties.Get", f"'{PROBE}'", "'Reason'"
+        for who in ("", user):
+            assert told(who, *reason, path=probe_path("telling")) == "(<'probe failed'>,)\n"
 
 
 def test_the_policy_gives_the_name_to_nobody_else(recorder: Recorder, user: str) -> None:

@@ -69,7 +69,7 @@ def test_the_next_incarnation_knows_what_is_held(tmp_path: Path) -> None:
     assert (later.held, later.judged_ns) == (first.held, 7)
     assert (later.moved(), later.is_moved("cpu"), later.is_moved("disk")) == ({"cpu"}, True, False)
     assert (later.is_apart("gpu"), later.is_apart("cpu")) == (True, False)
-    assert later.barred("disk", NOW + 2) == (Cause.QUARANTINED, "died again")
+    assert later.barred("disk", NOW + 2) == (Cause.QUARANTINED, "died again; not read for 10 s")
     assert later.barred("disk", NOW + 1 + 10 * SECOND_NS) is None
     assert later.ends_ns(["disk", "cpu"], NOW + 2) == NOW + 1 + 10 * SECOND_NS
     assert later.ends_ns(["cpu"], NOW + 2) == NEVER_NS

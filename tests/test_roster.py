@@ -481,7 +481,7 @@ def test_a_quarantine_is_an_absence_a_tick_until_it_is_over(bench: Bench) -> Non
     run(lane, range(3, 20))
     (hole,) = bench.holes("t")
     assert (hole.start_ns, hole.end_ns) == (3 * SECOND, 12 * SECOND)
-    assert (hole.cause, hole.detail) == (Cause.QUARANTINED, "spat again")
+    assert (hole.cause, hole.detail) == (Cause.QUARANTINED, "spat again; not read for 10 s")
     assert bench.rows("t") == {1000: [1, 2, *range(12, 20)]}
     events = of_snapshot(snapshot(bench.rings()[0])).events
     assert [(event.kind, event.text) for event in events] == [

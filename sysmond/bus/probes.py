@@ -16,8 +16,8 @@ from sysmond.bus.adapter import Variant, clean, variant
 from sysmond.bus.interface import Changes, Interface, Options, Request, method, prop, read_options
 from sysmond.catalogue import Catalogue
 from sysmond.errors import CorruptError
-from sysmond.follow import Now, Recent
-from sysmond.model import ABSENT, Cause, Table
+from sysmond.follow import Now
+from sysmond.model import ABSENT, Cause, Sensitivity, Table
 from sysmond.own import SELF
 from sysmond.plan import PlannedProbe
 from sysmond.progress import WRITERS
@@ -35,11 +35,16 @@ _SIGNATURES = {bool: "b", int: "x", float: "d", str: "s"}
 
 
 class State(NamedTuple):
-    """How a probe is: ``active``, ``disabled``, ``absent`` or ``quarantined``; why, and in which lane it runs."""
+    """How a probe is: ``active``, ``disabled``, ``absent`` or ``quarantined``; why, and in which lane it runs.
+
+    ``public_reason``: as much of it as everybody may know. What the reader of a restricted table stumbled on may be
+    what is restricted: an exception cites it.
+    """
 
     name: str
     reason: str
     lane: str
+    public_reason: str
 
 
 class ProbeObject(Interface):
@@ -88,8 +93,8 @@ class ProbeObject(Interface):
 
     @prop("s", changes=Changes.TOLD)
     def reason(self) -> str:
-        """Why it is not active; empty where it is."""
-        return clean(self._probes.state(self.planned).reason)
+        """Why it is not active; empty where it is. Of what is restricted only what everybody may know."""
+        return clean(self._probes.state(self.planned).public_reason)
 
     @prop("t", changes=Changes.TOLD)
     def interval(self) -> int:
@@ -227,13 +232,13 @@ class Probes:
     def _forget_catalogue(self) -> None:
         self._catalogue = None
 
-    def rows(self) -> list[tuple[str, str, str, str, int, str, str]]:
-        """All probes and refused plugins, as ``ListProbes`` gives them."""
+    def rows(self, *, is_restricted: bool) -> list[tuple[str, str, str, str, int, str, str]]:
+        """All probes and refused plugins, as ``ListProbes`` gives them to who may see what is restricted, or not."""
         found = [
             (
                 each.table,
                 state.name,
-                clean(state.reason),
+                clean(state.reason if is_restricted else state.public_reason),
                 state.lane,
                 each.interval_ns,
                 str(each.sensitivity),
@@ -249,7 +254,7 @@ class Probes:
     def counts(self) -> dict[str, int]:
         """How many there are in each state."""
         found: dict[str, int] = {}
-        for _, state, *_ in self.rows():
+        for _, state, *_ in self.rows(is_restricted=False):
             found[state] = found.get(state, 0) + 1
         return found
 
@@ -272,10 +277,15 @@ class Probes:
         newest = there[0] if there else None
         lane = str(planned.lane if newest is None else _LANES.get(newest.writer, planned.lane))
         if not planned.enabled:
-            return State("disabled", "by the configuration", str(planned.lane))
+            return State("disabled", "by the configuration", str(planned.lane), "by the configuration")
         if newest is None or newest.absence is None or newest.absence[0] is Cause.DISABLED:
-            return State("active", "", lane)
-        return State("quarantined" if newest.absence[0] is Cause.QUARANTINED else "absent", _reason(newest), lane)
+            return State("active", "", lane, "")
+        cause, detail = newest.absence
+        reason = f"{cause}: {detail}" if detail else str(cause)
+        if cause is Cause.QUARANTINED:  # Its detail is ours.
+            return State("quarantined", reason, lane, reason)
+        is_public = planned.sensitivity is Sensitivity.PUBLIC
+        return State("absent", reason, lane, reason if is_public else str(cause))
 
     def _look_later(self) -> None:
         """Look once more when the lanes have had a tick."""
@@ -286,11 +296,6 @@ class Probes:
     def _look_again(self) -> None:
         self._is_to_look = False
         self.look()
-
-
-def _reason(recent: Recent) -> str:
-    cause, detail = recent.absence or ("", "")
-    return f"{cause}: {detail}" if detail else str(cause)
 
 
 def variants(values: Mapping[str, tuple[str, Any]]) -> dict[str, Variant]:

@@ -41,10 +41,10 @@ class Steering(Interface):
         self._folders = part.settings.folders
 
     @method("options:a{sv}", "probes:a(sssstso)", bytes_max=WHOLE_BYTES_MAX)
-    def list_probes(self, _: Request, options: Options) -> list[ProbeRow]:
+    def list_probes(self, request: Request, options: Options) -> list[ProbeRow]:
         """All probes: name, state, reason, lane, interval in ns, sensitivity, object; refused plugins have ``/``."""
         read_options(options, {})
-        return self._part.probes.rows()
+        return self._part.probes.rows(is_restricted=request.caller.is_restricted)
 
     @method("name:s options:a{sv}", action="configure")
     async def enable_probe(self, _: Request, name: str, options: Options) -> None:
