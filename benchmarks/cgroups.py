@@ -8,13 +8,14 @@ file is parsed anew, one without kept descriptors, and the slow tables, each rea
 """
 
 import argparse
+import errno
 import gc
 import os
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from sysmond_probes import cgroup, cgroup_memory
@@ -33,7 +34,8 @@ GROUPS = 1000
 SECONDS = 20
 BUSY_SHARE = 10
 FLOOR_FILES = 5
-FOLDER = "sysmond-benchmark"
+REMOVALS_MAX = 200
+FOLDER = f"sysmond-benchmark-{os.getpid()}"
 CONTROLLERS = frozenset(("", "cpu", "cpuacct", "memory", "pids", "blkio"))
 FAST = ("cgroup", "cgroup_io")
 
@@ -53,10 +55,23 @@ def made(groups: int) -> Iterator[list[list[str]]]:
     finally:
         for top in tops:
             for number in range(groups):
-                with suppress(FileNotFoundError):
-                    os.rmdir(f"{top}/{number}.service")
-            with suppress(FileNotFoundError):
-                os.rmdir(top)
+                _remove(f"{top}/{number}.service")
+            _remove(top)
+
+
+def _remove(folder: str) -> None:
+    """Remove a cgroup; a process that was just killed keeps it for a moment."""
+    for _ in range(REMOVALS_MAX):
+        try:
+            os.rmdir(folder)
+        except FileNotFoundError:
+            return
+        except OSError as refusal:
+            if refusal.errno != errno.EBUSY:
+                raise
+            time.sleep(0.01)
+        else:
+            return
 
 
 @contextmanager
@@ -184,6 +199,7 @@ def figures(groups: int, seconds: int) -> Figures:
         nothing = lane_ns((), seconds)
     idle_ns = measure.median(nothing)
     return {
+        "folder": FOLDER,
         "groups": groups,
         "seconds": seconds,
         "cpu_ms_per_tick": measure.ms(measure.median(worked) - idle_ns, 2),
