@@ -196,8 +196,7 @@ _NUMA = (
 NUMA = Table(
     "cgroup_numa",
     per="cgroup:node",
-    doc="On which NUMA nodes the memory of each control group, with all below it, lies; an instance is PATH:N0."
-    " Only where the option enabled is true.",
+    doc="On which NUMA nodes the memory of each control group, with all below it, lies; an instance is PATH:N0.",
     metrics=(
         _ID,
         *(
@@ -243,9 +242,9 @@ class Numa:
         )
         self.watch = Watch(files)
 
-    def read(self, host: Host, *, enabled: bool = False, limit: int = LIMIT) -> Iterator[Row]:
-        """Give a row for every cgroup and node, where that is asked for."""
-        for group in self.watch.read(host, limit) if enabled else ():
+    def read(self, host: Host, *, limit: int = LIMIT) -> Iterator[Row]:
+        """Give a row for every cgroup and node."""
+        for group in self.watch.read(host, limit):
             for index in group.which:
                 for node, values in group.parts[index].items():
                     yield f"{group.path}:{node}", (group.inode, *values)
@@ -336,11 +335,11 @@ _LIMIT_FILES = (
 
 @hookimpl
 def sysmond_probes() -> list[Probe]:
-    """Offer the tables ``cgroup_memory``, ``cgroup_numa`` and ``cgroup_limits``."""
+    """Offer the tables ``cgroup_memory``, ``cgroup_numa`` and ``cgroup_limits``, off like those of ``cgroup``."""
     limit = Option("limit", LIMIT, "How many cgroups at most; those nearest to / come first.", low=1, high=32768)
-    enabled = Option("enabled", False, "Whether to read it.")  # noqa: FBT003  an option's default, whose type is its type
+    slow = Lane.BACKGROUND
     return [
-        Probe(MEMORY, Columns(MEMORY, _MEMORY_FILES).read, MEMORY_S, Lane.BACKGROUND, options=(limit,)),
-        Probe(NUMA, Numa().read, LIMITS_S, Lane.BACKGROUND, options=(enabled, limit)),
-        Probe(LIMITS, Columns(LIMITS, _LIMIT_FILES).read, LIMITS_S, Lane.BACKGROUND, options=(limit,)),
+        Probe(MEMORY, Columns(MEMORY, _MEMORY_FILES).read, MEMORY_S, slow, options=(limit,), enabled=False),
+        Probe(NUMA, Numa().read, LIMITS_S, slow, options=(limit,), enabled=False),
+        Probe(LIMITS, Columns(LIMITS, _LIMIT_FILES).read, LIMITS_S, slow, options=(limit,), enabled=False),
     ]

@@ -2,7 +2,7 @@
 """The files of control groups, read again and again: which a cgroup has, what changed, and which cgroup is a new one.
 
 Opening a file of a cgroup costs three times what reading it does, so descriptors are kept, within a bound: each that
-was read holds about 4.6 kB in the kernel. A kept one belongs to one incarnation of a cgroup: it fails once that is
+was read holds about 4.8 kB in the kernel. A kept one belongs to one incarnation of a cgroup: it fails once that is
 gone. Standard library only.
 """
 
