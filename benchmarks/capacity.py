@@ -141,11 +141,13 @@ def merge_days(folder: str, days: int) -> Figures:
 
 def kept(figures: Figures) -> Figures:
     """How many days each tier keeps in its default budget."""
-    from sysmond.retention import Limit, forecast  # noqa: PLC0415  as above
+    from sysmond.plan import ArchiverSettings  # noqa: PLC0415  as above
+    from sysmond.retention import forecast, of_settings  # noqa: PLC0415  as above
 
-    days = {"days_1s": round(forecast("1s", Limit(), figures["bytes_per_day_1s"], 1.0).days, 1)}
+    limits, _ = of_settings(ArchiverSettings())
+    days = {"days_1s": round(forecast("1s", limits["1s"], figures["bytes_per_day_1s"], 1.0).days, 1)}
     for tier in TIERS:
-        made = forecast(tier, Limit(), figures[f"points_per_day_{tier}"], figures[f"bytes_per_point_{tier}"])
+        made = forecast(tier, limits[tier], figures[f"points_per_day_{tier}"], figures[f"bytes_per_point_{tier}"])
         days[f"days_{tier}"] = round(made.days, 1)
     return days
 

@@ -70,7 +70,7 @@ class Archiver:
         self._seal_due_s = self._now_s + self._settings.seal_interval_s
         self._look_due_s = self._now_s + LOOK_FIRST_S
         self._rings = RingWatch(self._folders, self._now_s)
-        self._disk = DiskWatch(self._settings.flush_interval_s, self._settings.ram_bytes, self._now_s)
+        self._disk = DiskWatch(self._settings.flush_interval_s, self._settings.ram_full_bytes, self._now_s)
         self._ledger = Ledger(self._folders)
         self._is_restart = settings.again
         self._running: dict[str, Running] = {}
@@ -329,7 +329,7 @@ class Archiver:
         if plan.archiver.seal_interval_s != self._settings.seal_interval_s:
             self._seal_due_s = time.monotonic() + plan.archiver.seal_interval_s
         self._settings = plan.archiver
-        self._disk.follow(self._settings.flush_interval_s, self._settings.ram_bytes)
+        self._disk.follow(self._settings.flush_interval_s, self._settings.ram_full_bytes)
 
     def _problem(self) -> dict[str, object]:
         problems = [problem for job, problem in self._problems.items() if job is not merge]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keeping: carries retention out. Before anything is written to a tier, its oldest files go until all fits.
 
-A tier's budget counts both classes, and for rows the segments that wait in RAM; rings have a bound of their own, and
-a large one must not cost what is on disk. A segment of rows goes only when every tier has its buckets, unless these
-cannot be made.
+A tier's budget counts both classes, and for rows the segments that wait in RAM, or room for them; rings have a bound
+of their own, and a large one must not cost what is on disk. A segment of rows goes only when every tier has its
+buckets, unless these cannot be made.
 """
 
 import json
@@ -70,7 +70,8 @@ class Keeper:
         limit = self._limits[tier]
         elsewhere_bytes = _waiting_bytes(self._folders) if tier == FINEST_TIER else 0
         there_bytes = sum(os.stat(path).st_size for path in _paths(self._folders, tier))
-        if not limit.age_ns and there_bytes + coming_bytes + elsewhere_bytes <= limit.budget_bytes:
+        both_bytes = there_bytes + coming_bytes + max(elsewhere_bytes, limit.ram_bytes)
+        if not limit.age_ns and both_bytes <= limit.budget_bytes:
             return []
         stored = list(_stored(self._folders, tier))
         going = retention.expired(

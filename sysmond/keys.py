@@ -187,7 +187,7 @@ KEYS = (
     Key(
         ("archive", "ram_size"),
         SIZE,
-        "How much may wait in RAM for the disk; when it is more, it is flushed early.",
+        "How much may wait in RAM for the disk; when it is more, or a tenth of tiers.1s.size, it is flushed early.",
         "64MiB",
         "1MiB",
         "64GiB",

@@ -29,6 +29,11 @@ INTERVAL_MIN_NS = SECOND_NS // 100
 LANE_INTERVAL_MIN_NS = {Lane.REALTIME: INTERVAL_MIN_NS, Lane.BACKGROUND: SECOND_NS}
 INTERVAL_MAX_NS = 24 * 3600 * SECOND_NS
 
+# This part of the budget of rows is for segments in RAM; they are flushed when they take this part of that: the seal
+# that tells so has already added its own.
+RAM_PART = 8
+RAM_FULL_PART = 0.75
+
 BUILTIN_PACKAGE = "sysmond_probes"
 
 Scalar = bool | int | float | str
@@ -89,6 +94,19 @@ class ArchiverSettings(NamedTuple):
     pins_bytes: int = 50_000_000
     pin_pressure_percent: int = 40
     significant_bits: int = 0
+
+    @property
+    def ram_share_bytes(self) -> int:
+        """What of the budget of rows is kept free on disk for segments that wait in RAM.
+
+        A disk at rest is not touched when one more is sealed, and yet both together never take more.
+        """
+        return min(self.ram_bytes, self.size_1s_bytes // RAM_PART)
+
+    @property
+    def ram_full_bytes(self) -> int:
+        """How much may wait in RAM before it is flushed, be it to a disk at rest."""
+        return min(self.ram_bytes, int(self.size_1s_bytes // RAM_PART * RAM_FULL_PART))
 
 
 class Plan(NamedTuple):

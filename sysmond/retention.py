@@ -20,10 +20,14 @@ FILE_BYTES_MAX = model.FILE_BYTES_MAX
 
 
 class Limit(NamedTuple):
-    """How many bytes a tier may take, and how old its rows may grow; 0 for any age."""
+    """How many bytes a tier may take, and how old its rows may grow; 0 for any age.
+
+    ``ram_bytes``: what of it is for segments that wait in RAM.
+    """
 
     budget_bytes: int = 50_000_000
     age_ns: int = 0
+    ram_bytes: int = 0
 
 
 class Stored(NamedTuple):
@@ -87,7 +91,8 @@ def of_settings(settings: ArchiverSettings) -> tuple[dict[str, Limit], int]:
     sizes = settings.size_1s_bytes, settings.size_10s_bytes, settings.size_1min_bytes, settings.size_5min_bytes
     ages = settings.age_1s_ns, settings.age_10s_ns, settings.age_1min_ns, settings.age_5min_ns
     limits = {tier: Limit(*limit) for tier, *limit in zip(TIERS_NS, sizes, ages, strict=True)}
-    return limits, settings.pins_bytes
+    rows = next(iter(TIERS_NS))
+    return {**limits, rows: limits[rows]._replace(ram_bytes=settings.ram_share_bytes)}, settings.pins_bytes
 
 
 def file_bytes_max(limit: Limit) -> int:
@@ -107,7 +112,8 @@ def expired(
 ) -> list[Stored]:
     """Choose what goes from a tier before ``coming_bytes`` more are written to it.
 
-    ``now_ns``: what is believed to be the time. ``elsewhere_bytes``: what of the same budget lies in RAM. Pinned
+    ``now_ns``: what is believed to be the time. ``elsewhere_bytes``: what of the same budget lies in RAM; as much as
+    may come to lie there before it is written is kept free. Pinned
     files count against their own budget, the newest of them first; what does not fit there is treated like any other
     file.
     """
@@ -122,7 +128,7 @@ def expired(
     oldest_ns = now_ns - limit.age_ns
     going = [file for file in free if limit.age_ns and max(file.last_ns, file.written_ns) < oldest_ns]
     free = [file for file in free if file not in going]
-    total = sum(file.size_bytes for file in free) + coming_bytes + elsewhere_bytes
+    total = sum(file.size_bytes for file in free) + coming_bytes + max(elsewhere_bytes, limit.ram_bytes)
     for file in free:
         if total <= limit.budget_bytes:
             break
@@ -143,7 +149,7 @@ def forecast(tier: str, limit: Limit, points_per_day: float, bytes_per_point: fl
     """Say how long a tier reaches back when it grows as measured; the age limit may end it sooner."""
     bytes_per_day = points_per_day * bytes_per_point
     # On average half a file has gone already when the budget is full, and a merge needs room beside its sources.
-    usable = limit.budget_bytes - file_bytes_max(limit) / 2
+    usable = limit.budget_bytes - limit.ram_bytes - file_bytes_max(limit) / 2
     days = usable / bytes_per_day if bytes_per_day else float("inf")
     if limit.age_ns:
         days = min(days, limit.age_ns / 86400e9)

@@ -80,6 +80,20 @@ def test_what_waits_in_ram_counts(folders: Folders) -> None:
     assert len(numbers(folders)) <= 5
 
 
+def test_room_is_kept_for_what_will_wait_in_ram_before_it_is_written(folders: Folders) -> None:
+    size = max(put(folders, number) for number in range(1, 9))
+    settings = plan.ArchiverSettings(size_1s_bytes=8 * size)
+    limits, pins_bytes = retention.of_settings(settings)
+    assert limits["1s"].ram_bytes == size
+    assert limits["10s"].ram_bytes == 0
+    assert 0 < settings.ram_full_bytes < size
+    Keeper(folders, limits, pins_bytes).make_room("1s", 0)
+    there_bytes = sum(
+        os.stat(f"{archive.disk_folder(folders, Sensitivity.PUBLIC)}/{file}").st_size for file in there(folders)
+    )
+    assert 5 * size < there_bytes + limits["1s"].ram_bytes <= 8 * size
+
+
 def test_age_and_damage(folders: Folders) -> None:
     now_ns = time.time_ns()
     for number in range(1, 5):
