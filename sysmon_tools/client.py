@@ -45,7 +45,7 @@ class Client:
         try:
             self._connection = await Connection.connect(address, _not_for_us, self._hear)
         except UnavailableError as refusal:
-            raise Error(f"{self._place}: no connection: {refusal}") from refusal
+            raise Error(f"{self._place}: no connection: {str(refusal).removeprefix(f'{address}: ')}") from refusal
 
     def close(self) -> None:
         """End the connection."""

@@ -80,7 +80,11 @@ def parser() -> Parser:
     settable = command("set", "change how a probe runs, now and after the next start")
     _add_probe(settable)
     settable.add_argument("key", metavar="KEY", choices=("interval",), help="interval")
-    settable.add_argument("value", metavar="VALUE", help="such as 500ms, 5s or 1min; 'default' as the probe declares")
+    settable.add_argument(
+        "value",
+        metavar="VALUE",
+        help="such as 500ms, 5s or 1min; 'default' as the configuration or else the probe says",
+    )
     _add_probe(command("reset", "take a probe out of quarantine, or back to its lane"))
     command("show", "tell all about a probe").add_argument("name", metavar="NAME", help="of its table")
     command("flush", "have all that is in RAM written to the disk now")
@@ -153,6 +157,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # Who read has read enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
+    except OSError as failure:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Nothing more is tried when the interpreter ends.
+        sys.stderr.write(f"{PROGRAM}: not written: {failure.strerror or failure}\n")
+        return 1
     return code
 
 

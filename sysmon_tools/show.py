@@ -48,7 +48,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for name in head:
         made.add_column(name, overflow="fold", no_wrap=not sys.stdout.isatty())
     for row in rows:
-        made.add_row(*(Text(cell, _STYLES.get(cell, "")) for cell in row))
+        made.add_row(*(Text(printable(cell), _STYLES.get(cell, "")) for cell in row))
     out = console()
     with out.capture() as taken:
         out.print(made)
@@ -59,7 +59,12 @@ def fields(pairs: Sequence[tuple[str, str]]) -> None:
     """Print names and values below each other."""
     width = max((len(name) for name, _ in pairs), default=0)
     for name, value in pairs:
-        console().print(Text.assemble((f"{name:<{width}}  ", "bold"), (value, _STYLES.get(value, ""))))
+        console().print(Text.assemble((f"{name:<{width}}  ", "bold"), (printable(value), _STYLES.get(value, ""))))
+
+
+def printable(text: str) -> str:
+    """Escape what would move the cursor: names of mounts, marks and the like are other people's."""
+    return text if text.isprintable() else repr(text)[1:-1]
 
 
 def moment(text: str) -> int:

@@ -12,9 +12,10 @@ from typing import Any
 
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from sysmon_tools.client import Client, variants
-from sysmon_tools.show import console
+from sysmon_tools.show import console, printable
 from sysmond.errors import UsageError
 from sysmond.timespec import format_time
 
@@ -50,7 +51,7 @@ def _write(rows: Sequence[dict[str, Any]]) -> None:
     """Where there is no terminal: a line a value, each with the time."""
     now = format_time(time.time_ns())
     for row in rows:
-        sys.stdout.write(f"{now}  {row['path']}  {_spelled(row)}\n")
+        sys.stdout.write(f"{now}  {printable(row['path'])}  {_spelled(row)}\n")
     sys.stdout.flush()
 
 
@@ -79,13 +80,13 @@ def _table(rows: Sequence[dict[str, Any]]) -> Table:
     made.add_column("series")
     made.add_column("value", justify="right")
     for row in rows:
-        made.add_row(row["path"], _spelled(row))
+        made.add_row(Text(printable(row["path"])), _spelled(row))
     return made
 
 
 def _spelled(row: dict[str, Any]) -> str:
     if row["value"] is None:
-        return str(row.get("text") or row["quality"])
+        return printable(str(row.get("text") or row["quality"]))
     number = f"{row['value']:,.6g}" if abs(row["value"]) < _WHOLE_FROM else f"{row['value']:,.0f}"
     said = number if row["unit"] == "1" else f"{number} {row['unit']}"
     return f"{said} ({row['quality']})" if row["quality"] else said

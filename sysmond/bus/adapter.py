@@ -195,7 +195,8 @@ class Connection:
         except UnavailableError:
             raise
         except Exception as failure:
-            raise UnavailableError(f"{address}: {str(failure) or type(failure).__name__}") from failure
+            reason = (failure.strerror if isinstance(failure, OSError) else None) or str(failure)
+            raise UnavailableError(f"{address}: {reason or type(failure).__name__}") from failure
 
     @property
     def name(self) -> str:

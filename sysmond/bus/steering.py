@@ -105,7 +105,7 @@ class Steering(Interface):
             await self._part.commands.run("unpin", *(["--all"] if everything else ["--", _moment(at_ns)]))
         except RefusedError as failure:
             if "nothing is pinned" in str(failure):
-                raise NotFoundError(f"{at_ns}: nothing is pinned then") from failure
+                raise NotFoundError(f"{_moment(at_ns)}: nothing is pinned then") from failure
             raise
 
     @method("options:a{sv}", "pins:a(xxss)")
