@@ -6,16 +6,17 @@ import json
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from math import isnan
 from typing import Any
 
 from rich.console import Console
 
 from sysmon_tools.client import Client, variants
-from sysmon_tools.show import Answer, console, duration, fields, interval, megabytes, moment, table
+from sysmon_tools.show import Answer, console, duration, fields, interval, megabytes, moment, printable, table
 from sysmond.bus.names import BUS_NAME, OBJECT_PATH, PROBE, probe_path
 from sysmond.clock import SECOND_NS
-from sysmond.errors import UsageError, nearest
+from sysmond.errors import NotPermittedError, UsageError, nearest
 from sysmond.timespec import format_time, parse_step
 
 NO_OPTIONS: dict[str, Any] = {}
@@ -99,7 +100,11 @@ async def _list_tables(client: Client) -> Answer:
 
 
 async def _list_metrics(client: Client) -> Answer:
-    found = await _metrics(client, [each["Name"] for each in await _probes(client) if each["State"] == "active"])
+    found: list[dict[str, Any]] = []
+    for each in await _probes(client):
+        if each["State"] == "active":
+            with suppress(UsageError, NotPermittedError):  # It has no rows now, or none that the caller may see.
+                found += await _metrics(client, [each["Name"]])
     return Answer(
         found,
         lambda: table(
@@ -180,7 +185,8 @@ async def set_(client: Client, options: argparse.Namespace) -> Answer:
 async def reset(client: Client, options: argparse.Namespace) -> Answer:
     """Forget what is held against a probe."""
     await client.call("ResetProbe", "sa{sv}", options.name, NO_OPTIONS)
-    return await _changed(client, options.name)
+    said = f"{options.name}: nothing is held against it any more; read again at its next tick"
+    return Answer({"name": options.name, "reset": True}, lambda: console().print(said))
 
 
 async def _changed(client: Client, name: str) -> Answer:
@@ -325,7 +331,8 @@ async def events(client: Client, options: argparse.Namespace) -> Answer | None:
         if options.json:
             sys.stdout.write(json.dumps(each) + "\n")
         else:
-            console().print("  ".join((format_time(each["time_ns"]), each["kind"], each["subject"], each["text"])))
+            words = (format_time(each["time_ns"]), each["kind"], each["subject"], each["text"])
+            console().print("  ".join(map(printable, words)))
         sys.stdout.flush()
     return None
 

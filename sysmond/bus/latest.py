@@ -6,7 +6,7 @@ restricted tables is not told that they are there.
 """
 
 import math
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -74,9 +74,10 @@ class Listed(NamedTuple):
 class Latest:
     """What the rings say now."""
 
-    def __init__(self, follower: Follower) -> None:
-        """Look through this follower, which follows rings of both classes."""
+    def __init__(self, follower: Follower, planned: Callable[[], Container[str]] = frozenset) -> None:
+        """Look through this follower, which follows rings of both classes. ``planned``: gives the tables there are."""
         self._follower = follower
+        self._planned = planned
         self._now = follower.read()
         self._numbers: dict[paths.Series, int] = {}
         self._series: dict[int, Series] = {}
@@ -143,6 +144,8 @@ class Latest:
         """Why a pattern means nothing, and what comes near."""
         if refusal := self.refusal(pattern.text, allowed):
             return refusal
+        if pattern.table in self._planned() and not any(self.meant(Matcher(paths.parse(pattern.table)), allowed)):
+            return NotFoundError(f"path {pattern.text!r}: has no rows now")
         try:
             known = [each.series[1:] for each in self.meant(Matcher(paths.parse("*")), allowed)]
             paths.select([pattern], known)
