@@ -63,10 +63,12 @@ def _check_pins(folders: Folders) -> Iterator[Finding]:
 
 
 def _check_folder(folder: str, sensitivity: Sensitivity, tier: str) -> Iterator[Finding]:
-    superseded = _superseded(folder, tier)
+    superseded, strangers = _superseded(folder, tier), archive.strangers(folder)
     for file in sorted(os.listdir(folder)):
         path = f"{folder}/{file}"
-        if file.endswith(SUFFIX + TEMPORARY_SUFFIX):
+        if file in strangers:  # Whoever opens a pipe waits for ever.
+            yield Finding(path, "unknown", "called like a segment, but no file", sensitivity, tier)
+        elif file.endswith(SUFFIX + TEMPORARY_SUFFIX):
             yield Finding(path, "left over", "a writer was interrupted", sensitivity, tier)
         elif not file.endswith(SUFFIX) or not tiers.is_name(file):
             yield Finding(path, "unknown", "no name that a segment has", sensitivity, tier)

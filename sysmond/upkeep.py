@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sysmond import archive, retention, tiers
 from sysmond import plan as plans
@@ -20,6 +20,9 @@ from sysmond.model import Sensitivity
 from sysmond.plan import ArchiverSettings
 from sysmond.retention import TIERS_NS, Limit
 from sysmond.segment import Segment
+
+if TYPE_CHECKING:
+    from sysmond.fsck import Finding
 
 DAY_S = 86400.0
 DAYS_EXACT = 10  # Fewer are told with a decimal.
@@ -169,9 +172,18 @@ def fsck(folders: Folders, options: argparse.Namespace) -> int:
         answer = {"findings": [finding._asdict() for finding in findings], "steps": steps}
         sys.stdout.write(json.dumps(answer) + "\n")
     else:
-        lines = [f"{finding.path}: {finding.kind}: {finding.reason}" for finding in findings]
-        sys.stdout.write("".join(f"{line}\n" for line in [*lines, *steps]))
+        sys.stdout.write("".join(f"{line}\n" for line in [*map(_told, findings), *steps]))
     return EXIT_PARTIAL if any(finding.kind in HARMFUL for finding in findings) else 0
+
+
+def _told(finding: "Finding") -> str:
+    """A finding as a line for people: what is wrong, and what of it can be had all the same."""
+    line = f"{finding.path}: {finding.kind}: {finding.reason.removeprefix(f'{finding.path}: ')}"
+    if finding.kind != "damaged" or not finding.path.endswith(archive.SUFFIX):
+        return line
+    if finding.salvageable:
+        return f"{line}; {finding.salvageable} of {finding.series} series can be read"
+    return f"{line}; nothing of it can be read"
 
 
 def selftest(folders: Folders, options: argparse.Namespace) -> int:  # noqa: ARG001  it has folders of its own

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import h5py
 import pytest
 
 from sysmond import archive, control, selftest
@@ -197,6 +198,24 @@ def test_a_damaged_file_is_named_and_moved_aside_on_request(
     assert command(folders, "fsck", "--repair", "--json") in {0, 3}
     answer = json.loads(capsys.readouterr().out)
     assert [finding["path"] for finding in answer["findings"]] == [str(file)]
+
+
+def test_a_finding_says_what_can_be_salvaged(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = Path(archive.disk_folder(folders, Sensitivity.PUBLIC))
+    folder.mkdir(parents=True)
+    image = (Path(__file__).parent / "compat" / "segment-1-rows.h5").read_bytes()
+    half, flipped = (folder / archive.Name("b" * 32, number, number).file for number in (1, 2))
+    half.write_bytes(image[: len(image) // 2])
+    flipped.write_bytes(image)
+    with h5py.File(flipped) as opened:
+        widths = [data for name, data in opened["block/0"].items() if name.startswith("i")]
+        place = widths[0].id.get_chunk_info(0).byte_offset
+    flipped.write_bytes(image[:place] + bytes([image[place] ^ 1]) + image[place + 1 :])
+    assert command(folders, "fsck") == 3
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith(f"{half}: damaged: not a readable HDF5 file")
+    assert first.endswith("; nothing of it can be read")
+    assert re.search(r": damaged: [^/].*; \d+ of \d+ series can be read$", second)
 
 
 def test_no_archive_is_no_sound_archive(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:

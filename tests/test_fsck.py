@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A check names what is wrong, and a repair loses nothing: what was damaged is kept, what can be read is read again."""
 
+import os
 from pathlib import Path
 
 import h5py
@@ -48,12 +49,16 @@ def test_everything_wrong_is_named(folders: Folders) -> None:
     put(folders, Name(BOOT, 3, 3)).write_bytes(whole.read_bytes()[:3000])
     (whole.parent / "notes.txt").write_text("mine", encoding="utf-8")
     (whole.parent / f"{whole.name}.new").write_bytes(b"")
+    os.mkfifo(whole.parent / Name(BOOT, 4, 4).file)
+    (whole.parent / Name(BOOT, 5, 5).file).mkdir()
+    (whole.parent / Name(BOOT, 6, 6).file).symlink_to("nowhere")
     found = {Path(each.path).name: each.kind for each in fsck.check(folders)}
     assert found == {
         Name(BOOT, 1, 1).file: "superseded",
         Name(BOOT, 3, 3).file: "damaged",
         "notes.txt": "unknown",
         f"{whole.name}.new": "left over",
+        **{Name(BOOT, number, number).file: "unknown" for number in (4, 5, 6)},
     }
 
 
