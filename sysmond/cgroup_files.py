@@ -84,12 +84,14 @@ class Group:
         self.which: list[int] = []  # The files that are there, and of each:
         self.paths: list[str] = []
         self.contents: list[bytes] = []
-        self.descriptors: list[int] = []  # Empty where none are kept.
-        self.is_kept = False  # And none is of a large file.
+        self.descriptors: list[int] = []  # -1 where it is not kept.
+        self.is_unkept = False  # None of them is.
+        self.is_large = False  # One of them does not fit into one reading.
         self.skipped = 0  # The files that need not be read, and of the others:
         self.places: list[int] = []
         self.held: list[bytes] = []
         self.open: list[int] = []
+        self.is_kept = False  # All of these are.
         self.resting = 0  # Files at rest; those that were the same at the last reading, and the two before.
         self.same = self.same_before = self.same_long_before = 0
         self.calm = self.following = 0  # Files that need not be read for themselves; those of them that follow.
@@ -106,7 +108,8 @@ class Group:
     def close(self) -> None:
         """Let go of the files."""
         for descriptor in self.descriptors:
-            os.close(descriptor)
+            if descriptor >= 0:
+                os.close(descriptor)
         self.descriptors, self.open = [], []
 
     def skip(self, files: int) -> None:
@@ -116,7 +119,8 @@ class Group:
         self.skipped = files
         self.places = [place for place, index in enumerate(self.which) if not files >> index & 1]
         self.held = [self.contents[place] for place in self.places]
-        self.open = [self.descriptors[place] for place in self.places] if self.descriptors else []
+        self.open = [self.descriptors[place] for place in self.places]
+        self.is_kept = not self.is_large and -1 not in self.open
 
     def note(self, changed: int) -> None:
         """Remember which files changed at a reading."""
@@ -137,12 +141,14 @@ class Watch:
             sum(1 << index for index, file in enumerate(files) if file.role is role)
             for role in (Role.LEADER, Role.FOLLOWER)
         )
+        self._often = ~self._followers & (~self._sums | self._leaders)
         self._groups: dict[str, Group] = {}
         self._known: dict[str, tuple[int, ...]] = {}  # The inodes of every path so far, those that are gone included.
         self._mounted: object = None
         self._version = 0
-        self._kept = 0
+        self._kept = self._unkept = 0  # Descriptors; cgroups without any.
         self._descriptors_max = 0
+        self._is_tight = False  # There is no room for all descriptors, but for those of files that are read often.
         self._is_suspect = False
         self._readings = 0
         self._root = ""
@@ -156,8 +162,7 @@ class Watch:
             _allow_descriptors()
         self._root, self._descriptors_max = host.root, descriptors_max
         # Only a descriptor that was kept fails when its cgroup goes; for the others, looking tells.
-        is_unkept = any(group.paths and not group.descriptors for group in self._groups.values())
-        self.forest.look(host, limit, is_suspect=self._is_suspect or is_unkept)
+        self.forest.look(host, limit, is_suspect=self._is_suspect or self._unkept > 0)
         self._is_suspect = False
         if self.forest.version != self._version:
             self._align()
@@ -169,7 +174,7 @@ class Watch:
         for group in self._groups.values():
             group.close()
         self._groups.clear()
-        self._kept = 0
+        self._kept = self._unkept = 0
         self._version = 0
 
     def _align(self) -> None:
@@ -194,48 +199,63 @@ class Watch:
             # Not the root: the kernel makes its numbers of coarser ones.
             group.above = self._groups.get(path.rpartition("/")[0])
             self._open(group)
+        if self._kept >= self._descriptors_max and not self._is_tight:
+            self._tighten()
         if len(self._known) > NAMES_MAX:
-            gone = (path for path in self._known if path not in self._groups)
-            for path in list(islice(gone, NAMES_MAX // 2)):
-                del self._known[path]
+            self._forget()
         self._version = self.forest.version
 
+    def _tighten(self) -> None:
+        """From now on keep open only what is read often."""
+        self._is_tight = True
+        for group in self._groups.values():
+            self._shut(group)
+        for group in self._groups.values():
+            self._open(group)
+
+    def _forget(self) -> None:
+        """Forget names that are gone, the oldest first."""
+        gone = (path for path in self._known if path not in self._groups)
+        for path in list(islice(gone, NAMES_MAX // 2)):
+            del self._known[path]
+
     def _shut(self, group: Group) -> None:
-        self._kept -= len(group.descriptors)
+        self._kept -= sum(descriptor >= 0 for descriptor in group.descriptors)
+        self._unkept -= group.is_unkept
+        group.is_unkept = False
         group.close()
 
     def _open(self, group: Group) -> None:
-        """Find the files that a cgroup has, and keep them open where that is allowed."""
+        """Find the files that a cgroup has, and keep open those that there is room for."""
         self._shut(group)
         group.parts = [None] * len(self._files)
         group.which, group.paths, group.is_new = [], [], True
         # Not all of them at the same reading.
         group.turn = len(self._known)
         group.asked = self._readings - group.turn % ASK_AGAIN_EVERY
-        is_kept = self._kept + len(self._files) <= self._descriptors_max
+        group.resting = group.same = group.calm = 0
+        group.places, group.held = [], []
         for index in range(len(self._files)):
             descriptor, path = self._find(group, index)
-            if descriptor < 0:
-                continue
-            group.which.append(index)
-            group.paths.append(path)
-            if is_kept:
-                descriptor = _moved_up(descriptor)
-                is_kept = descriptor >= 0
-            if is_kept:
-                group.descriptors.append(descriptor)
-            elif descriptor >= 0:
-                os.close(descriptor)
-        if not is_kept:
-            group.close()
-        group.is_kept = bool(group.descriptors)
+            if descriptor >= 0:
+                group.which.append(index)
+                group.paths.append(path)
+                group.descriptors.append(self._kept_or_not(descriptor, index))
         group.contents = [b""] * len(group.which)
         files = sum(1 << index for index in group.which)
         group.following = self._followers if files & self._leaders else 0
-        group.places, group.held = [], []
-        group.resting = group.same = group.calm = 0
+        group.is_large, group.is_unkept = False, max(group.descriptors, default=0) < 0
+        self._unkept += group.is_unkept
         group.skip(0)
-        self._kept += len(group.descriptors)
+
+    def _kept_or_not(self, descriptor: int, index: int) -> int:
+        """Keep a descriptor where there is room for it; -1 where it is closed."""
+        if self._kept < self._descriptors_max and (self._often >> index & 1 or not self._is_tight):
+            descriptor = _moved_up(descriptor)
+            self._kept += descriptor >= 0
+            return descriptor
+        os.close(descriptor)
+        return -1
 
     def _find(self, group: Group, index: int) -> tuple[int, str]:
         """Open a file, by the first of its names that can be read; -1 where there is none, or another instead."""
@@ -312,7 +332,8 @@ class Watch:
         ]
 
     def _content(self, group: Group, place: int) -> bytes:
-        return _read_whole(group.descriptors[place]) if group.descriptors else _read_once(group.paths[place])
+        descriptor = group.descriptors[place]
+        return _read_once(group.paths[place]) if descriptor < 0 else _read_whole(descriptor)
 
     def _parse(self, group: Group, contents: list[bytes]) -> int:
         """Make parts of what changed; gives which files did."""
@@ -323,7 +344,7 @@ class Watch:
                 file = self._files[index]
                 if len(contents[at]) == READ_BYTES:  # There is more, and from now on it is read whole.
                     contents[at] = self._content(group, place)
-                    group.is_kept = False
+                    group.is_kept, group.is_large = False, True
                 group.parts[index] = part = file.parse(contents[at])
                 changed |= 1 << index
                 group.resting &= ~(1 << index)

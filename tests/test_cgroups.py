@@ -226,8 +226,8 @@ def test_files_are_read_with_and_without_kept_descriptors(tmp_path: Path, descri
     assert machine.read(descriptors=descriptors) == {"/": [None], "/a": [1], "/b": [2], "/c": [None]}
     (tmp_path / "sys/fs/cgroup/a/number").write_text("3\n")
     assert machine.read(descriptors=descriptors)["/a"] == [3]
-    kept = sum(len(group.descriptors) for group in machine.watch._groups.values())
-    assert kept == min(descriptors, 2)
+    kept = [each for group in machine.watch._groups.values() for each in group.descriptors if each >= 0]
+    assert len(kept) == machine.watch._kept == min(descriptors, 2)
     machine.watch.close()
 
 
@@ -242,6 +242,18 @@ def test_kept_descriptors_leave_those_to_others_that_select_can_wait_for(tmp_pat
     del machine
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(descriptor)
+
+
+def test_where_room_is_short_only_what_is_read_often_is_kept_open(tmp_path: Path) -> None:
+    often, seldom = File("", ("often",), number), File("", ("seldom",), number, is_sum=True)
+    machine = Machine(tmp_path, often, seldom)
+    machine.put("/a", often=1, seldom=2)
+    machine.put("/b", often=3, seldom=4)
+    assert machine.read(descriptors=3) == {"/": [None, None], "/a": [1, 2], "/b": [3, 4]}
+    kept = {path: [each >= 0 for each in group.descriptors] for path, group in machine.watch._groups.items()}
+    assert kept == {"/": [], "/a": [True, False], "/b": [True, False]}
+    machine.put("/b", seldom=5)
+    assert machine.read(descriptors=3)["/b"] == [3, 5]
 
 
 def test_where_no_descriptor_is_to_be_had_files_are_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
