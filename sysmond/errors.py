@@ -52,6 +52,12 @@ class ForeignError(Error):
     """A file is not ours, or of an incompatible version."""
 
 
+def refusal(failure: OSError) -> str:
+    """What the operating system said, for people: ``"/x: No space left on device"``; a write names no file."""
+    what = failure.strerror or str(failure)
+    return f"{failure.filename}: {what}" if isinstance(failure.filename, str) else what
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """Say which known words come closest: ``"; nearest: a, b"``, or nothing at all."""
     import difflib  # noqa: PLC0415  only to speak of a mistake, and every part would carry it

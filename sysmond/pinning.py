@@ -7,7 +7,7 @@ import sys
 from contextlib import suppress
 
 from sysmond import clock, orders, pins
-from sysmond.errors import Error, NotPermittedError, UsageError
+from sysmond.errors import Error, NotPermittedError, UsageError, refusal
 from sysmond.folders import Folders
 from sysmond.pins import Pin
 from sysmond.progress import ARCHIVER
@@ -28,8 +28,8 @@ def pin(folders: Folders, options: argparse.Namespace) -> int:
     added = Pin(start_ns, end_ns, why, BY)
     try:
         pins.add(folders.state, [added])
-    except OSError as refusal:
-        raise _refused(refusal) from refusal
+    except OSError as failure:
+        raise _refused(folders, failure) from failure
     _tell(folders, "pin", added)
     return 0
 
@@ -48,8 +48,8 @@ def unpin(folders: Folders, options: argparse.Namespace) -> int:
         raise Error(f"{options.at!r}: nothing is pinned then; 'sysmond pins' lists what is")
     try:
         pins.remove(folders.state, chosen)
-    except OSError as refusal:
-        raise _refused(refusal) from refusal
+    except OSError as failure:
+        raise _refused(folders, failure) from failure
     for each in released:
         _tell(folders, "unpin", each)
     return 0
@@ -81,6 +81,7 @@ def _tell(folders: Folders, kind: str, each: Pin) -> None:
         orders.note(folders, kind, _spelled(each), each.why)
 
 
-def _refused(refusal: OSError) -> Error:
-    kind = NotPermittedError if isinstance(refusal, PermissionError) else Error
-    return kind(f"{refusal.filename}: {refusal.strerror}; a state folder that can be written is right")
+def _refused(folders: Folders, failure: OSError) -> Error:
+    kind = NotPermittedError if isinstance(failure, PermissionError) else Error
+    said = refusal(failure) if failure.filename else f"{folders.state}/{pins.FILE}: {refusal(failure)}"
+    return kind(f"{said}; a state folder that can be written is right")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sysmond import archive, retention, tiers
 from sysmond import plan as plans
 from sysmond.clock import SECOND_NS
-from sysmond.errors import EXIT_PARTIAL, CorruptError, Error, ForeignError, NotPermittedError
+from sysmond.errors import EXIT_PARTIAL, CorruptError, Error, ForeignError, NotPermittedError, refusal
 from sysmond.folders import Folders
 from sysmond.lock import only_one
 from sysmond.model import Sensitivity
@@ -53,9 +53,9 @@ def budget(folders: Folders, options: argparse.Namespace) -> int:
     limits, _ = retention.of_settings(_settings(folders, options.config))
     try:
         answer = {tier: _forecast(folders, tier, limits[tier]) for tier in TIERS_NS}
-    except PermissionError as refusal:
+    except PermissionError as failure:
         right = "root, the recorder's user and members of the group sysmond may"
-        raise NotPermittedError(f"{refusal.filename}: {refusal.strerror}; {right}") from refusal
+        raise NotPermittedError(f"{refusal(failure)}; {right}") from failure
     if options.json:
         sys.stdout.write(json.dumps(answer) + "\n")
         return 0
@@ -163,9 +163,10 @@ def fsck(folders: Folders, options: argparse.Namespace) -> int:
             with only_one(folders.state):
                 findings = engine.check(folders)
                 steps += engine.repair(folders, findings)
-        except OSError as refusal:
-            kind = NotPermittedError if isinstance(refusal, PermissionError) else Error
-            raise kind(f"{refusal.filename}: {refusal.strerror}; nothing is lost, what is left stays") from refusal
+        except OSError as failure:
+            sys.stderr.write("".join(f"{step}\n" for step in steps))
+            kind = NotPermittedError if isinstance(failure, PermissionError) else Error
+            raise kind(f"{refusal(failure)}; nothing is lost, what is left stays") from failure
     else:
         findings = engine.check(folders)
     if options.json:

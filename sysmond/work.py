@@ -15,7 +15,7 @@ from functools import partial
 
 from sysmond import archive, ledger, mounts
 from sysmond import plan as plans
-from sysmond.errors import Error
+from sysmond.errors import Error, refusal
 from sysmond.flushing import Reason
 from sysmond.folders import Folders, create_classes
 from sysmond.lock import only_one
@@ -261,7 +261,9 @@ def _be(do: Job, folders: Folders, report: int, parent: int, let_go: int | None,
     except BaseException as failure:  # noqa: BLE001  whatever it was, the archiver hears of it and the child ends
         code = 1
         tell("is_outside", isinstance(failure, (OSError, MemoryError)))
-        spelled = str(failure) if isinstance(failure, (Error, OSError)) else f"{type(failure).__name__}: {failure}"
+        spelled = f"{type(failure).__name__}: {failure}"
+        if isinstance(failure, (Error, OSError)):
+            spelled = refusal(failure) if isinstance(failure, OSError) else str(failure)
         tell("problem", " ".join(spelled.split())[: REPORT_BYTES_MAX // 2])
     finally:
         os._exit(code)

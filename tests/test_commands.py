@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands beside recording: what they ask of a daemon, what they say, how they fail."""
 
+import errno
 import json
 import os
 import re
@@ -179,6 +180,20 @@ def test_a_span_is_pinned_listed_and_released(folders: Folders, capsys: pytest.C
     assert command(folders, "pins") == 0
     assert capsys.readouterr().out == ""
     assert second["why"] == ""
+
+
+def test_a_disk_that_takes_no_pin_is_named(
+    folders: Folders, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.makedirs(folders.state)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # As fsync(2) and write(2): they name no file.
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert command(folders, "pin", "2025-02-01", "2025-02-02") == 1
+    right = "a state folder that can be written is right"
+    assert said(capsys) == f"{folders.state}/pins.json: No space left on device; {right}"
 
 
 def test_a_damaged_file_is_named_and_moved_aside_on_request(
