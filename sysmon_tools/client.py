@@ -35,7 +35,8 @@ class Client:
         """``place`` says in messages which bus it is."""
         self._place = place
         self._connection: Connection | None = None
-        self._heard: asyncio.Queue[Call] = asyncio.Queue(maxsize=SIGNALS_MAX)
+        self._heard: asyncio.Queue[Call | None] = asyncio.Queue(maxsize=SIGNALS_MAX)  # None: nothing more will come.
+        self._losing: asyncio.Task[None] | None = None
 
     async def connect(self, address: str) -> None:
         """Connect to ``system``, ``session``, or the bus at an address.
@@ -46,6 +47,7 @@ class Client:
             self._connection = await Connection.connect(address, _not_for_us, self._hear)
         except UnavailableError as refusal:
             raise Error(f"{self._place}: no connection: {str(refusal).removeprefix(f'{address}: ')}") from refusal
+        self._losing = asyncio.create_task(self._lose(self._connection))
 
     def close(self) -> None:
         """End the connection."""
@@ -78,7 +80,10 @@ class Client:
         return name in activatable or bool(await self._ask(_BUS, "NameHasOwner", "s", name))
 
     async def signals(self, path: str, member: str) -> AsyncIterator[list[Any]]:
-        """The signals of one name from one object, from now on, until the service is gone."""
+        """The signals of one name from one object, from now on.
+
+        :raises Error: as ``call``, and when the service or the bus is gone.
+        """
         for rule in (
             f"type='signal',sender='{BUS_NAME}',path='{path}',member='{member}'",
             f"type='signal',sender='{DBUS}',member='NameOwnerChanged',arg0='{BUS_NAME}'",
@@ -86,14 +91,21 @@ class Client:
             await self._ask(_BUS, "AddMatch", "s", rule)
         while True:
             signal = await self._heard.get()
+            if signal is None:
+                raise Error(f"{self._place}: the bus is gone")
             if (signal.path, signal.member) == (path, member):
                 yield [plain(value) for value in signal.body]
             elif signal.member == "NameOwnerChanged" and signal.body[0] == BUS_NAME and not signal.body[2]:
-                return
+                raise Error(f"{self._place}: sysmond is gone")
 
     def _hear(self, signal: Call) -> None:
         with suppress(asyncio.QueueFull):
             self._heard.put_nowait(signal)
+
+    async def _lose(self, connection: Connection) -> None:
+        """Wait for the end of the connection, which answers all calls under way, and tell who listens."""
+        await connection.lost()
+        await self._heard.put(None)
 
     async def _ask(self, where: tuple[str, str, str], member: str, signature: str = "", *body: Any) -> Any:  # noqa: ANN401
         if self._connection is None:

@@ -102,7 +102,7 @@ def parser() -> Parser:
     events = command("events", "list what happened, or follow it as it happens")
     events.add_argument("--from", dest="start", metavar="T", default="1 hour ago", help="(default: %(default)s)")
     events.add_argument("--to", dest="end", metavar="T", default="now", help="(default: %(default)s)")
-    events.add_argument("--follow", action="store_true", help="go on until interrupted")
+    events.add_argument("--follow", action="store_true", help="go on until interrupted, or sysmond is gone")
     command("overhead", "say what sysmond itself costs, by part and by probe")
     command("doctor", "say of each source whether it is there, and what would help where it is not")
     watch = command("watch", "show the newest values, every second")

@@ -171,4 +171,4 @@ def spelled(problem: BaseException) -> str:
         line = f"{type(problem).__name__}: {problem}"
     except Exception:  # noqa: BLE001
         line = type(problem).__name__
-    return "".join(sign if sign.isprintable() else " " for sign in " ".join(line.split()))
+    return " ".join("".join(sign if sign.isprintable() else " " for sign in line).split())

@@ -4,7 +4,9 @@
 import json
 import os
 import pty
+import select
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -283,6 +285,29 @@ def test_where_nobody_answers_that_is_said() -> None:
         )
     assert done.returncode == 1
     assert "no sysmond there" in done.stderr
+
+
+@pytest.mark.parametrize("words", [("events", "--follow"), ("watch", "load")])
+@pytest.mark.parametrize("who", ["sysmond", "bus"])
+def test_who_follows_is_told_of_the_end(who: str, words: tuple[str, ...]) -> None:
+    with a_bus() as bus, a_recorder(bus) as recorder:
+        wait_until(lambda: metrics(recorder, "load"), recorder.said)
+        command = [*PROGRAM, "--bus", bus.address, *words]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as following:
+
+            def has_heard(output: Any = following.stdout) -> bool:
+                said(recorder, "mark", "something to follow")
+                return bool(select.select([output], [], [], 0)[0])
+
+            wait_until(has_heard, recorder.said)
+            if who == "bus":
+                bus.kill()
+            else:
+                os.kill(recorder.pid("daemon"), signal.SIGKILL)
+            _, line = following.communicate(timeout=HANG_S)
+        assert following.returncode == 1
+        assert line.startswith("sysmonctl: unix:path=")
+        assert line.count("\n") == 1
 
 
 @pytest.mark.parametrize(("address", "code"), [("nonsense", 2), ("unix:path=/nonexistent/bus", 1)])

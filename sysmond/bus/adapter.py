@@ -175,6 +175,7 @@ class Connection:
         self._called = called
         self._signalled = signalled
         self._waiting: dict[int, asyncio.Future[list[Any]]] = {}
+        self._is_lost = False
         self._outgoing = Outgoing(_socket_of(bus), partial(_end, bus))
         _Reader(bus, self._received, self._refuse)
 
@@ -220,6 +221,7 @@ class Connection:
             await self._bus.wait_for_disconnect()  # type: ignore[no-untyped-call]
         except Exception as failure:  # noqa: BLE001  whatever it died of
             reason = str(failure) or type(failure).__name__
+        self._is_lost = True
         self._outgoing.close()
         for waiting in self._waiting.values():
             if not waiting.done():
@@ -247,6 +249,8 @@ class Connection:
 
         :raises ForeignError: where the answer is an error. :raises UnavailableError: where there is none.
         """
+        if self._is_lost:
+            raise UnavailableError("the bus is gone")
         flags = MessageFlag.ALLOW_INTERACTIVE_AUTHORIZATION if interactive else MessageFlag.NONE
         message = _call(where, member, signature, body, flags)
         message.serial = self._bus.next_serial()
