@@ -14,7 +14,8 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, NoReturn
 
-from sysmond import catalogue, config, drop_in, folders, keys, plan, plugins
+from sysmond import catalogue, config, drop_in, folders, keys, plan, plugins, retention
+from sysmond.archive import FINEST_TIER
 from sysmond.catalogue import Catalogue, Declared, Entry, Setting
 from sysmond.clock import SECOND_NS
 from sysmond.config import Config, ProbeSettings
@@ -49,10 +50,21 @@ def resolve(configuration: Config, discovery: Discovery, kept: str = "", asked: 
                 raise ConfigError(" ".join(problem.split()))
             # It may belong to a refused plugin, whose failure must not cost the whole configuration.
             refused.append(Refusal(f"probes.{name}", f"{problem}; or its plugin is refused"))
+    _check_pins(configuration)
     planned = []
     for name, (plugin, probe) in sorted(offered.items()):
         planned.append(_plan_probe(plugin, probe, configuration.probes.get(name), configuration))
     return Plan(tuple(planned), tuple(refused), configuration.sampler, configuration.archiver)
+
+
+def _check_pins(configuration: Config) -> None:
+    """Whole files are pinned: what cannot hold one holds nothing."""
+    limits, pins_bytes = retention.of_settings(configuration.archiver)
+    least_bytes = retention.file_bytes_max(limits[FINEST_TIER])
+    if 0 < pins_bytes < least_bytes:
+        said = configuration.settings["tiers", "pins", "size"]
+        right = f"{least_bytes}B is the smallest that works, 0B for none"
+        raise ConfigError(f"{said.origin}: tiers.pins.size: {said.text!r} holds no file of tiers.1s; {right}")
 
 
 def describe(configuration: Config, discovery: Discovery, made: Plan) -> Catalogue:

@@ -196,6 +196,14 @@ def test_settings_reach_the_plan() -> None:
     assert (made.sampler.priority, made.archiver.ram_bytes) == (0, 2**20)
 
 
+def test_pins_that_cannot_hold_a_file_name_the_smallest_budget_that_works() -> None:
+    right = "holds no file of tiers.1s; 6250000B is the smallest that works, 0B for none"
+    assert complaint("tiers:\n  pins:\n    size: 6249999B") == f"f.yaml:3: tiers.pins.size: '6249999B' {right}"
+    for tiers in ("{pins: {size: 6250000B}}", "{pins: {size: 0B}}", "{1s: {size: 512KiB}, pins: {size: 64KiB}}"):
+        assert resolve(configured(f"tiers: {tiers}"), ALL)
+    assert "16777216B is the smallest" in complaint("tiers: {1s: {size: 1GiB}, pins: {size: 16MB}}")
+
+
 def test_an_unknown_probe_is_named_with_its_nearest() -> None:
     assert complaint("probes:\n  cpus:\n") == "f.yaml:2: probes.cpus: no such probe; nearest: cpu"
     assert complaint('probes: {"a\\nb": {}}') == "f.yaml:1: probes.a b: no such probe"
