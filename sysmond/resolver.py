@@ -50,15 +50,18 @@ def resolve(configuration: Config, discovery: Discovery, kept: str = "", asked: 
                 raise ConfigError(" ".join(problem.split()))
             # It may belong to a refused plugin, whose failure must not cost the whole configuration.
             refused.append(Refusal(f"probes.{name}", f"{problem}; or its plugin is refused"))
-    _check_pins(configuration)
+    check_pins(configuration)
     planned = []
     for name, (plugin, probe) in sorted(offered.items()):
         planned.append(_plan_probe(plugin, probe, configuration.probes.get(name), configuration))
     return Plan(tuple(planned), tuple(refused), configuration.sampler, configuration.archiver)
 
 
-def _check_pins(configuration: Config) -> None:
-    """Whole files are pinned: what cannot hold one holds nothing."""
+def check_pins(configuration: Config) -> None:
+    """Whole files are pinned: what cannot hold one holds nothing.
+
+    :raises ConfigError: with the smallest budget that works.
+    """
     limits, pins_bytes = retention.of_settings(configuration.archiver)
     least_bytes = retention.file_bytes_max(limits[FINEST_TIER])
     if 0 < pins_bytes < least_bytes:

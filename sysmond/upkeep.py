@@ -71,9 +71,11 @@ def budget(folders: Folders, options: argparse.Namespace) -> int:
 def _settings(folders: Folders, file: str | None) -> ArchiverSettings:
     if file is None:
         return plans.first_valid([f"{folders.runtime}/plan.json", f"{folders.state}/plan.json"])[0].archiver
-    from sysmond import config  # noqa: PLC0415  seldom asked for
+    from sysmond import config, resolver  # noqa: PLC0415  seldom asked for
 
-    return config.read([file]).archiver
+    read = config.read([file])
+    resolver.check_pins(read)
+    return read.archiver
 
 
 def _forecast(folders: Folders, tier: str, limit: Limit) -> dict[str, Any]:

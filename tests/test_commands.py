@@ -163,6 +163,14 @@ def test_an_archive_that_is_empty_has_no_forecast_yet(folders: Folders, capsys: 
         assert (tier["used_bytes"], tier["bytes_per_day"], tier["days"]) == (0, None, None)
 
 
+def test_a_forecast_refuses_what_a_daemon_would(
+    folders: Folders, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "planned.yaml").write_text("tiers: {pins: {size: 1MB}}\n", encoding="utf-8")
+    assert command(folders, "budget", "--config", str(tmp_path / "planned.yaml")) == 2
+    assert "6250000B is the smallest that works" in said(capsys)
+
+
 def test_a_span_is_pinned_listed_and_released(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
     os.makedirs(folders.state)
     assert command(folders, "pin", "2025-01-31 14:30", "2025-01-31 15:00", "--why", "it  stood still") == 0
