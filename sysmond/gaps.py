@@ -51,10 +51,10 @@ def find(line: Timeline, tables: Collection[str], boot: str | None, now_ns: int)
             said = told.get((track.lineage.boot, table), _Told())
             found += [
                 _blamed(Gap(each.start_ns, each.end_ns, table, each.cause, each.detail), each, track, line)
-                for each in breaks
-                if each.cause is not Cause.CLOCK_STEP
-                and not said.cover(each.start_tick_ns, each.end_tick_ns, track.lineage.interval_ns)
-                and not _is_elsewhere(tracks, track, table, each.start_tick_ns, each.end_tick_ns)
+                for whole in breaks
+                if whole.cause is not Cause.CLOCK_STEP
+                for each in _nowhere(whole, tracks, track, table, line)
+                if not said.cover(each.start_tick_ns, each.end_tick_ns, track.lineage.interval_ns)
             ]
             for each in breaks:
                 if each.cause is Cause.CLOCK_STEP:
@@ -130,18 +130,55 @@ def _last_word(line: Timeline, boot: str, table: str, tick_ns: int) -> tuple[Cau
     return last.cause, last.detail
 
 
+def _nowhere(whole: _Break, tracks: Iterable[Track], track: Track, table: str, line: Timeline) -> list[_Break]:
+    """What is left of a hole where other tracks have the table's series, each for a part of it."""
+    boot, start_ns, end_ns = track.lineage.boot, whole.start_tick_ns, whole.end_tick_ns
+    left: list[_Break] = []
+    reached_ns = after_ns = start_ns
+    for first_ns, last_ns, slack_ns in [*_elsewhere(tracks, track, table, start_ns, end_ns), (end_ns, end_ns, 0)]:
+        if first_ns - slack_ns > reached_ns:
+            left.append(
+                whole._replace(
+                    start_ns=line.moment_ns(boot, after_ns) if after_ns > start_ns else whole.start_ns,
+                    end_ns=line.moment_ns(boot, first_ns) if first_ns < end_ns else whole.end_ns,
+                    start_tick_ns=after_ns,
+                    end_tick_ns=min(first_ns, end_ns),
+                )
+            )
+        reached_ns, after_ns = max(reached_ns, last_ns + slack_ns), max(after_ns, last_ns)
+    return left
+
+
 def _is_elsewhere(tracks: Iterable[Track], track: Track, table: str, start_ns: int, end_ns: int) -> bool:
-    """Whether another track has a table's series at these ticks: it changed its interval, lane or class."""
+    """Whether other tracks have a table's series at these ticks: it changed its interval, lane or class."""
+    reached_ns = start_ns - 1
+    for first_ns, last_ns, slack_ns in _elsewhere(tracks, track, table, start_ns, end_ns):
+        if first_ns - slack_ns > reached_ns + 1:
+            return False
+        reached_ns = max(reached_ns, last_ns + slack_ns)
+    return reached_ns >= end_ns
+
+
+def _elsewhere(
+    tracks: Iterable[Track], track: Track, table: str, start_ns: int, end_ns: int
+) -> list[tuple[int, int, int]]:
+    """Where other tracks have a table's series near these ticks: from, to, and what may be missing on either side."""
+    found: list[tuple[int, int, int]] = []
     mine: set[tuple[str, str]] | None = None
     for other in tracks:
         if other is track or other.lineage.boot != track.lineage.boot or table not in other.tables:
             continue
         slack_ns = round(max(other.lineage.interval_ns, track.lineage.interval_ns) * GAP_FACTOR)
-        if any(each.first_ns <= start_ns + slack_ns and each.last_ns >= end_ns - slack_ns for each in other.stretches):
+        near = [
+            (each.first_ns, each.last_ns + other.lineage.interval_ns, slack_ns)
+            for each in other.stretches
+            if each.first_ns - slack_ns <= end_ns and each.last_ns + slack_ns >= start_ns
+        ]
+        if near:
             mine = {(key.metric, key.instance) for key in track.keys if key.table == table} if mine is None else mine
             if any((key.metric, key.instance) in mine for key in other.keys if key.table == table):
-                return True
-    return False
+                found += near
+    return sorted(found)
 
 
 def _gap(line: Timeline, hole: Hole) -> Gap:
@@ -354,8 +391,9 @@ def _is_continued(track: Track, tracks: Sequence[Track], table: str) -> bool:
 
 
 def _series(track: Track, table: str) -> set[tuple[str, str]]:
-    """The series of a table in a track's newest block."""
-    return {(key.metric, key.instance) for key in track.last_keys() if key.table == table}
+    """The series of a table in a track's newest block; all that it had, where it left the track before that."""
+    newest = {(key.metric, key.instance) for key in track.last_keys() if key.table == table}
+    return newest or {(key.metric, key.instance) for key in track.keys if key.table == table}
 
 
 def coalesce(gaps: Iterable[Gap]) -> list[Gap]:

@@ -134,6 +134,34 @@ def test_a_change_of_interval_leaves_no_gap(machine: Machine, sealed: bool) -> N
         assert gaps(within(machine, 1, 100, raw=raw)) == []
 
 
+def test_an_interval_that_comes_back_leaves_no_gap_but_the_one_there_is(machine: Machine) -> None:
+    """Two other intervals had the table meanwhile, and a hole between them of everything."""
+    machine.start(0.5, interval_ns=2 * SECOND_NS).tick(range(2, 21, 2))
+    writer = machine.start(20.5)
+    writer.tick(range(21, 40))
+    machine.start(59.5).tick(range(60, 70))
+    machine.start(69.5, interval_ns=5 * SECOND_NS).tick(range(70, 101, 5))
+    machine.start(100.5, interval_ns=2 * SECOND_NS).tick(range(102, 121, 2))
+    assert [(start, end) for start, end, _ in gaps(within(machine, 0, 121))] == [(40, 60)]
+
+
+def test_a_table_that_left_its_interval_to_another_is_not_missing(machine: Machine) -> None:
+    """Up to now: the other table of its old interval stops, and it goes on elsewhere."""
+    now = clock.relation()
+    boot, wall_ns = clock.boot_id(), now.realtime_ns - now.boottime_ns
+    begin = now.boottime_ns // SECOND_NS - 500
+    writer = machine.start(begin, boot=boot, wall_ns=wall_ns)
+    writer.tick(range(begin, begin + 100))
+    also(writer, range(begin, begin + 200))
+    machine.seal()
+    also(writer, range(begin + 200, begin + 300))
+    machine.start(begin + 100, boot=boot, wall_ns=wall_ns, interval_ns=2 * SECOND_NS).tick(
+        range(begin + 100, begin + 505, 2)
+    )
+    result = machine.archive.select(READ, "other/count", start=wall_ns + begin * SECOND_NS, end="now", raw=True)
+    assert {gap.table for gap in result.gaps} == {"other"}
+
+
 def test_a_late_tick_of_all_is_still_told(machine: Machine) -> None:
     writer = machine.start(0.5)
     slow = writer.ring.add(Layout(TABLE, 5 * SECOND_NS))
