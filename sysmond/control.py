@@ -156,6 +156,8 @@ def ask(folder: str, order: Order, timeout_s: float) -> Order:
             answer = connection.recv(MESSAGE_BYTES_MAX)
         except PermissionError as failure:
             raise NotPermittedError(f"{folder}: only root and the user of the daemon may command it") from failure
+        except (FileNotFoundError, ConnectionRefusedError) as failure:
+            raise Error(f"{folder}: no answer: no sysmond runs there") from failure
         except OSError as failure:
             raise Error(f"{folder}: no answer: {failure.strerror or failure}") from failure
     decoded = _decoded(answer)

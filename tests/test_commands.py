@@ -117,7 +117,7 @@ def test_a_part_that_does_not_follow_makes_it_a_partial_success(
 def test_without_a_daemon_an_order_says_so(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
     for words in (("mark", "text"), ("flush",), ("reload",)):
         assert command(folders, *words) == 1
-        assert "no answer: No such file or directory" in said(capsys)
+        assert "no answer: no sysmond runs there" in said(capsys)
 
 
 @pytest.mark.parametrize(
