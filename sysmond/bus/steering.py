@@ -60,7 +60,7 @@ class Steering(Interface):
 
     @method("name:s interval_ns:t options:a{sv}", action="configure")
     async def set_interval(self, _: Request, name: str, interval_ns: int, options: Options) -> None:
-        """Read a probe so often, now and after the next start; 0: as it declares itself."""
+        """Read a probe so often, now and after the next start; 0: as the files or else the probe itself say."""
         read_options(options, {})
         await self.interval(name, interval_ns)
 
@@ -131,7 +131,7 @@ class Steering(Interface):
     async def interval(self, name: str, interval_ns: int) -> None:
         """Change how often a probe is read; 0: as it declares itself."""
         if interval_ns and not INTERVAL_MIN_NS <= interval_ns <= INTERVAL_MAX_NS:
-            right = f"{INTERVAL_MIN_NS} to {INTERVAL_MAX_NS}, or 0 for the probe's own, is right"
+            right = f"{INTERVAL_MIN_NS} (10 ms) to {INTERVAL_MAX_NS} (24 h), or 0 to say nothing about it, is right"
             raise InvalidArgumentError(f"interval of {interval_ns} ns; {right}")
         value = f"{interval_ns // 1000}.{interval_ns % 1000:03d}us" if interval_ns else None
         await self.set(name, "interval", value=value)
