@@ -521,6 +521,15 @@ def test_whoever_listens_is_told_of_holds(client: Client, lanes: Lanes) -> None:
         assert [each[0] for each in changed["Holds"][1]] == kinds
 
 
+def test_a_part_that_died_is_told_of_holds_again(client: Client, lanes: Lanes, part: Folders) -> None:
+    lock = hold(client, "heat")
+    lanes.orders["sampler"].clear()
+    happen(part, "died", "sampler")
+    wait_until(lambda: lanes.orders["sampler"])
+    assert lanes.last("sampler")["tables"] == ["heat"]
+    os.close(lock)
+
+
 def test_a_user_has_a_bounded_number_of_holds(client: Client, lanes: Lanes) -> None:
     locks = [hold(client, "heat") for _ in range(HOLDS_PER_USER_MAX)]
     with pytest.raises(RefusedError, match="TooMuch"):

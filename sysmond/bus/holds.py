@@ -38,6 +38,9 @@ WORDS_LENGTH_MAX = 200
 # The other parts are told for so long, and again before that is over.
 TOLD_S = 150
 AGAIN_S = 60.0
+# A part that died is there again by then.
+RISEN_S = 2.0
+DIED = "died"
 ANSWER_S = 10.0
 
 RATE, FLUSH = "rate", "flush"
@@ -115,6 +118,12 @@ class Holds(Interface):
         if not 1 <= max_seconds <= HOLD_S_MAX:
             raise InvalidArgumentError(f"max_seconds {max_seconds}; 1 to {HOLD_S_MAX} is right")
         return await self._add(request.caller, (), 0, (who, why), max_seconds)
+
+    def hear(self, _boottime_ns: int, kind: str, _subject: str, _text: str) -> None:
+        """Tell a part that died, and was started again, what it cannot know."""
+        if kind == DIED and self._there and self._timer is not None:
+            self._timer.cancel()
+            self._timer = asyncio.get_running_loop().call_later(RISEN_S, self._renew)
 
     def _lanes(self, tables: tuple[str, ...], caller: Caller) -> list[Lane]:
         known = {each.table: each.lane for each in self._plan().probes if each.sensitivity in caller.sensitivities}

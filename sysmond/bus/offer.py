@@ -31,11 +31,12 @@ def offered(part: "Part") -> list[Interface]:
         part.service.changed(OBJECT_PATH, holds, name)
 
     events = Events(emit, is_restricted)
-    part.when_recorded.append(events.hear)
+    holds = Holds(part.settings.folders, lambda: part.plan, changed)
+    part.when_recorded += [events.hear, holds.hear]
     return [
         Values(latest),
         History(Readers(part.settings.folders), latest),
         Subscriptions(part.service, latest),
         events,
-        Holds(part.settings.folders, lambda: part.plan, changed),
+        holds,
     ]
