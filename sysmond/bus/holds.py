@@ -119,7 +119,7 @@ class Holds(Interface):
             raise InvalidArgumentError(f"max_seconds {max_seconds}; 1 to {HOLD_S_MAX} is right")
         return await self._add(request.caller, (), 0, (who, why), max_seconds)
 
-    def hear(self, _boottime_ns: int, kind: str, _subject: str, _text: str) -> None:
+    def hear(self, _boottime_ns: int, kind: str, *_: object) -> None:
         """Tell a part that died, and was started again, what it cannot know."""
         if kind == DIED and self._there and self._timer is not None:
             self._timer.cancel()
