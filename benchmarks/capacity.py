@@ -165,7 +165,7 @@ class _OfBoot:
 
 def repeat(folder: str, folders: Folders, days: int, total_days: int) -> Figures:
     """Fill an archive: the merged file of the coarsest tier, again and again under boots that follow each other."""
-    from sysmond import archive, rolling  # noqa: PLC0415  as above
+    from sysmond import archive, jobs, rolling  # noqa: PLC0415  as above
     from sysmond.archive import Name  # noqa: PLC0415  as above
     from sysmond.clock import Relation  # noqa: PLC0415  as above
     from sysmond.folders import FILE_MODES, create_classes  # noqa: PLC0415  as above
@@ -174,9 +174,8 @@ def repeat(folder: str, folders: Folders, days: int, total_days: int) -> Figures
 
     create_classes(folders.state, *TIERS)
     target = archive.disk_folder(folders, Sensitivity.PUBLIC, TIERS[-1])
-    size = files = 0
     with Segment(f"{folder}/{TIERS[-1]}.h5") as opened:
-        path = "/".join(opened.recording.tiers[0].keys[0][:2])
+        path, number = "/".join(opened.recording.tiers[0].keys[0][:2]), 0
         for number, done_days in enumerate(range(0, total_days, days), 1):
             boot = BOOTS.format(number)
             again = opened.recording._replace(
@@ -186,8 +185,10 @@ def repeat(folder: str, folders: Folders, days: int, total_days: int) -> Figures
             )
             image = rolling.merge_tier([again])
             archive.publish(target, Name(boot, 1, days).file, image, FILE_MODES[Sensitivity.PUBLIC])
-            size, files = size + len(image), files + 1
-    return {"archive_bytes": size, "archive_files": files, "archive_days": files * days, "path": path}
+    os.makedirs(f"{folders.runtime}/archiver", exist_ok=True)
+    jobs.merge(folders)  # As the archiver would have done by and by.
+    sizes = [os.path.getsize(f"{target}/{file}") for file in archive.files(target)]
+    return {"archive_bytes": sum(sizes), "archive_files": len(sizes), "archive_days": number * days, "path": path}
 
 
 def roll_up_job(path: str) -> Figures:
