@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sysmond.bus.interface import ours
+from sysmond.bus.loop import declared
 from sysmond.bus.names import BUS_NAME, ERROR, MANAGER, OBJECT_PATH, PROBE, probe_path
 from sysmond.bus.probes import ProbeObject
 from sysmond.bus.status import LogControl, Status
@@ -211,7 +211,7 @@ def test_the_service_is_what_its_xml_says(recorder: Recorder, repository: Path, 
 
 
 def test_every_interface_has_its_file_and_every_file_its_interface(repository: Path) -> None:
-    assert {path.stem for path in (repository / "dbus").glob("*.xml")} == ours(BUS_NAME).keys()
+    assert {path.stem for path in (repository / "dbus").glob("*.xml")} == declared().keys()
 
 
 def test_nothing_is_at_the_root_and_the_tree_can_be_walked(recorder: Recorder) -> None:
@@ -289,7 +289,7 @@ def test_a_state_that_changes_is_told(recorder: Recorder) -> None:
     assert failed == [[], []]
     assert first[:2] == [
         PROBE,
-        {"State": ["s", "disabled"], "Reason": ["s", "by the configuration"], "Lane": ["s", "realtime"]},
+        {"State": ["s", "disabled"], "Reason": ["s", "not enabled"], "Lane": ["s", "realtime"]},
     ]
     assert second[1]["State"] == ["s", "active"]
 

@@ -94,7 +94,9 @@ def test_a_probe_is_disabled_and_enabled(recorder: Recorder) -> None:
 def test_an_interval_is_set_and_taken_back(recorder: Recorder) -> None:
     assert "every 5s" in said(recorder, "set", "probe", "memory", "interval", "5s")
     assert probe(recorder, "memory")["interval_ns"] == 5_000_000_000
-    assert any(each["key"] == "probes.memory.interval" for each in found(recorder, "config"))
+    settings = {each["key"]: each["value"] for each in found(recorder, "config")}
+    assert settings["probes.memory.interval"] == "5s"
+    assert "interval: 5s\n" in Path(f"{recorder.configuration}.d", "90-sysmonctl.yaml").read_text()
     assert "every 1s" in said(recorder, "set", "probe", "memory", "interval", "default")
 
 

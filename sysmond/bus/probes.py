@@ -277,7 +277,7 @@ class Probes:
         newest = there[0] if there else None
         lane = str(planned.lane if newest is None else _LANES.get(newest.writer, planned.lane))
         if not planned.enabled:
-            return State("disabled", "by the configuration", str(planned.lane), "by the configuration")
+            return State("disabled", "not enabled", str(planned.lane), "not enabled")
         if newest is None or newest.absence is None or newest.absence[0] is Cause.DISABLED:
             return State("active", "", lane, "")
         cause, detail = newest.absence

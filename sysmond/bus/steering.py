@@ -27,6 +27,7 @@ DAEMON = "daemon"
 PLAN_S = 60.0
 FLUSH_S = 2 * JOB_S
 WHY_LENGTH_MAX = 200
+_UNITS_NS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000}
 ProbeRow = tuple[str, str, str, str, int, str, str]
 
 
@@ -133,8 +134,7 @@ class Steering(Interface):
         if interval_ns and not INTERVAL_MIN_NS <= interval_ns <= INTERVAL_MAX_NS:
             right = f"{INTERVAL_MIN_NS} (10 ms) to {INTERVAL_MAX_NS} (24 h), or 0 to say nothing about it, is right"
             raise InvalidArgumentError(f"interval of {interval_ns} ns; {right}")
-        value = f"{interval_ns // 1000}.{interval_ns % 1000:03d}us" if interval_ns else None
-        await self.set(name, "interval", value=value)
+        await self.set(name, "interval", value=_spelled(interval_ns) if interval_ns else None)
 
     async def set(self, name: str, key: str, *, value: object) -> None:
         """Have one key of a probe changed."""
@@ -158,6 +158,14 @@ class Steering(Interface):
         known = [probe.table for probe in self._part.plan.probes]
         if name not in known:
             raise NotFoundError(f"no probe {name[:80]!r}{nearest(name[:80], known)}")
+
+
+def _spelled(interval_ns: int) -> str:
+    """An interval as somebody would write it into a configuration."""
+    for unit, unit_ns in _UNITS_NS.items():
+        if interval_ns % unit_ns == 0:
+            return f"{interval_ns // unit_ns}{unit}"
+    return f"{interval_ns // 1000}.{interval_ns % 1000:03d}us"
 
 
 def _moment(time_ns: int) -> str:
