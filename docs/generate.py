@@ -17,9 +17,9 @@ from pathlib import Path
 from types import ModuleType
 
 from sysmond import keys
-from sysmond.arguments import subparsers
 from sysmond.bus import interface, loop
 from sysmond.clock import SECOND_NS
+from sysmond.commandline import subparsers
 from sysmond.ledger import FLUSH, INTERVAL_NS
 from sysmond.model import Lane, Metric, Semantics, rate_unit
 from sysmond.own import SELF

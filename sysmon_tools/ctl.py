@@ -5,13 +5,12 @@ import argparse
 import asyncio
 import json
 import os
-import re
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
 
 from sysmond import __version__
-from sysmond.errors import Error, UsageError, nearest
+from sysmond.commandline import Parser, add_remembering
+from sysmond.errors import Error
 
 PROGRAM = "sysmonctl"
 LISTS = ("probes", "tables", "metrics", "clients", "boots", "pins")
@@ -22,30 +21,6 @@ NAME is the name of a probe's table, as 'sysmonctl list probes' shows it. T is s
 
 exit status: 0 done; 1 failure, also where no sysmond answers; 2 wrong usage; 77 no permission.
 """
-
-
-class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, with what comes nearest. What begins with ``-`` and a digit is a time."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401  as argparse has them
-        super().__init__(*arguments, **options)
-        self._negative_number_matcher = re.compile(r"^-\d")
-
-    def error(self, message: str) -> NoReturn:
-        """:raises UsageError: always."""
-        said = message.removeprefix("argument ")
-        if "invalid choice: " in said:
-            what, _, rest = said.partition(": invalid choice: ")
-            word, known = rest.split("'")[1], self._known(what)
-            right = f"{', '.join(known)} {'is' if len(known) == 1 else 'are'} right"
-            raise UsageError(f"{what} {word!r}: there is none{nearest(word, known)}; {right}")
-        raise UsageError(said)
-
-    def _known(self, what: str) -> list[str]:
-        for action in self._actions:
-            if action.choices is not None and what in {action.metavar, action.dest}:
-                return [str(choice) for choice in action.choices]
-        return []
 
 
 def parser() -> Parser:
@@ -91,14 +66,7 @@ def parser() -> Parser:
     command("reload", "have the configuration read again")
     command("config", "show every setting, and where it is said")
     command("budget", "say how many days each tier will keep")
-    pin = command("pin", "keep a span of time as it was recorded, whatever else has to go")
-    pin.add_argument("start", metavar="FROM", help="its first moment")
-    pin.add_argument("end", metavar="TO", help="up to this moment, which is excluded")
-    pin.add_argument("--why", metavar="TEXT", default="", help="what happened then")
-    unpin = command("unpin", "release what is pinned")
-    unpin.add_argument("at", metavar="T", nargs="?", help="a moment: what is pinned around it")
-    unpin.add_argument("--all", action="store_true", help="everything")
-    command("mark", "put a marker into the recording").add_argument("text", metavar="TEXT", nargs="+", help="its text")
+    add_remembering(command)
     events = command("events", "list what happened, or follow it as it happens")
     events.add_argument("--from", dest="start", metavar="T", default="1 hour ago", help="(default: %(default)s)")
     events.add_argument("--to", dest="end", metavar="T", default="now", help="(default: %(default)s)")

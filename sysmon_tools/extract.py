@@ -10,10 +10,11 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from sysmon_tools.output import STANDARD_OUTPUT, abandon_standard_output, put_in_place, send
 from sysmond import __version__
+from sysmond.commandline import Parser
 from sysmond.errors import EXIT_PARTIAL, Error, NotPermittedError, UsageError, nearest
 
 if TYPE_CHECKING:
@@ -81,21 +82,13 @@ class Archive(Protocol):
         """Read series over a range of time."""
 
 
-class _Parser(argparse.ArgumentParser):
-    """Reports a wrong command line as one line."""
-
-    def error(self, message: str) -> NoReturn:
-        """Turn what argparse found wrong into a UsageError."""
-        raise UsageError(message.removeprefix("argument "))
-
-
 def _formatter(prog: str) -> argparse.HelpFormatter:
     return argparse.RawDescriptionHelpFormatter(prog, max_help_position=24, width=_HELP_WIDTH)
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """Describe the command line; the help in the documentation is made of it."""
-    made = _Parser(
+    made = Parser(
         PROGRAM,
         usage="%(prog)s [PATH ...] [--from T] [--to T] [--sample STEP] [options]",
         description=DESCRIPTION,
@@ -128,29 +121,14 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-_VALUED = (
-    "--from",
-    "--to",
-    "--boot",
-    "--sample",
-    "--stat",
-    "--format",
-    "--output-file",
-    "--state-dir",
-    "--runtime-dir",
-)
-_FLAGS = ("--list", "--explain", "--raw", "--utc", "--local", "--epoch", "--user", "--version", "--help")
-
-
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     """Read the command line.
 
     :raises UsageError: naming what is wrong, and what comes nearest.
     """
-    options, rest = parser().parse_known_intermixed_args(_joined(argv))
-    for word in rest:
-        name = word.partition("=")[0]
-        raise UsageError(f"unknown option {name!r}{nearest(name, _VALUED + _FLAGS)}")
+    made = parser()
+    options, rest = made.parse_known_intermixed_args(argv)
+    made.refuse_unknown(rest)
     options.paths = options.paths or [EVERYTHING]
     options.stats = _stats(options.stat)
     _check_choice("format", options.format, FORMATS)
@@ -163,20 +141,6 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
         raise UsageError("--raw gives every tick as stored: no --sample and no --stat with it")
     _check_times(options)
     return options
-
-
-def _joined(argv: Sequence[str]) -> list[str]:
-    """Join ``--from -1h`` to ``--from=-1h``, which argparse would take for two options."""
-    joined: list[str] = []
-    words = iter(argv)
-    for word in words:
-        if word == "--":
-            return [*joined, word, *words]
-        if joined and joined[-1] in _VALUED and word.startswith("-") and not word.startswith("--"):
-            joined[-1] += f"={word}"
-        else:
-            joined.append(word)
-    return joined
 
 
 def _check_choice(kind: str, word: str | None, known: Sequence[str]) -> None:

@@ -2,37 +2,13 @@
 """The command line of ``sysmond``: its options, its commands, and what is wrong with a line, in one line."""
 
 import argparse
-import re
-from collections.abc import Iterator
-from typing import Any, NoReturn
 
 from sysmond import __version__
-from sysmond.errors import UsageError, nearest
+from sysmond.commandline import Parser, add_remembering
 from sysmond.settings import NO_BUS, PARTS
 
 RESOLVER = "resolver"
 KILLS_MAX = 10_000
-# argparse words this differently from one Python to the next, but the wrong word is always quoted first.
-_WRONG_COMMAND = re.compile(r"argument COMMAND: invalid choice: '(.*?)'")
-
-
-class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, with what comes nearest. What begins with ``-`` and a digit is a time."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401  as argparse has them
-        super().__init__(*arguments, **options)
-        self._negative_number_matcher = re.compile(r"^-\d")
-
-    def error(self, message: str) -> NoReturn:
-        """:raises UsageError: always."""
-        for word in message.split():
-            if message.startswith("unrecognized arguments:") and word.startswith("-"):
-                option = word.partition("=")[0]
-                raise UsageError(f"unknown option {option!r}{nearest(option, self._option_string_actions)}")
-        if match := _WRONG_COMMAND.match(message):
-            commands = [name for name, _ in subparsers(self)]
-            raise UsageError(f"no such command {match[1]!r}{nearest(match[1], commands)}; {', '.join(commands)} are")
-        raise UsageError(message)
 
 
 def parser() -> Parser:
@@ -56,13 +32,6 @@ def parser() -> Parser:
     return made
 
 
-def subparsers(made: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    """The commands of a parser, by name."""
-    for action in made._actions:  # noqa: SLF001  argparse offers no other list of what it was told
-        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001  as above
-            yield from action.choices.items()
-
-
 def _add_folders(made: argparse.ArgumentParser, default: str | None) -> None:
     """Options that every command knows; before the command they mean the same."""
     personal = default if default is not None else False
@@ -80,18 +49,9 @@ def _add_commands(commands: "argparse._SubParsersAction[Parser]") -> None:
         _add_folders(made, default=argparse.SUPPRESS)
         return made
 
-    command("mark", "put a marker into the recording").add_argument(
-        "text", metavar="TEXT", nargs="+", help="what to remember this moment by"
-    )
     command("flush", "have all that is in RAM written to the disk now")
     command("reload", "have the configuration read again, without losing a tick; a wrong one changes nothing")
-    pin = command("pin", "keep a span of time as it was recorded, whatever else has to go")
-    pin.add_argument("start", metavar="FROM", help="its first moment, spelled as for sysmon-extract")
-    pin.add_argument("end", metavar="TO", help="up to this moment, which is excluded")
-    pin.add_argument("--why", metavar="TEXT", default="", help="what happened then")
-    unpin = command("unpin", "release what is pinned")
-    unpin.add_argument("at", metavar="T", nargs="?", help="a moment: what is pinned around it")
-    unpin.add_argument("--all", action="store_true", help="everything")
+    add_remembering(command)
     pins = command("pins", "list what is pinned")
     pins.add_argument("--json", action="store_true", help="as one JSON list")
     budget = command("budget", "say how many days each tier will keep, from what the archive takes now")

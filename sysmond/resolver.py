@@ -12,12 +12,13 @@ import sys
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 from sysmond import catalogue, config, drop_in, folders, keys, plan, plugins, retention
 from sysmond.archive import FINEST_TIER
 from sysmond.catalogue import Catalogue, Declared, Entry, Setting
 from sysmond.clock import SECOND_NS
+from sysmond.commandline import Parser
 from sysmond.config import Config, ProbeSettings
 from sysmond.errors import ConfigError, Error, NotPermittedError, UsageError, nearest
 from sysmond.model import Lane, Sensitivity
@@ -249,13 +250,8 @@ def _stricter(table: str, key: str, given: str, declared: str, configuration: Co
     return ConfigError(f"{origin}: probes.{table}.{key}: {given}; {declared}, as the probe declares itself, is right")
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message}; '{self.prog} --help' shows what is right")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser("python -m sysmond.resolver", description="Turn configuration and plugins into a plan.")
+def _parser() -> Parser:
+    parser = Parser("python -m sysmond.resolver", description="Turn configuration and plugins into a plan.")
     parser.add_argument("--config", metavar="FILE", help="read this file instead of all others")
     whose = parser.add_mutually_exclusive_group()
     whose.add_argument("--user", action="store_true", help="the user's own configuration and probes, for root too")

@@ -19,7 +19,8 @@ import pytest
 
 from sysmond import archive, control, selftest
 from sysmond.__main__ import COMMANDS, main
-from sysmond.arguments import parser, subparsers
+from sysmond.arguments import parser
+from sysmond.commandline import subparsers
 from sysmond.folders import Folders
 from sysmond.frame import EVENT_BYTES_MAX
 from sysmond.history import Archive
@@ -127,7 +128,7 @@ def test_without_a_daemon_an_order_says_so(folders: Folders, capsys: pytest.Capt
         (["mark"], "the following arguments are required: TEXT"),
         (["mark", " "], f"TEXT of 0 bytes; 1 to {EVENT_BYTES_MAX} is right"),
         (["mark", "x" * 2000], f"TEXT of 2000 bytes; 1 to {EVENT_BYTES_MAX} is right"),
-        (["selftest", "--kill", "none"], "argument --kill: 'none' is not a number of kills; 1 to 10000 is right"),
+        (["selftest", "--kill", "none"], "--kill: 'none' is not a number of kills; 1 to 10000 is right"),
         (["pin", "2025-02-02", "2025-02-01"], "FROM '2025-02-02' is not before TO '2025-02-01'"),
         (["pin", "-1h", "-2h"], "FROM '-1h' is not before TO '-2h'"),
         (["pin", "now", "now"], "FROM 'now' is not before TO 'now'"),

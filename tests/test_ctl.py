@@ -270,7 +270,7 @@ def test_the_doctor_tells_what_would_help(tmp_path: Path) -> None:
         (("unpin", "2025-01-31T14:30:00Z"), 2, "sysmonctl: 2025-01-31T14:30:00Z: nothing is pinned then"),
         (("watch", "lode/one"), 2, "no such table"),
         (("watch", "--count", "0", "load"), 2, "1 or more is right"),
-        (("stauts",), 2, "COMMAND 'stauts': there is none; nearest: status"),
+        (("stauts",), 2, "no such command 'stauts'; nearest: status"),
         (("status", "--colour"), 2, "--colour"),
     ],
 )

@@ -291,7 +291,7 @@ def test_the_program_writes_a_plan_whatever_its_plugins_leave_behind(tmp_path: P
         (
             ["--colour"],
             2,
-            "unrecognized arguments: --colour; 'python -m sysmond.resolver --help' shows what is right",
+            "unknown option '--colour'; nearest: --user, --output, --config",
         ),
         (
             ["--config", os.devnull, "--output", "none/plan.json"],

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Command lines, as all programs have them: what is wrong is one line, and pins and marks are spelled alike."""
+
+import argparse
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
+
+from sysmond.errors import UsageError, nearest
+
+# argparse words this differently from one Python to the next, but the wrong word is always quoted first.
+_WRONG_CHOICE = re.compile(r"argument (?P<what>.+?): invalid choice: '(?P<word>.*?)'")
+_COMMAND = "COMMAND"
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, with what comes nearest. What begins with ``-`` and a digit is a time."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401  as argparse has them
+        super().__init__(*arguments, **options)
+        self._negative_number_matcher = re.compile(r"^-\d")
+
+    def error(self, message: str) -> NoReturn:
+        """:raises UsageError: always."""
+        if message.startswith("unrecognized arguments:"):
+            self.refuse_unknown(message.split()[2:])
+        if match := _WRONG_CHOICE.match(message):
+            what, word, known = match["what"], match["word"], self._known(match["what"])
+            said = f"no such command {word!r}" if what == _COMMAND else f"{what} {word!r}: there is none"
+            right = f"{', '.join(known)} {'is' if len(known) == 1 else 'are'} right"
+            raise UsageError(f"{said}{nearest(word, known)}; {right}")
+        raise UsageError(message.removeprefix("argument "))
+
+    def refuse_unknown(self, words: list[str]) -> None:
+        """Refuse the first option among words that nobody knows.
+
+        :raises UsageError: naming those that come nearest.
+        """
+        for word in words:
+            if word.startswith("-"):
+                option = word.partition("=")[0]
+                raise UsageError(f"unknown option {option!r}{nearest(option, self._option_string_actions)}")
+
+    def _known(self, what: str) -> list[str]:
+        named = (action for action in self._actions if what in {action.metavar, action.dest})
+        return [str(choice) for action in named for choice in action.choices or ()]
+
+
+def subparsers(made: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """The commands of a parser, by name."""
+    for action in made._actions:  # noqa: SLF001  argparse offers no other list of what it was told
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001  as above
+            yield from action.choices.items()
+
+
+def add_remembering(command: Callable[[str, str], Parser]) -> None:
+    """Add the commands by which people keep what happened: ``mark``, ``pin``, ``unpin``.
+
+    ``command``: makes the parser of a command of that name, which does what the second text says.
+    """
+    command("mark", "put a marker into the recording").add_argument(
+        "text", metavar="TEXT", nargs="+", help="what to remember this moment by"
+    )
+    pin = command("pin", "keep a span of time as it was recorded, whatever else has to go")
+    pin.add_argument("start", metavar="FROM", help="its first moment, spelled as for sysmon-extract")
+    pin.add_argument("end", metavar="TO", help="up to this moment, which is excluded")
+    pin.add_argument("--why", metavar="TEXT", default="", help="what happened then")
+    unpin = command("unpin", "release what is pinned")
+    unpin.add_argument("at", metavar="T", nargs="?", help="a moment: what is pinned around it")
+    unpin.add_argument("--all", action="store_true", help="everything")
