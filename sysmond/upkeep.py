@@ -36,11 +36,15 @@ ROWS_S_MIN = 300.0
 
 
 class Measured(NamedTuple):
-    """A file of a tier: where it lies, how large it is, and how many seconds of recording it covers."""
+    """A file of a tier: where it lies, how large it is, how many seconds of recording it covers, with which digits.
+
+    ``significant_bits``: to how many rows in it were shortened; 0 where none were.
+    """
 
     path: str
     size_bytes: int
     seconds: float
+    significant_bits: int = 0
 
 
 def budget(folders: Folders, options: argparse.Namespace) -> int:
@@ -50,9 +54,11 @@ def budget(folders: Folders, options: argparse.Namespace) -> int:
 
     :raises NotPermittedError: naming the folder.
     """
-    limits, _ = retention.of_settings(_settings(folders, options.config))
+    settings = _settings(folders, options.config)
+    limits, _ = retention.of_settings(settings)
+    bits = {archive.FINEST_TIER: settings.significant_bits}  # Buckets keep every digit.
     try:
-        answer = {tier: _forecast(folders, tier, limits[tier]) for tier in TIERS_NS}
+        answer = {tier: _forecast(folders, tier, limits[tier], bits.get(tier, 0)) for tier in TIERS_NS}
     except PermissionError as failure:
         right = "root, the recorder's user and members of the group sysmond may"
         raise NotPermittedError(f"{refusal(failure)}; {right}") from failure
@@ -78,14 +84,14 @@ def _settings(folders: Folders, file: str | None) -> ArchiverSettings:
     return read.archiver
 
 
-def _forecast(folders: Folders, tier: str, limit: Limit) -> dict[str, Any]:
+def _forecast(folders: Folders, tier: str, limit: Limit, bits: int) -> dict[str, Any]:
     """What a tier takes and keeps, as JSON has it; what cannot be measured yet is null."""
     bytes_per_day, used_bytes = 0.0, 0
     for sensitivity in Sensitivity:
         files = _measured(archive.disk_folder(folders, sensitivity, tier))
         used_bytes += sum(file.size_bytes for file in files)
         if sum(file.seconds for file in files) >= max(ROWS_S_MIN, BUCKETS_MIN * TIERS_NS[tier] / SECOND_NS):
-            bytes_per_day += _bytes_per_day(files, tier, retention.file_bytes_max(limit))
+            bytes_per_day += _bytes_per_day(files, tier, retention.file_bytes_max(limit), bits)
     days = retention.forecast(tier, limit, bytes_per_day, 1.0).days if bytes_per_day else None
     return {
         "budget_bytes": limit.budget_bytes,
@@ -104,22 +110,27 @@ def _measured(folder: str) -> list[Measured]:
         path = f"{folder}/{each.file}"
         with suppress(FileNotFoundError, CorruptError, ForeignError), Segment(path) as opened:
             if each.file in counting and (seconds := _seconds(opened)):
-                found.append(Measured(path, each.size_bytes, seconds))
+                shortened = [block.significant_bits for block in opened.recording.blocks if block.significant_bits]
+                found.append(Measured(path, each.size_bytes, seconds, min(shortened, default=0)))
     return found
 
 
-def _bytes_per_day(files: Sequence[Measured], tier: str, largest_bytes: int) -> float:
-    """What a day takes in files as large as they become; 0 where that cannot be told yet.
+def _bytes_per_day(files: Sequence[Measured], tier: str, largest_bytes: int, bits: int) -> float:
+    """What a day takes in files as large as they become, rows of so many ``bits``; 0 where that cannot be told yet.
 
     A file costs its declarations, once, and its rows. What is there is merged on trial, the newest first: then the
     difference to the sum of its parts is what the declarations take.
     """
     is_finest = tier == archive.FINEST_TIER
+    from sysmond import jobs  # noqa: PLC0415  what merging takes
+
     large = [file for file in files if file.size_bytes >= largest_bytes * LARGE_FRACTION_MIN]
     if not large and is_finest:
         large = [file for file in files if file.seconds >= DAY_S * LARGE_FRACTION_MIN]
-    if large:
-        return sum(file.size_bytes for file in large) / sum(file.seconds for file in large) * DAY_S
+    if alike := [file for file in large if file.significant_bits == bits]:
+        return sum(file.size_bytes for file in alike) / sum(file.seconds for file in alike) * DAY_S
+    if large and bits:  # Of other digits: shortened on trial.
+        return len(jobs.merged_image([large[-1].path], bits)) / large[-1].seconds * DAY_S
     members: list[Measured] = []
     for file in reversed(files):
         if sum(each.size_bytes for each in members) + file.size_bytes <= largest_bytes:
@@ -127,10 +138,11 @@ def _bytes_per_day(files: Sequence[Measured], tier: str, largest_bytes: int) -> 
     seconds, size_bytes = sum(file.seconds for file in members), sum(file.size_bytes for file in members)
     if len(members) < 2:  # noqa: PLR2004  one says nothing of the difference
         return 0.0
-    from sysmond import jobs  # noqa: PLC0415  what merging takes
-
-    merged_bytes = len(jobs.merged_image([file.path for file in members], has_rows=is_finest))
+    paths = [file.path for file in members]
+    merged_bytes = len(jobs.merged_image(paths, has_rows=is_finest))
     fixed_bytes = max(0.0, (size_bytes - merged_bytes) / (len(members) - 1))
+    if bits:
+        merged_bytes = len(jobs.merged_image(paths, bits))
     bytes_per_s = (merged_bytes - fixed_bytes) / seconds
     full_s = (largest_bytes - fixed_bytes) / bytes_per_s
     if is_finest:  # Files of rows end with the day.

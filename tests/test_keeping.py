@@ -298,6 +298,12 @@ def test_a_budget_is_foretold_within_15_percent_from_an_hour_on(
     file.write_text(f"tiers: {{{wanted}}}")
     for tier, foretold in said_days(folders, capsys, str(file)).items():
         assert foretold == pytest.approx(2 * (before[tier] or 0), rel=0.15), tier
+    # What fewer digits would.
+    file.write_text(f"archive: {{significant_bits: 6}}\ntiers: {{1s: {{size: {BUDGETS['1s']}B}}}}")
+    whole = [f"{folder}/{name.file}" for name in archive.names(folder)[1:-1]]
+    saved = sum(map(os.path.getsize, whole)) / sum(len(jobs.merged_image([path], 6)) for path in whole)
+    assert saved > 1.2
+    assert said_days(folders, capsys, str(file))["1s"] == pytest.approx(saved * (before["1s"] or 0), rel=0.15)
     file.write_text("tiers: {5min: {size: 1B}}")
     with pytest.raises(ConfigError, match=r"tiers\.5min\.size: '1B' is out of bounds"):
         said_days(folders, capsys, str(file))
