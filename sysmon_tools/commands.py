@@ -13,11 +13,12 @@ from typing import Any
 from rich.console import Console
 
 from sysmon_tools.client import Client, variants
-from sysmon_tools.show import Answer, console, duration, fields, interval, megabytes, moment, printable, table
+from sysmon_tools.show import Answer, console, duration, fields, interval, megabytes, printable, table
+from sysmond import clock
 from sysmond.bus.names import BUS_NAME, OBJECT_PATH, PROBE, probe_path
 from sysmond.clock import SECOND_NS
 from sysmond.errors import NotPermittedError, UsageError, nearest
-from sysmond.timespec import format_time, parse_step
+from sysmond.timespec import format_time, parse_moment, parse_span, parse_step
 
 NO_OPTIONS: dict[str, Any] = {}
 Command = Callable[[Client, argparse.Namespace], Awaitable[Answer | None]]
@@ -289,9 +290,7 @@ async def budget(client: Client, _: argparse.Namespace) -> Answer:
 
 async def pin(client: Client, options: argparse.Namespace) -> Answer:
     """Keep a span as it was recorded."""
-    start_ns, end_ns = moment(options.start), moment(options.end)
-    if start_ns >= end_ns:
-        raise UsageError(f"FROM {options.start!r} is not before TO {options.end!r}; an earlier FROM is right")
+    start_ns, end_ns = parse_span(options.start, options.end, clock.relation())
     await client.call("Pin", "xxsa{sv}", start_ns, end_ns, " ".join(options.why.split()), NO_OPTIONS)
     found = {"start_ns": start_ns, "end_ns": end_ns, "why": options.why}
     return Answer(found, lambda: console().print(f"pinned {format_time(start_ns)} to {format_time(end_ns)}"))
@@ -301,7 +300,7 @@ async def unpin(client: Client, options: argparse.Namespace) -> Answer:
     """Release what is pinned."""
     if (options.at is None) == (not options.all):
         raise UsageError("a T or --all; one of the two is right")
-    at_ns = 0 if options.all else moment(options.at)
+    at_ns = 0 if options.all else parse_moment(options.at, clock.relation())
     await client.call("Unpin", "xa{sv}", at_ns, variants({"all": ("b", options.all)}))
     return Answer({"released": True}, lambda: console().print("released"))
 
@@ -315,7 +314,7 @@ async def mark(client: Client, options: argparse.Namespace) -> Answer:
 
 async def events(client: Client, options: argparse.Namespace) -> Answer | None:
     """What happened; with ``--follow`` from now on, until interrupted."""
-    start_ns, end_ns = moment(options.start), moment(options.end)
+    start_ns, end_ns = parse_span(options.start, options.end, clock.relation())
     if not options.follow:
         rows = await client.call("GetEvents", "xxa{sv}", start_ns, end_ns, NO_OPTIONS)
         found = [_event(row) for row in rows]

@@ -250,13 +250,11 @@ def _range_ns(options: argparse.Namespace) -> tuple[int | None, int | None]:
     from sysmond import clock, timespec  # noqa: PLC0415  as above
 
     now = clock.relation()
-
-    def read(text: str | None) -> int | None:
-        if text is None:
-            return None
-        return timespec.parse_time(text, now_ns=now.realtime_ns, boot_ns=now.realtime_ns - now.boottime_ns)
-
-    return read(options.start), read(options.end)
+    start, end = options.start, options.end
+    return (
+        None if start is None else timespec.parse_moment(start, now),
+        None if end is None else timespec.parse_moment(end, now),
+    )
 
 
 def _is_restricted(told: "Entry | Result") -> bool:

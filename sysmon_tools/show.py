@@ -9,9 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from sysmond import clock
 from sysmond.clock import SECOND_NS
-from sysmond.timespec import parse_time
 
 DAY_S = 86400
 _STYLES = {
@@ -65,12 +63,6 @@ def fields(pairs: Sequence[tuple[str, str]]) -> None:
 def printable(text: str) -> str:
     """Escape what would move the cursor: names of mounts, marks and the like are other people's."""
     return text if text.isprintable() else repr(text)[1:-1]
-
-
-def moment(text: str) -> int:
-    """A time as people write it, as UTC nanoseconds."""
-    now = clock.relation()
-    return parse_time(text, now_ns=now.realtime_ns, boot_ns=now.realtime_ns - now.boottime_ns)
 
 
 def interval(interval_ns: int) -> str:

@@ -180,7 +180,7 @@ def _shortening(folders: Folders) -> tuple[int, list[Pin]]:
     """To how many bits rows are shortened, and which spans are not; where nobody knows these, none are."""
     plan, _ = plans.first_valid([f"{folders.runtime}/plan.json", f"{folders.state}/plan.json"])
     try:
-        return plan.archiver.significant_bits, [*pins.read(folders.state), *pins.read(f"{folders.runtime}/archiver")]
+        return plan.archiver.significant_bits, [*pins.read(folders.state), *pins.read(pins.waiting(folders))]
     except Error:
         return 0, []
 

@@ -3,6 +3,7 @@
 
 import argparse
 import json
+import os
 import sys
 from contextlib import suppress
 
@@ -10,8 +11,7 @@ from sysmond import clock, orders, pins
 from sysmond.errors import Error, NotPermittedError, UsageError, refusal
 from sysmond.folders import Folders
 from sysmond.pins import Pin
-from sysmond.progress import ARCHIVER
-from sysmond.timespec import format_time, parse_time
+from sysmond.timespec import format_time, parse_moment, parse_span
 
 BY = "user"
 WHY_LENGTH_MAX = 200
@@ -19,15 +19,15 @@ WHY_LENGTH_MAX = 200
 
 def pin(folders: Folders, options: argparse.Namespace) -> int:
     """Pin a span."""
-    start_ns, end_ns = _moments(options.start, options.end)
-    if start_ns >= end_ns:
-        raise UsageError(f"FROM {options.start!r} is not before TO {options.end!r}; an earlier FROM is right")
+    start_ns, end_ns = parse_span(options.start, options.end, clock.relation())
     why = " ".join(options.why.split())
     if len(why) > WHY_LENGTH_MAX:
         raise UsageError(f"--why of {len(why)} characters; at most {WHY_LENGTH_MAX} are right")
     added = Pin(start_ns, end_ns, why, BY)
+    # Early in a boot there may be no state folder yet: then it waits for it, as segments do.
+    folder = folders.state if os.path.isdir(folders.state) else pins.waiting(folders)
     try:
-        pins.add(folders.state, [added])
+        pins.add(folder, [added])
     except OSError as failure:
         raise _refused(folders, failure) from failure
     _tell(folders, "pin", added)
@@ -38,16 +38,18 @@ def unpin(folders: Folders, options: argparse.Namespace) -> int:
     """Release pins."""
     if (options.at is None) == (not options.all):
         raise UsageError("a T or --all; one of the two is right")
-    moment_ns = None if options.all else _moments(options.at)[0]
+    moment_ns = None if options.all else parse_moment(options.at, clock.relation())
 
     def chosen(each: Pin) -> bool:
         return moment_ns is None or each.start_ns <= moment_ns < each.end_ns
 
-    released = [each for each in pins.read(folders.state) if chosen(each)]
+    there = [folder for folder in (folders.state, pins.waiting(folders)) if os.path.isdir(folder)]
+    released = [each for folder in there for each in pins.read(folder) if chosen(each)]
     if not released and moment_ns is not None:
         raise Error(f"{options.at!r}: nothing is pinned then; 'sysmond pins' lists what is")
     try:
-        pins.remove(folders.state, chosen)
+        for folder in there:
+            pins.remove(folder, chosen)
     except OSError as failure:
         raise _refused(folders, failure) from failure
     for each in released:
@@ -57,18 +59,12 @@ def unpin(folders: Folders, options: argparse.Namespace) -> int:
 
 def list_pins(folders: Folders, options: argparse.Namespace) -> int:
     """List what is pinned, on disk and waiting for it."""
-    found = pins.joined([*pins.read(folders.state), *pins.read(f"{folders.runtime}/{ARCHIVER}")])
+    found = pins.joined([*pins.read(folders.state), *pins.read(pins.waiting(folders))])
     if options.json:
         sys.stdout.write(json.dumps([each._asdict() for each in found]) + "\n")
     for each in () if options.json else found:
         sys.stdout.write(f"{_spelled(each)}  {each.by}  {each.why}".rstrip() + "\n")
     return 0
-
-
-def _moments(*texts: str) -> list[int]:
-    """All by one look at the clock: from now to now is no time."""
-    now = clock.relation()
-    return [parse_time(text, now_ns=now.realtime_ns, boot_ns=now.realtime_ns - now.boottime_ns) for text in texts]
 
 
 def _spelled(each: Pin) -> str:

@@ -85,16 +85,20 @@ def joined(pins: Iterable[Pin]) -> list[Pin]:
     return kept
 
 
+def waiting(folders: Folders) -> str:
+    """The folder where pins wait for the disk to be written anyway, or for there to be one."""
+    return f"{folders.runtime}/archiver"
+
+
 def collect(folders: Folders) -> None:
     """Put on disk what waits in RAM: for when the disk is written anyway.
 
     :raises OSError: where it cannot be written; then they wait on. :raises Error: where what is there cannot be read.
     """
-    waiting = f"{folders.runtime}/archiver"
-    found = read(waiting)
+    found = read(waiting(folders))
     if found:
         add(folders.state, found)
-        remove(waiting, lambda pin: pin in found)
+        remove(waiting(folders), lambda pin: pin in found)
 
 
 def _change(folder: str, change: Callable[[list[Pin]], list[Pin]]) -> list[Pin]:

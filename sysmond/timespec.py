@@ -21,7 +21,7 @@ from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from enum import StrEnum
 from time import localtime
 
-from sysmond.clock import SECOND_NS
+from sysmond.clock import SECOND_NS, Relation
 from sysmond.errors import UsageError, nearest
 
 MINUTE_NS = 60 * SECOND_NS
@@ -91,6 +91,25 @@ def parse_time(text: str, *, now_ns: int, boot_ns: int | None = None, zone: tzin
     if not TIME_MIN_NS <= time_ns < TIME_MAX_NS:
         raise UsageError(f"time {_quote(text)}: outside the years {YEAR_MIN} to {YEAR_MAX}; right are {TIME_FORMS}")
     return time_ns
+
+
+def parse_moment(text: str, now: Relation) -> int:
+    """Read a point in time as ``parse_time`` does, with the clocks as they stand.
+
+    :raises UsageError: naming the text and the accepted forms.
+    """
+    return parse_time(text, now_ns=now.realtime_ns, boot_ns=now.realtime_ns - now.boottime_ns)
+
+
+def parse_span(start: str, end: str, now: Relation) -> tuple[int, int]:
+    """Read both ends of a span by one look at the clocks: from now to now is no time.
+
+    :raises UsageError: naming what is wrong of them, also where the span has no length.
+    """
+    start_ns, end_ns = parse_moment(start, now), parse_moment(end, now)
+    if start_ns >= end_ns:
+        raise UsageError(f"FROM {start!r} is not before TO {end!r}; an earlier FROM is right")
+    return start_ns, end_ns
 
 
 def parse_step(text: str) -> int:

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from benchmarks import synthetic
-from sysmond import archive, clock, fsck, jobs, keeping, pins, plan, retention, rolling, segment, tiers, upkeep
+from sysmond import archive, clock, fsck, jobs, keeping, pinning, pins, plan, retention, rolling, segment, tiers, upkeep
 from sysmond import plan as plans
 from sysmond.archive import Name
+from sysmond.arguments import parser
 from sysmond.clock import Relation
-from sysmond.errors import ConfigError, CorruptError
+from sysmond.errors import ConfigError, CorruptError, UsageError
 from sysmond.folders import Folders, create_classes
 from sysmond.keeping import Keeper
 from sysmond.model import Metric, Semantics, Sensitivity, Table
@@ -217,6 +218,21 @@ def test_pins_are_joined_and_released_and_wait_for_the_disk(folders: Folders) ->
     assert pins.read(waiting) == []
     assert len(pins.read(folders.state)) == 2
     assert pins.remove(folders.state, lambda pin: pin.why == "oom") == [Pin(8, 12, "mine", "me")]
+
+
+def test_a_pin_waits_for_a_state_folder_that_is_not_there_yet(tmp_path: Path) -> None:
+    folders = Folders(str(tmp_path / "later"), str(tmp_path / "early"))
+    os.makedirs(pins.waiting(folders))
+    options = parser().parse_args(["pin", "-1h", "now", "--why", "early boot"])
+    assert pinning.pin(folders, options) == 0
+    assert not os.path.exists(folders.state)
+    assert [pin.why for pin in pins.read(pins.waiting(folders))] == ["early boot"]
+    os.makedirs(folders.state)
+    pins.collect(folders)
+    assert [pin.why for pin in pins.read(folders.state)] == ["early boot"]
+    assert pins.read(pins.waiting(folders)) == []
+    with pytest.raises(UsageError, match="FROM 'now' is not before TO 'now'"):
+        pinning.pin(folders, parser().parse_args(["pin", "now", "now"]))
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"pins": [], "crc32": 1}'])
