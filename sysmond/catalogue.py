@@ -9,7 +9,7 @@ import json
 from typing import Any, NamedTuple
 
 from sysmond.errors import CorruptError
-from sysmond.model import Lane, Metric, Semantics, Sensitivity, Table
+from sysmond.model import Lane, Metric, Semantics, Sensitivity, Table, packing_of
 from sysmond.plan import PlannedProbe, Refusal, Scalar
 from sysmond.probe import Option
 
@@ -111,6 +111,7 @@ def _spell(entry: Entry) -> dict[str, Any]:
         "declared": entry.declared._asdict(),
         "subsystems": entry.subsystems,
         "metrics": [metric._asdict() for metric in table.metrics],
+        "packing": table.packing,
         "options": [{**option._asdict(), "value": planned.options[option.name]} for option in entry.options],
     }
 
@@ -129,7 +130,7 @@ def _entry(name: str, fields: dict[str, Any]) -> Entry:
     )
     declared = fields["declared"]
     return Entry(
-        Table(name, metrics, fields["per"], fields["doc"]),
+        Table(name, metrics, fields["per"], fields["doc"], packing_of(fields["packing"])),
         fields["is_ours"],
         planned,
         Declared(Lane(declared["lane"]), declared["interval_ns"], Sensitivity(declared["sensitivity"])),

@@ -11,7 +11,7 @@ from zlib import crc32
 
 from sysmond.clock import Relation
 from sysmond.errors import CorruptError, ForeignError
-from sysmond.model import Cause, Metric, Semantics, Sensitivity, Table
+from sysmond.model import Cause, Metric, Semantics, Sensitivity, Table, packing_of
 
 MAGIC = b"SYSMRING"
 VERSION = 1
@@ -33,6 +33,10 @@ CRC_START = START.size
 FRAME_BYTES = START.size + REST.size
 CLOCK = Struct("=qqq")
 U32 = Struct("=I")
+# count, flags, records that were left out, how many there are
+RECORDS_HEAD = Struct("=IIQQ")
+# Flags of records: these are all there are; further pieces of the same reading follow.
+FULL, MORE = 1, 2
 _INSTANCES = Struct("=II")
 I64 = Struct("=q")
 
@@ -45,7 +49,7 @@ VALUE_MAX = 2**62 - 1
 
 
 # Kinds of frames. Plain integers: comparing with an IntEnum takes longer than all else that is done with one.
-PAD, LAYOUT, NAMES, ROWS, ABSENCE, TEXT, RELATION, EVENT = range(8)
+PAD, LAYOUT, NAMES, ROWS, ABSENCE, TEXT, RELATION, EVENT, RECORDS = range(9)
 
 
 class Layout(NamedTuple):
@@ -131,10 +135,8 @@ def text_id(encoded: bytes) -> int:
 def encode_layout(layout: Layout) -> bytes:
     """Spell a layout as the JSON of a layout frame."""
     table = layout.table
-    return json.dumps(
-        [layout.interval_ns, table.name, table.per, table.doc, [list(metric) for metric in table.metrics]],
-        separators=(",", ":"),
-    ).encode()
+    spelled = [layout.interval_ns, table.name, table.per, table.doc, [list(metric) for metric in table.metrics]]
+    return json.dumps([*spelled, table.packing] if table.packing else spelled, separators=(",", ":")).encode()
 
 
 def decode_layout(payload: bytes) -> Layout:
@@ -142,14 +144,14 @@ def decode_layout(payload: bytes) -> Layout:
 
     :raises ValueError: where it is none; so do the functions below.
     """
-    interval_ns, name, per, doc, metrics = json.loads(payload)
+    interval_ns, name, per, doc, metrics, *packed = json.loads(payload)
     if type(interval_ns) is not int or interval_ns <= 0:
         raise ValueError(f"an interval of {interval_ns!r} ns")
     columns = tuple(
         Metric(column, unit, Semantics(semantics), said, scale, origin)
         for column, unit, semantics, said, scale, origin in metrics
     )
-    return Layout(Table(name, columns, per, doc), interval_ns)
+    return Layout(Table(name, columns, per, doc, packing_of(*packed or [None])), interval_ns)
 
 
 def encode_instances(table: int, names: tuple[str, ...]) -> bytes:

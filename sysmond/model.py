@@ -9,8 +9,9 @@ Named tuples, not dataclasses: the real-time sampler pays for every import with 
 """
 
 import re
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sysmond.errors import UsageError
 
@@ -92,13 +93,36 @@ class Metric(NamedTuple):
         return self.unit == "text"
 
 
+class Packing(NamedTuple):
+    """How the rows of a long table are packed, and what they are about.
+
+    ``format``: of one record, as ``struct`` reads it, little-endian; one code a metric, in their order, and pad bytes.
+    A text is ``Ns``, padded with NUL, or ``Q``, a reference into the blob of its reading (``sysmond.records``).
+    ``key``: the metrics that say what a row is about. ``lasting``: a row holds until the next of its key; else it is
+    about its own moment only.
+    """
+
+    format: str
+    key: tuple[str, ...]
+    lasting: bool = True
+
+
 class Table(NamedTuple):
-    """A relation: its name, its columns, and the kind of thing a row is about."""
+    """A relation: its name, its columns, and the kind of thing a row is about. With a packing it is a long one."""
 
     name: str
     metrics: tuple[Metric, ...]
     per: str = ""
     doc: str = ""
+    packing: Packing | None = None
+
+
+def packing_of(fields: Sequence[Any] | None) -> Packing | None:
+    """The packing that JSON tells of as a list, or as null."""
+    if fields is None:
+        return None
+    form, key, lasting = fields
+    return Packing(str(form), tuple(map(str, key)), bool(lasting))
 
 
 def check_table(table: Table) -> None:

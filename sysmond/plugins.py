@@ -28,9 +28,10 @@ import pluggy
 from sysmond import hookspecs, plan
 from sysmond.clock import SECOND_NS
 from sysmond.errors import Error, UsageError, nearest
-from sysmond.model import DOC_LENGTH_MAX, Lane, Metric, Semantics, Sensitivity, Table, check_table
+from sysmond.model import DOC_LENGTH_MAX, Lane, Metric, Packing, Semantics, Sensitivity, Table, check_table, packing_of
 from sysmond.plan import Refusal
 from sysmond.probe import Host, Option, Probe, Row
+from sysmond.records import Records, record_bytes
 
 GROUP = "sysmond.probes"
 DISTRIBUTION = "sysmond"
@@ -206,15 +207,16 @@ def _bury(child: int) -> int:
 
 def _declaration(probe: Probe) -> dict[str, Any]:
     """Spell what a probe declares, for the way through a pipe."""
-    return {**probe._asdict(), "read": None}
+    return {**probe._asdict(), "read": None, "records": probe.records is not None}
 
 
 def _declared(fields: dict[str, Any]) -> Probe:
-    name, metrics, per, doc = fields["table"]
+    name, metrics, per, doc, packing = fields["table"]
     columns = (Metric(each, unit, Semantics(semantics), *more) for each, unit, semantics, *more in metrics)
     typed = {
-        "table": Table(name, tuple(columns), per, doc),
+        "table": Table(name, tuple(columns), per, doc, packing_of(packing)),
         "read": _read_elsewhere,
+        "records": _records_elsewhere if fields["records"] else None,
         "lane": Lane(fields["lane"]),
         "sensitivity": Sensitivity(fields["sensitivity"]),
         "subsystems": tuple(fields["subsystems"]),
@@ -225,6 +227,26 @@ def _declared(fields: dict[str, Any]) -> Probe:
 
 def _read_elsewhere(_host: Host) -> Iterator[Row]:
     raise Error("this probe was loaded in another process")
+
+
+def _records_elsewhere(_host: Host) -> Records:
+    raise Error("this probe was loaded in another process")
+
+
+def _check_packing(probe: Probe, where: str) -> None:
+    """A long table has a packing that fits, and a function that gives its records."""
+    packing = probe.table.packing
+    if packing is None:
+        if probe.records is not None:
+            raise UsageError(f"{where}: records without a packing; both or neither is right")
+        return
+    _right_type(where, "packing", packing, Packing)
+    _right_type(where, "format", packing.format, str)
+    _right_type(where, "key", packing.key, tuple)
+    _right_type(where, "lasting", packing.lasting, bool)
+    if not callable(probe.records):
+        raise UsageError(f"{where}: records is {_kind(probe.records)}; a function is right for a table with a packing")
+    record_bytes(probe.table)
 
 
 def check_probe(probe: Probe) -> None:
@@ -248,6 +270,7 @@ def check_probe(probe: Probe) -> None:
     check_table(table)
     if not callable(probe.read):
         raise UsageError(f"{where}: read is {_kind(probe.read)}; a function is right")
+    _check_packing(probe, where)
     _right_type(where, "lane", probe.lane, Lane)
     _right_type(where, "sensitivity", probe.sensitivity, Sensitivity)
     _right_type(where, "subsystems", probe.subsystems, tuple)

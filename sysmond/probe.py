@@ -19,6 +19,7 @@ from sysmond.model import (
     Sensitivity,
     Table,
 )
+from sysmond.records import Records
 
 __all__ = [
     "ABSENT",
@@ -29,6 +30,7 @@ __all__ = [
     "Metric",
     "Option",
     "Probe",
+    "Records",
     "Row",
     "Sensitivity",
     "Table",
@@ -240,7 +242,8 @@ class Option(NamedTuple):
 class Probe(NamedTuple):
     """A table and the function that reads its rows.
 
-    ``read(host)`` yields one ``Row`` an instance; what it raises becomes a gap with that reason.
+    ``read(host)`` yields one ``Row`` an instance; what it raises becomes a gap with that reason. A long table has
+    ``records(host, full)`` instead; ``full`` asks for all there are, not only for what changed.
     ``lane``: background for whatever may block. ``sensitivity``: that of the source.
     ``interval_s``: how often by default. ``subsystems``: udev subsystems whose events concern it.
     ``pure``: the rows follow from the files read by ``Host.read`` and from nothing else, texts apart: then
@@ -250,7 +253,7 @@ class Probe(NamedTuple):
     """
 
     table: Table
-    read: Callable[..., Iterable[Row]]
+    read: Callable[..., Iterable[Row]] = tuple
     interval_s: float = 1.0
     lane: Lane = Lane.REALTIME
     sensitivity: Sensitivity = Sensitivity.PUBLIC
@@ -259,6 +262,7 @@ class Probe(NamedTuple):
     deadline_s: float = 0.0
     options: tuple[Option, ...] = ()
     enabled: bool = True
+    records: Callable[..., Records] | None = None
 
 
 def counter(name: str, unit: str, doc: str, scale: int = 0, origin: str = "") -> Metric:

@@ -35,13 +35,17 @@ from sysmond.frame import (
     DROPPED,
     EVENT,
     FRAME_BYTES,
+    FULL,
     HEAD,
     HEADER_BYTES,
     I64,
     LAYOUT,
     MARK,
+    MORE,
     NAMES,
     PAD,
+    RECORDS,
+    RECORDS_HEAD,
     RELATION,
     REST,
     RING_BYTES_MIN,
@@ -66,6 +70,7 @@ from sysmond.frame import (
     text_id,
 )
 from sysmond.model import ABSENT, Cause, Sensitivity
+from sysmond.records import Records
 
 # See above why these make every row explained.
 _REPEATS_PER_RING = 4
@@ -202,6 +207,28 @@ class RingWriter:
         self._append(ROWS, current.ident, tick_ns, payload)
         self._written[table] = current.ident, payload
         return lost
+
+    def records(self, table: int, tick_ns: int, records: Records, stride: int) -> int:
+        """Write one reading of a long table, in as many frames as it takes; ``stride``: bytes of a record.
+
+        Texts that do not fit a frame beside their records cost these. Gives the number of records that were lost so.
+        """
+        rows, blob = memoryview(records.rows).cast("B"), records.blob
+        count = len(rows) // stride
+        room = (self._frame_bytes_max - FRAME_BYTES - RECORDS_HEAD.size - 8 - len(blob)) // stride
+        fitting = count if not blob else max(0, min(count, room))
+        lost = count - fitting
+        at = 0
+        while True:
+            taken = max(0, min(fitting - at, room))
+            rest = fitting - at - taken
+            flags = (FULL if records.full else 0) | (MORE if rest else 0)
+            head = RECORDS_HEAD.pack(taken, flags, 0 if rest else records.lost + lost, records.walked)
+            piece = rows[at * stride : (at + taken) * stride]
+            self._append(RECORDS, table, tick_ns, b"".join((head, piece, blob if fitting else b"")))
+            at += taken
+            if not rest:
+                return lost
 
     def repeat(self, table: int, tick_ns: int) -> None:
         """Write for this tick the rows that ``rows`` wrote last; they hold no texts."""

@@ -37,6 +37,7 @@ LEAN = (
     "progress",
     "pulse",
     "realtime",
+    "records",
     "reloading",
     "ring",
     "rings",

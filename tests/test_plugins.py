@@ -419,4 +419,4 @@ def test_the_declaration_is_kept_whole(write: Write) -> None:
         "Probe(TABLE, read)", "Probe(TABLE, read, 5, Lane.BACKGROUND, Sensitivity.RESTRICTED, ('block',), True)"
     )
     (offered,) = load(write("mine.py", text))
-    assert offered[2:] == (5, Lane.BACKGROUND, Sensitivity.RESTRICTED, ("block",), True, 0.0, (), True)
+    assert offered[2:] == (5, Lane.BACKGROUND, Sensitivity.RESTRICTED, ("block",), True, 0.0, (), True, None)

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The long tables about tasks: what their records hold, and where each comes from.
+
+The formats are those of the C structs in ``bpf/records.h``, byte for byte. Sources are fields of ``task_struct`` and
+of what it points to, in brackets the files of proc(5) that tell the same.
+"""
+
+from sysmond.model import ABSENT, Metric, Packing, Semantics, Table
+from sysmond.probe import counter, gauge, state, text
+
+__all__ = [
+    "ABSENT",
+    "CGROUP_NAME",
+    "COMMAND",
+    "EXITS",
+    "PROCESS",
+    "PROCESS_PRIVATE",
+    "THREAD",
+    "THREAD_STATE",
+]
+
+# What an unsigned field holds where there is no value.
+ABSENT_U32 = 0xFFFFFFFF
+
+START = Metric("start", "s", Semantics.STATE, "When it started, since boot.", 9, "start_boottime (stat 22)")
+PID = state("pid", "Its number, as the initial pid namespace has it.", "tgid (stat 1)")
+TID = state("tid", "Number of the thread.", "pid (task/TID)")
+PPID = state("ppid", "Number of the parent process.", "real_parent->tgid (stat 4)")
+UID = state("uid", "Real user.", "cred->uid (status Uid)")
+CGROUP = state("cgroup", "Number of its cgroup; cgroup_name has the path.", "cgroups->dfl_cgrp->kn->id (cgroup)")
+COMM = text("comm", "Its name for itself, at most 15 bytes.", "comm (comm)")
+CPU = counter("cpu", "s", "CPU time, as the scheduler measures it.", 6, "se.sum_exec_runtime (schedstat 1)")
+USER = counter("user", "s", "CPU time in user mode, by ticks.", 6, "utime (stat 14)")
+SYSTEM = counter("system", "s", "CPU time in the kernel, by ticks.", 6, "stime (stat 15)")
+READ = counter("read_bytes", "B", "Bytes fetched from storage.", 0, "ioac.read_bytes (io read_bytes)")
+WRITTEN = counter("written_bytes", "B", "Bytes sent towards storage.", 0, "ioac.write_bytes (io write_bytes)")
+MINOR = counter("minor_faults", "1", "Page faults that needed no storage.", 0, "min_flt (stat 10)")
+MAJOR = counter("major_faults", "1", "Page faults that did.", 0, "maj_flt (stat 12)")
+
+_MEASURES = (
+    COMM,
+    CPU,
+    USER,
+    SYSTEM,
+    counter("run_delay", "s", "Time it waited for a CPU.", 6, "sched_info.run_delay (schedstat 2)"),
+    counter(
+        "block_delay", "s", "Time it waited for block I/O; needs delay accounting.", 6, "delays->blkio_delay (stat 42)"
+    ),
+    counter("voluntary_switches", "1", "Times it gave up the CPU.", 0, "nvcsw (status voluntary_ctxt_switches)"),
+    counter(
+        "involuntary_switches", "1", "Times it was taken from it.", 0, "nivcsw (status nonvoluntary_ctxt_switches)"
+    ),
+    MINOR,
+    MAJOR,
+    READ,
+    WRITTEN,
+    counter("read_chars", "B", "Bytes that its read calls were given.", 0, "ioac.rchar (io rchar)"),
+    counter("written_chars", "B", "Bytes that its write calls took.", 0, "ioac.wchar (io wchar)"),
+    gauge("rss_anon", "B", "Resident memory of its own.", 0, "mm->rss_stat (status RssAnon)"),
+    gauge("rss_file", "B", "Resident memory of files.", 0, "mm->rss_stat (status RssFile)"),
+    gauge("rss_shmem", "B", "Resident shared memory.", 0, "mm->rss_stat (status RssShmem)"),
+    gauge("swap", "B", "Memory in swap.", 0, "mm->rss_stat (status VmSwap)"),
+    gauge("virtual", "B", "Size of its address space.", 0, "mm->total_vm (stat 23)"),
+    gauge("threads", "1", "Threads it has.", 0, "signal->nr_threads (stat 20)"),
+    state("last_cpu", "CPU it ran on last.", "thread_info.cpu (stat 39)"),
+    state("priority", "Priority in the kernel, less 100.", "prio (stat 18)"),
+    state("nice", "Nice value.", "static_prio (stat 19)"),
+    state("policy", "Scheduling: 0 other, 1 fifo, 2 rr, 3 batch, 5 idle, 6 deadline, 7 ext.", "policy (stat 41)"),
+    text(
+        "state",
+        "R runs or waits for a CPU, S sleeps, D waits uninterruptibly, T stopped, t traced, Z dead, I idle.",
+        "__state (stat 3)",
+    ),
+)
+_MEASURES_FORMAT = "16s 18q 2I h b B s 3x"
+
+PROCESS = Table(
+    "process",
+    (START, PID, PPID, UID, CGROUP, *_MEASURES),
+    "process",
+    "Processes: all their threads together. ",
+    Packing(f"<q I 4x I I q {_MEASURES_FORMAT}", ("pid", "start")),
+)
+THREAD = Table(
+    "thread",
+    (START, PID, TID, PPID, UID, CGROUP, *_MEASURES),
+    "thread",
+    "Threads, each by itself. Memory is that of their process.",
+    Packing(f"<q I I I I q {_MEASURES_FORMAT}", ("tid", "start")),
+)
+PROCESS_PRIVATE = Table(
+    "process_private",
+    (
+        START,
+        PID,
+        state("namespace_pid", "Its number in the innermost pid namespace.", "thread_pid (status NSpid)"),
+        state("namespace", "Number of that namespace.", "thread_pid->numbers[].ns (ns/pid)"),
+        gauge("descriptors", "1", "Open descriptors; counted at full readings.", 0, "files->fdt (fd)"),
+        counter("tcp_received", "B", "Bytes received by TCP.", 0, "tracepoint sock_recv_length"),
+        counter("tcp_sent", "B", "Bytes sent by TCP.", 0, "tracepoint sock_send_length"),
+        counter("udp_received", "B", "Bytes received by UDP.", 0, "tracepoint sock_recv_length"),
+        counter("udp_sent", "B", "Bytes sent by UDP.", 0, "tracepoint sock_send_length"),
+        state("syscall", "System call its first thread is in; -1 for none.", "task_pt_regs (syscall)"),
+        text("wait", "Function of the kernel its first thread waits in.", "bpf_get_task_stack (wchan)"),
+    ),
+    "process",
+    "Of processes, what only they themselves and root may know.",
+    Packing("<q I I I i q q q q i 4x 32s", ("pid", "start")),
+)
+EXITS = Table(
+    "exits",
+    (
+        START,
+        Metric(
+            "end", "s", Semantics.STATE, "When its last thread ended, since boot.", 9, "tracepoint sched_process_exit"
+        ),
+        PID,
+        PPID,
+        UID,
+        state("exit_code", "What it gave to exit.", "exit_code >> 8"),
+        state("signal", "The signal that ended it; 0 for none.", "exit_code & 0x7f"),
+        state("core_dumped", "1 where it left a core.", "exit_code & 0x80"),
+        CGROUP,
+        COMM,
+        CPU._replace(semantics=Semantics.STATE),
+        USER._replace(semantics=Semantics.STATE),
+        SYSTEM._replace(semantics=Semantics.STATE),
+        Metric(
+            "peak_rss", "B", Semantics.STATE, "Most resident memory it ever had.", 0, "mm->hiwater_rss (status VmHWM)"
+        ),
+        MINOR._replace(semantics=Semantics.STATE),
+        MAJOR._replace(semantics=Semantics.STATE),
+        READ._replace(semantics=Semantics.STATE),
+        WRITTEN._replace(semantics=Semantics.STATE),
+    ),
+    "process",
+    "Processes that ended, each once, with the totals of their lives.",
+    Packing("<8x q q I I I H B B q 16s 8q", ("pid", "start"), lasting=False),
+)
+COMMAND = Table(
+    "command",
+    (
+        START,
+        PID,
+        state("uid", "Real user when it was read.", "cred->uid (status Uid)"),
+        text("exe", "Path of its program.", "bprm->filename (exe)"),
+        text("command", "Its command line, secrets masked, at most 1 KiB.", "mm->arg_start (cmdline)"),
+    ),
+    "process",
+    "Programs and command lines of processes.",
+    Packing("<q I I Q Q", ("pid", "start")),
+)
+CGROUP_NAME = Table(
+    "cgroup_name",
+    (
+        state("id", "Number of the cgroup.", "st_ino"),
+        text("path", "Its path from the root of its hierarchy.", "/sys/fs/cgroup"),
+    ),
+    "cgroup",
+    "Paths of cgroups, by number.",
+    Packing("<q Q", ("id",)),
+)
+THREAD_STATE = Table(
+    "thread_state",
+    (
+        START,
+        PID,
+        TID,
+        UID,
+        state("syscall", "System call it is in; -1 for none.", "task_pt_regs (task/TID/syscall)"),
+        CGROUP,
+        COMM,
+        text("state", "R runs or waits for a CPU, D waits uninterruptibly; as asked, S sleeps and others.", "__state"),
+        text("wait", "Function of the kernel it waits in.", "bpf_get_task_stack (task/TID/wchan)"),
+        state("stack", "Number of its kernel stack; kernel_stack has it.", "bpf_get_stackid"),
+    ),
+    "thread",
+    "What every thread that runs or waits uninterruptibly was at, at this moment.",
+    Packing("<q I I I i q 16s s 7x 32s q", ("tid", "start"), lasting=False),
+)
