@@ -64,16 +64,35 @@ def _path(folders: Folders) -> str:
 
 
 def ring_files(folders: Folders, classes: Iterable[Sensitivity] = tuple(Sensitivity)) -> list[str]:
-    """The rings of every writer and of these classes that we may look for, oldest first within each."""
-    found = []
-    for writer in (*WRITERS.values(), ARCHIVER):
-        for sensitivity in classes:
-            folder = f"{folders.runtime}/{writer}/{sensitivity}"
-            try:
-                with os.scandir(folder) as entries:  # A pipe would never end, a folder is none: neither is a ring.
-                    rings = [entry.name for entry in entries if entry.name.endswith(SUFFIX) and entry.is_file()]
-            except OSError:
-                continue
-            # Names are numbers: the longer one is the later one.
-            found += [f"{folder}/{name}" for name in sorted(rings, key=lambda name: (len(name), name))]
-    return found
+    """The rings of every writer and of these classes that we may look for, oldest first within each.
+
+    Those of long tables lie deeper: ``stream_files``.
+    """
+    places = [f"{folders.runtime}/{writer}/{each}" for writer in (*WRITERS.values(), ARCHIVER) for each in classes]
+    return [path for folder in places for path in rings_in(folder)]
+
+
+def stream_files(folders: Folders, classes: Iterable[Sensitivity] = tuple(Sensitivity)) -> list[str]:
+    """The rings of long tables, ``WRITER/CLASS/TABLE/STARTED.ring``, oldest first within each stream."""
+    places = [f"{folders.runtime}/{writer}/{each}" for writer in WRITERS.values() for each in classes]
+    return [path for folder in places for stream in streams_in(folder) for path in rings_in(f"{folder}/{stream}")]
+
+
+def streams_in(folder: str) -> list[str]:
+    """The long tables that have a folder of their own in that of a class, sorted; none where we may not look."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+    except OSError:
+        return []
+
+
+def rings_in(folder: str) -> list[str]:
+    """The rings of one folder, oldest first; none where we may not look."""
+    try:
+        with os.scandir(folder) as entries:  # A pipe would never end, a folder is none: neither is a ring.
+            rings = [entry.name for entry in entries if entry.name.endswith(SUFFIX) and entry.is_file()]
+    except OSError:
+        return []
+    # Names are numbers: the longer one is the later one.
+    return [f"{folder}/{name}" for name in sorted(rings, key=lambda name: (len(name), name))]
