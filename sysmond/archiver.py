@@ -453,9 +453,9 @@ class Archiver:
         remove_sealed(self._folders, ARCHIVER)
         for path, sealed in Progress.read(self._folders).sealed.items():
             if is_over(path, sealed):
-                folder, sensitivity, ring = path.rsplit("/", 2)
+                writer, _, ring = path.removeprefix(f"{self._folders.runtime}/").partition("/")
                 with suppress(Error):  # It is not there just now; the next seal asks again.
-                    control.ask(folder, {"do": "forget", "ring": ring, "sensitivity": sensitivity}, FORGET_S)
+                    control.ask(f"{self._folders.runtime}/{writer}", {"do": "forget", "ring": ring}, FORGET_S)
 
 
 def _amount(told: dict[str, object]) -> tuple[int, int]:

@@ -98,6 +98,16 @@ def create_classes(folder: str, *below: str) -> None:
             _admit(f"{path}/{name}", mode)
 
 
+def create_stream(folder: str, stream: str) -> None:
+    """Create the folder of a long table in that of its class: ``public/process``.
+
+    :raises Error: as ``create_classes``.
+    """
+    mode = FOLDER_MODES[Sensitivity(stream.partition("/")[0])]
+    _make(f"{folder}/{stream}", mode)
+    _admit(f"{folder}/{stream}", mode)
+
+
 def is_volatile(path: str) -> bool:
     """Whether ``path``, or the folder where it will be made, lies in memory: on tmpfs or ramfs.
 

@@ -243,7 +243,8 @@ class Probe(NamedTuple):
     """A table and the function that reads its rows.
 
     ``read(host)`` yields one ``Row`` an instance; what it raises becomes a gap with that reason. A long table has
-    ``records(host, full)`` instead; ``full`` asks for all there are, not only for what changed.
+    ``records(host, full)`` instead, which gives one reading, in pieces where it has long texts; ``full`` asks for all
+    there are, not only for what changed.
     ``lane``: background for whatever may block. ``sensitivity``: that of the source.
     ``interval_s``: how often by default. ``subsystems``: udev subsystems whose events concern it.
     ``pure``: the rows follow from the files read by ``Host.read`` and from nothing else, texts apart: then
@@ -262,7 +263,7 @@ class Probe(NamedTuple):
     deadline_s: float = 0.0
     options: tuple[Option, ...] = ()
     enabled: bool = True
-    records: Callable[..., Records] | None = None
+    records: Callable[..., Records | Sequence[Records]] | None = None
 
 
 def counter(name: str, unit: str, doc: str, scale: int = 0, origin: str = "") -> Metric:

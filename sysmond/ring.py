@@ -208,27 +208,40 @@ class RingWriter:
         self._written[table] = current.ident, payload
         return lost
 
-    def records(self, table: int, tick_ns: int, records: Records, stride: int) -> int:
+    @property
+    def written(self) -> int:
+        """How many bytes it has been given so far."""
+        return self._head
+
+    def records(self, table: int, tick_ns: int, pieces: Sequence[Records], stride: int) -> int:
         """Write one reading of a long table, in as many frames as it takes; ``stride``: bytes of a record.
 
-        Texts that do not fit a frame beside their records cost these. Gives the number of records that were lost so.
+        What is beyond half of the ring, or does not fit a frame beside the texts of its piece, is lost, and counted.
+        Gives the number of records that were lost so.
         """
-        rows, blob = memoryview(records.rows).cast("B"), records.blob
-        count = len(rows) // stride
-        room = (self._frame_bytes_max - FRAME_BYTES - RECORDS_HEAD.size - 8 - len(blob)) // stride
-        fitting = count if not blob else max(0, min(count, room))
-        lost = count - fitting
-        at = 0
-        while True:
-            taken = max(0, min(fitting - at, room))
-            rest = fitting - at - taken
-            flags = (FULL if records.full else 0) | (MORE if rest else 0)
-            head = RECORDS_HEAD.pack(taken, flags, 0 if rest else records.lost + lost, records.walked)
-            piece = rows[at * stride : (at + taken) * stride]
-            self._append(RECORDS, table, tick_ns, b"".join((head, piece, blob if fitting else b"")))
-            at += taken
-            if not rest:
-                return lost
+        frames: list[tuple[memoryview, bytes]] = []
+        left, dropped = self.capacity // 2 // stride, 0
+        for piece in pieces:
+            rows = memoryview(piece.rows).cast("B")
+            count = len(rows) // stride
+            room = max(0, self._frame_bytes_max - FRAME_BYTES - RECORDS_HEAD.size - 8 - len(piece.blob)) // stride
+            fitting = min(count, left, room if piece.blob else count)
+            frames += [
+                (rows[at * stride : min(at + room, fitting) * stride], piece.blob)
+                for at in range(0, fitting, room or 1)
+            ]
+            left -= fitting
+            dropped += count - fitting
+        full = FULL if any(piece.full for piece in pieces) else 0
+        lost, walked = dropped + sum(piece.lost for piece in pieces), max(piece.walked for piece in pieces)
+        last = len(frames) - 1 if frames else 0
+        for number, (rows, blob) in enumerate(frames or [(memoryview(b""), b"")]):
+            is_last = number == last
+            head = RECORDS_HEAD.pack(
+                len(rows) // stride, full | (0 if is_last else MORE), lost if is_last else 0, walked
+            )
+            self._append(RECORDS, table, tick_ns, b"".join((head, rows, blob)))
+        return dropped
 
     def repeat(self, table: int, tick_ns: int) -> None:
         """Write for this tick the rows that ``rows`` wrote last; they hold no texts."""

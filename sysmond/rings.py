@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rings of a lane: opened as large as its sources ask for, one a class, and given up when they are over.
+"""The rings of a lane: opened as large as its sources ask for, one a stream, and given up when they are over.
+
+A stream is a folder: that of a class, or of a long table in it (``public``, ``public/process``).
 
 While a lane has no ring of a class yet, the file ``STARTED.reading`` names the table that is being read, as the
 ring's mark does later: a lane that dies or hangs over its very first reading names its culprit, too.
@@ -7,12 +9,13 @@ Standard library only.
 """
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
 from sysmond.clock import SECOND_NS, boottime_ns
 from sysmond.errors import Error
-from sysmond.folders import Folders
+from sysmond.folders import Folders, create_stream
 from sysmond.frame import (
     FRAME_BYTES,
     HEADER_BYTES,
@@ -27,10 +30,10 @@ from sysmond.frame import (
     read_header,
 )
 from sysmond.model import NAME_LENGTH_MAX, Sensitivity
-from sysmond.progress import Progress, Sealed, ring_files
+from sysmond.progress import Progress, Sealed, ring_files, stream_files, streams_in
 from sysmond.ring import RingWriter
 from sysmond.snapshot import fill, snapshot
-from sysmond.source import Absence, Reading, Source
+from sysmond.source import FULL_S, FULLS_HELD, Absence, Pieces, Reading, Source
 
 # How long a ring holds what is not sealed yet; the archiver seals far more often than that.
 RING_HOLDS_S = 1200
@@ -43,47 +46,54 @@ FREE_PER_RING = 2
 # For what a table that could not be read at first may need in the ring later.
 VALUES_UNKNOWN = 32
 READING = ".reading"
+# Between two full readings of a long table this part of its rows comes at each reading.
+CHANGING_PERCENT = 15
+LASTING_BYTES_MIN = 512 * 1024
+# Of what is about its own moment, nobody knows beforehand how much will come.
+PASSING_BYTES_MIN = 4 * 1024 * 1024
 # Of a ring whose writer died only what explains is of interest: all rows lie before this.
 _NO_ROWS = 2**62
+_RING = re.compile(rf"({'|'.join(Sensitivity)})/([a-z][a-z0-9_]*/)?[0-9]+\{SUFFIX}")
 
 
 class Rings:
-    """The rings that one incarnation of a lane writes, by class."""
+    """The rings that one incarnation of a lane writes, by stream."""
 
     def __init__(self, folder: str, boot: str, writer: str, started_ns: int, say: Callable[[str], None]) -> None:
         """Nothing is open yet. ``folder``: of the lane."""
         self.folder = folder
-        self.open: dict[Sensitivity, RingWriter] = {}
+        self.open: dict[str, RingWriter] = {}
         self._boot = boot
         self._writer = writer
         self._started_ns = started_ns
         self._say = say
-        self._retry_ns: dict[Sensitivity, int] = {}
+        self._retry_ns: dict[str, int] = {}
         self._reading = f"{folder}/{started_ns}{READING}"
         self._is_named = False
 
-    def may_open(self, sensitivity: Sensitivity, tick_ns: int) -> bool:
+    def may_open(self, stream: str, tick_ns: int) -> bool:
         """Whether it is time to try."""
-        return tick_ns >= self._retry_ns.get(sensitivity, 0)
+        return tick_ns >= self._retry_ns.get(stream, 0)
 
     def begin(
-        self, sensitivity: Sensitivity, sources: Mapping[Source, Reading | Absence | None], bytes_max: int, tick_ns: int
+        self, stream: str, sources: Mapping[Source, Reading | Pieces | Absence | None], bytes_max: int, tick_ns: int
     ) -> bool:
-        """Allocate the ring of a class, smaller where memory is short, for these sources; whether there is one."""
+        """Allocate the ring of a stream, smaller where memory is short, for these sources; whether there is one."""
         layouts = [source.layout for source in sources]
         # What explains the rows is repeated four times a ring and must leave room for rows.
         size_min = RING_BYTES_MIN + 8 * sum(len(encode_layout(layout)) for layout in layouts)
         needed = sum(_bytes_needed(source, reading) for source, reading in sources.items())
         size = max(size_min, min(bytes_max, size_min + needed))
         problem: OSError | None = None
-        folder = f"{self.folder}/{sensitivity}"
+        folder = f"{self.folder}/{stream}"
+        create_stream(self.folder, stream)
         wanted, size = size, max(size_min, min(size, _free_bytes(folder) // FREE_PER_RING))
         # One that replaces another begins a life of its own: that the other was closed says nothing of its end.
         started_ns = self._started_ns if not os.path.exists(f"{folder}/{self._started_ns}{SUFFIX}") else boottime_ns()
-        identity = Identity(self._boot, self._writer, sensitivity, os.getpid(), started_ns)
+        identity = Identity(self._boot, self._writer, Sensitivity(stream.partition("/")[0]), os.getpid(), started_ns)
         while True:
             try:
-                self.open[sensitivity] = RingWriter(f"{folder}/{started_ns}{SUFFIX}", size, identity, layouts)
+                self.open[stream] = RingWriter(f"{folder}/{started_ns}{SUFFIX}", size, identity, layouts)
             except OSError as refusal:
                 problem = refusal
                 if size == size_min:
@@ -91,24 +101,25 @@ class Rings:
                 size = max(size_min, size // 2)
             else:
                 break
-        if sensitivity in self.open:
+        if stream in self.open:
             if size < wanted:
                 why = problem.strerror if problem else "as much is left for what it is sealed into"
                 self._say(f"{folder}: only room for a ring of {size} bytes: {why}")
-            elif sensitivity in self._retry_ns:
+            elif stream in self._retry_ns:
                 self._say(f"{folder}: there is room for a ring again")
-            for index, source in enumerate(sources):
+            for index, (source, reading) in enumerate(sources.items()):
                 source.index = index
+                source.begins(reading.size_bytes if isinstance(reading, Pieces) else 0)
             return True
-        if sensitivity not in self._retry_ns and problem is not None:
+        if stream not in self._retry_ns and problem is not None:
             lost = "ticks are dropped and counted until there is"
             self._say(f"{folder}: no room for a ring: {problem.strerror}; {lost}")
-        self._retry_ns[sensitivity] = tick_ns + RING_RETRY_S * SECOND_NS
+        self._retry_ns[stream] = tick_ns + RING_RETRY_S * SECOND_NS
         return False
 
-    def add(self, sensitivity: Sensitivity, sources: Iterable[Source]) -> bool:
-        """Explain these sources in the open ring of their class; False where it has no room for them any more."""
-        ring = self.open[sensitivity]
+    def add(self, stream: str, sources: Iterable[Source]) -> bool:
+        """Explain these sources in the open ring of their stream; False where it has no room for them any more."""
+        ring = self.open[stream]
         current = list(sources)
         for source in current:
             if source.index >= 0:
@@ -123,14 +134,14 @@ class Rings:
                     return False
         return True
 
-    def close(self, sensitivity: Sensitivity) -> None:
+    def close(self, stream: str) -> None:
         """Leave a ring in good order for the archiver."""
-        if sensitivity in self.open:
-            self.open.pop(sensitivity).close()
+        if stream in self.open:
+            self.open.pop(stream).close()
 
     def mark(self, source: Source) -> None:
         """Say which source is being read."""
-        ring = self.open.get(source.planned.sensitivity)
+        ring = self.open.get(source.stream)
         if ring is not None and source.index >= 0:
             ring.mark(source.index)
             return
@@ -152,8 +163,7 @@ class Rings:
     def give_up_old(self) -> int:
         """Bound how many rings wait to be sealed; gives how many were given up."""
         dropped = 0
-        for sensitivity in Sensitivity:
-            folder = f"{self.folder}/{sensitivity}"
+        for folder in _stream_folders(self.folder):
             names = os.listdir(folder)
             rings = sorted((name for name in names if name.endswith(SUFFIX)), key=_started)
             unfinished = [name for name in names if name.endswith(f"{SUFFIX}.new")]
@@ -162,18 +172,24 @@ class Rings:
                 dropped += name not in unfinished
         return dropped
 
-    def forget(self, sensitivity: str, name: str) -> dict[str, object]:
-        """Carry out the order to forget a ring that has been sealed."""
-        if not name.endswith(SUFFIX) or sensitivity not in set(Sensitivity):
-            return {"error": f"{name!r} of class {sensitivity!r} is not a ring"}
-        path = f"{self.folder}/{sensitivity}/{name}"
+    def forget(self, ring: str) -> dict[str, object]:
+        """Carry out the order to forget a ring that has been sealed: ``public/5.ring``, ``public/process/5.ring``."""
+        path = f"{self.folder}/{ring}"
+        if not _RING.fullmatch(ring):
+            return {"error": f"{ring!r} is not a ring"}
         if path in {ring.path for ring in self.open.values()}:
-            return {"error": f"{name}: is being written"}
+            return {"error": f"{ring}: is being written"}
         try:
             os.unlink(path)
         except FileNotFoundError:
             return {"ok": "already gone"}
         return {"ok": "gone"}
+
+
+def _stream_folders(folder: str) -> list[str]:
+    """The folders of all streams of a lane: those of the classes, and in them those of long tables."""
+    classes = [f"{folder}/{sensitivity}" for sensitivity in Sensitivity]
+    return [*classes, *(f"{each}/{table}" for each in classes for table in streams_in(each))]
 
 
 def culprits(folder: str, since_ns: int) -> set[str]:
@@ -184,8 +200,8 @@ def culprits(folder: str, since_ns: int) -> set[str]:
             with open(path, encoding="utf-8", errors="replace") as file:
                 found.add(file.read(NAME_LENGTH_MAX))
             os.unlink(path)
-    for sensitivity in Sensitivity:
-        for path in _files(f"{folder}/{sensitivity}", SUFFIX):
+    for stream in _stream_folders(folder):
+        for path in _files(stream, SUFFIX):
             if _started(os.path.basename(path)) >= since_ns:
                 with suppress(OSError, Error, ValueError):
                     found.add(_marked(path))
@@ -217,11 +233,24 @@ def _free_bytes(folder: str) -> int:
     return status.f_bavail * status.f_frsize
 
 
-def _bytes_needed(source: Source, reading: Reading | Absence | None) -> int:
+def _bytes_needed(source: Source, reading: Reading | Pieces | Absence | None) -> int:
     """How large a ring must be to hold ``RING_HOLDS_S`` of a source, judged by what it gave now."""
-    values = VALUES_UNKNOWN if reading is None or isinstance(reading, Absence) else len(reading[1])
+    if source.stride:
+        return _bytes_of_records(source, reading.size_bytes if isinstance(reading, Pieces) else 0)
+    values = (
+        len(reading[1]) if isinstance(reading, tuple) and not isinstance(reading, (Absence, Pieces)) else VALUES_UNKNOWN
+    )
     size_bytes = RING_HOLDS_S * SECOND_NS // source.interval_ns * (FRAME_BYTES + 8 * values)
     return size_bytes + size_bytes // 4  # Instances come and go.
+
+
+def _bytes_of_records(source: Source, full_bytes: int) -> int:
+    """How large the ring of a long table must be, whose rows take so many bytes when all are read."""
+    packing = source.probe.table.packing
+    readings = FULL_S * SECOND_NS // source.interval_ns
+    if packing is not None and packing.lasting:
+        return max(LASTING_BYTES_MIN, full_bytes * (FULLS_HELD + readings * CHANGING_PERCENT // 100))
+    return max(PASSING_BYTES_MIN, full_bytes * readings)
 
 
 def _started(name: str) -> int:
@@ -252,7 +281,7 @@ def _is_alive(pid: int) -> bool:
 def remove_sealed(folders: Folders, writer: str) -> None:
     """Give back the memory of a writer's rings that are over; only the writer or its parent may."""
     progress = Progress.read(folders)
-    for path in ring_files(folders):
+    for path in (*ring_files(folders), *stream_files(folders)):
         sealed = progress.sealed.get(path)
         if sealed is not None and path.startswith(f"{folders.runtime}/{writer}/") and is_over(path, sealed):
             os.unlink(path)

@@ -53,7 +53,7 @@ class Loading(NamedTuple):
 class Roster:
     """The sources of one lane.
 
-    ``groups``: them by class. ``leaving``: sources that are gone, and the absence that is their last word.
+    ``groups``: them by stream. ``leaving``: sources that are gone, and the absence that is their last word.
     ``review_ns``: when a hold or a quarantine ends by itself. ``readers``: of the background lane.
     """
 
@@ -74,7 +74,7 @@ class Roster:
         self._say = say
         self._costs = costs
         self.sources: list[Source] = []
-        self.groups: list[tuple[Sensitivity, list[Source]]] = []
+        self.groups: list[tuple[str, list[Source]]] = []
         self.leaving: list[tuple[Source, Absence]] = []
         self.readers: dict[Source, Reader] = {}
         self.hosts: list[Host] = []
@@ -109,10 +109,11 @@ class Roster:
             if table not in kept:
                 self._part_with(source, plan, found.get(table))
         self.sources = [found[planned.table] for planned in wanted if planned.table in found]
+        streams = dict.fromkeys([*Sensitivity, *(source.stream for source in self.sources)])
         self.groups = [
-            (sensitivity, group)
-            for sensitivity in Sensitivity
-            if (group := [source for source in self.sources if source.planned.sensitivity is sensitivity])
+            (str(stream), group)
+            for stream in streams
+            if (group := [source for source in self.sources if source.stream == stream])
         ]
         for source in self.sources:
             source.barred = self._conduct.barred(source.table, now_ns)

@@ -27,7 +27,7 @@ from sysmond.rings import Rings, culprits, is_over, remove_sealed
 from sysmond.roster import HOLD_MAX_S, HOLD_MIN_NS, Hold, Roster
 from sysmond.schedule import next_slot_ns, slot_at
 from sysmond.settings import Settings, plan_file
-from sysmond.source import Absence, Reading, Source
+from sysmond.source import Absence, Pieces, Reading, Source
 
 __all__ = ["Sampler", "is_over", "remove_sealed", "run"]
 
@@ -58,6 +58,7 @@ class Sampler:
         self._memory = own.open_memory()
         self.own = Cost()
         self._events: list[tuple[Sensitivity, int, str, str, str]] = []
+        self._outgrown: list[str] = []
         self._is_asked = self._has_served = self._is_new = self._is_hurried = False
         self._deadline_ns = 0
         self._beat_s = min(WAIT_MAX_S, watchdog_s() / 2)
@@ -122,7 +123,7 @@ class Sampler:
             if self._lane is Lane.BACKGROUND or (left_s >= ORDERS_ROOM_S and not self._has_served):
                 orders.serve(self._obey)  # Who has just called has perhaps not spoken yet.
                 return False
-            self._is_asked, asking = True, []  # To be answered after the tick.
+            self._is_asked, asking = True, []  # After the tick.
 
     def _intervals_ns(self) -> set[int]:
         """At which multiples to tick next; what is new does not wait for its own interval."""
@@ -142,18 +143,17 @@ class Sampler:
         """Read every due source once and write its rows, or why there are none."""
         self._prepare(tick_ns)
         groups = [
-            (sensitivity, [source for source in group if tick_ns >= source.due_ns])
-            for sensitivity, group in self._roster.groups
+            (each, [source for source in group if tick_ns >= source.due_ns]) for each, group in self._roster.groups
         ]
         is_apart = self._lane is Lane.BACKGROUND
         early = self._gathered(tick_ns, [source for _, due in groups for source in due]) if is_apart else {}
-        for sensitivity, due in groups:
+        for stream, due in groups:
             for source in due:
                 source.due_ns = tick_ns - tick_ns % source.interval_ns + source.interval_ns
-            ring = self._rings.open.get(sensitivity)
+            ring = self._rings.open.get(stream)
             if ring is None:
                 if due:
-                    self._first_tick(sensitivity, due, early, tick_ns)
+                    self._first_tick(stream, due, early, tick_ns)
                 continue
             ring.hold()
             ring.clock(clock.relation())
@@ -164,6 +164,9 @@ class Sampler:
                 self._read_all(ring, due, tick_ns)
             ring.commit()
             ring.unmark()
+        for stream in self._outgrown:
+            self._begin_anew(stream)
+        self._outgrown.clear()
         if self._events:
             self._write_events()
 
@@ -173,8 +176,8 @@ class Sampler:
             self._review()
         if self._is_new:
             self._rearrange(tick_ns)
-        for host in self._roster.hosts:
-            host.new_tick()
+        for each in self._roster.hosts:
+            each.new_tick()
 
     def _read_all(self, ring: RingWriter, due: list[Source], tick_ns: int) -> None:
         """Read sources of the real-time lane, one after the other, and judge how long each takes."""
@@ -190,9 +193,9 @@ class Sampler:
                 source.lateness = 0
             begin_ns = end_ns
 
-    def _gathered(self, tick_ns: int, due: list[Source]) -> dict[Source, Reading | Absence]:
+    def _gathered(self, tick_ns: int, due: list[Source]) -> dict[Source, Reading | Pieces | Absence]:
         """Read sources of the background lane: the threads one after the other, the processes meanwhile."""
-        found: dict[Source, Reading | Absence] = {}
+        found: dict[Source, Reading | Pieces | Absence] = {}
         if not due:
             return found
         from sysmond.workers import wait_for  # noqa: PLC0415  the real-time lane does without
@@ -220,29 +223,32 @@ class Sampler:
         return {**found, **{reader.source: reader.finish() for reader in begun}}
 
     def _first_tick(
-        self, sensitivity: Sensitivity, due: list[Source], early: dict[Source, Reading | Absence], tick_ns: int
+        self, stream: str, due: list[Source], early: dict[Source, Reading | Pieces | Absence], tick_ns: int
     ) -> None:
-        """Open the ring of a class, as large as what is read now asks for."""
-        if not self._rings.may_open(sensitivity, tick_ns):
+        """Open the ring of a stream, as large as what is read now asks for."""
+        if not self._rings.may_open(stream, tick_ns):
             self.own.dropped += len(due)
             return
-        readings: dict[Source, Reading | Absence] = {}
+        readings: dict[Source, Reading | Pieces | Absence] = dict(early)
         for source in due:
             if source not in early:
                 self._rings.mark(source)
-            readings[source] = early[source] if source in early else source.read()
+                readings[source] = source.read()
         self._rings.unmark()
-        group = next(group for each, group in self._roster.groups if each is sensitivity)
+        group = next(group for each, group in self._roster.groups if each == stream)
         asked = {source: readings.get(source) for source in group}
-        if not self._rings.begin(sensitivity, asked, self._plan.sampler.ring_bytes, tick_ns):
+        if not self._rings.begin(stream, asked, self._plan.sampler.ring_bytes, tick_ns):
             self.own.dropped += len(due)
             return
-        ring = self._rings.open[sensitivity]
+        ring = self._rings.open[stream]
         ring.clock(clock.relation())
         for source in due:
             self._write(ring, source, tick_ns, readings[source])
 
-    def _write(self, ring: RingWriter, source: Source, tick_ns: int, reading: Reading | Absence) -> None:
+    def _write(self, ring: RingWriter, source: Source, tick_ns: int, reading: Reading | Pieces | Absence) -> None:
+        if isinstance(reading, Pieces):
+            self._write_records(ring, source, tick_ns, reading)
+            return
         if reading is source.written:
             ring.repeat(source.index, tick_ns)
             return
@@ -262,8 +268,15 @@ class Sampler:
         source.written = None
         ring.absence(source.index, tick_ns, *reading)
 
+    def _write_records(self, ring: RingWriter, source: Source, tick_ns: int, reading: Pieces) -> None:
+        """Write a reading of a long table; a ring that it has outgrown is followed by a larger one."""
+        self.own.dropped += reading.lost + ring.records(source.index, tick_ns, reading.records, source.stride)
+        source.wrote(reading, ring, tick_ns)
+        if source.has_outgrown(reading, ring, self._plan.sampler.ring_bytes):
+            self._outgrown.append(source.stream)
+
     def _costs(self) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """Rows of the ``self`` table: this part and every probe; in the background the other parts, and the workers."""
+        """Rows of the table ``self``: this part and every probe; in the background also other parts and workers."""
         yield self.name, own_row(self.own, self._memory)
         if self._lane is Lane.BACKGROUND:
             yield from part_rows(self._settings.folders.runtime)
@@ -289,21 +302,21 @@ class Sampler:
         """Write the last words of who left, and explain who is new; where a ring has no room, begin another."""
         self._is_new = False
         for source, absence in self._roster.leaving:
-            ring = self._rings.open.get(source.planned.sensitivity)
+            ring = self._rings.open.get(source.stream)
             if ring is not None and source.index >= 0:
                 ring.absence(source.index, tick_ns, *absence)
         self._roster.leaving.clear()
-        for sensitivity, group in self._roster.groups:
-            if sensitivity in self._rings.open and not self._rings.add(sensitivity, group):
-                self._begin_anew(sensitivity)
+        for stream, group in self._roster.groups:
+            if stream in self._rings.open and not self._rings.add(stream, group):
+                self._begin_anew(stream)
 
-    def _begin_anew(self, sensitivity: Sensitivity) -> None:
-        """Close the ring of a class; the next tick opens another."""
-        self._rings.close(sensitivity)
+    def _begin_anew(self, stream: str) -> None:
+        """Close the ring of a stream; the next tick opens another."""
+        self._rings.close(stream)
         self.own.dropped += self._rings.give_up_old()
         for source in self._roster.sources:
-            if source.planned.sensitivity is sensitivity:
-                source.index, source.written, source.due_ns = -1, None, 0
+            if source.stream == stream:
+                source.index, source.written, source.due_ns, source.is_full_due = -1, None, 0, True
 
     def _review(self) -> None:
         """End the holds and quarantines whose time is over."""
@@ -407,7 +420,7 @@ class Sampler:
         self._now_ns = max(self._now_ns, clock.boottime_ns()) if self._deadline_ns else self._now_ns
         match order:
             case {"do": "forget"}:
-                return self._rings.forget(str(order.get("sensitivity")), os.path.basename(str(order.get("ring"))))
+                return self._rings.forget(str(order.get("ring")))
             case {"do": "plan"}:
                 return self._take_plan()
             case {"do": "hold", "tables": list(tables), "interval_ns": int(interval_ns), "seconds": int(seconds)}:
@@ -433,8 +446,8 @@ class Sampler:
         before, self._plan = self._plan.sampler, plan
         self._follow(again=True)
         if plan.sampler.ring_bytes != before.ring_bytes:
-            for sensitivity in Sensitivity:
-                self._begin_anew(sensitivity)
+            for stream in list(self._rings.open):
+                self._begin_anew(stream)
         if plan.sampler.priority != before.priority and self._lane is Lane.REALTIME:
             for refusal in realtime.schedule(plan.sampler.priority):
                 self._say(refusal)
@@ -471,8 +484,8 @@ class Sampler:
 
     def close(self) -> None:
         """Leave the rings in good order for the archiver."""
-        for sensitivity in Sensitivity:
-            self._rings.close(sensitivity)
+        for stream in list(self._rings.open):
+            self._rings.close(stream)
         self._roster.close()
         os.close(self._memory)
 

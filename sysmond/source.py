@@ -17,13 +17,40 @@ from sysmond.model import Cause
 from sysmond.own import SELF, Cost
 from sysmond.plan import BUILTIN_PACKAGE, PlannedProbe, import_plugin, offered_probes
 from sysmond.probe import Host, Probe
+from sysmond.records import Records, record_bytes
+from sysmond.ring import RingWriter
 
 # More rows than this are a mistake of the probe, not a machine.
 INSTANCES_MAX = 65536
+# All rows of a long table are read so often at least: where its segments begin.
+FULL_S = 300
+# A ring of a long table holds so many of these.
+FULLS_HELD = 4
 _GONE = frozenset((ENOENT, EOPNOTSUPP, ENODEV, ENXIO))
 
 Reading = tuple[tuple[str, ...], list[int | str]]
 """What a probe read: its instances, and the metrics of each in turn."""
+
+
+class Pieces(NamedTuple):
+    """What a probe read of a long table, in as many pieces as its texts ask for."""
+
+    records: tuple[Records, ...]
+
+    @property
+    def is_full(self) -> bool:
+        """Whether these are all rows there are."""
+        return any(piece.full for piece in self.records)
+
+    @property
+    def lost(self) -> int:
+        """How many rows should be here and are not."""
+        return sum(piece.lost for piece in self.records)
+
+    @property
+    def size_bytes(self) -> int:
+        """How large it is."""
+        return sum(len(piece.blob) + memoryview(piece.rows).nbytes for piece in self.records)
 
 
 class Absence(NamedTuple):
@@ -37,7 +64,9 @@ class Source:
     """A probe of the plan with its place in a ring, its next tick and its running costs.
 
     ``index``: which layout of the ring, -1 before the ring has it. ``deadline_ns``: how long a reading may take.
-    ``lateness``: how many readings in a row took longer. ``barred``: why it is not to be read now.
+    ``lateness``: how many readings in a row took longer. ``barred``: why it is not to be read now. ``stream``: the
+    folder of its ring, that of its class, or one of its own for a long table; ``stride``: bytes of a record of that.
+    ``is_full_due``: all rows are wanted next.
     """
 
     def __init__(
@@ -54,6 +83,12 @@ class Source:
         self.deadline_ns = round((probe.deadline_s or usual_s) * SECOND_NS)
         self.lateness = 0
         self.has_texts = any(metric.is_text for metric in probe.table.metrics)
+        is_long = probe.table.packing is not None
+        self.stride = record_bytes(probe.table) if is_long else 0
+        self.stream = f"{planned.sensitivity}/{self.table}" if is_long else str(planned.sensitivity)
+        self.is_full_due = True
+        self.opened_bytes = 0
+        self._full_ns = self._full_at = 0
         self.index = -1
         self.cost = cost or Cost()
         self.written: Reading | Absence | None = None
@@ -62,11 +97,13 @@ class Source:
         self._reading: Reading | None = None
         self._files: list[tuple[str, bytes]] = []
 
-    def read(self) -> Reading | Absence:
+    def read(self) -> Reading | Pieces | Absence:
         """Read the probe; whatever it does wrong becomes an absence."""
         if self.barred is not None:
             return self.barred
         try:
+            if self.stride:
+                return self._take()
             if self._reading is not None and self.host.is_unchanged(self._files):
                 return self._reading
             self.host.note()
@@ -91,6 +128,38 @@ class Source:
             names.append(name)
             values += row
         return self.checked(names), values
+
+    def _take(self) -> Pieces:
+        records = self.probe.records
+        if records is None:
+            raise ValueError("a long table without records")
+        found = records(self.host, self.is_full_due)
+        pieces = (found,) if isinstance(found, Records) else tuple(found)
+        for piece in pieces:
+            if memoryview(piece.rows).nbytes % self.stride:
+                raise ValueError(f"{memoryview(piece.rows).nbytes} bytes are no whole records of {self.stride}")
+        if not pieces:
+            raise ValueError("no records; one piece without rows is right")
+        return Pieces(pieces)
+
+    def begins(self, size_bytes: int) -> None:
+        """A ring begins, for a reading of so many bytes: all rows are wanted."""
+        self.opened_bytes = size_bytes
+        self.is_full_due = True
+
+    def wrote(self, reading: Pieces, ring: RingWriter, tick_ns: int) -> None:
+        """A reading is in the ring: decide whether all rows are wanted next. Segments are cut there."""
+        if reading.is_full:
+            self._full_at, self._full_ns, self.is_full_due = ring.written, tick_ns, False
+        packing = self.probe.table.packing
+        if packing is not None and packing.lasting and not self.is_full_due:
+            is_old = tick_ns + self.interval_ns - self._full_ns >= FULL_S * SECOND_NS
+            self.is_full_due = is_old or (ring.written - self._full_at) * 8 >= ring.capacity * 3
+
+    def has_outgrown(self, reading: Pieces, ring: RingWriter, bytes_max: int) -> bool:
+        """Whether all rows have become too many for their ring, and there could be a larger one."""
+        size_bytes = reading.size_bytes if reading.is_full else 0
+        return size_bytes > 2 * self.opened_bytes and ring.capacity < min(bytes_max, FULLS_HELD * size_bytes)
 
     def checked(self, names: Sequence[str]) -> tuple[str, ...]:
         """Give the names of the instances, the same object for as long as they stay the same.
@@ -147,7 +216,10 @@ def with_options(probe: Probe, planned: PlannedProbe) -> Probe:
             raise Error(f"{planned.table}: option {option.name}: {values[option.name]!r}; {option.right()} is right")
     if unknown := planned.options.keys() - values.keys():
         raise Error(f"{planned.table}: has no option {', '.join(sorted(unknown))}")
-    return probe._replace(read=partial(probe.read, **values)) if values else probe
+    if not values:
+        return probe
+    records = partial(probe.records, **values) if probe.records else None
+    return probe._replace(read=partial(probe.read, **values), records=records)
 
 
 def is_foreign(planned: PlannedProbe) -> bool:

@@ -2,8 +2,8 @@
 """The program in which a source is read that may kill or wedge its process: ``python -m sysmond.worker PLANNED``.
 
 It is given a planned probe and a root as JSON, and a socket as its standard input. A line of JSON is an order:
-``read``, or ``look`` for devices anew. The first line that it answers is what the probe declares, each further
-one a reading. It dies with the lane that started it. Standard library only.
+``read``, ``full`` for all rows of a long table, or ``look`` for devices anew. The first line that it answers is what
+the probe declares, each further one a reading. It dies with the lane that started it. Standard library only.
 """
 
 import ctypes
@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 import time
+from base64 import b64encode
 from contextlib import suppress
 
 from sysmond.errors import Error
@@ -20,7 +21,7 @@ from sysmond.frame import encode_layout
 from sysmond.model import Lane, Sensitivity
 from sysmond.plan import PlannedProbe
 from sysmond.probe import Host
-from sysmond.source import Absence, Reading, Source, load
+from sysmond.source import Absence, Pieces, Reading, Source, load
 
 PR_SET_PDEATHSIG = 1
 
@@ -47,9 +48,11 @@ def main(arguments: list[str] | None = None) -> int:
     _say(lane, {"layout": layout, "deadline_s": probe.deadline_s, "subsystems": list(probe.subsystems)})
     with suppress(ConnectionError):  # Nobody asks any more.
         for line in lane.makefile("rb"):
-            if json.loads(line) == "look":
+            order = json.loads(line)
+            if order == "look":
                 source.host.look_again()
                 continue
+            source.is_full_due = order == "full"
             begin_s = time.monotonic()
             source.host.new_tick()
             reading = source.read()
@@ -57,8 +60,12 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _answer(lane: socket.socket, source: Source, reading: Reading | Absence, took_s: float) -> None:
+def _answer(lane: socket.socket, source: Source, reading: Reading | Pieces | Absence, took_s: float) -> None:
     took = {"took_s": took_s}
+    if isinstance(reading, Pieces):
+        pieces = [[_text(rows), full, lost, walked, _text(blob)] for rows, full, lost, walked, blob in reading.records]
+        _say(lane, {"records": pieces, **took})
+        return
     if not isinstance(reading, Absence):
         try:
             _say(lane, {"names": reading[0], "values": reading[1], **took})
@@ -67,6 +74,10 @@ def _answer(lane: socket.socket, source: Source, reading: Reading | Absence, too
         else:
             return
     _say(lane, {"cause": reading.cause, "detail": reading.detail, **took})
+
+
+def _text(content: bytes | bytearray | memoryview) -> str:
+    return b64encode(content).decode()
 
 
 def _say(lane: socket.socket, what: dict[str, object]) -> None:

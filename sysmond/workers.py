@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 import time
+from base64 import b64decode
 from collections.abc import Iterable
 from contextlib import suppress
 from threading import Thread
@@ -26,8 +27,9 @@ from sysmond.model import Cause, check_table
 from sysmond.own import SELF
 from sysmond.plan import PlannedProbe
 from sysmond.probe import Probe
+from sysmond.records import Records
 from sysmond.settings import isolation
-from sysmond.source import Absence, Reading, Source
+from sysmond.source import Absence, Pieces, Reading, Source
 
 # A reading of the background lane that says nothing about its deadline is waited for so long.
 ANSWER_S = 4.0
@@ -41,7 +43,7 @@ _RECEIVED_BYTES = 256 * 1024
 class Answer(NamedTuple):
     """A reading, and how long it took."""
 
-    reading: Reading | Absence
+    reading: Reading | Pieces | Absence
     took_s: float
 
 
@@ -90,7 +92,7 @@ class Process:
         except OSError:
             self._over("")
         else:
-            self.is_busy = self.is_busy or order == "read"
+            self.is_busy = self.is_busy or order != "look"
 
     def hear(self) -> None:
         """Take in what it has said so far."""
@@ -211,7 +213,7 @@ class InProcess:
 
     def ask(self) -> None:
         """Begin to read."""
-        self.process.ask("read")
+        self.process.ask("full" if self._source.stride and self._source.is_full_due else "read")
 
     def is_busy(self) -> bool:
         """Whether it is still reading, as far as has been heard."""
@@ -229,12 +231,24 @@ class InProcess:
             if "cause" in said:
                 source.cost.failures += 1
                 return Answer(Absence(Cause(said["cause"]), str(said["detail"])), took_s)
+            if source.stride:
+                return Answer(_pieces(said["records"], source.stride), took_s)
             names, values = said["names"], said["values"]
             if not isinstance(names, list) or not isinstance(values, list):
                 raise TypeError("names and values are lists")
             return Answer((source.checked(names), values), took_s)
         except (KeyError, TypeError, ValueError) as problem:
             return Answer(source.failed(problem), 0.0)
+
+
+def _pieces(spelled: list[list[Any]], stride: int) -> Pieces:
+    pieces = [
+        Records(b64decode(rows), bool(full), int(lost), int(walked), b64decode(blob))
+        for rows, full, lost, walked, blob in spelled
+    ]
+    if not pieces or any(len(piece.rows) % stride for piece in pieces):
+        raise ValueError(f"its records are no whole ones of {stride} bytes")
+    return Pieces(tuple(pieces))
 
 
 class Reader:
@@ -258,7 +272,7 @@ class Reader:
         """Read for another source of the same probe: one with another interval."""
         self.source = self._way._source = source  # noqa: SLF001  a part of this
 
-    def begin(self, tick_ns: int) -> Reading | Absence | None:
+    def begin(self, tick_ns: int) -> Reading | Pieces | Absence | None:
         """Begin a reading; gives what there is without waiting, None where it is to be waited for."""
         source = self.source
         if source.barred is not None:
@@ -273,7 +287,7 @@ class Reader:
             return late.reading
         return None
 
-    def finish(self) -> Reading | Absence:
+    def finish(self) -> Reading | Pieces | Absence:
         """Give the reading that was begun, if it is there; else it goes on by itself."""
         answer = self._way.answer()
         if answer is not None:
@@ -378,13 +392,18 @@ def probe_of(process: Process) -> Probe:
         table = decode_layout(str(hello["layout"]).encode()).table
         check_table(table)
         subsystems = tuple(map(str, hello["subsystems"]))
-        return Probe(table, _nobody, subsystems=subsystems, deadline_s=float(hello["deadline_s"]))
+        records = _no_records if table.packing else None
+        return Probe(table, _nobody, subsystems=subsystems, deadline_s=float(hello["deadline_s"]), records=records)
     except (KeyError, TypeError, UsageError) as wrong:
         raise ValueError(f"what it declares makes no sense: {wrong}") from wrong
 
 
 def _nobody(_host: object) -> tuple[()]:
     return ()
+
+
+def _no_records(_host: object, _full: object) -> Records:
+    return Records(b"")
 
 
 def bury(processes: Iterable[Process]) -> None:

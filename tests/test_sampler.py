@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -16,12 +16,11 @@ from typing import Any
 import pytest
 
 from sysmond import rings as ring_room
-from sysmond import roster
 from sysmond.folders import Folders, create_classes
 from sysmond.frame import SUFFIX
 from sysmond.model import ABSENT, Cause, Lane, Sensitivity
-from sysmond.plan import Plan, PlannedProbe, SamplerSettings, builtin, import_plugin, offered_probes
-from sysmond.probe import Host, Probe, Table, counter, text
+from sysmond.plan import builtin, import_plugin, offered_probes
+from sysmond.probe import Host, Table, counter, text
 from sysmond.progress import Progress, Sealed
 from sysmond.recording import Hole, of_snapshot
 from sysmond.ring import RingWriter
@@ -29,53 +28,9 @@ from sysmond.rings import OLD_RINGS_MAX, culprits, remove_sealed
 from sysmond.sampler import Sampler
 from sysmond.settings import Settings
 from sysmond.snapshot import fill, snapshot
+from tests.bench import SECOND, Bench, Read, steady
 
-SECOND = 1_000_000_000
 FIXTURES = Path(__file__).parent / "fixtures"
-Read = Callable[[Host], Iterable[tuple[str, Sequence[int | str]]]]
-
-
-def table(name: str, metrics: int = 2) -> Table:
-    return Table(name, tuple(counter(f"m{number}", "1", "A number.") for number in range(metrics)), per="thing")
-
-
-def steady(host: Host) -> Iterator[tuple[str, Sequence[int]]]:
-    yield "a", (1, 2)
-    yield "b", (3, 4)
-
-
-class Bench:
-    """A sampler with probes of the test's own making."""
-
-    def __init__(self, runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.runtime = runtime
-        self.said: list[str] = []
-        self.probes: dict[str, Probe] = {}
-        self.planned: list[PlannedProbe] = []
-        monkeypatch.setattr(roster, "load", lambda planned: self.probes[planned.table])
-
-    def offer(
-        self,
-        name: str,
-        read: Read,
-        *,
-        declared: Table | None = None,
-        lane: Lane = Lane.REALTIME,
-        interval_ns: int = SECOND,
-        sensitivity: Sensitivity = Sensitivity.PUBLIC,
-    ) -> None:
-        self.probes[name] = Probe(declared or table(name), read)
-        self.planned.append(PlannedProbe(name, "sysmond_probes.test", lane, interval_ns, sensitivity))
-
-    def sampler(self, lane: Lane = Lane.REALTIME, *, ring_bytes: int = 1 << 20, ticks: int | None = None) -> Sampler:
-        create_classes(str(self.runtime / ("sampler" if lane is Lane.REALTIME else "background")))
-        plan = Plan(tuple(self.planned), (), SamplerSettings(ring_bytes, 0))
-        folders = Folders(str(self.runtime / "state"), str(self.runtime))
-        return Sampler(Settings(folders, ticks=ticks), plan, lane, self.said.append)
-
-    def rings(self, writer: str = "sampler", sensitivity: str = "public") -> list[str]:
-        folder = self.runtime / writer / sensitivity
-        return sorted(str(path) for path in folder.glob(f"*{SUFFIX}"))
 
 
 @pytest.fixture
@@ -370,14 +325,15 @@ def test_orders_to_forget_are_checked(bench: Bench) -> None:
     bench.offer("good", steady)
     sampler = bench.sampler()
     sampler.tick(SECOND)
-    name = os.path.basename(bench.rings()[0])
-    assert "being written" in str(sampler._obey({"do": "forget", "ring": name, "sensitivity": "public"}))
-    assert "not a ring" in str(sampler._obey({"do": "forget", "ring": "../x", "sensitivity": "public"}))
+    name = f"public/{os.path.basename(bench.rings()[0])}"
+    assert "being written" in str(sampler._obey({"do": "forget", "ring": name}))
+    for wrong in ("../x", "public/x", "secret/1.ring", "public/../1.ring", "public/a/b/1.ring", 5):
+        assert "not a ring" in str(sampler._obey({"do": "forget", "ring": wrong}))
     assert "not an order" in str(sampler._obey({"do": "sing"}))
     other = bench.runtime / "sampler/public" / f"1{SUFFIX}"
     other.touch()
-    assert sampler._obey({"do": "forget", "ring": other.name, "sensitivity": "public"}) == {"ok": "gone"}
-    assert sampler._obey({"do": "forget", "ring": other.name, "sensitivity": "public"}) == {"ok": "already gone"}
+    assert sampler._obey({"do": "forget", "ring": f"public/{other.name}"}) == {"ok": "gone"}
+    assert sampler._obey({"do": "forget", "ring": f"public/{other.name}"}) == {"ok": "already gone"}
     sampler.close()
 
 
