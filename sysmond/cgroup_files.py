@@ -7,9 +7,7 @@ gone. Standard library only.
 """
 
 import errno
-import fcntl
 import os
-import resource
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from enum import Enum
@@ -17,6 +15,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from sysmond.cgroups import Forest
+from sysmond.descriptors import allow_descriptors, moved_up
 from sysmond.probe import Host
 
 # A controller may be switched on later: files that were not there are asked for again once in so many readings.
@@ -26,9 +25,6 @@ FOLLOW_EVERY = 10
 # Most files are far smaller; one that is not is read again, larger, since its parts would be of different moments.
 READ_BYTES = 4096
 FILE_BYTES_MAX = 1024 * 1024
-# select(2) cannot wait for descriptors from here on: those below are left to others.
-DESCRIPTORS_FROM = 1024
-DESCRIPTORS_TO = 32768
 # Names remembered so as to know one that comes back.
 NAMES_MAX = 65536
 
@@ -159,7 +155,7 @@ class Watch:
         :raises FileNotFoundError: where no hierarchy of interest is mounted.
         """
         if descriptors_max > self._descriptors_max:
-            _allow_descriptors()
+            allow_descriptors()
         self._root, self._descriptors_max = host.root, descriptors_max
         # Only a descriptor that was kept fails when its cgroup goes; for the others, looking tells.
         self.forest.look(host, limit, is_suspect=self._is_suspect or self._unkept > 0)
@@ -251,7 +247,7 @@ class Watch:
     def _kept_or_not(self, descriptor: int, index: int) -> int:
         """Keep a descriptor where there is room for it; -1 where it is closed."""
         if self._kept < self._descriptors_max and (self._often >> index & 1 or not self._is_tight):
-            descriptor = _moved_up(descriptor)
+            descriptor = moved_up(descriptor)
             self._kept += descriptor >= 0
             return descriptor
         os.close(descriptor)
@@ -352,25 +348,6 @@ class Watch:
                     group.resting |= 1 << index
         group.held, group.is_new = contents, False
         return changed
-
-
-def _moved_up(descriptor: int) -> int:
-    """Give the descriptor a number that select(2) does not need; -1 where there is none."""
-    try:
-        return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, DESCRIPTORS_FROM)
-    except OSError:
-        return -1
-    finally:
-        os.close(descriptor)
-
-
-def _allow_descriptors() -> None:
-    """Let this process have as many descriptors as it may."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = DESCRIPTORS_TO if hard == resource.RLIM_INFINITY else min(DESCRIPTORS_TO, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        with suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _read_once(path: str) -> bytes:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sysmond import cgroup_files, cgroups
+from sysmond import cgroup_files, cgroups, descriptors
 from sysmond.cgroup_files import File, Role, Watch, settled
 from sysmond.cgroups import Forest, Hierarchy, Tree, hierarchies
 from sysmond.model import ABSENT
@@ -232,13 +232,13 @@ def test_files_are_read_with_and_without_kept_descriptors(tmp_path: Path, descri
 
 
 def test_kept_descriptors_leave_those_to_others_that_select_can_wait_for(tmp_path: Path) -> None:
-    if resource.getrlimit(resource.RLIMIT_NOFILE)[1] <= cgroup_files.DESCRIPTORS_FROM:
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[1] <= descriptors.DESCRIPTORS_FROM:
         pytest.skip("this process may not have so many descriptors")
     machine = Machine(tmp_path)
     machine.put("/a", number=1)
     machine.read()
     [descriptor] = machine.watch._groups["/a"].descriptors
-    assert descriptor >= cgroup_files.DESCRIPTORS_FROM
+    assert descriptor >= descriptors.DESCRIPTORS_FROM
     del machine
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(descriptor)
@@ -257,7 +257,7 @@ def test_where_room_is_short_only_what_is_read_often_is_kept_open(tmp_path: Path
 
 
 def test_where_no_descriptor_is_to_be_had_files_are_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cgroup_files, "DESCRIPTORS_FROM", 2**30)
+    monkeypatch.setattr(descriptors, "DESCRIPTORS_FROM", 2**30)
     machine = Machine(tmp_path)
     machine.put("/a", number=1)
     assert machine.read()["/a"] == [1]
@@ -286,8 +286,8 @@ def test_a_large_file_is_read_whole_and_seen_to_change_anywhere(tmp_path: Path) 
     machine = Machine(tmp_path, File("", ("large",), lambda content: content[-3:-1]))
     for ending in ("ab", "cd"):
         machine.put("/a", large="x" * 3 * cgroup_files.READ_BYTES + ending)
-        for descriptors in (100, 0):
-            assert machine.read(descriptors=descriptors)["/a"] == [ending.encode()]
+        for most in (100, 0):
+            assert machine.read(descriptors=most)["/a"] == [ending.encode()]
 
 
 def test_instead_of_is_not_read_beside(tmp_path: Path) -> None:
