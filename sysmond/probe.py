@@ -15,6 +15,7 @@ from sysmond.model import (
     ABSENT,
     Lane,
     Metric,
+    Packing,
     Semantics,
     Sensitivity,
     Table,
@@ -29,6 +30,7 @@ __all__ = [
     "Lane",
     "Metric",
     "Option",
+    "Packing",
     "Probe",
     "Records",
     "Row",
@@ -243,7 +245,7 @@ class Probe(NamedTuple):
     """A table and the function that reads its rows.
 
     ``read(host)`` yields one ``Row`` an instance; what it raises becomes a gap with that reason. A long table has
-    ``records(host, full)`` instead, which gives one reading, in pieces where it has long texts; ``full`` asks for all
+    ``records(host, full=…)`` instead, which gives one reading, in pieces where it has long texts; ``full`` asks for all
     there are, not only for what changed.
     ``lane``: background for whatever may block. ``sensitivity``: that of the source.
     ``interval_s``: how often by default. ``subsystems``: udev subsystems whose events concern it.

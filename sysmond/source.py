@@ -133,7 +133,7 @@ class Source:
         records = self.probe.records
         if records is None:
             raise ValueError("a long table without records")
-        found = records(self.host, self.is_full_due)
+        found = records(self.host, full=self.is_full_due)
         pieces = (found,) if isinstance(found, Records) else tuple(found)
         for piece in pieces:
             if memoryview(piece.rows).nbytes % self.stride:

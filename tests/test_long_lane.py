@@ -153,7 +153,7 @@ def test_what_is_more_than_a_ring_may_hold_is_lost_and_counted(bench: Bench) -> 
     ],
 )
 def test_what_is_no_reading_is_an_absence(bench: Bench, given: Records | Sequence[Records], said: str) -> None:
-    bench.take(Things(1).probe(records=lambda _host, _full: given))
+    bench.take(Things(1).probe(records=lambda _host, full: given))
     sampler = bench.sampler()
     sampler.tick(SECOND)
     (ring,) = stream(bench)
@@ -176,7 +176,7 @@ def test_texts_come_with_the_frame_that_refers_to_them(bench: Bench) -> None:
         rows = b"".join(struct.pack("<qQ", first + each, reference(each * 4000, 4000)) for each in range(10))
         return Records(rows, True, 0, 20, long * 10)
 
-    bench.take(Probe(table, records=lambda _host, _full: [pieces(0), pieces(10)]))
+    bench.take(Probe(table, records=lambda _host, full: [pieces(0), pieces(10)]))
     sampler = bench.sampler()
     sampler.tick(SECOND)
     (ring,) = stream(bench, name="public/said")

@@ -2,6 +2,7 @@
 """The tutorial for probe authors does what it says: its files are written, accepted, read and tested."""
 
 import re
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from sysmond import plan, plugins
 from sysmond.model import Lane
 from sysmond.probe import ABSENT, Host, Probe
+from sysmond.source import Pieces, Source, load
 
 TUTORIAL = Path(__file__).resolve().parent.parent / "docs/probes.md"
 BLOCK = re.compile(r"^```(python|sh) (\S+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -32,7 +34,7 @@ def folder(tmp_path: Path) -> Path:
     for _, name, content in BLOCK.findall(TUTORIAL.read_text(encoding="utf-8")):
         files[name] = files[name] + "\n\n" + content if name in files else content
     commands = files.pop("fixture")
-    assert sorted(files) == ["arc.py", "battery.py", "test_battery.py"]
+    assert sorted(files) == ["arc.py", "battery.py", "locks.py", "test_battery.py"]
     for name, content in files.items():
         (tmp_path / name).write_text(content, encoding="utf-8")
         (tmp_path / name).chmod(0o644)
@@ -99,6 +101,26 @@ def test_the_probe_of_the_cache_picks_by_name(folder: Path) -> None:
     arcstats.write_bytes(ARCSTATS)
     [(instance, values)] = probe.read(Host(str(folder / "machine")))
     assert (instance, list(values)) == ("", [1000, 20, 4294967296])
+
+
+def test_the_long_table_has_a_record_a_lock(folder: Path) -> None:
+    probe = accepted(folder / "locks.py")
+    locks = folder / "machine/proc/locks"
+    locks.parent.mkdir(parents=True)
+    locks.write_text(
+        "1: POSIX  ADVISORY  WRITE 1234 08:01:77 0 EOF\n1: -> POSIX  ADVISORY  WRITE 99 08:01:77 0 EOF\n"
+        "2: FLOCK  ADVISORY  READ 5 08:01:78 0 EOF\n"
+    )
+    planned = plan.as_declared(str(folder / "locks.py"), probe)
+    source = Source(planned, load(planned), Host(str(folder / "machine")), 1.0)
+    reading = source.read()
+    assert isinstance(reading, Pieces)
+    rows = [struct.unpack("<i4xq8s", row) for row in batched(bytes(reading.records[0].rows), source.stride)]
+    assert rows == [(1234, 77, b"POSIX\0\0\0"), (5, 78, b"FLOCK\0\0\0")]
+
+
+def batched(content: bytes, size: int) -> list[bytes]:
+    return [content[at : at + size] for at in range(0, len(content), size)]
 
 
 def test_the_code_of_the_tutorial_is_clean(folder: Path) -> None:
