@@ -100,7 +100,7 @@ _OF_MACHINE = {"x86_64": _X86_64, "aarch64": _GENERIC, "riscv64": _GENERIC, "loo
 
 
 def name(number: int, machine: str = "") -> str:
-    """Name a system call: ``read``, or ``#999`` where it has no name here; nothing below 0. ``machine``: of uname(2)."""
+    """Name a system call: ``read``, ``#999`` where it has no name here, nothing below 0. ``machine``: of uname(2)."""
     if number < 0:
         return ""
     return _names(machine or os.uname().machine).get(number, f"#{number}")
