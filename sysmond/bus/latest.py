@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The newest values on the bus: which series there are, under which numbers, and what they say now.
 
-Numbers are given once and mean the same series for as long as the service lives. Whoever may not see
-restricted tables is not told that they are there.
+Numbers are given once and mean the same series for as long as the service lives. Whoever names a restricted table
+without being allowed to see it is refused.
 """
 
 import math
