@@ -21,6 +21,8 @@ from sysmond.errors import CorruptError, Error, NotPermittedError
 
 CHUNK_TICKS = 3600
 ARRAY_CHUNK = 65536
+# A vector has chunks of its own: who reads one, or a part of it, unpacks no other.
+VECTOR_CHUNK = 65536
 DEFLATE_LEVEL = 4
 # For what is written anew before long: two thirds of the time, 7 % more bytes.
 HASTY_DEFLATE_LEVEL = 1
@@ -118,6 +120,34 @@ class RowStore:
         self._pending = [whole[rows:].copy()] if self._waiting else []
 
 
+class VectorStore:
+    """Writes vectors of one length, each a row of ``i1`` … ``i8``."""
+
+    def __init__(self, group: Group, length: int, level: int = DEFLATE_LEVEL) -> None:
+        self._group = group
+        self._length = length
+        self._filters = {**_FILTERS, "compression_opts": level}
+        self._datasets: dict[int, h5py.Dataset] = {}
+
+    def add(self, codes: Array) -> int:
+        """Write the codes of one; gives the number of its row."""
+        width = codes.dtype.itemsize
+        if width not in self._datasets:
+            self._datasets[width] = self._group.create_dataset(
+                f"i{width}",
+                shape=(0, self._length),
+                maxshape=(None, self._length),
+                dtype=f"<i{width}",
+                chunks=(1, min(self._length, VECTOR_CHUNK)),
+                **self._filters,
+            )
+        dataset = self._datasets[width]
+        row = int(dataset.shape[0])
+        dataset.resize(row + 1, axis=0)
+        dataset[row] = codes
+        return row
+
+
 def put_strings(file: File, name: str, strings: Sequence[str]) -> None:
     """Store texts, all as long as the longest."""
     encoded = [_bytes(string) for string in strings]
@@ -187,6 +217,11 @@ def root_of(file: File) -> h5g.GroupID:
 def has(group: h5g.GroupID, name: str) -> bool:
     """Whether a group has such a member."""
     return name.encode() in group
+
+
+def member(group: h5g.GroupID, name: str) -> h5g.GroupID:
+    """The group of this name in another."""
+    return h5g.open(group, name.encode())
 
 
 def numbered(group: h5g.GroupID, name: str) -> Iterator[h5g.GroupID]:
@@ -322,6 +357,51 @@ class Matrix:
             self._dataset.read(memory, space, found[begin - low :], self._kind)
         self._held_from, self._held = last, found if low == last else found[last - low :].copy()
         return found
+
+
+class Vectors:
+    """The vectors of a group, read by ranges. Who reads one in order unpacks each chunk once."""
+
+    def __init__(self, group: h5g.GroupID, length: int) -> None:
+        """``length``: that of each of them."""
+        self._group = group
+        self._length = length
+        self._open: dict[int, tuple[h5d.DatasetID, h5t.TypeID]] = {}
+        self._held_place, self._held = (0, 0, 0), np.empty(0, np.int8)
+
+    def read(self, width: int, row: int, low: int, high: int) -> Array:
+        """The codes of a row of a width, from ``low`` to ``high``.
+
+        :raises ValueError: where there is no such row, or its length is another.
+        """
+        dataset, kind = self._open[width] if width in self._open else self._opened(width)
+        if row >= dataset.shape[0]:
+            raise ValueError(f"i{width} has no row {row}")
+        found = np.empty(high - low, f"<i{width}")
+        begin = low
+        if self._held_place[:2] == (width, row) and self._held_place[2] <= low < self._held_place[2] + len(self._held):
+            there = self._held[low - self._held_place[2] :][: high - low]
+            found[: len(there)] = there
+            begin += len(there)
+        if begin < high:
+            start = begin - begin % VECTOR_CHUNK
+            stop = min(-(-high // VECTOR_CHUNK) * VECTOR_CHUNK, self._length)
+            chunks = np.empty(stop - start, f"<i{width}")
+            space = dataset.get_space()
+            space.select_hyperslab((row, start), (1, stop - start))
+            dataset.read(h5s.create_simple((1, stop - start)), space, chunks, kind)
+            found[begin - low :] = chunks[begin - start : high - start]
+            last = (stop - start - 1) // VECTOR_CHUNK * VECTOR_CHUNK
+            self._held_place, self._held = (width, row, start + last), chunks[last:].copy()
+        return found
+
+    def _opened(self, width: int) -> tuple[h5d.DatasetID, h5t.TypeID]:
+        dataset = h5d.open(self._group, f"i{width}".encode())
+        kind, dtype = _type_of(dataset, f"i{width}")
+        if dtype != np.dtype(f"<i{width}") or dataset.shape != (dataset.shape[0], self._length):
+            raise ValueError(f"i{width} has no vectors of this length")
+        self._open[width] = dataset, kind
+        return dataset, kind
 
 
 def one_line(error: BaseException) -> str:

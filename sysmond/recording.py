@@ -22,6 +22,7 @@ from sysmond.frame import (
     FRAME_BYTES,
     LAYOUT,
     NAMES,
+    RECORDS,
     RELATION,
     ROWS,
     TEXT,
@@ -398,7 +399,7 @@ class _Ring:
 
     def _damages(self) -> Iterator[Hole]:
         """Say where damage took rows that nobody can name any more: any table may have had some there."""
-        of_tick = (self._kinds == ROWS) | (self._kinds == ABSENCE)
+        of_tick = (self._kinds == ROWS) | (self._kinds == ABSENCE) | (self._kinds == RECORDS)
         places, ticks = self._places[of_tick], self._frames["tick_ns"][of_tick]
         ranges = []
         for begin, end in self._snapshot.damages:

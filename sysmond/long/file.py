@@ -1,0 +1,381 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of long tables: a stretch as the bytes of an HDF5 file, and the stretch that such a file is.
+
+``docs/format.md`` specifies the file. In short: readings, keys and rows are three groups of vectors; rows are sorted by
+key, then time, and hold differences to the row before of their key; with what a key begins, ends, and what its gauges
+were at most stands with the keys, so that many questions are answered without a row.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+
+from sysmond import hdf5
+from sysmond.clock import Relation
+from sysmond.errors import CorruptError, Error, ForeignError
+from sysmond.frame import Layout, decode_layout, encode_layout
+from sysmond.hdf5 import attribute, columns, one_line
+from sysmond.long import vectors
+from sysmond.long.stretch import ALL, About, Bools, Life, Readings, Stretch, is_absent, key_of, rows_of
+from sysmond.long.vectors import VECTOR, Coded
+from sysmond.model import ABSENT, METRICS_PER_TABLE_MAX, Cause, Semantics, Sensitivity, check_table
+from sysmond.recording import Hole
+from sysmond.result import Int64Array
+
+FORMAT = "sysmond long"
+VERSION = 1
+# Incompatible flags this program understands: none exist yet.
+INCOMPATIBLE_KNOWN = 0
+# A column of so many is what any array of a file may be, once unpacked.
+ROWS_MAX = hdf5.ARRAY_BYTES_MAX // 8
+# What a vector is of its column; that of the readings of rows and keys has no name.
+STEP, KEY, FIRST, LAST, PEAK, SEEN, COUNT = "step", "key", "first", "last", "peak", "seen", "count"
+_VECTORS_MAX = 4 * METRICS_PER_TABLE_MAX + 8
+# One process is asked for more often than all: texts are unpacked in pieces.
+_LEVEL = 6
+
+_Places = dict[tuple[str, str], hdf5.Array]
+
+
+def encode(stretch: Stretch, created_by: str) -> bytes:
+    """Build the file image of a stretch: a column, and some keys of it, at a time.
+
+    :raises Error: where it has more rows, keys or texts than one file may.
+    """
+    if max(stretch.rows, len(stretch.counts), len(stretch.ticks)) > ROWS_MAX:
+        raise Error(f"{stretch.table.name}: {stretch.rows} rows; at most {ROWS_MAX} are right in one file")
+    image = hdf5.Image()
+    with image.file as file:
+        _describe(file, stretch, created_by)
+        _write_texts(file, stretch.texts)
+        readings = _Writer(file, "readings", len(stretch.ticks))
+        readings.add("tick", "", vectors.sums(stretch.ticks))
+        for name in ("full", "lost", "walked"):
+            readings.add(name, "", vectors.levels(getattr(stretch, name).astype(np.int64)))
+        readings.finish()
+        _write_keys(file, stretch)
+        _write_rows(file, stretch)
+    return image.close()
+
+
+def _describe(file: hdf5.File, stretch: Stretch, created_by: str) -> None:
+    hdf5.describe(
+        file,
+        format=FORMAT,
+        version=VERSION,
+        incompatible=0,
+        compatible=0,
+        boot=stretch.boot,
+        writer=stretch.writer,
+        sensitivity=stretch.sensitivity,
+        created_by=created_by,
+    )
+    declaration = encode_layout(Layout(stretch.table, stretch.interval_ns))
+    hdf5.put(file, "declaration", np.frombuffer(declaration, np.uint8))
+    lives = [(life.started_ns, life.first_ns, life.closed) for life in stretch.lives]
+    hdf5.put(file, "lives", np.array(lives, [("started_ns", "<i8"), ("first_ns", "<i8"), ("closed", "u1")]))
+    names = ("boottime_ns", "realtime_ns", "monotonic_ns")
+    relations = [tuple(relation) for relation in stretch.relations]
+    hdf5.put(file, "clocks", np.array(relations, [(name, "<i8") for name in names]))
+    hdf5.put_records(
+        file,
+        "gaps",
+        ("cause", "detail"),
+        [(str(hole.cause), hole.detail) for hole in stretch.holes],
+        start_ns=("<i8", [hole.start_ns for hole in stretch.holes]),
+        end_ns=("<i8", [hole.end_ns for hole in stretch.holes]),
+    )
+
+
+def _write_texts(file: hdf5.File, texts: Sequence[str]) -> None:
+    """Texts one after the other, and where each ends: the longest must not make all as long."""
+    encoded = [text.encode("utf-8", "surrogateescape") for text in texts]
+    hdf5.put(file, "texts", np.frombuffer(b"".join(encoded), np.uint8))
+    hdf5.put(file, "text_ends", np.cumsum([len(each) for each in encoded], dtype=np.int64))
+
+
+class _Writer:
+    """A group of vectors in the making."""
+
+    def __init__(self, file: hdf5.File, name: str, length: int) -> None:
+        self._group = file.create_group(name)
+        self._store = hdf5.VectorStore(self._group, length, _LEVEL)
+        self._records: list[tuple[bytes, bytes, bool, int, int, int, int]] = []
+        hdf5.describe(self._group, length=length)
+
+    def add(self, role: str, name: str, coded: Coded) -> None:
+        row = 0 if coded.codes is None else self._store.add(coded.codes)
+        self._records.append((name.encode(), role.encode(), coded.summed, coded.width, row, coded.base, coded.factor))
+
+    def finish(self) -> None:
+        hdf5.put(self._group, "vectors", np.array(self._records, VECTOR))
+
+
+def _write_keys(file: hdf5.File, stretch: Stretch) -> None:
+    keys = _Writer(file, "keys", len(stretch.counts))
+    for name, column in stretch.keys.items():
+        keys.add(KEY, name, vectors.sums(column))
+    first, last = stretch.first_tick(), stretch.last_tick()
+    keys.add(COUNT, "", vectors.levels(stretch.counts))
+    keys.add(FIRST, "", vectors.levels(first))
+    keys.add(LAST, "", vectors.levels(last - first))
+    keys.add(SEEN, "", vectors.levels(stretch.seen() - last))
+    for metric in stretch.table.metrics:
+        if metric.name in stretch.keys:
+            continue
+        first, last = stretch.first(metric.name), stretch.last(metric.name)
+        keys.add(FIRST, metric.name, vectors.levels(first))
+        keys.add(LAST, metric.name, vectors.levels(_less(last, first)))
+        if metric.semantics is Semantics.GAUGE:
+            keys.add(PEAK, metric.name, vectors.levels(_less(stretch.peak(metric.name), last)))
+    keys.finish()
+
+
+def _write_rows(file: hdf5.File, stretch: Stretch) -> None:
+    rows = _Writer(file, "rows", stretch.rows)
+    rows.add(STEP, "", vectors.steps(_grown(stretch, "")))
+    for metric in stretch.table.metrics:
+        if metric.name not in stretch.keys:
+            rows.add(STEP, metric.name, vectors.steps(_grown(stretch, metric.name)))
+    rows.finish()
+
+
+def _grown(stretch: Stretch, name: str) -> Iterator[Int64Array]:
+    """The differences of a column, some keys at a time; without a name, those of the readings."""
+    for keys in stretch.batches():
+        begins = stretch.begins[keys]
+        values = stretch.column(name, keys) if name else stretch.tick_index(keys)
+        yield vectors.grown(values, begins - begins[0])
+
+
+def _less(values: Int64Array, others: Int64Array) -> Int64Array:
+    """How much values are more than others, of which those that are absent count as 0."""
+    difference: Int64Array = values - np.where(is_absent(others), 0, others)
+    difference[is_absent(values)] = ABSENT
+    return difference
+
+
+def _more(difference: Int64Array, others: Int64Array) -> Int64Array:
+    """The way back."""
+    values: Int64Array = difference + np.where(is_absent(others), 0, others)
+    values[is_absent(difference)] = ABSENT
+    return values
+
+
+class _Group:
+    """An open group of vectors."""
+
+    def __init__(self, root: Any, name: str) -> None:  # noqa: ANN401  a group of the file
+        if not hdf5.has(root, name):
+            raise ValueError(f"there is no group {name}")
+        group = hdf5.member(root, name)
+        self.length = int(attribute(group, "length"))
+        if not 0 <= self.length <= ROWS_MAX:
+            raise ValueError(f"{name} of the length {self.length}; at most {ROWS_MAX} are right")
+        records = hdf5.array(group, "vectors")
+        if len(records) > _VECTORS_MAX or set(VECTOR.names or ()) - set(records.dtype.names or ()):
+            raise ValueError(f"the vectors of {name} make no sense")
+        self._places: _Places = {(record["role"].decode(), record["name"].decode()): record for record in records}
+        self._vectors = hdf5.Vectors(group, self.length)
+
+    def read(self, role: str, name: str = "", low: int = 0, high: int | None = None) -> Int64Array:
+        """A vector, or of one that is not summed up a part."""
+        stop = self.length if high is None else high
+        record = self._places[role, name]
+        return vectors.decode(record, stop - low, lambda width, row: self._vectors.read(width, row, low, stop))
+
+
+class FileStretch(Stretch):
+    """An open file as a stretch: columns are read when they are asked for. Close it, or use it in a ``with``."""
+
+    def __init__(self, path: str) -> None:
+        """Open a file and read everything but rows and what keys begin and end with.
+
+        :raises ForeignError: where it is no file of a long table of a version we know.
+        :raises CorruptError: where it is damaged. :raises NotPermittedError: where we may not read it.
+        :raises FileNotFoundError: where it is gone.
+        """
+        self.path = path
+        self._file = hdf5.open_file(path)
+        try:
+            self._root = hdf5.root_of(self._file)
+            self._check_format()
+            self._read()
+        except ForeignError:
+            self.close()
+            raise
+        except Exception as damage:  # the library raises many kinds
+            self.close()
+            raise CorruptError(f"{path}: {one_line(damage)}") from damage
+
+    def __enter__(self) -> Self:
+        """Use the open file."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; nothing can be read of it any more."""
+        self._file.close()
+
+    def _check_format(self) -> None:
+        try:
+            said = attribute(self._root, "format")
+        except (KeyError, ValueError):
+            said = None
+        if said != FORMAT:
+            raise ForeignError(f"{self.path}: not a sysmond file of a long table")
+        version, flags = attribute(self._root, "version"), attribute(self._root, "incompatible")
+        if version != VERSION or flags & ~INCOMPATIBLE_KNOWN:
+            raise ForeignError(f"{self.path}: version {version}, flags {flags}; this program reads version {VERSION}")
+
+    def _read(self) -> None:
+        root = self._root
+        layout = decode_layout(hdf5.array(root, "declaration").tobytes())
+        check_table(layout.table)
+        if not key_of(layout.table) or set(key_of(layout.table)) - {m.name for m in layout.table.metrics}:
+            raise ValueError(f"the key of {layout.table.name} makes no sense")
+        boot = str(attribute(root, "boot"))
+        about = About(
+            layout.table,
+            boot,
+            str(attribute(root, "writer")),
+            Sensitivity(attribute(root, "sensitivity")),
+            layout.interval_ns,
+            [
+                Life(started_ns, first_ns, bool(closed))
+                for started_ns, first_ns, closed in columns(root, "lives", "started_ns", "first_ns", "closed")
+            ],
+            [Relation(*each) for each in columns(root, "clocks", "boottime_ns", "realtime_ns", "monotonic_ns")],
+            [
+                Hole(boot, layout.table.name, start_ns, end_ns, Cause(cause), detail)
+                for start_ns, end_ns, cause, detail in columns(root, "gaps", "start_ns", "end_ns", "cause", "detail")
+            ],
+            self.path,
+        )
+        readings, self._keys, self._rows = (_Group(root, name) for name in ("readings", "keys", "rows"))
+        ticks, full, lost, walked = (readings.read(name) for name in ("tick", "full", "lost", "walked"))
+        if (ticks[1:] <= ticks[:-1]).any() or ((full != 0) & (full != 1)).any():
+            raise ValueError("readings that make no sense")
+        counts = self._keys.read(COUNT)
+        if (counts < 1).any() or (counts > self._rows.length).any() or int(counts.sum()) != self._rows.length:
+            raise ValueError("counts of rows that make no sense")
+        keys = {name: self._keys.read(KEY, name) for name in key_of(layout.table)}
+        _check_sorted(list(keys.values()))
+        super().__init__(about, Readings(ticks, full.astype(np.bool_), lost, walked), keys, counts)
+
+    @cached_property
+    def texts(self) -> Sequence[str]:
+        """The texts, by code.
+
+        :raises CorruptError: where they are damaged; so do all others.
+        """
+        try:
+            blob, ends = hdf5.array(self._root, "texts").tobytes(), hdf5.array(self._root, "text_ends").tolist()
+            if ends != sorted(ends) or (ends and not 0 <= ends[0] <= ends[-1] == len(blob)):
+                raise ValueError("texts that make no sense")
+            begins = [0, *ends]
+            return [blob[low:high].decode("utf-8", "surrogateescape") for low, high in zip(begins, ends, strict=False)]
+        except Exception as damage:  # the library raises many kinds
+            raise self._corrupt(damage) from damage
+
+    def tick_index(self, keys: slice = ALL) -> Int64Array:
+        """Of each row of these keys the reading that it is of."""
+        found = self._summed("", keys, self.first_tick()[keys])
+        if len(found) and not 0 <= found.min() <= found.max() < len(self.ticks):
+            raise CorruptError(f"{self.path}: rows of readings that there are not")
+        return found
+
+    def column(self, name: str, keys: slice = ALL) -> Int64Array:
+        """The values of a metric, of these keys."""
+        if name in self.keys:
+            return np.repeat(self.keys[name][keys], self.counts[keys])
+        return self._checked(name, self._summed(name, keys, self.first(name)[keys]))
+
+    def first(self, name: str) -> Int64Array:
+        """With what each key begins."""
+        return self.keys[name] if name in self.keys else self._checked(name, self._of_keys(FIRST, name))
+
+    def last(self, name: str) -> Int64Array:
+        """With what each key ends."""
+        if name in self.keys:
+            return self.keys[name]
+        return self._checked(name, _more(self._of_keys(LAST, name), self.first(name)))
+
+    def peak(self, name: str) -> Int64Array:
+        """The largest value of a gauge at each key."""
+        return _more(self._of_keys(PEAK, name), self.last(name))
+
+    def first_tick(self) -> Int64Array:
+        """The reading of each key's first row."""
+        return self._of_reading(self._of_keys(FIRST))
+
+    def last_tick(self) -> Int64Array:
+        """The reading of each key's last row."""
+        return self._of_reading(self._of_keys(LAST) + self._of_keys(FIRST))
+
+    def seen(self) -> Int64Array:
+        """The last reading at which each key is known to be there."""
+        return self._of_reading(self._of_keys(SEEN) + self.last_tick())
+
+    def _of_keys(self, role: str, name: str = "") -> Int64Array:
+        try:
+            return self._keys.read(role, name)
+        except Exception as damage:  # the library raises many kinds
+            raise self._corrupt(damage) from damage
+
+    def _summed(self, name: str, keys: slice, first: Int64Array) -> Int64Array:
+        rows, counts = rows_of(self, keys), self.counts[keys]
+        if not len(counts):
+            return np.zeros(0, np.int64)
+        try:
+            differences = self._rows.read(STEP, name, rows.start, rows.stop)
+            return vectors.summed(differences, first, self.begins[keys] - rows.start, counts)
+        except Exception as damage:  # the library raises many kinds
+            raise self._corrupt(damage) from damage
+
+    def _of_reading(self, found: Int64Array) -> Int64Array:
+        if len(found) and not 0 <= found.min() <= found.max() < len(self.ticks):
+            raise CorruptError(f"{self.path}: keys of readings that there are not")
+        return found
+
+    def _checked(self, name: str, values: Int64Array) -> Int64Array:
+        """Codes of texts must be of texts that there are."""
+        if self._is_text[name] and len(values):
+            wrong: Bools = ((values < 0) | (values >= len(self.texts))) & ~is_absent(values)
+            if wrong.any():
+                raise CorruptError(f"{self.path}: {name} refers to texts that there are not")
+        return values
+
+    @cached_property
+    def _is_text(self) -> dict[str, bool]:
+        return {metric.name: metric.is_text for metric in self.table.metrics}
+
+    def _corrupt(self, damage: Exception) -> CorruptError:
+        return CorruptError(f"{self.path}: {one_line(damage)}")
+
+
+def open_file(path: str) -> FileStretch:
+    """Open a file of a long table; see ``FileStretch``."""
+    return FileStretch(path)
+
+
+def declares(stretch: Stretch) -> str:
+    """What files must have in common to become one: declaration, interval and writer."""
+    return json.dumps([stretch.writer, encode_layout(Layout(stretch.table, stretch.interval_ns)).decode()])
+
+
+def _check_sorted(keys: Sequence[Int64Array]) -> None:
+    """Keys must be sorted, and each be there once."""
+    is_equal = np.ones(max(0, len(keys[0]) - 1), np.bool_)
+    for column in keys:
+        if (is_equal & (column[1:] < column[:-1])).any():
+            raise ValueError("keys that are not sorted")
+        is_equal &= column[1:] == column[:-1]
+    if is_equal.any():
+        raise ValueError("a key that is there twice")
