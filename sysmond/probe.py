@@ -72,6 +72,7 @@ class Host:
         """Look at the machine whose ``/proc`` and ``/sys`` lie below ``root``."""
         self.root = root.rstrip("/")
         self.costs: Callable[[], Iterable[Row]] = tuple  # The sampler puts its own accounts here.
+        self.runtime = ""  # … and its runtime folder, where bpf.json names what the kernel side pinned.
         self._descriptors: dict[str, int] = {}
         self._this_tick: dict[str, bytes] = {}
         self._before: dict[str, bytes] = {}

@@ -73,6 +73,7 @@ class Roster:
         self._judge = judge
         self._say = say
         self._costs = costs
+        self.runtime = ""  # The folder that hosts tell of.
         self.sources: list[Source] = []
         self.groups: list[tuple[str, list[Source]]] = []
         self.leaving: list[tuple[Source, Absence]] = []
@@ -290,4 +291,5 @@ class Roster:
     def _new_host(self) -> Host:
         host = Host(self._root)
         host.costs = self._costs
+        host.runtime = self.runtime
         return host

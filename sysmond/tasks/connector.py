@@ -50,30 +50,34 @@ class Ended(NamedTuple):
     ppid: int
 
 
+# Two of these are made of each end; the constructor of a named tuple takes three times as long.
+_new = tuple.__new__
+
+
 class Lives:
     """What follows from the messages. No I/O."""
 
-    def __init__(self, *, is_naming: bool = False) -> None:
-        """``is_naming``: remember of every thread that ended which process it was of."""
+    def __init__(self) -> None:
+        """Know nothing yet. ``groups``: of every thread that ended, of which process it was, where ``is_naming``."""
+        self.is_naming = False
         self.ended: list[Ended] = []
         self.unsure: dict[int, Ended] = {}
         self.groups: dict[int, int] = {}
-        self._is_naming = is_naming
         self._born: dict[int, tuple[int, int]] = {}  # When, and by whom.
         self._threads: dict[int, int] = {}  # How many there are besides the first.
         self._leaderless: dict[int, int] = {}  # The code of a first thread that ended before others.
 
     def follow(self, batch: memoryview | bytes, to_boot_ns: int) -> None:
         """Take in messages; ``to_boot_ns``: what boot time is ahead of monotonic time."""
-        born, threads = self._born, self._threads
+        born, threads, is_naming, end = self._born, self._threads, self.is_naming, self.ended.append
         for what, _, time_ns, first, second, third, fourth, _, sixth in EVENT.iter_unpack(batch):
             if what == EXIT:
-                if self._is_naming:
+                if is_naming:
                     self.groups[first] = second
                 if first == second and second in born and second not in threads:
                     start_ns, parent = born.pop(second)
                     # Nothing is said of the parent where it had waited for the process already.
-                    self.ended.append(Ended(second, start_ns, time_ns + to_boot_ns, third, sixth or parent))
+                    end(_new(Ended, (second, start_ns, time_ns + to_boot_ns, third, sixth or parent)))
                 else:
                     self._thread_ended(first, Ended(second, 0, time_ns + to_boot_ns, third, sixth))
             elif what == FORK:

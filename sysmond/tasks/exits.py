@@ -124,7 +124,8 @@ class Paired:
         except Error:
             self._connector.close()
             raise
-        self._lives = Lives(is_naming=True)
+        self._lives = Lives()
+        self._lives.is_naming = True  # Until the version is known.
         self._sums = Sums()
         self._alone: dict[int, int] = {}  # Who is over by taskstats only, and for how many readings.
 
@@ -135,7 +136,8 @@ class Paired:
         # The connector first: of each end that it tells of, taskstats told before.
         unheard = self._connector.receive(lives, now.boottime_ns, now.boottime_ns - now.monotonic_ns)
         untold = self._taskstats.receive(sums)
-        if sums.version < VERSION_NAMING:
+        lives.is_naming = sums.version < VERSION_NAMING
+        if lives.is_naming:
             sums.name(lives.groups)
         if lives.unsure:
             lives.settle(lambda last: last.pid in sums.over, len(lives.unsure))
@@ -241,21 +243,13 @@ def record(ended: Ended, life: Life | None) -> bytes:
     pid, start_ns, end_ns, code, ppid = ended
     signal, core = code & _CODE_SIGNAL, (code & _CODE_CORE) >> 7
     if life is None:
-        uid, comm, used = ABSENT_U32, b"", _NOTHING
+        uid, comm = ABSENT_U32, b""
+        used: tuple[int | bytes, ...] = _NOTHING
     else:
         uid, comm = life.uid, life.comm
         start_ns = start_ns or end_ns - life.lasted_us * 1000
         ppid = ppid or life.ppid
-        used = (
-            life.cpu_us,
-            life.user_us,
-            life.system_us,
-            life.peak_rss,
-            life.minor_faults,
-            life.major_faults,
-            life.read_bytes,
-            life.written_bytes,
-        )
+        used = life[7:15]  # From cpu_us on, in the order of the table.
     status = code >> 8 & 0xFF
     return RECORD.pack(start_ns or ABSENT, end_ns, pid, ppid, uid, status, signal, core, ABSENT, comm, *used)
 
@@ -310,9 +304,9 @@ def _remains(ended: Ended) -> bytes:
             user_us + system_us,
             user_us,
             system_us,
+            ABSENT,
             int(fields[7]),
             int(fields[9]),
-            ABSENT,
             *_io(ended.pid),
         )
     except (OSError, ValueError, IndexError):

@@ -139,6 +139,11 @@ class Socket:
         """Hear nothing more."""
         self._socket.close()
 
+    def __del__(self) -> None:
+        """Hear nothing more, where nobody said so: a probe that is turned off is dropped without a word."""
+        with suppress(AttributeError):  # There was no socket to be had.
+            self._socket.close()
+
     def _batch(self, limit: int) -> int:
         while True:
             taken = int(self._receive(self._socket.fileno(), self._messages, limit, socket.MSG_DONTWAIT, None))
