@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sysmond.tasks import masking
 from sysmond.tasks.masking import COMMAND_BYTES_MAX, CUT, MASK, RAW_BYTES_MAX, command_line, is_secret_name
 
 MARKER = "Qx7Zr"
@@ -140,6 +141,7 @@ def test_a_line_reads_as_expected(arguments: list[str | bytes], spelled: str) ->
         ["ssh", "-p", "22", "git@host", "https://host:8080/x", "ssh://git@host/x"],
         ["mysql", "-p", "--host", "x"],
         ["grep", "password", "file"],
+        ["tool", "basic", "digest", "x"],
     ],
 )
 def test_what_is_no_secret_is_left_alone(arguments: list[str]) -> None:
@@ -173,6 +175,13 @@ def test_masking_takes_no_longer_for_what_is_made_to_take_long(piece: str) -> No
         command_line(start + command)
     # It takes a hundredth of that; what is quadratic takes ten times that.
     assert time.process_time() - before_s < 1
+
+
+@given(st.sampled_from(WHOLE + IN_URLS), without_blanks)
+def test_looking_for_hints_first_changes_nothing(arguments: Arguments, secret: str) -> None:
+    words = arguments(secret)
+    whole = " ".join(masking._Masker(is_cut=False).words(words)).encode()
+    assert len(whole) > COMMAND_BYTES_MAX or command_line(raw(*words)) == whole
 
 
 def test_names_of_secrets() -> None:

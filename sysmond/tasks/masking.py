@@ -47,7 +47,8 @@ _PLAIN_VALUE = re.compile(r"""[^-\s"'\\`;&|<>(){},][^\s"'\\`;&|<>(){},]*+(?=[\s;
 _QUOTING = re.compile(r"""["'\\`]""")
 _SCRIPT_OPTION = re.compile(r"-[A-Za-z]*c")
 _CLUSTER = re.compile(r"-[A-Za-z]+")
-_SCHEMES = frozenset(("bearer", "basic", "digest", "negotiate"))
+_BEARER = "bearer"
+_SCHEMES = frozenset((_BEARER, "basic", "digest", "negotiate"))
 _SHAPES = re.compile(
     r"\b(?:(?:AKIA|ASIA)[A-Z0-9]{4,}|gh[pousr]_\w{4,}|github_pat_\w+|glpat-[\w-]+|xox[a-z]-[\w-]+|[sr]k_live_\w+"
     r"|AIza[\w-]{8,}|eyJ[\w-]{4,}\.[\w.-]*)"
@@ -89,6 +90,15 @@ _BY_PROGRAMS = (
 )
 _PROGRAMS = {program: options for programs, options in _BY_PROGRAMS for program in programs.split()}
 
+# Most command lines hold nothing of this, and so no secret: a tenth of the work says so.
+_HINTS = tuple(
+    b"pass pwd psk pin secret token credential authorization cookie bearer key :// akia asia"
+    b" ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- xox k_live_ aiza eyj".split()
+)
+_PROGRAM_HINTS = frozenset(program.encode() for program in _PROGRAMS)
+_SEPARATORS = b"\0 \t\n\v\f\r\x1c\x1d\x1e\x1f\"'`;&|()<>[]{},"
+_TO_SLASHES = bytes.maketrans(_SEPARATORS, b"/" * len(_SEPARATORS))
+
 _Span = tuple[int, int]
 
 
@@ -108,12 +118,21 @@ def command_line(raw: bytes, *, mask: bool = True, is_cut: bool = False) -> byte
     if padding == 2:  # noqa: PLR2004  The end of the last argument, and an empty one.
         arguments.append("")
     masker = _Masker(is_cut=is_cut and padding == 0)
-    words = masker.words(arguments) if mask else map(_quote, arguments)
+    words = masker.words(arguments) if mask and _is_suspect(raw) else map(_quote, arguments)
     line = " ".join(words).encode()
     room = COMMAND_BYTES_MAX - len(CUT.encode()) - 1
     if len(line) > COMMAND_BYTES_MAX or (is_cut and len(line) > room):
         return line[:room].decode("utf-8", "ignore").encode() + CUT.encode()
     return line + f" {CUT}".encode() if is_cut else line
+
+
+def _is_suspect(raw: bytes) -> bool:
+    """Whether there may be a secret."""
+    lowered = raw.lower()
+    for hint in _HINTS:
+        if hint in lowered:
+            return True
+    return not _PROGRAM_HINTS.isdisjoint(lowered.translate(_TO_SLASHES).split(b"/"))
 
 
 def _quote(text: str) -> str:
@@ -159,7 +178,7 @@ class _Masker:
         last = len(arguments) - 1
         for number, argument in enumerate(arguments):
             if self._is_next:
-                self._is_next = self._announces(argument)
+                self._is_next = argument.strip().lower() in _SCHEMES or self._announces(argument)
                 yield MASK
             else:
                 is_script = _SCRIPT_OPTION.fullmatch(before) is not None
@@ -174,7 +193,7 @@ class _Masker:
     def _announces(self, argument: str) -> bool:
         """Whether the argument behind this one is a secret."""
         text = argument.strip()
-        if text.lower() in _SCHEMES or text in self._apart:
+        if text.lower() == _BEARER or text in self._apart:
             return True
         if text[:1] == "-":
             is_whole = _NAME.fullmatch(text) is not None and not self._has_glued(text)
@@ -220,7 +239,7 @@ class _Masker:
         glued = self._has_glued(text if start == 0 else spelled + text[end : end + 1].strip())
         if glued:
             return start + glued
-        is_announced = spelled in self._apart or spelled.lower() == "bearer" or self._is_cluster(spelled)
+        is_announced = spelled in self._apart or spelled.lower() == _BEARER or self._is_cluster(spelled)
         if is_announced or (spelled[0] == "-" and _NAME.fullmatch(spelled) and is_secret_name(spelled)):
             space = _SPACE.match(text, end)
             if space is not None and space.end() < len(text):
