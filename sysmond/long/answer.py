@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers about long tables: a question in words, checked, answered from what is there, as columns and as records."""
+
+import time
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from sysmond import clock, timespec
+from sysmond.errors import CorruptError, Error, NotPermittedError, UsageError, nearest
+from sysmond.folders import Folders
+from sysmond.long import columns as offered
+from sysmond.long import condition, grouping
+from sysmond.long.census import LATE_NS, Census, Line, gaps, losses
+from sysmond.long.columns import COMMAND, COUNT, EXE, OWNERS, Of, Offer, Spec
+from sysmond.long.condition import Words
+from sysmond.long.joins import CGROUP_TABLE, COMMAND_TABLE, Cgroups, Commands
+from sysmond.long.query import Axis, Cells, Joined, Question, Rows, axis, batches, ended_of
+from sysmond.long.stretch import key_of, lasts
+from sysmond.model import Semantics, Sensitivity, Table
+from sysmond.result import Column, Result
+
+# Files may be merged or flushed while an answer is made of them: so often it is begun anew.
+ATTEMPTS_MAX = 5
+EXITS_TABLE = "exits"
+# Tables whose keys are those of exits.
+_PROCESSES = frozenset({"process", "process_private"})
+FOREVER_NS = timespec.TIME_MAX_NS - 1
+
+
+class Request(NamedTuple):
+    """What is asked, as people say it; see ``sysmond.history.Archive.records``."""
+
+    table: str
+    start: str | int | None = None
+    end: str | int | None = None
+    step: str | int | None = None
+    columns: str | Sequence[str] = ()
+    where: str = ""
+    group_by: str | Sequence[str] = ()
+    by: str = ""
+    top: int = 0
+    percentile: float | None = None
+    boot: str | int | None = None
+
+
+class Answer(Result):
+    """Columns over rows, as every result has them, one row a key, group or record; and the same as records."""
+
+    __slots__ = ()
+
+    @property
+    def records(self) -> npt.NDArray[np.void]:
+        """The rows as a structured array, a field a column, ``time`` first.
+
+        Points in time are datetime64[ns] (NaT where there is none), texts are ``str`` objects (None where there is
+        none), numbers that tell apart (``pid``, ``signal`` …) are int64 (-2**63 where there is none), quantities are
+        float64 in the unit of their column (NaN where there is none).
+        """
+        fields: list[tuple[str, npt.NDArray[Any]]] = [("time", self.times)]
+        for column in self.columns:
+            if column.texts is not None:
+                values: npt.NDArray[Any] = np.empty(len(column.texts), object)
+                values[:] = column.texts
+            elif column.is_time:
+                values = column.times
+            elif column.integers is not None and column.semantics is Semantics.STATE and not column.scale:
+                values = column.integers
+            else:
+                values = column.values
+            fields.append((column.path, values))
+        made = np.empty(len(self.times_ns), [(name, values.dtype) for name, values in fields])
+        for name, values in fields:
+            made[name] = values
+        return made
+
+
+class _Times(NamedTuple):
+    """The range that is asked for, in UTC, and the step; 0 for one bucket."""
+
+    start_ns: int
+    end_ns: int
+    step_ns: int
+
+
+def answer(folders: Folders, classes: Collection[Sensitivity], request: Request) -> Answer:
+    """Answer a question to a long table.
+
+    :raises UsageError: for a wrong table, column, condition, time or step. :raises NotPermittedError: where the table
+        may not be read. :raises Error: where nothing of it is recorded.
+    """
+    census = Census(folders, classes)
+    for attempt in range(ATTEMPTS_MAX + 1):
+        try:
+            return _Answering(census, request).answer()
+        except FileNotFoundError:
+            if attempt == ATTEMPTS_MAX:
+                raise
+        except CorruptError as damage:
+            if not census.exclude(damage):
+                raise
+    raise Error(f"table {request.table!r}: its files change faster than they can be read")
+
+
+class _Answering:
+    """One attempt."""
+
+    def __init__(self, census: Census, request: Request) -> None:
+        self._census = census
+        self._request = request
+        self._now = clock.relation()
+        self._times = self._range()
+        census.refused.clear()
+        self._lines = self._found()
+        newest = self._lines[-1].parts[-1].stretch
+        self._table: Table = newest.table
+        self._offer: Offer = offered.offer(self._table)
+        self._warnings: list[str] = []
+        # What the answer is made of: it is restricted where any of that is.
+        self._stretches = [part.stretch for line in self._lines for part in line.parts]
+
+    def _range(self) -> _Times:
+        request = self._request
+        now_ns = time.time_ns()
+        start_ns = -FOREVER_NS if request.start is None else self._moment(request.start)
+        end_ns = now_ns + 1 if request.end is None else self._moment(request.end)
+        if request.boot is not None and request.end is None:
+            end_ns = FOREVER_NS
+        if end_ns <= start_ns:
+            raise UsageError(f"the range ends ({request.end!r}) before it begins ({request.start!r})")
+        step = request.step
+        step_ns = timespec.parse_step(step) if isinstance(step, str) else step or 0
+        if step_ns < 0:
+            raise UsageError(f"step {step_ns} ns: not a length of time; more than 0 is right")
+        if request.percentile is not None and not step_ns:
+            raise UsageError("a percentile is one over steps: --sample with it is right")
+        return _Times(start_ns, end_ns, step_ns)
+
+    def _moment(self, moment: str | int) -> int:
+        return timespec.parse_moment(moment, self._now) if isinstance(moment, str) else moment
+
+    def _found(self) -> list[Line]:
+        """What there is of the table.
+
+        :raises Error: where there is nothing.
+        """
+        census, table = self._census, self._request.table
+        lines = census.lines(table, self._times.start_ns, self._times.end_ns + LATE_NS)
+        if self._request.boot is not None:
+            lines = [_of_boot(lines, self._request.boot)]
+        if lines:
+            return lines
+        if census.refused:
+            raise NotPermittedError(f"table {table!r}: no permission to read {census.refused[0]}")
+        known = census.tables()
+        if table in known:
+            raise Error(f"table {table!r}: nothing of it is recorded in that range")
+        raise Error(f"table {table!r}: nothing of it is recorded yet{nearest(table, known)}")
+
+    def answer(self) -> Answer:
+        question, percent = self._question(), self._request.percentile
+        buckets = self._buckets()
+        lines = [(line, self._joined(line, question)) for line in self._lines]
+        keys = [self._offer.specs[name] for name in key_of(self._table)] if percent is not None else []
+        specs = list(dict.fromkeys([*question.columns, question.by, *keys]))
+        pieces: list[Rows] = []
+        boots = {line.boot: number for number, line in enumerate(self._lines)}
+        for batch in batches(question, lines, buckets):
+            kept = batch
+            if question.groups:
+                pieces.append(grouping.grouped(batch, question))
+                continue
+            if question.top and percent is None:
+                kept = batch.keep(grouping.first(batch.bucket, batch.cells(question.by), question.top))
+            pieces.append(grouping.rows_of(kept, specs, boots[batch.boot]))
+        rows = self._finished(question, pieces, buckets)
+        return self._result(question, rows)
+
+    def _question(self) -> Question:
+        request, offer = self._request, self._offer
+        groups = offer.groups(_words(request.group_by))
+        by_label = request.by
+        count = offer.specs[COUNT]
+        labels = _words(request.columns)
+        chosen = offer.find(labels) if labels else offer.defaults(grouped=bool(groups))
+        if groups:
+            names = {spec.name for spec in groups}
+            chosen = [spec for spec in chosen if spec.name not in names]
+            chosen = [*groups, *([] if labels else [count]), *chosen]
+        by = offer.find([by_label])[0] if by_label else offer.by(grouped=bool(groups))
+        if groups:
+            for spec in dict.fromkeys([*chosen, by]):
+                grouping.check_summable(spec, groups, lasting=lasts(self._table), amount=offered.is_amount(spec))
+        if request.top < 0:
+            raise UsageError(f"the first {request.top}: 1 or more are right")
+        where = condition.parse(request.where, offer.kinds(), self._moment) if request.where.strip() else None
+        return Question(self._table, chosen, where, offer.specs, groups, by, request.top)
+
+    def _buckets(self) -> Axis:
+        start_ns, end_ns, step_ns = self._times
+        first_ns = min(line.first_ns for line in self._lines)
+        if start_ns == -FOREVER_NS:
+            start_ns = first_ns
+        if end_ns == FOREVER_NS:
+            end_ns = max(line.last_ns for line in self._lines) + 1
+        self._times = self._times._replace(start_ns=start_ns, end_ns=max(end_ns, start_ns + 1))
+        return axis(start_ns, self._times.end_ns, step_ns)
+
+    def _joined(self, line: Line, question: Question) -> Joined:
+        """What the columns that are asked for need beside the table."""
+        specs = [*question.columns, *question.groups, question.by]
+        labels = question.where.columns if question.where else ()
+        names = {spec.name for spec in [*specs, *(question.specs[label] for label in labels)] if spec.of is Of.JOIN}
+        cgroups = commands = ended = None
+        if names & set(OWNERS) and (found := self._of_line(CGROUP_TABLE, line)):
+            cgroups = Cgroups([part.stretch for part in found.parts])
+        programs = ", ".join(sorted(names & {EXE, COMMAND}))
+        if programs and (found := self._of_line(COMMAND_TABLE, line, programs)):
+            commands = Commands([part.stretch for part in found.parts])
+        if self._table.name in _PROCESSES and (found := self._of_line(EXITS_TABLE, line)):
+            ended = ended_of(found)
+        return Joined(cgroups, commands, ended)
+
+    def _of_line(self, table: str, line: Line, lacking: str = "") -> Line | None:
+        """Another table over the same range and boot. ``lacking``: what is left out without it, to be said."""
+        census = self._census
+        census.refused.clear()
+        start_ns = max(self._times.start_ns, line.first_ns - LATE_NS)
+        end_ns = min(self._times.end_ns, line.last_ns + LATE_NS) + LATE_NS
+        lines = [each for each in census.lines(table, start_ns, end_ns) if each.boot == line.boot]
+        if not lines and census.refused and lacking:
+            self._warnings.append(f"{census.refused[0]}: no permission to read it; {lacking} is left empty")
+        self._stretches += [part.stretch for found in lines for part in found.parts]
+        return lines[0] if lines else None
+
+    def _finished(self, question: Question, pieces: list[Rows], buckets: Axis) -> Rows | None:
+        """All rows together, in order, cut to the first where that is asked for."""
+        if not pieces:
+            return None
+        rows = grouping.joined(pieces)
+        labels = [spec.label for spec in question.groups]
+        if labels and len(pieces) > 1:
+            largest = frozenset(spec.label for spec in question.columns if spec.stat == offered.MAX)
+            rows = grouping.regrouped(rows, labels, largest)
+        percent = self._request.percentile
+        if percent is not None:
+            if not 0 <= percent <= 100:  # noqa: PLR2004  as percent are
+                raise UsageError(f"percentile {percent:g}: 0 to 100 are right")
+            identity = labels or [grouping.BOOT, *key_of(self._table)]
+            rows = grouping.percentiles(rows, identity, percent, question.specs)
+        is_ranked = question.top or self._request.by or labels
+        if is_ranked or lasts(self._table):
+            rows = grouping.only(rows, grouping.first(rows.bucket, rows.columns[question.by.label], question.top))
+        else:
+            rows = grouping.only(rows, np.argsort(rows.times_ns, kind="stable"))
+        if labels:
+            rows = rows._replace(times_ns=buckets.stamps_ns[rows.bucket])
+        return rows
+
+    def _result(self, question: Question, rows: Rows | None) -> Answer:
+        start_ns, end_ns, step_ns = self._times
+        table = self._table.name
+        times = np.zeros(0, np.int64) if rows is None else rows.times_ns
+        columns = [_column(spec, None if rows is None else rows.columns[spec.label]) for spec in question.columns]
+        found = gaps(self._lines, table, start_ns, end_ns)
+        warnings = [*self._census.warnings, *self._warnings, *losses(self._lines, table, start_ns, end_ns)]
+        restricted = any(each.sensitivity is Sensitivity.RESTRICTED for each in self._stretches)
+        return Answer(
+            times,
+            tuple(columns),
+            tuple(found),
+            step_ns,
+            tuple(dict.fromkeys(warnings)),
+            sensitivity=Sensitivity.RESTRICTED if restricted else Sensitivity.PUBLIC,
+        )
+
+
+def _column(spec: Spec, cells: Cells | None) -> Column:
+    if spec.is_text:
+        texts: tuple[str | None, ...] = ()
+        if isinstance(cells, Words):
+            words = [*cells.texts, None]
+            texts = tuple(words[code] for code in cells.codes.tolist())
+        return Column(spec.label, spec.unit, spec.semantics, spec.stat, texts=texts)
+    if cells is None or isinstance(cells, Words):
+        return Column(
+            spec.label, spec.unit, spec.semantics, spec.stat, integers=np.zeros(0, np.int64), scale=spec.scale
+        )
+    if cells.values.dtype == np.float64:
+        return Column(spec.label, spec.unit, spec.semantics, spec.stat, floats=cells.floats(), decimals=spec.decimals)
+    integers = np.asarray(cells.values, np.int64)
+    return Column(spec.label, spec.unit, spec.semantics, spec.stat, integers=integers, scale=cells.scale)
+
+
+def _words(labels: str | Sequence[str]) -> list[str]:
+    parts = labels.split(",") if isinstance(labels, str) else list(labels)
+    return [part.strip() for part in parts if part.strip()]
+
+
+def _of_boot(lines: Sequence[Line], boot: str | int) -> Line:
+    """One boot, by id or its beginning, or counted back from the newest, which is 0."""
+    text = str(boot)
+    if text.lstrip("-").isdigit() and len(text) < 8:  # noqa: PLR2004  fewer digits than an id begins with
+        back = -int(text)
+        if 0 <= back < len(lines):
+            return lines[-1 - back]
+        raise UsageError(
+            f"boot {boot!r}: only {len(lines)} boots are recorded; 0 to -{max(0, len(lines) - 1)} are right"
+        )
+    found = [line for line in lines if line.boot.startswith(text.replace("-", "").lower())]
+    if len(found) != 1:
+        raise UsageError(
+            f"boot {boot!r}: no such boot; recorded are {', '.join(line.boot for line in lines) or 'none'}"
+        )
+    return found[0]
+
+
+def described(table: Table) -> Iterator[tuple[str, str, str]]:
+    """The columns that answers about a table may have: name, unit, what it is."""
+    docs = {metric.name: metric.doc for metric in table.metrics}
+    for label, spec in offered.offer(table).specs.items():
+        yield label, spec.unit, docs.get(spec.name, "")

@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The census: which stretches of a long table there are in rings, RAM and on disk, joined into one line a boot.
+
+Sources are listed upstream first (ring, then RAM, then disk), as for wide tables: what moves meanwhile is seen twice,
+never missed. What is seen twice counts once: a stretch answers until the next one of its boot begins, and one whose
+readings all lie within another is left out. Of an archive of many files, those are opened that overlap the range asked
+for, and as many as it takes to find them.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from sysmond import archive
+from sysmond.archive import Name
+from sysmond.clock import SECOND_NS
+from sysmond.course import ALWAYS_NS, Course
+from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
+from sysmond.folders import Folders
+from sysmond.long import file as long_file
+from sysmond.long import ringside
+from sysmond.long.stretch import Stretch
+from sysmond.long.window import Part
+from sysmond.model import TIERS_NS, Cause, Sensitivity
+from sysmond.progress import Progress, stream_files, streams_in
+from sysmond.result import Gap
+from sysmond.snapshot import snapshot
+
+# A folder whose files are being merged is listed again, until a listing shows nothing new.
+LISTINGS_MAX = 8
+# Distances of readings beyond this many intervals are gaps.
+GAP_INTERVALS = 1.5
+# Until the last reading is this many intervals ago, nothing is missing yet.
+TRAILING_INTERVALS = 3
+# What is recorded at a moment may be about one up to so much earlier.
+LATE_NS = 60 * SECOND_NS
+
+
+class Line(NamedTuple):
+    """The stretches of one boot, in order of time, and how its clock ran."""
+
+    boot: str
+    course: Course
+    parts: Sequence[Part]
+
+    @property
+    def first_ns(self) -> int:
+        """Wall-clock time of the first reading."""
+        return self.course.moment_ns(int(self.parts[0].stretch.ticks[0]))
+
+    @property
+    def last_ns(self) -> int:
+        """Wall-clock time of the last reading."""
+        return self.course.moment_ns(int(self.parts[-1].stretch.ticks[-1]))
+
+    def within(self, low_ns: int, high_ns: int) -> list[Part]:
+        """The parts that answer between two boot times, and the one before them."""
+        found = [number for number, part in enumerate(self.parts) if _overlaps(part, low_ns, high_ns)]
+        if not found:
+            found = [number for number, part in enumerate(self.parts) if part.end_ns <= low_ns][-1:]
+            return [self.parts[number] for number in found]
+        return list(self.parts[max(0, found[0] - 1) : found[-1] + 1])
+
+
+class Census:
+    """What there is of long tables in a pair of folders, by then.
+
+    ``warnings``: what could not be read. ``refused``: what may not be.
+    """
+
+    def __init__(self, folders: Folders, classes: Collection[Sensitivity]) -> None:
+        self._folders = folders
+        self._classes = tuple(classes)
+        self.warnings: list[str] = []
+        self.refused: list[str] = []
+        self.excluded: set[str] = set()
+
+    def tables(self) -> list[str]:
+        """The long tables of which anything is there, sorted."""
+        folders = [f"{self._folders.runtime}/{lane}/{each}" for lane in ("sampler", "background", "archiver")
+                   for each in self._classes]  # fmt: skip
+        folders += [f"{self._folders.state}/{each}" for each in self._classes]
+        return sorted({name for folder in folders for name in streams_in(folder)} - set(TIERS_NS))
+
+    def lines(self, table: str, start_ns: int, end_ns: int) -> list[Line]:
+        """A line a boot of a table, oldest first: all stretches that overlap a range, in UTC, and one before them.
+
+        :raises FileNotFoundError: where a file was merged or flushed meanwhile.
+        """
+        stretches = [stretch for stretch in self._rings(table) if stretch.path not in self.excluded]
+        for sensitivity in self._classes:
+            places = (archive.ram_folder(self._folders, sensitivity), f"{self._folders.state}/{sensitivity}")
+            names: dict[Name, str] = {}
+            for folder in (f"{places[0]}/{table}", f"{places[1]}/{table}/{archive.FINEST_TIER}"):
+                for name in self._names(folder):
+                    names.setdefault(name, f"{folder}/{name.file}")
+            kept = {name: names[name] for name in archive.current(names) if names[name] not in self.excluded}
+            stretches += self._overlapping(kept, start_ns, end_ns)
+        return _lines(stretches)
+
+    def _rings(self, table: str) -> list[Stretch]:
+        sealed = Progress.read(self._folders).sealed  # Before the rings: what it says is sealed is in a file by now.
+        found: list[Stretch] = []
+        for path in stream_files(self._folders, self._classes):
+            if path.split("/")[-2] != table:
+                continue
+            since = sealed[path].offset if path in sealed else 0
+            with suppress(FileNotFoundError):
+                self._try(path, lambda path=path, since=since: found.extend(_of_ring(path, since)))  # type: ignore[misc]
+        return found
+
+    def _names(self, folder: str) -> set[Name]:
+        """The files of a folder, listed until there is nothing new: one listing may miss a file that is merged."""
+        seen: set[str] = set()
+        for _ in range(LISTINGS_MAX):
+            try:
+                files = set(archive.files(folder))
+            except PermissionError:
+                self.refused.append(folder)
+                break
+            if files <= seen:
+                break
+            seen |= files
+        return {name for file in seen if (name := archive.parse_name(file))}
+
+    def _overlapping(self, names: Mapping[Name, str], start_ns: int, end_ns: int) -> list[Stretch]:
+        """The files that overlap a range, and one before it, of each boot."""
+        found: list[Stretch] = []
+        for boot in sorted({name.boot for name in names}):
+            mine = sorted(name for name in names if name.boot == boot)
+            opened: dict[int, Stretch | None] = {}
+
+            def stretch(
+                number: int, mine: Sequence[Name] = mine, opened: dict[int, Stretch | None] = opened
+            ) -> Stretch | None:
+                if number not in opened:
+                    opened[number] = self._open(names[mine[number]])
+                return opened[number]
+
+            found += [each for number in _chosen(stretch, len(mine), start_ns, end_ns) if (each := stretch(number))]
+        return found
+
+    def _open(self, path: str) -> Stretch | None:
+        found: list[Stretch] = []
+        self._try(path, lambda: found.append(long_file.open_file(path)))
+        return found[0] if found and len(found[0].ticks) else None
+
+    def _try(self, path: str, read: Callable[[], object]) -> None:
+        """Read a source, or note why that cannot be."""
+        try:
+            read()
+        except FileNotFoundError:
+            raise
+        except (NotPermittedError, PermissionError):
+            self.refused.append(path)
+        except (ForeignError, CorruptError, OSError, ValueError) as damage:
+            said = str(damage)
+            self.warnings.append(said if path in said else f"{path}: {said}")
+            self.excluded.add(path)
+
+    def exclude(self, damage: Error) -> bool:
+        """Leave the file out that an error names; whether there was one."""
+        path = str(damage).partition(": ")[0]
+        if not isinstance(damage, CorruptError) or not path.startswith("/") or path in self.excluded:
+            return False
+        self.excluded.add(path)
+        self.warnings.append(str(damage))
+        return True
+
+
+def _of_ring(path: str, since: int) -> list[Stretch]:
+    taken = snapshot(path, since)
+    readings = [reading for reading in ringside.readings(taken) if reading.offset >= since]
+    return [stretch for stretch in ringside.stretches(taken, path, readings) if len(stretch.ticks)]
+
+
+def _chosen(stretch: Callable[[int], Stretch | None], count: int, start_ns: int, end_ns: int) -> list[int]:
+    """Which of a boot's files, in order of time, overlap a range, by looking at few of them; and the one before."""
+
+    def span(number: int) -> tuple[int, int] | None:
+        found = stretch(number)
+        if found is None:
+            return None
+        course = Course(found.relations, found.interval_ns)
+        return course.moment_ns(int(found.ticks[0])), course.moment_ns(int(found.ticks[-1]))
+
+    def first(is_late: Callable[[int, int], bool]) -> int:
+        """The first file of which that is so; what cannot be read is passed over."""
+        low, high = 0, count
+        while low < high:
+            middle = (low + high) // 2
+            at = middle
+            while at < high and span(at) is None:
+                at += 1
+            there = span(at) if at < high else None
+            if there is None or is_late(*there):
+                high = middle
+            else:
+                low = at + 1
+        return low
+
+    if _was_set(stretch, count):
+        return list(range(count))
+    begin = first(lambda _first_ns, last_ns: last_ns >= start_ns)
+    end = first(lambda first_ns, _last_ns: first_ns >= end_ns)
+    return list(range(max(0, begin - 1), max(begin, end)))
+
+
+def _was_set(stretch: Callable[[int], Stretch | None], count: int) -> bool:
+    """Whether the wall clock was set by a second or more within a boot: then files are not in order of UTC."""
+    ends = [found for number in {0, count - 1} if count and (found := stretch(number))]
+    offsets = [each.realtime_ns - each.boottime_ns for found in ends for each in found.relations]
+    return bool(offsets) and max(offsets) - min(offsets) > SECOND_NS
+
+
+def _lines(stretches: Iterable[Stretch]) -> list[Line]:
+    boots: dict[str, list[Stretch]] = {}
+    for stretch in stretches:
+        boots.setdefault(stretch.boot, []).append(stretch)
+    lines = []
+    for boot, mine in boots.items():
+        course = Course({each for stretch in mine for each in stretch.relations},
+                        min(SECOND_NS, *(stretch.interval_ns for stretch in mine), SECOND_NS))  # fmt: skip
+        kept: list[Stretch] = []
+        # The longest of those that begin together first: the others lie within it.
+        for stretch in sorted(mine, key=lambda each: (int(each.ticks[0]), -int(each.ticks[-1]))):
+            if not (kept and int(stretch.ticks[-1]) <= int(kept[-1].ticks[-1])):
+                kept.append(stretch)
+        ends = [*(int(each.ticks[0]) for each in kept[1:]), ALWAYS_NS]
+        lines.append(Line(boot, course, [Part(each, end) for each, end in zip(kept, ends, strict=True)]))
+    return sorted(lines, key=lambda line: (line.last_ns, line.boot))
+
+
+def _overlaps(part: Part, low_ns: int, high_ns: int) -> bool:
+    return int(part.stretch.ticks[0]) < high_ns and part.end_ns > low_ns
+
+
+def gaps(lines: Sequence[Line], table: str, start_ns: int, end_ns: int) -> list[Gap]:
+    """Where nothing was recorded of a table within a range, and why."""
+    found: list[Gap] = []
+    for number, line in enumerate(lines):
+        moment = line.course.moment_ns
+        for part in line.parts:
+            found += [
+                Gap(moment(hole.start_ns), moment(hole.end_ns), table, hole.cause, hole.detail)
+                for hole in part.stretch.holes
+            ]
+        told = list(found)
+        found += [gap for gap in _silences(line, table) if not any(_covers(each, gap) for each in told)]
+        if number:
+            before = lines[number - 1]
+            interval_ns = before.parts[-1].stretch.interval_ns
+            found.append(Gap(before.last_ns + interval_ns, max(before.last_ns + interval_ns, line.first_ns), table,
+                             Cause.OFF))  # fmt: skip
+    if lines:
+        last = lines[-1]
+        interval_ns = last.parts[-1].stretch.interval_ns
+        if end_ns - last.last_ns > (TRAILING_INTERVALS + 1) * interval_ns:
+            closed = any(life.closed for life in last.parts[-1].stretch.lives[-1:])
+            cause = Cause.CLEAN_SHUTDOWN if closed else Cause.DAEMON_DOWN
+            gap = Gap(last.last_ns + interval_ns, end_ns, table, cause)
+            found += [] if any(_covers(each, gap) for each in found) else [gap]
+    return sorted({gap for gap in found if gap.end_ns > start_ns and gap.start_ns < end_ns})
+
+
+def _covers(told: Gap, gap: Gap) -> bool:
+    return told.start_ns < gap.end_ns and told.end_ns > gap.start_ns
+
+
+def _silences(line: Line, table: str) -> Iterable[Gap]:
+    """The holes between readings, within stretches and between them."""
+    moment = line.course.moment_ns
+    before_ns, closed = None, False
+    for part in line.parts:
+        stretch = part.stretch
+        ticks = stretch.ticks
+        interval_ns = stretch.interval_ns
+        pairs = [(int(ticks[at]), int(ticks[at + 1]), Cause.LATE_TICK)
+                 for at in (ticks[1:] - ticks[:-1] > interval_ns * GAP_INTERVALS).nonzero()[0].tolist()]  # fmt: skip
+        if before_ns is not None and int(ticks[0]) - before_ns > interval_ns * GAP_INTERVALS:
+            pairs.append((before_ns, int(ticks[0]), Cause.CLEAN_SHUTDOWN if closed else Cause.DAEMON_DOWN))
+        begun = {life.first_ns: index for index, life in enumerate(stretch.lives)}
+        for low_ns, high_ns, why in pairs:
+            cause = why
+            if index := begun.get(high_ns):
+                cause = Cause.CLEAN_SHUTDOWN if stretch.lives[index - 1].closed else Cause.DAEMON_DOWN
+            if line.course.asleep_ns(low_ns, high_ns) * 2 > high_ns - low_ns - interval_ns:
+                cause = Cause.SUSPENDED
+            yield Gap(moment(low_ns) + interval_ns, max(moment(low_ns) + interval_ns, moment(high_ns)), table, cause)
+        before_ns, closed = int(ticks[-1]), any(life.closed for life in stretch.lives[-1:])
+
+
+def losses(lines: Sequence[Line], table: str, start_ns: int, end_ns: int) -> list[str]:
+    """Say how many records had to be left out within a range."""
+    lost = 0
+    for line in lines:
+        low_ns, high_ns = line.course.window(start_ns, end_ns)
+        for part in line.parts:
+            ticks = part.stretch.ticks
+            inside = (ticks >= low_ns) & (ticks < min(high_ns, part.end_ns))
+            lost += int(part.stretch.lost[inside].sum())
+    return [f"{table}: {lost} records were lost while it was recorded"] if lost else []

@@ -1,0 +1,432 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Questions to long tables: from stretches to rows that are filtered, grouped and cut to the first.
+
+A **batch** is some rows of one boot, whose columns are computed when they are asked for: first those of the condition,
+then that by which the first are chosen, and of what is left after that all others. Batches are made one after the
+other, so memory is bounded by what is kept.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
+from typing import NamedTuple, Protocol, Self
+
+import numpy as np
+
+from sysmond.course import ALWAYS_NS, Course
+from sysmond.errors import UsageError
+from sysmond.long.census import LATE_NS, Line
+from sysmond.long.columns import COMMAND, END, EXE, MAX, MEAN, SUM, USERNAME, Of, Spec
+from sysmond.long.condition import BoolArray, Condition, Lookup, Values, Words
+from sysmond.long.joins import Cgroups, Commands, usernames
+from sysmond.long.stretch import Stretch, key_of, lasts
+from sysmond.long.window import START, Ended, Part, Window, spans
+from sysmond.model import ABSENT, Semantics, Table
+from sysmond.result import Float64Array, Int64Array
+
+# So many cells of a column are worked on at once.
+CELLS_MAX = 1 << 21
+# More than this is a wrong step or range, not a question: an answer is held in memory.
+BUCKETS_MAX = 1_000_000
+VALUES_MAX = 50_000_000
+
+
+class Numbers(NamedTuple):
+    """A column of numbers: int64[row] of a scale, ABSENT where there is none; or float64[row] with NaN."""
+
+    values: Int64Array | Float64Array
+    scale: int = 0
+
+    def floats(self) -> Float64Array:
+        """The numbers in their unit."""
+        found: Float64Array
+        if self.values.dtype == np.float64:
+            found = self.values.astype(np.float64, copy=False)
+            return found
+        found = self.values / 10.0**self.scale
+        found[self.values == ABSENT] = np.nan
+        return found
+
+
+Cells = Numbers | Words
+
+
+class Axis(NamedTuple):
+    """Buckets in UTC: ``edges_ns``, int64[bucket + 1], and how each is stamped, int64[bucket]."""
+
+    edges_ns: Int64Array
+    stamps_ns: Int64Array
+
+
+class Question(NamedTuple):
+    """What is asked, checked. ``top``: 0 for all."""
+
+    table: Table
+    columns: Sequence[Spec]
+    where: Condition | None
+    specs: Mapping[str, Spec]
+    groups: Sequence[Spec]
+    by: Spec
+    top: int
+
+
+class Joined(NamedTuple):
+    """What is joined to the rows of one boot; nothing where it is not asked for, or not there."""
+
+    cgroups: Cgroups | None = None
+    commands: Commands | None = None
+    ended: Ended | None = None
+
+
+class Rows(NamedTuple):
+    """Rows of an answer: the number of the bucket and the time (UTC) of each, and columns by label."""
+
+    bucket: Int64Array
+    times_ns: Int64Array
+    columns: Mapping[str, Cells]
+
+
+class Batch(Protocol):
+    """Rows of one boot."""
+
+    @property
+    def boot(self) -> str:
+        """The boot that they are of."""
+
+    @property
+    def bucket(self) -> Int64Array:
+        """The number of the bucket of each row."""
+
+    @property
+    def times_ns(self) -> Int64Array:
+        """The time of each row, in UTC."""
+
+    def cells(self, spec: Spec) -> Cells:
+        """A column."""
+
+    def mass(self, spec: Spec, /) -> Float64Array:
+        """What an average of a gauge is made of: its integral over time, float64[row]."""
+
+    def keep(self, rows: Int64Array) -> Self:
+        """Only these rows."""
+
+
+def axis(start_ns: int, end_ns: int, step_ns: int) -> Axis:
+    """Buckets over [start, end): one, or on multiples of a step.
+
+    :raises UsageError: where there are too many.
+    """
+    if not step_ns:
+        return Axis(np.array([start_ns, end_ns], np.int64), np.array([start_ns], np.int64))
+    first, last = start_ns // step_ns, -(-end_ns // step_ns)
+    if last - first > BUCKETS_MAX:
+        raise UsageError(f"{last - first} steps in that range; at most {BUCKETS_MAX} are right")
+    stamps = np.arange(first, last, dtype=np.int64) * step_ns
+    edges = np.append(stamps, end_ns)
+    edges[0] = start_ns
+    return Axis(edges, stamps)
+
+
+def edges_of(course: Course, edges_ns: Int64Array) -> Int64Array:
+    """The boot times at which a wall clock passed these times."""
+    found = np.array([course.window(edge, ALWAYS_NS)[0] for edge in edges_ns.tolist()], np.int64)
+    return np.maximum.accumulate(found)
+
+
+class _Stage(NamedTuple):
+    """Some buckets of one boot, with what answers in them. ``low``: number of the first of them.
+
+    ``span_s``, ``watched_s``: of each, over all boots, as ``window.spans`` has it.
+    """
+
+    line: Line
+    joined: Joined
+    parts: Sequence[Part]
+    edges: Int64Array
+    stamps_ns: Int64Array
+    low: int
+    span_s: Float64Array
+    watched_s: Float64Array
+
+
+def _lasting(table: Table, lines: Sequence[tuple[Line, Joined]], buckets: Axis) -> Iterator["LastingBatch"]:
+    """Rows of a table whose rows last: one a key and bucket in which it was there."""
+    edges = [edges_of(line.course, buckets.edges_ns) for line, _ in lines]
+    each = [spans(line.parts, mine) for (line, _), mine in zip(lines, edges, strict=True)]
+    span_s, watched_s = (np.sum([one[place] for one in each], axis=0) for place in (0, 1))
+    for (line, joined), mine, (_, watched) in zip(lines, edges, each, strict=True):
+        there = np.flatnonzero(watched)
+        low, stop = (int(there[0]), int(there[-1]) + 1) if len(there) else (0, 0)
+        while low < stop:
+            keys = max((len(part.stretch.counts) for part in line.within(int(mine[low]), int(mine[stop]))), default=1)
+            high = min(stop, low + max(1, CELLS_MAX // max(1, 2 * keys)))
+            parts = line.within(int(mine[low]), int(mine[high]))
+            part = slice(low, high)
+            at = mine[low : high + 1]
+            yield LastingBatch(
+                table, _Stage(line, joined, parts, at, buckets.stamps_ns[part], low, span_s[part], watched_s[part])
+            )
+            low = high
+
+
+class LastingBatch:
+    """Rows of a lasting table."""
+
+    def __init__(self, table: Table, stage: _Stage) -> None:
+        """Look at all keys and buckets in which they were there, where values are known."""
+        ended, edges = stage.joined.ended, stage.edges
+        if ended is not None and stage.parts:
+            ended = between(ended, min(int(edges[0]), int(stage.parts[0].stretch.ticks[0])), int(edges[-1]))
+        self._stage = stage
+        self._window = Window(stage.parts, edges, ended, key_of(table))
+        self._key, self._bucket = np.nonzero(self._window.alive & (stage.watched_s > 0))
+        self._cache: dict[tuple[str, str], Cells] = {}
+
+    @property
+    def boot(self) -> str:
+        """The boot that they are of."""
+        return self._stage.line.boot
+
+    @property
+    def bucket(self) -> Int64Array:
+        """The number of the bucket of each row."""
+        return self._bucket + self._stage.low
+
+    @property
+    def times_ns(self) -> Int64Array:
+        """The stamps of the buckets."""
+        return self._stage.stamps_ns[self._bucket]
+
+    def keep(self, rows: Int64Array) -> "LastingBatch":
+        """Only these rows."""
+        made = copy(self)
+        chosen, key = np.unique(self._key[rows], return_inverse=True)
+        made.__dict__.update(_key=key, _window=self._window.narrow(chosen), _bucket=self._bucket[rows], _cache={})
+        return made
+
+    def cells(self, spec: Spec) -> Cells:
+        """A column."""
+        found = self._cache.get((spec.name, spec.stat))
+        if found is None:
+            found = self._cache[spec.name, spec.stat] = self._cells(spec)
+        return found
+
+    def _cells(self, spec: Spec) -> Cells:
+        if spec.of is Of.JOIN:
+            return self._join(spec)
+        if spec.of is Of.LIFE:
+            return self._life(spec)
+        window, key = self._window, self._key
+        if spec.of is Of.COUNT:
+            return Numbers(np.ones(len(key), np.int64))
+        if spec.of is Of.KEY:
+            values = window.keys[spec.name]
+            return Numbers((self._stage.line.course.utc_ns(values) if spec.name == START else values)[key], spec.scale)
+        return self._measured(spec)
+
+    def _measured(self, spec: Spec) -> Cells:
+        window, key, bucket = self._window, self._key, self._bucket
+        if spec.semantics is Semantics.COUNTER and spec.stat in {SUM, MEAN}:
+            grown = window.grown(spec.name)[key, bucket]
+            return Numbers(grown, spec.scale) if spec.stat == SUM else self._rate(spec, grown)
+        if spec.stat == MEAN:
+            mass, time_s = (each[key, bucket] for each in window.held(spec.name))
+            with np.errstate(divide="ignore", invalid="ignore"):
+                return Numbers(np.where(time_s > 0, mass / time_s, np.nan) / 10.0**spec.scale)
+        if spec.stat == MAX:
+            return Numbers(window.peak(spec.name)[key, bucket], spec.scale)
+        values = window.at(spec.name)[key, bucket + 1]
+        if spec.is_text:
+            return Words(np.where(values == ABSENT, -1, values), window.words.texts)
+        return Numbers(values, spec.scale)
+
+    def _rate(self, spec: Spec, grown: Int64Array) -> Numbers:
+        took_s = self._window.took_s(self._stage.span_s)[self._key, self._bucket]
+        factor = (100.0 if spec.unit == "%" else 1.0) / 10.0**spec.scale
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return Numbers(np.where((grown == ABSENT) | (took_s <= 0), np.nan, grown * factor / took_s))
+
+    def mass(self, spec: Spec) -> Float64Array:
+        """The integral of a gauge over time, as a share of the time that values are known."""
+        mass: Float64Array = self._window.held(spec.name)[0][self._key, self._bucket]
+        return mass / self._stage.watched_s[self._bucket] / 10.0**spec.scale
+
+    def _life(self, spec: Spec) -> Numbers:
+        if spec.name == END:
+            died = self._window.died_ns[self._key]
+            late = died >= self._window.edges[self._bucket + 1]
+            utc = self._stage.line.course.utc_ns(np.where(late, 0, died))
+            return Numbers(np.where(late, ABSENT, utc), spec.scale)
+        told = self._window.ended(spec.name)
+        return Numbers(np.full(len(self._key), ABSENT, np.int64) if told is None else told[self._key])
+
+    def _join(self, spec: Spec) -> Words:
+        def numbers(name: str) -> Int64Array:
+            keys = self._window.keys
+            return keys[name][self._key] if name in keys else self._window.at(name)[self._key, self._bucket + 1]
+
+        return join(spec, self._stage.joined, numbers, of_threads="tid" in self._window.keys)
+
+
+class Numbering(Protocol):
+    """Gives the numbers of a metric of all rows, as stored."""
+
+    def __call__(self, name: str, /) -> Int64Array:
+        """The numbers of a metric."""
+
+
+def join(spec: Spec, joined: Joined, numbers: Numbering, *, of_threads: bool) -> Words:
+    """Texts that follow from numbers of a row."""
+    if spec.name == USERNAME:
+        return usernames(numbers("uid"))
+    if spec.name in {EXE, COMMAND}:
+        pids = numbers("pid")
+        if joined.commands is None:
+            return Words(np.full(len(pids), -1, np.int64), ())
+        return joined.commands.texts(pids, numbers(START), spec.name, of_threads=of_threads)
+    ids = numbers("cgroup")
+    return (
+        Words(np.full(len(ids), -1, np.int64), ()) if joined.cgroups is None else joined.cgroups.texts(ids, spec.name)
+    )
+
+
+def _of_moments(lines: Sequence[tuple[Line, Joined]], buckets: Axis) -> Iterator["MomentBatch"]:
+    """Rows of a table whose rows are about their own moment: one a record."""
+    for line, joined in lines:
+        edges = edges_of(line.course, buckets.edges_ns[[0, -1]])
+        for part in line.within(int(edges[0]), int(edges[1]) + LATE_NS):
+            yield MomentBatch(part, line, joined, buckets)
+
+
+class MomentBatch:
+    """Records of one part, in order of time. A record that tells of an end is of that time, others of their reading."""
+
+    def __init__(self, part: Part, line: Line, joined: Joined, buckets: Axis) -> None:
+        """Look at all that are of the range."""
+        self._stretch = part.stretch
+        self._line = line
+        self._joined = joined
+        ticks = part.stretch.ticks[part.stretch.tick_index()]
+        times = line.course.utc_ns(part.stretch.column(END) if self._has(END) else ticks)
+        inside = (times >= buckets.edges_ns[0]) & (times < buckets.edges_ns[-1]) & (ticks < part.end_ns)
+        rows = np.flatnonzero(inside)
+        self._rows: Int64Array = rows[np.argsort(times[rows], kind="stable")]
+        self._times_ns: Int64Array = times[self._rows]
+        self._bucket: Int64Array = np.searchsorted(buckets.edges_ns, self._times_ns, "right") - 1
+
+    def _has(self, name: str) -> bool:
+        return any(metric.name == name for metric in self._stretch.table.metrics)
+
+    @property
+    def boot(self) -> str:
+        """The boot that they are of."""
+        return self._line.boot
+
+    @property
+    def bucket(self) -> Int64Array:
+        """The number of the bucket of each row."""
+        return self._bucket
+
+    @property
+    def times_ns(self) -> Int64Array:
+        """The time of each row."""
+        return self._times_ns
+
+    def keep(self, rows: Int64Array) -> "MomentBatch":
+        """Only these rows."""
+        made = copy(self)
+        made.__dict__.update(_rows=self._rows[rows], _times_ns=self._times_ns[rows], _bucket=self._bucket[rows])
+        return made
+
+    def cells(self, spec: Spec) -> Cells:
+        """A column."""
+        if spec.of is Of.COUNT:
+            return Numbers(np.ones(len(self._rows), np.int64))
+        if spec.of is Of.JOIN:
+            return join(spec, self._joined, self._numbers, of_threads=self._has("tid"))
+        values = self._numbers(spec.name)
+        if spec.is_text:
+            return Words(np.where(values == ABSENT, -1, values), self._stretch.texts)
+        if spec.name in {START, END}:
+            return Numbers(np.where(values == ABSENT, ABSENT, self._line.course.utc_ns(values)), spec.scale)
+        return Numbers(values, spec.scale)
+
+    def mass(self, _spec: Spec) -> Float64Array:
+        """Nothing has an average here."""
+        return np.full(len(self._rows), np.nan)
+
+    def _numbers(self, name: str) -> Int64Array:
+        return self._stretch.column(name)[self._rows]
+
+
+def between(ended: Ended, low_ns: int, high_ns: int) -> Ended:
+    """Those that ended between two boot times."""
+    low, high = np.searchsorted(ended.end_ns, [low_ns, high_ns]).tolist()
+
+    def column(name: str) -> Int64Array | Words | None:
+        found = ended.column(name)
+        if isinstance(found, Words):
+            return found._replace(codes=found.codes[low:high])
+        return None if found is None else found[low:high]
+
+    return Ended(ended.keys[low:high], ended.end_ns[low:high], column)
+
+
+def ended_of(line: Line) -> Ended:
+    """What the table of exits has of one boot."""
+    stretches = [(part.stretch, part.stretch.ticks[part.stretch.tick_index()] < part.end_ns) for part in line.parts]
+    end_ns = np.concatenate([np.zeros(0, np.int64), *(stretch.column(END)[mine] for stretch, mine in stretches)])
+    keys: list[tuple[int, ...]] = []
+    for stretch, mine in stretches:
+        keys += zip(*(stretch.column(name)[mine].tolist() for name in key_of(stretch.table)), strict=True)
+    order = np.argsort(end_ns, kind="stable")
+    cache: dict[str, Int64Array | Words | None] = {}
+
+    def column(name: str) -> Int64Array | Words | None:
+        if name not in cache:
+            cache[name] = _column_of(stretches, name, order)
+        return cache[name]
+
+    return Ended([keys[row] for row in order.tolist()], end_ns[order], column)
+
+
+def _column_of(
+    stretches: Sequence[tuple[Stretch, BoolArray]], name: str, order: Int64Array
+) -> Int64Array | Words | None:
+    """A column of all stretches, of the chosen rows of each; None where they do not have it."""
+    pieces: list[Int64Array] = [np.zeros(0, np.int64)]
+    texts: list[str] = []
+    is_text = False
+    for stretch, mine in stretches:
+        metrics = {metric.name: metric for metric in stretch.table.metrics}
+        if name not in metrics:
+            return None
+        values = stretch.column(name)[mine]
+        is_text = metrics[name].is_text
+        if is_text:
+            values = np.where(values == ABSENT, -1, values + len(texts))
+            texts += stretch.texts
+        pieces.append(values)
+    joined = np.concatenate(pieces)[order]
+    return Words(joined, texts) if is_text else joined
+
+
+def lookup(batch: Batch, specs: Mapping[str, Spec]) -> Lookup:
+    """Columns of a batch, as conditions ask for them."""
+
+    def found(label: str) -> Values:
+        cells = batch.cells(specs[label])
+        return cells if isinstance(cells, Words) else cells.floats()
+
+    return found
+
+
+def batches(question: Question, lines: Sequence[tuple[Line, Joined]], buckets: Axis) -> Iterator[Batch]:
+    """All rows that meet the condition."""
+    found: Iterator[Batch]
+    found = _lasting(question.table, lines, buckets) if lasts(question.table) else _of_moments(lines, buckets)
+    for batch in found:
+        kept = batch
+        if question.where is not None:
+            kept = batch.keep(np.flatnonzero(question.where.test(lookup(batch, question.specs))))
+        if len(kept.bucket):
+            yield kept

@@ -1,0 +1,443 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the keys of a lasting table had, grew by and were, in buckets of boot time: computed over stretches.
+
+A stretch begins with all there was, so what lies wholly within a bucket is answered from what each key began and ended
+with; rows are read only of stretches in which a bucket begins or ends, and for averages.
+
+The rules, of an edge between two buckets: what holds there is the last row of an earlier reading, so an increase
+belongs to the later of its two readings. A process that started after the reading before it was first seen counts from
+0; of any other that was not seen before, what it had at first does not count. What ``exits`` says of a process that
+ended is one more row of it, at its end. A counter that fell has not grown.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from sysmond.course import ALWAYS_NS
+from sysmond.long.condition import BoolArray, Words
+from sysmond.long.stretch import ALL, Stretch
+from sysmond.model import ABSENT, Semantics
+from sysmond.result import Float64Array, Int64Array
+
+# The clock tick in which /proc tells when a process started.
+GRAIN_NS = 10_000_000
+START = "start"
+# The rows of so many keys are read one key after the other.
+FEW_KEYS = 64
+# Columns that are the sum of others.
+SUMS: Mapping[str, tuple[str, ...]] = {"rss": ("rss_anon", "rss_file", "rss_shmem")}
+
+
+class Part(NamedTuple):
+    """A stretch, and until when it answers (boot time, excluded): until the next one begins."""
+
+    stretch: Stretch
+    end_ns: int
+
+
+class Ended(NamedTuple):
+    """Processes that ended, one an element: key and end (boot time), in order of the ends.
+
+    ``column``: what else ``exits`` tells, by name; None for what it does not.
+    """
+
+    keys: Sequence[tuple[int, ...]]
+    end_ns: Int64Array
+    column: Callable[[str], Int64Array | Words | None]
+
+
+def spans(parts: Sequence[Part], edges: Int64Array) -> tuple[Float64Array, Float64Array]:
+    """How far apart the readings are between which increases lie, and how long values are known: float64[bucket]."""
+    last = np.full(len(edges), ABSENT, np.int64)
+    watched = np.zeros(len(edges) - 1)
+    for part in parts:
+        ticks = part.stretch.ticks
+        owned = owned_edges(part, edges)
+        last[owned] = ticks[np.searchsorted(ticks, edges[owned], "left") - 1]
+        until_ns = min(part.end_ns, int(ticks[-1]) + part.stretch.interval_ns)
+        watched += np.diff(np.clip(edges, ticks[0], until_ns).astype(np.float64)) / 1e9
+    before, after = last[:-1], last[1:]
+    if parts:
+        before = np.where(before == ABSENT, parts[0].stretch.ticks[0], before)
+    return np.where(after == ABSENT, 0, np.maximum(0, after - before)) / 1e9, watched
+
+
+def owned_edges(part: Part, edges: Int64Array) -> slice:
+    """The edges at which a part answers."""
+    low = int(np.searchsorted(edges, part.stretch.ticks[0], "right"))
+    return slice(low, max(low, int(np.searchsorted(edges, part.end_ns, "right"))))
+
+
+class Dictionary:
+    """Texts by code, joined over stretches, each of which has codes of its own."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self._codes: dict[str, int] = {}
+
+    def codes(self, texts: Iterable[str]) -> Int64Array:
+        """The code of each text; ABSENT goes behind the last, where index -1 finds it."""
+        found = [self._codes.setdefault(text, len(self._codes)) for text in texts]
+        self.texts += list(self._codes)[len(self.texts) :]
+        return np.array([*found, ABSENT], np.int64)
+
+
+class _Portion:
+    """A part with those of its keys that are asked for: ``local``, their numbers in it; ``where``, in the window."""
+
+    def __init__(self, part: Part, local: Int64Array, where: Int64Array, codes: Int64Array) -> None:
+        self.stretch = part.stretch
+        self.part = part
+        self.local = local
+        self.where = where
+        self.codes = codes
+        self.ticks = part.stretch.ticks
+        self.begin_ns = int(self.ticks[0])
+        self.end_ns = part.end_ns
+        # A value is not held over a gap.
+        self.held_ns = min(part.end_ns, int(self.ticks[-1]) + part.stretch.interval_ns)
+        self._rows: tuple[Int64Array, Int64Array] | None = None
+
+    def narrowed(self, new: Int64Array) -> "_Portion":
+        """Only the keys that ``new`` gives a number, int64[key of the window]; -1 for the others."""
+        kept = new[self.where] >= 0
+        return _Portion(self.part, self.local[kept], new[self.where[kept]], self.codes)
+
+    def rows(self) -> tuple[Int64Array, Int64Array]:
+        """The rows of these keys: the number of the reading of each, and where each key begins in them."""
+        if self._rows is None:
+            counts = self.stretch.counts[self.local]
+            self._rows = self._gathered(self.stretch.tick_index), np.cumsum(counts) - counts
+        return self._rows
+
+    def _gathered(self, read: Callable[[slice], Int64Array]) -> Int64Array:
+        """What ``read`` gives of the rows of some keys, for these: of a few each by itself, else of all."""
+        if len(self.local) == len(self.stretch.counts):
+            return read(ALL)
+        if len(self.local) <= FEW_KEYS:
+            pieces = [read(slice(each, each + 1)) for each in self.local.tolist()]
+            return np.concatenate(pieces) if pieces else np.zeros(0, np.int64)
+        counts = self.stretch.counts[self.local]
+        offsets = self.stretch.begins[self.local] - (np.cumsum(counts) - counts)
+        return read(ALL)[np.repeat(offsets, counts) + np.arange(int(counts.sum()))]
+
+    def index(self, readings: Int64Array) -> Int64Array:
+        """Which of ``rows`` holds after so many readings: int64[key, edge], -1 before the first of its key."""
+        reading, begins = self.rows()
+        span = len(self.ticks) + 1
+        order = np.repeat(np.arange(len(self.local)), self.stretch.counts[self.local]) * span + reading
+        found = np.searchsorted(order, np.arange(len(self.local))[:, None] * span + readings[None, :], "left") - 1
+        found[found < begins[:, None]] = -1
+        return found
+
+    def seen(self, edges: Int64Array) -> BoolArray:
+        """Whether there is a row before each edge: bool[key, edge]."""
+        readings = np.searchsorted(self.ticks, edges, "left")
+        seen = np.zeros((len(self.local), len(edges)), bool)
+        seen[:, readings == len(self.ticks)] = True
+        inside = (readings < len(self.ticks)) & (readings > 0)
+        if inside.any():
+            seen[:, inside] = self.index(readings[inside]) >= 0
+        return seen
+
+    def at(self, name: str, edges: Int64Array) -> Int64Array:
+        """What each key had before each edge: int64[key, edge], ABSENT before its first row."""
+        readings = np.searchsorted(self.ticks, edges, "left")
+        found = np.full((len(self.local), len(edges)), ABSENT, np.int64)
+        over = readings == len(self.ticks)
+        if over.any():
+            found[:, over] = self.summary("last", name)[:, None]
+        inside = ~over & (readings > 0)
+        if inside.any():
+            index = self.index(readings[inside])
+            found[:, inside] = np.where(index < 0, ABSENT, self.column(name)[index]) if len(self.local) else ABSENT
+        return found
+
+    def column(self, name: str) -> Int64Array:
+        """A column at ``rows``."""
+        names = SUMS.get(name, (name,))
+        return self._joined(name, [self._gathered(partial(self.stretch.column, each)) for each in names])
+
+    def summary(self, kind: str, name: str) -> Int64Array:
+        """What each key began or ended with, or its largest: int64[key]."""
+        of_kind = {"first": self.stretch.first, "last": self.stretch.last, "peak": self.stretch.peak}[kind]
+        return self._joined(name, [of_kind(each)[self.local] for each in SUMS.get(name, (name,))])
+
+    def gone_ns(self) -> Int64Array:
+        """By when each key was gone: at the reading of all there was that comes after it was there last."""
+        full = np.append(self.ticks[self.stretch.full], ALWAYS_NS)
+        return full[np.searchsorted(full, self.ticks[self.stretch.seen()[self.local]], "right")]
+
+    def _joined(self, name: str, columns: Sequence[Int64Array]) -> Int64Array:
+        if len(columns) > 1:
+            absent = np.logical_or.reduce([column == ABSENT for column in columns])
+            return np.where(absent, ABSENT, np.sum(columns, axis=0))
+        (column,) = columns
+        if any(metric.name == name and metric.is_text for metric in self.stretch.table.metrics):
+            return self.codes[np.where(column == ABSENT, -1, column)]
+        return column
+
+
+class Window:
+    """Keys and buckets. ``keys``: by metric of the key, int64[key]. ``edges``: of the buckets, int64[bucket + 1].
+
+    ``alive``: whether a key was there in a bucket, bool[key, bucket]. ``died_ns``: when it ended (boot time),
+    ALWAYS_NS where it did not.
+    """
+
+    def __init__(self, parts: Sequence[Part], edges: Int64Array, ended: Ended | None, key: tuple[str, ...]) -> None:
+        """Look at parts in order of time: those that answer between the edges, and the one before them."""
+        self.edges = edges
+        self.words = Dictionary()
+        self._ended = ended
+        self._numbers: dict[tuple[int, ...], int] = {}
+        self._fresh: list[bool] = []
+        self._portions = [self._portion(part, before, key) for part, before in zip(parts, [None, *parts], strict=False)]
+        self._first = np.full(len(self._numbers), len(parts), np.int64)
+        for number, portion in reversed(list(enumerate(self._portions))):
+            self._first[portion.where] = number
+        self._take_ended(parts, key)
+        self._finish(key)
+
+    def _portion(self, part: Part, before: Part | None, key: tuple[str, ...]) -> _Portion:
+        stretch, numbers = part.stretch, self._numbers
+        columns = [stretch.keys[name] for name in key]
+        starts = stretch.keys[START].tolist() if START in key else [-ALWAYS_NS] * len(columns[0])
+        # Who started since then, was not there before.
+        since_ns = int(stretch.ticks[0])
+        since_ns = min(since_ns, self._opening_ns(since_ns) if before is None else int(before.stretch.ticks[-1]))
+        where = np.empty(len(starts), np.int64)
+        for local, each in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+            where[local] = number = numbers.setdefault(each, len(numbers))
+            if number == len(self._fresh):
+                self._fresh.append(starts[local] >= since_ns - GRAIN_NS)
+        return _Portion(part, np.arange(len(where)), where, self.words.codes(stretch.texts))
+
+    def _opening_ns(self, first_ns: int) -> int:
+        """Where the bucket begins in which the first reading is."""
+        return int(self.edges[max(0, int(np.searchsorted(self.edges, first_ns, "right")) - 1)])
+
+    def _take_ended(self, parts: Sequence[Part], key: tuple[str, ...]) -> None:
+        """Give numbers to those that no reading saw, and note by number who ended."""
+        ended = self._ended
+        self._end_row = np.full(len(self._numbers), -1, np.int64)
+        if ended is None or START not in key:
+            self._ended = None
+            return
+        place = key.index(START)
+        since_ns = int(self.edges[0])
+        if parts:
+            since_ns = min(since_ns, int(parts[0].stretch.ticks[0]))
+        rows = [-1] * len(self._numbers)
+        inside = (ended.end_ns >= self.edges[0]) & (ended.end_ns < self.edges[-1])
+        for row, (each, is_inside) in enumerate(zip(ended.keys, inside.tolist(), strict=True)):
+            number = self._numbers.get(each)
+            if number is None and is_inside:
+                self._numbers[each] = len(self._numbers)
+                self._fresh.append(each[place] >= since_ns - GRAIN_NS)
+                rows.append(row)
+            elif number is not None:
+                rows[number] = row
+        self._end_row = np.array(rows, np.int64)
+        self._first = np.append(self._first, np.full(len(rows) - len(self._first), len(parts)))
+
+    def _finish(self, key: tuple[str, ...]) -> None:
+        columns = np.array(list(self._numbers), np.int64).reshape(-1, len(key)).T
+        self.keys = dict(zip(key, columns, strict=True))
+        self._newborn = np.array(self._fresh, bool)
+        count = len(self._numbers)
+        self._end_ns = np.full(count, ALWAYS_NS, np.int64)
+        if self._ended is not None and len(self._ended.end_ns):
+            known = self._end_row >= 0
+            self._end_ns[known] = self._ended.end_ns[self._end_row[known]]
+        self.died_ns = np.minimum(self._end_ns, self._gone())
+        present = self._present()
+        self._had = present
+        self.alive = present[:, 1:] & (self.died_ns[:, None] > self.edges[None, :-1])
+
+    def narrow(self, chosen: Int64Array) -> "Window":
+        """Only these keys, by number: what is asked for then costs less."""
+        new = np.full(len(self._newborn), -1, np.int64)
+        new[chosen] = np.arange(len(chosen))
+        made = copy(self)
+        made.__dict__["_portions"] = [portion.narrowed(new) for portion in self._portions]
+        for name in ("_first", "_newborn", "_end_row", "_end_ns", "died_ns", "_had", "alive"):
+            setattr(made, name, getattr(self, name)[chosen])
+        made.keys = {name: column[chosen] for name, column in self.keys.items()}
+        return made
+
+    def _gone(self) -> Int64Array:
+        """When a reading of all there was had no row of a key any more."""
+        gone = np.full(len(self._newborn), ALWAYS_NS, np.int64)
+        known = np.zeros(len(gone), bool)
+        for portion in self._portions:
+            here = np.zeros(len(gone), bool)
+            here[portion.where] = True
+            if portion.stretch.full[0]:
+                missed = known & ~here & (gone == ALWAYS_NS)
+                gone[missed] = portion.begin_ns
+            gone[portion.where] = portion.gone_ns()
+            known |= here
+        return gone
+
+    def _present(self) -> BoolArray:
+        present = np.zeros((len(self._newborn), len(self.edges)), bool)
+        before = np.zeros(len(present), bool)
+        for portion in self._portions:
+            owned = owned_edges(portion.part, self.edges)
+            present[:, owned] = before[:, None]
+            present[portion.where, owned] |= portion.seen(self.edges[owned])
+            before[portion.where] = True
+        return present | (self.edges[None, :] > self._end_ns[:, None])
+
+    def took_s(self, span_s: Float64Array) -> Float64Array:
+        """How long it took the counters of each key to grow: float64[key, bucket], of readings that span this.
+
+        Longer for who started before the first reading of all, as it counts from 0.
+        """
+        took = np.broadcast_to(span_s, self.alive.shape).copy()
+        if self._portions and START in self.keys:
+            begin_ns = self._portions[0].begin_ns
+            bucket = int(np.searchsorted(self.edges, begin_ns, "right")) - 1
+            if bucket >= 0:
+                took[:, bucket] += np.where(self._newborn, np.maximum(0, begin_ns - self.keys[START]), 0) / 1e9
+        return took
+
+    def at(self, name: str) -> Int64Array:
+        """What each key had at each edge: int64[key, edge], as stored; texts by their codes in ``words``."""
+        found = np.full((len(self._newborn), len(self.edges)), ABSENT, np.int64)
+        carried = np.full(len(found), ABSENT, np.int64)
+        for portion in self._portions:
+            owned = owned_edges(portion.part, self.edges)
+            if portion is self._portions[-1] and owned.start == owned.stop:
+                continue
+            edges = np.append(self.edges[owned], portion.end_ns)
+            mine = portion.at(name, edges)
+            mine = np.where(portion.seen(edges), mine, carried[portion.where][:, None])
+            found[:, owned] = carried[:, None]
+            found[portion.where, owned] = mine[:, :-1]
+            carried[portion.where] = mine[:, -1]
+        return self._with_ended(name, found)
+
+    def _with_ended(self, name: str, found: Int64Array) -> Int64Array:
+        """Add what ``exits`` says, from the ends on."""
+        totals = self.ended(name)
+        if totals is None:
+            return found
+        late = self.edges[None, :] > self._end_ns[:, None]
+        if self._is_counter(name):
+            return np.where(late, np.maximum(found, totals[:, None]), found)
+        return np.where(late & (found == ABSENT), totals[:, None], found)
+
+    def ended(self, name: str) -> Int64Array | None:
+        """What ``exits`` tells of each key, ABSENT of those that did not end; None where it does not tell that."""
+        column = self._ended.column(name) if self._ended is not None else None
+        if column is None:
+            return None
+        if isinstance(column, Words):
+            column = self.words.codes(column.texts)[column.codes]
+        return np.append(column, ABSENT)[self._end_row]
+
+    def _is_counter(self, name: str) -> bool:
+        tables = [portion.stretch.table for portion in self._portions[:1]]
+        metrics = [metric for table in tables for metric in table.metrics if metric.name == name]
+        return all(metric.semantics is Semantics.COUNTER for metric in metrics)
+
+    def grown(self, name: str) -> Int64Array:
+        """By how much a counter grew: int64[key, bucket], as stored; ABSENT where that is not known."""
+        values = self.at(name)
+        before, after = values[:, :-1], values[:, 1:]
+        base = np.where(self._newborn, 0, self._summary("first", name))
+        before = np.where(self._had[:, :-1], before, base[:, None])
+        unknown = (before == ABSENT) | (after == ABSENT)
+        return np.where(unknown, ABSENT, np.maximum(0, np.where(unknown, 0, after) - np.where(unknown, 0, before)))
+
+    def _summary(self, kind: str, name: str) -> Int64Array:
+        """What each key began with, where it was first seen."""
+        found = np.full(len(self._newborn), ABSENT, np.int64)
+        for number, portion in enumerate(self._portions):
+            first_here = self._first[portion.where] == number
+            if first_here.any():
+                found[portion.where[first_here]] = portion.summary(kind, name)[first_here]
+        return found
+
+    def held(self, name: str) -> tuple[Float64Array, Float64Array]:
+        """The integral of a gauge over time (as stored, times seconds), and over how long: float64[key, bucket]."""
+        mass = np.zeros(self.alive.shape)
+        time_s = np.zeros(self.alive.shape)
+        carried = np.full(len(mass), ABSENT, np.int64)
+        for portion in self._portions:
+            inside = self.edges[(self.edges > portion.begin_ns) & (self.edges < portion.held_ns)]
+            cuts = np.concatenate([[portion.begin_ns], inside, [portion.held_ns]])
+            bucket = np.searchsorted(self.edges, cuts[:-1], "right") - 1
+            valid = (bucket >= 0) & (bucket < len(self.edges) - 1)
+            if valid.any() and len(portion.local):
+                of_mass, of_time = _integrals(portion, name, cuts, carried[portion.where], self.died_ns[portion.where])
+                for number in np.flatnonzero(valid).tolist():
+                    mass[portion.where, bucket[number]] += of_mass[:, number]
+                    time_s[portion.where, bucket[number]] += of_time[:, number]
+            if portion is not self._portions[-1] and len(portion.local):
+                ends = portion.at(name, np.array([portion.end_ns]))[:, 0]
+                carried[portion.where] = np.where(ends == ABSENT, carried[portion.where], ends)
+        return mass, time_s
+
+    def peak(self, name: str) -> Int64Array:
+        """The largest that a gauge was: int64[key, bucket], as stored."""
+        values = self.at(name)[:, :-1]
+        there = self._had[:, :-1] & (self.died_ns[:, None] > self.edges[None, :-1])
+        found = np.where(there, values, ABSENT)
+        buckets = len(self.edges) - 1
+        for portion in self._portions:
+            owned = owned_edges(portion.part, self.edges)
+            bucket = owned.start - 1
+            last_ns = int(portion.ticks[-1])
+            whole = bucket >= 0 and last_ns < portion.end_ns and last_ns < int(self.edges[min(owned.start, buckets)])
+            if whole and bucket < buckets and name not in SUMS:
+                found[portion.where, bucket] = np.maximum(found[portion.where, bucket], portion.summary("peak", name))
+            elif not whole and len(portion.local):
+                reading, begins = portion.rows()
+                ticks = portion.ticks[reading]
+                of_row = np.searchsorted(self.edges, ticks, "right") - 1
+                counts = np.diff(np.append(begins, len(reading)))
+                key = np.repeat(portion.where, counts)
+                valid = (of_row >= 0) & (of_row < buckets) & (ticks < portion.end_ns)
+                np.maximum.at(found, (key[valid], of_row[valid]), portion.column(name)[valid])
+            elif whole and 0 <= bucket < buckets:
+                np.maximum.at(found, (portion.where[self._row_keys(portion)], bucket), portion.column(name))
+        return found
+
+    def _row_keys(self, portion: _Portion) -> Int64Array:
+        return np.repeat(np.arange(len(portion.local)), portion.stretch.counts[portion.local])
+
+
+def _integrals(
+    portion: _Portion, name: str, cuts: Int64Array, carried: Int64Array, died_ns: Int64Array
+) -> tuple[Float64Array, Float64Array]:
+    """The integrals of a gauge between neighbouring cuts, and over how long: float64[key, cut - 1]."""
+    reading, begins = portion.rows()
+    values, ticks = portion.column(name), portion.ticks[reading]
+    step_s = np.append(np.diff(ticks), 0) / 1e9
+    counts = np.diff(np.append(begins, len(values)))
+    step_s[(begins + counts - 1)[counts > 0]] = 0
+    absent = values == ABSENT
+    weight = np.where(absent, 0.0, 1.0)
+    heights = np.where(absent, 0, values).astype(np.float64)
+    index = portion.index(np.searchsorted(portion.ticks, cuts, "right"))
+    until = np.minimum(cuts[None, :], died_ns[:, None])
+    # Before its first row here, a key has what it had at the end of the stretch before.
+    known = carried != ABSENT
+    first_ns = ticks[begins]
+    lead_s = np.maximum(0, np.minimum(until, first_ns[:, None]) - portion.begin_ns) / 1e9 * known[:, None]
+    place = np.maximum(index, 0)
+    tail_s = np.where(index < 0, 0, np.maximum(0, until - ticks[place]) / 1e9)
+    integrals: list[npt.NDArray[np.float64]] = []
+    for each, lead in ((heights, np.where(known, carried, 0).astype(np.float64)), (weight, known.astype(np.float64))):
+        total = np.cumsum(each * step_s) - each * step_s
+        inner = np.where(index < 0, 0.0, total[place] - total[begins][:, None] + each[place] * tail_s)
+        integrals.append(np.diff(inner + lead[:, None] * lead_s, axis=1))
+    return integrals[0], integrals[1]

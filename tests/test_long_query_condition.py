@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Conditions on rows: what they mean, and what is said of a wrong one."""
+
+from contextlib import suppress
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sysmond.errors import UsageError
+from sysmond.long.condition import Kind, Values, Words, parse
+
+KINDS = {
+    "pid": Kind("1"),
+    "comm": Kind("text"),
+    "cpu": Kind("%", ("cpu:sum", "s")),
+    "cpu:sum": Kind("s"),
+    "read_bytes": Kind("B/s", ("read_bytes:sum", "B")),
+    "read_bytes:sum": Kind("B"),
+    "rss": Kind("B"),
+    "start": Kind("time"),
+    "user": Kind("%", ("user:sum", "s"), "username"),
+    "user:sum": Kind("s"),
+    "username": Kind("text"),
+}
+NAN = float("nan")
+COLUMNS: dict[str, Values] = {
+    "pid": np.array([1.0, 2.0, 3.0, NAN]),
+    "comm": Words(np.array([0, 1, 2, -1]), ["init", "post gres", "a(b)c"]),
+    "cpu": np.array([10.0, 60.0, NAN, 0.0]),
+    "cpu:sum": np.array([1.0, 6.0, NAN, 0.0]),
+    "read_bytes": np.array([1e6, 5e6, 2e7, 0.0]),
+    "read_bytes:sum": np.array([1e7, 5e7, 2e8, 0.0]),
+    "rss": np.array([1e8, 2**30, 5.0, NAN]),
+    "start": np.array([1e18, 2e18, 3e18, NAN]),
+    "user": np.array([1.0, 2.0, 3.0, 4.0]),
+    "user:sum": np.array([1.0, 2.0, 3.0, 4.0]),
+    "username": Words(np.array([0, 1, 0, -1]), ["root", "www-data"]),
+}
+
+
+def met(text: str) -> list[int]:
+    found = parse(text, KINDS, lambda moment: int(float(moment) * 1e9))
+    assert found.columns <= set(KINDS)
+    return [int(row) for row in np.flatnonzero(found.test(COLUMNS.__getitem__))]
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("pid = 1", [0]),
+        ("pid != 1", [1, 2]),  # What is absent meets no comparison …
+        ("not pid = 1", [1, 2, 3]),  # … and so fails the one in a negation.
+        ("pid>=2", [1, 2]),
+        ("pid == 2", [1]),
+        ("comm = init", [0]),
+        ("comm = 'post gres'", [1]),
+        ('comm != "post gres"', [0, 2]),
+        ("comm ~ ^post", [1]),
+        ("comm !~ ^post", [0, 2]),
+        (r"comm ~ (b|\(b)", [2]),
+        (r"comm ~ a\(b", [2]),
+        ("(comm ~ (init|post))", [0, 1]),
+        ("comm = ''", []),
+        ("cpu > 50%", [1]),
+        ("cpu > 50", [1]),
+        ("cpu>2s", [1]),
+        ("cpu >= 1000ms", [0, 1]),
+        ("read_bytes > 4MB/s", [1, 2]),
+        ("read_bytes > 40MB", [1, 2]),
+        ("read_bytes > 4MiB/s", [1, 2]),
+        ("rss >= 1GiB", [1]),
+        ("rss >= 100MB", [0, 1]),
+        ("rss >= 1e8", [0, 1]),
+        ("start > 1.5e9", [1, 2]),
+        ("user = root", [0, 2]),
+        ("user ~ www", [1]),
+        ("user > 2.5", [2, 3]),
+        ("user > 2.5s", [2, 3]),
+        ("pid = 1 or pid = 2 and cpu > 70%", [0]),
+        ("(pid = 1 or pid = 2) and cpu > 50%", [1]),
+        ("not (pid = 1 or pid = 2)", [2, 3]),
+        ("not not pid = 1", [0]),
+    ],
+)
+def test_what_a_condition_means(text: str, rows: list[int]) -> None:
+    assert met(text) == rows
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("rss_anom > 1", "there is no column 'rss_anom'; nearest: rss"),
+        ("comm > 5", "'>' with 'comm', which is text; one of = != ~ !~ is right"),
+        ("rss ~ 5", "'~' with 'rss', which is a number"),
+        ("rss > 5s", "'5s' for 'rss'; such as 100MB is right"),
+        ("cpu > fast", "'fast' for 'cpu'; such as 50%, 2.5s is right"),
+        ("read_bytes > 1MHz", "'1MHz' for 'read_bytes'; such as 10MB/s, 100MB is right"),
+        ("cpu > 50% pid = 1", "'pid' after a whole condition; 'and' or 'or' in between is right"),
+        ("(pid = 1", "a parenthesis is open"),
+        ("pid = 1)", "')' after a whole condition"),
+        ("comm = 'init", "a quote is open"),
+        ("comm ~ (", "is no regular expression"),
+        ("comm ~ '['", "is no regular expression"),
+        ("pid =", "there is no value"),
+        ("pid", "'' after 'pid'"),
+        ("and pid = 1", "'and' where a column should be; COLUMN > VALUE is right"),
+        ("", "it ends; COLUMN > VALUE is right"),
+        ("pid = 1 or", "it ends"),
+        ("not " * 200 + "pid = 1", "too deep"),
+        ("pid = 1 and " * 2000, "condition of 24000 characters"),
+        ("pid ! 1", "'!' after 'pid'"),
+    ],
+)
+def test_a_wrong_condition_is_one_clear_line(text: str, said: str) -> None:
+    with pytest.raises(UsageError) as told:
+        met(text)
+    assert said in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+@given(st.text(alphabet="pid=()!~<>'\" andornt1%MB\n\\*", max_size=40))
+def test_any_text_is_a_condition_or_a_usage_error(text: str) -> None:
+    with suppress(UsageError):
+        met(text)
