@@ -137,9 +137,13 @@ def table_section(probe: Probe) -> Iterator[str]:
     if declared.doc:
         yield declared.doc
         yield ""
-    about = f"One row a {declared.per}" if declared.per else "One row for the whole system"
     off = "" if probe.enabled else f" Off, until `sysmonctl enable probe {declared.name}` or the configuration says so."
-    yield f"{about}, every {probe.interval_s:g} s; {probe.lane} lane; {probe.sensitivity}.{off}"
+    about = f"One row a {declared.per}" if declared.per else "One row for the whole system"
+    every = f"every {probe.interval_s:g} s"
+    if declared.packing is not None:
+        whenever = "when it changed, and all of them now and then" if declared.packing.lasting else "at its moment"
+        about, every = f"Long: {about.lower()} {whenever}", f"looked for {every}; key {', '.join(declared.packing.key)}"
+    yield f"{about}, {every}; {probe.lane} lane; {probe.sensitivity}.{off}"
     yield ""
     yield from table(("metric", "unit", "semantics", "digits", "meaning", "origin"), map(metric_row, declared.metrics))
 

@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import metadata
 from typing import Any, NamedTuple, NoReturn
 
@@ -133,6 +133,7 @@ def load(name: str) -> tuple[Probe, ...]:
         if probe.table.name in tables:
             raise UsageError(f"table {probe.table.name!r}: offered twice; each table once is right")
         tables.add(probe.table.name)
+    _check_enables(offered)
     return tuple(offered)
 
 
@@ -220,7 +221,9 @@ def _declared(fields: dict[str, Any]) -> Probe:
         "lane": Lane(fields["lane"]),
         "sensitivity": Sensitivity(fields["sensitivity"]),
         "subsystems": tuple(fields["subsystems"]),
-        "options": tuple(Option._make((*each, tuple(choices))) for *each, choices in fields["options"]),
+        "options": tuple(
+            Option._make((*each, tuple(choices), enables)) for *each, choices, enables in fields["options"]
+        ),
     }
     return Probe(**{**fields, **typed})
 
@@ -299,16 +302,20 @@ def _check_options(probe: Probe, where: str) -> None:
     names = [option.name for option in probe.options]
     if len(set(names)) < len(names):
         raise UsageError(f"{where}: options {', '.join(names)}; each name once is right")
+    function, given = (probe.read, ()) if probe.records is None else (probe.records, (False,))
     try:
-        inspect.signature(probe.read).bind(None, **dict.fromkeys(names))
+        inspect.signature(function).bind(None, *given, **dict.fromkeys(names))
     except (TypeError, ValueError) as wrong:
         if names:
-            raise UsageError(f"{where}: read does not take the options {', '.join(names)}: {wrong}") from wrong
+            kind = "read" if probe.records is None else "records"
+            raise UsageError(f"{where}: {kind} does not take the options {', '.join(names)}: {wrong}") from wrong
 
 
 def _check_option(option: Option, inside: str) -> None:
-    for field in ("name", "doc"):
+    for field in ("name", "doc", "enables"):
         _right_type(inside, field, getattr(option, field), str)
+    if option.enables and type(option.default) is not bool:
+        raise UsageError(f"{inside}: enables {option.enables!r}; that is right where it is true or false")
     if not re.fullmatch(r"[a-z][a-z0-9_]*", option.name):
         raise UsageError(f"{inside}: not a name; lower-case letters, digits and '_' are right")
     if not 0 < len(option.doc) <= DOC_LENGTH_MAX or "\n" in option.doc:
@@ -321,6 +328,17 @@ def _check_option(option: Option, inside: str) -> None:
         _right_type(inside, "choice", choice, str)
     if type(option.default) not in {bool, int, float, str} or not option.accepts(option.default):
         raise UsageError(f"{inside}: default is {_kind(option.default)} that it would not accept itself")
+
+
+def _check_enables(offered: Sequence[Probe]) -> None:
+    """Refuse an option that enables a table which this plugin has not."""
+    for probe in offered:
+        others = sorted(each.table.name for each in offered if each is not probe)
+        for option in probe.options:
+            if option.enables and option.enables not in others:
+                where = f"table {probe.table.name!r}, option {option.name!r}"
+                right = f"{', '.join(others)} is right" if others else "its plugin has no other table"
+                raise UsageError(f"{where}: enables {option.enables!r}; {right}")
 
 
 def _offered(module: types.ModuleType) -> Any:  # noqa: ANN401  that is what is to be found out

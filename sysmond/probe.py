@@ -65,12 +65,13 @@ class Host:
     """The machine as a probe sees it: files below an injectable root, kept open between ticks.
 
     A path given to a method is absolute, as on the real machine; ``root`` is put before it.
-    Within one tick a file is read once, however many probes ask.
+    Within one tick a file is read once, however many probes ask. ``tick``: how many there have been.
     """
 
     def __init__(self, root: str = "/") -> None:
         """Look at the machine whose ``/proc`` and ``/sys`` lie below ``root``."""
         self.root = root.rstrip("/")
+        self.tick = 0
         self.costs: Callable[[], Iterable[Row]] = tuple  # The sampler puts its own accounts here.
         self.runtime = ""  # … and its runtime folder, where bpf.json names what the kernel side pinned.
         self._descriptors: dict[str, int] = {}
@@ -83,6 +84,7 @@ class Host:
 
     def new_tick(self) -> None:
         """Forget what was read: the next reading is a new one."""
+        self.tick += 1
         self._this_tick.clear()
         self._noted.clear()
         self._listed_now.clear()
@@ -210,7 +212,8 @@ class Option(NamedTuple):
     """Something that the configuration may set for a probe: ``probes.TABLE.options.NAME``.
 
     The type of ``default`` (bool, int, float or str) is the type of the option. ``low``, ``high``: the bounds of a
-    number, where it has any. ``choices``: the texts that are right, where not all are.
+    number, where it has any. ``choices``: the texts that are right, where not all are. ``enables``: a table of the
+    same plugin that runs where this is true and nobody has said anything of that table itself.
     """
 
     name: str
@@ -219,6 +222,7 @@ class Option(NamedTuple):
     low: float | None = None
     high: float | None = None
     choices: tuple[str, ...] = ()
+    enables: str = ""
 
     def right(self) -> str:
         """What would be right, as the end of a message: ``a number from 1 to 5``."""

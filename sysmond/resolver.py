@@ -55,7 +55,23 @@ def resolve(configuration: Config, discovery: Discovery, kept: str = "", asked: 
     planned = []
     for name, (plugin, probe) in sorted(offered.items()):
         planned.append(_plan_probe(plugin, probe, configuration.probes.get(name), configuration))
+    planned = _with_enabled_by_options(planned, discovery, configuration)
     return Plan(tuple(planned), tuple(refused), configuration.sampler, configuration.archiver)
+
+
+def _with_enabled_by_options(
+    planned: Sequence[PlannedProbe], discovery: Discovery, configuration: Config
+) -> list[PlannedProbe]:
+    """Let those run that options of others enable, unless something is said of them themselves."""
+    options = {probe.table.name: probe.options for plugin in discovery.plugins for probe in plugin.probes}
+    enabled = {
+        option.enables
+        for each in planned
+        for option in options[each.table]
+        if each.enabled and option.enables and each.options[option.name]
+    }
+    said = {name for name, settings in configuration.probes.items() if settings.enabled is not None}
+    return [each._replace(enabled=True) if each.table in enabled - said else each for each in planned]
 
 
 def check_pins(configuration: Config) -> None:

@@ -79,6 +79,22 @@ def test_a_probe_may_be_off_until_somebody_wants_it() -> None:
     assert planned("probes: {cgroup: {enabled: true}}", discovery)["cgroup"].enabled
 
 
+def test_an_option_may_enable_a_table_of_which_nothing_else_is_said() -> None:
+    more = Option("more", default=False, doc="More.", enables="thread")
+    both = offer("process")._replace(options=(more,)), offer("thread")._replace(enabled=False)
+    discovery = Discovery((OURS._replace(probes=both),), ())
+    for text, right in (
+        ("", False),
+        ("probes: {process: {options: {more: true}}}", True),
+        ("probes: {process: {options: {more: false}}}", False),
+        ("probes: {process: {enabled: false, options: {more: true}}}", False),
+        ("probes: {process: {options: {more: true}}, thread: {enabled: false}}", False),
+        ("probes: {process: {options: {more: true}}, thread: {interval: 5s}}", True),
+        ("probes: {thread: {enabled: true}}", True),
+    ):
+        assert planned(text, discovery)["thread"].enabled is right, text
+
+
 def test_a_probe_is_switched_off() -> None:
     found = planned("probes: {cpu: {enabled: false}, mine: {enabled: true}}")
     assert {table for table, probe in found.items() if probe.enabled} == {"filesystem", "input", "mine"}

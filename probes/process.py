@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes, and threads where they are wanted: what each uses, every second; only what changed is recorded.
+
+``sysmond/tasks`` has the ways to read them, by BPF and by /proc. All three tables are made of one pass a tick.
+"""
+
+from sysmond.probe import Host, Option, Probe, Records, Sensitivity, hookimpl
+from sysmond.tasks.hidepid import sensitivity
+from sysmond.tasks.passes import passes_of
+from sysmond.tasks.tables import PROCESS, PROCESS_PRIVATE, THREAD
+
+_THREADS = Option("threads", default=False, doc="Whether the table thread is recorded, too.", enables=THREAD.name)
+
+
+def process(host: Host, full: bool, *, threads: bool = False) -> Records:  # noqa: FBT001  as every long probe has it
+    """Give the processes that changed, or all."""
+    return passes_of(host).records(PROCESS.name, host.tick, full=full, threads=threads)
+
+
+def thread(host: Host, full: bool) -> Records:  # noqa: FBT001
+    """Give the threads that changed, or all."""
+    return passes_of(host).records(THREAD.name, host.tick, full=full)
+
+
+def process_private(host: Host, full: bool) -> Records:  # noqa: FBT001
+    """Give the same of what only the owner of a process may know."""
+    return passes_of(host).records(PROCESS_PRIVATE.name, host.tick, full=full)
+
+
+@hookimpl
+def sysmond_probes() -> list[Probe]:
+    """Offer the tables ``process``, ``thread`` and ``process_private``."""
+    seen = sensitivity()
+    return [
+        Probe(PROCESS, records=process, sensitivity=seen, options=(_THREADS,)),
+        Probe(THREAD, records=thread, sensitivity=seen, enabled=False),
+        Probe(PROCESS_PRIVATE, records=process_private, sensitivity=Sensitivity.RESTRICTED),
+    ]
