@@ -78,6 +78,8 @@ fi
 # What the environment was made from, and in which folder: scripts in it carry absolute paths.
 wanted_packages=$(pwd -P; cksum pyproject.toml tools/setup.sh)
 wanted_links=$(find sysmond sysmon_tools probes -name '*.py' -o -name py.typed | LC_ALL=C sort)
+# Compiled by what, where there is a compiler, the BPF programs are linked as well.
+wanted_links=$(echo "$wanted_links"; cksum bpf/* setup.py; command -v clang llvm-strip || true)
 
 if [ "$(cat "$VENV/made-from" 2>/dev/null)" != "$wanted_packages" ] || ! "$VENV/bin/python" -c "$SUITABLE" 2>/dev/null; then
     python=$(find_python) || {

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/*
+ * What happens between two passes: processes that end and programs that are started, each a record in a ring buffer;
+ * and bytes that processes send and receive, kept with their first threads.
+ */
+#include "measure.h"
+
+char LICENSE[] SEC("license") = "GPL"; /* Of the two; most of what is called is given to GPL programs alone. */
+
+struct {
+    __uint(type, BPF_MAP_TYPE_RINGBUF);
+    __uint(max_entries, 4 << 20);
+} exits SEC(".maps");
+struct {
+    __uint(type, BPF_MAP_TYPE_RINGBUF);
+    __uint(max_entries, 4 << 20);
+} execs SEC(".maps");
+
+/* Records for which there was no room. */
+struct lost {
+    u64 exits, execs;
+};
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(map_flags, BPF_F_MMAPABLE);
+    __uint(max_entries, 1);
+    __type(key, u32);
+    __type(value, struct lost);
+} lost SEC(".maps");
+
+static __always_inline void lose(u32 of_execs)
+{
+    u32 zero = 0;
+    struct lost *count = bpf_map_lookup_elem(&lost, &zero);
+
+    if (count)
+        __sync_fetch_and_add(of_execs ? &count->execs : &count->exits, 1);
+}
+
+static __always_inline struct account *account_of(struct task_struct *task)
+{
+    return bpf_task_storage_get(&accounts, task->group_leader, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+}
+
+/* A thread ends that others of its process outlive: what its process has no counter for is put down. */
+static __always_inline void settle(struct task_struct *task)
+{
+    struct account *account = task->pid == task->tgid ? NULL : account_of(task);
+
+    if (!account)
+        return;
+    if (HAS(task->sched_info.run_delay))
+        __sync_fetch_and_add(&account->run_delay_ns, task->sched_info.run_delay);
+    if (HAS(task->delays) && task->delays)
+        __sync_fetch_and_add(&account->block_delay_ns, task->delays->blkio_delay);
+}
+
+static __always_inline u64 peak_of(struct task_struct *task)
+{
+    struct mm_struct *memory = PROBED(task, mm); /* So it is a number. */
+    struct pages pages = {};
+    u64 now, peak;
+
+    if (!memory) /* Before Linux 6.16 it is given back by now; the largest it ever had is kept, earlier programs' too. */
+        return task->signal->maxrss * page_bytes;
+    count_pages(&pages, (u64)memory);
+    now = pages.of[FILE_PAGES] + pages.of[ANONYMOUS_PAGES] + pages.of[SHARED_PAGES];
+    peak = PROBED(memory, hiwater_rss);
+    return (now > peak ? now : peak) * page_bytes;
+}
+
+#define GROUP_EXIT 4 /* SIGNAL_GROUP_EXIT */
+
+SEC("tp_btf/sched_process_exit")
+int ended(u64 *context)
+{
+    struct task_struct *task = (void *)context[0], *first = task->group_leader;
+    struct signal_struct *shared = task->signal;
+    struct exit_record *record;
+    struct totals sum;
+    u32 before, code;
+
+    if (shared->live.counter) {
+        settle(task);
+        return 0;
+    }
+    record = bpf_ringbuf_reserve(&exits, sizeof(*record), 0);
+    if (!record) {
+        lose(0);
+        return 0;
+    }
+    __builtin_memset(record, 0, sizeof(*record));
+    record->end_ns = bpf_ktime_get_boot_ns();
+    record->start_ns = first->start_boottime;
+    record->pid = task->tgid;
+    record->ppid = first->real_parent->tgid;
+    record->uid = task->cred->uid.val;
+    code = shared->flags & GROUP_EXIT ? shared->group_exit_code : first->exit_code;
+    record->exit_code = code >> 8 & 0xff;
+    record->signal = code & 0x7f;
+    record->core_dumped = code >> 7 & 1;
+    record->cgroup = cgroup_of(task);
+    bpf_probe_read_kernel_str(record->comm, COMM_BYTES, first->comm);
+    begin(&sum, shared);
+    if (shared->nr_threads > 1) {
+        /* Others have not been taken away yet. One that is just being may be in the sum twice or not at all. */
+        before = endings(shared);
+        add_listed_threads(&sum, shared);
+        if (before != endings(shared)) {
+            begin(&sum, shared);
+            add_listed_threads(&sum, shared);
+        }
+    } else {
+        ADD_THREAD(&sum, task, DIRECT);
+    }
+    record->cpu_us = sum.cpu_ns / 1000;
+    record->user_us = sum.user_ns / 1000;
+    record->system_us = sum.system_ns / 1000;
+    record->peak_rss = peak_of(task);
+    record->minor_faults = sum.minor;
+    record->major_faults = sum.major;
+    record->read_bytes = HAS(task->ioac.read_bytes) ? (s64)sum.read_bytes : ABSENT;
+    record->written_bytes = HAS(task->ioac.read_bytes) ? (s64)sum.written_bytes : ABSENT;
+    bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
+    return 0;
+}
+
+SEC("tp_btf/sched_process_exec")
+int started(u64 *context)
+{
+    struct task_struct *task = (void *)context[0];
+    struct linux_binprm *program = (void *)context[2];
+    struct mm_struct *memory = task->mm;
+    struct exec_record *record;
+    u64 start, bytes;
+    long copied;
+
+    record = bpf_ringbuf_reserve(&execs, sizeof(*record), 0);
+    if (!record) {
+        lose(1);
+        return 0;
+    }
+    record->start_ns = task->group_leader->start_boottime;
+    record->pid = task->tgid;
+    record->uid = task->cred->uid.val;
+    record->pad = 0;
+    copied = bpf_probe_read_kernel_str(record->filename, FILENAME_BYTES, PROBED(program, filename));
+    record->filename_bytes = copied > 0 ? copied - 1 : 0;
+    start = PROBED(memory, arg_start);
+    bytes = PROBED(memory, arg_end) - start;
+    if (bytes > ARGUMENTS_BYTES)
+        bytes = ARGUMENTS_BYTES;
+    record->arguments_bytes = bpf_probe_read_user(record->arguments, bytes, (void *)start) ? 0 : bytes;
+    bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
+    return 0;
+}
+
+enum { AF_INET = 2, AF_INET6 = 10, TCP = 6, UDP = 17, MPTCP = 262, MSG_PEEK = 2 };
+enum { NEITHER, BY_TCP, BY_UDP };
+
+static __always_inline u32 protocol_of(struct sock *socket, s32 bytes)
+{
+    u16 family, protocol;
+
+    if (bytes <= 0)
+        return NEITHER;
+    family = PROBED(socket, __sk_common.skc_family);
+    if (family != AF_INET && family != AF_INET6)
+        return NEITHER;
+    protocol = PROBED(socket, sk_protocol);
+    return protocol == TCP || protocol == MPTCP ? BY_TCP : protocol == UDP ? BY_UDP : NEITHER;
+}
+
+SEC("tp_btf/sock_send_length")
+int sent(u64 *context)
+{
+    s32 bytes = context[1];
+    u32 by = protocol_of((void *)context[0], bytes);
+    struct account *account = by == NEITHER ? NULL : account_of(bpf_get_current_task_btf());
+
+    if (account)
+        __sync_fetch_and_add(by == BY_TCP ? &account->tcp_sent : &account->udp_sent, bytes);
+    return 0;
+}
+
+SEC("tp_btf/sock_recv_length")
+int received(u64 *context)
+{
+    s32 bytes = context[1], flags = context[2];
+    u32 by = flags & MSG_PEEK ? NEITHER : protocol_of((void *)context[0], bytes);
+    struct account *account = by == NEITHER ? NULL : account_of(bpf_get_current_task_btf());
+
+    if (account)
+        __sync_fetch_and_add(by == BY_TCP ? &account->tcp_received : &account->udp_received, bytes);
+    return 0;
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/*
+ * The records of the long tables: the same bytes as the formats in sysmond/tasks/tables.py, which says what each field
+ * means. Times of a CPU are in µs, moments in ns of boot time, memory in bytes. What a kernel does not tell is ABSENT.
+ */
+#pragma once
+
+#define ABSENT ((s64)(1ULL << 63))
+#define ABSENT_U32 0xffffffffu
+#define COMM_BYTES 16
+#define WAIT_BYTES 32
+#define FILENAME_BYTES 256
+#define ARGUMENTS_BYTES 512
+
+/* Tables process (tid is zero) and thread. */
+struct task_record {
+    u64 start_ns;
+    u32 pid, tid, ppid, uid;
+    u64 cgroup;
+    char comm[COMM_BYTES];
+    s64 cpu_us, user_us, system_us, run_delay_us, block_delay_us;
+    s64 voluntary_switches, involuntary_switches, minor_faults, major_faults;
+    s64 read_bytes, written_bytes, read_chars, written_chars;
+    s64 rss_anon, rss_file, rss_shmem, swap, virtual;
+    u32 threads, last_cpu;
+    s16 priority;
+    signed char nice;
+    u8 policy;
+    char state, pad[3];
+};
+_Static_assert(sizeof(struct task_record) == 208, "sysmond/tasks/tables.py, PROCESS and THREAD");
+
+struct private_record {
+    u64 start_ns;
+    u32 pid, namespace_pid, namespace, descriptors;
+    s64 tcp_received, tcp_sent, udp_received, udp_sent;
+    s32 syscall;
+    u32 pad;
+    char wait[WAIT_BYTES];
+};
+_Static_assert(sizeof(struct private_record) == 96, "sysmond/tasks/tables.py, PROCESS_PRIVATE");
+
+struct exit_record {
+    u64 start_ns, end_ns;
+    u32 pid, ppid, uid;
+    u16 exit_code;
+    u8 signal, core_dumped;
+    u64 cgroup;
+    char comm[COMM_BYTES];
+    s64 cpu_us, user_us, system_us, peak_rss, minor_faults, major_faults, read_bytes, written_bytes;
+};
+_Static_assert(sizeof(struct exit_record) == 120, "sysmond/tasks/tables.py, EXITS, behind 8 of the ring buffer");
+
+/* What is started, behind 8 of the ring buffer: restricted. The lengths say how much of the texts is meant. */
+struct exec_record {
+    u64 start_ns;
+    u32 pid, uid;
+    u16 filename_bytes, arguments_bytes;
+    u32 pad;
+    char filename[FILENAME_BYTES];
+    char arguments[ARGUMENTS_BYTES]; /* Each followed by NUL, the last perhaps cut. */
+};
+_Static_assert(sizeof(struct exec_record) == 792, "sysmond/tasks/execs.py");

@@ -1,0 +1,448 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/*
+ * One pass over all processes, and over all threads where asked: a record of each that changed goes into an array that
+ * user space has mapped. Two programs do the same: `snapshot`, started by bpf(2), where the kernel has open-coded
+ * iterators (Linux 6.7); and `iterate`, started by reading the pinned iterator, where it has not.
+ */
+#include "measure.h"
+
+char LICENSE[] SEC("license") = "GPL"; /* Of the two; most of what is called is given to GPL programs alone. */
+
+/* Where functions of the scheduler lie, which nobody waits in by himself; zero where the loader may not know. */
+const volatile u64 scheduler_start = 0, scheduler_end = 0;
+/* Whether the programs that count bytes of the network are there. */
+const volatile u32 has_network = 0;
+
+/* User space sets the first three and clears the others before each pass. */
+struct pass {
+    u32 full, threads, private, pad;
+    u32 walked_processes, walked_threads;
+    u32 process_count, process_lost, thread_count, thread_lost, private_count, private_lost;
+};
+
+#define MAPPED_ARRAY(name, of, length)                                                                                 \
+    struct {                                                                                                           \
+        __uint(type, BPF_MAP_TYPE_ARRAY);                                                                              \
+        __uint(map_flags, BPF_F_MMAPABLE);                                                                             \
+        __uint(max_entries, length);                                                                                   \
+        __type(key, u32);                                                                                              \
+        __type(value, of);                                                                                             \
+    } name SEC(".maps")
+
+MAPPED_ARRAY(control, struct pass, 1);
+/* The loader sets their lengths. */
+MAPPED_ARRAY(process_rows, struct task_record, 1);
+MAPPED_ARRAY(thread_rows, struct task_record, 1);
+MAPPED_ARRAY(private_rows, struct private_record, 1);
+
+/* What was last told of a task: its fingerprints, and what must not be told to be less. */
+struct told {
+    u64 process, thread;
+    u64 run_delay_ns, block_delay_ns;
+    u32 descriptors, is_counted;
+};
+struct {
+    __uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __type(key, int);
+    __type(value, struct told);
+} tellings SEC(".maps");
+
+/* What a pass reckons with, and is too large for the stack. One pass runs at a time: its reader sees to that. */
+struct scratch {
+    struct totals process, thread;
+};
+struct {
+    __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, u32);
+    __type(value, struct scratch);
+} scratches SEC(".maps");
+
+/*
+ * Functions that are not static are verified once and by themselves: branches in them do not multiply those of their
+ * callers. They take numbers and memory, no tasks.
+ */
+
+/* The letter of proc(5); as get_task_state() of fs/proc/array.c finds it. */
+__noinline u32 letter_of(u32 state, u32 exit_state)
+{
+    u32 reported = (state | exit_state) & 0x7f;
+
+    if ((state & 0x402) == 0x402)
+        return 'I';
+    if (state & 0x9000) /* Waits for a lock that may sleep; frozen. */
+        return 'D';
+    if (reported & 0x40)
+        return 'P';
+    if (reported & 0x20)
+        return 'Z';
+    if (reported & 0x10)
+        return 'X';
+    if (reported & 0x08)
+        return 't';
+    if (reported & 0x04)
+        return 'T';
+    if (reported & 0x02)
+        return 'D';
+    return reported & 0x01 ? 'S' : 'R';
+}
+
+static __always_inline char state_of(struct task_struct *task)
+{
+    struct task_struct___before_5_14 *before = (void *)task;
+    u32 state = HAS(task->__state) ? task->__state : (u32)PROBED(before, state);
+
+    return letter_of(state, task->exit_state);
+}
+
+static __always_inline u64 mixed(u64 print, u64 with)
+{
+    return (print ^ with) * 0x9e3779b97f4a7c15ULL + (print >> 29);
+}
+
+/* What changes in time with CPU time, and what others change without it. */
+static __always_inline u64 fingerprint(struct task_struct *task, u64 cpu_ns, u64 cgroup)
+{
+    struct mm_struct *memory = task->mm;
+    u64 print = mixed(cpu_ns, cgroup);
+
+    print = mixed(print, (u64)(u32)task->real_parent->tgid << 32 | (u32)task->static_prio << 16 | task->policy);
+    print = mixed(print, (u64)(u32)state_of(task) << 32 | (u32)task->signal->nr_threads);
+    if (memory) {
+        print = mixed(print, memory->total_vm);
+        for (int kind = 0; kind < KINDS; kind++)
+            print = mixed(print, pages_roughly(memory, kind));
+    }
+    return print | 1; /* Never that of a new storage. */
+}
+
+static __always_inline void fill_memory(struct task_record *row, struct mm_struct *memory)
+{
+    struct pages pages = {};
+
+    if (!memory)
+        return; /* Of the kernel, or dead: none is what it has. */
+    count_pages(&pages, (u64)memory);
+    row->rss_anon = pages.of[ANONYMOUS_PAGES] * page_bytes;
+    row->rss_file = pages.of[FILE_PAGES] * page_bytes;
+    row->rss_shmem = pages.of[SHARED_PAGES] * page_bytes;
+    row->swap = pages.of[SWAPPED_PAGES] * page_bytes;
+    row->virtual = PROBED(memory, total_vm) * page_bytes;
+}
+
+static __noinline void fill(struct task_record *row, struct task_struct *task, struct totals *sum, u64 cgroup)
+{
+    struct task_struct___before_5_16 *before = (void *)task;
+
+    if (!row || !task || !sum)
+        return;
+    __builtin_memset(row, 0, sizeof(*row));
+    row->start_ns = task->start_boottime;
+    row->pid = task->tgid;
+    row->ppid = task->real_parent->tgid;
+    row->uid = task->cred->uid.val;
+    row->cgroup = cgroup;
+    bpf_probe_read_kernel_str(row->comm, COMM_BYTES, task->comm);
+    row->cpu_us = sum->cpu_ns / 1000;
+    row->user_us = sum->user_ns / 1000;
+    row->system_us = sum->system_ns / 1000;
+    row->run_delay_us = HAS(task->sched_info.run_delay) ? (s64)(sum->run_delay_ns / 1000) : ABSENT;
+    row->block_delay_us = HAS(task->delays) && task->delays ? (s64)(sum->block_delay_ns / 1000) : ABSENT;
+    row->voluntary_switches = sum->voluntary;
+    row->involuntary_switches = sum->involuntary;
+    row->minor_faults = sum->minor;
+    row->major_faults = sum->major;
+    row->read_bytes = HAS(task->ioac.read_bytes) ? (s64)sum->read_bytes : ABSENT;
+    row->written_bytes = HAS(task->ioac.read_bytes) ? (s64)sum->written_bytes : ABSENT;
+    row->read_chars = HAS(task->ioac.rchar) ? (s64)sum->read_chars : ABSENT;
+    row->written_chars = HAS(task->ioac.rchar) ? (s64)sum->written_chars : ABSENT;
+    fill_memory(row, PROBED(task, mm)); /* So it is a number. */
+    row->threads = task->signal->nr_threads;
+    row->last_cpu = HAS(task->thread_info.cpu) ? task->thread_info.cpu : PROBED(before, cpu);
+    row->priority = task->prio - 100;
+    row->nice = task->static_prio - 120;
+    row->policy = task->policy;
+    row->state = state_of(task);
+}
+
+/* Counts the bits of a table of open descriptors, as far as DESCRIPTORS_MAX. */
+#define DESCRIPTORS_MAX (1 << 20)
+struct bits {
+    const unsigned long *word;
+    u32 words, set;
+};
+
+static long count_word(u32 index, struct bits *bits)
+{
+    unsigned long word = 0;
+
+    if (index >= bits->words)
+        return 1;
+    bpf_probe_read_kernel(&word, sizeof(word), bits->word + index);
+    word -= word >> 1 & 0x5555555555555555UL;
+    word = (word & 0x3333333333333333UL) + (word >> 2 & 0x3333333333333333UL);
+    word = (word + (word >> 4)) & 0x0f0f0f0f0f0f0f0fUL;
+    bits->set += word * 0x0101010101010101UL >> 56;
+    return 0;
+}
+
+static __always_inline u32 descriptors_of(struct task_struct *task)
+{
+    struct files_struct *files = task->files;
+    struct fdtable *table;
+    struct bits bits = {};
+
+    if (!files)
+        return 0;
+    table = PROBED(files, fdt);
+    bits.word = PROBED(table, open_fds);
+    bits.words = PROBED(table, max_fds) / 64;
+    bpf_loop(DESCRIPTORS_MAX / 64, count_word, &bits, 0);
+    return bits.set;
+}
+
+#define KERNEL_THREAD 0x00200000 /* PF_KTHREAD */
+
+static __always_inline s32 syscall_of(struct task_struct *task, char state)
+{
+    struct pt_regs *registers;
+
+    if (task->flags & KERNEL_THREAD || state == 'R' || state == 'Z' || state == 'X')
+        return -1;
+    registers = (void *)bpf_task_pt_regs(task);
+    if (!registers)
+        return -1;
+#if defined(__TARGET_ARCH_x86)
+    return (s32)PROBED(registers, orig_ax);
+#elif defined(__TARGET_ARCH_arm64)
+    return PROBED(registers, syscallno);
+#else
+    return -1;
+#endif
+}
+
+#define FRAMES_MAX 8
+struct frames {
+    u64 of[FRAMES_MAX];
+};
+
+/* The first function that is not the scheduler's; zero where there is none. */
+__noinline u64 awaited(struct frames *frames)
+{
+    if (!frames)
+        return 0;
+    for (int number = 0; number < FRAMES_MAX; number++)
+        if (frames->of[number] < scheduler_start || frames->of[number] >= scheduler_end)
+            return frames->of[number];
+    return 0;
+}
+
+static __always_inline void find_wait(char wait[WAIT_BYTES], struct task_struct *task, char state)
+{
+    static const char symbol[] = "%ps";
+    struct frames frames = {};
+    u64 frame;
+
+    if (state == 'R' || state == 'Z' || state == 'X' || !scheduler_start)
+        return;
+    if (bpf_get_task_stack(task, &frames, sizeof(frames), 0) <= 0)
+        return;
+    frame = awaited(&frames);
+    if (frame)
+        bpf_snprintf(wait, WAIT_BYTES, symbol, &frame, sizeof(frame));
+}
+
+static __noinline void fill_private(struct private_record *row, struct task_struct *task, struct told *told, u32 full)
+{
+    struct pid *numbers = task->thread_pid;
+    struct account *account = bpf_task_storage_get(&accounts, task, NULL, 0);
+    char state = state_of(task);
+
+    if (!row || !told)
+        return;
+    __builtin_memset(row, 0, sizeof(*row));
+    row->start_ns = task->start_boottime;
+    row->pid = task->tgid;
+    row->namespace = ABSENT_U32; /* A process that ended and waits for its parent has none. */
+    row->namespace_pid = ABSENT_U32;
+    if (numbers) {
+        struct upid *innermost = (void *)__builtin_preserve_access_index(&numbers->numbers) +
+                                 PROBED(numbers, level) * SIZE_OF(struct upid);
+        row->namespace_pid = PROBED(innermost, nr);
+        row->namespace = PROBED(PROBED(innermost, ns), ns.inum);
+    }
+    if (full || !told->is_counted) {
+        told->descriptors = descriptors_of(task);
+        told->is_counted = 1;
+    }
+    row->descriptors = told->descriptors;
+    row->tcp_received = account ? account->tcp_received : has_network ? 0 : ABSENT;
+    row->tcp_sent = account ? account->tcp_sent : has_network ? 0 : ABSENT;
+    row->udp_received = account ? account->udp_received : has_network ? 0 : ABSENT;
+    row->udp_sent = account ? account->udp_sent : has_network ? 0 : ABSENT;
+    row->syscall = syscall_of(task, state);
+    find_wait(row->wait, task, state);
+}
+
+/* A thread by itself. */
+static __always_inline void tell_thread(struct pass *pass, struct scratch *scratch, struct task_struct *task)
+{
+    struct told *told = bpf_task_storage_get(&tellings, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+    struct task_record *row;
+    u64 cgroup = cgroup_of(task), print = fingerprint(task, task->se.sum_exec_runtime, cgroup);
+    u32 number = pass->thread_count;
+
+    pass->walked_threads++;
+    if (told && told->thread == print && !pass->full)
+        return;
+    row = bpf_map_lookup_elem(&thread_rows, &number);
+    if (!row) {
+        pass->thread_lost++;
+        return;
+    }
+    scratch->thread = (struct totals){};
+    ADD_THREAD(&scratch->thread, task, DIRECT);
+    fill(row, task, &scratch->thread, cgroup);
+    row->tid = task->pid;
+    pass->thread_count++;
+    if (told)
+        told->thread = print;
+}
+
+/* A process: `sum` has all its threads together. */
+static __always_inline void tell_process(struct pass *pass, struct task_struct *task, struct totals *sum)
+{
+    struct told *told = bpf_task_storage_get(&tellings, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+    struct account *account;
+    struct task_record *row;
+    struct private_record *private;
+    u64 cgroup = cgroup_of(task), print = fingerprint(task, sum->cpu_ns, cgroup);
+    u32 number = pass->process_count;
+
+    pass->walked_processes++;
+    if (told && told->process == print && !pass->full)
+        return;
+    row = bpf_map_lookup_elem(&process_rows, &number);
+    if (!row) {
+        pass->process_lost++;
+        return;
+    }
+    account = bpf_task_storage_get(&accounts, task, NULL, 0);
+    if (account) {
+        sum->run_delay_ns += account->run_delay_ns;
+        sum->block_delay_ns += account->block_delay_ns;
+    }
+    if (told) {
+        /* A thread between its end and its account, or ended without one: a counter stands still, and never sinks. */
+        if (sum->run_delay_ns < told->run_delay_ns)
+            sum->run_delay_ns = told->run_delay_ns;
+        if (sum->block_delay_ns < told->block_delay_ns)
+            sum->block_delay_ns = told->block_delay_ns;
+        told->run_delay_ns = sum->run_delay_ns;
+        told->block_delay_ns = sum->block_delay_ns;
+        told->process = print;
+    }
+    fill(row, task, sum, cgroup);
+    pass->process_count++;
+    if (!pass->private || !told)
+        return;
+    number = pass->private_count;
+    private = bpf_map_lookup_elem(&private_rows, &number);
+    if (!private) {
+        pass->private_lost++;
+        return;
+    }
+    fill_private(private, task, told, pass->full);
+    pass->private_count++;
+}
+
+static __noinline int sum_threads(struct scratch *scratch, struct task_struct *process, struct pass *pass, u32 tells)
+{
+    struct bpf_iter_task threads;
+    struct task_struct *thread, *held;
+
+    if (!scratch || !process || !pass)
+        return 0;
+    begin(&scratch->process, process->signal);
+    held = bpf_task_acquire(process);
+    if (!held) { /* Just being taken away. */
+        ADD_THREAD(&scratch->process, process, DIRECT);
+        return 0;
+    }
+    bpf_iter_task_new(&threads, held, THREADS_OF_PROCESS);
+    while ((thread = bpf_iter_task_next(&threads))) {
+        ADD_THREAD(&scratch->process, thread, DIRECT);
+        if (tells)
+            tell_thread(pass, scratch, thread);
+    }
+    bpf_iter_task_destroy(&threads);
+    bpf_task_release(held);
+    return 0;
+}
+
+SEC("syscall")
+int snapshot(void *context)
+{
+    u32 zero = 0;
+    struct pass *pass = bpf_map_lookup_elem(&control, &zero);
+    struct scratch *scratch = bpf_map_lookup_elem(&scratches, &zero);
+    struct bpf_iter_task processes;
+    struct task_struct *process;
+
+    if (!pass || !scratch)
+        return 1;
+    bpf_rcu_read_lock();
+    bpf_iter_task_new(&processes, NULL, EVERY_PROCESS);
+    while ((process = bpf_iter_task_next(&processes))) {
+        u32 before = endings(process->signal);
+
+        if (!process->pid)
+            continue; /* Processors at rest are no process. */
+        if (process->signal->nr_threads > 1) {
+            sum_threads(scratch, process, pass, pass->threads);
+            /* A thread that ended meanwhile may be in the sum twice or not at all. */
+            if (before != endings(process->signal))
+                sum_threads(scratch, process, pass, 0);
+        } else {
+            begin(&scratch->process, process->signal);
+            ADD_THREAD(&scratch->process, process, DIRECT);
+            if (pass->threads)
+                tell_thread(pass, scratch, process);
+        }
+        tell_process(pass, process, &scratch->process);
+    }
+    bpf_iter_task_destroy(&processes);
+    bpf_rcu_read_unlock();
+    return 0;
+}
+
+SEC("iter/task")
+int iterate(struct bpf_iter__task *context)
+{
+    u32 zero = 0;
+    struct pass *pass = bpf_map_lookup_elem(&control, &zero);
+    struct scratch *scratch = bpf_map_lookup_elem(&scratches, &zero);
+    struct task_struct *task = context->task;
+    u32 before;
+
+    if (!pass || !scratch || !task)
+        return 0;
+    if (pass->threads)
+        tell_thread(pass, scratch, task);
+    if (task->pid != task->tgid)
+        return 0;
+    before = endings(task->signal);
+    begin(&scratch->process, task->signal);
+    if (task->signal->nr_threads > 1) {
+        add_listed_threads(&scratch->process, task->signal);
+        if (before != endings(task->signal)) {
+            begin(&scratch->process, task->signal);
+            add_listed_threads(&scratch->process, task->signal);
+        }
+    } else {
+        ADD_THREAD(&scratch->process, task, DIRECT);
+    }
+    tell_process(pass, task, &scratch->process);
+    return 0;
+}

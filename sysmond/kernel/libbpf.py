@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the loader needs of libbpf.so.1: open an object, load one of its programs, attach and pin it.
+
+Sources: libbpf's ``libbpf.h`` and ``btf.h``, of version 1.0 and later. Standard library only.
+"""
+
+import ctypes
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from ctypes import POINTER, byref, c_bool, c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_void_p
+from typing import Any
+
+from sysmond.errors import Error
+
+LIBRARY = "libbpf.so.1"
+# What the verifier says of one program; its last lines are of interest.
+LOG_BYTES = 4 * 1024 * 1024
+BTF_KIND_FUNC = 12
+BTF_KIND_TYPEDEF = 8
+
+_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+    "bpf_object__open_mem": (c_void_p, [c_char_p, c_size_t, c_void_p]),
+    "bpf_object__load": (c_int, [c_void_p]),
+    "bpf_object__close": (None, [c_void_p]),
+    "bpf_object__next_program": (c_void_p, [c_void_p, c_void_p]),
+    "bpf_object__next_map": (c_void_p, [c_void_p, c_void_p]),
+    "bpf_program__name": (c_char_p, [c_void_p]),
+    "bpf_program__section_name": (c_char_p, [c_void_p]),
+    "bpf_program__set_autoload": (c_int, [c_void_p, c_bool]),
+    "bpf_program__set_log_buf": (c_int, [c_void_p, c_char_p, c_size_t]),
+    "bpf_program__attach": (c_void_p, [c_void_p]),
+    "bpf_program__pin": (c_int, [c_void_p, c_char_p]),
+    "bpf_link__pin": (c_int, [c_void_p, c_char_p]),
+    "bpf_link__destroy": (c_int, [c_void_p]),
+    "bpf_map__name": (c_char_p, [c_void_p]),
+    "bpf_map__is_internal": (c_bool, [c_void_p]),
+    "bpf_map__set_pin_path": (c_int, [c_void_p, c_char_p]),
+    "bpf_map__set_max_entries": (c_int, [c_void_p, c_uint32]),
+    "bpf_map__initial_value": (c_void_p, [c_void_p, POINTER(c_size_t)]),
+    "bpf_map__btf_value_type_id": (c_uint32, [c_void_p]),
+    "bpf_object__btf": (c_void_p, [c_void_p]),
+    "btf__load_vmlinux_btf": (c_void_p, []),
+    "btf__find_by_name_kind": (c_int, [c_void_p, c_char_p, c_uint32]),
+    "btf__find_by_name": (c_int, [c_void_p, c_char_p]),
+    "btf__type_by_id": (c_void_p, [c_void_p, c_uint32]),
+    "btf__name_by_offset": (c_char_p, [c_void_p, c_uint32]),
+    "btf__free": (None, [c_void_p]),
+    "libbpf_set_print": (c_void_p, [c_void_p]),
+}
+
+
+class RefusedError(Error):
+    """The kernel would not load, attach or pin a program. ``code``: the errno; ``log``: what the verifier said."""
+
+    def __init__(self, what: str, code: int, log: str = "") -> None:
+        super().__init__(f"{what}: {os.strerror(code)}")
+        self.code = code
+        self.log = log
+
+
+class Libbpf:
+    """The library, its messages switched off: what they would say is told by ``RefusedError``."""
+
+    def __init__(self) -> None:
+        """Load it.
+
+        :raises Error: where there is none, or one before version 1.0.
+        """
+        try:
+            self._library = ctypes.CDLL(LIBRARY, use_errno=True)
+            for name, (result, arguments) in _SIGNATURES.items():
+                function = getattr(self._library, name)
+                function.restype, function.argtypes = result, arguments
+        except (OSError, AttributeError) as missing:
+            raise Error(f"{LIBRARY} is not there ({missing}); the package libbpf1 has it") from None
+        self._library.libbpf_set_print(None)
+
+    def call(self, function: str, *arguments: object) -> Any:  # noqa: ANN401  as the C function has it
+        """Call a function of the library.
+
+        :raises RefusedError: where it gives a negative number, or no pointer and an errno.
+        """
+        ctypes.set_errno(0)
+        result = getattr(self._library, function)(*arguments)
+        if isinstance(result, int) and -4095 <= result < 0:  # noqa: PLR2004  MAX_ERRNO
+            raise RefusedError(function, -result)
+        if result is None and _SIGNATURES[function][0] is c_void_p and ctypes.get_errno():
+            raise RefusedError(function, ctypes.get_errno())
+        return result
+
+    @contextmanager
+    def object(self, content: bytes) -> Iterator["Object"]:
+        """Open an object file, and close it: what is pinned by then stays.
+
+        :raises RefusedError: where it is none.
+        """
+        pointer = self.call("bpf_object__open_mem", content, len(content), None)
+        try:
+            yield Object(self, pointer)
+        finally:
+            self._library.bpf_object__close(pointer)
+
+    def knows(self, names: dict[str, int]) -> dict[str, bool]:
+        """Whether the running kernel's BTF has each name of a kind.
+
+        :raises RefusedError: where the kernel has no BTF.
+        """
+        btf = self.call("btf__load_vmlinux_btf")
+        try:
+            return {
+                name: self._library.btf__find_by_name_kind(btf, name.encode(), kind) >= 0
+                for name, kind in names.items()
+            }
+        finally:
+            self._library.btf__free(btf)
+
+
+class Object:
+    """An open object file: its programs and maps, by name."""
+
+    def __init__(self, library: Libbpf, pointer: int) -> None:
+        self._library = library
+        self._pointer = pointer
+        self.programs = dict(self._all("program"))
+        self.maps = dict(self._all("map"))
+
+    def _all(self, kind: str) -> Iterator[tuple[str, int]]:
+        found = None
+        while found := self._library.call(f"bpf_object__next_{kind}", self._pointer, found):
+            yield self._library.call(f"bpf_{kind}__name", found).decode(), found
+
+    def load(
+        self, program: str, folder: str, lengths: dict[str, int], constants: dict[str, int], log_bytes: int = LOG_BYTES
+    ) -> None:
+        """Load one program alone, with the maps of the object, which are pinned in ``folder`` or found there.
+
+        ``lengths``: of maps; ``constants``: what the program's constants are to be.
+
+        :raises RefusedError: where the kernel refuses it.
+        """
+        call = self._library.call
+        for name, pointer in self.programs.items():
+            call("bpf_program__set_autoload", pointer, name == program)
+        for name, pointer in self.maps.items():
+            if name in lengths:
+                call("bpf_map__set_max_entries", pointer, lengths[name])
+            if not call("bpf_map__is_internal", pointer):
+                call("bpf_map__set_pin_path", pointer, f"{folder}/{name}".encode())
+            elif name.endswith(".rodata"):
+                self._set(pointer, constants)
+        log = ctypes.create_string_buffer(log_bytes)
+        call("bpf_program__set_log_buf", self.programs[program], log, log_bytes)
+        try:
+            call("bpf_object__load", self._pointer)
+        except RefusedError as refused:
+            raise RefusedError(program, refused.code, log.value.decode("utf-8", "replace")) from None
+
+    def _set(self, pointer: int, constants: dict[str, int]) -> None:
+        """Write constants where the BTF of the object says that they lie."""
+        call = self._library.call
+        size = c_size_t()
+        start = call("bpf_map__initial_value", pointer, byref(size))
+        btf = call("bpf_object__btf", self._pointer)
+        section = call("btf__type_by_id", btf, call("bpf_map__btf_value_type_id", pointer))
+        count = c_uint32.from_address(section + 4).value & 0xFFFF
+        for number in range(count):
+            # struct btf_var_secinfo: type, offset, size; that type is a variable with a name.
+            kind, offset, width = (
+                c_uint32.from_address(section + 12 + 12 * number + 4 * each).value for each in range(3)
+            )
+            name = call("btf__name_by_offset", btf, c_uint32.from_address(call("btf__type_by_id", btf, kind)).value)
+            if name.decode() in constants:
+                place = {4: c_uint32, 8: c_uint64}[width].from_address(start + offset)
+                place.value = constants[name.decode()]
+
+    def pin(self, program: str, path: str) -> None:
+        """Pin a loaded program; where it is one that is attached to something, attach it and pin the link.
+
+        :raises RefusedError: where the kernel refuses either.
+        """
+        call = self._library.call
+        pointer = self.programs[program]
+        if call("bpf_program__section_name", pointer) == b"syscall":
+            call("bpf_program__pin", pointer, path.encode())
+            return
+        link = call("bpf_program__attach", pointer)
+        try:
+            call("bpf_link__pin", link, path.encode())
+        finally:
+            call("bpf_link__destroy", link)  # The pin keeps it attached.

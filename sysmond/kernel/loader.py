@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Load the BPF programs, pin them with their maps, say which are refused and why; and end.
+
+``python -m sysmond.kernel.loader --runtime-dir FOLDER``. It needs CAP_BPF and CAP_PERFMON, and a BPF file system in
+which it may make a folder; nothing else of sysmond needs either. Each program is tried by itself: what one machine
+refuses costs only that. What is pinned and was made of the same bytes for the same purpose stays, with what it
+recorded meanwhile.
+"""
+
+import ctypes
+import json
+import os
+import re
+import sys
+from collections.abc import Iterable
+from typing import NamedTuple
+from zlib import crc32
+
+from sysmond.commandline import Parser
+from sysmond.errors import Error, refusal
+from sysmond.kernel.libbpf import BTF_KIND_FUNC, BTF_KIND_TYPEDEF, Libbpf, RefusedError
+from sysmond.kernel.refusals import explained
+from sysmond.mounts import mounts
+from sysmond.probe import Host
+from sysmond.tasks.cgroup_names import in_use
+
+REPORT = "bpf.json"
+BPFFS = "/sys/fs/bpf"
+BTF = "/sys/kernel/btf/vmlinux"
+KALLSYMS = "/proc/kallsyms"
+
+PROCESSES_MAX = 16_384
+THREADS_MAX = 32_768
+# ``hierarchy`` of bpf/measure.h, by the controller of version 1; version 2 has none.
+_HIERARCHIES = {"": 0, "memory": 1, "pids": 2, "cpu": 3, "cpuacct": 4}
+_NO_HIERARCHY = 5
+_SCHEDULER = re.compile(rb"^([0-9a-f]+) \w __sched_text_(start|end)$", re.MULTILINE)
+
+
+class Program(NamedTuple):
+    """A program, and what of the kernel it cannot be without: a name in its BTF, of a kind, since a version."""
+
+    name: str
+    object: str
+    needs: str
+    kind: int
+    since: str
+    # Not tried where this one is there, which does the same better.
+    unless: str = ""
+
+
+PROGRAMS = (
+    Program("ended", "events", "btf_trace_sched_process_exit", BTF_KIND_TYPEDEF, "5.5"),
+    Program("started", "events", "btf_trace_sched_process_exec", BTF_KIND_TYPEDEF, "5.5"),
+    Program("sent", "events", "btf_trace_sock_send_length", BTF_KIND_TYPEDEF, "6.3"),
+    Program("received", "events", "btf_trace_sock_recv_length", BTF_KIND_TYPEDEF, "6.3"),
+    Program("snapshot", "tasks", "bpf_iter_task_new", BTF_KIND_FUNC, "6.7"),
+    Program("iterate", "tasks", "bpf_iter_task", BTF_KIND_FUNC, "5.8", unless="snapshot"),
+)
+
+
+class Asked(NamedTuple):
+    """What is to be loaded for whom. ``uid`` and ``gid``: who may use the pins; -1 leaves them the loader's."""
+
+    runtime: str
+    threads: bool = False
+    uid: int = -1
+    gid: int = -1
+    bpffs: str = BPFFS
+    objects: str = os.path.dirname(__file__)
+
+
+def folder_of(runtime: str, bpffs: str = BPFFS) -> str:
+    """Name the folder of pins that belongs to a runtime folder."""
+    return f"{bpffs}/sysmond-{crc32(os.fsencode(os.path.realpath(runtime))):08x}"
+
+
+def load(asked: Asked) -> dict[str, object]:
+    """Load and pin what this machine allows, write ``RUNTIME/bpf.json`` and give what it says.
+
+    ``programs``: of each ``{"ok": true}`` or ``{"refused": why}``; ``folder``: of the pins.
+
+    :raises Error: where the report cannot be written.
+    """
+    folder = folder_of(asked.runtime, asked.bpffs)
+    try:
+        _prepare(asked, folder)
+        programs = _Loading(asked, folder).run()
+    except (Error, OSError) as problem:
+        why = refusal(problem) if isinstance(problem, OSError) else str(problem)
+        programs = {each.name: why for each in PROGRAMS if not each.unless}
+    report: dict[str, object] = {
+        "folder": folder,
+        "programs": {name: {"refused": why} if why else {"ok": True} for name, why in programs.items()},
+    }
+    _write(f"{asked.runtime}/{REPORT}", report)
+    return report
+
+
+def unload(runtime: str, bpffs: str = BPFFS) -> None:
+    """Remove the pins of a runtime folder: programs that nobody runs are gone with them, and what they recorded.
+
+    :raises Error: where they may not be removed.
+    """
+    folder = folder_of(runtime, bpffs)
+    try:
+        _clear(folder, ())
+        os.rmdir(folder)
+    except FileNotFoundError:
+        pass
+    except OSError as failure:
+        raise Error(refusal(failure)) from None
+
+
+def _prepare(asked: Asked, folder: str) -> None:
+    """Find or mount a BPF file system, and make the folder.
+
+    :raises Error: where there is none.
+    :raises OSError: where the folder cannot be made.
+    """
+    if not os.path.exists(BTF):
+        raise Error("the kernel is without BTF (/sys/kernel/btf/vmlinux); one with CONFIG_DEBUG_INFO_BTF is right")
+    if not any(asked.bpffs.startswith(each.point) and each.kind == "bpf" for each in mounts()):
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.mount(b"bpf", asked.bpffs.encode(), b"bpf", 0, None) != 0:
+            why = os.strerror(ctypes.get_errno())
+            raise Error(f"no BPF file system is mounted at {asked.bpffs}, and none may be mounted: {why}")
+    os.makedirs(folder, mode=0o750, exist_ok=True)
+    _give(folder, asked, 0o750)
+
+
+class _Loading:
+    """The loading of all programs into one folder."""
+
+    def __init__(self, asked: Asked, folder: str) -> None:
+        """Read the objects, and what is true of this machine.
+
+        :raises Error: without libbpf, without objects.
+        """
+        self._asked = asked
+        self._folder = folder
+        self._library = Libbpf()
+        self._contents = {
+            name: _content(asked.objects, name) for name in dict.fromkeys(each.object for each in PROGRAMS)
+        }
+        self._lengths = {
+            "process_rows": PROCESSES_MAX,
+            "private_rows": PROCESSES_MAX,
+            "thread_rows": THREADS_MAX if asked.threads else 1,
+        }
+        self._constants = {
+            "processors": os.sysconf("SC_NPROCESSORS_CONF"),
+            "page_bytes": os.sysconf("SC_PAGESIZE"),
+            "hierarchy": _hierarchy(),
+            **_scheduler(),
+        }
+        self._refused: dict[str, str] = {}
+
+    def run(self) -> dict[str, str]:
+        """Load all: why each program was refused, or nothing."""
+        known = self._library.knows({each.needs: each.kind for each in PROGRAMS})
+        markers = self._markers()
+        self._keep(markers)
+        for program in PROGRAMS:
+            if program.unless and not self._refused[program.unless]:
+                continue
+            if program.object == "tasks":
+                self._constants["has_network"] = not (self._refused["sent"] or self._refused["received"])
+            if not known[program.needs]:
+                self._refused[program.name] = f"the kernel has no {program.needs}; Linux {program.since} is right"
+            elif os.path.exists(f"{self._folder}/{program.name}"):
+                self._refused[program.name] = ""
+            else:
+                self._refused[program.name] = self._try(program)
+        for marker in markers.values():
+            os.makedirs(f"{self._folder}/{marker}", exist_ok=True)
+        for name in os.listdir(self._folder):
+            _give(f"{self._folder}/{name}", self._asked, 0o600)
+        return self._refused
+
+    def _try(self, program: Program) -> str:
+        try:
+            with self._library.object(self._contents[program.object]) as opened:
+                opened.load(program.name, self._folder, self._lengths, self._constants)
+                opened.pin(program.name, f"{self._folder}/{program.name}")
+        except RefusedError as refused:
+            return explained(refused)
+        return ""
+
+    def _markers(self) -> dict[str, str]:
+        """Of each object an empty folder that says of what its pins were made: they are complete once it is there.
+
+        An object has maps of those before it, so its pins are no older than theirs.
+        """
+        made = crc32(json.dumps([self._lengths, self._constants], sort_keys=True).encode())
+        markers = {}
+        for name, content in self._contents.items():
+            made = crc32(content, made)
+            markers[name] = f"{name}-{made:08x}"
+        return markers
+
+    def _keep(self, markers: dict[str, str]) -> None:
+        """Remove all pins but those that would be made just so again."""
+        kept: set[str] = set()
+        for name, marker in markers.items():
+            if os.path.isdir(f"{self._folder}/{marker}"):
+                with self._library.object(self._contents[name]) as opened:
+                    kept |= {marker, *opened.maps, *opened.programs}
+        _clear(self._folder, kept)
+
+
+def _content(folder: str, name: str) -> bytes:
+    path = f"{folder}/{name}.bpf.o"
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        raise Error(f"{path}: not there; this sysmond was built without clang") from None
+
+
+def _clear(folder: str, kept: Iterable[str]) -> None:
+    for name in set(os.listdir(folder)) - set(kept):
+        path = f"{folder}/{name}"
+        os.rmdir(path) if os.path.isdir(path) else os.unlink(path)
+
+
+def _give(path: str, asked: Asked, mode: int) -> None:
+    if os.path.isdir(path):
+        mode |= 0o110
+    if asked.uid >= 0 or asked.gid >= 0:
+        os.chown(path, asked.uid, asked.gid)
+    os.chmod(path, mode)
+
+
+def _hierarchy() -> int:
+    try:
+        controllers = in_use(Host()).controllers
+    except (OSError, ValueError):
+        return _NO_HIERARCHY
+    return next((_HIERARCHIES[each] for each in controllers or ("",) if each in _HIERARCHIES), _NO_HIERARCHY)
+
+
+def _scheduler() -> dict[str, int]:
+    """Find where the functions of the scheduler lie; zeros where the kernel does not show its addresses."""
+    try:
+        with open(KALLSYMS, "rb") as file:
+            found = {name: int(address, 16) for address, name in _SCHEDULER.findall(file.read())}
+    except OSError:
+        found = {}
+    return {"scheduler_start": found.get(b"start", 0), "scheduler_end": found.get(b"end", 0)}
+
+
+def _write(path: str, report: dict[str, object]) -> None:
+    try:
+        with open(path + ".new", "w", encoding="utf-8") as file:
+            json.dump(report, file, indent=1)
+        os.replace(path + ".new", path)
+    except OSError as failure:
+        raise Error(refusal(failure)) from None
+
+
+def main() -> int:
+    """Run the program; 0 also where programs are refused: what there is is used."""
+    parser = Parser(prog="sysmond.kernel.loader", description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("--runtime-dir", required=True, metavar="FOLDER", help="where bpf.json is written")
+    parser.add_argument("--threads", action="store_true", help="make room for rows of threads")
+    parser.add_argument("--uid", type=int, default=-1, help="who may use what is pinned")
+    parser.add_argument("--gid", type=int, default=-1, help="and which group")
+    parser.add_argument("--unload", action="store_true", help="remove what is pinned instead")
+    try:
+        words = parser.parse_args()
+        if words.unload:
+            unload(words.runtime_dir)
+        else:
+            load(Asked(words.runtime_dir, words.threads, words.uid, words.gid))
+    except Error as problem:
+        sys.stderr.write(f"sysmond: {problem}\n")
+        return problem.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pinned BPF objects, as who uses them sees them: programs are started, arrays and ring buffers are memory.
+
+Whoever may open the pins needs no capability, no libbpf and no compiler. Sources: bpf(2), ``linux/bpf.h``,
+``kernel/bpf/ringbuf.c``. Standard library only: the real-time sampler reads by this.
+"""
+
+import ctypes
+import mmap
+import os
+import struct
+
+from sysmond.errors import Error
+
+BPF_OBJ_GET = 7
+BPF_PROG_TEST_RUN = 10
+BPF_OBJ_GET_INFO_BY_FD = 15
+# bpf(2) has a number of its own on each old architecture; those since 2012 share one.
+_NUMBER = {"x86_64": 321, "i386": 357, "i686": 357, "ppc64": 361, "ppc64le": 361, "s390x": 351, "armv7l": 386}.get(
+    os.uname().machine, 280
+)
+
+_OBJECT = struct.Struct("=QII")
+_RUN = struct.Struct("=I76x")
+_INFO = struct.Struct("=IIQ")
+_MAP_INFO = struct.Struct("=6I16s40x")
+
+# In front of each record of a ring buffer: its length, with these bits set while it is written or where it is void.
+RECORD_HEAD_BYTES = 8
+_BUSY_OR_VOID = 0x40000000
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _bpf(command: int, attributes: "ctypes.Array[ctypes.c_char]", what: str) -> int:
+    result = int(_libc.syscall(_NUMBER, command, attributes, len(attributes)))
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), what)
+    return result
+
+
+def _get(path: str) -> int:
+    """Open a pinned program or map.
+
+    :raises OSError: as bpf(2) says.
+    """
+    name = ctypes.create_string_buffer(os.fsencode(path))
+    attributes = _OBJECT.pack(ctypes.addressof(name), 0, 0)
+    return _bpf(BPF_OBJ_GET, ctypes.create_string_buffer(attributes, len(attributes)), path)
+
+
+def _lengths(descriptor: int, path: str) -> tuple[int, int]:
+    """How many bytes a value of a map has, and how many values there are."""
+    into = ctypes.create_string_buffer(_MAP_INFO.size)
+    attributes = _INFO.pack(descriptor, _MAP_INFO.size, ctypes.addressof(into))
+    _bpf(BPF_OBJ_GET_INFO_BY_FD, ctypes.create_string_buffer(attributes, len(attributes)), path)
+    _, _, _, value_bytes, count, _, _ = _MAP_INFO.unpack(into.raw)
+    return value_bytes, count
+
+
+def _pages(size: int) -> int:
+    return -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+
+
+class Array:
+    """A pinned array that is mapped: ``memory`` is what the kernel writes and reads, ``count`` values in it."""
+
+    def __init__(self, path: str, value_bytes: int) -> None:
+        """Map it.
+
+        :raises OSError: as the kernel says.
+        :raises Error: where its values have another length.
+        """
+        self._value_bytes = value_bytes
+        descriptor = _get(path)
+        try:
+            there, self.count = _lengths(descriptor, path)
+            if there != value_bytes:
+                raise Error(f"{path}: values of {there} bytes; {value_bytes} are right: load the BPF programs anew")
+            self._map = mmap.mmap(descriptor, _pages(value_bytes * self.count))
+        finally:
+            os.close(descriptor)
+        self.memory = memoryview(self._map)[: value_bytes * self.count]
+
+    def first(self, count: int) -> memoryview:
+        """Give the first values; ``count`` may be what the kernel says."""
+        return self.memory[: count * self._value_bytes]
+
+    def close(self) -> None:
+        """Unmap it. What was given of ``memory`` must not be in use any more."""
+        self.memory.release()
+        self._map.close()
+
+
+class Program:
+    """A pinned program that is started by bpf(2)."""
+
+    def __init__(self, path: str) -> None:
+        """Open it.
+
+        :raises OSError: as the kernel says.
+        """
+        self._path = path
+        self._descriptor = _get(path)
+        self._attributes = ctypes.create_string_buffer(_RUN.pack(self._descriptor), _RUN.size)
+
+    def run(self) -> None:
+        """Run it once, to its end.
+
+        :raises OSError: as the kernel says.
+        """
+        _bpf(BPF_PROG_TEST_RUN, self._attributes, self._path)
+
+    def close(self) -> None:
+        """Close it."""
+        os.close(self._descriptor)
+
+
+class Iterator:
+    """A pinned iterator that writes nothing to its reader: reading it is one pass over all that it iterates over."""
+
+    def __init__(self, path: str) -> None:
+        """Try whether it can be opened.
+
+        :raises OSError: as the kernel says.
+        """
+        self._path = path
+        os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+
+    def run(self) -> None:
+        """Run it once, to its end.
+
+        :raises OSError: as the kernel says.
+        """
+        descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            while os.read(descriptor, mmap.PAGESIZE):
+                pass
+        finally:
+            os.close(descriptor)
+
+    def close(self) -> None:
+        """Nothing stays open between two passes."""
+
+
+class Drain:
+    """The reader of a pinned ring buffer whose records have one length. There must be no other reader."""
+
+    def __init__(self, path: str, record_bytes: int) -> None:
+        """Map it: ``record_bytes`` are those of a record, the 8 in front of it not counted, a multiple of 8.
+
+        :raises OSError: as the kernel says.
+        """
+        self._stride = RECORD_HEAD_BYTES + record_bytes
+        descriptor = _get(path)
+        try:
+            _, self._size = _lengths(descriptor, path)
+            self._reader = mmap.mmap(descriptor, mmap.PAGESIZE)
+            # The kernel maps the buffer twice, one behind the other: no record is ever in two pieces.
+            self._writer = mmap.mmap(
+                descriptor, mmap.PAGESIZE + 2 * self._size, prot=mmap.PROT_READ, offset=mmap.PAGESIZE
+            )
+        finally:
+            os.close(descriptor)
+        self._read_to = memoryview(self._reader).cast("Q")
+        self._written_to = memoryview(self._writer)[: mmap.PAGESIZE].cast("Q")
+        self._bytes = memoryview(self._writer)[mmap.PAGESIZE :]
+
+    def take(self) -> bytes:
+        """Take what is complete, in one piece: records with the 8 bytes in front of each; empty where there is none."""
+        begin, end = self._read_to[0], self._written_to[0]
+        count = (end - begin) // self._stride
+        if not count:
+            return b""
+        start = begin & (self._size - 1)
+        waiting = self._bytes[start : start + count * self._stride]
+        heads = waiting.cast("I")[:: self._stride // 4]
+        if max(heads) >= _BUSY_OR_VOID:  # One is being written: it and those behind it are for the next time.
+            count = next(number for number, head in enumerate(heads) if head >= _BUSY_OR_VOID)
+        taken = bytes(waiting[: count * self._stride])
+        self._read_to[0] = begin + count * self._stride
+        return taken
+
+    def close(self) -> None:
+        """Unmap it."""
+        for view in (self._read_to, self._written_to, self._bytes):
+            view.release()
+        self._reader.close()
+        self._writer.close()

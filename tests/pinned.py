@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""For tests of BPF programs: whether they can run here, a BPF file system of the test's own, rows by name."""
+
+import ctypes
+import os
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sysmond.kernel.loader import BTF, Asked, load, unload
+from sysmond.kernel.refusals import missing_capabilities
+from sysmond.model import Table
+from sysmond.records import Records
+
+OBJECTS = Path(__file__).resolve().parent.parent / "sysmond/kernel"
+MNT_DETACH = 2
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def why_not() -> str:
+    """Why BPF programs cannot be loaded by this test; empty where they can."""
+    if os.geteuid() != 0 or missing_capabilities(Path("/proc/self/status").read_text()):
+        return "loading BPF programs needs root"
+    if not os.path.exists(BTF):
+        return "this kernel has no BTF"
+    if not list(OBJECTS.glob("*.bpf.o")):
+        return "the BPF programs are not built: clang is not there"
+    try:
+        ctypes.CDLL("libbpf.so.1")
+    except OSError:
+        return "libbpf.so.1 is not there"
+    return ""
+
+
+@contextmanager
+def file_system(folder: Path) -> Iterator[str]:
+    """Mount a BPF file system, and take it away: everything in it is gone then."""
+    folder.mkdir()
+    if _libc.mount(b"bpf", bytes(folder), b"bpf", 0, None) != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(folder))
+    try:
+        yield str(folder)
+    finally:
+        _libc.umount2(bytes(folder), MNT_DETACH)
+
+
+@contextmanager
+def loaded(folder: Path, **asked: Any) -> Iterator[dict[str, Any]]:
+    """Load all programs for a runtime folder of the test's own: the report."""
+    with file_system(folder / "bpf") as bpffs:
+        report = load(Asked(str(folder), bpffs=bpffs, **asked))
+        yield report
+        unload(str(folder), bpffs)
+
+
+def rows(table: Table, records: Records | bytes) -> list[dict[str, Any]]:
+    """Records as dictionaries, texts without what pads them."""
+    assert table.packing is not None
+    names = [metric.name for metric in table.metrics]
+    packed = records if isinstance(records, bytes) else records.rows
+    found = []
+    for values in struct.iter_unpack(table.packing.format, packed):
+        cut = (value.rstrip(b"\0") if isinstance(value, bytes) else value for value in values)
+        found.append(dict(zip(names, cut, strict=True)))
+    return found
+
+
+@contextmanager
+def child(program: str, *arguments: str, python: Sequence[str] = (sys.executable, "-I", "-S", "-c")) -> Iterator[Any]:
+    """Run a Python program that says a line when it is ready, and then does nothing until its input ends."""
+    ending = "\nprint(flush=True)\nimport sys\nsys.stdin.read()"
+    command = [*python, program + ending, *arguments]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout.readline()
+        yield process
+        if not process.stdin.closed:
+            process.stdin.close()
+        process.wait()
