@@ -4,56 +4,30 @@
 import json
 import os
 import shutil
-import struct
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from sysmond.errors import Error
 from sysmond.model import Lane, Sensitivity
 from sysmond.plan import PlannedProbe, Scalar
-from sysmond.probe import Host, Records
+from sysmond.probe import Host
 from sysmond.source import Pieces, Source, load
 from sysmond.tasks import asking, commands
 from sysmond.tasks.asking import Asking
 from sysmond.tasks.commands import Commands, read_process
-from sysmond.tasks.execs import Exec, records
+from sysmond.tasks.execs import Exec
 from sysmond.tasks.masking import COMMAND_BYTES_MAX
-from sysmond.tasks.pieces import ABSENT_TEXT
 from sysmond.tasks.proc_text import TICK_NS, stat
+from tests.commandrows import PATIENCE_S, Row, rows_in, until
 
-# For what has to happen sooner or later; nothing is decided by how soon.
-PATIENCE_S = 30.0
 WAITING = "print(flush=True); input()"
 NOBODY = 65534
-
-
-class Row(NamedTuple):
-    start_ns: int
-    uid: int
-    program: bytes | None
-    command: bytes
-
-
-def rows_in(reading: Sequence[Records]) -> dict[int, Row]:
-    """Resolve what a reading refers to, the way a reader does."""
-    found = {}
-    for piece in reading:
-        blob = piece.blob
-
-        def text(word: int, blob: bytes = blob) -> bytes | None:
-            return None if word == ABSENT_TEXT else blob[word & 0xFFFFFFFF : (word & 0xFFFFFFFF) + (word >> 32)]
-
-        for start_ns, pid, uid, program, command in struct.iter_unpack("<q I I Q Q", piece.rows):
-            found[pid] = Row(start_ns, uid, text(program), text(command) or b"")
-    return found
 
 
 @pytest.fixture
@@ -89,13 +63,6 @@ def child(*arguments: str | bytes, code: str = WAITING) -> Iterator[subprocess.P
             yield process
         finally:
             process.kill()
-
-
-def until(met: Callable[[], bool]) -> None:
-    end_s = time.monotonic() + PATIENCE_S
-    while not met():
-        assert time.monotonic() < end_s, "it never came to be"
-        time.sleep(0.02)
 
 
 def read_until(source: Commands, met: Callable[[dict[int, Row]], bool], host: Host | None = None) -> dict[int, Row]:
@@ -261,9 +228,10 @@ def test_more_processes_than_are_kept_are_counted(monkeypatch: pytest.MonkeyPatc
 def test_so_many_are_asked_at_once_and_the_others_later(
     monkeypatch: pytest.MonkeyPatch, nothing_told: Commands
 ) -> None:
-    monkeypatch.setattr(commands, "READS_MAX", 2)
+    limit = 1 + len([name for name in os.listdir("/proc") if name.isdigit()]) // 3
+    monkeypatch.setattr(commands, "READS_MAX", limit)
     first = nothing_told.records(Host(), full=True)
-    assert len(rows_in(first)) <= 2
+    assert len(rows_in(first)) <= limit
     assert first[0].lost == first[0].walked - len(rows_in(first)) > 0
     read_until(nothing_told, lambda found: os.getpid() in found)
 
@@ -388,16 +356,6 @@ def test_of_two_programs_in_one_reading_the_last_counts(told: Told, hearing: Com
     gone = 2**22 + 7
     told.execs = [Exec(gone, 5, 0, b"/bin/sh", b"sh\0", is_cut=False), Exec(gone, 5, 0, b"/x", b"x\0", is_cut=False)]
     assert rows_in(hearing.records(Host(), full=False))[gone] == Row(0, 0, b"/x", b"x")
-
-
-def test_records_of_the_ring_buffer() -> None:
-    head = struct.pack("<II", 792, 0)
-    body = struct.pack("<QIIHHI256s512s", 7_000, 9, 1000, 9, 5, 0, b"/bin/true junk", b"true\0junk")
-    full = struct.pack("<QIIHHI256s512s", 8_000, 10, 0, 3, 512, 0, b"/sh", b"s" * 512)
-    assert records(head + body + head + full) == [
-        Exec(9, 7_000, 1000, b"/bin/true", b"true\0", is_cut=False),
-        Exec(10, 8_000, 0, b"/sh", b"s" * 512, is_cut=True),
-    ]
 
 
 @pytest.mark.parametrize("mask", [True, False])

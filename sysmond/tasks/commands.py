@@ -94,13 +94,13 @@ class Commands:
         self._again: deque[tuple[float, int]] = deque(maxlen=PROCESSES_MAX)
         self._settling: deque[tuple[float, int]] = deque(maxlen=PROCESSES_MAX)
         self._looked_s = float("-inf")
-        self._beyond = 0
+        self._there = self._beyond = 0
 
     def records(self, host: Host, full: bool, *, mask: bool = True) -> Sequence[Records]:  # noqa: FBT001
         """Give what processes run: of those where it is new, or of all that are there.
 
-        ``walked``: how many processes there are. ``lost``: what the kernel could not tell, and of all that are there
-        those that are not read yet.
+        ``walked``: how many processes there were at the last look. ``lost``: what the kernel could not tell, and of
+        all that are there those that are not read yet.
 
         :raises OSError: where there is no /proc.
         """
@@ -117,12 +117,11 @@ class Commands:
         self._ask(now_s)
         for pid, found in self._asking.answers(WAIT_S):
             self._learn(pid, found, rows, now_s)
-        waiting = len(self._asking.waiting - self._known.keys()) + len(self._new) + self._beyond
         if full:
             rows.update({(pid, read.start_ns): read for pid, read in self._known.items()})
-            lost += waiting
+            lost += len(self._asking.waiting - self._known.keys()) + len(self._new) + self._beyond
         packed = [(start_ns, pid, read.uid, read.program, read.command) for (pid, start_ns), read in rows.items()]
-        return pieces(COMMAND, packed, full=full, lost=lost, walked=len(self._known) + waiting)
+        return pieces(COMMAND, packed, full=full, lost=lost, walked=self._there)
 
     def _open(self, runtime: str, now_s: float) -> None:
         """Try to have the kernel tell; where it does not, it is tried again later."""
@@ -166,6 +165,7 @@ class Commands:
         """Find out who is there: the new ones and those to be read again come to be asked about, the others go."""
         before_s, self._looked_s = self._looked_s, now_s
         there = {int(name) for name in os.listdir(self._proc) if name.isdigit()}
+        self._there = len(there)
         for pid in self._known.keys() - there:
             del self._known[pid]
         new = sorted(there - self._known.keys() - self._asking.waiting)
