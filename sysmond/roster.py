@@ -65,15 +65,16 @@ class Roster:
         judge: Judge,
         costs: Callable[[], Iterable[Row]],
         say: Callable[[str], None],
+        runtime: str = "",
     ) -> None:
-        """Have no sources yet. ``costs``: the rows of the table ``self``."""
+        """Have no sources yet. ``costs``: the rows of the table ``self``. ``runtime``: the folder hosts tell of."""
         self._lane = lane
         self._root = root
         self._conduct = conduct
         self._judge = judge
         self._say = say
         self._costs = costs
-        self.runtime = ""  # The folder that hosts tell of.
+        self._runtime = runtime
         self.sources: list[Source] = []
         self.groups: list[tuple[str, list[Source]]] = []
         self.leaving: list[tuple[Source, Absence]] = []
@@ -291,5 +292,5 @@ class Roster:
     def _new_host(self) -> Host:
         host = Host(self._root)
         host.costs = self._costs
-        host.runtime = self.runtime
+        host.runtime = self._runtime
         return host

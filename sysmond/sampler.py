@@ -65,8 +65,7 @@ class Sampler:
         self._conduct = Conduct(self._folder, self._boot)
         self._judge_earlier(started_ns)
         self._rings = Rings(self._folder, self._boot, self.name, started_ns, say)
-        self._roster = Roster(lane, settings.root, self._conduct, self, self._costs, say)
-        self._roster.runtime = settings.folders.runtime
+        self._roster = Roster(lane, settings.root, self._conduct, self, self._costs, say, settings.folders.runtime)
         self._roster.follow(plan, self._moved(), started_ns)
         remove_sealed(settings.folders, self.name)
         self.own.dropped += self._rings.give_up_old()

@@ -16,7 +16,6 @@ with Linux 6.6, and with it that users without capabilities may listen.
 import os
 from collections.abc import Callable
 from errno import EPERM
-from itertools import islice
 from struct import Struct
 from typing import NamedTuple
 
@@ -102,17 +101,13 @@ class Lives:
             self._threads[pid] = left
         else:
             self._threads.pop(pid, None)
-        if pid not in self._leaderless:
-            return
-        start_ns, parent = self._born.get(pid, (0, 0))
-        code = last.code or self._leaderless[pid]
-        last = last._replace(code=code, start_ns=start_ns, ppid=last.ppid or parent)
+        code = last.code or self._leaderless.get(pid, 0)
         if pid not in self._born:
-            self.unsure[pid] = last
-        elif left <= 0:
+            self.unsure[pid] = last._replace(code=code)
+        elif pid in self._leaderless and left <= 0:
             del self._leaderless[pid]
-            del self._born[pid]
-            self.ended.append(last)
+            start_ns, parent = self._born.pop(pid)
+            self.ended.append(last._replace(code=code, start_ns=start_ns, ppid=last.ppid or parent))
 
     def _settle_reused(self, pid: int) -> None:
         """A number that is given anew is free: whatever had it is over."""
@@ -121,13 +116,20 @@ class Lives:
         if pid in self.unsure:
             self.ended.append(self.unsure.pop(pid))
 
-    def settle(self, is_over: Callable[[Ended], bool], limit: int) -> None:
-        """Ask of unsure processes whether they are over, of as many as ``limit``."""
-        for pid in list(islice(self.unsure, limit)):
-            if is_over(self.unsure[pid]):
+    def settle(self, is_over: Callable[[Ended], bool | None]) -> None:
+        """Ask of each unsure process whether it is over: True, False for now, or None to be asked again.
+
+        One that is not will have another thread that ends, and be unsure again then.
+        """
+        for pid, last in list(self.unsure.items()):
+            answer = is_over(last)
+            if answer is None:
+                continue
+            del self.unsure[pid]
+            if answer:
                 self._leaderless.pop(pid, None)
                 self._threads.pop(pid, None)
-                self.ended.append(self.unsure.pop(pid))
+                self.ended.append(last)
 
     def doubt(self, now_ns: int) -> None:
         """Messages were lost: no count of threads holds any more."""

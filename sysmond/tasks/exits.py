@@ -31,7 +31,7 @@ from sysmond.tasks.tables import ABSENT_U32, EXITS
 from sysmond.tasks.taskstats import READINGS_MAX, VERSION_NAMING, Life, Sums, Taskstats
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Container
 
 RECORD = Struct(EXITS.packing.format if EXITS.packing else "")
 # Of how many processes a tick /proc is asked, in at most three files each. What ended last is asked for what is left of
@@ -140,8 +140,7 @@ class Paired:
         if lives.is_naming:
             sums.name(lives.groups)
         if lives.unsure:
-            lives.settle(lambda last: last.pid in sums.over, len(lives.unsure))
-            lives.settle(is_over, PROC_MAX)
+            lives.settle(_asker(sums.over))
         lives.groups.clear()
         rows = [record(ended, sums.pop(ended.pid)) for ended in lives.take()]
         if sums.over or self._alone:
@@ -180,7 +179,7 @@ class Heard:
         now = clock.relation()
         lost = self._connector.receive(self._lives, now.boottime_ns, now.boottime_ns - now.monotonic_ns)
         if self._lives.unsure:
-            self._lives.settle(is_over, PROC_MAX)
+            self._lives.settle(_asker({}))
         ended = self._lives.take()
         hardly, maybe = ended[:-PROC_MAX], ended[-PROC_MAX:]
         rows = [record(each, None) for each in hardly] + [_remains(each) for each in maybe]
@@ -261,6 +260,20 @@ def timed(life: Life, before_ns: int, now: clock.Relation) -> bytes:
     last_ns = max(first_ns, min(now.boottime_ns, second_ns + clock.SECOND_NS))
     end_ns = (first_ns + last_ns) // 2
     return record(Ended(life.pid, 0, end_ns, life.code, life.ppid), life)
+
+
+def _asker(known: "Container[int]") -> "Callable[[Ended], bool | None]":
+    """Ask /proc whether a process is over that is not known to be, of no more than ``PROC_MAX``."""
+    left = PROC_MAX
+
+    def ask(last: Ended) -> bool | None:
+        nonlocal left
+        if last.pid in known:
+            return True
+        left -= 1
+        return is_over(last) if left >= 0 else None
+
+    return ask
 
 
 def is_over(last: Ended) -> bool:

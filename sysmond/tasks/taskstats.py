@@ -285,8 +285,8 @@ class Taskstats:
         raise Error(f"{WHAT}: the kernel names no number of the family; CONFIG_TASKSTATS is right")
 
     def _listen(self, how: int) -> None:
-        with open("/sys/devices/system/cpu/possible", encoding="ascii") as file:
-            cpus = file.read().strip().encode() + b"\0"
+        with open("/sys/devices/system/cpu/possible", "rb") as file:
+            cpus = file.read().strip() + b"\0"
         self._socket.send(self._family, ACKNOWLEDGE, _COMMAND.pack(_GET, 1, 0) + attribute(how, cpus))
         self._socket.answer(WHAT, "CAP_NET_ADMIN in the initial namespaces is right")
 
