@@ -9,11 +9,11 @@ char LICENSE[] SEC("license") = "GPL"; /* Of the two; most of what is called is 
 
 struct {
     __uint(type, BPF_MAP_TYPE_RINGBUF);
-    __uint(max_entries, 4 << 20);
+    __uint(max_entries, 4096); /* The loader sets it. */
 } exits SEC(".maps");
 struct {
     __uint(type, BPF_MAP_TYPE_RINGBUF);
-    __uint(max_entries, 4 << 20);
+    __uint(max_entries, 4096);
 } execs SEC(".maps");
 
 /* Records for which there was no room. */

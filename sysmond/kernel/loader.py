@@ -31,6 +31,9 @@ KALLSYMS = "/proc/kallsyms"
 
 PROCESSES_MAX = 16_384
 THREADS_MAX = 32_768
+# Ring buffers, powers of two: records of 128 and 800 bytes that wait for their readers.
+EXITS_BYTES = 4 * 1024 * 1024
+EXECS_BYTES = 4 * 1024 * 1024
 # ``hierarchy`` of bpf/measure.h, by the controller of version 1; version 2 has none.
 _HIERARCHIES = {"": 0, "memory": 1, "pids": 2, "cpu": 3, "cpuacct": 4}
 _NO_HIERARCHY = 5
@@ -126,6 +129,9 @@ def _prepare(asked: Asked, folder: str) -> None:
             why = os.strerror(ctypes.get_errno())
             raise Error(f"no BPF file system is mounted at {asked.bpffs}, and none may be mounted: {why}")
     os.makedirs(folder, mode=0o750, exist_ok=True)
+    owner = os.lstat(folder).st_uid
+    if owner not in {os.geteuid(), asked.uid}:
+        raise Error(f"{folder}: belongs to user {owner}; one of user {os.geteuid()} is right: remove it")
     _give(folder, asked, 0o750)
 
 
@@ -144,6 +150,8 @@ class _Loading:
             name: _content(asked.objects, name) for name in dict.fromkeys(each.object for each in PROGRAMS)
         }
         self._lengths = {
+            "exits": EXITS_BYTES,
+            "execs": EXECS_BYTES,
             "process_rows": PROCESSES_MAX,
             "private_rows": PROCESSES_MAX,
             "thread_rows": THREADS_MAX if asked.threads else 1,
