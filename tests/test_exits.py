@@ -15,6 +15,7 @@ import pytest
 from sysmond_probes.exits import Ended
 
 from sysmond.errors import Error
+from sysmond.kernel.pins import Array
 from sysmond.model import ABSENT
 from sysmond.probe import Host
 from sysmond.tasks import exits
@@ -389,7 +390,67 @@ def test_where_the_connector_is_missing_taskstats_stands_in(monkeypatch: pytest.
     assert "nor by proc connector: Protocol not supported; a kernel with CONFIG_PROC_EVENTS is right" in line
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"folder": "/nowhere"}'])
+@pytest.fixture
+def pinned(runtime: Path) -> Iterator[str]:
+    """A runtime folder for which the BPF programs are loaded."""
+    if os.getuid() != 0:
+        pytest.skip("only root loads BPF programs")
+    loader = [sys.executable, "-m", "sysmond.kernel.loader", "--runtime-dir", str(runtime)]
+    loaded = subprocess.run(loader, capture_output=True, text=True, check=False)
+    try:
+        if loaded.returncode:
+            pytest.skip(f"not to be had here: {loaded.stderr.strip()}")
+        refused = json.loads((runtime / "bpf.json").read_text())["programs"][exits.PROGRAM].get("refused")
+        if refused:
+            pytest.skip(f"not to be had here: {refused}")
+        yield str(runtime)
+    finally:
+        subprocess.run([*loader, "--unload"], capture_output=True, check=False)
+
+
+def test_by_bpf_nothing_is_missed_while_nobody_listens(pinned: str) -> None:
+    _, said = run(SPAWNING, "200")
+    pids = json.loads(said)
+    way, line = open_exits(pinned)
+    assert line == "by BPF"
+    bench = Bench("BPF", way)
+    bench.take()
+    way.close()  # Whoever comes next goes on where this one was.
+    _, said = run(SPAWNING, "100")
+    pids += json.loads(said)
+    bench.way, _ = open_exits(pinned)
+    found = bench.of(set(pids))
+    assert sorted(record["pid"] for record in found) == sorted(pids)
+    assert {(status(record), record["comm"].rstrip(b"\0")) for record in found} == {(0, b"true")}
+    assert bench.lost == 0
+    bench.way.close()
+
+
+def test_what_bpf_had_no_room_for_is_told_once(pinned: str) -> None:
+    folder = json.loads((Path(pinned) / "bpf.json").read_text())["folder"]
+    counts = Array(f"{folder}/lost", 16)
+    words = counts.memory.cast("Q")
+    words[0] = 5  # As the kernel counts, with nobody there.
+    words[1] = 3  # Of starts: not ours.
+    way, _ = open_exits(pinned)
+    assert [way.take().lost, way.take().lost] == [5, 0]
+    assert list(words) == [0, 3]
+    way.close()
+    words.release()
+    counts.close()
+
+
+def test_a_program_that_was_refused_is_said_why(tmp_path: Path) -> None:
+    report = {"folder": "/nowhere", "programs": {"ended": {"refused": "no BTF"}}}
+    (tmp_path / "bpf.json").write_text(json.dumps(report))
+    with pytest.raises(Error, match="^BPF: ended: no BTF$"):
+        exits.Pinned(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "[]", "{}", '{"folder": "/nowhere"}', '{"folder": "/nowhere", "programs": {"ended": {"ok": true}}}'],
+)
 def test_a_wrong_word_of_the_loader_is_one_line(content: str, tmp_path: Path) -> None:
     (tmp_path / "bpf.json").write_text(content)
     with pytest.raises(Error, match=r"^BPF: .*; what the loader (writes|pins) is right$"):

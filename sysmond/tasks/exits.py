@@ -41,6 +41,8 @@ PROC_MAX = 256
 TRIAL_S = 0.25
 
 BPF_FILE = "bpf.json"
+PROGRAM = "ended"
+_LOST_BYTES = 16  # struct lost of bpf/events.bpf.c: of ends, of starts.
 _CODE_SIGNAL, _CODE_CORE = 0x7F, 0x80
 _TICK_NS = clock.SECOND_NS // os.sysconf("SC_CLK_TCK")
 _TICK_US = _TICK_NS // 1000
@@ -82,7 +84,7 @@ def open_exits(runtime_folder: str) -> tuple[Exits, str]:
 
 
 class Pinned:
-    """By BPF: what the programs wrote into the pinned ring buffer, also while nobody took it."""
+    """By BPF: what the program wrote into the pinned ring buffer, also while nobody took it."""
 
     def __init__(self, runtime_folder: str) -> None:
         """Open the pins that the loader named.
@@ -91,22 +93,35 @@ class Pinned:
         """
         path = f"{runtime_folder}/{BPF_FILE}"
         try:
-            with open(path, encoding="utf-8") as file:
-                folder = str(json.load(file)["folder"])
-            from sysmond.kernel.pins import RECORD_HEAD_BYTES, Drain  # noqa: PLC0415  no part of the other ways
+            with open(path, "rb") as file:
+                report = json.load(file)
+            folder, refused = str(report["folder"]), report["programs"][PROGRAM].get("refused")
+            if refused:
+                raise Error(f"BPF: {PROGRAM}: {refused}")
+            from sysmond.kernel.pins import RECORD_HEAD_BYTES, Array, Drain  # noqa: PLC0415  no part of the other ways
 
+            self._lost = Array(f"{folder}/lost", _LOST_BYTES)
             self._drain = Drain(f"{folder}/{EXITS.name}", RECORD.size - RECORD_HEAD_BYTES)
         except OSError as failure:
             raise Error(f"BPF: {refusal(failure)}; what the loader pins is right") from None
-        except (ImportError, LookupError, TypeError, ValueError) as problem:
+        except (ImportError, LookupError, TypeError, ValueError, AttributeError) as problem:
             raise Error(f"BPF: {path}: {problem}; what the loader writes is right") from None
+        self._counts = self._lost.memory.cast("Q")
 
     def take(self) -> Records:
         """Give what is there: the kernel writes the records as they are kept."""
-        return Records(self._drain.take())
+        rows = self._drain.take()
+        # Counted from the last time that somebody took, in whichever process that was. Behind a drain there is room
+        # again, so nothing is being counted while this is set back.
+        lost = self._counts[0]
+        if lost:
+            self._counts[0] = 0
+        return Records(rows, lost=lost)
 
     def close(self) -> None:
-        """Let go of the mapping; what is pinned stays."""
+        """Let go of the mappings; what is pinned stays."""
+        self._counts.release()
+        self._lost.close()
         self._drain.close()
 
 
