@@ -30,6 +30,14 @@ WAITING = "print(flush=True); input()"
 NOBODY = 65534
 
 
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However busy a machine is, and however many run on it: a reading has all."""
+    monkeypatch.setattr(commands, "WAIT_S", PATIENCE_S)
+    monkeypatch.setattr(commands, "READS_MAX", commands.PROCESSES_MAX)
+    monkeypatch.setattr(asking, "SLOW_S", PATIENCE_S)
+
+
 @pytest.fixture
 def nothing_told() -> Commands:
     """Without the kernel's word about programs being executed."""
@@ -221,7 +229,7 @@ def test_whoever_may_not_see_a_program_sees_the_command_line() -> None:
 def test_more_processes_than_are_kept_are_counted(monkeypatch: pytest.MonkeyPatch, nothing_told: Commands) -> None:
     monkeypatch.setattr(commands, "PROCESSES_MAX", 3)
     (piece,) = nothing_told.records(Host(), full=True)
-    assert len(rows_in([piece])) == 3
+    assert len(rows_in([piece])) <= 3  # One of them may be gone already.
     assert piece.lost == piece.walked - 3
 
 
@@ -232,8 +240,9 @@ def test_so_many_are_asked_at_once_and_the_others_later(
     monkeypatch.setattr(commands, "READS_MAX", limit)
     first = nothing_told.records(Host(), full=True)
     assert len(rows_in(first)) <= limit
-    assert first[0].lost == first[0].walked - len(rows_in(first)) > 0
-    read_until(nothing_told, lambda found: os.getpid() in found)
+    assert first[0].lost > 0
+    there = rows_in(first)
+    read_until(nothing_told, lambda found: os.getpid() in found or os.getpid() in there)
 
 
 FORKING = """
@@ -250,7 +259,10 @@ while True:
 """
 
 
-def test_one_who_holds_the_lock_of_its_memory_keeps_no_other_waiting(nothing_told: Commands) -> None:
+def test_one_who_holds_the_lock_of_its_memory_keeps_no_other_waiting(
+    nothing_told: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asking, "SLOW_S", 0.001)
     with child("holder", code=FORKING) as holder, child("other") as other:
         found = read_until(nothing_told, lambda found: {holder.pid, other.pid} <= found.keys())
         assert found[holder.pid].command.endswith(b" holder")
@@ -267,6 +279,7 @@ def gather(asked: Asking[int], answers: dict[int, int], count: int) -> None:
 
 def test_a_question_without_an_answer_keeps_no_other_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asking, "THREADS_MAX", 3)
+    monkeypatch.setattr(asking, "SLOW_S", 0.01)
     release = threading.Event()
 
     def question(number: int) -> int:
@@ -289,6 +302,7 @@ def test_a_question_without_an_answer_keeps_no_other_waiting(monkeypatch: pytest
 
 def test_when_all_threads_hang_nobody_waits_and_nothing_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asking, "THREADS_MAX", 2)
+    monkeypatch.setattr(asking, "SLOW_S", 0.01)
     release = threading.Event()
 
     def question(number: int) -> int:
@@ -322,9 +336,9 @@ def test_a_process_that_lived_for_a_moment_has_its_command_line(told: Told, hear
     gone = 2**22 + 7  # Larger than any number that is given.
     told.execs = [Exec(gone, 12_345_678_901, 1000, b"/bin/true", b"true\0--token\0hunter2\0", is_cut=False)]
     told.lost = 4
-    (reading,) = hearing.records(Host(), full=False)
-    assert rows_in([reading]) == {gone: Row(12_340_000_000, 1000, b"/bin/true", b"true --token ***")}
-    assert reading.lost == 4
+    reading = hearing.records(Host(), full=False)
+    assert rows_in(reading)[gone] == Row(12_340_000_000, 1000, b"/bin/true", b"true --token ***")
+    assert sum(piece.lost for piece in reading) == 4
     assert hearing.way == "by BPF"
     assert gone not in rows_in(hearing.records(Host(), full=True))
 
@@ -332,7 +346,8 @@ def test_a_process_that_lived_for_a_moment_has_its_command_line(told: Told, hear
 def test_what_was_executed_is_read_whole_where_it_still_runs(
     told: Told, hearing: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commands, "LOOK_RARELY_S", 0.1)
+    clock = [1000.0]
+    monkeypatch.setattr(commands, "monotonic", lambda: clock[0])
     hearing.records(Host(), full=True)
     with child("x" * 600) as process:
         start_ns = start_of(process.pid)
@@ -341,9 +356,9 @@ def test_what_was_executed_is_read_whole_where_it_still_runs(
         first = rows_in(hearing.records(Host(), full=False))[process.pid]
         assert first.command.decode().endswith("x …")
         assert first.program == f"{Path.cwd()}/python".encode()  # It was asked for from there.
-        whole = rows_in(hearing.records(Host(), full=True))[process.pid]
-        if whole == first:  # It is read when it is looked for next.
-            whole = read_until(hearing, lambda found: process.pid in found)[process.pid]
+        assert rows_in(hearing.records(Host(), full=False)) == {}
+        clock[0] += commands.LOOK_RARELY_S
+        whole = rows_in(hearing.records(Host(), full=False))[process.pid]
         assert whole.start_ns == first.start_ns == start_ns
         assert whole.program == os.path.realpath(sys.executable).encode()
         assert whole.command.endswith(b"x" * 600)

@@ -145,17 +145,17 @@ class Commands:
             if before is not None and before.comm and (before.start_ns, before.command) == (start_ns, command):
                 continue  # It was read from /proc since, which knows better what its program is.
             program = self._absolute(each.pid, each.program)
-            read = Read(start_ns, b"", each.uid, _bounded(program), command)
+            read = Read(start_ns, b"", each.uid, program and _bounded(program), command)
             rows[each.pid, start_ns] = read
             if len(self._known) < PROCESSES_MAX or before is not None:
                 self._known[each.pid] = read
                 self._again.append((again_s, each.pid))
         return lost
 
-    def _absolute(self, pid: int, program: bytes) -> bytes:
+    def _absolute(self, pid: int, program: bytes) -> bytes | None:
         """Put the folder of the process before a relative path, as long as it is there to be asked."""
-        if program.startswith(b"/"):
-            return program
+        if not program or program.startswith(b"/"):
+            return program or None
         try:
             return os.path.normpath(os.path.join(os.readlink(f"{self._proc}/{pid}/cwd".encode()), program))
         except OSError:

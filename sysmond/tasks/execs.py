@@ -10,18 +10,23 @@ import struct
 from typing import NamedTuple, Protocol
 
 from sysmond.errors import Error, refusal
+from sysmond.tasks.masking import CUT
 
 REPORT = "bpf.json"
 _PROGRAM_BYTES, _ARGUMENTS_BYTES = 256, 512
 # Behind the head that each record has in the buffer: when the process started, pid, uid, and how long the texts are.
 _RECORD = struct.Struct(f"<8x q I I H H 4x {_PROGRAM_BYTES}s {_ARGUMENTS_BYTES}s")
 _HEAD_BYTES = 8
+_CUT = CUT.encode()
 # Lost of the exits, lost of these.
 _LOST = struct.Struct("<Q Q")
 
 
 class Exec(NamedTuple):
-    """A program that a process executed. ``arguments``: as cmdline has them. ``is_cut``: there were more."""
+    """A program that a process executed. ``program``: its path as it was asked for, empty where that is not known.
+
+    ``arguments``: as cmdline has them. ``is_cut``: there were more of them.
+    """
 
     pid: int
     start_ns: int
@@ -89,9 +94,9 @@ def records(content: bytes) -> list[Exec]:
             pid,
             start_ns,
             uid,
-            program[:length],
+            program[:length] + (_CUT if length >= _PROGRAM_BYTES - 1 else b""),
             arguments[:arguments_length],
-            is_cut=arguments_length == len(arguments),
+            is_cut=arguments_length >= _ARGUMENTS_BYTES,
         )
         for start_ns, pid, uid, length, arguments_length, program, arguments in _RECORD.iter_unpack(content)
     ]
