@@ -223,6 +223,14 @@ def test_a_number_given_anew_within_a_reading_is_two_lives() -> None:
     assert [(each.start_ns, each.end_ns) for each in found] == [(1, 2), (3, 4)]
 
 
+def test_sums_of_threads_are_kept_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sysmond.tasks.taskstats.PARTIAL_MAX", 2)
+    sums = Sums()
+    for process in (10, 20, 30):
+        sums.follow(message(Thread(process + 1, process).told(16)))
+    assert [sums.pop(process) is None for process in (10, 20, 30)] == [True, False, False]
+
+
 def test_without_a_time_of_the_scheduler_that_of_the_ticks_stands() -> None:
     sums = Sums()
     sums.follow(message(Thread(42, 42, flags=0x20, cpu_ns=0).told(16)))

@@ -43,6 +43,8 @@ SLOT_BYTES = 2048
 GROUP_DEAD = 0x20  # AGROUP in ac_flag.
 # A message of a thread waits as many readings for the connector to name its process.
 READINGS_MAX = 30
+# Of how many processes that have lost threads, but not all, the sums are kept.
+PARTIAL_MAX = 65_536
 
 # Where the fields lie, in the order of Task without the last two: offset and code. Version 15 alone (Linux 6.14) had
 # two numbers more for each kind of delay in between, those of the first three before ac_comm.
@@ -224,6 +226,8 @@ class Sums:
             self.over.setdefault(life.pid, []).append(life)
         else:
             self._partial[life.pid] = life
+            if len(self._partial) > PARTIAL_MAX:  # Whose last thread's message was lost, or who is longest without one.
+                del self._partial[next(iter(self._partial))]
 
     def pop(self, pid: int) -> Life | None:
         """Give the life of a process that is known to be over; None where no message told of it."""
