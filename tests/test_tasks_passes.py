@@ -2,22 +2,25 @@
 """The choice of a way to go over all tasks, and the passes that several tables share."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from sysmond_probes import process
 
-from sysmond.model import Sensitivity
+from sysmond.model import Sensitivity, Table
 from sysmond.plugins import check_probe, load
 from sysmond.probe import Host, Option, Probe, Records
 from sysmond.records import record_bytes
-from sysmond.tasks import passes
+from sysmond.tasks import passes, proc
 from sysmond.tasks.choose import open_tasks
 from sysmond.tasks.passes import Passes, passes_of
 from sysmond.tasks.proc import Proc
 from sysmond.tasks.tables import PROCESS, PROCESS_PRIVATE, THREAD
 from sysmond.tasks.taken import Taken
+from tests import pinned
+from tests.children import child
+from tests.test_tasks_proc import HZ, rows, several, touch
 
 
 class Counted:
@@ -198,3 +201,46 @@ def test_an_option_enables_a_table_of_the_same_plugin(tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text(PLUGIN.replace("OTHER", "third"))
     with pytest.raises(Exception, match="table 'first', option 'more': enables 'second'; third is right"):
         load(str(tmp_path / "bad.py"))
+
+
+def check_alike(table: Table, taken: Sequence[Records | None], pids: set[int]) -> int:
+    """Compare what both ways tell of processes at rest; give how many records there are."""
+    by_bpf, by_proc = (rows(table, each) for each in taken)
+    tasks = [key for key, row in by_bpf.items() if row["pid"] in pids]
+    for task in tasks:
+        seen, told = by_bpf[task], by_proc[task]
+        # Times in user mode and in the kernel are scaled by /proc alone; it has whole ticks of beginnings.
+        assert 0 <= seen.pop("start") - told.pop("start") < 10**9 // HZ
+        for name in ("user", "system", "block_delay"):
+            del seen[name], told[name]
+        for name in ("cpu", "run_delay"):  # Each thread's microseconds are rounded by one of them.
+            assert abs(seen.pop(name) - told.pop(name)) <= 4
+        assert seen == told
+    return len(tasks)
+
+
+def test_both_ways_tell_the_same_of_processes_at_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if why := pinned.why_not():
+        pytest.skip(why)
+    monkeypatch.setattr(proc, "YOUNG_NS", 0)
+    with pinned.loaded(tmp_path, threads=True), child(touch) as one, child(several) as other:
+        ways = open_tasks(str(tmp_path))[0], Proc()
+        taken = [way.take(full=True, threads=True) for way in ways]
+        assert check_alike(PROCESS, [each.process for each in taken], {one, other}) == 2
+        assert check_alike(THREAD, [each.thread for each in taken], {one, other}) == 5
+        taken.clear()  # Rows of BPF are those of the mapping.
+        for way in ways:
+            way.close()
+
+
+def test_bpf_is_gone_over_to_once_the_loader_has_run(tmp_path: Path) -> None:
+    if why := pinned.why_not():
+        pytest.skip(why)
+    shared = Passes(str(tmp_path), "")
+    shared.records("process", 0, full=False)
+    assert shared.way.startswith("by /proc; ")
+    with pinned.loaded(tmp_path):
+        assert shared.records("process", 1, full=True).full
+        assert shared.way.startswith("by BPF, ")
+        assert shared.records("process_private", 1, full=True).walked > 1
+        shared.close()
