@@ -19,9 +19,9 @@ from sysmond.errors import CorruptError, Error, ForeignError
 from sysmond.frame import Layout, decode_layout, encode_layout
 from sysmond.hdf5 import attribute, columns, one_line
 from sysmond.long import vectors
-from sysmond.long.stretch import ALL, About, Bools, Life, Readings, Stretch, is_absent, key_of, rows_of
+from sysmond.long.stretch import ALL, About, Bools, Life, Readings, Stretch, is_absent, key_of, largest, lasts, rows_of
 from sysmond.long.vectors import VECTOR, Coded
-from sysmond.model import ABSENT, METRICS_PER_TABLE_MAX, Cause, Semantics, Sensitivity, check_table
+from sysmond.model import ABSENT, METRICS_PER_TABLE_MAX, Cause, Metric, Semantics, Sensitivity, Table, check_table
 from sysmond.recording import Hole
 from sysmond.result import Int64Array
 
@@ -32,7 +32,7 @@ INCOMPATIBLE_KNOWN = 0
 # A column of so many is what any array of a file may be, once unpacked.
 ROWS_MAX = hdf5.ARRAY_BYTES_MAX // 8
 # What a vector is of its column; that of the readings of rows and keys has no name.
-STEP, KEY, FIRST, LAST, PEAK, SEEN, COUNT = "step", "key", "first", "last", "peak", "seen", "count"
+STEP, VALUE, KEY, FIRST, LAST, PEAK, SEEN, COUNT = "step", "value", "key", "first", "last", "peak", "seen", "count"
 _VECTORS_MAX = 4 * METRICS_PER_TABLE_MAX + 8
 # One process is asked for more often than all: texts are unpacked in pieces.
 _LEVEL = 6
@@ -124,10 +124,13 @@ def _write_keys(file: hdf5.File, stretch: Stretch) -> None:
     keys.add(LAST, "", vectors.levels(last - first))
     keys.add(SEEN, "", vectors.levels(stretch.seen() - last))
     for metric in stretch.table.metrics:
-        if metric.name in stretch.keys:
+        if metric.name in stretch.keys or _stands_alone(stretch.table, metric):
             continue
-        first, last = stretch.first(metric.name), stretch.last(metric.name)
+        first = stretch.first(metric.name)
         keys.add(FIRST, metric.name, vectors.levels(first))
+        if not lasts(stretch.table):
+            continue
+        last = stretch.last(metric.name)
         keys.add(LAST, metric.name, vectors.levels(_less(last, first)))
         if metric.semantics is Semantics.GAUGE:
             keys.add(PEAK, metric.name, vectors.levels(_less(stretch.peak(metric.name), last)))
@@ -138,9 +141,19 @@ def _write_rows(file: hdf5.File, stretch: Stretch) -> None:
     rows = _Writer(file, "rows", stretch.rows)
     rows.add(STEP, "", vectors.steps(_grown(stretch, "")))
     for metric in stretch.table.metrics:
-        if metric.name not in stretch.keys:
+        if metric.name in stretch.keys:
+            continue
+        if _stands_alone(stretch.table, metric):
+            pieces = (stretch.column(metric.name, keys) for keys in stretch.batches())
+            rows.add(VALUE, metric.name, vectors.steps(pieces))
+        else:
             rows.add(STEP, metric.name, vectors.steps(_grown(stretch, metric.name)))
     rows.finish()
+
+
+def _stands_alone(table: Table, metric: Metric) -> bool:
+    """Whether values are stored as they are: what grew at one moment says nothing about the next."""
+    return metric.semantics is Semantics.COUNTER and not lasts(table)
 
 
 def _grown(stretch: Stretch, name: str) -> Iterator[Int64Array]:
@@ -180,6 +193,10 @@ class _Group:
             raise ValueError(f"the vectors of {name} make no sense")
         self._places: _Places = {(record["role"].decode(), record["name"].decode()): record for record in records}
         self._vectors = hdf5.Vectors(group, self.length)
+
+    def has(self, role: str, name: str) -> bool:
+        """Whether there is such a vector."""
+        return (role, name) in self._places
 
     def read(self, role: str, name: str = "", low: int = 0, high: int | None = None) -> Int64Array:
         """A vector, or of one that is not summed up a part."""
@@ -295,20 +312,32 @@ class FileStretch(Stretch):
         """The values of a metric, of these keys."""
         if name in self.keys:
             return np.repeat(self.keys[name][keys], self.counts[keys])
+        if self._rows.has(VALUE, name):
+            return self._read_rows(VALUE, name, rows_of(self, keys))
         return self._checked(name, self._summed(name, keys, self.first(name)[keys]))
 
     def first(self, name: str) -> Int64Array:
         """With what each key begins."""
-        return self.keys[name] if name in self.keys else self._checked(name, self._of_keys(FIRST, name))
+        if name in self.keys:
+            return self.keys[name]
+        if not self._keys.has(FIRST, name):
+            found: Int64Array = self.column(name)[self.begins]
+            return found
+        return self._checked(name, self._of_keys(FIRST, name))
 
     def last(self, name: str) -> Int64Array:
         """With what each key ends."""
         if name in self.keys:
             return self.keys[name]
+        if not self._keys.has(LAST, name):
+            found: Int64Array = self.column(name)[self.begins + self.counts - 1]
+            return found
         return self._checked(name, _more(self._of_keys(LAST, name), self.first(name)))
 
     def peak(self, name: str) -> Int64Array:
         """The largest value of a gauge at each key."""
+        if not self._keys.has(PEAK, name):
+            return largest(self.column(name), self.begins)
         return _more(self._of_keys(PEAK, name), self.last(name))
 
     def first_tick(self) -> Int64Array:
@@ -333,9 +362,12 @@ class FileStretch(Stretch):
         rows, counts = rows_of(self, keys), self.counts[keys]
         if not len(counts):
             return np.zeros(0, np.int64)
+        differences = self._read_rows(STEP, name, rows)
+        return vectors.summed(differences, first, self.begins[keys] - rows.start, counts)
+
+    def _read_rows(self, role: str, name: str, rows: slice) -> Int64Array:
         try:
-            differences = self._rows.read(STEP, name, rows.start, rows.stop)
-            return vectors.summed(differences, first, self.begins[keys] - rows.start, counts)
+            return self._rows.read(role, name, rows.start, rows.stop)
         except Exception as damage:  # the library raises many kinds
             raise self._corrupt(damage) from damage
 
