@@ -17,10 +17,12 @@ from contextlib import suppress
 from typing import NoReturn
 
 from sysmond import folders, mounts
+from sysmond import plan as plans
 from sysmond.arguments import RESOLVER, parser
 from sysmond.errors import EXIT_PARTIAL, Error, UsageError, nearest
+from sysmond.kernel import TABLES
 from sysmond.lock import only_one
-from sysmond.settings import NO_BUS, PARTS, Settings, isolation, resolver_command
+from sysmond.settings import NO_BUS, PARTS, Settings, isolation, plan_file, resolver_command
 
 BUSES = (NO_BUS, "system", "session")
 # The module and the function that carry out each command: only that module is imported.
@@ -38,6 +40,8 @@ COMMANDS = {
 # Two that start at once look at the locks for a moment; one that ends is waited for.
 START_WAIT_S = 0.2
 LOCK_WAIT_S = 5.0
+# Loading BPF programs takes a quarter of a second; a verifier that is slow may take some.
+LOAD_S = 20.0
 # Asked to stop while it starts, the daemon ends in order: these wait until somebody looks.
 STOP_SIGNALS = frozenset((signal.SIGTERM, signal.SIGINT))
 
@@ -96,6 +100,7 @@ def _start(options: argparse.Namespace) -> int:
     if not folders.is_volatile(settings.folders.runtime):
         _say(f"{settings.folders.runtime}: not on tmpfs; every tick is written to a disk")
     if options.part is None:
+        _load_kernel(settings)
         _announce(settings)
     return _become(settings, options.part)
 
@@ -147,6 +152,25 @@ def _resolve(settings: Settings) -> int | None:
     if code:
         _say("the plan could not be made; going on with the last good one")
     return 0
+
+
+def _load_kernel(settings: Settings) -> None:
+    """Have the BPF programs loaded by a child; where they cannot be, /proc has to do, and the doctor says why."""
+    if settings.user or settings.root != "/":
+        return
+    try:
+        wanted = {probe.table for probe in plans.read(plan_file(settings)).probes if probe.enabled}
+    except (OSError, Error):
+        return
+    if TABLES.isdisjoint(wanted):
+        return
+    command = [sys.executable, *isolation(), "-m", "sysmond.kernel.loader", "--runtime-dir", settings.folders.runtime]
+    command += ["--threads"] if "thread" in wanted else []
+    child = os.posix_spawn(sys.executable, command, os.environ, setsigmask=(signal.SIGINT,))
+    if signal.sigtimedwait({signal.SIGCHLD}, LOAD_S) is None:  # A signal to stop waits for the daemon.
+        _say(f"the BPF programs were not loaded within {LOAD_S:.0f} s; /proc has to do")
+        os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
 
 
 def _announce(settings: Settings) -> None:

@@ -28,7 +28,7 @@ from sysmond.plan import Plan, first_valid
 from sysmond.progress import ARCHIVER, WRITERS
 from sysmond.pulse import Pulse, limit_s
 from sysmond.reloading import Reloading
-from sysmond.settings import NO_BUS, PARTS, Settings
+from sysmond.settings import NO_BUS, PARTS, Settings, isolation
 from sysmond.view import View
 from sysmond.work import known_place
 
@@ -309,6 +309,8 @@ class Runner:
         for writer in (*WRITERS.values(), ARCHIVER):
             if writer not in self._parts:
                 sampler.remove_sealed(self._settings.folders, writer)
+        if os.path.exists(f"{self._settings.folders.runtime}/bpf.json"):
+            unload_kernel(self._settings)
         return code if code >= 0 else 1
 
     def _stop(self, parts: list[str], limit_s: float) -> None:
@@ -325,6 +327,14 @@ class Runner:
                 self._say(f"{part} did not end within {limit_s:.0f} s and is killed")
                 os.kill(self._parts.pop(part), signal.SIGKILL)
                 self._ended[part] = 1
+
+
+def unload_kernel(settings: Settings) -> None:
+    """Have a child remove the BPF programs: nobody listens to them any more."""
+    command = [sys.executable, *isolation(), "-m", "sysmond.kernel.loader", "--unload"]
+    with suppress(OSError):
+        command += ["--runtime-dir", settings.folders.runtime]
+        os.waitpid(os.posix_spawn(command[0], command, os.environ), 0)
 
 
 def belongs_to_terminal() -> bool:
