@@ -110,6 +110,7 @@ static void spread(long count, double seconds, char **command) {
 }
 
 static void make(long count, double seconds, char **command, int starters) {
+    prctl(PR_SET_NAME, "load-maker"); // So that it is not taken for one of what it makes.
     printf("ready 0\n");
     fflush(stdout);
     for (int starter = 1; starter < starters; starter++) {

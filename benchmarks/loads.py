@@ -50,7 +50,7 @@ class Box(NamedTuple):
 
 @contextmanager
 def compiled() -> Iterator[str]:
-    """Compile ``loadgen.c`` into a temporary folder; give the path of the program.
+    """Compile ``loadgen.c`` into a temporary folder; give the path of the program, whose name nothing else has.
 
     :raises RuntimeError: where there is no compiler, or it refuses.
     """
@@ -59,7 +59,7 @@ def compiled() -> Iterator[str]:
         raise RuntimeError("gcc, cc: not installed; the load is made by a program in C")
     with tempfile.TemporaryDirectory(prefix="sysmond-load-") as folder:
         os.chmod(folder, 0o755)  # noqa: S103  peers that change their user start it, too
-        program = f"{folder}/loadgen"
+        program = f"{folder}/load-{os.getpid()}"
         command = [compiler, "-O2", "-pthread", "-o", program, SOURCE]
         # Without libraries to load a program starts and ends with the least work.
         if subprocess.run([*command, "-static"], stderr=subprocess.DEVNULL, check=False).returncode:
@@ -78,12 +78,12 @@ def no_box() -> str:
 
 
 @contextmanager
-def standing(command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a load and wait until all of it is there; it is killed with the block.
+def standing(command: Sequence[str], errors: int | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a load and wait until all of it is there; it is killed with the block. ``errors``: where its stderr goes.
 
     :raises RuntimeError: where it does not come to be.
     """
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors) as process:
         assert process.stdout is not None
         try:
             said = process.stdout.readline() if select.select([process.stdout], [], [], READY_S)[0] else b""
@@ -117,7 +117,8 @@ def boxed(command: Sequence[str]) -> Iterator[Box]:
     if reason := no_box():
         raise RuntimeError(reason)
     own = ["setpriv", "--pdeathsig", "KILL", "unshare", "-m", "-n", "-p", "-f", "--kill-child", "--mount-proc"]
-    with standing([*own, *command]) as outer:
+    # At the end unshare complains about the signal that it ends by.
+    with standing([*own, *command], subprocess.DEVNULL) as outer:
         first = next(pid for pid, parent in trees.parents().items() if parent == outer.pid)
         try:
             yield Box(first)

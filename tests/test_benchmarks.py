@@ -3,14 +3,18 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from benchmarks import loads, tasks, trees
+from benchmarks import run as benchmarks_run
 from sysmond.cgroups import hierarchies
 from tests.faults import trial
 
@@ -67,6 +71,107 @@ def test_the_cost_of_control_groups_is_measured_and_none_is_left_behind(reposito
     with open("/proc/self/mountinfo", "rb") as file:
         tops = [each.point for each in hierarchies(file.read())]
     assert not any(Path(f"{top}/{found['folder']}").exists() for top in tops)
+
+
+@pytest.mark.skipif(
+    bool(loads.no_box()) or not (shutil.which("gcc") or shutil.which("cc")),
+    reason="makes namespaces of its own, as root, and compiles a program in C",
+)
+class TestLoadsOfTasks:
+    def test_all_tasks_are_there_when_it_is_ready_and_gone_with_the_block(self) -> None:
+        with loads.compiled() as program:
+            for arguments, processes, threads in ((("procs", "12", "3"), 12, 12), (("threads", "2", "20", "5"), 2, 40)):
+                with loads.standing([program, *arguments]) as load:
+                    pids = trees.below([load.pid], roots_too=False)
+                    assert len(pids) == processes
+                    assert sum(len(os.listdir(f"/proc/{pid}/task")) for pid in pids) == threads
+                while any(alive(pid) for pid in pids):
+                    time.sleep(0.02)
+
+    def test_busy_tasks_use_a_cpu_and_the_others_none(self) -> None:
+        with loads.compiled() as program:
+            with loads.standing([program, "procs", "4", "2"]) as load:
+                pids = trees.below([load.pid], roots_too=False)
+                before = [switches(pid) for pid in pids]
+                while sum(switches(pid) for pid in pids) < sum(before) + 6:
+                    time.sleep(0.05)
+                moved = [switches(pid) > count for pid, count in zip(pids, before, strict=True)]
+            assert sum(moved) == 2
+
+    def test_every_program_that_it_says_it_started_has_run(self, tmp_path: Path) -> None:
+        counting = tmp_path / "count"
+        counting.write_text(f"#!/bin/sh\necho >>{tmp_path}/runs\n")
+        counting.chmod(0o755)
+        with loads.compiled() as program:
+            with loads.standing([program, "forks", "7", "1", str(counting)]) as load:
+                assert loads.made(load, 30) == 7
+            with loads.standing([program, "storm", "50", "1"]) as load:
+                assert loads.made(load, 30) == 50
+        assert len((tmp_path / "runs").read_text()) == 7
+
+    def test_in_a_box_nothing_but_the_load_is_seen_and_nothing_is_left(self, tmp_path: Path) -> None:
+        seen = tmp_path / "seen"
+        with loads.compiled() as program, loads.boxed([program, "procs", "5", "0"]) as box:
+            with trees.running(box.command(["sh", "-c", "ls -d /proc/[0-9]*; exec sleep 60"]), str(seen)) as inside:
+                while not seen.read_text():
+                    time.sleep(0.02)
+                found = trees.cost([inside.pid], 1, roots_too=False)
+                assert found.processes == 1
+                assert found.pss_mb > 0
+            processes = set(seen.read_text().split())
+        # The load, its five, and the shell, which spells the names itself: there is nobody else.
+        assert processes == {f"/proc/{number}" for number in range(1, 8)}
+        assert not alive(box.pid)
+
+    def test_the_costs_of_all_are_found_in_one_run(self, repository: Path) -> None:
+        found = run(repository, "tasks", "--quick", "--seconds", "1", "--only", "procs_100", "--only", "forks")
+        one = found["procs_100"]
+        assert one["pass"].keys() & {"cpu_ms", "missing"}
+        assert one["proc"]["walked"] >= 20
+        assert set(one["peers"]) == {"atop", "htop", "pcp", "psutil"}
+        for peer in one["peers"].values():
+            assert "missing" in peer or (peer["cpu_ms"] >= 0 and peer["processes"] >= 1)
+            assert "missing" in peer or peer["recorded_tasks"] is None or peer["recorded_tasks"] >= 20
+        daemon = found["forks"]["daemon"]
+        assert "missing" in daemon or daemon["recorded"] == daemon["made"] == 50
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+def switches(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("voluntary_ctxt_switches"))
+
+
+def test_a_document_has_rows_of_what_was_measured_and_of_nothing_else() -> None:
+    figures = {"changes": {"machine": "machine", "figures": {"first_sample_max_s": 1.5, "lost": 0, "changes": 2}}}
+    lines = benchmarks_run.table(figures).splitlines()
+    assert len([line for line in lines if line.startswith("|")]) == 3
+    assert "not yet" not in "".join(lines)
+
+
+def test_costs_that_were_not_measured_are_said_and_reach_nothing() -> None:
+    found = {"procs_100": {"missing": "gone"}, "storage": {"quiet": {"bytes_per_process_sample": 0.2}}}
+    for target in benchmarks_run.OF_TASKS:
+        if target.program == "tasks":
+            assert "not measured" in target.told(found)
+            assert not target.met(found)
+
+
+def test_system_calls_must_not_grow_with_the_tasks() -> None:
+    def with_calls(*counts: float) -> dict[str, Any]:
+        names = [name for name, load in tasks.LOADS.items() if not load.threads]
+        return {name: {"daemon": {"on": {"system_calls": count}}} for name, count in zip(names, counts, strict=True)}
+
+    assert tasks.calls_stay(with_calls(60.2, 60.0, 61.0))
+    assert not tasks.calls_stay(with_calls(60.2, 60.0, 70.0))
+    assert not tasks.calls_stay({})
 
 
 def recorded(path: Path, names: np.ndarray[Any, Any], kind: np.ndarray[Any, Any]) -> Path:

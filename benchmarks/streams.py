@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a running daemon writes into the rings of its long tables, watched from beside it without losing a reading."""
+
+import os
+import struct
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import NamedTuple
+
+sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from sysmond.folders import Folders
+from sysmond.frame import FRAME_BYTES, FULL, MORE, RECORDS, RECORDS_HEAD, REST, START
+from sysmond.model import Table
+from sysmond.progress import stream_files
+from sysmond.records import codes, record_bytes
+from sysmond.snapshot import snapshot
+
+LOOK_S = 1.0
+
+
+class Reading(NamedTuple):
+    """One reading of a table, all its frames together."""
+
+    tick_ns: int
+    full: bool
+    records: int
+    frame_bytes: int
+    lost: int
+    walked: int
+
+
+class Watch:
+    """Follows one table. ``readings``: those seen so far; ``overwritten``: bytes that were gone before we looked."""
+
+    def __init__(self, folders: Folders, table: Table, metric: str = "") -> None:
+        """``metric``: a text of the records by which they are counted in ``counted``."""
+        self.readings: list[Reading] = []
+        self.counted: Counter[bytes] = Counter()
+        self.overwritten = 0
+        self._folders = folders
+        self._table = table
+        self._stride = record_bytes(table)
+        self._place = [each.name for each in table.metrics].index(metric) if metric else -1
+        self._seen: dict[str, int] = {}
+        self._begun: Reading | None = None
+        assert len(codes(table)) == len(table.metrics)
+
+    def look(self) -> None:
+        """Read what has come since the last look."""
+        for path in stream_files(self._folders):
+            if path.split("/")[-2] != self._table.name:
+                continue
+            since = self._seen.get(path, 0)
+            taken = snapshot(path, since)
+            self.overwritten += taken.lost
+            for place in taken.frames:
+                self._frame(taken.image, place, since)
+            self._seen[path] = taken.end_offset
+
+    def watch(self, seconds: float) -> None:
+        """Look again and again, for so long."""
+        end_s = time.monotonic() + seconds
+        while (left_s := end_s - time.monotonic()) > 0:
+            time.sleep(min(LOOK_S, left_s))
+            self.look()
+
+    def _frame(self, image: bytes, place: int, since: int) -> None:
+        length, _ = START.unpack_from(image, place)
+        kind, _, _, offset, tick_ns = REST.unpack_from(image, place + START.size)
+        if kind != RECORDS or offset < since:
+            return
+        count, flags, lost, walked = RECORDS_HEAD.unpack_from(image, place + FRAME_BYTES)
+        this = Reading(tick_ns, bool(flags & FULL), count, length, lost, walked)
+        if (begun := self._begun) is not None and begun.tick_ns == tick_ns:
+            this = this._replace(records=begun.records + count, frame_bytes=begun.frame_bytes + length)
+        self._begun = this if flags & MORE else None
+        if not flags & MORE:
+            self.readings.append(this)
+        if self._place >= 0 and self._table.packing is not None:
+            first = place + FRAME_BYTES + RECORDS_HEAD.size
+            rows = memoryview(image)[first : first + count * self._stride]
+            for row in struct.iter_unpack(self._table.packing.format, rows):
+                self.counted[row[self._place].rstrip(b"\0")] += 1
+
+    def since(self, tick_ns: int) -> list[Reading]:
+        """The readings from a moment on."""
+        return [each for each in self.readings if each.tick_ns >= tick_ns]
+
+
+def until(watched: Callable[[], bool], limit_s: float, what: str) -> None:
+    """Wait for something.
+
+    :raises RuntimeError: where it does not come.
+    """
+    end_s = time.monotonic() + limit_s
+    while not watched():
+        if time.monotonic() > end_s:
+            raise RuntimeError(f"{what}: not within {limit_s:.0f} s")
+        time.sleep(0.1)
