@@ -15,8 +15,8 @@ from contextlib import suppress
 from itertools import groupby, zip_longest
 from typing import NamedTuple
 
-from sysmond.folders import FILE_MODES, Folders
-from sysmond.model import FILE_BYTES_MAX, TIERS_NS, Sensitivity, Table
+from sysmond.folders import FILE_MODES, Folders, create_stream
+from sysmond.model import FILE_BYTES_MAX, NAME_LENGTH_MAX, TIERS_NS, Sensitivity
 
 SUFFIX = ".h5"
 TEMPORARY_SUFFIX = ".new"
@@ -28,6 +28,7 @@ SEQUENCES_FILE = "sequences.json"
 MERGE_FANOUT = 8
 
 _NAME = re.compile(r"([0-9a-f]{32})-(\d{8})-(\d{8})\.h5")
+_TABLE = re.compile(r"[a-z][a-z0-9_]*")
 # A file of a tier may be of several boots: then the name has two of them.
 _LAST = re.compile(r"-(\d{8})\.h5$")
 _LAST_BOOT = re.compile(r"([0-9a-f]{32})-(?:\d{8}-)?\d{8}\.h5$")
@@ -56,14 +57,41 @@ def parse_name(file: str) -> Name | None:
     return Name(match[1], int(match[2]), int(match[3])) if match else None
 
 
-def ram_folder(folders: Folders, sensitivity: Sensitivity) -> str:
-    """Where sealed segments wait to be flushed."""
-    return f"{folders.runtime}/archiver/{sensitivity}"
+def ram_folder(folders: Folders, sensitivity: Sensitivity, table: str = "") -> str:
+    """Where sealed segments wait to be flushed, or the files of a long table."""
+    return f"{folders.runtime}/archiver/{sensitivity}{table and '/'}{table}"
 
 
-def disk_folder(folders: Folders, sensitivity: Sensitivity, tier: str = FINEST_TIER) -> str:
-    """Where flushed segments of a tier lie."""
-    return f"{folders.state}/{sensitivity}/{tier}"
+def disk_folder(folders: Folders, sensitivity: Sensitivity, tier: str = FINEST_TIER, table: str = "") -> str:
+    """Where flushed segments of a tier lie, or the files of a long table."""
+    return f"{folders.state}/{sensitivity}/{table}{table and '/'}{tier}"
+
+
+def ram_folders(folders: Folders) -> list[tuple[Sensitivity, str]]:
+    """Class and table of every folder in RAM; no table where wide ones lie together."""
+    return [(each, table) for each in Sensitivity for table in ("", *_long_tables(ram_folder(folders, each)))]
+
+
+def disk_folders(folders: Folders) -> list[tuple[Sensitivity, str]]:
+    """Class and table of every folder on disk that holds tiers; no table where wide ones lie together."""
+    return [
+        (each, table) for each in Sensitivity for table in ("", *_long_tables(f"{folders.state}/{each}", *TIERS_NS))
+    ]
+
+
+def _long_tables(folder: str, *within: str) -> list[str]:
+    """The long tables that have a folder of their own in that of a class, with one of these folders within."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        names = [
+            entry.name for entry in entries if _TABLE.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
+        ]
+        return sorted(
+            name
+            for name in names
+            if len(name) <= NAME_LENGTH_MAX
+            and (not within or any(os.path.isdir(f"{folder}/{name}/{each}") for each in within))
+        )
+    return []
 
 
 def names(folder: str) -> list[Name]:
@@ -110,32 +138,34 @@ def superseded(folder: str) -> list[Name]:
     return sorted(found - set(current(found)))
 
 
-def next_sequence(boot: str, folders: Folders) -> int:
+def next_sequence(boot: str, folders: Folders, table: str = "") -> int:
     """Give a sequence number of a boot that no segment has, in RAM or on disk; each is given once.
 
-    The disk is looked at for the first of them only: even listing a folder may wake it, and write to it.
+    The files of each long ``table`` have numbers of their own. The disk is looked at for the first of them only: even
+    listing a folder may wake it, and write to it.
     """
     path = f"{folders.runtime}/archiver/{SEQUENCES_FILE}"
     given: dict[str, int] = {}
     with suppress(OSError, ValueError, TypeError, AttributeError), open(path, encoding="utf-8") as file:
         given = {name: int(last) for name, last in json.load(file).items()}
-    given[boot] = given[boot] + 1 if boot in given else free_sequence(boot, folders)
+    of = f"{boot} {table}".rstrip()
+    given[of] = given[of] + 1 if of in given else free_sequence(boot, folders, table)
     with suppress(OSError):
         with open(f"{path}{TEMPORARY_SUFFIX}", "w", encoding="utf-8") as file:
             json.dump(given, file)
         os.replace(f"{path}{TEMPORARY_SUFFIX}", path)
-    return given[boot]
+    return given[of]
 
 
-def free_sequence(boot: str, folders: Folders) -> int:
+def free_sequence(boot: str, folders: Folders, table: str = "") -> int:
     """The first sequence number of a boot that no segment has or had, in RAM or on disk.
 
     A tier tells by these numbers which rows it has: those of segments that are gone are not given again.
     """
     taken = [0]
     for sensitivity in Sensitivity:
-        places = [disk_folder(folders, sensitivity, tier) for tier in TIERS_NS]
-        for folder in (ram_folder(folders, sensitivity), *places):
+        places = [disk_folder(folders, sensitivity, tier, table) for tier in TIERS_NS]
+        for folder in (ram_folder(folders, sensitivity, table), *places):
             with suppress(PermissionError):
                 claiming = [file for each in _claiming(folder) for file in each]
                 taken += [int(last) for file in claiming for last in _LAST.findall(file) if _is_of(boot, file)]
@@ -204,27 +234,38 @@ class Flushed(NamedTuple):
     bytes: int
 
 
-def flush(folders: Folders, make_room: Callable[[str, int], object] = lambda _tier, _bytes: None) -> Flushed:
+def flush(
+    folders: Folders,
+    make_room: Callable[[str, int], object] = lambda _tier, _bytes: None,
+    make_long_room: Callable[[str, int], object] = lambda _tier, _bytes: None,
+) -> Flushed:
     """Copy every sealed segment from RAM to disk, oldest first, and only then let go of the copy in RAM.
 
-    ``make_room`` is called before each, with the tier and how many bytes will come.
+    ``make_room``, and for files of long tables ``make_long_room``, is called before each, with the tier and how many
+    bytes will come.
 
     :raises OSError: where the disk refuses; what was not copied stays in RAM.
     """
     count = size = 0
-    for sensitivity in Sensitivity:
-        source, target = ram_folder(folders, sensitivity), disk_folder(folders, sensitivity)
+    for sensitivity, table in ram_folders(folders):
+        source, target = (
+            ram_folder(folders, sensitivity, table),
+            disk_folder(folders, sensitivity, FINEST_TIER, table),
+        )
         for name in names(source):
             content = _read(f"{source}/{name.file}")
-            make_room(FINEST_TIER, len(content))
-            _publish_flushed(folders, target, name, content, FILE_MODES[sensitivity])
+            if table:
+                create_stream(folders.state, f"{sensitivity}/{table}")
+                create_stream(folders.state, f"{sensitivity}/{table}/{FINEST_TIER}")
+            (make_long_room if table else make_room)(FINEST_TIER, len(content))
+            _publish_flushed(folders, target, name, content, FILE_MODES[sensitivity], table)
             os.unlink(f"{source}/{name.file}")
             count += 1
             size += len(content)
     return Flushed(count, size)
 
 
-def _publish_flushed(folders: Folders, target: str, name: Name, content: bytes, mode: int) -> None:
+def _publish_flushed(folders: Folders, target: str, name: Name, content: bytes, mode: int, table: str = "") -> None:
     """Publish under its name, or under a free one where the disk was not there when the sequence was chosen.
 
     An earlier run had used that sequence then; a merged file that seems to contain it does not.
@@ -234,7 +275,7 @@ def _publish_flushed(folders: Folders, target: str, name: Name, content: bytes, 
         if name in there or not any(other.contains(name) for other in there):
             publish(target, name.file, content, mode)
             return
-    free = Name(name.boot, sequence := free_sequence(name.boot, folders), sequence)
+    free = Name(name.boot, sequence := free_sequence(name.boot, folders, table), sequence)
     publish(target, free.file, content, mode)
 
 
@@ -260,13 +301,13 @@ class Candidate(NamedTuple):
     """A segment on disk as the merge plan sees it.
 
     ``day``: UTC day of its first tick, since 1970; None for one that must stay as it is. ``tables``: what it
-    declares.
+    declares, by name.
     """
 
     name: Name
     size_bytes: int
     day: int | None
-    tables: Mapping[str, Table]
+    tables: Mapping[str, object]
 
 
 def plan_merges(candidates: Iterable[Candidate], boot: str, largest_bytes: int = FILE_BYTES_MAX) -> list[list[Name]]:

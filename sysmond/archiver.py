@@ -19,9 +19,8 @@ from sysmond.errors import BusyError, Error
 from sysmond.flushing import Reason
 from sysmond.ledger import Ledger
 from sysmond.lock import only_one
-from sysmond.model import Sensitivity
 from sysmond.plan import Plan
-from sysmond.progress import ARCHIVER, Progress, ring_files
+from sysmond.progress import ARCHIVER, Progress, ring_files, stream_files
 from sysmond.sampler import is_over, remove_sealed
 from sysmond.settings import Settings, plan_file
 from sysmond.vigil import LOOK_MIN_S, DiskWatch, RingWatch
@@ -94,8 +93,8 @@ class Archiver:
 
         Gives 1 where something could not be flushed: it stays in RAM.
         """
-        for sensitivity in Sensitivity:
-            archive.remove_temporary(archive.ram_folder(self._folders, sensitivity))
+        for place in archive.ram_folders(self._folders):
+            archive.remove_temporary(archive.ram_folder(self._folders, *place))
         self._ends.append(control.wake_on(STOP_SIGNALS))
         if not self._is_restart:
             self._ledger.event("start", "", "")
@@ -265,7 +264,7 @@ class Archiver:
 
     def _has_work(self, job: Job) -> bool:
         if job is seal:
-            return bool(ring_files(self._folders))
+            return bool(ring_files(self._folders) or stream_files(self._folders))
         return job is merge or not self._looked_at_disk or flush in self._problems or bool(self._ram_segments())
 
     def _failed(self, job: Job, problem: str) -> None:
@@ -436,14 +435,14 @@ class Archiver:
         return size_bytes
 
     def _ram_segments(self) -> list[str]:
-        folders = [archive.ram_folder(self._folders, sensitivity) for sensitivity in Sensitivity]
+        folders = [archive.ram_folder(self._folders, *place) for place in archive.ram_folders(self._folders)]
         return [f"{folder}/{name.file}" for folder in folders for name in archive.names(folder)]
 
     def _make_room(self) -> None:
         """Give up the oldest segments in RAM when the disk refuses for so long that they outgrow their budget."""
         dropped = 0
         while self._ram_bytes() > self._settings.ram_bytes:
-            os.unlink(min(self._ram_segments(), key=os.path.basename))
+            os.unlink(min(self._ram_segments(), key=os.path.getmtime))
             dropped += 1
         if dropped:
             self._say(f"RAM for segments is full: {dropped} of the oldest given up")

@@ -277,6 +277,8 @@ def _typed(settings: dict[Path, Setting]) -> Config:
                 significant_bits=given("archive", "significant_bits"),
                 **{f"size_{tier}_bytes": given("tiers", tier, "size") for tier in TIERS},
                 **{f"age_{tier}_ns": given("tiers", tier, "age") for tier in TIERS},
+                **{f"records_size_{tier}_bytes": given("records", tier, "size") for tier in TIERS},
+                **{f"records_age_{tier}_ns": given("records", tier, "age") for tier in TIERS},
             )
         ),
         {

@@ -14,6 +14,8 @@ from sysmond import __version__, archive, pins, segment, tiers
 from sysmond.archive import FINEST_TIER, SUFFIX, TEMPORARY_SUFFIX
 from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
 from sysmond.folders import FILE_MODES, Folders
+from sysmond.long import file as long_file
+from sysmond.long import merge as long_merge
 from sysmond.model import TIERS_NS, Sensitivity
 from sysmond.recording import Block, MemoryBlock, Recording
 
@@ -39,11 +41,11 @@ class Finding(NamedTuple):
 def check(folders: Folders) -> list[Finding]:
     """Read every file of the archive on disk, whole."""
     findings = list(_check_pins(folders))
-    for sensitivity in Sensitivity:
+    for sensitivity, table in archive.disk_folders(folders):
         for tier in TIERS_NS:
-            folder = archive.disk_folder(folders, sensitivity, tier)
+            folder = archive.disk_folder(folders, sensitivity, tier, table)
             try:
-                findings += _check_folder(folder, sensitivity, tier)
+                findings += _check_folder(folder, sensitivity, tier, table)
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except PermissionError as refusal:
@@ -62,8 +64,8 @@ def _check_pins(folders: Folders) -> Iterator[Finding]:
         yield Finding(f"{folders.state}/{pins.FILE}", "refused", str(refusal), Sensitivity.PUBLIC, "pins")
 
 
-def _check_folder(folder: str, sensitivity: Sensitivity, tier: str) -> Iterator[Finding]:
-    superseded, strangers = _superseded(folder, tier), archive.strangers(folder)
+def _check_folder(folder: str, sensitivity: Sensitivity, tier: str, table: str) -> Iterator[Finding]:
+    superseded, strangers = _superseded(folder, FINEST_TIER if table else tier), archive.strangers(folder)
     for file in sorted(os.listdir(folder)):
         path = f"{folder}/{file}"
         if file in strangers:  # Whoever opens a pipe waits for ever.
@@ -72,7 +74,7 @@ def _check_folder(folder: str, sensitivity: Sensitivity, tier: str) -> Iterator[
             yield Finding(path, "left over", "a writer was interrupted", sensitivity, tier)
         elif not file.endswith(SUFFIX) or not tiers.is_name(file):
             yield Finding(path, "unknown", "no name that a segment has", sensitivity, tier)
-        elif (found := _check_file(path, sensitivity, tier)) is not None:
+        elif (found := _check_file(path, sensitivity, tier, table)) is not None:
             yield found
         elif file in superseded:
             yield Finding(path, "superseded", "another file has all of its rows", sensitivity, tier)
@@ -85,8 +87,12 @@ def _superseded(folder: str, tier: str) -> set[str]:
     return {each.file for each in files} - set(tiers.current({each.file: each.covers for each in files}))
 
 
-def _check_file(path: str, sensitivity: Sensitivity, tier: str) -> Finding | None:
+def _check_file(path: str, sensitivity: Sensitivity, tier: str, table: str) -> Finding | None:
     try:
+        if table:
+            with long_file.open_file(path) as stretch:
+                long_merge.check(stretch)
+            return None
         with segment.Segment(path) as opened:
             return _check_values(path, opened.recording, sensitivity, tier)
     except FileNotFoundError:

@@ -20,10 +20,12 @@ from sysmond.clock import SECOND_NS, Relation, boot_id
 from sysmond.course import Course
 from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
 from sysmond.folders import FILE_MODES, Folders, create_classes
-from sysmond.keeping import Keeper, keeper
+from sysmond.keeping import Keeper, keeper, long_keeper
+from sysmond.long import merge as long_merge
+from sysmond.long.seal import seal as seal_long
 from sysmond.model import Cause, Semantics, Sensitivity, Table
 from sysmond.pins import Pin
-from sysmond.progress import Progress, Sealed, ring_files
+from sysmond.progress import Progress, Sealed, ring_files, stream_files
 from sysmond.recording import (
     BATCH_SERIES,
     Block,
@@ -57,7 +59,7 @@ def seal(folders: Folders, works_on: Callable[[Sequence[str]], None] = lambda _:
     a seal failed before. ``works_on`` hears which rings that would be the fault of.
     """
     progress, aside = Progress.read(folders), Aside.read(folders)
-    noted: dict[str, Sealed] = {}
+    noted = {path: progress.sealed[path] for path in stream_files(folders) if path in progress.sealed}
     reached: dict[str, Sealed] = {}
     found: dict[tuple[Sensitivity, str], list[_Group]] = {}
     for path in ring_files(folders):
@@ -96,6 +98,7 @@ def seal(folders: Folders, works_on: Callable[[Sequence[str]], None] = lambda _:
                     incidents.pin(folders, joined)
     finally:
         Progress(noted).write(folders)
+    seal_long(folders, works_on)
 
 
 def _unsealed(path: str, taken: Snapshot, before: Sealed, *, is_skipped: bool) -> Recording:
@@ -171,9 +174,20 @@ def merge(folders: Folders) -> None:
                 left_alone.update([path for path in paths if not _is_whole(path)] or paths[-1:])
         for tier in tiers.COARSE:
             _merge_tier(folders, sensitivity, tier, keep, left_alone)
+    _merge_long(folders, left_alone)
     for tier in retention.TIERS_NS:
         keep.make_room(tier, 0)
     _leave_alone(folders, left_alone)
+
+
+def _merge_long(folders: Folders, left_alone: set[str]) -> None:
+    keep = long_keeper(folders)
+    largest_bytes = keep.file_bytes_max(archive.FINEST_TIER)
+    long_merge.merge(
+        folders, boot_id(), largest_bytes, lambda paths: _has_room(keep, archive.FINEST_TIER, paths), left_alone
+    )
+    for tier in retention.TIERS_NS:
+        keep.make_room(tier, 0)
 
 
 def _shortening(folders: Folders) -> tuple[int, list[Pin]]:

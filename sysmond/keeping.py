@@ -10,12 +10,14 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 from sysmond import archive, clock, pins, retention
 from sysmond import plan as plans
 from sysmond.archive import FINEST_TIER
 from sysmond.errors import Error
 from sysmond.folders import Folders
+from sysmond.long import keep
 from sysmond.model import Sensitivity
 from sysmond.retention import Believed, Limit, Stored, Window
 from sysmond.timespec import TIME_MAX_NS
@@ -23,6 +25,26 @@ from sysmond.timespec import TIME_MAX_NS
 BLOCK_BYTES = 512  # What st_blocks counts in.
 # In the state folder, where an age is set: what time is believed to be.
 BELIEVED_FILE = "clock.json"
+
+
+class Shelf(NamedTuple):
+    """The files that share budgets.
+
+    ``paths``: those of a tier. ``stored``: the same, with when their rows are from. ``waiting``: those in RAM.
+    """
+
+    paths: Callable[[Folders, str], Iterator[str]]
+    stored: Callable[[Folders, str], Iterator[Stored]]
+    waiting: Callable[[Folders], Iterator[str]]
+
+
+LONG = Shelf(keep.disk_paths, keep.stored, keep.ram_paths)
+
+
+def long_keeper(folders: Folders) -> "Keeper":
+    """What makes room in the tiers of the long tables by the plan's limits."""
+    plan, _ = plans.first_valid([f"{folders.runtime}/plan.json", f"{folders.state}/plan.json"])
+    return Keeper(folders, retention.of_records(plan.archiver), 0, shelf=LONG)
 
 
 def keeper(folders: Folders) -> "Keeper":
@@ -53,8 +75,13 @@ class Keeper:
         pins_bytes: int,
         roll_up: Callable[[], object] = _nothing,
         relation: Callable[[], clock.Relation] = clock.relation,
+        shelf: Shelf | None = None,
     ) -> None:
-        """Take the limits of each tier, the budget of the pins, and what makes buckets of rows that have none yet."""
+        """Take the limits of each tier, the budget of the pins, and what makes buckets of rows that have none yet.
+
+        ``shelf``: which files; those of wide tables where not told.
+        """
+        self._shelf = shelf or Shelf(_paths, _stored, _ram_paths)
         self._relation = relation
         self._folders = folders
         self._limits = limits
@@ -68,12 +95,12 @@ class Keeper:
     def make_room(self, tier: str, coming_bytes: int) -> list[str]:
         """Remove what must go before so many bytes are written; gives the paths of what went."""
         limit = self._limits[tier]
-        elsewhere_bytes = _waiting_bytes(self._folders) if tier == FINEST_TIER else 0
-        there_bytes = sum(os.stat(path).st_size for path in _paths(self._folders, tier))
+        elsewhere_bytes = _waiting_bytes(self._shelf.waiting(self._folders)) if tier == FINEST_TIER else 0
+        there_bytes = sum(os.stat(path).st_size for path in self._shelf.paths(self._folders, tier))
         both_bytes = there_bytes + coming_bytes + max(elsewhere_bytes, limit.ram_bytes)
         if not limit.age_ns and both_bytes <= limit.budget_bytes:
             return []
-        stored = list(_stored(self._folders, tier))
+        stored = list(self._shelf.stored(self._folders, tier))
         going = retention.expired(
             stored,
             limit,
@@ -149,12 +176,14 @@ def _stored(folders: Folders, tier: str) -> Iterator[Stored]:
                 yield Stored(f"{folder}/{file}", status.st_size, status.st_mtime_ns, status.st_mtime_ns)
 
 
-def _waiting_bytes(folders: Folders) -> int:
-    """What of the rows waits in RAM, sealed."""
-    paths: list[str] = []
+def _ram_paths(folders: Folders) -> Iterator[str]:
     for sensitivity in Sensitivity:
         folder = archive.ram_folder(folders, sensitivity)
-        paths += [f"{folder}/{file}" for file in archive.files(folder)]
+        yield from (f"{folder}/{file}" for file in archive.files(folder))
+
+
+def _waiting_bytes(paths: Iterator[str]) -> int:
+    """What of the rows waits in RAM, sealed."""
     total = 0
     for path in paths:
         with suppress(FileNotFoundError):

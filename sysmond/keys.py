@@ -227,6 +227,26 @@ KEYS = (
         )
     ),
     Key(("tiers", "pins", "size"), SIZE, "How much of 1s may be kept beyond that by pins.", "50MB", "0B", "1TiB"),
+    *(
+        key
+        for tier, step in TIERS.items()
+        for key in (
+            Key(
+                ("records", tier, "size"),
+                SIZE,
+                f"How much all long tables together may take in the tier {tier}, at every moment; the oldest files go.",
+                "200MB" if tier == "1s" else "50MB",
+                "512KiB",
+                "1TiB",
+            ),
+            Key(
+                ("records", tier, "age"),
+                _age(step),
+                f"How long the tier {tier} of long tables is kept, if it fits; 0 for as long as it does.",
+                "0",
+            ),
+        )
+    ),
     Key(("probes", ANY, "enabled"), BOOLEAN, "Whether it runs at all; its own declaration says so without this."),
     Key(
         ("probes", ANY, "interval"),

@@ -78,6 +78,7 @@ class ArchiverSettings(NamedTuple):
     ``size_…_bytes``, ``age_…_ns``: how much of each tier is kept, and how long (0: as long as it fits).
     ``pin_pressure_percent``: from which full pressure on rows are pinned (0: never).
     ``significant_bits``: how many bits of a number are kept once rows are merged; 0 for all.
+    ``records_…``: the same of each tier of the long tables, all of them together.
     """
 
     seal_interval_s: float = 600.0
@@ -94,6 +95,14 @@ class ArchiverSettings(NamedTuple):
     pins_bytes: int = 50_000_000
     pin_pressure_percent: int = 40
     significant_bits: int = 0
+    records_size_1s_bytes: int = 200_000_000
+    records_size_10s_bytes: int = 50_000_000
+    records_size_1min_bytes: int = 50_000_000
+    records_size_5min_bytes: int = 50_000_000
+    records_age_1s_ns: int = 0
+    records_age_10s_ns: int = 0
+    records_age_1min_ns: int = 0
+    records_age_5min_ns: int = 0
 
     @property
     def ram_share_bytes(self) -> int:

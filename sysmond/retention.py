@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from sysmond import model
 from sysmond.clock import SECOND_NS
-from sysmond.plan import ArchiverSettings
+from sysmond.plan import RAM_PART, ArchiverSettings
 
 TIERS_NS = model.TIERS_NS
 # The largest file of a tier is this part of its budget: then what goes at once is never much.
@@ -93,6 +93,17 @@ def of_settings(settings: ArchiverSettings) -> tuple[dict[str, Limit], int]:
     limits = {tier: Limit(*limit) for tier, *limit in zip(TIERS_NS, sizes, ages, strict=True)}
     rows = next(iter(TIERS_NS))
     return {**limits, rows: limits[rows]._replace(ram_bytes=settings.ram_share_bytes)}, settings.pins_bytes
+
+
+def of_records(settings: ArchiverSettings) -> dict[str, Limit]:
+    """The limits of every tier of the long tables, each for all of them together."""
+    limits = {
+        tier: Limit(getattr(settings, f"records_size_{tier}_bytes"), getattr(settings, f"records_age_{tier}_ns"))
+        for tier in TIERS_NS
+    }
+    rows = next(iter(TIERS_NS))
+    ram_bytes = min(settings.ram_bytes, limits[rows].budget_bytes // RAM_PART)
+    return {**limits, rows: limits[rows]._replace(ram_bytes=ram_bytes)}
 
 
 def file_bytes_max(limit: Limit) -> int:

@@ -263,12 +263,13 @@ def is_over(path: str, sealed: Sealed) -> bool:
     try:
         with open(path, "rb", buffering=0) as file:
             identity, _ = read_header(file.read(HEADER_BYTES), path)
-        return fill(path)[0] == sealed.offset and (bool(sealed.closed) or not _is_alive(identity.pid))
+        return fill(path)[0] == sealed.offset and (bool(sealed.closed) or not is_alive(identity.pid))
     except (OSError, Error):
         return False
 
 
-def _is_alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
+    """Whether there is a process of this number."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

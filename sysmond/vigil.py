@@ -8,7 +8,7 @@ from sysmond import flushing, mounts
 from sysmond.errors import Error
 from sysmond.flushing import Reason, Situation, Supply, Watch
 from sysmond.folders import Folders
-from sysmond.progress import Progress, ring_files
+from sysmond.progress import Progress, ring_files, stream_files
 from sysmond.snapshot import fill
 
 # How often the archiver looks at the rings, oftener where they fill fast.
@@ -50,7 +50,7 @@ class RingWatch:
         sealed = Progress.read(self._folders).sealed
         look_s, left_s, heads = LOOK_S, NEVER_S, {}
         self.is_short = self.unsealed = False
-        for path in ring_files(self._folders):
+        for path in (*ring_files(self._folders), *stream_files(self._folders)):
             with suppress(OSError, Error):
                 heads[path], capacity = fill(path)
                 allowed = capacity * UNSEALED_FRACTION_MAX

@@ -19,7 +19,7 @@ from sysmond.errors import Error, refusal
 from sysmond.flushing import Reason
 from sysmond.folders import Folders, create_classes
 from sysmond.lock import only_one
-from sysmond.model import TIERS_NS, Sensitivity
+from sysmond.model import TIERS_NS
 from sysmond.mounts import Place
 
 # A killed job is gone by then, unless the kernel holds it.
@@ -68,14 +68,14 @@ def flush(folders: Folders, tell: Tell = _unheard, owed: ledger.Counts | None = 
     tell("disks", place.disks)
     carried = ledger.take(folders.state)
     tell("carried", carried)
-    for sensitivity in Sensitivity:
-        archive.remove_temporary(archive.disk_folder(folders, sensitivity))
+    for sensitivity, table in archive.disk_folders(folders):
+        archive.remove_temporary(archive.disk_folder(folders, sensitivity, archive.FINEST_TIER, table))
     from sysmond import keeping  # noqa: PLC0415  as above
 
-    done = archive.flush(folders, keeping.keeper(folders).make_room)
+    done = archive.flush(folders, keeping.keeper(folders).make_room, keeping.long_keeper(folders).make_room)
     tell("files", done.files)
     tell("bytes", done.bytes)
-    ram = [archive.ram_folder(folders, sensitivity) for sensitivity in Sensitivity]
+    ram = [archive.ram_folder(folders, *place) for place in archive.ram_folders(folders)]
     tell("strange", [f"{folder}/{name}" for folder in ram for name in archive.strangers(folder)])
     with suppress(OSError, Error):
         current, kept = f"{folders.runtime}/plan.json", f"{folders.state}/plan.json"
@@ -110,7 +110,8 @@ def merge(folders: Folders, tell: Tell = _unheard) -> None:
 def _on_disk(folders: Folders) -> dict[str, int]:
     """Every file of the archive on disk, and its size."""
     found = {}
-    for folder in (archive.disk_folder(folders, sensitivity, tier) for sensitivity in Sensitivity for tier in TIERS_NS):
+    places = [(each, tier, table) for each, table in archive.disk_folders(folders) for tier in TIERS_NS]
+    for folder in (archive.disk_folder(folders, *place) for place in places):
         for file in archive.files(folder):
             with suppress(FileNotFoundError):
                 found[f"{folder}/{file}"] = os.path.getsize(f"{folder}/{file}")

@@ -63,18 +63,21 @@ def test_every_key_reaches_its_setting(tmp_path: Path) -> None:
         " significant_bits: 8}\n"
         "tiers: {1s: {size: 1MB, age: 7d}, 10s: {size: 2MB, age: 0}, 1min: {size: 3MB, age: 1h},"
         " 5min: {size: 4MB, age: 5min}, pins: {size: 0B}}\n"
+        "records: {1s: {size: 5MB, age: 2d}, 10s: {size: 6MB, age: 0}, 1min: {size: 7MB, age: 1h},"
+        " 5min: {size: 8MB, age: 0}}\n"
         "probes:\n"
         "  disk: {enabled: false, interval: 5s, lane: background, sensitivity: restricted, options: {a: yes, b: '1'}}\n"
         "  cpu:\n",
     )
     assert whole.sampler == (2**20, 0)
     sizes, ages = [10**6, 2 * 10**6, 3 * 10**6, 4 * 10**6], [7 * 86400 * 10**9, 0, 3600 * 10**9, 300 * 10**9]
-    assert whole.archiver == (60.0, 5400.0, 2 * 10**9, *sizes, *ages, 0, 0, 8)
-    origin = Origin(str(tmp_path / "0.yaml"), 5)
+    records = [5 * 10**6, 6 * 10**6, 7 * 10**6, 8 * 10**6, 2 * 86400 * 10**9, 0, 3600 * 10**9, 0]
+    assert whole.archiver == (60.0, 5400.0, 2 * 10**9, *sizes, *ages, 0, 0, 8, *records)
+    origin = Origin(str(tmp_path / "0.yaml"), 6)
     assert whole.probes["disk"] == ProbeSettings(
         origin, False, 5 * 10**9, Lane.BACKGROUND, Sensitivity.RESTRICTED, {"a": "yes", "b": "1"}
     )
-    assert whole.probes["cpu"] == ProbeSettings(origin._replace(line=6))
+    assert whole.probes["cpu"] == ProbeSettings(origin._replace(line=7))
     assert {re.sub(r"\.(disk|cpu|a|b)\b", ".*", ".".join(path)) for path in whole.settings} >= {
         ".".join(key.path) for key in KEYS
     }
@@ -97,10 +100,10 @@ def test_later_files_win_key_by_key(tmp_path: Path) -> None:
     [
         ("samplr:\n", "1: samplr: no such key; nearest: sampler"),
         ("\nsampler:\n  prioritty: 3\n", "3: sampler.prioritty: no such key; nearest: priority"),
-        ("zzz: 1\n", "1: zzz: no such key; sampler, archive, tiers, probes are right"),
+        ("zzz: 1\n", "1: zzz: no such key; sampler, archive, tiers, records, probes are right"),
         ("probes: {cpu: {intervall: 1}}", "1: probes.cpu.intervall: no such key; nearest: interval"),
-        ("1: 2\n", "1: 1: no such key; sampler, archive, tiers, probes are right"),
-        ("'a\\nb': 2\n", "1: 'a\\\\nb': no such key; sampler, archive, tiers, probes are right"),
+        ("1: 2\n", "1: 1: no such key; sampler, archive, tiers, records, probes are right"),
+        ("'a\\nb': 2\n", "1: 'a\\\\nb': no such key; sampler, archive, tiers, records, probes are right"),
         (
             "sampler:\n  priority: 1\n  priority: 2\n",
             "3: sampler.priority: given twice, first in line 2; once is right",
@@ -291,6 +294,14 @@ def test_every_key_has_a_valid_default_and_documentation() -> None:
         ("archive", "seal_interval"): archiver.seal_interval_s * 10**9,
         ("archive", "flush_interval"): archiver.flush_interval_s * 10**9,
         ("archive", "ram_size"): archiver.ram_bytes,
+        ("records", "1s", "size"): archiver.records_size_1s_bytes,
+        ("records", "10s", "size"): archiver.records_size_10s_bytes,
+        ("records", "1min", "size"): archiver.records_size_1min_bytes,
+        ("records", "5min", "size"): archiver.records_size_5min_bytes,
+        ("records", "1s", "age"): archiver.records_age_1s_ns,
+        ("records", "10s", "age"): archiver.records_age_10s_ns,
+        ("records", "1min", "age"): archiver.records_age_1min_ns,
+        ("records", "5min", "age"): archiver.records_age_5min_ns,
         ("tiers", "1s", "size"): archiver.size_1s_bytes,
         ("tiers", "10s", "size"): archiver.size_10s_bytes,
         ("tiers", "1min", "size"): archiver.size_1min_bytes,

@@ -13,7 +13,7 @@ import numpy as np
 
 from sysmond.errors import CorruptError
 from sysmond.frame import FRAME_BYTES, FULL, LAYOUT, MORE, RECORDS, RECORDS_HEAD, VALUE_MAX, Layout, decode_layout
-from sysmond.long.stretch import About, Array, Life, MemoryStretch, Readings
+from sysmond.long.stretch import About, Array, Life, MemoryStretch, Readings, lasts
 from sysmond.model import ABSENT, Table
 from sysmond.recording import of_snapshot
 from sysmond.records import REFERENCE, codes
@@ -92,8 +92,17 @@ def readings(snapshot: Snapshot) -> list[Reading]:
     return found
 
 
-def stretches(snapshot: Snapshot, path: str, taken: list[Reading] | None = None) -> Iterator[MemoryStretch]:
+def is_lasting(snapshot: Snapshot) -> bool:
+    """Whether the rows of a ring's table last."""
+    return any(lasts(layout.table) for layout in _layouts(snapshot).values())
+
+
+def stretches(
+    snapshot: Snapshot, path: str, taken: list[Reading] | None = None, *, is_empty_too: bool = False
+) -> Iterator[MemoryStretch]:
     """The stretches of a ring, one a declaration. ``taken``: of these readings only, else of all that ended.
+
+    ``is_empty_too``: also those of which there is nothing.
 
     :raises CorruptError: where whole frames make no sense.
     """
@@ -104,9 +113,9 @@ def stretches(snapshot: Snapshot, path: str, taken: list[Reading] | None = None)
         for ident, layout in _layouts(snapshot).items():
             mine = [reading for reading in found if reading.layout == ident]
             holes = [hole for hole in recording.holes if hole.table == layout.table.name]
-            if not mine and not holes:
+            if not mine and not holes and not is_empty_too:
                 continue
-            first_ns = mine[0].tick_ns if mine else min(hole.start_ns for hole in holes)
+            first_ns = mine[0].tick_ns if mine else min((hole.start_ns for hole in holes), default=0)
             about = About(
                 layout.table,
                 identity.boot,

@@ -11,6 +11,7 @@ the reading ``seen``; if it is gone, it went before the next one that is ``full`
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -158,11 +159,18 @@ class MemoryStretch(Stretch):
         order, begins = sorted_by_key([*found.values()], at)
         keys = {name: column[order][begins] for name, column in found.items()}
         super().__init__(about, readings, keys, np.diff(begins, append=len(order)))
+        self._readings = readings
         self._columns = columns
         self._ends: Int64Array = self.begins + self.counts - 1
         self._at = at[order]
         self._order = order
         self._texts = texts
+
+    def told(self, about: About) -> "MemoryStretch":
+        """The same rows, of which something else holds."""
+        made = copy(self)
+        Stretch.__init__(made, about, self._readings, self.keys, self.counts)
+        return made
 
     @property
     def texts(self) -> Sequence[str]:

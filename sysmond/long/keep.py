@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keeping of long tables: a tier's budget is that of all of them and both classes; the oldest files go first.
+
+What waits in RAM for the finest tier counts as well. Files are listed without opening one as long as all fits.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+
+from sysmond import archive
+from sysmond.errors import Error
+from sysmond.folders import Folders
+from sysmond.retention import Stored
+
+
+def disk_paths(folders: Folders, tier: str) -> Iterator[str]:
+    """Every file of a tier, of all long tables."""
+    for sensitivity, table in archive.disk_folders(folders):
+        if table:
+            folder = archive.disk_folder(folders, sensitivity, tier, table)
+            yield from (f"{folder}/{file}" for file in archive.files(folder))
+
+
+def ram_paths(folders: Folders) -> Iterator[str]:
+    """Every file of a long table that waits in RAM."""
+    for sensitivity, table in archive.ram_folders(folders):
+        if table:
+            folder = archive.ram_folder(folders, sensitivity, table)
+            yield from (f"{folder}/{file}" for file in archive.files(folder))
+
+
+def stored(folders: Folders, tier: str) -> Iterator[Stored]:
+    """Every file of a tier, of all long tables, and when its rows are from."""
+    from sysmond.long import file, merge  # noqa: PLC0415  numpy and h5py, which most flushes do without
+
+    for path in disk_paths(folders, tier):
+        with suppress(FileNotFoundError):
+            status = os.stat(path)
+            # One that is damaged is of no use, but its bytes count: it goes in its turn.
+            first_ns = last_ns = status.st_mtime_ns
+            with suppress(Error), file.open_file(path) as opened:
+                first_ns, last_ns = merge.span_ns(opened)
+            yield Stored(path, status.st_size, first_ns, last_ns, status.st_mtime_ns)
