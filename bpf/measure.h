@@ -160,6 +160,14 @@ static __always_inline s64 pages_roughly(struct mm_struct *memory, u32 kind)
     return PROBED(counter_of(memory, kind), count);
 }
 
+/* The same of a memory that the verifier knows: cheaper, which counts where it is read of every task. */
+static __always_inline s64 pages_known(struct mm_struct *memory, u32 kind)
+{
+    if (HAS(((struct mm_struct___before_6_2 *)memory)->rss_stat.count))
+        return pages_roughly(memory, kind);
+    return counter_of(memory, kind)->count;
+}
+
 /*
  * A variable of a processor lies a distance of that processor away from the address that all share. The distances are
  * found by one of our own, whose addresses are known: no kernel symbol is needed, which a kernel may not show.

@@ -112,7 +112,7 @@ static __always_inline u64 fingerprint(struct task_struct *task, u64 cpu_ns, u64
     if (memory) {
         print = mixed(print, memory->total_vm);
         for (int kind = 0; kind < KINDS; kind++)
-            print = mixed(print, pages_roughly(memory, kind));
+            print = mixed(print, pages_known(memory, kind));
     }
     return print | 1; /* Never that of a new storage. */
 }

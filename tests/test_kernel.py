@@ -373,7 +373,7 @@ def test_missing_capabilities_are_named(tmp_path: Path, repository: Path, kept: 
 def test_a_folder_that_may_not_be_made_is_said(runtime: Path, repository: Path) -> None:
     with file_system(runtime / "bpf") as bpffs:
         os.chown(runtime, 65534, 65534)
-        os.chmod(bpffs, 0o711)
+        Path(bpffs).chmod(0o711)
         program = "from sysmond.kernel.loader import Asked, load\nload(Asked(sys.argv[1], bpffs=sys.argv[2]))"
         assert started_as("65534", repository, program, str(runtime), bpffs).stderr == ""
         (why,) = refusals(json.loads((runtime / "bpf.json").read_bytes()))

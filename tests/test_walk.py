@@ -30,17 +30,21 @@ Row = dict[str, Any]
 
 
 @pytest.fixture(scope="module", params=["snapshot", "iterate"])
-def walk(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
-    """Either program; the second is there for kernels that have not the first."""
-    folder = tmp_path_factory.mktemp("walk")
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Pins with either program; the second is there for kernels that have not the first."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "iterate":
             without(patch, "snapshot")
-        with loaded(folder, threads=True) as report:
-            opened = Walk(report["folder"])
-            assert opened.way == request.param, report
-            yield opened
-            opened.close()
+        with loaded(tmp_path_factory.mktemp("walk"), threads=True) as report:
+            assert report["programs"][request.param] == {"ok": True}
+            yield report["folder"]
+
+
+@pytest.fixture(scope="module")
+def walk(folder: str) -> Iterator[Walk]:
+    opened = Walk(folder)
+    yield opened
+    opened.close()
 
 
 def without(patch: pytest.MonkeyPatch, program: str) -> None:
@@ -234,10 +238,11 @@ def test_a_process_is_all_its_threads_and_those_that_ended(walk: Walk) -> None:
 
 
 def test_only_what_changed_is_told(walk: Walk) -> None:
-    with child("") as resting, child("import threading\nthreading.Thread(target=input).start()") as threaded:
+    with child("") as resting, child(THREADED) as threaded:
         settled(resting.pid)
         settled(threaded.pid)
         assert process(walk, resting.pid, full=True) is not None
+        time.sleep(0.001)  # What runs has its time put down when it stops to.
         taken = walk.take(full=False, threads=True)
         pids = {row["pid"] for row in rows(PROCESS, taken.process)}
         assert not pids & {resting.pid, threaded.pid}
@@ -353,11 +358,11 @@ os.getpgid(0)
 """
 
 
-def test_system_calls_do_not_grow_with_tasks(tmp_path: Path, repository: Path) -> None:
+def test_system_calls_do_not_grow_with_tasks(walk: Walk, folder: str, tmp_path: Path, repository: Path) -> None:
     if shutil.which("strace") is None:
         pytest.skip("strace is not there")
 
-    def counted(folder: str) -> int:
+    def counted() -> int:
         trace = tmp_path / "trace"
         python = [sys.executable, "-P", "-c", TRACED, folder]
         subprocess.run(["strace", "-o", trace, *python], check=True, env={**os.environ, "PYTHONPATH": str(repository)})
@@ -365,20 +370,13 @@ def test_system_calls_do_not_grow_with_tasks(tmp_path: Path, repository: Path) -
         first, last = (number for number, call in enumerate(calls) if call == "getpgid")
         return last - first - 1
 
-    with (
-        loaded(tmp_path, threads=True) as report,
-        subprocess.Popen(
-            ["sh", "-c", "for i in $(seq 300); do sleep 600 & done; echo; wait"],
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-        ) as crowd,
-    ):
-        assert crowd.stdout is not None
-        crowd.stdout.readline()
-        many = counted(report["folder"])
-        os.killpg(crowd.pid, signal.SIGKILL)
-        crowd.wait()
-        assert counted(report["folder"]) == many == PASSES
+    crowd = ["sh", "-c", "for i in $(seq 300); do sleep 600 & done; echo; wait"]
+    with subprocess.Popen(crowd, stdout=subprocess.PIPE, start_new_session=True) as running:
+        assert running.stdout is not None
+        running.stdout.readline()
+        many = counted()
+        os.killpg(running.pid, signal.SIGKILL)
+    assert counted() == many == PASSES * {"snapshot": 1, "iterate": 3}[walk.way]
 
 
 def test_without_pins_it_says_what_would_be_right(tmp_path: Path) -> None:
