@@ -35,6 +35,7 @@ from sysmond.tasks.proc_rows import (
     process_record,
     thread_record,
 )
+from sysmond.tasks.proc_states import states
 from sysmond.tasks.proc_text import NO_IO, Stat, Status
 from sysmond.tasks.proc_threads import Circumstances, Threads, counted
 from sysmond.tasks.taken import TASKS_MAX, Taken
@@ -60,8 +61,20 @@ class _Process(Task):
     """A process as it was last read. ``pulse``: by which moving is told; ``several``: it has, or had, threads."""
 
     __slots__ = (
-        *("cgroup", "clock", "comm", "cpu_us", "descriptors", "moved_at", "namespace", "pid", "ppid", "private"),
-        *("pulse", "record", "several", "start_ns", "thread", "threads", "turn"),
+        *(
+            "at_something",
+            "cgroup",
+            "clock",
+            "comm",
+            "cpu_us",
+            "descriptors",
+            "moved_at",
+            "namespace",
+            "pid",
+            "ppid",
+            "private",
+        ),
+        *("pulse", "record", "several", "start_ns", "thread", "threads", "turn", "uid"),
     )
 
     def __init__(self, name: str) -> None:
@@ -70,13 +83,14 @@ class _Process(Task):
         self.clock: Final = clock_of(self.pid)
         self.turn: Final = self.pid % REFRESH_EVERY
         self.pulse: int | bytes = -1
-        self.start_ns = self.ppid = -1
+        self.start_ns = self.ppid = self.uid = -1
         self.moved_at = -KEEP_READINGS - 1
         self.comm = b""
         self.cgroup = ABSENT
         self.cpu_us = 0
         self.namespace = self.descriptors = -1
         self.several = False
+        self.at_something = True  # As far as is known.
         self.record = self.private = self.thread = b""
         self.threads: Threads | None = None
 
@@ -128,14 +142,31 @@ class Proc:
         moved, gone = self._moved()
         for name in gone:
             self._drop(name)
-        for process in self._due(moved, {int(name) for name in gone}, every=every).values():
+        due = self._due({int(name) for name in gone}, every=every)
+        for process in due.values():
             self._visit(process, whole=True)
         for process in moved:
-            self._visit(process, whole=False)
+            if process.folder not in due:
+                self._visit(process, whole=False)
+            process.moved_at = self._readings
         for name in names:
             if name not in self._known:
                 self._meet(name)
         return self._taken(full=full)
+
+    def states(self, *, every: bool = False) -> Records:
+        """Give what threads are at, of the processes that the last ``take`` found: ``thread_state``.
+
+        ``every``: also of those that sleep, which costs a file a thread.
+        """
+        rows: list[bytes] = []
+        files = self._around.files
+        for each in self._known.values():
+            if every or each.at_something or each.moved_at == self._readings:
+                found = states(files, each, each.uid, each.cgroup, several=each.several, every=every)
+                each.at_something = bool(found)
+                rows += found
+        return Records(b"".join(rows[:TASKS_MAX]), full=True, lost=max(0, len(rows) - TASKS_MAX), walked=len(rows))
 
     def _begin(self, *, look_again: bool) -> None:
         if look_again:
@@ -206,8 +237,8 @@ class Proc:
             pulse += files.read(process, STAT, keep=True)
         return pulse
 
-    def _due(self, moved: list[_Process], gone: set[int], *, every: bool) -> dict[str, _Process]:
-        """Choose those that are read again wholly; they are taken out of those that moved."""
+    def _due(self, gone: set[int], *, every: bool) -> dict[str, _Process]:
+        """Choose those that are read again wholly."""
         known = self._known
         if every:
             due = dict(known)
@@ -216,7 +247,6 @@ class Proc:
             due = {name: known[name] for name in self._young if name in known}
             due.update((each.folder, each) for each in known.values() if each.turn == turn or each.ppid in gone)
         self._young.clear()
-        moved[:] = [process for process in moved if process.folder not in due]
         return due
 
     def _visit(self, process: _Process, *, whole: bool) -> None:
@@ -266,8 +296,6 @@ class Proc:
             self._nap()
             if not keep:
                 files.shut(process)
-        else:
-            process.moved_at = self._readings
         told = proc_text.stat(files.read(process, STAT, keep=keep))
         if process.start_ns not in {-1, told.start_ns}:
             raise ProcessLookupError(errno.ESRCH, "another process has its number")
@@ -279,7 +307,7 @@ class Proc:
         moved = NO_IO if is_young else proc_text.io(files.read_if_allowed(process, IO, keep=keep))
         if whole or told.comm != process.comm:  # It executed another program: it may have been put elsewhere.
             process.cgroup = self._around.cgroups.number(files.read(process, CGROUP), process.cgroup)
-        process.ppid, process.comm = told.ppid, told.comm
+        process.ppid, process.comm, process.uid = told.ppid, told.comm, held.uid
         whose = Whose(told.start_ns, process.pid, told.ppid, held.uid, process.cgroup)
         alone = self._count(process, told, held, whose, whole=whole, keep=keep)
         measured = measures(told, held, moved, process.cpu_us, alone)
