@@ -5,15 +5,17 @@
 """
 
 from errno import ENOENT
-from time import monotonic
+from time import CLOCK_BOOTTIME, clock_gettime_ns, monotonic
 
 from sysmond.probe import Host, Probe, Records, hookimpl
-from sysmond.tasks.exits import Exits, open_exits
+from sysmond.tasks.exits import BY_BPF, Exits, gone_over, open_exits
 from sysmond.tasks.hidepid import sensitivity
 from sysmond.tasks.tables import EXITS
 
-# Where there was no way, one is looked for again after so long: trying takes a moment.
+# How long after a way was refused it is tried again: trying takes a moment. For BPF, which is loaded by another program
+# that may come later, that is a look for its file.
 RETRY_S = 300.0
+RETRY_BPF_S = 10.0
 
 
 class Ended:
@@ -25,6 +27,7 @@ class Ended:
         self._exits: Exits | None = None
         self._refused: Exception | None = None
         self._again_s = 0.0
+        self._taken_ns = 0
 
     def records(self, host: Host, full: bool) -> Records:  # noqa: ARG002, FBT001  what ended is all there is
         """Give what ended since the reading before.
@@ -36,6 +39,14 @@ class Ended:
             raise FileNotFoundError(ENOENT, "only the machine that runs tells of processes that end", host.root)
         if self._exits is None:
             self._exits = self._opened(host.runtime)
+        elif self.way != BY_BPF and monotonic() >= self._again_s:
+            self._again_s = monotonic() + RETRY_BPF_S
+            over = gone_over(self._exits, host.runtime, self._taken_ns)
+            if over is not None:
+                self.way = BY_BPF
+                self._exits, records = over
+                return records
+        self._taken_ns = clock_gettime_ns(CLOCK_BOOTTIME)
         return self._exits.take()
 
     def _opened(self, runtime: str) -> Exits:
@@ -46,6 +57,7 @@ class Ended:
         except Exception as problem:
             self._refused, self._again_s = problem, monotonic() + RETRY_S
             raise
+        self._again_s = monotonic() + RETRY_BPF_S
         return exits
 
 

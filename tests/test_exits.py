@@ -426,6 +426,37 @@ def test_by_bpf_nothing_is_missed_while_nobody_listens(pinned: str) -> None:
     bench.way.close()
 
 
+def test_the_probe_goes_over_to_bpf_and_tells_of_each_once(pinned: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sysmond_probes.exits.RETRY_BPF_S", 0.0)
+    report = Path(pinned) / "bpf.json"
+    report.rename(report.with_suffix(".later"))
+    host = Host()
+    host.runtime = pinned
+    ended = Ended()
+    told: list[Record] = []
+    spawned: list[int] = []
+
+    def take() -> None:
+        told.extend(dict(zip(NAMES, row, strict=True)) for row in RECORD.iter_unpack(ended.records(host, False).rows))
+
+    try:
+        take()
+    except Error as problem:
+        pytest.skip(f"no other way is to be had here: {problem}")
+    for number in range(4):
+        spawned += json.loads(run(SPAWNING, "50")[1])
+        if number == 2:
+            assert ended.way.startswith("by proc connector")
+            report.with_suffix(".later").rename(report)
+        take()
+    assert ended.way == "by BPF"
+    take()
+    found = [record["pid"] for record in told if record["pid"] in spawned]
+    assert sorted(found) == sorted(spawned)
+    assert ended._exits
+    ended._exits.close()
+
+
 def test_what_bpf_had_no_room_for_is_told_once(pinned: str) -> None:
     folder = json.loads((Path(pinned) / "bpf.json").read_text())["folder"]
     counts = Array(f"{folder}/lost", 16)
@@ -472,6 +503,8 @@ def test_the_probe_gives_records_and_tries_a_refused_way_later(monkeypatch: pyte
         return pid in found
 
     wait_for(is_found)
+    assert ended._exits
+    ended._exits.close()
     assert ended.way.startswith("by ")
     tried: list[str] = []
 

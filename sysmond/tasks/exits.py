@@ -40,6 +40,7 @@ PROC_MAX = 256
 # How long at most it takes to find out, once, that taskstats tells nothing here.
 TRIAL_S = 0.25
 
+BY_BPF = "by BPF"
 BPF_FILE = "bpf.json"
 PROGRAM = "ended"
 _LOST_BYTES = 16  # struct lost of bpf/events.bpf.c: of ends, of starts.
@@ -350,3 +351,25 @@ def _io(pid: int) -> tuple[int, int]:
         return int(words[9]), int(words[11])
     except (OSError, ValueError, IndexError):
         return ABSENT, ABSENT
+
+
+def gone_over(before: Exits, runtime_folder: str, since_ns: int) -> tuple[Exits, Records] | None:
+    """Go over to BPF, which came later: the new way, and what ended since ``since_ns``, when the one before was taken.
+
+    BPF recorded from when it was loaded on, so what the way before told of is left out. None where it is not there.
+    """
+    try:
+        pinned = Pinned(runtime_folder)
+    except Error:
+        return None
+    told = before.take()
+    before.close()
+    found = pinned.take()
+    pids = {row[2] for row in RECORD.iter_unpack(told.rows)}
+    rows = bytes(found.rows)
+    kept = [
+        rows[at : at + RECORD.size]
+        for at in range(0, len(rows), RECORD.size)
+        if (row := RECORD.unpack_from(rows, at))[1] > since_ns and row[2] not in pids
+    ]
+    return pinned, Records(b"".join((bytes(told.rows), *kept)), lost=told.lost)
