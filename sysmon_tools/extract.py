@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from sysmon_tools import tasks
 from sysmon_tools.output import STANDARD_OUTPUT, abandon_standard_output, put_in_place, send
 from sysmond import __version__
 from sysmond.commandline import Parser
@@ -54,9 +55,10 @@ examples:
   sysmon-extract cpu --from -1h --sample 1min --stat mean,max --format json
   sysmon-extract cpu/user --from -30d --sample 1h --explain
 
+LONG_TABLES
 exit status: 0; 1 failure; 2 wrong usage; 3 something could not be read (named on stderr), the rest
 is there; 77 no permission.
-"""
+""".replace("LONG_TABLES", tasks.HELP)
 
 
 class Archive(Protocol):
@@ -117,6 +119,7 @@ def parser() -> Parser:
     add("--user", action="store_true", help="the archive of this user, not of the system")
     add("--state-dir", metavar="D", help="where the archive is (default: /var/lib/sysmond)")
     add("--runtime-dir", metavar="D", help="where the daemon keeps what is in RAM (default: /run/sysmond)")
+    tasks.add_options(made)
     add("--version", action="version", version=f"{PROGRAM} {__version__}", help="print the version and end")
     return made
 
@@ -140,6 +143,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     if options.raw and (options.sample or options.stat):
         raise UsageError("--raw gives every tick as stored: no --sample and no --stat with it")
     _check_times(options)
+    options.is_long = tasks.concerns(options)
     return options
 
 
@@ -160,7 +164,7 @@ def _check_times(options: argparse.Namespace) -> None:
     """Refuse wrong times before anything is read: the archive may be large, or empty."""
     from sysmond import timespec  # noqa: PLC0415  --help needs none of it
 
-    for text in (options.start, options.end):
+    for text in (options.start, options.end, options.at, options.started):
         if text is not None:
             timespec.parse_time(text, now_ns=time.time_ns(), boot_ns=0)
     if options.sample is not None:
@@ -209,7 +213,10 @@ def _run(options: argparse.Namespace) -> int:
     gc.freeze()
     gc.enable()
     archive = history.open(state_dir=options.state_dir, runtime_dir=options.runtime_dir, user=options.user)
-    warnings = _list(archive, options, chosen) if options.list else _extract(archive, options, chosen)
+    if options.is_long:
+        warnings = tasks.run(archive, options, chosen, _style(options))
+    else:
+        warnings = _list(archive, options, chosen) if options.list else _extract(archive, options, chosen)
     for warning in warnings:
         _say(f"warning: {warning}")
     return EXIT_PARTIAL if warnings else 0

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import closing, suppress
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sysmond import clock, folders, gaps, paths, timespec
 from sysmond.errors import Error, NotPermittedError, UsageError, nearest
@@ -23,6 +23,10 @@ from sysmond.recording import Key
 from sysmond.result import Boot, Entry, Event, Result
 from sysmond.timeline import Timeline
 from sysmond.tracks import Track
+
+if TYPE_CHECKING:
+    from sysmond.long.answer import Answer
+    from sysmond.long.sql import Found
 
 # Fewer digits are a number of boots, not the beginning of an id.
 BOOT_ID_DIGITS_MIN = 8
@@ -150,6 +154,50 @@ class Archive:
             with suppress(FileNotFoundError):
                 return self._answer(asked)
         return self._answer(asked)
+
+    def records(  # noqa: PLR0913  each is one word of a question
+        self,
+        table: str,
+        *,
+        start: str | int | None = None,
+        end: str | int | None = None,
+        step: str | int | None = None,
+        columns: str | Sequence[str] = (),
+        where: str = "",
+        group_by: str | Sequence[str] = (),
+        by: str = "",
+        top: int = 0,
+        percentile: float | None = None,
+        boot: str | int | None = None,
+    ) -> "Answer":
+        """A row each process, thread, cgroup or record of a long table over [start, end); with ``step`` one a step.
+
+        ``columns``: ``METRIC[:STATISTIC]``, and what follows from metrics (``username``, ``unit``, ``exe`` …).
+        ``where``: a condition on rows (``"comm ~ ^post and cpu > 5%"``). ``group_by``: columns whose rows are put
+        together. ``top``: only the first of each step ``by`` a column. ``percentile``: over the steps, one row for all.
+        Times and steps are as for ``select``. The answer is a result as that of ``select``, a row an element of its
+        columns; ``records`` of it is a structured array.
+
+        :raises UsageError: for a wrong column, condition, time or step. :raises NotPermittedError: where the table
+            may not be read. :raises Error: where nothing of it is recorded.
+        """
+        from sysmond.long.answer import Request, answer  # noqa: PLC0415  who asks for wide tables needs none of it
+
+        request = Request(table, start, end, step, columns, where, group_by, by, top, percentile, boot)
+        return answer(self._folders, self._classes, request)
+
+    def sql(
+        self, query: str, *, start: str | int | None = None, end: str | int | None = None, boot: str | int | None = None
+    ) -> "Found":
+        """What DuckDB finds in the long tables that a query names, over [start, end); see ``sysmond.long.sql``.
+
+        :raises UsageError: for a wrong query or time. :raises Error: where DuckDB is not installed, or nothing is
+            recorded.
+        """
+        from sysmond.long import sql  # noqa: PLC0415  as above
+        from sysmond.long.answer import Request  # noqa: PLC0415  as above
+
+        return sql.ask(self._folders, self._classes, query, Request("", start, end, boot=boot))
 
     def _answer(self, asked: "_Question") -> Result:
         """Answer from what is there now.

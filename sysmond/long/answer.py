@@ -2,7 +2,7 @@
 """Answers about long tables: a question in words, checked, answered from what is there, as columns and as records."""
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -94,7 +94,7 @@ def answer(folders: Folders, classes: Collection[Sensitivity], request: Request)
     census = Census(folders, classes)
     for attempt in range(ATTEMPTS_MAX + 1):
         try:
-            return _Answering(census, request).answer()
+            return Answering(census, request).answer()
         except FileNotFoundError:
             if attempt == ATTEMPTS_MAX:
                 raise
@@ -104,8 +104,8 @@ def answer(folders: Folders, classes: Collection[Sensitivity], request: Request)
     raise Error(f"table {request.table!r}: its files change faster than they can be read")
 
 
-class _Answering:
-    """One attempt."""
+class Answering:
+    """One attempt to answer a request: what there is of its table, checked against what is asked."""
 
     def __init__(self, census: Census, request: Request) -> None:
         self._census = census
@@ -115,8 +115,8 @@ class _Answering:
         census.refused.clear()
         self._lines = self._found()
         newest = self._lines[-1].parts[-1].stretch
-        self._table: Table = newest.table
-        self._offer: Offer = offered.offer(self._table)
+        self.table: Table = newest.table
+        self.offer: Offer = offered.offer(self.table)
         self._warnings: list[str] = []
         # What the answer is made of: it is restricted where any of that is.
         self._stretches = [part.stretch for line in self._lines for part in line.parts]
@@ -160,10 +160,12 @@ class _Answering:
         raise Error(f"table {table!r}: nothing of it is recorded yet{nearest(table, known)}")
 
     def answer(self) -> Answer:
+        """Answer it."""
         question, percent = self._question(), self._request.percentile
-        buckets = self._buckets()
-        lines = [(line, self._joined(line, question)) for line in self._lines]
-        keys = [self._offer.specs[name] for name in key_of(self._table)] if percent is not None else []
+        buckets = self.buckets()
+        labels = question.where.columns if question.where else ()
+        lines = self.joined([*question.columns, *question.groups, question.by, *self.offer.find(labels)])
+        keys = [self.offer.specs[name] for name in key_of(self.table)] if percent is not None else []
         specs = list(dict.fromkeys([*question.columns, question.by, *keys]))
         pieces: list[Rows] = []
         boots = {line.boot: number for number, line in enumerate(self._lines)}
@@ -179,7 +181,7 @@ class _Answering:
         return self._result(question, rows)
 
     def _question(self) -> Question:
-        request, offer = self._request, self._offer
+        request, offer = self._request, self.offer
         groups = offer.groups(_words(request.group_by))
         by_label = request.by
         count = offer.specs[COUNT]
@@ -192,13 +194,17 @@ class _Answering:
         by = offer.find([by_label])[0] if by_label else offer.by(grouped=bool(groups))
         if groups:
             for spec in dict.fromkeys([*chosen, by]):
-                grouping.check_summable(spec, groups, lasting=lasts(self._table), amount=offered.is_amount(spec))
+                grouping.check_summable(spec, groups, lasting=lasts(self.table), amount=offered.is_amount(spec))
         if request.top < 0:
             raise UsageError(f"the first {request.top}: 1 or more are right")
         where = condition.parse(request.where, offer.kinds(), self._moment) if request.where.strip() else None
-        return Question(self._table, chosen, where, offer.specs, groups, by, request.top)
+        return Question(self.table, chosen, where, offer.specs, groups, by, request.top)
 
-    def _buckets(self) -> Axis:
+    def buckets(self) -> Axis:
+        """The range as buckets.
+
+        :raises UsageError: where there are too many.
+        """
         start_ns, end_ns, step_ns = self._times
         first_ns = min(line.first_ns for line in self._lines)
         if start_ns == -FOREVER_NS:
@@ -208,18 +214,19 @@ class _Answering:
         self._times = self._times._replace(start_ns=start_ns, end_ns=max(end_ns, start_ns + 1))
         return axis(start_ns, self._times.end_ns, step_ns)
 
-    def _joined(self, line: Line, question: Question) -> Joined:
-        """What the columns that are asked for need beside the table."""
-        specs = [*question.columns, *question.groups, question.by]
-        labels = question.where.columns if question.where else ()
-        names = {spec.name for spec in [*specs, *(question.specs[label] for label in labels)] if spec.of is Of.JOIN}
+    def joined(self, specs: Iterable[Spec]) -> list[tuple[Line, Joined]]:
+        """The boots, and what these columns need beside the table."""
+        names = {spec.name for spec in specs if spec.of is Of.JOIN}
+        return [(line, self._joined(line, names)) for line in self._lines]
+
+    def _joined(self, line: Line, names: Collection[str]) -> Joined:
         cgroups = commands = ended = None
-        if names & set(OWNERS) and (found := self._of_line(CGROUP_TABLE, line)):
+        if set(OWNERS).intersection(names) and (found := self._of_line(CGROUP_TABLE, line)):
             cgroups = Cgroups([part.stretch for part in found.parts])
-        programs = ", ".join(sorted(names & {EXE, COMMAND}))
+        programs = ", ".join(sorted({EXE, COMMAND}.intersection(names)))
         if programs and (found := self._of_line(COMMAND_TABLE, line, programs)):
             commands = Commands([part.stretch for part in found.parts])
-        if self._table.name in _PROCESSES and (found := self._of_line(EXITS_TABLE, line)):
+        if self.table.name in _PROCESSES and (found := self._of_line(EXITS_TABLE, line)):
             ended = ended_of(found)
         return Joined(cgroups, commands, ended)
 
@@ -248,10 +255,10 @@ class _Answering:
         if percent is not None:
             if not 0 <= percent <= 100:  # noqa: PLR2004  as percent are
                 raise UsageError(f"percentile {percent:g}: 0 to 100 are right")
-            identity = labels or [grouping.BOOT, *key_of(self._table)]
+            identity = labels or [grouping.BOOT, *key_of(self.table)]
             rows = grouping.percentiles(rows, identity, percent, question.specs)
         is_ranked = question.top or self._request.by or labels
-        if is_ranked or lasts(self._table):
+        if is_ranked or lasts(self.table):
             rows = grouping.only(rows, grouping.first(rows.bucket, rows.columns[question.by.label], question.top))
         else:
             rows = grouping.only(rows, np.argsort(rows.times_ns, kind="stable"))
@@ -261,20 +268,27 @@ class _Answering:
 
     def _result(self, question: Question, rows: Rows | None) -> Answer:
         start_ns, end_ns, step_ns = self._times
-        table = self._table.name
+        table = self.table.name
         times = np.zeros(0, np.int64) if rows is None else rows.times_ns
         columns = [_column(spec, None if rows is None else rows.columns[spec.label]) for spec in question.columns]
         found = gaps(self._lines, table, start_ns, end_ns)
-        warnings = [*self._census.warnings, *self._warnings, *losses(self._lines, table, start_ns, end_ns)]
-        restricted = any(each.sensitivity is Sensitivity.RESTRICTED for each in self._stretches)
         return Answer(
             times,
             tuple(columns),
             tuple(found),
             step_ns,
-            tuple(dict.fromkeys(warnings)),
-            sensitivity=Sensitivity.RESTRICTED if restricted else Sensitivity.PUBLIC,
+            tuple(dict.fromkeys(self.warnings())),
+            sensitivity=Sensitivity.RESTRICTED if self.is_restricted() else Sensitivity.PUBLIC,
         )
+
+    def warnings(self) -> list[str]:
+        """What could not be read, or was lost."""
+        lost = losses(self._lines, self.table.name, self._times.start_ns, self._times.end_ns)
+        return [*self._census.warnings, *self._warnings, *lost]
+
+    def is_restricted(self) -> bool:
+        """Whether anything that was read is."""
+        return any(each.sensitivity is Sensitivity.RESTRICTED for each in self._stretches)
 
 
 def _column(spec: Spec, cells: Cells | None) -> Column:

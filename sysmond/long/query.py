@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 
+from sysmond.clock import SECOND_NS
 from sysmond.course import ALWAYS_NS, Course
 from sysmond.errors import UsageError
 from sysmond.long.census import LATE_NS, Line
@@ -19,7 +20,7 @@ from sysmond.long.columns import COMMAND, END, EXE, MAX, MEAN, SUM, USERNAME, Of
 from sysmond.long.condition import BoolArray, Condition, Lookup, Values, Words
 from sysmond.long.joins import Cgroups, Commands, usernames
 from sysmond.long.stretch import Stretch, key_of, lasts
-from sysmond.long.window import START, Ended, Part, Window, spans
+from sysmond.long.window import START, SUMS, Ended, Part, Window, spans, summed
 from sysmond.model import ABSENT, Semantics, Table
 from sysmond.result import Float64Array, Int64Array
 
@@ -111,12 +112,13 @@ class Batch(Protocol):
 
 
 def axis(start_ns: int, end_ns: int, step_ns: int) -> Axis:
-    """Buckets over [start, end): one, or on multiples of a step.
+    """Buckets over [start, end): one, stamped with the second that it begins in, or on multiples of a step.
 
     :raises UsageError: where there are too many.
     """
     if not step_ns:
-        return Axis(np.array([start_ns, end_ns], np.int64), np.array([start_ns], np.int64))
+        stamp_ns = start_ns // SECOND_NS * SECOND_NS
+        return Axis(np.array([start_ns, end_ns], np.int64), np.array([stamp_ns], np.int64))
     first, last = start_ns // step_ns, -(-end_ns // step_ns)
     if last - first > BUCKETS_MAX:
         raise UsageError(f"{last - first} steps in that range; at most {BUCKETS_MAX} are right")
@@ -355,7 +357,8 @@ class MomentBatch:
         return np.full(len(self._rows), np.nan)
 
     def _numbers(self, name: str) -> Int64Array:
-        return self._stretch.column(name)[self._rows]
+        columns = [self._stretch.column(each)[self._rows] for each in SUMS.get(name, (name,))]
+        return summed(columns) if len(columns) > 1 else columns[0]
 
 
 def between(ended: Ended, low_ns: int, high_ns: int) -> Ended:

@@ -73,6 +73,12 @@ def owned_edges(part: Part, edges: Int64Array) -> slice:
     return slice(low, max(low, int(np.searchsorted(edges, part.end_ns, "right"))))
 
 
+def summed(columns: Sequence[Int64Array]) -> Int64Array:
+    """The sum of columns, row by row; ABSENT where one of them is."""
+    absent = np.logical_or.reduce([column == ABSENT for column in columns])
+    return np.where(absent, ABSENT, np.sum(columns, axis=0))
+
+
 class Dictionary:
     """Texts by code, joined over stretches, each of which has codes of its own."""
 
@@ -175,8 +181,7 @@ class _Portion:
 
     def _joined(self, name: str, columns: Sequence[Int64Array]) -> Int64Array:
         if len(columns) > 1:
-            absent = np.logical_or.reduce([column == ABSENT for column in columns])
-            return np.where(absent, ABSENT, np.sum(columns, axis=0))
+            return summed(columns)
         (column,) = columns
         if any(metric.name == name and metric.is_text for metric in self.stretch.table.metrics):
             return self.codes[np.where(column == ABSENT, -1, column)]

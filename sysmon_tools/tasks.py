@@ -1,0 +1,367 @@
+# SPDX-License-Identifier: Apache-2.0
+"""sysmon-extract, where it is asked for a long table: processes, threads, what ended, and what they waited for.
+
+The options are those of ``sysmon-extract``, and some of its own. Imports are late, as there.
+"""
+
+import argparse
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sysmon_tools.output import put_in_place, send
+from sysmond.errors import Error, UsageError
+from sysmond.model import Table
+from sysmond.tasks import tables
+
+if TYPE_CHECKING:
+    from sysmon_tools.formats import Style
+    from sysmond.history import Archive
+    from sysmond.long.answer import Answer
+    from sysmond.result import Column, Event
+
+TABLES = {each.name: each for each in vars(tables).values() if isinstance(each, Table) and each.packing is not None}
+FORMATS = ("csv", "tsv", "json", "jsonl", "table", "hdf5")
+SQL_FORMATS = ("csv", "tsv", "json", "jsonl", "table")
+# Options by the name argparse gives them.
+_OWN = ("top", "by", "where", "columns", "group_by", "percentile", "tree", "at", "pid", "started", "sql")
+_NOT_HERE = {"stat": "columns are spelled METRIC:STATISTIC", "raw": "--sql has rows as stored", "explain": ""}
+# How long the processor time of a process tree is measured before its moment.
+TREE_SPAN = "10s"
+# Steps of the life of one process, and how many there are at most where nobody says how long they are.
+_STEPS_S = (1, 10, 60, 300, 3600, 86400)
+_STEPS_MAX = 1000
+_TREE_COLUMNS = "pid,ppid,comm,username,cpu,rss:last,threads:last,state,unit"
+_LIFE_COLUMNS = "comm,state,cpu,rss:last,rss_anon:max,read_bytes,written_bytes,major_faults:sum,run_delay,threads:last"
+# What is told of how a process began and ended: table, kind of the event, columns.
+_EVENTS = (("command", "exec", "exe,command"), ("exits", "exit", "exit_code,signal,core_dumped,cpu,peak_rss"))
+_SECOND_NS = 1_000_000_000
+_TRAILING_NS = 60 * _SECOND_NS
+
+HELP = """\
+long tables (process, thread, exits ...; --list lists their columns):
+  sysmon-extract process --from=-10min --top=10 --by=cpu
+  sysmon-extract process --from=yesterday --to=today --sample=1min --where='comm ~ ^post and cpu > 5%'
+  sysmon-extract process --from=-1h --group-by=unit --columns=unit,cpu,rss,read_bytes:sum
+  sysmon-extract process --tree --at=14:32
+  sysmon-extract process --pid=4711
+  sysmon-extract exits --from=-1d --where='signal = 9' --format=csv
+  sysmon-extract --sql='select comm, sum(cpu) from process group by 1 order by 2 desc' --from=-1h
+"""
+
+
+def add_options(made: argparse.ArgumentParser) -> None:
+    """Add what only long tables understand."""
+    add = made.add_argument
+    add("--top", type=int, metavar="N", help="of a long table: the first N of each step")
+    add("--by", metavar="COLUMN", help="of a long table: the first by this column, the largest first (default: cpu)")
+    add("--where", metavar="CONDITION", help="of a long table: only rows that are so: COLUMN OPERATOR VALUE, with = != < <= > >= ~"
+        " !~, joined by and, or, not and parentheses")  # fmt: skip
+    add(
+        "--columns",
+        metavar="C,...",
+        help="of a long table: these columns: METRIC or METRIC:STATISTIC; --list lists them",
+    )
+    add(
+        "--group-by",
+        metavar="C,...",
+        help="of a long table: rows put together: user, cgroup, unit, slice, container, exe, comm, state ...",
+    )
+    add(
+        "--percentile",
+        type=float,
+        metavar="P",
+        help="of a long table: one row for all steps, with this percentile of them",
+    )
+    add("--tree", action="store_true", help="the tree of processes at a moment")
+    add("--at", metavar="T", help="with --tree: at this one (default: now)")
+    add("--pid", type=int, metavar="PID", help="one process over its life, with how it began and ended")
+    add("--start", dest="started", metavar="T", help="with --pid: that started then, where the number was used again")
+    add("--sql", metavar="QUERY", help="ask DuckDB, where it is installed, over long tables: rows as recorded; counters"
+        " are what they grew by, NAME_total is the counter itself")  # fmt: skip
+
+
+def concerns(options: argparse.Namespace) -> bool:
+    """Whether a command line is about a long table, and check that it makes sense.
+
+    :raises UsageError: where it is half so.
+    """
+    found = [path for path in options.paths if path in TABLES]
+    if options.sql is None and not found:
+        for name in _OWN:
+            if getattr(options, name) not in {None, False}:
+                raise UsageError(
+                    f"{_spelled(name)} is for long tables; one of {', '.join(sorted(TABLES))} as PATH is right"
+                )
+        return False
+    if options.sql is not None and found:
+        raise UsageError(f"--sql and {found[0]}: the query names its tables; no PATH is right")
+    if len(options.paths) > 1:
+        raise UsageError(f"{' '.join(options.paths)}: one long table at a time, and no other path, is right")
+    for name, instead in _NOT_HERE.items():
+        if getattr(options, name):
+            raise UsageError(f"--{name} is not for long tables{'; ' + instead if instead else ''}")
+    _check_together(options)
+    return True
+
+
+def _check_together(options: argparse.Namespace) -> None:
+    """Refuse options that mean nothing together.
+
+    :raises UsageError: naming them.
+    """
+    alone = [name for name in ("tree", "pid", "sql") if getattr(options, name) not in {None, False}]
+    if len(alone) > 1:
+        raise UsageError(f"--{' and --'.join(alone)}: only one of them is right")
+    if alone and alone != ["sql"] and options.paths != ["process"]:
+        raise UsageError(f"--{alone[0]} {options.paths[0]}: 'process' is right")
+    if options.top is not None and options.top < 1:
+        raise UsageError(f"--top {options.top}: 1 or more is right")
+    for name, needed in (("at", "tree"), ("started", "pid")):
+        if getattr(options, name) is not None and needed not in alone:
+            raise UsageError(f"{_spelled(name)} goes with --{needed}")
+
+
+def _spelled(name: str) -> str:
+    return "--start" if name == "started" else f"--{name.replace('_', '-')}"
+
+
+def run(archive: "Archive", options: argparse.Namespace, chosen: str, style: "Style") -> list[str]:
+    """Answer, and give the warnings."""
+    known = SQL_FORMATS if options.sql is not None else FORMATS
+    if chosen not in known:
+        raise UsageError(f"long tables have no format {chosen!r}; there are {', '.join(known)}")
+    if options.list:
+        return _list(options, chosen)
+    if options.sql is not None:
+        return _sql(archive, options, chosen, style)
+    if options.tree:
+        found = _tree(archive, options, indented=chosen == "table")
+    elif options.pid is not None:
+        found = _life(archive, options)
+    else:
+        found = _ask(archive, options, options.columns or "")
+    _write(found, options, chosen, style)
+    return list(found.warnings)
+
+
+def _ask(
+    archive: "Archive",
+    options: argparse.Namespace,
+    columns: str,
+    **changed: Any,  # noqa: ANN401  as below
+) -> "Answer":
+    """Ask as the options say, but for what is changed."""
+    said: dict[str, Any] = {
+        "start": options.start,
+        "end": options.end,
+        "step": options.sample,
+        "where": options.where or "",
+        "group_by": options.group_by or "",
+        "by": options.by or "",
+        "top": options.top or 0,
+        "percentile": options.percentile,
+        "boot": options.boot,
+        "columns": columns,
+    }
+    return archive.records(options.paths[0], **{**said, **changed})
+
+
+def _tree(archive: "Archive", options: argparse.Namespace, *, indented: bool) -> "Answer":
+    """The processes that were there at a moment, children below their parents."""
+    import numpy as np  # noqa: PLC0415  as above
+
+    from sysmond import clock, timespec  # noqa: PLC0415  as above
+    from sysmond.result import Column  # noqa: PLC0415  as above
+
+    now = clock.relation()
+    at_ns = now.realtime_ns if options.at is None else timespec.parse_moment(options.at, now)
+    start_ns = at_ns - timespec.parse_step(options.sample or TREE_SPAN)
+    labels = options.columns or _TREE_COLUMNS
+    asked = f"{labels},pid,ppid,comm,end,start"
+    found = _ask(archive, options, asked, start=start_ns, end=at_ns + 1, step=None, group_by="", top=0, percentile=None)
+    there = np.flatnonzero(np.isnat(found.column("end").times))
+    if not len(there):
+        why = f"; {found.gaps[-1].cause}" if found.gaps else ""
+        raise Error(f"process: nothing recorded at {timespec.format_time(at_ns)}{why}")
+    records = found.records
+    order, depths = _in_order(records["pid"][there].tolist(), records["ppid"][there].tolist())
+    rows = there[order]
+    wanted = [label.strip() for label in labels.split(",") if label.strip()]
+    columns = [_taken(found.column(label), rows) for label in wanted]
+    if indented:
+        columns = [
+            column._replace(
+                texts=tuple("  " * depth + (text or "") for depth, text in zip(depths, column.texts, strict=True))
+            )
+            if column.path == "comm" and column.texts is not None
+            else column
+            for column in columns
+        ]
+    else:
+        semantics = found.column("pid").semantics
+        columns.append(Column("depth", "1", semantics, "last", integers=np.array(depths, np.int64)))
+    second_ns = at_ns // _SECOND_NS * _SECOND_NS
+    return found._replace(times_ns=np.full(len(rows), second_ns), columns=tuple(columns))
+
+
+def _in_order(pids: Sequence[int], parents: Sequence[int]) -> tuple[list[int], list[int]]:
+    """The order of rows in which children follow their parents, and how deep each is.
+
+    Whose parent is not there is a root.
+    """
+    row = {pid: number for number, pid in enumerate(pids)}
+    children: dict[int, list[int]] = {}
+    roots: list[int] = []
+    for number in sorted(range(len(pids)), key=pids.__getitem__):
+        parent = row.get(parents[number])
+        # Rows of one moment make no circle but by a number that was used again: the smallest is a root then.
+        if parent is None or parents[number] == pids[number]:
+            roots.append(number)
+        else:
+            children.setdefault(parent, []).append(number)
+    order: list[int] = []
+    depths: list[int] = []
+    seen: set[int] = set()
+    for root in [*roots, *sorted(range(len(pids)), key=pids.__getitem__)]:
+        waiting = [(root, 0)]
+        while waiting:
+            number, depth = waiting.pop()
+            if number in seen:
+                continue
+            seen.add(number)
+            order.append(number)
+            depths.append(depth)
+            waiting += [(child, depth + 1) for child in reversed(children.get(number, []))]
+    return order, depths
+
+
+def _taken(column: "Column", rows: Any) -> "Column":  # noqa: ANN401  an array; numpy is not imported before it is needed
+    """Some rows of a column."""
+    texts = column.texts
+    return column._replace(
+        integers=None if column.integers is None else column.integers[rows],
+        floats=None if column.floats is None else column.floats[rows],
+        texts=None if texts is None else tuple(texts[row] for row in rows.tolist()),
+    )
+
+
+def _life(archive: "Archive", options: argparse.Namespace) -> "Answer":
+    """One process, a row a step, and what is recorded of its begin and end."""
+    import numpy as np  # noqa: PLC0415  as above
+
+    from sysmond import clock, timespec  # noqa: PLC0415  as above
+
+    where = f"pid = {options.pid}"
+    if options.started is not None:
+        start_ns = timespec.parse_moment(options.started, clock.relation())
+        low, high = (
+            timespec.format_time(start_ns + off, timespec.Notation.EPOCH) for off in (-_SECOND_NS, 2 * _SECOND_NS)
+        )
+        where += f" and start >= {low} and start < {high}"
+    whole = _ask(archive, options, "start,end,comm", where=where, step=None, group_by="", top=0, percentile=None)
+    if not len(whole.times_ns):
+        raise Error(
+            f"process {options.pid}: nothing of it is recorded in that range; a longer one, or another number, is right"
+        )
+    first_ns = int(whole.column("start").times.min().view(np.int64))
+    ends = whole.column("end").times
+    last_ns = time.time_ns() if np.isnat(ends).any() else int(ends.max().view(np.int64))
+    # A recording that ended tells nothing about the time since then: its last gap reaches up to now.
+    last_ns = min([last_ns, *(gap.start_ns for gap in whole.gaps[-1:] if gap.end_ns >= last_ns - _TRAILING_NS)])
+    first_ns = max(first_ns, int(whole.times_ns[0]))
+    step = options.sample or next(
+        (f"{step}s" for step in _STEPS_S if (last_ns - first_ns) // _SECOND_NS <= step * _STEPS_MAX), "1d"
+    )
+    start = first_ns // _SECOND_NS * _SECOND_NS if options.start is None else options.start
+    base = where
+    if options.where:
+        where += f" and ({options.where})"
+    labels = options.columns or _LIFE_COLUMNS
+    changed = {"where": where, "start": start, "step": step, "top": 0, "group_by": "", "percentile": None}
+    found = _ask(archive, options, labels, **changed, end=last_ns + _SECOND_NS if options.end is None else options.end)
+    order = np.argsort(found.times_ns, kind="stable")
+    columns = tuple(_taken(column, order) for column in found.columns)
+    return found._replace(
+        times_ns=found.times_ns[order], columns=columns, events=tuple(_events(archive, options, base, whole))
+    )
+
+
+def _events(archive: "Archive", options: argparse.Namespace, where: str, whole: "Answer") -> "Iterator[Event]":
+    """How a process began and ended, as far as that is recorded."""
+    from sysmond.result import Event  # noqa: PLC0415  as above
+
+    subject = str(options.pid)
+    starts = whole.column("start").integers
+    for start_ns, comm in zip(
+        starts.tolist() if starts is not None else (), whole.column("comm").texts or (), strict=True
+    ):
+        yield Event(start_ns, "start", subject, comm or "")
+    for table, kind, names in _EVENTS:
+        try:
+            found = archive.records(
+                table, start=options.start, end=options.end, boot=options.boot, columns=f"start,{names}", where=where
+            )
+        except Error:
+            continue  # Not recorded, or not for us: what is there is told.
+        times = found.times_ns if kind == "exit" else found.column("start").integers
+        assert times is not None  # noqa: S101  points in time are integers
+        for row, time_ns in zip(found.records, times.tolist(), strict=True):
+            said = [f"{name}={row[name]}" for name in names.split(",") if row[name] not in {None, ""}]
+            yield Event(time_ns, kind, subject, " ".join(said))
+
+
+def _write(found: "Answer", options: argparse.Namespace, chosen: str, style: "Style") -> None:
+    from sysmon_tools import formats  # noqa: PLC0415  as above
+    from sysmond.model import Sensitivity  # noqa: PLC0415  as above
+
+    is_restricted = found.sensitivity is Sensitivity.RESTRICTED
+    if chosen == "hdf5":
+        put_in_place(options.output_file, lambda path: formats.write_hdf5(found, path), is_restricted=is_restricted)
+        return
+    if chosen in {"csv", "tsv"}:
+        # A line a row, whatever a program calls itself.
+        columns = [
+            column._replace(texts=tuple(None if text is None else formats.printable(text) for text in column.texts))
+            if column.texts is not None
+            else column
+            for column in found.columns
+        ]
+        events = tuple(event._replace(text=formats.printable(event.text)) for event in found.events)
+        found = found._replace(columns=tuple(columns), events=events)
+    pieces: Iterable[bytes] = formats.WRITERS[chosen](found, style)
+    if chosen == "table" and len(set(found.times_ns.tolist())) == 1:
+        pieces = _without_time(pieces, len(style.time(int(found.times_ns[0]))))
+    send(pieces, options.output_file, is_restricted=is_restricted)
+
+
+def _without_time(lines: Iterable[bytes], width: int) -> Iterator[bytes]:
+    """A table whose rows are all of one time, without it."""
+    for line in lines:
+        yield line if line.startswith(b"#") else line[width + 2 :] or b"\n"
+
+
+def _list(options: argparse.Namespace, chosen: str) -> list[str]:
+    """The columns of a table."""
+    from sysmon_tools.rows import WRITERS  # noqa: PLC0415  as above
+    from sysmond.long.answer import described  # noqa: PLC0415  as above
+
+    if options.sql is not None or chosen not in WRITERS:
+        raise UsageError(f"--list of a long table has no format {chosen!r}; there are {', '.join(WRITERS)}")
+    table = TABLES[options.paths[0]]
+    send(
+        WRITERS[chosen](["column", "unit", "meaning"], list(described(table))), options.output_file, is_restricted=False
+    )
+    return []
+
+
+def _sql(archive: "Archive", options: argparse.Namespace, chosen: str, style: "Style") -> list[str]:
+    from sysmon_tools.rows import WRITERS  # noqa: PLC0415  as above
+    from sysmond.long.sql import Moment  # noqa: PLC0415  as above
+    from sysmond.model import Sensitivity  # noqa: PLC0415  as above
+
+    found = archive.sql(options.sql, start=options.start, end=options.end, boot=options.boot)
+    rows = [[style.time(cell.time_ns) if isinstance(cell, Moment) else cell for cell in row] for row in found.rows]
+    is_restricted = found.sensitivity is Sensitivity.RESTRICTED
+    send(WRITERS[chosen](found.names, rows), options.output_file, is_restricted=is_restricted)
+    return list(found.warnings)
