@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import loads, tasks, trees
+from benchmarks import loads, passes, storm, tasks, trees
 from benchmarks import run as benchmarks_run
 from sysmond.cgroups import hierarchies
 from tests.faults import trial
@@ -135,6 +135,13 @@ class TestLoadsOfTasks:
         daemon = found["forks"]["daemon"]
         assert "missing" in daemon or daemon["recorded"] == daemon["made"] == 50
 
+    def test_every_program_of_a_storm_is_on_record(self, repository: Path) -> None:
+        if "exits" not in passes.offered():
+            pytest.skip("no probe offers the table exits")
+        found = run(repository, "storm", "--seconds", "6", "--rate", "30")
+        assert found["recorded"] == found["made"] == 180
+        assert found.keys() >= {"grew", "minutes", "lost", "cpu_ms_per_s"}
+
 
 def alive(pid: int) -> bool:
     try:
@@ -147,6 +154,15 @@ def alive(pid: int) -> bool:
 def switches(pid: int) -> int:
     status = Path(f"/proc/{pid}/status").read_text()
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("voluntary_ctxt_switches"))
+
+
+def test_growth_is_told_beyond_its_bound_and_not_before_the_warm_up() -> None:
+    def held(pss_mb: float) -> dict[str, dict[str, float]]:
+        return {"pss_mb": {"sampler": pss_mb}, "descriptors": {"sampler": 5}, "rings_mb": {}, "segments_mb": {}}
+
+    assert storm.grown([held(1.0)] * 10 + [held(20.0)] * 50) == []
+    assert storm.grown([held(20.0 + number / 30) for number in range(60)]) == []
+    assert storm.grown([held(20.0 + number / 3) for number in range(60)]) == ["pss_mb of sampler: 34.3 → 39.7"]
 
 
 def test_a_document_has_rows_of_what_was_measured_and_of_nothing_else() -> None:
