@@ -55,8 +55,8 @@ def add_options(made: argparse.ArgumentParser) -> None:
     add = made.add_argument
     add("--top", type=int, metavar="N", help="of a long table: the first N of each step")
     add("--by", metavar="COLUMN", help="of a long table: the first by this column, the largest first (default: cpu)")
-    add("--where", metavar="CONDITION", help="of a long table: only rows that are so: COLUMN OPERATOR VALUE, with = != < <= > >= ~"
-        " !~, joined by and, or, not and parentheses")  # fmt: skip
+    add("--where", metavar="CONDITION", help="of a long table: only rows that are so: COLUMN OPERATOR VALUE, with"
+        " = != < <= > >= ~ !~, joined by and, or, not and parentheses")  # fmt: skip
     add(
         "--columns",
         metavar="C,...",
