@@ -3,6 +3,9 @@
 
 import os
 import random
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -380,3 +383,57 @@ def test_strangers_folders_are_no_long_tables(folders: Folders) -> None:
     Path(f"{folders.state}/public/elsewhere/1s/mine.h5").write_text("not ours")
     jobs.merge(folders)
     assert os.path.exists(f"{folders.state}/public/elsewhere/1s/mine.h5")
+
+
+WRITER = """
+import os, sys, time
+from sysmond.folders import Folders
+from tests.longs import Stream, Tasks
+stream = Stream(Folders(*sys.argv[1:3]), int(sys.argv[3]), size=1024 * 1024)
+tasks = Tasks(400, int(sys.argv[3]))
+for number in range(10**9):
+    changed = tasks.tick(number)
+    is_full = number % 10 == 0
+    stream.ring.hold()
+    stream.write(number + int(sys.argv[4]), list(tasks.rows.values()) if is_full else changed, full=is_full)
+    stream.ring.commit()
+    time.sleep(0.001)
+"""
+
+
+def test_writers_that_are_killed_while_they_are_sealed_lose_nothing_whole(folders: Folders, repository: Path) -> None:
+    """What a killed writer would have written is known: its tasks follow from a seed."""
+    rng = random.Random(7)
+    expected: Found = {}
+    for life in range(4):
+        first = 100 + 100_000 * life
+        writer = subprocess.Popen(
+            [sys.executable, "-c", WRITER, folders.state, folders.runtime, str(life + 1), str(first)], cwd=repository
+        )
+        path = f"{folders.runtime}/sampler/public/task/{life + 1}.ring"
+        try:
+            while not os.path.exists(path):
+                time.sleep(0.01)
+            for _ in range(rng.randrange(3, 12)):
+                jobs.seal(folders)
+                time.sleep(rng.random() * 0.05)
+        finally:
+            writer.kill()
+            writer.wait()
+        jobs.seal(folders)
+        assert is_over(path, Progress.read(folders).sealed[path])
+        last = max(reading.tick_ns for reading in ringside.readings(snapshot(path)) if reading.ended) // SECOND
+        tasks = Tasks(400, life + 1)
+        for number in range(last - first + 1):
+            changed = tasks.tick(number)
+            rows = list(tasks.rows.values()) if number % 10 == 0 else changed
+            expected |= {((number + first) * SECOND, row[1], row[0]): row for row in rows}
+    found = sealed(folders)
+    holes = []
+    for each in in_ram(folders):
+        with file.open_file(each) as opened:
+            holes += [(hole.start_ns, hole.end_ns) for hole in opened.holes]
+    missing = {key[0] for key in expected.keys() - found.keys()}
+    assert all(any(start <= tick < end for start, end in holes) for tick in missing), "what was overwritten is told"
+    assert found == {key: row for key, row in expected.items() if key[0] not in missing}
+    assert len(found) > 1000

@@ -43,8 +43,10 @@ CREATED_BY = f"sysmond {__version__}"
 DAY_NS = 24 * 3600 * SECOND_NS
 # As segments: what is older was looked at often enough.
 MERGE_AGE_S = 2 * 24 * 3600
-# A file of few bytes may have many rows or texts: it counts as large as if each took so many.
+# A file of few bytes may have many rows, keys or texts: it counts as large as if each took so many. Of rows only their
+# order is kept in memory, of a key all that it begins with.
 ROW_BYTES_MIN = FILE_BYTES_MAX // file.ROWS_MAX
+KEY_BYTES_MIN = 40
 TEXTS_PER_BYTE_MAX = 4
 # How many rows are put in order at once.
 BATCH_ROWS = 128 * 1024
@@ -371,8 +373,8 @@ def _candidates(folder: str, left_alone: set[str]) -> Iterator[Candidate]:
                 with suppress(Error), file.open_file(path) as opened:
                     day, declared = span_ns(opened)[0] // DAY_NS, {opened.table.name: file.declares(opened)}
                     texts = sum(map(len, opened.texts))
-                    most = max(opened.rows, len(opened.counts), len(opened.ticks))
-                    size = max(size, most * ROW_BYTES_MIN, texts // TEXTS_PER_BYTE_MAX)
+                    rows = max(opened.rows, len(opened.ticks)) * ROW_BYTES_MIN
+                    size = max(size, rows, len(opened.counts) * KEY_BYTES_MIN, texts // TEXTS_PER_BYTE_MAX)
             yield Candidate(name, size, day, declared)
 
 
