@@ -44,8 +44,7 @@ QUICK_LOADS = {
 FALLBACK = "procs_1000"
 FORKS, FORKS_S = 1000, 60
 STORM_RATE, STORM_S = 3000, 20
-STORED_PROCESSES, STORED_S = 1000, 3600
-PARTS = (*LOADS, "forks", "storm", "storage")
+PARTS = (*LOADS, "forks", "storm")
 
 
 class Run:
@@ -59,7 +58,6 @@ class Run:
         self.loads = QUICK_LOADS if quick else LOADS
         self.forks = (50, 3) if quick else (FORKS, FORKS_S)
         self.storm = (200, 3) if quick else (STORM_RATE, STORM_S)
-        self.stored = (100, 120) if quick else (STORED_PROCESSES, STORED_S)
         self.peers = peers.all_of_them(folder)
         self.reason = loads.no_box()
         self.warm_up_s = 1 if quick else WARM_UP_S
@@ -167,29 +165,6 @@ class Run:
             captured = peer.captured(folder, os.path.basename(self.ending)) if peer.captured else None
         return {"made": made, "recorded": captured.known if captured else None, "cpu_ms": cost.cpu_ms}
 
-    # --- What is kept
-
-    def storage(self) -> Figures:
-        """Bytes a process and second in a file of an hour, of processes that are quiet and of busy ones."""
-        found: Figures = {"processes": self.stored[0], "seconds": self.stored[1]}
-        for kind in ("quiet", "busy"):
-            found[kind] = measure.in_child(partial(_encoded, kind, *self.stored), 600)
-        return found
-
-
-def _encoded(kind: str, processes: int, seconds: int) -> Figures:
-    from benchmarks import tasks_synthetic  # noqa: PLC0415  numpy is for the children
-    from sysmond.long import file  # noqa: PLC0415  as above
-
-    load = {"quiet": tasks_synthetic.QUIET, "busy": tasks_synthetic.BUSY}[kind]
-    made = tasks_synthetic.stretch(processes, load, seconds)
-    begin_ns = time.process_time_ns()
-    image = file.encode(made, "sysmond benchmark")
-    return {
-        "bytes_per_process_sample": round(len(image) / (processes * seconds), 4),
-        "encode_cpu_ms": measure.ms(time.process_time_ns() - begin_ns, 0),
-    }
-
 
 def measured(parts: list[str], seconds: int, *, quick: bool) -> Figures:
     """Measure the chosen parts, one after the other.
@@ -203,7 +178,6 @@ def measured(parts: list[str], seconds: int, *, quick: bool) -> Figures:
         run = Run(program, folder, seconds, quick=quick)
         work: dict[str, Callable[[], Figures]] = {name: partial(run.load, name) for name in run.loads}
         work |= {name: partial(run.ended, name) for name in ("forks", "storm")}
-        work["storage"] = run.storage
         found: Figures = {"seconds": seconds, "counter": trees.counter()}
         for name in parts:
             if name in work:
@@ -264,11 +238,6 @@ def known_to_peers(figures: Figures, name: str) -> str:
     return ", ".join(f"{peer} {told(of(one, 'recorded'), '', 0)}" for peer, one in found.items())
 
 
-def stored(figures: Figures) -> list[float | None]:
-    """Bytes a process and second, quiet and busy."""
-    return [of(figures, "storage", kind, "bytes_per_process_sample") for kind in ("quiet", "busy")]
-
-
 def rows(figures: Figures) -> list[tuple[str, str]]:
     """Tell it to people."""
     lines: list[tuple[str, str]] = []
@@ -278,10 +247,6 @@ def rows(figures: Figures) -> list[tuple[str, str]]:
     for name in ("forks", "storm"):
         if one := figures.get(name):
             lines += _ended_rows(one, name)
-    if one := figures.get("storage"):
-        for kind in ("quiet", "busy"):
-            cost = of(one, kind, "bytes_per_process_sample")
-            lines.append((f"a process, a second, {kind}", one.get("missing") or told(cost, " B", 3)))
     return lines or [("nothing", "no part of this run was chosen")]
 
 

@@ -173,7 +173,7 @@ def test_a_document_has_rows_of_what_was_measured_and_of_nothing_else() -> None:
 
 
 def test_costs_that_were_not_measured_are_said_and_reach_nothing() -> None:
-    found = {"procs_100": {"missing": "gone"}, "storage": {"quiet": {"bytes_per_process_sample": 0.2}}}
+    found = {"procs_100": {"missing": "gone"}}
     for target in benchmarks_run.OF_TASKS:
         if target.program == "tasks":
             assert "not measured" in target.told(found)
