@@ -34,6 +34,7 @@ PROGRAMS: dict[str, tuple[str, ...]] = {
     "bus": (),
     "changes": (),
     "records": (),
+    "top": (),
     "jitter": ("--stress",),
 }
 # Just to see that everything runs; the figures mean nothing.
@@ -44,6 +45,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "starvation": ("--seconds", "3", "--hogs", "2"),
     "merge": (),
     "records": (),
+    "top": ("--processes", "50", "--hours", "1", "--repeats", "1"),
     "capacity": ("--quick",),
     "bus": ("--seconds", "2", "--calls", "20"),
     "changes": ("--changes", "2"),
@@ -128,6 +130,13 @@ OF_TASKS = (
         "≤ 0.3, 2.0",
         lambda f: ", ".join(f"{f[f'{kind}_bytes_per_process_sample']:.3f}" for kind in ("quiet", "busy")),
         lambda f: f["quiet_bytes_per_process_sample"] <= 0.3 and f["busy_bytes_per_process_sample"] <= 2.0,
+    ),
+    Target(
+        "top",
+        "top ten by CPU over a day of 1,000 processes, cold command line",
+        "≤ 1.5 s",
+        lambda f: f"{f['wall_ms'] / 1000:.2f} s, {f['peak_mb']:.0f} MB",
+        lambda f: f["wall_ms"] <= 1500 and f["processes"] >= 1000 and f["hours"] >= 24,
     ),
     Target(
         "storm",

@@ -130,7 +130,12 @@ def _run(rows: Array, who: Array, habits: _Habits, random: np.random.Generator) 
 
 def stretch(processes: int, load: Load, length_s: int, seed: int = 1, first_s: int = 0) -> MemoryStretch:
     """All of that as a stretch in memory."""
-    parts = list(seconds(processes, load, length_s, seed))
+    return of_parts(list(seconds(processes, load, length_s, seed)), processes, first_s)
+
+
+def of_parts(parts: list[tuple[int, bool, Array]], processes: int, first_s: int) -> MemoryStretch:
+    """Some seconds that follow each other, as a stretch; ``first_s``: boot time of the first."""
+    length_s = len(parts)
     rows = np.concatenate([part.view(np.dtype((np.void, _KIND.itemsize))) for _, _, part in parts]).view(_KIND)
     at = np.repeat(np.arange(length_s), [len(part) for _, _, part in parts])
     readings = Readings(

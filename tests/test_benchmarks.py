@@ -26,6 +26,7 @@ PROMISED = {
     "starvation": {"ok", "lost", "unsealed_max", "seals"},
     "bus": {"latest_median_ms", "idle_ms_per_s", "rss_mb", "pss_mb", "lateness_ratio", "calls_per_s"},
     "changes": {"first_sample_max_s", "answer_max_ms", "cpu_ms", "lost", "changes"},
+    "top": {"wall_ms", "cpu_ms", "peak_mb", "processes", "hours", "bytes_per_process_sample"},
     "capacity": {"bytes_per_sample", "bytes_per_point_5min", "days_5min", "roll_up_cpu_s", "two_years_ms", "month_ms"},
 }
 TINY = {
@@ -36,6 +37,7 @@ TINY = {
     "starvation": ("--seconds", "3", "--hogs", "1"),
     "bus": ("--seconds", "2", "--calls", "20"),
     "changes": ("--changes", "1"),
+    "top": ("--processes", "20", "--hours", "1", "--repeats", "1"),
     "capacity": ("--quick",),
 }
 
