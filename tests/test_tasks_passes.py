@@ -243,4 +243,12 @@ def test_bpf_is_gone_over_to_once_the_loader_has_run(tmp_path: Path) -> None:
         assert shared.records("process", 1, full=True).full
         assert shared.way.startswith("by BPF, ")
         assert shared.records("process_private", 1, full=True).walked > 1
+        # A change is told once: of two readers each would miss what the other was told.
+        other, way = open_tasks(str(tmp_path))
+        assert isinstance(other, Proc)
+        assert way.endswith("another part of sysmond reads it")
+        other.close()
         shared.close()
+        other, way = open_tasks(str(tmp_path))
+        assert way.startswith("by BPF, ")
+        other.close()

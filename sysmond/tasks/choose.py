@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The best way to go over all tasks that this machine has: BPF where the loader pinned it, else /proc."""
 
+import fcntl
 import json
-from typing import TYPE_CHECKING, Any
+import os
+from contextlib import suppress
+from typing import Any
 
 from sysmond.errors import Error, refusal
-from sysmond.tasks.taken import Tasks
-
-if TYPE_CHECKING:
-    from sysmond.tasks.walk import Walk
+from sysmond.tasks.taken import Taken, Tasks
 
 REPORT = "bpf.json"
 BY_PROC = "by /proc"
@@ -31,7 +31,43 @@ def open_tasks(runtime_folder: str, root: str = "/") -> tuple[Tasks, str]:
     return tasks, f"by BPF, {tasks.way}" + (f"; not by snapshot: {better}" if better else "")
 
 
-def open_walk(runtime_folder: str, root: str = "/") -> "Walk":
+class Owned:
+    """The pass by BPF, which has one reader on this machine: it tells a change once. ``way``: which program it is."""
+
+    def __init__(self, folder: str) -> None:
+        """Open what is pinned in a folder.
+
+        :raises Error: where that cannot be done, or somebody else reads it.
+        """
+        from sysmond.tasks.walk import Walk  # noqa: PLC0415  /proc does without, and without ctypes
+
+        try:
+            self._lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as failure:
+            raise Error(refusal(failure)) from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._walk = Walk(folder)
+        except OSError:
+            os.close(self._lock)
+            raise Error(f"{folder}: another part of sysmond reads it") from None
+        except Error:
+            os.close(self._lock)
+            raise
+        self.way = self._walk.way
+
+    def take(self, *, full: bool, threads: bool) -> Taken:
+        """Pass over all tasks once."""
+        return self._walk.take(full=full, threads=threads)
+
+    def close(self) -> None:
+        """Let somebody else read it."""
+        os.close(self._lock)
+        with suppress(BufferError):  # Rows are still in use: memory is given back when those go.
+            self._walk.close()
+
+
+def open_walk(runtime_folder: str, root: str = "/") -> Owned:
     """Open what the loader pinned.
 
     :raises Error: where that cannot be done, with the reason.
@@ -42,11 +78,7 @@ def open_walk(runtime_folder: str, root: str = "/") -> "Walk":
     if not isinstance(folder, str):
         raise Error(f"{runtime_folder}/{REPORT}: names no folder; what the loader writes is right")
     try:
-        from sysmond.tasks.walk import Walk  # noqa: PLC0415  /proc does without, and without ctypes
-    except ImportError as missing:
-        raise Error(str(missing)) from None
-    try:
-        return Walk(folder)
+        return Owned(folder)
     except Error as why:
         raise Error(_refused(runtime_folder, "snapshot", "iterate") or str(why)) from None
 

@@ -5,7 +5,6 @@ A pass gives what changed since the pass before, of all its tables. A table that
 it is read more seldom or was not there yet, gets all there is at its next reading.
 """
 
-from contextlib import suppress
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -60,8 +59,7 @@ class Passes:
         """Let go of the way; the next pass opens one anew."""
         self._taken = None
         if self._tasks is not None:
-            with suppress(BufferError):  # Somebody still has rows: memory is given back when those go.
-                self._tasks.close()
+            self._tasks.close()
             self._tasks = None
 
     def _of(self, table: str) -> Records | None:
