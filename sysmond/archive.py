@@ -15,6 +15,7 @@ from contextlib import suppress
 from itertools import groupby, zip_longest
 from typing import NamedTuple
 
+from sysmond.errors import Error
 from sysmond.folders import FILE_MODES, Folders, create_stream
 from sysmond.model import FILE_BYTES_MAX, NAME_LENGTH_MAX, TIERS_NS, Sensitivity
 
@@ -244,9 +245,11 @@ def flush(
     ``make_room``, and for files of long tables ``make_long_room``, is called before each, with the tier and how many
     bytes will come.
 
-    :raises OSError: where the disk refuses; what was not copied stays in RAM.
+    :raises OSError: where the disk refuses; what was not copied stays in RAM. :raises Error: where something else is in
+        the place of a long table's folder; all others are copied first.
     """
     count = size = 0
+    problem: Error | None = None
     for sensitivity, table in ram_folders(folders):
         source, target = (
             ram_folder(folders, sensitivity, table),
@@ -255,13 +258,19 @@ def flush(
         for name in names(source):
             content = _read(f"{source}/{name.file}")
             if table:
-                create_stream(folders.state, f"{sensitivity}/{table}")
-                create_stream(folders.state, f"{sensitivity}/{table}/{FINEST_TIER}")
+                try:
+                    create_stream(folders.state, f"{sensitivity}/{table}")
+                    create_stream(folders.state, f"{sensitivity}/{table}/{FINEST_TIER}")
+                except Error as refusal:
+                    problem = refusal
+                    break
             (make_long_room if table else make_room)(FINEST_TIER, len(content))
             _publish_flushed(folders, target, name, content, FILE_MODES[sensitivity], table)
             os.unlink(f"{source}/{name.file}")
             count += 1
             size += len(content)
+    if problem is not None:
+        raise problem
     return Flushed(count, size)
 
 

@@ -226,7 +226,14 @@ KEYS = (
             ),
         )
     ),
-    Key(("tiers", "pins", "size"), SIZE, "How much of 1s may be kept beyond that by pins.", "50MB", "0B", "1TiB"),
+    Key(
+        ("tiers", "pins", "size"),
+        SIZE,
+        "How much of 1s may be kept beyond that by pins, and as much of records.",
+        "50MB",
+        "0B",
+        "1TiB",
+    ),
     *(
         key
         for tier, step in TIERS.items()

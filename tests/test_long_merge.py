@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sysmond import archive, fsck, jobs, keeping
+from sysmond import archive, fsck, jobs, keeping, pins
 from sysmond.archive import Name
 from sysmond.clock import boot_id
 from sysmond.errors import Error
@@ -259,6 +259,17 @@ def test_budgets_hold_over_all_tables_and_classes_and_the_oldest_go(folders: Fol
     assert os.path.exists(f"{stranger}/notes.txt")
     keeping.Keeper(folders, limits, 0, shelf=shelf).make_room("1s", budget)
     assert list(shelf.paths(folders, "1s")) == []
+
+
+def test_what_is_pinned_stays_as_far_as_the_pins_budget_reaches(folders: Folders) -> None:
+    recorded(folders, 3, boot_id())
+    oldest = on_disk(folders)[0]
+    first_ns = next(each.first_ns for each in keeping.LONG.stored(folders, "1s") if each.path == oldest)
+    pins.add(folders.state, [pins.Pin(first_ns, first_ns + SECOND, "why", "who")])
+    for pins_bytes, is_kept in ((10**6, True), (0, False)):
+        keeping.Keeper(folders, {"1s": Limit(1)}, pins_bytes, shelf=keeping.LONG).make_room("1s", 0)
+        assert os.path.exists(oldest) == is_kept
+    assert on_disk(folders) == []
 
 
 def test_fsck_reads_long_files_and_puts_the_damaged_aside(folders: Folders) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from sysmond import archive, aside, jobs
+from sysmond.errors import Error
 from sysmond.folders import Folders, create, create_classes
 from sysmond.frame import RING_BYTES_MIN, Layout
 from sysmond.long import file, ringside, seal
@@ -321,6 +322,24 @@ def test_a_ring_that_cannot_be_sealed_is_set_aside(folders: Folders, monkeypatch
     assert Progress.read(folders).sealed[bad.path].offset == snapshot(bad.path).end_offset
 
 
+def test_what_is_set_aside_is_a_hole_once_there_are_rows_again(folders: Folders) -> None:
+    stream = Stream(folders)
+    tasks = Tasks(20)
+    stream.run(tasks, range(100, 110))
+    for _ in range(aside.TRIES):
+        aside.blame(folders, [stream.path])
+    seal.seal(folders)
+    assert in_ram(folders) == []
+    stream.run(tasks, range(110, 130))
+    seal.seal(folders)
+    [path] = in_ram(folders)
+    with file.open_file(path) as opened:
+        assert opened.ticks[0] == 110 * SECOND
+        [hole] = opened.holes
+    assert (hole.start_ns, hole.end_ns, hole.cause) == (5, 110 * SECOND, Cause.DROPPED)
+    assert "set aside" in hole.detail
+
+
 def test_random_times_of_sealing_never_lose_or_double_a_row(folders: Folders) -> None:
     rng = random.Random(5)
     tasks, tick = Tasks(30), 100
@@ -373,6 +392,21 @@ def test_what_waits_in_ram_is_flushed_beside_the_segments(folders: Folders) -> N
     assert archive.next_sequence(BOOT, Folders(folders.state, str(Path(folders.runtime) / "other")), "task") == 2
 
 
+def test_something_else_in_the_place_of_a_table_stops_no_other(folders: Folders) -> None:
+    for sensitivity in Sensitivity:
+        stream = Stream(folders, sensitivity=sensitivity)
+        stream.run(Tasks(20), range(100, 110))
+        stream.ring.close()
+    jobs.seal(folders)
+    Path(f"{folders.state}/public/task").write_text("a stranger's")
+    with pytest.raises(Error, match=r"public/task: is not a folder"):
+        archive.flush(folders)
+    assert len(in_ram(folders)) == 1
+    assert in_ram(folders, sensitivity=Sensitivity.RESTRICTED) == []
+    os.unlink(f"{folders.state}/public/task")
+    assert archive.flush(folders).files == 1
+
+
 def test_strangers_folders_are_no_long_tables(folders: Folders) -> None:
     for name in ("Backup", "lost+found", "1s", "notes", ".hidden", "x" * 60):
         os.makedirs(f"{folders.state}/public/{name}", exist_ok=True)
@@ -387,6 +421,7 @@ def test_strangers_folders_are_no_long_tables(folders: Folders) -> None:
 
 WRITER = """
 import os, sys, time
+from sysmond.errors import Error
 from sysmond.folders import Folders
 from tests.longs import Stream, Tasks
 stream = Stream(Folders(*sys.argv[1:3]), int(sys.argv[3]), size=1024 * 1024)

@@ -13,6 +13,7 @@ from sysmond.archive import Name
 from sysmond.aside import Aside
 from sysmond.errors import CorruptError, ForeignError
 from sysmond.folders import FILE_MODES, Folders, create_stream
+from sysmond.frame import HEADER_BYTES, read_header
 from sysmond.long import file, ringside
 from sysmond.long.ringside import Reading
 from sysmond.long.stretch import Life, MemoryStretch
@@ -20,7 +21,7 @@ from sysmond.model import Cause
 from sysmond.progress import ARCHIVER, Progress, Sealed, stream_files
 from sysmond.recording import Hole
 from sysmond.rings import is_alive
-from sysmond.snapshot import Snapshot, fill, snapshot
+from sysmond.snapshot import Snapshot, snapshot
 
 CREATED_BY = f"sysmond {__version__}"
 # What follows the last full reading waits for the next one, unless it takes this part of the ring.
@@ -67,10 +68,13 @@ def _is_stream(folders: Folders, path: str) -> bool:
 def _seal_ring(folders: Folders, path: str, before: Sealed, skipped: int) -> Sealed:
     """Seal one ring; gives how far."""
     is_skipped = skipped > before.offset
-    pid = snapshot(path, 2**62).identity.pid
-    is_over = not is_alive(pid)  # Asked before the copy is made: what comes after it is for the next time.
+    with open(path, "rb", buffering=0) as ring:
+        identity, capacity = read_header(ring.read(HEADER_BYTES), path)
+    is_over = not is_alive(identity.pid)  # Asked before the copy is made: what comes after it is for the next time.
     taken = snapshot(path, max(before.offset, skipped))
-    cut = _cut(taken, fill(path)[1], is_over=is_over or taken.closed)
+    cut = _cut(taken, capacity, is_over=is_over or taken.closed)
+    if is_skipped and not cut.taken and not is_over and not taken.closed:
+        return before  # The gap is told with the first row after it.
     last_ns = cut.taken[-1].tick_ns if cut.taken else before.last_tick_ns
     for stretch in _stretches(taken, path, cut, before, is_skipped=is_skipped):
         sensitivity, table = stretch.sensitivity, stretch.table.name
