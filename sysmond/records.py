@@ -6,6 +6,7 @@ Standard library only: the real-time sampler writes these. ``docs/format.md`` ha
 
 import re
 import struct
+from collections.abc import Callable
 from typing import NamedTuple
 
 from sysmond.errors import UsageError
@@ -23,7 +24,7 @@ class Records(NamedTuple):
 
     ``rows``: packed records, a whole number of them. ``full``: they are all there are. ``lost``: records that
     should be here and are not. ``walked``: how many things the kernel went through. ``blob``: the texts that
-    the rows refer to.
+    the rows refer to. ``release``: called once they are in the ring, for a source that keeps them until then.
     """
 
     rows: bytes | bytearray | memoryview
@@ -31,6 +32,7 @@ class Records(NamedTuple):
     lost: int = 0
     walked: int = 0
     blob: bytes = b""
+    release: Callable[[], object] = bytes
 
 
 def reference(offset: int, length: int) -> int:

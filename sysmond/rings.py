@@ -250,7 +250,7 @@ def _bytes_of_records(source: Source, full_bytes: int) -> int:
     readings = FULL_S * SECOND_NS // source.interval_ns
     if packing is not None and packing.lasting:
         return max(LASTING_BYTES_MIN, full_bytes * (FULLS_HELD + readings * CHANGING_PERCENT // 100))
-    return max(PASSING_BYTES_MIN, full_bytes * readings)
+    return max(PASSING_BYTES_MIN, full_bytes * FULLS_HELD)
 
 
 def _started(name: str) -> int:

@@ -148,7 +148,13 @@ class Source:
         self.is_full_due = True
 
     def wrote(self, reading: Pieces, ring: RingWriter, tick_ns: int) -> None:
-        """A reading is in the ring: decide whether all rows are wanted next. Segments are cut there."""
+        """A reading is in the ring: let its source go of it, and decide whether all rows are wanted next.
+
+        Segments are cut where all rows are.
+        """
+        ring.commit()
+        for piece in reading.records:
+            piece.release()
         if reading.is_full:
             self._full_at, self._full_ns, self.is_full_due = ring.written, tick_ns, False
         packing = self.probe.table.packing

@@ -63,8 +63,12 @@ def main(arguments: list[str] | None = None) -> int:
 def _answer(lane: socket.socket, source: Source, reading: Reading | Pieces | Absence, took_s: float) -> None:
     took = {"took_s": took_s}
     if isinstance(reading, Pieces):
-        pieces = [[_text(rows), full, lost, walked, _text(blob)] for rows, full, lost, walked, blob in reading.records]
+        pieces = [
+            [_text(rows), full, lost, walked, _text(blob)] for rows, full, lost, walked, blob, _ in reading.records
+        ]
         _say(lane, {"records": pieces, **took})
+        for piece in reading.records:
+            piece.release()
         return
     if not isinstance(reading, Absence):
         try:

@@ -46,6 +46,7 @@ class Bench:
         records = self.way.take()
         self.lost += records.lost
         self.told += [dict(zip(NAMES, row, strict=True)) for row in RECORD.iter_unpack(records.rows)]
+        records.release()
 
     def of(self, pids: set[int]) -> list[Record]:
         """What was told of processes, as soon as each was told of."""
@@ -437,7 +438,9 @@ def test_the_probe_goes_over_to_bpf_and_tells_of_each_once(pinned: str, monkeypa
     spawned: list[int] = []
 
     def take() -> None:
-        told.extend(dict(zip(NAMES, row, strict=True)) for row in RECORD.iter_unpack(ended.records(host, False).rows))
+        records = ended.records(host, False)
+        told.extend(dict(zip(NAMES, row, strict=True)) for row in RECORD.iter_unpack(records.rows))
+        records.release()
 
     try:
         take()

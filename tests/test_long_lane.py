@@ -219,3 +219,21 @@ def test_in_the_background_and_restricted(bench: Bench) -> None:
 @pytest.fixture
 def bench(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     return Bench(runtime, monkeypatch)
+
+
+def test_a_source_keeps_what_it_gave_until_that_is_in_the_ring(bench: Bench) -> None:
+    kept: list[int] = []
+
+    def release() -> None:
+        (ring,) = stream(bench)
+        kept.append(sum(frame.number for frame in frames(ring)))
+
+    def records(host: Host, full: bool) -> Records:
+        return Records(struct.pack("<I4xq", 1, 2), release=release)
+
+    bench.take(Things(1).probe(records=records))
+    sampler = bench.sampler()
+    for tick in range(1, 4):
+        sampler.tick(tick * SECOND)
+    assert kept == [1, 2, 3]
+    sampler.close()

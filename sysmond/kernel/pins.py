@@ -28,6 +28,8 @@ _MAP_INFO = struct.Struct("=6I16s40x")
 # In front of each record of a ring buffer: its length, with these bits set while it is written or where it is void.
 RECORD_HEAD_BYTES = 8
 _BUSY_OR_VOID = 0x40000000
+# A reading should not take half of a ring.
+RECORDS_MAX = 8192
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -164,22 +166,33 @@ class Drain:
         finally:
             os.close(descriptor)
         self._read_to = memoryview(self._reader).cast("Q")
+        self._seen = self._read_to[0]
         self._written_to = memoryview(self._writer)[: mmap.PAGESIZE].cast("Q")
         self._bytes = memoryview(self._writer)[mmap.PAGESIZE :]
 
-    def take(self) -> bytes:
-        """Take what is complete, in one piece: records with the 8 bytes in front of each; empty where there is none."""
+    def look(self, most: int = RECORDS_MAX) -> memoryview:
+        """Give what is complete, so many records at most, in one piece, with the 8 bytes in front of each.
+
+        It stays there, and is given again, until it is released.
+        """
         begin, end = self._read_to[0], self._written_to[0]
-        count = (end - begin) // self._stride
-        if not count:
-            return b""
+        count = min(most, (end - begin) // self._stride)
         start = begin & (self._size - 1)
         waiting = self._bytes[start : start + count * self._stride]
         heads = waiting.cast("I")[:: self._stride // 4]
-        if max(heads) >= _BUSY_OR_VOID:  # One is being written: it and those behind it are for the next time.
+        if count and max(heads) >= _BUSY_OR_VOID:  # One is being written: it and those behind it are for the next time.
             count = next(number for number, head in enumerate(heads) if head >= _BUSY_OR_VOID)
-        taken = bytes(waiting[: count * self._stride])
-        self._read_to[0] = begin + count * self._stride
+        self._seen = begin + count * self._stride
+        return waiting[: count * self._stride]
+
+    def release(self) -> None:
+        """Give back what was looked at: the kernel may write there."""
+        self._read_to[0] = self._seen
+
+    def take(self) -> bytes:
+        """Look, copy and release."""
+        taken = bytes(self.look(self._size))
+        self.release()
         return taken
 
     def close(self) -> None:

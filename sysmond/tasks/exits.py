@@ -111,13 +111,13 @@ class Pinned:
 
     def take(self) -> Records:
         """Give what is there: the kernel writes the records as they are kept."""
-        rows = self._drain.take()
+        rows = self._drain.look()
         # Counted from the last time that somebody took, in whichever process that was. Behind a drain there is room
         # again, so nothing is being counted while this is set back.
         lost = self._counts[0]
         if lost:
             self._counts[0] = 0
-        return Records(rows, lost=lost)
+        return Records(rows, lost=lost, release=self._drain.release)
 
     def close(self) -> None:
         """Let go of the mappings; what is pinned stays."""
@@ -367,6 +367,7 @@ def gone_over(before: Exits, runtime_folder: str, since_ns: int) -> tuple[Exits,
     found = pinned.take()
     pids = {row[2] for row in RECORD.iter_unpack(told.rows)}
     rows = bytes(found.rows)
+    found.release()
     kept = [
         rows[at : at + RECORD.size]
         for at in range(0, len(rows), RECORD.size)
