@@ -45,6 +45,7 @@ enum {
     BPF_MAP_TYPE_HASH = 1,
     BPF_MAP_TYPE_ARRAY = 2,
     BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+    BPF_MAP_TYPE_LRU_HASH = 9,
     BPF_MAP_TYPE_RINGBUF = 27,
     BPF_MAP_TYPE_TASK_STORAGE = 29,
 };
@@ -231,7 +232,7 @@ enum cgroup_subsys_id { cpu_cgrp_id = 1, cpuacct_cgrp_id, memory_cgrp_id, pids_c
 struct bpf_iter_task {
     u64 opaque[3];
 } __attribute__((aligned(8)));
-enum { EVERY_PROCESS = 0, THREADS_OF_PROCESS = 2 };
+enum { EVERY_PROCESS = 0, EVERY_THREAD = 1, THREADS_OF_PROCESS = 2 };
 extern int bpf_iter_task_new(struct bpf_iter_task *, struct task_struct *, u32 flags) __weak __ksym;
 extern struct task_struct *bpf_iter_task_next(struct bpf_iter_task *) __weak __ksym;
 extern void bpf_iter_task_destroy(struct bpf_iter_task *) __weak __ksym;

@@ -149,10 +149,11 @@ static __always_inline struct percpu_counter *counter_of(struct mm_struct *memor
 /* Pages by kind, but for what processors have not yet added: at most a batch each. */
 static __always_inline s64 pages_roughly(struct mm_struct *memory, u32 kind)
 {
-    struct mm_struct___before_6_2 *before = (void *)memory;
     s64 pages = 0;
 
-    if (HAS(before->rss_stat.count)) {
+    if (HAS(((struct mm_struct___before_6_2 *)memory)->rss_stat.count)) {
+        struct mm_struct___before_6_2 *before = ((struct mm_struct___before_6_2 *)memory);
+
         bpf_probe_read_kernel(&pages, sizeof(pages),
                               (void *)__builtin_preserve_access_index(&before->rss_stat.count) + kind * sizeof(pages));
         return pages;
@@ -204,14 +205,13 @@ struct pages {
 __noinline int count_pages(struct pages *pages, u64 memory)
 {
     struct mm_struct *of = (void *)memory;
-    struct mm_struct___before_6_2 *before = (void *)memory;
     void *parts[KINDS];
 
     if (!pages)
         return 0;
     for (int kind = 0; kind < KINDS; kind++)
         pages->of[kind] = pages_roughly(of, kind);
-    if (!HAS(before->rss_stat.count)) {
+    if (!HAS(((struct mm_struct___before_6_2 *)memory)->rss_stat.count)) {
         for (int kind = 0; kind < KINDS; kind++)
             parts[kind] = PROBED(counter_of(of, kind), counters);
         for (u32 processor = 0; processor < processors; processor++) {

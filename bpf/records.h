@@ -51,6 +51,26 @@ struct exit_record {
 };
 _Static_assert(sizeof(struct exit_record) == 120, "sysmond/tasks/tables.py, EXITS, behind 8 of the ring buffer");
 
+struct state_record {
+    u64 start_ns;
+    u32 pid, tid, uid;
+    s32 syscall;
+    u64 cgroup;
+    char comm[COMM_BYTES];
+    char state, pad[7];
+    char wait[WAIT_BYTES];
+    s64 stack;
+};
+_Static_assert(sizeof(struct state_record) == 96, "sysmond/tasks/tables.py, THREAD_STATE");
+
+/* A stack of the kernel, told once: the functions, innermost first, as many as there are. */
+#define STACK_FRAMES 16
+struct stack_record {
+    s64 stack;
+    char functions[STACK_FRAMES][WAIT_BYTES];
+};
+_Static_assert(sizeof(struct stack_record) == 520, "sysmond/kernel/states.py");
+
 /* What is started, behind 8 of the ring buffer: restricted. The lengths say how much of the texts is meant. */
 struct exec_record {
     u64 start_ns;

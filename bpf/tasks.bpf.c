@@ -5,11 +5,10 @@
  * iterators (Linux 6.7); and `iterate`, started by reading the pinned iterator, where it has not.
  */
 #include "measure.h"
+#include "moment.h"
 
 char LICENSE[] SEC("license") = "GPL"; /* Of the two; most of what is called is given to GPL programs alone. */
 
-/* Where functions of the scheduler lie, which nobody waits in by himself; zero where the loader may not know. */
-const volatile u64 scheduler_start = 0, scheduler_end = 0;
 /* Whether the programs that count bytes of the network are there. */
 const volatile u32 has_network = 0;
 
@@ -59,43 +58,6 @@ struct {
     __type(value, struct scratch);
 } scratches SEC(".maps");
 
-/*
- * Functions that are not static are verified once and by themselves: branches in them do not multiply those of their
- * callers. They take numbers and memory, no tasks.
- */
-
-/* The letter of proc(5); as get_task_state() of fs/proc/array.c finds it. */
-__noinline u32 letter_of(u32 state, u32 exit_state)
-{
-    u32 reported = (state | exit_state) & 0x7f;
-
-    if ((state & 0x402) == 0x402)
-        return 'I';
-    if (state & 0x9000) /* Waits for a lock that may sleep; frozen. */
-        return 'D';
-    if (reported & 0x40)
-        return 'P';
-    if (reported & 0x20)
-        return 'Z';
-    if (reported & 0x10)
-        return 'X';
-    if (reported & 0x08)
-        return 't';
-    if (reported & 0x04)
-        return 'T';
-    if (reported & 0x02)
-        return 'D';
-    return reported & 0x01 ? 'S' : 'R';
-}
-
-static __always_inline char state_of(struct task_struct *task)
-{
-    struct task_struct___before_5_14 *before = (void *)task;
-    u32 state = HAS(task->__state) ? task->__state : (u32)PROBED(before, state);
-
-    return letter_of(state, task->exit_state);
-}
-
 static __always_inline u64 mixed(u64 print, u64 with)
 {
     return (print ^ with) * 0x9e3779b97f4a7c15ULL + (print >> 29);
@@ -133,8 +95,6 @@ static __always_inline void fill_memory(struct task_record *row, struct mm_struc
 
 static __noinline void fill(struct task_record *row, struct task_struct *task, struct totals *sum, u64 cgroup)
 {
-    struct task_struct___before_5_16 *before = (void *)task;
-
     if (!row || !task || !sum)
         return;
     __builtin_memset(row, 0, sizeof(*row));
@@ -159,7 +119,10 @@ static __noinline void fill(struct task_record *row, struct task_struct *task, s
     row->written_chars = HAS(task->ioac.rchar) ? (s64)sum->written_chars : ABSENT;
     fill_memory(row, PROBED(task, mm)); /* So it is a number. */
     row->threads = task->signal->nr_threads;
-    row->last_cpu = HAS(task->thread_info.cpu) ? task->thread_info.cpu : PROBED(before, cpu);
+    if (HAS(task->thread_info.cpu))
+        row->last_cpu = task->thread_info.cpu;
+    else
+        row->last_cpu = PROBED(((struct task_struct___before_5_16 *)task), cpu);
     row->priority = task->prio - 100;
     row->nice = task->static_prio - 120;
     row->policy = task->policy;
@@ -202,57 +165,6 @@ static __always_inline u32 descriptors_of(struct task_struct *task)
     return bits.set;
 }
 
-#define KERNEL_THREAD 0x00200000 /* PF_KTHREAD */
-
-static __always_inline s32 syscall_of(struct task_struct *task, char state)
-{
-    struct pt_regs *registers;
-
-    if (task->flags & KERNEL_THREAD || state == 'R' || state == 'Z' || state == 'X')
-        return -1;
-    registers = (void *)bpf_task_pt_regs(task);
-    if (!registers)
-        return -1;
-#if defined(__TARGET_ARCH_x86)
-    return (s32)PROBED(registers, orig_ax);
-#elif defined(__TARGET_ARCH_arm64)
-    return PROBED(registers, syscallno);
-#else
-    return -1;
-#endif
-}
-
-#define FRAMES_MAX 8
-struct frames {
-    u64 of[FRAMES_MAX];
-};
-
-/* The first function that is not the scheduler's; zero where there is none. */
-__noinline u64 awaited(struct frames *frames)
-{
-    if (!frames)
-        return 0;
-    for (int number = 0; number < FRAMES_MAX; number++)
-        if (frames->of[number] < scheduler_start || frames->of[number] >= scheduler_end)
-            return frames->of[number];
-    return 0;
-}
-
-static __always_inline void find_wait(char wait[WAIT_BYTES], struct task_struct *task, char state)
-{
-    static const char symbol[] = "%ps";
-    struct frames frames = {};
-    u64 frame;
-
-    if (state == 'R' || state == 'Z' || state == 'X' || !scheduler_start)
-        return;
-    if (bpf_get_task_stack(task, &frames, sizeof(frames), 0) <= 0)
-        return;
-    frame = awaited(&frames);
-    if (frame)
-        bpf_snprintf(wait, WAIT_BYTES, symbol, &frame, sizeof(frame));
-}
-
 static __noinline void fill_private(struct private_record *row, struct task_struct *task, struct told *told, u32 full)
 {
     struct pid *numbers = task->thread_pid;
@@ -286,7 +198,7 @@ static __noinline void fill_private(struct private_record *row, struct task_stru
 }
 
 /* A thread by itself. */
-static __always_inline void tell_thread(struct pass *pass, struct scratch *scratch, struct task_struct *task)
+static __noinline int tell_thread(struct pass *pass, struct scratch *scratch, struct task_struct *task)
 {
     struct told *told = bpf_task_storage_get(&tellings, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
     struct task_record *row;
@@ -295,11 +207,11 @@ static __always_inline void tell_thread(struct pass *pass, struct scratch *scrat
 
     pass->walked_threads++;
     if (told && told->thread == print && !pass->full)
-        return;
+        return 0;
     row = bpf_map_lookup_elem(&thread_rows, &number);
     if (!row) {
         pass->thread_lost++;
-        return;
+        return 0;
     }
     scratch->thread = (struct totals){};
     ADD_THREAD(&scratch->thread, task, DIRECT);
@@ -308,10 +220,11 @@ static __always_inline void tell_thread(struct pass *pass, struct scratch *scrat
     pass->thread_count++;
     if (told)
         told->thread = print;
+    return 0;
 }
 
 /* A process: `sum` has all its threads together. */
-static __always_inline void tell_process(struct pass *pass, struct task_struct *task, struct totals *sum)
+static __noinline int tell_process(struct pass *pass, struct task_struct *task, struct totals *sum)
 {
     struct told *told = bpf_task_storage_get(&tellings, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
     struct account *account;
@@ -322,11 +235,11 @@ static __always_inline void tell_process(struct pass *pass, struct task_struct *
 
     pass->walked_processes++;
     if (told && told->process == print && !pass->full)
-        return;
+        return 0;
     row = bpf_map_lookup_elem(&process_rows, &number);
     if (!row) {
         pass->process_lost++;
-        return;
+        return 0;
     }
     account = bpf_task_storage_get(&accounts, task, NULL, 0);
     if (account) {
@@ -346,15 +259,26 @@ static __always_inline void tell_process(struct pass *pass, struct task_struct *
     fill(row, task, sum, cgroup);
     pass->process_count++;
     if (!pass->private || !told)
-        return;
+        return 0;
     number = pass->private_count;
     private = bpf_map_lookup_elem(&private_rows, &number);
     if (!private) {
         pass->private_lost++;
-        return;
+        return 0;
     }
     fill_private(private, task, told, pass->full);
     pass->private_count++;
+    return 0;
+}
+
+/*
+ * Bodies of loops are functions: what is asked of a kernel's fields would otherwise be asked before the loop, and the
+ * verifier forgets in it what the answer was, and goes where it must not.
+ */
+static __noinline int add_thread(struct scratch *scratch, struct task_struct *thread)
+{
+    ADD_THREAD(&scratch->process, thread, DIRECT);
+    return 0;
 }
 
 static __noinline int sum_threads(struct scratch *scratch, struct task_struct *process, struct pass *pass, u32 tells)
@@ -362,8 +286,6 @@ static __noinline int sum_threads(struct scratch *scratch, struct task_struct *p
     struct bpf_iter_task threads;
     struct task_struct *thread, *held;
 
-    if (!scratch || !process || !pass)
-        return 0;
     begin(&scratch->process, process->signal);
     held = bpf_task_acquire(process);
     if (!held) { /* Just being taken away. */
@@ -372,12 +294,33 @@ static __noinline int sum_threads(struct scratch *scratch, struct task_struct *p
     }
     bpf_iter_task_new(&threads, held, THREADS_OF_PROCESS);
     while ((thread = bpf_iter_task_next(&threads))) {
-        ADD_THREAD(&scratch->process, thread, DIRECT);
+        add_thread(scratch, thread);
         if (tells)
             tell_thread(pass, scratch, thread);
     }
     bpf_iter_task_destroy(&threads);
     bpf_task_release(held);
+    return 0;
+}
+
+static __noinline int visit(struct pass *pass, struct scratch *scratch, struct task_struct *process)
+{
+    u32 before = endings(process->signal);
+
+    if (!process->pid)
+        return 0; /* Processors at rest are no process. */
+    if (process->signal->nr_threads > 1) {
+        sum_threads(scratch, process, pass, pass->threads);
+        /* A thread that ended meanwhile may be in the sum twice or not at all. */
+        if (before != endings(process->signal))
+            sum_threads(scratch, process, pass, 0);
+    } else {
+        begin(&scratch->process, process->signal);
+        ADD_THREAD(&scratch->process, process, DIRECT);
+        if (pass->threads)
+            tell_thread(pass, scratch, process);
+    }
+    tell_process(pass, process, &scratch->process);
     return 0;
 }
 
@@ -394,24 +337,8 @@ int snapshot(void *context)
         return 1;
     bpf_rcu_read_lock();
     bpf_iter_task_new(&processes, NULL, EVERY_PROCESS);
-    while ((process = bpf_iter_task_next(&processes))) {
-        u32 before = endings(process->signal);
-
-        if (!process->pid)
-            continue; /* Processors at rest are no process. */
-        if (process->signal->nr_threads > 1) {
-            sum_threads(scratch, process, pass, pass->threads);
-            /* A thread that ended meanwhile may be in the sum twice or not at all. */
-            if (before != endings(process->signal))
-                sum_threads(scratch, process, pass, 0);
-        } else {
-            begin(&scratch->process, process->signal);
-            ADD_THREAD(&scratch->process, process, DIRECT);
-            if (pass->threads)
-                tell_thread(pass, scratch, process);
-        }
-        tell_process(pass, process, &scratch->process);
-    }
+    while ((process = bpf_iter_task_next(&processes)))
+        visit(pass, scratch, process);
     bpf_iter_task_destroy(&processes);
     bpf_rcu_read_unlock();
     return 0;

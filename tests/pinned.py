@@ -6,6 +6,7 @@ import os
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -83,3 +84,23 @@ def child(program: str, *arguments: str, python: Sequence[str] = (sys.executable
         if not process.stdin.closed:
             process.stdin.close()
         process.wait()
+
+
+def told(path: str) -> bytes:
+    return Path(f"/proc/{path}").read_bytes()
+
+
+def stat(path: str) -> list[bytes]:
+    """The fields of a stat file, by their numbers in proc(5): the first is nothing."""
+    before, _, after = told(f"{path}/stat").rpartition(b") ")
+    pid, _, comm = before.partition(b" (")
+    return [b"", pid, comm, *after.split()]
+
+
+def settled(pid: int) -> None:
+    """Wait until a process waits, all its threads: then nothing about it changes any more."""
+    for _ in range(2000):
+        if all(stat(f"{pid}/task/{each}")[3] == b"S" for each in os.listdir(f"/proc/{pid}/task")):
+            return
+        time.sleep(0.005)
+    raise AssertionError("it does not come to rest")

@@ -18,14 +18,16 @@ from typing import Any
 import pytest
 
 from sysmond.errors import Error
-from sysmond.kernel.loader import Asked, folder_of, load, unload
+from sysmond.kernel.libbpf import Libbpf, RefusedError
+from sysmond.kernel.loader import BTF, PROGRAMS, Asked, folder_of, load, unload
 from sysmond.kernel.pins import Array, Drain
 from sysmond.kernel.refusals import missing_capabilities, verdict
+from sysmond.kernel.states import States
 from sysmond.probe import ABSENT
 from sysmond.records import record_bytes
-from sysmond.tasks.tables import EXITS, PROCESS, PROCESS_PRIVATE
+from sysmond.tasks.tables import EXITS, PROCESS, PROCESS_PRIVATE, THREAD_STATE
 from sysmond.tasks.walk import Walk
-from tests.pinned import OBJECTS, child, file_system, loaded, rows, why_not
+from tests.pinned import OBJECTS, child, file_system, loaded, rows, settled, why_not
 
 runs_here = pytest.mark.skipif(bool(why_not()), reason=why_not() or "BPF programs run here")
 EXIT_BYTES = record_bytes(EXITS) - 8
@@ -432,8 +434,6 @@ def test_an_older_kernel_is_named_by_what_it_lacks(tmp_path: Path, monkeypatch: 
 @runs_here
 def test_the_verifier_is_quoted(tmp_path: Path) -> None:
     """A program that reads behind its array is refused, and the others are not."""
-    from sysmond.kernel.libbpf import Libbpf, RefusedError  # noqa: PLC0415
-
     source = tmp_path / "wrong.c"
     source.write_text(
         f'#include "{OBJECTS.parent.parent}/bpf/core.h"\nchar LICENSE[] SEC("license") = "GPL";\n'
@@ -466,3 +466,84 @@ def test_capabilities_are_read_from_the_effective_set() -> None:
 def test_a_report_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(Error, match="none/bpf.json.new: No such file"):
         load(Asked(str(tmp_path / "none"), bpffs=str(tmp_path / "nowhere")))
+
+
+@runs_here
+def test_what_threads_are_at_is_as_proc_has_it(loaded_programs: dict[str, Any]) -> None:
+    states = States(loaded_programs["folder"])
+    program = "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()"
+    with child(program) as running, child("print(flush=True)\nwhile True: pass") as busy:
+        settled(running.pid)
+        records, stacks = states.take(full=True, every=True)
+        every = {row["tid"]: row for row in rows(THREAD_STATE, records)}
+        assert records.walked == len(every)
+        assert records.lost == 0
+        tids = [int(name) for name in os.listdir(f"/proc/{running.pid}/task")]
+        assert len(tids) == 2
+        for tid in tids:
+            folder, row = Path(f"/proc/{running.pid}/task/{tid}"), every[tid]
+            assert (row["pid"], row["uid"], row["state"]) == (running.pid, os.getuid(), b"S")
+            assert row["wait"].decode() == (folder / "wchan").read_text()
+            assert row["syscall"] == int((folder / "syscall").read_text().split()[0])
+            frames = [line.split()[1].partition("+")[0] for line in (folder / "stack").read_text().splitlines()]
+            # Where no symbol of the scheduler is left out, a stack begins within it.
+            assert _without_scheduler(stacks[row["stack"]].splitlines())[:4] == frames[:4]
+        ran = {row["pid"]: row for row in rows(THREAD_STATE, states.take(full=False)[0])}
+        assert ran[os.getpid()]["state"] == b"R"
+        assert running.pid not in ran
+        assert ran[os.getpid()]["stack"] == ABSENT
+        busy.kill()
+    del records
+    states.close()
+
+
+def _without_scheduler(names: list[str]) -> list[str]:
+    return [name for name in names if "schedule" not in name]
+
+
+@runs_here
+def test_a_stack_is_told_once(loaded_programs: dict[str, Any]) -> None:
+    states = States(loaded_programs["folder"])
+    with child("") as running:
+        settled(running.pid)
+        (number,) = (
+            row["stack"]
+            for row in rows(THREAD_STATE, states.take(full=True, every=True)[0])
+            if row["pid"] == running.pid
+        )
+        assert number not in states.take(full=False, every=True)[1]
+        again = States(loaded_programs["folder"])
+        assert number in again.take(full=True, every=True)[1]
+        again.close()
+    states.close()
+
+
+LACKED = ("delays", "run_delay", "rchar", "read_bytes", "stats_lock")
+
+
+@runs_here
+@pytest.mark.parametrize("lacked", [(), *((each,) for each in LACKED), LACKED])
+def test_a_kernel_may_lack_what_is_read(tmp_path: Path, lacked: tuple[str, ...]) -> None:
+    """The programs are fitted to types of which some have other names: as if this kernel had not these fields."""
+    types = Path(BTF).read_bytes()
+    for name in lacked:
+        assert types.count(b"\0" + name.encode() + b"\0") == 1
+        types = types.replace(b"\0" + name.encode() + b"\0", b"\0" + b"?" * len(name) + b"\0")
+    (tmp_path / "types").write_bytes(types)
+    constants = {"processors": os.sysconf("SC_NPROCESSORS_CONF"), "page_bytes": 4096}
+    with file_system(tmp_path / "bpf") as bpffs:
+        for program in PROGRAMS:
+            content = (OBJECTS / f"{program.object}.bpf.o").read_bytes()
+            with Libbpf().object(content, str(tmp_path / "types")) as opened:
+                opened.load(program.name, bpffs, {"process_rows": 16_384}, constants)
+                if program.name == "snapshot":
+                    opened.pin(program.name, f"{bpffs}/{program.name}")
+        reader = Walk(bpffs)
+        taken = reader.take(full=True, threads=False)
+        (row,) = (row for row in rows(PROCESS, taken.process) if row["pid"] == os.getpid())
+        assert (row["run_delay"] == ABSENT) == ("run_delay" in lacked)
+        assert (row["read_chars"] == ABSENT) == ("rchar" in lacked)
+        assert (row["read_bytes"] == ABSENT) == ("read_bytes" in lacked)
+        assert row["cpu"] > 0
+        del taken
+        reader.close()

@@ -20,7 +20,7 @@ from sysmond.probe import ABSENT, Host
 from sysmond.tasks.cgroup_names import in_use
 from sysmond.tasks.tables import PROCESS, PROCESS_PRIVATE, THREAD
 from sysmond.tasks.walk import Walk
-from tests.pinned import child, file_system, loaded, rows, why_not
+from tests.pinned import child, file_system, loaded, rows, settled, stat, told, why_not
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not() or "BPF programs run here")
 
@@ -66,17 +66,6 @@ def process(walk: Walk, pid: int, *, full: bool = True) -> Row | None:
 def private(walk: Walk, pid: int) -> Row:
     (found,) = (row for row in rows(PROCESS_PRIVATE, walk.take(full=True, threads=False).private) if row["pid"] == pid)
     return found
-
-
-def told(path: str) -> bytes:
-    return Path(f"/proc/{path}").read_bytes()
-
-
-def stat(path: str) -> list[bytes]:
-    """The fields of a stat file, by their numbers in proc(5): the first is nothing."""
-    before, _, after = told(f"{path}/stat").rpartition(b") ")
-    pid, _, comm = before.partition(b" (")
-    return [b"", pid, comm, *after.split()]
 
 
 def status(path: str) -> dict[bytes, bytes]:
@@ -135,15 +124,6 @@ RSS = {"rss_anon": b"RssAnon", "rss_file": b"RssFile", "rss_shmem": b"RssShmem"}
 
 def kibibytes(words: dict[bytes, bytes], name: bytes) -> int:
     return int(words[name].split()[0]) * 1024
-
-
-def settled(pid: int) -> None:
-    """Wait until a process waits, all its threads: then nothing about it changes any more."""
-    for _ in range(2000):
-        if all(stat(f"{pid}/task/{each}")[3] == b"S" for each in os.listdir(f"/proc/{pid}/task")):
-            return
-        time.sleep(0.005)
-    raise AssertionError("it does not come to rest")
 
 
 QUIET = "x = bytearray(5_000_000)\nopen('/proc/self/comm', 'wb').write(b'a\\n\\x1b[1m\\xff\\xfe')"

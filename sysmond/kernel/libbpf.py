@@ -50,6 +50,20 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
 }
 
 
+class _Options(ctypes.Structure):
+    """``struct bpf_object_open_opts``, as far as it is needed."""
+
+    _fields_ = (
+        ("sz", c_size_t),
+        ("object_name", c_char_p),
+        ("relaxed_maps", c_bool),
+        ("pin_root_path", c_char_p),
+        ("unused", c_uint32),
+        ("kconfig", c_char_p),
+        ("btf_custom_path", c_char_p),
+    )
+
+
 class RefusedError(Error):
     """The kernel would not load, attach or pin a program. ``code``: the errno; ``log``: what the verifier said."""
 
@@ -90,12 +104,16 @@ class Libbpf:
         return result
 
     @contextmanager
-    def object(self, content: bytes) -> Iterator["Object"]:
+    def object(self, content: bytes, types: str = "") -> Iterator["Object"]:
         """Open an object file, and close it: what is pinned by then stays.
+
+        ``types``: the BTF to which its programs are fitted, where that is not to be the kernel's own.
 
         :raises RefusedError: where it is none.
         """
-        pointer = self.call("bpf_object__open_mem", content, len(content), None)
+        path = os.fsencode(types) or None
+        options = _Options(ctypes.sizeof(_Options), btf_custom_path=path)
+        pointer = self.call("bpf_object__open_mem", content, len(content), byref(options))
         try:
             yield Object(self, pointer)
         finally:

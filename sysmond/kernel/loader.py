@@ -31,6 +31,9 @@ KALLSYMS = "/proc/kallsyms"
 
 PROCESSES_MAX = 16_384
 THREADS_MAX = 32_768
+# Threads of which one pass tells what they are at, and new stacks.
+STATES_MAX = 16_384
+STACKS_MAX = 1_024
 # Ring buffers, powers of two: records of 128 and 800 bytes that wait for their readers.
 EXITS_BYTES = 4 * 1024 * 1024
 EXECS_BYTES = 4 * 1024 * 1024
@@ -59,6 +62,7 @@ PROGRAMS = (
     Program("received", "events", "btf_trace_sock_recv_length", BTF_KIND_TYPEDEF, "6.3"),
     Program("snapshot", "tasks", "bpf_iter_task_new", BTF_KIND_FUNC, "6.7"),
     Program("iterate", "tasks", "bpf_iter_task", BTF_KIND_FUNC, "5.8", unless="snapshot"),
+    Program("states", "states", "bpf_iter_task_new", BTF_KIND_FUNC, "6.7"),
 )
 
 
@@ -155,6 +159,8 @@ class _Loading:
             "process_rows": PROCESSES_MAX,
             "private_rows": PROCESSES_MAX,
             "thread_rows": THREADS_MAX if asked.threads else 1,
+            "state_rows": STATES_MAX,
+            "stack_rows": STACKS_MAX,
         }
         self._constants = {
             "processors": os.sysconf("SC_NPROCESSORS_CONF"),

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/* What a task is at, at this moment: its state, its system call, what it waits in. */
+#pragma once
+
+#include "core.h"
+#include "records.h"
+
+/* Where functions of the scheduler lie, which nobody waits in by himself; zero where the loader may not know. */
+const volatile u64 scheduler_start = 0, scheduler_end = 0;
+/*
+ * Functions that are not static are verified once and by themselves: branches in them do not multiply those of their
+ * callers. They take numbers and memory, no tasks.
+ */
+
+/* The letter of proc(5); as get_task_state() of fs/proc/array.c finds it. */
+__noinline u32 letter_of(u32 state, u32 exit_state)
+{
+    u32 reported = (state | exit_state) & 0x7f;
+
+    if ((state & 0x402) == 0x402)
+        return 'I';
+    if (state & 0x9000) /* Waits for a lock that may sleep; frozen. */
+        return 'D';
+    if (reported & 0x40)
+        return 'P';
+    if (reported & 0x20)
+        return 'Z';
+    if (reported & 0x10)
+        return 'X';
+    if (reported & 0x08)
+        return 't';
+    if (reported & 0x04)
+        return 'T';
+    if (reported & 0x02)
+        return 'D';
+    return reported & 0x01 ? 'S' : 'R';
+}
+
+static __always_inline char state_of(struct task_struct *task)
+{
+    u32 state;
+
+    if (HAS(task->__state))
+        state = task->__state;
+    else
+        state = PROBED(((struct task_struct___before_5_14 *)task), state);
+    return letter_of(state, task->exit_state);
+}
+
+#define KERNEL_THREAD 0x00200000 /* PF_KTHREAD */
+
+static __always_inline s32 syscall_of(struct task_struct *task, char state)
+{
+    struct pt_regs *registers;
+
+    if (task->flags & KERNEL_THREAD || state == 'R' || state == 'Z' || state == 'X')
+        return -1;
+    registers = (void *)bpf_task_pt_regs(task);
+    if (!registers)
+        return -1;
+#if defined(__TARGET_ARCH_x86)
+    return (s32)PROBED(registers, orig_ax);
+#elif defined(__TARGET_ARCH_arm64)
+    return PROBED(registers, syscallno);
+#else
+    return -1;
+#endif
+}
+
+#define FRAMES_MAX 8
+struct frames {
+    u64 of[FRAMES_MAX];
+};
+
+/* The first function that is not the scheduler's; zero where there is none. */
+__noinline u64 awaited(struct frames *frames)
+{
+    if (!frames)
+        return 0;
+    for (int number = 0; number < FRAMES_MAX; number++)
+        if (frames->of[number] < scheduler_start || frames->of[number] >= scheduler_end)
+            return frames->of[number];
+    return 0;
+}
+
+static __always_inline void find_wait(char wait[WAIT_BYTES], struct task_struct *task, char state)
+{
+    static const char symbol[] = "%ps";
+    struct frames frames = {};
+    u64 frame;
+
+    if (state == 'R' || state == 'Z' || state == 'X' || !scheduler_start)
+        return;
+    if (bpf_get_task_stack(task, &frames, sizeof(frames), 0) <= 0)
+        return;
+    frame = awaited(&frames);
+    if (frame)
+        bpf_snprintf(wait, WAIT_BYTES, symbol, &frame, sizeof(frame));
+}
