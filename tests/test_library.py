@@ -17,9 +17,12 @@ from sysmond.clock import Relation
 from sysmond.folders import Folders, create_classes
 from sysmond.model import Metric, Semantics, Sensitivity, Table
 from sysmond.recording import Key, MemoryBlock, Recording, Strand
+from sysmond.tasks.tables import PROCESS
+from tests.longarchive import Row, put, stretch
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SECOND = 10**9
+US = 10**6
 NOON_S = 1_740_830_400  # 2025-03-01T12:00Z
 BOOT = "c0ffee" * 5 + "00"
 PYTHON = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -56,7 +59,18 @@ def folders(tmp_path: Path) -> Folders:
     recording = Recording(Sensitivity.PUBLIC, TABLES, blocks, {77: "6.12.0"}, {BOOT: [relation]}, ())
     path = Path(archive.disk_folder(place, Sensitivity.PUBLIC)) / archive.Name(BOOT, 1, 1).file
     path.write_bytes(segment.encode(recording, "test"))
+    rows: list[tuple[int, Row]] = [(0, process(1, "init", 0, 4096)), (0, process(4711, "postgres", 0, 8192))]
+    for second in range(1, 400):
+        rows += [
+            (second, process(1, "init", second * 10_000, 4096)),
+            (second, process(4711, "postgres", second * US // 2, 8192)),
+        ]
+    put(place, stretch(PROCESS, range(60, 460), rows, boot=BOOT, relations=[relation]), 1)
     return place
+
+
+def process(pid: int, comm: str, cpu_us: int, rss: int) -> Row:
+    return {"pid": pid, "start": SECOND, "comm": comm, "cpu": cpu_us, "rss_anon": rss}
 
 
 @pytest.fixture

@@ -4,6 +4,8 @@
 import csv
 import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -13,9 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from sysmon_tools import extract
+from sysmon_tools import extract, tasks
 from sysmond.clock import SECOND_NS
 from sysmond.folders import Folders
+from sysmond.long import columns, condition
 from sysmond.model import Sensitivity
 from sysmond.tasks.tables import COMMAND, EXITS, PROCESS, THREAD_STATE
 from tests.longarchive import Row, put, stretch
@@ -305,3 +308,22 @@ def test_without_duckdb_one_line_says_so(run: Run, monkeypatch: pytest.MonkeyPat
     told = run("--sql=select 1 from process")
     assert told.err == "sysmon-extract: DuckDB is not installed; 'pip install sysmond[sql]' adds it\n"
     assert told.code == 1
+
+
+def test_every_command_line_of_the_guide_is_right() -> None:
+    guide = (Path(__file__).resolve().parent.parent / "docs/tasks.md").read_text(encoding="utf-8")
+    lines = [line for block in re.findall(r"```sh\n(.*?)```", guide, re.DOTALL) for line in block.splitlines()]
+    assert len(lines) > 10
+    for line in lines:
+        program, *words = shlex.split(line)
+        assert program == "sysmon-extract"
+        options = extract.read_arguments(words)
+        assert options.is_long, line
+        if options.sql is not None:
+            continue
+        offered = columns.offer(tasks.TABLES[options.paths[0]])
+        offered.find((options.columns or "").split(",") if options.columns else [])
+        offered.groups((options.group_by or "").split(",") if options.group_by else [])
+        offered.find([options.by] if options.by else [])
+        if options.where:
+            condition.parse(options.where, offered.kinds(), lambda _text: 0)

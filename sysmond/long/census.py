@@ -7,6 +7,7 @@ readings all lie within another is left out. Of an archive of many files, those 
 for, and as many as it takes to find them.
 """
 
+import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
@@ -32,6 +33,8 @@ LISTINGS_MAX = 8
 GAP_INTERVALS = 1.5
 # Until the last reading is this many intervals ago, nothing is missing yet.
 TRAILING_INTERVALS = 3
+# A file is written after its readings, by a clock that may have been wrong by so much.
+WRITTEN_NS = 86_400 * SECOND_NS
 # What is recorded at a moment may be about one up to so much earlier.
 LATE_NS = 60 * SECOND_NS
 
@@ -126,7 +129,7 @@ class Census:
     def _overlapping(self, names: Mapping[Name, str], start_ns: int, end_ns: int) -> list[Stretch]:
         """The files that overlap a range, and one before it, of each boot."""
         found: list[Stretch] = []
-        for boot in sorted({name.boot for name in names}):
+        for boot in _not_older(names, start_ns):
             mine = sorted(name for name in names if name.boot == boot)
             opened: dict[int, Stretch | None] = {}
 
@@ -166,6 +169,16 @@ class Census:
         self.excluded.add(path)
         self.warnings.append(str(damage))
         return True
+
+
+def _not_older(names: Mapping[Name, str], start_ns: int) -> list[str]:
+    """The boots that may reach into a range, and the last before them: by when their last files were written."""
+    last: dict[str, Name] = {}
+    for name in sorted(names):
+        last[name.boot] = name
+    written = {boot: os.stat(names[name]).st_mtime_ns for boot, name in last.items()}
+    older = [boot for boot, at_ns in written.items() if at_ns < start_ns - WRITTEN_NS]
+    return sorted(set(written) - set(sorted(older, key=written.__getitem__)[:-1]))
 
 
 def _of_ring(path: str, since: int) -> list[Stretch]:

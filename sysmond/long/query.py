@@ -378,9 +378,9 @@ def ended_of(line: Line) -> Ended:
     """What the table of exits has of one boot."""
     stretches = [(part.stretch, part.stretch.ticks[part.stretch.tick_index()] < part.end_ns) for part in line.parts]
     end_ns = np.concatenate([np.zeros(0, np.int64), *(stretch.column(END)[mine] for stretch, mine in stretches)])
-    keys: list[tuple[int, ...]] = []
-    for stretch, mine in stretches:
-        keys += zip(*(stretch.column(name)[mine].tolist() for name in key_of(stretch.table)), strict=True)
+    width = len(key_of(line.parts[0].stretch.table))
+    keys = [np.zeros((0, width), np.int64)]
+    keys += [np.array([stretch.column(name)[mine] for name in key_of(stretch.table)]).T for stretch, mine in stretches]
     order = np.argsort(end_ns, kind="stable")
     cache: dict[str, Int64Array | Words | None] = {}
 
@@ -389,7 +389,7 @@ def ended_of(line: Line) -> Ended:
             cache[name] = _column_of(stretches, name, order)
         return cache[name]
 
-    return Ended([keys[row] for row in order.tolist()], end_ns[order], column)
+    return Ended(np.concatenate(keys)[order], end_ns[order], column)
 
 
 def _column_of(

@@ -27,6 +27,8 @@ from sysmond.result import Float64Array, Int64Array
 # The clock tick in which /proc tells when a process started.
 GRAIN_NS = 10_000_000
 START = "start"
+# Odd and large, so that keys become numbers that differ (the golden ratio of 64 bits).
+_FACTOR = 0x9E3779B97F4A7C15
 # The rows of so many keys are read one key after the other.
 FEW_KEYS = 64
 # Columns that are the sum of others.
@@ -41,12 +43,12 @@ class Part(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """Processes that ended, one an element: key and end (boot time), in order of the ends.
+    """Processes that ended, one a row: key (int64[row, metric of the key]) and end (boot time), in order of the ends.
 
     ``column``: what else ``exits`` tells, by name; None for what it does not.
     """
 
-    keys: Sequence[tuple[int, ...]]
+    keys: Int64Array
     end_ns: Int64Array
     column: Callable[[str], Int64Array | Words | None]
 
@@ -77,6 +79,21 @@ def summed(columns: Sequence[Int64Array]) -> Int64Array:
     """The sum of columns, row by row; ABSENT where one of them is."""
     absent = np.logical_or.reduce([column == ABSENT for column in columns])
     return np.where(absent, ABSENT, np.sum(columns, axis=0))
+
+
+def _matched(known: Int64Array, keys: Int64Array) -> Int64Array:
+    """The row of ``known`` that each of many keys is, or -1: int64[key]. Both are int64[row, metric of the key]."""
+    found = np.full(len(keys), -1, np.int64)
+    if not len(known) or not len(keys):
+        return found
+    # By one number a key, then to the last digit: what shares its number with another is taken for unknown.
+    factors = np.array([_FACTOR**place % 2**64 for place in range(known.shape[1])], np.uint64)
+    number, wanted = ((each.astype(np.uint64) * factors).sum(axis=1, dtype=np.uint64) for each in (known, keys))
+    order = np.argsort(number)
+    place = order[np.minimum(np.searchsorted(number[order], wanted), len(order) - 1)]
+    same = (known[place] == keys).all(axis=1)
+    found[same] = place[same]
+    return found
 
 
 class Dictionary:
@@ -206,6 +223,9 @@ class Window:
         self._first = np.full(len(self._numbers), len(parts), np.int64)
         for number, portion in reversed(list(enumerate(self._portions))):
             self._first[portion.where] = number
+        self._known = np.array(list(self._numbers), np.int64).reshape(-1, len(key))
+        self._newborn = np.array(self._fresh, bool)
+        self._end_row = np.full(len(self._known), -1, np.int64)
         self._take_ended(parts, key)
         self._finish(key)
 
@@ -230,32 +250,24 @@ class Window:
     def _take_ended(self, parts: Sequence[Part], key: tuple[str, ...]) -> None:
         """Give numbers to those that no reading saw, and note by number who ended."""
         ended = self._ended
-        self._end_row = np.full(len(self._numbers), -1, np.int64)
         if ended is None or START not in key:
             self._ended = None
             return
-        place = key.index(START)
         since_ns = int(self.edges[0])
         if parts:
             since_ns = min(since_ns, int(parts[0].stretch.ticks[0]))
-        rows = [-1] * len(self._numbers)
-        inside = (ended.end_ns >= self.edges[0]) & (ended.end_ns < self.edges[-1])
-        for row, (each, is_inside) in enumerate(zip(ended.keys, inside.tolist(), strict=True)):
-            number = self._numbers.get(each)
-            if number is None and is_inside:
-                self._numbers[each] = len(self._numbers)
-                self._fresh.append(each[place] >= since_ns - GRAIN_NS)
-                rows.append(row)
-            elif number is not None:
-                rows[number] = row
-        self._end_row = np.array(rows, np.int64)
-        self._first = np.append(self._first, np.full(len(rows) - len(self._first), len(parts)))
+        known = self._known
+        row = _matched(known, ended.keys)
+        self._end_row[row[row >= 0]] = np.flatnonzero(row >= 0)
+        new = np.flatnonzero((row < 0) & (ended.end_ns >= self.edges[0]) & (ended.end_ns < self.edges[-1]))
+        self._known = np.concatenate([known, ended.keys[new]])
+        self._newborn = np.append(self._newborn, ended.keys[new, key.index(START)] >= since_ns - GRAIN_NS)
+        self._end_row = np.append(self._end_row, new)
+        self._first = np.append(self._first, np.full(len(new), len(parts)))
 
     def _finish(self, key: tuple[str, ...]) -> None:
-        columns = np.array(list(self._numbers), np.int64).reshape(-1, len(key)).T
-        self.keys = dict(zip(key, columns, strict=True))
-        self._newborn = np.array(self._fresh, bool)
-        count = len(self._numbers)
+        self.keys = dict(zip(key, self._known.T, strict=True))
+        count = len(self._known)
         self._end_ns = np.full(count, ALWAYS_NS, np.int64)
         if self._ended is not None and len(self._ended.end_ns):
             known = self._end_row >= 0
