@@ -9,6 +9,7 @@ processor time is the sampler's; a snapshot's is what it takes more with the lon
 import gc
 import json
 import os
+import pkgutil
 import subprocess
 import sys
 import time
@@ -17,6 +18,8 @@ from contextlib import contextmanager, suppress
 from functools import partial
 
 sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import sysmond_probes
+
 from benchmarks import measure, streams, tick, trees
 from benchmarks.measure import SECOND_NS, Daemon, Figures
 from sysmond import clock, control
@@ -118,20 +121,25 @@ def _ring(runtime: str, table: Table) -> RingWriter:
 
 def offered() -> list[str]:
     """The long tables that the probes of this version offer."""
-    return [probe.table for probe in plans.builtin().probes if probe.table in LONG]
+    plugins = [f"{plans.BUILTIN_PACKAGE}.{each.name}" for each in pkgutil.iter_modules(sysmond_probes.__path__)]
+    found = {probe.table.name for each in plugins for probe in plans.offered_probes(plans.import_plugin(each))}
+    return sorted(found & LONG.keys())
 
 
 def configured(enabled: Sequence[str], *, threads: bool = False) -> str:
-    """A configuration with these of the long tables, and all that is not long as it is by default."""
+    """A configuration with these of the long tables, and all that is not long as it is by default.
+
+    ``threads``: with the table of threads, where processes are recorded; else never.
+    """
     probes: dict[str, Figures] = {table: {"enabled": table in enabled} for table in offered()}
-    if threads:
+    probes.pop("thread", None)  # It is off, but for an option of the probe of processes.
+    if threads and "process" in enabled:
         probes["process"]["options"] = {"threads": True}
-        probes.pop("thread", None)  # It follows that option.
     return json.dumps({"probes": probes})  # JSON is YAML.
 
 
 @contextmanager
-def daemon(limit_s: int, config: str) -> Iterator[Daemon]:
+def daemon(limit_s: int, config: str, *, threads: bool = False) -> Iterator[Daemon]:
     """Run the daemon with its BPF programs loaded, as where it is installed.
 
     :raises RuntimeError: where it does not record.
@@ -141,7 +149,7 @@ def daemon(limit_s: int, config: str) -> Iterator[Daemon]:
             running.wait_for_ring()
             if not os.path.exists(f"{running.folders.runtime}/bpf.json"):
                 command = [sys.executable, "-m", "sysmond.kernel.loader", "--runtime-dir", running.folders.runtime]
-                subprocess.run([*command, "--threads"] if '"threads"' in config else command, check=True)
+                subprocess.run([*command, "--threads"] if threads else command, check=True)
             yield running
         finally:
             with suppress(Error):
@@ -197,7 +205,7 @@ def whole(seconds: int, *, threads: bool) -> Figures:
     names = offered()
     if "process" not in names:
         raise Error("no probe offers the table process")
-    with daemon(4 * seconds + 120, configured((), threads=threads)) as running:
+    with daemon(4 * seconds + 120, configured(()), threads=threads) as running:
         time.sleep(SETTLE_S)
         off = phase(running, seconds)
         configure(running, configured(names, threads=threads))
