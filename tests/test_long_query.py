@@ -243,6 +243,11 @@ def test_groups_add_up(folders: Folders) -> None:
         ("daemon", "3"),
     ]
     assert rows(ask(folders, start=100, end=110, group_by="cgroup"), "cgroup")[0] == ("/system.slice/pg.service",)
+    cgroups = ask(folders, "cgroup_name", start=100, end=110)
+    assert rows(cgroups, "id", "path", "unit", "session") == [
+        (40, "/system.slice/pg.service", "pg.service", ""),
+        (41, "/user.slice/user-1.slice/session-3.scope", "session-3.scope", "3"),
+    ]
     chosen = ask(folders, start=100, end=110, where="slice ~ system and user = root", columns="pid,slice")
     assert rows(chosen, "slice") == [("system.slice",)] * 2
 

@@ -8,13 +8,13 @@ from functools import cache
 import numpy as np
 
 from sysmond.attribution import Owner, owner
-from sysmond.long.columns import COMMAND, EXE, PATH, USERNAME
+from sysmond.long.columns import COMMAND, EXE, PATH
 from sysmond.long.condition import Words
 from sysmond.long.stretch import Stretch
 from sysmond.model import ABSENT
 from sysmond.result import Int64Array
 
-CGROUP_TABLE, COMMAND_TABLE = "cgroup_name", "command"
+CGROUP_TABLE, CGROUP_KEY, COMMAND_TABLE = "cgroup_name", "id", "command"
 _GRAIN_NS = 10_000_000
 
 
@@ -50,7 +50,7 @@ class Cgroups:
         self._paths: dict[int, str] = {}
         for stretch in stretches:
             texts = stretch.texts
-            numbers = zip(stretch.keys["id"].tolist(), stretch.last("path").tolist(), strict=True)
+            numbers = zip(stretch.keys[CGROUP_KEY].tolist(), stretch.last("path").tolist(), strict=True)
             self._paths.update({ident: texts[code] for ident, code in numbers if code != ABSENT})
         self._owners: dict[int, Owner | None] = {}
 
@@ -102,8 +102,3 @@ class Commands:
                     text = self._known[self._sorted[int(low[row]) + at]][place]
                     codes[row] = texts.setdefault(text, len(texts))
         return Words(codes, list(texts))
-
-
-def joined_user(name: str) -> bool:
-    """Whether a column is the name of a user."""
-    return name == USERNAME

@@ -18,7 +18,7 @@ from sysmond.errors import UsageError
 from sysmond.long.census import LATE_NS, Line
 from sysmond.long.columns import COMMAND, END, EXE, MAX, MEAN, SUM, USERNAME, Of, Spec
 from sysmond.long.condition import BoolArray, Condition, Lookup, Values, Words
-from sysmond.long.joins import Cgroups, Commands, usernames
+from sysmond.long.joins import CGROUP_KEY, Cgroups, Commands, usernames
 from sysmond.long.stretch import Stretch, key_of, lasts
 from sysmond.long.window import START, SUMS, Ended, Part, Window, spans, summed
 from sysmond.model import ABSENT, Semantics, Table
@@ -264,6 +264,8 @@ class LastingBatch:
     def _join(self, spec: Spec) -> Words:
         def numbers(name: str) -> Int64Array:
             keys = self._window.keys
+            if name == "cgroup" and CGROUP_KEY in keys:  # The table of cgroups itself.
+                name = CGROUP_KEY
             return keys[name][self._key] if name in keys else self._window.at(name)[self._key, self._bucket + 1]
 
         return join(spec, self._stage.joined, numbers, of_threads="tid" in self._window.keys)
