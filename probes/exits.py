@@ -46,6 +46,7 @@ class Ended:
                 self.way = BY_BPF
                 self._exits, records = over
                 return records
+        host.tell_way(EXITS.name, self.way)
         self._taken_ns = clock_gettime_ns(CLOCK_BOOTTIME)
         return self._exits.take()
 

@@ -14,7 +14,9 @@ _THREADS = Option("threads", default=False, doc="Whether the table thread is rec
 
 def process(host: Host, full: bool, *, threads: bool = False) -> Records:  # noqa: FBT001  as every long probe has it
     """Give the processes that changed, or all."""
-    return passes_of(host).records(PROCESS.name, host.tick, full=full, threads=threads)
+    passes = passes_of(host)
+    host.tell_way(PROCESS.name, passes.way)
+    return passes.records(PROCESS.name, host.tick, full=full, threads=threads)
 
 
 def thread(host: Host, full: bool) -> Records:  # noqa: FBT001

@@ -5,6 +5,7 @@ What the probes met stands in the service's own answers; what lies around them i
 proc_pid_status(5), and the kernel's documentation of each file named in ``NEEDS``.
 """
 
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +13,8 @@ from contextlib import suppress
 from typing import Any
 
 from sysmond import folders
+from sysmond.probe import WAY_SUFFIX
+from sysmond.progress import WRITERS
 
 # What makes a file be there; the first prefix that fits counts.
 NEEDS = {
@@ -24,6 +27,16 @@ NEEDS = {
     "/sys/class/power_supply": "a battery or a power supply that tells of itself",
     "/sys/fs/cgroup": "cgroup v2: systemd.unified_cgroup_hierarchy=1 on the kernel's command line",
     "/sys/fs/bpf": "bpffs: 'mount -t bpf bpf /sys/fs/bpf'",
+}
+# What would help, by a word of the reason why a program is refused.
+BPF_HELPS = {
+    "clang": "install clang and llvm, then sysmond anew: its BPF programs are built with it",
+    "libbpf": "libbpf 1 (package libbpf1)",
+    "BTF": "a kernel with CONFIG_DEBUG_INFO_BTF",
+    "CAP_BPF": "root, or CAP_BPF and CAP_PERFMON for the loader",
+    "locked down": "integrity instead of confidentiality lockdown, if that is wanted",
+    "BPF file system": "mount -t bpf bpf /sys/fs/bpf",
+    "Linux": "a newer kernel; what the older one has is used",
 }
 _PATH = re.compile(r"'(/[^']*)'")
 _STATES = {"active": "there", "absent": "missing"}
@@ -38,14 +51,17 @@ def examine(
     ``rows``: as ``ListProbes`` tells them; ``status``: as ``GetStatus`` does. ``polkit``: whether it is on the bus;
     None where nobody asks it.
     """
-    return [*(_of_probe(row) for row in rows), *_of_machine(status, polkit=polkit)]
+    ways = _ways(str(status["runtime_dir"]))
+    return [*(_of_probe(row, ways) for row in rows), *_of_machine(status, polkit=polkit)]
 
 
-def _of_probe(row: Mapping[str, Any]) -> dict[str, str]:
+def _of_probe(row: Mapping[str, Any], ways: Mapping[str, str]) -> dict[str, str]:
     name, reason = str(row["name"]), str(row["reason"])
     state = _STATES.get(str(row["state"]), str(row["state"]))
     if reason.startswith("no permission"):
         state = "no permission"
+    if state == "there" and not reason:
+        reason = ways.get(name, "")
     return {"source": name, "state": state, "reason": reason, "help": _help(state, reason, name)}
 
 
@@ -86,6 +102,7 @@ def _of_machine(status: Mapping[str, Any], *, polkit: bool | None) -> Iterator[d
         helps="root, CAP_IPC_LOCK, or LimitMEMLOCK=infinity in the unit",
     )
     runtime = str(status["runtime_dir"])
+    yield from _of_kernel(runtime)
     with suppress(OSError):
         yield _finding(
             "memory for rings",
@@ -106,6 +123,39 @@ def _of_machine(status: Mapping[str, Any], *, polkit: bool | None) -> Iterator[d
             reason="nobody may enable, disable, set, pin, mark or flush over this bus",
             helps="polkitd; or a change in /etc/sysmond and 'sysmond reload'",
         )
+
+
+def _of_kernel(runtime: str) -> Iterator[dict[str, str]]:
+    """Which BPF programs the loader could load, and of the others why not."""
+    try:
+        with open(f"{runtime}/bpf.json", encoding="utf-8") as file:
+            programs = dict(json.load(file)["programs"])
+    except FileNotFoundError:
+        why = "the loader has not run: processes are read from /proc"
+        yield _finding("BPF", is_there=False, reason=why, helps="root, without --user; then start sysmond anew")
+        return
+    except (OSError, ValueError, LookupError, TypeError) as problem:
+        yield _finding("BPF", is_there=False, reason=f"{runtime}/bpf.json: {problem}", helps="start sysmond anew")
+        return
+    for name, told in sorted(programs.items()):
+        refused = str(told.get("refused", "")) if isinstance(told, dict) else str(told)
+        helps = next((helps for word, helps in BPF_HELPS.items() if word in refused), "")
+        yield _finding(f"BPF program {name}", is_there=not refused, reason=refused, helps=helps)
+
+
+def _ways(runtime: str) -> dict[str, str]:
+    """By which way each table is read that has several, as its lane says."""
+    found = {}
+    for lane in WRITERS.values():
+        with suppress(OSError):
+            for name in os.listdir(f"{runtime}/{lane}"):
+                if name.endswith(WAY_SUFFIX):
+                    with (
+                        suppress(OSError),
+                        open(f"{runtime}/{lane}/{name}", encoding="utf-8", errors="replace") as file,
+                    ):
+                        found[name.removesuffix(WAY_SUFFIX)] = file.readline().strip()
+    return found
 
 
 def _finding(source: str, *, is_there: bool, reason: str, helps: str) -> dict[str, str]:

@@ -7,6 +7,7 @@ Standard library only: this runs inside the real-time sampler.
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from operator import itemgetter
 from time import monotonic
 from typing import NamedTuple, TypeVar
@@ -54,6 +55,8 @@ DESCRIPTORS_MAX = 512
 # How long a listing is kept where nobody tells that something came or went, and how many are kept.
 LISTING_S = 30.0
 LISTINGS_MAX = 512
+# Files in the folder of a lane: by which way a table is read.
+WAY_SUFFIX = ".way"
 
 Row = tuple[str, Sequence[int | str]]
 """An instance (``""`` for the whole system) and one value a metric, in the order of the table."""
@@ -74,6 +77,8 @@ class Host:
         self.tick = 0
         self.costs: Callable[[], Iterable[Row]] = tuple  # The sampler puts its own accounts here.
         self.runtime = ""  # … and its runtime folder, where bpf.json names what the kernel side pinned.
+        self.folder = ""  # … and that of the lane in it.
+        self._ways: dict[str, str] = {}
         self._descriptors: dict[str, int] = {}
         self._this_tick: dict[str, bytes] = {}
         self._before: dict[str, bytes] = {}
@@ -160,6 +165,17 @@ class Host:
     def is_dated(self) -> bool:
         """Whether something in this tick relied on a listing of an earlier one: what it names may be gone."""
         return self._is_dated
+
+    def tell_way(self, table: str, way: str) -> None:
+        """Say by which of several ways a table is read, and why by none that is better: one line, for the doctor."""
+        if self._ways.get(table) == way or not self.folder:
+            return
+        self._ways[table] = way
+        path = f"{self.folder}/{table}{WAY_SUFFIX}"
+        with suppress(OSError):  # It is told, not relied on.
+            with open(f"{path}.new", "w", encoding="utf-8", errors="replace") as file:
+                file.write(way + "\n")
+            os.replace(f"{path}.new", path)
 
     def read_anew(self, path: str) -> bytes:
         """Read a whole file without keeping it open: an ordinary file is replaced by another when it changes.

@@ -14,6 +14,7 @@ from sysmond.model import Cause, Lane, Sensitivity
 from sysmond.own import SELF
 from sysmond.plan import Plan, PlannedProbe
 from sysmond.probe import Host, Probe, Row
+from sysmond.progress import WRITERS
 from sysmond.source import Absence, Source, is_foreign, load
 
 if TYPE_CHECKING:
@@ -293,4 +294,5 @@ class Roster:
         host = Host(self._root)
         host.costs = self._costs
         host.runtime = self._runtime
+        host.folder = f"{self._runtime}/{WRITERS[self._lane]}" if self._runtime else ""
         return host

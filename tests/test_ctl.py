@@ -19,6 +19,7 @@ from sysmon_tools import ctl, show
 from sysmon_tools.doctor import examine
 from sysmond.bus.names import BUS_NAME, OBJECT_PATH
 from sysmond.errors import UsageError
+from sysmond.probe import Host
 from tests.onbus import HANG_S, Recorder, a_bus, a_recorder, wait_until
 
 pytestmark = pytest.mark.skipif(shutil.which("dbus-daemon") is None, reason="no dbus-daemon here")
@@ -253,6 +254,34 @@ def test_the_doctor_tells_what_would_help(tmp_path: Path) -> None:
     assert helps["pressure"] == ("missing", "a kernel with CONFIG_PSI; psi=1 on its command line where that is off")
     assert helps["power"] == ("no permission", "root, or CAP_DAC_READ_SEARCH")
     assert helps["disk"] == ("disabled", "sysmonctl enable probe disk")
+
+
+def test_the_doctor_says_how_processes_are_read_and_why_not_better(tmp_path: Path) -> None:
+    rows = [{"name": name, "state": "active", "reason": ""} for name in ("process", "load")]
+    status = {"pids": {}, "runtime_dir": str(tmp_path)}
+    host = Host()
+    host.folder = str(tmp_path / "sampler")
+    os.mkdir(host.folder)
+    host.tell_way("process", "by /proc; not by BPF: the loader has not run")
+
+    def said() -> dict[str, dict[str, str]]:
+        return {each["source"]: each for each in examine(rows, status)}
+
+    assert said()["process"]["reason"] == "by /proc; not by BPF: the loader has not run"
+    assert said()["load"]["reason"] == ""
+    assert said()["BPF"]["state"] == "missing"
+    no = "no permission: CAP_BPF missing; CAP_BPF and CAP_PERFMON are right"
+    programs = {"snapshot": {"refused": no}, "ended": {"ok": True}, "states": {"refused": "odd"}}
+    (tmp_path / "bpf.json").write_text(json.dumps({"programs": programs}))
+    found = said()
+    assert found["BPF program ended"]["state"] == "there"
+    refused = found["BPF program snapshot"]
+    assert (refused["state"], refused["reason"]) == ("missing", no)
+    assert refused["help"] == "root, or CAP_BPF and CAP_PERFMON for the loader"
+    assert found["BPF program states"]["reason"] == "odd"
+    for damaged in ("{", "[]", '{"programs": 1}'):
+        (tmp_path / "bpf.json").write_text(damaged)
+        assert said()["BPF"]["help"] == "start sysmond anew"
 
 
 @pytest.mark.parametrize(

@@ -85,8 +85,6 @@ class Commands:
         self._asking = Asking(self._question)
         # Who executes often executes the same.
         self._spelled = lru_cache(SPELLED_MAX)(partial(command_line, mask=mask))
-        # Who executes often executes the same.
-        self._spelled = lru_cache(SPELLED_MAX)(partial(command_line, mask=mask))
         self._known: dict[int, Read] = {}
         self._round: deque[int] = deque()
         self._new: deque[int] = deque()
@@ -111,6 +109,7 @@ class Commands:
         now_s = monotonic()
         if self._execs is None and now_s - self._opened_s >= RETRY_S and not host.root:
             self._open(host.runtime, now_s)
+            host.tell_way(COMMAND.name, self.way)
         lost = self._take_execs(rows)
         if now_s - self._looked_s >= (LOOK_RARELY_S if self._execs else LOOK_S) or full:
             self._look(now_s)
