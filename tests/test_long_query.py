@@ -15,7 +15,10 @@ from sysmond.clock import SECOND_NS
 from sysmond.errors import Error, UsageError
 from sysmond.folders import Folders
 from sysmond.long.answer import Answer, Request, answer
+from sysmond.long.ringside import readings
 from sysmond.model import ABSENT, Cause, Sensitivity
+from sysmond.progress import Progress, Sealed
+from sysmond.snapshot import snapshot
 from sysmond.tasks.tables import CGROUP_NAME, COMMAND, EXITS, PROCESS, THREAD, THREAD_STATE
 from tests.longarchive import BOOT, BOOTED_NS, Row, put, relation, ring, stretch
 
@@ -195,6 +198,39 @@ def test_a_ring_goes_on_where_its_file_ends(folders: Folders) -> None:
     )
     found = ask(folders, start=102, end=108, columns="pid,comm,cpu:sum")
     assert rows(found, "pid", "comm", "cpu:sum") == [(5, "b", 4)]
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_what_a_ring_still_holds_of_a_file_counts_once(folders: Folders, is_known: bool) -> None:
+    made = stretch(PROCESS, range(100, 105), [(0, process(5, cpu=0, rss_anon=7)), (4, process(5, cpu=US, rss_anon=7))])
+    put(folders, made, 1, ram=True)
+    path = ring(
+        folders,
+        PROCESS,
+        [
+            (100, True, [process(5, cpu=0, rss_anon=7)]),
+            *((second, False, []) for second in range(101, 104)),
+            (104, False, [process(5, cpu=US, rss_anon=7)]),
+            (105, False, []),
+            (106, False, [process(5, cpu=3 * US, rss_anon=9)]),
+        ],
+    )
+    if is_known:
+        taken = snapshot(path)
+        offset = next(each.offset for each in readings(taken) if each.tick_ns == 105 * SECOND_NS)
+        Progress({path: Sealed(offset, 104 * SECOND_NS, 0)}).write(folders)
+    found = ask(folders, start=102, end=107, columns="pid,cpu:sum,rss_anon,rss_anon:max")
+    assert rows(found, "pid", "cpu:sum", "rss_anon", "rss_anon:max") == [(5, 3, (4 * 7 + 9) / 5, 9)]
+    assert found.gaps[:-1] == ()
+
+
+def test_a_range_without_rows_says_why(folders: Folders) -> None:
+    simple(folders)
+    found = ask(folders, start=150, end=160)
+    assert len(found.records) == 0
+    assert [gap.cause for gap in found.gaps] == [Cause.DAEMON_DOWN]
+    with pytest.raises(Error, match="table 'process': nothing of it is recorded in that range"):
+        ask(folders, start=10, end=20)
 
 
 def test_what_is_in_two_places_counts_once(folders: Folders) -> None:
@@ -429,6 +465,10 @@ def test_summaries_and_rows_say_the_same(
     for life in there:
         grown, most = expected(life, low, high)
         assert told[life.pid] == (grown / US, most), life
+    # So do groups.
+    together = ask(folders, start=100 + low, end=100 + high, group_by="policy", columns="count,cpu:sum")
+    total = sum(grown for grown, _ in told.values())
+    assert rows(together, "count", "cpu:sum") == ([(len(told), pytest.approx(total))] if told else [])
     # Steps of a second add up to the whole.
     steps = ask(folders, start=100 + low, end=100 + high, step="1s", columns="pid,cpu:sum,rss_anon:max")
     summed: dict[int, float] = {}
