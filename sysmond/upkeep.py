@@ -16,6 +16,7 @@ from sysmond.clock import SECOND_NS
 from sysmond.errors import EXIT_PARTIAL, CorruptError, Error, ForeignError, NotPermittedError, refusal
 from sysmond.folders import Folders
 from sysmond.lock import only_one
+from sysmond.long import keep as long_keep
 from sysmond.model import Sensitivity
 from sysmond.plan import ArchiverSettings
 from sysmond.retention import TIERS_NS, Limit
@@ -59,18 +60,20 @@ def budget(folders: Folders, options: argparse.Namespace) -> int:
     bits = {archive.FINEST_TIER: settings.significant_bits}  # Buckets keep every digit.
     try:
         answer = {tier: _forecast(folders, tier, limits[tier], bits.get(tier, 0)) for tier in TIERS_NS}
+        for tier, limit in retention.of_records(settings).items():
+            answer[f"records.{tier}"] = _foretold(tier, limit, *long_keep.taken(folders, tier, ROWS_S_MIN))
     except PermissionError as failure:
         right = "root, the recorder's user and members of the group sysmond may"
         raise NotPermittedError(f"{refusal(failure)}; {right}") from failure
     if options.json:
         sys.stdout.write(json.dumps(answer) + "\n")
         return 0
-    sys.stdout.write(f"{'tier':<6}{'budget':>12}{'used':>12}{'a day':>12}{'keeps':>12}\n")
+    sys.stdout.write(f"{'tier':<14}{'budget':>12}{'used':>12}{'a day':>12}{'keeps':>12}\n")
     for tier, found in answer.items():
         keeps = "unknown yet" if found["days"] is None else f"{found['days']:.{int(found['days'] < DAYS_EXACT)}f} days"
         a_day = "–" if found["bytes_per_day"] is None else _megabytes(found["bytes_per_day"])
         used, whole = _megabytes(found["used_bytes"]), _megabytes(found["budget_bytes"])
-        sys.stdout.write(f"{tier:<6}{whole:>12}{used:>12}{a_day:>12}{keeps:>12}\n")
+        sys.stdout.write(f"{tier:<14}{whole:>12}{used:>12}{a_day:>12}{keeps:>12}\n")
     return 0
 
 
@@ -92,6 +95,10 @@ def _forecast(folders: Folders, tier: str, limit: Limit, bits: int) -> dict[str,
         used_bytes += sum(file.size_bytes for file in files)
         if sum(file.seconds for file in files) >= max(ROWS_S_MIN, BUCKETS_MIN * TIERS_NS[tier] / SECOND_NS):
             bytes_per_day += _bytes_per_day(files, tier, retention.file_bytes_max(limit), bits)
+    return _foretold(tier, limit, used_bytes, bytes_per_day)
+
+
+def _foretold(tier: str, limit: Limit, used_bytes: int, bytes_per_day: float) -> dict[str, Any]:
     days = retention.forecast(tier, limit, bytes_per_day, 1.0).days if bytes_per_day else None
     return {
         "budget_bytes": limit.budget_bytes,

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, Self
 
 from sysmond import archive
 from sysmond.folders import Folders
-from sysmond.model import Sensitivity
 from sysmond.settings import Settings
 
 PROGRAM = "sysmon_tools.live"
@@ -148,14 +147,14 @@ def _files(count: int) -> str:
 
 
 def _ram(folders: Folders) -> list[str]:
-    return [archive.ram_folder(folders, sensitivity) for sensitivity in Sensitivity]
+    return [archive.ram_folder(folders, *place) for place in archive.ram_folders(folders)]
 
 
 def _on_disk(folders: Folders) -> dict[str, int]:
     """Path and size of every segment on disk that we may see."""
     found = {}
-    for sensitivity in Sensitivity:
-        folder = archive.disk_folder(folders, sensitivity)
+    for sensitivity, table in archive.disk_folders(folders):
+        folder = archive.disk_folder(folders, sensitivity, archive.FINEST_TIER, table)
         with suppress(OSError):
             for file in archive.files(folder):
                 found[f"{folder}/{file}"] = os.path.getsize(f"{folder}/{file}")

@@ -158,9 +158,9 @@ def test_every_command_has_a_place_where_it_is_carried_out() -> None:
 def test_an_archive_that_is_empty_has_no_forecast_yet(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
     assert command(folders, "budget", "--json") == 0
     answer = json.loads(capsys.readouterr().out)
-    assert set(answer) == set(TIERS_NS)
-    for tier in answer.values():
-        assert tier["budget_bytes"] == Limit().budget_bytes
+    assert set(answer) == {*TIERS_NS, *(f"records.{tier}" for tier in TIERS_NS)}
+    for name, tier in answer.items():
+        assert tier["budget_bytes"] == (200_000_000 if name == "records.1s" else Limit().budget_bytes)
         assert (tier["used_bytes"], tier["bytes_per_day"], tier["days"]) == (0, None, None)
 
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files of long tables are merged: what a merged file says is what its parts said, in less memory than they take."""
 
+import argparse
+import json
 import os
 import random
 import subprocess
@@ -12,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sysmond import archive, fsck, jobs, keeping, pins
+from sysmond import archive, fsck, jobs, keeping, pins, upkeep
 from sysmond.archive import Name
 from sysmond.clock import boot_id
 from sysmond.errors import Error
@@ -21,7 +23,7 @@ from sysmond.frame import Layout
 from sysmond.long import file, merge, seal
 from sysmond.long.merge import Joined
 from sysmond.long.stretch import About, MemoryStretch, Readings, Stretch, memory_stretch
-from sysmond.model import ABSENT, Packing, Sensitivity
+from sysmond.model import ABSENT, TIERS_NS, Packing, Sensitivity
 from sysmond.retention import Limit
 from sysmond.tasks.tables import PROCESS
 from tests.longs import BOOT, MOMENT, SECOND, TASK, Found, Stream, Tasks, rows_of
@@ -270,6 +272,20 @@ def test_what_is_pinned_stays_as_far_as_the_pins_budget_reaches(folders: Folders
         keeping.Keeper(folders, {"1s": Limit(1)}, pins_bytes, shelf=keeping.LONG).make_room("1s", 0)
         assert os.path.exists(oldest) == is_kept
     assert on_disk(folders) == []
+
+
+def test_a_budget_is_foretold_by_what_a_day_adds(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
+    recorded(folders, 20, boot_id())
+    size = sum(os.path.getsize(path) for path in on_disk(folders))
+    assert upkeep.budget(folders, argparse.Namespace(json=True, config=None)) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert set(told) == {*TIERS_NS, *(f"records.{tier}" for tier in TIERS_NS)}
+    found = told["records.1s"]
+    assert (found["budget_bytes"], found["used_bytes"]) == (200_000_000, size)
+    # 400 readings in 20 files and a rest: between two files a second is in neither.
+    assert found["bytes_per_day"] == pytest.approx(size / 400 * 86400, rel=0.1)
+    assert found["days"] == pytest.approx((200e6 - 25e6 - 8.4e6) / found["bytes_per_day"], rel=0.05)
+    assert told["records.10s"]["days"] is None
 
 
 def test_fsck_reads_long_files_and_puts_the_damaged_aside(folders: Folders) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from sysmond import archive, aside, jobs
-from sysmond.errors import Error
+from sysmond.errors import CorruptError, Error
 from sysmond.folders import Folders, create, create_classes
 from sysmond.frame import RING_BYTES_MIN, Layout
 from sysmond.long import file, ringside, seal
@@ -299,6 +299,36 @@ def test_a_damaged_frame_costs_its_reading_and_is_told(folders: Folders) -> None
         assert opened.holes[0].start_ns <= 110 * SECOND < opened.holes[0].end_ns
 
 
+def test_damage_in_a_ring_never_makes_a_row_up_and_what_is_called_full_is(folders: Folders) -> None:
+    stream = Stream(folders, size=RING_BYTES_MIN)
+    tasks = Tasks(12)
+    fulls: dict[int, int] = {}
+    for tick in range(100, 140):
+        changed, is_full = tasks.tick(tick), tick % 5 == 0
+        stream.write(tick, list(tasks.rows.values()) if is_full else changed, full=is_full)
+        fulls |= {tick * SECOND: len(tasks.rows)} if is_full else {}
+    stream.ring.close()
+    whole = Path(stream.path).read_bytes()
+    used = 4096 + snapshot(stream.path).end_offset
+    rng, lost = random.Random(11), 0
+    for _ in range(150):
+        content = bytearray(whole)
+        for _ in range(rng.randrange(1, 4)):
+            content[rng.randrange(4096, used)] ^= rng.randrange(1, 256)
+        Path(stream.path).write_bytes(content)
+        try:
+            found = list(ringside.stretches(snapshot(stream.path), stream.path))
+        except CorruptError:
+            continue
+        for stretch in found:
+            rows = rows_of(stretch)
+            assert rows.items() <= stream.written.items()
+            lost += len(rows) < len(stream.written)
+            for tick in stretch.ticks[stretch.full].tolist():
+                assert sum(key[0] == tick for key in rows) == fulls[tick]
+    assert lost > 50
+
+
 def test_a_ring_that_cannot_be_sealed_is_set_aside(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
     bad, good = Stream(folders, 5, pid=DEAD), Stream(folders, 6)
     bad.run(Tasks(20), range(100, 110))
@@ -421,7 +451,7 @@ def test_strangers_folders_are_no_long_tables(folders: Folders) -> None:
 
 WRITER = """
 import os, sys, time
-from sysmond.errors import Error
+from sysmond.errors import CorruptError, Error
 from sysmond.folders import Folders
 from tests.longs import Stream, Tasks
 stream = Stream(Folders(*sys.argv[1:3]), int(sys.argv[3]), size=1024 * 1024)

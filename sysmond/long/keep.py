@@ -9,9 +9,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from sysmond import archive
+from sysmond.clock import SECOND_NS
 from sysmond.errors import Error
 from sysmond.folders import Folders
 from sysmond.retention import Stored
+
+DAY_S = 86400
 
 
 def disk_paths(folders: Folders, tier: str) -> Iterator[str]:
@@ -42,3 +45,20 @@ def stored(folders: Folders, tier: str) -> Iterator[Stored]:
             with suppress(Error), file.open_file(path) as opened:
                 first_ns, last_ns = merge.span_ns(opened)
             yield Stored(path, status.st_size, first_ns, last_ns, status.st_mtime_ns)
+
+
+def taken(folders: Folders, tier: str, seconds_min: float) -> tuple[int, float]:
+    """How many bytes all long tables take in a tier, and how many a day adds: 0 for those there are too few seconds of.
+
+    By the files that are there: those that are not merged yet tell a little more than a day will add.
+    """
+    used_bytes, per_day = 0, 0.0
+    tables: dict[str, list[Stored]] = {}
+    for file in stored(folders, tier):
+        used_bytes += file.size_bytes
+        tables.setdefault(os.path.dirname(file.path), []).append(file)
+    for files in tables.values():
+        seconds = sum(file.last_ns - file.first_ns for file in files) / SECOND_NS
+        if seconds >= seconds_min:
+            per_day += sum(file.size_bytes for file in files) / seconds * DAY_S
+    return used_bytes, per_day
