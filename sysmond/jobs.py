@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
 from sysmond.folders import FILE_MODES, Folders, create_classes
 from sysmond.keeping import Keeper, keeper, long_keeper
 from sysmond.long import merge as long_merge
+from sysmond.long import tiering
 from sysmond.long.seal import seal as seal_long
 from sysmond.model import Cause, Semantics, Sensitivity, Table
 from sysmond.pins import Pin
@@ -182,10 +184,13 @@ def merge(folders: Folders) -> None:
 
 def _merge_long(folders: Folders, left_alone: set[str]) -> None:
     keep = long_keeper(folders)
+    tiering.roll_up_tables(folders, keep.make_room, left_alone)
     largest_bytes = keep.file_bytes_max(archive.FINEST_TIER)
     long_merge.merge(
         folders, boot_id(), largest_bytes, lambda paths: _has_room(keep, archive.FINEST_TIER, paths), left_alone
     )
+    may_grow = partial(_has_room, keep)
+    tiering.merge_tiers(folders, boot_id(), keep.file_bytes_max, may_grow, left_alone)
     for tier in retention.TIERS_NS:
         keep.make_room(tier, 0)
 

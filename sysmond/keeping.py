@@ -42,9 +42,17 @@ LONG = Shelf(keep.disk_paths, keep.stored, keep.ram_paths)
 
 
 def long_keeper(folders: Folders) -> "Keeper":
-    """What makes room in the tiers of the long tables by the plan's limits."""
+    """What makes room in the tiers of the long tables by the plan's limits, and rolls rows up before they go."""
     plan, _ = plans.first_valid([f"{folders.runtime}/plan.json", f"{folders.state}/plan.json"])
-    return Keeper(folders, retention.of_records(plan.archiver), 0, shelf=LONG)
+    limits, pins_bytes = retention.of_records(plan.archiver), plan.archiver.pins_bytes
+    kept = Keeper(folders, limits, pins_bytes, lambda: _roll_up_long(folders, kept), shelf=LONG)
+    return kept
+
+
+def _roll_up_long(folders: Folders, kept: "Keeper") -> None:
+    from sysmond.long import tiering  # noqa: PLC0415  numpy and h5py, which most flushes do without
+
+    tiering.roll_up_tables(folders, kept.make_room, set())
 
 
 def keeper(folders: Folders) -> "Keeper":

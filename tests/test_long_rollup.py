@@ -269,9 +269,8 @@ def test_what_is_rolled_up_later_has_whole_the_bucket_that_was_begun(seed: int) 
     stretches = [stretch_of(part) for part in parts]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rollup, "FIRST", 2)
-        for step_ns in STEPS:
-            (whole,) = roll_up(stretches, [step_ns])
-            (late,) = roll_up(stretches, [step_ns], since=len(stretches) - 1)
+        lately = roll_up(stretches, STEPS, since=len(stretches) - 1)
+        for whole, late in zip(roll_up(stretches, STEPS), lately, strict=True):
             expected = rows_of(whole)
             first_ns = parts[-1][0].tick_ns
             for tick, rows in rows_of(late).items():
@@ -336,7 +335,7 @@ def test_processes_that_ended_are_kept_or_counted(seed: int, count: int, at_once
         patch.setattr(rollup, "FIRST", 3)
         patch.setattr(rollup, "CELLS_AT_ONCE", at_once)
         for step_ns, made in zip(STEPS, roll_up([stretch], STEPS), strict=True):
-            expected: dict[int, list[Row]] = defaultdict(list)
+            expected: dict[int, list[dict[str, Any]]] = defaultdict(list)
             for at, row in rows:
                 expected[((at + 1) * SECOND + START_UTC) // step_ns].append(row)
             found = {(tick + START_UTC) // step_ns: mine for tick, mine in rows_of(made).items()}
@@ -345,7 +344,7 @@ def test_processes_that_ended_are_kept_or_counted(seed: int, count: int, at_once
                 check_ended(mine, expected[slot])
 
 
-def check_ended(mine: list[dict[str, Any]], expected: list[Row]) -> None:
+def check_ended(mine: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None:
     alone = {(row["pid"], row["start"]): row for row in mine if row["pid"]}
     by_cpu = sorted((row for row in expected if row["cpu"] > 0), key=lambda row: -row["cpu"])[:3]
     if len({row["cpu"] for row in expected}) == len(expected):

@@ -4,7 +4,7 @@
 Of what two stretches have in common the earlier one counts. Pure: what is in a file is read when it is asked for.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -36,6 +36,19 @@ def numbered(columns: Sequence[Int64Array]) -> tuple[Int64Array, Int64Array]:
     found = np.empty(len(order), np.int64)
     found[order] = np.cumsum(differs) - 1
     return found, order[differs]
+
+
+def remembering(column: Callable[[str], Int64Array]) -> Callable[[str], Int64Array]:
+    """Give the column that was asked for last once more without making it again."""
+    held: dict[str, Int64Array] = {}
+
+    def of(name: str) -> Int64Array:
+        if name not in held:
+            held.clear()
+            held[name] = column(name)
+        return held[name]
+
+    return of
 
 
 class Chain:

@@ -22,7 +22,7 @@ from sysmond import rollup
 from sysmond.codes import WIDTHS, Array, Bools, sentinel
 from sysmond.course import Course
 from sysmond.long.buckets import Pairs, peaks_of_sums, sums_of
-from sysmond.long.chain import Chain, Slab, numbered
+from sysmond.long.chain import Chain, Slab, numbered, remembering
 from sysmond.long.stretch import About, MemoryStretch, Readings, Stretch, is_absent, key_of, lasts
 from sysmond.model import ABSENT, Metric, Packing, Semantics, Table
 from sysmond.result import Int64Array
@@ -122,26 +122,30 @@ class _Axis(NamedTuple):
 
 
 def roll_up(
-    stretches: Sequence[Stretch], steps_ns: Sequence[int], since: int = 0, chain: Chain | None = None
+    stretches: Sequence[Stretch],
+    steps_ns: Sequence[int],
+    since: int = 0,
+    *,
+    chain: Chain | None = None,
+    is_cut: bool = False,
 ) -> list[MemoryStretch]:
     """Make a stretch of each step, of the buckets that have readings of ``stretches[since:]``.
 
     Those before them are of the same boot and table; they are there for what a bucket has of them, and for what was
-    before. ``chain``: of all of them, where more is known than they say.
+    before. ``chain``: of all of them, where more is known than they say. ``is_cut``: no bucket reaches back to those
+    before, since they do not reach back to where it begins.
     """
     chain = chain or Chain(stretches)
     table = stretches[0].table
-    wanted = stretches[since:]
-    about = _about(wanted)
+    about = about_all(stretches[since:])
     begin = len(chain.ticks)
     for place in chain.places[since:]:
         begin = min([begin, *place[place >= 0][:1].tolist()])
     if is_dictionary(table):
-        return [_dictionary(chain, about._replace(interval_ns=step_ns), begin) for step_ns in steps_ns]
-    course = Course(
-        {each for stretch in stretches for each in stretch.relations}, min(s.interval_ns for s in stretches)
-    )
-    axes = [_axis(chain, course, step_ns, begin) for step_ns in steps_ns]
+        return [last_rows(chain, about._replace(interval_ns=step_ns), begin) for step_ns in steps_ns]
+    relations = {each for stretch in stretches for each in stretch.relations}
+    course = Course(relations, min(stretch.interval_ns for stretch in stretches))
+    axes = [_axis(chain, course, step_ns, begin, is_cut=is_cut) for step_ns in steps_ns]
     made = [_Table(chain, axis) for axis in axes]
     for low, high in _windows(chain, axes, begin):
         slab = Slab(chain, low, high, lasting=lasts(table))
@@ -155,7 +159,7 @@ def roll_up(
     ]
 
 
-def _about(stretches: Sequence[Stretch]) -> About:
+def about_all(stretches: Sequence[Stretch]) -> About:
     """What holds for all of some stretches."""
     return stretches[0].about._replace(
         lives=list(dict.fromkeys(life for stretch in stretches for life in stretch.lives)),
@@ -165,8 +169,10 @@ def _about(stretches: Sequence[Stretch]) -> About:
     )
 
 
-def _axis(chain: Chain, course: Course, step_ns: int, begin: int) -> _Axis:
+def _axis(chain: Chain, course: Course, step_ns: int, begin: int, *, is_cut: bool) -> _Axis:
     starts = rollup.cut_axis(rollup.axis_of_rows(chain.ticks), course, step_ns)
+    if is_cut and begin < len(chain.ticks):
+        starts, _ = rollup.distinct(np.append(starts, begin))
     return _Axis(step_ns, starts, max(0, int(np.searchsorted(starts, begin, "right")) - 1))
 
 
@@ -204,7 +210,7 @@ class _Table:
         self._chain = chain
         self._axis = axis
         starts = axis.starts[axis.asked :]
-        ends = np.append(starts[1:], len(chain.ticks))
+        ends = np.append(starts[1:], len(chain.ticks))[: len(starts)]
         self._last: Int64Array = chain.ticks[ends - 1]
         self._length: Int64Array = self._last - chain.ticks[starts]
         self._readings: Int64Array = ends - starts
@@ -214,10 +220,11 @@ class _Table:
         self._bucket: list[Int64Array] = [np.zeros(0, np.int64)]
 
     def add(self, found: _Found, first: int) -> None:
-        """Take the rows of neighbouring buckets, of which the first has this number."""
-        self._bucket.append(found.bucket + first)
+        """Take the rows of neighbouring buckets, of which the first has this number; below 0 it is not asked for."""
+        asked = np.flatnonzero(found.bucket + first >= 0)
+        self._bucket.append(found.bucket[asked] + first)
         for name, values in found.columns.items():
-            self._pieces.setdefault(name, []).append(_narrowed(values))
+            self._pieces.setdefault(name, []).append(_narrowed(values[asked]))
 
     def stretch(self, about: About) -> MemoryStretch:
         """All of them. A bucket of nothing has one row that says so."""
@@ -245,7 +252,7 @@ class _Table:
         ones = np.ones(len(self._last), np.bool_)
         readings = Readings(self._last, ones, self._lost, self._walked)
         said = [text for text, is_used in zip(self._chain.texts, used.tolist(), strict=True) if is_used]
-        return MemoryStretch(about, readings, at, column, said)
+        return MemoryStretch(about, readings, at, remembering(column), said)
 
 
 def _narrowed(values: Int64Array) -> Array:
@@ -409,8 +416,11 @@ def _moments(slab: Slab, edges: Sequence[Int64Array]) -> list[_Found]:
     return [step.found() for step in steps]
 
 
-def _dictionary(chain: Chain, about: About, begin: int) -> MemoryStretch:
-    """What each key was last: one row, at the first reading, as if it had been so all the time."""
+def last_rows(chain: Chain, about: About, begin: int) -> MemoryStretch:
+    """What each key was last: one row, at the first reading, as if it had been so all the time.
+
+    Of all keys that were there at reading ``begin`` or later; the readings are that and the last one.
+    """
     keys = np.flatnonzero(chain.gone > begin)
     ends = list(dict.fromkeys([begin, len(chain.ticks) - 1])) if begin < len(chain.ticks) else []
     readings = Readings(
@@ -436,4 +446,4 @@ def _dictionary(chain: Chain, about: About, begin: int) -> MemoryStretch:
                 found[mine] = chain.remapped(number, name, stretch.last(name)[place[mine]])
         return found[keys]
 
-    return MemoryStretch(about, readings, np.zeros(len(keys), np.int64), column, chain.texts)
+    return MemoryStretch(about, readings, np.zeros(len(keys), np.int64), remembering(column), chain.texts)
