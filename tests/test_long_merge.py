@@ -23,10 +23,10 @@ from sysmond.frame import Layout
 from sysmond.long import file, merge, seal
 from sysmond.long.merge import Joined
 from sysmond.long.stretch import About, MemoryStretch, Readings, Stretch, memory_stretch
-from sysmond.model import ABSENT, TIERS_NS, Packing, Sensitivity
+from sysmond.model import ABSENT, TIERS_NS, Cause, Packing, Sensitivity
 from sysmond.retention import Limit
 from sysmond.tasks.tables import PROCESS
-from tests.longs import BOOT, MOMENT, SECOND, TASK, Found, Stream, Tasks, rows_of
+from tests.longs import BOOT, MOMENT, SECOND, TASK, UTC_NS, Found, Stream, Tasks, rows_of
 from tests.test_long_file import contents, made_of
 
 PUBLIC = Sensitivity.PUBLIC
@@ -215,6 +215,23 @@ def test_a_damaged_file_is_left_alone_and_the_others_are_merged(folders: Folders
     assert len(left) < len(paths) - 6
     [found] = [each for each in fsck.check(folders) if each.kind == "damaged"]
     assert found.path == paths[3]
+
+
+def test_reasons_alone_are_merged_and_kept_like_rows(folders: Folders) -> None:
+    stream = Stream(folders, boot=boot_id())
+    for number in range(8):
+        stream.ring.absence(0, (100 + number) * SECOND, Cause.NO_PERMISSION, "bpf")
+        seal.seal(folders)
+    archive.flush(folders)
+    assert len(on_disk(folders)) == 8
+    assert {each.first_ns // SECOND for each in keeping.LONG.stored(folders, "1s")} == {
+        UTC_NS // SECOND + tick for tick in range(100, 108)
+    }
+    jobs.merge(folders)
+    [path] = on_disk(folders)
+    with file.open_file(path) as opened:
+        assert [(hole.start_ns, hole.end_ns) for hole in opened.holes] == [(100 * SECOND, 108 * SECOND)]
+        assert (len(opened.ticks), opened.rows) == (0, 0)
 
 
 def test_two_declarations_do_not_become_one(folders: Folders) -> None:

@@ -290,11 +290,13 @@ def _readings(members: Sequence[Stretch]) -> tuple[Readings, list[Int64Array], b
 
 
 def span_ns(stretch: Stretch) -> tuple[int, int]:
-    """UTC of the outermost readings, in nanoseconds; 0 where there are none."""
-    if not len(stretch.ticks):
+    """UTC of the outermost readings, in nanoseconds; where there are none, of what else is told of that time."""
+    told = [*stretch.ticks[:1].tolist(), *stretch.ticks[-1:].tolist()]
+    told = told or [each.start_ns for each in stretch.holes] or [life.first_ns for life in stretch.lives]
+    if not told:
         return 0, 0
     course = Course(list(stretch.relations), stretch.interval_ns)
-    return course.moment_ns(int(stretch.ticks[0])), course.moment_ns(int(stretch.ticks[-1]))
+    return course.moment_ns(min(told)), course.moment_ns(max(told))
 
 
 def merge(
