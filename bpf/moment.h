@@ -7,6 +7,8 @@
 
 /* Where functions of the scheduler lie, which nobody waits in by himself; zero where the loader may not know. */
 const volatile u64 scheduler_start = 0, scheduler_end = 0;
+/* … and those of the kernel itself, whose places stay what they are. */
+const volatile u64 kernel_start = 0, kernel_end = 0;
 /*
  * Functions that are not static are verified once and by themselves: branches in them do not multiply those of their
  * callers. They take numbers and memory, no tasks.
@@ -83,10 +85,22 @@ __noinline u64 awaited(struct frames *frames)
     return 0;
 }
 
+/* Names of functions that were asked for before: the kernel unpacks a name anew each time, for a microsecond. */
+struct name {
+    char of[WAIT_BYTES];
+};
+struct {
+    __uint(type, BPF_MAP_TYPE_LRU_HASH);
+    __uint(max_entries, 4096);
+    __type(key, u64);
+    __type(value, struct name);
+} names SEC(".maps");
+
 static __always_inline void find_wait(char wait[WAIT_BYTES], struct task_struct *task, char state)
 {
     static const char symbol[] = "%ps";
     struct frames frames = {};
+    struct name *name;
     u64 frame;
 
     if (state == 'R' || state == 'Z' || state == 'X' || !scheduler_start)
@@ -94,6 +108,14 @@ static __always_inline void find_wait(char wait[WAIT_BYTES], struct task_struct 
     if (bpf_get_task_stack(task, &frames, sizeof(frames), 0) <= 0)
         return;
     frame = awaited(&frames);
-    if (frame)
-        bpf_snprintf(wait, WAIT_BYTES, symbol, &frame, sizeof(frame));
+    if (!frame)
+        return;
+    name = bpf_map_lookup_elem(&names, &frame);
+    if (name) {
+        __builtin_memcpy(wait, name, WAIT_BYTES);
+        return;
+    }
+    bpf_snprintf(wait, WAIT_BYTES, symbol, &frame, sizeof(frame));
+    if (frame >= kernel_start && frame < kernel_end) /* What a module left may be another's place later. */
+        bpf_map_update_elem(&names, &frame, wait, 0);
 }

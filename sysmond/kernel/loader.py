@@ -40,7 +40,7 @@ EXECS_BYTES = 4 * 1024 * 1024
 # ``hierarchy`` of bpf/measure.h, by the controller of version 1; version 2 has none.
 _HIERARCHIES = {"": 0, "memory": 1, "pids": 2, "cpu": 3, "cpuacct": 4}
 _NO_HIERARCHY = 5
-_SCHEDULER = re.compile(rb"^([0-9a-f]+) \w __sched_text_(start|end)$", re.MULTILINE)
+_PLACES = re.compile(rb"^([0-9a-f]+) \w (__sched_text_start|__sched_text_end|_stext|_etext)$", re.MULTILINE)
 
 
 class Program(NamedTuple):
@@ -166,7 +166,7 @@ class _Loading:
             "processors": os.sysconf("SC_NPROCESSORS_CONF"),
             "page_bytes": os.sysconf("SC_PAGESIZE"),
             "hierarchy": _hierarchy(),
-            **_scheduler(),
+            **_places(),
         }
         self._refused: dict[str, str] = {}
 
@@ -254,14 +254,19 @@ def _hierarchy() -> int:
     return next((_HIERARCHIES[each] for each in controllers or ("",) if each in _HIERARCHIES), _NO_HIERARCHY)
 
 
-def _scheduler() -> dict[str, int]:
-    """Find where the functions of the scheduler lie; zeros where the kernel does not show its addresses."""
+def _places() -> dict[str, int]:
+    """Find where functions of the scheduler and of the kernel lie; zeros where it does not show its addresses."""
     try:
         with open(KALLSYMS, "rb") as file:
-            found = {name: int(address, 16) for address, name in _SCHEDULER.findall(file.read())}
+            found = {name: int(address, 16) for address, name in _PLACES.findall(file.read())}
     except OSError:
         found = {}
-    return {"scheduler_start": found.get(b"start", 0), "scheduler_end": found.get(b"end", 0)}
+    return {
+        "scheduler_start": found.get(b"__sched_text_start", 0),
+        "scheduler_end": found.get(b"__sched_text_end", 0),
+        "kernel_start": found.get(b"_stext", 0),
+        "kernel_end": found.get(b"_etext", 0),
+    }
 
 
 def _write(path: str, report: dict[str, object]) -> None:
