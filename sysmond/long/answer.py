@@ -9,18 +9,33 @@ import numpy as np
 import numpy.typing as npt
 
 from sysmond import clock, timespec
+from sysmond.archive import FINEST_TIER
 from sysmond.errors import CorruptError, Error, NotPermittedError, UsageError, nearest
 from sysmond.folders import Folders
 from sysmond.long import columns as offered
-from sysmond.long import condition, grouping
+from sysmond.long import condition, grouping, past
 from sysmond.long.census import LATE_NS, Census, Line, gaps, losses
 from sysmond.long.columns import COMMAND, COUNT, EXE, OWNERS, Of, Offer, Spec
 from sysmond.long.condition import Words
 from sysmond.long.joins import CGROUP_TABLE, COMMAND_TABLE, Cgroups, Commands
-from sysmond.long.query import Axis, Cells, Joined, Question, Rows, axis, batches, ended_of
-from sysmond.long.stretch import key_of, lasts
+from sysmond.long.query import (
+    Axis,
+    Batch,
+    Cells,
+    Joined,
+    Question,
+    Rows,
+    axis,
+    batches,
+    ended_of,
+    lasting,
+    meeting,
+    totals,
+)
+from sysmond.long.stretch import Stretch, key_of, lasts
 from sysmond.model import Semantics, Sensitivity, Table
-from sysmond.result import Column, Result
+from sysmond.result import Column, Event, Result
+from sysmond.tiers import COARSE
 
 # Files may be merged or flushed while an answer is made of them: so often it is begun anew.
 ATTEMPTS_MAX = 5
@@ -113,13 +128,19 @@ class Answering:
         self._now = clock.relation()
         self._times = self._range()
         census.refused.clear()
-        self._lines = self._found()
-        newest = self._lines[-1].parts[-1].stretch
-        self.table: Table = newest.table
+        self._lines, self._past = self._found()
+        newest = self._lines[-1].parts[-1].stretch if self._lines else self._past[-1].stretch
+        self.table: Table = past.recorded(newest.table)
         self.offer: Offer = offered.offer(self.table)
         self._warnings: list[str] = []
         # What the answer is made of: it is restricted where any of that is.
         self._stretches = [part.stretch for line in self._lines for part in line.parts]
+        self._stretches += [each.stretch for each in self._past]
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether there are rows, not only buckets."""
+        return bool(self._lines)
 
     def _range(self) -> _Times:
         request = self._request
@@ -141,17 +162,22 @@ class Answering:
     def _moment(self, moment: str | int) -> int:
         return timespec.parse_moment(moment, self._now) if isinstance(moment, str) else moment
 
-    def _found(self) -> list[Line]:
-        """What there is of the table.
+    def _found(self) -> tuple[list[Line], list[past.Bucketed]]:
+        """What there is of the table: rows, and where they begin later than the range, buckets.
 
         :raises Error: where there is nothing.
         """
-        census, table = self._census, self._request.table
-        lines = census.lines(table, self._times.start_ns, self._times.end_ns + LATE_NS)
+        census, table, times = self._census, self._request.table, self._times
+        lines = census.lines(table, times.start_ns, times.end_ns + LATE_NS)
+        tiers: list[list[Line]] = []
+        if not lines or min(line.first_ns for line in lines) > times.start_ns:
+            tiers = [census.lines(table, times.start_ns, times.end_ns, tier) for tier in COARSE]
         if self._request.boot is not None:
-            lines = [_of_boot(lines, self._request.boot)]
-        if lines:
-            return lines
+            boot = _of_boot([line for each in (lines, *tiers) for line in each], self._request.boot)
+            lines, *tiers = ([line for line in each if line.boot == boot] for each in (lines, *tiers))
+        buckets = past.bucketed(lines, tiers)
+        if lines or buckets:
+            return lines, buckets
         if census.refused:
             raise NotPermittedError(f"table {table!r}: no permission to read {census.refused[0]}")
         known = census.tables()
@@ -163,22 +189,35 @@ class Answering:
         """Answer it."""
         question, percent = self._question(), self._request.percentile
         buckets = self.buckets()
-        labels = question.where.columns if question.where else ()
-        lines = self.joined([*question.columns, *question.groups, question.by, *self.offer.find(labels)])
         keys = [self.offer.specs[name] for name in key_of(self.table)] if percent is not None else []
         specs = list(dict.fromkeys([*question.columns, question.by, *keys]))
         pieces: list[Rows] = []
-        boots = {line.boot: number for number, line in enumerate(self._lines)}
-        for batch in batches(question, lines, buckets):
+        boots: dict[str, int] = {}
+        for batch in self._batches(question, buckets):
             kept = batch
             if question.groups:
                 pieces.append(grouping.grouped(batch, question))
                 continue
             if question.top and percent is None:
                 kept = batch.keep(grouping.first(batch.bucket, batch.cells(question.by), question.top))
-            pieces.append(grouping.rows_of(kept, specs, boots[batch.boot]))
+            pieces.append(grouping.rows_of(kept, specs, boots.setdefault(batch.boot, len(boots))))
         rows = self._finished(question, pieces, buckets)
         return self._result(question, rows)
+
+    def _batches(self, question: Question, buckets: Axis) -> Iterator[Batch]:
+        labels = question.where.columns if question.where else ()
+        specs = [*question.columns, *question.groups, question.by, *self.offer.find(labels)]
+        lines = self.joined(specs)
+        if not self._past:
+            return batches(question, lines, buckets)
+        names = {spec.name for spec in specs if spec.of is Of.JOIN}
+        of_boot = {each.line.boot: self._joined(each.line, names) for each in self._past}
+        more_s = past.spans(self._past, buckets)
+        span_s, watched_s = (each + more_s for each in totals(lines, buckets))
+        found: list[Batch] = [past.TierBatch(each, of_boot[each.line.boot], buckets, span_s) for each in self._past]
+        found += lasting(self.table, lines, buckets, more_s)
+        keys = [self.offer.specs[name] for name in key_of(self.table)]
+        return meeting(question, past.merged(found, specs, keys, watched_s))
 
     def _question(self) -> Question:
         request, offer = self._request, self.offer
@@ -206,11 +245,12 @@ class Answering:
         :raises UsageError: where there are too many.
         """
         start_ns, end_ns, step_ns = self._times
-        first_ns = min(line.first_ns for line in self._lines)
+        lines = [*self._lines, *(each.line for each in self._past)]
+        first_ns = min(line.first_ns - _longest_ns(line) for line in lines)
         if start_ns == -FOREVER_NS:
             start_ns = first_ns
         if end_ns == FOREVER_NS:
-            end_ns = max(line.last_ns for line in self._lines) + 1
+            end_ns = max(line.last_ns for line in lines) + 1
         self._times = self._times._replace(start_ns=start_ns, end_ns=max(end_ns, start_ns + 1))
         return axis(start_ns, self._times.end_ns, step_ns)
 
@@ -221,22 +261,28 @@ class Answering:
 
     def _joined(self, line: Line, names: Collection[str]) -> Joined:
         cgroups = commands = ended = None
-        if set(OWNERS).intersection(names) and (found := self._of_line(CGROUP_TABLE, line)):
-            cgroups = Cgroups([part.stretch for part in found.parts])
+        if set(OWNERS).intersection(names) and (found := self._told_by(CGROUP_TABLE, line)):
+            cgroups = Cgroups(found)
         programs = ", ".join(sorted({EXE, COMMAND}.intersection(names)))
-        if programs and (found := self._of_line(COMMAND_TABLE, line, programs)):
-            commands = Commands([part.stretch for part in found.parts])
-        if self.table.name in _PROCESSES and (found := self._of_line(EXITS_TABLE, line)):
-            ended = ended_of(found)
+        if programs and (found := self._told_by(COMMAND_TABLE, line, programs)):
+            commands = Commands(found)
+        if self.table.name in _PROCESSES and (exits := self._of_line(EXITS_TABLE, line)):
+            ended = ended_of(exits)
         return Joined(cgroups, commands, ended)
 
-    def _of_line(self, table: str, line: Line, lacking: str = "") -> Line | None:
+    def _told_by(self, table: str, line: Line, lacking: str = "") -> list[Stretch]:
+        """The stretches of another table, whose rows belong to numbers; those of tiers, too, where they are asked."""
+        tiers = [*reversed(COARSE), FINEST_TIER] if self._past else [FINEST_TIER]
+        lines = [self._of_line(table, line, lacking, tier) for tier in tiers]
+        return [part.stretch for found in lines if found for part in found.parts]
+
+    def _of_line(self, table: str, line: Line, lacking: str = "", tier: str = FINEST_TIER) -> Line | None:
         """Another table over the same range and boot. ``lacking``: what is left out without it, to be said."""
         census = self._census
         census.refused.clear()
         start_ns = max(self._times.start_ns, line.first_ns - LATE_NS)
         end_ns = min(self._times.end_ns, line.last_ns + LATE_NS) + LATE_NS
-        lines = [each for each in census.lines(table, start_ns, end_ns) if each.boot == line.boot]
+        lines = [each for each in census.lines(table, start_ns, end_ns, tier) if each.boot == line.boot]
         if not lines and census.refused and lacking:
             self._warnings.append(f"{census.refused[0]}: no permission to read it; {lacking} is left empty")
         self._stretches += [part.stretch for found in lines for part in found.parts]
@@ -278,8 +324,16 @@ class Answering:
             tuple(found),
             step_ns,
             tuple(dict.fromkeys(self.warnings())),
+            tuple(self._told_of_tiers()),
             sensitivity=Sensitivity.RESTRICTED if self.is_restricted() else Sensitivity.PUBLIC,
         )
+
+    def _told_of_tiers(self) -> Iterator[Event]:
+        """Up to when only buckets are there, as an event, where that is in the range."""
+        ends = [each.line.course.moment_ns(int(each.stretch.ticks[-1])) for each in self._past]
+        if ends:
+            text = "up to here, only what used most is told apart, and the others by cgroup together"
+            yield Event(max(ends), "tier", self.table.name, text)
 
     def warnings(self) -> list[str]:
         """What could not be read, or was lost."""
@@ -313,21 +367,25 @@ def _words(labels: str | Sequence[str]) -> list[str]:
     return [part.strip() for part in parts if part.strip()]
 
 
-def _of_boot(lines: Sequence[Line], boot: str | int) -> Line:
-    """One boot, by id or its beginning, or counted back from the newest, which is 0."""
+def _longest_ns(line: Line) -> int:
+    """How long before its reading what the first row of a line tells of may begin: the length of a bucket."""
+    return line.parts[0].stretch.interval_ns if not lasts(line.parts[0].stretch.table) else 0
+
+
+def _of_boot(lines: Sequence[Line], boot: str | int) -> str:
+    """A boot that is recorded, by id or its beginning, or counted back from the newest, which is 0."""
     text = str(boot)
+    known = list(dict.fromkeys(line.boot for line in sorted(lines, key=lambda line: line.last_ns)))
     if text.lstrip("-").isdigit() and len(text) < 8:  # noqa: PLR2004  fewer digits than an id begins with
         back = -int(text)
-        if 0 <= back < len(lines):
-            return lines[-1 - back]
+        if 0 <= back < len(known):
+            return known[-1 - back]
         raise UsageError(
-            f"boot {boot!r}: only {len(lines)} boots are recorded; 0 to -{max(0, len(lines) - 1)} are right"
+            f"boot {boot!r}: only {len(known)} boots are recorded; 0 to -{max(0, len(known) - 1)} are right"
         )
-    found = [line for line in lines if line.boot.startswith(text.replace("-", "").lower())]
+    found = [each for each in known if each.startswith(text.replace("-", "").lower())]
     if len(found) != 1:
-        raise UsageError(
-            f"boot {boot!r}: no such boot; recorded are {', '.join(line.boot for line in lines) or 'none'}"
-        )
+        raise UsageError(f"boot {boot!r}: no such boot; recorded are {', '.join(known) or 'none'}")
     return found[0]
 
 

@@ -85,16 +85,19 @@ class Census:
         folders += [f"{self._folders.state}/{each}" for each in self._classes]
         return sorted({name for folder in folders for name in streams_in(folder)} - set(TIERS_NS))
 
-    def lines(self, table: str, start_ns: int, end_ns: int) -> list[Line]:
+    def lines(self, table: str, start_ns: int, end_ns: int, tier: str = archive.FINEST_TIER) -> list[Line]:
         """A line a boot of a table, oldest first: all stretches that overlap a range, in UTC, and one before them.
+
+        Of another ``tier`` than the finest, its buckets.
 
         :raises FileNotFoundError: where a file was merged or flushed meanwhile.
         """
-        stretches = [stretch for stretch in self._rings(table) if stretch.path not in self.excluded]
+        is_rows = tier == archive.FINEST_TIER
+        stretches = [each for each in (self._rings(table) if is_rows else ()) if each.path not in self.excluded]
         for sensitivity in self._classes:
             places = (archive.ram_folder(self._folders, sensitivity), f"{self._folders.state}/{sensitivity}")
             names: dict[Name, str] = {}
-            for folder in (f"{places[0]}/{table}", f"{places[1]}/{table}/{archive.FINEST_TIER}"):
+            for folder in [f"{places[0]}/{table}"] * is_rows + [f"{places[1]}/{table}/{tier}"]:
                 for name in self._names(folder):
                     names.setdefault(name, f"{folder}/{name.file}")
             kept = {name: names[name] for name in archive.current(names) if names[name] not in self.excluded}

@@ -6,7 +6,7 @@ then that by which the first are chosen, and of what is left after that all othe
 other, so memory is bounded by what is kept.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from typing import NamedTuple, Protocol, Self
 
@@ -150,13 +150,27 @@ class _Stage(NamedTuple):
     watched_s: Float64Array
 
 
-def _lasting(table: Table, lines: Sequence[tuple[Line, Joined]], buckets: Axis) -> Iterator["LastingBatch"]:
-    """Rows of a table whose rows last: one a key and bucket in which it was there."""
-    edges = [edges_of(line.course, buckets.edges_ns) for line, _ in lines]
-    each = [spans(line.parts, mine) for (line, _), mine in zip(lines, edges, strict=True)]
-    span_s, watched_s = (np.sum([one[place] for one in each], axis=0) for place in (0, 1))
-    for (line, joined), mine, (_, watched) in zip(lines, edges, each, strict=True):
-        there = np.flatnonzero(watched)
+def totals(lines: Sequence[tuple[Line, Joined]], buckets: Axis) -> tuple[Float64Array, Float64Array]:
+    """Over all boots, how far apart the readings are between which increases lie, and how long values are known."""
+    span_s, watched_s = np.zeros(len(buckets.stamps_ns)), np.zeros(len(buckets.stamps_ns))
+    for line, _ in lines:
+        of_line = spans(line.parts, edges_of(line.course, buckets.edges_ns))
+        span_s += of_line[0]
+        watched_s += of_line[1]
+    return span_s, watched_s
+
+
+def lasting(
+    table: Table, lines: Sequence[tuple[Line, Joined]], buckets: Axis, more_s: Float64Array | float = 0.0
+) -> Iterator["LastingBatch"]:
+    """Rows of a table whose rows last: one a key and bucket in which it was there.
+
+    ``more_s``: for how long each bucket is told of elsewhere.
+    """
+    span_s, watched_s = (each + more_s for each in totals(lines, buckets))
+    for line, joined in lines:
+        mine = edges_of(line.course, buckets.edges_ns)
+        there = np.flatnonzero(spans(line.parts, mine)[1])
         low, stop = (int(there[0]), int(there[-1]) + 1) if len(there) else (0, 0)
         while low < stop:
             keys = max((len(part.stretch.counts) for part in line.within(int(mine[low]), int(mine[stop]))), default=1)
@@ -246,6 +260,11 @@ class LastingBatch:
         factor = (100.0 if spec.unit == "%" else 1.0) / 10.0**spec.scale
         with np.errstate(divide="ignore", invalid="ignore"):
             return Numbers(np.where((grown == ABSENT) | (took_s <= 0), np.nan, grown * factor / took_s))
+
+    def held(self, spec: Spec) -> tuple[Float64Array, Float64Array]:
+        """The integral of a gauge over time (as stored, times seconds), and over how long."""
+        mass, time_s = self._window.held(spec.name)
+        return mass[self._key, self._bucket], time_s[self._key, self._bucket]
 
     def mass(self, spec: Spec) -> Float64Array:
         """The integral of a gauge over time, as a share of the time that values are known."""
@@ -427,8 +446,12 @@ def lookup(batch: Batch, specs: Mapping[str, Spec]) -> Lookup:
 
 def batches(question: Question, lines: Sequence[tuple[Line, Joined]], buckets: Axis) -> Iterator[Batch]:
     """All rows that meet the condition."""
-    found: Iterator[Batch]
-    found = _lasting(question.table, lines, buckets) if lasts(question.table) else _of_moments(lines, buckets)
+    is_lasting = lasts(question.table)
+    return meeting(question, lasting(question.table, lines, buckets) if is_lasting else _of_moments(lines, buckets))
+
+
+def meeting(question: Question, found: Iterable[Batch]) -> Iterator[Batch]:
+    """The rows of batches that meet the condition."""
     for batch in found:
         kept = batch
         if question.where is not None:

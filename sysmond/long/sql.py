@@ -75,6 +75,10 @@ def ask(folders: Folders, classes: Collection[Sensitivity], query: str, request:
         restricted = False
         for name in named:
             source = Answering(census, request._replace(table=name))
+            if not source.has_rows:
+                raise Error(
+                    f"table {name!r}: its rows are not kept for that range any more; without --sql, tiers answer"
+                )
             relation = _relation(source, None if everything else words)
             warnings += source.warnings()
             restricted = restricted or source.is_restricted()

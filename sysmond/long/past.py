@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is older than rows are kept: buckets of tiers, joined with the rows that are still there.
+
+A bucket has by themselves only those that used most, and all others as a row a cgroup, whose key is 0: their sums are
+right, who they were is not known any more. A bucket answers where it begins, and where no row and no finer tier does.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from typing import NamedTuple
+
+import numpy as np
+
+from sysmond.course import ALWAYS_NS
+from sysmond.long.census import Line
+from sysmond.long.columns import MAX, MEAN, SUM, Of, Spec
+from sysmond.long.condition import Words
+from sysmond.long.grouping import joined, taken
+from sysmond.long.query import Axis, Batch, Cells, Joined, LastingBatch, Numbers, Rows, join
+from sysmond.long.rollup import LENGTH, LIVED, MOST, READINGS
+from sysmond.long.rollup import MAX as PEAK
+from sysmond.long.seams import begin_ns
+from sysmond.long.stretch import Stretch
+from sysmond.long.window import START, SUMS, summed
+from sysmond.model import ABSENT, Packing, Semantics, Table
+from sysmond.result import Float64Array, Int64Array
+
+CGROUP = "cgroup"
+# Of merged rows: integrals of gauges and over how long, by label of the column.
+_MASS, _TIME = "\0mass", "\0time"
+_OTHERS = "\0others"
+
+
+class Bucketed(NamedTuple):
+    """Buckets of one boot: those of a stretch that end before a boot time."""
+
+    stretch: Stretch
+    line: Line
+    before_ns: int
+
+
+def recorded(table: Table) -> Table:
+    """The table of rows that a table of buckets was derived from."""
+    names = {metric.name for metric in table.metrics}
+    if LIVED not in names or table.packing is None:
+        return table
+    own = [
+        metric
+        for metric in table.metrics
+        if metric.name not in {LENGTH, READINGS, LIVED, MOST}
+        and not (metric.name.endswith(PEAK) and metric.name.removesuffix(PEAK) in names)
+    ]
+    key = tuple(name for name in table.packing.key if name != CGROUP)
+    return table._replace(metrics=tuple(own), packing=Packing(table.packing.format, key))
+
+
+def bucketed(rows: Sequence[Line], tiers: Iterable[Sequence[Line]]) -> list[Bucketed]:
+    """The buckets that answer before rows do, of tiers from the finest on."""
+    before = {line.boot: int(line.parts[0].stretch.ticks[0]) for line in rows}
+    found: list[Bucketed] = []
+    for lines in tiers:
+        for line in lines:
+            limit_ns = before.get(line.boot, ALWAYS_NS)
+            mine = [part.stretch for part in line.parts if int(part.stretch.ticks[0]) < limit_ns]
+            mine = [stretch for stretch in mine if any(metric.name == LIVED for metric in stretch.table.metrics)]
+            # The first bucket of a file may begin before it: it replaces the part that the file before has of it.
+            ends = [*(begin_ns(stretch) for stretch in mine[1:]), limit_ns]
+            found += [Bucketed(each, line, min(limit_ns, end)) for each, end in zip(mine, ends, strict=True)]
+            if mine:
+                before[line.boot] = begin_ns(mine[0])
+    return found
+
+
+class Lengths(NamedTuple):
+    """Over how long buckets tell: seconds between neighbouring readings of each, and of each reading its place."""
+
+    bucket: Int64Array
+    times_ns: Int64Array
+    interval_s: Float64Array
+    readings: Int64Array
+
+
+def lengths(part: Bucketed, buckets: Axis) -> Lengths:
+    """Of each reading of a stretch of buckets: the bucket of the question it is of, -1 for none."""
+    stretch = part.stretch
+    at = stretch.tick_index()
+    length, readings = np.zeros(len(stretch.ticks), np.int64), np.ones(len(stretch.ticks), np.int64)
+    length[at], readings[at] = stretch.column(LENGTH), stretch.column(READINGS)
+    times_ns = part.line.course.utc_ns(stretch.ticks - length)
+    bucket = np.searchsorted(buckets.edges_ns, times_ns, "right") - 1
+    outside = (bucket < 0) | (bucket >= len(buckets.stamps_ns)) | (stretch.ticks >= part.before_ns)
+    between = np.where(readings > 1, length / np.maximum(1, readings - 1) / 1e9, 1.0)
+    return Lengths(np.where(outside, -1, bucket), times_ns, between, readings)
+
+
+def spans(parts: Iterable[Bucketed], buckets: Axis) -> Float64Array:
+    """For how long buckets of tiers tell, in each bucket of the question: float64[bucket], seconds."""
+    total = np.zeros(len(buckets.stamps_ns))
+    for part in parts:
+        each = lengths(part, buckets)
+        inside = each.bucket >= 0
+        np.add.at(total, each.bucket[inside], (each.interval_s * each.readings)[inside])
+    return total
+
+
+class TierBatch:
+    """Rows of buckets of one stretch."""
+
+    def __init__(self, part: Bucketed, joined: Joined, buckets: Axis, span_s: Float64Array) -> None:
+        """Look at all that begin in the range. ``span_s``: over how long each bucket of the question tells."""
+        self._stretch = part.stretch
+        self._line = part.line
+        self._joined = joined
+        self._span_s = span_s
+        self._stamps_ns = buckets.stamps_ns
+        of = lengths(part, buckets)
+        at = part.stretch.tick_index()
+        self._rows: Int64Array = np.flatnonzero((of.bucket[at] >= 0) & (part.stretch.column(LIVED) > 0))
+        self._bucket: Int64Array = of.bucket[at[self._rows]]
+        self._interval_s: Float64Array = of.interval_s[at[self._rows]]
+
+    @property
+    def boot(self) -> str:
+        """The boot that they are of."""
+        return self._line.boot
+
+    @property
+    def bucket(self) -> Int64Array:
+        """The number of the bucket of each row."""
+        return self._bucket
+
+    @property
+    def times_ns(self) -> Int64Array:
+        """The stamps of the buckets."""
+        return self._stamps_ns[self._bucket]
+
+    @property
+    def others(self) -> Int64Array:
+        """Which row tells of others together, by cgroup; 0 for one process."""
+        cgroups = self._column(CGROUP) if CGROUP in self._stretch.keys else np.ones(len(self._rows), np.int64)
+        return np.where(self._column(START) == 0, cgroups, 0) if START in self._stretch.keys else cgroups * 0
+
+    def cells(self, spec: Spec) -> Cells:
+        """A column."""
+        if spec.of is Of.COUNT:
+            return Numbers(self._column(MOST))
+        if spec.of is Of.JOIN:
+            return join(spec, self._joined, self._column, of_threads="tid" in self._stretch.keys)
+        if spec.semantics is Semantics.STATE and spec.of is not Of.LIFE:
+            return self._state(spec)
+        if spec.stat == SUM:
+            return Numbers(self._sum(spec.name), spec.scale)
+        if spec.stat == MEAN:
+            return self._mean(spec)
+        known = spec.stat == MAX and spec.name not in SUMS
+        return Numbers(self._column(spec.name + PEAK) if known else np.full(len(self._rows), ABSENT), spec.scale)
+
+    def _state(self, spec: Spec) -> Cells:
+        values = self._column(spec.name)
+        if spec.is_text:
+            return Words(np.where(values == ABSENT, -1, values), self._stretch.texts)
+        if spec.name == START:
+            return Numbers(np.where(values == 0, ABSENT, self._line.course.utc_ns(values)), spec.scale)
+        return Numbers(values, spec.scale)
+
+    def _mean(self, spec: Spec) -> Numbers:
+        """The rate of a counter over all that is told of a bucket; the average of a gauge over what it was there."""
+        if spec.semantics is Semantics.GAUGE:
+            mass, time_s = self.held(spec)
+        else:
+            values, time_s = self._sum(spec.name), self._span_s[self._bucket]
+            mass = np.where(values == ABSENT, np.nan, values) * (100.0 if spec.unit == "%" else 1.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return Numbers(np.where(time_s > 0, mass / time_s, np.nan) / 10.0**spec.scale)
+
+    def held(self, spec: Spec) -> tuple[Float64Array, Float64Array]:
+        """The integral of a gauge over time (as stored, times seconds), and over how long."""
+        values = self._sum(spec.name)
+        absent = values == ABSENT
+        mass = np.where(absent, 0, values) * self._interval_s
+        return mass, np.where(absent, 0, self._column(LIVED)) * self._interval_s
+
+    def mass(self, spec: Spec, /) -> Float64Array:
+        """The integral of a gauge over time, as a share of the time that values are known."""
+        return self.held(spec)[0] / self._span_s[self._bucket] / 10.0**spec.scale
+
+    def keep(self, rows: Int64Array) -> "TierBatch":
+        """Only these rows."""
+        made = copy(self)
+        kept = {name: getattr(self, name)[rows] for name in ("_rows", "_bucket", "_interval_s")}
+        made.__dict__.update(kept)
+        return made
+
+    def _column(self, name: str) -> Int64Array:
+        return self._stretch.column(name)[self._rows]
+
+    def _sum(self, name: str) -> Int64Array:
+        columns = [self._column(each) for each in SUMS.get(name, (name,))]
+        return summed(columns) if len(columns) > 1 else columns[0]
+
+
+class MergedBatch:
+    """Rows of one boot whose parts come from several batches: those of one key and bucket are one."""
+
+    def __init__(self, boot: str, rows: Rows, shares: Mapping[str, Float64Array]) -> None:
+        """Take rows that are merged. ``shares``: of gauges, what they come to over all of the time."""
+        self.boot = boot
+        self._rows = rows
+        self._shares = shares
+
+    @property
+    def bucket(self) -> Int64Array:
+        """The number of the bucket of each row."""
+        return self._rows.bucket
+
+    @property
+    def times_ns(self) -> Int64Array:
+        """The stamps of the buckets."""
+        return self._rows.times_ns
+
+    def cells(self, spec: Spec) -> Cells:
+        """A column."""
+        return self._rows.columns[labelled(spec)]
+
+    def mass(self, spec: Spec, /) -> Float64Array:
+        """The integral of a gauge over time, as a share of the time that values are known."""
+        return self._shares[labelled(spec)]
+
+    def keep(self, rows: Int64Array) -> "MergedBatch":
+        """Only these rows."""
+        columns = {name: taken(cells, rows) for name, cells in self._rows.columns.items()}
+        kept = Rows(self._rows.bucket[rows], self._rows.times_ns[rows], columns)
+        return MergedBatch(self.boot, kept, {name: share[rows] for name, share in self._shares.items()})
+
+
+def labelled(spec: Spec) -> str:
+    """How a column is called among merged rows, whatever it is called in the answer."""
+    return f"{spec.name}:{spec.stat}"
+
+
+def merged(
+    batches: Sequence[Batch], specs: Sequence[Spec], key: Sequence[Spec], watched_s: Float64Array
+) -> Iterator[Batch]:
+    """Batches of each boot as one. ``watched_s``: over how long values are known, float64[bucket]."""
+    unique = {labelled(spec): spec for spec in [*specs, *key]}
+    for boot in dict.fromkeys(batch.boot for batch in batches):
+        mine = [batch for batch in batches if batch.boot == boot]
+        rows = joined([_with_masses(batch, unique) for batch in mine])
+        yield _merged(boot, rows, unique, [labelled(spec) for spec in key], watched_s)
+
+
+def _with_masses(batch: Batch, specs: Mapping[str, Spec]) -> Rows:
+    columns: dict[str, Cells] = {}
+    for label, spec in specs.items():
+        columns[label] = batch.cells(spec)
+        if spec.stat == MEAN and spec.semantics is Semantics.GAUGE and isinstance(batch, TierBatch | LastingBatch):
+            mass, time_s = batch.held(spec)
+            columns[label + _MASS], columns[label + _TIME] = Numbers(mass), Numbers(time_s)
+    others = batch.others if isinstance(batch, TierBatch) else np.zeros(len(batch.bucket), np.int64)
+    columns[_OTHERS] = Numbers(others)
+    return Rows(batch.bucket, batch.times_ns, columns)
+
+
+def _merged(
+    boot: str, rows: Rows, specs: Mapping[str, Spec], key: Sequence[str], watched_s: Float64Array
+) -> MergedBatch:
+    identity = [rows.bucket, *(_numbers(rows.columns[name]) for name in [*key, _OTHERS])]
+    order = np.lexsort(tuple(reversed(identity)))  # Stable: the later of two stays the later.
+    ordered = [each[order] for each in identity]
+    differs = np.logical_or.reduce([each[1:] != each[:-1] for each in ordered])
+    begins = np.flatnonzero(np.r_[True, differs]) if len(order) else np.zeros(0, np.int64)
+    ends = np.append(begins[1:], len(order))[: len(begins)]
+    bucket = rows.bucket[order[begins]]
+    columns: dict[str, Cells] = {}
+    shares: dict[str, Float64Array] = {}
+    for label, spec in specs.items():
+        cells = rows.columns[label]
+        if label + _MASS in rows.columns:
+            mass, time_s = (_added(_numbers(rows.columns[label + each])[order], begins) for each in (_MASS, _TIME))
+            with np.errstate(divide="ignore", invalid="ignore"):
+                columns[label] = Numbers(np.where(time_s > 0, mass / time_s, np.nan) / 10.0**spec.scale)
+                shares[label] = mass / watched_s[bucket] / 10.0**spec.scale
+        elif isinstance(cells, Words) or spec.semantics is Semantics.STATE or spec.stat not in {MEAN, SUM, MAX}:
+            largest = spec.of is Of.COUNT
+            columns[label] = _largest(cells, order, begins) if largest else taken(cells, order[ends - 1])
+        elif spec.stat == MAX:
+            columns[label] = _largest(cells, order, begins)
+        else:
+            columns[label] = _plus(cells, order, begins)
+    return MergedBatch(boot, Rows(bucket, rows.times_ns[order[begins]], columns), shares)
+
+
+def _numbers(cells: Cells) -> Int64Array | Float64Array:
+    return cells.codes if isinstance(cells, Words) else cells.values
+
+
+def _added(values: Int64Array | Float64Array, begins: Int64Array) -> Float64Array:
+    return np.add.reduceat(values.astype(np.float64), begins) if len(begins) else np.zeros(0)
+
+
+def _plus(cells: Cells, order: Int64Array, begins: Int64Array) -> Cells:
+    if isinstance(cells, Words) or not len(begins):
+        return taken(cells, order[begins])
+    values = cells.values[order]
+    is_float = values.dtype == np.float64
+    absent = np.isnan(values) if is_float else values == ABSENT
+    none = np.logical_and.reduceat(absent, begins)
+    total = np.add.reduceat(np.where(absent, 0, values), begins)
+    return Numbers(np.where(none, np.nan if is_float else ABSENT, total), cells.scale)
+
+
+def _largest(cells: Cells, order: Int64Array, begins: Int64Array) -> Cells:
+    if isinstance(cells, Words) or not len(begins):
+        return taken(cells, order[begins])
+    values = cells.values[order]
+    if values.dtype == np.float64:
+        return Numbers(np.fmax.reduceat(values, begins), cells.scale)
+    return Numbers(np.maximum.reduceat(values, begins), cells.scale)

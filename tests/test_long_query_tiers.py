@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Questions that reach further back than rows are kept: buckets of tiers answer as the rows would have."""
+
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sysmond.archive import Name
+from sysmond.clock import SECOND_NS
+from sysmond.folders import Folders
+from sysmond.long.answer import Answer, Request, answer
+from sysmond.long.file import encode
+from sysmond.long.rollup import roll_up
+from sysmond.long.stretch import MemoryStretch
+from sysmond.model import TIERS_NS, Sensitivity
+from sysmond.tasks.tables import CGROUP_NAME, PROCESS
+from tests.longarchive import BOOTED_NS, Row, put, stretch
+
+US = 1_000_000
+# 11:10 of the clock on the wall: buckets of all tiers begin there.
+BEGIN_S = 600
+HALF_S = 600
+MANY = 30  # More than are kept by themselves.
+
+
+def process(pid: int, start_s: float = 1, **values: int | str | None) -> Row:
+    return {"pid": pid, "start": round(start_s * SECOND_NS), "state": "S", **values}
+
+
+def recorded(begin_s: int, length_s: int) -> MemoryStretch:
+    """Processes that use the more the larger their number is; one begins and ends."""
+    seen = []
+    for second in range(length_s):
+        at_s = begin_s + second
+        for pid in range(1, MANY + 1):
+            if (at_s + pid) % 7 == 0 or second == 0:
+                used = (at_s - BEGIN_S) * pid * 1000
+                seen.append(
+                    (second, process(pid, comm=f"p{pid}", cpu=used, rss_anon=pid * 100 + at_s % 5, cgroup=pid % 2))
+                )
+        if BEGIN_S + 100 <= at_s < BEGIN_S + 200:
+            seen.append(
+                (second, process(99, BEGIN_S + 99.5, comm="guest", cpu=(at_s - BEGIN_S - 99) * US // 2, cgroup=1))
+            )
+    full = [second for second in range(length_s) if second % 300 == 0]
+    seen += [
+        (
+            second,
+            process(
+                pid, comm=f"p{pid}", cpu=(begin_s + second - BEGIN_S) * pid * 1000, rss_anon=pid * 100, cgroup=pid % 2
+            ),
+        )
+        for second in full[1:]
+        for pid in range(1, MANY + 1)
+    ]
+    last = {(second, row["pid"]): row for second, row in seen}
+    return stretch(PROCESS, range(begin_s, begin_s + length_s), [(at, row) for (at, _), row in last.items()], full=full)
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> Folders:
+    """All of it as rows."""
+    folders = Folders(str(tmp_path / "whole"), str(tmp_path / "runtime"))
+    put(folders, recorded(BEGIN_S, HALF_S), 1)
+    put(folders, recorded(BEGIN_S + HALF_S, HALF_S), 2)
+    return folders
+
+
+def put_tier(folders: Folders, made: MemoryStretch, tier: str, sequence: int) -> None:
+    folder = Path(f"{folders.state}/public/{made.table.name}/{tier}")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / Name(made.boot, sequence, sequence).file).write_bytes(encode(made, "test"))
+
+
+@pytest.fixture(params=["10s", "1min", "5min"])
+def aged(tmp_path: Path, request: pytest.FixtureRequest) -> Folders:
+    """The first half as buckets of a tier."""
+    folders = Folders(str(tmp_path / "aged"), str(tmp_path / "runtime"))
+    (made,) = roll_up([recorded(BEGIN_S, HALF_S)], [TIERS_NS[request.param]])
+    put_tier(folders, made, request.param, 1)
+    put(folders, recorded(BEGIN_S + HALF_S, HALF_S), 2)
+    return folders
+
+
+def ask(folders: Folders, start_s: int = 0, end_s: int = 2 * HALF_S, **said: Any) -> Answer:
+    start, end = (BOOTED_NS + (BEGIN_S + second) * SECOND_NS for second in (start_s, end_s))
+    return answer(folders, tuple(Sensitivity), Request("process", start=start, end=end)._replace(**said))
+
+
+def rows(found: Answer, *names: str) -> list[tuple[Any, ...]]:
+    return [tuple(row) for row in found.records[list(names)].tolist()]
+
+
+def test_who_used_most_is_told_as_by_rows(whole: Folders, aged: Folders) -> None:
+    names = ("pid", "comm", "cpu:sum", "rss_anon", "rss_anon:max")
+    asked: dict[str, Any] = {"columns": ",".join((*names, "cpu")), "top": 10}
+    exact, found = ask(whole, **asked), ask(aged, **asked)
+    # The reading at which the rows begin does not tell what was used since the one before it.
+    for right, told in zip(rows(exact, *names), rows(found, *names), strict=True):
+        assert told[:2] == right[:2]
+        assert told[2] == pytest.approx(right[2], abs=0.2)
+        assert told[3:] == pytest.approx(right[3:], abs=1)
+    np.testing.assert_allclose(found.records["cpu"], exact.records["cpu"], rtol=0.01)
+    assert [event.kind for event in found.events] == ["tier"]
+    assert exact.events == ()
+
+
+def test_totals_are_those_of_the_rows(whole: Folders, aged: Folders) -> None:
+    for end_s in (HALF_S, 2 * HALF_S):
+        asked: dict[str, Any] = {"group_by": "policy", "columns": "cpu:sum,rss_anon,cpu", "end_s": end_s}
+        # Of the others no policy is known: they are a group of their own.
+        right, told = (np.sum(rows(ask(each, **asked), "cpu:sum", "rss_anon", "cpu"), axis=0) for each in (whole, aged))
+        # An average of readings and one over time differ by where a second is counted.
+        assert told.tolist() == pytest.approx(right.tolist(), rel=0.01)
+
+
+def test_others_are_together_by_cgroup(aged: Folders) -> None:
+    folders = aged
+    put(
+        folders,
+        stretch(
+            CGROUP_NAME,
+            range(0, 1300, 300),
+            [(0, {"id": 0, "path": "/a.service"}), (0, {"id": 1, "path": "/b.service"})],
+        ),
+        1,
+    )
+    found = ask(aged, end_s=HALF_S, columns="pid,comm,unit,count,cpu:sum", by="count", top=2)
+    assert {(pid, comm) for pid, comm, _ in rows(found, "pid", "comm", "count")} == {(0, None)}
+    assert {unit for (unit,) in rows(found, "unit")} == {"a.service", "b.service"}
+    units = ask(aged, end_s=HALF_S, group_by="unit", columns="unit,cpu:sum")
+    total = sum(used for (used,) in rows(units, "cpu:sum"))
+    assert total == pytest.approx(sum(range(MANY + 1)) * (HALF_S - 1) / 1000 + 50, rel=0.01)
+
+
+def test_conditions_are_about_the_whole_range(whole: Folders, aged: Folders) -> None:
+    asked: dict[str, Any] = {"columns": "pid", "where": "cpu:sum > 30s"}
+    assert sorted(rows(ask(aged, **asked), "pid")) == sorted(rows(ask(whole, **asked), "pid"))
+
+
+def test_steps_that_a_tier_has_are_answered(whole: Folders, aged: Folders) -> None:
+    asked: dict[str, Any] = {"columns": "pid,cpu:sum", "step": "5min", "top": 1}
+    exact, found = ask(whole, **asked), ask(aged, **asked)
+    assert found.times.tolist() == exact.times.tolist()
+    np.testing.assert_allclose(found.records["cpu:sum"], exact.records["cpu:sum"], rtol=0.02)
+
+
+@pytest.mark.skipif(find_spec("duckdb") is None, reason="DuckDB is optional")
+def test_sql_asks_rows_alone(tmp_path: Path) -> None:
+    folders = Folders(str(tmp_path / "aged"), str(tmp_path / "runtime"))
+    (made,) = roll_up([recorded(BEGIN_S, HALF_S)], [TIERS_NS["1min"]])
+    put_tier(folders, made, "1min", 1)
+    assert len(answer(folders, tuple(Sensitivity), Request("process", top=3)).records) == 3
+    program = "import sys; from sysmon_tools.extract import main; sys.exit(main(sys.argv[1:]))"
+    words = ["--sql=select count(*) from process", f"--state-dir={folders.state}", f"--runtime-dir={folders.runtime}"]
+    done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "its rows are not kept for that range any more" in done.stderr
