@@ -18,7 +18,7 @@ from sysmond.long.file import encode
 from sysmond.long.rollup import roll_up
 from sysmond.long.stretch import MemoryStretch
 from sysmond.model import TIERS_NS, Sensitivity
-from sysmond.tasks.tables import CGROUP_NAME, PROCESS
+from sysmond.tasks.tables import CGROUP_NAME, EXITS, PROCESS, THREAD_STATE
 from tests.longarchive import BOOTED_NS, Row, put, stretch
 
 US = 1_000_000
@@ -148,6 +148,36 @@ def test_steps_that_a_tier_has_are_answered(whole: Folders, aged: Folders) -> No
     exact, found = ask(whole, **asked), ask(aged, **asked)
     assert found.times.tolist() == exact.times.tolist()
     np.testing.assert_allclose(found.records["cpu:sum"], exact.records["cpu:sum"], rtol=0.02)
+
+
+def test_processes_that_ended_long_ago_are_told_or_counted(tmp_path: Path) -> None:
+    folders = Folders(str(tmp_path / "aged"), str(tmp_path / "runtime"))
+
+    def ended(second: int, pid: int, cpu: int) -> tuple[int, Row]:
+        end_ns = (BEGIN_S + second) * SECOND_NS - SECOND_NS // 2
+        return second, {**process(pid, BEGIN_S - 1, comm="job", cpu=cpu, peak_rss=cpu), "end": end_ns}
+
+    exits = [ended(5 + pid % 50, pid, pid * 1000) for pid in range(1, 61)]
+    (made,) = roll_up([stretch(EXITS, range(BEGIN_S, BEGIN_S + 60), exits, full=())], [TIERS_NS["1min"]])
+    put_tier(folders, made, "1min", 1)
+    put(folders, stretch(EXITS, range(BEGIN_S + 60, BEGIN_S + 120), [ended(10, 99, 5000)], full=()), 2)
+    found = answer(folders, tuple(Sensitivity), Request("exits", columns="pid,comm,count,cpu,end"))
+    told = rows(found, "pid", "comm", "count")
+    assert sum(count for _, _, count in told) == 61
+    assert (60, "job", 1) in told
+    assert (0, "job", 40) in told
+    grouped = answer(folders, tuple(Sensitivity), Request("exits", group_by="comm", columns="count,cpu"))
+    assert rows(grouped, "count", "cpu") == [(61, pytest.approx(sum(range(61)) / 1000 + 0.005))]
+
+
+def test_what_threads_waited_for_long_ago_is_counted(tmp_path: Path) -> None:
+    folders = Folders(str(tmp_path / "aged"), str(tmp_path / "runtime"))
+    seen = [(second, {**process(7), "tid": 7, "state": "D", "wait": f"f{second % 2}"}) for second in range(60)]
+    made = stretch(THREAD_STATE, range(BEGIN_S, BEGIN_S + 60), seen, full=range(60))
+    (buckets,) = roll_up([made], [TIERS_NS["1min"]])
+    put_tier(folders, buckets, "1min", 1)
+    found = answer(folders, tuple(Sensitivity), Request("thread_state", group_by="state,wait", columns="count"))
+    assert rows(found, "state", "wait", "count") == [("D", "f0", 30), ("D", "f1", 30)]
 
 
 @pytest.mark.skipif(find_spec("duckdb") is None, reason="DuckDB is optional")

@@ -3,6 +3,7 @@
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -212,6 +213,9 @@ class Answering:
             return batches(question, lines, buckets)
         names = {spec.name for spec in specs if spec.of is Of.JOIN}
         of_boot = {each.line.boot: self._joined(each.line, names) for each in self._past}
+        if not lasts(self.table):
+            moments: list[Batch] = [past.TierMomentBatch(each, of_boot[each.line.boot], buckets) for each in self._past]
+            return chain(meeting(question, moments), batches(question, lines, buckets))
         more_s = past.spans(self._past, buckets)
         span_s, watched_s = (each + more_s for each in totals(lines, buckets))
         found: list[Batch] = [past.TierBatch(each, of_boot[each.line.boot], buckets, span_s) for each in self._past]

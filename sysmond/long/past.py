@@ -13,11 +13,11 @@ import numpy as np
 
 from sysmond.course import ALWAYS_NS
 from sysmond.long.census import Line
-from sysmond.long.columns import MAX, MEAN, SUM, Of, Spec
+from sysmond.long.columns import END, MAX, MEAN, SUM, Of, Spec
 from sysmond.long.condition import Words
 from sysmond.long.grouping import joined, taken
-from sysmond.long.query import Axis, Batch, Cells, Joined, LastingBatch, Numbers, Rows, join
-from sysmond.long.rollup import LENGTH, LIVED, MOST, READINGS
+from sysmond.long.query import Axis, Batch, Cells, Joined, LastingBatch, MomentBatch, Numbers, Rows, join
+from sysmond.long.rollup import COUNT, LENGTH, LIVED, MOST, READINGS
 from sysmond.long.rollup import MAX as PEAK
 from sysmond.long.seams import begin_ns
 from sysmond.long.stretch import Stretch
@@ -42,16 +42,18 @@ class Bucketed(NamedTuple):
 def recorded(table: Table) -> Table:
     """The table of rows that a table of buckets was derived from."""
     names = {metric.name for metric in table.metrics}
-    if LIVED not in names or table.packing is None:
+    if not _is_of_buckets(table) or table.packing is None:
         return table
-    own = [
-        metric
-        for metric in table.metrics
-        if metric.name not in {LENGTH, READINGS, LIVED, MOST}
-        and not (metric.name.endswith(PEAK) and metric.name.removesuffix(PEAK) in names)
-    ]
-    key = tuple(name for name in table.packing.key if name != CGROUP)
-    return table._replace(metrics=tuple(own), packing=Packing(table.packing.format, key))
+    is_lasting = LIVED in names
+    added = {LENGTH, READINGS, LIVED, MOST} if is_lasting else {LENGTH, READINGS, COUNT}
+    added |= {name for name in names if is_lasting and name.endswith(PEAK) and name.removesuffix(PEAK) in names}
+    own = tuple(metric for metric in table.metrics if metric.name not in added)
+    key = tuple(name for name in table.packing.key if name != CGROUP or START not in table.packing.key)
+    return table._replace(metrics=own, packing=Packing(table.packing.format, key, is_lasting))
+
+
+def _is_of_buckets(table: Table) -> bool:
+    return any(metric.name == READINGS for metric in table.metrics)
 
 
 def bucketed(rows: Sequence[Line], tiers: Iterable[Sequence[Line]]) -> list[Bucketed]:
@@ -62,7 +64,7 @@ def bucketed(rows: Sequence[Line], tiers: Iterable[Sequence[Line]]) -> list[Buck
         for line in lines:
             limit_ns = before.get(line.boot, ALWAYS_NS)
             mine = [part.stretch for part in line.parts if int(part.stretch.ticks[0]) < limit_ns]
-            mine = [stretch for stretch in mine if any(metric.name == LIVED for metric in stretch.table.metrics)]
+            mine = [stretch for stretch in mine if _is_of_buckets(stretch.table)]
             # The first bucket of a file may begin before it: it replaces the part that the file before has of it.
             ends = [*(begin_ns(stretch) for stretch in mine[1:]), limit_ns]
             found += [Bucketed(each, line, min(limit_ns, end)) for each, end in zip(mine, ends, strict=True)]
@@ -197,6 +199,31 @@ class TierBatch:
     def _sum(self, name: str) -> Int64Array:
         columns = [self._column(each) for each in SUMS.get(name, (name,))]
         return summed(columns) if len(columns) > 1 else columns[0]
+
+
+class TierMomentBatch(MomentBatch):
+    """Records of buckets: some by themselves, and others together, which are of the last moment of their bucket."""
+
+    def __init__(self, part: Bucketed, joined: Joined, buckets: Axis) -> None:
+        """Look at all that are of the range."""
+        stretch, course = part.stretch, part.line.course
+        ticks = stretch.ticks[stretch.tick_index()]
+        ends = stretch.column(END) if any(metric.name == END for metric in stretch.table.metrics) else ticks
+        times = course.utc_ns(np.where(ends > 0, ends, ticks))
+        inside = (times >= buckets.edges_ns[0]) & (times < buckets.edges_ns[-1]) & (ticks < part.before_ns)
+        self._take(stretch, part.line, joined, times, inside & (stretch.column(COUNT) > 0), buckets)
+
+    def cells(self, spec: Spec) -> Cells:
+        """A column."""
+        if spec.of is Of.COUNT:
+            return Numbers(self._numbers(COUNT))
+        if spec.of is Of.METRIC and not self._has(spec.name):
+            none = np.full(len(self.bucket), ABSENT, np.int64)
+            return Words(none * 0 - 1, ()) if spec.is_text else Numbers(none, spec.scale)
+        return super().cells(spec)
+
+    def _numbers(self, name: str) -> Int64Array:
+        return super()._numbers(name) if self._has(name) else np.full(len(self.bucket), ABSENT, np.int64)
 
 
 class MergedBatch:

@@ -325,12 +325,19 @@ class MomentBatch:
 
     def __init__(self, part: Part, line: Line, joined: Joined, buckets: Axis) -> None:
         """Look at all that are of the range."""
-        self._stretch = part.stretch
+        stretch = part.stretch
+        ticks = stretch.ticks[stretch.tick_index()]
+        is_end = any(metric.name == END for metric in stretch.table.metrics)
+        times = line.course.utc_ns(stretch.column(END) if is_end else ticks)
+        inside = (times >= buckets.edges_ns[0]) & (times < buckets.edges_ns[-1]) & (ticks < part.end_ns)
+        self._take(stretch, line, joined, times, inside, buckets)
+
+    def _take(
+        self, stretch: Stretch, line: Line, joined: Joined, times: Int64Array, inside: BoolArray, buckets: Axis
+    ) -> None:
+        self._stretch = stretch
         self._line = line
         self._joined = joined
-        ticks = part.stretch.ticks[part.stretch.tick_index()]
-        times = line.course.utc_ns(part.stretch.column(END) if self._has(END) else ticks)
-        inside = (times >= buckets.edges_ns[0]) & (times < buckets.edges_ns[-1]) & (ticks < part.end_ns)
         rows = np.flatnonzero(inside)
         self._rows: Int64Array = rows[np.argsort(times[rows], kind="stable")]
         self._times_ns: Int64Array = times[self._rows]
