@@ -572,7 +572,7 @@ def test_a_full_disk_is_waited_for_in_ram(place: Place) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a file system")
 def test_a_full_runtime_folder_drops_counts_and_heals(place: Place) -> None:
     runtime = Path(place.folders.runtime)
-    with small_tmpfs(runtime, "1m"):
+    with small_tmpfs(runtime, "4m"):
         assert place.start("--part", "resolver").wait(HANG_S) == 0
         room = os.statvfs(runtime)
         (runtime / "full").write_bytes(bytes(room.f_bavail * room.f_frsize - 32 * 1024))
