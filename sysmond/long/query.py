@@ -361,7 +361,7 @@ class MomentBatch:
         """The time of each row."""
         return self._times_ns
 
-    def keep(self, rows: Int64Array) -> "MomentBatch":
+    def keep(self, rows: Int64Array) -> Self:
         """Only these rows."""
         made = copy(self)
         made.__dict__.update(_rows=self._rows[rows], _times_ns=self._times_ns[rows], _bucket=self._bucket[rows])
