@@ -98,9 +98,13 @@ def stat(path: str) -> list[bytes]:
 
 
 def settled(pid: int) -> None:
-    """Wait until a process waits, all its threads: then nothing about it changes any more."""
+    """Wait until a process waits, all its threads: then nothing about it changes any more.
+
+    One that began to wait is left among those that run for a while, and /proc does not say what it waits in until then.
+    """
     for _ in range(2000):
-        if all(stat(f"{pid}/task/{each}")[3] == b"S" for each in os.listdir(f"/proc/{pid}/task")):
+        threads = [f"{pid}/task/{each}" for each in os.listdir(f"/proc/{pid}/task")]
+        if all(stat(each)[3] == b"S" and told(f"{each}/wchan") != b"0" for each in threads):
             return
         time.sleep(0.005)
     raise AssertionError("it does not come to rest")
