@@ -170,12 +170,15 @@ class Host:
         """Say by which of several ways a table is read, and why by none that is better: one line, for the doctor."""
         if self._ways.get(table) == way or not self.folder:
             return
-        self._ways[table] = way
         path = f"{self.folder}/{table}{WAY_SUFFIX}"
-        with suppress(OSError):  # It is told, not relied on.
+        try:
             with open(f"{path}.new", "w", encoding="utf-8", errors="replace") as file:
                 file.write(way + "\n")
             os.replace(f"{path}.new", path)
+            self._ways[table] = way
+        except OSError:  # It is told, not relied on; the next tick tries again.
+            with suppress(OSError):
+                os.unlink(f"{path}.new")
 
     def read_anew(self, path: str) -> bytes:
         """Read a whole file without keeping it open: an ordinary file is replaced by another when it changes.

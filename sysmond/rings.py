@@ -43,6 +43,8 @@ OLD_RINGS_MAX = 8
 RING_RETRY_S = 10
 # A ring takes at most half of what is free: what it is sealed into needs room, too.
 FREE_PER_RING = 2
+# There are several long tables.
+FREE_PER_LONG_RING = 12
 # For what a table that could not be read at first may need in the ring later.
 VALUES_UNKNOWN = 32
 READING = ".reading"
@@ -87,7 +89,8 @@ class Rings:
         problem: OSError | None = None
         folder = f"{self.folder}/{stream}"
         create_stream(self.folder, stream)
-        wanted, size = size, max(size_min, min(size, _free_bytes(folder) // FREE_PER_RING))
+        share = FREE_PER_LONG_RING if "/" in stream else FREE_PER_RING
+        wanted, size = size, max(size_min, min(size, _free_bytes(folder) // share))
         # One that replaces another begins a life of its own: that the other was closed says nothing of its end.
         started_ns = self._started_ns if not os.path.exists(f"{folder}/{self._started_ns}{SUFFIX}") else boottime_ns()
         identity = Identity(self._boot, self._writer, Sensitivity(stream.partition("/")[0]), os.getpid(), started_ns)
