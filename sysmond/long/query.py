@@ -8,6 +8,7 @@ other, so memory is bounded by what is kept.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
+from math import sqrt
 from typing import NamedTuple, Protocol, Self
 
 import numpy as np
@@ -173,8 +174,7 @@ def lasting(
         there = np.flatnonzero(spans(line.parts, mine)[1])
         low, stop = (int(there[0]), int(there[-1]) + 1) if len(there) else (0, 0)
         while low < stop:
-            keys = max((len(part.stretch.counts) for part in line.within(int(mine[low]), int(mine[stop]))), default=1)
-            high = min(stop, low + max(1, CELLS_MAX // max(1, 2 * keys)))
+            high = min(stop, low + _width(line, joined, mine[low : stop + 1]))
             parts = line.within(int(mine[low]), int(mine[high]))
             part = slice(low, high)
             at = mine[low : high + 1]
@@ -182,6 +182,17 @@ def lasting(
                 table, _Stage(line, joined, parts, at, buckets.stamps_ns[part], low, span_s[part], watched_s[part])
             )
             low = high
+
+
+def _width(line: Line, joined: Joined, edges: Int64Array) -> int:
+    """How many buckets are worked on at once: by the keys that are seen, and those that come and go in each."""
+    low_ns, high_ns = int(edges[0]), int(edges[-1])
+    keys = max((len(part.stretch.counts) for part in line.within(low_ns, high_ns)), default=1)
+    ended = 0 if joined.ended is None else len(between(joined.ended, low_ns, high_ns).end_ns)
+    each = ended / (len(edges) - 1)
+    # Keys times buckets are the cells of a column; with more buckets there are more keys.
+    width = (sqrt(keys**2 + 2 * each * CELLS_MAX) - keys) / (2 * each) if each else CELLS_MAX / (2 * max(1, keys))
+    return max(1, int(width))
 
 
 class LastingBatch:
