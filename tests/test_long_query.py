@@ -224,6 +224,12 @@ def test_what_a_ring_still_holds_of_a_file_counts_once(folders: Folders, is_know
     assert found.gaps[:-1] == ()
 
 
+def test_steps_end_with_the_recording(folders: Folders) -> None:
+    simple(folders)
+    found = ask(folders, start=100, step="1s", columns="pid", where="pid = 1")
+    assert len(found.records) == 20
+
+
 def test_a_range_without_rows_says_why(folders: Folders) -> None:
     simple(folders)
     found = ask(folders, start=150, end=160)
@@ -355,7 +361,7 @@ def test_samples_of_thread_states_are_counted(folders: Folders) -> None:
         ({"start": 110, "end": 100}, "before it begins"),
         ({"step": -5}, "not a length of time"),
         ({"top": -1}, "1 or more are right"),
-        ({"step": 1000}, "steps in that range; at most"),
+        ({"step": 10}, "steps in that range; at most"),
     ],
 )
 def test_a_wrong_question_is_one_clear_line(folders: Folders, said: dict[str, Any], told: str) -> None:

@@ -256,7 +256,9 @@ class Answering:
         if end_ns == FOREVER_NS:
             end_ns = max(line.last_ns for line in lines) + 1
         self._times = self._times._replace(start_ns=start_ns, end_ns=max(end_ns, start_ns + 1))
-        return axis(start_ns, self._times.end_ns, step_ns)
+        # Behind the last reading there is nothing: an archive may be old, or its range far in the future.
+        last_ns = max(line.last_ns for line in lines) + LATE_NS + step_ns
+        return axis(start_ns, max(start_ns + 1, min(self._times.end_ns, last_ns)), step_ns)
 
     def joined(self, specs: Iterable[Spec]) -> list[tuple[Line, Joined]]:
         """The boots, and what these columns need beside the table."""
