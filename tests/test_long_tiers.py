@@ -4,6 +4,8 @@
 import os
 import random
 import shutil
+import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,11 +13,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks import tasks_synthetic
+from sysmon_tools import extract
 from sysmond import archive, jobs, keeping
 from sysmond.archive import Name
+from sysmond.clock import Relation
 from sysmond.folders import FILE_MODES, Folders, create, create_classes, create_stream
 from sysmond.long import file, rollup, seams, tiering
 from sysmond.long import merge as merge_module
+from sysmond.long.answer import Request, answer
 from sysmond.long.rollup import derived
 from sysmond.long.stretch import MemoryStretch, Stretch
 from sysmond.model import TIERS_NS, Sensitivity, Table
@@ -350,3 +356,55 @@ def test_a_damaged_file_of_a_tier_is_not_merged(folders: Folders, where: float) 
     assert len(os.listdir(place)) < len(before)
     names = archive.names(place)
     assert [name for name in names if name.first <= 3 <= name.last] == [Name(BOOT, 3, 3)]
+
+
+def lived(hours: int) -> list[MemoryStretch]:
+    """Processes that were recorded until just now, in files of ten minutes."""
+    length_s, count = hours * 3600, 100
+    booted_ns = time.time_ns() // SECOND * SECOND - (length_s + 1000) * SECOND
+    seconds = tasks_synthetic.seconds(count, tasks_synthetic.BUSY, length_s)
+    made = []
+    for number in range(length_s // 600):
+        part = tasks_synthetic.of_parts([next(seconds) for _ in range(600)], count, 1000 + 600 * number)
+        made.append(part.told(part.about._replace(relations=[Relation(0, booted_ns, 0)])))
+    return made
+
+
+@pytest.mark.parametrize("merges", [False, True])
+def test_questions_are_answered_when_the_rows_are_gone(
+    folders: Folders, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, merges: bool
+) -> None:
+    monkeypatch.setattr(rollup, "FIRST", 20)
+    stretches = lived(2)
+    for number, stretch in enumerate(stretches, 1):
+        put(folders, number, [stretch])
+        roll_up(folders)
+    if merges:
+        jobs.merge(folders)
+
+    def asked() -> dict[int, float]:
+        # Of whom was there when recording began, what was used before is not known.
+        begin_ns = stretches[0].relations[0].realtime_ns + 1000 * SECOND
+        request = Request("process", start=begin_ns, columns="pid,cpu:sum", by="cpu:sum")
+        records = answer(folders, tuple(Sensitivity), request).records
+        used: dict[int, float] = defaultdict(float)
+        for pid, amount in zip(records["pid"].tolist(), records["cpu:sum"].tolist(), strict=True):
+            used[pid] += amount
+        return used
+
+    exact = asked()
+    gone = archive.names(folder_of(folders, table=tables.PROCESS))
+    for name in gone if merges else gone[:-2]:
+        os.unlink(f"{folder_of(folders, table=tables.PROCESS)}/{name.file}")
+    shutil.rmtree(folder_of(folders, "10s", tables.PROCESS))
+    found = asked()
+    assert sum(found.values()) == pytest.approx(sum(exact.values()), rel=1e-9)
+    ranked = sorted(exact, key=lambda pid: -exact[pid])
+    for pid in ranked[:5]:
+        assert 0.9 * exact[pid] < found[pid] <= exact[pid]
+    words = ["process", "--from=-30d", "--top", "10", "--format=csv", f"--state-dir={folders.state}"]
+    assert extract.main([*words, f"--runtime-dir={folders.runtime}"]) == 0
+    header, *lines = [line for line in capsys.readouterr().out.splitlines() if not line.startswith("#")]
+    assert header.startswith("time,pid,comm")
+    assert len(lines) == 10
+    assert str(ranked[0]) in {line.split(",")[1] for line in lines}

@@ -129,7 +129,7 @@ class Answering:
         self._now = clock.relation()
         self._times = self._range()
         census.refused.clear()
-        self._lines, self._past = self._found()
+        self._lines, self._past, self._since_ns = self._found()
         newest = self._lines[-1].parts[-1].stretch if self._lines else self._past[-1].stretch
         self.table: Table = past.recorded(newest.table)
         self.offer: Offer = offered.offer(self.table)
@@ -163,8 +163,8 @@ class Answering:
     def _moment(self, moment: str | int) -> int:
         return timespec.parse_moment(moment, self._now) if isinstance(moment, str) else moment
 
-    def _found(self) -> tuple[list[Line], list[past.Bucketed]]:
-        """What there is of the table: rows, and where they begin later than the range, buckets.
+    def _found(self) -> tuple[list[Line], list[past.Bucketed], dict[str, int]]:
+        """What there is of the table: rows, where they begin later than the range buckets, and since when rows answer.
 
         :raises Error: where there is nothing.
         """
@@ -176,9 +176,9 @@ class Answering:
         if self._request.boot is not None:
             boot = _of_boot([line for each in (lines, *tiers) for line in each], self._request.boot)
             lines, *tiers = ([line for line in each if line.boot == boot] for each in (lines, *tiers))
-        buckets = past.bucketed(lines, tiers)
+        buckets, since_ns = past.bucketed(lines, tiers)
         if lines or buckets:
-            return lines, buckets
+            return lines, buckets, since_ns
         if census.refused:
             raise NotPermittedError(f"table {table!r}: no permission to read {census.refused[0]}")
         known = census.tables()
@@ -215,11 +215,11 @@ class Answering:
         of_boot = {each.line.boot: self._joined(each.line, names) for each in self._past}
         if not lasts(self.table):
             moments: list[Batch] = [past.TierMomentBatch(each, of_boot[each.line.boot], buckets) for each in self._past]
-            return chain(meeting(question, moments), batches(question, lines, buckets))
+            return chain(meeting(question, moments), batches(question, lines, buckets, self._since_ns))
         more_s = past.spans(self._past, buckets)
-        span_s, watched_s = (each + more_s for each in totals(lines, buckets))
+        span_s, watched_s = (each + more_s for each in totals(lines, buckets, self._since_ns))
         found: list[Batch] = [past.TierBatch(each, of_boot[each.line.boot], buckets, span_s) for each in self._past]
-        found += lasting(self.table, lines, buckets, more_s)
+        found += lasting(self.table, lines, buckets, more_s, self._since_ns)
         keys = [self.offer.specs[name] for name in key_of(self.table)]
         return meeting(question, past.merged(found, specs, keys, watched_s))
 

@@ -32,10 +32,11 @@ _OTHERS = "\0others"
 
 
 class Bucketed(NamedTuple):
-    """Buckets of one boot: those of a stretch that end before a boot time."""
+    """Buckets of one boot: those of a stretch that end after one boot time and before another."""
 
     stretch: Stretch
     line: Line
+    after_ns: int
     before_ns: int
 
 
@@ -56,21 +57,36 @@ def _is_of_buckets(table: Table) -> bool:
     return any(metric.name == READINGS for metric in table.metrics)
 
 
-def bucketed(rows: Sequence[Line], tiers: Iterable[Sequence[Line]]) -> list[Bucketed]:
-    """The buckets that answer before rows do, of tiers from the finest on."""
-    before = {line.boot: int(line.parts[0].stretch.ticks[0]) for line in rows}
+def bucketed(rows: Sequence[Line], tiers: Iterable[Sequence[Line]]) -> tuple[list[Bucketed], dict[str, int]]:
+    """The buckets that answer before rows do, of tiers from the finest on; and from which boot time rows do, by boot.
+
+    Rows, and buckets of a finer tier, begin anywhere in a bucket: that one answers still, and they from its end on.
+    """
+    begin = {line.boot: int(line.parts[0].stretch.ticks[0]) for line in rows}
+    since: dict[str, int] = {}
     found: list[Bucketed] = []
-    for lines in tiers:
-        for line in lines:
-            limit_ns = before.get(line.boot, ALWAYS_NS)
-            mine = [part.stretch for part in line.parts if int(part.stretch.ticks[0]) < limit_ns]
-            mine = [stretch for stretch in mine if _is_of_buckets(stretch.table)]
-            # The first bucket of a file may begin before it: it replaces the part that the file before has of it.
-            ends = [*(begin_ns(stretch) for stretch in mine[1:]), limit_ns]
-            found += [Bucketed(each, line, min(limit_ns, end)) for each, end in zip(mine, ends, strict=True)]
-            if mine:
-                before[line.boot] = begin_ns(mine[0])
-    return found
+    for line in (line for lines in tiers for line in lines):
+        boot = line.boot
+        mine = [part.stretch for part in line.parts if _is_of_buckets(part.stretch.table)]
+        if not mine or begin_ns(mine[0]) >= begin.get(boot, ALWAYS_NS):
+            continue
+        # The first bucket of a file may begin before it: it replaces the part that the file before has of it.
+        ends = [*(begin_ns(stretch) for stretch in mine[1:]), ALWAYS_NS]
+        limit_ns = begin.get(boot, ALWAYS_NS)
+        over = [
+            stretch.ticks[(stretch.ticks >= limit_ns) & (stretch.ticks < end)]
+            for stretch, end in zip(mine, ends, strict=True)
+        ]
+        if len(later := np.concatenate(over)):
+            limit_ns = int(later[0]) + 1
+            found = [
+                each._replace(after_ns=max(each.after_ns, limit_ns - 1)) if each.line.boot == boot else each
+                for each in found
+            ]
+            since[boot] = max(since.get(boot, limit_ns), limit_ns)
+        found += [Bucketed(each, line, -ALWAYS_NS, min(limit_ns, end)) for each, end in zip(mine, ends, strict=True)]
+        begin[boot] = begin_ns(mine[0])
+    return found, since
 
 
 class Lengths(NamedTuple):
@@ -90,7 +106,8 @@ def lengths(part: Bucketed, buckets: Axis) -> Lengths:
     length[at], readings[at] = stretch.column(LENGTH), stretch.column(READINGS)
     times_ns = part.line.course.utc_ns(stretch.ticks - length)
     bucket = np.searchsorted(buckets.edges_ns, times_ns, "right") - 1
-    outside = (bucket < 0) | (bucket >= len(buckets.stamps_ns)) | (stretch.ticks >= part.before_ns)
+    outside = (bucket < 0) | (bucket >= len(buckets.stamps_ns))
+    outside |= (stretch.ticks <= part.after_ns) | (stretch.ticks >= part.before_ns)
     between = np.where(readings > 1, length / np.maximum(1, readings - 1) / 1e9, 1.0)
     return Lengths(np.where(outside, -1, bucket), times_ns, between, readings)
 
@@ -210,7 +227,8 @@ class TierMomentBatch(MomentBatch):
         ticks = stretch.ticks[stretch.tick_index()]
         ends = stretch.column(END) if any(metric.name == END for metric in stretch.table.metrics) else ticks
         times = course.utc_ns(np.where(ends > 0, ends, ticks))
-        inside = (times >= buckets.edges_ns[0]) & (times < buckets.edges_ns[-1]) & (ticks < part.before_ns)
+        inside = (times >= buckets.edges_ns[0]) & (times < buckets.edges_ns[-1])
+        inside &= (ticks > part.after_ns) & (ticks < part.before_ns)
         self._take(stretch, part.line, joined, times, inside & (stretch.column(COUNT) > 0), buckets)
 
     def cells(self, spec: Spec) -> Cells:

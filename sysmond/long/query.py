@@ -9,6 +9,7 @@ other, so memory is bounded by what is kept.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from math import sqrt
+from types import MappingProxyType
 from typing import NamedTuple, Protocol, Self
 
 import numpy as np
@@ -30,6 +31,7 @@ CELLS_MAX = 1 << 21
 # More than this is a wrong step or range, not a question: an answer is held in memory.
 BUCKETS_MAX = 1_000_000
 VALUES_MAX = 50_000_000
+Since = Mapping[str, int]
 
 
 class Numbers(NamedTuple):
@@ -151,26 +153,40 @@ class _Stage(NamedTuple):
     watched_s: Float64Array
 
 
-def totals(lines: Sequence[tuple[Line, Joined]], buckets: Axis) -> tuple[Float64Array, Float64Array]:
-    """Over all boots, how far apart the readings are between which increases lie, and how long values are known."""
+def totals(
+    lines: Sequence[tuple[Line, Joined]], buckets: Axis, since_ns: Since = MappingProxyType({})
+) -> tuple[Float64Array, Float64Array]:
+    """Over all boots, how far apart the readings are between which increases lie, and how long values are known.
+
+    ``since_ns``: from which boot time on rows answer, by boot.
+    """
     span_s, watched_s = np.zeros(len(buckets.stamps_ns)), np.zeros(len(buckets.stamps_ns))
     for line, _ in lines:
-        of_line = spans(line.parts, edges_of(line.course, buckets.edges_ns))
+        of_line = spans(line.parts, _edges_since(line, buckets, since_ns))
         span_s += of_line[0]
         watched_s += of_line[1]
     return span_s, watched_s
 
 
+def _edges_since(line: Line, buckets: Axis, since_ns: Since) -> Int64Array:
+    """The edges of buckets in boot time, of what is not before the moment from which on rows answer."""
+    return np.maximum(edges_of(line.course, buckets.edges_ns), since_ns.get(line.boot, -ALWAYS_NS))
+
+
 def lasting(
-    table: Table, lines: Sequence[tuple[Line, Joined]], buckets: Axis, more_s: Float64Array | float = 0.0
+    table: Table,
+    lines: Sequence[tuple[Line, Joined]],
+    buckets: Axis,
+    more_s: Float64Array | float = 0.0,
+    since_ns: Since = MappingProxyType({}),
 ) -> Iterator["LastingBatch"]:
     """Rows of a table whose rows last: one a key and bucket in which it was there.
 
-    ``more_s``: for how long each bucket is told of elsewhere.
+    ``more_s``: for how long each bucket is told of elsewhere. ``since_ns``: as of ``totals``.
     """
-    span_s, watched_s = (each + more_s for each in totals(lines, buckets))
+    span_s, watched_s = (each + more_s for each in totals(lines, buckets, since_ns))
     for line, joined in lines:
-        mine = edges_of(line.course, buckets.edges_ns)
+        mine = _edges_since(line, buckets, since_ns)
         there = np.flatnonzero(spans(line.parts, mine)[1])
         low, stop = (int(there[0]), int(there[-1]) + 1) if len(there) else (0, 0)
         while low < stop:
@@ -323,25 +339,25 @@ def join(spec: Spec, joined: Joined, numbers: Numbering, *, of_threads: bool) ->
     )
 
 
-def _of_moments(lines: Sequence[tuple[Line, Joined]], buckets: Axis) -> Iterator["MomentBatch"]:
+def _of_moments(lines: Sequence[tuple[Line, Joined]], buckets: Axis, since_ns: Since) -> Iterator["MomentBatch"]:
     """Rows of a table whose rows are about their own moment: one a record."""
     for line, joined in lines:
         edges = edges_of(line.course, buckets.edges_ns[[0, -1]])
         for part in line.within(int(edges[0]), int(edges[1]) + LATE_NS):
-            yield MomentBatch(part, line, joined, buckets)
+            yield MomentBatch(part, line, joined, buckets, since_ns.get(line.boot, -ALWAYS_NS))
 
 
 class MomentBatch:
     """Records of one part, in order of time. A record that tells of an end is of that time, others of their reading."""
 
-    def __init__(self, part: Part, line: Line, joined: Joined, buckets: Axis) -> None:
-        """Look at all that are of the range."""
+    def __init__(self, part: Part, line: Line, joined: Joined, buckets: Axis, begin_ns: int = -ALWAYS_NS) -> None:
+        """Look at all that are of the range, and of readings from a boot time on."""
         stretch = part.stretch
         ticks = stretch.ticks[stretch.tick_index()]
         is_end = any(metric.name == END for metric in stretch.table.metrics)
         times = line.course.utc_ns(stretch.column(END) if is_end else ticks)
-        inside = (times >= buckets.edges_ns[0]) & (times < buckets.edges_ns[-1]) & (ticks < part.end_ns)
-        self._take(stretch, line, joined, times, inside, buckets)
+        inside = (times >= buckets.edges_ns[0]) & (times < buckets.edges_ns[-1])
+        self._take(stretch, line, joined, times, inside & (ticks >= begin_ns) & (ticks < part.end_ns), buckets)
 
     def _take(
         self, stretch: Stretch, line: Line, joined: Joined, times: Int64Array, inside: BoolArray, buckets: Axis
@@ -462,10 +478,16 @@ def lookup(batch: Batch, specs: Mapping[str, Spec]) -> Lookup:
     return found
 
 
-def batches(question: Question, lines: Sequence[tuple[Line, Joined]], buckets: Axis) -> Iterator[Batch]:
-    """All rows that meet the condition."""
-    is_lasting = lasts(question.table)
-    return meeting(question, lasting(question.table, lines, buckets) if is_lasting else _of_moments(lines, buckets))
+def batches(
+    question: Question,
+    lines: Sequence[tuple[Line, Joined]],
+    buckets: Axis,
+    since_ns: Since = MappingProxyType({}),
+) -> Iterator[Batch]:
+    """All rows that meet the condition; ``since_ns`` as of ``totals``."""
+    if lasts(question.table):
+        return meeting(question, lasting(question.table, lines, buckets, since_ns=since_ns))
+    return meeting(question, _of_moments(lines, buckets, since_ns))
 
 
 def meeting(question: Question, found: Iterable[Batch]) -> Iterator[Batch]:
