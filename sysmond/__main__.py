@@ -20,7 +20,7 @@ from sysmond import folders, mounts
 from sysmond import plan as plans
 from sysmond.arguments import RESOLVER, parser
 from sysmond.errors import EXIT_PARTIAL, Error, UsageError, nearest
-from sysmond.kernel import TABLES
+from sysmond.kernel import loader_command
 from sysmond.lock import only_one
 from sysmond.settings import NO_BUS, PARTS, Settings, isolation, plan_file, resolver_command
 
@@ -156,16 +156,12 @@ def _resolve(settings: Settings) -> int | None:
 
 def _load_kernel(settings: Settings) -> None:
     """Have the BPF programs loaded by a child; where they cannot be, /proc has to do, and the doctor says why."""
-    if settings.user or settings.root != "/":
-        return
     try:
-        wanted = {probe.table for probe in plans.read(plan_file(settings)).probes if probe.enabled}
+        command = loader_command(settings, plans.read(plan_file(settings)))
     except (OSError, Error):
         return
-    if TABLES.isdisjoint(wanted):
+    if not command:
         return
-    command = [sys.executable, *isolation(), "-m", "sysmond.kernel.loader", "--runtime-dir", settings.folders.runtime]
-    command += ["--threads"] if "thread" in wanted else []
     child = os.posix_spawn(sys.executable, command, os.environ, setsigmask=(signal.SIGINT,))
     if signal.sigtimedwait({signal.SIGCHLD}, LOAD_S) is None:  # A signal to stop waits for the daemon.
         _say(f"the BPF programs were not loaded within {LOAD_S:.0f} s; /proc has to do")

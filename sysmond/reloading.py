@@ -16,6 +16,7 @@ from sysmond import control
 from sysmond import plan as plans
 from sysmond.control import Later, Order
 from sysmond.errors import Error
+from sysmond.kernel import loader_command
 from sysmond.plan import Plan
 from sysmond.settings import Settings, plan_file, resolver_command
 
@@ -46,16 +47,15 @@ class Change:
         self.waiting = waiting
 
 
-class Resolver:
-    """The child that makes the plan."""
+class Child:
+    """A child that does something for the plan: makes it, or loads what it wants."""
 
-    def __init__(self, settings: Settings, arguments: tuple[str, ...]) -> None:
+    def __init__(self, command: list[str]) -> None:
         """Start it.
 
         :raises OSError: where it cannot be started. :raises ValueError: where an argument is no text for a program.
         """
         self.report, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        command = [*resolver_command(settings), "--parent", str(os.getpid()), *arguments]
         actions = [
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
             (os.POSIX_SPAWN_DUP2, writing, 1),
@@ -143,7 +143,8 @@ class Reloading:
         self._say = say
         self.answer: Answer = lambda _later, _answer: None
         self._changes: list[Change] = []
-        self._resolver: Resolver | None = None
+        self._resolver: Child | None = None
+        self._loader: Child | None = None
         self._followers: dict[str, Follower] = {}
         self._behind: dict[str, str] = {}
         self._limit_s = 0.0
@@ -190,12 +191,13 @@ class Reloading:
     def descriptors(self) -> list[int]:
         """What to wait on."""
         told = [each.connection.fileno() for each in self._followers.values() if each.connection is not None]
-        return told if self._resolver is None else [*told, self._resolver.report]
+        return [*told, *(child.report for child in (self._resolver, self._loader) if child is not None)]
 
     def due_s(self) -> float:
         """Until when to wait at most, by the monotonic clock."""
-        if self._resolver is not None:
-            return self._resolver.limit_s
+        for child in (self._resolver, self._loader):
+            if child is not None:
+                return child.limit_s
         if any(follower.connection is None for follower in self._followers.values()):
             return time.monotonic() + CONNECT_AGAIN_S
         if self._followers:
@@ -206,6 +208,7 @@ class Reloading:
         """Go on with what can go on; gives the new plan once, when there is one, before the parts are told."""
         if self._resolver is not None and (code := self._resolver.ended()) is not None:
             return self._resolved(self._resolver, code)
+        self._hear_loader()
         for part, follower in list(self._followers.items()):
             # One that died meanwhile begins with the new plan.
             outcome = follower.outcome() if self._parts.get(part) == follower.pid else ""
@@ -219,16 +222,17 @@ class Reloading:
                 self._behind[part] = outcome
         if self._limit_s and not self._followers:
             self._conclude({"ok": True} | ({"behind": self._behind} if self._behind else {}))
-        if self._changes and self._resolver is None and not self._limit_s:
+        if self._changes and self._resolver is None and self._loader is None and not self._limit_s:
             try:
-                self._resolver = Resolver(self._settings, self._changes[0].arguments)
+                command = [*resolver_command(self._settings), "--parent", str(os.getpid())]
+                self._resolver = Child([*command, *self._changes[0].arguments])
             except OSError as refusal:
                 self._refuse(f"the plan could not be made: {refusal.strerror}")
             except ValueError:
                 self._refuse("a name or value with a NUL, or with half a character; text is right")
         return None
 
-    def _resolved(self, resolver: Resolver, code: int) -> Plan | None:
+    def _resolved(self, resolver: Child, code: int) -> Plan | None:
         self._resolver = None
         resolver.close()
         if code:
@@ -242,11 +246,26 @@ class Reloading:
         for refusal in made.refused:
             if refusal not in self._plan.refused:
                 self._say(f"refused: {refusal.plugin}: {refusal.reason}")
+        command = loader_command(self._settings, made)
+        is_loaded = command == loader_command(self._settings, self._plan)
         self._plan = made
+        if command and not is_loaded:
+            with suppress(OSError):  # Without it, what the plan wants is read from /proc.
+                self._loader = Child(command)
+        if self._loader is None:
+            self._tell_parts()
+        return made
+
+    def _hear_loader(self) -> None:
+        if self._loader is not None and self._loader.ended() is not None:
+            self._loader.close()
+            self._loader = None
+            self._tell_parts()
+
+    def _tell_parts(self) -> None:
         runtime = self._settings.folders.runtime
         self._followers = {part: Follower(f"{runtime}/{part}", pid) for part, pid in self._parts.items()}
         self._behind, self._limit_s = {}, time.monotonic() + FOLLOW_S
-        return made
 
     def _refuse(self, problem: str) -> None:
         self._say(f"not reloaded: {problem}")
@@ -259,8 +278,9 @@ class Reloading:
 
     def close(self) -> None:
         """Let go of everything: at the end, and in a part that was forked in the midst of it."""
-        if self._resolver is not None:
-            self._resolver.close()
+        for child in (self._resolver, self._loader):
+            if child is not None:
+                child.close()
         for follower in self._followers.values():
             follower.close()
-        self._resolver, self._followers = None, {}
+        self._resolver, self._loader, self._followers = None, None, {}

@@ -133,6 +133,36 @@ def test_what_ends_while_no_daemon_runs_is_in_the_next_ones_records(recorder: Re
     wait_until(lambda: recorder.exits().get(pid) == 77)
 
 
+def test_threads_that_are_turned_on_later_are_loaded_then(recorder: Recorder) -> None:
+    recorder.start()
+    wait_until(lambda: os.getpid() in here(recorder))
+    recorder.config.write_text("probes: {process: {options: {threads: true}}}\n")
+    with subprocess.Popen([sys.executable, "-c", THREADS], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        command = [sys.executable, "-P", "-m", "sysmond", "reload", "--state-dir", recorder.folders.state]
+        subprocess.run([*command, "--runtime-dir", recorder.folders.runtime], check=True, timeout=HANG_S)
+        wait_until(lambda: threads(recorder, process.pid) == 21)
+        process.terminate()
+
+
+THREADS = """
+import threading
+for _ in range(20):
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+print(flush=True)
+input()
+"""
+
+
+def threads(recorder: Recorder, pid: int) -> int:
+    try:
+        found = Archive(recorder.folders).records("thread", start="-1min", columns="pid,tid").records
+    except Error:
+        return 0
+    return len({int(row["tid"]) for row in found if int(row["pid"]) == pid})
+
+
 def test_an_ordinary_users_folders_ask_for_no_programs(recorder: Recorder) -> None:
     process = recorder.start("--user", "--ticks", "2")
     assert process.wait(HANG_S) == 0

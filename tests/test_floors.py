@@ -26,6 +26,7 @@ LEAN = (
     "follow",
     "folders",
     "frame",
+    "kernel",
     "ledger",
     "lock",
     "model",
@@ -64,7 +65,8 @@ print(json.dumps(sorted(set(sys.modules) - before)))
 """
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-LEAN_THERE = [f"sysmond.{name}" for name in LEAN if (REPOSITORY / "sysmond" / f"{name}.py").exists()]
+PLACES = {name: (REPOSITORY / f"sysmond/{name}.py", REPOSITORY / f"sysmond/{name}/__init__.py") for name in LEAN}
+LEAN_THERE = [f"sysmond.{name}" for name, places in PLACES.items() if any(map(Path.exists, places))]
 PROBES_THERE = [f"sysmond_probes.{path.stem}" for path in sorted((REPOSITORY / "probes").glob("[a-z]*.py"))]
 
 

@@ -1,5 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kernel side: BPF programs loaded and pinned once, and opened by who samples."""
 
+import sys
+
+from sysmond.plan import Plan
+from sysmond.settings import Settings, isolation
+
 # The tables that BPF programs serve.
 TABLES = frozenset(("process", "thread", "process_private", "exits", "command", "thread_state"))
+
+
+def loader_command(settings: Settings, plan: Plan) -> list[str]:
+    """The program that loads what BPF programs a plan wants, and what it is told; nothing where it wants none."""
+    tables = {probe.table for probe in plan.probes if probe.enabled}
+    if settings.user or settings.root != "/" or TABLES.isdisjoint(tables):
+        return []
+    command = [sys.executable, *isolation(), "-m", "sysmond.kernel.loader", "--runtime-dir", settings.folders.runtime]
+    return [*command, "--threads"] if "thread" in tables else command

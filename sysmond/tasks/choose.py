@@ -27,7 +27,7 @@ def open_tasks(runtime_folder: str, root: str = "/") -> tuple[Tasks, str]:
         from sysmond.tasks.proc import Proc  # noqa: PLC0415  BPF does without
 
         return Proc(root), f"{BY_PROC}; not by BPF: {why}"
-    better = _refused(runtime_folder, "snapshot") if tasks.way != "snapshot" else ""
+    better = refused(runtime_folder, "snapshot") if tasks.way != "snapshot" else ""
     return tasks, f"by BPF, {tasks.way}" + (f"; not by snapshot: {better}" if better else "")
 
 
@@ -72,15 +72,33 @@ def open_walk(runtime_folder: str, root: str = "/") -> Owned:
 
     :raises Error: where that cannot be done, with the reason.
     """
+    folder = pins_of(runtime_folder, root)
+    try:
+        return Owned(folder)
+    except Error as why:
+        raise Error(refused(runtime_folder, "snapshot", "iterate") or str(why)) from None
+
+
+def pins_of(runtime_folder: str, root: str = "/") -> str:
+    """Name the folder of what the loader pinned.
+
+    :raises Error: where it pinned nothing, or it is of another machine than that below the root.
+    """
     if root.rstrip("/"):
         raise Error(f"only the machine that runs is seen by it, not {root}")
     folder = _report(runtime_folder).get("folder")
     if not isinstance(folder, str):
         raise Error(f"{runtime_folder}/{REPORT}: names no folder; what the loader writes is right")
+    return folder
+
+
+def report_of(runtime_folder: str) -> tuple[int, int] | None:
+    """What tells one report of the loader from the next; None where there is none."""
     try:
-        return Owned(folder)
-    except Error as why:
-        raise Error(_refused(runtime_folder, "snapshot", "iterate") or str(why)) from None
+        status = os.stat(f"{runtime_folder}/{REPORT}")
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns
 
 
 def _report(runtime_folder: str) -> dict[str, Any]:
@@ -103,7 +121,7 @@ def _report(runtime_folder: str) -> dict[str, Any]:
     return report
 
 
-def _refused(runtime_folder: str, *programs: str) -> str:
+def refused(runtime_folder: str, *programs: str) -> str:
     """Why programs were not loaded, as the loader reports it; empty where it says nothing of them."""
     told = _report(runtime_folder).get("programs")
     reasons = []

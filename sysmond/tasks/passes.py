@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from sysmond.errors import Error
 from sysmond.probe import Host
 from sysmond.records import Records
-from sysmond.tasks.choose import BY_PROC, open_tasks, open_walk
+from sysmond.tasks.choose import BY_PROC, open_tasks, open_walk, report_of
 from sysmond.tasks.tables import PROCESS, THREAD
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ class Passes:
         self._tick = -1
         self._number = 0  # Of the last pass, and which of them each table has seen.
         self._seen: dict[str, int] = {}
+        self._report = report_of(runtime_folder)
         self._tasks, self.way = open_tasks(runtime_folder, root)
 
     def records(self, table: str, tick: int, *, full: bool, threads: bool = False) -> Records:
@@ -70,9 +71,10 @@ class Passes:
         return self._taken.process if table == PROCESS.name else self._taken.private
 
     def _pass(self, *, full: bool, threads: bool) -> None:
-        if full and self.way.startswith(BY_PROC):
-            self._improve()
+        if full:
+            self._follow_loader()
         if self._tasks is None:
+            self._report = report_of(self._runtime)
             self._tasks, self.way = open_tasks(self._runtime, self._root)
             full = True
         self._taken = None
@@ -83,13 +85,16 @@ class Passes:
             self.close()
             raise
 
-    def _improve(self) -> None:
-        """Go over to BPF where the loader has run since."""
-        try:
-            open_walk(self._runtime, self._root).close()
-        except Error:
-            return
-        self.close()
+    def _follow_loader(self) -> None:
+        """Go over to BPF where the loader has run since, or to what it has loaded anew."""
+        if self.way.startswith(BY_PROC):
+            try:
+                open_walk(self._runtime, self._root).close()
+            except Error:
+                return
+            self.close()
+        elif report_of(self._runtime) != self._report:
+            self.close()
 
 
 _PASSES: WeakKeyDictionary[Host, Passes] = WeakKeyDictionary()
