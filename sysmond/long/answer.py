@@ -170,6 +170,7 @@ class Answering:
         """
         census, table, times = self._census, self._request.table, self._times
         lines = census.lines(table, times.start_ns, times.end_ns + LATE_NS)
+        self._is_followed = census.is_followed
         tiers: list[list[Line]] = []
         if not lines or min(line.first_ns for line in lines) > times.start_ns:
             tiers = [census.lines(table, times.start_ns, times.end_ns, tier) for tier in COARSE]
@@ -257,7 +258,7 @@ class Answering:
             end_ns = max(line.last_ns for line in lines) + 1
         self._times = self._times._replace(start_ns=start_ns, end_ns=max(end_ns, start_ns + 1))
         # Behind the last reading there is nothing: an archive may be old, or its range far in the future.
-        last_ns = max(line.last_ns for line in lines) + LATE_NS + step_ns
+        last_ns = max(line.latest_ns for line in lines) + LATE_NS + step_ns
         return axis(start_ns, max(start_ns + 1, min(self._times.end_ns, last_ns)), step_ns)
 
     def joined(self, specs: Iterable[Spec]) -> list[tuple[Line, Joined]]:
@@ -323,7 +324,7 @@ class Answering:
         table = self.table.name
         times = np.zeros(0, np.int64) if rows is None else rows.times_ns
         columns = [_column(spec, None if rows is None else rows.columns[spec.label]) for spec in question.columns]
-        found = gaps(self._lines, table, start_ns, end_ns)
+        found = gaps(self._lines, table, start_ns, end_ns, is_followed=self._is_followed)
         return Answer(
             times,
             tuple(columns),

@@ -56,6 +56,11 @@ class Line(NamedTuple):
         """Wall-clock time of the last reading."""
         return self.course.moment_ns(int(self.parts[-1].stretch.ticks[-1]))
 
+    @property
+    def latest_ns(self) -> int:
+        """The latest wall-clock time of its readings: that of the last one, but where the clock was set back."""
+        return max([self.last_ns, *(self.course.moment_ns(at_ns - 1) for at_ns, _ in self.course.steps())])
+
     def within(self, low_ns: int, high_ns: int) -> list[Part]:
         """The parts that answer between two boot times, and the one before them."""
         found = [number for number, part in enumerate(self.parts) if _overlaps(part, low_ns, high_ns)]
@@ -77,6 +82,8 @@ class Census:
         self.warnings: list[str] = []
         self.refused: list[str] = []
         self.excluded: set[str] = set()
+        # Whether a boot was seen that began after the range asked for last.
+        self.is_followed = False
 
     def tables(self) -> list[str]:
         """The long tables of which anything is there, sorted."""
@@ -93,6 +100,7 @@ class Census:
         :raises FileNotFoundError: where a file was merged or flushed meanwhile.
         """
         is_rows = tier == archive.FINEST_TIER
+        self.is_followed = False
         stretches = [each for each in (self._rings(table) if is_rows else ()) if each.path not in self.excluded]
         for sensitivity in self._classes:
             places = (archive.ram_folder(self._folders, sensitivity), f"{self._folders.state}/{sensitivity}")
@@ -143,7 +151,9 @@ class Census:
                     opened[number] = self._open(names[mine[number]])
                 return opened[number]
 
-            found += [each for number in _chosen(stretch, len(mine), start_ns, end_ns) if (each := stretch(number))]
+            chosen = [each for number in _chosen(stretch, len(mine), start_ns, end_ns) if (each := stretch(number))]
+            self.is_followed = self.is_followed or not chosen
+            found += chosen
         return found
 
     def _open(self, path: str) -> Stretch | None:
@@ -251,8 +261,8 @@ def _overlaps(part: Part, low_ns: int, high_ns: int) -> bool:
     return int(part.stretch.ticks[0]) < high_ns and part.end_ns > low_ns
 
 
-def gaps(lines: Sequence[Line], table: str, start_ns: int, end_ns: int) -> list[Gap]:
-    """Where nothing was recorded of a table within a range, and why."""
+def gaps(lines: Sequence[Line], table: str, start_ns: int, end_ns: int, *, is_followed: bool = False) -> list[Gap]:
+    """Where nothing was recorded of a table within a range, and why. ``is_followed``: there is a later boot."""
     found: list[Gap] = []
     for number, line in enumerate(lines):
         moment = line.course.moment_ns
@@ -273,7 +283,7 @@ def gaps(lines: Sequence[Line], table: str, start_ns: int, end_ns: int) -> list[
         interval_ns = last.parts[-1].stretch.interval_ns
         if end_ns - last.last_ns > (TRAILING_INTERVALS + 1) * interval_ns:
             closed = any(life.closed for life in last.parts[-1].stretch.lives[-1:])
-            cause = Cause.CLEAN_SHUTDOWN if closed else Cause.DAEMON_DOWN
+            cause = Cause.OFF if is_followed else Cause.CLEAN_SHUTDOWN if closed else Cause.DAEMON_DOWN
             gap = Gap(last.last_ns + interval_ns, end_ns, table, cause)
             found += [] if any(_covers(each, gap) for each in found) else [gap]
     return sorted({gap for gap in found if gap.end_ns > start_ns and gap.start_ns < end_ns})

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol, Self
 import numpy as np
 
 from sysmond.clock import SECOND_NS
-from sysmond.course import ALWAYS_NS, Course
+from sysmond.course import ALWAYS_NS
 from sysmond.errors import UsageError
 from sysmond.long.census import LATE_NS, Line
 from sysmond.long.columns import COMMAND, END, EXE, MAX, MEAN, SUM, USERNAME, Of, Spec
@@ -131,9 +131,21 @@ def axis(start_ns: int, end_ns: int, step_ns: int) -> Axis:
     return Axis(edges, stamps)
 
 
-def edges_of(course: Course, edges_ns: Int64Array) -> Int64Array:
-    """The boot times at which a wall clock passed these times."""
-    found = np.array([course.window(edge, ALWAYS_NS)[0] for edge in edges_ns.tolist()], np.int64)
+def edges_of(line: Line, edges_ns: Int64Array) -> Int64Array:
+    """The boot times at which a wall clock passed these times.
+
+    A clock that was set back passed some of them twice: the later time counts, where there are readings of it.
+    """
+    steps = [at_ns for at_ns, _ in line.course.steps()]
+    until = [*steps, int(line.parts[-1].stretch.ticks[-1])]
+    since = [-ALWAYS_NS, *steps]
+    wall = [line.course.moment_ns(begin) - begin for begin in since]
+    found = np.clip(edges_ns - wall[0], -ALWAYS_NS, until[0] if steps else ALWAYS_NS)
+    for number in range(1, len(since)):
+        mine = edges_ns - wall[number]
+        is_last = number == len(since) - 1
+        there = (mine >= since[number]) & ((mine <= until[number]) | (edges_ns > until[number] + max(wall)))
+        found = np.where(there, np.minimum(mine, ALWAYS_NS if is_last else until[number]), found)
     return np.maximum.accumulate(found)
 
 
@@ -170,7 +182,7 @@ def totals(
 
 def _edges_since(line: Line, buckets: Axis, since_ns: Since) -> Int64Array:
     """The edges of buckets in boot time, of what is not before the moment from which on rows answer."""
-    return np.maximum(edges_of(line.course, buckets.edges_ns), since_ns.get(line.boot, -ALWAYS_NS))
+    return np.maximum(edges_of(line, buckets.edges_ns), since_ns.get(line.boot, -ALWAYS_NS))
 
 
 def lasting(
@@ -342,7 +354,7 @@ def join(spec: Spec, joined: Joined, numbers: Numbering, *, of_threads: bool) ->
 def _of_moments(lines: Sequence[tuple[Line, Joined]], buckets: Axis, since_ns: Since) -> Iterator["MomentBatch"]:
     """Rows of a table whose rows are about their own moment: one a record."""
     for line, joined in lines:
-        edges = edges_of(line.course, buckets.edges_ns[[0, -1]])
+        edges = edges_of(line, buckets.edges_ns[[0, -1]])
         for part in line.within(int(edges[0]), int(edges[1]) + LATE_NS):
             yield MomentBatch(part, line, joined, buckets, since_ns.get(line.boot, -ALWAYS_NS))
 

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which files of long tables are opened for a range, and how clocks that were set are followed."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sysmond.clock import SECOND_NS
+from sysmond.folders import Folders
+from sysmond.long import file
+from sysmond.long.answer import Answer, Request, answer
+from sysmond.model import Cause, Sensitivity
+from sysmond.tasks.tables import PROCESS
+from tests.longarchive import BOOTED_NS, Row, put, relation, stretch
+
+FILES = 64
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Folders:
+    return Folders(str(tmp_path / "state"), str(tmp_path / "runtime"))
+
+
+def process(pid: int, **values: int | str | None) -> Row:
+    return {"pid": pid, "start": SECOND_NS, "state": "S", **values}
+
+
+def ask(folders: Folders, start_s: float, end_s: float, booted_ns: int = BOOTED_NS, **said: Any) -> Answer:
+    start, end = (booted_ns + round(second * SECOND_NS) for second in (start_s, end_s))
+    return answer(folders, tuple(Sensitivity), Request("process", start=start, end=end, **said))
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The files that are opened, in order."""
+    found: list[str] = []
+    open_file = file.open_file
+
+    def noting(path: str) -> file.FileStretch:
+        found.append(path)
+        return open_file(path)
+
+    monkeypatch.setattr(file, "open_file", noting)
+    return found
+
+
+def test_of_many_files_few_are_opened(folders: Folders, opened: list[str]) -> None:
+    for number in range(FILES):
+        begin = 100 + 10 * number
+        rows = [(second, process(5, cpu=begin + second)) for second in range(10)]
+        put(folders, stretch(PROCESS, range(begin, begin + 10), rows), number + 1)
+    found = ask(folders, 405, 415, columns="cpu:sum")
+    assert found.records["cpu:sum"].tolist() == [10 / 1_000_000]
+    # Those of the range, the one before, both ends, and what halving needs: twice the logarithm.
+    assert len(opened) <= 2 + 1 + 2 + 2 * 7
+
+
+def test_boots_long_before_a_range_are_not_looked_at(folders: Folders, opened: list[str]) -> None:
+    for number in range(20):
+        booted_ns = BOOTED_NS + number * 7 * 86_400 * SECOND_NS
+        made = stretch(
+            PROCESS, range(100, 110), [(0, process(5))], boot=f"{number:032x}", relations=[relation(0, booted_ns)]
+        )
+        path = put(folders, made, 1)
+        os.utime(path, ns=(booted_ns + 200 * SECOND_NS,) * 2)
+    found = ask(folders, 100, 200, BOOTED_NS + 19 * 7 * 86_400 * SECOND_NS)
+    assert len(found.records) == 1
+    # That before it says since when the machine was off.
+    assert len(set(opened)) == 2
+    early = ask(folders, 100, 130)
+    assert [gap.cause for gap in early.gaps] == [Cause.OFF]
+    assert len(early.records) == 1
+
+
+def test_a_clock_that_was_set_is_followed(folders: Folders) -> None:
+    # At 150 s of boot time the clock is set an hour back: files are not in order of the wall clock any more.
+    before, after = relation(0), relation(150 * SECOND_NS, BOOTED_NS - 3600 * SECOND_NS)
+    for number, begin in enumerate(range(100, 200, 10)):
+        rows = [(second, process(5, cpu=(begin + second) * 1_000_000)) for second in range(10)]
+        relations = [before] if begin < 150 else [after]
+        put(folders, stretch(PROCESS, range(begin, begin + 10), rows, relations=relations), number + 1)
+    found = ask(folders, 160, 180, BOOTED_NS - 3600 * SECOND_NS, columns="cpu:sum")
+    assert found.records["cpu:sum"].tolist() == [20]
+    earlier = ask(folders, 120, 130, columns="cpu:sum")
+    assert earlier.records["cpu:sum"].tolist() == [10]
+
+
+def test_a_machine_that_slept_says_so(folders: Folders) -> None:
+    slept = relation(0)._replace(
+        boottime_ns=200 * SECOND_NS, realtime_ns=BOOTED_NS + 200 * SECOND_NS, monotonic_ns=110 * SECOND_NS
+    )
+    put(
+        folders,
+        stretch(PROCESS, [*range(100, 110), *range(200, 210)], [(0, process(5))], relations=[relation(0), slept]),
+        1,
+    )
+    found = ask(folders, 100, 210)
+    assert [(gap.cause, (gap.end_ns - gap.start_ns) // SECOND_NS) for gap in found.gaps] == [(Cause.SUSPENDED, 90)]
