@@ -18,6 +18,7 @@ from sysmond.long import condition, grouping, past
 from sysmond.long.census import LATE_NS, Census, Line, gaps, losses
 from sysmond.long.columns import COMMAND, COUNT, EXE, OWNERS, Of, Offer, Spec
 from sysmond.long.condition import Words
+from sysmond.long.ended import ended_of
 from sysmond.long.joins import CGROUP_TABLE, COMMAND_TABLE, Cgroups, Commands
 from sysmond.long.query import (
     Axis,
@@ -28,7 +29,6 @@ from sysmond.long.query import (
     Rows,
     axis,
     batches,
-    ended_of,
     lasting,
     meeting,
     totals,

@@ -20,6 +20,7 @@ from sysmond.errors import UsageError
 from sysmond.long.census import LATE_NS, Line
 from sysmond.long.columns import COMMAND, END, EXE, MAX, MEAN, SUM, USERNAME, Of, Spec
 from sysmond.long.condition import BoolArray, Condition, Lookup, Values, Words
+from sysmond.long.ended import between
 from sysmond.long.joins import CGROUP_KEY, Cgroups, Commands, usernames
 from sysmond.long.stretch import Stretch, key_of, lasts
 from sysmond.long.window import START, SUMS, Ended, Part, Window, spans, summed
@@ -426,58 +427,6 @@ class MomentBatch:
     def _numbers(self, name: str) -> Int64Array:
         columns = [self._stretch.column(each)[self._rows] for each in SUMS.get(name, (name,))]
         return summed(columns) if len(columns) > 1 else columns[0]
-
-
-def between(ended: Ended, low_ns: int, high_ns: int) -> Ended:
-    """Those that ended between two boot times."""
-    low, high = np.searchsorted(ended.end_ns, [low_ns, high_ns]).tolist()
-
-    def column(name: str) -> Int64Array | Words | None:
-        found = ended.column(name)
-        if isinstance(found, Words):
-            return found._replace(codes=found.codes[low:high])
-        return None if found is None else found[low:high]
-
-    return Ended(ended.keys[low:high], ended.end_ns[low:high], column)
-
-
-def ended_of(line: Line) -> Ended:
-    """What the table of exits has of one boot."""
-    stretches = [(part.stretch, part.stretch.ticks[part.stretch.tick_index()] < part.end_ns) for part in line.parts]
-    end_ns = np.concatenate([np.zeros(0, np.int64), *(stretch.column(END)[mine] for stretch, mine in stretches)])
-    width = len(key_of(line.parts[0].stretch.table))
-    keys = [np.zeros((0, width), np.int64)]
-    keys += [np.array([stretch.column(name)[mine] for name in key_of(stretch.table)]).T for stretch, mine in stretches]
-    order = np.argsort(end_ns, kind="stable")
-    cache: dict[str, Int64Array | Words | None] = {}
-
-    def column(name: str) -> Int64Array | Words | None:
-        if name not in cache:
-            cache[name] = _column_of(stretches, name, order)
-        return cache[name]
-
-    return Ended(np.concatenate(keys)[order], end_ns[order], column)
-
-
-def _column_of(
-    stretches: Sequence[tuple[Stretch, BoolArray]], name: str, order: Int64Array
-) -> Int64Array | Words | None:
-    """A column of all stretches, of the chosen rows of each; None where they do not have it."""
-    pieces: list[Int64Array] = [np.zeros(0, np.int64)]
-    texts: list[str] = []
-    is_text = False
-    for stretch, mine in stretches:
-        metrics = {metric.name: metric for metric in stretch.table.metrics}
-        if name not in metrics:
-            return None
-        values = stretch.column(name)[mine]
-        is_text = metrics[name].is_text
-        if is_text:
-            values = np.where(values == ABSENT, -1, values + len(texts))
-            texts += stretch.texts
-        pieces.append(values)
-    joined = np.concatenate(pieces)[order]
-    return Words(joined, texts) if is_text else joined
 
 
 def lookup(batch: Batch, specs: Mapping[str, Spec]) -> Lookup:
