@@ -35,7 +35,6 @@ from sysmond.tasks.proc_rows import (
     process_record,
     thread_record,
 )
-from sysmond.tasks.proc_states import states
 from sysmond.tasks.proc_text import NO_IO, Stat, Status
 from sysmond.tasks.proc_threads import Circumstances, Threads, counted
 from sysmond.tasks.taken import TASKS_MAX, Taken
@@ -62,7 +61,6 @@ class _Process(Task):
 
     __slots__ = (
         *(
-            "at_something",
             "cgroup",
             "clock",
             "comm",
@@ -90,7 +88,6 @@ class _Process(Task):
         self.cpu_us = 0
         self.namespace = self.descriptors = -1
         self.several = False
-        self.at_something = True  # As far as is known.
         self.record = self.private = self.thread = b""
         self.threads: Threads | None = None
 
@@ -153,20 +150,6 @@ class Proc:
             if name not in self._known:
                 self._meet(name)
         return self._taken(full=full)
-
-    def states(self, *, every: bool = False) -> Records:
-        """Give what threads are at, of the processes that the last ``take`` found: ``thread_state``.
-
-        ``every``: also of those that sleep, which costs a file a thread.
-        """
-        rows: list[bytes] = []
-        files = self._around.files
-        for each in self._known.values():
-            if every or each.at_something or each.moved_at == self._readings:
-                found = states(files, each, each.uid, each.cgroup, several=each.several, every=every)
-                each.at_something = bool(found)
-                rows += found
-        return Records(b"".join(rows[:TASKS_MAX]), full=True, lost=max(0, len(rows) - TASKS_MAX), walked=len(rows))
 
     def _begin(self, *, look_again: bool) -> None:
         if look_again:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The files of tasks below one /proc: read by descriptors that are kept within a bound, else opened each time.
 
-None of them waits for the lock of a process's memory, as cmdline, exe, maps and environ do. ``io`` and ``syscall``
-wait while the process executes a program, which takes down its old memory: ``Proc`` leaves them alone just then.
+None of them waits for the lock of a process's memory, as cmdline, exe, maps and environ do. ``io``, ``syscall`` and
+``stack`` wait while the process executes a program, which takes down its old memory: who reads them leaves them alone
+just then.
 """
 
 import os
@@ -10,8 +11,8 @@ from contextlib import suppress
 
 from sysmond.descriptors import allow_descriptors, moved_up
 
-STAT, STATUS, SCHEDSTAT, IO, WCHAN, SYSCALL, CGROUP = range(7)
-_NAMES = ("stat", "status", "schedstat", "io", "wchan", "syscall", "cgroup")
+STAT, STATUS, SCHEDSTAT, IO, WCHAN, SYSCALL, CGROUP, STACK = range(8)
+_NAMES = ("stat", "status", "schedstat", "io", "wchan", "syscall", "cgroup", "stack")
 _READ_BYTES = 4096
 _FILE_BYTES_MAX = 1024 * 1024
 

@@ -1,57 +1,199 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What threads are at, at this moment, by /proc: the table ``thread_state`` where BPF is not to be had.
+"""What threads are at, at this moment, by /proc: rows of ``thread_state`` where BPF is not to be had.
 
 Only those are looked at whose process used a CPU since the reading before, or was at something then: a thread that
 neither ran meanwhile nor waited uninterruptibly before does so now only if it has been woken and waits for a CPU.
-Kernel stacks are not read: ``/proc/PID/task/TID/stack`` stops the thread to walk them.
+
+Looking ends when its time is up: who was not looked at is counted, and is first at the next reading.
 """
 
 import os
 from contextlib import suppress
+from itertools import islice
 from struct import Struct
+from time import CLOCK_BOOTTIME, clock_gettime_ns, perf_counter_ns
+from typing import Final
 
 from sysmond.model import ABSENT
+from sysmond.records import Records
 from sysmond.tasks import proc_text
-from sysmond.tasks.proc_files import STAT, SYSCALL, WCHAN, Files, Task
-from sysmond.tasks.tables import THREAD_STATE
+from sysmond.tasks.proc_cgroups import CgroupNumbers
+from sysmond.tasks.proc_files import CGROUP, STACK, STAT, STATUS, SYSCALL, WCHAN, Files, Task
+from sysmond.tasks.proc_ids import Numbers, clock_of
+from sysmond.tasks.tables import ABSENT_U32, THREAD_STATE
+from sysmond.tasks.taken import TASKS_MAX
 
-_RECORD = Struct(THREAD_STATE.packing.format if THREAD_STATE.packing else "")
+# How long a reading may look at threads; listing /proc, seldom done, comes on top.
+LOOK_NS = 20_000_000
+# User and cgroup of a process that is at something are read so often.
+OWNER_NS = 5_000_000_000
+# ``syscall`` and ``stack`` wait while a process executes a program: they are left alone in its first second.
+YOUNG_NS = 1_000_000_000
 # Running, or waiting uninterruptibly; the rest only where all are wanted.
 AT_SOMETHING = frozenset((b"R", b"D"))
+# Asking a clock takes about a microsecond: the time is looked at after so many.
+_CLOCKS = 64
+# The largest prime number below 2**63.
+_STACKS = (1 << 63) - 25
+_RECORD = Struct(THREAD_STATE.packing.format if THREAD_STATE.packing else "")
 
 
-def thread_folders(files: Files, process: Task, *, several: bool) -> list[str]:
-    """Name the folders of the threads of a process, below /proc.
+class _Process(Task):
+    """A process, and what is kept of it. ``pulse``: its CPU time when it was looked at last."""
 
-    :raises OSError: where it is gone.
-    """
-    if not several:
-        return [process.folder]
-    folder = os.open(f"{process.folder}/task", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=files.top)
-    try:
-        return [f"{process.folder}/task/{name}" for name in os.listdir(folder)]
-    finally:
-        os.close(folder)
+    __slots__ = ("at_something", "cgroup", "clock", "owner_ns", "pid", "pulse", "uid")
 
-
-def states(files: Files, process: Task, uid: int, cgroup: int, *, several: bool, every: bool) -> list[bytes]:
-    """Give a record of each thread of a process that is at something, or of every one; none where it is gone."""
-    found = []
-    with suppress(FileNotFoundError, ProcessLookupError):
-        for folder in thread_folders(files, process, several=several):
-            with suppress(FileNotFoundError, ProcessLookupError):
-                thread = Task(folder) if several else process
-                told = proc_text.stat(files.read(thread, STAT))
-                if every or told.state in AT_SOMETHING:
-                    found.append(_record(files, thread, int(process.folder), told, uid, cgroup))
-    return found
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.pid: Final = int(name)
+        self.clock: Final = clock_of(self.pid)
+        self.pulse = -1
+        self.at_something = True  # As far as is known.
+        self.uid, self.cgroup = ABSENT_U32, ABSENT
+        self.owner_ns = -OWNER_NS
 
 
-def _record(files: Files, thread: Task, pid: int, told: proc_text.Stat, uid: int, cgroup: int) -> bytes:
-    syscall, wait = -1, b""
-    if told.state != b"R":
-        wait = proc_text.wait(files.read_if_allowed(thread, WCHAN))
-        if told.virtual:
-            syscall = proc_text.syscall(files.read_if_allowed(thread, SYSCALL))
-    tid = int(thread.folder.rpartition("/")[2])
-    return _RECORD.pack(told.start_ns, pid, tid, uid, syscall, cgroup, told.comm, told.state, wait, ABSENT)
+class Looks:
+    """Looks at the threads of the machine below a root."""
+
+    def __init__(self, root: str = "/", look_ns: int = LOOK_NS) -> None:
+        """Look for at most so long a reading.
+
+        :raises OSError: where there is no /proc.
+        """
+        root = root.rstrip("/")
+        self._files = Files(f"{root}/proc", 0)
+        self._numbers = Numbers(self._files.top)
+        self._cgroups = CgroupNumbers(root)
+        self._look_ns = look_ns
+        self._known: dict[str, _Process] = {}
+        self._now_ns = self._until_ns = 0
+        self._rows: list[bytes] = []
+        self._stacks: dict[int, str] = {}
+        self._walked = 0
+
+    def close(self) -> None:
+        """Let go of every file."""
+        self._numbers.close()
+        self._files.close()
+
+    def take(self, *, full: bool, every: bool = False) -> tuple[Records, dict[int, str]]:
+        """Look at threads: rows of those that run or wait uninterruptibly, or of ``every``; and stacks by number.
+
+        Stacks are those of threads that wait uninterruptibly, where they may be read: the functions, innermost first, a
+        line each. ``full``: as by BPF; here every stack that is met is told. ``lost``: who was not looked at; of
+        processes that nobody got to, one each.
+
+        :raises OSError: where /proc cannot be listed.
+        """
+        if full:
+            self._cgroups.look_again()
+        self._cgroups.new_reading()
+        known = self._known
+        for name in self._numbers.candidates(len(known), is_full=False):
+            if name not in known and len(known) < TASKS_MAX:
+                known[name] = _Process(name)
+        self._now_ns = clock_gettime_ns(CLOCK_BOOTTIME)
+        self._until_ns = perf_counter_ns() + self._look_ns
+        self._rows, self._stacks, self._walked = [], {}, 0
+        lost = self._look(every=every)
+        rows = self._rows[:TASKS_MAX]
+        lost += len(self._rows) - len(rows)
+        return Records(b"".join(rows), full=True, lost=lost, walked=self._walked + lost), self._stacks
+
+    def _look(self, *, every: bool) -> int:
+        """Look at whoever may be at something, until time is up; gives how many were not looked at."""
+        known = self._known
+        gone: list[str] = []
+        lost = number = 0
+        for number, process in enumerate(known.values(), 1):
+            looked = False
+            try:
+                looked = self._may_be_at_something(process) or every
+                if looked:
+                    lost += self._process(process, every=every)
+            except (FileNotFoundError, ProcessLookupError):
+                gone.append(process.folder)
+            except ValueError:  # No stat of a kernel that is known.
+                lost += 1
+            if (looked or number % _CLOCKS == 0) and perf_counter_ns() >= self._until_ns:
+                break
+        if number < len(known):  # The next reading begins where this one ends.
+            lost += len(known) - number
+            for name in list(islice(known, number)):
+                known[name] = known.pop(name)
+        for name in gone:
+            del known[name]
+        return lost
+
+    def _may_be_at_something(self, process: _Process) -> bool:
+        if not self._numbers.is_ours:
+            return True  # Clocks are those of other processes.
+        try:
+            pulse = clock_gettime_ns(process.clock)
+        except OSError:
+            raise ProcessLookupError from None
+        moved, process.pulse = pulse != process.pulse, pulse
+        return moved or process.at_something
+
+    def _process(self, process: _Process, *, every: bool) -> int:
+        """Look at the threads of a process; gives how many there was no time for.
+
+        :raises OSError: where it is gone. :raises ValueError: where its stat is none.
+        """
+        told = proc_text.stat(self._files.read(process, STAT))
+        before = len(self._rows)
+        left = 0
+        if told.threads <= 1:
+            self._thread(process, process, told, every=every)
+        else:
+            folders = self._folders(process)
+            for number, folder in enumerate(folders, 1):
+                with suppress(FileNotFoundError, ProcessLookupError):
+                    thread = Task(folder)
+                    self._thread(process, thread, proc_text.stat(self._files.read(thread, STAT)), every=every)
+                if perf_counter_ns() >= self._until_ns:
+                    left = len(folders) - number
+                    break
+        process.at_something = len(self._rows) > before or left > 0
+        return left
+
+    def _folders(self, process: _Process) -> list[str]:
+        folder = os.open(f"{process.folder}/task", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._files.top)
+        try:
+            return [f"{process.folder}/task/{name}" for name in os.listdir(folder)]
+        finally:
+            os.close(folder)
+
+    def _thread(self, process: _Process, thread: Task, told: proc_text.Stat, *, every: bool) -> None:
+        """Note what a thread is at.
+
+        :raises OSError: where it is gone.
+        """
+        self._walked += 1
+        if not every and told.state not in AT_SOMETHING:
+            return
+        files = self._files
+        if self._now_ns - process.owner_ns >= OWNER_NS:
+            process.owner_ns = self._now_ns
+            process.uid = proc_text.status(files.read(process, STATUS)).uid
+            process.cgroup = self._cgroups.number(files.read(process, CGROUP), process.cgroup)
+        syscall, wait, stack = -1, b"", ABSENT
+        if told.state != b"R":
+            wait = proc_text.wait(files.read_if_allowed(thread, WCHAN))
+            is_young = self._now_ns - told.start_ns < YOUNG_NS
+            if told.virtual and not is_young:
+                syscall = proc_text.syscall(files.read_if_allowed(thread, SYSCALL))
+            if told.state == b"D" and not is_young:
+                stack = self._stack(proc_text.stack(files.read_if_allowed(thread, STACK)))
+        tid = int(thread.folder.rpartition("/")[2])
+        owner = process.uid, syscall, process.cgroup
+        self._rows.append(_RECORD.pack(told.start_ns, process.pid, tid, *owner, told.comm, told.state, wait, stack))
+
+    def _stack(self, functions: str) -> int:
+        """Give the number of a stack: it follows from its text."""
+        if not functions:
+            return ABSENT
+        number = int.from_bytes(functions.encode(), "big") % _STACKS
+        self._stacks[number] = functions
+        return number

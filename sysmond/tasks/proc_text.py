@@ -18,6 +18,8 @@ TICK_US = MICRO // _USER_HZ
 TICK_NS = 1000 * TICK_US
 _COMM_BYTES_MAX = 15
 _KTHREADD = 2
+# As by BPF: a stack shall read alike.
+_FRAMES_MAX, _FUNCTION_CHARACTERS_MAX = 16, 31
 _STAT_FIELDS_MIN = 40
 # From the state on, which is field 3 of proc(5).
 _PICK = itemgetter(7, 9, 11, 12, 15, 16, 17, 19, 20, 36, 38, 39)
@@ -177,7 +179,13 @@ def syscall(content: bytes) -> int:
 
 def wait(content: bytes) -> bytes:
     """Give the function of the kernel that a task waits in; empty where it waits in none, or where that is hidden."""
-    return b"" if content == b"0" else content[:31].rstrip(b"\n")
+    return b"" if content == b"0" else content[:_FUNCTION_CHARACTERS_MAX].rstrip(b"\n")
+
+
+def stack(content: bytes) -> str:
+    """Give the functions of a kernel stack, innermost first, a line each; empty where it has none, or hides it."""
+    lines = content.decode("utf-8", "replace").splitlines()[:_FRAMES_MAX]
+    return "\n".join(line.partition("] ")[2].partition("+")[0][:_FUNCTION_CHARACTERS_MAX] for line in lines)
 
 
 def last_pid(loadavg: bytes) -> int:

@@ -13,6 +13,7 @@ __all__ = [
     "CGROUP_NAME",
     "COMMAND",
     "EXITS",
+    "KERNEL_STACK",
     "PROCESS",
     "PROCESS_PRIVATE",
     "THREAD",
@@ -172,9 +173,21 @@ THREAD_STATE = Table(
         COMM,
         text("state", "R runs or waits for a CPU, D waits uninterruptibly; as asked, S sleeps and others.", "__state"),
         text("wait", "Function of the kernel it waits in.", "bpf_get_task_stack (task/TID/wchan)"),
-        state("stack", "Number of its kernel stack; kernel_stack has it.", "bpf_get_stackid"),
+        state("stack", "Number of its kernel stack; kernel_stack has it.", "bpf_get_task_stack (task/TID/stack)"),
     ),
     "thread",
     "What every thread that runs or waits uninterruptibly was at, at this moment.",
     Packing("<q I I I i q 16s s 7x 32s q", ("tid", "start"), lasting=False),
+)
+KERNEL_STACK = Table(
+    "kernel_stack",
+    (
+        state("id", "Number of the stack, as thread_state has it.", "of its frames"),
+        text(
+            "functions", "Its functions, innermost first, joined by a semicolon.", "bpf_get_task_stack (task/TID/stack)"
+        ),
+    ),
+    "stack",
+    "Kernel stacks that threads were found in, by number, once each.",
+    Packing("<q Q", ("id",)),
 )

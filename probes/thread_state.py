@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What everything waits for: threads that run or wait uninterruptibly, each at this moment, and their kernel stacks.
+
+``sysmond/tasks/states.py`` has the ways to look, by BPF and by /proc. Stacks are those that the looks met.
+"""
+
+from collections.abc import Sequence
+
+from sysmond.probe import Host, Option, Probe, Records, Sensitivity, hookimpl
+from sysmond.tasks.states import looking_at
+from sysmond.tasks.tables import KERNEL_STACK, THREAD_STATE
+
+_ALL = Option("all", default=False, doc="Whether threads that sleep, are stopped or dead are recorded, too.")
+_BY_PROC = Option(
+    "by_proc", default=False, doc="Whether /proc is read where BPF is not to be had: up to 20 ms of CPU a reading."
+)
+
+
+_STACKS = Option(
+    "stacks", default=True, doc="Whether their kernel stacks are recorded, too.", enables=KERNEL_STACK.name
+)
+
+
+def thread_state(
+    host: Host,
+    full: bool,  # noqa: ARG001, FBT001  a moment is all there is
+    *,
+    all: bool = False,  # noqa: A002  as the option is called
+    by_proc: bool = False,
+    stacks: bool = True,  # noqa: ARG001  what it enables does that
+) -> Records:
+    """Give what threads are at."""
+    looking = looking_at(host)
+    try:
+        return looking.threads(every=all, by_proc=by_proc)
+    finally:
+        host.tell_way(THREAD_STATE.name, looking.way)
+
+
+def kernel_stack(host: Host, full: bool) -> Sequence[Records]:  # noqa: FBT001
+    """Give the stacks that were not told yet, or all that were met lately."""
+    return looking_at(host).stacks(full=full)
+
+
+@hookimpl
+def sysmond_probes() -> list[Probe]:
+    """Offer the tables ``thread_state`` and ``kernel_stack``."""
+    restricted = Sensitivity.RESTRICTED
+    return [
+        Probe(THREAD_STATE, records=thread_state, sensitivity=restricted, options=(_ALL, _BY_PROC, _STACKS)),
+        Probe(KERNEL_STACK, records=kernel_stack, sensitivity=restricted, enabled=False),
+    ]

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What threads are at, at this moment, by BPF or /proc; and the kernel stacks that they were found in.
+
+A kernel stack is a number in the table of threads, and a text once in a table of its own, told at the reading of that
+which follows. In full, every few minutes, that tells all which were met since the last but one full reading: so what
+is recorded of threads can be read by what is recorded of stacks over the same time and a moment more.
+"""
+
+import errno
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from time import monotonic
+from typing import Protocol
+from weakref import WeakKeyDictionary
+
+from sysmond.errors import Error
+from sysmond.probe import Host
+from sysmond.records import Records
+from sysmond.tasks.choose import BY_PROC, pins_of, refused
+from sysmond.tasks.pieces import pieces
+from sysmond.tasks.tables import KERNEL_STACK
+
+BY_BPF = "by BPF"
+PROGRAM = "states"
+# While it is not there: the loader is another program, and may come later.
+RETRY_S = 10.0
+# Stacks of one round, half a KiB each. More than these are counted as lost.
+STACKS_MAX = 8192
+
+
+class States(Protocol):
+    """A way to look at all threads."""
+
+    def take(self, *, full: bool, every: bool = False) -> tuple[Records, dict[int, str]]:
+        """Look: rows that hold until the next look, and by number stacks that were not told yet, a line a function.
+
+        ``full``: stacks are told again; ``every``: rows of all threads, not only of those that run or wait
+        uninterruptibly.
+
+        :raises OSError: where there is nothing to be seen.
+        """
+
+    def close(self) -> None:
+        """Let go of what is open."""
+
+
+class Stacks:
+    """Which stacks were met, and which of them were told."""
+
+    def __init__(self, most: int = STACKS_MAX) -> None:
+        """Know none. ``most``: of one round, from one full reading to the next."""
+        self._most = most
+        self._before: dict[int, bytes] = {}
+        self._met: dict[int, bytes] = {}
+        self._told: set[int] = set()
+        self._lost = 0
+
+    def meet(self, stacks: Mapping[int, str]) -> None:
+        """Take note of stacks, a line a function."""
+        for number, text in stacks.items():
+            if number in self._met:
+                continue
+            if len(self._met) >= self._most:
+                self._lost += 1
+                continue
+            self._met[number] = text.replace("\n", ";").encode("utf-8", "replace")
+
+    def tell(self, *, full: bool) -> Sequence[Records]:
+        """Give those that were not told yet; or all of this round and the one before, and begin another round."""
+        if full:
+            telling = self._before | self._met
+            self._told = set(telling)
+            self._before, self._met = self._met, {}
+        else:
+            telling = {number: text for number, text in self._met.items() if number not in self._told}
+            self._told.update(telling)
+        lost, self._lost = self._lost, 0
+        return pieces(KERNEL_STACK, telling.items(), full=full, lost=lost, walked=len(telling) + lost)
+
+
+class Looking:
+    """Looks at the threads of one host. ``way``: how, and why not better, in one line."""
+
+    def __init__(self, runtime_folder: str, root: str) -> None:
+        """Look at nothing yet."""
+        self.way = ""
+        self._runtime, self._root = runtime_folder, root
+        self._states: States | None = None
+        self._is_by_bpf = False
+        self._again_s = 0.0
+        self._by_proc = False
+        self._are_stacks_due = True  # All that are met next.
+        self._stacks = Stacks()
+
+    def threads(self, *, every: bool, by_proc: bool) -> Records:
+        """Look at threads. The rows hold until the next look.
+
+        ``every``: also at those that sleep. ``by_proc``: /proc is looked at where BPF is not to be had.
+
+        :raises OSError: where nothing is to be had.
+        """
+        if by_proc is not self._by_proc and not self._is_by_bpf:
+            self.close()
+        self._by_proc = by_proc
+        if not self._is_by_bpf and monotonic() >= self._again_s:
+            self._open()
+        if self._states is None:
+            raise FileNotFoundError(errno.ENOENT, f"{self.way}; the option by_proc has /proc looked at")
+        try:
+            rows, stacks = self._states.take(full=self._are_stacks_due, every=every)
+        except OSError:
+            self.close()
+            raise
+        self._are_stacks_due = False
+        self._stacks.meet(stacks)
+        return rows
+
+    def stacks(self, *, full: bool) -> Sequence[Records]:
+        """Give the stacks in which threads were found and that were not told yet, or all that were met lately."""
+        self._are_stacks_due = self._are_stacks_due or full
+        return self._stacks.tell(full=full)
+
+    def close(self) -> None:
+        """Let go of the way; the next look opens one anew."""
+        self._again_s, self._is_by_bpf = 0.0, False
+        states, self._states = self._states, None
+        if states is not None:
+            with suppress(BufferError):  # Rows are still in use: memory is given back when those go.
+                states.close()
+
+    def _open(self) -> None:
+        """Go over to the best way there is; without BPF, stay with /proc where that is asked for."""
+        try:
+            states = _pinned(self._runtime, self._root)
+        except Error as why:
+            if self._states is None and self._by_proc:
+                from sysmond.tasks.proc_states import Looks  # noqa: PLC0415  BPF does without
+
+                self._states = Looks(self._root)
+            self.way = f"{BY_PROC}; not by BPF: {why}" if self._states else f"not by BPF: {why}"
+            self._again_s = monotonic() + RETRY_S
+            return
+        self.close()
+        self._states, self._is_by_bpf, self.way = states, True, BY_BPF
+
+
+def _pinned(runtime_folder: str, root: str) -> States:
+    """Open what the loader pinned.
+
+    :raises Error: where that cannot be done, with the reason.
+    """
+    folder = pins_of(runtime_folder, root)
+    from sysmond.kernel import states  # noqa: PLC0415  /proc does without, and without ctypes
+
+    try:
+        return states.States(folder)
+    except Error as why:
+        raise Error(refused(runtime_folder, PROGRAM) or str(why)) from None
+
+
+_LOOKING: WeakKeyDictionary[Host, Looking] = WeakKeyDictionary()
+
+
+def looking_at(host: Host) -> Looking:
+    """Give what looks at the threads of a host, which both tables share."""
+    looking = _LOOKING.get(host)
+    if looking is None:
+        looking = _LOOKING[host] = Looking(host.runtime, host.root)
+    return looking
