@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from sysmond.long.chain import Slab
-from sysmond.long.stretch import is_absent
+from sysmond.long.stretch import Array, is_absent
 from sysmond.model import ABSENT
 from sysmond.result import Int64Array
 
@@ -20,8 +20,8 @@ SUM_MAX = 2.0**62
 class Pairs:
     """The pairs of a slab, by key and then bucket: int64[pair] each.
 
-    ``key``: index into the keys of the slab. ``bucket``: which one. ``begin``, ``end``: the readings from which and
-    before which the key is there in the bucket.
+    ``key``: index into the keys of the slab. ``bucket``: which one. ``begin``, ``end`` (int32): the readings from
+    which and before which the key is there in the bucket.
     """
 
     def __init__(self, slab: Slab, edges: Int64Array) -> None:
@@ -34,26 +34,29 @@ class Pairs:
         ends = np.cumsum(counts)
         self.key: Int64Array = np.repeat(np.arange(len(counts)), counts)
         self.bucket: Int64Array = np.arange(len(self.key)) - (ends - counts - low)[self.key]
-        self.begin: Int64Array = np.maximum(edges[self.bucket], first[self.key])
-        self.end: Int64Array = np.minimum(edges[self.bucket + 1], slab.stop[self.key])
+        self.begin: Array = np.maximum(edges[self.bucket], first[self.key])
+        self.end: Array = np.minimum(edges[self.bucket + 1], slab.stop[self.key])
         span = slab.length + 2
         order = slab.key * span + slab.at + 1
         # The rows that hold at the first and at the last reading of each.
-        self._from: Int64Array = np.searchsorted(order, self.key * span + self.begin + 1, "right") - 1
-        self._to: Int64Array = np.searchsorted(order, self.key * span + self.end + 1, "left") - 1
+        self._from: Array = np.searchsorted(order, self.key * span + self.begin + 1, "right") - 1
+        self._to: Array = np.searchsorted(order, self.key * span + self.end + 1, "left") - 1
         # The first row whose increase is of this pair.
-        self._since = np.append(0, self._to + 1)[: len(self._to)]
+        self._since: Array = np.append(0, self._to + 1)[: len(self._to)]
         opens = (ends - counts)[counts > 0]
         self._since[opens] = (slab.begins + slab.has_base)[counts > 0]
         self._since_at = np.maximum(slab.at, 0)
         until = np.append(slab.at[1:], 0)[: len(slab.at)]
         until[slab.ends - 1] = slab.stop
         self._weight: Int64Array = until - self._since_at
+        # These are many, and small.
+        self._from, self._to, self._since = (each.astype(np.int32) for each in (self._from, self._to, self._since))
+        self.begin, self.end = self.begin.astype(np.int32), self.end.astype(np.int32)
 
     @property
     def lived(self) -> Int64Array:
         """At how many readings each was there."""
-        return self.end - self.begin
+        return (self.end - self.begin).astype(np.int64)
 
     def last(self, values: Int64Array) -> Int64Array:
         """What each had at its last reading."""
@@ -115,11 +118,11 @@ class Pairs:
         offset = np.arange(len(of)) - (np.cumsum(counts) - counts)[of]
         return self._from[chosen][of] + 1 + offset, of
 
-    def opening(self, chosen: Int64Array) -> Int64Array:
+    def opening(self, chosen: Int64Array) -> Array:
         """The rows that hold at the first reading of some pairs."""
         return self._from[chosen]
 
-    def closing(self, chosen: Int64Array) -> Int64Array:
+    def closing(self, chosen: Int64Array) -> Array:
         """The rows that hold at the last one."""
         return self._to[chosen]
 
@@ -152,14 +155,15 @@ def peaks_of_sums(pairs: Pairs, chosen: Int64Array, cell: Int64Array) -> Callabl
     leaving = np.flatnonzero(pairs.end[chosen] < _ends_of(pairs, chosen))
     opening, closing = pairs.opening(chosen), pairs.closing(chosen)[leaving]
     none = len(slab.at)
-    plus = np.concatenate([opening, rows, np.full(len(leaving), none)])
-    minus = np.concatenate([np.full(len(opening), none), rows - 1, closing])
+    plus = np.concatenate([opening, rows, np.full(len(leaving), none)]).astype(np.int32)
+    minus = np.concatenate([np.full(len(opening), none), rows - 1, closing]).astype(np.int32)
     reading = np.concatenate([pairs.begin[chosen], slab.at[rows], pairs.end[chosen][leaving]])
     of_cell = np.concatenate([cell, cell[of], cell[leaving]])
     order = np.argsort(of_cell * (slab.length + 1) + reading, kind="stable")
-    plus, minus, reading, of_cell = plus[order], minus[order], reading[order], of_cell[order]
+    plus, minus, reading, of_cell = plus[order], minus[order], reading[order], of_cell[order].astype(np.int32)
+    del order
     starts = np.flatnonzero(np.diff(of_cell, prepend=-1))
-    is_settled = np.ones(len(order), np.bool_)
+    is_settled = np.ones(len(of_cell), np.bool_)
     is_settled[:-1] = (reading[1:] != reading[:-1]) | (of_cell[1:] != of_cell[:-1])
     settled = np.flatnonzero(is_settled)
     of_settled = np.flatnonzero(np.diff(of_cell[settled], prepend=-1))
