@@ -196,6 +196,11 @@ def test_columns_are_listed(run: Run) -> None:
     assert listed["cpu"]["unit"] == "%"
 
 
+def test_the_time_may_be_named_among_columns(run: Run) -> None:
+    told = run("process", FROM, TO, "--columns=time,pid", "--format=csv")
+    assert list(told.rows[0]) == ["time", "pid"]
+
+
 def test_an_export_of_restricted_rows_is_its_owners(run: Run, tmp_path: Path) -> None:
     target = tmp_path / "out.csv"
     assert run("exits", FROM, TO, f"--output-file={target}").code == 0

@@ -23,22 +23,23 @@ _STATS = {Semantics.COUNTER: (MEAN, SUM, LAST), Semantics.GAUGE: (MEAN, MAX, LAS
 _MOMENTS = frozenset({START, "end"})
 
 USERNAME, EXE, COMMAND, COUNT, END = "username", "exe", "command", "count", "end"
+SYSCALL_NAME, FUNCTIONS = "syscall_name", "functions"
 # What the path of a cgroup tells; ``cgroup_path`` is the path itself.
 PATH = "cgroup_path"
 OWNERS = (PATH, "runtime", "container", "pod", "unit", "user_unit", "slice", "session")
 # What the table of exits tells of a process.
 EXITED = ("exit_code", "signal")
 # In groups and conditions people name what they mean by these.
-MEANT = {"user": USERNAME, "cgroup": PATH}
+MEANT = {"user": USERNAME, "cgroup": PATH, "syscall": SYSCALL_NAME, "stack": FUNCTIONS}
 
 _DEFAULTS = {
     "process": "pid,comm,username,cpu,cpu:sum,rss:last,rss_anon:max,read_bytes:sum,written_bytes:sum,state,unit",
     "thread": "tid,pid,comm,username,cpu,cpu:sum,run_delay,last_cpu,state",
     "process_private": "pid,namespace_pid,descriptors:last,tcp_received:sum,tcp_sent:sum,udp_received:sum,udp_sent:sum,"
-    "syscall,wait",
+    "syscall_name,wait",
     "exits": "pid,comm,exe,start,end,exit_code,signal,core_dumped,ppid,uid,username,cgroup,cgroup_path,cpu,user,system,"
     "peak_rss,minor_faults,major_faults,read_bytes,written_bytes",
-    "thread_state": "pid,tid,comm,username,state,syscall,wait,stack",
+    "thread_state": "pid,tid,comm,username,state,syscall_name,wait,functions",
 }
 _GROUP_DEFAULTS = {
     "process": "cpu,cpu:sum,rss,read_bytes:sum,written_bytes:sum",
@@ -58,6 +59,10 @@ class Of(StrEnum):
     JOIN = "join"  # Texts that follow from numbers: names of users, paths, programs.
     LIFE = "life"  # When and how it ended.
     COUNT = "count"  # How many were counted together.
+
+
+# Of every row, and no column of the table.
+TIME = "time"
 
 
 class Spec(NamedTuple):
@@ -95,6 +100,8 @@ class Offer(NamedTuple):
         """
         found = []
         for label in labels:
+            if label == TIME:
+                continue  # Every row begins with it.
             if label not in self.specs:
                 close = nearest(label, self.specs) or f"; there are {', '.join(self._plain())}"
                 raise UsageError(f"table {self.table.name!r} has no column {label!r}{close}")
@@ -165,6 +172,8 @@ def offer(table: Table) -> Offer:
         if table.name == "cgroup_name"
         else []
     )
+    joined += [SYSCALL_NAME] if "syscall" in names else []
+    joined += [FUNCTIONS] if "stack" in names else []
     joined += [each for each in (EXE, COMMAND) if "pid" in names and each not in names]
     for name in joined:
         specs.setdefault(name, Spec(name, name, LAST, TEXT, 0, Semantics.STATE, Of.JOIN))
