@@ -34,6 +34,7 @@ PROGRAMS: dict[str, tuple[str, ...]] = {
     "bus": (),
     "changes": (),
     "records": (),
+    "tiers": (),
     "top": (),
     "jitter": ("--stress",),
 }
@@ -45,6 +46,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "starvation": ("--seconds", "3", "--hogs", "2"),
     "merge": (),
     "records": (),
+    "tiers": ("--hours", "1"),
     "top": ("--processes", "50", "--hours", "1", "--repeats", "1"),
     "capacity": ("--quick",),
     "bus": ("--seconds", "2", "--calls", "20"),
@@ -130,6 +132,13 @@ OF_TASKS = (
         "≤ 0.3, 2.0",
         lambda f: ", ".join(f"{f[f'{kind}_bytes_per_process_sample']:.3f}" for kind in ("quiet", "busy")),
         lambda f: f["quiet_bytes_per_process_sample"] <= 0.3 and f["busy_bytes_per_process_sample"] <= 2.0,
+    ),
+    Target(
+        "tiers",
+        "a day of 1,000 busy processes rolled up into three tiers and merged: CPU, peak",
+        "≤ 120 s, 120 MB",
+        lambda f: f"{f['busy_roll_up_s_per_day'] + f['busy_merge_s_per_day']:.0f} s, {f['busy_peak_mb']:.0f} MB",
+        lambda f: f["busy_roll_up_s_per_day"] + f["busy_merge_s_per_day"] <= 120 and f["busy_peak_mb"] <= 120,
     ),
     Target(
         "top",
