@@ -32,7 +32,7 @@ FIRST = 20
 CGROUP = "cgroup"
 LENGTH, READINGS, LIVED, MOST, COUNT, MAX = "length", "readings", "lived", "most", "count", "_max"
 # Rows and pairs of a key and a bucket that are worked on at once: bounds memory, whatever is rolled up.
-CELLS_AT_ONCE = 300_000
+CELLS_AT_ONCE = 250_000
 
 _ABOUT_BUCKETS = (
     Metric(LENGTH, "s", Semantics.STATE, "From the first to the last reading of the bucket, whose moment that is.", 9),
