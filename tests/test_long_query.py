@@ -19,6 +19,7 @@ from sysmond.long.ringside import readings
 from sysmond.model import ABSENT, Cause, Sensitivity
 from sysmond.progress import Progress, Sealed
 from sysmond.snapshot import snapshot
+from sysmond.tasks import syscalls
 from sysmond.tasks.tables import CGROUP_NAME, COMMAND, EXITS, PROCESS, THREAD, THREAD_STATE
 from tests.longarchive import BOOT, BOOTED_NS, Row, put, relation, ring, stretch
 
@@ -344,7 +345,8 @@ def test_samples_of_thread_states_are_counted(folders: Folders) -> None:
     ]
     put(folders, stretch(THREAD_STATE, range(100, 105), seen, full=range(5)), 1)
     found = ask(folders, "thread_state", start=100, end=105, group_by="state,syscall,wait")
-    assert rows(found, "state", "syscall", "wait", "count") == [("D", 0, "folio_wait", 5), ("D", 1, "folio_wait", 5)]
+    named = [("D", syscalls.name(number), "folio_wait", 5) for number in (0, 1)]
+    assert rows(found, "state", "syscall", "wait", "count") == named
     assert [column.path for column in found.columns] == ["state", "syscall", "wait", "count"]
     steps = ask(folders, "thread_state", start=100, end=105, group_by="state", step="2s", columns="count")
     assert rows(steps, "count") == [(4,), (4,), (2,)]

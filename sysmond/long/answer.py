@@ -16,10 +16,10 @@ from sysmond.folders import Folders
 from sysmond.long import columns as offered
 from sysmond.long import condition, grouping, past
 from sysmond.long.census import LATE_NS, Census, Line, gaps, losses
-from sysmond.long.columns import COMMAND, COUNT, EXE, OWNERS, Of, Offer, Spec
+from sysmond.long.columns import COMMAND, COUNT, EXE, FUNCTIONS, OWNERS, Of, Offer, Spec
 from sysmond.long.condition import Words
 from sysmond.long.ended import ended_of
-from sysmond.long.joins import CGROUP_TABLE, COMMAND_TABLE, Cgroups, Commands
+from sysmond.long.joins import CGROUP_TABLE, COMMAND_TABLE, STACK_TABLE, Cgroups, Commands, Stacks
 from sysmond.long.query import (
     Axis,
     Batch,
@@ -273,9 +273,10 @@ class Answering:
         programs = ", ".join(sorted({EXE, COMMAND}.intersection(names)))
         if programs and (found := self._told_by(COMMAND_TABLE, line, programs)):
             commands = Commands(found)
+        stacks = Stacks(self._told_by(STACK_TABLE, line)) if FUNCTIONS in names else None
         if self.table.name in _PROCESSES and (exits := self._of_line(EXITS_TABLE, line)):
             ended = ended_of(exits)
-        return Joined(cgroups, commands, ended)
+        return Joined(cgroups, commands, ended, stacks)
 
     def _told_by(self, table: str, line: Line, lacking: str = "") -> list[Stretch]:
         """The stretches of another table, whose rows belong to numbers; those of tiers, too, where they are asked."""

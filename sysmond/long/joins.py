@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Joins: texts that belong to the numbers of a row: names of users, paths of cgroups and what they tell, programs."""
+"""Joins: texts that belong to the numbers of a row: users, cgroups and what they tell, programs, calls, stacks."""
 
 import pwd
 from collections.abc import Callable, Sequence
@@ -13,8 +13,9 @@ from sysmond.long.condition import Words
 from sysmond.long.stretch import Stretch
 from sysmond.model import ABSENT
 from sysmond.result import Int64Array
+from sysmond.tasks import syscalls
 
-CGROUP_TABLE, CGROUP_KEY, COMMAND_TABLE = "cgroup_name", "id", "command"
+CGROUP_TABLE, CGROUP_KEY, COMMAND_TABLE, STACK_TABLE = "cgroup_name", "id", "command", "kernel_stack"
 _GRAIN_NS = 10_000_000
 
 
@@ -41,6 +42,26 @@ def _distinct(numbers: Int64Array, text: Callable[[int], str | None]) -> Words:
 def usernames(uids: Int64Array) -> Words:
     """The names of users."""
     return _distinct(uids, username)
+
+
+def syscall_names(numbers: Int64Array) -> Words:
+    """The names of system calls; nothing where a thread is in none."""
+    return _distinct(numbers, lambda number: syscalls.name(number) or None)
+
+
+class Stacks:
+    """Kernel stacks of one boot: their functions, innermost first."""
+
+    def __init__(self, stretches: Sequence[Stretch] = ()) -> None:
+        self._functions: dict[int, str] = {}
+        for stretch in stretches:
+            texts = stretch.texts
+            numbers = zip(stretch.keys["id"].tolist(), stretch.last("functions").tolist(), strict=True)
+            self._functions.update({number: texts[code] for number, code in numbers if code != ABSENT})
+
+    def texts(self, numbers: Int64Array) -> Words:
+        """The functions of stacks; the number of one that was lost."""
+        return _distinct(numbers, lambda number: self._functions.get(number, f"#{number}"))
 
 
 class Cgroups:

@@ -18,10 +18,10 @@ from sysmond.clock import SECOND_NS
 from sysmond.course import ALWAYS_NS
 from sysmond.errors import UsageError
 from sysmond.long.census import LATE_NS, Line
-from sysmond.long.columns import COMMAND, END, EXE, MAX, MEAN, SUM, USERNAME, Of, Spec
+from sysmond.long.columns import COMMAND, END, EXE, FUNCTIONS, MAX, MEAN, SUM, SYSCALL_NAME, USERNAME, Of, Spec
 from sysmond.long.condition import BoolArray, Condition, Lookup, Values, Words
 from sysmond.long.ended import between
-from sysmond.long.joins import CGROUP_KEY, Cgroups, Commands, usernames
+from sysmond.long.joins import CGROUP_KEY, Cgroups, Commands, Stacks, syscall_names, usernames
 from sysmond.long.stretch import Stretch, key_of, lasts
 from sysmond.long.window import START, SUMS, Ended, Part, Window, spans, summed
 from sysmond.model import ABSENT, Semantics, Table
@@ -80,6 +80,7 @@ class Joined(NamedTuple):
     cgroups: Cgroups | None = None
     commands: Commands | None = None
     ended: Ended | None = None
+    stacks: Stacks | None = None
 
 
 class Rows(NamedTuple):
@@ -341,6 +342,10 @@ def join(spec: Spec, joined: Joined, numbers: Numbering, *, of_threads: bool) ->
     """Texts that follow from numbers of a row."""
     if spec.name == USERNAME:
         return usernames(numbers("uid"))
+    if spec.name == SYSCALL_NAME:
+        return syscall_names(numbers("syscall"))
+    if spec.name == FUNCTIONS:
+        return (joined.stacks or Stacks()).texts(numbers("stack"))
     if spec.name in {EXE, COMMAND}:
         pids = numbers("pid")
         if joined.commands is None:
