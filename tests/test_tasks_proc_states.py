@@ -172,18 +172,32 @@ def test_when_time_is_up_the_rest_is_counted_and_comes_next(monkeypatch: pytest.
     looks.close()
 
 
-def test_of_a_process_of_many_threads_those_that_are_left_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_threads_of_a_process_have_their_turns_where_there_is_no_time_for_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     looks = Looks(look_ns=HANG_NS)
     with child(several) as pid:
         looked_at(looks, every=True)
         monkeypatch.setattr(looks, "_look_ns", 0)
-        ours: list[Row] = []
-        lost = 0
-        while not ours:  # Its turn comes.
+        seen: list[int] = []
+        while len(seen) < 4:
             records, _ = looks.take(full=False, every=True)
-            ours, lost = [row for row in rows(THREAD_STATE, records).values() if row["pid"] == pid], records.lost
-        assert len(ours) == 1
-        assert lost >= 3
+            ours = [tid for tid, row in rows(THREAD_STATE, records).items() if row["pid"] == pid]
+            assert len(ours) <= 1
+            assert not ours or records.lost >= 3
+            seen += ours
+        assert {*seen} == {int(name) for name in os.listdir(f"/proc/{pid}/task")}
+    looks.close()
+
+
+def test_a_process_whose_many_threads_sleep_is_left_alone_once_all_were_looked_at() -> None:
+    looks = Looks(look_ns=0)
+    with child(several) as pid:
+        seen = 0
+        while looks._known.get(str(pid)) is None or looks._known[str(pid)].at_something:
+            looks.take(full=False)
+            seen += bool(looks._known.get(str(pid)) and looks._known[str(pid)].looked)
+        assert seen >= 3  # Readings that ended within it.
     looks.close()
 
 

@@ -39,9 +39,12 @@ _RECORD = Struct(THREAD_STATE.packing.format if THREAD_STATE.packing else "")
 
 
 class _Process(Task):
-    """A process, and what is kept of it. ``pulse``: its CPU time when it was looked at last."""
+    """A process, and what is kept of it. ``pulse``: its CPU time when it was looked at last.
 
-    __slots__ = ("at_something", "cgroup", "clock", "owner_ns", "pid", "pulse", "uid")
+    ``looked``: at how many of its threads, where there was no time for all; ``found``: one of those was at something.
+    """
+
+    __slots__ = ("at_something", "cgroup", "clock", "found", "looked", "owner_ns", "pid", "pulse", "uid")
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -49,6 +52,7 @@ class _Process(Task):
         self.clock: Final = clock_of(self.pid)
         self.pulse = -1
         self.at_something = True  # As far as is known.
+        self.looked, self.found = 0, False
         self.uid, self.cgroup = ABSENT_U32, ABSENT
         self.owner_ns = -OWNER_NS
 
@@ -145,18 +149,29 @@ class Looks:
         before = len(self._rows)
         left = 0
         if told.threads <= 1:
+            process.looked = 0
             self._thread(process, process, told, every=every)
         else:
-            folders = self._folders(process)
-            for number, folder in enumerate(folders, 1):
-                with suppress(FileNotFoundError, ProcessLookupError):
-                    thread = Task(folder)
-                    self._thread(process, thread, proc_text.stat(self._files.read(thread, STAT)), every=every)
-                if perf_counter_ns() >= self._until_ns:
-                    left = len(folders) - number
-                    break
-        process.at_something = len(self._rows) > before or left > 0
+            left = self._threads(process, every=every)
+        process.found |= len(self._rows) > before
+        process.at_something = process.found or process.looked > 0
+        if not process.looked:
+            process.found = False
         return left
+
+    def _threads(self, process: _Process, *, every: bool) -> int:
+        """Look at threads of a process, beginning where the reading before had no more time."""
+        folders = self._folders(process)
+        begin = process.looked if process.looked < len(folders) else 0
+        process.looked = 0
+        for number, folder in enumerate(folders[begin:], begin + 1):
+            with suppress(FileNotFoundError, ProcessLookupError):
+                thread = Task(folder)
+                self._thread(process, thread, proc_text.stat(self._files.read(thread, STAT)), every=every)
+            if number < len(folders) and perf_counter_ns() >= self._until_ns:
+                process.looked = number
+                return len(folders) - number + begin
+        return begin
 
     def _folders(self, process: _Process) -> list[str]:
         folder = os.open(f"{process.folder}/task", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._files.top)
