@@ -2,18 +2,22 @@
 """Which files of long tables are opened for a range, and how clocks that were set are followed."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from sysmond.clock import SECOND_NS
 from sysmond.folders import Folders
 from sysmond.long import file
 from sysmond.long.answer import Answer, Request, answer
+from sysmond.long.stretch import Life, MemoryStretch, Readings
 from sysmond.model import Cause, Sensitivity
+from sysmond.recording import Hole
 from sysmond.tasks.tables import PROCESS
-from tests.longarchive import BOOTED_NS, Row, put, relation, stretch
+from tests.longarchive import BOOT, BOOTED_NS, Row, put, relation, stretch
 
 FILES = 64
 
@@ -98,3 +102,29 @@ def test_a_machine_that_slept_says_so(folders: Folders) -> None:
     )
     found = ask(folders, 100, 210)
     assert [(gap.cause, (gap.end_ns - gap.start_ns) // SECOND_NS) for gap in found.gaps] == [(Cause.SUSPENDED, 90)]
+
+
+def news(folders: Folders, number: int, *, closed: bool, holes: Sequence[Hole]) -> None:
+    """A file without a reading: what is told of a writer that ended."""
+    about = stretch(PROCESS, [100], []).about._replace(lives=[Life(0, 100 * SECOND_NS, closed)], holes=holes)
+    none = np.zeros(0, np.int64)
+    readings = Readings(none, none.astype(np.bool_), none, none)
+    put(folders, MemoryStretch(about, readings, none, lambda _: none), number)
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_how_a_writer_ended_is_told_by_a_file_without_a_reading(folders: Folders, *, closed: bool) -> None:
+    for number in range(4):
+        begin = 100 + 10 * number
+        put(folders, stretch(PROCESS, range(begin, begin + 10), [(0, process(5))]), number + 1)
+    failed = Hole(BOOT, "process", 140 * SECOND_NS, 143 * SECOND_NS, Cause.PROBE_FAILED, "no")
+    news(folders, 5, closed=closed, holes=[failed])
+    ended = Cause.CLEAN_SHUTDOWN if closed else Cause.DAEMON_DOWN
+    told = [(gap.cause, gap.start_ns - BOOTED_NS) for gap in ask(folders, 100, 200).gaps]
+    assert told == [(Cause.PROBE_FAILED, 140 * SECOND_NS), (ended, 143 * SECOND_NS)]
+    assert [gap.cause for gap in ask(folders, 150, 200).gaps] == [ended], "also where that is before the range"
+    # Another life, later: the gap between the two.
+    later = stretch(PROCESS, range(160, 170), [(0, process(5))])
+    put(folders, later.told(later.about._replace(lives=[Life(155 * SECOND_NS, 160 * SECOND_NS, closed=False)])), 6)
+    between = [gap for gap in ask(folders, 145, 168).gaps if gap.end_ns == BOOTED_NS + 160 * SECOND_NS]
+    assert [gap.cause for gap in between] == [ended]

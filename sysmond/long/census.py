@@ -20,7 +20,7 @@ from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
 from sysmond.folders import Folders
 from sysmond.long import file as long_file
 from sysmond.long import ringside
-from sysmond.long.stretch import Stretch
+from sysmond.long.stretch import Life, Stretch
 from sysmond.long.window import Part
 from sysmond.model import TIERS_NS, Cause, Sensitivity
 from sysmond.progress import Progress, stream_files, streams_in
@@ -40,11 +40,15 @@ LATE_NS = 60 * SECOND_NS
 
 
 class Line(NamedTuple):
-    """The stretches of one boot, in order of time, and how its clock ran."""
+    """The stretches of one boot, in order of time, and how its clock ran.
+
+    ``told``: all that is said of it, by those without a reading as well: holes, and lives that ended.
+    """
 
     boot: str
     course: Course
     parts: Sequence[Part]
+    told: Sequence[Stretch] = ()
 
     @property
     def first_ns(self) -> int:
@@ -55,6 +59,10 @@ class Line(NamedTuple):
     def last_ns(self) -> int:
         """Wall-clock time of the last reading."""
         return self.course.moment_ns(int(self.parts[-1].stretch.ticks[-1]))
+
+    def closed(self) -> set[int]:
+        """The lives that ended in good order, by when they began."""
+        return {life.started_ns for stretch in self.told for life in stretch.lives if life.closed}
 
     @property
     def latest_ns(self) -> int:
@@ -152,14 +160,14 @@ class Census:
                 return opened[number]
 
             chosen = [each for number in _chosen(stretch, len(mine), start_ns, end_ns) if (each := stretch(number))]
-            self.is_followed = self.is_followed or not chosen
+            self.is_followed = self.is_followed or not any(len(each.ticks) for each in chosen)
             found += chosen
         return found
 
     def _open(self, path: str) -> Stretch | None:
         found: list[Stretch] = []
         self._try(path, lambda: found.append(long_file.open_file(path)))
-        return found[0] if found and len(found[0].ticks) else None
+        return found[0] if found else None
 
     def _try(self, path: str, read: Callable[[], object]) -> None:
         """Read a source, or note why that cannot be."""
@@ -197,7 +205,7 @@ def _not_older(names: Mapping[Name, str], start_ns: int) -> list[str]:
 def _of_ring(path: str, since: int) -> list[Stretch]:
     taken = snapshot(path, since)
     readings = [reading for reading in ringside.readings(taken) if reading.offset >= since]
-    return [stretch for stretch in ringside.stretches(taken, path, readings) if len(stretch.ticks)]
+    return list(ringside.stretches(taken, path, readings, is_empty_too=taken.closed))
 
 
 def _chosen(stretch: Callable[[int], Stretch | None], count: int, start_ns: int, end_ns: int) -> list[int]:
@@ -205,7 +213,7 @@ def _chosen(stretch: Callable[[int], Stretch | None], count: int, start_ns: int,
 
     def span(number: int) -> tuple[int, int] | None:
         found = stretch(number)
-        if found is None:
+        if found is None or not len(found.ticks):
             return None
         course = Course(found.relations, found.interval_ns)
         return course.moment_ns(int(found.ticks[0])), course.moment_ns(int(found.ticks[-1]))
@@ -229,6 +237,9 @@ def _chosen(stretch: Callable[[int], Stretch | None], count: int, start_ns: int,
         return list(range(count))
     begin = first(lambda _first_ns, last_ns: last_ns >= start_ns)
     end = first(lambda first_ns, _last_ns: first_ns >= end_ns)
+    # What has no reading tells of those before it: that their writer ended.
+    while end < count and span(end) is None:
+        end += 1
     return list(range(max(0, begin - 1), max(begin, end)))
 
 
@@ -249,11 +260,14 @@ def _lines(stretches: Iterable[Stretch]) -> list[Line]:
                         min(SECOND_NS, *(stretch.interval_ns for stretch in mine), SECOND_NS))  # fmt: skip
         kept: list[Stretch] = []
         # The longest of those that begin together first: the others lie within it.
-        for stretch in sorted(mine, key=lambda each: (int(each.ticks[0]), -int(each.ticks[-1]))):
+        telling = [each for each in mine if len(each.ticks)]
+        for stretch in sorted(telling, key=lambda each: (int(each.ticks[0]), -int(each.ticks[-1]))):
             if not (kept and int(stretch.ticks[-1]) <= int(kept[-1].ticks[-1])):
                 kept.append(stretch)
+        if not kept:
+            continue
         ends = [*(int(each.ticks[0]) for each in kept[1:]), ALWAYS_NS]
-        lines.append(Line(boot, course, [Part(each, end) for each, end in zip(kept, ends, strict=True)]))
+        lines.append(Line(boot, course, [Part(each, end) for each, end in zip(kept, ends, strict=True)], mine))
     return sorted(lines, key=lambda line: (line.last_ns, line.boot))
 
 
@@ -266,13 +280,13 @@ def gaps(lines: Sequence[Line], table: str, start_ns: int, end_ns: int, *, is_fo
     found: list[Gap] = []
     for number, line in enumerate(lines):
         moment = line.course.moment_ns
-        for part in line.parts:
-            found += [
-                Gap(moment(hole.start_ns), moment(hole.end_ns), table, hole.cause, hole.detail)
-                for hole in part.stretch.holes
-            ]
+        found += [
+            Gap(moment(hole.start_ns), moment(hole.end_ns), table, hole.cause, hole.detail)
+            for stretch in line.told
+            for hole in stretch.holes
+        ]
         told = list(found)
-        found += [gap for gap in _silences(line, table) if not any(_covers(each, gap) for each in told)]
+        found += [left for gap in _silences(line, table) for left in _untold(gap, told)]
         if number:
             before = lines[number - 1]
             interval_ns = before.parts[-1].stretch.interval_ns
@@ -281,22 +295,30 @@ def gaps(lines: Sequence[Line], table: str, start_ns: int, end_ns: int, *, is_fo
     if lines:
         last = lines[-1]
         interval_ns = last.parts[-1].stretch.interval_ns
-        if end_ns - last.last_ns > (TRAILING_INTERVALS + 1) * interval_ns:
-            closed = any(life.closed for life in last.parts[-1].stretch.lives[-1:])
-            cause = Cause.OFF if is_followed else Cause.CLEAN_SHUTDOWN if closed else Cause.DAEMON_DOWN
-            gap = Gap(last.last_ns + interval_ns, end_ns, table, cause)
-            found += [] if any(_covers(each, gap) for each in found) else [gap]
+        begin_ns = max([last.last_ns, *(gap.end_ns - interval_ns for gap in found)])
+        if end_ns - begin_ns > (TRAILING_INTERVALS + 1) * interval_ns:
+            life = next(iter(last.parts[-1].stretch.lives[-1:]), None)
+            cause = Cause.OFF if is_followed else _ended(life, last.closed())
+            found.append(Gap(begin_ns + interval_ns, end_ns, table, cause))
     return sorted({gap for gap in found if gap.end_ns > start_ns and gap.start_ns < end_ns})
 
 
-def _covers(told: Gap, gap: Gap) -> bool:
-    return told.start_ns < gap.end_ns and told.end_ns > gap.start_ns
+def _untold(gap: Gap, told: Sequence[Gap]) -> Iterable[Gap]:
+    """What is left of a gap beside those that are told."""
+    at_ns = gap.start_ns
+    for start_ns, end_ns in sorted((each.start_ns, each.end_ns) for each in told):
+        if start_ns < gap.end_ns and end_ns > at_ns:
+            if start_ns > at_ns:
+                yield gap._replace(start_ns=at_ns, end_ns=start_ns)
+            at_ns = end_ns
+    if at_ns < gap.end_ns or at_ns == gap.start_ns:
+        yield gap._replace(start_ns=at_ns)
 
 
 def _silences(line: Line, table: str) -> Iterable[Gap]:
     """The holes between readings, within stretches and between them."""
     moment = line.course.moment_ns
-    before_ns, closed = None, False
+    before_ns, before, closed = None, None, line.closed()
     for part in line.parts:
         stretch = part.stretch
         ticks = stretch.ticks
@@ -304,16 +326,21 @@ def _silences(line: Line, table: str) -> Iterable[Gap]:
         pairs = [(int(ticks[at]), int(ticks[at + 1]), Cause.LATE_TICK)
                  for at in (ticks[1:] - ticks[:-1] > interval_ns * GAP_INTERVALS).nonzero()[0].tolist()]  # fmt: skip
         if before_ns is not None and int(ticks[0]) - before_ns > interval_ns * GAP_INTERVALS:
-            pairs.append((before_ns, int(ticks[0]), Cause.CLEAN_SHUTDOWN if closed else Cause.DAEMON_DOWN))
+            pairs.append((before_ns, int(ticks[0]), _ended(before, closed)))
         begun = {life.first_ns: index for index, life in enumerate(stretch.lives)}
         for low_ns, high_ns, why in pairs:
             cause = why
             if index := begun.get(high_ns):
-                cause = Cause.CLEAN_SHUTDOWN if stretch.lives[index - 1].closed else Cause.DAEMON_DOWN
+                cause = _ended(stretch.lives[index - 1], closed)
             if line.course.asleep_ns(low_ns, high_ns) * 2 > high_ns - low_ns - interval_ns:
                 cause = Cause.SUSPENDED
             yield Gap(moment(low_ns) + interval_ns, max(moment(low_ns) + interval_ns, moment(high_ns)), table, cause)
-        before_ns, closed = int(ticks[-1]), any(life.closed for life in stretch.lives[-1:])
+        before_ns, before = int(ticks[-1]), next(iter(stretch.lives[-1:]), None)
+
+
+def _ended(life: Life | None, closed: Collection[int]) -> Cause:
+    """How the writer ended before a gap. ``closed``: the lives that did in good order."""
+    return Cause.CLEAN_SHUTDOWN if life and life.started_ns in closed else Cause.DAEMON_DOWN
 
 
 def losses(lines: Sequence[Line], table: str, start_ns: int, end_ns: int) -> list[str]:
