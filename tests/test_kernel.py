@@ -4,6 +4,7 @@
 import json
 import os
 import resource
+import shutil
 import signal
 import socket
 import stat
@@ -302,10 +303,29 @@ def test_pins_of_the_same_bytes_keep_what_they_recorded(tmp_path: Path) -> None:
         exits.close()
         died = subprocess.Popen(["sh", "-c", "exit 9"])
         died.wait()
-        load(asked._replace(threads=True))  # Other arrays: what was pinned is made anew.
+        arrays = Array(f"{report['folder']}/thread_rows", 208)
+        load(asked._replace(threads=True))  # The arrays of the passes are made anew, and nothing else.
         exits = Drain(f"{report['folder']}/exits", EXIT_BYTES)
-        assert died.pid not in {row["pid"] for row in rows(EXITS, exits.take())}
+        assert died.pid in {row["pid"] for row in rows(EXITS, exits.take())}
         exits.close()
+        larger = Array(f"{report['folder']}/thread_rows", 208)
+        assert larger.count > arrays.count == 1
+        arrays.close()
+        larger.close()
+
+
+@runs_here
+def test_pins_whose_runtime_folder_is_gone_are_removed_by_the_next_loader(tmp_path: Path) -> None:
+    gone, kept, third = (tmp_path / name for name in ("gone", "kept", "third"))
+    for folder in (gone, kept, third):
+        folder.mkdir()
+    with file_system(tmp_path / "bpf") as bpffs:
+        os.mkdir(f"{bpffs}/sysmond-else")  # Not called as ours are.
+        folders = [str(load(Asked(str(runtime), bpffs=bpffs))["folder"]) for runtime in (gone, kept)]
+        shutil.rmtree(gone)
+        load(Asked(str(third), bpffs=bpffs))
+        assert [os.path.exists(f"{folder}/ended") for folder in folders] == [False, True]
+        assert os.path.exists(f"{bpffs}/sysmond-else")
 
 
 @runs_here
@@ -333,7 +353,7 @@ def started_as(user: str, repository: Path, program: str, *arguments: str) -> "s
 def test_a_user_of_the_pins_needs_no_capability(runtime: Path, repository: Path) -> None:
     """Who may open the pins reads by them; everybody else does not."""
     with loaded(runtime, uid=65534, gid=65534) as report:
-        for path in Path(report["folder"]).iterdir():
+        for path in set(Path(report["folder"]).iterdir()) - {Path(report["folder"], OWNER)}:
             status = path.stat()
             assert (status.st_uid, stat.S_IMODE(status.st_mode) & 0o007) == (65534, 0)
         for folder in (runtime, runtime / "bpf"):

@@ -12,7 +12,8 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 from zlib import crc32
 
@@ -28,6 +29,10 @@ REPORT = "bpf.json"
 BPFFS = "/sys/fs/bpf"
 BTF = "/sys/kernel/btf/vmlinux"
 KALLSYMS = "/proc/kallsyms"
+
+# In a folder of pins, a link to the runtime folder that they belong to.
+OWNER = "runtime"
+_FOLDER = re.compile(r"/sysmond-[0-9a-f]{8}$")
 
 PROCESSES_MAX = 16_384
 THREADS_MAX = 32_768
@@ -137,6 +142,19 @@ def _prepare(asked: Asked, folder: str) -> None:
     if owner not in {os.geteuid(), asked.uid}:
         raise Error(f"{folder}: belongs to user {owner}; one of user {os.geteuid()} is right: remove it")
     _give(folder, asked, 0o750)
+    with suppress(FileExistsError):
+        os.symlink(os.path.realpath(asked.runtime), f"{folder}/{OWNER}")
+    for other in os.listdir(asked.bpffs):
+        _forget_orphan(f"{asked.bpffs}/{other}")
+
+
+def _forget_orphan(folder: str) -> None:
+    """Remove the pins of a runtime folder that is gone: nobody would, and their programs would run for ever."""
+    if _FOLDER.search(folder):
+        with suppress(OSError):
+            if not os.path.exists(os.readlink(f"{folder}/{OWNER}")):
+                _clear(folder, ())
+                os.rmdir(folder)
 
 
 class _Loading:
@@ -188,7 +206,7 @@ class _Loading:
                 self._refused[program.name] = self._try(program)
         for marker in markers.values():
             os.makedirs(f"{self._folder}/{marker}", exist_ok=True)
-        for name in os.listdir(self._folder):
+        for name in set(os.listdir(self._folder)) - {OWNER}:
             _give(f"{self._folder}/{name}", self._asked, 0o600)
         return self._refused
 
@@ -206,10 +224,11 @@ class _Loading:
 
         An object has maps of those before it, so its pins are no older than theirs.
         """
-        made = crc32(json.dumps([self._lengths, self._constants], sort_keys=True).encode())
+        made, lengths = _sum(self._constants), dict(self._lengths)
         markers = {}
         for name, content in self._contents.items():
-            made = crc32(content, made)
+            # Threads that are wanted later change no pins of what ended: nothing of that is to be missed.
+            made = crc32(content, made if name == "events" else _sum(lengths, made))
             markers[name] = f"{name}-{made:08x}"
         return markers
 
@@ -220,7 +239,11 @@ class _Loading:
             if os.path.isdir(f"{self._folder}/{marker}"):
                 with self._library.object(self._contents[name]) as opened:
                     kept |= {marker, *opened.maps, *opened.programs}
-        _clear(self._folder, kept)
+        _clear(self._folder, {*kept, OWNER})
+
+
+def _sum(numbers: Mapping[str, int], begin: int = 0) -> int:
+    return crc32(json.dumps(numbers, sort_keys=True).encode(), begin)
 
 
 def _content(folder: str, name: str) -> bytes:
@@ -235,7 +258,7 @@ def _content(folder: str, name: str) -> bytes:
 def _clear(folder: str, kept: Iterable[str]) -> None:
     for name in set(os.listdir(folder)) - set(kept):
         path = f"{folder}/{name}"
-        os.rmdir(path) if os.path.isdir(path) else os.unlink(path)
+        os.rmdir(path) if os.path.isdir(path) and not os.path.islink(path) else os.unlink(path)
 
 
 def _give(path: str, asked: Asked, mode: int) -> None:
