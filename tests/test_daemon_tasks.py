@@ -13,13 +13,19 @@ from pathlib import Path
 
 import pytest
 
+from sysmond import control
+from sysmond.clock import SECOND_NS
 from sysmond.errors import Error
 from sysmond.folders import Folders
 from sysmond.history import Archive
 from sysmond.kernel import TABLES
 from sysmond.kernel.loader import folder_of, unload
+from sysmond.long.ringside import readings
 from sysmond.plan import import_plugin, offered_probes
+from sysmond.snapshot import snapshot
+from sysmond.tasks import syscalls
 from tests.pinned import why_not
+from tests.test_tasks_proc_states import waiting
 
 HANG_S = 90.0  # Only against hanging for ever.
 
@@ -178,3 +184,57 @@ def test_without_the_tables_nothing_is_loaded(recorder: Recorder, repository: Pa
     process = recorder.start("--ticks", "2")
     assert process.wait(HANG_S) == 0
     assert not os.path.exists(f"{recorder.folders.runtime}/bpf.json")
+
+
+class Ticks:
+    """At which boot times in ns threads were looked at, as far as it was seen."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._rings = Path(recorder.folders.runtime, "sampler/restricted/thread_state")
+        self._seen: set[int] = set()
+
+    def seen(self) -> set[int]:
+        for path in self._rings.glob("*.ring"):
+            self._seen.update(reading.tick_ns for reading in readings(snapshot(str(path))))
+        return self._seen
+
+    def between_seconds(self) -> int:
+        return sum(bool(tick % SECOND_NS) for tick in self.seen())
+
+
+def test_threads_are_looked_at_ten_times_a_second_for_as_long_as_that_is_held(recorder: Recorder) -> None:
+    recorder.start()
+    ticks = Ticks(recorder)
+    wait_until(ticks.seen)
+    assert ticks.between_seconds() == 0
+    sampler = f"{recorder.folders.runtime}/sampler"
+    order: control.Order = {"do": "hold", "tables": ["thread_state"], "interval_ns": SECOND_NS // 10, "seconds": 60}
+    assert control.ask(sampler, order, HANG_S)["tables"] == ["thread_state"]
+    wait_until(lambda: ticks.between_seconds() >= 20)
+    assert not any(tick % (SECOND_NS // 10) for tick in ticks.seen())
+    control.ask(sampler, {**order, "interval_ns": 0}, HANG_S)
+    last = max(ticks.seen()) + SECOND_NS
+    wait_until(lambda: max(ticks.seen()) > last + 3 * SECOND_NS)
+    assert not any(tick % SECOND_NS for tick in ticks.seen() if tick > last)
+    found = Archive(recorder.folders).records("thread_state", start="-10min", group_by="state,syscall,wait").records
+    assert any(row["state"] == "R" and row["count"] >= 20 for row in found)
+
+
+def test_who_waits_uninterruptibly_is_recorded_with_call_and_stack(recorder: Recorder, tmp_path: Path) -> None:
+    def found() -> list[tuple[str, str, str]]:
+        columns = "syscall_name,wait,functions"
+        try:  # Stacks are told a moment after the threads that were found in them.
+            asked = {"start": "-10min", "end": "-2s", "columns": columns, "where": f"pid = {pid}"}
+            rows = Archive(recorder.folders).records("thread_state", **asked).records  # type: ignore[arg-type]
+        except Error:
+            return []
+        return [(row["syscall_name"], row["wait"], row["functions"]) for row in rows]
+
+    with waiting(tmp_path) as pid:
+        wait = Path(f"/proc/{pid}/wchan").read_text()
+        call = syscalls.name(int(Path(f"/proc/{pid}/syscall").read_text().split()[0]))
+        recorder.start()
+        wait_until(lambda: len(found()) >= 2)
+        for row in found():
+            assert row[:2] == (call, wait)
+            assert wait in row[2].split(";")

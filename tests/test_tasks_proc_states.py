@@ -59,6 +59,10 @@ def waiting(folder: Path) -> Iterator[int]:
 
     try:
         with busy(wait, "D") as pid:
+            for _ in range(1000):  # It says so a moment before it is off the processor.
+                if Path(f"/proc/{pid}/wchan").read_bytes() != b"0":
+                    break
+                os.sched_yield()
             yield pid
     finally:
         with suppress(OSError):  # Nobody waits any more.
