@@ -20,7 +20,7 @@ import pytest
 
 from sysmond.errors import Error
 from sysmond.kernel.libbpf import Libbpf, RefusedError
-from sysmond.kernel.loader import BTF, PROGRAMS, Asked, folder_of, load, unload
+from sysmond.kernel.loader import BTF, OWNER, PROGRAMS, Asked, folder_of, load, unload
 from sysmond.kernel.pins import Array, Drain
 from sysmond.kernel.refusals import missing_capabilities, verdict
 from sysmond.kernel.states import States
