@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a tick costs: processor time of the running sampler, of each probe, and of everything around it.
 
-The daemon runs as it would anywhere, once a second, with all its probes. Beside it, each at another part of
-the second, run the real ``sadc -S XALL`` where sysstat is installed, and two loops in plain Python that show
-the floor: one only reads the files that the probes read, one also turns every number in them into an int.
+The daemon runs as it would anywhere, once a second, with all its probes but those of tasks, which ``tasks.py``
+measures and sadc does not read. Beside it, each at another part of the second, run the real ``sadc -S XALL``
+where sysstat is installed, and two loops in plain Python that show the floor: one only reads the files that the
+probes read, one also turns every number in them into an int.
+
 All are measured over the same seconds, by the processor clock of each process: caches and clock frequency
 are those of a machine that does something else in between. A tight loop is told as well, for comparison.
 
@@ -22,7 +24,7 @@ from functools import partial
 from typing import Any
 
 sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-from benchmarks import measure
+from benchmarks import measure, passes
 from benchmarks.measure import SECOND_NS, Figures
 from sysmond import plan as plans
 from sysmond.folders import Folders
@@ -58,7 +60,7 @@ class WatchedHost(Host):
 def files_read(plan: plans.Plan) -> list[str]:
     """The files that the probes of the real-time lane read on a tick."""
     host = WatchedHost()
-    probes = [probe for probe in plan.probes if probe.lane is Lane.REALTIME]
+    probes = [probe for probe in plan.probes if probe.lane is Lane.REALTIME and probe.enabled]
     for planned in probes:
         for probe in plans.offered_probes(plans.import_plugin(planned.plugin)):
             if probe.table.name == planned.table:
@@ -140,7 +142,7 @@ def side_by_side(ticks: int) -> tuple[Figures, Figures]:
     sadc = next((path for path in SADC if os.access(path, os.X_OK)), shutil.which("sadc"))
     limit_s = ticks + 60
     with ExitStack() as running:
-        daemon = running.enter_context(measure.daemon(limit_s))
+        daemon = running.enter_context(measure.daemon(limit_s, passes.configured(())))
         ring = daemon.wait_for_ring()
         paths = files_read(plans.read(f"{daemon.folders.runtime}/plan.json"))
         pids = daemon.pids()
@@ -202,6 +204,7 @@ def hour_of_jobs(recorded: Folders) -> Figures:
 def measured(ticks: int, tight_ticks: int) -> Figures:
     """Measure everything."""
     plan = plans.builtin()
+    plan = plan._replace(probes=tuple(probe for probe in plan.probes if probe.table not in passes.LONG))
     paths = files_read(plan)
     loops: dict[str, Callable[[], float]] = {
         "tight_cpu_ms_per_tick": partial(tight_sampler, plan, tight_ticks),
