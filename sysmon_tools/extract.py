@@ -10,6 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Protocol
 
 from sysmon_tools import tasks
@@ -20,7 +21,7 @@ from sysmond.errors import EXIT_PARTIAL, Error, NotPermittedError, UsageError, n
 
 if TYPE_CHECKING:
     from sysmon_tools.formats import Style
-    from sysmond.result import Entry, Result
+    from sysmond.result import Entry, LongEntry, Result
 
 PROGRAM = "sysmon-extract"
 
@@ -69,6 +70,9 @@ class Archive(Protocol):
 
     def catalogue(self, *patterns: str, boot: str | int | None = None) -> "list[Entry]":
         """List what is recorded."""
+
+    def long_tables(self, *, boot: str | int | None = None) -> "list[LongEntry]":
+        """List the long tables that are recorded."""
 
     def select(
         self,
@@ -264,7 +268,7 @@ def _range_ns(options: argparse.Namespace) -> tuple[int | None, int | None]:
     )
 
 
-def _is_restricted(told: "Entry | Result") -> bool:
+def _is_restricted(told: "Entry | LongEntry | Result") -> bool:
     """Whether what is told may not be for everybody: a file of it is its owner's."""
     return told.sensitivity == "restricted"
 
@@ -273,14 +277,22 @@ def _list(archive: Archive, options: argparse.Namespace, chosen: str) -> list[st
     from sysmon_tools.listing import WRITERS  # noqa: PLC0415  as above
 
     start_ns, end_ns = _range_ns(options)
-    entries = [
-        entry
-        for entry in archive.catalogue(*options.paths, boot=options.boot)
-        if (start_ns is None or entry.end_ns > start_ns) and (end_ns is None or entry.start_ns < end_ns)
+    found: list[Entry | LongEntry] = []
+    warnings: list[str] = []
+    if options.paths == [EVERYTHING]:
+        found += archive.long_tables(boot=options.boot)
+        warnings += archive.warnings
+    with suppress(Error) if found else nullcontext():  # There are no series, only long tables.
+        found += archive.catalogue(*options.paths, boot=options.boot)
+        warnings += archive.warnings
+    listed = [
+        each
+        for each in sorted(found, key=lambda each: each.path)
+        if (start_ns is None or each.end_ns > start_ns) and (end_ns is None or each.start_ns < end_ns)
     ]
-    is_restricted = any(map(_is_restricted, entries))
-    send(WRITERS[chosen](entries, _style(options)), options.output_file, is_restricted=is_restricted)
-    return list(archive.warnings)
+    is_restricted = any(map(_is_restricted, listed))
+    send(WRITERS[chosen](listed, _style(options)), options.output_file, is_restricted=is_restricted)
+    return list(dict.fromkeys(warnings))
 
 
 def _extract(archive: Archive, options: argparse.Namespace, chosen: str) -> list[str]:

@@ -10,7 +10,7 @@ import errno
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby, zip_longest
 from typing import NamedTuple
@@ -18,6 +18,7 @@ from typing import NamedTuple
 from sysmond.errors import Error
 from sysmond.folders import FILE_MODES, Folders, create_stream
 from sysmond.model import FILE_BYTES_MAX, NAME_LENGTH_MAX, TIERS_NS, Sensitivity
+from sysmond.progress import ARCHIVER, WRITERS
 
 SUFFIX = ".h5"
 TEMPORARY_SUFFIX = ".new"
@@ -78,6 +79,13 @@ def disk_folders(folders: Folders) -> list[tuple[Sensitivity, str]]:
     return [
         (each, table) for each in Sensitivity for table in ("", *_long_tables(f"{folders.state}/{each}", *TIERS_NS))
     ]
+
+
+def long_tables(folders: Folders, classes: Collection[Sensitivity] = tuple(Sensitivity)) -> list[str]:
+    """The long tables of these classes of which anything is there, in a ring, in RAM or on disk; sorted."""
+    places = [(writer, each) for writer in (*WRITERS.values(), ARCHIVER) for each in classes]
+    found = {table for writer, each in places for table in _long_tables(f"{folders.runtime}/{writer}/{each}")}
+    return sorted(found.union(table for each, table in disk_folders(folders) if table and each in classes))
 
 
 def _long_tables(folder: str, *within: str) -> list[str]:

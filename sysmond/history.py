@@ -13,14 +13,14 @@ from collections.abc import Collection, Iterable, Sequence
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from sysmond import clock, folders, gaps, paths, timespec
+from sysmond import archive, clock, folders, gaps, paths, timespec
 from sysmond.errors import Error, NotPermittedError, UsageError, nearest
 from sysmond.folders import Folders
 from sysmond.model import Metric, Sensitivity, series_path
 from sysmond.query import FOREVER_NS, Query
 from sysmond.rates import STATISTICS
 from sysmond.recording import Key
-from sysmond.result import Boot, Entry, Event, Result
+from sysmond.result import Boot, Entry, Event, LongEntry, Result
 from sysmond.timeline import Timeline
 from sysmond.tracks import Track
 
@@ -97,6 +97,19 @@ class Archive:
                 _entry(key, line.metrics[key.table, key.metric], _sensitivity(restricted & {key.table}), *ranges[key])
                 for key in sorted(chosen)
             ]
+
+    def long_tables(self, *, boot: str | int | None = None) -> list[LongEntry]:
+        """The tables of processes and the like of which anything has been recorded, sorted; ``records`` asks them."""
+        from sysmond.long.census import Census  # noqa: PLC0415  who asks for wide tables needs none of it
+
+        census = Census(self._folders, self._classes)
+        if boot is None:
+            found = census.extents()
+        else:
+            with closing(Timeline(self._folders, self._classes)) as line:
+                found = census.extents(_boot(line, boot))
+        self.warnings = census.warnings
+        return found
 
     def boots(self) -> list[Boot]:
         """Every boot with anything recorded, oldest first."""
@@ -181,7 +194,7 @@ class Archive:
         :raises UsageError: for a wrong column, condition, time or step. :raises NotPermittedError: where the table
             may not be read. :raises Error: where nothing of it is recorded.
         """
-        from sysmond.long.answer import Request, answer  # noqa: PLC0415  who asks for wide tables needs none of it
+        from sysmond.long.answer import Request, answer  # noqa: PLC0415  as above
 
         request = Request(table, start, end, step, columns, where, group_by, by, top, percentile, boot)
         return answer(self._folders, self._classes, request)
@@ -237,16 +250,24 @@ class Archive:
             raise self._nothing(line)
         try:
             return [Key(*found) for found in paths.select(parsed, known)]
-        except UsageError as unknown:
-            raise self._unknown(parsed, known, line) or unknown from None
+        except UsageError:
+            long_tables = archive.long_tables(self._folders, self._classes)
+            if reason := self._unknown(parsed, known, line, long_tables):
+                raise reason from None
+            paths.select(parsed, known, long_tables)
+            raise
 
-    def _unknown(self, patterns: Sequence[paths.Pattern], known: Sequence[Key], line: Timeline) -> Error | None:
-        """Why a path means nothing, where that is not the fault of who wrote it: forbidden, or never there."""
+    def _unknown(
+        self, patterns: Sequence[paths.Pattern], known: Sequence[Key], line: Timeline, long_tables: Collection[str]
+    ) -> Error | None:
+        """Why a path means nothing, where it has another reason than that there is no such name."""
         tables = {key.table for key in known}
         for pattern in patterns:
             matcher = paths.Matcher(pattern)
             if any(matcher.table(table) for table in tables):
                 continue
+            if pattern.table in long_tables:
+                return UsageError(f"path {pattern.text!r}: {paths.is_long(pattern.table)}")
             if line.refused and self._is_restricted(matcher):
                 return NotPermittedError(f"path {pattern.text!r}: no permission to read {line.refused[0]}")
             for hole in sorted(line.holes(line.tables - tables), key=lambda hole: hole.table):

@@ -9,7 +9,7 @@ row that is about the whole system. A wildcard in an instance also stands for ``
 import fnmatch
 import posixpath
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from sysmond.errors import UsageError, nearest
@@ -90,8 +90,15 @@ def matches(pattern: Pattern, table: str, metric: str, instance: str) -> bool:
     return Matcher(pattern).series(table, metric, instance)
 
 
-def select(patterns: Iterable[Pattern], series: Iterable[Series]) -> list[Series]:
+def is_long(table: str) -> str:
+    """Say that a table has no series, and how it is asked for instead."""
+    return f"{table} is a long table, without series; 'sysmon-extract {table}' by itself is right"
+
+
+def select(patterns: Iterable[Pattern], series: Iterable[Series], others: Sequence[str] = ()) -> list[Series]:
     """Choose what the patterns mean: in the order of the patterns, then as given; each series once.
+
+    ``others``: tables that have no series, but may have been meant.
 
     :raises UsageError: naming the first pattern that means none of them, and what comes nearest.
     """
@@ -101,15 +108,15 @@ def select(patterns: Iterable[Pattern], series: Iterable[Series]) -> list[Series
         matcher = Matcher(pattern)
         found = [one for one in known if matcher.series(*one)]
         if not found:
-            raise UsageError(_unknown(pattern, matcher, known))
+            raise UsageError(_unknown(pattern, matcher, known, others))
         chosen.update(dict.fromkeys(found))
     return list(chosen)
 
 
-def _unknown(pattern: Pattern, matcher: Matcher, known: list[Series]) -> str:
+def _unknown(pattern: Pattern, matcher: Matcher, known: list[Series], others: Sequence[str]) -> str:
     """Say which part of a path is unknown; the parts before it are known."""
     if not any(matcher.table(table) for table, _, _ in known):
-        tables = [table for table, _, _ in known]
+        tables = [*(table for table, _, _ in known), *others]
         return f"path {pattern.text!r}: no such table{_suggest(pattern.table, tables)}"
     if not any(matcher.metric(table, metric) for table, metric, _ in known):
         spelled = {f"{table}/{metric}" for table, metric, _ in known if matcher.table(table)}

@@ -222,3 +222,15 @@ class Entry(NamedTuple):
     end_ns: int
     interval_ns: int
     sensitivity: Sensitivity = Sensitivity.PUBLIC
+
+
+class LongEntry(NamedTuple):
+    """A recorded long table: what its rows are about, from when to when (UTC nanoseconds), how often it is read."""
+
+    path: str
+    per: str
+    doc: str
+    start_ns: int
+    end_ns: int
+    interval_ns: int
+    sensitivity: Sensitivity

@@ -22,7 +22,7 @@ from sysmon_tools import extract, output
 from sysmond.clock import SECOND_NS
 from sysmond.errors import Error, NotPermittedError, UsageError
 from sysmond.model import Cause, Semantics, Sensitivity
-from sysmond.result import Answered, Column, Entry, Explanation, Lacking, Result
+from sysmond.result import Answered, Column, Entry, Explanation, Lacking, LongEntry, Result
 
 START_NS = 1_700_000_000 * SECOND_NS
 ENTRIES = [
@@ -45,6 +45,10 @@ class FakeArchive:
 
     def catalogue(self, *patterns: str, boot: str | int | None = None) -> list[Entry]:
         return self.entries
+
+    def long_tables(self, *, boot: str | int | None = None) -> list[LongEntry]:
+        end_ns = START_NS + 3 * SECOND_NS
+        return [LongEntry("process", "process", "All.", START_NS, end_ns, SECOND_NS, Sensitivity.PUBLIC)]
 
     def select(self, *patterns: str, stat: Sequence[str] = ("mean",), **asked: Any) -> Result:
         self.asked = {"patterns": patterns, "stat": stat, **asked}
@@ -271,10 +275,13 @@ def test_what_cannot_be_explained_is_refused(
 def test_the_list_is_machine_readable(archive: FakeArchive, capsys: pytest.CaptureFixture[str]) -> None:
     assert extract.main(["--list", "--utc"]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "path,unit,semantics,from,to,resolution",
-        "memory/available,B,gauge,2023-11-14T22:13:20Z,2023-11-14T22:13:23Z,1s",
-        "disk/read_bytes@sda,B,gauge,2023-11-14T22:13:20Z,2023-11-14T22:13:23Z,1s",
+        "path,unit,semantics,from,to,resolution,sensitivity",
+        "disk/read_bytes@sda,B,gauge,2023-11-14T22:13:20Z,2023-11-14T22:13:23Z,1s,public",
+        "memory/available,B,gauge,2023-11-14T22:13:20Z,2023-11-14T22:13:23Z,1s,public",
+        'process,"",per process,2023-11-14T22:13:20Z,2023-11-14T22:13:23Z,1s,public',
     ]
+    assert extract.main(["--list", "memory", "--utc"]) == 0
+    assert "process" not in capsys.readouterr().out
     assert extract.main(["--list", "--format=json", "--from=1700000003"]) == 0
     assert json.loads(capsys.readouterr().out) == []
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from sysmon_tools import cells, formats, listing
 from sysmond.clock import SECOND_NS
-from sysmond.model import ABSENT, Cause, Semantics
-from sysmond.result import Column, Entry, Event, Gap, Result
+from sysmond.model import ABSENT, Cause, Semantics, Sensitivity
+from sysmond.result import Column, Entry, Event, Gap, LongEntry, Result
 from sysmond.timespec import Notation
 
 START_NS = 1_700_000_000 * SECOND_NS  # 2023-11-14T22:13:20Z
@@ -349,9 +349,12 @@ def test_a_name_that_is_no_utf8_comes_out_as_its_bytes() -> None:
     assert json.loads(written("json", answer))["series"][0]["path"] == "filesystem/used@/\udcff"
 
 
-ENTRIES = [
+ENTRIES: list[Entry | LongEntry] = [
     Entry("cpu/user@total", "s", Semantics.COUNTER, "Time.", START_NS, START_NS + SECOND_NS, SECOND_NS),
     Entry("filesystem/used@/a,b", "B", Semantics.GAUGE, "Used.", START_NS, START_NS + SECOND_NS // 2, 60 * SECOND_NS),
+    LongEntry(
+        "command", "process", "Programs.", START_NS, START_NS + SECOND_NS, 60 * SECOND_NS, Sensitivity.RESTRICTED
+    ),
 ]
 
 
@@ -361,15 +364,16 @@ def listed(name: str, style: formats.Style = UTC) -> str:
 
 def test_the_catalogue_in_every_format() -> None:
     assert listed("csv").splitlines() == [
-        "path,unit,semantics,from,to,resolution",
-        "cpu/user@total,s,counter,2023-11-14T22:13:20Z,2023-11-14T22:13:21Z,1s",
-        '"filesystem/used@/a,b",B,gauge,2023-11-14T22:13:20Z,2023-11-14T22:13:20.500Z,1min',
+        "path,unit,semantics,from,to,resolution,sensitivity",
+        "cpu/user@total,s,counter,2023-11-14T22:13:20Z,2023-11-14T22:13:21Z,1s,public",
+        '"filesystem/used@/a,b",B,gauge,2023-11-14T22:13:20Z,2023-11-14T22:13:20.500Z,1min,public',
+        'command,"",per process,2023-11-14T22:13:20Z,2023-11-14T22:13:21Z,1min,restricted',
     ]
     assert listed("tsv").splitlines()[2].split("\t")[0] == "filesystem/used@/a,b"
     assert [entry["path"] for entry in json.loads(listed("json"))] == [entry.path for entry in ENTRIES]
     assert json.loads(listed("jsonl", formats.Style(Notation.EPOCH)).splitlines()[1])["to"] == 1700000000.5
     assert listed("table").splitlines()[1] == (
-        "cpu/user@total        s     counter    2023-11-14T22:13:20Z  2023-11-14T22:13:21Z      1s"
+        "cpu/user@total        s     counter      2023-11-14T22:13:20Z  2023-11-14T22:13:21Z      1s          public"
     )
 
 

@@ -11,13 +11,14 @@ import pytest
 
 from sysmond.clock import SECOND_NS
 from sysmond.folders import Folders
+from sysmond.history import Archive
 from sysmond.long import file
 from sysmond.long.answer import Answer, Request, answer
 from sysmond.long.stretch import Life, MemoryStretch, Readings
 from sysmond.model import Cause, Sensitivity
 from sysmond.recording import Hole
-from sysmond.tasks.tables import PROCESS
-from tests.longarchive import BOOT, BOOTED_NS, Row, put, relation, stretch
+from sysmond.tasks.tables import COMMAND, PROCESS
+from tests.longarchive import BOOT, BOOTED_NS, Row, put, relation, ring, stretch
 
 FILES = 64
 
@@ -128,3 +129,29 @@ def test_how_a_writer_ended_is_told_by_a_file_without_a_reading(folders: Folders
     put(folders, later.told(later.about._replace(lives=[Life(155 * SECOND_NS, 160 * SECOND_NS, closed=False)])), 6)
     between = [gap for gap in ask(folders, 145, 168).gaps if gap.end_ns == BOOTED_NS + 160 * SECOND_NS]
     assert [gap.cause for gap in between] == [ended]
+
+
+def test_the_list_has_every_long_table_from_its_first_reading_to_its_last(folders: Folders) -> None:
+    for number in range(4):
+        begin = 100 + 10 * number
+        put(folders, stretch(PROCESS, range(begin, begin + 10), [(0, process(5))]), number + 1)
+    ring(folders, PROCESS, [(second, second == 140, [process(5)]) for second in range(140, 150)])
+    put(folders, stretch(COMMAND, [120, 130], [(0, process(5))], sensitivity=Sensitivity.RESTRICTED), 1, ram=True)
+    os.makedirs(f"{folders.runtime}/sampler/public/thread")  # Of which there is nothing.
+    found = Archive(folders).long_tables()
+    assert [(each.path, each.per, each.sensitivity) for each in found] == [
+        ("command", COMMAND.per, Sensitivity.RESTRICTED),
+        ("process", "process", Sensitivity.PUBLIC),
+    ]
+    spans = [((each.start_ns - BOOTED_NS) // SECOND_NS, (each.end_ns - BOOTED_NS) // SECOND_NS) for each in found]
+    assert spans == [(120, 130), (100, 149)]
+    assert [each.path for each in Archive(folders, classes=[Sensitivity.PUBLIC]).long_tables()] == ["process"]
+
+
+def test_the_list_opens_few_files(folders: Folders, opened: list[str]) -> None:
+    for number in range(FILES):
+        begin = 100 + 10 * number
+        put(folders, stretch(PROCESS, range(begin, begin + 10), [(0, process(5))]), number + 1)
+    [found] = Archive(folders).long_tables()
+    assert (found.end_ns - found.start_ns) // SECOND_NS == 10 * FILES - 1
+    assert len(opened) == 2

@@ -8,7 +8,7 @@ for, and as many as it takes to find them.
 """
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -20,11 +20,12 @@ from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
 from sysmond.folders import Folders
 from sysmond.long import file as long_file
 from sysmond.long import ringside
+from sysmond.long.ringside import Reading
 from sysmond.long.stretch import Life, Stretch
 from sysmond.long.window import Part
 from sysmond.model import TIERS_NS, Cause, Sensitivity
-from sysmond.progress import Progress, stream_files, streams_in
-from sysmond.result import Gap
+from sysmond.progress import Progress, stream_files
+from sysmond.result import Gap, LongEntry
 from sysmond.snapshot import snapshot
 
 # A folder whose files are being merged is listed again, until a listing shows nothing new.
@@ -95,10 +96,38 @@ class Census:
 
     def tables(self) -> list[str]:
         """The long tables of which anything is there, sorted."""
-        folders = [f"{self._folders.runtime}/{lane}/{each}" for lane in ("sampler", "background", "archiver")
-                   for each in self._classes]  # fmt: skip
-        folders += [f"{self._folders.state}/{each}" for each in self._classes]
-        return sorted({name for folder in folders for name in streams_in(folder)} - set(TIERS_NS))
+        return archive.long_tables(self._folders, self._classes)
+
+    def extents(self, boot: str | None = None) -> list[LongEntry]:
+        """The long tables that are recorded, sorted by name: what their first and last files say; of one ``boot``."""
+        found = []
+        for table in self.tables():
+            ends = [each for each in self._ends(table, boot) if len(each.ticks)]
+            moments = [
+                course.moment_ns(int(tick))
+                for each in ends
+                for course in [Course(each.relations, each.interval_ns)]
+                for tick in (each.ticks[0], each.ticks[-1])
+            ]
+            if moments:
+                newest, interval_ns = ends[-1], min(each.interval_ns for each in ends)
+                per, doc = newest.table.per, newest.table.doc
+                found.append(LongEntry(table, per, doc, min(moments), max(moments), interval_ns, newest.sensitivity))
+        return found
+
+    def _ends(self, table: str, boot: str | None) -> Iterator[Stretch]:
+        """The first and the last stretch of every folder of a table: the rings last, of which the outer readings."""
+        rings = [each for each in self._rings(table, _outer) if boot in {None, each.boot}]
+        folders = [f"{self._folders.state}/{each}/{table}/{tier}" for each in self._classes for tier in TIERS_NS]
+        folders += [archive.ram_folder(self._folders, each, table) for each in self._classes]
+        for folder in folders:
+            names = {name: f"{folder}/{name.file}" for name in self._names(folder) if boot in {None, name.boot}}
+            boots = sorted((os.stat(names[name]).st_mtime_ns, name.boot) for name in _last_of_boots(names).values())
+            for place, outermost in ((0, min), (-1, max)) if boots else ():
+                name = outermost(name for name in names if name.boot == boots[place][1])
+                if (stretch := self._open(names[name])) is not None:
+                    yield stretch
+        yield from rings
 
     def lines(self, table: str, start_ns: int, end_ns: int, tier: str = archive.FINEST_TIER) -> list[Line]:
         """A line a boot of a table, oldest first: all stretches that overlap a range, in UTC, and one before them.
@@ -120,7 +149,8 @@ class Census:
             stretches += self._overlapping(kept, start_ns, end_ns)
         return _lines(stretches)
 
-    def _rings(self, table: str) -> list[Stretch]:
+    def _rings(self, table: str, of: Callable[[Sequence[Reading]], Sequence[Reading]] = list) -> list[Stretch]:
+        """The stretches of rings; ``of``: chooses of their readings."""
         sealed = Progress.read(self._folders).sealed  # Before the rings: what it says is sealed is in a file by now.
         found: list[Stretch] = []
         for path in stream_files(self._folders, self._classes):
@@ -128,7 +158,7 @@ class Census:
                 continue
             since = sealed[path].offset if path in sealed else 0
             with suppress(FileNotFoundError):
-                self._try(path, lambda path=path, since=since: found.extend(_of_ring(path, since)))  # type: ignore[misc]
+                self._try(path, lambda path=path, since=since: found.extend(_of_ring(path, since, of)))  # type: ignore[misc]
         return found
 
     def _names(self, folder: str) -> set[Name]:
@@ -192,20 +222,26 @@ class Census:
         return True
 
 
+def _last_of_boots(names: Iterable[Name]) -> dict[str, Name]:
+    return {name.boot: name for name in sorted(names)}
+
+
 def _not_older(names: Mapping[Name, str], start_ns: int) -> list[str]:
     """The boots that may reach into a range, and the last before them: by when their last files were written."""
-    last: dict[str, Name] = {}
-    for name in sorted(names):
-        last[name.boot] = name
-    written = {boot: os.stat(names[name]).st_mtime_ns for boot, name in last.items()}
+    written = {boot: os.stat(names[name]).st_mtime_ns for boot, name in _last_of_boots(names).items()}
     older = [boot for boot, at_ns in written.items() if at_ns < start_ns - WRITTEN_NS]
     return sorted(set(written) - set(sorted(older, key=written.__getitem__)[:-1]))
 
 
-def _of_ring(path: str, since: int) -> list[Stretch]:
+def _of_ring(path: str, since: int, of: Callable[[Sequence[Reading]], Sequence[Reading]]) -> list[Stretch]:
     taken = snapshot(path, since)
     readings = [reading for reading in ringside.readings(taken) if reading.offset >= since]
-    return list(ringside.stretches(taken, path, readings, is_empty_too=taken.closed))
+    return list(ringside.stretches(taken, path, list(of(readings)), is_empty_too=taken.closed))
+
+
+def _outer(readings: Sequence[Reading]) -> list[Reading]:
+    """The first and the last reading."""
+    return list(dict.fromkeys([*readings[:1], *readings[-1:]]))
 
 
 def _chosen(stretch: Callable[[int], Stretch | None], count: int, start_ns: int, end_ns: int) -> list[int]:
