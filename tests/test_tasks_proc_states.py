@@ -197,11 +197,13 @@ def test_the_threads_of_a_process_have_their_turns_where_there_is_no_time_for_al
 def test_a_process_whose_many_threads_sleep_is_left_alone_once_all_were_looked_at() -> None:
     looks = Looks(look_ns=0)
     with child(several) as pid:
-        seen = 0
-        while looks._known.get(str(pid)) is None or looks._known[str(pid)].at_something:
+        walked = 0
+        while (known := looks._known.get(str(pid))) is None or known.pulse < 0 or looks._unfinished is not None:
             looks.take(full=False)
-            seen += bool(looks._known.get(str(pid)) and looks._known[str(pid)].looked)
-        assert seen >= 3  # Readings that ended within it.
+            unfinished = looks._unfinished
+            walked += unfinished is not None and unfinished.process.pid == pid
+        assert walked >= 3  # Readings that ended within it.
+        assert not known.at_something
     looks.close()
 
 

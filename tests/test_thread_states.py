@@ -88,7 +88,8 @@ def look(probe: Probe, host: Host, **options: bool) -> dict[int, dict[str, Any]]
     assert probe.records is not None
     records = probe.records(host, full=False, **options)
     assert isinstance(records, Records)
-    assert (records.full, records.lost) == (True, 0)
+    assert records.full
+    assert not records.lost or options.get("by_proc")
     return {row["tid"]: row for row in pinned.rows(THREAD_STATE, bytes(records.rows))}
 
 
@@ -143,9 +144,9 @@ def test_without_bpf_nothing_is_looked_at_unless_asked_for(
     assert probe.records is not None
     with pytest.raises(FileNotFoundError, match="not by BPF: the loader .* has not run; the option by_proc"):
         probe.records(host, full=True)
-    monkeypatch.setattr("sysmond.tasks.proc_states.LOOK_NS", 60 * SECOND)
     with busy(spin, "R") as runner:
-        assert runner in look(probe, host, by_proc=True)
+        while runner not in look(probe, host, by_proc=True):
+            pass  # Its turn comes.
         assert (tmp_path / "thread_state.way").read_text().startswith("by /proc; not by BPF: the loader")
         with pytest.raises(FileNotFoundError):
             probe.records(host, full=False)

@@ -8,11 +8,12 @@ Looking ends when its time is up: who was not looked at is counted, and is first
 """
 
 import os
+from collections.abc import Generator
 from contextlib import suppress
 from itertools import islice
 from struct import Struct
 from time import CLOCK_BOOTTIME, clock_gettime_ns, perf_counter_ns
-from typing import Final
+from typing import Final, NamedTuple
 
 from sysmond.model import ABSENT
 from sysmond.records import Records
@@ -39,12 +40,9 @@ _RECORD = Struct(THREAD_STATE.packing.format if THREAD_STATE.packing else "")
 
 
 class _Process(Task):
-    """A process, and what is kept of it. ``pulse``: its CPU time when it was looked at last.
+    """A process, and what is kept of it. ``pulse``: its CPU time when it was looked at last."""
 
-    ``looked``: at how many of its threads, where there was no time for all; ``found``: one of those was at something.
-    """
-
-    __slots__ = ("at_something", "cgroup", "clock", "found", "looked", "owner_ns", "pid", "pulse", "uid")
+    __slots__ = ("at_something", "cgroup", "clock", "owner_ns", "pid", "pulse", "start_ns", "uid")
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -52,9 +50,15 @@ class _Process(Task):
         self.clock: Final = clock_of(self.pid)
         self.pulse = -1
         self.at_something = True  # As far as is known.
-        self.looked, self.found = 0, False
         self.uid, self.cgroup = ABSENT_U32, ABSENT
-        self.owner_ns = -OWNER_NS
+        self.start_ns, self.owner_ns = -1, -OWNER_NS
+
+
+class _Unfinished(NamedTuple):
+    """A process with more threads than there was time for. ``names``: of those that are left."""
+
+    process: _Process
+    names: Generator[str]
 
 
 class Looks:
@@ -71,6 +75,7 @@ class Looks:
         self._cgroups = CgroupNumbers(root)
         self._look_ns = look_ns
         self._known: dict[str, _Process] = {}
+        self._unfinished: _Unfinished | None = None
         self._now_ns = self._until_ns = 0
         self._rows: list[bytes] = []
         self._stacks: dict[int, str] = {}
@@ -78,6 +83,7 @@ class Looks:
 
     def close(self) -> None:
         """Let go of every file."""
+        self._finish()
         self._numbers.close()
         self._files.close()
 
@@ -94,13 +100,14 @@ class Looks:
             self._cgroups.look_again()
         self._cgroups.new_reading()
         known = self._known
-        for name in self._numbers.candidates(len(known), is_full=False):
-            if name not in known and len(known) < TASKS_MAX:
-                known[name] = _Process(name)
+        names = self._numbers.candidates(len(known), is_full=len(known) >= TASKS_MAX)
+        new = [name for name in names if name not in known]
+        room = TASKS_MAX - len(known)
+        known.update((name, _Process(name)) for name in new[:room])
         self._now_ns = clock_gettime_ns(CLOCK_BOOTTIME)
         self._until_ns = perf_counter_ns() + self._look_ns
         self._rows, self._stacks, self._walked = [], {}, 0
-        lost = self._look(every=every)
+        lost = self._look(every=every) + len(new[room:])
         rows = self._rows[:TASKS_MAX]
         lost += len(self._rows) - len(rows)
         return Records(b"".join(rows), full=True, lost=lost, walked=self._walked + lost), self._stacks
@@ -118,13 +125,15 @@ class Looks:
                     lost += self._process(process, every=every)
             except (FileNotFoundError, ProcessLookupError):
                 gone.append(process.folder)
+                if self._unfinished is not None and self._unfinished.process is process:
+                    self._finish()
             except ValueError:  # No stat of a kernel that is known.
                 lost += 1
             if (looked or number % _CLOCKS == 0) and perf_counter_ns() >= self._until_ns:
                 break
-        if number < len(known):  # The next reading begins where this one ends.
+        if number < len(known) or self._unfinished is not None:  # The next reading begins where this one ends.
             lost += len(known) - number
-            for name in list(islice(known, number)):
+            for name in list(islice(known, number - (self._unfinished is not None))):
                 known[name] = known.pop(name)
         for name in gone:
             del known[name]
@@ -138,7 +147,8 @@ class Looks:
         except OSError:
             raise ProcessLookupError from None
         moved, process.pulse = pulse != process.pulse, pulse
-        return moved or process.at_something
+        is_unfinished = self._unfinished is not None and self._unfinished.process is process
+        return moved or process.at_something or is_unfinished
 
     def _process(self, process: _Process, *, every: bool) -> int:
         """Look at the threads of a process; gives how many there was no time for.
@@ -146,48 +156,45 @@ class Looks:
         :raises OSError: where it is gone. :raises ValueError: where its stat is none.
         """
         told = proc_text.stat(self._files.read(process, STAT))
-        before = len(self._rows)
-        left = 0
-        if told.threads <= 1:
-            process.looked = 0
-            self._thread(process, process, told, every=every)
-        else:
-            left = self._threads(process, every=every)
-        process.found |= len(self._rows) > before
-        process.at_something = process.found or process.looked > 0
-        if not process.looked:
-            process.found = False
-        return left
+        if told.start_ns != process.start_ns:  # Another has its number.
+            process.start_ns, process.owner_ns = told.start_ns, -OWNER_NS
+        if told.threads > 1:
+            return self._threads(process, told.threads, every=every)
+        process.at_something = self._thread(process, process, told, every=every)
+        return 0
 
-    def _threads(self, process: _Process, *, every: bool) -> int:
-        """Look at threads of a process, beginning where the reading before had no more time."""
-        folders = self._folders(process)
-        begin = process.looked if process.looked < len(folders) else 0
-        process.looked = 0
-        for number, folder in enumerate(folders[begin:], begin + 1):
+    def _threads(self, process: _Process, threads: int, *, every: bool) -> int:
+        """Look at the threads of a process, or go on where the reading before had no more time."""
+        if self._unfinished is None or self._unfinished.process is not process:
+            self._finish()
+            self._unfinished = _Unfinished(process, _listed(self._files.top, f"{process.folder}/task"))
+            process.at_something = False
+        looked = 0
+        for name in self._unfinished.names:
             with suppress(FileNotFoundError, ProcessLookupError):
-                thread = Task(folder)
-                self._thread(process, thread, proc_text.stat(self._files.read(thread, STAT)), every=every)
-            if number < len(folders) and perf_counter_ns() >= self._until_ns:
-                process.looked = number
-                return len(folders) - number + begin
-        return begin
+                thread = Task(f"{process.folder}/task/{name}")
+                told = proc_text.stat(self._files.read(thread, STAT))
+                process.at_something |= self._thread(process, thread, told, every=every)
+            looked += 1
+            if looked < threads and perf_counter_ns() >= self._until_ns:
+                break
+        else:
+            self._finish()
+        return max(0, threads - looked)
 
-    def _folders(self, process: _Process) -> list[str]:
-        folder = os.open(f"{process.folder}/task", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._files.top)
-        try:
-            return [f"{process.folder}/task/{name}" for name in os.listdir(folder)]
-        finally:
-            os.close(folder)
+    def _finish(self) -> None:
+        if self._unfinished is not None:
+            self._unfinished.names.close()
+            self._unfinished = None
 
-    def _thread(self, process: _Process, thread: Task, told: proc_text.Stat, *, every: bool) -> None:
-        """Note what a thread is at.
+    def _thread(self, process: _Process, thread: Task, told: proc_text.Stat, *, every: bool) -> bool:
+        """Note what a thread is at; whether it is at something.
 
         :raises OSError: where it is gone.
         """
         self._walked += 1
         if not every and told.state not in AT_SOMETHING:
-            return
+            return False
         files = self._files
         if self._now_ns - process.owner_ns >= OWNER_NS:
             process.owner_ns = self._now_ns
@@ -204,6 +211,7 @@ class Looks:
         tid = int(thread.folder.rpartition("/")[2])
         owner = process.uid, syscall, process.cgroup
         self._rows.append(_RECORD.pack(told.start_ns, process.pid, tid, *owner, told.comm, told.state, wait, stack))
+        return True
 
     def _stack(self, functions: str) -> int:
         """Give the number of a stack: it follows from its text."""
@@ -212,3 +220,18 @@ class Looks:
         number = int.from_bytes(functions.encode(), "big") % _STACKS
         self._stacks[number] = functions
         return number
+
+
+def _listed(top: int, folder: str) -> Generator[str]:
+    """List a folder little by little: to list ten thousand threads takes as long as to look at a thousand.
+
+    :raises OSError: where it is gone.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=top)
+    try:
+        entries = os.scandir(descriptor)
+    finally:
+        os.close(descriptor)
+    with entries:
+        for entry in entries:
+            yield entry.name
