@@ -125,10 +125,12 @@ class Recorder:
         names = found.dtype.names or ()
         return [dict(zip(names, row, strict=True)) for row in found.tolist()]
 
-    def wait_for(self, table: str, where: str, columns: str = "") -> list[dict[str, Any]]:
+    def wait_for(self, table: str, where: str, columns: str = "", **asked: Any) -> list[dict[str, Any]]:
         """Wait until rows are there."""
-        wait_until(lambda: self.records(table, columns, where=where), lambda: f"{table}: {where}: {self.said()}")
-        return self.records(table, columns, where=where)
+        wait_until(
+            lambda: self.records(table, columns, where=where, **asked), lambda: f"{table}: {where}: {self.said()}"
+        )
+        return self.records(table, columns, where=where, **asked)
 
     def extract(self, *words: str, by: Asker | None = None) -> Told:
         """Ask with sysmon-extract, as ourselves or as somebody else."""

@@ -20,7 +20,7 @@ from sysmond.errors import UsageError
 from sysmond.long.census import LATE_NS, Line
 from sysmond.long.columns import COMMAND, END, EXE, FUNCTIONS, MAX, MEAN, SUM, SYSCALL_NAME, USERNAME, Of, Spec
 from sysmond.long.condition import BoolArray, Condition, Lookup, Values, Words
-from sysmond.long.ended import between
+from sysmond.long.ended import between, told_before
 from sysmond.long.joins import CGROUP_KEY, Cgroups, Commands, Stacks, syscall_names, usernames
 from sysmond.long.stretch import Stretch, key_of, lasts
 from sysmond.long.window import START, SUMS, Ended, Part, Window, spans, summed
@@ -361,20 +361,32 @@ def _of_moments(lines: Sequence[tuple[Line, Joined]], buckets: Axis, since_ns: S
     """Rows of a table whose rows are about their own moment: one a record."""
     for line, joined in lines:
         edges = edges_of(line, buckets.edges_ns[[0, -1]])
+        before: Stretch | None = None
         for part in line.within(int(edges[0]), int(edges[1]) + LATE_NS):
-            yield MomentBatch(part, line, joined, buckets, since_ns.get(line.boot, -ALWAYS_NS))
+            yield MomentBatch(part, line, joined, buckets, since_ns.get(line.boot, -ALWAYS_NS), before)
+            before = part.stretch
 
 
 class MomentBatch:
     """Records of one part, in order of time. A record that tells of an end is of that time, others of their reading."""
 
-    def __init__(self, part: Part, line: Line, joined: Joined, buckets: Axis, begin_ns: int = -ALWAYS_NS) -> None:
-        """Look at all that are of the range, and of readings from a boot time on."""
+    def __init__(
+        self,
+        part: Part,
+        line: Line,
+        joined: Joined,
+        buckets: Axis,
+        begin_ns: int = -ALWAYS_NS,
+        before: Stretch | None = None,
+    ) -> None:
+        """Look at all that are of the range, of readings from a boot time on, and not told of before."""
         stretch = part.stretch
         ticks = stretch.ticks[stretch.tick_index()]
         is_end = any(metric.name == END for metric in stretch.table.metrics)
         times = line.course.utc_ns(stretch.column(END) if is_end else ticks)
         inside = (times >= buckets.edges_ns[0]) & (times < buckets.edges_ns[-1])
+        if is_end:
+            inside &= ~told_before(stretch, before)
         self._take(stretch, line, joined, times, inside & (ticks >= begin_ns) & (ticks < part.end_ns), buckets)
 
     def _take(

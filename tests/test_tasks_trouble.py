@@ -1,0 +1,496 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes, read by a real daemon under what may be wrong: kernels that refuse, capabilities that lack, odd tasks."""
+
+import ctypes
+import errno
+import json
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sysmon_tools import extract
+from sysmon_tools.doctor import examine
+from sysmond import jobs
+from sysmond.kernel import loader, pins
+from sysmond.probe import Host
+from sysmond.tasks.cgroup_names import in_use
+from sysmond.tasks.tables import EXITS
+from tests.pinned import loaded, why_not
+from tests.whole import Recorder, a_recorder, wait_until
+
+pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not() or "BPF")
+
+OBJECTS = Path(loader.__file__).parent
+# Reads a register that nothing was put into: no verifier lets that pass.
+REFUSED = struct.pack("<BBhi", 0x79, 0x90, 0, 0)
+
+
+@pytest.fixture
+def recorder() -> Iterator[Recorder]:
+    with a_recorder() as made:
+        yield made
+
+
+def broken(name: str, to: Path, sections: Sequence[str]) -> Path:
+    """A copy of an object whose programs of some sections begin with what the verifier refuses."""
+    image = bytearray((OBJECTS / f"{name}.bpf.o").read_bytes())
+    table = struct.unpack_from("<Q", image, 0x28)[0]
+    size, count, names = struct.unpack_from("<HHH", image, 0x3A)
+    heads = [struct.unpack_from("<IIQQQQ", image, table + size * number) for number in range(count)]
+    texts = heads[names][4]
+    done = set()
+    for head in heads:
+        section = bytes(image[texts + head[0] : image.index(0, texts + head[0])]).decode()
+        if section in sections:
+            image[head[4] : head[4] + 8] = REFUSED
+            done.add(section)
+    assert done == set(sections)
+    path = to / f"{name}.broken"
+    path.write_bytes(image)
+    return path
+
+
+def within(*mounts: str, drop: str = "", network: bool = False) -> list[str]:
+    """The words that run a daemon among other mounts, and without some capabilities."""
+    script = "; ".join(["set -e", *mounts, 'exec "$@"'])
+    words = ["unshare", "--mount", *(["--net"] if network else []), "sh", "-c", script, "sh"]
+    return [*words, *(["setpriv", f"--bounding-set={drop}"] if drop else [])]
+
+
+class Seen:
+    """What a daemon recorded of a child that ended, and what the doctor says of the ways."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        status = {"runtime_dir": recorder.folders.runtime, "pids": {}}
+        rows = [{"name": name, "state": "active", "reason": ""} for name in ("process", "exits")]
+        self.found = {each["source"]: each for each in examine(rows, status)}
+
+    def way(self, table: str) -> str:
+        return self.found[table]["reason"]
+
+    def refused(self, program: str) -> str:
+        found = self.found.get(f"BPF program {program}", {"state": "", "reason": "not named"})
+        assert found["help"] or found["state"] == "there" or "verifier" in found["reason"], found
+        return found["reason"]
+
+
+def recorded(recorder: Recorder) -> Seen:
+    """Start a daemon, have it see us and a child that ends, and ask the doctor."""
+    recorder.start()
+    recorder.wait_for("process", f"pid = {os.getpid()}", "pid")
+    assert ended(recorder, 7)["exit_code"] == 7
+    return Seen(recorder)
+
+
+def ended(recorder: Recorder, code: int) -> dict[str, object]:
+    """What is recorded of a child that ends."""
+    with subprocess.Popen(["sh", "-c", f"exit {code}"]) as child:
+        child.wait()
+    (row,) = recorder.wait_for("exits", f"pid = {child.pid}", "pid,ppid,exit_code,comm,cgroup,start,end")
+    return row
+
+
+def test_where_the_verifier_refuses_the_best_way_the_next_is_gone(recorder: Recorder) -> None:
+    path = broken("tasks", recorder.base, ["syscall"])
+    recorder.prefix = within(f"mount --bind {path} {OBJECTS}/tasks.bpf.o")
+    seen = recorded(recorder)
+    assert seen.way("process").startswith("by BPF, iterate; not by snapshot: snapshot: the verifier refuses it: ")
+    assert "R9" in seen.refused("snapshot")
+    assert seen.refused("iterate") == ""
+    assert seen.way("exits") == "by BPF"
+
+
+def test_where_it_refuses_both_it_is_proc(recorder: Recorder) -> None:
+    path = broken("tasks", recorder.base, ["syscall", "iter/task"])
+    recorder.prefix = within(f"mount --bind {path} {OBJECTS}/tasks.bpf.o")
+    seen = recorded(recorder)
+    assert seen.way("process").startswith("by /proc; not by BPF: snapshot: the verifier refuses it: ")
+    assert seen.way("exits") == "by BPF"
+    assert recorder.records("process_private", "pid", where=f"pid = {os.getpid()}")
+
+
+def test_an_object_that_is_none_costs_only_its_own_programs(recorder: Recorder) -> None:
+    path = recorder.base / "none"
+    path.write_bytes(b"not ELF at all")
+    recorder.prefix = within(f"mount --bind {path} {OBJECTS}/events.bpf.o")
+    seen = recorded(recorder)
+    assert seen.way("exits").startswith("by proc connector and taskstats; not by BPF")
+
+
+WITHOUT_BTF = "mount -t tmpfs none /sys/kernel/btf"
+WITHOUT_BPFFS = "umount -l /sys/fs/bpf"
+CAPABILITIES = "-bpf,-perfmon,-sys_admin"
+
+
+@pytest.mark.parametrize(
+    ("prefix", "why"),
+    [
+        (within(WITHOUT_BTF), "the kernel is without BTF"),
+        (within(drop=CAPABILITIES), "no permission: CAP_BPF and CAP_PERFMON missing"),
+        (within(drop="-perfmon,-sys_admin"), "no permission: CAP_PERFMON missing"),
+        (within(WITHOUT_BPFFS, drop="-sys_admin"), "no BPF file system is mounted at /sys/fs/bpf, and none may be"),
+    ],
+    ids=["no BTF", "no capabilities", "one capability", "no bpffs"],
+)
+def test_without_bpf_the_next_ways_are_gone(recorder: Recorder, prefix: list[str], why: str) -> None:
+    recorder.prefix = prefix
+    seen = recorded(recorder)
+    assert seen.way("process").startswith("by /proc; not by BPF: ")
+    assert why in seen.way("process")
+    assert seen.way("exits").startswith("by proc connector and taskstats; not by BPF: ")
+    for program in ("ended", "started", "snapshot", "states"):
+        assert why in seen.refused(program)
+    assert not [path for path in recorder.pins().glob("*") if not path.is_dir()]
+
+
+def test_without_the_network_capability_too_the_connector_alone_tells(recorder: Recorder) -> None:
+    recorder.prefix = within(drop=f"{CAPABILITIES},-net_admin")
+    seen = recorded(recorder)
+    assert seen.way("exits").startswith("by proc connector; not by BPF: ")
+    assert "taskstats" in seen.way("exits")
+
+
+ODD_NAMES = (b"new\nline", b"\x1b[31mred\x1b[0m", b"\xff\xfe\x80", b"\",;\t'", b"\r\x07\x9b\x7f", "zwölf".encode())
+RENAMING = f"""
+import ctypes, itertools, os, time
+set_name = ctypes.CDLL(None).prctl
+parent = os.getppid()
+for name in itertools.cycle({ODD_NAMES!r}):
+    set_name(15, name, 0, 0, 0)
+    if os.getppid() != parent:
+        break
+    time.sleep(1)
+"""
+FORMATS = ("csv", "tsv", "json", "jsonl", "table")
+
+
+def test_a_process_that_renames_itself_every_tick_to_whatever(recorder: Recorder) -> None:
+    recorder.start()
+    with subprocess.Popen([sys.executable, "-I", "-S", "-c", RENAMING]) as child:
+        recorder.wait_for("process", f"pid = {child.pid}", "pid")
+        wait_until(lambda: len(names(recorder, child.pid)) >= len(ODD_NAMES))
+        child.kill()
+    recorder.wait_for("exits", f"pid = {child.pid}", "pid")
+    wanted = {name.decode("utf-8", "surrogateescape") for name in ODD_NAMES}
+    for table, step in (("process", ["--sample=1s"]), ("exits", [])):
+        words = [table, "--from=-10min", f"--where=pid={child.pid}", "--columns=pid,comm", *step]
+        out = {each: recorder.extract(*words, f"--format={each}").out for each in FORMATS}
+        for each in ("csv", "tsv", "table"):
+            out[each].decode()
+            assert not any((byte < 32 and byte not in b"\n\t") or byte == 127 for byte in out[each]), each
+            assert "\x9b" not in out[each].decode()
+        told = [json.loads(line) for line in out["jsonl"].decode().splitlines()]
+        rows = [row for row in told if row.get("pid") == child.pid]
+        assert rows
+        assert {row["comm"] for row in rows} <= wanted, {row["comm"] for row in rows}
+        assert out["jsonl"].isascii()
+        assert json.loads(out["json"].decode("ascii"))["series"][1]["path"] == "comm"
+        parsed = recorder.extract(*words, "--format=csv").rows
+        assert len(parsed) == len(rows)
+        assert {row["pid"] for row in parsed} == {str(child.pid)}
+        on_a_terminal = terminal([*words, *recorder.where()])
+        assert b"\x1b" not in on_a_terminal
+        assert on_a_terminal.count(b"\r\n") == out["table"].count(b"\n")
+
+
+def names(recorder: Recorder, pid: int) -> set[str]:
+    return {str(row["comm"]) for row in recorder.records("process", "comm", where=f"pid = {pid}", step="1s")}
+
+
+def terminal(words: Sequence[str]) -> bytes:
+    """What sysmon-extract writes to a terminal."""
+    leader, follower = pty.openpty()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.dup2(follower, 1)
+            sys.stdout = os.fdopen(1, "w", closefd=False)
+            extract.main(words)
+        finally:
+            os._exit(0)
+    os.close(follower)
+    pieces = []
+    with suppress(OSError):
+        while piece := os.read(leader, 65536):
+            pieces.append(piece)
+    os.close(leader)
+    os.waitpid(child, 0)
+    return b"".join(pieces)
+
+
+# From <linux/sched.h>: clone3, and where its arguments have the numbers to give.
+CLONE3 = 435
+CLONE_ARGUMENTS = struct.Struct("<11Q")
+
+
+def numbered(pid: int, does: Callable[[], object]) -> None:
+    """Fork a child that has this number, which is free."""
+    wanted = ctypes.c_int(pid)
+    arguments = CLONE_ARGUMENTS.pack(0, 0, 0, 0, signal.SIGCHLD, 0, 0, 0, ctypes.addressof(wanted), 1, 0)
+    made = ctypes.CDLL(None, use_errno=True).syscall(CLONE3, ctypes.c_char_p(arguments), CLONE_ARGUMENTS.size)
+    if made == 0:
+        try:
+            does()
+        finally:
+            os._exit(255)
+    if made < 0 and ctypes.get_errno() in {errno.EPERM, errno.ENOSYS, errno.EINVAL}:
+        pytest.skip("this kernel lets nobody choose the number of a process")
+    assert made == pid, os.strerror(ctypes.get_errno())
+
+
+def reused(recorder: Recorder) -> int:
+    """Have a number used twice within a second by what is too short to be seen, and twice by what is seen."""
+    with subprocess.Popen(["true"]) as free:
+        free.wait()
+    pid = free.pid
+    for code in (3, 4):
+        numbered(pid, lambda code=code: os._exit(code))  # type: ignore[misc]
+        os.waitpid(pid, 0)
+    for _ in range(2):
+        before = {row["start"] for row in recorder.records("process", "pid,start", where=f"pid = {pid}")}
+        numbered(pid, signal.pause)
+        wait_until(
+            lambda before=before: len(  # type: ignore[misc]
+                {row["start"] for row in recorder.records("process", "pid,start", where=f"pid = {pid}")} - before
+            )
+        )
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    return pid
+
+
+@pytest.mark.parametrize("prefix", [[], within(drop=CAPABILITIES)], ids=["BPF", "proc"])
+def test_a_number_that_is_used_again_within_a_second_is_another_process(recorder: Recorder, prefix: list[str]) -> None:
+    recorder.prefix = prefix
+    recorder.start()
+    recorder.wait_for("process", f"pid = {os.getpid()}", "pid")
+    with subprocess.Popen(["true"]) as first:
+        first.wait()
+    recorder.wait_for("exits", f"pid = {first.pid}", "pid")
+    pid = reused(recorder)
+
+    def ends() -> list[dict[str, Any]]:
+        return recorder.records("exits", "pid,start,end,exit_code,signal", where=f"pid = {pid}")
+
+    wait_until(lambda: len(ends()) >= 5, ends)
+    assert [(row["exit_code"], row["signal"]) for row in ends()] == [(0, 0), (3, 0), (4, 0), (0, 9), (0, 9)]
+    assert len({row["start"] for row in ends()}) == 5
+    seen = recorder.records("process", "pid,start,end", where=f"pid = {pid}")
+    assert len({row["start"] for row in seen}) >= 2
+    # Each ends when its own record says so, not that of another life.
+    assert {row["end"] for row in seen} <= {row["end"] for row in ends()}, (seen, ends())
+    recorder.end()
+    assert len(ends()) == 5
+    assert [row["exit_code"] for row in ends()] == [0, 3, 4, 0, 0]
+
+
+@contextmanager
+def a_cgroup(*words: str) -> Iterator[Path]:
+    """Cgroups below each other in the hierarchy that sorts processes here, and moved out of and removed at the end."""
+    hierarchy = in_use(Host())
+    made: list[Path] = []
+    try:
+        for word in words:
+            made.append((made[-1] if made else Path(hierarchy.point)) / word)
+            made[-1].mkdir()
+        yield made[-1]
+    finally:
+        for path in reversed(made):
+            with suppress(FileNotFoundError):
+                path.rmdir()
+
+
+def test_cgroups_with_odd_names_that_go_while_processes_are_recorded_in_them(recorder: Recorder) -> None:
+    recorder.start()
+    recorder.wait_for("process", f"pid = {os.getpid()}", "pid")
+    words = (f"sysmond-test-{os.getpid()}.slice", "dev-disk-by\\x2dlabel\\x2fa.mount", "\x1b[31m \udcff")
+    with a_cgroup(*words) as folder, subprocess.Popen(["sleep", "600"]) as child:
+        (folder / "cgroup.procs").write_text(str(child.pid))
+        with pytest.raises(OSError, match="busy"):
+            folder.rmdir()
+        recorder.wait_for("process", f"pid = {child.pid} and cgroup ~ 'dev-disk'", "pid")
+        (folder.parent.parent.parent / "cgroup.procs").write_text(str(child.pid))
+        folder.rmdir()
+        folder.parent.rmdir()
+        recorder.wait_for("process", f"pid = {child.pid} and not cgroup ~ 'dev-disk'", "pid", start="-2s")
+        child.kill()
+    path = "/" + "/".join(words)
+    steps = recorder.records("process", "cgroup_path", where=f"pid = {child.pid}", step="1s")
+    assert path in {row["cgroup_path"] for row in steps}, steps
+    told = recorder.extract("process", "--from=-10min", "--group-by=cgroup", "--sample=1s", "--format=csv")
+    assert told.code == 0, told.err
+    assert b"\x1b" not in told.out
+    assert any("dev-disk-by\\\\x2dlabel" in row["cgroup"] for row in told.rows)
+    tree = recorder.extract("cgroup_name", "--from=-10min", "--columns=path", "--format=json")
+    assert path in json.loads(tree.out)["values"][0]
+
+
+@pytest.mark.parametrize("kind", ["none,name=sysmondtest", "net_cls", "net_cls,net_prio"])
+def test_other_hierarchies_of_version_1_do_not_disturb(recorder: Recorder, kind: str) -> None:
+    where = recorder.base / "hierarchy"
+    where.mkdir()
+    asked = subprocess.run(
+        ["unshare", "--mount", "mount", "-t", "cgroup", "-o", kind, "none", str(where)],
+        capture_output=True,
+        check=False,
+    )
+    if asked.returncode:
+        pytest.skip(f"this kernel has no {kind} to mount")
+    recorder.prefix = within(f"mount -t cgroup -o {kind} none {where}")
+    seen = recorded(recorder)
+    assert seen.way("process") == "by BPF, snapshot"
+    controllers = in_use(Host()).controllers
+    told = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
+    wanted = {path for _, names, path in told if set(names.split(",")) & set(controllers or [""])}
+    recorder.wait_for("cgroup_name", "path ~ ^/", "path")
+    (row,) = recorder.records("process", "cgroup_path", where=f"pid = {os.getpid()}")
+    assert row["cgroup_path"] in wanted
+
+
+def test_what_has_no_room_in_the_arrays_is_counted_and_said(recorder: Recorder) -> None:
+    """As 100,000 tasks are to arrays for 16,384, these are to arrays for 16."""
+    small = recorder.base / "loader.py"
+    source = Path(loader.__file__).resolve()
+    program, changed = re.subn(r"^PROCESSES_MAX = .*$", "PROCESSES_MAX = 16", source.read_text(), flags=re.MULTILINE)
+    assert changed == 1
+    small.write_text(program)
+    recorder.prefix = within(f"mount --bind {small} {source}")
+    recorder.start()
+    recorder.wait_for("process", "pid > 0", "pid")
+    recorder.end()
+    told = recorder.extract("process", "--from=-10min", "--columns=pid", "--format=csv")
+    assert told.code == 3
+    assert re.search(r"warning: process: \d\d+ records were lost", told.err), told.err
+
+
+LOADED = """
+import json, sys
+before = set(sys.modules)
+from sysmond import sampler
+from sysmond.plan import import_plugin, offered_probes
+from sysmond.probe import Host
+host = Host()
+host.runtime = sys.argv[1]
+host.new_tick()
+read = []
+for plugin in sys.argv[2:]:
+    for probe in offered_probes(import_plugin(plugin)):
+        records = probe.records(host, True) if probe.records else probe.read(host)
+        if probe.records and hasattr(records, "release"):
+            records.release()
+        elif records is not None:
+            list(records)
+        read.append(probe.table.name)
+print(json.dumps([read, sorted(set(sys.modules) - before)]))
+"""
+
+
+@pytest.mark.parametrize("has_bpf", [True, False], ids=["BPF", "proc"])
+def test_what_reads_processes_loads_the_standard_library_only(runtime: Path, tmp_path: Path, *, has_bpf: bool) -> None:
+    """Also what is imported when it is first needed: each probe is read once, by either way."""
+    with loaded(runtime) if has_bpf else nullcontext():
+        plugins = [f"sysmond_probes.{name}" for name in ("process", "exits", "command", "cgroup_name")]
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", LOADED, str(runtime), *plugins],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    read, modules = json.loads(done.stdout)
+    assert {"process", "thread", "process_private", "exits", "command", "cgroup_name"} <= set(read)
+    assert ("sysmond.tasks.walk" in modules) == has_bpf
+    assert ("sysmond.tasks.proc" in modules) != has_bpf
+    packages = {module.partition(".")[0] for module in modules}
+    assert packages - set(sys.stdlib_module_names) <= {"sysmond", "sysmond_probes"}
+
+
+def test_the_libraries_of_the_real_parts_are_those_of_python(recorder: Recorder) -> None:
+    """What other programs of sysmond need is not in the memory of what is locked there: numpy, libhdf5, libbpf."""
+    recorder.start()
+    recorder.wait_for("process", f"pid = {os.getpid()}", "pid")
+    recorder.flush()
+    for part in ("sampler", "background", "archiver"):
+        maps = Path(f"/proc/{recorder.pid(part)}/maps").read_text()
+        assert "libc.so" in maps
+        assert not re.search(r"numpy|hdf5|h5py|libbpf|yaml", maps), part
+
+
+def test_killing_every_part_loses_no_end_and_tells_none_twice(recorder: Recorder) -> None:
+    recorder.start()
+    recorder.wait_for("process", f"pid = {os.getpid()}", "pid")
+    made: list[tuple[int, int]] = []
+    for number in range(200):
+        with subprocess.Popen(["sh", "-c", f"exit {number % 199 + 1}"]) as child:
+            child.wait()
+        made.append((child.pid, number % 199 + 1))
+        if number % 4 == 1:
+            part = ("sampler", "archiver", "background")[number // 4 % 3]
+            with suppress(OSError, ValueError):
+                os.kill(recorder.pid(part), signal.SIGKILL)
+    pids = {pid for pid, _ in made}
+
+    def ends() -> list[tuple[int, int]]:
+        found = recorder.records("exits", "pid,exit_code", where="exit_code > 0")
+        return sorted((row["pid"], row["exit_code"]) for row in found if row["pid"] in pids)
+
+    wait_until(lambda: set(ends()) >= set(made), lambda: (len(ends()), recorder.said()))
+    assert ends() == sorted(made)
+    recorder.end()
+    assert ends() == sorted(made)
+    told = recorder.extract("exits", "--from=-10min", "--format=csv")
+    rows = [(int(row["pid"]), int(row["exit_code"])) for row in told.rows if int(row["pid"]) in pids]
+    assert sorted(rows) == sorted(made)
+
+
+def test_a_sampler_that_dies_before_it_says_what_it_took_makes_no_end_two(recorder: Recorder) -> None:
+    """Records are given back to the kernel once they are in the ring: whoever dies in between leaves them in both."""
+    assert EXITS.packing is not None
+    source = Path(pins.__file__).resolve()
+    begin = '        """Give back what was looked at: the kernel may write there."""\n'
+    flag = recorder.base / "dies"
+    its = f"self._stride == {struct.calcsize(EXITS.packing.format)} and self._seen > self._read_to[0]"
+    dying = f"        if {its} and os.path.exists({str(flag)!r}):\n"
+    dying += f"            os.unlink({str(flag)!r})\n            os.kill(os.getpid(), 9)\n"
+    program = source.read_text()
+    assert program.count(begin) == 1
+    (recorder.base / "pins.py").write_text(program.replace(begin, begin + dying))
+    recorder.prefix = within(f"mount --bind {recorder.base}/pins.py {source}")
+    recorder.start()
+    recorder.wait_for("process", f"pid = {os.getpid()}", "pid")
+    before = recorder.pid("sampler")
+    flag.touch()
+    made = []
+    for _ in range(20):
+        with subprocess.Popen(["sh", "-c", "exit 9"]) as child:
+            child.wait()
+        made.append(child.pid)
+    wait_until(lambda: recorder.pid("sampler") != before, recorder.said)
+    recorder.wait_for("exits", f"pid = {made[-1]}", "pid")
+
+    def ends() -> list[int]:
+        return sorted(row["pid"] for row in recorder.records("exits", "pid", where="exit_code = 9"))
+
+    def lives() -> list[int]:
+        return sorted(row["pid"] for row in recorder.records("process", "pid", where="exit_code = 9"))
+
+    for _ in range(2):
+        assert set(made) <= set(ends())
+        assert [ends().count(pid) for pid in made] == [1] * len(made)
+        assert [lives().count(pid) for pid in made] == [1] * len(made)
+        recorder.flush()
+    recorder.end()
+    jobs.merge(recorder.folders)
+    assert [ends().count(pid) for pid in made] == [1] * len(made)
+    assert [lives().count(pid) for pid in made] == [1] * len(made)
