@@ -33,8 +33,10 @@ COMM = text("comm", "Its name for itself, at most 15 bytes.", "comm (comm)")
 CPU = counter("cpu", "s", "CPU time, as the scheduler measures it.", 6, "se.sum_exec_runtime (schedstat 1)")
 USER = counter("user", "s", "CPU time in user mode, by ticks.", 6, "utime (stat 14)")
 SYSTEM = counter("system", "s", "CPU time in the kernel, by ticks.", 6, "stime (stat 15)")
-READ = counter("read_bytes", "B", "Bytes fetched from storage.", 0, "ioac.read_bytes (io read_bytes)")
-WRITTEN = counter("written_bytes", "B", "Bytes sent towards storage.", 0, "ioac.write_bytes (io write_bytes)")
+# The kernel adds what a child did to the signal->ioac of the parent that waits for it (kernel/exit.c).
+_WAITED = "; of a process, also by children it has waited for."
+READ = counter("read_bytes", "B", f"Bytes fetched from storage{_WAITED}", 0, "ioac.read_bytes (io read_bytes)")
+WRITTEN = counter("written_bytes", "B", f"Bytes sent towards storage{_WAITED}", 0, "ioac.write_bytes (io write_bytes)")
 MINOR = counter("minor_faults", "1", "Page faults that needed no storage.", 0, "min_flt (stat 10)")
 MAJOR = counter("major_faults", "1", "Page faults that did.", 0, "maj_flt (stat 12)")
 
@@ -55,8 +57,8 @@ _MEASURES = (
     MAJOR,
     READ,
     WRITTEN,
-    counter("read_chars", "B", "Bytes that its read calls were given.", 0, "ioac.rchar (io rchar)"),
-    counter("written_chars", "B", "Bytes that its write calls took.", 0, "ioac.wchar (io wchar)"),
+    counter("read_chars", "B", f"Bytes that its read calls were given{_WAITED}", 0, "ioac.rchar (io rchar)"),
+    counter("written_chars", "B", f"Bytes that its write calls took{_WAITED}", 0, "ioac.wchar (io wchar)"),
     gauge("rss_anon", "B", "Resident memory of its own.", 0, "mm->rss_stat (status RssAnon)"),
     gauge("rss_file", "B", "Resident memory of files.", 0, "mm->rss_stat (status RssFile)"),
     gauge("rss_shmem", "B", "Resident shared memory.", 0, "mm->rss_stat (status RssShmem)"),
