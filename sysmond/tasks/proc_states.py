@@ -165,7 +165,8 @@ class Looks:
 
     def _threads(self, process: _Process, threads: int, *, every: bool) -> int:
         """Look at the threads of a process, or go on where the reading before had no more time."""
-        if self._unfinished is None or self._unfinished.process is not process:
+        is_whole = self._unfinished is None or self._unfinished.process is not process
+        if self._unfinished is None or is_whole:
             self._finish()
             self._unfinished = _Unfinished(process, _listed(self._files.top, f"{process.folder}/task"))
             process.at_something = False
@@ -180,6 +181,8 @@ class Looks:
                 break
         else:
             self._finish()
+            if is_whole:  # Those that it had when it was asked may have ended.
+                return 0
         return max(0, threads - looked)
 
     def _finish(self) -> None:
