@@ -12,9 +12,9 @@ char LICENSE[] SEC("license") = "GPL"; /* Of the two; most of what is called is 
 /* Whether the programs that count bytes of the network are there. */
 const volatile u32 has_network = 0;
 
-/* User space sets the first three and clears the others before each pass. */
+/* User space sets the first four and clears the others before each pass; `turn` is the number of the pass. */
 struct pass {
-    u32 full, threads, private, pad;
+    u32 full, threads, private, turn;
     u32 walked_processes, walked_threads;
     u32 process_count, process_lost, thread_count, thread_lost, private_count, private_lost;
 };
@@ -34,9 +34,10 @@ MAPPED_ARRAY(process_rows, struct task_record, 1);
 MAPPED_ARRAY(thread_rows, struct task_record, 1);
 MAPPED_ARRAY(private_rows, struct private_record, 1);
 
-/* What was last told of a task: its fingerprints, and what must not be told to be less. */
+/* What was last told of a task: its fingerprints with their CPU time, and what must not be told to be less. */
 struct told {
     u64 process, thread;
+    u64 process_cpu_ns, thread_cpu_ns;
     u64 run_delay_ns, block_delay_ns;
     u32 descriptors, is_counted;
 };
@@ -77,6 +78,16 @@ static __always_inline u64 fingerprint(struct task_struct *task, u64 cpu_ns, u64
             print = mixed(print, pages_known(memory, kind));
     }
     return print | 1; /* Never that of a new storage. */
+}
+
+/*
+ * Who used no CPU time is looked at only each eighth pass: what others change of it (pages, parent, cgroup) is spread over
+ * cache lines that nothing else is read of.
+ */
+#define TURNS 8
+static __always_inline u32 has_turn(struct pass *pass, struct task_struct *task)
+{
+    return pass->full || (((u32)task->pid ^ pass->turn) & (TURNS - 1)) == 0;
 }
 
 static __always_inline void fill_memory(struct task_record *row, struct mm_struct *memory)
@@ -202,10 +213,14 @@ static __noinline int tell_thread(struct pass *pass, struct scratch *scratch, st
 {
     struct told *told = bpf_task_storage_get(&tellings, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
     struct task_record *row;
-    u64 cgroup = cgroup_of(task), print = fingerprint(task, task->se.sum_exec_runtime, cgroup);
+    u64 cpu_ns = task->se.sum_exec_runtime, cgroup, print;
     u32 number = pass->thread_count;
 
     pass->walked_threads++;
+    if (told && told->thread && told->thread_cpu_ns == cpu_ns && !has_turn(pass, task))
+        return 0;
+    cgroup = cgroup_of(task);
+    print = fingerprint(task, cpu_ns, cgroup);
     if (told && told->thread == print && !pass->full)
         return 0;
     row = bpf_map_lookup_elem(&thread_rows, &number);
@@ -218,8 +233,10 @@ static __noinline int tell_thread(struct pass *pass, struct scratch *scratch, st
     fill(row, task, &scratch->thread, cgroup);
     row->tid = task->pid;
     pass->thread_count++;
-    if (told)
+    if (told) {
         told->thread = print;
+        told->thread_cpu_ns = cpu_ns;
+    }
     return 0;
 }
 
@@ -255,6 +272,7 @@ static __noinline int tell_process(struct pass *pass, struct task_struct *task, 
         told->run_delay_ns = sum->run_delay_ns;
         told->block_delay_ns = sum->block_delay_ns;
         told->process = print;
+        told->process_cpu_ns = sum->cpu_ns;
     }
     fill(row, task, sum, cgroup);
     pass->process_count++;
@@ -303,22 +321,40 @@ static __noinline int sum_threads(struct scratch *scratch, struct task_struct *p
     return 0;
 }
 
+/* Whether a process of one thread used no CPU time since it was told of, and it is not its turn. */
+static __always_inline u32 rests(struct pass *pass, struct task_struct *process)
+{
+    u64 cpu_ns = process->signal->sum_sched_runtime + process->se.sum_exec_runtime;
+    struct told *told;
+
+    if (has_turn(pass, process))
+        return 0;
+    told = bpf_task_storage_get(&tellings, process, NULL, 0);
+    if (!told || !told->process || told->process_cpu_ns != cpu_ns)
+        return 0;
+    pass->walked_processes++;
+    return 1;
+}
+
 static __noinline int visit(struct pass *pass, struct scratch *scratch, struct task_struct *process)
 {
-    u32 before = endings(process->signal);
+    u32 before;
 
     if (!process->pid)
         return 0; /* Processors at rest are no process. */
     if (process->signal->nr_threads > 1) {
+        before = endings(process->signal);
         sum_threads(scratch, process, pass, pass->threads);
         /* A thread that ended meanwhile may be in the sum twice or not at all. */
         if (before != endings(process->signal))
             sum_threads(scratch, process, pass, 0);
     } else {
-        begin(&scratch->process, process->signal);
-        ADD_THREAD(&scratch->process, process, DIRECT);
         if (pass->threads)
             tell_thread(pass, scratch, process);
+        if (rests(pass, process))
+            return 0;
+        begin(&scratch->process, process->signal);
+        ADD_THREAD(&scratch->process, process, DIRECT);
     }
     tell_process(pass, process, &scratch->process);
     return 0;
@@ -358,6 +394,8 @@ int iterate(struct bpf_iter__task *context)
     if (pass->threads)
         tell_thread(pass, scratch, task);
     if (task->pid != task->tgid)
+        return 0;
+    if (task->signal->nr_threads == 1 && rests(pass, task))
         return 0;
     before = endings(task->signal);
     begin(&scratch->process, task->signal);

@@ -229,8 +229,9 @@ def test_only_what_changed_is_told(walk: Walk) -> None:
         assert len(pids) < taken.process.walked
         assert os.getpid() in pids  # It ran in between.
         os.setpriority(os.PRIO_PROCESS, resting.pid, 3)
-        again = process(walk, resting.pid, full=False)
-        assert again is not None
+        # What others change of who rests is looked at in turns.
+        told = [process(walk, resting.pid, full=False) for _ in range(8)]
+        (again,) = (row for row in told if row is not None)
         assert again["nice"] == 3
         assert process(walk, resting.pid, full=False) is None
         assert process(walk, resting.pid, full=True) is not None

@@ -17,8 +17,9 @@ from sysmond.tasks.taken import Taken
 # The ways, best first: the names of the pins.
 SNAPSHOT, ITERATE = "snapshot", "iterate"
 # ``struct pass`` of bpf/tasks.bpf.c: what is asked, what was walked, and of each array how many and how many not.
-_ASKED = struct.Struct("=III36x")
+_ASKED = struct.Struct("=IIII32x")
 _FOUND = struct.Struct("=16x8I")
+_TURN_MAX = 0xFFFFFFFF
 
 
 class Walk:
@@ -30,6 +31,7 @@ class Walk:
         :raises Error: where neither program is there or may be opened, or its arrays are not of this version.
         """
         self.way, self._program = _opened(folder)
+        self._turn = 0
         self._control, self._process, self._thread, self._private = (
             _mapped(f"{folder}/{pin}", value_bytes)
             for pin, value_bytes in (
@@ -47,7 +49,8 @@ class Walk:
 
         :raises OSError: where the kernel does not run the program.
         """
-        _ASKED.pack_into(self._control.memory, 0, full, threads, 1)
+        self._turn = (self._turn + 1) & _TURN_MAX
+        _ASKED.pack_into(self._control.memory, 0, full, threads, 1, self._turn)
         self._program.run()
         walked, walked_threads, *counts = _FOUND.unpack_from(self._control.memory)
         processes, processes_lost, of_threads, threads_lost, privates, privates_lost = counts
