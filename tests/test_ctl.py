@@ -101,6 +101,17 @@ def test_an_interval_is_set_and_taken_back(recorder: Recorder) -> None:
     assert "every 1s" in said(recorder, "set", "probe", "memory", "interval", "default")
 
 
+def test_who_asks_for_values_of_processes_is_told_how(recorder: Recorder) -> None:
+    right = "is a long table, without series; 'sysmon-extract {}' by itself is right"
+    # Of the thread nothing is recorded: it is disabled.
+    for path, table in (("process", "process"), ("exits/signal", "exits"), ("thread", "thread")):
+        code, error = refused(recorder, "watch", path, "--count=1")
+        assert (code, error) == (2, f"sysmonctl: path {path!r}: {table} {right.format(table)}\n")
+    assert "nearest: process" in refused(recorder, "watch", "proces")[1]
+    assert probe(recorder, "process")["sensitivity"] == "public"
+    assert {"signal", "peak_rss"} < {metric[0] for metric in found(recorder, "show", "exits")["Metrics"]}
+
+
 def test_a_probe_is_shown_with_its_metrics(recorder: Recorder) -> None:
     shown = found(recorder, "show", "load")
     assert shown["Name"] == "load"

@@ -74,10 +74,19 @@ class Listed(NamedTuple):
 class Latest:
     """What the rings say now."""
 
-    def __init__(self, follower: Follower, planned: Callable[[], Container[str]] = frozenset) -> None:
-        """Look through this follower, which follows rings of both classes. ``planned``: gives the tables there are."""
+    def __init__(
+        self,
+        follower: Follower,
+        planned: Callable[[], Container[str]] = frozenset,
+        long_tables: Callable[[], Sequence[str]] = tuple,
+    ) -> None:
+        """Look through this follower, which follows rings of both classes.
+
+        ``planned``: gives the tables there are. ``long_tables``: those of them that have no series.
+        """
         self._follower = follower
         self._planned = planned
+        self._long_tables = long_tables
         self._now = follower.read()
         self._numbers: dict[paths.Series, int] = {}
         self._series: dict[int, Series] = {}
@@ -144,11 +153,14 @@ class Latest:
         """Why a pattern means nothing, and what comes near."""
         if refusal := self.refusal(pattern.text, allowed):
             return refusal
+        long_tables = self._long_tables()
+        if pattern.table in long_tables:
+            return NotFoundError(f"path {pattern.text!r}: {paths.is_long(pattern.table)}")
         if pattern.table in self._planned() and not any(self.meant(Matcher(paths.parse(pattern.table)), allowed)):
             return NotFoundError(f"path {pattern.text!r}: has no rows now")
         try:
             known = [each.series[1:] for each in self.meant(Matcher(paths.parse("*")), allowed)]
-            paths.select([pattern], known)
+            paths.select([pattern], known, long_tables)
         except UsageError as unknown:
             return NotFoundError(str(unknown))
         return NotFoundError(f"path {pattern.text!r}: nothing is recorded")

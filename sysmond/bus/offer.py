@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def offered(part: "Part") -> list[Interface]:
     """The interfaces of the manager that these are."""
-    latest = Latest(part.follower, lambda: {each.table for each in part.plan.probes})
+    latest = Latest(part.follower, lambda: {each.table for each in part.plan.probes}, part.probes.long_tables)
 
     def emit(time_ns: int, kind: str, subject: str, text: str) -> None:
         part.service.emit(OBJECT_PATH, Events.event, time_ns, kind, subject, text)

@@ -216,6 +216,10 @@ class Probes:
         entry = self.catalogue().tables.get(name)
         return Table(name, ()) if entry is None else entry.table
 
+    def long_tables(self) -> list[str]:
+        """The tables of the plan whose rows are packed, and that have no series."""
+        return [each.table for each in self.part.plan.probes if self.table(each.table).packing is not None]
+
     def catalogue(self) -> Catalogue:
         """The catalogue beside the plan; an empty one where there is none.
 
