@@ -160,6 +160,22 @@ def test_without_the_network_capability_too_the_connector_alone_tells(recorder: 
     assert "taskstats" in seen.way("exits")
 
 
+def test_without_any_way_it_is_said_once_why(recorder: Recorder) -> None:
+    """Nobody may tell of ends in a network namespace that is not the initial one, without any capability."""
+    recorder.prefix = within(drop=f"{CAPABILITIES},-net_admin", network=True)
+    recorder.start()
+    recorder.wait_for("process", f"pid = {os.getpid()}", "pid")
+    for is_running in (True, False):
+        if not is_running:
+            recorder.end()
+        told = recorder.extract("exits", "--from=-1h", "--format=csv")
+        assert (told.code, told.out) == (1, b"")
+        assert told.err.count("\n") == 1
+        assert "no way to learn of processes that end: BPF: " in told.err, told.err
+        assert "; proc connector: " in told.err
+    assert recorder.said().count("no way to learn") <= 1
+
+
 ODD_NAMES = (b"new\nline", b"\x1b[31mred\x1b[0m", b"\xff\xfe\x80", b"\",;\t'", b"\r\x07\x9b\x7f", "zwölf".encode())
 RENAMING = f"""
 import ctypes, itertools, os, time

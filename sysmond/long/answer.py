@@ -170,7 +170,7 @@ class Answering:
         """
         census, table, times = self._census, self._request.table, self._times
         lines = census.lines(table, times.start_ns, times.end_ns + LATE_NS)
-        self._is_followed = census.is_followed
+        self._is_followed, reasons = census.is_followed, census.reasons
         tiers: list[list[Line]] = []
         if not lines or min(line.first_ns for line in lines) > times.start_ns:
             tiers = [census.lines(table, times.start_ns, times.end_ns, tier) for tier in COARSE]
@@ -184,7 +184,9 @@ class Answering:
             raise NotPermittedError(f"table {table!r}: no permission to read {census.refused[0]}")
         known = census.tables()
         if table in known:
-            raise Error(f"table {table!r}: nothing of it is recorded in that range")
+            # A table that could never be read is told why, as a gap is.
+            why = f": {reasons[-1]}" if reasons else ""
+            raise Error(f"table {table!r}: nothing of it is recorded in that range{why}")
         raise Error(f"table {table!r}: nothing of it is recorded yet{nearest(table, known)}")
 
     def answer(self) -> Answer:

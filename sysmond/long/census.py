@@ -91,8 +91,9 @@ class Census:
         self.warnings: list[str] = []
         self.refused: list[str] = []
         self.excluded: set[str] = set()
-        # Whether a boot was seen that began after the range asked for last.
+        # Whether a boot was seen that began after the range asked for last; why there is nothing at times.
         self.is_followed = False
+        self.reasons: list[str] = []
 
     def tables(self) -> list[str]:
         """The long tables of which anything is there, sorted."""
@@ -147,6 +148,7 @@ class Census:
                     names.setdefault(name, f"{folder}/{name.file}")
             kept = {name: names[name] for name in archive.current(names) if names[name] not in self.excluded}
             stretches += self._overlapping(kept, start_ns, end_ns)
+        self.reasons = [f"{hole.cause}: {hole.detail}" for stretch in stretches for hole in stretch.holes]
         return _lines(stretches)
 
     def _rings(self, table: str, of: Callable[[Sequence[Reading]], Sequence[Reading]] = list) -> list[Stretch]:
