@@ -32,14 +32,14 @@ def thread_state(
     """Give what threads are at."""
     looking = looking_at(host)
     try:
-        return looking.threads(every=all, by_proc=by_proc)
+        return looking.threads(host.tick, every=all, by_proc=by_proc)
     finally:
         host.tell_way(THREAD_STATE.name, looking.way)
 
 
 def kernel_stack(host: Host, full: bool) -> Sequence[Records]:  # noqa: FBT001
     """Give the stacks that were not told yet, or all that were met lately."""
-    return looking_at(host).stacks(full=full)
+    return looking_at(host).stacks(host.tick, full=full)
 
 
 @hookimpl

@@ -223,9 +223,9 @@ def test_threads_are_looked_at_ten_times_a_second_for_as_long_as_that_is_held(re
 def test_who_waits_uninterruptibly_is_recorded_with_call_and_stack(recorder: Recorder, tmp_path: Path) -> None:
     def found() -> list[tuple[str, str, str]]:
         columns = "syscall_name,wait,functions"
-        try:  # Stacks are told a moment after the threads that were found in them.
-            asked = {"start": "-10min", "end": "-2s", "columns": columns, "where": f"pid = {pid}"}
-            rows = Archive(recorder.folders).records("thread_state", **asked).records  # type: ignore[arg-type]
+        try:
+            archive = Archive(recorder.folders)
+            rows = archive.records("thread_state", start="-10min", columns=columns, where=f"pid = {pid}").records
         except Error:
             return []
         return [(row["syscall_name"], row["wait"], row["functions"]) for row in rows]

@@ -153,6 +153,28 @@ def test_without_bpf_nothing_is_looked_at_unless_asked_for(
 
 
 @runs_here
+def test_one_look_a_tick_is_for_both_tables_whichever_is_read_first(
+    probes: dict[str, Probe], host: Host, tmp_path: Path
+) -> None:
+    probe, stacks = probes["thread_state"], probes["kernel_stack"]
+    assert probe.records is not None
+    with pinned.loaded(tmp_path):
+        look(probe, host)
+        told_of_stacks(stacks, host, full=True)
+        with waiting(tmp_path) as waiter:
+            look(probe, host)
+            host.new_tick()
+            told = told_of_stacks(stacks, host, full=False)
+            wait = Path(f"/proc/{waiter}/wchan").read_text()
+        records = probe.records(host, full=False)
+        assert isinstance(records, Records)
+        [row] = (row for row in pinned.rows(THREAD_STATE, records) if row["pid"] == waiter)  # It is gone by now.
+        assert wait in told[row["stack"]].split(";")
+        assert waiter not in look(probe, host)
+        states.looking_at(host).close()
+
+
+@runs_here
 def test_when_the_loader_has_run_the_kernel_looks(
     probes: dict[str, Probe], host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What threads are at, at this moment, by BPF or /proc; and the kernel stacks that they were found in.
 
-A kernel stack is a number in the table of threads, and a text once in a table of its own, told at the reading of that
-which follows. In full, every few minutes, that tells all which were met since the last but one full reading: so what
-is recorded of threads can be read by what is recorded of stacks over the same time and a moment more.
+A kernel stack is a number in the table of threads, and a text once in a table of its own, told at the same tick or,
+where that is read more seldom, later. In full, every few minutes, it has all that were met since the last full reading
+but one: so what is recorded of threads can be read by what is recorded of stacks over the same time.
 """
 
 import errno
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from time import monotonic
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 from sysmond.errors import Error
@@ -78,6 +78,11 @@ class Stacks:
         return pieces(KERNEL_STACK, telling.items(), full=full, lost=lost, walked=len(telling) + lost)
 
 
+class _Asked(NamedTuple):
+    every: bool = False
+    by_proc: bool = False
+
+
 class Looking:
     """Looks at the threads of one host. ``way``: how, and why not better, in one line."""
 
@@ -88,41 +93,58 @@ class Looking:
         self._states: States | None = None
         self._is_by_bpf = False
         self._again_s = 0.0
-        self._by_proc = False
+        self._asked = _Asked()
+        self._is_awaited = False  # Threads were asked for since stacks were.
+        self._tick = -1
+        self._rows = Records(b"")
         self._are_stacks_due = True  # All that are met next.
         self._stacks = Stacks()
 
-    def threads(self, *, every: bool, by_proc: bool) -> Records:
-        """Look at threads. The rows hold until the next look.
+    def threads(self, tick: int, *, every: bool, by_proc: bool) -> Records:
+        """Give what threads are at. The rows hold until the next look.
 
-        ``every``: also at those that sleep. ``by_proc``: /proc is looked at where BPF is not to be had.
+        ``every``: also those that sleep. ``by_proc``: /proc is looked at where BPF is not to be had.
 
         :raises OSError: where nothing is to be had.
         """
-        if by_proc is not self._by_proc and not self._is_by_bpf:
+        asked = _Asked(every, by_proc)
+        if tick != self._tick or asked != self._asked:
+            self._look(tick, asked)
+        self._is_awaited = True
+        return self._rows
+
+    def stacks(self, tick: int, *, full: bool) -> Sequence[Records]:
+        """Give the stacks in which threads were found and that were not told yet, or all that were met lately.
+
+        It may be asked for before the threads of the tick: those are looked at then already.
+        """
+        if self._is_awaited and tick != self._tick:
+            with suppress(OSError):  # It is said of the threads.
+                self._look(tick, self._asked)
+        self._is_awaited = False
+        self._are_stacks_due = self._are_stacks_due or full
+        return self._stacks.tell(full=full)
+
+    def _look(self, tick: int, asked: "_Asked") -> None:
+        if asked.by_proc is not self._asked.by_proc and not self._is_by_bpf:
             self.close()
-        self._by_proc = by_proc
+        self._asked = asked
         if not self._is_by_bpf and monotonic() >= self._again_s:
             self._open()
         if self._states is None:
             raise FileNotFoundError(errno.ENOENT, f"{self.way}; the option by_proc has /proc looked at")
         try:
-            rows, stacks = self._states.take(full=self._are_stacks_due, every=every)
+            self._rows, stacks = self._states.take(full=self._are_stacks_due, every=asked.every)
         except OSError:
             self.close()
             raise
-        self._are_stacks_due = False
+        self._tick, self._are_stacks_due = tick, False
         self._stacks.meet(stacks)
-        return rows
-
-    def stacks(self, *, full: bool) -> Sequence[Records]:
-        """Give the stacks in which threads were found and that were not told yet, or all that were met lately."""
-        self._are_stacks_due = self._are_stacks_due or full
-        return self._stacks.tell(full=full)
 
     def close(self) -> None:
         """Let go of the way; the next look opens one anew."""
         self._again_s, self._is_by_bpf = 0.0, False
+        self._tick, self._rows = -1, Records(b"")
         states, self._states = self._states, None
         if states is not None:
             with suppress(BufferError):  # Rows are still in use: memory is given back when those go.
@@ -133,7 +155,7 @@ class Looking:
         try:
             states = _pinned(self._runtime, self._root)
         except Error as why:
-            if self._states is None and self._by_proc:
+            if self._states is None and self._asked.by_proc:
                 from sysmond.tasks.proc_states import Looks  # noqa: PLC0415  BPF does without
 
                 self._states = Looks(self._root)
