@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import pytest
 from sysmon_tools import extract
 from sysmon_tools.doctor import examine
 from sysmond import jobs
+from sysmond.history import Archive
 from sysmond.kernel import loader, pins
 from sysmond.probe import Host
 from sysmond.tasks.cgroup_names import in_use
@@ -508,5 +510,8 @@ def test_a_sampler_that_dies_before_it_says_what_it_took_makes_no_end_two(record
         recorder.flush()
     recorder.end()
     jobs.merge(recorder.folders)
+    if find_spec("duckdb"):
+        asked = Archive(recorder.folders).sql("select count(*) from exits where exit_code = 9", start="-1h")
+        assert asked.rows == [[len(ends())]]
     assert [ends().count(pid) for pid in made] == [1] * len(made)
     assert [lives().count(pid) for pid in made] == [1] * len(made)

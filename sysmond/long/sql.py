@@ -21,7 +21,7 @@ from sysmond.long.census import Census, Line
 from sysmond.long.columns import END, LAST, Of, Spec
 from sysmond.long.condition import Words
 from sysmond.long.query import VALUES_MAX, Axis, Joined, MomentBatch, Numbers
-from sysmond.long.stretch import key_of
+from sysmond.long.stretch import Stretch, key_of
 from sysmond.long.window import GRAIN_NS, START, Part
 from sysmond.model import ABSENT, Semantics, Sensitivity
 
@@ -117,8 +117,8 @@ def _relation(source: Answering, words: set[str] | None) -> Mapping[str, Array]:
     rows = 0
     for line, joined in lines:
         carried: dict[str, dict[tuple[int, ...], int]] = {}
-        for part in line.parts:
-            batch = _Batch(part, line, joined, buckets)
+        for part, earlier in zip(line.parts, [None, *(part.stretch for part in line.parts)], strict=False):
+            batch = _Batch(part, line, joined, buckets, earlier)
             rows += len(batch.bucket)
             if rows * len(pieces) > VALUES_MAX:
                 raise UsageError(f"more than {VALUES_MAX} values; a shorter range or fewer columns are right")
@@ -146,8 +146,8 @@ def _wanted(source: Answering, words: set[str] | None) -> Iterator[tuple[str, Sp
 class _Batch(MomentBatch):
     """The rows of a part as they were recorded, of any table."""
 
-    def __init__(self, part: Part, line: Line, joined: Joined, buckets: Axis) -> None:
-        super().__init__(part, line, joined, buckets)
+    def __init__(self, part: Part, line: Line, joined: Joined, buckets: Axis, earlier: Stretch | None = None) -> None:
+        super().__init__(part, line, joined, buckets, before=earlier)
         self._part = part
 
     def grown(self, spec: Spec, before: dict[tuple[int, ...], int]) -> Numbers:
