@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from sysmon_tools import extract, tasks
+from sysmon_tools import ctl, extract, tasks
 from sysmond.clock import SECOND_NS
 from sysmond.folders import Folders
 from sysmond.long import columns, condition
@@ -321,6 +321,9 @@ def test_every_command_line_of_the_guide_is_right() -> None:
     assert len(lines) > 10
     for line in lines:
         program, *words = shlex.split(line)
+        if program == "sysmonctl":
+            ctl.parser().parse_args(words)
+            continue
         assert program == "sysmon-extract"
         options = extract.read_arguments(words)
         assert options.is_long, line
