@@ -32,6 +32,7 @@ NEEDS = {
 BPF_HELPS = {
     "clang": "install clang and llvm, then sysmond anew: its BPF programs are built with it",
     "libbpf": "libbpf 1 (package libbpf1)",
+    "no object of BPF": "install sysmond anew: a file of it is damaged",
     "BTF": "a kernel with CONFIG_DEBUG_INFO_BTF",
     "CAP_BPF": "root, or CAP_BPF and CAP_PERFMON for the loader",
     "locked down": "integrity instead of confidentiality lockdown, if that is wanted",

@@ -24,6 +24,8 @@ from sysmond.kernel.loader import folder_of, unload
 
 HANG_S = 120.0  # Only against hanging for ever.
 NOBODY = 65534
+# What BPF needs, and what has it in it: for setpriv.
+CAPABILITIES = "-bpf,-perfmon,-sys_admin"
 
 
 def wait_until(met: Callable[[], object], why: Callable[[], object] = lambda: "") -> None:
@@ -163,6 +165,13 @@ def run_as(by: Asker | None, does: Callable[[], int]) -> Told:
         for file in (out, err):
             file.seek(0)
         return Told(os.waitstatus_to_exitcode(status), out.read(), err.read().decode())
+
+
+def within(*mounts: str, drop: str = "", network: bool = False) -> list[str]:
+    """The words that run a daemon among other mounts, and without some capabilities."""
+    script = "; ".join(["set -e", *mounts, 'exec "$@"'])
+    words = ["unshare", "--mount", *(["--net"] if network else []), "sh", "-c", script, "sh"]
+    return [*words, *(["setpriv", f"--bounding-set={drop}"] if drop else [])]
 
 
 @contextmanager

@@ -64,11 +64,22 @@ class _Options(ctypes.Structure):
     )
 
 
+# enum libbpf_errno of bpf/libbpf.h, as far as an object may be at fault; strerror(3) knows none of them.
+_FAILURES = {
+    4000: "no valid ELF file",
+    4001: "no object of BPF programs",
+    4002: "its version section is wrong",
+    4003: "it is of the other byte order",
+    4005: "a relocation failed",
+}
+
+
 class RefusedError(Error):
     """The kernel would not load, attach or pin a program. ``code``: the errno; ``log``: what the verifier said."""
 
     def __init__(self, what: str, code: int, log: str = "") -> None:
-        super().__init__(f"{what}: {os.strerror(code)}")
+        why = _FAILURES.get(code) or os.strerror(code)
+        super().__init__(f"{what}: {why}")
         self.code = code
         self.log = log
 

@@ -237,7 +237,8 @@ class _Loading:
         kept: set[str] = set()
         for name, marker in markers.items():
             if os.path.isdir(f"{self._folder}/{marker}"):
-                with self._library.object(self._contents[name]) as opened:
+                # Of an object that cannot be opened nothing was pinned; each of its programs says why.
+                with suppress(RefusedError), self._library.object(self._contents[name]) as opened:
                     kept |= {marker, *opened.maps, *opened.programs}
         _clear(self._folder, {*kept, OWNER})
 
