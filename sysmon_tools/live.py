@@ -16,16 +16,19 @@ from contextlib import contextmanager, suppress
 from rich.console import Console, Group
 from rich.live import Live
 
+from sysmon_tools.busiest import PROCESS, Busiest
 from sysmon_tools.panel import ASCII_SIGNS, SIGNS, Scene, Stored, frame
 from sysmond import archive, clock, folders
 from sysmond.clock import SECOND_NS
 from sysmond.errors import Error
 from sysmond.folders import Folders
 from sysmond.follow import Follower
-from sysmond.model import Sensitivity
+from sysmond.model import TIERS_NS, Sensitivity
+from sysmond.progress import streams_in
 
 # Reading takes a moment: looking this long after the whole second finds that second's tick.
 AFTER_TICK_NS = 120_000_000
+BUSIEST_MAX = 3
 MESSAGES_MAX = 5
 MESSAGE_BYTES_MAX = 4096
 _ENDING_KEYS = frozenset(b"qQ\x03\x04")
@@ -39,11 +42,17 @@ class Shelf:
         """Know nothing yet."""
         self._place = place
         self._known: dict[str, tuple[int, tuple[int, int, float]]] = {}
+        self._tables: dict[str, tuple[int, list[str]]] = {}
 
     def look(self) -> Stored:
-        """Count files and bytes."""
-        ram = [self._sum(archive.ram_folder(self._place, sensitivity)) for sensitivity in Sensitivity]
-        disk = [self._sum(archive.disk_folder(self._place, sensitivity)) for sensitivity in Sensitivity]
+        """Count files and bytes, those of long tables too."""
+        ram, disk = [], []
+        for each in Sensitivity:
+            tables = ("", *self._tables_in(archive.ram_folder(self._place, each)))
+            ram += [self._sum(archive.ram_folder(self._place, each, table)) for table in tables]
+            tables = ("", *self._tables_in(f"{self._place.state}/{each}"))
+            tier = archive.FINEST_TIER
+            disk += [self._sum(archive.disk_folder(self._place, each, tier, table)) for table in tables]
         newest_s = max(each[2] for each in disk)
         return Stored(
             sum(each[0] for each in ram),
@@ -53,6 +62,15 @@ class Shelf:
             newest_s or None,
             self._place.state,
         )
+
+    def _tables_in(self, folder: str) -> list[str]:
+        try:
+            changed_ns = os.stat(folder).st_mtime_ns
+        except OSError:
+            return []
+        if folder not in self._tables or self._tables[folder][0] != changed_ns:
+            self._tables[folder] = (changed_ns, [name for name in streams_in(folder) if name not in TIERS_NS])
+        return self._tables[folder][1]
 
     def _sum(self, folder: str) -> tuple[int, int, float]:
         try:
@@ -85,7 +103,8 @@ class View:
 
     def __init__(self, place: Folders, messages: str | None, console: Console) -> None:
         """Follow the rings of these folders."""
-        self._follower = Follower(place)
+        self._busiest = Busiest()
+        self._follower = Follower(place, streams={PROCESS: self._busiest.take})
         self._shelf = Shelf(place)
         self._messages = messages
         self._console = console
@@ -94,13 +113,15 @@ class View:
 
     def _look(self) -> Scene:
         now = clock.relation()
+        read = self._follower.read()
         return Scene(
-            self._follower.read(),
+            read,
             self._shelf.look(),
             now.boottime_ns,
             now.realtime_ns / SECOND_NS,
             last_lines(self._messages),
             self._keys,
+            tuple(self._busiest.first(BUSIEST_MAX)),
         )
 
     def renew(self) -> None:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from rich.cells import cell_len
 from rich.text import Text
 
+from sysmon_tools.busiest import Busy
 from sysmond.clock import SECOND_NS
 from sysmond.follow import Now
 
@@ -74,6 +75,7 @@ class Scene(NamedTuple):
     realtime_s: float
     messages: Sequence[str] = ()
     keys: str = "q ends"
+    busiest: Sequence[Busy] = ()
 
 
 class Section(NamedTuple):
@@ -96,6 +98,7 @@ def frame(scene: Scene, width: int, height: int, signs: Signs = SIGNS) -> list[T
             Section(2, 2, _cpus(now, width, signs)),
             Section(1, 1, _memory(now, width, signs)),
             Section(1, 1, _load(now, width, signs)),
+            Section(3, 0, _busiest(scene.busiest, width, signs)),
             Section(4, 2, _disks(now, width, signs)),
             Section(5, 2, _networks(now, width, signs)),
             Section(6, 0, _filesystems(now, width, signs)),
@@ -255,6 +258,17 @@ def _load(now: Now, width: int, signs: Signs) -> list[Text]:
         first, *others = items
         lines.append(_joined(Text.assemble(("Pressure ", _LABEL), first), others, width, signs))
     return lines
+
+
+def _busiest(busiest: Sequence[Busy], width: int, signs: Signs) -> list[Text]:
+    """Who uses most CPU: a line, or none."""
+    items = [
+        Text.assemble(f"{each.comm} {each.pid} ", (f"{each.cpus * 100:.1f} %", _warmth(each.cpus))) for each in busiest
+    ]
+    if not items:
+        return []
+    first, *others = items
+    return [_joined(Text.assemble(("Busiest  ", _LABEL), first), others, width, signs)]
 
 
 class _Column(NamedTuple):

@@ -12,7 +12,7 @@ import os
 import struct
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -25,6 +25,7 @@ from sysmond.frame import (
     I64,
     LAYOUT,
     NAMES,
+    RECORDS,
     RELATION,
     ROWS,
     SUFFIX,
@@ -39,7 +40,7 @@ from sysmond.frame import (
     decode_layout,
     decode_text,
 )
-from sysmond.model import ABSENT, Cause, Sensitivity
+from sysmond.model import ABSENT, Cause, Sensitivity, Table
 from sysmond.progress import ARCHIVER, WRITERS
 from sysmond.tailing import Tail
 
@@ -140,6 +141,11 @@ def growth(start: int, end: int, length_ns: int) -> float | None:
         return None
     # A counter that falls a little was corrected by the kernel and did not grow meanwhile.
     return max(0, end - start) * SECOND_NS / length_ns
+
+
+TakeRecords = Callable[[Table, int, bytes], None]
+"""Is given a long table, a tick, and the payload of a frame of its records."""
+NO_STREAMS: Mapping[str, TakeRecords] = {}
 
 
 class Happening(NamedTuple):
@@ -268,14 +274,24 @@ class Follower:
     """Reads what the rings of a runtime folder got since the last time."""
 
     def __init__(
-        self, folders: Folders, *, sensitivities: Iterable[Sensitivity] = tuple(Sensitivity), ticks: int = TICKS_MAX
+        self,
+        folders: Folders,
+        *,
+        sensitivities: Iterable[Sensitivity] = tuple(Sensitivity),
+        ticks: int = TICKS_MAX,
+        streams: Mapping[str, TakeRecords] = NO_STREAMS,
     ) -> None:
-        """Look at the rings of these classes, as far as we may read them; ``ticks`` of each table are kept."""
+        """Look at the rings of these classes, as far as we may read them; ``ticks`` of each table are kept.
+
+        ``streams``: the long tables that are followed, too, and who is given their records.
+        """
         self._places = [
-            _Place(f"{folders.runtime}/{writer}/{sensitivity}")
-            for writer in (*WRITERS.values(), ARCHIVER)
+            _Place(f"{folders.runtime}/{writer}/{sensitivity}{stream and '/'}{stream}")
+            for stream in ("", *streams)
+            for writer in (*WRITERS.values(), *([] if stream else [ARCHIVER]))
             for sensitivity in sensitivities
         ]
+        self._streams = streams
         self._ticks = ticks
         self._recent: dict[tuple[str, Sensitivity, str], Recent] = {}
         self._texts: dict[int, str] = {}
@@ -338,6 +354,10 @@ class Follower:
             return
         if kind == ROWS:
             self._take_rows(ring, ident, tick_ns, payload)
+        elif kind == RECORDS:
+            if (recent := self._of(ring, ident)) is not None:
+                recent.absence = None
+                self._streams[recent.layout.table.name](recent.layout.table, tick_ns, payload)
         elif kind == ABSENCE:
             if (recent := self._of(ring, ident)) is not None:
                 recent.lack(tick_ns, *decode_absence(payload))

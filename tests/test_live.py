@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from sysmon_tools.busiest import Busiest, Busy
 from sysmon_tools.live import Shelf, last_lines
 from sysmon_tools.panel import ASCII_SIGNS, SIGNS, Scene, Signs, Stored, duration, frame, number, size
 from sysmond import clock
@@ -22,7 +23,10 @@ from sysmond.follow import Follower, Now
 from sysmond.frame import Identity, Layout
 from sysmond.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table
 from sysmond.own import SELF
+from sysmond.records import Records, codes, record_bytes
 from sysmond.ring import RingWriter
+from sysmond.tasks.tables import PROCESS
+from tests.longarchive import pack
 
 SECOND = 10**9
 BOOT = "0" * 32
@@ -232,6 +236,72 @@ def test_the_shelf_counts_what_lies_there(tmp_path: Path) -> None:
     seen = shelf.look()
     assert (seen.disk_files, seen.disk_bytes, seen.ram_files) == (1, 5, 0)
     assert seen.flushed_s == pytest.approx(time.time(), abs=60)
+    for folder, length in (("state/public/process/1s", 7), ("runtime/archiver/restricted/command", 11)):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / f"{BOOT}-00000003-00000003.h5").write_bytes(b"x" * length)
+    (tmp_path / "state/public/process/10s").mkdir()  # A tier, as public/10s is: rows are counted.
+    seen = shelf.look()
+    assert (seen.disk_files, seen.disk_bytes, seen.ram_files, seen.ram_bytes) == (2, 12, 1, 11)
+
+
+def test_an_idle_disk_is_not_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "state/public/process/1s"
+    folder.mkdir(parents=True)
+    (folder / f"{BOOT}-00000001-00000001.h5").write_bytes(b"12345")
+    shelf = Shelf(Folders(str(tmp_path / "state"), str(tmp_path / "runtime")))
+    seen = shelf.look()
+
+    def listed(path: str) -> None:
+        raise AssertionError(path)
+
+    monkeypatch.setattr(os, "scandir", listed)
+    monkeypatch.setattr(os, "listdir", listed)
+    assert shelf.look() == seen
+    assert seen.disk_files == 1
+
+
+# --- who is busy ----------------------------------------------------------------------------------
+
+
+def busy(following: Follower, busiest: Busiest) -> list[tuple[str, int, float]]:
+    following.read()
+    return [(each.comm, each.pid, round(each.cpus, 3)) for each in busiest.first(2)]
+
+
+def test_the_busiest_are_those_whose_cpu_time_grew_most(runtime: Path) -> None:
+    place = Folders("/nowhere", str(runtime))
+    folder = runtime / "sampler/public/process"
+    folder.mkdir(parents=True)
+    identity = Identity(BOOT, "sampler", Sensitivity.PUBLIC, 1, 100 * SECOND)
+    ring = RingWriter(str(folder / "1.ring"), 2**20, identity, [Layout(PROCESS, SECOND)])
+    kinds = list(zip(PROCESS.metrics, codes(PROCESS), strict=True))
+
+    def reading(tick: int, *rows: tuple[int, int, str, int | None], full: bool = False) -> None:
+        found = [{"start": start, "pid": pid, "comm": comm, "cpu": cpu} for start, pid, comm, cpu in rows]
+        packed, blob = pack(PROCESS, kinds, found)
+        ring.records(0, tick * SECOND, [Records(packed, full, 0, len(rows), blob)], record_bytes(PROCESS))
+
+    busiest = Busiest()
+    following = Follower(place, streams={"process": busiest.take})
+    assert busy(following, busiest) == []
+    reading(100, (5, 1, "init", 70_000_000), (6, 7, "gzip", 1_000_000), full=True)
+    assert busy(following, busiest) == [], "nobody knows how long that took"
+    reading(101, (6, 7, "gzip", 1_900_000), (100 * SECOND + 5, 9, "new\n", 250_000), (4, 8, "old", 5_000_000))
+    assert busy(following, busiest) == [("gzip", 7, 0.9), ("new?", 9, 0.25)]
+    reading(103, (6, 7, "gzip", None), (4, 8, "old", 5_500_000))
+    assert busy(following, busiest) == [("old", 8, 0.25)], "two seconds"
+    reading(104, (6, 7, "gzip", 2_000_000), (4, 8, "old", 5_500_000), (101 * SECOND, 1, "init", 1), full=True)
+    assert busy(following, busiest) == [("gzip", 7, 0.1)], "another process of the same number began before"
+    ring.absence(0, 105 * SECOND, Cause.NO_PERMISSION, "bpf")
+    assert [table for table, *_ in following.read().absences] == ["process"]
+
+
+def test_the_busiest_have_a_line(runtime: Path, machine: Machine) -> None:
+    following = follower(runtime)
+    some = (Busy("gzip", 7, 0.9), Busy("an-old-relation", 8, 0.25), Busy("x" * 15, 1234567, 0.001))
+    shown = text(scene(following.read())._replace(busiest=some), 80, 40)
+    assert "Busiest  gzip 7 90.0 % · an-old-relation 8 25.0 %" in shown
+    assert "Busiest" not in text(scene(following.read()), 80, 40)
 
 
 # --- on a terminal --------------------------------------------------------------------------------
