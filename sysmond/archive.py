@@ -147,6 +147,18 @@ def superseded(folder: str) -> list[Name]:
     return sorted(found - set(current(found)))
 
 
+def remove_superseded(folder: str, is_whole: Callable[[str], bool]) -> None:
+    """Remove what an interrupted merge left behind, once the merged file proves whole."""
+    there = names(folder)
+    proven: dict[Name, bool] = {}
+    for name in superseded(folder):
+        larger = next(each for each in there if each.contains(name))
+        if larger not in proven:
+            proven[larger] = is_whole(f"{folder}/{larger.file}")
+        if proven[larger]:
+            os.unlink(f"{folder}/{name.file}")
+
+
 def next_sequence(boot: str, folders: Folders, table: str = "") -> int:
     """Give a sequence number of a boot that no segment has, in RAM or on disk; each is given once.
 

@@ -17,7 +17,7 @@ import numpy as np
 from h5py import h5a, h5d, h5g, h5s, h5t
 
 from sysmond.codes import CHUNK_SERIES
-from sysmond.errors import CorruptError, Error, NotPermittedError
+from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
 
 CHUNK_TICKS = 3600
 ARRAY_CHUNK = 65536
@@ -212,6 +212,22 @@ def open_file(path: str) -> File:
 def root_of(file: File) -> h5g.GroupID:
     """Where reading begins; the functions below take this or a group below it."""
     return h5g.open(file.id, b"/")
+
+
+def check_format(root: h5g.GroupID, path: str, said: str, version: int, known: int) -> None:
+    """Take a file for one of this format, version, and these incompatible flags at most.
+
+    :raises ForeignError: where it is none.
+    """
+    try:
+        found = attribute(root, "format")
+    except (KeyError, ValueError):
+        found = None
+    if found != said:
+        raise ForeignError(f"{path}: not a {said} file")
+    number, flags = attribute(root, "version"), attribute(root, "incompatible")
+    if number != version or flags & ~known:
+        raise ForeignError(f"{path}: version {number}, flags {flags}; this program reads version {version}")
 
 
 def has(group: h5g.GroupID, name: str) -> bool:

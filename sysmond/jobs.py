@@ -162,7 +162,7 @@ def merge(folders: Folders) -> None:
     roll_up(folders, keep, left_alone)
     for sensitivity in Sensitivity:
         folder = archive.disk_folder(folders, sensitivity)
-        _remove_superseded(folder)
+        archive.remove_superseded(folder, _is_whole)
         largest_bytes = keep.file_bytes_max(archive.FINEST_TIER)
         unrolled = {name for tier in tiers.COARSE for name in _unrolled(folders, sensitivity, tier)}
         for names in archive.plan_merges(_candidates(folder, left_alone), boot_id(), largest_bytes):
@@ -298,18 +298,6 @@ def _candidates(folder: str, left_alone: set[str]) -> Iterator[Candidate]:
                 with suppress(CorruptError, ForeignError, NotPermittedError), segment.Segment(path) as opened:
                     day, tables = first_day(opened.recording), opened.recording.tables
             yield Candidate(name, status.st_size, day, tables)
-
-
-def _remove_superseded(folder: str) -> None:
-    """Remove what an interrupted merge left behind, once the merged file proves whole."""
-    current = archive.names(folder)
-    proven: dict[Name, bool] = {}
-    for name in archive.superseded(folder):
-        keeper = next(each for each in current if each.contains(name))
-        if keeper not in proven:
-            proven[keeper] = _is_whole(f"{folder}/{keeper.file}")
-        if proven[keeper]:
-            os.unlink(f"{folder}/{name.file}")
 
 
 def _is_whole(path: str) -> bool:

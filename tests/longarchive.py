@@ -13,9 +13,10 @@ from sysmond.clock import SECOND_NS, Relation
 from sysmond.folders import Folders
 from sysmond.frame import Identity, Layout
 from sysmond.long.file import encode
-from sysmond.long.stretch import About, Life, MemoryStretch, Readings, memory_stretch
+from sysmond.long.stretch import About, Life, MemoryStretch, Readings
 from sysmond.model import ABSENT, Sensitivity, Table
 from sysmond.records import Records, codes, record_bytes, reference
+from sysmond.result import Int64Array
 from sysmond.ring import RingWriter
 
 BOOT = "b" * 32
@@ -72,6 +73,13 @@ def stretch(  # noqa: PLR0913  a test names what it is about
         list(relations),
     )
     return memory_stretch(about, readings, np.array([at for at, _ in found], np.int64), columns, list(texts))
+
+
+def memory_stretch(
+    about: About, readings: Readings, at: Int64Array, columns: Mapping[str, Int64Array], texts: Sequence[str] = ()
+) -> MemoryStretch:
+    """A stretch of columns that are all there, in any order of rows."""
+    return MemoryStretch(about, readings, at, columns.__getitem__, texts)
 
 
 def put(folders: Folders, made: MemoryStretch, first: int, last: int | None = None, *, ram: bool = False) -> str:

@@ -21,9 +21,10 @@ from sysmond.frame import VALUE_MAX
 from sysmond.long import file as long_file
 from sysmond.long import stretch as stretches
 from sysmond.long import vectors
-from sysmond.long.stretch import About, Life, MemoryStretch, Readings, Stretch, memory_stretch
+from sysmond.long.stretch import About, Life, MemoryStretch, Readings, Stretch
 from sysmond.model import ABSENT, Cause, Metric, Packing, Semantics, Sensitivity, Table
 from sysmond.recording import Hole
+from tests.longarchive import memory_stretch
 
 SECOND = 10**9
 BOOT = "a" * 32

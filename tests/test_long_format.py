@@ -19,11 +19,12 @@ from sysmond.clock import Relation
 from sysmond.frame import Identity, Layout
 from sysmond.long import file as long_file
 from sysmond.long import ringside
-from sysmond.long.stretch import Readings, memory_stretch
+from sysmond.long.stretch import Readings
 from sysmond.model import ABSENT, Cause, Metric, Packing, Semantics, Sensitivity, Table
 from sysmond.records import Records, reference
 from sysmond.ring import RingWriter
 from sysmond.snapshot import snapshot
+from tests.longarchive import memory_stretch
 
 BOOT = "0123456789abcdef0123456789abcdef"
 SECOND = 10**9

@@ -22,10 +22,11 @@ from sysmond.folders import FILE_MODES, Folders, create, create_classes
 from sysmond.frame import Layout
 from sysmond.long import file, merge, seal
 from sysmond.long.merge import Joined
-from sysmond.long.stretch import About, MemoryStretch, Readings, Stretch, memory_stretch
+from sysmond.long.stretch import About, MemoryStretch, Readings, Stretch
 from sysmond.model import ABSENT, TIERS_NS, Cause, Packing, Sensitivity
 from sysmond.retention import Limit
 from sysmond.tasks.tables import PROCESS
+from tests.longarchive import memory_stretch
 from tests.longs import BOOT, MOMENT, SECOND, TASK, UTC_NS, Found, Stream, Tasks, rows_of
 from tests.test_long_file import contents, made_of
 

@@ -18,10 +18,11 @@ from sysmond.long import rollup
 from sysmond.long.chain import Chain, Ended
 from sysmond.long.file import encode, open_file
 from sysmond.long.rollup import KEPT, derived, is_dictionary, kept, roll_up
-from sysmond.long.stretch import About, MemoryStretch, Readings, Stretch, memory_stretch
+from sysmond.long.stretch import About, MemoryStretch, Readings, Stretch
 from sysmond.model import ABSENT, Metric, Packing, Semantics, Sensitivity, Table, check_table
 from sysmond.records import codes
 from sysmond.tasks import tables
+from tests.longarchive import memory_stretch
 
 SECOND = 10**9
 BOOT = "b" * 32

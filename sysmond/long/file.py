@@ -219,7 +219,7 @@ class FileStretch(Stretch):
         self._file = hdf5.open_file(path)
         try:
             self._root = hdf5.root_of(self._file)
-            self._check_format()
+            hdf5.check_format(self._root, path, FORMAT, VERSION, INCOMPATIBLE_KNOWN)
             self._read()
         except ForeignError:
             self.close()
@@ -239,17 +239,6 @@ class FileStretch(Stretch):
     def close(self) -> None:
         """Close the file; nothing can be read of it any more."""
         self._file.close()
-
-    def _check_format(self) -> None:
-        try:
-            said = attribute(self._root, "format")
-        except (KeyError, ValueError):
-            said = None
-        if said != FORMAT:
-            raise ForeignError(f"{self.path}: not a sysmond file of a long table")
-        version, flags = attribute(self._root, "version"), attribute(self._root, "incompatible")
-        if version != VERSION or flags & ~INCOMPATIBLE_KNOWN:
-            raise ForeignError(f"{self.path}: version {version}, flags {flags}; this program reads version {VERSION}")
 
     def _read(self) -> None:
         root = self._root

@@ -310,7 +310,7 @@ def merge(
         if not table:
             continue
         folder = archive.disk_folder(folders, sensitivity, archive.FINEST_TIER, table)
-        _remove_superseded(folder)
+        archive.remove_superseded(folder, is_whole)
         for names in archive.plan_merges(_candidates(folder, left_alone), boot, largest_bytes):
             paths = [f"{folder}/{name.file}" for name in names]
             if not has_room(paths):
@@ -378,15 +378,3 @@ def _candidates(folder: str, left_alone: set[str]) -> Iterator[Candidate]:
                     rows = max(opened.rows, len(opened.ticks)) * ROW_BYTES_MIN
                     size = max(size, rows, len(opened.counts) * KEY_BYTES_MIN, texts // TEXTS_PER_BYTE_MAX)
             yield Candidate(name, size, day, declared)
-
-
-def _remove_superseded(folder: str) -> None:
-    """Remove what an interrupted merge left behind, once the merged file proves whole."""
-    current = archive.names(folder)
-    proven: dict[Name, bool] = {}
-    for name in archive.superseded(folder):
-        keeper = next(each for each in current if each.contains(name))
-        if keeper not in proven:
-            proven[keeper] = is_whole(f"{folder}/{keeper.file}")
-        if proven[keeper]:
-            os.unlink(f"{folder}/{name.file}")

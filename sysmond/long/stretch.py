@@ -247,13 +247,6 @@ def sorted_by_key(keys: Sequence[Int64Array], at: Int64Array) -> tuple[Int64Arra
     return order, np.flatnonzero(differs)
 
 
-def memory_stretch(
-    about: About, readings: Readings, at: Int64Array, columns: Mapping[str, Int64Array], texts: Sequence[str] = ()
-) -> MemoryStretch:
-    """A stretch of columns that are all there, in any order of rows."""
-    return MemoryStretch(about, readings, at, columns.__getitem__, texts)
-
-
 def is_absent(values: Int64Array) -> Bools:
     """Where there is no value."""
     found: Bools = values == ABSENT

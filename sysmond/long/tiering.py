@@ -220,7 +220,7 @@ def merge_tiers(
     for sensitivity, table in archive.disk_folders(folders):
         for tier in COARSE if table else ():
             folder = archive.disk_folder(folders, sensitivity, tier, table)
-            _remove_superseded(folder)
+            archive.remove_superseded(folder, merge.is_whole)
             rows = archive.names(archive.disk_folder(folders, sensitivity, FINEST_TIER, table))
             while True:
                 there = archive.names(folder)
@@ -322,12 +322,3 @@ def _merge(folder: str, paths: Sequence[str], sensitivity: Sensitivity, left_alo
 def _weight(stretch: Stretch, size_bytes: int) -> int:
     """How large a file counts: one of few bytes may have many rows or texts, which are in memory when it is merged."""
     return max(size_bytes, stretch.rows * ROW_BYTES_MIN, sum(map(len, stretch.texts)) // TEXTS_PER_BYTE_MAX)
-
-
-def _remove_superseded(folder: str) -> None:
-    """Remove what an interrupted merge left behind, once the merged file proves whole."""
-    current = archive.names(folder)
-    for name in archive.superseded(folder):
-        larger = next(each for each in current if each.contains(name))
-        if merge.is_whole(f"{folder}/{larger.file}"):
-            os.unlink(f"{folder}/{name.file}")
