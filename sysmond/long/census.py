@@ -20,9 +20,9 @@ from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
 from sysmond.folders import Folders
 from sysmond.long import file as long_file
 from sysmond.long import ringside
+from sysmond.long.portion import Part
 from sysmond.long.ringside import Reading
 from sysmond.long.stretch import Life, Stretch
-from sysmond.long.window import Part
 from sysmond.model import TIERS_NS, Cause, Sensitivity
 from sysmond.progress import Progress, stream_files
 from sysmond.result import Gap, LongEntry

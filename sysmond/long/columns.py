@@ -11,9 +11,10 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from sysmond.errors import UsageError, nearest
+from sysmond.long.chain import START
 from sysmond.long.condition import TEXT, Kind
+from sysmond.long.portion import SUMS
 from sysmond.long.stretch import key_of, lasts
-from sysmond.long.window import START, SUMS
 from sysmond.model import Metric, Semantics, Table, rate_unit
 from sysmond.result import TIME_SCALE, TIME_UNIT
 

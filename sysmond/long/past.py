@@ -13,15 +13,16 @@ import numpy as np
 
 from sysmond.course import ALWAYS_NS
 from sysmond.long.census import Line
+from sysmond.long.chain import START
 from sysmond.long.columns import END, MAX, MEAN, SUM, Of, Spec
 from sysmond.long.condition import Words
 from sysmond.long.grouping import joined, taken
+from sysmond.long.portion import SUMS, summed
 from sysmond.long.query import Axis, Batch, Cells, Joined, LastingBatch, MomentBatch, Numbers, Rows, join
 from sysmond.long.rollup import COUNT, LENGTH, LIVED, MOST, READINGS
 from sysmond.long.rollup import MAX as PEAK
 from sysmond.long.seams import begin_ns
 from sysmond.long.stretch import Stretch
-from sysmond.long.window import START, SUMS, summed
 from sysmond.model import ABSENT, Packing, Semantics, Table
 from sysmond.result import Float64Array, Int64Array
 

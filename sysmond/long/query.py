@@ -18,12 +18,14 @@ from sysmond.clock import SECOND_NS
 from sysmond.course import ALWAYS_NS
 from sysmond.errors import UsageError
 from sysmond.long.census import LATE_NS, Line
+from sysmond.long.chain import START
 from sysmond.long.columns import COMMAND, END, EXE, FUNCTIONS, MAX, MEAN, SUM, SYSCALL_NAME, USERNAME, Of, Spec
 from sysmond.long.condition import BoolArray, Condition, Lookup, Values, Words
 from sysmond.long.ended import between, told_before
 from sysmond.long.joins import CGROUP_KEY, Cgroups, Commands, Stacks, syscall_names, usernames
+from sysmond.long.portion import SUMS, Part, summed
 from sysmond.long.stretch import Stretch, key_of, lasts
-from sysmond.long.window import START, SUMS, Ended, Part, Window, spans, summed
+from sysmond.long.window import Ended, Window, spans
 from sysmond.model import ABSENT, Semantics, Table
 from sysmond.result import Float64Array, Int64Array
 

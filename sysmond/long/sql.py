@@ -18,11 +18,12 @@ from sysmond.errors import Error, NotPermittedError, UsageError
 from sysmond.folders import Folders
 from sysmond.long.answer import Answering, Request
 from sysmond.long.census import Census, Line
+from sysmond.long.chain import GRAIN_NS, START
 from sysmond.long.columns import END, LAST, Of, Spec
 from sysmond.long.condition import Words
+from sysmond.long.portion import Part
 from sysmond.long.query import VALUES_MAX, Axis, Joined, MomentBatch, Numbers
 from sysmond.long.stretch import Stretch, key_of
-from sysmond.long.window import GRAIN_NS, START, Part
 from sysmond.model import ABSENT, Semantics, Sensitivity
 
 if TYPE_CHECKING:
