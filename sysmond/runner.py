@@ -47,6 +47,8 @@ ARCHIVER_END_S = 2 * archiver.LAST_JOB_S
 ARCHIVER_TRIES = 3
 # An earlier daemon that has said that it ends is waited for.
 LOCK_WAIT_S = 5.0
+# Jobs of an archiver that was killed are killed with it; they hold what it held until they are gone.
+ORPHANS_S = 2.0
 # So many lanes that the kernel holds, though they were killed, are left to it and replaced.
 HELD_MAX = 4
 # What became of the parts is recorded by the archiver, later where that is the part that died.
@@ -375,15 +377,16 @@ def main(arguments: list[str] | None = None) -> int:
                 own.write_pid(f"{runtime}/daemon")
                 return Runner(settings, plan, held.enter_context(View(settings)), locks).run()
             if part == "archiver":
-                settings = settings._replace(state_locked=bool(lock_state(held, settings.folders)))
+                locks = lock_state(held, settings.folders, wait_s=ORPHANS_S)
+                settings = settings._replace(state_locked=bool(locks))
             return run_part(part, settings, plan)
     except Error as failure:
         speak(str(failure))
         return failure.exit_code
 
 
-def lock_state(held: ExitStack, folders: Folders) -> list[int]:
-    """Make sure that no other daemon records there.
+def lock_state(held: ExitStack, folders: Folders, wait_s: float = 0.0) -> list[int]:
+    """Make sure that no other daemon records there, or will not after ``wait_s``.
 
     A folder that cannot be written now, or whose file system is not mounted yet, is left to the archiver.
 
@@ -394,7 +397,7 @@ def lock_state(held: ExitStack, folders: Folders) -> list[int]:
     with suppress(Error):
         create(folders, os.geteuid())
     with suppress(OSError):
-        return [held.enter_context(only_one(folders.state, ending_wait_s=LOCK_WAIT_S))]
+        return [held.enter_context(only_one(folders.state, wait_s=wait_s, ending_wait_s=LOCK_WAIT_S))]
     return []
 
 
