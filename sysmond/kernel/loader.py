@@ -40,7 +40,7 @@ THREADS_MAX = 32_768
 STATES_MAX = 16_384
 STACKS_MAX = 1_024
 # Ring buffers, powers of two: records of 128 and 800 bytes that wait for their readers.
-EXITS_BYTES = 4 * 1024 * 1024
+EXITS_BYTES = 2 * 1024 * 1024
 EXECS_BYTES = 4 * 1024 * 1024
 # ``hierarchy`` of bpf/measure.h, by the controller of version 1; version 2 has none.
 _HIERARCHIES = {"": 0, "memory": 1, "pids": 2, "cpu": 3, "cpuacct": 4}
@@ -224,7 +224,8 @@ class _Loading:
 
         An object has maps of those before it, so its pins are no older than theirs.
         """
-        made, lengths = _sum(self._constants), dict(self._lengths)
+        lengths = self._lengths
+        made = _sum(self._constants | {name: lengths[name] for name in ("exits", "execs")})
         markers = {}
         for name, content in self._contents.items():
             # Threads that are wanted later change no pins of what ended: nothing of that is to be missed.
