@@ -285,13 +285,12 @@ class Follower:
 
         ``streams``: the long tables that are followed, too, and who is given their records.
         """
-        self._places = [
-            _Place(f"{folders.runtime}/{writer}/{sensitivity}{stream and '/'}{stream}")
-            for stream in ("", *streams)
-            for writer in (*WRITERS.values(), *([] if stream else [ARCHIVER]))
-            for sensitivity in sensitivities
-        ]
+        self._lanes = [f"{folders.runtime}/{writer}/{each}" for writer in WRITERS.values() for each in sensitivities]
+        ledgers = [f"{folders.runtime}/{ARCHIVER}/{each}" for each in sensitivities]
+        self._places = [_Place(path) for path in (*self._lanes, *ledgers)]
+        self._followed: set[str] = set()
         self._streams = streams
+        self.attend(streams)
         self._ticks = ticks
         self._recent: dict[tuple[str, Sensitivity, str], Recent] = {}
         self._texts: dict[int, str] = {}
@@ -299,6 +298,13 @@ class Follower:
         self._now = Now({}, self._texts, 0)
         self._place = self._places[0]
         self._events: deque[Happening] = deque(maxlen=EVENTS_MAX)
+
+    def attend(self, tables: Iterable[str]) -> None:
+        """Follow the rings of these long tables, too: without rows, but why there are no records is told."""
+        for table in tables:
+            if table not in self._followed:
+                self._followed.add(table)
+                self._places += [_Place(f"{lane}/{table}") for lane in self._lanes]
 
     @property
     def marks(self) -> dict[str, str]:
@@ -357,7 +363,8 @@ class Follower:
         elif kind == RECORDS:
             if (recent := self._of(ring, ident)) is not None:
                 recent.absence = None
-                self._streams[recent.layout.table.name](recent.layout.table, tick_ns, payload)
+                if (take := self._streams.get(recent.layout.table.name)) is not None:
+                    take(recent.layout.table, tick_ns, payload)
         elif kind == ABSENCE:
             if (recent := self._of(ring, ident)) is not None:
                 recent.lack(tick_ns, *decode_absence(payload))

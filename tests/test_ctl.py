@@ -108,7 +108,10 @@ def test_who_asks_for_values_of_processes_is_told_how(recorder: Recorder) -> Non
         code, error = refused(recorder, "watch", path, "--count=1")
         assert (code, error) == (2, f"sysmonctl: path {path!r}: {table} {right.format(table)}\n")
     assert "nearest: process" in refused(recorder, "watch", "proces")[1]
-    assert probe(recorder, "process")["sensitivity"] == "public"
+    assert (probe(recorder, "process")["state"], probe(recorder, "process")["sensitivity"]) == ("active", "public")
+    # A recorder of one's own has no BPF, and by /proc threads are looked at only where that is asked for.
+    wait_until(lambda: probe(recorder, "thread_state")["state"] == "absent", recorder.said)
+    assert "by_proc" in probe(recorder, "thread_state")["reason"]
     assert {"signal", "peak_rss"} < {metric[0] for metric in found(recorder, "show", "exits")["Metrics"]}
 
 

@@ -292,7 +292,11 @@ def test_the_busiest_are_those_whose_cpu_time_grew_most(runtime: Path) -> None:
     assert busy(following, busiest) == [("old", 8, 0.25)], "two seconds"
     reading(104, (6, 7, "gzip", 2_000_000), (4, 8, "old", 5_500_000), (101 * SECOND, 1, "init", 1), full=True)
     assert busy(following, busiest) == [("gzip", 7, 0.1)], "another process of the same number began before"
+    other = follower(runtime)
+    other.attend(["process"])
+    assert other.read().absences == []
     ring.absence(0, 105 * SECOND, Cause.NO_PERMISSION, "bpf")
+    assert [table for table, *_ in other.read().absences] == ["process"]
     assert [table for table, *_ in following.read().absences] == ["process"]
 
 

@@ -187,6 +187,7 @@ class Probes:
                 }
                 changed = [told for told, field in fields.items() if getattr(before, field) != getattr(each, field)]
                 self.part.service.changed(names.probe_path(name), there, *changed)
+        self._rings.attend(self.long_tables())
         self.look()
         self._look_later()
 
