@@ -77,6 +77,7 @@ int ended(u64 *context)
     struct task_struct *task = (void *)context[0], *first = task->group_leader;
     struct signal_struct *shared = task->signal;
     struct exit_record *record;
+    struct account *account;
     struct totals sum;
     u32 before, code;
 
@@ -84,6 +85,10 @@ int ended(u64 *context)
         settle(task);
         return 0;
     }
+    /* Threads that end at once all find themselves the last. */
+    account = shared->nr_threads > 1 ? account_of(task) : bpf_task_storage_get(&accounts, first, NULL, 0);
+    if (account && __sync_val_compare_and_swap(&account->is_told, 0, 1))
+        return 0;
     record = bpf_ringbuf_reserve(&exits, sizeof(*record), 0);
     if (!record) {
         lose(0);

@@ -164,6 +164,26 @@ def test_threads_that_end_at_once_are_one_process_with_all_they_did(events: Even
 
 
 @runs_here
+def test_threads_that_die_side_by_side_are_told_of_once(events: Events) -> None:
+    program = (
+        "import threading\n"
+        "def work():\n while True: pass\n"
+        "for _ in range(8): threading.Thread(target=work, daemon=True).start()\n"
+        "print(flush=True)\nwork()"
+    )
+    died = []
+    for _ in range(25):
+        with subprocess.Popen([sys.executable, "-I", "-S", "-c", program], stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline()
+            process.kill()
+            process.wait()
+            died.append(process.pid)
+    told = [row["pid"] for row in events.ended()]
+    assert [told.count(pid) for pid in died] == [1] * len(died)
+
+
+@runs_here
 def test_a_first_thread_that_ends_early_is_not_the_end(events: Events, tmp_path: Path) -> None:
     program = tmp_path / "early"
     source = Path(__file__).parent / "loads/early.c"
