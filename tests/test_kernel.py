@@ -166,13 +166,12 @@ def test_threads_that_end_at_once_are_one_process_with_all_they_did(events: Even
 @runs_here
 def test_threads_that_die_side_by_side_are_told_of_once(events: Events) -> None:
     program = (
-        "import threading\n"
-        "def work():\n while True: pass\n"
-        "for _ in range(8): threading.Thread(target=work, daemon=True).start()\n"
-        "print(flush=True)\nwork()"
+        "import threading, time\n"
+        "for _ in range(60): threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
+        "print(flush=True)\ntime.sleep(60)"
     )
     died = []
-    for _ in range(25):
+    for _ in range(60):
         with subprocess.Popen([sys.executable, "-I", "-S", "-c", program], stdout=subprocess.PIPE) as process:
             assert process.stdout is not None
             assert process.stdout.readline()
