@@ -21,7 +21,6 @@ from sysmond import jobs
 from sysmond.errors import Error, ForeignError, NotPermittedError
 from sysmond.folders import GROUP
 from sysmond.history import Archive
-from sysmond.kernel.loader import OWNER
 from sysmond.long import file as long_file
 from tests.onbus import run
 from tests.pinned import why_not
