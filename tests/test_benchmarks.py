@@ -126,7 +126,7 @@ class TestLoadsOfTasks:
         assert not alive(box.pid)
 
     def test_the_costs_of_all_are_found_in_one_run(self, repository: Path) -> None:
-        found = run(repository, "tasks", "--quick", "--seconds", "1", "--only", "procs_100", "--only", "forks")
+        found = run(repository, "tasks", "--quick", "--seconds", "1", "--only", "procs_100")
         one = found["procs_100"]
         assert one["pass"].keys() & {"cpu_ms", "missing"}
         assert one["proc"]["walked"] >= 20
@@ -134,8 +134,6 @@ class TestLoadsOfTasks:
         for peer in one["peers"].values():
             assert "missing" in peer or (peer["cpu_ms"] >= 0 and peer["processes"] >= 1)
             assert "missing" in peer or peer["recorded_tasks"] is None or peer["recorded_tasks"] >= 20
-        daemon = found["forks"]["daemon"]
-        assert "missing" in daemon or daemon["recorded"] == daemon["made"] == 50
 
     def test_every_program_of_a_storm_is_on_record(self, repository: Path) -> None:
         if "exits" not in passes.offered():
