@@ -149,9 +149,9 @@ OF_TASKS = (
     ),
     Target(
         "storm",
-        "an hour under a storm of 500 programs a second: what grew; ended ones on record",
+        "an hour under a storm of programs that end at once: what grew; ended ones on record",
         "nothing, all",
-        lambda f: f"{', '.join(f['grew']) or 'nothing'}; {f['recorded']} of {f['made']}",
+        lambda f: f"{', '.join(f['grew']) or 'nothing'}; {f['recorded']} of {f['made']}, {f['rate']} a second",
         lambda f: not f["grew"] and f["recorded"] == f["made"] and f["minutes"] >= 60,
     ),
 )

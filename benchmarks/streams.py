@@ -6,7 +6,9 @@ import struct
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
 from typing import NamedTuple
 
 sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -65,6 +67,23 @@ class Watch:
         while (left_s := end_s - time.monotonic()) > 0:
             time.sleep(min(LOOK_S, left_s))
             self.look()
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Look again and again beside what the block does: a ring does not hold all that comes in it."""
+        is_over = Event()
+
+        def look() -> None:
+            while not is_over.wait(LOOK_S):
+                self.look()
+
+        beside = Thread(target=look)
+        beside.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            beside.join()
 
     def _frame(self, image: bytes, place: int, since: int) -> None:
         length, _ = START.unpack_from(image, place)

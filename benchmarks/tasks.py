@@ -127,7 +127,8 @@ class Run:
             watch = streams.Watch(running.folders, EXITS, "comm")
             watch.look()
             watch.counted.clear()
-            with loads.standing(command) as load:
+            watch.readings.clear()  # What was lost while nobody took it is not this load's.
+            with loads.standing(command) as load, watch.watching():
                 begin_s = time.monotonic()
                 on = passes.each_tick(running, seconds - 1)["sampler"]
                 made = loads.made(load, 10 * seconds + 60)
