@@ -28,6 +28,17 @@ struct {
     __type(value, struct lost);
 } lost SEC(".maps");
 
+/* Processes of several threads of whose end was told lately: threads that end side by side all find themselves the last. */
+struct process_key {
+    u64 start_ns, pid;
+};
+struct {
+    __uint(type, BPF_MAP_TYPE_LRU_HASH);
+    __uint(max_entries, 4096);
+    __type(key, struct process_key);
+    __type(value, u32);
+} told_ends SEC(".maps");
+
 static __always_inline void lose(u32 of_execs)
 {
     u32 zero = 0;
@@ -69,6 +80,7 @@ static __always_inline u64 peak_of(struct task_struct *task)
     return (now > peak ? now : peak) * page_bytes;
 }
 
+#define EEXIST 17
 #define GROUP_EXIT 4 /* SIGNAL_GROUP_EXIT */
 
 SEC("tp_btf/sched_process_exit")
@@ -77,17 +89,18 @@ int ended(u64 *context)
     struct task_struct *task = (void *)context[0], *first = task->group_leader;
     struct signal_struct *shared = task->signal;
     struct exit_record *record;
-    struct account *account;
+    struct process_key key;
     struct totals sum;
-    u32 before, code;
+    u32 before, code, one = 1;
 
     if (shared->live.counter) {
         settle(task);
         return 0;
     }
-    /* Threads that end at once all find themselves the last. */
-    account = shared->nr_threads > 1 ? account_of(task) : bpf_task_storage_get(&accounts, first, NULL, 0);
-    if (account && __sync_val_compare_and_swap(&account->is_told, 0, 1))
+    key.start_ns = first->start_boottime;
+    key.pid = task->tgid;
+    if (shared->nr_threads > 1 ? bpf_map_update_elem(&told_ends, &key, &one, BPF_NOEXIST) == -EEXIST
+                               : bpf_map_lookup_elem(&told_ends, &key) != NULL)
         return 0;
     record = bpf_ringbuf_reserve(&exits, sizeof(*record), 0);
     if (!record) {

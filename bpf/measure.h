@@ -16,7 +16,6 @@ const volatile u32 hierarchy = VERSION_2;
 struct account {
     u64 tcp_received, tcp_sent, udp_received, udp_sent;
     u64 run_delay_ns, block_delay_ns; /* Of its threads that ended. */
-    u64 is_told; /* Its end. */
 };
 struct {
     __uint(type, BPF_MAP_TYPE_TASK_STORAGE);
