@@ -216,19 +216,19 @@ def test_threads_are_looked_at_ten_times_a_second_for_as_long_as_that_is_held(re
     last = max(ticks.seen()) + SECOND_NS
     wait_until(lambda: max(ticks.seen()) > last + 3 * SECOND_NS)
     assert not any(tick % SECOND_NS for tick in ticks.seen() if tick > last)
-    found = Archive(recorder.folders).records("thread_state", start="-10min", group_by="state,syscall,wait").records
+    found = Archive(recorder.folders).records("thread_state", start="-10min", group_by="state,syscall,wchan").records
     assert any(row["state"] == "R" and row["count"] >= 20 for row in found)
 
 
 def test_who_waits_uninterruptibly_is_recorded_with_call_and_stack(recorder: Recorder, tmp_path: Path) -> None:
     def found() -> list[tuple[str, str, str]]:
-        columns = "syscall_name,wait,functions"
+        columns = "syscall_name,wchan,functions"
         try:
             archive = Archive(recorder.folders)
             rows = archive.records("thread_state", start="-10min", columns=columns, where=f"pid = {pid}").records
         except Error:
             return []
-        return [(row["syscall_name"], row["wait"], row["functions"]) for row in rows]
+        return [(row["syscall_name"], row["wchan"], row["functions"]) for row in rows]
 
     with waiting(tmp_path) as pid:
         wait = Path(f"/proc/{pid}/wchan").read_text()

@@ -340,14 +340,14 @@ def test_threads_are_of_programs_too(folders: Folders) -> None:
 
 def test_samples_of_thread_states_are_counted(folders: Folders) -> None:
     seen = [
-        (number % 5, dict(process(number), tid=number, state="D", syscall=number % 2, wait="folio_wait"))
+        (number % 5, dict(process(number), tid=number, state="D", syscall=number % 2, wchan="folio_wait"))
         for number in range(10)
     ]
     put(folders, stretch(THREAD_STATE, range(100, 105), seen, full=range(5)), 1)
-    found = ask(folders, "thread_state", start=100, end=105, group_by="state,syscall,wait")
+    found = ask(folders, "thread_state", start=100, end=105, group_by="state,syscall,wchan")
     named = [("D", syscalls.name(number), "folio_wait", 5) for number in (0, 1)]
-    assert rows(found, "state", "syscall", "wait", "count") == named
-    assert [column.path for column in found.columns] == ["state", "syscall", "wait", "count"]
+    assert rows(found, "state", "syscall", "wchan", "count") == named
+    assert [column.path for column in found.columns] == ["state", "syscall", "wchan", "count"]
     steps = ask(folders, "thread_state", start=100, end=105, group_by="state", step="2s", columns="count")
     assert rows(steps, "count") == [(4,), (4,), (2,)]
 

@@ -172,12 +172,12 @@ def test_processes_that_ended_long_ago_are_told_or_counted(tmp_path: Path) -> No
 
 def test_what_threads_waited_for_long_ago_is_counted(tmp_path: Path) -> None:
     folders = Folders(str(tmp_path / "aged"), str(tmp_path / "runtime"))
-    seen = [(second, {**process(7), "tid": 7, "state": "D", "wait": f"f{second % 2}"}) for second in range(60)]
+    seen = [(second, {**process(7), "tid": 7, "state": "D", "wchan": f"f{second % 2}"}) for second in range(60)]
     made = stretch(THREAD_STATE, range(BEGIN_S, BEGIN_S + 60), seen, full=range(60))
     (buckets,) = roll_up([made], [TIERS_NS["1min"]])
     put_tier(folders, buckets, "1min", 1)
-    found = answer(folders, tuple(Sensitivity), Request("thread_state", group_by="state,wait", columns="count"))
-    assert rows(found, "state", "wait", "count") == [("D", "f0", 30), ("D", "f1", 30)]
+    found = answer(folders, tuple(Sensitivity), Request("thread_state", group_by="state,wchan", columns="count"))
+    assert rows(found, "state", "wchan", "count") == [("D", "f0", 30), ("D", "f1", 30)]
 
 
 @pytest.mark.skipif(find_spec("duckdb") is None, reason="DuckDB is optional")

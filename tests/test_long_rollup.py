@@ -376,7 +376,7 @@ def test_states_of_threads_are_counted(seed: int) -> None:
     expected: dict[tuple[Any, ...], int] = defaultdict(int)
     for at, row in rows:
         slot = ((at + 1) * SECOND + START_UTC) // STEPS[0]
-        expected[slot, row["cgroup"], row["syscall"], "DRw"[row["state"]], "DRw"[row["wait"]]] += 1
+        expected[slot, row["cgroup"], row["syscall"], "DRw"[row["state"]], "DRw"[row["wchan"]]] += 1
     found = {
         ((tick + START_UTC) // STEPS[0], *(row[name] for name in names)): row["count"]
         for tick, mine in rows_of(made).items()

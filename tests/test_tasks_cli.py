@@ -177,16 +177,17 @@ def test_one_process_over_its_life(run: Run) -> None:
 
 
 def test_samples_of_thread_states(run: Run) -> None:
-    seen = [(number % 3, {**process(number), "tid": number, "state": "D", "wait": "folio_wait"}) for number in range(6)]
+    at: Row = {"state": "D", "wchan": "folio_wait"}
+    seen = [(number % 3, {**process(number), **at, "tid": number}) for number in range(6)]
     put(run.folders, stretch(THREAD_STATE, range(100, 103), seen, full=range(3), sensitivity=Sensitivity.RESTRICTED), 1)
     told = run(
         "thread_state",
-        "--group-by=state,wait",
+        "--group-by=state,wchan",
         "--format=csv",
         "--from=2025-03-01T11:01:40Z",
         "--to=2025-03-01T11:01:43Z",
     )
-    assert told.rows == [{"time": "2025-03-01T11:01:40Z", "state": "D", "wait": "folio_wait", "count": "6"}]
+    assert told.rows == [{"time": "2025-03-01T11:01:40Z", "state": "D", "wchan": "folio_wait", "count": "6"}]
 
 
 def test_columns_are_listed(run: Run) -> None:

@@ -346,7 +346,7 @@ def test_what_only_the_owner_may_know_is_absent_for_another_user() -> None:
         }
         assert private["namespace"] is None
         assert private["syscall"] == -1
-        assert private["wait"] == "00" * 32
+        assert private["wchan"] == "00" * 32
         assert own["uid"] == 65534
         assert thread["read_bytes"] is None
 
@@ -359,7 +359,7 @@ def test_what_is_private_is_there_for_whoever_may_know_it(tasks: Proc) -> None:
         assert row["namespace_pid"] == int(lines(f"/proc/{pid}/status")["NSpid"].split()[-1])
         assert row["tcp_sent"] is None
         with open(f"/proc/{pid}/wchan", "rb") as file:
-            assert row["wait"].rstrip(b"\0") == file.read().replace(b"0", b"", 1)
+            assert row["wchan"].rstrip(b"\0") == file.read().replace(b"0", b"", 1)
         with open(f"/proc/{pid}/syscall", encoding="ascii") as file:
             assert row["syscall"] == int(file.read().split()[0])
 

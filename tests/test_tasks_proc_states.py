@@ -90,7 +90,7 @@ def test_those_that_run_are_told_of_and_those_that_sleep_where_all_are_wanted(lo
         for _ in range(3):
             found = looked_at(looks)
             assert found[runner]["state"] == b"R"
-            assert (found[runner]["syscall"], found[runner]["wait"].rstrip(b"\0")) == (-1, b"")
+            assert (found[runner]["syscall"], found[runner]["wchan"].rstrip(b"\0")) == (-1, b"")
             assert found[runner]["uid"] == os.getuid()
             assert sleeper not in found
         everyone = looked_at(looks, every=True)
@@ -106,7 +106,7 @@ def test_one_that_waits_uninterruptibly_is_told_of_for_as_long_as_it_does(looks:
             row = looked_at(looks)[pid]
             assert row["state"] == b"D"
             with open(f"/proc/{pid}/wchan", "rb") as file:
-                assert row["wait"].rstrip(b"\0") == file.read().replace(b"0", b"", 1)
+                assert row["wchan"].rstrip(b"\0") == file.read().replace(b"0", b"", 1)
             assert row["uid"] == os.getuid()
             with open(f"/proc/{pid}/syscall", encoding="ascii") as file:
                 assert row["syscall"] == int(file.read().split()[0])

@@ -120,13 +120,13 @@ def test_what_children_are_at_is_recorded(probes: dict[str, Probe], host: Host, 
         row = found[waiter]
         assert (row["state"], row["pid"], row["uid"]) == (b"D", waiter, os.getuid())
         assert row["comm"] == Path(f"/proc/{waiter}/comm").read_bytes()[:-1]
-        assert row["wait"] == Path(f"/proc/{waiter}/wchan").read_bytes()
+        assert row["wchan"] == Path(f"/proc/{waiter}/wchan").read_bytes()
         assert row["syscall"] == int(Path(f"/proc/{waiter}/syscall").read_text().split()[0])
         assert syscalls.name(row["syscall"]) in {"vfork", "clone", "clone3"}
         assert row["cgroup"] == CgroupNumbers("").number(Path(f"/proc/{waiter}/cgroup").read_bytes(), ABSENT)
         assert sleeper not in found
         functions = told_of_stacks(stacks, host, full=False)[row["stack"]].split(";")
-        assert row["wait"].decode() in functions
+        assert row["wchan"].decode() in functions
         assert look(probe, host)[waiter]["stack"] == row["stack"]
         assert row["stack"] not in told_of_stacks(stacks, host, full=False)
         assert row["stack"] in told_of_stacks(stacks, host, full=True)
@@ -200,12 +200,12 @@ def test_the_machine_below_another_root_is_not_what_bpf_sees(probes: dict[str, P
 @pytest.fixture
 def folders(tmp_path: Path) -> Folders:
     made = Folders(str(tmp_path / "state"), str(tmp_path / "runtime"))
-    at: Row = {"start": SECOND, "state": "D", "wait": "kernel_clone", "uid": 0}
+    at: Row = {"start": SECOND, "state": "D", "wchan": "kernel_clone", "uid": 0}
     seen: list[tuple[int, Row]] = [
         (0, {**at, "pid": 7, "tid": 7, "syscall": 0, "stack": 70}),
         (1, {**at, "pid": 7, "tid": 7, "syscall": 0, "stack": 70}),
         (1, {**at, "pid": 8, "tid": 8, "syscall": 0, "stack": 80}),
-        (2, {**at, "pid": 9, "tid": 9, "syscall": -1, "stack": None, "state": "R", "wait": ""}),
+        (2, {**at, "pid": 9, "tid": 9, "syscall": -1, "stack": None, "state": "R", "wchan": ""}),
     ]
     restricted = Sensitivity.RESTRICTED
     put(made, stretch(THREAD_STATE, range(100, 105), seen, full=range(5), sensitivity=restricted), 1)
@@ -226,8 +226,8 @@ def ask(folders: Folders, **asked: str) -> Answer:
 
 
 def test_calls_and_stacks_have_names_in_groups(folders: Folders) -> None:
-    found = ask(folders, group_by="state,syscall,wait")
-    assert [column.path for column in found.columns] == ["state", "syscall", "wait", "count"]
+    found = ask(folders, group_by="state,syscall,wchan")
+    assert [column.path for column in found.columns] == ["state", "syscall", "wchan", "count"]
     assert set(zip(*(column.texts or column.values for column in found.columns), strict=True)) == {
         ("D", syscalls.name(0), "kernel_clone", 3.0),
         ("R", None, "", 1.0),

@@ -266,7 +266,7 @@ def test_what_waits_is_known_by_name(walk: Walk) -> None:
     with child("import os\nfor _ in range(90): os.dup(1)") as running:
         settled(running.pid)
         row = private(walk, running.pid)
-        assert row["wait"].decode() == told(f"{running.pid}/wchan").decode()
+        assert row["wchan"].decode() == told(f"{running.pid}/wchan").decode()
         assert row["syscall"] == int(told(f"{running.pid}/syscall").split()[0])
         assert row["descriptors"] == len(os.listdir(f"/proc/{running.pid}/fd")) >= 93
         assert row["namespace_pid"] == running.pid

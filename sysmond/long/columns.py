@@ -37,10 +37,10 @@ _DEFAULTS = {
     "process": "pid,comm,username,cpu,cpu:sum,rss:last,rss_anon:max,read_bytes:sum,written_bytes:sum,state,unit",
     "thread": "tid,pid,comm,username,cpu,cpu:sum,run_delay,last_cpu,state",
     "process_private": "pid,namespace_pid,descriptors:last,tcp_received:sum,tcp_sent:sum,udp_received:sum,udp_sent:sum,"
-    "syscall_name,wait",
+    "syscall_name,wchan",
     "exits": "pid,comm,exe,start,end,exit_code,signal,core_dumped,ppid,uid,username,cgroup,cgroup_path,cpu,user,system,"
     "peak_rss,minor_faults,major_faults,read_bytes,written_bytes",
-    "thread_state": "pid,tid,comm,username,state,syscall_name,wait,functions",
+    "thread_state": "pid,tid,comm,username,state,syscall_name,wchan,functions",
 }
 _GROUP_DEFAULTS = {
     "process": "cpu,cpu:sum,rss,read_bytes:sum,written_bytes:sum",

@@ -68,7 +68,7 @@ KEPT: Mapping[str, Kept] = {
         ("cpu", "user", "system", "minor_faults", "major_faults", *_STORAGE),
         ("peak_rss",),
     ),
-    "thread_state": Kept((), (CGROUP, "syscall", "state", "wait")),
+    "thread_state": Kept((), (CGROUP, "syscall", "state", "wchan")),
 }
 
 
