@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sysmond import __version__, archive, pins, segment, tiers
+from sysmond import CREATED_BY, archive, pins, segment, tiers
 from sysmond.archive import FINEST_TIER, SUFFIX, TEMPORARY_SUFFIX
 from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
 from sysmond.folders import FILE_MODES, Folders
@@ -20,7 +20,6 @@ from sysmond.model import TIERS_NS, Sensitivity
 from sysmond.recording import Block, MemoryBlock, Recording
 
 DAMAGED_FOLDER = "damaged"
-CREATED_BY = f"sysmond {__version__} fsck"
 
 
 class Finding(NamedTuple):
@@ -161,7 +160,7 @@ def _salvaged(finding: Finding) -> bytes | None:
         with segment.Segment(finding.path) as opened:
             recording = opened.recording
             blocks = [kept for block in recording.blocks if (kept := _readable(block)) is not None]
-            return segment.encode(recording._replace(blocks=blocks), CREATED_BY)
+            return segment.encode(recording._replace(blocks=blocks), f"{CREATED_BY} fsck")
     except (Error, FileNotFoundError):
         return None
 

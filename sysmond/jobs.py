@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from sysmond import __version__, archive, incidents, pins, retention, rolling, segment, significant, tiers
+from sysmond import CREATED_BY, archive, incidents, pins, retention, rolling, segment, significant, tiers
 from sysmond import plan as plans
 from sysmond.archive import Candidate, Name
 from sysmond.aside import Aside
@@ -43,7 +43,6 @@ from sysmond.recording import (
 from sysmond.result import Int64Array
 from sysmond.snapshot import Snapshot, snapshot
 
-CREATED_BY = f"sysmond {__version__}"
 DAY_NS = 24 * 3600 * SECOND_NS
 # Segments that were written longer ago were looked at often enough: opening all of an archive would take seconds.
 MERGE_AGE_S = 2 * 24 * 3600

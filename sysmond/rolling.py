@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sysmond import __version__, archive, rollup, tiers
+from sysmond import CREATED_BY, archive, rollup, tiers
 from sysmond.archive import Name
 from sysmond.course import Course
 from sysmond.errors import Error
@@ -34,7 +34,6 @@ from sysmond.retention import TIERS_NS
 from sysmond.rollup import Buckets, Edges, Stat, stats_of
 from sysmond.segment import Segment, TierWriter, Writer
 
-CREATED_BY = f"sysmond {__version__}"
 # So many sealed segments (a day and a half) are rolled up at once: bounds memory, whatever was left undone.
 SEALS_AT_ONCE = 288
 # How many rows' values are rolled up at once: their intermediate results stay in the processor's cache.

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sysmond import __version__, archive
+from sysmond import CREATED_BY, archive
 from sysmond.archive import Candidate, Name
 from sysmond.clock import SECOND_NS, Relation
 from sysmond.course import Course
@@ -39,7 +39,6 @@ from sysmond.recording import coalesce
 from sysmond.result import Int64Array
 from sysmond.rollup import distinct
 
-CREATED_BY = f"sysmond {__version__}"
 DAY_NS = 24 * 3600 * SECOND_NS
 # As segments: what is older was looked at often enough.
 MERGE_AGE_S = 2 * 24 * 3600

@@ -8,7 +8,7 @@ All of it is, where the writer is gone, or gives none.
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from sysmond import __version__, archive
+from sysmond import CREATED_BY, archive
 from sysmond.archive import Name
 from sysmond.aside import Aside
 from sysmond.errors import CorruptError, ForeignError
@@ -23,7 +23,6 @@ from sysmond.recording import Hole
 from sysmond.rings import is_alive
 from sysmond.snapshot import Snapshot, snapshot
 
-CREATED_BY = f"sysmond {__version__}"
 # What follows the last full reading waits for the next one, unless it takes this part of the ring.
 WAITING_FRACTION_MAX = 0.5
 

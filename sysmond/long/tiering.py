@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sysmond import __version__, archive, tiers
+from sysmond import CREATED_BY, archive, tiers
 from sysmond.archive import FINEST_TIER, Name
 from sysmond.course import Course
 from sysmond.errors import Error
@@ -28,7 +28,6 @@ from sysmond.long.stretch import Array, Stretch, key_of, lasts
 from sysmond.model import TIERS_NS, Sensitivity
 from sysmond.tiers import COARSE, TierFile
 
-CREATED_BY = f"sysmond {__version__}"
 # So much is rolled up at once: bounds memory, whatever was left undone.
 RUN_BYTES = 8 * 1024 * 1024
 RUN_FILES = 36
