@@ -14,7 +14,7 @@ from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Protocol
 
 from sysmon_tools import tasks
-from sysmon_tools.output import STANDARD_OUTPUT, abandon_standard_output, put_in_place, send
+from sysmon_tools.output import ROW_FORMATS, STANDARD_OUTPUT, abandon_standard_output, put_in_place, send
 from sysmond import __version__
 from sysmond.commandline import Parser
 from sysmond.errors import EXIT_PARTIAL, Error, NotPermittedError, UsageError, nearest
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 PROGRAM = "sysmon-extract"
 
-FORMATS = ("csv", "tsv", "json", "jsonl", "table", "hdf5", "openmetrics")
-LIST_FORMATS = ("csv", "tsv", "json", "jsonl", "table")
+FORMATS = (*ROW_FORMATS, "hdf5", "openmetrics")
 EXPLAIN_FORMATS = ("table", "json", "jsonl")
 STATS = ("mean", "min", "max", "tmax", "first", "last", "sum", "count")
 _SUFFIXES = {".csv": "csv", ".tsv": "tsv", ".json": "json", ".jsonl": "jsonl", ".h5": "hdf5", ".hdf5": "hdf5"}
@@ -240,7 +239,7 @@ def choose_format(options: argparse.Namespace) -> str:
         chosen = "table"
     else:
         chosen = "table" if sys.stdout is not None and sys.stdout.isatty() else "csv"
-    for option, known in (("list", LIST_FORMATS), ("explain", EXPLAIN_FORMATS)):
+    for option, known in (("list", ROW_FORMATS), ("explain", EXPLAIN_FORMATS)):
         if getattr(options, option) and chosen not in known:
             raise UsageError(f"--{option} has no format {chosen!r}; there are {', '.join(known)}")
     if chosen == "hdf5" and output_file in {None, STANDARD_OUTPUT}:
@@ -274,7 +273,7 @@ def _is_restricted(told: "Entry | LongEntry | Result") -> bool:
 
 
 def _list(archive: Archive, options: argparse.Namespace, chosen: str) -> list[str]:
-    from sysmon_tools.listing import WRITERS  # noqa: PLC0415  as above
+    from sysmon_tools import listing  # noqa: PLC0415  as above
 
     start_ns, end_ns = _range_ns(options)
     found: list[Entry | LongEntry] = []
@@ -291,7 +290,7 @@ def _list(archive: Archive, options: argparse.Namespace, chosen: str) -> list[st
         if (start_ns is None or each.end_ns > start_ns) and (end_ns is None or each.start_ns < end_ns)
     ]
     is_restricted = any(map(_is_restricted, listed))
-    send(WRITERS[chosen](listed, _style(options)), options.output_file, is_restricted=is_restricted)
+    send(listing.write(chosen, listed, _style(options)), options.output_file, is_restricted=is_restricted)
     return list(dict.fromkeys(warnings))
 
 

@@ -14,6 +14,8 @@ from typing import NoReturn
 from sysmond.errors import Error
 
 STANDARD_OUTPUT = "-"
+# What rows of any kind are written in; answers have more.
+ROW_FORMATS = ("csv", "tsv", "json", "jsonl", "table")
 
 # What ends a program from outside; SIGINT is a KeyboardInterrupt already.
 _ENDING = (signal.SIGTERM, signal.SIGHUP)

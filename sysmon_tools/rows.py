@@ -1,63 +1,60 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes rows that have no time of their own: names, and values of any kind a row; None for absent."""
+"""Writes rows that have no time axis: names, and values of any kind a row; None for absent."""
 
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 from sysmon_tools.formats import delimited_field, encoded, printable
 
-Rows = Sequence[Sequence[object]]
+Rows = Iterable[Sequence[object]]
 Writer = Callable[[Sequence[str], Rows], Iterator[bytes]]
 
 
-def _spelled(value: object, absent: str = "") -> str:
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return absent
-    if isinstance(value, float):
-        return f"{value:.12g}"
-    return printable(str(value))
+def _is_absent(value: object) -> bool:
+    return value is None or (isinstance(value, float) and math.isnan(value))
 
 
-def _delimited(names: Sequence[str], rows: Rows, delimiter: str) -> Iterator[bytes]:
+def _spelled(value: object) -> str:
+    return f"{value:.12g}" if isinstance(value, float) else str(value)
+
+
+def _delimited(names: Sequence[str], rows: Rows, *, delimiter: str) -> Iterator[bytes]:
+    """A header and a line a row; an absent cell is empty, an empty text is quoted."""
     separator = delimiter.encode()
     for row in (names, *rows):
-        fields = ["" if value is None else _spelled(value) for value in row]
-        yield separator.join(delimited_field(field, delimiter) if field else b"" for field in fields) + b"\n"
-
-
-def write_csv(names: Sequence[str], rows: Rows) -> Iterator[bytes]:
-    """Comma-separated values, a header first."""
-    return _delimited(names, rows, ",")
-
-
-def write_tsv(names: Sequence[str], rows: Rows) -> Iterator[bytes]:
-    """Tab-separated values."""
-    return _delimited(names, rows, "\t")
+        cells = (b"" if _is_absent(value) else delimited_field(_spelled(value), delimiter) for value in row)
+        yield separator.join(cells) + b"\n"
 
 
 def _plain(value: object) -> object:
-    if isinstance(value, float):
-        return None if math.isnan(value) else value
-    return value if value is None or isinstance(value, int | bool | str) else str(value)
+    if _is_absent(value):
+        return None
+    return value if isinstance(value, int | float | str) else str(value)
 
 
-def write_jsonl(names: Sequence[str], rows: Rows) -> Iterator[bytes]:
-    """Write an object a row."""
+def _objects(names: Sequence[str], rows: Rows) -> Iterator[str]:
     for row in rows:
-        yield json.dumps(dict(zip(names, map(_plain, row), strict=True))).encode() + b"\n"
+        yield json.dumps(dict(zip(names, map(_plain, row), strict=True)))
 
 
-def write_json(names: Sequence[str], rows: Rows) -> Iterator[bytes]:
-    """Write a list of objects."""
-    yield json.dumps([dict(zip(names, map(_plain, row), strict=True)) for row in rows], indent=1).encode() + b"\n"
+def _json(names: Sequence[str], rows: Rows) -> Iterator[bytes]:
+    yield ("[" + ",\n".join(_objects(names, rows)) + "]\n").encode()
 
 
-def write_table(names: Sequence[str], rows: Rows) -> Iterator[bytes]:
-    """Write aligned columns for people."""
-    cells = [[printable(name) for name in names], *([_spelled(value, "-") for value in row] for row in rows)]
+def _jsonl(names: Sequence[str], rows: Rows) -> Iterator[bytes]:
+    yield from (f"{each}\n".encode() for each in _objects(names, rows))
+
+
+def _table(names: Sequence[str], rows: Rows) -> Iterator[bytes]:
+    """Aligned columns for people, numbers to the right; '-' for absent."""
+    found = list(rows)
+    cells = [["-" if _is_absent(value) else printable(_spelled(value)) for value in row] for row in (names, *found)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    is_number = [all(isinstance(row[place], int | float | None) for row in rows) for place in range(len(names))]
+    is_number = [
+        bool(found) and all(isinstance(row[at], int | float | None) for row in found) for at in range(len(names))
+    ]
     for row in cells:
         padded = [
             cell.rjust(width) if number else cell.ljust(width)
@@ -67,9 +64,9 @@ def write_table(names: Sequence[str], rows: Rows) -> Iterator[bytes]:
 
 
 WRITERS: dict[str, Writer] = {
-    "csv": write_csv,
-    "tsv": write_tsv,
-    "json": write_json,
-    "jsonl": write_jsonl,
-    "table": write_table,
+    "csv": partial(_delimited, delimiter=","),
+    "tsv": partial(_delimited, delimiter="\t"),
+    "json": _json,
+    "jsonl": _jsonl,
+    "table": _table,
 }

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sysmon_tools.output import put_in_place, send
+from sysmon_tools.output import ROW_FORMATS, put_in_place, send
 from sysmond.errors import Error, UsageError
 from sysmond.model import Table
 from sysmond.tasks import tables
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from sysmond.result import Column, Event
 
 TABLES = {each.name: each for each in vars(tables).values() if isinstance(each, Table) and each.packing is not None}
-FORMATS = ("csv", "tsv", "json", "jsonl", "table", "hdf5")
-SQL_FORMATS = ("csv", "tsv", "json", "jsonl", "table")
+FORMATS = (*ROW_FORMATS, "hdf5")
+# In which a line is a row, whatever a program calls itself.
+_LINES = frozenset({"csv", "tsv"})
 # Options by the name argparse gives them.
 _OWN = ("top", "by", "where", "columns", "group_by", "percentile", "tree", "at", "pid", "started", "sql")
 _NOT_HERE = {"stat": "columns are spelled METRIC:STATISTIC", "raw": "--sql has rows as stored", "explain": ""}
@@ -110,10 +111,10 @@ def _check_together(options: argparse.Namespace) -> None:
 
     :raises UsageError: naming them.
     """
-    alone = [name for name in ("tree", "pid", "sql") if getattr(options, name) not in {None, False}]
+    alone = [name for name in ("list", "tree", "pid", "sql") if getattr(options, name) not in {None, False}]
     if len(alone) > 1:
         raise UsageError(f"--{' and --'.join(alone)}: only one of them is right")
-    if alone and alone != ["sql"] and options.paths != ["process"]:
+    if alone and alone[0] in {"tree", "pid"} and options.paths != ["process"]:
         raise UsageError(f"--{alone[0]} {options.paths[0]}: 'process' is right")
     if options.top is not None and options.top < 1:
         raise UsageError(f"--top {options.top}: 1 or more is right")
@@ -128,7 +129,7 @@ def _spelled(name: str) -> str:
 
 def run(archive: "Archive", options: argparse.Namespace, chosen: str, style: "Style") -> list[str]:
     """Answer, and give the warnings."""
-    known = SQL_FORMATS if options.sql is not None else FORMATS
+    known = ROW_FORMATS if options.sql is not None else FORMATS
     if chosen not in known:
         raise UsageError(f"long tables have no format {chosen!r}; there are {', '.join(known)}")
     if options.list:
@@ -319,8 +320,7 @@ def _write(found: "Answer", options: argparse.Namespace, chosen: str, style: "St
     if chosen == "hdf5":
         put_in_place(options.output_file, lambda path: formats.write_hdf5(found, path), is_restricted=is_restricted)
         return
-    if chosen in {"csv", "tsv"}:
-        # A line a row, whatever a program calls itself.
+    if chosen in _LINES:
         columns = [
             column._replace(texts=tuple(None if text is None else formats.printable(text) for text in column.texts))
             if column.texts is not None
@@ -346,8 +346,6 @@ def _list(options: argparse.Namespace, chosen: str) -> list[str]:
     from sysmon_tools.rows import WRITERS  # noqa: PLC0415  as above
     from sysmond.long.answer import described  # noqa: PLC0415  as above
 
-    if options.sql is not None or chosen not in WRITERS:
-        raise UsageError(f"--list of a long table has no format {chosen!r}; there are {', '.join(WRITERS)}")
     table = TABLES[options.paths[0]]
     send(
         WRITERS[chosen](["column", "unit", "meaning"], list(described(table))), options.output_file, is_restricted=False
@@ -356,12 +354,19 @@ def _list(options: argparse.Namespace, chosen: str) -> list[str]:
 
 
 def _sql(archive: "Archive", options: argparse.Namespace, chosen: str, style: "Style") -> list[str]:
+    from sysmon_tools import formats  # noqa: PLC0415  as above
     from sysmon_tools.rows import WRITERS  # noqa: PLC0415  as above
     from sysmond.long.sql import Moment  # noqa: PLC0415  as above
     from sysmond.model import Sensitivity  # noqa: PLC0415  as above
 
     found = archive.sql(options.sql, start=options.start, end=options.end, boot=options.boot)
-    rows = [[style.time(cell.time_ns) if isinstance(cell, Moment) else cell for cell in row] for row in found.rows]
+
+    def shown(cell: object) -> object:
+        if isinstance(cell, Moment):
+            return style.time(cell.time_ns)
+        return formats.printable(cell) if isinstance(cell, str) and chosen in _LINES else cell
+
+    rows = [list(map(shown, row)) for row in found.rows]
     is_restricted = found.sensitivity is Sensitivity.RESTRICTED
     send(WRITERS[chosen](found.names, rows), options.output_file, is_restricted=is_restricted)
     return list(found.warnings)

@@ -359,7 +359,7 @@ ENTRIES: list[Entry | LongEntry] = [
 
 
 def listed(name: str, style: formats.Style = UTC) -> str:
-    return b"".join(listing.WRITERS[name](ENTRIES, style)).decode()
+    return b"".join(listing.write(name, ENTRIES, style)).decode()
 
 
 def test_the_catalogue_in_every_format() -> None:

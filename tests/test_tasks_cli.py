@@ -224,6 +224,7 @@ def test_an_export_of_restricted_rows_is_its_owners(run: Run, tmp_path: Path) ->
         (["process", "--at=now"], "--at goes with --tree"),
         (["process", "--start=now"], "--start goes with --pid"),
         (["process", "--tree", "--pid=1"], "--tree and --pid: only one of them is right"),
+        (["--list", "--sql=select 1"], "--list and --sql: only one of them is right"),
         (["exits", "--tree"], "--tree exits: 'process' is right"),
         (["process", "--sql=select 1"], "--sql and process: the query names its tables"),
         (["process", "--format=openmetrics"], "long tables have no format 'openmetrics'"),
@@ -288,7 +289,11 @@ def test_sql_sees_what_counters_grew_by(run: Run) -> None:
     )
     everything = apart(run, "--sql=select * from process where pid = 9", "--format=csv").rows
     assert everything[0]["rss_anon"] == "5"
-    assert apart(run, "--sql=select count(*) as n from process", "--format=json").out == '[\n {\n  "n": 3\n }\n]\n'
+    assert apart(run, "--sql=select count(*) as n from process", "--format=json").out == '[{"n": 3}]\n'
+    nothing = "select null as none, '' as empty, 'a,b\n' as lines, 0.1::double as part from process limit 1"
+    assert apart(run, f"--sql={nothing}", "--format=csv").out == 'none,empty,lines,part\n,"","a,b\\n",0.1\n'
+    table = apart(run, f"--sql={nothing}", "--format=table")
+    assert table.out == "none  empty  lines  part\n   -         a,b\\n   0.1\n"
 
 
 @needs_duckdb
