@@ -6,7 +6,7 @@ shown of it. Only the resolver, and what writes documents, import this.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -158,6 +158,25 @@ class Key(NamedTuple):
     high: str = ""
 
 
+def _tier_keys(section: str, whose: str, finest: str) -> Iterator[Key]:
+    """How much and how long is kept in each tier; ``finest``: the size of the finest one."""
+    for number, (tier, step) in enumerate(TIERS.items()):
+        yield Key(
+            (section, tier, "size"),
+            SIZE,
+            f"How much the tier {tier}{whose} may take on disk, at every moment; the oldest files go.",
+            "50MB" if number else finest,
+            "512KiB",
+            "1TiB",
+        )
+        yield Key(
+            (section, tier, "age"),
+            _age(step),
+            f"How long the tier {tier}{whose} is kept, if it fits; 0 for as long as it does.",
+            "0",
+        )
+
+
 KEYS = (
     Key(("sampler", "ring_size"), SIZE, "The largest that a ring may be, in RAM.", "16MiB", "64KiB", "1GiB"),
     Key(
@@ -206,26 +225,7 @@ KEYS = (
         "How many significant bits a number keeps once rows are merged, after they were rolled up; 0 for every digit.",
         "0",
     ),
-    *(
-        key
-        for tier, step in TIERS.items()
-        for key in (
-            Key(
-                ("tiers", tier, "size"),
-                SIZE,
-                f"How much the tier {tier} may take on disk, at every moment; the oldest files go.",
-                "50MB",
-                "512KiB",
-                "1TiB",
-            ),
-            Key(
-                ("tiers", tier, "age"),
-                _age(step),
-                f"How long the tier {tier} is kept, if it fits; 0 for as long as it does.",
-                "0",
-            ),
-        )
-    ),
+    *_tier_keys("tiers", "", "50MB"),
     Key(
         ("tiers", "pins", "size"),
         SIZE,
@@ -234,26 +234,7 @@ KEYS = (
         "0B",
         "1TiB",
     ),
-    *(
-        key
-        for tier, step in TIERS.items()
-        for key in (
-            Key(
-                ("records", tier, "size"),
-                SIZE,
-                f"How much all long tables together may take in the tier {tier}, at every moment; the oldest files go.",
-                "200MB" if tier == "1s" else "50MB",
-                "512KiB",
-                "1TiB",
-            ),
-            Key(
-                ("records", tier, "age"),
-                _age(step),
-                f"How long the tier {tier} of long tables is kept, if it fits; 0 for as long as it does.",
-                "0",
-            ),
-        )
-    ),
+    *_tier_keys("records", " of all long tables together", "200MB"),
     Key(("probes", ANY, "enabled"), BOOLEAN, "Whether it runs at all; its own declaration says so without this."),
     Key(
         ("probes", ANY, "interval"),
