@@ -10,10 +10,11 @@ from time import CLOCK_BOOTTIME, clock_gettime_ns, monotonic
 from sysmond.probe import Host, Probe, Records, hookimpl
 from sysmond.tasks.exits import BY_BPF, Exits, gone_over, open_exits
 from sysmond.tasks.hidepid import sensitivity
+from sysmond.tasks.report import report_of
 from sysmond.tasks.tables import EXITS
 
 # How long after a way was refused it is tried again: trying takes a moment. For BPF, which is loaded by another program
-# that may come later, that is a look for its file.
+# that may come later or again, that is a look for its file.
 RETRY_S = 300.0
 RETRY_BPF_S = 10.0
 
@@ -27,6 +28,7 @@ class Ended:
         self._exits: Exits | None = None
         self._refused: Exception | None = None
         self._again_s = 0.0
+        self._report: tuple[int, int] | None = None
         self._taken_ns = 0
 
     def records(self, host: Host, full: bool) -> Records:  # noqa: ARG002, FBT001  what ended is all there is
@@ -39,20 +41,36 @@ class Ended:
             raise FileNotFoundError(ENOENT, "only the machine that runs tells of processes that end", host.root)
         if self._exits is None:
             self._exits = self._opened(host.runtime)
-        elif self.way != BY_BPF and monotonic() >= self._again_s:
+        elif monotonic() >= self._again_s:
             self._again_s = monotonic() + RETRY_BPF_S
-            over = gone_over(self._exits, host.runtime, self._taken_ns)
+            over = self._gone_over(host.runtime, self._exits)
             if over is not None:
-                self.way = BY_BPF
-                self._exits, records = over
-                return records
+                return over
         host.tell_way(EXITS.name, self.way)
         self._taken_ns = clock_gettime_ns(CLOCK_BOOTTIME)
         return self._exits.take()
 
+    def _gone_over(self, runtime: str, before: Exits) -> Records | None:
+        """Go over to BPF where the loader has pinned it, or pinned it anew, since it was looked for."""
+        report = report_of(runtime)
+        if report == self._report:
+            return None
+        over = gone_over(before, runtime, self._taken_ns)
+        self._report = report
+        if over is not None:
+            self.way = BY_BPF
+            self._exits, records = over
+            return records
+        if self.way != BY_BPF:
+            return None
+        records = before.take()  # What is pinned no more tells nothing from now on; another way may.
+        self._exits = None
+        return records
+
     def _opened(self, runtime: str) -> Exits:
         if self._refused is not None and monotonic() < self._again_s:
             raise self._refused
+        self._report = report_of(runtime)
         try:
             exits, self.way = open_exits(runtime)
         except Exception as problem:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from sysmond.errors import Error
+from sysmond.kernel.loader import Asked, load, unload
 from sysmond.probe import Host
 from sysmond.tasks.commands import Commands
 from sysmond.tasks.execs import Exec, Pinned, records
@@ -105,13 +106,28 @@ def test_what_the_kernel_had_no_room_for_is_counted_once(loaded: Path) -> None:
     source.close()
 
 
+def test_what_is_loaded_anew_is_gone_over_to(loaded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sysmond.tasks.commands.RETRY_S", 0.0)
+    host = Host()
+    host.runtime = str(loaded)
+    source = Commands()
+    source.records(host, full=False)
+    subprocess.run(["/bin/true", "mark-before"], check=True)
+    unload(str(loaded))
+    load(Asked(str(loaded)))
+    subprocess.run(["/bin/true", "mark-after"], check=True)
+    rows = read_until(source, host, 2, b"mark-")
+    assert sorted(row.command for row in rows) == [b"/bin/true mark-after", b"/bin/true mark-before"]
+    assert source.way == "by BPF"
+
+
 def test_why_the_kernel_does_not_tell_is_said(tmp_path: Path) -> None:
-    with pytest.raises(Error, match="BPF: .*bpf.json: No such file or directory"):
+    with pytest.raises(Error, match="BPF: the loader of BPF programs has not run"):
         Pinned(str(tmp_path))
     for report, said in [
         ("{", "bpf.json: "),
-        ('{"folder": "/nowhere", "programs": {}}', "bpf.json: KeyError"),
-        ('{"folder": "/nowhere", "programs": {"started": {"refused": "no BTF"}}}', "BPF: no BTF"),
+        ('{"folder": "/nowhere", "programs": {}}', "/nowhere/lost: "),
+        ('{"folder": "/nowhere", "programs": {"started": {"refused": "no BTF"}}}', "BPF: started: no BTF"),
         ('{"folder": "/nowhere", "programs": {"started": {"ok": true}}}', "/nowhere/lost: "),
     ]:
         (tmp_path / "bpf.json").write_text(report, encoding="utf-8")

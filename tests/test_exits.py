@@ -355,10 +355,7 @@ def test_with_all_rights_both_are_used_and_the_line_says_why_not_bpf() -> None:
     line = opened_as("")
     if not line.startswith("by proc connector and taskstats"):
         pytest.skip(f"not to be had here: {line}")
-    assert line == (
-        "by proc connector and taskstats; not by BPF: /nowhere/bpf.json: No such file or directory; "
-        "what the loader pins is right"
-    )
+    assert line == "by proc connector and taskstats; not by BPF: the loader of BPF programs has not run"
 
 
 @needs_root
@@ -391,13 +388,17 @@ def test_where_the_connector_is_missing_taskstats_stands_in(monkeypatch: pytest.
     assert "nor by proc connector: Protocol not supported; a kernel with CONFIG_PROC_EVENTS is right" in line
 
 
+def load(runtime: str, *words: str) -> "subprocess.CompletedProcess[str]":
+    loader = [sys.executable, "-m", "sysmond.kernel.loader", "--runtime-dir", runtime, *words]
+    return subprocess.run(loader, capture_output=True, text=True, check=False)
+
+
 @pytest.fixture
 def pinned(runtime: Path) -> Iterator[str]:
     """A runtime folder for which the BPF programs are loaded."""
     if os.getuid() != 0:
         pytest.skip("only root loads BPF programs")
-    loader = [sys.executable, "-m", "sysmond.kernel.loader", "--runtime-dir", str(runtime)]
-    loaded = subprocess.run(loader, capture_output=True, text=True, check=False)
+    loaded = load(str(runtime))
     try:
         if loaded.returncode:
             pytest.skip(f"not to be had here: {loaded.stderr.strip()}")
@@ -406,7 +407,7 @@ def pinned(runtime: Path) -> Iterator[str]:
             pytest.skip(f"not to be had here: {refused}")
         yield str(runtime)
     finally:
-        subprocess.run([*loader, "--unload"], capture_output=True, check=False)
+        load(str(runtime), "--unload")
 
 
 def test_by_bpf_nothing_is_missed_while_nobody_listens(pinned: str) -> None:
@@ -427,37 +428,80 @@ def test_by_bpf_nothing_is_missed_while_nobody_listens(pinned: str) -> None:
     bench.way.close()
 
 
-def test_the_probe_goes_over_to_bpf_and_tells_of_each_once(pinned: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sysmond_probes.exits.RETRY_BPF_S", 0.0)
-    report = Path(pinned) / "bpf.json"
-    report.rename(report.with_suffix(".later"))
-    host = Host()
-    host.runtime = pinned
-    ended = Ended()
-    told: list[Record] = []
-    spawned: list[int] = []
+class Probing:
+    """The probe, and what it told so far; it looks for what the loader did at every reading."""
 
-    def take() -> None:
-        records = ended.records(host, False)
-        told.extend(dict(zip(NAMES, row, strict=True)) for row in RECORD.iter_unpack(records.rows))
+    def __init__(self, runtime: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("sysmond_probes.exits.RETRY_BPF_S", 0.0)
+        self.host = Host()
+        self.host.runtime = runtime
+        self.ended = Ended()
+        self.told: list[int] = []
+
+    def take(self) -> None:
+        records = self.ended.records(self.host, False)
+        self.told += [row[2] for row in RECORD.iter_unpack(records.rows)]
         records.release()
 
+    def close(self) -> None:
+        assert self.ended._exits
+        self.ended._exits.close()
+
+
+def test_the_probe_goes_over_to_bpf_and_tells_of_each_once(pinned: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = Path(pinned) / "bpf.json"
+    report.rename(report.with_suffix(".later"))
+    probing = Probing(pinned, monkeypatch)
+    spawned: list[int] = []
     try:
-        take()
+        probing.take()
     except Error as problem:
         pytest.skip(f"no other way is to be had here: {problem}")
     for number in range(4):
         spawned += json.loads(run(SPAWNING, "50")[1])
         if number == 2:
-            assert ended.way.startswith("by proc connector")
+            assert probing.ended.way.startswith("by proc connector")
             report.with_suffix(".later").rename(report)
-        take()
-    assert ended.way == "by BPF"
-    take()
-    found = [record["pid"] for record in told if record["pid"] in spawned]
-    assert sorted(found) == sorted(spawned)
-    assert ended._exits
-    ended._exits.close()
+        probing.take()
+    assert probing.ended.way == "by BPF"
+    probing.take()
+    assert sorted(pid for pid in probing.told if pid in spawned) == sorted(spawned)
+    probing.close()
+
+
+def test_the_probe_goes_over_to_what_is_loaded_anew(pinned: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    probing = Probing(pinned, monkeypatch)
+    probing.take()
+    spawned = json.loads(run(SPAWNING, "50")[1])  # Before: in the ring that nobody will find again.
+    load(pinned, "--unload")
+    load(pinned)
+    for _ in range(3):
+        spawned += json.loads(run(SPAWNING, "50")[1])
+        probing.take()
+    load(pinned)  # The same once more: nothing is pinned anew.
+    spawned += json.loads(run(SPAWNING, "50")[1])
+    probing.take()
+    assert probing.ended.way == "by BPF"
+    assert sorted(pid for pid in probing.told if pid in spawned) == sorted(spawned)
+    probing.close()
+
+
+def test_the_probe_goes_over_to_another_way_where_bpf_is_refused_later(
+    pinned: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probing = Probing(pinned, monkeypatch)
+    probing.take()
+    spawned = json.loads(run(SPAWNING, "50")[1])
+    report = {"folder": "/nowhere", "programs": {"ended": {"refused": "no BTF"}}}
+    (Path(pinned) / "bpf.json").write_text(json.dumps(report))
+    probing.take()
+    assert sorted(pid for pid in probing.told if pid in spawned) == sorted(spawned)
+    try:
+        probing.take()
+    except Error as none:
+        pytest.skip(f"no other way is to be had here: {none}")
+    assert "not by BPF: ended: no BTF" in probing.ended.way
+    probing.close()
 
 
 def test_what_bpf_had_no_room_for_is_told_once(pinned: str) -> None:

@@ -2,15 +2,13 @@
 """The best way to go over all tasks that this machine has: BPF where the loader pinned it, else /proc."""
 
 import fcntl
-import json
 import os
 from contextlib import suppress
-from typing import Any
 
 from sysmond.errors import Error, refusal
+from sysmond.tasks.report import pins_of, refused
 from sysmond.tasks.taken import Taken, Tasks
 
-REPORT = "bpf.json"
 BY_PROC = "by /proc"
 
 
@@ -77,56 +75,3 @@ def open_walk(runtime_folder: str, root: str = "/") -> Owned:
         return Owned(folder)
     except Error as why:
         raise Error(refused(runtime_folder, "snapshot", "iterate") or str(why)) from None
-
-
-def pins_of(runtime_folder: str, root: str = "/") -> str:
-    """Name the folder of what the loader pinned.
-
-    :raises Error: where it pinned nothing, or it is of another machine than that below the root.
-    """
-    if root.rstrip("/"):
-        raise Error(f"only the machine that runs is seen by it, not {root}")
-    folder = _report(runtime_folder).get("folder")
-    if not isinstance(folder, str):
-        raise Error(f"{runtime_folder}/{REPORT}: names no folder; what the loader writes is right")
-    return folder
-
-
-def report_of(runtime_folder: str) -> tuple[int, int] | None:
-    """What tells one report of the loader from the next; None where there is none."""
-    try:
-        status = os.stat(f"{runtime_folder}/{REPORT}")
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns
-
-
-def _report(runtime_folder: str) -> dict[str, Any]:
-    """Read what the loader says.
-
-    :raises Error: where it says nothing that can be read.
-    """
-    path = f"{runtime_folder}/{REPORT}"
-    try:
-        with open(path, encoding="utf-8") as file:
-            report = json.load(file)
-    except FileNotFoundError:
-        raise Error("the loader of BPF programs has not run") from None
-    except OSError as failure:
-        raise Error(refusal(failure)) from None
-    except ValueError as wrong:
-        raise Error(f"{path}: {wrong}; what the loader writes is right") from None
-    if not isinstance(report, dict):
-        raise Error(f"{path}: no JSON object; what the loader writes is right")
-    return report
-
-
-def refused(runtime_folder: str, *programs: str) -> str:
-    """Why programs were not loaded, as the loader reports it; empty where it says nothing of them."""
-    told = _report(runtime_folder).get("programs")
-    reasons = []
-    for name in programs:
-        of_one = told.get(name) if isinstance(told, dict) else None
-        if isinstance(of_one, dict) and (why := of_one.get("refused")):
-            reasons.append(f"{name}: {why}")
-    return "; ".join(reasons)

@@ -107,10 +107,10 @@ class Commands:
             full = True
         rows: dict[tuple[int, int], Read] = {}
         now_s = monotonic()
-        if self._execs is None and now_s - self._opened_s >= RETRY_S and not host.root:
-            self._open(host.runtime, now_s)
-            host.tell_way(COMMAND.name, self.way)
         lost = self._take_execs(rows)
+        if now_s - self._opened_s >= RETRY_S and not host.root:
+            lost += self._follow_loader(host.runtime, now_s, rows)
+            host.tell_way(COMMAND.name, self.way)
         if now_s - self._looked_s >= (LOOK_RARELY_S if self._execs else LOOK_S) or full:
             self._look(now_s)
         self._ask(now_s)
@@ -122,14 +122,20 @@ class Commands:
         packed = [(start_ns, pid, read.uid, read.program, read.command) for (pid, start_ns), read in rows.items()]
         return pieces(COMMAND, packed, full=full, lost=lost, walked=self._there)
 
-    def _open(self, runtime: str, now_s: float) -> None:
-        """Try to have the kernel tell; where it does not, it is tried again later."""
+    def _follow_loader(self, runtime: str, now_s: float, rows: dict[tuple[int, int], Read]) -> int:
+        """Try to have the kernel tell, by what the loader pinned last; gives how much of what it told got lost."""
         self._opened_s = now_s
+        if self._execs is not None:
+            if self._execs.is_current():
+                return 0
+            self._execs.close()
+            self._execs = None
         try:
             self._execs = self._open_execs(runtime)
             self.way = "by BPF"
         except Error as problem:
             self.way = f"by looking at /proc every {LOOK_S:g} s; not by {problem}"
+        return self._take_execs(rows)
 
     def _take_execs(self, rows: dict[tuple[int, int], Read]) -> int:
         """Record what was executed since the reading before; gives how much of it got lost."""

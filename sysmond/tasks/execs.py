@@ -5,14 +5,14 @@ A record holds what ``struct exec_record`` of ``bpf/records.h`` does; a count of
 kept beside it. Both are pinned, so nothing is lost while nobody takes them, until the buffer is full.
 """
 
-import json
 import struct
 from typing import NamedTuple, Protocol
 
 from sysmond.errors import Error, refusal
 from sysmond.tasks.masking import CUT
+from sysmond.tasks.report import pins_with, report_of
 
-REPORT = "bpf.json"
+PROGRAM = "started"
 _PROGRAM_BYTES, _ARGUMENTS_BYTES = 256, 512
 # Behind the head that each record has in the buffer: when the process started, pid, uid, and how long the texts are.
 _RECORD = struct.Struct(f"<8x q I I H H 4x {_PROGRAM_BYTES}s {_ARGUMENTS_BYTES}s")
@@ -42,6 +42,12 @@ class Execs(Protocol):
     def take(self) -> tuple[list[Exec], int]:
         """Give those since the call before, in their order, and how many more there were that got lost."""
 
+    def is_current(self) -> bool:
+        """Whether the loader has not run since it was opened, which may have pinned another."""
+
+    def close(self) -> None:
+        """Hear no more."""
+
 
 class Pinned:
     """By BPF. There must be no other reader."""
@@ -51,13 +57,9 @@ class Pinned:
 
         :raises Error: where there is nothing, saying why.
         """
-        path = f"{runtime}/{REPORT}"
+        self._runtime, self._report = runtime, report_of(runtime)
         try:
-            with open(path, encoding="utf-8") as file:
-                report = json.load(file)
-            folder, program = str(report["folder"]), report["programs"]["started"]
-            if "refused" in program:
-                raise Error(f"BPF: {program['refused']}")
+            folder = pins_with(PROGRAM, runtime)
             from sysmond.kernel.pins import Array, Drain  # noqa: PLC0415  only where there is something pinned
 
             self._lost = Array(f"{folder}/lost", _LOST.size)
@@ -68,8 +70,8 @@ class Pinned:
                 raise
         except OSError as failure:
             raise Error(f"BPF: {refusal(failure)}; what the loader pins is right") from None
-        except (LookupError, TypeError, ValueError) as problem:
-            raise Error(f"BPF: {path}: {problem!r}; what the loader writes is right") from None
+        except Error as problem:
+            raise Error(f"BPF: {problem}") from None
         self._lost_before = self._lost_now()
 
     def take(self) -> tuple[list[Exec], int]:
@@ -77,6 +79,10 @@ class Pinned:
         taken = records(self._drain.take())
         before, self._lost_before = self._lost_before, self._lost_now()
         return taken, self._lost_before - before
+
+    def is_current(self) -> bool:
+        """Whether the loader has not run since, which may have pinned others."""
+        return report_of(self._runtime) == self._report
 
     def close(self) -> None:
         """Let go of the mappings; what is pinned stays."""

@@ -14,8 +14,8 @@ of what ran before, it is the end less how long it took, late by as long as its 
 threads did that ended before somebody listened is in the CPU time alone.
 """
 
-import json
 import os
+from contextlib import suppress
 from struct import Struct
 from threading import Thread, get_native_id
 from time import monotonic, sleep
@@ -27,6 +27,7 @@ from sysmond.model import ABSENT
 from sysmond.records import Records
 from sysmond.tasks.connector import Connector, Ended, Lives
 from sysmond.tasks.netlink import BUFFER_BYTES
+from sysmond.tasks.report import pins_with
 from sysmond.tasks.tables import ABSENT_U32, EXITS
 from sysmond.tasks.taskstats import READINGS_MAX, VERSION_NAMING, Life, Sums, Taskstats
 
@@ -41,7 +42,6 @@ PROC_MAX = 256
 TRIAL_S = 0.25
 
 BY_BPF = "by BPF"
-BPF_FILE = "bpf.json"
 PROGRAM = "ended"
 _LOST_BYTES = 16  # struct lost of bpf/events.bpf.c: of ends, of starts.
 _CODE_SIGNAL, _CODE_CORE = 0x7F, 0x80
@@ -92,21 +92,16 @@ class Pinned:
 
         :raises Error: where there are none.
         """
-        path = f"{runtime_folder}/{BPF_FILE}"
         try:
-            with open(path, "rb") as file:
-                report = json.load(file)
-            folder, refused = str(report["folder"]), report["programs"][PROGRAM].get("refused")
-            if refused:
-                raise Error(f"BPF: {PROGRAM}: {refused}")
+            folder = pins_with(PROGRAM, runtime_folder)
             from sysmond.kernel.pins import RECORD_HEAD_BYTES, Array, Drain  # noqa: PLC0415  no part of the other ways
 
             self._lost = Array(f"{folder}/lost", _LOST_BYTES)
             self._drain = Drain(f"{folder}/{EXITS.name}", RECORD.size - RECORD_HEAD_BYTES)
         except OSError as failure:
             raise Error(f"BPF: {refusal(failure)}; what the loader pins is right") from None
-        except (ImportError, LookupError, TypeError, ValueError, AttributeError) as problem:
-            raise Error(f"BPF: {path}: {problem}; what the loader writes is right") from None
+        except Error as problem:
+            raise Error(f"BPF: {problem}") from None
         self._counts = self._lost.memory.cast("Q")
 
     def take(self) -> Records:
@@ -123,7 +118,8 @@ class Pinned:
         """Let go of the mappings; what is pinned stays."""
         self._counts.release()
         self._lost.close()
-        self._drain.close()
+        with suppress(BufferError):  # Records are still in use: memory is given back when those go.
+            self._drain.close()
 
 
 class Paired:
@@ -354,23 +350,31 @@ def _io(pid: int) -> tuple[int, int]:
 
 
 def gone_over(before: Exits, runtime_folder: str, since_ns: int) -> tuple[Exits, Records] | None:
-    """Go over to BPF, which came later: the new way, and what ended since ``since_ns``, when the one before was taken.
+    """Go over to BPF that was loaded since: the new way, and what ended. None where it is not there.
 
-    BPF recorded from when it was loaded on, so what the way before told of is left out. None where it is not there.
+    BPF recorded from when it was loaded on, so what another way told of until ``since_ns``, when it was last taken, or
+    tells now is left out. Of what was pinned before nothing is pinned again, unless it is the very same.
     """
     try:
         pinned = Pinned(runtime_folder)
     except Error:
         return None
-    told = before.take()
+    told, lost = _copied(before)
     before.close()
-    found = pinned.take()
-    pids = {row[2] for row in RECORD.iter_unpack(told.rows)}
-    rows = bytes(found.rows)
-    found.release()
+    rows, lost_since = _copied(pinned)
+    if isinstance(before, Pinned):
+        return pinned, Records(told + rows, lost=lost + lost_since)
+    pids = {row[2] for row in RECORD.iter_unpack(told)}
     kept = [
         rows[at : at + RECORD.size]
         for at in range(0, len(rows), RECORD.size)
         if (row := RECORD.unpack_from(rows, at))[1] > since_ns and row[2] not in pids
     ]
-    return pinned, Records(b"".join((bytes(told.rows), *kept)), lost=told.lost)
+    return pinned, Records(b"".join((told, *kept)), lost=lost)
+
+
+def _copied(way: Exits) -> tuple[bytes, int]:
+    records = way.take()
+    rows = bytes(records.rows)
+    records.release()
+    return rows, records.lost

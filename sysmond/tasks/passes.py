@@ -11,7 +11,8 @@ from weakref import WeakKeyDictionary
 from sysmond.errors import Error
 from sysmond.probe import Host
 from sysmond.records import Records
-from sysmond.tasks.choose import BY_PROC, open_tasks, open_walk, report_of
+from sysmond.tasks.choose import BY_PROC, open_tasks, open_walk
+from sysmond.tasks.report import report_of
 from sysmond.tasks.tables import PROCESS, THREAD
 
 if TYPE_CHECKING:

@@ -16,8 +16,9 @@ from weakref import WeakKeyDictionary
 from sysmond.errors import Error
 from sysmond.probe import Host
 from sysmond.records import Records
-from sysmond.tasks.choose import BY_PROC, pins_of, refused
+from sysmond.tasks.choose import BY_PROC
 from sysmond.tasks.pieces import pieces
+from sysmond.tasks.report import pins_of, refused
 from sysmond.tasks.tables import KERNEL_STACK
 
 BY_BPF = "by BPF"
