@@ -6,11 +6,12 @@ memory: the caller publishes the bytes.
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from io import BytesIO
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import h5py
 import numpy as np
@@ -209,25 +210,68 @@ def open_file(path: str) -> File:
         raise CorruptError(f"{path}: not a readable HDF5 file ({one_line(damage)})") from damage
 
 
-def root_of(file: File) -> h5g.GroupID:
-    """Where reading begins; the functions below take this or a group below it."""
-    return h5g.open(file.id, b"/")
+class Format(NamedTuple):
+    """What a file says it is: name and version. ``known``: the incompatible flags that are understood."""
+
+    name: str
+    version: int
+    known: int = 0
+
+    def check(self, root: h5g.GroupID, path: str) -> None:
+        """Take a file for one of this format.
+
+        :raises ForeignError: where it is none.
+        """
+        try:
+            found = attribute(root, "format")
+        except (KeyError, ValueError):
+            found = None
+        if found != self.name:
+            raise ForeignError(f"{path}: not a {self.name} file")
+        version, flags = attribute(root, "version"), attribute(root, "incompatible")
+        if version != self.version or flags & ~self.known:
+            raise ForeignError(f"{path}: version {version}, flags {flags}; this program reads version {self.version}")
 
 
-def check_format(root: h5g.GroupID, path: str, said: str, version: int, known: int) -> None:
-    """Take a file for one of this format, version, and these incompatible flags at most.
+class OpenFile(ABC):
+    """A file of a format, open for reading; close it, or use it in a ``with``."""
 
-    :raises ForeignError: where it is none.
-    """
-    try:
-        found = attribute(root, "format")
-    except (KeyError, ValueError):
-        found = None
-    if found != said:
-        raise ForeignError(f"{path}: not a {said} file")
-    number, flags = attribute(root, "version"), attribute(root, "incompatible")
-    if number != version or flags & ~known:
-        raise ForeignError(f"{path}: version {number}, flags {flags}; this program reads version {version}")
+    def __init__(self, path: str, form: Format) -> None:
+        """Open a file, and read of it what ``_read`` does.
+
+        :raises ForeignError: where it is none of this format, or of a version we do not know.
+        :raises CorruptError: where it is damaged. :raises NotPermittedError: where we may not read it.
+        :raises FileNotFoundError: where it is gone.
+        """
+        self.path = path
+        self._file = open_file(path)
+        try:
+            # Where reading begins; the functions below take this or a group below it.
+            self._root = h5g.open(self._file.id, b"/")
+            form.check(self._root, path)
+            self._read()
+        except ForeignError:
+            self.close()
+            raise
+        except Exception as damage:  # the library raises many kinds
+            self.close()
+            raise CorruptError(f"{path}: {one_line(damage)}") from damage
+
+    def __enter__(self) -> Self:
+        """Use the open file."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; nothing can be read of it any more."""
+        self._file.close()
+
+    @abstractmethod
+    def _read(self) -> None:
+        """Read what is wanted at once; any error of this says that the file is damaged."""
 
 
 def has(group: h5g.GroupID, name: str) -> bool:

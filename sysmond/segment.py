@@ -17,7 +17,7 @@ from sysmond.archive import Name
 from sysmond.clock import Relation
 from sysmond.codes import EDGES, SERIES, TIER_SERIES, WIDTHS
 from sysmond.declared import Keys, identity
-from sysmond.errors import CorruptError, ForeignError
+from sysmond.errors import CorruptError
 from sysmond.hdf5 import CHUNK_TICKS, attribute, columns, one_line
 from sysmond.model import Cause, Metric, Semantics, Sensitivity
 from sysmond.recording import Event, Hole, Key, Plan, Recording, Strand, plan_of
@@ -26,10 +26,8 @@ from sysmond.rollup import Axis, Buckets, Edges, Stat
 
 __all__ = ["CHUNK_TICKS", "Segment", "Writer", "encode", "encode_plans"]
 
-FORMAT = "sysmond segment"
-VERSION = 1
-# Incompatible flags this program understands: none exist yet.
-INCOMPATIBLE_KNOWN = 0
+# No incompatible flags exist yet.
+FORMAT = hdf5.Format("sysmond segment", 1)
 # The compatible flag of a file with blocks of fewer digits than were recorded.
 SHORTENED = 1
 # How many values become codes at once: their intermediate results stay in the processor's cache.
@@ -77,8 +75,8 @@ class Writer:
         self._file = file = self._image.file
         hdf5.describe(
             file,
-            format=FORMAT,
-            version=VERSION,
+            format=FORMAT.name,
+            version=FORMAT.version,
             incompatible=0,
             compatible=0,
             sensitivity=recording.sensitivity,
@@ -408,42 +406,16 @@ def _index(number: int) -> int:
     return int(number)
 
 
-class Segment:
-    """An open segment file, as a recording; close it, or use it in a ``with``."""
+class Segment(hdf5.OpenFile):
+    """An open segment file, as a recording; its blocks can be read until it is closed."""
+
+    recording: Recording
 
     def __init__(self, path: str) -> None:
-        """Open a segment and read everything but the values.
+        """Open a segment and read everything but the values; see ``hdf5.OpenFile``."""
+        super().__init__(path, FORMAT)
 
-        :raises ForeignError: where it is not a segment of a version we know.
-        :raises CorruptError: where it is damaged. :raises NotPermittedError: where we may not read it.
-        :raises FileNotFoundError: where it is gone.
-        """
-        self.path = path
-        self._file = hdf5.open_file(path)
-        try:
-            self._root = hdf5.root_of(self._file)
-            hdf5.check_format(self._root, path, FORMAT, VERSION, INCOMPATIBLE_KNOWN)
-            self.recording = self._read()
-        except ForeignError:
-            self.close()
-            raise
-        except Exception as damage:  # the library raises many kinds
-            self.close()
-            raise CorruptError(f"{path}: {one_line(damage)}") from damage
-
-    def __enter__(self) -> Self:
-        """Use the open file."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close it."""
-        self.close()
-
-    def close(self) -> None:
-        """Close the file; its blocks cannot be read any more."""
-        self._file.close()
-
-    def _read(self) -> Recording:
+    def _read(self) -> None:
         root = self._root
         tables, keys_of = declared.read(*(hdf5.array(root, name) for name in ("tables", "metrics", "instances")))
         boots = hdf5.strings(root, "boots")
@@ -456,7 +428,7 @@ class Segment:
                 root, "gaps", "boot", "table", "start_ns", "end_ns", "cause", "detail"
             )
         ]
-        return Recording(
+        self.recording = Recording(
             Sensitivity(attribute(root, "sensitivity")),
             tables,
             [_FileBlock(self.path, group, boots, keys_of) for group in hdf5.numbered(root, "block")],

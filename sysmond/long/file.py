@@ -9,13 +9,13 @@ were at most stands with the keys, so that many questions are answered without a
 import json
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
 from sysmond import hdf5
 from sysmond.clock import Relation
-from sysmond.errors import CorruptError, Error, ForeignError
+from sysmond.errors import CorruptError, Error
 from sysmond.frame import Layout, decode_layout, encode_layout
 from sysmond.hdf5 import attribute, columns, one_line
 from sysmond.long import vectors
@@ -25,10 +25,8 @@ from sysmond.model import ABSENT, METRICS_PER_TABLE_MAX, Cause, Metric, Semantic
 from sysmond.recording import Hole
 from sysmond.result import Int64Array
 
-FORMAT = "sysmond long"
-VERSION = 1
-# Incompatible flags this program understands: none exist yet.
-INCOMPATIBLE_KNOWN = 0
+# No incompatible flags exist yet.
+FORMAT = hdf5.Format("sysmond long", 1)
 # A column of so many is what any array of a file may be, once unpacked.
 ROWS_MAX = hdf5.ARRAY_BYTES_MAX // 8
 # What a vector is of its column; that of the readings of rows and keys has no name.
@@ -64,8 +62,8 @@ def encode(stretch: Stretch, created_by: str) -> bytes:
 def _describe(file: hdf5.File, stretch: Stretch, created_by: str) -> None:
     hdf5.describe(
         file,
-        format=FORMAT,
-        version=VERSION,
+        format=FORMAT.name,
+        version=FORMAT.version,
         incompatible=0,
         compatible=0,
         boot=stretch.boot,
@@ -205,40 +203,12 @@ class _Group:
         return vectors.decode(record, stop - low, lambda width, row: self._vectors.read(width, row, low, stop))
 
 
-class FileStretch(Stretch):
-    """An open file as a stretch: columns are read when they are asked for. Close it, or use it in a ``with``."""
+class FileStretch(hdf5.OpenFile, Stretch):
+    """An open file as a stretch: columns are read when they are asked for."""
 
     def __init__(self, path: str) -> None:
-        """Open a file and read everything but rows and what keys begin and end with.
-
-        :raises ForeignError: where it is no file of a long table of a version we know.
-        :raises CorruptError: where it is damaged. :raises NotPermittedError: where we may not read it.
-        :raises FileNotFoundError: where it is gone.
-        """
-        self.path = path
-        self._file = hdf5.open_file(path)
-        try:
-            self._root = hdf5.root_of(self._file)
-            hdf5.check_format(self._root, path, FORMAT, VERSION, INCOMPATIBLE_KNOWN)
-            self._read()
-        except ForeignError:
-            self.close()
-            raise
-        except Exception as damage:  # the library raises many kinds
-            self.close()
-            raise CorruptError(f"{path}: {one_line(damage)}") from damage
-
-    def __enter__(self) -> Self:
-        """Use the open file."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close it."""
-        self.close()
-
-    def close(self) -> None:
-        """Close the file; nothing can be read of it any more."""
-        self._file.close()
+        """Open a file and read all but rows and what keys begin and end with; see ``hdf5.OpenFile``."""
+        super().__init__(path, FORMAT)
 
     def _read(self) -> None:
         root = self._root
@@ -273,7 +243,7 @@ class FileStretch(Stretch):
             raise ValueError("counts of rows that make no sense")
         keys = {name: self._keys.read(KEY, name) for name in key_of(layout.table)}
         _check_sorted(list(keys.values()))
-        super().__init__(about, Readings(ticks, full.astype(np.bool_), lost, walked), keys, counts)
+        Stretch.__init__(self, about, Readings(ticks, full.astype(np.bool_), lost, walked), keys, counts)
 
     @cached_property
     def texts(self) -> Sequence[str]:
