@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sysmond.clock import Relation
 from sysmond.errors import UsageError
 from sysmond.long import rollup
-from sysmond.long.chain import Chain, Ended
+from sysmond.long.chain import Chain, Ends
 from sysmond.long.file import encode, open_file
 from sysmond.long.rollup import KEPT, derived, is_dictionary, kept, roll_up
 from sysmond.long.stretch import About, MemoryStretch, Readings, Stretch
@@ -253,7 +253,7 @@ def parts_of(readings: Sequence[Reading], cuts: int, dice: random.Random) -> lis
 def test_buckets_add_up_to_a_replay_of_all_readings(seed: int, length: int, keys: int, cuts: int, at_once: int) -> None:
     readings, ended = history(seed, length, keys)
     stretches = [stretch_of(part) for part in parts_of(readings, cuts, random.Random(seed))]
-    told = Ended([np.array(column, np.int64) for column in zip(*ended, strict=True)] or [np.zeros(0, np.int64)] * 2,
+    told = Ends([np.array(column, np.int64) for column in zip(*ended, strict=True)] or [np.zeros(0, np.int64)] * 2,
                  np.array(list(ended.values()), np.int64))  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rollup, "CELLS_AT_ONCE", at_once)

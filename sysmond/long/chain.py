@@ -18,7 +18,7 @@ GRAIN_NS = 10_000_000
 START = "start"
 
 
-class Ended(NamedTuple):
+class Ends(NamedTuple):
     """What is known to have ended: by metric of the key int64[element], and when, in boot time, int64[element]."""
 
     keys: Sequence[Int64Array]
@@ -59,7 +59,7 @@ class Chain:
     many there are; ``newborn``: whether it started since the chain begins. ``texts``: by code.
     """
 
-    def __init__(self, stretches: Sequence[Stretch], ended: Ended | None = None) -> None:
+    def __init__(self, stretches: Sequence[Stretch], ended: Ends | None = None) -> None:
         """Join the readings and the keys; nothing is known to have ended where ``ended`` is not given."""
         self.stretches = stretches
         self.table = stretches[0].table
@@ -102,7 +102,7 @@ class Chain:
         # Of each stretch the numbers that its keys have here.
         self.of = np.split(number, ends[:-1])
 
-    def _find_lives(self, ended: Ended | None) -> None:
+    def _find_lives(self, ended: Ends | None) -> None:
         count, readings = len(next(iter(self.keys.values()))), len(self.ticks)
         self.first = np.full(count, readings, np.int64)
         seen = np.full(count, -1, np.int64)

@@ -9,12 +9,12 @@ from sysmond.long.census import Line
 from sysmond.long.columns import END
 from sysmond.long.condition import BoolArray, Words
 from sysmond.long.stretch import Stretch, key_of
-from sysmond.long.window import Ended
+from sysmond.long.window import Exits
 from sysmond.model import ABSENT
 from sysmond.result import Int64Array
 
 
-def between(ended: Ended, low_ns: int, high_ns: int) -> Ended:
+def between(ended: Exits, low_ns: int, high_ns: int) -> Exits:
     """Those that ended between two boot times."""
     low, high = np.searchsorted(ended.end_ns, [low_ns, high_ns]).tolist()
 
@@ -24,7 +24,7 @@ def between(ended: Ended, low_ns: int, high_ns: int) -> Ended:
             return found._replace(codes=found.codes[low:high])
         return None if found is None else found[low:high]
 
-    return Ended(ended.keys[low:high], ended.end_ns[low:high], column)
+    return Exits(ended.keys[low:high], ended.end_ns[low:high], column)
 
 
 def told_before(stretch: Stretch, before: Stretch | None) -> BoolArray:
@@ -52,7 +52,7 @@ def told_before(stretch: Stretch, before: Stretch | None) -> BoolArray:
     return found
 
 
-def ended_of(line: Line) -> Ended:
+def ended_of(line: Line) -> Exits:
     """What the table of exits has of one boot."""
     befores = [None, *(part.stretch for part in line.parts)]
     stretches = [
@@ -71,7 +71,7 @@ def ended_of(line: Line) -> Ended:
             cache[name] = _column_of(stretches, name, order)
         return cache[name]
 
-    return Ended(np.concatenate(keys)[order], end_ns[order], column)
+    return Exits(np.concatenate(keys)[order], end_ns[order], column)
 
 
 def _column_of(

@@ -25,7 +25,7 @@ from sysmond.long.ended import between, told_before
 from sysmond.long.joins import CGROUP_KEY, Cgroups, Commands, Stacks, syscall_names, usernames
 from sysmond.long.portion import SUMS, Part, summed
 from sysmond.long.stretch import Stretch, key_of, lasts
-from sysmond.long.window import Ended, Window, spans
+from sysmond.long.window import Exits, Window, spans
 from sysmond.model import ABSENT, Semantics, Table
 from sysmond.result import Float64Array, Int64Array
 
@@ -81,7 +81,7 @@ class Joined(NamedTuple):
 
     cgroups: Cgroups | None = None
     commands: Commands | None = None
-    ended: Ended | None = None
+    ended: Exits | None = None
     stacks: Stacks | None = None
 
 

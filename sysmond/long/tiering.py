@@ -21,7 +21,7 @@ from sysmond.course import Course
 from sysmond.errors import Error
 from sysmond.folders import FILE_MODES, Folders, create_stream
 from sysmond.long import file, merge, seams
-from sysmond.long.chain import Chain, Ended
+from sysmond.long.chain import Chain, Ends
 from sysmond.long.file import FileStretch
 from sysmond.long.rollup import roll_up
 from sysmond.long.stretch import Array, Stretch, key_of, lasts
@@ -127,7 +127,7 @@ def _before(stack: ExitStack, folder: str, run: Due, first: FileStretch) -> tupl
     return found, len(run.before) < BEFORE_FILES
 
 
-def _ended(folders: Sequence[str], stretches: Sequence[FileStretch]) -> Ended | None:
+def _ended(folders: Sequence[str], stretches: Sequence[FileStretch]) -> Ends | None:
     """What is told of the ends of processes while these were recorded; None where the table is of something else."""
     if not stretches or not lasts(stretches[0].table):
         return None
@@ -144,7 +144,7 @@ def _ended(folders: Sequence[str], stretches: Sequence[FileStretch]) -> Ended | 
             ends.append(opened.last(END))
             for column, name in zip(keys, names, strict=True):
                 column.append(opened.keys[name])
-    return Ended([np.concatenate(column) for column in keys], np.concatenate(ends)) if ends else None
+    return Ends([np.concatenate(column) for column in keys], np.concatenate(ends)) if ends else None
 
 
 def _reaching(folder: str, boot: str, low_ns: int) -> Iterator[str]:

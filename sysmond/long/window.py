@@ -31,7 +31,7 @@ _GRAINS_BITS, _KEY_AND_START = 40, 2
 _FACTOR = 0x9E3779B97F4A7C15
 
 
-class Ended(NamedTuple):
+class Exits(NamedTuple):
     """Processes that ended, one a row: key (int64[row, metric of the key]) and end (boot time), in order of the ends.
 
     ``column``: what else ``exits`` tells, by name; None for what it does not.
@@ -73,7 +73,7 @@ def _matched(known: Int64Array, keys: Int64Array) -> Int64Array:
     return found
 
 
-def _nearly(known: Int64Array, ended: "Ended", row: Int64Array, start: int) -> Int64Array:
+def _nearly(known: Int64Array, ended: "Exits", row: Int64Array, start: int) -> Int64Array:
     """The rows of ``_matched``, and of those that /proc saw: it tells only in clock ticks when a process started.
 
     Of what ended, the other ways than BPF tell that to a second, or not at all. Each row is matched once. ``start``:
@@ -126,7 +126,7 @@ class Window:
     ALWAYS_NS where it did not.
     """
 
-    def __init__(self, parts: Sequence[Part], edges: Int64Array, ended: Ended | None, key: tuple[str, ...]) -> None:
+    def __init__(self, parts: Sequence[Part], edges: Int64Array, ended: Exits | None, key: tuple[str, ...]) -> None:
         """Look at parts in order of time: those that answer between the edges, and the one before them."""
         self.edges = edges
         self.words = Dictionary()
