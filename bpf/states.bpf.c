@@ -45,7 +45,7 @@ struct {
     __type(value, struct stack);
 } scratch_stacks SEC(".maps");
 
-/* The number of a stack: never negative. */
+/* The number of a stack: below 2^62, as all numbers of a recording. */
 __noinline s64 number_of(struct stack *stack)
 {
     u64 number = 0xcbf29ce484222325ULL;
@@ -54,7 +54,7 @@ __noinline s64 number_of(struct stack *stack)
         return 0;
     for (int frame = 0; frame < STACK_FRAMES; frame++)
         number = (number ^ stack->frames[frame]) * 0x9e3779b97f4a7c15ULL + (number >> 29);
-    return number >> 1;
+    return number >> 2;
 }
 
 __noinline int name_frames(struct stack_record *record, struct stack *stack)

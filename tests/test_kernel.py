@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from sysmond.errors import Error
+from sysmond.frame import VALUE_MAX
 from sysmond.kernel.libbpf import Libbpf, RefusedError
 from sysmond.kernel.loader import BTF, OWNER, PROGRAMS, Asked, folder_of, load, unload
 from sysmond.kernel.pins import Array, Drain
@@ -552,6 +553,15 @@ def test_a_stack_is_told_once(loaded_programs: dict[str, Any]) -> None:
         again = States(loaded_programs["folder"])
         assert number in again.take(full=True, every=True)[1]
         again.close()
+    states.close()
+
+
+@runs_here
+def test_stacks_have_numbers_that_a_recording_holds(loaded_programs: dict[str, Any]) -> None:
+    states = States(loaded_programs["folder"])
+    numbers = {row["stack"] for row in rows(THREAD_STATE, states.take(full=True, every=True)[0])} - {ABSENT}
+    assert len(numbers) > 10
+    assert 0 <= min(numbers) <= max(numbers) <= VALUE_MAX
     states.close()
 
 

@@ -35,7 +35,7 @@ AT_SOMETHING = frozenset((b"R", b"D"))
 # Asking a clock takes about a microsecond: the time is looked at after so many.
 _CLOCKS = 64
 # The largest prime number below 2**63.
-_STACKS = (1 << 63) - 25
+_STACKS = (1 << 61) - 1
 _RECORD = Struct(THREAD_STATE.packing.format if THREAD_STATE.packing else "")
 
 
