@@ -34,7 +34,7 @@ YOUNG_NS = 1_000_000_000
 AT_SOMETHING = frozenset((b"R", b"D"))
 # Asking a clock takes about a microsecond: the time is looked at after so many.
 _CLOCKS = 64
-# The largest prime number below 2**63.
+# A prime number; what is beyond 2**62 is not recorded.
 _STACKS = (1 << 61) - 1
 _RECORD = Struct(THREAD_STATE.packing.format if THREAD_STATE.packing else "")
 
