@@ -2,7 +2,7 @@
 """Rolling up long tables: the rows of a bucket add up to what a replay of all readings gives, whatever is rolled up."""
 
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
@@ -17,6 +17,7 @@ from sysmond.errors import UsageError
 from sysmond.long import rollup
 from sysmond.long.chain import Chain, Ends
 from sysmond.long.file import encode, open_file
+from sysmond.long.merge import Joined
 from sysmond.long.rollup import KEPT, derived, is_dictionary, kept, roll_up
 from sysmond.long.stretch import About, MemoryStretch, Readings, Stretch
 from sysmond.model import ABSENT, Metric, Packing, Semantics, Sensitivity, Table, check_table
@@ -310,9 +311,11 @@ def test_a_bucket_of_nothing_has_one_row_that_says_so() -> None:
     assert sum(rows[0]["readings"] for rows in rows_of(first).values()) == 25
 
 
-def moments(table: Table, ticks: int, rows: Sequence[tuple[int, Row]], texts: Sequence[str]) -> MemoryStretch:
+def moments(
+    table: Table, ticks: int, rows: Sequence[tuple[int, Row]], texts: Sequence[str], begin: int = 1
+) -> MemoryStretch:
     axis = Readings(
-        np.arange(1, ticks + 1, dtype=np.int64) * SECOND,
+        np.arange(begin, begin + ticks, dtype=np.int64) * SECOND,
         np.zeros(ticks, np.bool_),
         np.zeros(ticks, np.int64),
         np.zeros(ticks, np.int64),
@@ -365,6 +368,36 @@ def check_ended(mine: list[dict[str, Any]], expected: list[dict[str, Any]]) -> N
             there = [each[name] for each in others if each[name] != ABSENT]
             assert row[name] == (sum(there) if there else ABSENT)
         assert row["end"] == ABSENT
+
+
+@given(st.integers(0, 10**6), st.sampled_from([5, 10**6]), st.booleans())
+def test_ends_that_a_killed_sampler_left_twice_count_once(seed: int, at_once: int, is_merged: bool) -> None:
+    dice = random.Random(seed)
+    ends: list[tuple[int, Row]] = []
+    for number in range(40):
+        row = {"pid": dice.randrange(1, 9), "start": dice.randrange(3), "end": number // 2, "comm": 0}
+        ends.append((dice.randrange(30), row | {"cpu": dice.randrange(50), "cgroup": dice.randrange(2)}))
+    twice = [(0, row) for at, row in ends if at == 29 or dice.random() < 0.2]
+    later = [(dice.randrange(20), row | {"end": 100 + row["end"]}) for _, row in ends[:9]]
+    is_new: dict[tuple[int, ...], int] = {}
+    for at, row in (*ends, *((40 + at, row) for at, row in (*twice, *later))):
+        key = (row["pid"], row["start"], row["end"])
+        is_new[key] = min(at, is_new.get(key, at))
+    parts = [moments(tables.EXITS, 30, ends, ["x"]), moments(tables.EXITS, 20, [*twice, *later], ["x"], 41)]
+    stretches: list[Stretch] = [Joined(parts)] if is_merged else [*parts]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rollup, "FIRST", 2)
+        patch.setattr(rollup, "CELLS_AT_ONCE", at_once)
+        for step_ns, made in zip(STEPS, roll_up(stretches, STEPS), strict=True):
+            counts = {(tick + START_UTC) // step_ns: sum(row["count"] for row in mine)
+                      for tick, mine in rows_of(made).items()}  # fmt: skip
+            expected = Counter(((at + 1) * SECOND + START_UTC) // step_ns for at in is_new.values())
+            assert counts == {slot: expected[slot] for slot in counts}
+            assert sum(counts.values()) == len(is_new)
+        if not is_merged:
+            late, *_ = roll_up(stretches, STEPS, since=1)
+            told = sum(row["count"] for mine in rows_of(late).values() for row in mine)
+            assert told == sum(at >= 40 for at in is_new.values())
 
 
 @given(st.integers(0, 10**6))

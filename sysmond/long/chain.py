@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sysmond.long.stretch import ALL, Array, Bools, Stretch, is_absent, key_of
+from sysmond.long.stretch import ALL, Array, Bools, Stretch, is_absent, key_of, rows_of
 from sysmond.model import ABSENT
 from sysmond.result import Int64Array
 
 # The clock tick in which /proc tells when a process started.
 GRAIN_NS = 10_000_000
-START = "start"
+START, END = "start", "end"
 
 
 class Ends(NamedTuple):
@@ -80,6 +80,8 @@ class Chain:
         self.places = [
             np.where(new, np.searchsorted(self.ticks, s.ticks), -1) for s, new in zip(stretches, fresh, strict=True)
         ]
+        self._metrics = {metric.name: metric for metric in self.table.metrics}
+        self._told: dict[int, Bools] = {}
         self._join_texts()
         self._join_keys()
         self._find_lives(ended)
@@ -91,7 +93,6 @@ class Chain:
             for stretch in self.stretches
         ]
         self.texts = list(codes)
-        self._is_text = {metric.name for metric in self.table.metrics if metric.is_text}
 
     def _join_keys(self) -> None:
         names = key_of(self.table)
@@ -125,6 +126,15 @@ class Chain:
         if START in self.keys and readings:
             self.newborn = self.keys[START] >= self.ticks[0] - self.stretches[0].interval_ns - GRAIN_NS
 
+    def told_before(self, number: int) -> Bools | None:
+        """Which rows of one of the stretches tell of an end that was told of; None where rows tell of none."""
+        if END not in self._metrics:
+            return None
+        if number not in self._told:
+            earlier = [each for each in self.stretches[:number] if each.rows]
+            self._told[number] = told_before(self.stretches[number], earlier[-1] if earlier else None)
+        return self._told[number]
+
     def rows_per_reading(self) -> Int64Array:
         """How many rows each reading has."""
         found = np.zeros(len(self.ticks) + 1, np.int64)
@@ -136,7 +146,7 @@ class Chain:
 
     def remapped(self, number: int, name: str, values: Int64Array) -> Int64Array:
         """Values of a metric of one of the stretches; texts by their codes here."""
-        if name not in self._is_text:
+        if not self._metrics[name].is_text:
             return values
         return self.codes[number][np.where(is_absent(values), -1, values)]
 
@@ -208,6 +218,8 @@ class Slab:
                 if lasting:
                     follows = np.append((key[1:] == key[:-1]) & (reading[1:] < low), np.False_)[: len(key)]
                     taken |= (reading >= 0) & (reading < low) & ~follows & (chain.gone[key] > low)
+                elif (told := chain.told_before(number)) is not None:
+                    taken &= ~told[rows_of(stretch, keys)]
                 rows = np.flatnonzero(taken)
                 if len(rows):
                     yield _Piece(number, ALL if len(counts) == len(of) else keys, rows), key[rows], reading[rows]
@@ -221,3 +233,31 @@ class Slab:
             values = piece.values(self.chain.stretches[piece.number], name)
             found.append(self.chain.remapped(piece.number, name, values))
         return np.concatenate(found)[self._order]
+
+
+def told_before(stretch: Stretch, before: Stretch | None) -> Bools:
+    """Which rows tell of an end that was told of, in the same stretch or the one before: bool[row].
+
+    A sampler that was killed left it in its ring and in the kernel's.
+    """
+    end_ns = stretch.column(END)
+    found = np.zeros(len(end_ns), np.bool_)
+    maybe = np.repeat(stretch.counts > 1, stretch.counts)
+    late = np.zeros(0, np.bool_)
+    if before is not None and before.rows and len(end_ns):
+        earlier_ns = before.column(END)
+        maybe |= end_ns <= earlier_ns.max()
+        late = earlier_ns >= end_ns.min()
+    rows = np.flatnonzero(maybe)
+    if not len(rows):
+        return found
+    names = (*key_of(stretch.table), END)
+    mine = [stretch.column(name)[rows] for name in names]
+    if before is not None and late.any():
+        mine = [np.concatenate([before.column(name)[late], own]) for name, own in zip(names, mine, strict=True)]
+    order = np.lexsort(mine[::-1])  # A stable order: those before come first.
+    same = np.logical_and.reduce([column[order[1:]] == column[order[:-1]] for column in mine])
+    repeated = np.zeros(len(order), np.bool_)
+    repeated[order[1:]] = same
+    found[rows] = repeated[-len(rows) :]
+    return found

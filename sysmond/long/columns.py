@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from sysmond.errors import UsageError, nearest
-from sysmond.long.chain import START
+from sysmond.long.chain import END, START
 from sysmond.long.condition import TEXT, Kind
 from sysmond.long.portion import SUMS
 from sysmond.long.stretch import key_of, lasts
@@ -21,9 +21,9 @@ from sysmond.result import TIME_SCALE, TIME_UNIT
 MEAN, SUM, MAX, LAST = "mean", "sum", "max", "last"
 _STATS = {Semantics.COUNTER: (MEAN, SUM, LAST), Semantics.GAUGE: (MEAN, MAX, LAST), Semantics.STATE: (LAST,)}
 # Of points in time, in boot time as stored.
-_MOMENTS = frozenset({START, "end"})
+_MOMENTS = frozenset({START, END})
 
-USERNAME, EXE, COMMAND, COUNT, END = "username", "exe", "command", "count", "end"
+USERNAME, EXE, COMMAND, COUNT = "username", "exe", "command", "count"
 SYSCALL_NAME, FUNCTIONS = "syscall_name", "functions"
 # What the path of a cgroup tells; ``cgroup_path`` is the path itself.
 PATH = "cgroup_path"

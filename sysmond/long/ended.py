@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sysmond.long.census import Line
-from sysmond.long.columns import END
+from sysmond.long.chain import END, told_before
 from sysmond.long.condition import BoolArray, Words
 from sysmond.long.stretch import Stretch, key_of
 from sysmond.long.window import Exits
@@ -25,31 +25,6 @@ def between(ended: Exits, low_ns: int, high_ns: int) -> Exits:
         return None if found is None else found[low:high]
 
     return Exits(ended.keys[low:high], ended.end_ns[low:high], column)
-
-
-def told_before(stretch: Stretch, before: Stretch | None) -> BoolArray:
-    """Which rows tell of an end that was told of: a sampler that was killed left it in its ring and in the kernel's."""
-    end_ns = stretch.column(END)
-    found = np.zeros(len(end_ns), np.bool_)
-    maybe = np.repeat(stretch.counts > 1, stretch.counts)
-    late = np.zeros(0, np.bool_)
-    if before is not None and before.rows and len(end_ns):
-        earlier_ns = before.column(END)
-        maybe |= end_ns <= earlier_ns.max()
-        late = earlier_ns >= end_ns.min()
-    rows = np.flatnonzero(maybe)
-    if not len(rows):
-        return found
-    names = (*key_of(stretch.table), END)
-    mine = [stretch.column(name)[rows] for name in names]
-    if before is not None and late.any():
-        mine = [np.concatenate([before.column(name)[late], own]) for name, own in zip(names, mine, strict=True)]
-    order = np.lexsort(mine[::-1])  # A stable order: those before come first.
-    same = np.logical_and.reduce([column[order[1:]] == column[order[:-1]] for column in mine])
-    repeated = np.zeros(len(order), np.bool_)
-    repeated[order[1:]] = same
-    found[rows] = repeated[-len(rows) :]
-    return found
 
 
 def ended_of(line: Line) -> Exits:

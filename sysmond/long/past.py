@@ -13,8 +13,8 @@ import numpy as np
 
 from sysmond.course import ALWAYS_NS
 from sysmond.long.census import Line
-from sysmond.long.chain import START
-from sysmond.long.columns import END, MAX, MEAN, SUM, Of, Spec
+from sysmond.long.chain import END, START
+from sysmond.long.columns import MAX, MEAN, SUM, Of, Spec
 from sysmond.long.condition import Words
 from sysmond.long.grouping import joined, taken
 from sysmond.long.portion import SUMS, summed

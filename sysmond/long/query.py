@@ -18,10 +18,10 @@ from sysmond.clock import SECOND_NS
 from sysmond.course import ALWAYS_NS
 from sysmond.errors import UsageError
 from sysmond.long.census import LATE_NS, Line
-from sysmond.long.chain import START
-from sysmond.long.columns import COMMAND, END, EXE, FUNCTIONS, MAX, MEAN, SUM, SYSCALL_NAME, USERNAME, Of, Spec
+from sysmond.long.chain import END, START, told_before
+from sysmond.long.columns import COMMAND, EXE, FUNCTIONS, MAX, MEAN, SUM, SYSCALL_NAME, USERNAME, Of, Spec
 from sysmond.long.condition import BoolArray, Condition, Lookup, Values, Words
-from sysmond.long.ended import between, told_before
+from sysmond.long.ended import between
 from sysmond.long.joins import CGROUP_KEY, Cgroups, Commands, Stacks, syscall_names, usernames
 from sysmond.long.portion import SUMS, Part, summed
 from sysmond.long.stretch import Stretch, key_of, lasts

@@ -18,8 +18,8 @@ from sysmond.errors import Error, NotPermittedError, UsageError
 from sysmond.folders import Folders
 from sysmond.long.answer import Answering, Request
 from sysmond.long.census import Census, Line
-from sysmond.long.chain import GRAIN_NS, START
-from sysmond.long.columns import END, LAST, Of, Spec
+from sysmond.long.chain import END, GRAIN_NS, START
+from sysmond.long.columns import LAST, Of, Spec
 from sysmond.long.condition import Words
 from sysmond.long.portion import Part
 from sysmond.long.query import VALUES_MAX, Axis, Joined, MomentBatch, Numbers

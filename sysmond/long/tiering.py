@@ -21,7 +21,7 @@ from sysmond.course import Course
 from sysmond.errors import Error
 from sysmond.folders import FILE_MODES, Folders, create_stream
 from sysmond.long import file, merge, seams
-from sysmond.long.chain import Chain, Ends
+from sysmond.long.chain import END, Chain, Ends
 from sysmond.long.file import FileStretch
 from sysmond.long.rollup import roll_up
 from sysmond.long.stretch import Array, Stretch, key_of, lasts
@@ -37,7 +37,7 @@ BEFORE_FILES = 64
 ROW_BYTES_MIN = 4
 TEXTS_PER_BYTE_MAX = 4
 # The table that tells when processes ended; what ended may be told so much later than it was.
-EXITS, END = "exits", "end"
+EXITS = "exits"
 LATE_NS = 60_000_000_000
 
 MakeRoom = Callable[[str, int], object]
