@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from sysmond.errors import CorruptError, Error
 from sysmond.folders import Folders, create, create_classes
 from sysmond.frame import RING_BYTES_MIN, Layout
 from sysmond.long import file, ringside, seal
+from sysmond.long.chain import Chain
 from sysmond.long.stretch import Life, Stretch
 from sysmond.model import Cause, Sensitivity
 from sysmond.progress import Progress
@@ -267,6 +269,21 @@ def test_a_declaration_that_changed_begins_a_file_of_its_own(folders: Folders) -
             intervals.append(opened.interval_ns)
     assert intervals == [SECOND, 2 * SECOND]
     assert sealed(folders) == stream.written
+
+
+def test_an_interval_that_held_for_a_while_loses_nothing_before_or_after_it(folders: Folders) -> None:
+    stream = Stream(folders, layouts=[Layout(MOMENT, 2 * SECOND)])
+    tasks = Tasks(5)
+    shorter = stream.ring.add(Layout(MOMENT, SECOND))
+    for tick in [100, 102, *range(103, 110), *range(110, 120, 2)]:
+        stream.write(tick, list(tasks.rows.values()), full=True, layout=shorter if 103 <= tick < 110 else 0)
+    stream.ring.close()
+    seal.seal(folders)
+    with ExitStack() as files:
+        opened = [files.enter_context(file.open_file(path)) for path in in_ram(folders, "moment")]
+        assert [each.interval_ns for each in opened] == [2 * SECOND, SECOND, 2 * SECOND]
+        assert len(Chain(opened).rows_per_reading()) == 14
+        assert sum(Chain(opened).rows_per_reading()) == len(stream.written)
 
 
 def test_sealing_again_after_its_note_was_lost_seals_the_same_once_more(folders: Folders) -> None:

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """A ring of a long table as stretches: its frames of records become arrays, a text at a time only where it is new.
 
-A ring has one stretch a declaration: an interval that changes is another one.
+A stretch is of readings that follow each other and are of one declaration: an interval that changes begins another
+one, and so does the one from before that comes again.
 """
 
 import re
 import struct
 from collections.abc import Iterator
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -100,7 +103,7 @@ def is_lasting(snapshot: Snapshot) -> bool:
 def stretches(
     snapshot: Snapshot, path: str, taken: list[Reading] | None = None, *, is_empty_too: bool = False
 ) -> Iterator[MemoryStretch]:
-    """The stretches of a ring, one a declaration. ``taken``: of these readings only, else of all that ended.
+    """The stretches of a ring, in order of time. ``taken``: of these readings only, else of all that ended.
 
     ``is_empty_too``: also those of which there is nothing.
 
@@ -110,8 +113,12 @@ def stretches(
         found = [reading for reading in readings(snapshot) if reading.ended] if taken is None else taken
         recording = of_snapshot(snapshot)
         identity = snapshot.identity
-        for ident, layout in _layouts(snapshot).items():
-            mine = [reading for reading in found if reading.layout == ident]
+        layouts = _layouts(snapshot)
+        runs = [(ident, list(run)) for ident, run in groupby(found, attrgetter("layout")) if ident in layouts]
+        there = {ident for ident, _ in runs}
+        runs += [(ident, []) for ident in layouts if ident not in there]
+        for ident, mine in runs:
+            layout = layouts[ident]
             holes = [hole for hole in recording.holes if hole.table == layout.table.name]
             if not mine and not holes and not is_empty_too:
                 continue

@@ -36,7 +36,7 @@ class _Cut(NamedTuple):
 
 
 def seal(folders: Folders, works_on: Callable[[Sequence[str]], None] = lambda _: None) -> None:
-    """Turn what the rings of long tables hold into files in RAM, one a ring and declaration, and note how far.
+    """Turn what the rings of long tables hold into files in RAM, one a stretch of a ring, and note how far.
 
     ``works_on`` hears which ring a failure would be the fault of.
     """
