@@ -6,8 +6,7 @@ right, who they were is not known any more. A bucket answers where it begins, an
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from copy import copy
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -123,8 +122,10 @@ def spans(parts: Iterable[Bucketed], buckets: Axis) -> Float64Array:
     return total
 
 
-class TierBatch:
+class TierBatch(Batch):
     """Rows of buckets of one stretch."""
+
+    of_rows = (*Batch.of_rows, "_rows", "_interval_s")
 
     def __init__(self, part: Bucketed, joined: Joined, buckets: Axis, span_s: Float64Array) -> None:
         """Look at all that begin in the range. ``span_s``: over how long each bucket of the question tells."""
@@ -132,27 +133,12 @@ class TierBatch:
         self._line = part.line
         self._joined = joined
         self._span_s = span_s
-        self._stamps_ns = buckets.stamps_ns
         of = lengths(part, buckets)
         at = part.stretch.tick_index()
         self._rows: Int64Array = np.flatnonzero((of.bucket[at] >= 0) & (part.stretch.column(LIVED) > 0))
-        self._bucket: Int64Array = of.bucket[at[self._rows]]
         self._interval_s: Float64Array = of.interval_s[at[self._rows]]
-
-    @property
-    def boot(self) -> str:
-        """The boot that they are of."""
-        return self._line.boot
-
-    @property
-    def bucket(self) -> Int64Array:
-        """The number of the bucket of each row."""
-        return self._bucket
-
-    @property
-    def times_ns(self) -> Int64Array:
-        """The stamps of the buckets."""
-        return self._stamps_ns[self._bucket]
+        bucket = of.bucket[at[self._rows]]
+        super().__init__(part.line.boot, bucket, buckets.stamps_ns[bucket])
 
     @property
     def others(self) -> Int64Array:
@@ -188,7 +174,7 @@ class TierBatch:
         if spec.semantics is Semantics.GAUGE:
             mass, time_s = self.held(spec)
         else:
-            values, time_s = self._sum(spec.name), self._span_s[self._bucket]
+            values, time_s = self._sum(spec.name), self._span_s[self.bucket]
             mass = np.where(values == ABSENT, np.nan, values) * (100.0 if spec.unit == "%" else 1.0)
         with np.errstate(divide="ignore", invalid="ignore"):
             return Numbers(np.where(time_s > 0, mass / time_s, np.nan) / 10.0**spec.scale)
@@ -202,14 +188,7 @@ class TierBatch:
 
     def mass(self, spec: Spec, /) -> Float64Array:
         """The integral of a gauge over time, as a share of the time that values are known."""
-        return self.held(spec)[0] / self._span_s[self._bucket] / 10.0**spec.scale
-
-    def keep(self, rows: Int64Array) -> "TierBatch":
-        """Only these rows."""
-        made = copy(self)
-        kept = {name: getattr(self, name)[rows] for name in ("_rows", "_bucket", "_interval_s")}
-        made.__dict__.update(kept)
-        return made
+        return self.held(spec)[0] / self._span_s[self.bucket] / 10.0**spec.scale
 
     def _column(self, name: str) -> Int64Array:
         return self._stretch.column(name)[self._rows]
@@ -245,38 +224,29 @@ class TierMomentBatch(MomentBatch):
         return super()._numbers(name) if self._has(name) else np.full(len(self.bucket), ABSENT, np.int64)
 
 
-class MergedBatch:
+class MergedBatch(Batch):
     """Rows of one boot whose parts come from several batches: those of one key and bucket are one."""
 
     def __init__(self, boot: str, rows: Rows, shares: Mapping[str, Float64Array]) -> None:
         """Take rows that are merged. ``shares``: of gauges, what they come to over all of the time."""
-        self.boot = boot
-        self._rows = rows
+        super().__init__(boot, rows.bucket, rows.times_ns)
+        self._columns = rows.columns
         self._shares = shares
-
-    @property
-    def bucket(self) -> Int64Array:
-        """The number of the bucket of each row."""
-        return self._rows.bucket
-
-    @property
-    def times_ns(self) -> Int64Array:
-        """The stamps of the buckets."""
-        return self._rows.times_ns
 
     def cells(self, spec: Spec) -> Cells:
         """A column."""
-        return self._rows.columns[labelled(spec)]
+        return self._columns[labelled(spec)]
 
     def mass(self, spec: Spec, /) -> Float64Array:
         """The integral of a gauge over time, as a share of the time that values are known."""
         return self._shares[labelled(spec)]
 
-    def keep(self, rows: Int64Array) -> "MergedBatch":
+    def keep(self, rows: Int64Array) -> Self:
         """Only these rows."""
-        columns = {name: taken(cells, rows) for name, cells in self._rows.columns.items()}
-        kept = Rows(self._rows.bucket[rows], self._rows.times_ns[rows], columns)
-        return MergedBatch(self.boot, kept, {name: share[rows] for name, share in self._shares.items()})
+        made = super().keep(rows)
+        columns = {name: taken(cells, rows) for name, cells in self._columns.items()}
+        made.__dict__.update(_columns=columns, _shares={name: share[rows] for name, share in self._shares.items()})
+        return made
 
 
 def labelled(spec: Spec) -> str:

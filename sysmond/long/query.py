@@ -6,11 +6,12 @@ then that by which the first are chosen, and of what is left after that all othe
 other, so memory is bounded by what is kept.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from math import sqrt
 from types import MappingProxyType
-from typing import NamedTuple, Protocol, Self
+from typing import ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 
@@ -93,29 +94,30 @@ class Rows(NamedTuple):
     columns: Mapping[str, Cells]
 
 
-class Batch(Protocol):
-    """Rows of one boot."""
+class Batch(ABC):
+    """Rows of one boot. ``bucket``, ``times_ns``: of each the number of its bucket, and its time in UTC: int64[row]."""
 
-    @property
-    def boot(self) -> str:
-        """The boot that they are of."""
+    # What has an element a row.
+    of_rows: ClassVar[Sequence[str]] = ("bucket", "times_ns")
 
-    @property
-    def bucket(self) -> Int64Array:
-        """The number of the bucket of each row."""
+    def __init__(self, boot: str, bucket: Int64Array, times_ns: Int64Array) -> None:
+        self.boot = boot
+        self.bucket = bucket
+        self.times_ns = times_ns
 
-    @property
-    def times_ns(self) -> Int64Array:
-        """The time of each row, in UTC."""
-
+    @abstractmethod
     def cells(self, spec: Spec) -> Cells:
         """A column."""
 
+    @abstractmethod
     def mass(self, spec: Spec, /) -> Float64Array:
         """What an average of a gauge is made of: its integral over time, float64[row]."""
 
     def keep(self, rows: Int64Array) -> Self:
         """Only these rows."""
+        made = copy(self)
+        made.__dict__.update({name: getattr(self, name)[rows] for name in self.of_rows})
+        return made
 
 
 def axis(start_ns: int, end_ns: int, step_ns: int) -> Axis:
@@ -227,8 +229,10 @@ def _width(line: Line, joined: Joined, edges: Int64Array) -> int:
     return max(1, int(width))
 
 
-class LastingBatch:
+class LastingBatch(Batch):
     """Rows of a lasting table."""
+
+    of_rows = (*Batch.of_rows, "_bucket")
 
     def __init__(self, table: Table, stage: _Stage) -> None:
         """Look at all keys and buckets in which they were there, where values are known."""
@@ -237,29 +241,16 @@ class LastingBatch:
             ended = between(ended, min(int(edges[0]), int(stage.parts[0].stretch.ticks[0])), int(edges[-1]))
         self._stage = stage
         self._window = Window(stage.parts, edges, ended, key_of(table))
+        # ``_bucket``: of those of the stage.
         self._key, self._bucket = np.nonzero(self._window.alive & (stage.watched_s > 0))
         self._cache: dict[tuple[str, str], Cells] = {}
+        super().__init__(stage.line.boot, self._bucket + stage.low, stage.stamps_ns[self._bucket])
 
-    @property
-    def boot(self) -> str:
-        """The boot that they are of."""
-        return self._stage.line.boot
-
-    @property
-    def bucket(self) -> Int64Array:
-        """The number of the bucket of each row."""
-        return self._bucket + self._stage.low
-
-    @property
-    def times_ns(self) -> Int64Array:
-        """The stamps of the buckets."""
-        return self._stage.stamps_ns[self._bucket]
-
-    def keep(self, rows: Int64Array) -> "LastingBatch":
+    def keep(self, rows: Int64Array) -> Self:
         """Only these rows."""
-        made = copy(self)
+        made = super().keep(rows)
         chosen, key = np.unique(self._key[rows], return_inverse=True)
-        made.__dict__.update(_key=key, _window=self._window.narrow(chosen), _bucket=self._bucket[rows], _cache={})
+        made.__dict__.update(_key=key, _window=self._window.narrow(chosen), _cache={})
         return made
 
     def cells(self, spec: Spec) -> Cells:
@@ -309,7 +300,7 @@ class LastingBatch:
         mass, time_s = self._window.held(spec.name)
         return mass[self._key, self._bucket], time_s[self._key, self._bucket]
 
-    def mass(self, spec: Spec) -> Float64Array:
+    def mass(self, spec: Spec, /) -> Float64Array:
         """The integral of a gauge over time, as a share of the time that values are known."""
         mass: Float64Array = self._window.held(spec.name)[0][self._key, self._bucket]
         return mass / self._stage.watched_s[self._bucket] / 10.0**spec.scale
@@ -369,8 +360,10 @@ def _of_moments(lines: Sequence[tuple[Line, Joined]], buckets: Axis, since_ns: S
             before = part.stretch
 
 
-class MomentBatch:
+class MomentBatch(Batch):
     """Records of one part, in order of time. A record that tells of an end is of that time, others of their reading."""
+
+    of_rows = (*Batch.of_rows, "_rows")
 
     def __init__(
         self,
@@ -399,32 +392,11 @@ class MomentBatch:
         self._joined = joined
         rows = np.flatnonzero(inside)
         self._rows: Int64Array = rows[np.argsort(times[rows], kind="stable")]
-        self._times_ns: Int64Array = times[self._rows]
-        self._bucket: Int64Array = np.searchsorted(buckets.edges_ns, self._times_ns, "right") - 1
+        times_ns = times[self._rows]
+        super().__init__(line.boot, np.searchsorted(buckets.edges_ns, times_ns, "right") - 1, times_ns)
 
     def _has(self, name: str) -> bool:
         return any(metric.name == name for metric in self._stretch.table.metrics)
-
-    @property
-    def boot(self) -> str:
-        """The boot that they are of."""
-        return self._line.boot
-
-    @property
-    def bucket(self) -> Int64Array:
-        """The number of the bucket of each row."""
-        return self._bucket
-
-    @property
-    def times_ns(self) -> Int64Array:
-        """The time of each row."""
-        return self._times_ns
-
-    def keep(self, rows: Int64Array) -> Self:
-        """Only these rows."""
-        made = copy(self)
-        made.__dict__.update(_rows=self._rows[rows], _times_ns=self._times_ns[rows], _bucket=self._bucket[rows])
-        return made
 
     def cells(self, spec: Spec) -> Cells:
         """A column."""
@@ -439,7 +411,7 @@ class MomentBatch:
             return Numbers(np.where(values == ABSENT, ABSENT, self._line.course.utc_ns(values)), spec.scale)
         return Numbers(values, spec.scale)
 
-    def mass(self, _spec: Spec) -> Float64Array:
+    def mass(self, _spec: Spec, /) -> Float64Array:
         """Nothing has an average here."""
         return np.full(len(self._rows), np.nan)
 
