@@ -333,6 +333,7 @@ TRACED = f"""
 import os, sys
 from sysmond.tasks.walk import Walk
 walk = Walk(sys.argv[1])
+walk.take(full=True, threads=True)  # So much of the arrays is mapped from then on.
 os.getpgid(0)
 for number in range({PASSES}): walk.take(full=number == 0, threads=True)
 os.getpgid(0)

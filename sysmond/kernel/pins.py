@@ -30,6 +30,9 @@ RECORD_HEAD_BYTES = 8
 _BUSY_OR_VOID = 0x40000000
 # A reading should not take half of a ring.
 RECORDS_MAX = 8192
+# How much of a map is mapped at least, and how many times what is looked at it may be before it is given back.
+WINDOW_BYTES = 64 * 1024
+SHRINK = 4
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -61,15 +64,56 @@ def _lengths(descriptor: int, path: str) -> tuple[int, int]:
     return value_bytes, count
 
 
-def _pages(size: int) -> int:
-    return -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+def _whole(size: int, unit: int = mmap.PAGESIZE) -> int:
+    return -(-size // unit) * unit
+
+
+class _Window:
+    """What of a map is mapped: only what was looked at lately.
+
+    The kernel maps all pages of a map at once, touched or not, and all of them count as the process's own.
+    """
+
+    def __init__(self, descriptor: int, start: int, size: int, access: int) -> None:
+        """Map nothing yet. ``start``: where the values begin in the map, a whole page; ``size``: how long they are.
+
+        The descriptor is closed with the window.
+        """
+        self._descriptor = descriptor
+        self._start, self._size = start, size
+        self._access = access
+        self._begin = self._end = 0
+        self._memory = memoryview(b"")
+
+    def look(self, at: int, size: int) -> memoryview:
+        """Give a part of the map. It stays mapped for as long as it is used.
+
+        :raises OSError: where there is no memory.
+        """
+        if not size:
+            return memoryview(b"")
+        mapped = self._end - self._begin
+        if at < self._begin or at + size > self._end or mapped > SHRINK * max(size, WINDOW_BYTES):
+            begin = at - at % mmap.PAGESIZE
+            end = min(begin + _whole(at + size - begin, WINDOW_BYTES), self._size)
+            self._memory = memoryview(
+                mmap.mmap(self._descriptor, end - begin, access=self._access, offset=self._start + begin)
+            )
+            self._begin, self._end = begin, end
+        return self._memory[at - self._begin : at - self._begin + size]
+
+    def close(self) -> None:
+        """Look no more."""
+        os.close(self._descriptor)
+        self._memory = memoryview(b"")
+        self._begin = self._end = 0
 
 
 class Array:
-    """A pinned array that is mapped: ``memory`` is what the kernel writes and reads, ``count`` values in it."""
+    """A pinned array that is mapped: what the kernel writes and reads. ``count``: how many values it has."""
 
     def __init__(self, path: str, value_bytes: int) -> None:
-        """Map it.
+        """Open it.
 
         :raises OSError: as the kernel says.
         :raises Error: where its values have another length.
@@ -80,19 +124,26 @@ class Array:
             there, self.count = _lengths(descriptor, path)
             if there != value_bytes:
                 raise Error(f"{path}: values of {there} bytes; {value_bytes} are right: load the BPF programs anew")
-            self._map = mmap.mmap(descriptor, _pages(value_bytes * self.count))
-        finally:
+        except BaseException:
             os.close(descriptor)
-        self.memory = memoryview(self._map)[: value_bytes * self.count]
+            raise
+        self._window = _Window(descriptor, 0, _whole(value_bytes * self.count), mmap.ACCESS_WRITE)
+
+    @property
+    def memory(self) -> memoryview:
+        """All values."""
+        return self.first(self.count)
 
     def first(self, count: int) -> memoryview:
-        """Give the first values; ``count`` may be what the kernel says."""
-        return self.memory[: count * self._value_bytes]
+        """Give the first values; ``count`` may be what the kernel says.
+
+        :raises OSError: where there is no memory.
+        """
+        return self._window.look(0, count * self._value_bytes)
 
     def close(self) -> None:
-        """Unmap it. What was given of ``memory`` must not be in use any more."""
-        self.memory.release()
-        self._map.close()
+        """Let go of it. What was given of it may still be in use."""
+        self._window.close()
 
 
 class Program:
@@ -159,16 +210,15 @@ class Drain:
         try:
             _, self._size = _lengths(descriptor, path)
             self._reader = mmap.mmap(descriptor, mmap.PAGESIZE)
-            # The kernel maps the buffer twice, one behind the other: no record is ever in two pieces.
-            self._writer = mmap.mmap(
-                descriptor, mmap.PAGESIZE + 2 * self._size, prot=mmap.PROT_READ, offset=mmap.PAGESIZE
-            )
-        finally:
+            self._writer = mmap.mmap(descriptor, mmap.PAGESIZE, access=mmap.ACCESS_READ, offset=mmap.PAGESIZE)
+        except BaseException:
             os.close(descriptor)
+            raise
+        # The kernel has the buffer twice, one behind the other: no record is ever in two pieces.
+        self._window = _Window(descriptor, 2 * mmap.PAGESIZE, 2 * self._size, mmap.ACCESS_READ)
         self._read_to = memoryview(self._reader).cast("Q")
+        self._written_to = memoryview(self._writer).cast("Q")
         self._seen = self._read_to[0]
-        self._written_to = memoryview(self._writer)[: mmap.PAGESIZE].cast("Q")
-        self._bytes = memoryview(self._writer)[mmap.PAGESIZE :]
 
     def look(self, most: int = RECORDS_MAX) -> memoryview:
         """Give what is complete, so many records at most, in one piece, with the 8 bytes in front of each.
@@ -178,7 +228,7 @@ class Drain:
         begin, end = self._read_to[0], self._written_to[0]
         count = min(most, (end - begin) // self._stride)
         start = begin & (self._size - 1)
-        waiting = self._bytes[start : start + count * self._stride]
+        waiting = self._window.look(start, count * self._stride)
         heads = waiting.cast("I")[:: self._stride // 4]
         if count and max(heads) >= _BUSY_OR_VOID:  # One is being written: it and those behind it are for the next time.
             count = next(number for number, head in enumerate(heads) if head >= _BUSY_OR_VOID)
@@ -197,7 +247,8 @@ class Drain:
 
     def close(self) -> None:
         """Unmap it."""
-        for view in (self._read_to, self._written_to, self._bytes):
+        for view in (self._read_to, self._written_to):
             view.release()
         self._reader.close()
         self._writer.close()
+        self._window.close()

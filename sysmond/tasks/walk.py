@@ -2,7 +2,8 @@
 """One pass of the kernel over all tasks: what changed, as packed records in memory shared with the kernel.
 
 Rows of ``process``, ``thread`` and ``process_private``. A pass is a fixed number of system calls, whatever it finds:
-with ``snapshot`` one, with ``iterate`` three. Standard library only: the real-time sampler reads by this.
+with ``snapshot`` one, with ``iterate`` three; and five for an array of which much more, or much less, is to be mapped
+than before. Standard library only: the real-time sampler reads by this.
 """
 
 import os
