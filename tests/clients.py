@@ -16,7 +16,8 @@ from jeepney.wrappers import HeaderFields
 from sysmond import plan
 from sysmond.bus.names import BUS_NAME, MANAGER, OBJECT_PATH
 from sysmond.folders import Folders
-from tests.onbus import Bus, busctl, wait_until
+from tests.onbus import Bus, busctl
+from tests.waiting import wait_until
 
 ANSWER_S = 60.0
 

@@ -1,16 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of the table ``command`` as a reader sees them, and waiting for what has to come."""
+"""Rows of the table ``command`` as a reader sees them."""
 
 import struct
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from sysmond.probe import Records
 from sysmond.tasks.pieces import ABSENT_TEXT
-
-# For what has to happen sooner or later; nothing is decided by how soon.
-PATIENCE_S = 30.0
 
 
 class Row(NamedTuple):
@@ -36,11 +32,3 @@ def _text(blob: bytes, word: int) -> bytes:
     offset, length = word & 0xFFFFFFFF, word >> 32
     assert offset + length <= len(blob)
     return blob[offset : offset + length]
-
-
-def until(met: Callable[[], bool]) -> None:
-    """Try until it is true."""
-    end_s = time.monotonic() + PATIENCE_S
-    while not met():
-        assert time.monotonic() < end_s, "it never came to be"
-        time.sleep(0.02)

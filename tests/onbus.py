@@ -8,8 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,8 @@ import pytest
 
 from sysmond.bus.names import BUS_NAME, MANAGER, OBJECT_PATH
 from sysmond.folders import Folders
+from tests.waiting import HANG_S, wait_until
 
-HANG_S = 60.0  # Only against hanging for ever.
 REPOSITORY = Path(__file__).resolve().parent.parent
 POLICY = REPOSITORY / "dbus" / f"{BUS_NAME}.conf"
 OLDER = REPOSITORY / ".venv" / "dbus-fast-2.44"
@@ -184,14 +183,6 @@ def a_recorder(
     finally:
         recorder.end()
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def wait_until(met: Callable[[], object], why: Callable[[], str] = lambda: "") -> None:
-    """Wait until something is so."""
-    limit_s = time.monotonic() + HANG_S
-    while not met():
-        assert time.monotonic() < limit_s, why()
-        time.sleep(0.05)
 
 
 Answer = subprocess.CompletedProcess[str]

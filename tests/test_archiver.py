@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -28,18 +28,11 @@ from sysmond.ring import RingWriter
 from sysmond.settings import Settings
 from sysmond.timespec import TIME_MAX_NS
 from sysmond.vigil import LOOK_MIN_S, LOOK_S, RingWatch
+from tests.waiting import HANG_S, wait_until
 
 SECOND = 1_000_000_000
 Started = list["subprocess.Popen[bytes]"]
-HANG_S = 60.0  # Only against hanging for ever.
 TABLE = Table("thing", (Metric("count", "1", Semantics.COUNTER, "A number."),))
-
-
-def wait_until(met: Callable[[], object]) -> None:
-    limit_s = time.monotonic() + HANG_S
-    while not met():
-        assert time.monotonic() < limit_s
-        time.sleep(0.02)
 
 
 class Station:

@@ -15,7 +15,8 @@ from sysmond.bus.status import LogControl, Status
 from sysmond.bus.steering import Steering
 from sysmond.follow import Follower
 from tests import onbus
-from tests.onbus import OLDER, Recorder, a_bus, a_recorder, answer, busctl, call, gdbus, gdbus_error, python, wait_until
+from tests.onbus import OLDER, Recorder, a_bus, a_recorder, answer, busctl, call, gdbus, gdbus_error, python
+from tests.waiting import wait_until
 
 pytestmark = onbus.pytestmark
 

@@ -38,7 +38,8 @@ from sysmond.model import Cause, Lane, Metric, Semantics, Sensitivity, Table
 from sysmond.plan import Plan, PlannedProbe
 from tests.clients import ANYBODY, STRANGER, Client, RefusedError, a_client, a_part
 from tests.machine import Machine, Writer
-from tests.onbus import HANG_S, Bus, a_bus, call, pytestmark, wait_until
+from tests.onbus import Bus, a_bus, call, pytestmark
+from tests.waiting import HANG_S, wait_until
 
 __all__ = ["pytestmark"]
 

@@ -10,7 +10,8 @@ import pytest
 from sysmond.bus.names import MANAGER, OBJECT_PATH
 from sysmond.clock import SECOND_NS
 from tests.clients import Client, a_client
-from tests.onbus import OLDER, Recorder, a_bus, a_recorder, answer, gdbus, pytestmark, wait_until
+from tests.onbus import OLDER, Recorder, a_bus, a_recorder, answer, gdbus, pytestmark
+from tests.waiting import wait_until
 
 __all__ = ["pytestmark"]
 

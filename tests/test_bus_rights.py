@@ -28,8 +28,8 @@ from tests.onbus import (
     gdbus_error,
     python,
     run,
-    wait_until,
 )
+from tests.waiting import wait_until
 
 pytestmark = [
     onbus.pytestmark,

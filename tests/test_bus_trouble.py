@@ -20,7 +20,8 @@ import pytest
 from sysmond.bus.names import BUS_NAME, OBJECT_PATH
 from sysmond.follow import Follower
 from tests import onbus
-from tests.onbus import JEEPNEY, OLDER, Bus, Recorder, a_bus, a_recorder, answer, call, python, wait_until
+from tests.onbus import JEEPNEY, OLDER, Bus, Recorder, a_bus, a_recorder, answer, call, python
+from tests.waiting import HANG_S, wait_until
 
 pytestmark = onbus.pytestmark
 
@@ -255,7 +256,7 @@ def scenario(name: str, bus: Bus, version: str) -> dict[str, int]:
     assert bus.process is not None
     environ = {**os.environ, "PYTHONPATH": str(OLDER) if version == "oldest" else ""}
     command = [sys.executable, "-P", str(SCENARIOS), name, bus.address, str(bus.process.pid)]
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=onbus.HANG_S, check=False)
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.returncode == 0, done.stderr
     found: dict[str, int] = json.loads(done.stdout)
     return found

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -29,16 +28,9 @@ from sysmond.model import Sensitivity
 from sysmond.recording import Event, of_snapshot
 from sysmond.retention import TIERS_NS, Limit
 from sysmond.snapshot import snapshot
+from tests.waiting import HANG_S, wait_until
 
 NOBODY = 65534
-HANG_S = 60.0  # Only against hanging for ever.
-
-
-def wait_until(met: Callable[[], object]) -> None:
-    limit_s = time.monotonic() + HANG_S
-    while not met():
-        assert time.monotonic() < limit_s
-        time.sleep(0.02)
 
 
 @pytest.fixture

@@ -24,7 +24,8 @@ from sysmond.tasks.commands import Commands, read_process
 from sysmond.tasks.execs import Exec
 from sysmond.tasks.masking import COMMAND_BYTES_MAX
 from sysmond.tasks.proc_text import TICK_NS, stat
-from tests.commandrows import PATIENCE_S, Row, rows_in, until
+from tests.commandrows import Row, rows_in
+from tests.waiting import HANG_S, wait_until
 
 WAITING = "print(flush=True); input()"
 NOBODY = 65534
@@ -33,9 +34,9 @@ NOBODY = 65534
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """However busy a machine is, and however many run on it: a reading has all."""
-    monkeypatch.setattr(commands, "WAIT_S", PATIENCE_S)
+    monkeypatch.setattr(commands, "WAIT_S", HANG_S)
     monkeypatch.setattr(commands, "READS_MAX", commands.PROCESSES_MAX)
-    monkeypatch.setattr(asking, "SLOW_S", PATIENCE_S)
+    monkeypatch.setattr(asking, "SLOW_S", HANG_S)
 
 
 @pytest.fixture
@@ -87,7 +88,7 @@ def read_until(source: Commands, met: Callable[[dict[int, Row]], bool], host: Ho
         found.update(rows_in(source.records(host or Host(), full=False)))
         return met(found)
 
-    until(is_met)
+    wait_until(is_met)
     return found
 
 
@@ -134,7 +135,7 @@ def test_who_executes_another_program_is_read_again(nothing_told: Commands) -> N
         assert process.stdin is not None
         process.stdin.write(b"\n")
         process.stdin.flush()
-        until(lambda: Path(f"/proc/{process.pid}/comm").read_bytes() == b"sleep\n")
+        wait_until(lambda: Path(f"/proc/{process.pid}/comm").read_bytes() == b"sleep\n")
         found = read_until(nothing_told, lambda found: process.pid in found)
         assert found[process.pid][2:] == (os.path.realpath(sleep).encode(), b"slumber 1000")
         assert found[process.pid].start_ns == start_of(process.pid)
@@ -280,7 +281,7 @@ def gather(asked: Asking[int], answers: dict[int, int], count: int) -> None:
         answers.update(asked.answers(1.0))
         return len(answers) == count
 
-    until(are_all_there)
+    wait_until(are_all_there)
 
 
 def test_a_question_without_an_answer_keeps_no_other_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,7 +291,7 @@ def test_a_question_without_an_answer_keeps_no_other_waiting(monkeypatch: pytest
 
     def question(number: int) -> int:
         if number in {3, 5}:
-            release.wait(PATIENCE_S)
+            release.wait(HANG_S)
         return number * number
 
     asked = Asking(question)
@@ -312,14 +313,14 @@ def test_when_all_threads_hang_nobody_waits_and_nothing_is_forgotten(monkeypatch
     release = threading.Event()
 
     def question(number: int) -> int:
-        release.wait(PATIENCE_S)
+        release.wait(HANG_S)
         return number
 
     asked = Asking(question)
     for number in range(5):
         asked.ask(number)
     threads = threading.active_count()
-    assert asked.answers(PATIENCE_S) == []
+    assert asked.answers(HANG_S) == []
     assert threading.active_count() <= threads + 2
     release.set()
     answers: dict[int, int] = {}

@@ -20,7 +20,8 @@ from sysmon_tools.doctor import examine
 from sysmond.bus.names import BUS_NAME, OBJECT_PATH
 from sysmond.errors import UsageError
 from sysmond.probe import Host
-from tests.onbus import HANG_S, Recorder, a_bus, a_recorder, wait_until
+from tests.onbus import Recorder, a_bus, a_recorder
+from tests.waiting import HANG_S, wait_until
 
 pytestmark = pytest.mark.skipif(shutil.which("dbus-daemon") is None, reason="no dbus-daemon here")
 PROGRAM = [sys.executable, "-P", "-m", "sysmon_tools.ctl"]

@@ -23,9 +23,9 @@ from sysmond.folders import Folders
 from sysmond.history import Archive
 from sysmond.model import ABSENT, Cause, Sensitivity
 from sysmond.result import Result
+from tests.waiting import HANG_S, wait_until
 
 SECOND = 1_000_000_000
-HANG_S = 90.0  # Only against hanging for ever.
 PARTS = ("sampler", "background", "archiver")
 
 SPINNING = '''
@@ -49,13 +49,6 @@ def sysmond_probes():
     metrics = (counter("count", "1", "A number."),)
     return [Probe(Table("spinning", metrics), spin), Probe(Table("waiting", metrics), wait, lane=Lane.BACKGROUND)]
 '''
-
-
-def wait_until(met: Callable[[], object]) -> None:
-    limit_s = time.monotonic() + HANG_S
-    while not met():
-        assert time.monotonic() < limit_s
-        time.sleep(0.02)
 
 
 class Place:

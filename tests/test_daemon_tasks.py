@@ -6,8 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,75 +15,39 @@ import pytest
 from sysmond import control
 from sysmond.clock import SECOND_NS
 from sysmond.errors import Error
-from sysmond.folders import Folders
 from sysmond.history import Archive
 from sysmond.kernel import TABLES
-from sysmond.kernel.loader import folder_of, unload
 from sysmond.long.ringside import readings
 from sysmond.plan import import_plugin, offered_probes
 from sysmond.snapshot import snapshot
 from sysmond.tasks import syscalls
 from tests.pinned import why_not
 from tests.test_tasks_proc_states import busy, spin, waiting
-
-HANG_S = 90.0  # Only against hanging for ever.
+from tests.waiting import HANG_S, wait_until
+from tests.whole import Recorder, a_recorder
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not() or "BPF")
 
 
-def wait_until(met: Callable[[], object]) -> None:
-    limit_s = time.monotonic() + HANG_S
-    while not met():
-        assert time.monotonic() < limit_s
-        time.sleep(0.05)
-
-
-class Recorder:
-    """A daemon as an installed machine has it, but in folders of the test's own."""
-
-    def __init__(self, runtime: Path, tmp_path: Path) -> None:
-        self.folders = Folders(str(tmp_path / "state"), str(runtime / "run"))
-        self.log = tmp_path / "log"
-        self.config = tmp_path / "sysmond.yaml"
-        self.config.write_text("{}\n")
-        self.processes: list[subprocess.Popen[bytes]] = []
-
-    def start(self, *arguments: str) -> "subprocess.Popen[bytes]":
-        command = [sys.executable, "-P", "-m", "sysmond", "--config", str(self.config)]
-        command += ["--state-dir", self.folders.state, "--runtime-dir", self.folders.runtime, *arguments]
-        with self.log.open("ab") as log:
-            process = subprocess.Popen(
-                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
-            )
-        self.processes.append(process)
-        return process
-
-    def pid(self, part: str) -> int:
-        return int(Path(self.folders.runtime, part, "pid").read_text())
-
-    def exits(self) -> dict[int, int]:
-        """Exit codes by process number, of the processes that ended lately."""
-        try:
-            found = Archive(self.folders).records("exits", start="-10min", columns="pid,exit_code").records
-        except Error:
-            return {}
-        return {int(row["pid"]): int(row["exit_code"]) for row in found}
-
-    def pins(self) -> list[str]:
-        with suppress(FileNotFoundError):
-            return sorted(os.listdir(folder_of(self.folders.runtime)))
-        return []
-
-
 @pytest.fixture
-def recorder(runtime: Path, tmp_path: Path) -> Iterator[Recorder]:
-    made = Recorder(runtime, tmp_path)
-    yield made
-    for process in made.processes:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-    unload(made.folders.runtime)
+def recorder() -> Iterator[Recorder]:
+    with a_recorder() as made:
+        yield made
+
+
+def exits(recorder: Recorder) -> dict[int, int]:
+    """Exit codes by process number, of the processes that ended lately."""
+    return {row["pid"]: row["exit_code"] for row in recorder.records("exits", "pid,exit_code", start="-10min")}
+
+
+def here(recorder: Recorder) -> set[int]:
+    return {row["pid"] for row in recorder.records("process", "pid", start="-10min")}
+
+
+def pinned(recorder: Recorder) -> list[str]:
+    with suppress(FileNotFoundError):
+        return os.listdir(recorder.pins())
+    return []
 
 
 def ended(code: int) -> int:
@@ -99,20 +62,12 @@ def test_programs_are_loaded_before_the_parts_begin_and_gone_when_they_end(recor
     wait_until(lambda: os.path.exists(f"{recorder.folders.runtime}/sampler/pid"))
     report = json.loads(Path(recorder.folders.runtime, "bpf.json").read_text())
     assert report["programs"]["ended"] == {"ok": True}
-    assert {"ended", "exits", "process_rows"} <= set(recorder.pins())
+    assert {"ended", "exits", "process_rows"} <= set(pinned(recorder))
     wait_until(lambda: os.getpid() in here(recorder))
     process.terminate()
     assert process.wait(HANG_S) == 0
-    assert recorder.pins() == []
+    assert pinned(recorder) == []
     assert os.getpid() in here(recorder)  # From the disk, too.
-
-
-def here(recorder: Recorder) -> set[int]:
-    try:
-        found = Archive(recorder.folders).records("process", start="-10min", columns="pid").records
-    except Error:
-        return set()
-    return {int(row["pid"]) for row in found}
 
 
 def test_no_process_that_ends_is_missed_while_the_sampler_is_killed(recorder: Recorder) -> None:
@@ -124,7 +79,7 @@ def test_no_process_that_ends_is_missed_while_the_sampler_is_killed(recorder: Re
         os.kill(before, signal.SIGKILL)
         made.update((ended(code), code) for code in range(number * 20, number * 20 + 20))
         wait_until(lambda before=before: recorder.pid("sampler") != before)  # type: ignore[misc]
-    wait_until(lambda: made.items() <= recorder.exits().items())
+    wait_until(lambda: made.items() <= exits(recorder).items())
 
 
 def test_what_ends_while_no_daemon_runs_is_in_the_next_ones_records(recorder: Recorder) -> None:
@@ -136,7 +91,7 @@ def test_what_ends_while_no_daemon_runs_is_in_the_next_ones_records(recorder: Re
     wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in parts))
     pid = ended(77)
     recorder.start()
-    wait_until(lambda: recorder.exits().get(pid) == 77)
+    wait_until(lambda: exits(recorder).get(pid) == 77)
 
 
 def test_threads_that_are_turned_on_later_are_loaded_then(recorder: Recorder) -> None:
@@ -162,18 +117,14 @@ input()
 
 
 def threads(recorder: Recorder, pid: int) -> int:
-    try:
-        found = Archive(recorder.folders).records("thread", start="-1min", columns="pid,tid").records
-    except Error:
-        return 0
-    return len({int(row["tid"]) for row in found if int(row["pid"]) == pid})
+    return len({row["tid"] for row in recorder.records("thread", "tid", start="-1min", where=f"pid = {pid}")})
 
 
 def test_an_ordinary_users_folders_ask_for_no_programs(recorder: Recorder) -> None:
     process = recorder.start("--user", "--ticks", "2")
     assert process.wait(HANG_S) == 0
     assert not os.path.exists(f"{recorder.folders.runtime}/bpf.json")
-    assert recorder.pins() == []
+    assert pinned(recorder) == []
     assert os.getpid() in here(recorder)
 
 

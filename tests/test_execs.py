@@ -17,7 +17,8 @@ from sysmond.kernel.loader import Asked, load, unload
 from sysmond.probe import Host
 from sysmond.tasks.commands import Commands
 from sysmond.tasks.execs import Exec, Pinned, records
-from tests.commandrows import Row, rows_in, until
+from tests.commandrows import Row, rows_in
+from tests.waiting import wait_until
 
 SHELL_LOOP = 'for number in $(seq 300); do "$0" --password hunter2 "run $number"; done'
 
@@ -47,7 +48,7 @@ def read_until(source: Commands, host: Host, count: int, mark: bytes) -> list[Ro
         found.extend(row for row in rows_in(reading).values() if mark in row.command)
         return len(found) >= count
 
-    until(are_all_there)
+    wait_until(are_all_there)
     return found
 
 
@@ -86,7 +87,7 @@ def test_arguments_that_are_too_many_are_marked_as_cut(loaded: Path) -> None:
         taken.extend(each for each in source.take()[0] if each.pid == process.pid)
         return bool(taken)
 
-    until(is_there)
+    wait_until(is_there)
     (each,) = taken
     assert each.is_cut
     assert each.arguments == f"{sys.executable}\0-Ic\0\0{'x' * 5000}".encode()[:512]

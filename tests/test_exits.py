@@ -22,8 +22,8 @@ from sysmond.tasks import exits
 from sysmond.tasks.exits import RECORD, Exits, Heard, Paired, Told, open_exits
 from sysmond.tasks.tables import ABSENT_U32, EXITS
 from sysmond.tasks.taskstats import READINGS_MAX
+from tests.waiting import HANG_S, wait_until
 
-HANG_S = 20.0  # Only against hanging for ever.
 NAMES = [metric.name for metric in EXITS.metrics]
 WAYS: dict[str, Callable[[], Exits]] = {"both": Paired, "connector": Heard, "taskstats": Told}
 EXIT_THREAD = {"x86_64": 60, "aarch64": 93}
@@ -247,7 +247,7 @@ def test_a_process_that_outlives_its_first_thread_ends_once(name: str, when: str
         pytest.skip(f"not to be had here: {problem}")
     child = child or begin()
     if how == "exit":
-        wait_for(lambda: Path(f"/proc/{child.pid}/stat").read_text().rpartition(") ")[2].startswith("Z"))
+        wait_until(lambda: Path(f"/proc/{child.pid}/stat").read_text().rpartition(") ")[2].startswith("Z"))
     for _ in range(3):
         bench.take()
     assert [record for record in bench.told if record["pid"] == child.pid] == []
@@ -255,13 +255,6 @@ def test_a_process_that_outlives_its_first_thread_ends_once(name: str, when: str
     record = bench.only(child.pid)
     bench.way.close()
     assert status(record) == child.returncode << 8 == (0x0300 if how == "exit" else 0)
-
-
-def wait_for(met: Callable[[], bool]) -> None:
-    limit_s = time.monotonic() + HANG_S
-    while not met():
-        assert time.monotonic() < limit_s
-        time.sleep(0.01)
 
 
 SPAWNING = """
@@ -325,7 +318,7 @@ def goes_on(bench: Bench) -> None:
         bench.take()
         return any(record["pid"] in spawned for record in bench.told)
 
-    wait_for(is_told)
+    wait_until(is_told)
     bench.way.close()
 
 
@@ -549,7 +542,7 @@ def test_the_probe_gives_records_and_tries_a_refused_way_later(monkeypatch: pyte
         found.extend(row[2] for row in RECORD.iter_unpack(ended.records(host, False).rows))
         return pid in found
 
-    wait_for(is_found)
+    wait_until(is_found)
     assert ended._exits
     ended._exits.close()
     assert ended.way.startswith("by ")

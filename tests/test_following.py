@@ -12,7 +12,8 @@ import pytest
 from sysmond import control, plan
 from sysmond.model import Cause
 from sysmond.notify import watchdog_s
-from tests.test_daemon import HANG_S, Place
+from tests.test_daemon import Place
+from tests.waiting import HANG_S
 
 SECOND = 1_000_000_000
 

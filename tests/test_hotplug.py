@@ -10,7 +10,8 @@ import pytest
 from sysmond.history import Archive
 from sysmond.model import Cause
 from tests.devices import Devices, a_machine
-from tests.onbus import Recorder, a_bus, a_recorder, wait_until
+from tests.onbus import Recorder, a_bus, a_recorder
+from tests.waiting import wait_until
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("dbus-daemon") is None, reason="no dbus-daemon here"),

@@ -14,7 +14,8 @@ from sysmond.errors import Error
 from sysmond.history import Archive
 from sysmond.model import Cause
 from sysmond.result import Event
-from tests.test_daemon import HANG_S, Place, wait_until
+from tests.test_daemon import Place
+from tests.waiting import HANG_S, wait_until
 
 SECOND = 1_000_000_000
 

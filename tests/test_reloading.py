@@ -20,8 +20,7 @@ from sysmond.folders import Folders
 from sysmond.plan import Plan, Refusal
 from sysmond.reloading import CHANGES_MAX, WAITING_MAX, Reloading
 from sysmond.settings import Settings
-
-HANG_S = 60.0  # Only against hanging for ever.
+from tests.waiting import HANG_S
 
 
 class Daemon:

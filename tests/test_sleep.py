@@ -12,7 +12,8 @@ import pytest
 
 from sysmond.bus.sleep import LOCK
 from sysmond.history import Archive
-from tests.onbus import HANG_S, Bus, Recorder, a_bus, a_recorder, answer, python, wait_until
+from tests.onbus import Bus, Recorder, a_bus, a_recorder, answer, python
+from tests.waiting import HANG_S, wait_until
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("dbus-daemon") is None, reason="no dbus-daemon here"),

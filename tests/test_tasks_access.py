@@ -24,7 +24,8 @@ from sysmond.history import Archive
 from sysmond.long import file as long_file
 from tests.onbus import run
 from tests.pinned import why_not
-from tests.whole import NOBODY, Asker, Recorder, a_recorder, run_as, wait_until
+from tests.waiting import wait_until
+from tests.whole import NOBODY, Asker, Recorder, a_recorder, run_as
 
 MARK = "hunter2-sesame-4711"
 PLAIN = "plainly-nobodys-business"

@@ -16,7 +16,8 @@ import pytest
 
 from tests.children import child
 from tests.pinned import settled, stat, why_not
-from tests.whole import Recorder, a_recorder, wait_until
+from tests.waiting import wait_until
+from tests.whole import Recorder, a_recorder
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not() or "BPF")
 

@@ -26,7 +26,8 @@ from sysmond.probe import Host
 from sysmond.tasks.cgroup_names import in_use
 from sysmond.tasks.tables import EXITS
 from tests.pinned import why_not
-from tests.whole import CAPABILITIES, Recorder, a_recorder, wait_until, within
+from tests.waiting import wait_until
+from tests.whole import CAPABILITIES, Recorder, a_recorder, within
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not() or "BPF")
 OBJECTS = Path(loader.__file__).parent

@@ -23,9 +23,9 @@ from sysmond.model import Metric, Semantics, Sensitivity, Table
 from sysmond.plan import ArchiverSettings, Plan
 from sysmond.ring import RingWriter
 from sysmond.vigil import RETRY_FIRST_S, RETRY_MAX_S, DiskWatch, read_supplies
+from tests.waiting import HANG_S, wait_until
 
 SECOND = 1_000_000_000
-HANG_S = 60.0  # Only against hanging for ever.
 IDLE_S = 8.0
 TABLE = Table("thing", (Metric("count", "1", Semantics.COUNTER, "A number."),))
 
@@ -43,13 +43,6 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a fi
 
 def children(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-
-
-def wait_until(met: Callable[[], object]) -> None:
-    limit_s = time.monotonic() + HANG_S
-    while not met():
-        assert time.monotonic() < limit_s
-        time.sleep(0.02)
 
 
 class Disk(NamedTuple):

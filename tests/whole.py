@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,19 +20,11 @@ from sysmond.errors import Error
 from sysmond.folders import Folders
 from sysmond.history import Archive
 from sysmond.kernel.loader import folder_of, unload
+from tests.waiting import HANG_S, wait_until
 
-HANG_S = 120.0  # Only against hanging for ever.
 NOBODY = 65534
 # What BPF needs, and what has it in it: for setpriv.
 CAPABILITIES = "-bpf,-perfmon,-sys_admin"
-
-
-def wait_until(met: Callable[[], object], why: Callable[[], object] = lambda: "") -> None:
-    """Wait until something is so."""
-    limit_s = time.monotonic() + HANG_S
-    while not met():
-        assert time.monotonic() < limit_s, why()
-        time.sleep(0.05)
 
 
 class Asker(NamedTuple):
