@@ -28,6 +28,8 @@ SEQUENCES_FILE = "sequences.json"
 
 # So many files of one size class become one file of the next.
 MERGE_FANOUT = 8
+# Files that were written longer ago were looked at often enough: opening all of an archive would take seconds.
+MERGE_AGE_S = 2 * 24 * 3600
 
 _NAME = re.compile(r"([0-9a-f]{32})-(\d{8})-(\d{8})\.h5")
 _TABLE = re.compile(r"[a-z][a-z0-9_]*")
@@ -225,6 +227,18 @@ def publish(folder: str, file: str, content: bytes, mode: int) -> None:
         raise
     finally:
         os.close(descriptor)
+    sync_folder(folder)
+
+
+def replace(folder: str, files: Iterable[str], file: str, content: bytes, mode: int) -> None:
+    """Put one file in the place of several: they go when it is there.
+
+    :raises OSError: as ``publish``.
+    """
+    publish(folder, file, content, mode)
+    for each in files:
+        if each != file:
+            os.unlink(f"{folder}/{each}")
     sync_folder(folder)
 
 

@@ -17,7 +17,7 @@ from sysmond import CREATED_BY, archive, incidents, pins, retention, rolling, se
 from sysmond import plan as plans
 from sysmond.archive import Candidate, Name
 from sysmond.aside import Aside
-from sysmond.clock import SECOND_NS, Relation, boot_id
+from sysmond.clock import Relation, boot_id
 from sysmond.course import Course
 from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
 from sysmond.folders import FILE_MODES, Folders, create_classes
@@ -42,10 +42,8 @@ from sysmond.recording import (
 )
 from sysmond.result import Int64Array
 from sysmond.snapshot import Snapshot, snapshot
+from sysmond.timespec import DAY_NS
 
-DAY_NS = 24 * 3600 * SECOND_NS
-# Segments that were written longer ago were looked at often enough: opening all of an archive would take seconds.
-MERGE_AGE_S = 2 * 24 * 3600
 # Which segments could not be merged; not tried again before the next boot.
 LEFT_ALONE_FILE = "left_alone.json"
 
@@ -279,11 +277,7 @@ def merge_tier_files(folder: str, group: Sequence[tiers.TierFile], mode: int) ->
     """
     image = merged_image([f"{folder}/{each.file}" for each in group], has_rows=False)
     merged = tiers.file_name(tiers.joined(name for each in group for name in each.covers))
-    archive.publish(folder, merged, image, mode)
-    for each in group:
-        if each.file != merged:
-            os.unlink(f"{folder}/{each.file}")
-    archive.sync_folder(folder)
+    archive.replace(folder, [each.file for each in group], merged, image, mode)
     return merged
 
 
@@ -293,7 +287,7 @@ def _candidates(folder: str, left_alone: set[str]) -> Iterator[Candidate]:
         with suppress(FileNotFoundError):
             status = os.stat(path)
             day, tables = None, {}
-            if path not in left_alone and abs(time.time() - status.st_mtime) < MERGE_AGE_S:
+            if path not in left_alone and abs(time.time() - status.st_mtime) < archive.MERGE_AGE_S:
                 with suppress(CorruptError, ForeignError, NotPermittedError), segment.Segment(path) as opened:
                     day, tables = first_day(opened.recording), opened.recording.tables
             yield Candidate(name, status.st_size, day, tables)
@@ -354,10 +348,7 @@ def merge_files(
     """
     merged = Name(names[0].boot, names[0].first, names[-1].last)
     image = merged_image([f"{folder}/{name.file}" for name in names], significant_bits, pinned)
-    archive.publish(folder, merged.file, image, mode)
-    for name in set(names) - {merged}:
-        os.unlink(f"{folder}/{name.file}")
-    archive.sync_folder(folder)
+    archive.replace(folder, [name.file for name in names], merged.file, image, mode)
     return merged
 
 

@@ -25,13 +25,14 @@ from sysmond.recording import Hole, Key, MemoryBlock, Recording, Strand, coalesc
 from sysmond.ring import RingWriter
 from sysmond.segment import Segment, encode
 from sysmond.snapshot import snapshot
+from sysmond.timespec import DAY_NS
 
 SECOND = 10**9
 BOOT = "a" * 32
 CPU = Table("cpu", (Metric("user", "s", Semantics.COUNTER, "Time."), Metric("mhz", "Hz", Semantics.GAUGE, "Speed.")))
 DISK = Table("disk", (Metric("read", "B", Semantics.COUNTER, "Bytes."),), "device")
 LAYOUTS = (Layout(CPU, SECOND), Layout(DISK, SECOND), Layout(Table("slow", DISK.metrics), 10 * SECOND))
-UTC_NS = 20_000 * jobs.DAY_NS
+UTC_NS = 20_000 * DAY_NS
 
 Found = dict[tuple[str, Key, int], int]
 

@@ -23,11 +23,12 @@ from sysmond.recording import Key, MemoryBlock, Recording, Strand, plan_of
 from sysmond.result import Int64Array
 from sysmond.segment import Segment, encode
 from sysmond.significant import BITS_MAX, BITS_MIN
+from sysmond.timespec import DAY_NS
 from tests.machine import NOON_NS, Machine
 
 SECOND = 10**9
 BOOT = "b" * 32
-UTC_NS = 20_000 * jobs.DAY_NS
+UTC_NS = 20_000 * DAY_NS
 BITS = 8
 TABLE = Table(
     "disk",

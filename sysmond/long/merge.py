@@ -16,7 +16,6 @@ import numpy as np
 
 from sysmond import CREATED_BY, archive
 from sysmond.archive import Candidate, Name
-from sysmond.clock import SECOND_NS, Relation
 from sysmond.course import Course
 from sysmond.errors import Error
 from sysmond.folders import FILE_MODES, Folders
@@ -38,10 +37,8 @@ from sysmond.model import ABSENT, FILE_BYTES_MAX, Semantics, Sensitivity
 from sysmond.recording import coalesce
 from sysmond.result import Int64Array
 from sysmond.rollup import distinct
+from sysmond.timespec import DAY_NS
 
-DAY_NS = 24 * 3600 * SECOND_NS
-# As segments: what is older was looked at often enough.
-MERGE_AGE_S = 2 * 24 * 3600
 # A file of few bytes may have many rows, keys or texts: it counts as large as if each took so many. Of rows only their
 # order is kept in memory, of a key all that it begins with.
 ROW_BYTES_MIN = FILE_BYTES_MAX // file.ROWS_MAX
@@ -250,7 +247,7 @@ def _about(members: Sequence[Stretch]) -> About:
     for life in (life for member in members for life in member.lives):
         other = lives.get(life.started_ns, life)
         lives[life.started_ns] = Life(life.started_ns, min(life.first_ns, other.first_ns), life.closed or other.closed)
-    relations: set[Relation] = {relation for member in members for relation in member.relations}
+    relations = {relation for member in members for relation in member.relations}
     return members[0].about._replace(
         lives=sorted(lives.values(), key=lambda life: life.first_ns),
         relations=sorted(relations),
@@ -331,10 +328,7 @@ def merge_files(folder: str, names: Sequence[Name], sensitivity: Sensitivity) ->
         if len({file.declares(member) for member in members}) > 1:
             raise Error(f"{folder}: {merged.file}: would be of two declarations")
         image = file.encode(Joined(members), CREATED_BY)
-    archive.publish(folder, merged.file, image, FILE_MODES[sensitivity])
-    for name in set(names) - {merged}:
-        os.unlink(f"{folder}/{name.file}")
-    archive.sync_folder(folder)
+    archive.replace(folder, [name.file for name in names], merged.file, image, FILE_MODES[sensitivity])
     return merged
 
 
@@ -370,7 +364,7 @@ def _candidates(folder: str, left_alone: set[str]) -> Iterator[Candidate]:
         with suppress(FileNotFoundError):
             status = os.stat(path)
             day, declared, size = None, {}, status.st_size
-            if path not in left_alone and abs(time.time() - status.st_mtime) < MERGE_AGE_S:
+            if path not in left_alone and abs(time.time() - status.st_mtime) < archive.MERGE_AGE_S:
                 with suppress(Error), file.open_file(path) as opened:
                     day, declared = span_ns(opened)[0] // DAY_NS, {opened.table.name: file.declares(opened)}
                     texts = sum(map(len, opened.texts))

@@ -311,11 +311,7 @@ def _merge(folder: str, paths: Sequence[str], sensitivity: Sensitivity, left_alo
     except Error:  # They stay as they are; readers name what is damaged.
         left_alone.update([path for path in paths if not merge.is_whole(path)] or paths[-1:])
         return
-    archive.publish(folder, whole.file, image, FILE_MODES[sensitivity])
-    for path in paths:
-        if os.path.basename(path) != whole.file:
-            os.unlink(path)
-    archive.sync_folder(folder)
+    archive.replace(folder, [name.file for name in names], whole.file, image, FILE_MODES[sensitivity])
 
 
 def _weight(stretch: Stretch, size_bytes: int) -> int:
