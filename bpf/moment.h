@@ -91,7 +91,7 @@ struct name {
 };
 struct {
     __uint(type, BPF_MAP_TYPE_LRU_HASH);
-    __uint(max_entries, 4096);
+    __uint(max_entries, 1024);
     __type(key, u64);
     __type(value, struct name);
 } names SEC(".maps");

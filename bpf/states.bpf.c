@@ -30,7 +30,7 @@ MAPPED_ARRAY(stack_rows, struct stack_record);
 /* In which round a stack was told; those not seen for long make room. */
 struct {
     __uint(type, BPF_MAP_TYPE_LRU_HASH);
-    __uint(max_entries, 16384);
+    __uint(max_entries, 1); /* The loader sets it. */
     __type(key, s64);
     __type(value, u32);
 } told_stacks SEC(".maps");

@@ -7,14 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from sysmond.kernel import loader, pins
+from sysmond.folders import Folders
+from sysmond.kernel import loader, loader_command, pins
 from sysmond.kernel.pins import Array, Drain
+from sysmond.model import Lane, Sensitivity
+from sysmond.plan import Plan, PlannedProbe
 from sysmond.records import record_bytes
-from sysmond.tasks.tables import EXITS, PROCESS
+from sysmond.settings import Settings
+from sysmond.tasks.tables import EXITS, PROCESS, PROCESS_PRIVATE, THREAD, THREAD_STATE
 from sysmond.tasks.walk import Walk
 from tests.pinned import loaded, rows, why_not
 
-pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not() or "BPF programs run here")
+runs_here = pytest.mark.skipif(bool(why_not()), reason=why_not() or "BPF programs run here")
 
 
 def mapped_bytes() -> int:
@@ -25,6 +29,55 @@ def mapped_bytes() -> int:
     return sum(int(end, 16) - int(begin, 16) for begin, end in sizes)
 
 
+def lengths(folder: str) -> dict[str, int]:
+    """How many values the arrays have."""
+    sizes = {
+        "process_rows": record_bytes(PROCESS),
+        "thread_rows": record_bytes(THREAD),
+        "private_rows": record_bytes(PROCESS_PRIVATE),
+        "state_rows": record_bytes(THREAD_STATE),
+    }
+    found = {}
+    for name, size in sizes.items():
+        array = Array(f"{folder}/{name}", size)
+        found[name] = array.count
+        array.close()
+    return found
+
+
+@runs_here
+def test_arrays_are_as_long_as_the_machine_and_what_is_asked_for_need(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with loaded(tmp_path) as report:
+        usual = lengths(report["folder"])
+        asked = loader.Asked(str(tmp_path), True, True, bpffs=str(tmp_path / "bpf"))
+        more = lengths(str(loader.load(asked)["folder"]))
+        assert more["process_rows"] == usual["process_rows"]
+        assert more["private_rows"] == usual["private_rows"]
+        assert more["thread_rows"] > usual["thread_rows"] == 1
+        assert more["state_rows"] > usual["state_rows"]
+        (tmp_path / "tasks").write_text("300\n")
+        monkeypatch.setattr(loader, "TASKS_MAX", (str(tmp_path / "tasks"), str(tmp_path / "none")))
+        assert set(lengths(str(loader.load(asked)["folder"])).values()) == {300}
+
+
+def test_room_is_made_for_what_the_plan_wants() -> None:
+    settings = Settings(Folders("/state", "/run/sysmond"))
+    table = PlannedProbe("thread_state", "none", Lane.REALTIME, 10**9, Sensitivity.RESTRICTED)
+    threads = table._replace(table="thread")
+
+    def command(*probes: PlannedProbe) -> list[str]:
+        return loader_command(settings, Plan(probes))[-2:]
+
+    assert command(table) == ["--runtime-dir", "/run/sysmond"]
+    assert command(table._replace(options={"all": False}), threads._replace(enabled=False)) == command(table)
+    assert command(table._replace(options={"all": True})) == ["/run/sysmond", "--sleepers"]
+    assert command(table, threads) == ["/run/sysmond", "--threads"]
+    assert command(table._replace(options={"all": True}), threads) == ["--threads", "--sleepers"]
+
+
+@runs_here
 def test_no_more_of_an_array_is_mapped_than_was_looked_at(tmp_path: Path) -> None:
     with loaded(tmp_path) as report:
         before = mapped_bytes()
@@ -50,6 +103,7 @@ def test_no_more_of_an_array_is_mapped_than_was_looked_at(tmp_path: Path) -> Non
         assert mapped_bytes() == before
 
 
+@runs_here
 @pytest.mark.parametrize("window_bytes", [4096, 65536])
 def test_records_are_taken_once_however_often_a_buffer_begins_anew(
     window_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -12,8 +12,10 @@ TABLES = frozenset(("process", "thread", "process_private", "exits", "command", 
 
 def loader_command(settings: Settings, plan: Plan) -> list[str]:
     """The program that loads what BPF programs a plan wants, and what it is told; nothing where it wants none."""
-    tables = {probe.table for probe in plan.probes if probe.enabled}
-    if settings.user or settings.root != "/" or TABLES.isdisjoint(tables):
+    probes = {probe.table: probe for probe in plan.probes if probe.enabled}
+    if settings.user or settings.root != "/" or TABLES.isdisjoint(probes):
         return []
     command = [sys.executable, *isolation(), "-m", "sysmond.kernel.loader", "--runtime-dir", settings.folders.runtime]
-    return [*command, "--threads"] if "thread" in tables else command
+    states = probes.get("thread_state")
+    room = {"--threads": "thread" in probes, "--sleepers": states is not None and bool(states.options.get("all"))}
+    return [*command, *(option for option, is_wanted in room.items() if is_wanted)]

@@ -29,16 +29,20 @@ REPORT = "bpf.json"
 BPFFS = "/sys/fs/bpf"
 BTF = "/sys/kernel/btf/vmlinux"
 KALLSYMS = "/proc/kallsyms"
+TASKS_MAX = ("/proc/sys/kernel/threads-max", "/proc/sys/kernel/pid_max")
 
 # In a folder of pins, a link to the runtime folder that they belong to.
 OWNER = "runtime"
 _FOLDER = re.compile(r"/sysmond-[0-9a-f]{8}$")
 
+# Rows of one pass: what is beyond is counted. Less where the machine cannot have as many tasks.
 PROCESSES_MAX = 16_384
 THREADS_MAX = 32_768
-# Threads of which one pass tells what they are at, and new stacks.
-STATES_MAX = 16_384
-STACKS_MAX = 1_024
+# Threads of which one pass tells what they are at, and new stacks: of all threads, and of those that run or wait alone.
+STATES_MAX, STATES_AWAKE_MAX = 16_384, 4_096
+STACKS_MAX, STACKS_AWAKE_MAX = 1_024, 256
+# How many more are known as told: of 1,024 so many as who reads them keeps.
+TOLD_PER_STACK = 8
 # Ring buffers, powers of two: records of 128 and 800 bytes that wait for their readers.
 EXITS_BYTES = 2 * 1024 * 1024
 EXECS_BYTES = 4 * 1024 * 1024
@@ -72,10 +76,14 @@ PROGRAMS = (
 
 
 class Asked(NamedTuple):
-    """What is to be loaded for whom. ``uid`` and ``gid``: who may use the pins; -1 leaves them the loader's."""
+    """What is to be loaded for whom. ``threads``: with rows of threads; ``sleepers``: with what all threads are at.
+
+    ``uid`` and ``gid``: who may use the pins; -1 leaves them the loader's.
+    """
 
     runtime: str
     threads: bool = False
+    sleepers: bool = False
     uid: int = -1
     gid: int = -1
     bpffs: str = BPFFS
@@ -171,14 +179,17 @@ class _Loading:
         self._contents = {
             name: _content(asked.objects, name) for name in dict.fromkeys(each.object for each in PROGRAMS)
         }
+        tasks = _tasks_max()
+        stacks = STACKS_MAX if asked.sleepers else STACKS_AWAKE_MAX
         self._lengths = {
             "exits": EXITS_BYTES,
             "execs": EXECS_BYTES,
-            "process_rows": PROCESSES_MAX,
-            "private_rows": PROCESSES_MAX,
-            "thread_rows": THREADS_MAX if asked.threads else 1,
-            "state_rows": STATES_MAX,
-            "stack_rows": STACKS_MAX,
+            "process_rows": min(PROCESSES_MAX, tasks),
+            "private_rows": min(PROCESSES_MAX, tasks),
+            "thread_rows": min(THREADS_MAX, tasks) if asked.threads else 1,
+            "state_rows": min(STATES_MAX if asked.sleepers else STATES_AWAKE_MAX, tasks),
+            "stack_rows": stacks,
+            "told_stacks": TOLD_PER_STACK * stacks,
         }
         self._constants = {
             "processors": os.sysconf("SC_NPROCESSORS_CONF"),
@@ -271,6 +282,15 @@ def _give(path: str, asked: Asked, mode: int) -> None:
     os.chmod(path, mode)
 
 
+def _tasks_max() -> int:
+    """How many threads this machine can have at once; it follows from its memory, where nobody sets it."""
+    found = [THREADS_MAX]
+    for path in TASKS_MAX:
+        with suppress(OSError, ValueError), open(path, "rb") as file:
+            found.append(int(file.read()))
+    return max(1, min(found))
+
+
 def _hierarchy() -> int:
     try:
         controllers = in_use(Host()).controllers
@@ -308,6 +328,7 @@ def main() -> int:
     parser = Parser(prog="sysmond.kernel.loader", description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--runtime-dir", required=True, metavar="FOLDER", help="where bpf.json is written")
     parser.add_argument("--threads", action="store_true", help="make room for rows of threads")
+    parser.add_argument("--sleepers", action="store_true", help="make room for what sleeping threads are at")
     parser.add_argument("--uid", type=int, default=-1, help="who may use what is pinned")
     parser.add_argument("--gid", type=int, default=-1, help="and which group")
     parser.add_argument("--unload", action="store_true", help="remove what is pinned instead")
@@ -316,7 +337,7 @@ def main() -> int:
         if words.unload:
             unload(words.runtime_dir)
         else:
-            load(Asked(words.runtime_dir, words.threads, words.uid, words.gid))
+            load(Asked(words.runtime_dir, words.threads, words.sleepers, words.uid, words.gid))
     except Error as problem:
         sys.stderr.write(f"sysmond: {problem}\n")
         return problem.exit_code

@@ -127,8 +127,8 @@ class Looking:
         return self._stacks.tell(full=full)
 
     def _look(self, tick: int, asked: "_Asked") -> None:
-        if asked.by_proc is not self._asked.by_proc and not self._is_by_bpf:
-            self.close()
+        if asked != self._asked:
+            self.close()  # The loader has made room for as many as are asked for.
         self._asked = asked
         if not self._is_by_bpf and monotonic() >= self._again_s:
             self._open()
