@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from sysmond import archive
+from sysmond.folders import Folders, create, create_classes
+
 # CI runs the same examples each time: a red build must mean that the change is at fault.
 # HYPOTHESIS_PROFILE=search looks for new ones.
 settings.register_profile(
@@ -37,3 +40,14 @@ def runtime() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="sysmond-", dir=in_ram))
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def folders(runtime: Path) -> Folders:
+    """A pair of folders as the parts prepare them; nothing is recorded yet."""
+    made = Folders(str(runtime / "state"), str(runtime / "run"))
+    create(made, os.geteuid())
+    for part in ("archiver", "sampler", "background"):
+        create_classes(f"{made.runtime}/{part}")
+    create_classes(made.state, archive.FINEST_TIER)
+    return made

@@ -25,20 +25,10 @@ from sysmond.archive import (
     publish,
     superseded,
 )
-from sysmond.folders import Folders, create, create_classes
+from sysmond.folders import Folders, create_classes
 from sysmond.model import FILE_BYTES_MAX, Metric, Semantics, Sensitivity, Table
 
 BOOTS = ("a" * 32, "b" * 32)
-
-
-@pytest.fixture
-def folders(runtime: Path) -> Folders:
-    """A pair of folders as the archiver prepares them."""
-    made = Folders(str(runtime / "state"), str(runtime / "run"))
-    create(made, os.geteuid())
-    create_classes(f"{made.runtime}/archiver")
-    create_classes(made.state, archive.FINEST_TIER)
-    return made
 
 
 def ram(folders: Folders, sensitivity: Sensitivity = Sensitivity.PUBLIC) -> str:

@@ -6,25 +6,17 @@ from pathlib import Path
 
 import h5py
 import numpy as np
-import pytest
 
 from sysmond import archive, fsck, segment
 from sysmond.archive import Name
-from sysmond.folders import Folders, create_classes
-from sysmond.model import TIERS_NS, Metric, Semantics, Sensitivity, Table
+from sysmond.folders import Folders
+from sysmond.model import Metric, Semantics, Sensitivity, Table
 from sysmond.recording import Key, MemoryBlock, Recording, Strand
 from sysmond.segment import Segment
 
 BOOT = "e" * 32
 SECOND = 10**9
 TABLE = Table("load", tuple(Metric(f"m{number}", "1", Semantics.GAUGE, "Load.") for number in range(20)))
-
-
-@pytest.fixture
-def folders(tmp_path: Path) -> Folders:
-    made = Folders(f"{tmp_path}/state", f"{tmp_path}/run")
-    create_classes(made.state, *TIERS_NS)
-    return made
 
 
 def put(folders: Folders, name: Name) -> Path:

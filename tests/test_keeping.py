@@ -17,7 +17,7 @@ from sysmond.archive import Name
 from sysmond.arguments import parser
 from sysmond.clock import Relation
 from sysmond.errors import ConfigError, CorruptError, UsageError
-from sysmond.folders import Folders, create_classes
+from sysmond.folders import Folders
 from sysmond.keeping import Keeper
 from sysmond.model import Metric, Semantics, Sensitivity, Table
 from sysmond.pins import Pin
@@ -29,14 +29,6 @@ SECOND = 10**9
 UTC_NS = 1_700_000_000 * SECOND
 TABLE = Table("load", (Metric("one", "1", Semantics.GAUGE, "Load.", 2), Metric("all", "1", Semantics.COUNTER, "All.")))
 PIECE_S = 200
-
-
-@pytest.fixture
-def folders(tmp_path: Path) -> Folders:
-    made = Folders(f"{tmp_path}/state", f"{tmp_path}/run")
-    create_classes(made.state, *retention.TIERS_NS)
-    create_classes(f"{made.runtime}/archiver")
-    return made
 
 
 def put(folders: Folders, number: int, boot: str = "a" * 32, wall_ns: int = UTC_NS) -> int:

@@ -18,7 +18,7 @@ from sysmond import archive, fsck, jobs, keeping, pins, upkeep
 from sysmond.archive import Name
 from sysmond.clock import boot_id
 from sysmond.errors import Error
-from sysmond.folders import FILE_MODES, Folders, create, create_classes
+from sysmond.folders import FILE_MODES, Folders
 from sysmond.frame import Layout
 from sysmond.long import file, merge, seal
 from sysmond.long.merge import Joined
@@ -31,17 +31,6 @@ from tests.longs import BOOT, MOMENT, SECOND, TASK, UTC_NS, Found, Stream, Tasks
 from tests.test_long_file import contents, made_of
 
 PUBLIC = Sensitivity.PUBLIC
-
-
-@pytest.fixture
-def folders(runtime: Path) -> Folders:
-    """A pair of folders as the parts prepare them."""
-    made = Folders(str(runtime / "state"), str(runtime / "run"))
-    create(made, os.geteuid())
-    for part in ("archiver", "sampler", "background"):
-        create_classes(f"{made.runtime}/{part}")
-    create_classes(made.state, archive.FINEST_TIER)
-    return made
 
 
 def on_disk(folders: Folders, table: str = "task") -> list[str]:

@@ -27,11 +27,6 @@ US = 1_000_000  # CPU time is stored in microseconds.
 ALL = tuple(Sensitivity)
 
 
-@pytest.fixture
-def folders(tmp_path: Path) -> Folders:
-    return Folders(str(tmp_path / "state"), str(tmp_path / "runtime"))
-
-
 def at(second: float) -> int:
     """The UTC nanoseconds of a second of boot time."""
     return BOOTED_NS + round(second * SECOND_NS)

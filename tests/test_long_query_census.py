@@ -3,7 +3,6 @@
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,11 +20,6 @@ from sysmond.tasks.tables import COMMAND, PROCESS
 from tests.longarchive import BOOT, BOOTED_NS, Row, put, relation, ring, stretch
 
 FILES = 64
-
-
-@pytest.fixture
-def folders(tmp_path: Path) -> Folders:
-    return Folders(str(tmp_path / "state"), str(tmp_path / "runtime"))
 
 
 def process(pid: int, **values: int | str | None) -> Row:

@@ -15,7 +15,7 @@ import pytest
 
 from sysmond import archive, aside, jobs
 from sysmond.errors import CorruptError, Error
-from sysmond.folders import Folders, create, create_classes
+from sysmond.folders import Folders
 from sysmond.frame import RING_BYTES_MIN, Layout
 from sysmond.long import file, ringside, seal
 from sysmond.long.chain import Chain
@@ -29,17 +29,6 @@ from sysmond.vigil import RingWatch
 from tests.longs import BOOT, MOMENT, SECOND, TASK, Found, Stream, Tasks, rows_of
 
 DEAD = 2**22 + 1  # No process has this number: it is beyond the largest that Linux gives.
-
-
-@pytest.fixture
-def folders(runtime: Path) -> Folders:
-    """A pair of folders as the parts prepare them."""
-    made = Folders(str(runtime / "state"), str(runtime / "run"))
-    create(made, os.geteuid())
-    for part in ("archiver", "sampler", "background"):
-        create_classes(f"{made.runtime}/{part}")
-    create_classes(made.state, archive.FINEST_TIER)
-    return made
 
 
 def in_ram(folders: Folders, table: str = "task", sensitivity: Sensitivity = Sensitivity.PUBLIC) -> list[str]:
@@ -178,6 +167,17 @@ def test_what_was_overwritten_is_a_hole_and_no_full_reading_is_made_up(folders: 
         [hole] = [hole for hole in opened.holes if hole.cause is Cause.DROPPED]
         assert (hole.table, hole.start_ns, hole.end_ns) == ("task", 5, first)
         assert "overwritten before they were sealed" in hole.detail
+
+
+def test_a_hole_begins_no_earlier_than_its_ring(folders: Folders) -> None:
+    stream = Stream(folders, size=RING_BYTES_MIN)
+    stream.run(Tasks(40), range(100, 102), full_every=1000)
+    seal.seal(folders)  # What was begun is taken note of, and waits.
+    stream.run(Tasks(40), range(102, 400), full_every=20)
+    seal.seal(folders)
+    with file.open_file(in_ram(folders)[0]) as opened:
+        [hole] = [hole for hole in opened.holes if hole.cause is Cause.DROPPED]
+    assert hole.start_ns == 5
 
 
 def test_rows_that_follow_no_full_reading_are_sealed_before_they_are_overwritten(folders: Folders) -> None:

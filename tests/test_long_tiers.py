@@ -18,7 +18,7 @@ from sysmon_tools import extract
 from sysmond import archive, jobs, keeping
 from sysmond.archive import Name
 from sysmond.clock import Relation
-from sysmond.folders import FILE_MODES, Folders, create, create_classes, create_stream
+from sysmond.folders import FILE_MODES, Folders, create_stream
 from sysmond.long import file, rollup, seams, tiering
 from sysmond.long import merge as merge_module
 from sysmond.long.answer import Request, answer
@@ -36,16 +36,6 @@ PUBLIC = Sensitivity.PUBLIC
 @pytest.fixture(autouse=True)
 def _first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rollup, "FIRST", 2)
-
-
-@pytest.fixture
-def folders(runtime: Path) -> Folders:
-    """A pair of folders as the parts prepare them."""
-    made = Folders(str(runtime / "state"), str(runtime / "run"))
-    create(made, os.geteuid())
-    create_classes(f"{made.runtime}/archiver")
-    create_classes(made.state, archive.FINEST_TIER)
-    return made
 
 
 def folder_of(folders: Folders, tier: str = "1s", table: Table = LONG) -> str:
