@@ -249,11 +249,12 @@ def _bytes_needed(source: Source, reading: Reading | Pieces | Absence | None) ->
 
 def _bytes_of_records(source: Source, full_bytes: int) -> int:
     """How large the ring of a long table must be, whose rows take so many bytes when all are read."""
-    packing = source.probe.table.packing
     readings = FULL_S * SECOND_NS // source.interval_ns
-    if packing is not None and packing.lasting:
-        return max(LASTING_BYTES_MIN, full_bytes * (FULLS_HELD + readings * CHANGING_PERCENT // 100))
-    return max(PASSING_BYTES_MIN, full_bytes * FULLS_HELD)
+    if source.is_lasting:
+        return max(
+            LASTING_BYTES_MIN, source.paced_bytes, full_bytes * (FULLS_HELD + readings * CHANGING_PERCENT // 100)
+        )
+    return max(PASSING_BYTES_MIN, source.paced_bytes, full_bytes * FULLS_HELD)
 
 
 def _started(name: str) -> int:

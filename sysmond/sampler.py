@@ -58,7 +58,6 @@ class Sampler:
         self._memory = own.open_memory()
         self.own = Cost()
         self._events: list[tuple[Sensitivity, int, str, str, str]] = []
-        self._outgrown: list[str] = []
         self._is_asked = self._has_served = self._is_new = self._is_hurried = False
         self._deadline_ns = 0
         self._beat_s = min(WAIT_MAX_S, watchdog_s() / 2)
@@ -162,11 +161,9 @@ class Sampler:
                     self._write(ring, source, tick_ns, early[source])
             else:
                 self._read_all(ring, due, tick_ns)
-            ring.commit()
-            ring.unmark()
-        for stream in self._outgrown:
-            self._begin_anew(stream)
-        self._outgrown.clear()
+            if (ring := self._rings.open.get(stream)) is not None:
+                ring.commit()
+                ring.unmark()
         if self._events:
             self._write_events()
 
@@ -230,13 +227,11 @@ class Sampler:
             self.own.dropped += len(due)
             return
         readings: dict[Source, Reading | Pieces | Absence] = dict(early)
-        for source in due:
-            if source not in early:
-                self._rings.mark(source)
-                readings[source] = source.read()
+        for source in (each for each in due if each not in early):
+            self._rings.mark(source)
+            readings[source] = source.read()
         self._rings.unmark()
-        group = next(group for each, group in self._roster.groups if each == stream)
-        asked = {source: readings.get(source) for source in group}
+        asked = {each: readings.get(each) for name, group in self._roster.groups if name == stream for each in group}
         if not self._rings.begin(stream, asked, self._plan.sampler.ring_bytes, tick_ns):
             self.own.dropped += len(due)
             return
@@ -269,11 +264,18 @@ class Sampler:
         ring.absence(source.index, tick_ns, *reading)
 
     def _write_records(self, ring: RingWriter, source: Source, tick_ns: int, reading: Pieces) -> None:
-        """Write a reading of a long table; a ring that it has outgrown is followed by a larger one."""
+        """Write a reading of a long table; where it outgrows its ring, into a larger one that follows."""
+        is_outgrown = source.outgrows(reading, ring, tick_ns, self._plan.sampler.ring_bytes)
+        has_all = reading.is_full or not source.is_lasting
+        if is_outgrown and (has_all or self._lane is Lane.REALTIME):
+            self._begin_anew(source.stream)
+            # A ring of what lasts begins with all rows: those are read at once, and what is new is among them.
+            self._first_tick(source.stream, [source], {source: reading} if has_all else {}, tick_ns)
+            return
         self.own.dropped += reading.lost + ring.records(source.index, tick_ns, reading.records, source.stride)
         source.wrote(reading, ring, tick_ns)
-        if source.has_outgrown(reading, ring, self._plan.sampler.ring_bytes):
-            self._outgrown.append(source.stream)
+        if is_outgrown:  # A worker is not asked twice a tick.
+            self._begin_anew(source.stream)
 
     def _costs(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         """Rows of the table ``self``: this part and every probe; in the background also other parts and workers."""
@@ -392,22 +394,20 @@ class Sampler:
 
     def _tell(self, sensitivity: Sensitivity, kind: str, subject: str, text: str) -> None:
         """Record that something happened, and let the bus part know."""
-        at_ns = self._now_ns
         self._say(f"probe {subject}: {kind}: {text}")
         del self._events[: max(0, len(self._events) + 1 - EVENTS_MAX)]
-        self._events.append((sensitivity, at_ns, kind, subject, text))
-        event = {"do": "event", "boottime_ns": at_ns, "kind": kind, "subject": subject, "text": text}
+        self._events.append((sensitivity, self._now_ns, kind, subject, text))
+        event = {"do": "event", "boottime_ns": self._now_ns, "kind": kind, "subject": subject, "text": text}
         control.tell(f"{self._settings.folders.runtime}/bus", {**event, "sensitivity": sensitivity})
 
     def _write_events(self) -> None:
         waiting, self._events = self._events, []
         for event in waiting:
-            sensitivity, at_ns, kind, subject, text = event
-            ring = self._rings.open.get(sensitivity)
+            ring = self._rings.open.get(event[0])
             if ring is None:
                 self._events.append(event)
             else:
-                ring.event(at_ns, kind, subject, text)
+                ring.event(*event[1:])
 
     # --- Orders
 

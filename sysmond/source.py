@@ -24,8 +24,10 @@ from sysmond.ring import RingWriter
 INSTANCES_MAX = 65536
 # All rows of a long table are read so often at least: where its segments begin.
 FULL_S = 300
-# A ring of a long table holds so many of these.
+# A ring of a long table holds so many of these, and what comes at the pace of late for so long: who seals it looks some
+# times meanwhile.
 FULLS_HELD = 4
+PACE_NS = 60 * SECOND_NS
 _GONE = frozenset((ENOENT, EOPNOTSUPP, ENODEV, ENXIO))
 
 Reading = tuple[tuple[str, ...], list[int | str]]
@@ -66,7 +68,7 @@ class Source:
     ``index``: which layout of the ring, -1 before the ring has it. ``deadline_ns``: how long a reading may take.
     ``lateness``: how many readings in a row took longer. ``barred``: why it is not to be read now. ``stream``: the
     folder of its ring, that of its class, or one of its own for a long table; ``stride``: bytes of a record of that.
-    ``is_full_due``: all rows are wanted next.
+    ``is_full_due``: all rows are wanted next. ``paced_bytes``: what came in ``PACE_NS`` when a ring was too small for it.
     """
 
     def __init__(
@@ -83,11 +85,13 @@ class Source:
         self.deadline_ns = round((probe.deadline_s or usual_s) * SECOND_NS)
         self.lateness = 0
         self.has_texts = any(metric.is_text for metric in probe.table.metrics)
-        is_long = probe.table.packing is not None
-        self.stride = record_bytes(probe.table) if is_long else 0
-        self.stream = f"{planned.sensitivity}/{self.table}" if is_long else str(planned.sensitivity)
+        packing = probe.table.packing
+        self.stride = record_bytes(probe.table) if packing else 0
+        self.stream = f"{planned.sensitivity}/{self.table}" if packing else str(planned.sensitivity)
+        self.is_lasting = packing is not None and packing.lasting
         self.is_full_due = True
-        self.opened_bytes = 0
+        self.opened_bytes = self.paced_bytes = 0
+        self._paced_ns = self._paced_at = 0
         self._full_ns = self._full_at = 0
         self.index = -1
         self.cost = cost or Cost()
@@ -145,6 +149,7 @@ class Source:
     def begins(self, size_bytes: int) -> None:
         """A ring begins, for a reading of so many bytes: all rows are wanted."""
         self.opened_bytes = size_bytes
+        self._paced_ns = 0
         self.is_full_due = True
 
     def wrote(self, reading: Pieces, ring: RingWriter, tick_ns: int) -> None:
@@ -157,14 +162,23 @@ class Source:
             piece.release()
         if reading.is_full:
             self._full_at, self._full_ns, self.is_full_due = ring.written, tick_ns, False
-        packing = self.probe.table.packing
-        if packing is not None and packing.lasting and not self.is_full_due:
+        if self.is_lasting and not self.is_full_due:
             is_old = tick_ns + self.interval_ns - self._full_ns >= FULL_S * SECOND_NS
             self.is_full_due = is_old or (ring.written - self._full_at) * 8 >= ring.capacity * 3
 
-    def has_outgrown(self, reading: Pieces, ring: RingWriter, bytes_max: int) -> bool:
-        """Whether all rows have become too many for their ring, and there could be a larger one."""
-        size_bytes = reading.size_bytes if reading.is_full else 0
+    def outgrows(self, reading: Pieces, ring: RingWriter, tick_ns: int, bytes_max: int) -> bool:
+        """Whether a ring is too small for a reading, or for the pace of late, and there could be a larger one."""
+        size_bytes = reading.size_bytes
+        lasted_ns = tick_ns + self.interval_ns - self._paced_ns
+        if lasted_ns > PACE_NS:
+            self._paced_ns, self._paced_at = tick_ns, ring.written
+        else:
+            came_bytes = ring.written + size_bytes - self._paced_at
+            paced_bytes = came_bytes * PACE_NS // lasted_ns
+            room = min(bytes_max, paced_bytes)
+            if came_bytes * 4 >= ring.capacity < room and paced_bytes > 2 * self.paced_bytes:
+                self.paced_bytes = paced_bytes
+                return True
         return size_bytes > 2 * self.opened_bytes and ring.capacity < min(bytes_max, FULLS_HELD * size_bytes)
 
     def checked(self, names: Sequence[str]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from sysmond.progress import Progress, ring_files, stream_files
 from sysmond.snapshot import fill
 
 # How often the archiver looks at the rings, oftener where they fill fast.
-LOOK_S = 60.0
+LOOK_S = 10.0
 LOOK_MIN_S = 1.0
 # A ring that is filling faster than planned is sealed at once when this much of it is not yet sealed.
 UNSEALED_FRACTION_MAX = 0.5

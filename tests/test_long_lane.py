@@ -122,11 +122,71 @@ def test_a_ring_that_is_outgrown_is_followed_by_a_larger_one(bench: Bench) -> No
     for tick in range(2, 6):
         sampler.tick((FULL_S + tick) * SECOND)
     first, second = stream(bench)
-    assert sum(frame.number for frame in frames(second)) == 20_001
+    assert sum(frame.number for frame in frames(first)) == 11
+    assert sum(frame.number for frame in frames(second)) == 20_002
     assert snapshot(first).closed
     assert os.path.getsize(second) > 4 * 20_000 * STRIDE
-    pieces = [frame for frame in frames(second) if frame.tick_ns == (FULL_S + 4) * SECOND]
+    pieces = [frame for frame in frames(second) if frame.tick_ns == (FULL_S + 3) * SECOND]
     assert [bool(frame.flags & MORE) for frame in pieces] == [True] * (len(pieces) - 1) + [False]
+    sampler.close()
+
+
+def test_a_burst_of_what_is_new_goes_into_a_larger_ring_with_all_the_rest(bench: Bench) -> None:
+    things = Things(10)
+    bench.take(things.probe())
+    sampler = bench.sampler(ring_bytes=16 << 20)
+    for tick in (1, 2):
+        sampler.tick(tick * SECOND)
+    things.number = things.changing = 40_000  # More than the ring has bytes for.
+    sampler.tick(3 * SECOND)
+    things.changing = 1
+    sampler.tick(4 * SECOND)
+    first, second = stream(bench)
+    assert [(frame.tick_ns // SECOND, frame.number) for frame in frames(first)] == [(1, 10), (2, 1)]
+    assert snapshot(first).closed
+    found = frames(second)
+    assert {frame.tick_ns // SECOND for frame in found} == {3, 4}
+    assert found[0].flags & FULL
+    assert sum(frame.number for frame in found) == 40_001
+    assert things.asked == [True, False, False, True, False]
+    assert sampler.own.dropped == 0
+    sampler.close()
+
+
+def test_a_pace_that_a_ring_does_not_hold_for_a_minute_is_given_a_larger_one(bench: Bench) -> None:
+    things = Things(100)
+    bench.take(things.probe())
+    sampler = bench.sampler(ring_bytes=16 << 20)
+    sampler.tick(SECOND)
+    (first,) = stream(bench)
+    things.changing = os.path.getsize(first) // STRIDE // 20  # Overwritten in 20 s.
+    for tick in range(2, 40):
+        sampler.tick(tick * SECOND)
+    _, second = stream(bench)
+    rows = [frame for ring in stream(bench) for frame in frames(ring)]
+    assert sorted({frame.tick_ns // SECOND for frame in rows}) == list(range(1, 40))
+    assert snapshot(first).lost == 0
+    assert os.path.getsize(second) > 2 * os.path.getsize(first)
+    sampler.close()
+
+
+def test_what_is_about_its_moment_goes_over_into_the_larger_ring_as_it_is(bench: Bench) -> None:
+    taken: list[int] = []
+
+    def records(_host: Host, full: bool) -> Records:
+        taken.append(len(taken))
+        return Records(struct.pack("<I4xq", len(taken), 0) * 60_000, full, 0, 60_000)
+
+    passing = THINGS._replace(packing=THINGS.packing and THINGS.packing._replace(lasting=False))
+    bench.take(Probe(passing, records=records))
+    sampler = bench.sampler(ring_bytes=16 << 20)
+    for tick in range(1, 9):
+        sampler.tick(tick * SECOND)
+    first, second = stream(bench)
+    found = [*frames(first), *frames(second)]
+    assert len(taken) == 8  # What was taken is not taken again.
+    assert sum(frame.number for frame in found) == 8 * 60_000
+    assert [snapshot(ring).lost for ring in (first, second)] == [0, 0]
     sampler.close()
 
 
