@@ -141,7 +141,7 @@ def _lost(taken: Snapshot, before: Sealed, blocks: Sequence[Block], *, is_skippe
     if not (taken.lost or is_skipped) or not blocks:
         return
     detail = "set aside: sealing failed on it" if is_skipped else "overwritten before it was sealed"
-    start_ns = before.last_tick_ns + 1 if before.offset else taken.identity.started_ns
+    start_ns = max(before.last_tick_ns + 1, taken.identity.started_ns)  # Perhaps no tick of it was sealed.
     end_ns = min(int(block.ticks[0]) for block in blocks)
     for table in sorted({key.table for block in blocks for key in block.keys}):
         yield Hole(taken.identity.boot, table, start_ns, end_ns, Cause.DROPPED, detail)

@@ -123,5 +123,5 @@ def _lost(taken: Snapshot, cut: _Cut, before: Sealed, *, is_skipped: bool) -> li
     detail = (
         "set aside: sealing failed on it" if is_skipped else f"{taken.lost} bytes overwritten before they were sealed"
     )
-    start_ns = before.last_tick_ns + 1 if before.offset else taken.identity.started_ns
+    start_ns = max(before.last_tick_ns + 1, taken.identity.started_ns)  # Perhaps no tick of it was sealed.
     return [Hole(taken.identity.boot, "", start_ns, cut.taken[0].tick_ns, Cause.DROPPED, detail)]
