@@ -13,7 +13,7 @@ from sysmond.clock import SECOND_NS, Relation
 from sysmond.folders import Folders
 from sysmond.frame import Identity, Layout
 from sysmond.long.file import encode
-from sysmond.long.stretch import About, Life, MemoryStretch, Readings
+from sysmond.long.stretch import About, Life, MemoryStretch, Readings, Stretch
 from sysmond.model import ABSENT, Sensitivity, Table
 from sysmond.records import Records, codes, record_bytes, reference
 from sysmond.result import Int64Array
@@ -82,7 +82,7 @@ def memory_stretch(
     return MemoryStretch(about, readings, at, columns.__getitem__, texts)
 
 
-def put(folders: Folders, made: MemoryStretch, first: int, last: int | None = None, *, ram: bool = False) -> str:
+def put(folders: Folders, made: Stretch, first: int, last: int | None = None, *, ram: bool = False) -> str:
     """Write a stretch as a file of this sequence; its path."""
     table, sensitivity = made.table.name, made.sensitivity
     folder = f"{ram_folder(folders, sensitivity)}/{table}" if ram else f"{folders.state}/{sensitivity}/{table}/1s"

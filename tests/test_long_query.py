@@ -15,7 +15,9 @@ from sysmond.clock import SECOND_NS
 from sysmond.errors import Error, UsageError
 from sysmond.folders import Folders
 from sysmond.long.answer import Answer, Request, answer
+from sysmond.long.merge import Joined
 from sysmond.long.ringside import readings
+from sysmond.long.stretch import Life
 from sysmond.model import ABSENT, Cause, Sensitivity
 from sysmond.progress import Progress, Sealed
 from sysmond.snapshot import snapshot
@@ -139,9 +141,14 @@ def test_what_cannot_be_read_is_absent_and_not_nothing(folders: Folders) -> None
     assert math.isnan(read)
 
 
-def test_a_gap_within_a_boot_counts_in_sums_and_is_told(folders: Folders) -> None:
-    put(folders, stretch(PROCESS, range(100, 110), [(0, process(5, cpu=0, rss_anon=10))]), 1)
-    put(folders, stretch(PROCESS, range(200, 210), [(0, process(5, cpu=50 * US, rss_anon=30))]), 2)
+@pytest.mark.parametrize("is_merged", [False, True])
+def test_a_gap_within_a_boot_counts_in_sums_and_is_told(folders: Folders, *, is_merged: bool) -> None:
+    one = stretch(PROCESS, range(100, 110), [(0, process(5, cpu=0, rss_anon=10))])
+    other = stretch(PROCESS, range(200, 210), [(0, process(5, cpu=50 * US, rss_anon=30))])
+    lives = [Life(number, int(part.ticks[0]), closed=False) for number, part in enumerate((one, other))]
+    parts = [part.told(part.about._replace(lives=[life])) for part, life in zip((one, other), lives, strict=True)]
+    for number, part in enumerate([Joined(parts)] if is_merged else parts, 1):
+        put(folders, part, number)
     found = ask(folders, start=100, end=210, columns="pid,cpu,cpu:sum,rss_anon")
     assert rows(found, "cpu:sum", "rss_anon") == [(50, 20)]
     assert rows(found, "cpu") == [(100 * 50 / 109,)]

@@ -20,7 +20,7 @@ from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
 from sysmond.folders import Folders
 from sysmond.long import file as long_file
 from sysmond.long import ringside
-from sysmond.long.portion import Part
+from sysmond.long.portion import GAP_INTERVALS, Part
 from sysmond.long.ringside import Reading
 from sysmond.long.stretch import Life, Stretch
 from sysmond.model import TIERS_NS, Cause, Sensitivity
@@ -30,8 +30,6 @@ from sysmond.snapshot import snapshot
 
 # A folder whose files are being merged is listed again, until a listing shows nothing new.
 LISTINGS_MAX = 8
-# Distances of readings beyond this many intervals are gaps.
-GAP_INTERVALS = 1.5
 # Until the last reading is this many intervals ago, nothing is missing yet.
 TRAILING_INTERVALS = 3
 # A file is written after its readings, by a clock that may have been wrong by so much.

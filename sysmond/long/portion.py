@@ -14,6 +14,8 @@ from sysmond.long.stretch import ALL, Stretch
 from sysmond.model import ABSENT
 from sysmond.result import Float64Array, Int64Array
 
+# Distances of readings beyond this many intervals are gaps.
+GAP_INTERVALS = 1.5
 # The rows of so many keys are read one key after the other.
 FEW_KEYS = 64
 # Columns that are the sum of others.
@@ -31,6 +33,25 @@ def owned_edges(part: Part, edges: Int64Array) -> slice:
     """The edges at which a part answers."""
     low = int(np.searchsorted(edges, part.stretch.ticks[0], "right"))
     return slice(low, max(low, int(np.searchsorted(edges, part.end_ns, "right"))))
+
+
+class Watch:
+    """For how long values of a part are known: a reading holds until the next one, and over a gap for one interval."""
+
+    def __init__(self, part: Part) -> None:
+        stretch = part.stretch
+        self._ticks = stretch.ticks
+        apart_ns = np.diff(self._ticks, append=self._ticks[-1:] + stretch.interval_ns)
+        is_gap = apart_ns > GAP_INTERVALS * stretch.interval_ns
+        held_ns = np.where(is_gap, stretch.interval_ns, apart_ns)
+        self._held_ns: Int64Array = np.clip(part.end_ns - self._ticks, 0, held_ns)
+        self._before_ns = np.cumsum(self._held_ns) - self._held_ns
+
+    def since_ns(self, times_ns: Int64Array) -> Int64Array:
+        """For how long they are known from the first reading up to each of some boot times: int64[...]."""
+        place = np.maximum(np.searchsorted(self._ticks, times_ns, "right") - 1, 0)
+        found: Int64Array = self._before_ns[place] + np.clip(times_ns - self._ticks[place], 0, self._held_ns[place])
+        return found
 
 
 def summed(columns: Sequence[Int64Array]) -> Int64Array:
@@ -51,8 +72,8 @@ class Portion:
         self.ticks = part.stretch.ticks
         self.begin_ns = int(self.ticks[0])
         self.end_ns = part.end_ns
-        # A value is not held over a gap.
         self.held_ns = min(part.end_ns, int(self.ticks[-1]) + part.stretch.interval_ns)
+        self.watch = Watch(part)
         self._rows: tuple[Int64Array, Int64Array] | None = None
 
     def narrowed(self, new: Int64Array) -> "Portion":
@@ -137,9 +158,13 @@ class Portion:
 def integrals(
     portion: Portion, name: str, cuts: Int64Array, carried: Int64Array, died_ns: Int64Array
 ) -> tuple[Float64Array, Float64Array]:
-    """The integrals of a gauge between neighbouring cuts, and over how long: float64[key, cut - 1]."""
+    """The integrals of a gauge between neighbouring cuts, and over how long: float64[key, cut - 1].
+
+    Time is that for which values are known.
+    """
     reading, begins = portion.rows()
-    values, ticks = portion.column(name), portion.ticks[reading]
+    since_ns = portion.watch.since_ns
+    values, ticks = portion.column(name), since_ns(portion.ticks)[reading]
     step_s = np.append(np.diff(ticks), 0) / 1e9
     counts = np.diff(np.append(begins, len(values)))
     step_s[(begins + counts - 1)[counts > 0]] = 0
@@ -147,11 +172,11 @@ def integrals(
     weight = np.where(absent, 0.0, 1.0)
     heights = np.where(absent, 0, values).astype(np.float64)
     index = portion.index(np.searchsorted(portion.ticks, cuts, "right"))
-    until = np.minimum(cuts[None, :], died_ns[:, None])
+    until = since_ns(np.minimum(cuts[None, :], died_ns[:, None]))
     # Before its first row here, a key has what it had at the end of the stretch before.
     known = carried != ABSENT
     first_ns = ticks[begins]
-    lead_s = np.maximum(0, np.minimum(until, first_ns[:, None]) - portion.begin_ns) / 1e9 * known[:, None]
+    lead_s = np.minimum(until, first_ns[:, None]) / 1e9 * known[:, None]
     place = np.maximum(index, 0)
     tail_s = np.where(index < 0, 0, np.maximum(0, until - ticks[place]) / 1e9)
     integrals: list[npt.NDArray[np.float64]] = []

@@ -19,7 +19,7 @@ import numpy as np
 from sysmond.course import ALWAYS_NS
 from sysmond.long.chain import GRAIN_NS, START
 from sysmond.long.condition import BoolArray, Words
-from sysmond.long.portion import SUMS, Part, Portion, integrals, owned_edges
+from sysmond.long.portion import SUMS, Part, Portion, Watch, integrals, owned_edges
 from sysmond.model import ABSENT, Semantics
 from sysmond.result import Float64Array, Int64Array
 
@@ -50,8 +50,7 @@ def spans(parts: Sequence[Part], edges: Int64Array) -> tuple[Float64Array, Float
         ticks = part.stretch.ticks
         owned = owned_edges(part, edges)
         last[owned] = ticks[np.searchsorted(ticks, edges[owned], "left") - 1]
-        until_ns = min(part.end_ns, int(ticks[-1]) + part.stretch.interval_ns)
-        watched += np.diff(np.clip(edges, ticks[0], until_ns).astype(np.float64)) / 1e9
+        watched += np.diff(Watch(part).since_ns(edges)) / 1e9
     before, after = last[:-1], last[1:]
     if parts:
         before = np.where(before == ABSENT, parts[0].stretch.ticks[0], before)
