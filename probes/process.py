@@ -9,6 +9,9 @@ from sysmond.tasks.hidepid import sensitivity
 from sysmond.tasks.passes import passes_of
 from sysmond.tasks.tables import PROCESS, PROCESS_PRIVATE, THREAD
 
+# Ten thousand that come or go within a second take a tenth of one; in the background it would take longer still. Tables
+# with a ring of their own are read after all others, so nothing waits for it.
+DEADLINE_S = 0.5
 _THREADS = Option("threads", default=False, doc="Whether the table thread is recorded, too.", enables=THREAD.name)
 
 
@@ -34,7 +37,12 @@ def sysmond_probes() -> list[Probe]:
     """Offer the tables ``process``, ``thread`` and ``process_private``."""
     seen = sensitivity()
     return [
-        Probe(PROCESS, records=process, sensitivity=seen, options=(_THREADS,)),
-        Probe(THREAD, records=thread, sensitivity=seen, enabled=False),
-        Probe(PROCESS_PRIVATE, records=process_private, sensitivity=Sensitivity.RESTRICTED),
+        Probe(PROCESS, records=process, sensitivity=seen, options=(_THREADS,), deadline_s=DEADLINE_S),
+        Probe(THREAD, records=thread, sensitivity=seen, enabled=False, deadline_s=DEADLINE_S),
+        Probe(
+            PROCESS_PRIVATE,
+            records=process_private,
+            sensitivity=Sensitivity.RESTRICTED,
+            deadline_s=DEADLINE_S,
+        ),
     ]
