@@ -103,7 +103,7 @@ async def latencies(connection: Connection, calls: int) -> Figures:
     }
 
 
-async def load(connection: Connection, seconds: float) -> tuple[int, list[Span]]:
+async def load(connection: Connection, seconds: float, slice_s: float) -> tuple[int, list[Span]]:
     """Call and leave alone in turns: how many calls in all, and when calls were made, in UTC."""
     numbers = await some_series(connection)
     spans: list[Span] = []
@@ -112,12 +112,12 @@ async def load(connection: Connection, seconds: float) -> tuple[int, list[Span]]
     while time.monotonic() < end_s:
         begin_s, begun_s = time.time(), time.monotonic()
         due_s = begun_s
-        while (due_s := due_s + 1 / CALLS_PER_S) < begun_s + SLICE_S:
+        while (due_s := due_s + 1 / CALLS_PER_S) < begun_s + slice_s:
             await connection.ask(WHERE, "GetLatest", "aua{sv}", [numbers, {}])
             calls += 1
             await asyncio.sleep(max(0.0, due_s - time.monotonic()))
         spans.append((begin_s, time.time()))
-        await asyncio.sleep(SLICE_S)
+        await asyncio.sleep(slice_s)
     return calls, spans
 
 
@@ -154,7 +154,7 @@ def at_rest(daemon: Daemon, seconds: int) -> Figures:
     }
 
 
-def lateness(folders: Folders, spans: list[Span]) -> Figures:
+def lateness(folders: Folders, spans: list[Span], slice_s: float) -> Figures:
     """What the sampler recorded about its lateness, with calls and without."""
     from sysmond import history  # noqa: PLC0415  numpy and h5py: not in the process that starts the daemons
 
@@ -163,7 +163,7 @@ def lateness(folders: Folders, spans: list[Span]) -> Figures:
     late = result.column("self/lateness@sampler").integers
     if late is None:
         raise RuntimeError("no lateness was recorded")
-    first_s, last_s = spans[0][0], spans[-1][1] + SLICE_S
+    first_s, last_s = spans[0][0], spans[-1][1] + slice_s
     loaded: list[int] = []
     alone: list[int] = []
     for at_ns, value in zip(result.times_ns.tolist(), late.tolist(), strict=True):
@@ -190,24 +190,25 @@ def as_client(address: str, work: Callable[[Connection], Awaitable[Any]]) -> Any
 
 def measured(seconds: int, calls: int) -> Figures:
     """Measure one after the other, so that nothing disturbs the rest."""
+    settle_s, slice_s = min(seconds, SETTLE_S), min(seconds, SLICE_S)
     with a_bus() as address:
         arguments = ("--user", "--bus", address)
         with measure.daemon(LIMIT_S, arguments=arguments) as daemon:
             daemon.wait_for_ring()
             measure.in_child(partial(as_client, address, some_series), LIMIT_S)
-            time.sleep(SETTLE_S)
+            time.sleep(settle_s)
             found = {"seconds": seconds, **at_rest(daemon, seconds)}
             found |= measure.in_child(partial(as_client, address, lambda each: latencies(each, calls)), LIMIT_S)
         with measure.daemon(LIMIT_S * 100, _FAST, arguments=arguments) as daemon:
             daemon.wait_for_ring()
-            time.sleep(SETTLE_S)
+            time.sleep(settle_s)
             before_ns = measure.cpu_ns(bus_pid(daemon))
             made, spans = measure.in_child(
-                partial(as_client, address, lambda each: load(each, seconds)), 4 * seconds + LIMIT_S
+                partial(as_client, address, lambda each: load(each, seconds, slice_s)), 4 * seconds + LIMIT_S
             )
             found["cpu_us_per_call"] = round((measure.cpu_ns(bus_pid(daemon)) - before_ns) / 1e3 / made, 1)
             measure.end(daemon.process)
-            found |= measure.in_child(partial(lateness, daemon.folders, spans), FINISH_S)
+            found |= measure.in_child(partial(lateness, daemon.folders, spans, slice_s), FINISH_S)
     return {**found, "calls_per_s": round(made / sum(end - begin for begin, end in spans), 1)}
 
 

@@ -77,7 +77,8 @@ def _passes(way: str, runtime: str, seconds: int, *, threads: bool) -> Figures:
     gc.disable()
     spent, count = [], dict.fromkeys(rings, 0)
     lost, walked = 0, 0
-    for number in range(seconds + WARM_UP_TICKS):
+    warm_up = min(seconds, WARM_UP_TICKS)
+    for number in range(seconds + warm_up):
         measure.sleep_until_phase(0.0)
         at_ns = clock.boottime_ns()
         begin_ns = time.process_time_ns()
@@ -87,11 +88,11 @@ def _passes(way: str, runtime: str, seconds: int, *, threads: bool) -> Figures:
             lost += records.lost + rings[table.name].records(0, at_ns, [records], record_bytes(table))
         spent.append(time.process_time_ns() - begin_ns)
         walked = given[1].walked if threads else taken.process.walked
-        if number >= WARM_UP_TICKS:
+        if number >= warm_up:
             for table, records in zip(wanted, given, strict=True):
                 count[table.name] += len(memoryview(records.rows).cast("B")) // record_bytes(table)
         del taken, given, records
-    kept = spent[WARM_UP_TICKS:]
+    kept = spent[warm_up:]
     return {
         "way": name,
         "cpu_ms": measure.ms(sum(kept) / len(kept), 3),
@@ -156,8 +157,8 @@ def daemon(limit_s: int, config: str, *, threads: bool = False) -> Iterator[Daem
                 loader.unload(running.folders.runtime)
 
 
-def configure(running: Daemon, config: str) -> None:
-    """Have the daemon follow another configuration, and wait until it has.
+def configure(running: Daemon, config: str, settle_s: float = SETTLE_S) -> None:
+    """Have the daemon follow another configuration, and wait until it has and what that costs is over.
 
     :raises RuntimeError: where it refuses.
     """
@@ -166,7 +167,7 @@ def configure(running: Daemon, config: str) -> None:
     answer = control.ask(f"{running.folders.runtime}/daemon", {"do": "reload"}, RELOAD_S)
     if answer != {"ok": True}:
         raise RuntimeError(f"reload: {answer}")
-    time.sleep(SETTLE_S)
+    time.sleep(settle_s)
 
 
 def each_tick(running: Daemon, seconds: int) -> dict[str, list[int]]:
@@ -205,12 +206,13 @@ def whole(seconds: int, *, threads: bool) -> Figures:
     names = offered()
     if "process" not in names:
         raise Error("no probe offers the table process")
+    settle_s = min(seconds, SETTLE_S)
     with daemon(6 * seconds + 180, configured(()), threads=threads) as running:
-        time.sleep(SETTLE_S)
+        time.sleep(settle_s)
         off = phase(running, seconds)
-        configure(running, configured(SNAPSHOT, threads=threads))
+        configure(running, configured(SNAPSHOT, threads=threads), settle_s)
         taken = phase(running, seconds)
-        configure(running, configured(names, threads=threads))
+        configure(running, configured(names, threads=threads), settle_s)
         watches = [streams.Watch(running.folders, LONG[name]) for name in (*SNAPSHOT, "exits")]
         on = phase(running, seconds)
         for watch in watches:

@@ -97,7 +97,7 @@ def measured(seconds: int, rate: int) -> Figures:
         config["archive"] = HURRIED
     samples = []
     with loads.compiled() as program, passes.daemon(seconds + 600, json.dumps(config)) as running:
-        time.sleep(SETTLE_S)
+        time.sleep(min(seconds, SETTLE_S))
         watch = streams.Watch(running.folders, EXITS, "comm")
         watch.look()
         pids, spent_ns = running.pids(), trees.spent_ns(running.pids().values())

@@ -35,7 +35,7 @@ TINY = {
     "jitter": ("--ticks", "50"),
     "memory": ("--seconds", "1"),
     "starvation": ("--seconds", "3", "--hogs", "1"),
-    "bus": ("--seconds", "2", "--calls", "20"),
+    "bus": ("--seconds", "1", "--calls", "20"),
     "changes": ("--changes", "1"),
     "top": ("--processes", "20", "--hours", "1", "--repeats", "1"),
     "capacity": ("--quick",),
@@ -67,7 +67,7 @@ def test_a_disk_that_nobody_uses_is_let_alone(repository: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="makes control groups")
 def test_the_cost_of_control_groups_is_measured_and_none_is_left_behind(repository: Path) -> None:
-    found = run(repository, "cgroups", "--seconds", "3", "--groups", "20")
+    found = run(repository, "cgroups", "--seconds", "1", "--groups", "20")
     assert found["cpu_ms_per_tick"] > 0
     assert found.keys() >= {"quiet_ms_per_tick", "quiet_to_floor", "five_files_floor_ms", "opened_ms_per_tick"}
     with open("/proc/self/mountinfo", "rb") as file:
@@ -138,7 +138,7 @@ class TestLoadsOfTasks:
     def test_every_program_of_a_storm_is_on_record(self, repository: Path) -> None:
         if "exits" not in passes.offered():
             pytest.skip("no probe offers the table exits")
-        found = run(repository, "storm", "--seconds", "6", "--rate", "30")
+        found = run(repository, "storm", "--seconds", "2", "--rate", "90")
         assert found["recorded"] == found["made"] == 180
         assert found.keys() >= {"grew", "minutes", "lost", "cpu_ms_per_s"}
 
