@@ -2,6 +2,7 @@
 """Questions to long tables, over real files and rings, beside an answer that looks at every row by itself."""
 
 import math
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from sysmond.clock import SECOND_NS
 from sysmond.errors import Error, UsageError
 from sysmond.folders import Folders
+from sysmond.long import sql
 from sysmond.long.answer import Answer, Request, answer
 from sysmond.long.merge import Joined
 from sysmond.long.ringside import readings
@@ -287,6 +289,9 @@ def test_groups_add_up(folders: Folders) -> None:
         ("root", ""),
         ("daemon", "3"),
     ]
+    named = ask(folders, start=100, end=110, group_by="user", columns="user,cpu:sum,user:sum", by="user")
+    assert [column.path for column in named.columns] == ["user", "cpu:sum", "user:sum"]
+    assert rows(named, "user", "cpu:sum") == [("daemon", 2), ("root", 2)]
     assert rows(ask(folders, start=100, end=110, group_by="cgroup"), "cgroup")[0] == ("/system.slice/pg.service",)
     cgroups = ask(folders, "cgroup_name", start=100, end=110)
     assert rows(cgroups, "id", "path", "unit", "session") == [
@@ -295,6 +300,15 @@ def test_groups_add_up(folders: Folders) -> None:
     ]
     chosen = ask(folders, start=100, end=110, where="slice ~ system and user = root", columns="pid,slice")
     assert rows(chosen, "slice") == [("system.slice",)] * 2
+
+
+@pytest.mark.skipif(find_spec("duckdb") is None, reason="DuckDB is optional")
+def test_sql_counts_from_0_what_began_between_two_files(folders: Folders) -> None:
+    for number, (second, pids) in enumerate(((100, [4]), (110, [4, 5])), 1):
+        seen = [(0, process(pid, 1 if pid == 4 else 109.5, cpu=2 * US)) for pid in pids]
+        put(folders, stretch(PROCESS, range(second, second + 10), seen), number)
+    query = "select pid, sum(cpu) from process group by 1 order by 1"
+    assert sql.ask(folders, ALL, query, Request("")).rows == [[4, 0], [5, 2]]
 
 
 def test_percentiles_are_over_the_steps(folders: Folders) -> None:

@@ -234,10 +234,12 @@ class Answering:
         labels = _words(request.columns)
         chosen = offer.find(labels) if labels else offer.defaults(grouped=bool(groups))
         if groups:
-            names = {spec.name for spec in groups}
-            chosen = [spec for spec in chosen if spec.name not in names]
+            # A name of a group means that group: ``user`` is whose it is then, not the time in user mode.
+            names, own = {spec.name for spec in groups}, {spec.label for spec in groups}
+            chosen = [spec for spec in chosen if spec.name not in names and spec.label not in own]
             chosen = [*groups, *([] if labels else [count]), *chosen]
-        by = offer.find([by_label])[0] if by_label else offer.by(grouped=bool(groups))
+        by = next((spec for spec in groups if spec.label == by_label), None)
+        by = by or (offer.find([by_label])[0] if by_label else offer.by(grouped=bool(groups)))
         if groups:
             for spec in dict.fromkeys([*chosen, by]):
                 grouping.check_summable(spec, groups, lasting=lasts(self.table), amount=offered.is_amount(spec))

@@ -149,18 +149,18 @@ class _Batch(MomentBatch):
 
     def __init__(self, part: Part, line: Line, joined: Joined, buckets: Axis, earlier: Stretch | None = None) -> None:
         super().__init__(part, line, joined, buckets, before=earlier)
-        self._part = part
+        # Who started since then, was not there before.
+        self._since_ns = int(part.stretch.ticks[0] if earlier is None else earlier.ticks[-1]) - GRAIN_NS
 
     def grown(self, spec: Spec, before: dict[tuple[int, ...], int]) -> Numbers:
         """By how much a counter grew since the row before of its key; ``before``: what they had in the part before."""
-        stretch = self._part.stretch
+        stretch = self._stretch
         values = stretch.column(spec.name)
         base = np.empty_like(values)
         base[1:] = values[:-1]
         keys = list(zip(*(stretch.keys[name].tolist() for name in key_of(stretch.table)), strict=True))
-        since_ns = int(stretch.ticks[0]) - GRAIN_NS
         starts = stretch.keys[START] if START in stretch.keys else np.full(len(keys), -1)
-        fresh = np.where(starts >= since_ns, 0, ABSENT)
+        fresh = np.where(starts >= self._since_ns, 0, ABSENT)
         base[stretch.begins] = [before.get(key, new) for key, new in zip(keys, fresh.tolist(), strict=True)]
         before.update(zip(keys, stretch.last(spec.name).tolist(), strict=True))
         unknown = (base == ABSENT) | (values == ABSENT)
