@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from operator import itemgetter
 from time import monotonic
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, cast
 
 from sysmond.model import (
     ABSENT,
@@ -62,6 +62,7 @@ Row = tuple[str, Sequence[int | str]]
 """An instance (``""`` for the whole system) and one value a metric, in the order of the table."""
 
 _F = TypeVar("_F", bound=Callable[..., object])
+_T = TypeVar("_T")
 
 
 class Host:
@@ -86,6 +87,7 @@ class Host:
         self._listings: dict[str, tuple[list[str], float]] = {}
         self._listed_now: set[str] = set()
         self._is_dated = False
+        self._shared: dict[Callable[[Host], object], object] = {}
 
     def new_tick(self) -> None:
         """Forget what was read: the next reading is a new one."""
@@ -154,6 +156,12 @@ class Host:
             return sorted(os.listdir(self.root + path))
         except FileNotFoundError:
             return []
+
+    def shared(self, make: "Callable[[Host], _T]") -> _T:
+        """Give what several probes of this machine share: what ``make`` made of it when this was first called."""
+        if make not in self._shared:
+            self._shared[make] = make(self)
+        return cast("_T", self._shared[make])
 
     def look_again(self) -> None:
         """Forget listings and descriptors: devices may have come, gone, or changed places."""

@@ -6,7 +6,6 @@ it is read more seldom or was not there yet, gets all there is at its next readi
 """
 
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 from sysmond.errors import Error
 from sysmond.probe import Host
@@ -98,15 +97,13 @@ class Passes:
             self.close()
 
 
-_PASSES: WeakKeyDictionary[Host, Passes] = WeakKeyDictionary()
-
-
 def passes_of(host: Host) -> Passes:
     """Give the passes over the tasks of a host, which all its probes share.
 
     :raises OSError: where it has not even /proc.
     """
-    passes = _PASSES.get(host)
-    if passes is None:
-        passes = _PASSES[host] = Passes(host.runtime, host.root)
-    return passes
+    return host.shared(_made_for)
+
+
+def _made_for(host: Host) -> Passes:
+    return Passes(host.runtime, host.root)

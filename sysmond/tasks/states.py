@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from time import monotonic
 from typing import NamedTuple, Protocol
-from weakref import WeakKeyDictionary
 
 from sysmond.errors import Error
 from sysmond.probe import Host
@@ -181,12 +180,10 @@ def _pinned(runtime_folder: str, root: str) -> States:
         raise Error(refused(runtime_folder, PROGRAM) or str(why)) from None
 
 
-_LOOKING: WeakKeyDictionary[Host, Looking] = WeakKeyDictionary()
-
-
 def looking_at(host: Host) -> Looking:
     """Give what looks at the threads of a host, which both tables share."""
-    looking = _LOOKING.get(host)
-    if looking is None:
-        looking = _LOOKING[host] = Looking(host.runtime, host.root)
-    return looking
+    return host.shared(_made_for)
+
+
+def _made_for(host: Host) -> Looking:
+    return Looking(host.runtime, host.root)
