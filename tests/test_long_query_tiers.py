@@ -143,6 +143,30 @@ def test_conditions_are_about_the_whole_range(whole: Folders, aged: Folders) -> 
     assert sorted(rows(ask(aged, **asked), "pid")) == sorted(rows(ask(whole, **asked), "pid"))
 
 
+@pytest.mark.parametrize("tier", ["10s", "1min", "5min"])
+def test_what_grew_over_a_gap_is_no_spike(tmp_path: Path, tier: str) -> None:
+    parts = [recorded(BEGIN_S, 300), recorded(BEGIN_S + 900, 300)]
+    whole, aged = (Folders(str(tmp_path / name), str(tmp_path / "runtime")) for name in ("whole", "aged"))
+    for number, part in enumerate(parts, 1):
+        put(whole, part, number)
+    (made,) = roll_up(parts, [TIERS_NS[tier]])
+    put_tier(aged, made, tier, 1)
+    asked: dict[str, Any] = {"columns": "cpu,cpu:sum", "where": "pid = 30"}
+    for step in (None, "5min"):
+        exact, found = ask(whole, **asked, step=step), ask(aged, **asked, step=step)
+        assert rows(found, "cpu", "cpu:sum") == [pytest.approx(row) for row in rows(exact, "cpu", "cpu:sum")]
+        assert found.records["cpu"] == pytest.approx([3.0] * len(found.records), rel=0.02)
+
+
+def test_a_range_that_ends_within_the_first_bucket_of_a_file_is_answered(tmp_path: Path) -> None:
+    folders = Folders(str(tmp_path / "aged"), str(tmp_path / "runtime"))
+    for number in (0, 1):
+        (made,) = roll_up([recorded(BEGIN_S + number * 300, 300)], [TIERS_NS["5min"]])
+        put_tier(folders, made, "5min", 1 + number)
+    found = ask(folders, start_s=290, end_s=580, columns="pid,cpu:sum", where="pid = 30")
+    assert rows(found, "pid", "cpu:sum") == [(30, pytest.approx(30 * 299 / 1000, rel=0.02))]
+
+
 def test_steps_that_a_tier_has_are_answered(whole: Folders, aged: Folders) -> None:
     asked: dict[str, Any] = {"columns": "pid,cpu:sum", "step": "5min", "top": 1}
     exact, found = ask(whole, **asked), ask(aged, **asked)

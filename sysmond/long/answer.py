@@ -31,10 +31,10 @@ from sysmond.long.query import (
     batches,
     lasting,
     meeting,
-    totals,
+    told_by_rows,
 )
 from sysmond.long.stretch import Stretch, key_of, lasts
-from sysmond.model import Semantics, Sensitivity, Table
+from sysmond.model import TIERS_NS, Semantics, Sensitivity, Table
 from sysmond.result import Column, Event, Result
 from sysmond.tiers import COARSE
 
@@ -173,7 +173,8 @@ class Answering:
         self._is_followed, reasons = census.is_followed, census.reasons
         tiers: list[list[Line]] = []
         if not lines or min(line.first_ns for line in lines) > times.start_ns:
-            tiers = [census.lines(table, times.start_ns, times.end_ns, tier) for tier in COARSE]
+            # What begins in the range may have its first reading to tell of after it.
+            tiers = [census.lines(table, times.start_ns, times.end_ns + TIERS_NS[tier], tier) for tier in COARSE]
         if self._request.boot is not None:
             boot = _of_boot([line for each in (lines, *tiers) for line in each], self._request.boot)
             lines, *tiers = ([line for line in each if line.boot == boot] for each in (lines, *tiers))
@@ -219,12 +220,11 @@ class Answering:
         if not lasts(self.table):
             moments: list[Batch] = [past.TierMomentBatch(each, of_boot[each.line.boot], buckets) for each in self._past]
             return chain(meeting(question, moments), batches(question, lines, buckets, self._since_ns))
-        more_s = past.spans(self._past, buckets)
-        span_s, watched_s = (each + more_s for each in totals(lines, buckets, self._since_ns))
-        found: list[Batch] = [past.TierBatch(each, of_boot[each.line.boot], buckets, span_s) for each in self._past]
-        found += lasting(self.table, lines, buckets, more_s, self._since_ns)
+        told = past.told_by_buckets(self._past, buckets).plus(told_by_rows(lines, buckets, self._since_ns))
+        found: list[Batch] = [past.TierBatch(each, of_boot[each.line.boot], buckets, told) for each in self._past]
+        found += lasting(self.table, lines, buckets, told, self._since_ns)
         keys = [self.offer.specs[name] for name in key_of(self.table)]
-        return meeting(question, past.merged(found, specs, keys, watched_s))
+        return meeting(question, past.merged(found, specs, keys, told.watched_s))
 
     def _question(self) -> Question:
         request, offer = self._request, self.offer

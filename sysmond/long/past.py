@@ -14,10 +14,10 @@ from sysmond.course import ALWAYS_NS
 from sysmond.long.census import Line
 from sysmond.long.chain import END, START
 from sysmond.long.columns import MAX, MEAN, SUM, Of, Spec
-from sysmond.long.condition import Words
+from sysmond.long.condition import BoolArray, Words
 from sysmond.long.grouping import joined, taken
 from sysmond.long.portion import SUMS, summed
-from sysmond.long.query import Axis, Batch, Cells, Joined, LastingBatch, MomentBatch, Numbers, Rows, join
+from sysmond.long.query import Axis, Batch, Cells, Joined, LastingBatch, MomentBatch, Numbers, Rows, Told, join
 from sysmond.long.rollup import COUNT, LENGTH, LIVED, MOST, READINGS
 from sysmond.long.rollup import MAX as PEAK
 from sysmond.long.seams import begin_ns
@@ -38,6 +38,11 @@ class Bucketed(NamedTuple):
     line: Line
     after_ns: int
     before_ns: int
+
+    def counts(self) -> BoolArray:
+        """Which of its buckets these are."""
+        ticks = self.stretch.ticks
+        return (ticks > self.after_ns) & (ticks < self.before_ns)
 
 
 def recorded(table: Table) -> Table:
@@ -93,7 +98,7 @@ class Lengths(NamedTuple):
     """Over how long buckets tell: seconds between neighbouring readings of each, and of each reading its place."""
 
     bucket: Int64Array
-    times_ns: Int64Array
+    length_ns: Int64Array
     interval_s: Float64Array
     readings: Int64Array
 
@@ -107,18 +112,33 @@ def lengths(part: Bucketed, buckets: Axis) -> Lengths:
     times_ns = part.line.course.utc_ns(stretch.ticks - length)
     bucket = np.searchsorted(buckets.edges_ns, times_ns, "right") - 1
     outside = (bucket < 0) | (bucket >= len(buckets.stamps_ns))
-    outside |= (stretch.ticks <= part.after_ns) | (stretch.ticks >= part.before_ns)
     between = np.where(readings > 1, length / np.maximum(1, readings - 1) / 1e9, 1.0)
-    return Lengths(np.where(outside, -1, bucket), times_ns, between, readings)
+    return Lengths(np.where(outside | ~part.counts(), -1, bucket), length, between, readings)
 
 
-def spans(parts: Iterable[Bucketed], buckets: Axis) -> Float64Array:
-    """For how long buckets of tiers tell, in each bucket of the question: float64[bucket], seconds."""
-    total = np.zeros(len(buckets.stamps_ns))
-    for part in parts:
-        each = lengths(part, buckets)
-        inside = each.bucket >= 0
-        np.add.at(total, each.bucket[inside], (each.interval_s * each.readings)[inside])
+def told_by_buckets(parts: Sequence[Bucketed], buckets: Axis) -> Told:
+    """Of what time buckets of tiers tell, in each bucket of the question."""
+    total = Told(np.zeros(len(buckets.stamps_ns)), np.zeros(len(buckets.stamps_ns)))
+    for boot in dict.fromkeys(part.line.boot for part in parts):
+        mine = [part for part in parts if part.line.boot == boot]
+        places = [lengths(part, buckets) for part in mine]
+        counts = [part.counts() for part in mine]
+        begin_ns, ticks, bucket, watched_s = (
+            np.concatenate([column[count] for column, count in zip(columns, counts, strict=True)])
+            for columns in (
+                [part.stretch.ticks - each.length_ns for part, each in zip(mine, places, strict=True)],
+                [part.stretch.ticks for part in mine],
+                [each.bucket for each in places],
+                [each.interval_s * each.readings for each in places],
+            )
+        )
+        order = np.argsort(ticks)
+        # What a bucket grew by it grew since the last reading of the one before it, over a gap as well.
+        since_ns = np.append(begin_ns[order[:1]], ticks[order[:-1]])
+        span_s = (ticks[order] - since_ns) / 1e9
+        of, inside = bucket[order], bucket[order] >= 0
+        np.add.at(total.span_s, of[inside], span_s[inside])
+        np.add.at(total.watched_s, of[inside], watched_s[order][inside])
     return total
 
 
@@ -127,12 +147,12 @@ class TierBatch(Batch):
 
     of_rows = (*Batch.of_rows, "_rows", "_interval_s")
 
-    def __init__(self, part: Bucketed, joined: Joined, buckets: Axis, span_s: Float64Array) -> None:
-        """Look at all that begin in the range. ``span_s``: over how long each bucket of the question tells."""
+    def __init__(self, part: Bucketed, joined: Joined, buckets: Axis, told: Told) -> None:
+        """Look at all that begin in the range. ``told``: of what time buckets of the question tell."""
         self._stretch = part.stretch
         self._line = part.line
         self._joined = joined
-        self._span_s = span_s
+        self._told = told
         of = lengths(part, buckets)
         at = part.stretch.tick_index()
         self._rows: Int64Array = np.flatnonzero((of.bucket[at] >= 0) & (part.stretch.column(LIVED) > 0))
@@ -174,7 +194,7 @@ class TierBatch(Batch):
         if spec.semantics is Semantics.GAUGE:
             mass, time_s = self.held(spec)
         else:
-            values, time_s = self._sum(spec.name), self._span_s[self.bucket]
+            values, time_s = self._sum(spec.name), self._told.span_s[self.bucket]
             mass = np.where(values == ABSENT, np.nan, values) * (100.0 if spec.unit == "%" else 1.0)
         with np.errstate(divide="ignore", invalid="ignore"):
             return Numbers(np.where(time_s > 0, mass / time_s, np.nan) / 10.0**spec.scale)
@@ -188,7 +208,7 @@ class TierBatch(Batch):
 
     def mass(self, spec: Spec, /) -> Float64Array:
         """The integral of a gauge over time, as a share of the time that values are known."""
-        return self.held(spec)[0] / self._span_s[self.bucket] / 10.0**spec.scale
+        return self.held(spec)[0] / self._told.watched_s[self.bucket] / 10.0**spec.scale
 
     def _column(self, name: str) -> Int64Array:
         return self._stretch.column(name)[self._rows]
@@ -208,7 +228,7 @@ class TierMomentBatch(MomentBatch):
         ends = stretch.column(END) if any(metric.name == END for metric in stretch.table.metrics) else ticks
         times = course.utc_ns(np.where(ends > 0, ends, ticks))
         inside = (times >= buckets.edges_ns[0]) & (times < buckets.edges_ns[-1])
-        inside &= (ticks > part.after_ns) & (ticks < part.before_ns)
+        inside &= part.counts()[stretch.tick_index()]
         self._take(stretch, part.line, joined, times, inside & (stretch.column(COUNT) > 0), buckets)
 
     def cells(self, spec: Spec) -> Cells:

@@ -158,7 +158,7 @@ def edges_of(line: Line, edges_ns: Int64Array) -> Int64Array:
 class _Stage(NamedTuple):
     """Some buckets of one boot, with what answers in them. ``low``: number of the first of them.
 
-    ``span_s``, ``watched_s``: of each, over all boots, as ``window.spans`` has it.
+    ``span_s``, ``watched_s``: of each, as ``Told`` has it.
     """
 
     line: Line
@@ -171,19 +171,26 @@ class _Stage(NamedTuple):
     watched_s: Float64Array
 
 
-def totals(
-    lines: Sequence[tuple[Line, Joined]], buckets: Axis, since_ns: Since = MappingProxyType({})
-) -> tuple[Float64Array, Float64Array]:
-    """Over all boots, how far apart the readings are between which increases lie, and how long values are known.
+class Told(NamedTuple):
+    """Of what time buckets tell: float64[bucket], seconds, over all boots.
 
-    ``since_ns``: from which boot time on rows answer, by boot.
+    ``span_s``: how far apart the readings are between which increases lie. ``watched_s``: how long values are known.
     """
-    span_s, watched_s = np.zeros(len(buckets.stamps_ns)), np.zeros(len(buckets.stamps_ns))
+
+    span_s: Float64Array
+    watched_s: Float64Array
+
+    def plus(self, other: "Told") -> "Told":
+        """Both together."""
+        return Told(self.span_s + other.span_s, self.watched_s + other.watched_s)
+
+
+def told_by_rows(lines: Sequence[tuple[Line, Joined]], buckets: Axis, since_ns: Since = MappingProxyType({})) -> Told:
+    """Of what time rows tell; ``since_ns``: from which boot time on they answer, by boot."""
+    total = Told(np.zeros(len(buckets.stamps_ns)), np.zeros(len(buckets.stamps_ns)))
     for line, _ in lines:
-        of_line = spans(line.parts, _edges_since(line, buckets, since_ns))
-        span_s += of_line[0]
-        watched_s += of_line[1]
-    return span_s, watched_s
+        total = total.plus(Told(*spans(line.parts, _edges_since(line, buckets, since_ns))))
+    return total
 
 
 def _edges_since(line: Line, buckets: Axis, since_ns: Since) -> Int64Array:
@@ -195,14 +202,13 @@ def lasting(
     table: Table,
     lines: Sequence[tuple[Line, Joined]],
     buckets: Axis,
-    more_s: Float64Array | float = 0.0,
+    told: Told,
     since_ns: Since = MappingProxyType({}),
 ) -> Iterator["LastingBatch"]:
     """Rows of a table whose rows last: one a key and bucket in which it was there.
 
-    ``more_s``: for how long each bucket is told of elsewhere. ``since_ns``: as of ``totals``.
+    ``told``: of what time buckets tell, by rows and elsewhere. ``since_ns``: as of ``told_by_rows``.
     """
-    span_s, watched_s = (each + more_s for each in totals(lines, buckets, since_ns))
     for line, joined in lines:
         mine = _edges_since(line, buckets, since_ns)
         there = np.flatnonzero(spans(line.parts, mine)[1])
@@ -213,7 +219,8 @@ def lasting(
             part = slice(low, high)
             at = mine[low : high + 1]
             yield LastingBatch(
-                table, _Stage(line, joined, parts, at, buckets.stamps_ns[part], low, span_s[part], watched_s[part])
+                table,
+                _Stage(line, joined, parts, at, buckets.stamps_ns[part], low, told.span_s[part], told.watched_s[part]),
             )
             low = high
 
@@ -436,9 +443,10 @@ def batches(
     buckets: Axis,
     since_ns: Since = MappingProxyType({}),
 ) -> Iterator[Batch]:
-    """All rows that meet the condition; ``since_ns`` as of ``totals``."""
+    """All rows that meet the condition; ``since_ns`` as of ``told_by_rows``."""
     if lasts(question.table):
-        return meeting(question, lasting(question.table, lines, buckets, since_ns=since_ns))
+        told = told_by_rows(lines, buckets, since_ns)
+        return meeting(question, lasting(question.table, lines, buckets, told, since_ns))
     return meeting(question, _of_moments(lines, buckets, since_ns))
 
 
