@@ -125,8 +125,14 @@ struct signal_struct {
 struct kernfs_node {
     u64 id;
 };
+struct cgroup_subsys_state;
+struct cgroup_root {
+    int hierarchy_id;
+};
 struct cgroup {
     struct kernfs_node *kn;
+    struct cgroup_subsys_state *subsys[1];
+    struct cgroup_root *root;
 };
 struct cgroup_subsys_state {
     struct cgroup *cgroup;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /*
- * What happens between two passes: processes that end and programs that are started, each a record in a ring buffer;
- * and bytes that processes send and receive, kept with their first threads.
+ * What happens between two passes: processes that end, programs that are started and cgroups that are made, each a record
+ * in a ring buffer; and bytes that processes send and receive, kept with their first threads.
  */
 #include "measure.h"
 
@@ -15,10 +15,14 @@ struct {
     __uint(type, BPF_MAP_TYPE_RINGBUF);
     __uint(max_entries, 4096);
 } execs SEC(".maps");
+struct {
+    __uint(type, BPF_MAP_TYPE_RINGBUF);
+    __uint(max_entries, 4096);
+} cgroups SEC(".maps");
 
 /* Records for which there was no room. */
 struct lost {
-    u64 exits, execs;
+    u64 exits, execs, cgroups;
 };
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
@@ -39,14 +43,14 @@ struct {
     __type(value, u32);
 } told_ends SEC(".maps");
 
-static __always_inline void lose(u32 of_execs)
-{
-    u32 zero = 0;
-    struct lost *count = bpf_map_lookup_elem(&lost, &zero);
-
-    if (count)
-        __sync_fetch_and_add(of_execs ? &count->execs : &count->exits, 1);
-}
+#define LOSE(of)                                                                                                       \
+    ({                                                                                                                 \
+        u32 zero = 0;                                                                                                  \
+        struct lost *count = bpf_map_lookup_elem(&lost, &zero);                                                        \
+        if (count)                                                                                                     \
+            __sync_fetch_and_add(&count->of, 1);                                                                       \
+        0;                                                                                                             \
+    })
 
 static __always_inline struct account *account_of(struct task_struct *task)
 {
@@ -103,10 +107,8 @@ int ended(u64 *context)
                                : bpf_map_lookup_elem(&told_ends, &key) != NULL)
         return 0;
     record = bpf_ringbuf_reserve(&exits, sizeof(*record), 0);
-    if (!record) {
-        lose(0);
-        return 0;
-    }
+    if (!record)
+        return LOSE(exits);
     __builtin_memset(record, 0, sizeof(*record));
     record->end_ns = bpf_ktime_get_boot_ns();
     record->start_ns = first->start_boottime;
@@ -154,10 +156,8 @@ int started(u64 *context)
     long copied;
 
     record = bpf_ringbuf_reserve(&execs, sizeof(*record), 0);
-    if (!record) {
-        lose(1);
-        return 0;
-    }
+    if (!record)
+        return LOSE(execs);
     record->start_ns = task->group_leader->start_boottime;
     record->pid = task->tgid;
     record->uid = task->cred->uid.val;
@@ -169,6 +169,27 @@ int started(u64 *context)
     if (bytes > ARGUMENTS_BYTES)
         bytes = ARGUMENTS_BYTES;
     record->arguments_bytes = bpf_probe_read_user(record->arguments, bytes, (void *)start) ? 0 : bytes;
+    bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
+    return 0;
+}
+
+/* Of one that is removed soon nobody would find the name. */
+SEC("tp_btf/cgroup_mkdir")
+int made(u64 *context)
+{
+    struct cgroup *cgroup = (void *)context[0];
+    struct cgroup_record *record;
+    long copied;
+
+    if (!is_in_use(cgroup))
+        return 0;
+    record = bpf_ringbuf_reserve(&cgroups, sizeof(*record), 0);
+    if (!record)
+        return LOSE(cgroups);
+    record->number = PROBED(PROBED(cgroup, kn), id);
+    copied = bpf_probe_read_kernel_str(record->path, PATH_BYTES, (void *)context[1]);
+    record->path_bytes = copied > 0 ? copied : 0;
+    record->pad = 0;
     bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
     return 0;
 }

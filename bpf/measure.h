@@ -114,28 +114,48 @@ static __always_inline void add_listed_threads(struct totals *sum, struct signal
     bpf_loop(LISTED_THREADS_MAX, step, &along, 0);
 }
 
+/* The number of the controller that the hierarchy in use has. */
+static __always_inline u32 controller(void)
+{
+    if (hierarchy == OF_MEMORY && HAS_ENUM(enum cgroup_subsys_id, memory_cgrp_id))
+        return ENUM(enum cgroup_subsys_id, memory_cgrp_id);
+    if (hierarchy == OF_PIDS && HAS_ENUM(enum cgroup_subsys_id, pids_cgrp_id))
+        return ENUM(enum cgroup_subsys_id, pids_cgrp_id);
+    if (hierarchy == OF_CPU && HAS_ENUM(enum cgroup_subsys_id, cpu_cgrp_id))
+        return ENUM(enum cgroup_subsys_id, cpu_cgrp_id);
+    if (hierarchy == OF_CPUACCT && HAS_ENUM(enum cgroup_subsys_id, cpuacct_cgrp_id))
+        return ENUM(enum cgroup_subsys_id, cpuacct_cgrp_id);
+    return 0;
+}
+
+/* The cgroup that a state of the controller, in a list of those of all controllers, belongs to. */
+static __always_inline struct cgroup *cgroup_in(void *states)
+{
+    struct cgroup_subsys_state *of = NULL;
+
+    bpf_probe_read_kernel(&of, sizeof(of), states + controller() * sizeof(of));
+    return PROBED(of, cgroup);
+}
+
 static __always_inline u64 cgroup_of(struct task_struct *task)
 {
     struct css_set *set = task->cgroups;
-    struct cgroup_subsys_state *of = NULL;
-    struct cgroup *cgroup;
-    u32 number = 0;
 
     if (hierarchy == OF_NONE)
         return ABSENT;
     if (hierarchy == VERSION_2)
         return PROBED(PROBED(PROBED(set, dfl_cgrp), kn), id);
-    if (hierarchy == OF_MEMORY && HAS_ENUM(enum cgroup_subsys_id, memory_cgrp_id))
-        number = ENUM(enum cgroup_subsys_id, memory_cgrp_id);
-    else if (hierarchy == OF_PIDS && HAS_ENUM(enum cgroup_subsys_id, pids_cgrp_id))
-        number = ENUM(enum cgroup_subsys_id, pids_cgrp_id);
-    else if (hierarchy == OF_CPU && HAS_ENUM(enum cgroup_subsys_id, cpu_cgrp_id))
-        number = ENUM(enum cgroup_subsys_id, cpu_cgrp_id);
-    else if (hierarchy == OF_CPUACCT && HAS_ENUM(enum cgroup_subsys_id, cpuacct_cgrp_id))
-        number = ENUM(enum cgroup_subsys_id, cpuacct_cgrp_id);
-    bpf_probe_read_kernel(&of, sizeof(of), (void *)__builtin_preserve_access_index(&set->subsys) + number * sizeof(of));
-    cgroup = PROBED(of, cgroup);
-    return PROBED(PROBED(cgroup, kn), id);
+    return PROBED(PROBED(cgroup_in((void *)__builtin_preserve_access_index(&set->subsys)), kn), id);
+}
+
+/* Whether a cgroup is of the hierarchy in use. */
+static __always_inline u32 is_in_use(struct cgroup *cgroup)
+{
+    if (hierarchy == OF_NONE)
+        return 0;
+    if (hierarchy == VERSION_2)
+        return PROBED(PROBED(cgroup, root), hierarchy_id) == 0;
+    return cgroup_in((void *)__builtin_preserve_access_index(&cgroup->subsys)) == cgroup;
 }
 
 enum { FILE_PAGES, ANONYMOUS_PAGES, SWAPPED_PAGES, SHARED_PAGES, KINDS };

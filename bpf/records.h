@@ -9,6 +9,7 @@
 #define ABSENT_U32 0xffffffffu
 #define COMM_BYTES 16
 #define WAIT_BYTES 32
+#define PATH_BYTES 512
 #define FILENAME_BYTES 256
 #define ARGUMENTS_BYTES 512
 
@@ -81,3 +82,12 @@ struct exec_record {
     char arguments[ARGUMENTS_BYTES]; /* Each followed by NUL, the last perhaps cut. */
 };
 _Static_assert(sizeof(struct exec_record) == 792, "sysmond/tasks/execs.py");
+
+/* A cgroup that is made, behind 8 of the ring buffer. */
+struct cgroup_record {
+    u64 number;
+    u32 path_bytes; /* With its NUL. */
+    u32 pad;
+    char path[PATH_BYTES];
+};
+_Static_assert(sizeof(struct cgroup_record) == 528, "sysmond/tasks/cgroup_names.py");

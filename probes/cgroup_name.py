@@ -11,7 +11,7 @@ INTERVAL_S = 5.0
 
 @hookimpl
 def sysmond_probes() -> list[Probe]:
-    """Offer the table; a cgroup that lives for less than its interval may stay without a name."""
+    """Offer the table; without BPF a cgroup that lives for less than its interval may stay without a name."""
     return [
         Probe(
             CGROUP_NAME,

@@ -4,17 +4,20 @@
 import os
 import struct
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from sysmond.cgroups import Hierarchy, hierarchies
+from sysmond.kernel.loader import CGROUPS_BYTES, Asked, load, unload
 from sysmond.probe import Host, Records
 from sysmond.records import record_bytes
 from sysmond.tasks.cgroup_names import CgroupNames, in_use
 from sysmond.tasks.pieces import ABSENT_TEXT, PIECE_BYTES_MAX, pieces
 from sysmond.tasks.tables import CGROUP_NAME, COMMAND
 from tests.cgrouptree import V1_LINE, V2_LINE, mount, put, v2
+from tests.pinned import why_not
 
 
 def unified(root: Path) -> Path:
@@ -167,3 +170,76 @@ def test_the_kernels_own_cgroups_come_and_go(own_cgroup: tuple[Hierarchy, Path])
     (folder / "below").rmdir()
     folder.rmdir()
     assert not any(each.startswith(name) for each in read(names, host, full=True))
+
+
+@pytest.fixture
+def heard(runtime: Path) -> Iterator[tuple[Host, CgroupNames]]:
+    """What reads names, and hears of those that are made."""
+    if why_not():
+        pytest.skip(why_not())
+    try:
+        load(Asked(str(runtime)))
+        host, names = Host(), CgroupNames()
+        host.runtime = str(runtime)
+        read(names, host, full=True)
+        assert names.way == "by looking, and by BPF"
+        yield host, names
+    finally:
+        unload(str(runtime))
+
+
+def test_what_comes_and_goes_between_two_looks_is_told_once(
+    heard: tuple[Host, CgroupNames], own_cgroup: tuple[Hierarchy, Path]
+) -> None:
+    host, names = heard
+    hierarchy, folder = own_cgroup
+    made = {}
+    for number in range(50):
+        below = folder / f"a\\x2db {number}"
+        below.mkdir()
+        made[f"/{folder.name}/{below.name}".encode()] = below.stat().st_ino
+        below.rmdir()
+    for other in hierarchies(Path("/proc/self/mountinfo").read_bytes()):
+        if other != hierarchy:
+            elsewhere = Path(other.point) / f"{folder.name}-elsewhere"
+            with suppress(OSError):
+                elsewhere.mkdir()
+                elsewhere.rmdir()
+    found = {name: ident for name, ident in read(names, host).items() if folder.name.encode() in name}
+    assert found == {**made, f"/{folder.name}".encode(): folder.stat().st_ino}
+    assert not made.keys() & read(names, host).keys()
+    assert not made.keys() & read(names, host, full=True).keys()
+
+
+def test_a_path_that_was_cut_is_no_name_and_what_found_no_room_is_counted(
+    heard: tuple[Host, CgroupNames], own_cgroup: tuple[Hierarchy, Path]
+) -> None:
+    host, names = heard
+    _, folder = own_cgroup
+    deep = folder / ("d" * 240)
+    deeper = deep / ("e" * 240)
+    last = deeper / ("f" * 240)
+    for each in (deep, deeper, last):
+        each.mkdir()
+    for each in (last, deeper, deep):
+        each.rmdir()
+    found = {name for name in read(names, host) if folder.name.encode() in name}
+    assert found == {b"/" + str(each.relative_to(folder.parent)).encode() for each in (folder, deep, deeper)}
+    room = CGROUPS_BYTES // 536
+    for _ in range(room + 20):
+        deep.mkdir()
+        deep.rmdir()
+    host.new_tick()
+    assert sum(piece.lost for piece in names.records(host, full=False)) >= 20
+    assert sum(piece.lost for piece in names.records(host, full=False)) == 0
+
+
+def test_where_the_kernel_does_not_tell_a_look_has_to_do_and_that_is_said(tmp_path: Path) -> None:
+    host, names = Host(), CgroupNames()
+    host.runtime, host.folder = str(tmp_path), str(tmp_path)
+    try:
+        read(names, host, full=True)
+    except OSError as problem:
+        pytest.skip(f"no cgroups here: {problem}")
+    said = "by looking; not by BPF: the loader of BPF programs has not run"
+    assert (tmp_path / "cgroup_name.way").read_text() == f"{said}\n"

@@ -43,9 +43,10 @@ STATES_MAX, STATES_AWAKE_MAX = 16_384, 4_096
 STACKS_MAX, STACKS_AWAKE_MAX = 1_024, 256
 # How many more are known as told: of 1,024 so many as who reads them keeps.
 TOLD_PER_STACK = 8
-# Ring buffers, powers of two: records of 128 and 800 bytes that wait for their readers.
+# Ring buffers, powers of two: records of 128, 800 and 536 bytes that wait for their readers.
 EXITS_BYTES = 2 * 1024 * 1024
 EXECS_BYTES = 4 * 1024 * 1024
+CGROUPS_BYTES = 256 * 1024
 # ``hierarchy`` of bpf/measure.h, by the controller of version 1; version 2 has none.
 _HIERARCHIES = {"": 0, "memory": 1, "pids": 2, "cpu": 3, "cpuacct": 4}
 _NO_HIERARCHY = 5
@@ -67,6 +68,7 @@ class Program(NamedTuple):
 PROGRAMS = (
     Program("ended", "events", "btf_trace_sched_process_exit", BTF_KIND_TYPEDEF, "5.5"),
     Program("started", "events", "btf_trace_sched_process_exec", BTF_KIND_TYPEDEF, "5.5"),
+    Program("made", "events", "btf_trace_cgroup_mkdir", BTF_KIND_TYPEDEF, "5.5"),
     Program("sent", "events", "btf_trace_sock_send_length", BTF_KIND_TYPEDEF, "6.3"),
     Program("received", "events", "btf_trace_sock_recv_length", BTF_KIND_TYPEDEF, "6.3"),
     Program("snapshot", "tasks", "bpf_iter_task_new", BTF_KIND_FUNC, "6.7"),
@@ -184,6 +186,7 @@ class _Loading:
         self._lengths = {
             "exits": EXITS_BYTES,
             "execs": EXECS_BYTES,
+            "cgroups": CGROUPS_BYTES,
             "process_rows": min(PROCESSES_MAX, tasks),
             "private_rows": min(PROCESSES_MAX, tasks),
             "thread_rows": min(THREADS_MAX, tasks) if asked.threads else 1,
@@ -236,7 +239,7 @@ class _Loading:
         An object has maps of those before it, so its pins are no older than theirs.
         """
         lengths = self._lengths
-        made = _sum(self._constants | {name: lengths[name] for name in ("exits", "execs")})
+        made = _sum(self._constants | {name: lengths[name] for name in ("exits", "execs", "cgroups")})
         markers = {}
         for name, content in self._contents.items():
             # Threads that are wanted later change no pins of what ended: nothing of that is to be missed.

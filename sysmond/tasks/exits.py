@@ -15,19 +15,18 @@ threads did that ended before somebody listened is in the CPU time alone.
 """
 
 import os
-from contextlib import suppress
 from struct import Struct
 from threading import Thread, get_native_id
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Protocol
 
 from sysmond import clock
-from sysmond.errors import Error, refusal
+from sysmond.errors import Error
 from sysmond.model import ABSENT
 from sysmond.records import Records
+from sysmond.tasks.buffers import Buffer
 from sysmond.tasks.connector import Connector, Ended, Lives
 from sysmond.tasks.netlink import BUFFER_BYTES
-from sysmond.tasks.report import pins_with
 from sysmond.tasks.tables import ABSENT_U32, EXITS
 from sysmond.tasks.taskstats import READINGS_MAX, VERSION_NAMING, Life, Sums, Taskstats
 
@@ -43,7 +42,6 @@ TRIAL_S = 0.25
 
 BY_BPF = "by BPF"
 PROGRAM = "ended"
-_LOST_BYTES = 16  # struct lost of bpf/events.bpf.c: of ends, of starts.
 _CODE_SIGNAL, _CODE_CORE = 0x7F, 0x80
 _TICK_NS = clock.SECOND_NS // os.sysconf("SC_CLK_TCK")
 _TICK_US = _TICK_NS // 1000
@@ -92,34 +90,16 @@ class Pinned:
 
         :raises Error: where there are none.
         """
-        try:
-            folder = pins_with(PROGRAM, runtime_folder)
-            from sysmond.kernel.pins import RECORD_HEAD_BYTES, Array, Drain  # noqa: PLC0415  no part of the other ways
-
-            self._lost = Array(f"{folder}/lost", _LOST_BYTES)
-            self._drain = Drain(f"{folder}/{EXITS.name}", RECORD.size - RECORD_HEAD_BYTES)
-        except OSError as failure:
-            raise Error(f"BPF: {refusal(failure)}; what the loader pins is right") from None
-        except Error as problem:
-            raise Error(f"BPF: {problem}") from None
-        self._counts = self._lost.memory.cast("Q")
+        self._buffer = Buffer(runtime_folder, PROGRAM, EXITS.name, RECORD.size)
 
     def take(self) -> Records:
         """Give what is there: the kernel writes the records as they are kept."""
-        rows = self._drain.look()
-        # Counted from the last time that somebody took, in whichever process that was. Behind a drain there is room
-        # again, so nothing is being counted while this is set back.
-        lost = self._counts[0]
-        if lost:
-            self._counts[0] = 0
-        return Records(rows, lost=lost, release=self._drain.release)
+        rows = self._buffer.look()
+        return Records(rows, lost=self._buffer.lost(), release=self._buffer.release)
 
     def close(self) -> None:
         """Let go of the mappings; what is pinned stays."""
-        self._counts.release()
-        self._lost.close()
-        with suppress(BufferError):  # Records are still in use: memory is given back when those go.
-            self._drain.close()
+        self._buffer.close()
 
 
 class Paired:
