@@ -339,8 +339,11 @@ def test_two_archivers_of_one_state_folder_are_one_too_many(station: Station, tm
 
 
 def flushes(station: Station, reason: Reason) -> list[int]:
-    """What the ledger says of a reason, oldest first."""
-    answer = Archive(station.folders).select(f"flush/flushes@{reason}", start=0, end=TIME_MAX_NS - 1, raw=True)
+    """What the ledger says of a reason, oldest first; the first row is written some time after the start."""
+    try:
+        answer = Archive(station.folders).select(f"flush/flushes@{reason}", start=0, end=TIME_MAX_NS - 1, raw=True)
+    except Error:
+        return []
     integers = answer.columns[0].integers
     return [] if integers is None else [int(value) for value in integers]
 
@@ -373,6 +376,7 @@ def start_clocked(station: Station, asleep: Path) -> "subprocess.Popen[bytes]":
     with station.log.open("ab") as log:
         process = subprocess.Popen([sys.executable, "-P", "-c", CLOCKED, settings, str(asleep)], stderr=log)
     wait_until(lambda: process.poll() is not None or station.answers())
+    assert process.poll() is None, station.log.read_text()
     wait_until(lambda: not Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text())
     return process
 
@@ -384,9 +388,9 @@ def test_every_write_stands_in_the_ledger_that_at_shutdown_too(station: Station,
     end.append(process)
     station.tick()
     assert station.order("flush") is True
-    wait_until(lambda: max(flushes(station, Reason.REQUEST)) == 1)
+    wait_until(lambda: max(flushes(station, Reason.REQUEST), default=0) == 1)
     assert flushes(station, Reason.REQUEST)[0] == 0
-    wait_until(lambda: flushes(station, Reason.MERGE)[-1] >= 1)
+    wait_until(lambda: max(flushes(station, Reason.MERGE), default=0) >= 1)
     assert stop(process) == 0
     assert max(flushes(station, Reason.SHUTDOWN)) == 0
     note = Path(station.folders.state, "ledger.json")
@@ -395,7 +399,7 @@ def test_every_write_stands_in_the_ledger_that_at_shutdown_too(station: Station,
     assert owed[1] >= 1
     successor = start_clocked(station, asleep)
     end.append(successor)
-    wait_until(lambda: flushes(station, Reason.SHUTDOWN)[-1] == 1)
+    wait_until(lambda: flushes(station, Reason.SHUTDOWN)[-1:] == [1])
     assert not note.exists()
     assert flushes(station, Reason.REQUEST)[-1] == 1
     result = Archive(station.folders).select("flush/*@shutdown", raw=True)
@@ -407,7 +411,7 @@ def test_every_write_stands_in_the_ledger_that_at_shutdown_too(station: Station,
 
 
 def counts_to(station: Station, count: int) -> bool:
-    return flushes(station, Reason.REQUEST)[-1] == count
+    return flushes(station, Reason.REQUEST)[-1:] == [count]
 
 
 def test_the_ledger_of_an_archiver_that_dies_is_continued(station: Station, end: Started, tmp_path: Path) -> None:
@@ -441,7 +445,7 @@ def test_a_resume_is_noticed_and_what_is_there_goes_to_the_disk(station: Station
     station.ring.clock(now._replace(boottime_ns=now.boottime_ns + asleep_ns, realtime_ns=now.realtime_ns + asleep_ns))
     for second in range(3, 6):
         station.ring.rows(0, first_ns + asleep_ns + second * SECOND, ("",), [second])
-    wait_until(lambda: flushes(station, Reason.SUSPEND)[-1] == 1)
+    wait_until(lambda: flushes(station, Reason.SUSPEND)[-1:] == [1])
     assert station.on_disk() >= 1
     result = Archive(station.folders).select("*/*", start=0, end=TIME_MAX_NS - 1, raw=True)
     assert {gap.table for gap in result.gaps if gap.cause is Cause.SUSPENDED} == {"thing", "flush"}

@@ -522,15 +522,12 @@ def test_probes_that_spin_and_hang_cost_themselves_only(place: Place, tmp_path: 
         wait_until(lambda: any("sampler ended (SIG" in line for line in place.said()))
         place.wait_for_ticks("memory/total", 2)
     place.wait_for_ticks("filesystem/size")
+    wait_until(lambda: any("probe waiting: stuck: no answer within" in line for line in place.said()))
     process.send_signal(signal.SIGTERM)
     assert process.wait(HANG_S) == 0
-    result = Archive(place.folders).select("memory/total", "filesystem/size", raw=True)
-    assert len(result.times_ns) >= 2
-    assert {gap.cause for gap in Archive(place.folders).select("*", raw=True).gaps if gap.table == "waiting"} <= {
-        Cause.PROBE_FAILED,
-        Cause.DAEMON_DOWN,
-        Cause.CLEAN_SHUTDOWN,
-    }
+    assert place.select("waiting/count") is None
+    assert place.ticks("memory/total") >= 2
+    assert place.ticks("filesystem/size") >= 1
 
 
 @contextmanager
