@@ -40,9 +40,9 @@ def recorded(begin_s: int, length_s: int) -> MemoryStretch:
         for pid in range(1, MANY + 1):
             if (at_s + pid) % 7 == 0 or second == 0:
                 used = (at_s - BEGIN_S) * pid * 1000
-                seen.append(
-                    (second, process(pid, comm=f"p{pid}", cpu=used, rss_anon=pid * 100 + at_s % 5, cgroup=pid % 2))
-                )
+                # Both together are as much all the time.
+                held = {"rss_anon": pid * 100 + at_s % 5, "rss_file": 4 - at_s % 5}
+                seen.append((second, process(pid, comm=f"p{pid}", cpu=used, cgroup=pid % 2, **held)))
         if BEGIN_S + 100 <= at_s < BEGIN_S + 200:
             seen.append(
                 (second, process(99, BEGIN_S + 99.5, comm="guest", cpu=(at_s - BEGIN_S - 99) * US // 2, cgroup=1))
@@ -108,6 +108,17 @@ def test_who_used_most_is_told_as_by_rows(whole: Folders, aged: Folders) -> None
     np.testing.assert_allclose(found.records["cpu"], exact.records["cpu"], rtol=0.01)
     assert [event.kind for event in found.events] == ["tier"]
     assert exact.events == ()
+
+
+def test_the_most_memory_of_each_and_of_others_together_is_known(whole: Folders, aged: Folders) -> None:
+    asked: dict[str, Any] = {"columns": "pid,rss:max", "where": "pid > 25"}
+    right = {**{pid: pid * 100 + 4 for pid in range(26, MANY + 1)}, 99: 0}
+    assert dict(rows(ask(whole, **asked), "pid", "rss:max")) == right
+    assert dict(rows(ask(aged, **asked), "pid", "rss:max")) == right
+    asked["where"] = "pid = 0"
+    others = rows(ask(aged, end_s=HALF_S, **asked), "rss:max")
+    # Of each cgroup those that are not among the first.
+    assert sorted(most for (most,) in others) == [2500 + 20, 3000 + 20]
 
 
 def test_totals_are_those_of_the_rows(whole: Folders, aged: Folders) -> None:

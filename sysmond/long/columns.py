@@ -13,7 +13,7 @@ from typing import NamedTuple
 from sysmond.errors import UsageError, nearest
 from sysmond.long.chain import END, START
 from sysmond.long.condition import TEXT, Kind
-from sysmond.long.portion import SUMS
+from sysmond.long.portion import SUMS, sums_in
 from sysmond.long.stretch import key_of, lasts
 from sysmond.model import Metric, Semantics, Table, rate_unit
 from sysmond.result import TIME_SCALE, TIME_UNIT
@@ -189,12 +189,9 @@ def offer(table: Table) -> Offer:
 def _in_order(table: Table) -> Sequence[Metric]:
     """The metrics, and sums of them after what they are made of."""
     found = []
-    names = {metric.name: metric for metric in table.metrics}
+    sums = {SUMS[metric.name][-1]: metric for metric in sums_in(table)}
     for metric in table.metrics:
-        found.append(metric)
-        for name, parts in SUMS.items():
-            if parts[-1] == metric.name and set(parts) <= set(names):
-                found.append(metric._replace(name=name, doc="All resident memory."))
+        found += [metric, *([sums[metric.name]] if metric.name in sums else [])]
     return found
 
 

@@ -16,7 +16,7 @@ from sysmond.long.chain import END, START
 from sysmond.long.columns import MAX, MEAN, SUM, Of, Spec
 from sysmond.long.condition import BoolArray, Words
 from sysmond.long.grouping import joined, taken
-from sysmond.long.portion import SUMS, summed
+from sysmond.long.portion import SUMS, summed, sums_in
 from sysmond.long.query import Axis, Batch, Cells, Joined, LastingBatch, MomentBatch, Numbers, Rows, Told, join
 from sysmond.long.rollup import COUNT, LENGTH, LIVED, MOST, READINGS
 from sysmond.long.rollup import MAX as PEAK
@@ -52,7 +52,8 @@ def recorded(table: Table) -> Table:
         return table
     is_lasting = LIVED in names
     added = {LENGTH, READINGS, LIVED, MOST} if is_lasting else {LENGTH, READINGS, COUNT}
-    added |= {name for name in names if is_lasting and name.endswith(PEAK) and name.removesuffix(PEAK) in names}
+    peaks = [*names, *(metric.name for metric in sums_in(table))] if is_lasting else []
+    added |= {name + PEAK for name in peaks}
     own = tuple(metric for metric in table.metrics if metric.name not in added)
     key = tuple(name for name in table.packing.key if name != CGROUP or START not in table.packing.key)
     return table._replace(metrics=own, packing=Packing(table.packing.format, key, is_lasting))
@@ -178,7 +179,7 @@ class TierBatch(Batch):
             return Numbers(self._sum(spec.name), spec.scale)
         if spec.stat == MEAN:
             return self._mean(spec)
-        known = spec.stat == MAX and spec.name not in SUMS
+        known = spec.stat == MAX and any(metric.name == spec.name + PEAK for metric in self._stretch.table.metrics)
         return Numbers(self._column(spec.name + PEAK) if known else np.full(len(self._rows), ABSENT), spec.scale)
 
     def _state(self, spec: Spec) -> Cells:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A part of the time of a lasting table, with those of its keys that are asked for: what is read of one stretch."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from sysmond.course import ALWAYS_NS
 from sysmond.long.condition import BoolArray
 from sysmond.long.stretch import ALL, Stretch
-from sysmond.model import ABSENT
+from sysmond.model import ABSENT, Metric, Table
 from sysmond.result import Float64Array, Int64Array
 
 # Distances of readings beyond this many intervals are gaps.
@@ -52,6 +52,14 @@ class Watch:
         place = np.maximum(np.searchsorted(self._ticks, times_ns, "right") - 1, 0)
         found: Int64Array = self._before_ns[place] + np.clip(times_ns - self._ticks[place], 0, self._held_ns[place])
         return found
+
+
+def sums_in(table: Table) -> Iterator[Metric]:
+    """The columns of a table that are the sum of others, as metrics."""
+    metrics = {metric.name: metric for metric in table.metrics}
+    for name, parts in SUMS.items():
+        if set(parts) <= set(metrics):
+            yield metrics[parts[-1]]._replace(name=name, doc="All resident memory.")
 
 
 def summed(columns: Sequence[Int64Array]) -> Int64Array:

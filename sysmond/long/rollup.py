@@ -23,6 +23,7 @@ from sysmond.codes import WIDTHS, Array, Bools, sentinel
 from sysmond.course import Course
 from sysmond.long.buckets import Pairs, peaks_of_sums, sums_of
 from sysmond.long.chain import Chain, Slab, numbered, remembering
+from sysmond.long.portion import SUMS, summed, sums_in
 from sysmond.long.stretch import About, MemoryStretch, Readings, Stretch, is_absent, key_of, lasts
 from sysmond.model import ABSENT, Metric, Packing, Semantics, Table
 from sysmond.result import Int64Array
@@ -100,6 +101,9 @@ def derived(table: Table) -> Table:
             metrics.append(metric._replace(doc=said))
             if metric.semantics is Semantics.GAUGE:
                 metrics.append(metric._replace(name=metric.name + MAX, doc=f"{metric.doc} The most at one reading."))
+        metrics += [
+            each._replace(name=each.name + MAX, doc=f"{each.doc} The most at one reading.") for each in sums_in(table)
+        ]
         metrics += [_LIVED, _MOST]
         key = (*key, *(metric.name for metric in table.metrics if metric.name == CGROUP))
     else:
@@ -330,7 +334,11 @@ class _Measured:
             return
         self._columns[name] = self._both(self._sums(metric, values))
         if metric.semantics is Semantics.GAUGE:
-            self._columns[name + MAX] = _joined(pairs.peak(values)[self._alone], self._peaks(values))
+            self.take_peak(metric, values)
+
+    def take_peak(self, metric: Metric, values: Int64Array) -> None:
+        """Make the column of what a gauge was at most."""
+        self._columns[metric.name + MAX] = _joined(self._pairs.peak(values)[self._alone], self._peaks(values))
 
     def found(self) -> _Found:
         """All of it."""
@@ -360,6 +368,10 @@ def _measured(slab: Slab, edges: Sequence[Int64Array]) -> list[_Found]:
         values = slab.values(metric.name)
         for step in steps:
             step.take(metric, values, is_key=metric.name in key_of(table))
+    for metric in sums_in(table):
+        values = summed([slab.values(name) for name in SUMS[metric.name]])
+        for step in steps:
+            step.take_peak(metric, values)
     return [step.found() for step in steps]
 
 
