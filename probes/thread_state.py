@@ -15,7 +15,8 @@ _BY_PROC = Option(
     "by_proc", default=False, doc="Whether /proc is read where BPF is not to be had: up to 20 ms of CPU a reading."
 )
 
-
+# As of processes: many that wait at once are when it is worth most.
+DEADLINE_S = 0.5
 _STACKS = Option(
     "stacks", default=True, doc="Whether their kernel stacks are recorded, too.", enables=KERNEL_STACK.name
 )
@@ -47,6 +48,12 @@ def sysmond_probes() -> list[Probe]:
     """Offer the tables ``thread_state`` and ``kernel_stack``."""
     restricted = Sensitivity.RESTRICTED
     return [
-        Probe(THREAD_STATE, records=thread_state, sensitivity=restricted, options=(_ALL, _BY_PROC, _STACKS)),
-        Probe(KERNEL_STACK, records=kernel_stack, sensitivity=restricted, enabled=False),
+        Probe(
+            THREAD_STATE,
+            records=thread_state,
+            sensitivity=restricted,
+            options=(_ALL, _BY_PROC, _STACKS),
+            deadline_s=DEADLINE_S,
+        ),
+        Probe(KERNEL_STACK, records=kernel_stack, sensitivity=restricted, enabled=False, deadline_s=DEADLINE_S),
     ]
