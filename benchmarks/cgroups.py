@@ -22,7 +22,7 @@ from sysmond_probes import cgroup, cgroup_memory
 
 from benchmarks import measure
 from benchmarks.measure import SECOND_NS, Figures
-from sysmond.cgroup_files import READ_BYTES, Watch
+from sysmond.cgroup_batch import READ_BYTES
 from sysmond.cgroups import MOUNTINFO, hierarchies
 from sysmond.model import Lane, Sensitivity
 from sysmond.plan import Plan, PlannedProbe, Scalar
@@ -147,7 +147,7 @@ def parsed_ns(seconds: int) -> float:
         begin_ns = time.process_time_ns()
         host.new_tick()
         for reader in readers:
-            _forget(reader.watch)
+            reader.watch.forget()
             for _row in reader.read(host):
                 pass
         spent.append(time.process_time_ns() - begin_ns)
@@ -155,11 +155,6 @@ def parsed_ns(seconds: int) -> float:
         reader.watch.close()
     host.close()
     return measure.median(spent[2:])
-
-
-def _forget(watch: Watch) -> None:
-    for group in watch._groups.values():
-        group.is_new = True
 
 
 def plain_ns(groups: list[list[str]], seconds: int) -> float:

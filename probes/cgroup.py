@@ -10,7 +10,8 @@ import os
 from collections.abc import Iterator, Sequence
 
 from sysmond.attribution import owner
-from sysmond.cgroup_files import File, Group, Role, Watch, settled
+from sysmond.cgroup_batch import Group
+from sysmond.cgroup_files import File, Role, Watch, settled
 from sysmond.cgroups import Forest
 from sysmond.probe import (
     ABSENT,
@@ -176,20 +177,24 @@ class Cgroups:
         self.watch = Watch([file for _, file in _FILES])
         self._begins = [begin for begin, _ in _FILES]
         self._counters = counters(CGROUP)
+        self._groups: list[Group] = []
         self._rows: dict[str, list[int]] = {}
 
     def read(self, host: Host, *, limit: int = LIMIT, descriptors: int = DESCRIPTORS) -> Iterator[Row]:
         """Give a row for every cgroup."""
         groups = self.watch.read(host, limit, descriptors)
-        before, rows = self._rows, {}
-        for group in groups:
-            row = before.get(group.path)
-            if row is None or group.is_changed:
-                row = self._row(group)
-            rows[group.path] = row
-            age = group.age
-            yield group.path, row if age is None or age > 1 else settled(row, self._counters, age, ABSENT)
-        self._rows = rows
+        if groups is not self._groups:
+            before, self._groups = self._rows, groups
+            self._rows = {group.path: before.get(group.path) or self._row(group) for group in groups}
+        rows = self._rows
+        for group in self.watch.changed:
+            rows[group.path] = self._row(group)
+        fallen = {
+            group.path: settled(rows[group.path], self._counters, group.age, ABSENT)
+            for group in self.watch.young
+            if group.age is not None and group.age <= 1 and group.path in rows
+        }
+        return iter({**rows, **fallen}.items() if fallen else rows.items())
 
     def _row(self, group: Group) -> list[int]:
         row = [group.inode, *[ABSENT] * _WIDTH]
@@ -281,26 +286,28 @@ class CgroupIo:
         """Know no cgroup yet."""
         self.watch = Watch(self.FILES)
         self._counters = counters(IO)
-        self._devices: dict[str, Devices] = {}
+        self._groups: list[Group] = []
+        self._devices: dict[Group, Devices] = {}
         # When each device of a cgroup that was made again was first seen: it may come to be used late.
-        self._since: dict[str, dict[str, int]] = {}
+        self._since: dict[Group, dict[str, int]] = {}
 
     def read(self, host: Host, *, limit: int = LIMIT, descriptors: int = LIMIT) -> Iterator[Row]:
         """Give a row for every cgroup and device that it used."""
         groups = self.watch.read(host, limit, descriptors)
-        before = self._devices
-        self._devices = {
-            group.path: _joined(group.parts) if group.is_changed or group.path not in before else before[group.path]
-            for group in groups
-        }
-        names = _device_names(host.root, {device for devices in self._devices.values() for device in devices})
-        self._since = {group.path: self._since.get(group.path, {}) for group in groups if group.age is not None}
-        for group in groups:
+        if groups is not self._groups:
+            before, self._groups = self._devices, groups
+            self._devices = {group: before.get(group, {}) for group in groups}
+        for group in self.watch.changed:
+            self._devices[group] = _joined(group.parts)
+        used = {group: devices for group, devices in self._devices.items() if devices}
+        names = _device_names(host.root, {device for devices in used.values() for device in devices})
+        self._since = {group: self._since.get(group, {}) for group in self.watch.young}
+        for group, devices in used.items():
             since = None
             if group.age is not None:
-                since = {} if group.age == 0 else self._since[group.path]
-                self._since[group.path] = since
-            for device, values in self._devices[group.path].items():
+                since = {} if group.age == 0 else self._since[group]
+                self._since[group] = since
+            for device, values in devices.items():
                 row = (group.inode, *values)
                 age = None if since is None or group.age is None else group.age - since.setdefault(device, group.age)
                 name = f"{group.path}:{names[device]}"

@@ -6,7 +6,6 @@ was read holds about 4.8 kB in the kernel. A kept one belongs to one incarnation
 gone. Standard library only.
 """
 
-import errno
 import os
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
@@ -14,17 +13,19 @@ from enum import Enum
 from itertools import islice
 from typing import Any, NamedTuple
 
+from sysmond.cgroup_batch import FOREVER, READ_BYTES, UNKEPT, Batch, Group
 from sysmond.cgroups import Forest
 from sysmond.descriptors import allow_descriptors, moved_up
 from sysmond.probe import Host
 
 # A controller may be switched on later: files that were not there are asked for again once in so many readings.
 ASK_AGAIN_EVERY = 30
+# Those that the cgroup above lacks as well are asked for so much more seldom.
+ASK_ALL_EVERY = 10
 # Nothing but CPU time tells that a follower may have changed; what else changes it is seen this much later.
 FOLLOW_EVERY = 10
-# Most files are far smaller; one that is not is read again, larger, since its parts would be of different moments.
-READ_BYTES = 4096
-FILE_BYTES_MAX = 1024 * 1024
+# A file that changed is read as often once more, whatever else says: averages move on for two seconds.
+READ_ON = 3
 # Names remembered so as to know one that comes back.
 NAMES_MAX = 65536
 
@@ -60,85 +61,34 @@ class File(NamedTuple):
     role: Role = Role.ALONE
 
 
-class Group:
-    """A cgroup that is read: ``parts`` of its files, None for those it lacks.
-
-    ``path``: from the root of its hierarchy. ``inode``: by which one that was made again is told from the one before.
-    ``is_changed``: a part may be another than at the last reading. ``age``: readings since it was made again under a
-    name that was there before, 0 at the first; ``None`` for one that was not. The rest is the watch's own; of sets
-    of files, each is a bit.
-    """
-
-    def __init__(self, path: str, files: int) -> None:
-        self.path = path
-        self.inodes: tuple[int, ...] = ()
-        self.age: int | None = None
-        self.is_changed = self.is_new = True
-        self.parts: list[Any] = [None] * files
-        self.above: Group | None = None  # Never the other way round: a cycle would keep descriptors open.
-        self.asked = self.read = self.turn = 0  # Numbers of readings.
-        self.which: list[int] = []  # The files that are there, and of each:
-        self.paths: list[str] = []
-        self.contents: list[bytes] = []
-        self.descriptors: list[int] = []  # -1 where it is not kept.
-        self.is_unkept = False  # None of them is.
-        self.is_large = False  # One of them does not fit into one reading.
-        self.skipped = 0  # The files that need not be read, and of the others:
-        self.places: list[int] = []
-        self.held: list[bytes] = []
-        self.open: list[int] = []
-        self.is_kept = False  # All of these are.
-        self.resting = 0  # Files at rest; those that were the same at the last reading, and the two before.
-        self.same = self.same_before = self.same_long_before = 0
-        self.calm = self.following = 0  # Files that need not be read for themselves; those of them that follow.
-
-    @property
-    def inode(self) -> int:
-        """That of version 2, else of the first hierarchy that has it; the kernel calls it the cgroup's id."""
-        return next(filter(None, self.inodes), 0)
-
-    def __del__(self) -> None:
-        """A source that is read no more is dropped without a word."""
-        self.close()
-
-    def close(self) -> None:
-        """Let go of the files."""
-        for descriptor in self.descriptors:
-            if descriptor >= 0:
-                os.close(descriptor)
-        self.descriptors, self.open = [], []
-
-    def skip(self, files: int) -> None:
-        """Choose which files are not read."""
-        for place, content in zip(self.places, self.held, strict=True):
-            self.contents[place] = content
-        self.skipped = files
-        self.places = [place for place, index in enumerate(self.which) if not files >> index & 1]
-        self.held = [self.contents[place] for place in self.places]
-        self.open = [self.descriptors[place] for place in self.places]
-        self.is_kept = not self.is_large and -1 not in self.open
-
-    def note(self, changed: int) -> None:
-        """Remember which files changed at a reading."""
-        self.same, self.same_before, self.same_long_before = ~changed, self.same, self.same_before
-        # Averages move on for two seconds after what they are averages of.
-        self.calm = self.resting & self.same & self.same_before & self.same_long_before
-
-
 class Watch:
-    """Reads the same files of every cgroup again and again."""
+    """Reads the same files of every cgroup again and again.
+
+    ``changed``: the cgroups of the last reading of which a part may be another than at the one before. ``young``: those
+    whose ``age`` is known.
+    """
 
     def __init__(self, files: Sequence[File]) -> None:
         """Have read nothing yet."""
         self.forest = Forest({file.controller for file in files})
+        self.changed: set[Group] = set()
+        self.young: set[Group] = set()
         self._files = files
-        self._sums = sum(1 << index for index, file in enumerate(files) if file.is_sum)
-        self._leaders, self._followers = (
+        sums = sum(1 << index for index, file in enumerate(files) if file.is_sum)
+        self._leaders, followers = (
             sum(1 << index for index, file in enumerate(files) if file.role is role)
             for role in (Role.LEADER, Role.FOLLOWER)
         )
-        self._often = ~self._followers & (~self._sums | self._leaders)
+        self._often = ~followers & (~sums | self._leaders)
+        # Followers last.
+        self._order = sorted(range(len(files)), key=lambda index: files[index].role is Role.FOLLOWER)
+        # Of each file, by the cgroup above: that of a cgroup stands before those below it.
+        self._batches: list[dict[Group | None, Batch]] = [{} for _ in files]
         self._groups: dict[str, Group] = {}
+        self._there: list[Group] | None = None
+        self._asking: list[set[Group]] = [set() for _ in range(ASK_AGAIN_EVERY)]
+        self._opened: set[Group] = set()
+        self._failed: set[Group] = set()
         self._known: dict[str, tuple[int, ...]] = {}  # The inodes of every path so far, those that are gone included.
         self._mounted: object = None
         self._version = 0
@@ -152,26 +102,47 @@ class Watch:
     def read(self, host: Host, limit: int, descriptors_max: int = 0) -> list[Group]:
         """Read the files of every cgroup that is there, of at most so many cgroups.
 
+        Gives the same list for as long as they are the same cgroups.
+
         :raises FileNotFoundError: where no hierarchy of interest is mounted.
+        :raises ValueError: where a file is not of the form that the kernel documents.
         """
         if descriptors_max > self._descriptors_max:
             allow_descriptors()
         self._root, self._descriptors_max = host.root, descriptors_max
         # Only a descriptor that was kept fails when its cgroup goes; for the others, looking tells.
         self.forest.look(host, limit, is_suspect=self._is_suspect or self._unkept > 0)
-        self._is_suspect = False
         if self.forest.version != self._version:
             self._align()
         self._readings += 1
-        return [group for group in self._groups.values() if self._refresh(group)]
+        self._ask_again(self._asking[self._readings % ASK_AGAIN_EVERY])
+        if self._failed:
+            self._there = None
+        self._failed, self.changed, self._opened = set(), self._opened, set()
+        try:
+            self._read_files()
+        except ValueError:
+            self.forget()
+            raise
+        self._is_suspect = bool(self._failed)
+        return self._settle()
 
     def close(self) -> None:
         """Let go of every file."""
-        for group in self._groups.values():
-            group.close()
+        self._batches = [{} for _ in self._files]
+        self._asking = [set() for _ in range(ASK_AGAIN_EVERY)]
         self._groups.clear()
+        self.young.clear()
+        self._opened.clear()
+        self._there = None
         self._kept = self._unkept = 0
         self._version = 0
+
+    def forget(self) -> None:
+        """Take everything for new at the next reading."""
+        for batches in self._batches:
+            for batch in batches.values():
+                batch.forget()
 
     def _align(self) -> None:
         """Follow the forest: open what came, close what went, and take note of what was made again."""
@@ -179,70 +150,95 @@ class Watch:
             self.close()
             self._known.clear()
             self._mounted = self.forest.mounted
-        for path in [path for path in self._groups if path not in self.forest.groups]:
-            self._shut(self._groups.pop(path))
+        self._there = None
+        self._lose([group for path, group in self._groups.items() if path not in self.forest.groups])
+        others = []
         for path, inodes in self.forest.groups.items():
             group = self._groups.get(path)
             if group is not None and group.inodes == inodes:
                 continue
             if group is None:
                 group = self._groups[path] = Group(path, len(self._files))
+                # Not all of them at the same reading.
+                group.turn = len(self._known) % ASK_AGAIN_EVERY
+                self._asking[group.turn].add(group)
+                # Not the root: the kernel makes its numbers of coarser ones.
+                group.above = self._groups.get(path.rpartition("/")[0])
             group.inodes = inodes
             before = self._known.get(path, inodes)
             if any(old and new and old != new for old, new in zip(before, inodes, strict=True)):
                 group.age = -1
+                self.young.add(group)
             self._known[path] = tuple(new or old for old, new in zip(before, inodes, strict=True))
-            # Not the root: the kernel makes its numbers of coarser ones.
-            group.above = self._groups.get(path.rpartition("/")[0])
-            self._open(group)
+            others.append(group)
+        self._open(others)
         if self._kept >= self._descriptors_max and not self._is_tight:
             self._tighten()
         if len(self._known) > NAMES_MAX:
-            self._forget()
+            self._forget_names()
         self._version = self.forest.version
+
+    def _lose(self, groups: Collection[Group]) -> None:
+        """Cgroups are gone."""
+        for group in groups:
+            self._shut(group)
+            self._asking[group.turn].discard(group)
+            self.young.discard(group)
+            self._opened.discard(group)
+            del self._groups[group.path]
+        # Those below went with them, but not before.
+        for group in groups:
+            for batches in self._batches:
+                if group in batches and not batches[group].groups:
+                    del batches[group]
 
     def _tighten(self) -> None:
         """From now on keep open only what is read often."""
         self._is_tight = True
-        for group in self._groups.values():
-            self._shut(group)
-        for group in self._groups.values():
-            self._open(group)
+        self._open(self._groups.values())
 
-    def _forget(self) -> None:
+    def _forget_names(self) -> None:
         """Forget names that are gone, the oldest first."""
         gone = (path for path in self._known if path not in self._groups)
         for path in list(islice(gone, NAMES_MAX // 2)):
             del self._known[path]
 
     def _shut(self, group: Group) -> None:
-        self._kept -= sum(descriptor >= 0 for descriptor in group.descriptors)
+        for index in group.which:
+            for batch in self._batches[index].get(group.above), self._batches[index].get(None):
+                if batch is not None and group in batch:
+                    self._kept -= batch.drop(group)
+                    break
         self._unkept -= group.is_unkept
-        group.is_unkept = False
-        group.close()
+        group.which, group.files, group.is_unkept = [], 0, False
 
-    def _open(self, group: Group) -> None:
-        """Find the files that a cgroup has, and keep open those that there is room for."""
-        self._shut(group)
-        group.parts = [None] * len(self._files)
-        group.which, group.paths, group.is_new = [], [], True
-        # Not all of them at the same reading.
-        group.turn = len(self._known)
-        group.asked = self._readings - group.turn % ASK_AGAIN_EVERY
-        group.resting = group.same = group.calm = 0
-        group.places, group.held = [], []
-        for index in range(len(self._files)):
-            descriptor, path = self._find(group, index)
-            if descriptor >= 0:
+    def _open(self, groups: Collection[Group]) -> None:
+        """Find the files that cgroups have, and keep open those that there is room for.
+
+        One kind after the other, as they are read: what lies side by side in the kernel's memory is read sooner.
+        """
+        for group in groups:
+            self._shut(group)
+            group.parts = [None] * len(self._files)
+            group.is_unkept = True
+        for index, file in enumerate(self._files):
+            batches = self._batches[index]
+            for group in groups:
+                descriptor, path = self._find(group, index)
+                if descriptor < 0:
+                    continue
                 group.which.append(index)
-                group.paths.append(path)
-                group.descriptors.append(self._kept_or_not(descriptor, index))
-        group.contents = [b""] * len(group.which)
-        files = sum(1 << index for index in group.which)
-        group.following = self._followers if files & self._leaders else 0
-        group.is_large, group.is_unkept = False, max(group.descriptors, default=0) < 0
-        self._unkept += group.is_unkept
-        group.skip(0)
+                group.files |= 1 << index
+                descriptor = self._kept_or_not(descriptor, index)
+                group.is_unkept = group.is_unkept and descriptor < 0
+                above = group.above if file.is_sum and group.above and group.above.files >> index & 1 else None
+                if above not in batches:
+                    # It would stand behind those below it.
+                    above = None if group in batches else above
+                    batches.setdefault(above, Batch(above, group.turn))
+                batches[above].add(group, path, descriptor)
+        self._unkept += sum(group.is_unkept for group in groups)
+        self._opened.update(groups)
 
     def _kept_or_not(self, descriptor: int, index: int) -> int:
         """Keep a descriptor where there is room for it; -1 where it is closed."""
@@ -251,7 +247,7 @@ class Watch:
             self._kept += descriptor >= 0
             return descriptor
         os.close(descriptor)
-        return -1
+        return UNKEPT
 
     def _find(self, group: Group, index: int) -> tuple[int, str]:
         """Open a file, by the first of its names that can be read; -1 where there is none, or another instead."""
@@ -274,102 +270,75 @@ class Watch:
                     return descriptor, path
         return -1, ""
 
-    def _ask_again(self, group: Group) -> None:
-        """Open everything anew where a file is there that was not: a controller was switched on."""
-        group.asked = self._readings
+    def _ask_again(self, groups: Collection[Group]) -> None:
+        """Open all anew where a file is there that was not: a controller was switched on, perhaps below as well."""
+        while groups:
+            gained = {group for group in groups if self._has_gained(group)}
+            self._open(gained)
+            groups = [group for group in self._groups.values() if group.above in gained] if gained else ()
+
+    def _has_gained(self, group: Group) -> bool:
+        # A controller is never on below one where it is off; of what else makes files come and go, little is known.
+        is_thorough = (self._readings // ASK_AGAIN_EVERY + group.turn) % ASK_ALL_EVERY == 0
+        possible = -1 if group.above is None or is_thorough else group.above.files
         for index in range(len(self._files)):
-            if index not in group.which:
+            if (possible & ~group.files) >> index & 1:
                 descriptor, _ = self._find(group, index)
                 if descriptor >= 0:
                     os.close(descriptor)
-                    self._open(group)
-                    return
+                    return True
+        return False
 
-    def _refresh(self, group: Group) -> bool:
-        """Read a cgroup's files; False where it is gone."""
-        if len(group.which) < len(self._files) and self._readings - group.asked >= ASK_AGAIN_EVERY:
-            self._ask_again(group)
-        if group.age is not None:
-            group.age += 1
-        readings, calm, above = self._readings, group.calm, group.above
-        skip = calm & self._sums & above.same if above is not None and above.read == readings else 0
-        unread = skip if (readings + group.turn) % FOLLOW_EVERY == 0 else skip | calm & group.following
-        if unread != group.skipped:
-            group.skip(unread)
-        try:
-            if group.is_kept:
-                contents = [os.pread(descriptor, READ_BYTES, 0) for descriptor in group.open]
-            else:
-                contents = [self._content(group, place) for place in group.places]
-            if contents == group.held and not group.is_new:
-                group.is_changed = False
-                if group.calm != group.resting:
-                    group.note(0)
-            else:
-                group.is_changed = True
-                changed = self._parse(group, contents)
-                if changed & self._leaders and (late := unread & ~skip):
-                    group.skip(skip)
-                    changed |= self._parse(group, self._late(group, late))
-                group.note(changed)
-        except OSError:
-            # The file went with its cgroup, or with a controller that was switched off. This is one row less, now.
-            self._is_suspect = True
-            self._open(group)
-            return False
-        group.read = readings
-        return True
+    def _read_files(self) -> None:
+        """Read what may have changed."""
+        led: set[Group] = set()
+        for index in self._order:
+            is_follower = self._files[index].role is Role.FOLLOWER
+            moved: set[Group] = set()
+            for batch in self._batches[index].values():
+                above = batch.above
+                if above is not None and above not in moved and above not in self._failed and above.files >> index & 1:
+                    found = batch.read(batch.restless)
+                elif is_follower:
+                    found = batch.read(self._following(batch, led))
+                else:
+                    found = batch.read(range(len(batch.groups)))
+                if found:
+                    self._take(index, batch, found)
+                    moved.update([batch.groups[place] for place, _ in found])
+                self._failed.update(batch.failed)
+                for place in [place for place, until in batch.restless.items() if until <= self._readings]:
+                    del batch.restless[place]
+            if self._files[index].role is Role.LEADER:
+                led |= moved
+            self.changed |= moved
 
-    def _late(self, group: Group, late: int) -> list[bytes]:
-        """Read the files of a set; the others have been."""
-        return [
-            self._content(group, place) if late >> group.which[place] & 1 else held
-            for place, held in zip(group.places, group.held, strict=True)
-        ]
+    def _following(self, batch: Batch, led: set[Group]) -> set[int]:
+        """The places of followers to read: those of led cgroups, those whose turn it is, and the restless."""
+        turns = range(-(self._readings + batch.turn) % FOLLOW_EVERY, len(batch.groups), FOLLOW_EVERY)
+        return {*batch.restless, *turns, *[place for place, group in enumerate(batch.groups) if group in led]}
 
-    def _content(self, group: Group, place: int) -> bytes:
-        descriptor = group.descriptors[place]
-        return _read_once(group.paths[place]) if descriptor < 0 else _read_whole(descriptor)
+    def _take(self, index: int, batch: Batch, found: list[tuple[int, bytes]]) -> None:
+        """Make parts of what changed."""
+        file = self._files[index]
+        for place, content in found:
+            group = batch.groups[place]
+            group.parts[index] = part = file.parse(content)
+            batch.keep(place, content)
+            is_led = file.role is not Role.FOLLOWER or group.files & self._leaders
+            batch.restless[place] = self._readings + READ_ON if is_led and file.is_at_rest(part) else FOREVER
 
-    def _parse(self, group: Group, contents: list[bytes]) -> int:
-        """Make parts of what changed; gives which files did."""
-        changed = 0
-        for at, (place, before) in enumerate(zip(group.places, group.held, strict=True)):
-            if contents[at] != before or group.is_new:
-                index = group.which[place]
-                file = self._files[index]
-                if len(contents[at]) == READ_BYTES:  # There is more, and from now on it is read whole.
-                    contents[at] = self._content(group, place)
-                    group.is_kept, group.is_large = False, True
-                group.parts[index] = part = file.parse(contents[at])
-                changed |= 1 << index
-                group.resting &= ~(1 << index)
-                if file.is_at_rest(part):
-                    group.resting |= 1 << index
-        group.held, group.is_new = contents, False
-        return changed
-
-
-def _read_once(path: str) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return _read_whole(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _read_whole(descriptor: int) -> bytes:
-    """Read a file in one piece, however large.
-
-    :raises OSError: where it is larger than any can be.
-    """
-    size = READ_BYTES
-    while size <= FILE_BYTES_MAX:
-        content = os.pread(descriptor, size, 0)
-        if len(content) < size:
-            return content
-        size *= 4
-    raise OSError(errno.EFBIG, f"larger than {FILE_BYTES_MAX} bytes")
+    def _settle(self) -> list[Group]:
+        """Say which cgroups are there. What has lost a file is not, now: it went, or a controller was switched off."""
+        for group in self.young - self._failed:
+            group.age = (group.age or 0) + 1
+        if self._failed:
+            self.changed -= self._failed
+            self._there = None
+            self._open(self._failed)
+        if self._there is None:
+            self._there = [group for group in self._groups.values() if group not in self._failed]
+        return self._there
 
 
 def settled(values: Iterable[int], counters: Collection[int], age: int | None, absent: int) -> list[int]:

@@ -3,6 +3,10 @@
 
 from pathlib import Path
 
+from sysmond.cgroup_batch import UNKEPT
+from sysmond.cgroup_files import File, Watch
+from sysmond.probe import Host
+
 ROOT_LINE = "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n"
 V2_LINE = "30 1 0:26 / {} rw,nosuid - cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot\n"
 V1_LINE = "{} 1 0:{} / {} rw,nosuid - cgroup cgroup rw,{}\n"
@@ -53,3 +57,36 @@ def v2(root: Path, point: str = "/sys/fs/cgroup") -> Path:
     """Make a machine with version 2 alone; gives the folder of its root cgroup."""
     mount(root, V2_LINE.format(point))
     return put(root, point, BARE)
+
+
+def number(content: bytes) -> int:
+    """Parse a file of one number."""
+    return int(content)
+
+
+class Machine:
+    """A machine of version 2 with one file a cgroup, and a watch over it."""
+
+    def __init__(self, root: Path, *files: File) -> None:
+        self.top = v2(root)
+        self.host = Host(str(root))
+        self.watch = Watch(files or (File("", ("number",), number),))
+
+    def put(self, path: str, **contents: object) -> Path:
+        folder = Path(f"{self.top}{path}")
+        folder.mkdir(exist_ok=True)
+        for name, content in contents.items():
+            (folder / name).write_text(f"{content}\n")
+        return folder
+
+    def read(self, limit: int = 100, descriptors: int = 100) -> dict[str, list[object]]:
+        self.host.new_tick()
+        return {group.path: list(group.parts) for group in self.watch.read(self.host, limit, descriptors)}
+
+    def descriptors(self) -> list[int]:
+        batches = [batch for each in self.watch._batches for batch in each.values()]
+        return [each for batch in batches for each in batch._descriptors if each != UNKEPT]
+
+    def ages(self) -> dict[str, int | None]:
+        self.host.new_tick()
+        return {group.path: group.age for group in self.watch.read(self.host, 100, 100)}

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from sysmond import cgroup_files, cgroups, descriptors
+from sysmond import cgroup_batch, cgroup_files, cgroups, descriptors
 from sysmond.cgroup_files import File, Role, Watch, settled
 from sysmond.cgroups import Forest, Hierarchy, Tree, hierarchies
 from sysmond.model import ABSENT
 from sysmond.probe import Host
-from tests.cgrouptree import V1_LINE, V2_LINE, mount, put, v2
+from tests.cgrouptree import V1_LINE, V2_LINE, Machine, mount, number, put, v2
 
 HYBRID = b"""\
 31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
@@ -29,10 +29,6 @@ HYBRID = b"""\
 43 31 0:38 /inner /mnt/again rw,relatime - cgroup2 cgroup2 rw
 44 31 0:28 / /mnt/trap rw - tmpfs cgroup rw
 """
-
-
-def number(content: bytes) -> int:
-    return int(content)
 
 
 def test_hierarchies_are_found_wherever_they_are_mounted() -> None:
@@ -193,30 +189,6 @@ def test_every_so_often_it_is_looked_whatever_the_count_says(tmp_path: Path) -> 
     assert "/new" in forest.groups
 
 
-class Machine:
-    """A machine of version 2 with one file a cgroup, and a watch over it."""
-
-    def __init__(self, root: Path, *files: File) -> None:
-        self.top = v2(root)
-        self.host = Host(str(root))
-        self.watch = Watch(files or (File("", ("number",), number),))
-
-    def put(self, path: str, **contents: object) -> Path:
-        folder = Path(f"{self.top}{path}")
-        folder.mkdir(exist_ok=True)
-        for name, content in contents.items():
-            (folder / name).write_text(f"{content}\n")
-        return folder
-
-    def read(self, limit: int = 100, descriptors: int = 100) -> dict[str, list[object]]:
-        self.host.new_tick()
-        return {group.path: list(group.parts) for group in self.watch.read(self.host, limit, descriptors)}
-
-    def ages(self) -> dict[str, int | None]:
-        self.host.new_tick()
-        return {group.path: group.age for group in self.watch.read(self.host, 100, 100)}
-
-
 @pytest.mark.parametrize("descriptors", [0, 1, 100])
 def test_files_are_read_with_and_without_kept_descriptors(tmp_path: Path, descriptors: int) -> None:
     machine = Machine(tmp_path)
@@ -226,8 +198,7 @@ def test_files_are_read_with_and_without_kept_descriptors(tmp_path: Path, descri
     assert machine.read(descriptors=descriptors) == {"/": [None], "/a": [1], "/b": [2], "/c": [None]}
     (tmp_path / "sys/fs/cgroup/a/number").write_text("3\n")
     assert machine.read(descriptors=descriptors)["/a"] == [3]
-    kept = [each for group in machine.watch._groups.values() for each in group.descriptors if each >= 0]
-    assert len(kept) == machine.watch._kept == min(descriptors, 2)
+    assert len(machine.descriptors()) == machine.watch._kept == min(descriptors, 2)
     machine.watch.close()
 
 
@@ -237,7 +208,7 @@ def test_kept_descriptors_leave_those_to_others_that_select_can_wait_for(tmp_pat
     machine = Machine(tmp_path)
     machine.put("/a", number=1)
     machine.read()
-    [descriptor] = machine.watch._groups["/a"].descriptors
+    [descriptor] = machine.descriptors()
     assert descriptor >= descriptors.DESCRIPTORS_FROM
     del machine
     with pytest.raises(OSError, match="Bad file descriptor"):
@@ -250,8 +221,10 @@ def test_where_room_is_short_only_what_is_read_often_is_kept_open(tmp_path: Path
     machine.put("/a", often=1, seldom=2)
     machine.put("/b", often=3, seldom=4)
     assert machine.read(descriptors=3) == {"/": [None, None], "/a": [1, 2], "/b": [3, 4]}
-    kept = {path: [each >= 0 for each in group.descriptors] for path, group in machine.watch._groups.items()}
-    assert kept == {"/": [], "/a": [True, False], "/b": [True, False]}
+    assert sorted(os.path.basename(os.readlink(f"/proc/self/fd/{each}")) for each in machine.descriptors()) == [
+        "often",
+        "often",
+    ]
     machine.put("/b", seldom=5)
     assert machine.read(descriptors=3)["/b"] == [3, 5]
 
@@ -285,7 +258,7 @@ def test_a_file_that_goes_costs_one_row_and_then_its_part(tmp_path: Path) -> Non
 def test_a_large_file_is_read_whole_and_seen_to_change_anywhere(tmp_path: Path) -> None:
     machine = Machine(tmp_path, File("", ("large",), lambda content: content[-3:-1]))
     for ending in ("ab", "cd"):
-        machine.put("/a", large="x" * 3 * cgroup_files.READ_BYTES + ending)
+        machine.put("/a", large="x" * 3 * cgroup_batch.READ_BYTES + ending)
         for most in (100, 0):
             assert machine.read(descriptors=most)["/a"] == [ending.encode()]
 
@@ -329,18 +302,21 @@ def test_a_follower_is_read_with_its_leader_and_now_and_then(tmp_path: Path) -> 
         machine.read()
     machine.put("/a", lead=2, follow=2)
     assert machine.read()["/a"] == [2, 2], "at the same reading"
-    group = machine.watch._groups["/a"]
-    # It is left alone once it has been the same for a while, but for every tenth reading.
-    for _ in range(2 * cgroup_files.FOLLOW_EVERY):
+    for _ in range(cgroup_files.READ_ON):
         machine.read()
-        if group.skipped and (machine.watch._readings + 1 + group.turn) % cgroup_files.FOLLOW_EVERY:
-            break
-    machine.put("/a", follow=3)
-    machine.put("/b", follow=3)
-    seen = [machine.read() for _ in range(cgroup_files.FOLLOW_EVERY)]
-    assert [row["/b"] for row in seen] == [[None, 3]] * len(seen)
-    assert seen[0]["/a"] == [2, 2]
-    assert seen[-1]["/a"] == [2, 3]
+    # From here on it is left alone, but for one reading in ten.
+    late = []
+    for value in range(3, 3 + 2 * cgroup_files.FOLLOW_EVERY):
+        machine.put("/a", follow=value)
+        machine.put("/b", follow=value)
+        row = machine.read()
+        assert row["/b"] == [None, value]
+        late.append(row["/a"] != [2, value])
+        if not late[-1]:  # A change is followed up.
+            for _ in range(cgroup_files.READ_ON):
+                machine.read()
+    assert any(late)
+    assert not all(late[: cgroup_files.FOLLOW_EVERY])
 
 
 def test_one_made_again_under_its_name_is_told_from_the_one_before(tmp_path: Path) -> None:
