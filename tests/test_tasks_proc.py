@@ -11,6 +11,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -362,6 +363,18 @@ def test_what_is_private_is_there_for_whoever_may_know_it(tasks: Proc) -> None:
             assert row["wchan"].rstrip(b"\0") == file.read().replace(b"0", b"", 1)
         with open(f"/proc/{pid}/syscall", encoding="ascii") as file:
             assert row["syscall"] == int(file.read().split()[0])
+
+
+def test_a_long_reading_rests_after_a_time_whatever_the_number(tasks: Proc, monkeypatch: pytest.MonkeyPatch) -> None:
+    naps: list[float] = []
+    moments = count(step=proc.NAP_AFTER_NS)
+    monkeypatch.setattr(proc, "sleep", naps.append)
+    monkeypatch.setattr(proc, "monotonic_ns", lambda: 0)
+    tasks.take(full=True, threads=False)
+    assert naps == []
+    monkeypatch.setattr(proc, "monotonic_ns", lambda: next(moments))
+    found = tasks.take(full=True, threads=True)  # Reads every process anew.
+    assert len(naps) >= len(rows(PROCESS, found.process)) > 1
 
 
 def test_nothing_stays_open(tasks: Proc) -> None:

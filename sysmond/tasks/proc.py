@@ -16,7 +16,7 @@ first second of a process: it would wait while that executes a program and takes
 
 import errno
 import os
-from time import CLOCK_BOOTTIME, clock_gettime_ns, sleep
+from time import CLOCK_BOOTTIME, clock_gettime_ns, monotonic_ns, sleep
 from typing import Final, NamedTuple
 
 from sysmond.model import ABSENT
@@ -46,8 +46,8 @@ REFRESH_EVERY = 150
 # One that moved within so many readings is likely to move again: its files are kept open.
 KEEP_READINGS = 10
 YOUNG_NS = 1_000_000_000
-# A first reading is long: others shall run meanwhile, and no limit of real-time CPU be reached.
-NAP_EVERY = 256
+# A first reading is long: others shall run meanwhile, and no limit of real-time CPU be reached, however slow a machine.
+NAP_AFTER_NS = 20_000_000
 NAP_S = 0.001
 DESCRIPTORS_LISTED_MAX = 1024
 
@@ -115,8 +115,8 @@ class Proc:
         self._readings = -1
         self._with_threads = False
         self._rows = _Rows([], [], [])
-        self._lost = self._naps = self._threads = 0
-        self._now_ns = 0
+        self._lost = self._threads = 0
+        self._now_ns = self._rested_ns = 0
 
     def close(self) -> None:
         """Let go of every file."""
@@ -158,7 +158,8 @@ class Proc:
         self._around.cgroups.new_reading()
         self._now_ns = clock_gettime_ns(CLOCK_BOOTTIME)
         self._rows = _Rows([], [], [])
-        self._lost = self._naps = 0
+        self._lost = 0
+        self._rested_ns = monotonic_ns()
 
     def _taken(self, *, full: bool) -> Taken:
         processes, rows = self._known.values(), self._rows
@@ -345,9 +346,9 @@ class Proc:
         return proc_text.syscall(files.read_if_allowed(process, SYSCALL, keep=keep)), wait
 
     def _nap(self) -> None:
-        self._naps += 1
-        if self._naps % NAP_EVERY == 0:
+        if monotonic_ns() - self._rested_ns >= NAP_AFTER_NS:
             sleep(NAP_S)
+            self._rested_ns = monotonic_ns()
 
     def _accounts_delays(self) -> bool:
         """Whether the kernel counts waits for block I/O; before Linux 5.14 it did, and did not say so."""
