@@ -37,17 +37,6 @@ UTC_NS = 20_000 * DAY_NS
 Found = dict[tuple[str, Key, int], int]
 
 
-@pytest.fixture
-def folders(runtime: Path) -> Folders:
-    """A pair of folders as the parts prepare them."""
-    made = Folders(str(runtime / "state"), str(runtime / "run"))
-    create(made, os.geteuid())
-    for part in ("archiver", "sampler", "background"):
-        create_classes(f"{made.runtime}/{part}")
-    create_classes(made.state, archive.FINEST_TIER)
-    return made
-
-
 class Part:
     """A writer of rings, and what it wrote."""
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows of fewer digits: only when merged, once, with exact totals; tiers, pins, states and texts stay as they were."""
 
-import os
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from sysmond import archive, config, fsck, jobs, pins, plan, rolling, tiers
 from sysmond.archive import Name
 from sysmond.clock import Relation
 from sysmond.errors import ConfigError
-from sysmond.folders import Folders, create, create_classes
+from sysmond.folders import Folders
 from sysmond.model import ABSENT, Metric, Semantics, Sensitivity, Table
 from sysmond.pins import Pin
 from sysmond.recording import Key, MemoryBlock, Recording, Strand, plan_of
@@ -93,15 +92,6 @@ def check(found: Int64Array, values: Int64Array, exact: list[int]) -> None:
         assert ((was < 0) == (now < 0)).all()
         assert np.array_equal(was[was < 0], now[was < 0])
         assert [int(found[row, at]) for at in exact] == [int(values[row, at]) for at in exact]
-
-
-@pytest.fixture
-def folders(runtime: Path) -> Folders:
-    made = Folders(str(runtime / "state"), str(runtime / "run"))
-    create(made, os.geteuid())
-    create_classes(f"{made.runtime}/archiver")
-    create_classes(made.state, archive.FINEST_TIER)
-    return made
 
 
 @settings(max_examples=30)
