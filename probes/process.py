@@ -9,7 +9,7 @@ from sysmond.tasks.hidepid import sensitivity
 from sysmond.tasks.passes import passes_of
 from sysmond.tasks.tables import PROCESS, PROCESS_PRIVATE, THREAD
 
-# By /proc ten thousand that come or go within a second take a tenth of one; in the background it would take longer still.
+# By /proc, ten thousand that come or go within a second take a tenth of one; in the background it would take longer.
 # Tables with a ring of their own are read after all others, so nothing waits for it.
 DEADLINE_S = 0.5
 _THREADS = Option("threads", default=False, doc="Whether the table thread is recorded, too.", enables=THREAD.name)
