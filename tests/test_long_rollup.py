@@ -254,8 +254,7 @@ def parts_of(readings: Sequence[Reading], cuts: int, dice: random.Random) -> lis
 def test_buckets_add_up_to_a_replay_of_all_readings(seed: int, length: int, keys: int, cuts: int, at_once: int) -> None:
     readings, ended = history(seed, length, keys)
     stretches = [stretch_of(part) for part in parts_of(readings, cuts, random.Random(seed))]
-    told = Ends([np.array(column, np.int64) for column in zip(*ended, strict=True)] or [np.zeros(0, np.int64)] * 2,
-                 np.array(list(ended.values()), np.int64))  # fmt: skip
+    told = Ends(np.array(list(ended), np.int64).reshape(-1, 2), np.array(list(ended.values()), np.int64))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rollup, "CELLS_AT_ONCE", at_once)
         patch.setattr(rollup, "FIRST", 2)
@@ -278,6 +277,20 @@ def test_what_is_rolled_up_later_has_whole_the_bucket_that_was_begun(seed: int) 
             for tick, rows in rows_of(late).items():
                 assert rows == expected.pop(tick)
             assert all(tick < first_ns for tick in expected)
+
+
+def test_an_end_is_found_where_proc_told_the_start_to_a_clock_tick() -> None:
+    end_ns = 2000 * SECOND + 9 * SECOND // 2
+    row = {"start": 2000 * SECOND + 20_000_000, "pid": 5, "cgroup": 1, "comm": 0}
+    row |= dict.fromkeys((*COUNTERS, *GAUGES), 7)
+    readings = [Reading((2000 + second) * SECOND, full=not second, rows={}) for second in range(60)]
+    readings[1].rows[5, row["start"]] = row
+    for start_ns in (row["start"], row["start"] + 3_000_000, ABSENT):
+        stretches = [stretch_of(readings)]
+        told = Ends(np.array([[5, start_ns]], np.int64), np.array([end_ns], np.int64))
+        made, *_ = roll_up(stretches, STEPS, chain=Chain(stretches, told))
+        lived = sum(each["lived"] for mine in rows_of(made).values() for each in mine)
+        assert lived == 4, start_ns
 
 
 def test_a_step_of_the_clock_and_a_suspend_cut_a_bucket_short() -> None:

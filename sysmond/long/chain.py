@@ -9,19 +9,18 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sysmond.long.ends import GRAIN_NS, ends_of
 from sysmond.long.stretch import ALL, Array, Bools, Stretch, is_absent, key_of, rows_of
 from sysmond.model import ABSENT
 from sysmond.result import Int64Array
 
-# The clock tick in which /proc tells when a process started.
-GRAIN_NS = 10_000_000
 START, END = "start", "end"
 
 
 class Ends(NamedTuple):
-    """What is known to have ended: by metric of the key int64[element], and when, in boot time, int64[element]."""
+    """What is known to have ended: int64[end, metric of the key], and when, in boot time, int64[end]."""
 
-    keys: Sequence[Int64Array]
+    keys: Int64Array
     end_ns: Int64Array
 
 
@@ -115,12 +114,12 @@ class Chain:
             seen[mine] = np.maximum(seen[mine], last)
         whole = np.append(np.flatnonzero(self.full & (self.lost == 0)), readings)
         self.gone: Int64Array = whole[np.searchsorted(whole, seen, "right").clip(max=len(whole) - 1)]
-        if ended is not None and len(ended.end_ns):
-            columns = [np.concatenate([a, b]) for a, b in zip(self.keys.values(), ended.keys, strict=True)]
-            number, at = numbered(columns)
-            end_ns = np.full(len(at), -ABSENT - 1, np.int64)
-            np.minimum.at(end_ns, number[count:], ended.end_ns)
-            after = np.searchsorted(self.ticks, end_ns[number[:count]])
+        if ended is not None and START in self.keys:
+            known = np.stack(list(self.keys.values()), axis=1)
+            row = ends_of(known, ended.keys, ended.end_ns, list(self.keys).index(START))
+            end_ns = np.full(count, -ABSENT - 1, np.int64)
+            np.minimum.at(end_ns, row[row >= 0], ended.end_ns[row >= 0])
+            after = np.searchsorted(self.ticks, end_ns)
             self.gone = np.minimum(self.gone, np.maximum(after, seen + 1))
         self.newborn: Bools = np.zeros(count, np.bool_)
         if START in self.keys and readings:

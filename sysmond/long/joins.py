@@ -10,13 +10,13 @@ import numpy as np
 from sysmond.attribution import Owner, owner
 from sysmond.long.columns import COMMAND, EXE, PATH
 from sysmond.long.condition import Words
+from sysmond.long.ends import GRAIN_NS
 from sysmond.long.stretch import Stretch
 from sysmond.model import ABSENT
 from sysmond.result import Int64Array
 from sysmond.tasks import syscalls
 
 CGROUP_TABLE, CGROUP_KEY, COMMAND_TABLE, STACK_TABLE = "cgroup_name", "id", "command", "kernel_stack"
-_GRAIN_NS = 10_000_000
 
 
 @cache
@@ -118,8 +118,8 @@ class Commands:
             place = 0 if name == EXE else 1
             for row in np.flatnonzero(high > low).tolist():
                 mine = self._starts[low[row] : high[row]]
-                at = int(np.searchsorted(mine, starts[row] + _GRAIN_NS, "left")) - 1
-                if at >= 0 and (of_threads or mine[at] > starts[row] - _GRAIN_NS):
+                at = int(np.searchsorted(mine, starts[row] + GRAIN_NS, "left")) - 1
+                if at >= 0 and (of_threads or mine[at] > starts[row] - GRAIN_NS):
                     text = self._known[self._sorted[int(low[row]) + at]][place]
                     codes[row] = texts.setdefault(text, len(texts))
         return Words(codes, list(texts))

@@ -18,9 +18,10 @@ from sysmond.errors import Error, NotPermittedError, UsageError
 from sysmond.folders import Folders
 from sysmond.long.answer import Answering, Request
 from sysmond.long.census import Census, Line
-from sysmond.long.chain import END, GRAIN_NS, START
+from sysmond.long.chain import END, START
 from sysmond.long.columns import LAST, Of, Spec
 from sysmond.long.condition import Words
+from sysmond.long.ends import GRAIN_NS
 from sysmond.long.portion import Part
 from sysmond.long.query import VALUES_MAX, Axis, Joined, MomentBatch, Numbers
 from sysmond.long.stretch import Stretch, key_of

@@ -133,7 +133,7 @@ def _ended(folders: Sequence[str], stretches: Sequence[FileStretch]) -> Ends | N
         return None
     names = key_of(stretches[0].table)
     low_ns, high_ns = int(stretches[0].ticks[0]), int(stretches[-1].ticks[-1]) + LATE_NS
-    keys: list[list[Array]] = [[] for _ in names]
+    keys: list[Array] = []
     ends: list[Array] = []
     for path in (path for folder in folders for path in _reaching(folder, stretches[0].boot, low_ns)):
         with suppress(Error, FileNotFoundError), file.open_file(path) as opened:
@@ -142,9 +142,8 @@ def _ended(folders: Sequence[str], stretches: Sequence[FileStretch]) -> Ends | N
             if len(opened.ticks) and opened.ticks[0] > high_ns:
                 break
             ends.append(opened.last(END))
-            for column, name in zip(keys, names, strict=True):
-                column.append(opened.keys[name])
-    return Ends([np.concatenate(column) for column in keys], np.concatenate(ends)) if ends else None
+            keys.append(np.stack([opened.keys[name] for name in names], axis=1))
+    return Ends(np.concatenate(keys), np.concatenate(ends)) if ends else None
 
 
 def _reaching(folder: str, boot: str, low_ns: int) -> Iterator[str]:

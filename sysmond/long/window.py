@@ -17,18 +17,12 @@ from typing import NamedTuple
 import numpy as np
 
 from sysmond.course import ALWAYS_NS
-from sysmond.long.chain import GRAIN_NS, START
+from sysmond.long.chain import START
 from sysmond.long.condition import BoolArray, Words
+from sysmond.long.ends import GRAIN_NS, ends_of
 from sysmond.long.portion import SUMS, Part, Portion, Watch, integrals, owned_edges
 from sysmond.model import ABSENT, Semantics
 from sysmond.result import Float64Array, Int64Array
-
-# By how much others than BPF may be wrong about that.
-NEARLY_NS = 1_000_000_000
-# A number of a process, and so many bits for its start in clock ticks.
-_GRAINS_BITS, _KEY_AND_START = 40, 2
-# Odd and large, so that keys become numbers that differ (the golden ratio of 64 bits).
-_FACTOR = 0x9E3779B97F4A7C15
 
 
 class Exits(NamedTuple):
@@ -55,53 +49,6 @@ def spans(parts: Sequence[Part], edges: Int64Array) -> tuple[Float64Array, Float
     if parts:
         before = np.where(before == ABSENT, parts[0].stretch.ticks[0], before)
     return np.where(after == ABSENT, 0, np.maximum(0, after - before)) / 1e9, watched
-
-
-def _matched(known: Int64Array, keys: Int64Array) -> Int64Array:
-    """The row of ``known`` that each of many keys is, or -1: int64[key]. Both are int64[row, metric of the key]."""
-    found = np.full(len(keys), -1, np.int64)
-    if not len(known) or not len(keys):
-        return found
-    # By one number a key, then to the last digit: what shares its number with another is taken for unknown.
-    factors = np.array([_FACTOR**place % 2**64 for place in range(known.shape[1])], np.uint64)
-    number, wanted = ((each.astype(np.uint64) * factors).sum(axis=1, dtype=np.uint64) for each in (known, keys))
-    order = np.argsort(number)
-    place = order[np.minimum(np.searchsorted(number[order], wanted), len(order) - 1)]
-    same = (known[place] == keys).all(axis=1)
-    found[same] = place[same]
-    return found
-
-
-def _nearly(known: Int64Array, ended: "Exits", row: Int64Array, start: int) -> Int64Array:
-    """The rows of ``_matched``, and of those that /proc saw: it tells only in clock ticks when a process started.
-
-    Of what ended, the other ways than BPF tell that to a second, or not at all. Each row is matched once. ``start``:
-    which metric of the key that is, of two.
-    """
-    by_tick = known[:, start] % GRAIN_NS == 0
-    by_tick[row[row >= 0]] = False
-    rows, left = np.flatnonzero(by_tick), np.flatnonzero(row < 0)
-    if known.shape[1] != _KEY_AND_START or not len(rows) or not len(left):
-        return row
-    other = 1 - start
-    number, began_ns = known[rows, other], known[rows, start]
-    wanted, starts_ns, end_ns = ended.keys[left, other], ended.keys[left, start], ended.end_ns[left]
-    is_told = starts_ns != ABSENT
-    order = np.argsort(number << _GRAINS_BITS | began_ns // GRAIN_NS)
-    codes = (number << _GRAINS_BITS | began_ns // GRAIN_NS)[order]
-    at = np.searchsorted(codes, wanted << _GRAINS_BITS | np.where(is_told, starts_ns, end_ns) // GRAIN_NS, "right")
-    best, off_ns = np.full(len(left), -1, np.int64), np.full(len(left), ALWAYS_NS, np.int64)
-    for beside in (at - 1, at):
-        place = order[beside.clip(0, len(order) - 1)]
-        apart = np.where(is_told, np.abs(began_ns[place] - starts_ns), 0)
-        fits = (number[place] == wanted) & (began_ns[place] <= end_ns) & (apart <= NEARLY_NS) & (apart < off_ns)
-        best[fits], off_ns[fits] = rows[place[fits]], apart[fits]
-    nearest = np.argsort(off_ns, kind="stable")
-    nearest = nearest[best[nearest] >= 0]
-    _, once = np.unique(best[nearest], return_index=True)
-    found = row.copy()
-    found[left[nearest[once]]] = best[nearest[once]]
-    return found
 
 
 class Dictionary:
@@ -170,7 +117,7 @@ class Window:
         if parts:
             since_ns = min(since_ns, int(parts[0].stretch.ticks[0]))
         known = self._known
-        row = _nearly(known, ended, _matched(known, ended.keys), key.index(START))
+        row = ends_of(known, ended.keys, ended.end_ns, key.index(START))
         self._end_row[row[row >= 0]] = np.flatnonzero(row >= 0)
         new = np.flatnonzero((row < 0) & (ended.end_ns >= self.edges[0]) & (ended.end_ns < self.edges[-1]))
         self._known = np.concatenate([known, ended.keys[new]])
