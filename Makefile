@@ -9,13 +9,14 @@ BIN := .venv/bin
 ARGS ?=
 
 .NOTPARALLEL:
-.PHONY: help setup run test check-fast lint format types floors pytest faults docs manuals install-files benchmarks clean
+.PHONY: help setup run test check-fast lint format types floors pytest faults lab docs manuals install-files benchmarks clean
 
 help:
 	@echo 'make run           record this machine until Ctrl-C; ARGS="--ticks 60" passes arguments'
 	@echo 'make test          every check; the same as in CI'
 	@echo 'make check-fast    the checks that take seconds: style, types, floors'
 	@echo 'make faults        kill, crash, damage and starve everything, and look at what is left; 20 minutes'
+	@echo 'make lab           boot a virtual machine and check there; ARGS="tests/lab/machine.py -k unit" checks less'
 	@echo 'make docs          write the generated documents anew'
 	@echo 'make manuals       write manual pages and shell completions below build/share'
 	@echo 'make install-files install what lies beside the programs (D-Bus, polkit, manuals) below DESTDIR'
@@ -57,6 +58,10 @@ faults: setup
 	@failed=; for program in $(FAULTS); do \
 		$(BIN)/python -P tests/faults/$$program.py $(ARGS) || failed="$$failed $$program"; \
 	done; test -z "$$failed" || { echo "faults: failed:$$failed"; exit 1; }
+
+# With a kernel, a systemd and controllers of cgroups that the machine of a developer may not have.
+lab: setup
+	@$(BIN)/python -P tests/lab/lab.py $(ARGS)
 
 docs: setup
 	@$(BIN)/python docs/generate.py

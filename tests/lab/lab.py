@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Boot a small machine, and check from inside it what only a whole machine with another kernel can show.
+
+It has Debian's kernel and systemd, all controllers of cgroup v2, and disks of its own. sysmond comes there as a package
+built from this folder as it is. Checks are pytest's, and run as root; each is told as it ends.
+
+    python tests/lab/lab.py [--shell] [ARGUMENT OF PYTEST ...]
+
+``CHECKS`` is what is run where no argument says it. It needs qemu, mmdebstrap, clang and, once, a mirror
+of Debian (``LAB_MIRROR``); without KVM it takes half an hour. Exit code 0: all passed; 1: not; 2: it cannot run here.
+"""
+
+import argparse
+import os
+import platform
+import select
+import shlex
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parent.parent.parent))
+from tests.lab import image
+
+REPOSITORY = Path(__file__).resolve().parent.parent.parent
+FOLDER = REPOSITORY / "build/lab"
+SHARE, CONSOLE = FOLDER / "share", FOLDER / "console.log"
+TOOLS = {"qemu-system-x86_64": "qemu-system-x86", "clang": "clang", "git": "git", **image.TOOLS}
+
+CHECKS = (
+    "tests/lab/controllers.py",
+    "tests/lab/machine.py",
+    # What ordinary tests try with the kernel that is there, with this one: all ways to read processes.
+    *("tests/test_walk.py", "tests/test_kernel.py", "tests/test_execs.py", "tests/test_exits.py"),
+    *("tests/test_tasks_ways.py", "tests/test_tasks_independent.py", "tests/test_tasks_trouble.py"),
+    *("tests/test_tasks_proc.py", "tests/test_tasks_proc_states.py", "tests/test_thread_states.py"),
+    *(
+        "tests/test_daemon_tasks.py",
+        "tests/test_tasks_access.py",
+        "tests/test_cgroup_names.py",
+        "tests/test_cgroups.py",
+    ),
+)
+"""What is run where nobody says it."""
+
+SBIN = ":/usr/sbin:/sbin"  # Where mke2fs is, and others than root do not look.
+
+MEMORY_MIB = 2048
+PROCESSORS = 2
+SCRATCH_BYTES = 256 << 20  # Of each disk beside that of the system: one to write to, one for swap.
+SILENCE_S = 900.0  # Longer than any check takes without KVM.
+ENDED = "lab: ended "
+KERNEL_ARGUMENTS = (
+    "root=/dev/vda rw console=ttyS0 quiet net.ifnames=0 mitigations=off psi=1 hugepages=8"
+    " zswap.enabled=1 zswap.max_pool_percent=50"
+)
+
+
+def missing() -> str:
+    """Say in one line what is not installed; nothing where all is."""
+    if platform.machine() != "x86_64":
+        return f"this machine is {platform.machine()}; x86_64 is right, which the image is for"
+    lacking = [tool for tool in TOOLS if shutil.which(tool) is None]
+    packages = " ".join(dict.fromkeys(TOOLS[tool] for tool in lacking))
+    return f"{', '.join(lacking)} not installed (Debian: apt install {packages})" if lacking else ""
+
+
+def share(arguments: list[str]) -> None:
+    """Put into the shared folder what the machine is to do, with the project built as a package."""
+    shutil.rmtree(SHARE, ignore_errors=True)
+    SHARE.mkdir()
+    sources, package = FOLDER / "sources", FOLDER / "package"
+    for folder in (sources, package):
+        shutil.rmtree(folder, ignore_errors=True)
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=REPOSITORY, check=True, capture_output=True, text=True,
+    ).stdout  # fmt: skip
+    for name in filter(None, listed.split("\0")):
+        if (REPOSITORY / name).is_file():
+            (sources / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(REPOSITORY / name, sources / name)
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-deps"]
+    subprocess.run([*pip, "--no-build-isolation", "--no-compile", "--target", str(package), str(sources)], check=True)
+    for name in ("tests", "dbus", "pyproject.toml"):
+        os.rename(sources / name, package / name)
+    with tarfile.open(SHARE / "package.tar", "w") as tar:  # One file: over the shared folder, a thousand take a minute.
+        tar.add(package, ".")
+    for folder in (sources, package):
+        shutil.rmtree(folder)
+    shutil.copy(Path(__file__).with_name("guest.sh"), SHARE)
+    (SHARE / "arguments").write_text(" ".join(map(shlex.quote, arguments)))
+
+
+def accelerator() -> list[str]:
+    """KVM where it is there; not in a machine that is virtual itself, where it may come upon what it cannot emulate."""
+    is_virtual = "hypervisor" in Path("/proc/cpuinfo").read_text().split()
+    has_kvm = os.access("/dev/kvm", os.R_OK | os.W_OK) and not is_virtual
+    chosen = os.environ.get("LAB_ACCEL") or ("kvm" if has_kvm else "tcg,thread=multi,tb-size=512")
+    # A processor without AVX2: sorting with it, numpy crashes where qemu 7.2 emulates it.
+    return ["-accel", chosen, "-cpu", "host" if chosen.startswith("kvm") else "Nehalem"]
+
+
+def command(disks: tuple[str, str, str], *, shell: bool) -> list[str]:
+    """How qemu is called. What is written to the disks is forgotten with the machine."""
+    root, kernel, initrd = disks
+    words = ["nice", "qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
+    words += [*accelerator(), "-machine", "q35"]
+    words += ["-smp", str(PROCESSORS), "-m", str(MEMORY_MIB), "-kernel", kernel, "-initrd", initrd]
+    words += ["-append", f"{KERNEL_ARGUMENTS} {'systemd.mask=lab.service' if shell else ''}"]
+    for disk in (root, str(FOLDER / "written.img"), str(FOLDER / "swap.img")):
+        words += ["-drive", f"file={disk},format=raw,if=virtio,snapshot=on,cache=unsafe"]
+    words += ["-virtfs", f"local,path={SHARE},mount_tag=host,security_model=none,readonly=on"]
+    words += ["-device", "virtio-rng-pci", "-device", "virtio-serial-pci"]
+    if shell:
+        return [*words, "-serial", "stdio"]
+    words += ["-serial", f"file:{CONSOLE}", "-chardev", "file,id=told,path=/dev/stdout"]
+    return [*words, "-device", "virtserialport,chardev=told,name=lab"]
+
+
+def watch(words: list[str]) -> int:
+    """Run the machine and tell what it tells; gives the exit code of the checks, 1 where they did not end."""
+    with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as machine:
+        assert machine.stdout is not None
+        unfinished, code = b"", 1
+        while select.select([machine.stdout], [], [], SILENCE_S)[0]:
+            told = os.read(machine.stdout.fileno(), 65536)
+            if not told:
+                return code
+            *lines, unfinished = (unfinished + told).split(b"\n")
+            for line in (each.decode("utf-8", "replace").rstrip("\r") for each in lines):
+                if line.startswith(ENDED):
+                    code = int(line.removeprefix(ENDED))
+                else:
+                    print(line, flush=True)
+        machine.kill()
+    print(f"lab: nothing was told for {SILENCE_S:.0f} s, the machine was ended; {CONSOLE} has its console")
+    return 1
+
+
+def main() -> int:
+    """Build what is missing, and run."""
+    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    options.add_argument("--shell", action="store_true", help="a shell on the machine instead, until 'poweroff'")
+    chosen, arguments = options.parse_known_args()
+    os.environ["PATH"] += SBIN
+    if reason := missing():
+        print(f"lab: {reason}", file=sys.stderr)
+        return 2
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    try:
+        disks = image.disk(str(FOLDER))
+        share(arguments or list(CHECKS))
+    except subprocess.CalledProcessError as failure:
+        print(f"lab: {failure.cmd[0]} failed, as it says above", file=sys.stderr)
+        return 2
+    for name in ("written.img", "swap.img"):
+        with (FOLDER / name).open("wb") as disk:
+            disk.truncate(SCRATCH_BYTES)
+    words = command(disks, shell=chosen.shell)
+    if chosen.shell:
+        return subprocess.run(words, check=False).returncode
+    began_s = time.monotonic()
+    code = watch(words)
+    print(f"lab: {'passed' if code == 0 else 'FAILED'} in {time.monotonic() - began_s:.0f} s")
+    return 0 if code == 0 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A whole machine with systemd as process 1: sysmond as a service of it, and what is recorded of the others.
+
+For the lab (``make lab``): it installs a policy of the system bus and starts units.
+"""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from sysmond.folders import Folders
+from sysmond.kernel.loader import PROGRAMS
+from tests.waiting import wait_until
+from tests.whole import Recorder
+
+SERVICE = "sysmond.service"
+POLICIES = Path("/etc/dbus-1/system.d")
+POLICY = Path(__file__).parent.parent.parent / "dbus/org.sysmond.SystemMonitor1.conf"
+BURNING = [sys.executable, "-I", "-S", "-c", "while True: pass"]
+
+
+def run(*words: str) -> str:
+    """Run a program of the machine, and give what it said."""
+    return subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True, timeout=300).stdout
+
+
+def shown(unit: str, *properties: str) -> list[str]:
+    """What systemd tells of a unit."""
+    return [run("systemctl", "show", "--value", "--property", name, unit).strip() for name in properties]
+
+
+@pytest.fixture(scope="module")
+def recorder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorder]:
+    """The recorder of the machine, as a service that is started again when it dies."""
+    POLICIES.mkdir(parents=True, exist_ok=True)
+    (POLICIES / POLICY.name).write_bytes(POLICY.read_bytes())
+    run("systemctl", "reload", "dbus.service")
+    properties = ("Type=notify", "Restart=always", "WatchdogSec=300", "RuntimeDirectory=sysmond",
+                  "RuntimeDirectoryPreserve=yes", "StateDirectory=sysmond")  # fmt: skip
+    words = [f"--property={each}" for each in properties]
+    words += [f"--setenv={name}={os.environ[name]}" for name in ("PYTHONPATH", "LC_ALL")]
+    # It comes back when the service has said that it records.
+    run("systemd-run", "--quiet", f"--unit={SERVICE}", *words, sys.executable, "-P", "-m", "sysmond", "--bus=system")
+    made = Recorder(tmp_path_factory.mktemp("recorder"))
+    made.folders = Folders("/var/lib/sysmond", "/run/sysmond")
+    made.wait_for("process", f"pid = {os.getpid()}", "pid")
+    yield made
+    run("systemctl", "stop", SERVICE)
+    assert shown(SERVICE, "Result") == ["success"]
+
+
+@contextmanager
+def unit(name: str, *words: str) -> Iterator[int]:
+    """Run a unit of systemd, and give its process."""
+    run("systemd-run", "--quiet", f"--unit={name}", *words)
+    try:
+        yield int(shown(name, "MainPID")[0])
+    finally:
+        run("systemctl", "stop", name)
+
+
+def processes() -> dict[int, tuple[int, str]]:
+    """Parent and name of each process, by their own files."""
+    found = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with suppress(OSError):
+                before, _, after = Path(f"/proc/{name}/stat").read_text(errors="replace").rpartition(") ")
+                found[int(name)] = int(after.split()[1]), before.partition(" (")[2]
+    return found
+
+
+def test_every_program_runs_on_this_kernel(recorder: Recorder) -> None:
+    told = json.loads(Path(recorder.folders.runtime, "bpf.json").read_text())["programs"]
+    # ``iterate`` is for those without ``snapshot``.
+    assert told == {each.name: {"ok": True} for each in PROGRAMS if not each.unless}
+
+
+def test_the_doctor_finds_the_best_ways_over_the_system_bus(recorder: Recorder) -> None:
+    def doctor() -> str:
+        words = [sys.executable, "-P", "-m", "sysmon_tools.ctl", "doctor", "--json"]
+        return subprocess.run(words, check=False, stdout=subprocess.PIPE, text=True).stdout
+
+    wait_until(lambda: "by BPF" in doctor(), doctor)
+    told = json.loads(doctor())
+    found = {each["source"]: (each["state"], each["reason"]) for each in told}
+    assert found["process"] == ("there", "by BPF, snapshot")
+    assert found["exits"] == ("there", "by BPF")
+    assert found["real-time scheduling"][0] == found["locked memory"][0] == "there"
+    missing = {name for name, (state, _) in found.items() if name.startswith("BPF program") and state != "there"}
+    assert missing == set()
+
+
+def test_process_1_and_the_threads_of_the_kernel_are_there(recorder: Recorder) -> None:
+    before = processes()
+    with subprocess.Popen(["true"]) as last:
+        last.wait()
+    recorder.wait_for("exits", f"pid = {last.pid}", "pid")
+    rows = {row["pid"]: (row["ppid"], row["comm"]) for row in recorder.records("process", "pid,ppid,comm")}
+    after = processes()
+    stayed = {pid: words for pid, words in before.items() if after.get(pid) == words}
+    assert rows[1] == (0, "systemd")
+    assert rows[2] == (0, "kthreadd")
+    # /proc tells more of the name of a thread that works for others.
+    wrong = {pid: (words, rows.get(pid)) for pid, words in stayed.items()
+             if pid not in rows or rows[pid][0] != words[0] or not words[1].startswith(rows[pid][1])}  # fmt: skip
+    assert wrong == {}
+    assert sum(1 for parent, _ in stayed.values() if parent == 2) > 20
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "path", "within"),
+    [
+        ("lab-plain.service", [], "/system.slice/lab-plain.service", "system.slice"),
+        (
+            "lab-sliced.service",
+            ["--slice=lab-inner.slice"],
+            "/lab.slice/lab-inner.slice/lab-sliced.service",
+            "lab-inner.slice",
+        ),
+        ("lab@a\\x2db.service", [], "/system.slice/system-lab.slice/lab@a\\x2db.service", "system-lab.slice"),
+    ],
+)
+def test_a_process_belongs_to_its_unit_and_slice(
+    recorder: Recorder, name: str, words: list[str], path: str, within: str
+) -> None:
+    with unit(name, *words, "sleep", "1000") as pid:
+        assert shown(name, "ControlGroup", "Slice") == [path, within]
+        recorder.wait_for("process", f'pid = {pid} and cgroup_path = "{path}"', "pid")
+        (row,) = recorder.records("process", "unit,slice,cgroup_path,comm", where=f"pid = {pid}")
+        assert (row["unit"], row["slice"], row["cgroup_path"]) == (name, within, path)
+        grouped = recorder.extract("process", "--from=-1min", "--group-by=slice,unit", "--format=csv")
+        assert grouped.code == 0, grouped.err
+        assert (within, name.replace("\\", "\\\\")) in {(row["slice"], row["unit"]) for row in grouped.rows}
+
+
+def test_a_container_is_known_by_its_scope(recorder: Recorder) -> None:
+    ident = "0123456789abcdef" * 4
+    words = ["systemd-run", "--quiet", "--scope", "--slice=system.slice", f"--unit=docker-{ident}.scope"]
+    with subprocess.Popen([*words, "sleep", "1000"]) as scope:
+        recorder.wait_for("process", f"pid = {scope.pid} and container = {ident}", "pid")
+        (row,) = recorder.records("process", "container,runtime,comm", where=f"pid = {scope.pid}")
+        assert row["runtime"] == "docker"
+        scope.terminate()
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "number"),
+    [("exit 42", 42, 0), ("kill -KILL $$", 0, signal.SIGKILL), ("kill -TERM $$", 0, signal.SIGTERM)],
+)
+def test_a_unit_ended_as_systemd_says(recorder: Recorder, script: str, code: int, number: int) -> None:
+    name = f"lab-ended-{code or number}.service"
+    words = ["--property=RemainAfterExit=yes", "--expand-environment=no", "sh", "-c", script]
+    run("systemd-run", "--quiet", f"--unit={name}", *words)
+    wait_until(lambda: shown(name, "SubState")[0] in {"failed", "exited"})
+    pid, status, *_ = map(int, shown(name, "ExecMainPID", "ExecMainStatus"))
+    assert status == (code or number)
+    (row,) = recorder.wait_for("exits", f"pid = {pid}", "exit_code,signal,comm,cgroup_path")
+    assert (row["exit_code"], row["signal"], row["comm"]) == (code, number, "sh")
+    with suppress(subprocess.CalledProcessError):
+        run("systemctl", "reset-failed", name)
+
+
+def test_who_uses_most_is_told_first(recorder: Recorder) -> None:
+    with unit("lab-burning.service", *BURNING) as pid:
+        where = f"pid = {pid} and cpu > 20%"
+        recorder.wait_for("process", where, "pid,cpu", start="-10s", step="10s")
+        # Asking costs as much here.
+        asked = ["process", "--from=-10s", "--top=3", "--by=cpu", "--where=not unit = lab.service", "--format=csv"]
+        told = recorder.extract(*asked, "--columns=pid,unit,cpu")
+        assert told.code == 0, told.err
+        assert (told.rows[0]["pid"], told.rows[0]["unit"]) == (str(pid), "lab-burning.service")
+        told = recorder.extract(*asked, "--group-by=unit")
+        assert told.rows[0]["unit"] == "lab-burning.service"
+
+
+def test_what_ends_while_the_service_is_dead_is_recorded(recorder: Recorder) -> None:
+    before = int(shown(SERVICE, "MainPID")[0])
+    os.kill(before, signal.SIGKILL)
+    made = {}
+    for code in range(20):
+        with subprocess.Popen(["sh", "-c", f"exit {code}"]) as child:
+            child.wait()
+        made[child.pid] = code
+    wait_until(lambda: int(shown(SERVICE, "MainPID")[0]) not in {0, before})
+    where = " or ".join(f"pid = {pid}" for pid in made)
+    wait_until(lambda: {row["pid"]: row["exit_code"] for row in recorder.records("exits", "pid,exit_code", where=where)}
+               == made, lambda: shlex.join(["journalctl", "-u", SERVICE]))  # fmt: skip
+    assert shown(SERVICE, "NRestarts") == ["1"]
