@@ -27,6 +27,14 @@ _LINES = frozenset({"csv", "tsv"})
 # Options by the name argparse gives them.
 _OWN = ("top", "by", "where", "columns", "group_by", "percentile", "tree", "at", "pid", "started", "sql")
 _NOT_HERE = {"stat": "columns are spelled METRIC:STATISTIC", "raw": "--sql has rows as stored", "explain": ""}
+# What means nothing with another option, and what does instead.
+_WHOLE = ("top", "by", "group_by", "percentile")
+_SENSELESS = {
+    "list": ("", (*_WHOLE, "where", "columns", "sample")),
+    "tree": ("--at says when", (*_WHOLE, "start", "end")),
+    "pid": ("its rows are one a step", _WHOLE),
+    "sql": ("the query says that", (*_WHOLE, "where", "columns", "sample")),
+}
 # How long the processor time of a process tree is measured before its moment.
 TREE_SPAN = "10s"
 # Steps of the life of one process, and how many there are at most where nobody says how long they are.
@@ -114,6 +122,11 @@ def _check_together(options: argparse.Namespace) -> None:
     alone = [name for name in ("list", "tree", "pid", "sql") if getattr(options, name) not in {None, False}]
     if len(alone) > 1:
         raise UsageError(f"--{' and --'.join(alone)}: only one of them is right")
+    for name in alone:
+        why, others = _SENSELESS[name]
+        for other in others:
+            if getattr(options, other) is not None:
+                raise UsageError(f"{_spelled(other)} means nothing with --{name}{'; ' + why if why else ''}")
     if alone and alone[0] in {"tree", "pid"} and options.paths != ["process"]:
         raise UsageError(f"--{alone[0]} {options.paths[0]}: 'process' is right")
     if options.top is not None and options.top < 1:
@@ -124,7 +137,8 @@ def _check_together(options: argparse.Namespace) -> None:
 
 
 def _spelled(name: str) -> str:
-    return "--start" if name == "started" else f"--{name.replace('_', '-')}"
+    spelled = {"started": "start", "start": "from", "end": "to"}.get(name, name)
+    return f"--{spelled.replace('_', '-')}"
 
 
 def run(archive: "Archive", options: argparse.Namespace, chosen: str, style: "Style") -> list[str]:
