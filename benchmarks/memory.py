@@ -2,7 +2,9 @@
 """What the parts hold in memory while they do nothing but record.
 
 Resident memory of a part without the rings that it maps, and the proportional set size of all parts
-together (each shared page counted once), from /proc/PID/smaps and smaps_rollup. A megabyte is 1,000,000 bytes.
+together (each shared page counted once), from /proc/PID/smaps and smaps_rollup. What the kernel keeps for maps of BPF
+programs, mapped by a part or not, from the maps' fdinfo; what it keeps with each task is not in that. A megabyte is
+1,000,000 bytes.
 """
 
 import os
@@ -12,6 +14,7 @@ import time
 sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from benchmarks import measure
 from benchmarks.measure import Figures
+from sysmond.kernel import loader, pins
 
 SECONDS = 60
 _KIB = 1024
@@ -40,6 +43,24 @@ def rss_bytes(pid: int) -> tuple[int, int]:
     return own, rings
 
 
+def kernel_bytes(runtime: str) -> int:
+    """What the kernel keeps for the maps that are pinned for a runtime folder."""
+    folder = loader.folder_of(runtime)
+    found = 0
+    for name in os.listdir(folder) if os.path.isdir(folder) else ():
+        if os.path.isdir(f"{folder}/{name}"):
+            continue
+        descriptor = pins.opened(f"{folder}/{name}")
+        try:
+            with open(f"/proc/self/fdinfo/{descriptor}", encoding="ascii") as file:
+                told = dict(line.split(":", 1) for line in file if ":" in line)
+            if "map_type" in told:
+                found += int(told["memlock"])
+        finally:
+            os.close(descriptor)
+    return found
+
+
 def measured(seconds: int) -> Figures:
     """Let the daemon record for so many seconds, and look."""
     with measure.daemon(1) as first:
@@ -50,6 +71,7 @@ def measured(seconds: int) -> Figures:
         pids = daemon.pids()
         resident = {part: rss_bytes(pid) for part, pid in pids.items()}
         shares = {part: pss_bytes(pid) for part, pid in pids.items()}
+        in_kernel = kernel_bytes(daemon.folders.runtime)
         in_shared_memory = sum(
             os.stat(os.path.join(folder, name)).st_blocks * 512
             for folder, _, names in os.walk(daemon.folders.runtime)
@@ -63,6 +85,7 @@ def measured(seconds: int) -> Figures:
         "ring_rss_mb": {part: _mb(rings) for part, (_, rings) in resident.items()},
         "pss_mb_by_part": {part: _mb(share) for part, share in shares.items()},
         "runtime_folder_mb": _mb(in_shared_memory),
+        "kernel_mb": _mb(in_kernel),
     }
 
 
@@ -79,6 +102,7 @@ def rows(figures: Figures) -> list[tuple[str, str]]:
     for part, share in figures["pss_mb_by_part"].items():
         own, ring = figures["rss_mb"][part], figures["ring_rss_mb"][part]
         lines.append((f"  {part}", f"{share:.1f} MB (resident {own:.1f}, and {ring:.1f} of rings)"))
+    lines.append(("maps of BPF programs in the kernel", f"{figures['kernel_mb']:.1f} MB"))
     lines.append(("rings and segments in RAM", f"{figures['runtime_folder_mb']:.1f} MB"))
     return lines
 

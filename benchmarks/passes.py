@@ -28,6 +28,7 @@ from sysmond.errors import Error
 from sysmond.frame import Identity, Layout
 from sysmond.kernel import loader
 from sysmond.model import Sensitivity, Table
+from sysmond.probe import WAY_SUFFIX
 from sysmond.records import record_bytes
 from sysmond.ring import RingWriter
 from sysmond.tasks import tables
@@ -211,7 +212,7 @@ def whole(seconds: int, *, threads: bool) -> Figures:
         time.sleep(settle_s)
         off = phase(running, seconds)
         configure(running, configured(SNAPSHOT, threads=threads), settle_s)
-        taken = phase(running, seconds)
+        taken = _snapshot_phase(running, seconds, tables.THREAD if threads else tables.PROCESS)
         configure(running, configured(names, threads=threads), settle_s)
         watches = [streams.Watch(running.folders, LONG[name]) for name in (*SNAPSHOT, "exits")]
         on = phase(running, seconds)
@@ -227,6 +228,25 @@ def whole(seconds: int, *, threads: bool) -> Figures:
             "duration_ms": {name: measure.ms(ns, 3) for name, ns in durations.items() if name in LONG},
             "tables": {name: _told(watch) for name, watch in zip((*SNAPSHOT, "exits"), watches, strict=True)},
         }
+
+
+def _snapshot_phase(running: Daemon, seconds: int, table: Table) -> Figures:
+    """A while with the tables of a snapshot, and what there was to be seen meanwhile.
+
+    ``way``: as the daemon says it; ``walked_min``, ``walked_max``: of ``table``, by a pass; ``full``: how many passes
+    told of all. A pass sees the whole machine, so what others start meanwhile is in what it costs.
+    """
+    watch = streams.Watch(running.folders, table)
+    begin_ns = clock.boottime_ns()
+    found = phase(running, seconds)
+    watch.look()
+    seen = watch.since(begin_ns)
+    if not seen:
+        raise RuntimeError(f"no reading of the table {table.name} within {seconds} s")
+    with open(f"{running.folders.runtime}/sampler/{tables.PROCESS.name}{WAY_SUFFIX}", encoding="utf-8") as file:
+        found["way"] = file.read().strip()
+    walked = [each.walked for each in seen]
+    return found | {"walked_min": min(walked), "walked_max": max(walked), "full": sum(each.full for each in seen)}
 
 
 def _told(watch: streams.Watch) -> Figures | None:

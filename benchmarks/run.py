@@ -77,6 +77,8 @@ def _snapshot(load: str, reach_ms: float) -> Target:
 
     def told(figures: Figures) -> str:
         parts = [tasks.told(tasks.snapshot_ms(figures, load))]
+        if (walked := tasks.walked(figures, load)) is not None:
+            parts.append(f"{walked:.0f} walked")
         if (lost := tasks.lost(figures, load)) is not None:
             parts.append(f"{lost:.0f} lost")
         return f"{', '.join(parts)} (ms of peers: {tasks.beside(figures, load)})"
@@ -188,7 +190,7 @@ TARGETS = (
         "memory",
         "all parts at rest, proportional set size",
         "≤ 25 MB",
-        lambda f: f"{f['pss_mb']:.1f} MB",
+        lambda f: f"{f['pss_mb']:.1f} MB, and {f['kernel_mb']:.1f} MB of the kernel's",
         lambda f: f["pss_mb"] <= 25,
     ),
     Target(

@@ -209,6 +209,13 @@ def snapshot_ms(figures: Figures, load: str) -> float | None:
     return of(figures, load, "pass", "cpu_ms") if whole is None else whole
 
 
+def walked(figures: Figures, load: str) -> float | None:
+    """How many tasks the costliest pass of that had to look at: those of the load, and of whoever else is there."""
+    table = "thread" if LOADS[load].threads else "process"
+    most = of(figures, load, "daemon", "snapshot", "walked_max")
+    return of(figures, load, "daemon", "tables", table, "walked") if most is None else most
+
+
 def beside(figures: Figures, load: str) -> str:
     """What the peers cost under a load, in one line."""
     costs = {name: of(one, "cpu_ms") for name, one in figures.get(load, {}).get("peers", {}).items()}
@@ -262,9 +269,9 @@ def _load_rows(one: Figures, what: str) -> list[tuple[str, str]]:
     said = whole.get("missing")
     if said is None:
         calls = [told(of(whole, phase, "system_calls"), "", 0) for phase in ("on", "off")]
-        said = (
-            f"{whole['snapshot_ms']:.2f} ms ({whole['on']['sampler_ms']:.2f} less {whole['off']['sampler_ms']:.2f}), "
-        )
+        taken, off = whole["snapshot"], whole["off"]
+        said = f"{whole['snapshot_ms']:.2f} ms ({taken['sampler_ms']:.2f} less {off['sampler_ms']:.2f}), "
+        said += f"{taken['way']}, {taken['walked_min']} to {taken['walked_max']} walked, "
         said += f"{calls[0]} system calls a tick (without {calls[1]}), {whole['on']['pss_mb']:.1f} MB"
     lines.append(("  sysmond", said))
     for name, peer in one["peers"].items():

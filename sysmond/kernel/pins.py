@@ -45,8 +45,8 @@ def _bpf(command: int, attributes: "ctypes.Array[ctypes.c_char]", what: str) -> 
     return result
 
 
-def _get(path: str) -> int:
-    """Open a pinned program or map.
+def opened(path: str) -> int:
+    """Open a pinned program or map: a descriptor.
 
     :raises OSError: as bpf(2) says.
     """
@@ -119,7 +119,7 @@ class Array:
         :raises Error: where its values have another length.
         """
         self._value_bytes = value_bytes
-        descriptor = _get(path)
+        descriptor = opened(path)
         try:
             there, self.count = _lengths(descriptor, path)
             if there != value_bytes:
@@ -155,7 +155,7 @@ class Program:
         :raises OSError: as the kernel says.
         """
         self._path = path
-        self._descriptor = _get(path)
+        self._descriptor = opened(path)
         self._attributes = ctypes.create_string_buffer(_RUN.pack(self._descriptor), _RUN.size)
 
     def run(self) -> None:
@@ -206,7 +206,7 @@ class Drain:
         :raises OSError: as the kernel says.
         """
         self._stride = RECORD_HEAD_BYTES + record_bytes
-        descriptor = _get(path)
+        descriptor = opened(path)
         try:
             _, self._size = _lengths(descriptor, path)
             self._reader = mmap.mmap(descriptor, mmap.PAGESIZE)
