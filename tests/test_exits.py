@@ -19,7 +19,8 @@ from sysmond.kernel.pins import Array
 from sysmond.model import ABSENT
 from sysmond.probe import Host
 from sysmond.tasks import exits
-from sysmond.tasks.exits import RECORD, Exits, Heard, Paired, Told, open_exits
+from sysmond.tasks.exits import RECORD, Exits, open_exits
+from sysmond.tasks.exits_netlink import Heard, Paired, Told
 from sysmond.tasks.tables import ABSENT_U32, EXITS
 from sysmond.tasks.taskstats import READINGS_MAX
 from tests.waiting import HANG_S, wait_until
@@ -327,6 +328,7 @@ def opened_as(prepare: str) -> str:
     program = f"""
 import ctypes, os
 from sysmond.errors import Error
+from sysmond.tasks import exits_netlink  # Now, since it may be somebody later who may not read where Python lies.
 from sysmond.tasks.exits import open_exits
 {prepare}
 try:

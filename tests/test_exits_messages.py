@@ -9,7 +9,7 @@ import pytest
 from sysmond.clock import Relation
 from sysmond.errors import Error
 from sysmond.model import ABSENT, Sensitivity
-from sysmond.tasks import exits, hidepid
+from sysmond.tasks import exits, exits_netlink, hidepid
 from sysmond.tasks.connector import Ended, Lives
 from sysmond.tasks.tables import EXITS
 from sysmond.tasks.taskstats import READINGS_MAX, SLOT_BYTES, Life, Sums, layout
@@ -294,7 +294,7 @@ def test_after_a_loss_no_count_of_threads_is_relied_on() -> None:
 def test_a_record_has_what_both_told() -> None:
     sums = Sums()
     sums.follow(message(Thread(42, 42, flags=0x20, comm=b"a\n\x1b\xff").told(16)))
-    found = values(exits.record(Ended(42, 0, 10 * SECOND, 0x8B, 9), sums.pop(42)))
+    found = values(exits_netlink.record(Ended(42, 0, 10 * SECOND, 0x8B, 9), sums.pop(42)))
     assert found["comm"] == b"a\n\x1b\xff".ljust(16, b"\0")
     assert (found["signal"], found["core_dumped"], found["exit_code"]) == (11, 1, 0)
     assert (found["start"], found["end"]) == (10 * SECOND - 2_500_000_000, 10 * SECOND)
@@ -303,7 +303,7 @@ def test_a_record_has_what_both_told() -> None:
 
 
 def test_a_record_without_taskstats_says_that_the_rest_is_absent() -> None:
-    found = values(exits.record(Ended(42, 0, 10 * SECOND, 0xFF00, 9), None))
+    found = values(exits_netlink.record(Ended(42, 0, 10 * SECOND, 0xFF00, 9), None))
     assert (found["exit_code"], found["uid"], found["start"], found["cpu"]) == (255, 0xFFFFFFFF, ABSENT, ABSENT)
 
 
@@ -322,7 +322,7 @@ def test_alone_taskstats_tells_an_end_between_two_readings(second: float, before
     now = Relation(110 * SECOND, (110 + ahead_s) * SECOND + SECOND * 2 // 5, 110 * SECOND)
     wall_s = round(second + ahead_s + 0.4)
     life = Life(42, 7, 0, b"", 0, wall_s, 1000, 0, 0, 0, 0, 0, 0, 0, 0)
-    found = values(exits.timed(life, round(before_s * SECOND), now))
+    found = values(exits_netlink.timed(life, round(before_s * SECOND), now))
     assert isinstance(found["end"], int)
     assert found["end"] / SECOND == pytest.approx(right_s, abs=0.45)
     assert round(before_s * SECOND) <= found["end"] <= now.boottime_ns

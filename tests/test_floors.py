@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from sysmond.model import Lane
+from sysmond.plan import import_plugin, offered_probes
+
 # What must stay small and quick in memory that is locked, or in processes that live for weeks.
 LEAN = (
     "archive",
@@ -101,3 +104,9 @@ def test_a_probe_loads_from_anywhere_and_needs_the_standard_library_only(module:
 def test_the_real_time_lane_does_without_threads(tmp_path: Path) -> None:
     """What only the background lane needs would be locked into its memory, too."""
     assert {"threading", "sysmond.workers"}.isdisjoint(loaded_by("sysmond.sampler", tmp_path))
+
+
+@pytest.mark.parametrize("module", PROBES_THERE)
+def test_a_probe_of_the_real_time_lane_does_without_threads_too(module: str, tmp_path: Path) -> None:
+    if Lane.REALTIME in {probe.lane for probe in offered_probes(import_plugin(module))}:
+        assert {"threading", "weakref", "ctypes"}.isdisjoint(set(loaded_by(module, tmp_path)))
