@@ -75,6 +75,9 @@ from sysmond.records import Records
 # See above why these make every row explained.
 _REPEATS_PER_RING = 4
 _FRAMES_PER_RING_MIN = 8
+# What is put together before it goes into the ring is copied three times, in memory that the writer keeps: of a long
+# reading so much at once.
+_COPIED_BYTES_MAX = 128 * 1024
 
 
 class _Current(NamedTuple):
@@ -226,9 +229,9 @@ class RingWriter:
             count = len(rows) // stride
             room = max(0, self._frame_bytes_max - FRAME_BYTES - RECORDS_HEAD.size - 8 - len(piece.blob)) // stride
             fitting = min(count, left, room if piece.blob else count)
+            step = max(1, room if piece.blob else min(room, _COPIED_BYTES_MAX // stride))
             frames += [
-                (rows[at * stride : min(at + room, fitting) * stride], piece.blob)
-                for at in range(0, fitting, room or 1)
+                (rows[at * stride : min(at + step, fitting) * stride], piece.blob) for at in range(0, fitting, step)
             ]
             left -= fitting
             dropped += count - fitting
@@ -391,7 +394,7 @@ class RingWriter:
             self._publish(frame)
             return
         self._held.append(frame)
-        if self._head - self._published > self._frame_bytes_max:
+        if self._head - self._published > min(self._frame_bytes_max, _COPIED_BYTES_MAX):
             self.commit()
             self.hold()
 

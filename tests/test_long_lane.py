@@ -128,6 +128,7 @@ def test_a_ring_that_is_outgrown_is_followed_by_a_larger_one(bench: Bench) -> No
     assert os.path.getsize(second) > 4 * 20_000 * STRIDE
     pieces = [frame for frame in frames(second) if frame.tick_ns == (FULL_S + 3) * SECOND]
     assert [bool(frame.flags & MORE) for frame in pieces] == [True] * (len(pieces) - 1) + [False]
+    assert max(len(frame.rows) for frame in pieces) <= 128 * 1024  # What is copied stays in the memory of the lane.
     sampler.close()
 
 

@@ -31,7 +31,7 @@ _BUSY_OR_VOID = 0x40000000
 # A reading should not take half of a ring.
 RECORDS_MAX = 8192
 # How much of a map is mapped at least, and how many times what is looked at it may be before it is given back.
-WINDOW_BYTES = 64 * 1024
+WINDOW_BYTES = 16 * 1024
 SHRINK = 4
 
 _libc = ctypes.CDLL(None, use_errno=True)
