@@ -17,9 +17,9 @@ from sysmond.long.answer import Answer, Request, answer
 from sysmond.long.file import encode
 from sysmond.long.rollup import roll_up
 from sysmond.long.stretch import MemoryStretch
-from sysmond.model import TIERS_NS, Sensitivity
+from sysmond.model import TIERS_NS, Cause, Sensitivity
 from sysmond.tasks.tables import CGROUP_NAME, EXITS, PROCESS, THREAD_STATE
-from tests.longarchive import BOOTED_NS, Row, put, stretch
+from tests.longarchive import BOOTED_NS, Row, put, relation, stretch
 
 US = 1_000_000
 # 11:10 of the clock on the wall: buckets of all tiers begin there.
@@ -166,7 +166,20 @@ def test_what_grew_over_a_gap_is_no_spike(tmp_path: Path, tier: str) -> None:
     for step in (None, "5min"):
         exact, found = ask(whole, **asked, step=step), ask(aged, **asked, step=step)
         assert rows(found, "cpu", "cpu:sum") == [pytest.approx(row) for row in rows(exact, "cpu", "cpu:sum")]
+        assert found.gaps == exact.gaps
         assert found.records["cpu"] == pytest.approx([3.0] * len(found.records), rel=0.02)
+
+
+def test_a_machine_that_was_off_between_two_boots_of_buckets_says_so(tmp_path: Path) -> None:
+    folders = Folders(str(tmp_path / "aged"), str(tmp_path / "runtime"))
+    after = [relation(0, BOOTED_NS + 3600 * SECOND_NS)]
+    other = stretch(PROCESS, range(10, 70), [(0, process(1))], boot="c" * 32, relations=after)
+    for made in (recorded(BEGIN_S, 300), other):
+        (buckets,) = roll_up([made], [TIERS_NS["1min"]])
+        put_tier(folders, buckets, "1min", 1)
+    (gap,) = ask(folders, end_s=3600).gaps
+    at_s = [(at_ns - BOOTED_NS) // SECOND_NS for at_ns in (gap.start_ns, gap.end_ns)]
+    assert (*at_s, gap.cause) == (BEGIN_S + 300, 3610, Cause.OFF)
 
 
 def test_a_range_that_ends_within_the_first_bucket_of_a_file_is_answered(tmp_path: Path) -> None:

@@ -207,7 +207,7 @@ class Answering:
                 kept = batch.keep(grouping.first(batch.bucket, batch.cells(question.by), question.top))
             pieces.append(grouping.rows_of(kept, specs, boots.setdefault(batch.boot, len(boots))))
         rows = self._finished(question, pieces, buckets)
-        return self._result(question, rows)
+        return self._result(question, rows, buckets)
 
     def _batches(self, question: Question, buckets: Axis) -> Iterator[Batch]:
         labels = question.where.columns if question.where else ()
@@ -324,12 +324,14 @@ class Answering:
             rows = rows._replace(times_ns=buckets.stamps_ns[rows.bucket])
         return rows
 
-    def _result(self, question: Question, rows: Rows | None) -> Answer:
+    def _result(self, question: Question, rows: Rows | None, buckets: Axis) -> Answer:
         start_ns, end_ns, step_ns = self._times
         table = self.table.name
         times = np.zeros(0, np.int64) if rows is None else rows.times_ns
         columns = [_column(spec, None if rows is None else rows.columns[spec.label]) for spec in question.columns]
         found = gaps(self._lines, table, start_ns, end_ns, is_followed=self._is_followed)
+        earlier = past.gaps(self._past, self._lines, table, buckets)
+        found = sorted({*found, *(gap for gap in earlier if gap.end_ns > start_ns and gap.start_ns < end_ns)})
         return Answer(
             times,
             tuple(columns),

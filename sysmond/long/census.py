@@ -315,14 +315,9 @@ def gaps(lines: Sequence[Line], table: str, start_ns: int, end_ns: int, *, is_fo
     """Where nothing was recorded of a table within a range, and why. ``is_followed``: there is a later boot."""
     found: list[Gap] = []
     for number, line in enumerate(lines):
-        moment = line.course.moment_ns
-        found += [
-            Gap(moment(hole.start_ns), moment(hole.end_ns), table, hole.cause, hole.detail)
-            for stretch in line.told
-            for hole in stretch.holes
-        ]
+        found += holes(line, table)
         told = list(found)
-        found += [left for gap in _silences(line, table) for left in _untold(gap, told)]
+        found += [left for gap in _silences(line, table) for left in untold(gap, told)]
         if number:
             before = lines[number - 1]
             interval_ns = before.parts[-1].stretch.interval_ns
@@ -339,7 +334,14 @@ def gaps(lines: Sequence[Line], table: str, start_ns: int, end_ns: int, *, is_fo
     return sorted({gap for gap in found if gap.end_ns > start_ns and gap.start_ns < end_ns})
 
 
-def _untold(gap: Gap, told: Sequence[Gap]) -> Iterable[Gap]:
+def holes(line: Line, table: str) -> Iterator[Gap]:
+    """The holes that stretches of a line tell of."""
+    moment = line.course.moment_ns
+    for hole in (hole for stretch in line.told for hole in stretch.holes):
+        yield Gap(moment(hole.start_ns), moment(hole.end_ns), table, hole.cause, hole.detail)
+
+
+def untold(gap: Gap, told: Sequence[Gap]) -> Iterable[Gap]:
     """What is left of a gap beside those that are told."""
     at_ns = gap.start_ns
     for start_ns, end_ns in sorted((each.start_ns, each.end_ns) for each in told):
@@ -353,7 +355,6 @@ def _untold(gap: Gap, told: Sequence[Gap]) -> Iterable[Gap]:
 
 def _silences(line: Line, table: str) -> Iterable[Gap]:
     """The holes between readings, within stretches and between them."""
-    moment = line.course.moment_ns
     before_ns, before, closed = None, None, line.closed()
     for part in line.parts:
         stretch = part.stretch
@@ -363,15 +364,24 @@ def _silences(line: Line, table: str) -> Iterable[Gap]:
                  for at in (ticks[1:] - ticks[:-1] > interval_ns * GAP_INTERVALS).nonzero()[0].tolist()]  # fmt: skip
         if before_ns is not None and int(ticks[0]) - before_ns > interval_ns * GAP_INTERVALS:
             pairs.append((before_ns, int(ticks[0]), _ended(before, closed)))
-        begun = {life.first_ns: index for index, life in enumerate(stretch.lives)}
         for low_ns, high_ns, why in pairs:
-            cause = why
-            if index := begun.get(high_ns):
-                cause = _ended(stretch.lives[index - 1], closed)
-            if line.course.asleep_ns(low_ns, high_ns) * 2 > high_ns - low_ns - interval_ns:
-                cause = Cause.SUSPENDED
-            yield Gap(moment(low_ns) + interval_ns, max(moment(low_ns) + interval_ns, moment(high_ns)), table, cause)
+            yield silence(line, table, (low_ns, high_ns), interval_ns, why, stretch.lives)
         before_ns, before = int(ticks[-1]), next(iter(stretch.lives[-1:]), None)
+
+
+def silence(
+    line: Line, table: str, between_ns: tuple[int, int], interval_ns: int, why: Cause, lives: Sequence[Life]
+) -> Gap:
+    """The gap between two readings, because of ``why`` where neither the end of a life nor a sleep explains it."""
+    low_ns, high_ns = between_ns
+    begun = {life.first_ns: index for index, life in enumerate(lives)}
+    cause = why
+    if index := begun.get(high_ns):
+        cause = _ended(lives[index - 1], line.closed())
+    if line.course.asleep_ns(low_ns, high_ns) * 2 > high_ns - low_ns - interval_ns:
+        cause = Cause.SUSPENDED
+    start_ns = line.course.moment_ns(low_ns) + interval_ns
+    return Gap(start_ns, max(start_ns, line.course.moment_ns(high_ns)), table, cause)
 
 
 def _ended(life: Life | None, closed: Collection[int]) -> Cause:

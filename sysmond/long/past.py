@@ -11,19 +11,19 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from sysmond.course import ALWAYS_NS
-from sysmond.long.census import Line
+from sysmond.long.census import Line, holes, silence, untold
 from sysmond.long.chain import END, START
 from sysmond.long.columns import MAX, MEAN, SUM, Of, Spec
 from sysmond.long.condition import BoolArray, Words
 from sysmond.long.grouping import joined, taken
-from sysmond.long.portion import SUMS, summed, sums_in
+from sysmond.long.portion import GAP_INTERVALS, SUMS, summed, sums_in
 from sysmond.long.query import Axis, Batch, Cells, Joined, LastingBatch, MomentBatch, Numbers, Rows, Told, join
 from sysmond.long.rollup import COUNT, LENGTH, LIVED, MOST, READINGS
 from sysmond.long.rollup import MAX as PEAK
 from sysmond.long.seams import begin_ns
 from sysmond.long.stretch import Stretch
-from sysmond.model import ABSENT, Packing, Semantics, Table
-from sysmond.result import Float64Array, Int64Array
+from sysmond.model import ABSENT, Cause, Packing, Semantics, Table
+from sysmond.result import Float64Array, Gap, Int64Array
 
 CGROUP = "cgroup"
 # Of merged rows: integrals of gauges and over how long, by label of the column.
@@ -117,30 +117,61 @@ def lengths(part: Bucketed, buckets: Axis) -> Lengths:
     return Lengths(np.where(outside | ~part.counts(), -1, bucket), length, between, readings)
 
 
+class _Sequence(NamedTuple):
+    """The buckets that count, of all tiers of one boot, in order of time: first and last reading, and ``lengths``."""
+
+    parts: Sequence[Bucketed]
+    first_ns: Int64Array
+    last_ns: Int64Array
+    of: Lengths
+
+
+def _sequences(parts: Sequence[Bucketed], buckets: Axis) -> Iterator[_Sequence]:
+    for boot in dict.fromkeys(part.line.boot for part in parts):
+        mine = [part for part in parts if part.line.boot == boot]
+        counts = [part.counts() for part in mine]
+        found = [[column[count] for column in lengths(part, buckets)] for part, count in zip(mine, counts, strict=True)]
+        last_ns = np.concatenate([part.stretch.ticks[count] for part, count in zip(mine, counts, strict=True)])
+        order = np.argsort(last_ns)
+        of = Lengths(*(np.concatenate(columns)[order] for columns in zip(*found, strict=True)))
+        yield _Sequence(mine, last_ns[order] - of.length_ns, last_ns[order], of)
+
+
 def told_by_buckets(parts: Sequence[Bucketed], buckets: Axis) -> Told:
     """Of what time buckets of tiers tell, in each bucket of the question."""
     total = Told(np.zeros(len(buckets.stamps_ns)), np.zeros(len(buckets.stamps_ns)))
-    for boot in dict.fromkeys(part.line.boot for part in parts):
-        mine = [part for part in parts if part.line.boot == boot]
-        places = [lengths(part, buckets) for part in mine]
-        counts = [part.counts() for part in mine]
-        begin_ns, ticks, bucket, watched_s = (
-            np.concatenate([column[count] for column, count in zip(columns, counts, strict=True)])
-            for columns in (
-                [part.stretch.ticks - each.length_ns for part, each in zip(mine, places, strict=True)],
-                [part.stretch.ticks for part in mine],
-                [each.bucket for each in places],
-                [each.interval_s * each.readings for each in places],
-            )
-        )
-        order = np.argsort(ticks)
+    for _, first_ns, last_ns, of in _sequences(parts, buckets):
         # What a bucket grew by it grew since the last reading of the one before it, over a gap as well.
-        since_ns = np.append(begin_ns[order[:1]], ticks[order[:-1]])
-        span_s = (ticks[order] - since_ns) / 1e9
-        of, inside = bucket[order], bucket[order] >= 0
-        np.add.at(total.span_s, of[inside], span_s[inside])
-        np.add.at(total.watched_s, of[inside], watched_s[order][inside])
+        since_ns = np.append(first_ns[:1], last_ns[:-1])
+        inside = of.bucket >= 0
+        np.add.at(total.span_s, of.bucket[inside], ((last_ns - since_ns) / 1e9)[inside])
+        np.add.at(total.watched_s, of.bucket[inside], (of.interval_s * of.readings)[inside])
     return total
+
+
+def gaps(parts: Sequence[Bucketed], rows: Sequence[Line], table: str, buckets: Axis) -> Iterator[Gap]:
+    """Where nothing was recorded before rows begin, and why: holes that files tell of, and what lies between buckets.
+
+    Of what is missing within a bucket only the number of its readings tells.
+    """
+    reach = [(line.first_ns, line.last_ns) for line in rows]
+    later = {line.boot for line in rows}
+    over = []
+    for mine, first_ns, last_ns, of in _sequences(parts, buckets):
+        line = mine[-1].line
+        told = [gap for each in {id(part.line): part.line for part in mine}.values() for gap in holes(each, table)]
+        interval_ns = round(float(np.median(of.interval_s)) * 1e9)
+        lives = sorted({life for part in mine for life in part.stretch.lives}, key=lambda life: life.first_ns)
+        for at in np.flatnonzero(first_ns[1:] - last_ns[:-1] > GAP_INTERVALS * interval_ns).tolist():
+            between_ns = int(last_ns[at]), int(first_ns[at + 1])
+            yield from untold(silence(line, table, between_ns, interval_ns, Cause.LATE_TICK, lives), told)
+        yield from told
+        reach.append((line.course.moment_ns(int(first_ns[0])), line.course.moment_ns(int(last_ns[-1]))))
+        if line.boot not in later:
+            over.append(reach[-1][1] + interval_ns)
+    for until_ns in over:
+        if begins := [begin_ns for begin_ns, _ in reach if begin_ns >= until_ns]:
+            yield Gap(until_ns, min(begins), table, Cause.OFF)
 
 
 class TierBatch(Batch):
