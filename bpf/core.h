@@ -61,6 +61,7 @@ static long (*const bpf_probe_read_user)(void *into, u32 bytes, const void *from
 static long (*const bpf_probe_read_kernel)(void *into, u32 bytes, const void *from) = (void *)113;
 static long (*const bpf_probe_read_kernel_str)(void *into, u32 bytes, const void *from) = (void *)115;
 static u64 (*const bpf_ktime_get_boot_ns)(void) = (void *)125;
+static long (*const bpf_ringbuf_output)(void *ring, void *from, u64 bytes, u64 flags) = (void *)130;
 static void *(*const bpf_ringbuf_reserve)(void *ring, u64 bytes, u64 flags) = (void *)131;
 static void (*const bpf_ringbuf_submit)(void *record, u64 flags) = (void *)132;
 static long (*const bpf_get_task_stack)(struct task_struct *, void *into, u32 bytes, u64 flags) = (void *)141;

@@ -145,6 +145,14 @@ int ended(u64 *context)
     return 0;
 }
 
+/* Where a record is made before it is known how long it is. */
+struct {
+    __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, u32);
+    __type(value, struct exec_record);
+} scratch_execs SEC(".maps");
+
 SEC("tp_btf/sched_process_exec")
 int started(u64 *context)
 {
@@ -152,24 +160,30 @@ int started(u64 *context)
     struct linux_binprm *program = (void *)context[2];
     struct mm_struct *memory = task->mm;
     struct exec_record *record;
-    u64 start, bytes;
+    u64 start, bytes, filename_bytes;
+    u32 zero = 0;
     long copied;
 
-    record = bpf_ringbuf_reserve(&execs, sizeof(*record), 0);
+    record = bpf_map_lookup_elem(&scratch_execs, &zero);
     if (!record)
-        return LOSE(execs);
+        return 0;
     record->start_ns = task->group_leader->start_boottime;
     record->pid = task->tgid;
     record->uid = task->cred->uid.val;
-    record->pad = 0;
-    copied = bpf_probe_read_kernel_str(record->filename, FILENAME_BYTES, PROBED(program, filename));
-    record->filename_bytes = copied > 0 ? copied - 1 : 0;
+    copied = bpf_probe_read_kernel_str(record->texts, FILENAME_BYTES, PROBED(program, filename));
+    filename_bytes = copied > 0 ? copied - 1 : 0;
+    if (filename_bytes >= FILENAME_BYTES)
+        return 0; /* Never, but the verifier does not know that. */
     start = PROBED(memory, arg_start);
     bytes = PROBED(memory, arg_end) - start;
     if (bytes > ARGUMENTS_BYTES)
         bytes = ARGUMENTS_BYTES;
-    record->arguments_bytes = bpf_probe_read_user(record->arguments, bytes, (void *)start) ? 0 : bytes;
-    bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
+    if (bpf_probe_read_user(record->texts + filename_bytes, bytes, (void *)start))
+        bytes = 0;
+    record->filename_bytes = filename_bytes;
+    record->arguments_bytes = bytes;
+    if (bpf_ringbuf_output(&execs, record, EXEC_HEAD_BYTES + filename_bytes + bytes, BPF_RB_NO_WAKEUP))
+        return LOSE(execs);
     return 0;
 }
 

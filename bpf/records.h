@@ -72,16 +72,17 @@ struct stack_record {
 };
 _Static_assert(sizeof(struct stack_record) == 520, "sysmond/kernel/states.py");
 
-/* What is started, behind 8 of the ring buffer: restricted. The lengths say how much of the texts is meant. */
+/* What is started, behind 8 of the ring buffer: restricted. A record ends with its texts, as long as they are. */
+#define EXEC_HEAD_BYTES 24
 struct exec_record {
     u64 start_ns;
     u32 pid, uid;
     u16 filename_bytes, arguments_bytes;
     u32 pad;
-    char filename[FILENAME_BYTES];
-    char arguments[ARGUMENTS_BYTES]; /* Each followed by NUL, the last perhaps cut. */
+    /* The filename; arguments, each followed by NUL, the last perhaps cut. */
+    char texts[FILENAME_BYTES + ARGUMENTS_BYTES];
 };
-_Static_assert(sizeof(struct exec_record) == 792, "sysmond/tasks/execs.py");
+_Static_assert(sizeof(struct exec_record) == EXEC_HEAD_BYTES + 768, "sysmond/tasks/execs.py");
 
 /* A cgroup that is made, behind 8 of the ring buffer. */
 struct cgroup_record {

@@ -137,11 +137,10 @@ def test_why_the_kernel_does_not_tell_is_said(tmp_path: Path) -> None:
 
 
 def test_records_of_the_ring_buffer() -> None:
-    head = struct.pack("<II", 792, 0)
-    body = struct.pack("<QIIHHI256s512s", 7_000, 9, 1000, 9, 5, 0, b"/bin/true junk", b"true\0junk")
-    full = struct.pack("<QIIHHI256s512s", 8_000, 10, 0, 3, 512, 0, b"/sh", b"s" * 512)
-    long = struct.pack("<QIIHHI256s512s", 9_000, 11, 0, 255, 0, 0, b"/" * 255, b"")
-    assert records(head + body + head + full + head + long) == [
+    short = struct.pack("<QIIHHI", 7_000, 9, 1000, 9, 5, 0) + b"/bin/true" + b"true\0junk"
+    full = struct.pack("<QIIHHI", 8_000, 10, 0, 3, 512, 0) + b"/sh" + b"s" * 512
+    long = struct.pack("<QIIHHI", 9_000, 11, 0, 255, 0, 0) + b"/" * 255
+    assert records([short, full, long]) == [
         Exec(9, 7_000, 1000, b"/bin/true", b"true\0", is_cut=False),
         Exec(10, 8_000, 0, b"/sh", b"s" * 512, is_cut=True),
         Exec(11, 9_000, 0, b"/" * 255 + "…".encode(), b"", is_cut=False),

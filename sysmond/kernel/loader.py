@@ -43,9 +43,9 @@ STATES_MAX, STATES_AWAKE_MAX = 16_384, 4_096
 STACKS_MAX, STACKS_AWAKE_MAX = 1_024, 256
 # How many more are known as told: of 1,024 so many as who reads them keeps.
 TOLD_PER_STACK = 8
-# Ring buffers, powers of two: records of 128, 800 and 536 bytes that wait for their readers.
+# Ring buffers, powers of two: records of 128, of 40 to 800 and of 536 bytes that wait for their readers.
 EXITS_BYTES = 2 * 1024 * 1024
-EXECS_BYTES = 4 * 1024 * 1024
+EXECS_BYTES = 1024 * 1024
 CGROUPS_BYTES = 256 * 1024
 # ``hierarchy`` of bpf/measure.h, by the controller of version 1; version 2 has none.
 _HIERARCHIES = {"": 0, "memory": 1, "pids": 2, "cpu": 3, "cpuacct": 4}

@@ -27,7 +27,8 @@ _MAP_INFO = struct.Struct("=6I16s40x")
 
 # In front of each record of a ring buffer: its length, with these bits set while it is written or where it is void.
 RECORD_HEAD_BYTES = 8
-_BUSY_OR_VOID = 0x40000000
+_BUSY, _BUSY_OR_VOID = 0x80000000, 0x40000000
+_HEAD = struct.Struct("=I4x")
 # A reading should not take half of a ring.
 RECORDS_MAX = 8192
 # How much of a map is mapped at least, and how many times what is looked at it may be before it is given back.
@@ -198,10 +199,12 @@ class Iterator:
 
 
 class Drain:
-    """The reader of a pinned ring buffer whose records have one length. There must be no other reader."""
+    """The reader of a pinned ring buffer. There must be no other reader."""
 
-    def __init__(self, path: str, record_bytes: int) -> None:
-        """Map it: ``record_bytes`` are those of a record, the 8 in front of it not counted, a multiple of 8.
+    def __init__(self, path: str, record_bytes: int = 0) -> None:
+        """Map it: ``record_bytes`` are those of each record, the 8 in front of it not counted, a multiple of 8.
+
+        Without them records may have any length, and only ``each`` takes them.
 
         :raises OSError: as the kernel says.
         """
@@ -244,6 +247,22 @@ class Drain:
         taken = bytes(self.look(self._size))
         self.release()
         return taken
+
+    def each(self) -> list[bytes]:
+        """Copy what is complete, record by record, without the 8 bytes in front, and release it."""
+        begin, end = self._read_to[0], self._written_to[0]
+        waiting = self._window.look(begin & (self._size - 1), end - begin)
+        found, at = [], 0
+        while at < len(waiting):
+            (head,) = _HEAD.unpack_from(waiting, at)
+            if head >= _BUSY:
+                break
+            behind = at + RECORD_HEAD_BYTES + (head & ~_BUSY_OR_VOID)
+            if head < _BUSY_OR_VOID:
+                found.append(bytes(waiting[at + RECORD_HEAD_BYTES : behind]))
+            at = -(-behind // 8) * 8
+        self._read_to[0] = self._seen = begin + at
+        return found
 
     def close(self) -> None:
         """Unmap it."""

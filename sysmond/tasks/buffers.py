@@ -12,26 +12,27 @@ from sysmond.tasks.report import pins_with, report_of
 # Of struct lost of bpf/events.bpf.c.
 _LOST = {"exits": 0, "execs": 1, "cgroups": 2}
 _LOST_BYTES = 8 * len(_LOST)
+_HEAD_BYTES = 8
 
 
 class Buffer:
-    """A ring buffer of records of one length, and the count of those for which it had no room. There is one reader."""
+    """A ring buffer, and the count of records for which it had no room. There is one reader."""
 
-    def __init__(self, runtime: str, program: str, name: str, record_bytes: int) -> None:
+    def __init__(self, runtime: str, program: str, name: str, record_bytes: int = _HEAD_BYTES) -> None:
         """Open what the loader pinned for a runtime folder, if the program that fills it is there.
 
-        ``record_bytes``: with the 8 in front of each.
+        ``record_bytes``: with the 8 in front of each. Without them records may have any length; ``each`` takes those.
 
         :raises Error: where it is not, saying why.
         """
         self._runtime, self._report = runtime, report_of(runtime)
         try:
             folder = pins_with(program, runtime)
-            from sysmond.kernel.pins import RECORD_HEAD_BYTES, Array, Drain  # noqa: PLC0415  no part of other ways
+            from sysmond.kernel.pins import Array, Drain  # noqa: PLC0415  no part of other ways
 
             self._array = Array(f"{folder}/lost", _LOST_BYTES)
             try:
-                self._drain = Drain(f"{folder}/{name}", record_bytes - RECORD_HEAD_BYTES)
+                self._drain = Drain(f"{folder}/{name}", record_bytes - _HEAD_BYTES)
             except OSError:
                 self._array.close()
                 raise
@@ -53,6 +54,10 @@ class Buffer:
     def take(self) -> bytes:
         """Look, copy and release."""
         return self._drain.take()
+
+    def each(self) -> list[bytes]:
+        """Copy record by record, without the 8 in front, and release."""
+        return self._drain.each()
 
     def lost(self) -> int:
         """How many were lost since somebody asked last, in whichever process. To be asked behind a look."""

@@ -6,6 +6,7 @@ kept beside it. Both are pinned, so nothing is lost while nobody takes them, unt
 """
 
 import struct
+from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 from sysmond.tasks.buffers import Buffer
@@ -13,8 +14,8 @@ from sysmond.tasks.masking import CUT
 
 PROGRAM = "started"
 _PROGRAM_BYTES, _ARGUMENTS_BYTES = 256, 512
-# Behind the head that each record has in the buffer: when the process started, pid, uid, and how long the texts are.
-_RECORD = struct.Struct(f"<8x q I I H H 4x {_PROGRAM_BYTES}s {_ARGUMENTS_BYTES}s")
+# When the process started, pid, uid, and how long the texts are that follow.
+_HEAD = struct.Struct("<q I I H H 4x")
 _CUT = CUT.encode()
 
 
@@ -53,11 +54,11 @@ class Pinned:
 
         :raises Error: where there is nothing, saying why.
         """
-        self._buffer = Buffer(runtime, PROGRAM, "execs", _RECORD.size)
+        self._buffer = Buffer(runtime, PROGRAM, "execs")
 
     def take(self) -> tuple[list[Exec], int]:
         """Give those since the call before, in their order, and how many more there were that got lost."""
-        return records(self._buffer.take()), self._buffer.lost()
+        return records(self._buffer.each()), self._buffer.lost()
 
     def is_current(self) -> bool:
         """Whether the loader has not run since it was opened, which may have pinned another."""
@@ -68,16 +69,13 @@ class Pinned:
         self._buffer.close()
 
 
-def records(content: bytes) -> list[Exec]:
+def records(contents: Iterable[bytes]) -> list[Exec]:
     """Read records as they lie in the buffer."""
-    return [
-        Exec(
-            pid,
-            start_ns,
-            uid,
-            program[:length] + (_CUT if length >= _PROGRAM_BYTES - 1 else b""),
-            arguments[:arguments_length],
-            is_cut=arguments_length >= _ARGUMENTS_BYTES,
-        )
-        for start_ns, pid, uid, length, arguments_length, program, arguments in _RECORD.iter_unpack(content)
-    ]
+    found = []
+    for content in contents:
+        start_ns, pid, uid, length, arguments_length = _HEAD.unpack_from(content)
+        behind = _HEAD.size + length
+        program = content[_HEAD.size : behind] + (_CUT if length >= _PROGRAM_BYTES - 1 else b"")
+        arguments = content[behind : behind + arguments_length]
+        found.append(Exec(pid, start_ns, uid, program, arguments, is_cut=arguments_length >= _ARGUMENTS_BYTES))
+    return found
