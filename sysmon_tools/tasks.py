@@ -5,13 +5,17 @@ The options are those of ``sysmon-extract``, and some of its own. Imports are la
 """
 
 import argparse
+import os
+import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sysmon_tools.output import ROW_FORMATS, put_in_place, send
+from sysmond import archive as archives
+from sysmond import folders
 from sysmond.errors import Error, UsageError
-from sysmond.model import Table
+from sysmond.model import Sensitivity, Table
 from sysmond.tasks import tables
 
 if TYPE_CHECKING:
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
     from sysmond.result import Column, Event
 
 TABLES = {each.name: each for each in vars(tables).values() if isinstance(each, Table) and each.packing is not None}
+_TABLE = re.compile(r"[a-z][a-z0-9_]*")
 FORMATS = (*ROW_FORMATS, "hdf5")
 # In which a line is a row, whatever a program calls itself.
 _LINES = frozenset({"csv", "tsv"})
@@ -95,7 +100,7 @@ def concerns(options: argparse.Namespace) -> bool:
 
     :raises UsageError: where it is half so.
     """
-    found = [path for path in options.paths if path in TABLES]
+    found = _tables(options)
     if options.sql is None and not found:
         for name in _OWN:
             if getattr(options, name) not in {None, False}:
@@ -112,6 +117,24 @@ def concerns(options: argparse.Namespace) -> bool:
             raise UsageError(f"--{name} is not for long tables{'; ' + instead if instead else ''}")
     _check_together(options)
     return True
+
+
+def _tables(options: argparse.Namespace) -> list[str]:
+    """The paths that are long tables: of those that come with sysmond, and of others that are recorded."""
+    known = set(TABLES)
+    if any(_TABLE.fullmatch(path) for path in {*options.paths} - known):
+        known.update(archives.long_tables(_folders(options)))
+    return [path for path in options.paths if path in known]
+
+
+def _folders(options: argparse.Namespace) -> folders.Folders:
+    return folders.choose(
+        user=options.user,
+        state_dir=options.state_dir,
+        runtime_dir=options.runtime_dir,
+        environ=os.environ,
+        uid=os.geteuid(),
+    )
 
 
 def _check_together(options: argparse.Namespace) -> None:
@@ -328,7 +351,6 @@ def _events(archive: "Archive", options: argparse.Namespace, where: str, whole: 
 
 def _write(found: "Answer", options: argparse.Namespace, chosen: str, style: "Style") -> None:
     from sysmon_tools import formats  # noqa: PLC0415  as above
-    from sysmond.model import Sensitivity  # noqa: PLC0415  as above
 
     is_restricted = found.sensitivity is Sensitivity.RESTRICTED
     if chosen == "hdf5":
@@ -358,9 +380,10 @@ def _without_time(lines: Iterable[bytes], width: int) -> Iterator[bytes]:
 def _list(options: argparse.Namespace, chosen: str) -> list[str]:
     """The columns of a table."""
     from sysmon_tools.rows import WRITERS  # noqa: PLC0415  as above
-    from sysmond.long.answer import described  # noqa: PLC0415  as above
+    from sysmond.long.answer import described, newest  # noqa: PLC0415  as above
 
-    table = TABLES[options.paths[0]]
+    name = options.paths[0]
+    table = TABLES.get(name) or newest(_folders(options), tuple(Sensitivity), name)
     send(
         WRITERS[chosen](["column", "unit", "meaning"], list(described(table))), options.output_file, is_restricted=False
     )
@@ -371,7 +394,6 @@ def _sql(archive: "Archive", options: argparse.Namespace, chosen: str, style: "S
     from sysmon_tools import formats  # noqa: PLC0415  as above
     from sysmon_tools.rows import WRITERS  # noqa: PLC0415  as above
     from sysmond.long.sql import Moment  # noqa: PLC0415  as above
-    from sysmond.model import Sensitivity  # noqa: PLC0415  as above
 
     found = archive.sql(options.sql, start=options.start, end=options.end, boot=options.boot)
 

@@ -19,7 +19,7 @@ from sysmon_tools import ctl, extract, tasks
 from sysmond.clock import SECOND_NS
 from sysmond.folders import Folders
 from sysmond.long import columns, condition
-from sysmond.model import Sensitivity
+from sysmond.model import Metric, Packing, Semantics, Sensitivity, Table
 from sysmond.tasks.tables import COMMAND, EXITS, PROCESS, THREAD_STATE
 from tests.longarchive import Row, put, stretch
 
@@ -188,6 +188,19 @@ def test_samples_of_thread_states(run: Run) -> None:
         "--to=2025-03-01T11:01:43Z",
     )
     assert told.rows == [{"time": "2025-03-01T11:01:40Z", "state": "D", "wchan": "folio_wait", "count": "6"}]
+
+
+def test_a_table_that_does_not_come_with_sysmond_is_asked_for_like_any_other(run: Run) -> None:
+    metrics = (
+        Metric("pid", "1", Semantics.STATE, "Who has it."),
+        Metric("inode", "1", Semantics.STATE, "Of which file."),
+    )
+    locks = Table("locks", metrics, "lock", "Locks.", Packing("<i 4x q", ("pid", "inode"), lasting=False))
+    put(run.folders, stretch(locks, range(100, 102), [(0, {"pid": 5, "inode": 7}), (1, {"pid": 6, "inode": 7})]), 1)
+    told = run("locks", "--group-by=inode", "--columns=count", "--format=csv")
+    assert told.out.splitlines()[-1].endswith(",7,2")
+    assert "inode,1,Of which file." in run("locks", "--list", "--format=csv").out.splitlines()
+    assert run("lockz", "--top=1").code == run("cpu", "--top=1").code == 2
 
 
 def test_columns_are_listed(run: Run) -> None:

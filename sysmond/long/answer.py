@@ -403,6 +403,14 @@ def _of_boot(lines: Sequence[Line], boot: str | int) -> str:
     return found[0]
 
 
+def newest(folders: Folders, classes: Collection[Sensitivity], table: str) -> Table:
+    """A long table as it was declared when it was recorded last.
+
+    :raises Error: where it may not be read, or nothing of it is there.
+    """
+    return Answering(Census(folders, classes), Request(table)).table
+
+
 def described(table: Table) -> Iterator[tuple[str, str, str]]:
     """The columns that answers about a table may have: name, unit, what it is."""
     docs = {metric.name: metric.doc for metric in table.metrics}
