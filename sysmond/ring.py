@@ -90,7 +90,10 @@ class _Current(NamedTuple):
 
 
 class RingWriter:
-    """Writes one ring. The caller is the only writer; readers need no cooperation."""
+    """Writes one ring. The caller is the only writer; readers need no cooperation.
+
+    ``wanted_bytes``: how large it would have to be for rows that found no room, 0 where all did.
+    """
 
     def __init__(self, path: str, capacity: int, identity: Identity, layouts: Sequence[Layout]) -> None:
         """Allocate the file and explain every table that may come.
@@ -100,6 +103,7 @@ class RingWriter:
         """
         self.path = path
         self.capacity = capacity = max(RING_BYTES_MIN, capacity & ~7)
+        self.wanted_bytes = 0
         self._tables = [layout.table for layout in layouts]
         # None once retired: numbers are never given again.
         self._layouts: list[bytes | None] = [encode_layout(layout) for layout in layouts]
@@ -316,7 +320,9 @@ class RingWriter:
         before = self._current[table]
         size = frame_bytes(len(payload))
         grown = self._explaining_bytes + size - (frame_bytes(len(before.payload)) if before else 0)
-        if max(size, frame_bytes(rows.size)) > self._frame_bytes_max or grown > self._explain_every:
+        wanted = max(max(size, frame_bytes(rows.size)) * _FRAMES_PER_RING_MIN, grown * _REPEATS_PER_RING)
+        if wanted > self.capacity:
+            self.wanted_bytes = max(self.wanted_bytes, wanted + _REPEATS_PER_RING * FRAME_BYTES)
             return None
         if before is not None:
             # The closing copy: it outlives every row that it explains.

@@ -70,6 +70,7 @@ class Rings:
         self._started_ns = started_ns
         self._say = say
         self._retry_ns: dict[str, int] = {}
+        self._wanted_bytes: dict[str, int] = {}
         self._reading = f"{folder}/{started_ns}{READING}"
         self._is_named = False
 
@@ -85,6 +86,7 @@ class Rings:
         # What explains the rows is repeated four times a ring and must leave room for rows.
         size_min = RING_BYTES_MIN + 8 * sum(len(encode_layout(layout)) for layout in layouts)
         needed = sum(_bytes_needed(source, reading) for source, reading in sources.items())
+        needed = max(needed, 2 * self._wanted_bytes.get(stream, 0))
         size = max(size_min, min(bytes_max, size_min + needed))
         problem: OSError | None = None
         folder = f"{self.folder}/{stream}"
@@ -135,6 +137,19 @@ class Rings:
                     source.index = ring.add(source.layout)
                 except Error:
                     return False
+        return True
+
+    def settle(self, stream: str, bytes_max: int) -> bool:
+        """Make a tick of a stream visible; whether a larger ring has room for what found none in this one."""
+        ring = self.open.get(stream)
+        if ring is None:
+            return False
+        ring.commit()
+        ring.unmark()
+        wanted = min(bytes_max, ring.wanted_bytes)
+        if wanted <= max(ring.capacity, self._wanted_bytes.get(stream, 0)):
+            return False
+        self._wanted_bytes[stream] = wanted
         return True
 
     def close(self, stream: str) -> None:

@@ -161,9 +161,8 @@ class Sampler:
                     self._write(ring, source, tick_ns, early[source])
             else:
                 self._read_all(ring, due, tick_ns)
-            if (ring := self._rings.open.get(stream)) is not None:
-                ring.commit()
-                ring.unmark()
+            if self._rings.settle(stream, self._plan.sampler.ring_bytes):
+                self._begin_anew(stream)
         if self._events:
             self._write_events()
 

@@ -282,6 +282,46 @@ def test_rings_that_are_over_and_sealed_are_removed(bench: Bench) -> None:
     assert bench.rings() == [running]  # Its writer, this process, is alive.
 
 
+@pytest.mark.parametrize("interval_ns", [SECOND, 20 * SECOND])
+def test_instances_that_find_no_room_have_a_larger_ring_follow(bench: Bench, interval_ns: int) -> None:
+    count = 1
+
+    def many(host: Host) -> Iterator[tuple[str, Sequence[int]]]:
+        return ((f"thing {number}", (number, host.tick)) for number in range(count))
+
+    bench.offer("many", many, interval_ns=interval_ns)
+    bench.offer("good", steady)
+    sampler = bench.sampler(ring_bytes=16 << 20)
+    sampler.tick(SECOND)
+    count = 10_000  # As of a first reading that came too late to be judged by.
+    for tick in range(20, 64):
+        sampler.tick(tick * SECOND)
+    sampler.close()
+    assert sampler.own.dropped == 20_000
+    first, second = bench.rings()
+    assert os.path.getsize(second) > os.path.getsize(first)
+    keys = [key for block in of_snapshot(snapshot(second)).blocks for key in block.keys]
+    assert sum(key.table == "many" for key in keys) == 20_000
+    assert [hole.cause for hole in of_snapshot(snapshot(first)).holes] == [Cause.DROPPED]
+
+
+def test_what_no_ring_may_hold_has_none_follow(bench: Bench) -> None:
+    count = 1
+
+    def many(host: Host) -> Iterator[tuple[str, Sequence[int]]]:
+        return ((f"thing {number}", (number, host.tick)) for number in range(count))
+
+    bench.offer("many", many)
+    sampler = bench.sampler(ring_bytes=1 << 20)
+    sampler.tick(SECOND)
+    count = 60_000
+    for tick in range(2, 12):
+        sampler.tick(tick * SECOND)
+    assert len(bench.rings()) <= 2
+    assert sampler.own.dropped == 10 * 120_000
+    sampler.close()
+
+
 def test_old_rings_are_bounded_and_the_oldest_by_number_goes_first(bench: Bench) -> None:
     bench.offer("good", steady)
     sampler = bench.sampler()
