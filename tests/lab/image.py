@@ -18,7 +18,8 @@ TOOLS = {"mmdebstrap": "mmdebstrap", "mke2fs": "e2fsprogs"}
 """What it is built with, and the Debian package of each."""
 
 PACKAGES = (
-    *("systemd", "systemd-sysv", "udev", "dbus", "kmod", "linux-image-amd64", "initramfs-tools", "zstd"),
+    *("systemd", "systemd-sysv", "libpam-systemd", "udev", "dbus", "kmod"),
+    *("linux-image-amd64", "initramfs-tools", "zstd"),
     *("libbpf1", "python3", "python3-dbus-fast", "python3-h5py", "python3-numpy", "python3-pluggy", "python3-pytest"),
     *("python3-hypothesis", "python3-pyudev", "python3-rich", "python3-yaml", "procps", "strace", "gcc", "libc6-dev"),
 )
