@@ -218,7 +218,7 @@ def test_what_nobody_takes_is_counted_as_lost(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("sysmond.kernel.loader.EXECS_BYTES", 8192)
     with loaded(tmp_path) as report:
         events = Events(report["folder"])
-        subprocess.run(["sh", "-c", "for i in $(seq 100); do /bin/true; done"], check=True)
+        subprocess.run(["sh", "-c", "for i in $(seq 100); do /bin/true $0; done", "x" * 200], check=True)
         kept = len(events.ended())
         assert kept == 8192 // (EXIT_BYTES + 8) - 1  # One that fills it to the last byte would look like none.
         told = events.execs.each()

@@ -329,11 +329,12 @@ def test_arrays_that_are_too_short_lose_and_count(tmp_path: Path, monkeypatch: p
 
 
 PASSES = 20
+# Each of three arrays is mapped for the full pass, and less for those that follow, rarely a little more: five calls each.
+MAPPING_CALLS_MAX = 3 * 4 * 5
 TRACED = f"""
 import os, sys
 from sysmond.tasks.walk import Walk
 walk = Walk(sys.argv[1])
-walk.take(full=True, threads=True)  # So much of the arrays is mapped from then on.
 os.getpgid(0)
 for number in range({PASSES}): walk.take(full=number == 0, threads=True)
 os.getpgid(0)
@@ -358,7 +359,9 @@ def test_system_calls_do_not_grow_with_tasks(walk: Walk, folder: str, tmp_path: 
         running.stdout.readline()
         many = counted()
         os.killpg(running.pid, signal.SIGKILL)
-    assert counted() == many == PASSES * {"snapshot": 1, "iterate": 3}[walk.way]
+    of_passes = PASSES * {"snapshot": 1, "iterate": 3}[walk.way]
+    assert 0 <= many - of_passes <= MAPPING_CALLS_MAX
+    assert 0 <= counted() - of_passes <= MAPPING_CALLS_MAX
 
 
 def test_without_pins_it_says_what_would_be_right(tmp_path: Path) -> None:
