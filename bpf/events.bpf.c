@@ -121,16 +121,16 @@ int ended(u64 *context)
     record->core_dumped = code >> 7 & 1;
     record->cgroup = cgroup_of(task);
     bpf_probe_read_kernel_str(record->comm, COMM_BYTES, first->comm);
-    begin(&sum, shared);
-    if (shared->nr_threads > 1) {
-        /* Others have not been taken away yet. One that is just being may be in the sum twice or not at all. */
-        before = endings(shared);
-        add_listed_threads(&sum, shared);
-        if (before != endings(shared)) {
+    if (shared->nr_threads > 1) { /* Others have not been taken away yet. */
+        for (int number = 0; number < TRIES; number++) {
+            before = endings(shared);
             begin(&sum, shared);
             add_listed_threads(&sum, shared);
+            if (before == endings(shared) && !(before & 1))
+                break;
         }
     } else {
+        begin(&sum, shared);
         ADD_THREAD(&sum, task, DIRECT);
     }
     record->cpu_us = sum.cpu_ns / 1000;

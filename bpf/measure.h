@@ -78,7 +78,12 @@ static __always_inline void begin(struct totals *sum, struct signal_struct *ende
     }
 }
 
-/* How often threads ended so far, as far as this tells anything: odd while one just does. */
+/*
+ * How often threads ended so far, as far as this tells anything: odd while one just does. One that ended during a sum
+ * may be in it twice or not at all, so the sum is made again, TRIES times at most: that another one ends each time is
+ * rare.
+ */
+#define TRIES 4
 static __always_inline u32 endings(struct signal_struct *threads)
 {
     return HAS(threads->stats_lock.seqcount.seqcount.sequence) ? threads->stats_lock.seqcount.seqcount.sequence : 0;

@@ -338,16 +338,18 @@ static __always_inline u32 rests(struct pass *pass, struct task_struct *process)
 
 static __noinline int visit(struct pass *pass, struct scratch *scratch, struct task_struct *process)
 {
-    u32 before;
+    u32 before, tells = pass->threads;
 
     if (!process->pid)
         return 0; /* Processors at rest are no process. */
     if (process->signal->nr_threads > 1) {
-        before = endings(process->signal);
-        sum_threads(scratch, process, pass, pass->threads);
-        /* A thread that ended meanwhile may be in the sum twice or not at all. */
-        if (before != endings(process->signal))
-            sum_threads(scratch, process, pass, 0);
+        for (int number = 0; number < TRIES; number++) {
+            before = endings(process->signal);
+            sum_threads(scratch, process, pass, tells);
+            if (before == endings(process->signal) && !(before & 1))
+                break;
+            tells = 0;
+        }
     } else {
         if (pass->threads)
             tell_thread(pass, scratch, process);
@@ -397,15 +399,16 @@ int iterate(struct bpf_iter__task *context)
         return 0;
     if (task->signal->nr_threads == 1 && rests(pass, task))
         return 0;
-    before = endings(task->signal);
-    begin(&scratch->process, task->signal);
     if (task->signal->nr_threads > 1) {
-        add_listed_threads(&scratch->process, task->signal);
-        if (before != endings(task->signal)) {
+        for (int number = 0; number < TRIES; number++) {
+            before = endings(task->signal);
             begin(&scratch->process, task->signal);
             add_listed_threads(&scratch->process, task->signal);
+            if (before == endings(task->signal) && !(before & 1))
+                break;
         }
     } else {
+        begin(&scratch->process, task->signal);
         ADD_THREAD(&scratch->process, task, DIRECT);
     }
     tell_process(pass, task, &scratch->process);

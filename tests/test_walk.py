@@ -329,7 +329,7 @@ def test_arrays_that_are_too_short_lose_and_count(tmp_path: Path, monkeypatch: p
 
 
 PASSES = 20
-# Each of three arrays is mapped for the full pass, and less for those that follow, rarely a little more: five calls each.
+# Each of three arrays is mapped for the full pass, and less for those that follow, rarely a little more: 5 calls each.
 MAPPING_CALLS_MAX = 3 * 4 * 5
 TRACED = f"""
 import os, sys
