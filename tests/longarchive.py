@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Archives of long tables for tests: rows as dictionaries become files and rings, as sysmond writes them."""
 
+import json
 import os
 import struct
+import subprocess
+import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -134,3 +138,21 @@ def pack(table: Table, kind: Sequence[tuple[object, str]], rows: Sequence[Row]) 
                 values.append(ABSENT if value is None else value)
         packed += struct.pack(table.packing.format, *values)
     return packed, blob
+
+
+_ASK = """
+import json, sys
+from sysmond.folders import Folders
+from sysmond.long import sql
+from sysmond.long.answer import Request
+from sysmond.model import Sensitivity
+print(json.dumps(sql.ask(Folders(*sys.argv[1:3]), tuple(Sensitivity), sys.argv[3], Request("")).rows))
+"""
+
+
+def asked_by_sql(folders: Folders, query: str) -> list[list[Any]]:
+    """What DuckDB finds, in a process of its own: pytest keeps what would be its last, and it complains of that."""
+    command = [sys.executable, "-c", _ASK, folders.state, folders.runtime, query]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found: list[list[Any]] = json.loads(done.stdout)
+    return found

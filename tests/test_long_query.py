@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from sysmond.clock import SECOND_NS
 from sysmond.errors import Error, UsageError
 from sysmond.folders import Folders
-from sysmond.long import sql
 from sysmond.long.answer import Answer, Request, answer
 from sysmond.long.merge import Joined
 from sysmond.long.ringside import readings
@@ -25,7 +24,7 @@ from sysmond.progress import Progress, Sealed
 from sysmond.snapshot import snapshot
 from sysmond.tasks import syscalls
 from sysmond.tasks.tables import CGROUP_NAME, COMMAND, EXITS, PROCESS, THREAD, THREAD_STATE
-from tests.longarchive import BOOT, BOOTED_NS, Row, put, relation, ring, stretch
+from tests.longarchive import BOOT, BOOTED_NS, Row, asked_by_sql, put, relation, ring, stretch
 
 US = 1_000_000  # CPU time is stored in microseconds.
 ALL = tuple(Sensitivity)
@@ -308,7 +307,7 @@ def test_sql_counts_from_0_what_began_between_two_files(folders: Folders) -> Non
         seen = [(0, process(pid, 1 if pid == 4 else 109.5, cpu=2 * US)) for pid in pids]
         put(folders, stretch(PROCESS, range(second, second + 10), seen), number)
     query = "select pid, sum(cpu) from process group by 1 order by 1"
-    assert sql.ask(folders, ALL, query, Request("")).rows == [[4, 0], [5, 2]]
+    assert asked_by_sql(folders, query) == [[4, 0], [5, 2]]
 
 
 def test_percentiles_are_over_the_steps(folders: Folders) -> None:

@@ -19,13 +19,13 @@ import pytest
 
 from sysmond.clock import SECOND_NS
 from sysmond.folders import Folders
-from sysmond.long import rollup, sql, tiering
+from sysmond.long import rollup, tiering
 from sysmond.long.answer import Answer, Request, answer
 from sysmond.long.merge import Joined
 from sysmond.long.stretch import Stretch
 from sysmond.model import Sensitivity, Table
 from sysmond.tasks.tables import CGROUP_NAME, EXITS, PROCESS
-from tests.longarchive import BOOTED_NS, Row, put, stretch
+from tests.longarchive import BOOTED_NS, Row, asked_by_sql, put, stretch
 
 US = 1_000_000
 # 11:10 of the clock on the wall: buckets of all tiers begin there.
@@ -138,10 +138,10 @@ class Replay:
             for low, high in pairwise([*self.cuts, len(self.seconds)])
         ]
 
-    def put(self, folders: Folders, *, is_merged: bool = False, with_ends: bool = True) -> "Replay":
+    def put(self, folders: Folders, *, is_merged: bool = False) -> "Replay":
         """Write the files, or merged ones."""
         tables = [self.files(PROCESS, self.rows, self.fulls), self.files(EXITS, self.ends, set())]
-        for parts in tables[: 1 + with_ends]:
+        for parts in tables:
             for number, part in enumerate([Joined(parts)] if is_merged else parts, 1):
                 put(folders, part, number, len(parts) if is_merged else number)
         paths: list[tuple[int, Row]] = [(0, {"id": number, "path": path}) for number, path in enumerate(PATHS)]
@@ -333,8 +333,7 @@ def test_each_end_is_told_once(folders: Folders, seed: int) -> None:
 def test_sql_sees_the_rows_and_what_grew_between_them(folders: Folders, seed: int) -> None:
     replay = Replay(seed).put(folders)
     query = "select pid, epoch_ns(start), count(*), sum(cpu), max(cpu_total), avg(rss_anon) from process group by 1, 2"
-    found = sql.ask(folders, tuple(Sensitivity), query, Request(""))
-    told = {(row[0], int(str(row[1])) - BOOTED_NS): row[2:] for row in found.rows}
+    told = {(row[0], row[1] - BOOTED_NS): row[2:] for row in asked_by_sql(folders, query)}
     rows: dict[Key, list[Row]] = defaultdict(list)
     for _, row in replay.rows:
         rows[int(row["pid"] or 0), int(row["start"] or 0)].append(row)
@@ -343,19 +342,19 @@ def test_sql_sees_the_rows_and_what_grew_between_them(folders: Folders, seed: in
         cpu, memory = ([int(row[name] or 0) for row in mine] for name in ("cpu", "rss_anon"))
         base = cpu[0] if about[1] < BEGIN_S * SECOND_NS else 0
         right = [len(mine), (cpu[-1] - base) / US, cpu[-1] / US, sum(memory) / len(memory)]
-        assert [float(str(cell or 0)) for cell in told[about]] == pytest.approx(right)
+        assert [cell or 0 for cell in told[about]] == pytest.approx(right)
 
 
 @pytest.mark.parametrize("tier", ["10s", "1min", "5min"])
 @pytest.mark.parametrize("seed", range(2))
-def test_tiers_have_the_totals_of_all_readings(
+def test_tiers_have_the_totals_of_all_rows_and_ends(
     tmp_path: Path, seed: int, tier: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rollup, "FIRST", 3)
     folders = [Folders(str(tmp_path / name), str(tmp_path / "runtime")) for name in ("whole", "aged")]
     replay = Replay(seed, 900, count=30)
     for each in folders:
-        replay.put(each, with_ends=False)
+        replay.put(each)
     tiering.roll_up_tables(folders[1], lambda _tier, _bytes: None, set())
     place = tmp_path / "aged/public/process"
     for other in {"10s", "1min", "5min"} - {tier}:
