@@ -4,7 +4,8 @@
 Of what two stretches have in common the earlier one counts. Pure: what is in a file is read when it is asked for.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -18,10 +19,26 @@ START, END = "start", "end"
 
 
 class Ends(NamedTuple):
-    """What is known to have ended: int64[end, metric of the key], and when, in boot time, int64[end]."""
+    """What is known to have ended: int64[end, metric of the key], and when, in boot time, int64[end].
+
+    ``totals``: reads what counters had come to, int64[end], by name; ``groups``: the same of the metric by which
+    others are put together, if there is one.
+    """
 
     keys: Int64Array
     end_ns: Int64Array
+    totals: Mapping[str, Callable[[], Int64Array]] = MappingProxyType({})
+    groups: tuple[str, Callable[[], Int64Array]] | None = None
+
+
+class Late(NamedTuple):
+    """What counters grew by after the last reading of what ended, or without one: at the first reading after the end.
+
+    ``reading``: int64[row], one a reading and group; ``columns``: of counters and the group, int64[row] each.
+    """
+
+    reading: Int64Array
+    columns: Mapping[str, Int64Array]
 
 
 def numbered(columns: Sequence[Int64Array]) -> tuple[Int64Array, Int64Array]:
@@ -113,6 +130,7 @@ class Chain:
             self.first[mine] = np.minimum(self.first[mine], first)
             seen[mine] = np.maximum(seen[mine], last)
         whole = np.append(np.flatnonzero(self.full & (self.lost == 0)), readings)
+        self.late: Late | None = None
         self.gone: Int64Array = whole[np.searchsorted(whole, seen, "right").clip(max=len(whole) - 1)]
         if ended is not None and START in self.keys:
             known = np.stack(list(self.keys.values()), axis=1)
@@ -121,9 +139,43 @@ class Chain:
             np.minimum.at(end_ns, row[row >= 0], ended.end_ns[row >= 0])
             after = np.searchsorted(self.ticks, end_ns)
             self.gone = np.minimum(self.gone, np.maximum(after, seen + 1))
+            if ended.totals:
+                self.late = self._late(ended, row)
         self.newborn: Bools = np.zeros(count, np.bool_)
         if START in self.keys and readings:
             self.newborn = self.keys[START] >= self.ticks[0] - self.stretches[0].interval_ns - GRAIN_NS
+
+    def _late(self, ended: Ends, row: Int64Array) -> Late:
+        """Add up what is told; ``row``: of each end, the key that it is of, -1 for one that no reading saw."""
+        _, once = numbered([*ended.keys.T, ended.end_ns])
+        reading = np.searchsorted(self.ticks, ended.end_ns[once])
+        once, reading = once[reading < len(self.ticks)], reading[reading < len(self.ticks)]
+        row = row[once]
+        start_ns = ended.keys[once, list(self.keys).index(START)]
+        base = np.where(start_ns >= self.ticks[:1] - self.stretches[0].interval_ns - GRAIN_NS, 0, ABSENT)
+        by = [ended.groups[1]()[once]] if ended.groups else []
+        cell, where = numbered([reading, *by])
+        columns = {ended.groups[0]: by[0][where]} if ended.groups else {}
+        any_grew = np.zeros(len(where), np.bool_)
+        for name, totals in ended.totals.items():
+            values = totals()[once]
+            before = np.where(row >= 0, np.append(self.last(name), ABSENT)[row], base)
+            known = ~is_absent(values) & ~is_absent(before)
+            found, is_known = np.zeros(len(where), np.int64), np.zeros(len(where), np.bool_)
+            np.add.at(found, cell[known], np.maximum(0, values[known] - before[known]))
+            is_known[cell[known]] = True
+            any_grew |= found > 0
+            columns[name] = np.where(is_known, found, ABSENT)
+        return Late(reading[where][any_grew], {name: values[any_grew] for name, values in columns.items()})
+
+    def last(self, name: str) -> Int64Array:
+        """What each key was last, int64[key]: the latest stretch that has it says so."""
+        if name in self.keys:
+            return self.keys[name]
+        found = np.full(len(self.first), ABSENT, np.int64)
+        for number, (stretch, of) in enumerate(zip(self.stretches, self.of, strict=True)):
+            found[of] = self.remapped(number, name, stretch.last(name))
+        return found
 
     def told_before(self, number: int) -> Bools | None:
         """Which rows of one of the stretches tell of an end that was told of; None where rows tell of none."""
@@ -174,6 +226,7 @@ class Slab:
         """Take the readings from ``low`` to before ``high``; where rows do not last, none from before."""
         self.chain = chain
         self.length = high - low
+        self._low = low
         self._pieces: list[_Piece] = []
         keys, at = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         for piece, of_key, of_reading in self._take(low, high, lasting=lasting):
@@ -222,6 +275,14 @@ class Slab:
                 rows = np.flatnonzero(taken)
                 if len(rows):
                     yield _Piece(number, ALL if len(counts) == len(of) else keys, rows), key[rows], reading[rows]
+
+    def late(self) -> Late:
+        """What ended at these readings, from 0, beside what they have of it."""
+        late = self.chain.late
+        if late is None:
+            return Late(np.zeros(0, np.int64), {})
+        mine = (late.reading >= self._low) & (late.reading < self._low + self.length)
+        return Late(late.reading[mine] - self._low, {name: values[mine] for name, values in late.columns.items()})
 
     def values(self, name: str) -> Int64Array:
         """A column at these rows; texts by their codes in the chain."""

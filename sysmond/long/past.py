@@ -187,7 +187,11 @@ class TierBatch(Batch):
         self._told = told
         of = lengths(part, buckets)
         at = part.stretch.tick_index()
-        self._rows: Int64Array = np.flatnonzero((of.bucket[at] >= 0) & (part.stretch.column(LIVED) > 0))
+        there = part.stretch.column(LIVED) > 0
+        # Of what no reading saw something may be known nevertheless: what it used.
+        used = next((metric.name for metric in part.stretch.table.metrics if metric.semantics is Semantics.COUNTER), "")
+        there |= part.stretch.column(used) > 0 if used else False
+        self._rows: Int64Array = np.flatnonzero((of.bucket[at] >= 0) & there)
         self._interval_s: Float64Array = of.interval_s[at[self._rows]]
         bucket = of.bucket[at[self._rows]]
         super().__init__(part.line.boot, bucket, buckets.stamps_ns[bucket])

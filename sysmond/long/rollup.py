@@ -22,7 +22,7 @@ from sysmond import rollup
 from sysmond.codes import WIDTHS, Array, Bools, sentinel
 from sysmond.course import Course
 from sysmond.long.buckets import Pairs, peaks_of_sums, sums_of
-from sysmond.long.chain import Chain, Slab, numbered, remembering
+from sysmond.long.chain import Chain, Late, Slab, numbered, remembering
 from sysmond.long.portion import SUMS, summed, sums_in
 from sysmond.long.stretch import About, MemoryStretch, Readings, Stretch, is_absent, key_of, lasts
 from sysmond.model import ABSENT, Metric, Packing, Semantics, Table
@@ -300,8 +300,10 @@ def _joined(alone: Int64Array, others: Int64Array) -> Int64Array:
 class _Measured:
     """The buckets of one step of a slab of a table that lasts, in the making."""
 
-    def __init__(self, slab: Slab, edges: Int64Array, ranks: int) -> None:
+    def __init__(self, slab: Slab, edges: Int64Array, ranks: int, late: Late) -> None:
         self._pairs = Pairs(slab, edges)
+        self._late = late
+        self._late_bucket: Int64Array = np.searchsorted(edges, late.reading, "right") - 1
         self._totals = [np.zeros(len(self._pairs.key), np.int64) for _ in range(ranks)]
         self._columns: dict[str, Int64Array] = {}
 
@@ -315,13 +317,16 @@ class _Measured:
         leads = _leading(pairs.bucket, self._totals, pairs.key)
         self._totals = []
         self._alone, self._others = np.flatnonzero(leads), np.flatnonzero(~leads)
-        by = [] if cgroups is None else [pairs.last(cgroups)[self._others]]
-        self._cell, self._where = numbered([pairs.bucket[self._others], *by])
-        self._rest = len(self._where)
-        self._peaks = peaks_of_sums(pairs, self._others, self._cell)
-        if by:
-            self._columns[CGROUP] = _joined(pairs.last(cgroups)[self._alone], by[0][self._where])  # type: ignore[arg-type]
-        self._columns[LIVED] = self._both(pairs.lived)
+        # What ended without a reading, or after its last one, is of the others.
+        buckets = _joined(pairs.bucket[self._others], self._late_bucket)
+        by = [] if cgroups is None else [_joined(pairs.last(cgroups)[self._others], self._late_of(CGROUP))]
+        self._cell, where = numbered([buckets, *by])
+        self._rest, self._rest_bucket = len(where), buckets[where]
+        there = self._cell[: len(self._others)]
+        self._seen, self._most = np.unique(there), peaks_of_sums(pairs, self._others, there)
+        if cgroups is not None:
+            self._columns[CGROUP] = _joined(pairs.last(cgroups)[self._alone], by[0][where])
+        self._columns[LIVED] = self._both(pairs.lived, np.zeros(len(self._late_bucket), np.int64))
         self._columns[MOST] = _joined(np.ones(len(self._alone), np.int64), self._peaks(None))
 
     def take(self, metric: Metric, values: Int64Array, *, is_key: bool) -> None:
@@ -332,7 +337,7 @@ class _Measured:
                 rest = np.full(self._rest, 0 if is_key else ABSENT, np.int64)
                 self._columns[name] = _joined(pairs.last(values)[self._alone], rest)
             return
-        self._columns[name] = self._both(self._sums(metric, values))
+        self._columns[name] = self._both(self._sums(metric, values), self._late_of(name))
         if metric.semantics is Semantics.GAUGE:
             self.take_peak(metric, values)
 
@@ -343,13 +348,22 @@ class _Measured:
     def found(self) -> _Found:
         """All of it."""
         bucket = self._pairs.bucket
-        return _Found(_joined(bucket[self._alone], bucket[self._others][self._where]), self._columns)
+        return _Found(_joined(bucket[self._alone], self._rest_bucket), self._columns)
+
+    def _late_of(self, name: str) -> Int64Array:
+        return self._late.columns.get(name, np.full(len(self._late_bucket), ABSENT, np.int64))
+
+    def _peaks(self, values: Int64Array | None) -> Int64Array:
+        """The most of others together; 0 where no reading saw any."""
+        found = np.zeros(self._rest, np.int64)
+        found[self._seen] = self._most(values)
+        return found
 
     def _sums(self, metric: Metric, values: Int64Array) -> Int64Array:
         return self._pairs.grown(values) if metric.semantics is Semantics.COUNTER else self._pairs.held(values)
 
-    def _both(self, values: Int64Array) -> Int64Array:
-        return _joined(values[self._alone], sums_of(self._cell, values[self._others]))
+    def _both(self, values: Int64Array, late: Int64Array) -> Int64Array:
+        return _joined(values[self._alone], sums_of(self._cell, _joined(values[self._others], late)))
 
 
 def _measured(slab: Slab, edges: Sequence[Int64Array]) -> list[_Found]:
@@ -357,7 +371,7 @@ def _measured(slab: Slab, edges: Sequence[Int64Array]) -> list[_Found]:
     table = slab.chain.table
     metrics = {metric.name: metric for metric in table.metrics}
     ranks = kept(table).ranks
-    steps = [_Measured(slab, each, len(ranks)) for each in edges]
+    steps = [_Measured(slab, each, len(ranks), slab.late()) for each in edges]
     for number, name in ((number, name) for number, rank in enumerate(ranks) for name in rank if name in metrics):
         values = slab.values(name)
         for step in steps:
@@ -441,21 +455,8 @@ def last_rows(chain: Chain, about: About, begin: int) -> MemoryStretch:
         np.array([chain.lost[begin:].sum(), 0][: len(ends)], np.int64),
         chain.walked[ends],
     )
-    # The latest stretch that has a key says what it was last.
-    source = np.full(len(chain.first), -1, np.int64)
-    place = np.zeros(len(source), np.int64)
-    for number, of in enumerate(chain.of):
-        source[of] = number
-        place[of] = np.arange(len(of))
 
     def column(name: str) -> Int64Array:
-        if name in chain.keys:
-            return chain.keys[name][keys]
-        found = np.full(len(source), ABSENT, np.int64)
-        for number, stretch in enumerate(chain.stretches):
-            mine = source == number
-            if mine.any():
-                found[mine] = chain.remapped(number, name, stretch.last(name)[place[mine]])
-        return found[keys]
+        return chain.last(name)[keys]
 
     return MemoryStretch(about, readings, np.zeros(len(keys), np.int64), remembering(column), chain.texts)

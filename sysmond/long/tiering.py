@@ -23,9 +23,10 @@ from sysmond.folders import FILE_MODES, Folders, create_stream
 from sysmond.long import file, merge, seams
 from sysmond.long.chain import END, Chain, Ends
 from sysmond.long.file import FileStretch
-from sysmond.long.rollup import roll_up
+from sysmond.long.rollup import CGROUP, roll_up
 from sysmond.long.stretch import Array, Stretch, key_of, lasts
-from sysmond.model import TIERS_NS, Sensitivity
+from sysmond.model import TIERS_NS, Semantics, Sensitivity
+from sysmond.result import Int64Array
 from sysmond.tiers import COARSE, TierFile
 
 # So much is rolled up at once: bounds memory, whatever was left undone.
@@ -131,10 +132,13 @@ def _ended(folders: Sequence[str], stretches: Sequence[FileStretch]) -> Ends | N
     """What is told of the ends of processes while these were recorded; None where the table is of something else."""
     if not stretches or not lasts(stretches[0].table):
         return None
-    names = key_of(stretches[0].table)
+    table = stretches[0].table
+    names = key_of(table)
     low_ns, high_ns = int(stretches[0].ticks[0]), int(stretches[-1].ticks[-1]) + LATE_NS
     keys: list[Array] = []
     ends: list[Array] = []
+    paths: list[str] = []
+    told: set[str] = {metric.name for metric in table.metrics}
     for path in (path for folder in folders for path in _reaching(folder, stretches[0].boot, low_ns)):
         with suppress(Error, FileNotFoundError), file.open_file(path) as opened:
             if key_of(opened.table) != names:
@@ -143,7 +147,23 @@ def _ended(folders: Sequence[str], stretches: Sequence[FileStretch]) -> Ends | N
                 break
             ends.append(opened.last(END))
             keys.append(np.stack([opened.keys[name] for name in names], axis=1))
-    return Ends(np.concatenate(keys), np.concatenate(ends)) if ends else None
+            paths.append(path)
+            told &= {metric.name for metric in opened.table.metrics}
+    if not ends:
+        return None
+    counters = [metric.name for metric in table.metrics if metric.semantics is Semantics.COUNTER]
+    totals = {name: partial(_column, paths, name) for name in counters if name in told}
+    groups = (CGROUP, partial(_column, paths, CGROUP)) if CGROUP in told else None
+    return Ends(np.concatenate(keys), np.concatenate(ends), totals, groups)
+
+
+def _column(paths: Sequence[str], name: str) -> Int64Array:
+    """What the last row of each key of some files has."""
+    found = []
+    for path in paths:
+        with file.open_file(path) as opened:
+            found.append(opened.last(name))
+    return np.concatenate(found)
 
 
 def _reaching(folder: str, boot: str, low_ns: int) -> Iterator[str]:
