@@ -20,6 +20,7 @@ import pytest
 
 from sysmon_tools import extract
 from sysmond import jobs
+from sysmond.course import CLOCK_QUANTUM_NS
 from sysmond.history import Archive
 from sysmond.kernel import loader, pins
 from sysmond.probe import Host
@@ -170,8 +171,10 @@ def test_a_number_that_is_used_again_within_a_second_is_another_process(recorder
     assert len({row["start"] for row in ends()}) == 5
     seen = recorder.records("process", "pid,start,end", where=f"pid = {pid}")
     assert len({row["start"] for row in seen}) >= 2
-    # Each ends when its own record says so, not that of another life.
-    assert {row["end"] for row in seen} <= {row["end"] for row in ends()}, (seen, ends())
+    # Each ends when its own record says so, not that of another life. The lanes, each of which may have read one of the
+    # tables, ask for the time of day by themselves.
+    told = [row["end"] for row in ends()]
+    assert all(any(abs(row["end"] - end) <= CLOCK_QUANTUM_NS for end in told) for row in seen), (seen, told)
     recorder.end()
     assert len(ends()) == 5
     assert [row["exit_code"] for row in ends()] == [0, 3, 4, 0, 0]
@@ -236,7 +239,7 @@ def test_killing_every_part_loses_no_end_and_tells_none_twice(recorder: Recorder
         found = recorder.records("exits", "pid,exit_code", where="exit_code > 0")
         return sorted((row["pid"], row["exit_code"]) for row in found if row["pid"] in pids)
 
-    wait_until(lambda: set(ends()) >= set(made), lambda: (len(ends()), recorder.said()))
+    wait_until(lambda: set(ends()) >= set(made), lambda: (sorted(set(made) - set(ends())), recorder.said()))
     assert ends() == sorted(made)
     recorder.end()
     assert ends() == sorted(made)
