@@ -187,7 +187,7 @@ def test_one_that_ends_keeps_what_it_ran_and_a_zombie_has_nothing(nothing_told: 
         process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         assert Path(f"/proc/{process.pid}/cmdline").read_bytes() == b""
-        nothing_told._again.append((0.0, process.pid))
+        nothing_told._again.appendleft((0.0, process.pid))
         reading = rows_in(nothing_told.records(Host(), full=True))
         assert reading[process.pid].command.endswith(b" kept")
         dead = rows_in(Commands(refuse).records(Host(), full=True))[process.pid]

@@ -169,6 +169,20 @@ def test_what_was_overwritten_is_a_hole_and_no_full_reading_is_made_up(folders: 
         assert "overwritten before they were sealed" in hole.detail
 
 
+def test_a_reading_whose_first_pieces_may_be_gone_is_not_called_full(folders: Folders) -> None:
+    stream = Stream(folders, size=RING_BYTES_MIN)
+    tasks = Tasks(60)
+    pieces: set[int] = set()
+    for tick in range(100, 200):
+        stream.write(tick, list(tasks.rows.values()), full=True)
+        taken = snapshot(stream.path)
+        first, *others = ringside.readings(taken)
+        assert first.full == (not taken.lost)
+        assert all(each.full for each in others)
+        pieces.add(len(first.frames))
+    assert len(pieces) > 1
+
+
 def test_a_hole_begins_no_earlier_than_its_ring(folders: Folders) -> None:
     stream = Stream(folders, size=RING_BYTES_MIN)
     stream.run(Tasks(40), range(100, 102), full_every=1000)

@@ -94,9 +94,15 @@ def into_files(recorder: Recorder) -> None:
         before = recorder.pid(part)
         os.kill(before, signal.SIGKILL)
         wait_until(lambda part=part, before=before: recorder.pid(part) != before)  # type: ignore[misc]
-    with subprocess.Popen(["true"]) as short:
-        short.wait()
-    recorder.wait_for("exits", f"pid = {short.pid}", "pid")  # The new ones work.
+    short: set[int] = set()
+
+    def is_told() -> bool:  # By BPF of any that ended since; else of those that end once the new ones listen.
+        with subprocess.Popen(["true"]) as process:
+            process.wait()
+        short.add(process.pid)
+        return not short.isdisjoint(row["pid"] for row in recorder.records("exits", "pid"))
+
+    wait_until(is_told, recorder.said)
     recorder.flush()
 
 

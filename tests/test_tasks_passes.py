@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from sysmond_probes import process
 
+from sysmond.kernel import loader
 from sysmond.model import Sensitivity, Table
 from sysmond.plugins import check_probe, load
 from sysmond.probe import Host, Option, Probe, Records
@@ -252,3 +253,16 @@ def test_bpf_is_gone_over_to_once_the_loader_has_run(tmp_path: Path) -> None:
         other, way = open_tasks(str(tmp_path))
         assert way.startswith("by BPF, ")
         other.close()
+
+
+def test_what_is_loaded_anew_is_gone_over_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if why := pinned.why_not():
+        pytest.skip(why)
+    with pinned.loaded(tmp_path):
+        shared = Passes(str(tmp_path), "")
+        assert shared.records("process", 0, full=True).lost == 0
+        monkeypatch.setattr(loader, "PROCESSES_MAX", 3)
+        loader.load(loader.Asked(str(tmp_path), bpffs=str(tmp_path / "bpf")))
+        assert shared.records("process", 1, full=False).lost == 0  # What is open stays until all is read again.
+        assert shared.records("process", 2, full=True).lost > 0
+        shared.close()
