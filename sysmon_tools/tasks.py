@@ -50,7 +50,6 @@ _LIFE_COLUMNS = "comm,state,cpu,rss:last,rss_anon:max,read_bytes,written_bytes,m
 # What is told of how a process began and ended: table, kind of the event, columns.
 _EVENTS = (("command", "exec", "exe,command"), ("exits", "exit", "exit_code,signal,core_dumped,cpu,peak_rss"))
 _SECOND_NS = 1_000_000_000
-_TRAILING_NS = 60 * _SECOND_NS
 
 HELP = """\
 long tables (process, thread, exits ...; --list lists their columns):
@@ -297,6 +296,7 @@ def _life(archive: "Archive", options: argparse.Namespace) -> "Answer":
             timespec.format_time(start_ns + off, timespec.Notation.EPOCH) for off in (-_SECOND_NS, 2 * _SECOND_NS)
         )
         where += f" and start >= {low} and start < {high}"
+    asked_ns = time.time_ns()
     whole = _ask(archive, options, "start,end,comm", where=where, step=None, group_by="", top=0, percentile=None)
     if not len(whole.times_ns):
         raise Error(
@@ -304,9 +304,9 @@ def _life(archive: "Archive", options: argparse.Namespace) -> "Answer":
         )
     first_ns = int(whole.column("start").times.min().view(np.int64))
     ends = whole.column("end").times
-    last_ns = time.time_ns() if np.isnat(ends).any() else int(ends.max().view(np.int64))
+    last_ns = asked_ns if np.isnat(ends).any() else int(ends.max().view(np.int64))
     # A recording that ended tells nothing about the time since then: its last gap reaches up to now.
-    last_ns = min([last_ns, *(gap.start_ns for gap in whole.gaps[-1:] if gap.end_ns >= last_ns - _TRAILING_NS)])
+    last_ns = min([last_ns, *(gap.start_ns for gap in whole.gaps[-1:] if gap.end_ns >= asked_ns)])
     first_ns = max(first_ns, int(whole.times_ns[0]))
     step = options.sample or next(
         (f"{step}s" for step in _STEPS_S if (last_ns - first_ns) // _SECOND_NS <= step * _STEPS_MAX), "1d"

@@ -22,6 +22,7 @@ from sysmond.long import columns, condition
 from sysmond.model import Metric, Packing, Semantics, Sensitivity, Table
 from sysmond.tasks.tables import COMMAND, EXITS, PROCESS, THREAD_STATE
 from tests.longarchive import Row, put, stretch
+from tests.whole import a_recorder
 
 US = 1_000_000
 FROM, TO = "--from=2025-03-01T11:01:42Z", "--to=2025-03-01T11:01:58Z"
@@ -174,6 +175,18 @@ def test_one_process_over_its_life(run: Run) -> None:
     assert run("process", "--pid=7", "--start=2020-01-01").err.endswith(
         "process 7: nothing of it is recorded in that range; a longer one, or another number, is right\n"
     )
+
+
+def test_a_life_behind_a_gap_of_a_moment_ago() -> None:
+    with a_recorder() as recorder:
+        daemon = recorder.start()
+        recorder.wait_for("process", f"pid = {daemon.pid}", "pid")
+        recorder.end()
+        daemon = recorder.start()
+        recorder.wait_for("process", f"pid = {daemon.pid}", "pid")
+        told = recorder.extract("process", f"--pid={daemon.pid}", "--sample=1s", "--format=csv")
+    assert "clean shutdown" in told.out.decode()
+    assert told.rows
 
 
 def test_samples_of_thread_states(run: Run) -> None:
