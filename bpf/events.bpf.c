@@ -38,7 +38,7 @@ struct process_key {
 };
 struct {
     __uint(type, BPF_MAP_TYPE_LRU_HASH);
-    __uint(max_entries, 4096);
+    __uint(max_entries, 1024);
     __type(key, struct process_key);
     __type(value, u32);
 } told_ends SEC(".maps");
