@@ -68,7 +68,7 @@ class Source:
     ``index``: which layout of the ring, -1 before the ring has it. ``deadline_ns``: how long a reading may take.
     ``lateness``: how many readings in a row took longer. ``barred``: why it is not to be read now. ``stream``: the
     folder of its ring, that of its class, or one of its own for a long table; ``stride``: bytes of a record of that.
-    ``is_full_due``: all rows are wanted next. ``paced_bytes``: what came in ``PACE_NS`` when a ring was too small for it.
+    ``is_full_due``: all rows are wanted next. ``paced_bytes``: what came in ``PACE_NS`` when its ring was too small.
     """
 
     def __init__(
