@@ -25,7 +25,7 @@ from sysmond.long import file as long_file
 from tests.onbus import run
 from tests.pinned import why_not
 from tests.waiting import wait_until
-from tests.whole import NOBODY, Asker, Recorder, a_recorder, run_as
+from tests.whole import NOBODY, Asker, Recorder, Told, a_recorder, run_as
 
 MARK = "hunter2-sesame-4711"
 PLAIN = "plainly-nobodys-business"
@@ -171,13 +171,20 @@ def test_the_library_refuses_as_well(scene: Scene) -> None:
     assert lines[2] in {"NotPermittedError", "Error", "UsageError"}
 
 
+def check_told(told: Told) -> None:
+    """Check that it was told; of a busy machine some may be missing, which is said: it is not what is tested here."""
+    lost = [line for line in told.err.splitlines() if line.endswith(" records were lost while it was recorded")]
+    assert told.err.splitlines() == lost
+    assert told.code == (3 if lost else 0)
+
+
 @pytest.mark.parametrize("table", RESTRICTED_TABLES)
 def test_who_is_in_the_group_may(scene: Scene, table: str) -> None:
     member = Asker(NOBODY, NOBODY, (scene.group,))
     columns = "command" if table == "command" else "namespace,namespace_pid"
     words = ("--from=-1h", f"--where=pid={scene.pid}", f"--columns={columns}", "--format=csv")
     told = scene.recorder.extract(table, *words, by=member)
-    assert (told.code, told.err) == (0, "")
+    check_told(told)
     (row,) = told.rows
     if table == "command":
         assert PLAIN in row["command"]
@@ -185,8 +192,9 @@ def test_who_is_in_the_group_may(scene: Scene, table: str) -> None:
     else:
         assert (row["namespace_pid"], int(row["namespace"])) == ("1", scene.namespace)
     exits = scene.recorder.extract("exits", "--from=-1h", f"--where=pid={scene.ended}", "--format=csv", by=member)
-    assert (exits.code, exits.err) == (0, "")
-    assert os.path.basename(exits.rows[0]["exe"]) == os.path.basename(shutil.which("sh") or "")
+    check_told(exits)
+    if not why_not():  # Without BPF nobody saw what it executed.
+        assert os.path.basename(exits.rows[0]["exe"]) == os.path.basename(shutil.which("sh") or "")
 
 
 def test_an_export_of_what_is_restricted_is_its_owners(scene: Scene, tmp_path: Path) -> None:
@@ -194,7 +202,7 @@ def test_an_export_of_what_is_restricted_is_its_owners(scene: Scene, tmp_path: P
         target = tmp_path / f"{table}.csv"
         old = os.umask(0o022)
         try:
-            assert scene.recorder.extract(table, "--from=-1h", f"--output-file={target}", "--columns=pid").code == 0
+            check_told(scene.recorder.extract(table, "--from=-1h", f"--output-file={target}", "--columns=pid"))
         finally:
             os.umask(old)
         assert stat.S_IMODE(target.stat().st_mode) == mode
