@@ -91,8 +91,7 @@ class Rings:
         problem: OSError | None = None
         folder = f"{self.folder}/{stream}"
         create_stream(self.folder, stream)
-        share = FREE_PER_LONG_RING if "/" in stream else FREE_PER_RING
-        wanted, size = size, max(size_min, min(size, _free_bytes(folder) // share))
+        wanted, size = size, max(size_min, min(size, self.room_bytes(stream)))
         # One that replaces another begins a life of its own: that the other was closed says nothing of its end.
         started_ns = self._started_ns if not os.path.exists(f"{folder}/{self._started_ns}{SUFFIX}") else boottime_ns()
         identity = Identity(self._boot, self._writer, Sensitivity(stream.partition("/")[0]), os.getpid(), started_ns)
@@ -147,10 +146,16 @@ class Rings:
         ring.commit()
         ring.unmark()
         wanted = min(bytes_max, ring.wanted_bytes)
-        if wanted <= max(ring.capacity, self._wanted_bytes.get(stream, 0)):
+        if wanted <= max(ring.capacity, self._wanted_bytes.get(stream, 0)) or self.room_bytes(stream) <= ring.capacity:
             return False
         self._wanted_bytes[stream] = wanted
         return True
+
+    def room_bytes(self, stream: str) -> int:
+        """How large a ring of a stream may be now, beside that which it replaces, which is yet to be sealed."""
+        with suppress(OSError):
+            return _free_bytes(f"{self.folder}/{stream}") // (FREE_PER_LONG_RING if "/" in stream else FREE_PER_RING)
+        return 0  # Its folder is gone.
 
     def close(self, stream: str) -> None:
         """Leave a ring in good order for the archiver."""

@@ -3,7 +3,8 @@
 
 import os
 import struct
-from collections.abc import Sequence
+import subprocess
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -297,4 +298,44 @@ def test_a_source_keeps_what_it_gave_until_that_is_in_the_ring(bench: Bench) -> 
     for tick in range(1, 4):
         sampler.tick(tick * SECOND)
     assert kept == [1, 2, 3]
+    sampler.close()
+
+
+@pytest.fixture
+def short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    """A sampler whose tmpfs has room for few rings."""
+    mount = ["mount", "-t", "tmpfs", "-o", "size=6m", "none", str(tmp_path)]
+    mounted = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"cannot mount a small tmpfs: {mounted.stderr.strip()}")
+    yield Bench(tmp_path, monkeypatch)
+    subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+def test_instances_that_become_ever_more_have_no_smaller_ring_follow(short: Bench) -> None:
+    count = 10
+
+    def many(host: Host) -> Iterator[tuple[str, Sequence[int]]]:
+        return ((f"thing {number}", (number, host.tick)) for number in range(count))
+
+    short.offer("many", many)
+    sampler = short.sampler(ring_bytes=16 << 20)
+    for tick in range(1, 12):
+        sampler.tick(tick * SECOND)
+        count = 40_000 + tick
+    sizes = [os.path.getsize(ring) for ring in short.rings()]
+    assert len(sizes) == 2
+    assert sizes == sorted(sizes)
+    sampler.close()
+
+
+def test_what_outgrows_a_ring_again_and_again_has_no_smaller_one_follow(short: Bench) -> None:
+    things = Things(10)
+    short.take(things.probe(deadline_s=60.0))
+    sampler = short.sampler(ring_bytes=16 << 20)
+    for tick in range(1, 5):
+        sampler.tick(tick * SECOND)
+        things.number = things.changing = 10_000 * 3**tick
+    (ring,) = stream(short)
+    assert [frame.tick_ns // SECOND for frame in frames(ring)][-1] == 4
     sampler.close()
