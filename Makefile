@@ -3,6 +3,8 @@
 
 # Only what the virtual environment holds counts, whatever the caller's shell has set.
 unexport PYTHONPATH PYTHONHOME PYTHONSTARTUP VIRTUAL_ENV PYTEST_ADDOPTS
+# Tests start hundreds of programs, each of which would compile what it imports anew.
+unexport PYTHONDONTWRITEBYTECODE
 export LC_ALL := C.UTF-8
 
 BIN := .venv/bin
