@@ -71,6 +71,7 @@ class Rings:
         self._say = say
         self._retry_ns: dict[str, int] = {}
         self._wanted_bytes: dict[str, int] = {}
+        self._begun: set[str] = set()
         self._reading = f"{folder}/{started_ns}{READING}"
         self._is_named = False
 
@@ -92,8 +93,9 @@ class Rings:
         folder = f"{self.folder}/{stream}"
         create_stream(self.folder, stream)
         wanted, size = size, max(size_min, min(size, self.room_bytes(stream)))
-        # One that replaces another begins a life of its own: that the other was closed says nothing of its end.
-        started_ns = self._started_ns if not os.path.exists(f"{folder}/{self._started_ns}{SUFFIX}") else boottime_ns()
+        # One that replaces another begins a life of its own: that the other was closed says nothing of its end, nor how
+        # far that was sealed. It may be gone by now.
+        started_ns = boottime_ns() if stream in self._begun else self._started_ns
         identity = Identity(self._boot, self._writer, Sensitivity(stream.partition("/")[0]), os.getpid(), started_ns)
         while True:
             try:
@@ -106,10 +108,12 @@ class Rings:
             else:
                 break
         if stream in self.open:
+            self._begun.add(stream)
+            is_healed = self._retry_ns.pop(stream, None) is not None
             if size < wanted:
                 why = problem.strerror if problem else "as much is left for what it is sealed into"
                 self._say(f"{folder}: only room for a ring of {size} bytes: {why}")
-            elif stream in self._retry_ns:
+            elif is_healed:
                 self._say(f"{folder}: there is room for a ring again")
             for index, (source, reading) in enumerate(sources.items()):
                 source.index = index

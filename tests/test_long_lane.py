@@ -301,6 +301,24 @@ def test_a_source_keeps_what_it_gave_until_that_is_in_the_ring(bench: Bench) -> 
     sampler.close()
 
 
+def test_a_ring_has_a_name_of_its_own_though_the_first_is_sealed_and_gone(bench: Bench) -> None:
+    things = Things(10)
+    bench.take(things.probe(deadline_s=60.0))
+    sampler = bench.sampler(ring_bytes=64 << 20)
+    sampler.tick(SECOND)
+    (first,) = stream(bench)
+    names = [first]
+    for tick, number in ((2, 20_000), (3, 300_000)):
+        things.number = things.changing = number
+        sampler.tick(tick * SECOND)
+        (name,) = set(stream(bench)) - {names[-1]}
+        names.append(name)
+        os.unlink(names[-2])
+    started = [snapshot(names[-1]).identity.started_ns, *(int(Path(name).stem) for name in reversed(names))]
+    assert started[0] == started[1] > started[2] > started[3]
+    sampler.close()
+
+
 @pytest.fixture
 def short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     """A sampler whose tmpfs has room for few rings."""

@@ -228,6 +228,13 @@ def test_no_room_is_counted_said_once_and_heals(bench: Bench, monkeypatch: pytes
         sampler.tick(tick * SECOND)
     assert rows(bench.rings()[0], "good") == 14  # Tried again every 10 s: from 31 s on.
     assert "again" in bench.said[-1]
+    sampler._begin_anew("public")
+    sampler.tick(45 * SECOND)
+    assert len(bench.said) == 2  # It healed once.
+    monkeypatch.setattr(ring_room, "RingWriter", full)
+    sampler._begin_anew("public")
+    sampler.tick(46 * SECOND)
+    assert "no room for a ring" in bench.said[-1]
     sampler.close()
 
 
