@@ -125,6 +125,21 @@ def test_runs_are_bounded(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> 
     check_all(folders, readings)
 
 
+def test_tiers_that_lack_different_files_get_each_once(folders: Folders) -> None:
+    readings, _ = history(6, 300, 4)
+    parts = parts_of(readings, 4, random.Random(6))
+    for number, part in enumerate(parts, 1):
+        put(folders, number, [stretch_of(part)])
+        roll_up(folders)
+    for number, tier in ((1, "1min"), (2, "5min")):
+        folder = folder_of(folders, tier)
+        os.unlink(f"{folder}/{archive.names(folder)[number].file}")
+    before = files_of(folders)
+    roll_up(folders)
+    assert len(files_of(folders)) == len(before) + 2
+    check_all(folders, readings)
+
+
 def test_small_files_become_one(folders: Folders) -> None:
     readings, _ = history(8, 700, 6)
     parts = parts_of(readings, 14, random.Random(8))
