@@ -8,7 +8,7 @@ from errno import ENOENT
 from time import CLOCK_BOOTTIME, clock_gettime_ns, monotonic
 
 from sysmond.probe import Host, Probe, Records, hookimpl
-from sysmond.tasks.exits import BY_BPF, Exits, gone_over, open_exits
+from sysmond.tasks.exits import BY_BPF, Exits, gone_over, last_of, open_exits
 from sysmond.tasks.hidepid import sensitivity
 from sysmond.tasks.report import report_of
 from sysmond.tasks.tables import EXITS
@@ -63,9 +63,8 @@ class Ended:
             return records
         if self.way != BY_BPF:
             return None
-        records = before.take()  # What is pinned no more tells nothing from now on; another way may.
-        self._exits = None
-        return records
+        self._exits = None  # What is pinned no more tells nothing from now on; another way may.
+        return last_of(before)
 
     def _opened(self, runtime: str) -> Exits:
         if self._refused is not None and monotonic() < self._again_s:

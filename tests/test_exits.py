@@ -15,7 +15,7 @@ import pytest
 from sysmond_probes.exits import Ended
 
 from sysmond.errors import Error
-from sysmond.kernel.pins import Array
+from sysmond.kernel.pins import Array, Drain
 from sysmond.model import ABSENT
 from sysmond.probe import Host
 from sysmond.tasks import exits
@@ -497,6 +497,26 @@ def test_the_probe_goes_over_to_another_way_where_bpf_is_refused_later(
         pytest.skip(f"no other way is to be had here: {none}")
     assert "not by BPF: ended: no BTF" in probing.ended.way
     probing.close()
+
+
+@pytest.mark.parametrize("is_anew", [True, False])
+def test_more_than_a_reading_takes_goes_over_too(pinned: str, is_anew: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Drain.look, "__defaults__", (20,))
+    probing = Probing(pinned, monkeypatch)
+    probing.take()
+    spawned = json.loads(run(SPAWNING, "60")[1])
+    if is_anew:
+        load(pinned, "--unload")
+        load(pinned)
+        spawned += json.loads(run(SPAWNING, "60")[1])
+    else:
+        report = {"folder": "/nowhere", "programs": {"ended": {"refused": "no BTF"}}}
+        (Path(pinned) / "bpf.json").write_text(json.dumps(report))
+    probing.take()
+    assert sorted(pid for pid in probing.told if pid in spawned) == sorted(spawned)
+    if is_anew:
+        probing.close()
+    assert not [each for each in Path("/proc/self/fd").iterdir() if "bpf" in os.path.realpath(each)]
 
 
 def test_what_bpf_had_no_room_for_is_told_once(pinned: str) -> None:

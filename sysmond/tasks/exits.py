@@ -77,6 +77,11 @@ class Pinned:
         rows = self._buffer.look()
         return Records(rows, lost=self._buffer.lost(), release=self._buffer.release)
 
+    def rest(self) -> Records:
+        """Copy all that is there, however much it is."""
+        rows = self._buffer.take()
+        return Records(rows, lost=self._buffer.lost())
+
     def close(self) -> None:
         """Let go of the mappings; what is pinned stays."""
         self._buffer.close()
@@ -92,22 +97,28 @@ def gone_over(before: Exits, runtime_folder: str, since_ns: int) -> tuple[Exits,
         pinned = Pinned(runtime_folder)
     except Error:
         return None
-    told, lost = _copied(before)
-    before.close()
-    rows, lost_since = _copied(pinned)
+    told, rest = last_of(before), pinned.rest()
     if isinstance(before, Pinned):
-        return pinned, Records(told + rows, lost=lost + lost_since)
-    pids = {row[2] for row in RECORD.iter_unpack(told)}
+        return pinned, Records(bytes(told.rows) + bytes(rest.rows), lost=told.lost + rest.lost)
+    pids = {row[2] for row in RECORD.iter_unpack(told.rows)}
     kept = [
-        rows[at : at + RECORD.size]
-        for at in range(0, len(rows), RECORD.size)
-        if (row := RECORD.unpack_from(rows, at))[1] > since_ns and row[2] not in pids
+        rest.rows[at : at + RECORD.size]
+        for at in range(0, len(rest.rows), RECORD.size)
+        if (row := RECORD.unpack_from(rest.rows, at))[1] > since_ns and row[2] not in pids
     ]
-    return pinned, Records(b"".join((told, *kept)), lost=lost)
+    return pinned, Records(b"".join((told.rows, *kept)), lost=told.lost)
 
 
-def _copied(way: Exits) -> tuple[bytes, int]:
-    records = way.take()
-    rows = bytes(records.rows)
-    records.release()
-    return rows, records.lost
+def last_of(way: Exits) -> Records:
+    """Take all that a way tells of, and close it.
+
+    :raises OSError: as the kernel says.
+    """
+    if isinstance(way, Pinned):
+        records = way.rest()
+    else:
+        told = way.take()
+        records = Records(bytes(told.rows), lost=told.lost)
+        told.release()
+    way.close()
+    return records
