@@ -3,13 +3,16 @@
 
 import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from sysmond.errors import Error
 from sysmond.folders import Folders
 from sysmond.kernel import loader, loader_command, pins
-from sysmond.kernel.pins import Array, Drain
+from sysmond.kernel.pins import Array, Drain, Program
+from sysmond.kernel.states import States
 from sysmond.model import Lane, Sensitivity
 from sysmond.plan import Plan, PlannedProbe
 from sysmond.records import record_bytes
@@ -121,3 +124,19 @@ def test_records_are_taken_once_however_often_a_buffer_begins_anew(
             assert [row["exit_code"] for row in found if row["pid"] == shell.pid] == [7]
         drain.close()
         assert (mapped_bytes(), len(os.listdir("/proc/self/fd"))) == (before, descriptors)
+
+
+@runs_here
+@pytest.mark.parametrize(
+    ("refused", "opens"), [("private_rows", Walk), ("stack_rows", States), ("snapshot", Program), ("states", States)]
+)
+def test_where_one_of_several_pins_is_not_there_none_stays_open(
+    refused: str, opens: Callable[[str], object], tmp_path: Path
+) -> None:
+    with loaded(tmp_path) as report:
+        os.unlink(f"{report['folder']}/{refused}")
+        before = len(os.listdir("/proc/self/fd"))
+        path = f"{report['folder']}/{refused}" if opens is Program else report["folder"]
+        with pytest.raises((Error, OSError), match="No such file"):
+            opens(path)
+        assert len(os.listdir("/proc/self/fd")) == before

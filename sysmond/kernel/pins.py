@@ -69,7 +69,25 @@ def _whole(size: int, unit: int = mmap.PAGESIZE) -> int:
     return -(-size // unit) * unit
 
 
-class _Window:
+class _Held:
+    """Holds a descriptor until it is closed, or dropped: of several pins one may be refused."""
+
+    _descriptor = -1
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close it."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+class _Window(_Held):
     """What of a map is mapped: only what was looked at lately.
 
     The kernel maps all pages of a map at once, touched or not, and all of them count as the process's own.
@@ -80,7 +98,7 @@ class _Window:
 
         The descriptor is closed with the window.
         """
-        self._descriptor = descriptor
+        super().__init__(descriptor)
         self._start, self._size = start, size
         self._access = access
         self._begin = self._end = 0
@@ -105,7 +123,7 @@ class _Window:
 
     def close(self) -> None:
         """Look no more."""
-        os.close(self._descriptor)
+        super().close()
         self._memory = memoryview(b"")
         self._begin = self._end = 0
 
@@ -147,7 +165,7 @@ class Array:
         self._window.close()
 
 
-class Program:
+class Program(_Held):
     """A pinned program that is started by bpf(2)."""
 
     def __init__(self, path: str) -> None:
@@ -155,8 +173,8 @@ class Program:
 
         :raises OSError: as the kernel says.
         """
+        super().__init__(opened(path))
         self._path = path
-        self._descriptor = opened(path)
         self._attributes = ctypes.create_string_buffer(_RUN.pack(self._descriptor), _RUN.size)
 
     def run(self) -> None:
@@ -165,10 +183,6 @@ class Program:
         :raises OSError: as the kernel says.
         """
         _bpf(BPF_PROG_TEST_RUN, self._attributes, self._path)
-
-    def close(self) -> None:
-        """Close it."""
-        os.close(self._descriptor)
 
 
 class Iterator:
