@@ -30,6 +30,7 @@ class Ended:
         self._again_s = 0.0
         self._report: tuple[int, int] | None = None
         self._taken_ns = 0
+        self._told = b""  # By another way than BPF, when it was last taken.
 
     def records(self, host: Host, full: bool) -> Records:  # noqa: ARG002, FBT001  what ended is all there is
         """Give what ended since the reading before.
@@ -48,14 +49,16 @@ class Ended:
                 return over
         host.tell_way(EXITS.name, self.way)
         self._taken_ns = clock_gettime_ns(CLOCK_BOOTTIME)
-        return self._exits.take()
+        records = self._exits.take()
+        self._told = b"" if self.way == BY_BPF else bytes(records.rows)
+        return records
 
     def _gone_over(self, runtime: str, before: Exits) -> Records | None:
         """Go over to BPF where the loader has pinned it, or pinned it anew, since it was looked for."""
         report = report_of(runtime)
         if report == self._report:
             return None
-        over = gone_over(before, runtime, self._taken_ns)
+        over = gone_over(before, runtime, self._taken_ns, self._told)
         self._report = report
         if over is not None:
             self.way = BY_BPF

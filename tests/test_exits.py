@@ -17,7 +17,7 @@ from sysmond_probes.exits import Ended
 from sysmond.errors import Error
 from sysmond.kernel.pins import Array, Drain
 from sysmond.model import ABSENT
-from sysmond.probe import Host
+from sysmond.probe import Host, Records
 from sysmond.tasks import exits
 from sysmond.tasks.exits import RECORD, Exits, open_exits
 from sysmond.tasks.exits_netlink import Heard, Paired, Told
@@ -460,6 +460,33 @@ def test_the_probe_goes_over_to_bpf_and_tells_of_each_once(pinned: str, monkeypa
         probing.take()
     assert probing.ended.way == "by BPF"
     probing.take()
+    assert sorted(pid for pid in probing.told if pid in spawned) == sorted(spawned)
+    probing.close()
+
+
+def test_what_ended_as_another_way_was_taken_last_is_told_once(pinned: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = Path(pinned) / "bpf.json"
+    report.rename(report.with_suffix(".later"))
+    probing = Probing(pinned, monkeypatch)
+    try:
+        probing.take()
+    except Error as problem:
+        pytest.skip(f"no other way is to be had here: {problem}")
+    way = probing.ended._exits
+    assert way
+    spawned: list[int] = []
+    take = way.take
+
+    def late() -> Records:
+        spawned.extend(json.loads(run(SPAWNING, "20")[1]))
+        return take()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(way, "take", late)
+        probing.take()
+    report.with_suffix(".later").rename(report)
+    probing.take()
+    assert probing.ended.way == "by BPF"
     assert sorted(pid for pid in probing.told if pid in spawned) == sorted(spawned)
     probing.close()
 

@@ -87,11 +87,12 @@ class Pinned:
         self._buffer.close()
 
 
-def gone_over(before: Exits, runtime_folder: str, since_ns: int) -> tuple[Exits, Records] | None:
+def gone_over(before: Exits, runtime_folder: str, since_ns: int, just_told: bytes) -> tuple[Exits, Records] | None:
     """Go over to BPF that was loaded since: the new way, and what ended. None where it is not there.
 
     BPF recorded from when it was loaded on, so what another way told of until ``since_ns``, when it was last taken, or
-    tells now is left out. Of what was pinned before nothing is pinned again, unless it is the very same.
+    tells now is left out; and what it told then, ``just_told``: some of that ended while it was taken. Of what was
+    pinned before nothing is pinned again, unless it is the very same.
     """
     try:
         pinned = Pinned(runtime_folder)
@@ -100,7 +101,7 @@ def gone_over(before: Exits, runtime_folder: str, since_ns: int) -> tuple[Exits,
     told, rest = last_of(before), pinned.rest()
     if isinstance(before, Pinned):
         return pinned, Records(bytes(told.rows) + bytes(rest.rows), lost=told.lost + rest.lost)
-    pids = {row[2] for row in RECORD.iter_unpack(told.rows)}
+    pids = {row[2] for row in RECORD.iter_unpack(just_told + told.rows)}
     kept = [
         rest.rows[at : at + RECORD.size]
         for at in range(0, len(rest.rows), RECORD.size)
