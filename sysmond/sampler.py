@@ -268,7 +268,7 @@ class Sampler:
         is_outgrown = source.outgrows(reading, ring, tick_ns, room_bytes)
         has_all = reading.is_full or not source.is_lasting
         if is_outgrown and (has_all or self._lane is Lane.REALTIME):
-            self._begin_anew(source.stream)
+            self._begin_anew(source.stream, source.due_ns)
             # A ring of what lasts begins with all rows: those are read at once, and what is new is among them.
             self._first_tick(source.stream, [source], {source: reading} if has_all else {}, tick_ns)
             return
@@ -312,13 +312,13 @@ class Sampler:
             if stream in self._rings.open and not self._rings.add(stream, group):
                 self._begin_anew(stream)
 
-    def _begin_anew(self, stream: str) -> None:
-        """Close the ring of a stream; the next tick opens another."""
+    def _begin_anew(self, stream: str, due_ns: int = 0) -> None:
+        """Close the ring of a stream; the next tick opens another, or that from which on its sources are due."""
         self._rings.close(stream)
         self.own.dropped += self._rings.give_up_old()
         for source in self._roster.sources:
             if source.stream == stream:
-                source.index, source.written, source.due_ns, source.is_full_due = -1, None, 0, True
+                source.index, source.written, source.due_ns, source.is_full_due = -1, None, due_ns, True
 
     def _review(self) -> None:
         """End the holds and quarantines whose time is over."""

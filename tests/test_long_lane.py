@@ -155,6 +155,21 @@ def test_a_burst_of_what_is_new_goes_into_a_larger_ring_with_all_the_rest(bench:
     sampler.close()
 
 
+def test_a_larger_ring_makes_no_reading_come_early(bench: Bench) -> None:
+    things = Things(10)
+    bench.offer("good", steady)
+    bench.take(things.probe(interval_s=5.0))
+    sampler = bench.sampler(ring_bytes=16 << 20)
+    for tick in range(1, 17):
+        things.number = things.changing = 10 if tick < 10 else 40_000
+        sampler.tick(tick * SECOND)
+    first, second = stream(bench)
+    ticks = {frame.tick_ns // SECOND for ring in (first, second) for frame in frames(ring)}
+    assert sorted(ticks) == [1, 5, 10, 15]
+    assert {frame.tick_ns // SECOND for frame in frames(second)} == {10, 15}
+    sampler.close()
+
+
 def test_a_pace_that_a_ring_does_not_hold_for_a_minute_is_given_a_larger_one(bench: Bench) -> None:
     things = Things(100)
     bench.take(things.probe())
