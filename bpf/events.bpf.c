@@ -20,9 +20,10 @@ struct {
     __uint(max_entries, 4096);
 } cgroups SEC(".maps");
 
-/* Records for which there was no room. */
+/* Records for which there was no room; and how many of them their readers have told of, which only those write. */
 struct lost {
     u64 exits, execs, cgroups;
+    u64 told[3];
 };
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);

@@ -55,7 +55,7 @@ class Events:
         self.folder = folder
         self.exits = Drain(f"{folder}/exits", EXIT_BYTES)
         self.execs = Drain(f"{folder}/execs")
-        self._lost = Array(f"{folder}/lost", 24)
+        self._lost = Array(f"{folder}/lost", 48)
 
     def lost(self) -> list[int]:
         return self._lost.memory.cast("Q").tolist()

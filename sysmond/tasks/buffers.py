@@ -11,7 +11,7 @@ from sysmond.tasks.report import pins_with, report_of
 
 # Of struct lost of bpf/events.bpf.c.
 _LOST = {"exits": 0, "execs": 1, "cgroups": 2}
-_LOST_BYTES = 8 * len(_LOST)
+_LOST_BYTES = 2 * 8 * len(_LOST)
 _HEAD_BYTES = 8
 
 
@@ -60,11 +60,10 @@ class Buffer:
         return self._drain.each()
 
     def lost(self) -> int:
-        """How many were lost since somebody asked last, in whichever process. To be asked behind a look."""
-        lost = self._counts[self._place]
-        if lost:  # There is room again, so nothing is being counted while this is set back.
-            self._counts[self._place] = 0
-        return int(lost)
+        """How many were lost since somebody asked last, in whichever process."""
+        lost, told = self._counts[self._place], self._place + len(_LOST)
+        before, self._counts[told] = self._counts[told], lost
+        return int(lost - before)
 
     def is_current(self) -> bool:
         """Whether the loader has not run since it was opened, which may have pinned another."""
