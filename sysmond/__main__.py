@@ -40,8 +40,8 @@ COMMANDS = {
 # Two that start at once look at the locks for a moment; one that ends is waited for.
 START_WAIT_S = 0.2
 LOCK_WAIT_S = 5.0
-# Loading BPF programs takes a quarter of a second; a verifier that is slow may take some.
-LOAD_S = 20.0
+# Loading BPF programs takes a quarter of a second; on a slow machine that starts, many times that.
+LOAD_S = 60.0
 # Asked to stop while it starts, the daemon ends in order: these wait until somebody looks.
 STOP_SIGNALS = frozenset((signal.SIGTERM, signal.SIGINT))
 
