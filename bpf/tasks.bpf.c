@@ -38,7 +38,7 @@ MAPPED_ARRAY(private_rows, struct private_record, 1);
 struct told {
     u64 process, thread;
     u64 process_cpu_ns, thread_cpu_ns;
-    u64 run_delay_ns, block_delay_ns;
+    u64 run_delay_ns, block_delay_ns, user_ns, system_ns;
     u32 descriptors, is_counted;
 };
 struct {
@@ -253,6 +253,14 @@ static __noinline int tell_process(struct pass *pass, struct task_struct *task, 
     pass->walked_processes++;
     if (told && told->process == print && !pass->full)
         return 0;
+    /* A thread that was stopped between its end and its account is in no sum, however often: what was told holds. */
+    if (told && sum->cpu_ns < told->process_cpu_ns) {
+        if (!pass->full)
+            return 0;
+        sum->cpu_ns = told->process_cpu_ns;
+        sum->user_ns = told->user_ns;
+        sum->system_ns = told->system_ns;
+    }
     row = bpf_map_lookup_elem(&process_rows, &number);
     if (!row) {
         pass->process_lost++;
@@ -273,6 +281,8 @@ static __noinline int tell_process(struct pass *pass, struct task_struct *task, 
         told->block_delay_ns = sum->block_delay_ns;
         told->process = print;
         told->process_cpu_ns = sum->cpu_ns;
+        told->user_ns = sum->user_ns;
+        told->system_ns = sum->system_ns;
     }
     fill(row, task, sum, cgroup);
     pass->process_count++;
