@@ -12,7 +12,6 @@ import sys
 import zlib
 
 SUITE = "trixie"
-MIRROR = "http://deb.debian.org/debian"
 SIZE_BYTES = 3 << 30  # Sparse; a third of it is used.
 TOOLS = {"mmdebstrap": "mmdebstrap", "mke2fs": "e2fsprogs"}
 """What it is built with, and the Debian package of each."""
@@ -79,11 +78,11 @@ def disk(folder: str) -> tuple[str, str, str]:
 
     :raises CalledProcessError: where they cannot be built; mmdebstrap has said why.
     """
-    mirror = os.environ.get("LAB_MIRROR", MIRROR)
+    mirror = os.environ.get("LAB_MIRROR", "")
     recipe = zlib.crc32(repr((SUITE, PACKAGES, FILES, PREPARE, FINISH, SIZE_BYTES)).encode())
     built = os.path.join(folder, f"image-{recipe:08x}")
     if not os.path.isdir(built):
-        print(f"lab: building an image of Debian {SUITE} from {mirror}; some minutes, once", file=sys.stderr)
+        print(f"lab: building an image of Debian {SUITE}; some minutes, once", file=sys.stderr)
         unfinished = built + ".unfinished"
         shutil.rmtree(unfinished, ignore_errors=True)
         os.makedirs(unfinished)
@@ -112,6 +111,6 @@ def _build(folder: str, mirror: str) -> None:
     command += [f"--dpkgopt=path-exclude=/usr/share/{each}/*" for each in ("doc", "man", "locale")]
     command += ["--dpkgopt=force-unsafe-io", f"--essential-hook={' && '.join(PREPARE)}"]
     command += [f"--customize-hook=sync-in '{overlay}' /", f"--customize-hook={' && '.join(FINISH)}"]
-    command += [SUITE, "/dev/null", f"deb {mirror} {SUITE} main"]
+    command += [SUITE, "/dev/null", *([f"deb {mirror} {SUITE} main"] if mirror else [])]
     subprocess.run(command, check=True, env={**os.environ, **places, "LC_ALL": "C.UTF-8"})
     shutil.rmtree(overlay)
