@@ -187,7 +187,11 @@ class InThread:
 
         self._answers = answers
         self._thread = Thread(target=read, daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as problem:  # The machine has no more of them; the next tick may have one.
+            self._thread = None
+            answers.append(Answer(source.failed(problem), 0.0))
 
     def is_busy(self) -> bool:
         """Whether it is still reading."""

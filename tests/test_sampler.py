@@ -312,6 +312,24 @@ def test_instances_that_find_no_room_have_a_larger_ring_follow(bench: Bench, int
     assert [hole.cause for hole in of_snapshot(snapshot(first)).holes] == [Cause.DROPPED]
 
 
+def test_a_machine_without_one_more_thread_is_an_absence(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.offer("good", steady, lane=Lane.BACKGROUND)
+    sampler = bench.sampler(Lane.BACKGROUND)
+    sampler.tick(SECOND)
+
+    def start(_self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as short:
+        short.setattr(threading.Thread, "start", start)
+        sampler.tick(2 * SECOND)
+    sampler.tick(3 * SECOND)
+    sampler.close()
+    (ring,) = bench.rings("background")
+    assert rows(ring, "good") == 2
+    assert [hole.detail for hole in absences(ring, "good")] == ["RuntimeError: can't start new thread"]
+
+
 def test_what_no_ring_may_hold_has_none_follow(bench: Bench) -> None:
     count = 1
 
