@@ -264,8 +264,8 @@ class Sampler:
 
     def _write_records(self, ring: RingWriter, source: Source, tick_ns: int, reading: Pieces) -> None:
         """Write a reading of a long table; where it outgrows its ring, into a larger one that follows."""
-        room_bytes = min(self._plan.sampler.ring_bytes, self._rings.room_bytes(source.stream))
-        is_outgrown = source.outgrows(reading, ring, tick_ns, room_bytes)
+        bytes_max = self._plan.sampler.ring_bytes
+        is_outgrown = source.outgrows(reading, ring, tick_ns, bytes_max, self._rings.room_bytes)
         has_all = reading.is_full or not source.is_lasting
         if is_outgrown and (has_all or self._lane is Lane.REALTIME):
             self._begin_anew(source.stream, source.due_ns)

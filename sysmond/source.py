@@ -4,7 +4,7 @@
 Standard library only: the real-time lane reads by this.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from errno import ENODEV, ENOENT, ENXIO, EOPNOTSUPP
 from functools import partial
 from itertools import islice
@@ -166,20 +166,28 @@ class Source:
             is_old = tick_ns + self.interval_ns - self._full_ns >= FULL_S * SECOND_NS
             self.is_full_due = is_old or (ring.written - self._full_at) * 8 >= ring.capacity * 3
 
-    def outgrows(self, reading: Pieces, ring: RingWriter, tick_ns: int, bytes_max: int) -> bool:
-        """Whether a ring is too small for a reading, or for the pace of late, and there could be a larger one."""
-        size_bytes = reading.size_bytes
+    def outgrows(
+        self, reading: Pieces, ring: RingWriter, tick_ns: int, bytes_max: int, room_bytes: Callable[[str], int]
+    ) -> bool:
+        """Whether a ring is too small for a reading, or for the pace of late, and there could be a larger one.
+
+        ``room_bytes``: how large one of a stream may be now, asked only where that matters.
+        """
+        size_bytes, paced_bytes = reading.size_bytes, 0
         lasted_ns = tick_ns + self.interval_ns - self._paced_ns
         if lasted_ns > PACE_NS:
             self._paced_ns, self._paced_at = tick_ns, ring.written
         else:
             came_bytes = ring.written + size_bytes - self._paced_at
-            paced_bytes = came_bytes * PACE_NS // lasted_ns
-            room = min(bytes_max, paced_bytes)
-            if came_bytes * 4 >= ring.capacity < room and paced_bytes > 2 * self.paced_bytes:
-                self.paced_bytes = paced_bytes
-                return True
-        return size_bytes > 2 * self.opened_bytes and ring.capacity < min(bytes_max, FULLS_HELD * size_bytes)
+            if came_bytes * 4 >= ring.capacity:
+                paced_bytes = came_bytes * PACE_NS // lasted_ns
+            if paced_bytes <= 2 * self.paced_bytes:
+                paced_bytes = 0
+        wanted = max(paced_bytes, FULLS_HELD * size_bytes if size_bytes > 2 * self.opened_bytes else 0)
+        if ring.capacity >= min(bytes_max, wanted) or ring.capacity >= room_bytes(self.stream):
+            return False
+        self.paced_bytes = max(self.paced_bytes, paced_bytes)
+        return True
 
     def checked(self, names: Sequence[str]) -> tuple[str, ...]:
         """Give the names of the instances, the same object for as long as they stay the same.
