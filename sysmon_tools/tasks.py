@@ -5,7 +5,6 @@ The options are those of ``sysmon-extract``, and some of its own. Imports are la
 """
 
 import argparse
-import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -127,13 +126,7 @@ def _tables(options: argparse.Namespace) -> list[str]:
 
 
 def _folders(options: argparse.Namespace) -> folders.Folders:
-    return folders.choose(
-        user=options.user,
-        state_dir=options.state_dir,
-        runtime_dir=options.runtime_dir,
-        environ=os.environ,
-        uid=os.geteuid(),
-    )
+    return folders.ours(user=options.user, state_dir=options.state_dir, runtime_dir=options.runtime_dir)
 
 
 def _check_together(options: argparse.Namespace) -> None:

@@ -62,13 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _folders(options: argparse.Namespace) -> folders.Folders:
-    return folders.choose(
-        user=options.user,
-        state_dir=options.state_dir,
-        runtime_dir=options.runtime_dir,
-        environ=os.environ,
-        uid=os.geteuid(),
-    )
+    return folders.ours(user=options.user, state_dir=options.state_dir, runtime_dir=options.runtime_dir)
 
 
 def _command(options: argparse.Namespace) -> int:

@@ -39,6 +39,11 @@ class Folders(NamedTuple):
     runtime: str
 
 
+def ours(*, user: bool, state_dir: str | None, runtime_dir: str | None) -> Folders:
+    """Say where things lie for whoever runs this process; see ``choose``."""
+    return choose(user=user, state_dir=state_dir, runtime_dir=runtime_dir, environ=os.environ, uid=os.geteuid())
+
+
 def choose(
     *, user: bool, state_dir: str | None, runtime_dir: str | None, environ: Mapping[str, str], uid: int
 ) -> Folders:

@@ -41,9 +41,7 @@ def open(  # noqa: A001  the name that readers expect: history.open()
 
     :raises Error: where there is none.
     """
-    chosen = folders.choose(
-        user=user, state_dir=state_dir, runtime_dir=runtime_dir, environ=os.environ, uid=os.geteuid()
-    )
+    chosen = folders.ours(user=user, state_dir=state_dir, runtime_dir=runtime_dir)
     if not os.path.isdir(chosen.state) and not os.path.isdir(chosen.runtime):
         raise Error(
             f"{chosen.state}: nothing was ever recorded there; 'sysmond' records, --state-dir names another place"
