@@ -28,6 +28,16 @@ def steady(host: Host) -> Iterator[tuple[str, Sequence[int]]]:
     yield "b", (3, 4)
 
 
+class Many:
+    """A table of as many instances as a test has at the moment."""
+
+    def __init__(self, count: int = 1) -> None:
+        self.count = count
+
+    def __call__(self, host: Host) -> Iterator[tuple[str, Sequence[int]]]:
+        return ((f"thing {number}", (number, host.tick)) for number in range(self.count))
+
+
 class Bench:
     """A sampler with probes of the test's own making."""
 

@@ -18,7 +18,7 @@ from sysmond.records import reference
 from sysmond.rings import LASTING_BYTES_MIN, culprits
 from sysmond.snapshot import snapshot
 from sysmond.source import FULL_S
-from tests.bench import SECOND, Bench, steady
+from tests.bench import SECOND, Bench, Many, steady
 
 THINGS = Table(
     "things",
@@ -346,16 +346,12 @@ def short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
 
 
 def test_instances_that_become_ever_more_have_no_smaller_ring_follow(short: Bench) -> None:
-    count = 10
-
-    def many(host: Host) -> Iterator[tuple[str, Sequence[int]]]:
-        return ((f"thing {number}", (number, host.tick)) for number in range(count))
-
+    many = Many(10)
     short.offer("many", many)
     sampler = short.sampler(ring_bytes=16 << 20)
     for tick in range(1, 12):
         sampler.tick(tick * SECOND)
-        count = 40_000 + tick
+        many.count = 40_000 + tick
     sizes = [os.path.getsize(ring) for ring in short.rings()]
     assert len(sizes) == 2
     assert sizes == sorted(sizes)

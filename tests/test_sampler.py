@@ -28,7 +28,7 @@ from sysmond.rings import OLD_RINGS_MAX, culprits, remove_sealed
 from sysmond.sampler import Sampler
 from sysmond.settings import Settings
 from sysmond.snapshot import fill, snapshot
-from tests.bench import SECOND, Bench, Read, steady
+from tests.bench import SECOND, Bench, Many, Read, steady
 
 FIXTURES = Path(__file__).parent / "fixtures"
 
@@ -291,16 +291,12 @@ def test_rings_that_are_over_and_sealed_are_removed(bench: Bench) -> None:
 
 @pytest.mark.parametrize("interval_ns", [SECOND, 20 * SECOND])
 def test_instances_that_find_no_room_have_a_larger_ring_follow(bench: Bench, interval_ns: int) -> None:
-    count = 1
-
-    def many(host: Host) -> Iterator[tuple[str, Sequence[int]]]:
-        return ((f"thing {number}", (number, host.tick)) for number in range(count))
-
+    many = Many()
     bench.offer("many", many, interval_ns=interval_ns)
     bench.offer("good", steady)
     sampler = bench.sampler(ring_bytes=16 << 20)
     sampler.tick(SECOND)
-    count = 10_000  # As of a first reading that came too late to be judged by.
+    many.count = 10_000  # As of a first reading that came too late to be judged by.
     for tick in range(20, 64):
         sampler.tick(tick * SECOND)
     sampler.close()
@@ -331,15 +327,11 @@ def test_a_machine_without_one_more_thread_is_an_absence(bench: Bench, monkeypat
 
 
 def test_what_no_ring_may_hold_has_none_follow(bench: Bench) -> None:
-    count = 1
-
-    def many(host: Host) -> Iterator[tuple[str, Sequence[int]]]:
-        return ((f"thing {number}", (number, host.tick)) for number in range(count))
-
+    many = Many()
     bench.offer("many", many)
     sampler = bench.sampler(ring_bytes=1 << 20)
     sampler.tick(SECOND)
-    count = 60_000
+    many.count = 60_000
     for tick in range(2, 12):
         sampler.tick(tick * SECOND)
     assert len(bench.rings()) <= 2
