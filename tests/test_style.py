@@ -13,7 +13,6 @@ PRODUCT = ("sysmond", "sysmon_tools", "probes", "docs")
 
 SPDX = "# SPDX-License-Identifier: Apache-2.0"
 FUNCTION_LINES_MAX = 70
-FILE_LINES_MAX = 500
 # Each of these says nothing about what a thing is or does.
 EMPTY_WORDS = {"manager", "handler", "helper", "helpers", "data", "info", "util", "utils", "misc"}
 # Spoken in one file each, so that one file changes when the library does.
@@ -55,13 +54,6 @@ def test_a_function_fits_one_screen(path: Path) -> None:
         if isinstance(node, Function)
     }
     assert {function: lines for function, lines in lengths.items() if lines > FUNCTION_LINES_MAX} == {}
-
-
-@every_product_source
-def test_a_file_is_read_in_one_sitting(path: Path) -> None:
-    if path.parent.name == "probes":
-        return  # A catalogue of declarations is looked things up in, not read.
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= FILE_LINES_MAX
 
 
 @every_source
