@@ -11,7 +11,8 @@ BIN := .venv/bin
 ARGS ?=
 
 .NOTPARALLEL:
-.PHONY: help setup run test check-fast lint format types floors pytest faults lab docs manuals install-files benchmarks clean
+.PHONY: help setup run test check-fast lint format types floors locks pytest lock audit faults lab lab-kernels docs manuals \
+	install-files benchmarks clean
 
 help:
 	@echo 'make run           record this machine until Ctrl-C; ARGS="--ticks 60" passes arguments'
@@ -19,10 +20,13 @@ help:
 	@echo 'make check-fast    the checks that take seconds: style, types, floors'
 	@echo 'make faults        kill, crash, damage and starve everything, and look at what is left; 20 minutes'
 	@echo 'make lab           boot a virtual machine and check there; ARGS="tests/lab/machine.py -k unit" checks less'
+	@echo 'make lab-kernels   boot the kernels of Debian one after the other, and read by every way in each; 10 minutes'
 	@echo 'make docs          write the generated documents anew'
 	@echo 'make manuals       write manual pages and shell completions below build/share'
 	@echo 'make install-files install what lies beside the programs (D-Bus, polkit, manuals) below DESTDIR'
 	@echo 'make benchmarks    measure and write docs/performance.md; DATA=FILE.npz adds the storage benchmark'
+	@echo 'make lock          pin every package that the project needs, with hashes; ARGS=--upgrade takes the newest'
+	@echo 'make audit         ask whether what is pinned has known holes'
 	@echo 'make setup         only set up .venv'
 	@echo 'make clean         back to a fresh clone'
 
@@ -34,10 +38,10 @@ run: setup
 
 # One failing check does not hide what the next would have said.
 test: setup
-	@$(MAKE) --no-print-directory --keep-going lint format types floors pytest
+	@$(MAKE) --no-print-directory --keep-going lint format types floors locks pytest
 
 check-fast: setup
-	@$(MAKE) --no-print-directory --keep-going lint format types floors
+	@$(MAKE) --no-print-directory --keep-going lint format types floors locks
 
 lint:
 	@$(BIN)/ruff check --quiet && echo 'lint: clean'
@@ -51,11 +55,27 @@ types:
 floors:
 	@$(BIN)/lint-imports --no-logo
 
+locks:
+	@$(BIN)/python -P tools/locks.py check
+
+# What looks after the locks needs more than what they are for.
+TOOLS = .venv/tools
+$(TOOLS)/made: locks/tools.txt | setup
+	@$(BIN)/python -m venv --clear $(TOOLS)
+	@$(TOOLS)/bin/python -m pip --disable-pip-version-check install --quiet --no-input --require-hashes -r locks/tools.txt
+	@touch $@
+
+lock: $(TOOLS)/made
+	@$(BIN)/python -P tools/locks.py write $(ARGS)
+
+audit: $(TOOLS)/made
+	@$(BIN)/python -P tools/locks.py audit
+
 pytest:
 	@$(BIN)/pytest --quiet $(ARGS)
 
 # Some rounds of each run in every test. One that fails does not hide what the next would have said.
-FAULTS := upgrade clocks damage crash_matrix crowd disk_trouble power_cut kill_loop
+FAULTS := upgrade clocks damage hostile crash_matrix crowd disk_trouble power_cut kill_loop
 faults: setup
 	@failed=; for program in $(FAULTS); do \
 		$(BIN)/python -P tests/faults/$$program.py $(ARGS) || failed="$$failed $$program"; \
@@ -64,6 +84,10 @@ faults: setup
 # With a kernel, a systemd and controllers of cgroups that the machine of a developer may not have.
 lab: setup
 	@$(BIN)/python -P tests/lab/lab.py $(ARGS)
+
+# Whoever touches bpf/ runs it: what one verifier takes the next refuses.
+lab-kernels: setup
+	@$(BIN)/python -P tests/lab/kernels.py $(ARGS)
 
 docs: setup
 	@$(BIN)/python docs/generate.py

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Sets up .venv: Python, the project as a strict editable install, the development tools.
+# Sets up .venv: Python, the packages that locks/ names, by their hashes, the project as a strict editable install.
 #
 # Quick when there is nothing to do. A strict editable install links every file by itself (this
 # is what lets type checkers see sysmond_probes), so a new file needs the links made anew.
@@ -9,7 +9,6 @@ cd "$(dirname "$0")/.."
 
 VENV=.venv
 LOG=$VENV/setup.log
-# The oldest D-Bus library that is supported, beside the newest: tests of the bus run with both.
 OLDER_DBUS=dbus-fast-2.44
 SUITABLE='import sys; sys.exit(sys.version_info < (3, 11))'
 CAN_MAKE_VENV='import ensurepip, venv'
@@ -43,12 +42,17 @@ need_packages() {
         fail "apt-get could not install $*; try it by hand to see why"
 }
 
-# Runs pip with its output in a log; a failure is one line.
+# Runs pip with its output in a log.
 pip_install() {
-    "$VENV/bin/python" -m pip --disable-pip-version-check install --quiet --no-input "$@" >>"$LOG" 2>&1 || {
+    "$VENV/bin/python" -m pip --disable-pip-version-check install --quiet --no-input "$@" >>"$LOG" 2>&1
+}
+
+# What is built here is built by what is locked, too: not in an environment of its own, with packages of its own.
+install_locked() {
+    pip_install --no-build-isolation --require-hashes --requirement "locks/$1.txt" || {
         cause=$(grep -m 1 '^ERROR: ' "$LOG" | cut -c 1-160)
         rm -f "$VENV/made-from"
-        fail "pip could not install the packages (${cause:-no error named}); is a package registry reachable? $LOG has the rest"
+        fail "pip could not install locks/$1.txt (${cause:-no error named}); is a package registry reachable? $LOG has the rest"
     }
 }
 
@@ -59,14 +63,15 @@ drop_build_metadata() {
 
 # setuptools reads its configuration from the project: no isolated build, so no network for new links.
 link_project() {
-    pip_install --no-build-isolation --no-deps --config-settings editable_mode=strict --editable .
+    pip_install --no-build-isolation --no-deps --config-settings editable_mode=strict --editable . ||
+        fail "the project could not be linked into $VENV; $LOG has the rest"
     drop_build_metadata
 }
 
 # Where no registry has it, the tests that need it say so.
 add_older_dbus() {
-    [ -d "$VENV/$OLDER_DBUS" ] || "$VENV/bin/python" -m pip --disable-pip-version-check install --quiet --no-input \
-        --retries 1 --timeout 10 --no-deps --target "$VENV/$OLDER_DBUS" 'dbus-fast==2.44.1' >>"$LOG" 2>&1 || true
+    [ -d "$VENV/$OLDER_DBUS" ] || pip_install --retries 1 --timeout 10 --no-deps --target "$VENV/$OLDER_DBUS" \
+        --require-hashes --requirement locks/older-dbus.txt || true
 }
 
 # Two at once would pull each other's links away. Where there is no flock, nobody waits.
@@ -76,10 +81,10 @@ if command -v flock >/dev/null; then
 fi
 
 # What the environment was made from, and in which folder: scripts in it carry absolute paths.
-wanted_packages=$(pwd -P; cksum pyproject.toml tools/setup.sh)
+wanted_packages=$(pwd -P; cksum locks/*.txt tools/setup.sh)
 wanted_links=$(find sysmond sysmon_tools probes -name '*.py' -o -name py.typed | LC_ALL=C sort)
 # Compiled by what, where there is a compiler, the BPF programs are linked as well.
-wanted_links=$(echo "$wanted_links"; cksum bpf/* setup.py; command -v clang llvm-strip || true)
+wanted_links=$(echo "$wanted_links"; cksum bpf/* setup.py pyproject.toml; command -v clang llvm-strip || true)
 
 if [ "$(cat "$VENV/made-from" 2>/dev/null)" != "$wanted_packages" ] || ! "$VENV/bin/python" -c "$SUITABLE" 2>/dev/null; then
     python=$(find_python) || {
@@ -99,9 +104,10 @@ if [ "$(cat "$VENV/made-from" 2>/dev/null)" != "$wanted_packages" ] || ! "$VENV/
     fi
     rm -f "$VENV/made-from" "$VENV/linked"
     : >"$LOG"
-    pip_install 'pip>=25.1' 'setuptools>=77' # The first pip that knows dependency groups.
-    pip_install --no-build-isolation --config-settings editable_mode=strict --group dev --editable .
-    drop_build_metadata
+    rm -rf "${VENV:?}/$OLDER_DBUS"
+    install_locked build
+    install_locked dev
+    link_project
     echo "$wanted_links" >"$VENV/linked"
     echo "$wanted_packages" >"$VENV/made-from"
 elif [ ! -d build ] || [ "$(cat "$VENV/linked" 2>/dev/null)" != "$wanted_links" ]; then
