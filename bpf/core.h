@@ -85,7 +85,9 @@ struct percpu_counter {
     s32 *counters;
 };
 struct mm_rss_stat___before_6_2 {
-    s64 count[4];
+    struct {
+        s64 counter;
+    } count[4];
 };
 struct mm_struct___before_6_2 {
     struct mm_rss_stat___before_6_2 rss_stat;
@@ -244,6 +246,7 @@ extern int bpf_iter_task_new(struct bpf_iter_task *, struct task_struct *, u32 f
 extern struct task_struct *bpf_iter_task_next(struct bpf_iter_task *) __weak __ksym;
 extern void bpf_iter_task_destroy(struct bpf_iter_task *) __weak __ksym;
 extern struct task_struct *bpf_task_acquire(struct task_struct *) __weak __ksym;
+extern struct task_struct *bpf_task_from_pid(s32 pid) __weak __ksym;
 extern void bpf_task_release(struct task_struct *) __weak __ksym;
 extern void bpf_rcu_read_lock(void) __weak __ksym;
 extern void bpf_rcu_read_unlock(void) __weak __ksym;

@@ -96,7 +96,7 @@ int ended(u64 *context)
     struct exit_record *record;
     struct process_key key;
     struct totals sum;
-    u32 before, code, one = 1;
+    u32 code, one = 1;
 
     if (shared->live.counter) {
         settle(task);
@@ -123,13 +123,7 @@ int ended(u64 *context)
     record->cgroup = cgroup_of(task);
     bpf_probe_read_kernel_str(record->comm, COMM_BYTES, first->comm);
     if (shared->nr_threads > 1) { /* Others have not been taken away yet. */
-        for (int number = 0; number < TRIES; number++) {
-            before = endings(shared);
-            begin(&sum, shared);
-            add_listed_threads(&sum, shared);
-            if (before == endings(shared) && !(before & 1))
-                break;
-        }
+        sum_listed(&sum, shared);
     } else {
         begin(&sum, shared);
         ADD_THREAD(&sum, task, DIRECT);

@@ -108,15 +108,26 @@ static long step(u32 index, struct along *along)
     return 0;
 }
 
-static __always_inline void add_listed_threads(struct totals *sum, struct signal_struct *threads)
+/* Whether no thread ended meanwhile. */
+static __noinline u32 sum_once(struct totals *sum, struct signal_struct *threads)
 {
+    u32 before = endings(threads);
     struct along along = {
         .next = PROBED(threads, thread_head.next),
         .last = __builtin_preserve_access_index(&threads->thread_head),
         .sum = sum,
     };
 
+    begin(sum, threads);
     bpf_loop(LISTED_THREADS_MAX, step, &along, 0);
+    return before == endings(threads) && !(before & 1);
+}
+
+static __always_inline void sum_listed(struct totals *sum, struct signal_struct *threads)
+{
+    /* TRIES, and no loop: Linux 6.1 wants none to begin behind what hands a function to bpf_loop. */
+    if (!sum_once(sum, threads) && !sum_once(sum, threads) && !sum_once(sum, threads))
+        sum_once(sum, threads);
 }
 
 /* The number of the controller that the hierarchy in use has. */
@@ -171,27 +182,22 @@ static __always_inline struct percpu_counter *counter_of(struct mm_struct *memor
     return (void *)__builtin_preserve_access_index(&memory->rss_stat) + kind * SIZE_OF(struct percpu_counter);
 }
 
+#define IS_BEFORE_6_2(memory) HAS(((struct mm_struct___before_6_2 *)(memory))->rss_stat.count)
+
+static __always_inline s64 pages_before_6_2(struct mm_struct *memory, u32 kind)
+{
+    struct mm_struct___before_6_2 *before = (void *)memory;
+    s64 pages = 0;
+
+    bpf_probe_read_kernel(&pages, sizeof(pages),
+                          (void *)__builtin_preserve_access_index(&before->rss_stat.count) + kind * sizeof(pages));
+    return pages;
+}
+
 /* Pages by kind, but for what processors have not yet added: at most a batch each. */
 static __always_inline s64 pages_roughly(struct mm_struct *memory, u32 kind)
 {
-    s64 pages = 0;
-
-    if (HAS(((struct mm_struct___before_6_2 *)memory)->rss_stat.count)) {
-        struct mm_struct___before_6_2 *before = ((struct mm_struct___before_6_2 *)memory);
-
-        bpf_probe_read_kernel(&pages, sizeof(pages),
-                              (void *)__builtin_preserve_access_index(&before->rss_stat.count) + kind * sizeof(pages));
-        return pages;
-    }
-    return PROBED(counter_of(memory, kind), count);
-}
-
-/* The same of a memory that the verifier knows: cheaper, which counts where it is read of every task. */
-static __always_inline s64 pages_known(struct mm_struct *memory, u32 kind)
-{
-    if (HAS(((struct mm_struct___before_6_2 *)memory)->rss_stat.count))
-        return pages_roughly(memory, kind);
-    return counter_of(memory, kind)->count;
+    return IS_BEFORE_6_2(memory) ? pages_before_6_2(memory, kind) : PROBED(counter_of(memory, kind), count);
 }
 
 /*
@@ -236,7 +242,7 @@ __noinline int count_pages(struct pages *pages, u64 memory)
         return 0;
     for (int kind = 0; kind < KINDS; kind++)
         pages->of[kind] = pages_roughly(of, kind);
-    if (!HAS(((struct mm_struct___before_6_2 *)memory)->rss_stat.count)) {
+    if (!IS_BEFORE_6_2(memory)) {
         for (int kind = 0; kind < KINDS; kind++)
             parts[kind] = PROBED(counter_of(of, kind), counters);
         for (u32 processor = 0; processor < processors; processor++) {

@@ -69,6 +69,27 @@ static __always_inline s32 syscall_of(struct task_struct *task, char state)
 #endif
 }
 
+static __always_inline u32 has_stack(char state)
+{
+    /* What runs is elsewhere by the time that its stack is read. */
+    return state != 'R' && state != 'Z' && state != 'X';
+}
+
+/*
+ * The task that a row of a pass is about, for what is asked once the pass is over: in a program that may sleep, newer
+ * kernels give no stack where RCU is held, as an iterator wants it. Whoever gets one releases it.
+ */
+static __always_inline struct task_struct *task_of(u32 tid, u64 start_ns)
+{
+    struct task_struct *task = bpf_task_from_pid(tid);
+
+    if (task && task->start_boottime != start_ns) { /* Another one has the number by now. */
+        bpf_task_release(task);
+        task = NULL;
+    }
+    return task;
+}
+
 #define FRAMES_MAX 8
 struct frames {
     u64 of[FRAMES_MAX];
@@ -96,18 +117,12 @@ struct {
     __type(value, struct name);
 } names SEC(".maps");
 
-static __always_inline void find_wait(char wait[WAIT_BYTES], struct task_struct *task, char state)
+static __always_inline void name_wait(char wait[WAIT_BYTES], struct frames *frames)
 {
     static const char symbol[] = "%ps";
-    struct frames frames = {};
     struct name *name;
-    u64 frame;
+    u64 frame = scheduler_start ? awaited(frames) : 0;
 
-    if (state == 'R' || state == 'Z' || state == 'X' || !scheduler_start)
-        return;
-    if (bpf_get_task_stack(task, &frames, sizeof(frames), 0) <= 0)
-        return;
-    frame = awaited(&frames);
     if (!frame)
         return;
     name = bpf_map_lookup_elem(&names, &frame);
@@ -118,4 +133,12 @@ static __always_inline void find_wait(char wait[WAIT_BYTES], struct task_struct 
     bpf_snprintf(wait, WAIT_BYTES, symbol, &frame, sizeof(frame));
     if (frame >= kernel_start && frame < kernel_end) /* What a module left may be another's place later. */
         bpf_map_update_elem(&names, &frame, wait, 0);
+}
+
+static __always_inline void find_wait(char wait[WAIT_BYTES], struct task_struct *task)
+{
+    struct frames frames = {};
+
+    if (has_stack(state_of(task)) && bpf_get_task_stack(task, &frames, sizeof(frames), 0) > 0)
+        name_wait(wait, &frames);
 }

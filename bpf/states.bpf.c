@@ -36,7 +36,10 @@ struct {
 } told_stacks SEC(".maps");
 
 struct stack {
-    u64 frames[STACK_FRAMES];
+    union {
+        u64 frames[STACK_FRAMES];
+        struct frames first;
+    };
 };
 struct {
     __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -92,11 +95,9 @@ static __always_inline void tell_stack(struct states_pass *pass, struct stack *s
 /* Not a part of the loop: what is asked of the kernel's fields would be asked before it, and forgotten within. */
 static __noinline int tell(struct states_pass *pass, struct task_struct *task)
 {
-    u32 number = pass->count, zero = 0;
+    u32 number = pass->count;
     struct state_record *row;
-    struct stack *stack = bpf_map_lookup_elem(&scratch_stacks, &zero);
     char state = state_of(task);
-    s64 bytes = 0;
 
     if (!task->pid)
         return 0; /* Processors at rest are no thread. */
@@ -104,7 +105,7 @@ static __noinline int tell(struct states_pass *pass, struct task_struct *task)
     if (!pass->all && state != 'R' && state != 'D')
         return 0;
     row = bpf_map_lookup_elem(&state_rows, &number);
-    if (!row || !stack) {
+    if (!row) {
         pass->lost++;
         return 0;
     }
@@ -118,17 +119,32 @@ static __noinline int tell(struct states_pass *pass, struct task_struct *task)
     bpf_probe_read_kernel_str(row->comm, COMM_BYTES, task->comm);
     row->state = state;
     row->stack = ABSENT;
-    find_wait(row->wait, task, state);
-    /* What runs is elsewhere by the time that its stack is read. */
-    if (state != 'R' && state != 'Z' && state != 'X') {
-        __builtin_memset(stack, 0, sizeof(*stack));
-        bytes = bpf_get_task_stack(task, stack, sizeof(*stack), 0);
-    }
-    if (bytes > 0) {
+    pass->count++;
+    return 0;
+}
+
+static long tell_where(u32 number, void *nothing)
+{
+    u32 zero = 0;
+    struct states_pass *pass = bpf_map_lookup_elem(&states_control, &zero);
+    struct state_record *row = bpf_map_lookup_elem(&state_rows, &number);
+    struct stack *stack = bpf_map_lookup_elem(&scratch_stacks, &zero);
+    struct task_struct *task;
+
+    if (!pass || !row || !stack)
+        return 1;
+    if (!has_stack(row->state))
+        return 0;
+    task = task_of(row->tid, row->start_ns);
+    if (!task)
+        return 0;
+    __builtin_memset(stack, 0, sizeof(*stack));
+    if (has_stack(state_of(task)) && bpf_get_task_stack(task, stack, sizeof(*stack), 0) > 0) {
+        name_wait(row->wait, &stack->first);
         row->stack = number_of(stack);
         tell_stack(pass, stack, row->stack);
     }
-    pass->count++;
+    bpf_task_release(task);
     return 0;
 }
 
@@ -148,5 +164,6 @@ int states(void *context)
         tell(pass, thread);
     bpf_iter_task_destroy(&threads);
     bpf_rcu_read_unlock();
+    bpf_loop(pass->count, tell_where, NULL, 0);
     return 0;
 }

@@ -64,6 +64,26 @@ static __always_inline u64 mixed(u64 print, u64 with)
     return (print ^ with) * 0x9e3779b97f4a7c15ULL + (print >> 29);
 }
 
+/*
+ * Pages of a memory that the verifier knows are read without a safe read: it counts where it is done of every task. By
+ * itself, or clang would look where they lie before it is asked whether they lie there.
+ */
+static __noinline u64 mixed_pages(u64 print, struct mm_struct *memory)
+{
+    for (int kind = 0; kind < KINDS; kind++)
+        print = mixed(print, counter_of(memory, kind)->count);
+    return print;
+}
+
+static __always_inline u64 mixed_memory(u64 print, struct mm_struct *memory)
+{
+    if (!IS_BEFORE_6_2(memory))
+        return mixed_pages(print, memory);
+    for (int kind = 0; kind < KINDS; kind++)
+        print = mixed(print, pages_before_6_2(memory, kind));
+    return print;
+}
+
 /* What changes in time with CPU time, and what others change without it. */
 static __always_inline u64 fingerprint(struct task_struct *task, u64 cpu_ns, u64 cgroup)
 {
@@ -72,11 +92,8 @@ static __always_inline u64 fingerprint(struct task_struct *task, u64 cpu_ns, u64
 
     print = mixed(print, (u64)(u32)task->real_parent->tgid << 32 | (u32)task->static_prio << 16 | task->policy);
     print = mixed(print, (u64)(u32)state_of(task) << 32 | (u32)task->signal->nr_threads);
-    if (memory) {
-        print = mixed(print, memory->total_vm);
-        for (int kind = 0; kind < KINDS; kind++)
-            print = mixed(print, pages_known(memory, kind));
-    }
+    if (memory)
+        print = mixed_memory(mixed(print, memory->total_vm), memory);
     return print | 1; /* Never that of a new storage. */
 }
 
@@ -178,7 +195,7 @@ static __always_inline u32 descriptors_of(struct task_struct *task)
 
 static __noinline void fill_private(struct private_record *row, struct task_struct *task, struct told *told, u32 full)
 {
-    struct pid *numbers = task->thread_pid;
+    struct pid *numbers = PROBED(task, thread_pid); /* So it is a number: to a pointer Linux 6.1 adds no level. */
     struct account *account = bpf_task_storage_get(&accounts, task, NULL, 0);
     char state = state_of(task);
 
@@ -205,7 +222,6 @@ static __noinline void fill_private(struct private_record *row, struct task_stru
     row->udp_received = account ? account->udp_received : has_network ? 0 : ABSENT;
     row->udp_sent = account ? account->udp_sent : has_network ? 0 : ABSENT;
     row->syscall = syscall_of(task, state);
-    find_wait(row->wait, task, state);
 }
 
 /* A thread by itself. */
@@ -240,7 +256,7 @@ static __noinline int tell_thread(struct pass *pass, struct scratch *scratch, st
     return 0;
 }
 
-/* A process: `sum` has all its threads together. */
+/* A process: `sum` has all its threads together. Gives the number of its private row, whose `wait` is left; or -1. */
 static __noinline int tell_process(struct pass *pass, struct task_struct *task, struct totals *sum)
 {
     struct told *told = bpf_task_storage_get(&tellings, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
@@ -252,11 +268,11 @@ static __noinline int tell_process(struct pass *pass, struct task_struct *task, 
 
     pass->walked_processes++;
     if (told && told->process == print && !pass->full)
-        return 0;
+        return -1;
     /* A thread that was stopped between its end and its account is in no sum, however often: what was told holds. */
     if (told && sum->cpu_ns < told->process_cpu_ns) {
         if (!pass->full)
-            return 0;
+            return -1;
         sum->cpu_ns = told->process_cpu_ns;
         sum->user_ns = told->user_ns;
         sum->system_ns = told->system_ns;
@@ -264,7 +280,7 @@ static __noinline int tell_process(struct pass *pass, struct task_struct *task, 
     row = bpf_map_lookup_elem(&process_rows, &number);
     if (!row) {
         pass->process_lost++;
-        return 0;
+        return -1;
     }
     account = bpf_task_storage_get(&accounts, task, NULL, 0);
     if (account) {
@@ -287,16 +303,16 @@ static __noinline int tell_process(struct pass *pass, struct task_struct *task, 
     fill(row, task, sum, cgroup);
     pass->process_count++;
     if (!pass->private || !told)
-        return 0;
+        return -1;
     number = pass->private_count;
     private = bpf_map_lookup_elem(&private_rows, &number);
     if (!private) {
         pass->private_lost++;
-        return 0;
+        return -1;
     }
     fill_private(private, task, told, pass->full);
     pass->private_count++;
-    return 0;
+    return number;
 }
 
 /*
@@ -372,6 +388,21 @@ static __noinline int visit(struct pass *pass, struct scratch *scratch, struct t
     return 0;
 }
 
+static long tell_wait(u32 number, void *nothing)
+{
+    struct private_record *row = bpf_map_lookup_elem(&private_rows, &number);
+    struct task_struct *process;
+
+    if (!row)
+        return 1;
+    process = task_of(row->pid, row->start_ns);
+    if (process) {
+        find_wait(row->wait, process);
+        bpf_task_release(process);
+    }
+    return 0;
+}
+
 SEC("syscall")
 int snapshot(void *context)
 {
@@ -389,6 +420,7 @@ int snapshot(void *context)
         visit(pass, scratch, process);
     bpf_iter_task_destroy(&processes);
     bpf_rcu_read_unlock();
+    bpf_loop(pass->private_count, tell_wait, NULL, 0);
     return 0;
 }
 
@@ -399,7 +431,8 @@ int iterate(struct bpf_iter__task *context)
     struct pass *pass = bpf_map_lookup_elem(&control, &zero);
     struct scratch *scratch = bpf_map_lookup_elem(&scratches, &zero);
     struct task_struct *task = context->task;
-    u32 before;
+    struct private_record *private;
+    u32 number;
 
     if (!pass || !scratch || !task)
         return 0;
@@ -410,17 +443,14 @@ int iterate(struct bpf_iter__task *context)
     if (task->signal->nr_threads == 1 && rests(pass, task))
         return 0;
     if (task->signal->nr_threads > 1) {
-        for (int number = 0; number < TRIES; number++) {
-            before = endings(task->signal);
-            begin(&scratch->process, task->signal);
-            add_listed_threads(&scratch->process, task->signal);
-            if (before == endings(task->signal) && !(before & 1))
-                break;
-        }
+        sum_listed(&scratch->process, task->signal);
     } else {
         begin(&scratch->process, task->signal);
         ADD_THREAD(&scratch->process, task, DIRECT);
     }
-    tell_process(pass, task, &scratch->process);
+    number = tell_process(pass, task, &scratch->process);
+    private = bpf_map_lookup_elem(&private_rows, &number);
+    if (private) /* None has the number -1. */
+        find_wait(private->wait, task);
     return 0;
 }

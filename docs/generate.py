@@ -51,7 +51,7 @@ CLI_HEAD = """\
 Every program and every option. Written from the programs by `make docs`.
 
 Exit codes, of all programs: 0 done; 1 failure; 2 wrong usage; 3 partial result, what is missing
-is named on standard error; 77 no permission.
+is named on standard error; 77 no permission; 130 interrupted by Ctrl-C.
 """
 
 
@@ -65,6 +65,7 @@ said otherwise. A method with an action asks polkit for `org.sysmond.SystemMonit
 WHEN_TOLD = {
     interface.Changes.NEVER: "never",
     interface.Changes.TOLD: "told by PropertiesChanged",
+    interface.Changes.INVALIDATED: "PropertiesChanged says that it did",
     interface.Changes.UNTOLD: "not told",
 }
 

@@ -22,7 +22,7 @@ import pytest
 from sysmond.errors import Error
 from sysmond.frame import VALUE_MAX
 from sysmond.kernel.libbpf import Libbpf, RefusedError
-from sysmond.kernel.loader import BTF, OWNER, PROGRAMS, Asked, folder_of, load, unload
+from sysmond.kernel.loader import BTF, PROGRAMS, Asked, load, unload
 from sysmond.kernel.pins import Array, Drain
 from sysmond.kernel.refusals import missing_capabilities, verdict
 from sysmond.kernel.states import States
@@ -314,9 +314,8 @@ def test_waiting_for_a_cpu_outlives_the_threads_that_waited(walk: Walk) -> None:
 
 @runs_here
 def test_pins_of_the_same_bytes_keep_what_they_recorded(tmp_path: Path) -> None:
-    with file_system(tmp_path / "bpf") as bpffs:
-        asked = Asked(str(tmp_path), bpffs=bpffs)
-        load(asked)
+    with loaded(tmp_path):
+        asked = Asked(str(tmp_path))
         died = subprocess.Popen(["sh", "-c", "exit 9"])
         died.wait()
         report = load(asked)
@@ -337,27 +336,12 @@ def test_pins_of_the_same_bytes_keep_what_they_recorded(tmp_path: Path) -> None:
 
 
 @runs_here
-def test_pins_whose_runtime_folder_is_gone_are_removed_by_the_next_loader(tmp_path: Path) -> None:
-    gone, kept, third = (tmp_path / name for name in ("gone", "kept", "third"))
-    for folder in (gone, kept, third):
-        folder.mkdir()
-    with file_system(tmp_path / "bpf") as bpffs:
-        os.mkdir(f"{bpffs}/sysmond-else")  # Not called as ours are.
-        folders = [str(load(Asked(str(runtime), bpffs=bpffs))["folder"]) for runtime in (gone, kept)]
-        shutil.rmtree(gone)
-        load(Asked(str(third), bpffs=bpffs))
-        assert [os.path.exists(f"{folder}/ended") for folder in folders] == [False, True]
-        assert os.path.exists(f"{bpffs}/sysmond-else")
-
-
-@runs_here
 def test_unloading_leaves_nothing_behind(tmp_path: Path) -> None:
-    with file_system(tmp_path / "bpf") as bpffs:
-        folder = str(load(Asked(str(tmp_path), bpffs=bpffs))["folder"])
-        assert folder == folder_of(str(tmp_path), bpffs)
-        unload(str(tmp_path), bpffs)
-        assert not [name for name in os.listdir(bpffs) if not name.endswith(".debug")]
-        unload(str(tmp_path), bpffs)
+    load(Asked(str(tmp_path)))
+    assert {path.name for path in tmp_path.iterdir()} == {"bpf", "bpf.json"}
+    unload(str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+    unload(str(tmp_path))
 
 
 def started_as(user: str, repository: Path, program: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -374,12 +358,11 @@ def started_as(user: str, repository: Path, program: str, *arguments: str) -> "s
 @runs_here
 def test_a_user_of_the_pins_needs_no_capability(runtime: Path, repository: Path) -> None:
     """Who may open the pins reads by them; everybody else does not."""
-    with loaded(runtime, uid=65534, gid=65534) as report:
-        for path in set(Path(report["folder"]).iterdir()) - {Path(report["folder"], OWNER)}:
-            status = path.stat()
-            assert (status.st_uid, stat.S_IMODE(status.st_mode) & 0o007) == (65534, 0)
-        for folder in (runtime, runtime / "bpf"):
-            folder.chmod(0o711)
+    with loaded(runtime, gid=65534) as report:
+        for name in ("snapshot", "ended", "exits", "process_rows"):
+            status = Path(report["folder"], name).stat()
+            assert (status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode)) == (0, 65534, 0o660)
+        runtime.chmod(0o711)
         program = "from sysmond.tasks.walk import Walk; Walk(sys.argv[1]).take(full=True, threads=False)"
         assert started_as("65534", repository, program, report["folder"]).stderr == ""
         assert "Permission denied" in started_as("65533", repository, program, report["folder"]).stderr
@@ -400,44 +383,20 @@ def refusals(report: Any) -> set[str]:
     ],
 )
 def test_missing_capabilities_are_named(tmp_path: Path, repository: Path, kept: str, expected: str) -> None:
-    with file_system(tmp_path / "bpf") as bpffs:
-        program = (
-            "import sys; from sysmond.kernel.loader import Asked, load\nload(Asked(sys.argv[1], bpffs=sys.argv[2]))"
-        )
+    with file_system(tmp_path / "bpf", "mode=0700"):  # It is used where it is there.
         names = f"-all,{kept},+dac_override"
-        command = ["setpriv", "--bounding-set", names, "--inh-caps", names, sys.executable, "-P", "-c", program]
-        subprocess.run([*command, tmp_path, bpffs], check=True, env={"PYTHONPATH": str(repository)})
+        command = ["setpriv", "--bounding-set", names, "--inh-caps", names, sys.executable, "-P"]
+        command += ["-m", "sysmond.kernel.loader", "--runtime-dir", str(tmp_path)]
+        subprocess.run(command, check=True, env={"PYTHONPATH": str(repository)})
         assert refusals(json.loads((tmp_path / "bpf.json").read_bytes())) == {expected}
-
-
-@runs_here
-def test_a_folder_that_may_not_be_made_is_said(runtime: Path, repository: Path) -> None:
-    with file_system(runtime / "bpf") as bpffs:
-        os.chown(runtime, 65534, 65534)
-        Path(bpffs).chmod(0o711)
-        program = "from sysmond.kernel.loader import Asked, load\nload(Asked(sys.argv[1], bpffs=sys.argv[2]))"
-        assert started_as("65534", repository, program, str(runtime), bpffs).stderr == ""
-        (why,) = refusals(json.loads((runtime / "bpf.json").read_bytes()))
-        assert why == f"{folder_of(str(runtime), bpffs)}: Permission denied"
-
-
-@runs_here
-def test_a_folder_of_somebody_else_is_not_trusted(tmp_path: Path) -> None:
-    """Where everybody may make folders, somebody may have made this one before."""
-    with file_system(tmp_path / "bpf") as bpffs:
-        os.mkdir(folder_of(str(tmp_path), bpffs))
-        os.chown(folder_of(str(tmp_path), bpffs), 65533, 65533)
-        (why,) = refusals(load(Asked(str(tmp_path), bpffs=bpffs)))
-        assert why == f"{folder_of(str(tmp_path), bpffs)}: belongs to user 65533; one of user 0 is right: remove it"
 
 
 def test_without_objects_it_says_what_is_missing(tmp_path: Path) -> None:
     if why_not() and "built" not in why_not():
         pytest.skip(why_not())
-    with file_system(tmp_path / "bpf") as bpffs:
-        report = load(Asked(str(tmp_path), bpffs=bpffs, objects=str(tmp_path)))
-    assert refusals(report) == {f"{tmp_path}/events.bpf.o: not there; this sysmond was built without clang"}
-    assert json.loads((tmp_path / "bpf.json").read_bytes()) == report
+    with loaded(tmp_path, objects=str(tmp_path)) as report:
+        assert refusals(report) == {f"{tmp_path}/events.bpf.o: not there; this sysmond was built without clang"}
+        assert json.loads((tmp_path / "bpf.json").read_bytes()) == report
 
 
 def test_without_types_of_the_kernel_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -450,8 +409,8 @@ def test_without_the_library_it_says_which_package_has_it(tmp_path: Path, monkey
     if why_not():
         pytest.skip(why_not())
     monkeypatch.setattr("sysmond.kernel.libbpf.LIBRARY", "libnone.so.1")
-    with file_system(tmp_path / "bpf") as bpffs:
-        (why,) = refusals(load(Asked(str(tmp_path), bpffs=bpffs)))
+    with loaded(tmp_path) as report:
+        (why,) = refusals(report)
     assert why.startswith("libnone.so.1 is not there")
     assert why.endswith("the package libbpf1 has it")
 
@@ -504,8 +463,8 @@ def test_capabilities_are_read_from_the_effective_set() -> None:
 
 
 def test_a_report_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(Error, match="none/bpf.json.new: No such file"):
-        load(Asked(str(tmp_path / "none"), bpffs=str(tmp_path / "nowhere")))
+    with pytest.raises(Error, match="none: No such file"):
+        load(Asked(str(tmp_path / "none")))
 
 
 @runs_here

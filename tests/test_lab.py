@@ -1,11 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The lab where it cannot be: what is missing is said. The lab itself is `make lab`."""
 
+import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
-from tests.lab import lab
+import pytest
+
+from sysmond.kernel.loader import PROGRAMS
+from tests.lab import kernels, lab
+from tests.lab.ways import WAYS
 
 
 def test_what_is_missing_is_named_in_one_line(repository: Path, tmp_path: Path) -> None:
@@ -24,3 +31,43 @@ def test_what_is_missing_is_named_in_one_line(repository: Path, tmp_path: Path) 
 def test_every_check_that_is_named_is_there(repository: Path) -> None:
     names = [each.removeprefix("--deselect=").partition("::")[0] for each in lab.CHECKS]
     assert [name for name in names if not (repository / name).is_file()] == []
+
+
+@pytest.fixture
+def booted() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(kernels.FIGURES.read_bytes())
+    return found
+
+
+def test_the_table_of_kernels_is_that_of_the_last_run(booted: dict[str, Any]) -> None:
+    text = kernels.DOCUMENT.read_text()
+    assert kernels.document(text, booted) == text
+
+
+def test_every_way_was_tried_on_every_kernel_and_none_takes_one_away(booted: dict[str, Any]) -> None:
+    assert list(booted) == [kernel.name for kernel in kernels.KERNELS]
+    assert {program.name for program in PROGRAMS} <= set(WAYS)
+    for found in booted.values():
+        assert found["ways"].keys() == WAYS.keys()
+        assert kernels.complaints(found) == []
+
+
+def test_a_kernel_that_takes_a_program_away_is_complained_of() -> None:
+    ways = dict.fromkeys(WAYS, "")
+    refused = {**ways, "snapshot": "the verifier refuses it"}
+    assert kernels.complaints({"release": "7.2.13+deb14-amd64", "ways": ways}) == []
+    assert kernels.complaints({"release": "6.6.1-amd64", "ways": refused}) == []  # It came with 6.7.
+    (line,) = kernels.complaints({"release": "6.12.117+deb13-amd64", "ways": refused})
+    assert line == "6.12.117+deb13-amd64: snapshot: the verifier refuses it"
+    (line,) = kernels.complaints({"release": "5.10.0-46-amd64", "ways": {**ways, "proc": "nothing within 20 s"}})
+    assert line == "5.10.0-46-amd64: proc: nothing within 20 s"
+
+
+def test_an_initial_file_system_is_what_the_kernel_unpacks(tmp_path: Path) -> None:
+    if shutil.which("cpio") is None:
+        pytest.skip("cpio is not installed")
+    entries = (("folder", 0o040755, b""), ("folder/file", 0o100644, b"12345"), ("link", 0o120777, b"folder/file"))
+    whole = b"".join(kernels._entry(*each) for each in (*entries, ("TRAILER!!!", 0, b"")))
+    unpacked = subprocess.run(["cpio", "-i", "--quiet"], input=whole, cwd=tmp_path, check=False)
+    assert unpacked.returncode == 0
+    assert (tmp_path / "folder/file").read_bytes() == (tmp_path / "link").read_bytes() == b"12345"

@@ -1,39 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
 """Load the BPF programs, pin them with their maps, say which are refused and why; and end.
 
-``python -m sysmond.kernel.loader --runtime-dir FOLDER``. It needs CAP_BPF and CAP_PERFMON, and a BPF file system in
-which it may make a folder; nothing else of sysmond needs either. Each program is tried by itself: what one machine
-refuses costs only that. What is pinned and was made of the same bytes for the same purpose stays, with what it
-recorded meanwhile.
+``python -m sysmond.kernel.loader --runtime-dir FOLDER``. It needs CAP_BPF and CAP_PERFMON, and CAP_SYS_ADMIN to mount a
+BPF file system, or one in which it may make a folder; nothing else of sysmond needs any of them. Each program is tried
+by itself: what one machine refuses costs only that. What is pinned and was made of the same bytes for the same purpose
+stays, with what it recorded meanwhile.
 """
 
-import ctypes
 import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import NamedTuple
 from zlib import crc32
 
+from sysmond import note
 from sysmond.commandline import Parser
 from sysmond.errors import Error, refusal
+from sysmond.folders import UMASK, check_trusted
+from sysmond.kernel import REPORT, bpffs
 from sysmond.kernel.libbpf import BTF_KIND_FUNC, BTF_KIND_TYPEDEF, Libbpf, RefusedError
 from sysmond.kernel.refusals import explained
-from sysmond.mounts import mounts
 from sysmond.probe import Host
 from sysmond.tasks.cgroup_names import in_use
+from sysmond.terminal import confess, say
 
-REPORT = "bpf.json"
-BPFFS = "/sys/fs/bpf"
 BTF = "/sys/kernel/btf/vmlinux"
 KALLSYMS = "/proc/kallsyms"
 TASKS_MAX = ("/proc/sys/kernel/threads-max", "/proc/sys/kernel/pid_max")
-
-# In a folder of pins, a link to the runtime folder that they belong to.
-OWNER = "runtime"
-_FOLDER = re.compile(r"/sysmond-[0-9a-f]{8}$")
 
 # Rows of one pass: what is beyond is counted. Less where the machine cannot have as many tasks.
 PROCESSES_MAX = 16_384
@@ -66,13 +62,13 @@ class Program(NamedTuple):
 
 
 PROGRAMS = (
-    Program("ended", "events", "btf_trace_sched_process_exit", BTF_KIND_TYPEDEF, "5.5"),
-    Program("started", "events", "btf_trace_sched_process_exec", BTF_KIND_TYPEDEF, "5.5"),
-    Program("made", "events", "btf_trace_cgroup_mkdir", BTF_KIND_TYPEDEF, "5.5"),
+    Program("ended", "events", "bpf_loop", BTF_KIND_FUNC, "5.17"),
+    Program("started", "events", "bpf_task_storage_get", BTF_KIND_FUNC, "5.11"),
+    Program("made", "events", "bpf_task_storage_get", BTF_KIND_FUNC, "5.11"),
     Program("sent", "events", "btf_trace_sock_send_length", BTF_KIND_TYPEDEF, "6.3"),
     Program("received", "events", "btf_trace_sock_recv_length", BTF_KIND_TYPEDEF, "6.3"),
     Program("snapshot", "tasks", "bpf_iter_task_new", BTF_KIND_FUNC, "6.7"),
-    Program("iterate", "tasks", "bpf_iter_task", BTF_KIND_FUNC, "5.8", unless="snapshot"),
+    Program("iterate", "tasks", "bpf_loop", BTF_KIND_FUNC, "5.17", unless="snapshot"),
     Program("states", "states", "bpf_iter_task_new", BTF_KIND_FUNC, "6.7"),
 )
 
@@ -80,21 +76,16 @@ PROGRAMS = (
 class Asked(NamedTuple):
     """What is to be loaded for whom. ``threads``: with rows of threads; ``sleepers``: with what all threads are at.
 
-    ``uid`` and ``gid``: who may use the pins; -1 leaves them the loader's.
+    ``gid``: the group that may use the pins; -1: nobody but who loads them. ``machine``: where the machine has a BPF
+    file system, for where none of our own may be mounted.
     """
 
     runtime: str
     threads: bool = False
     sleepers: bool = False
-    uid: int = -1
     gid: int = -1
-    bpffs: str = BPFFS
+    machine: str = bpffs.MACHINE
     objects: str = os.path.dirname(__file__)
-
-
-def folder_of(runtime: str, bpffs: str = BPFFS) -> str:
-    """Name the folder of pins that belongs to a runtime folder."""
-    return f"{bpffs}/sysmond-{crc32(os.fsencode(os.path.realpath(runtime))):08x}"
 
 
 def load(asked: Asked) -> dict[str, object]:
@@ -102,12 +93,16 @@ def load(asked: Asked) -> dict[str, object]:
 
     ``programs``: of each ``{"ok": true}`` or ``{"refused": why}``; ``folder``: of the pins.
 
-    :raises Error: where the report cannot be written.
+    :raises Error: where the report cannot be written, or others could lead it elsewhere.
     """
-    folder = folder_of(asked.runtime, asked.bpffs)
+    check_trusted(asked.runtime)
+    folder = bpffs.own(asked.runtime)
     try:
-        _prepare(asked, folder)
-        programs = _Loading(asked, folder).run()
+        if not os.path.exists(BTF):
+            raise Error("the kernel is without BTF (/sys/kernel/btf/vmlinux); one with CONFIG_DEBUG_INFO_BTF is right")
+        with bpffs.opened(asked.runtime, asked.machine) as pins:
+            folder = pins.path
+            programs = _loaded(asked, pins)
     except (Error, OSError) as problem:
         why = refusal(problem) if isinstance(problem, OSError) else str(problem)
         programs = {each.name: why for each in PROGRAMS if not each.unless}
@@ -119,64 +114,41 @@ def load(asked: Asked) -> dict[str, object]:
     return report
 
 
-def unload(runtime: str, bpffs: str = BPFFS) -> None:
+def unload(runtime: str, machine: str = bpffs.MACHINE) -> None:
     """Remove the pins of a runtime folder: programs that nobody runs are gone with them, and what they recorded.
 
-    :raises Error: where they may not be removed.
+    :raises Error: where they may not be removed, or others could lead us elsewhere.
     """
-    folder = folder_of(runtime, bpffs)
     try:
-        _clear(folder, ())
-        os.rmdir(folder)
-    except FileNotFoundError:
-        pass
+        check_trusted(runtime)
+        bpffs.remove(runtime, machine)
     except OSError as failure:
         raise Error(refusal(failure)) from None
 
 
-def _prepare(asked: Asked, folder: str) -> None:
-    """Find or mount a BPF file system, and make the folder.
+def _loaded(asked: Asked, pins: bpffs.Pins) -> dict[str, str]:
+    """Load all: why each program was refused, or nothing. Where none can be, nothing of an earlier loader stays.
 
-    :raises Error: where there is none.
-    :raises OSError: where the folder cannot be made.
+    :raises Error: without libbpf, without objects.
     """
-    if not os.path.exists(BTF):
-        raise Error("the kernel is without BTF (/sys/kernel/btf/vmlinux); one with CONFIG_DEBUG_INFO_BTF is right")
-    if not any(asked.bpffs.startswith(each.point) and each.kind == "bpf" for each in mounts()):
-        libc = ctypes.CDLL(None, use_errno=True)
-        if libc.mount(b"bpf", asked.bpffs.encode(), b"bpf", 0, None) != 0:
-            why = os.strerror(ctypes.get_errno())
-            raise Error(f"no BPF file system is mounted at {asked.bpffs}, and none may be mounted: {why}")
-    os.makedirs(folder, mode=0o750, exist_ok=True)
-    owner = os.lstat(folder).st_uid
-    if owner not in {os.geteuid(), asked.uid}:
-        raise Error(f"{folder}: belongs to user {owner}; one of user {os.geteuid()} is right: remove it")
-    _give(folder, asked, 0o750)
-    with suppress(FileExistsError):
-        os.symlink(os.path.realpath(asked.runtime), f"{folder}/{OWNER}")
-    for other in os.listdir(asked.bpffs):
-        _forget_orphan(f"{asked.bpffs}/{other}")
-
-
-def _forget_orphan(folder: str) -> None:
-    """Remove the pins of a runtime folder that is gone: nobody would, and their programs would run for ever."""
-    if _FOLDER.search(folder):
-        with suppress(OSError):
-            if not os.path.exists(os.readlink(f"{folder}/{OWNER}")):
-                _clear(folder, ())
-                os.rmdir(folder)
+    try:
+        refused = _Loading(asked, pins).run()
+    except (Error, OSError):
+        pins.clear()
+        raise
+    pins.give(asked.gid)
+    return refused
 
 
 class _Loading:
     """The loading of all programs into one folder."""
 
-    def __init__(self, asked: Asked, folder: str) -> None:
+    def __init__(self, asked: Asked, pins: bpffs.Pins) -> None:
         """Read the objects, and what is true of this machine.
 
         :raises Error: without libbpf, without objects.
         """
-        self._asked = asked
-        self._folder = folder
+        self._pins = pins
         self._library = Libbpf()
         self._contents = {
             name: _content(asked.objects, name) for name in dict.fromkeys(each.object for each in PROGRAMS)
@@ -207,6 +179,7 @@ class _Loading:
         known = self._library.knows({each.needs: each.kind for each in PROGRAMS})
         markers = self._markers()
         self._keep(markers)
+        pinned = self._pins.names()
         for program in PROGRAMS:
             if program.unless and not self._refused[program.unless]:
                 continue
@@ -214,21 +187,19 @@ class _Loading:
                 self._constants["has_network"] = not (self._refused["sent"] or self._refused["received"])
             if not known[program.needs]:
                 self._refused[program.name] = f"the kernel has no {program.needs}; Linux {program.since} is right"
-            elif os.path.exists(f"{self._folder}/{program.name}"):
+            elif program.name in pinned:
                 self._refused[program.name] = ""
             else:
                 self._refused[program.name] = self._try(program)
         for marker in markers.values():
-            os.makedirs(f"{self._folder}/{marker}", exist_ok=True)
-        for name in set(os.listdir(self._folder)) - {OWNER}:
-            _give(f"{self._folder}/{name}", self._asked, 0o600)
+            os.makedirs(f"{self._pins.here}/{marker}", 0o700, exist_ok=True)
         return self._refused
 
     def _try(self, program: Program) -> str:
         try:
             with self._library.object(self._contents[program.object]) as opened:
-                opened.load(program.name, self._folder, self._lengths, self._constants)
-                opened.pin(program.name, f"{self._folder}/{program.name}")
+                opened.load(program.name, self._pins.here, self._lengths, self._constants)
+                opened.pin(program.name, f"{self._pins.here}/{program.name}")
         except RefusedError as refused:
             return explained(refused)
         return ""
@@ -250,12 +221,13 @@ class _Loading:
     def _keep(self, markers: dict[str, str]) -> None:
         """Remove all pins but those that would be made just so again."""
         kept: set[str] = set()
+        there = self._pins.names()
         for name, marker in markers.items():
-            if os.path.isdir(f"{self._folder}/{marker}"):
+            if marker in there:
                 # Of an object that cannot be opened nothing was pinned; each of its programs says why.
                 with suppress(RefusedError), self._library.object(self._contents[name]) as opened:
                     kept |= {marker, *opened.maps, *opened.programs}
-        _clear(self._folder, {*kept, OWNER})
+        self._pins.clear(kept)
 
 
 def _sum(numbers: Mapping[str, int], begin: int = 0) -> int:
@@ -269,20 +241,6 @@ def _content(folder: str, name: str) -> bytes:
             return file.read()
     except FileNotFoundError:
         raise Error(f"{path}: not there; this sysmond was built without clang") from None
-
-
-def _clear(folder: str, kept: Iterable[str]) -> None:
-    for name in set(os.listdir(folder)) - set(kept):
-        path = f"{folder}/{name}"
-        os.rmdir(path) if os.path.isdir(path) and not os.path.islink(path) else os.unlink(path)
-
-
-def _give(path: str, asked: Asked, mode: int) -> None:
-    if os.path.isdir(path):
-        mode |= 0o110
-    if asked.uid >= 0 or asked.gid >= 0:
-        os.chown(path, asked.uid, asked.gid)
-    os.chmod(path, mode)
 
 
 def _tasks_max() -> int:
@@ -319,33 +277,32 @@ def _places() -> dict[str, int]:
 
 def _write(path: str, report: dict[str, object]) -> None:
     try:
-        with open(path + ".new", "w", encoding="utf-8") as file:
-            json.dump(report, file, indent=1)
-        os.replace(path + ".new", path)
+        note.write(path, report, indent=1)
     except OSError as failure:
         raise Error(refusal(failure)) from None
 
 
 def main() -> int:
     """Run the program; 0 also where programs are refused: what there is is used."""
+    os.umask(UMASK)
     parser = Parser(prog="sysmond.kernel.loader", description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--runtime-dir", required=True, metavar="FOLDER", help="where bpf.json is written")
     parser.add_argument("--threads", action="store_true", help="make room for rows of threads")
     parser.add_argument("--sleepers", action="store_true", help="make room for what sleeping threads are at")
-    parser.add_argument("--uid", type=int, default=-1, help="who may use what is pinned")
-    parser.add_argument("--gid", type=int, default=-1, help="and which group")
+    parser.add_argument("--gid", type=int, default=-1, help="the group that may use what is pinned")
     parser.add_argument("--unload", action="store_true", help="remove what is pinned instead")
     try:
         words = parser.parse_args()
         if words.unload:
             unload(words.runtime_dir)
         else:
-            load(Asked(words.runtime_dir, words.threads, words.sleepers, words.uid, words.gid))
+            load(Asked(words.runtime_dir, words.threads, words.sleepers, words.gid))
     except Error as problem:
-        sys.stderr.write(f"sysmond: {problem}\n")
+        say(str(problem))
         return problem.exit_code
     return 0
 
 
 if __name__ == "__main__":
+    sys.excepthook = confess
     sys.exit(main())

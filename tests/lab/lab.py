@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tarfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parent.parent.parent))
@@ -59,21 +60,18 @@ KERNEL_ARGUMENTS = (
 )
 
 
-def missing() -> str:
-    """Say in one line what is not installed; nothing where all is."""
+def missing(tools: Mapping[str, str] = TOOLS) -> str:
+    """Say in one line what is not installed, by the Debian package of each tool; nothing where all is."""
     if platform.machine() != "x86_64":
         return f"this machine is {platform.machine()}; x86_64 is right, which the image is for"
-    lacking = [tool for tool in TOOLS if shutil.which(tool) is None]
-    packages = " ".join(dict.fromkeys(TOOLS[tool] for tool in lacking))
+    lacking = [tool for tool in tools if shutil.which(tool) is None]
+    packages = " ".join(dict.fromkeys(tools[tool] for tool in lacking))
     return f"{', '.join(lacking)} not installed (Debian: apt install {packages})" if lacking else ""
 
 
-def share(arguments: list[str]) -> None:
-    """Put into the shared folder what the machine is to do, with the project built as a package."""
-    shutil.rmtree(SHARE, ignore_errors=True)
-    SHARE.mkdir()
-    sources, package = FOLDER / "sources", FOLDER / "package"
-    for folder in (sources, package):
+def package(into: Path, sources: Path) -> None:
+    """Build the project as it is as a package, with what its tests need; ``sources`` is a folder to work in."""
+    for folder in (sources, into):
         shutil.rmtree(folder, ignore_errors=True)
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
@@ -84,13 +82,21 @@ def share(arguments: list[str]) -> None:
             (sources / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(REPOSITORY / name, sources / name)
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-deps"]
-    subprocess.run([*pip, "--no-build-isolation", "--no-compile", "--target", str(package), str(sources)], check=True)
+    subprocess.run([*pip, "--no-build-isolation", "--no-compile", "--target", str(into), str(sources)], check=True)
     for name in ("tests", "dbus", "pyproject.toml"):
-        os.rename(sources / name, package / name)
+        os.rename(sources / name, into / name)
+    shutil.rmtree(sources)
+
+
+def share(arguments: list[str]) -> None:
+    """Put into the shared folder what the machine is to do, with the project built as a package."""
+    shutil.rmtree(SHARE, ignore_errors=True)
+    SHARE.mkdir()
+    built = FOLDER / "package"
+    package(built, FOLDER / "sources")
     with tarfile.open(SHARE / "package.tar", "w") as tar:  # One file: over the shared folder, a thousand take a minute.
-        tar.add(package, ".")
-    for folder in (sources, package):
-        shutil.rmtree(folder)
+        tar.add(built, ".")
+    shutil.rmtree(built)
     shutil.copy(Path(__file__).with_name("guest.sh"), SHARE)
     (SHARE / "arguments").write_text(" ".join(map(shlex.quote, arguments)))
 
@@ -100,8 +106,9 @@ def accelerator() -> list[str]:
     is_virtual = "hypervisor" in Path("/proc/cpuinfo").read_text().split()
     has_kvm = os.access("/dev/kvm", os.R_OK | os.W_OK) and not is_virtual
     chosen = os.environ.get("LAB_ACCEL") or ("kvm" if has_kvm else "tcg,thread=multi,tb-size=512")
-    # A processor without AVX2: sorting with it, numpy crashes where qemu 7.2 emulates it.
-    return ["-accel", chosen, "-cpu", "host" if chosen.startswith("kvm") else "Nehalem"]
+    # A processor without AVX2: sorting with it, numpy crashes where qemu 7.2 emulates it. With random numbers from the
+    # start, which an emulated machine has few of.
+    return ["-accel", chosen, "-cpu", "host" if chosen.startswith("kvm") else "Nehalem,+rdrand"]
 
 
 def command(disks: tuple[str, str, str], *, shell: bool) -> list[str]:
