@@ -41,7 +41,9 @@ _FAST = "sampler: {ring_size: 64MiB}\nprobes: {self: {interval: 10ms}}\n"
 _BUS = (
     '<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-BUS Bus Configuration 1.0//EN" '
     '"http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">'
-    '<busconfig><type>session</type><listen>{}</listen><auth>EXTERNAL</auth><policy context="default">'
+    "<busconfig><type>session</type><listen>{}</listen><auth>EXTERNAL</auth>"
+    '<limit name="max_connections_per_user">1000</limit><limit name="max_completed_connections">4000</limit>'
+    '<policy context="default"><allow user="*"/>'
     '<allow send_destination="*"/><allow eavesdrop="true"/><allow own="*"/></policy></busconfig>'
 )
 WHERE = (BUS_NAME, OBJECT_PATH, MANAGER)

@@ -257,7 +257,7 @@ _JOB = """
 import os, sys, traceback
 from sysmond import archive, archiver
 from sysmond.folders import Folders
-from sysmond.work import QUIET_LIBRARIES
+from sysmond.memory import QUIET_LIBRARIES
 child = os.fork()
 if child == 0:
     code = 1

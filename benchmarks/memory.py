@@ -14,7 +14,7 @@ import time
 sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from benchmarks import measure
 from benchmarks.measure import Figures
-from sysmond.kernel import loader, pins
+from sysmond.kernel import bpffs, pins
 
 SECONDS = 60
 _KIB = 1024
@@ -45,9 +45,10 @@ def rss_bytes(pid: int) -> tuple[int, int]:
 
 def kernel_bytes(runtime: str) -> int:
     """What the kernel keeps for the maps that are pinned for a runtime folder."""
-    folder = loader.folder_of(runtime)
+    with bpffs.opened(runtime) as pinned:
+        folder, names = pinned.path, pinned.names()
     found = 0
-    for name in os.listdir(folder) if os.path.isdir(folder) else ():
+    for name in names:
         if os.path.isdir(f"{folder}/{name}"):
             continue
         descriptor = pins.opened(f"{folder}/{name}")

@@ -56,9 +56,10 @@ QUICK: dict[str, tuple[str, ...]] = {
     "cgroups": ("--seconds", "3", "--groups", "20"),
     "tasks": ("--quick",),
     "storm": ("--seconds", "10", "--rate", "50"),
+    "floods": ("--seconds", "1", "--connections", "5"),
 }
-# Only when asked for: they are for root, and take an hour (idle, storm) or half of one (tasks).
-SELDOM: dict[str, tuple[str, ...]] = {"idle": (), "cgroups": (), "tasks": (), "storm": ()}
+# Only when asked for: they are for root, and take an hour (idle, storm), half of one (tasks) or minutes.
+SELDOM: dict[str, tuple[str, ...]] = {"idle": (), "cgroups": (), "tasks": (), "storm": (), "floods": ()}
 
 
 class Target(NamedTuple):
@@ -320,6 +321,20 @@ TARGETS = (
         "≤ 1.1 ×",
         lambda f: f"{f['lateness_ratio']:.2f} × of {f['lateness_p99_us']} µs, {f['calls_per_s']:.0f} calls/s",
         lambda f: f["lateness_ratio"] <= 1.1 and f["calls_per_s"] >= 495,
+    ),
+    Target(
+        "floods",
+        "D-Bus: the status for an innocent while three strangers flood the bus part, p99 of the worst flood",
+        "≤ 100 ms",
+        lambda f: f"{f['worst_p99_ms']:.0f} ms; alone {f['none_p99_ms']:.0f} ms",
+        lambda f: f["worst_p99_ms"] <= 100 and f["connections"] >= 86,
+    ),
+    Target(
+        "floods",
+        "… of 60,000 calls that want no answer: the longest wait; ticks that all floods together cost",
+        "0 ticks",
+        lambda f: f"{f['unanswered_max_ms'] / 1000:.1f} s, {f['missed']}",
+        lambda f: not f["missed"],
     ),
     Target(
         "changes",

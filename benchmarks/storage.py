@@ -8,6 +8,7 @@ whole file, with everything that explains it; ``bytes_per_sample_short`` that of
 """
 
 import os
+import re
 import sys
 import tempfile
 import time
@@ -19,7 +20,7 @@ sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from benchmarks import measure
 from benchmarks.measure import Figures
 from sysmond import clock, segment, significant
-from sysmond.model import Metric, Semantics, Sensitivity, Table
+from sysmond.model import NAME_LENGTH_MAX, Metric, Semantics, Sensitivity, Table
 from sysmond.recording import Key, MemoryBlock, Recording, Strand
 from sysmond.result import Int64Array
 
@@ -59,16 +60,22 @@ def _strings(array: np.ndarray[Any, Any]) -> list[str]:
     return [item.decode("utf-8", "replace") if isinstance(item, bytes) else str(item) for item in array.tolist()]
 
 
+def _name(text: str) -> str:
+    """A name as tables and metrics have them."""
+    return re.sub(r"^(?![a-z])", "x", re.sub(r"[^a-z0-9_]", "_", text.lower()))[: NAME_LENGTH_MAX - 8]
+
+
 def recording(series: Series) -> Recording:
-    """Put the series into tables: ``disk.dev.read.sda`` is table disk, metric dev.read, instance sda."""
+    """Put the series into tables: ``disk.dev.read.sda`` is table disk, metric dev_read, instance sda."""
     seen: set[Key] = set()
     metrics: dict[str, dict[str, Metric]] = {}
     keys = []
     for name, counter, scale in zip(series.names, series.counters, series.scales, strict=True):
         table, _, rest = name.partition(".")
         metric, _, instance = rest.rpartition(".") if "." in rest else (rest or "value", "", "")
+        table, metric = _name(table), _name(metric)
         semantics = Semantics.COUNTER if counter else Semantics.GAUGE
-        wanted = Metric(metric, "1", semantics, "", scale)
+        wanted = Metric(metric, "1", semantics, "As it was recorded.", scale)
         key = Key(table, metric, instance)
         if key in seen or metrics.setdefault(table, {}).setdefault(metric, wanted) != wanted:
             # A name that stands twice, or for different things: a metric of its own.

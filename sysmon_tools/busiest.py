@@ -71,9 +71,8 @@ class Busiest:
         if not self._before_ns or length_ns <= 0:
             return
         for grown, pid, comm in nlargest(count, self._grown):
-            name = comm.partition(b"\0")[0].decode("utf-8", "replace")
-            shown = "".join(sign if sign.isprintable() else "?" for sign in name)
-            yield Busy(shown, pid, grown * 10 ** (9 - self._scale) / length_ns)
+            name = comm.partition(b"\0")[0].decode("utf-8", "surrogateescape")
+            yield Busy(name, pid, grown * 10 ** (9 - self._scale) / length_ns)
 
 
 def _row_of(table: Table) -> struct.Struct:

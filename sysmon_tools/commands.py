@@ -10,14 +10,13 @@ from contextlib import suppress
 from math import isnan
 from typing import Any
 
-from rich.console import Console
-
 from sysmon_tools.client import Client, variants
-from sysmon_tools.show import Answer, console, duration, fields, interval, megabytes, printable, table
+from sysmon_tools.show import Answer, duration, fields, interval, megabytes, table, waiting
 from sysmond import clock
 from sysmond.bus.names import BUS_NAME, OBJECT_PATH, PROBE, probe_path
 from sysmond.clock import SECOND_NS
 from sysmond.errors import NotPermittedError, UsageError, nearest
+from sysmond.terminal import put
 from sysmond.timespec import format_time, parse_moment, parse_span, parse_step
 
 NO_OPTIONS: dict[str, Any] = {}
@@ -187,13 +186,13 @@ async def reset(client: Client, options: argparse.Namespace) -> Answer:
     """Forget what is held against a probe."""
     await client.call("ResetProbe", "sa{sv}", options.name, NO_OPTIONS)
     said = f"{options.name}: nothing is held against it any more; read again at its next tick"
-    return Answer({"name": options.name, "reset": True}, lambda: console().print(said))
+    return Answer({"name": options.name, "reset": True}, lambda: put(said))
 
 
 async def _changed(client: Client, name: str) -> Answer:
     found = next(each for each in (await _list_probes(client)).found if each["name"] == name)
     said = f"{name}: {found['state']}, every {interval(found['interval_ns'])}, {found['lane']} lane"
-    return Answer(found, lambda: console().print(said))
+    return Answer(found, lambda: put(said))
 
 
 async def show(client: Client, options: argparse.Namespace) -> Answer:
@@ -217,7 +216,7 @@ async def show(client: Client, options: argparse.Namespace) -> Answer:
                 ("object", probe_path(found["Name"])),
             ]
         )
-        console().print()
+        put("")
         table(
             ("metric", "unit", "semantics", "meaning"),
             [(name, unit, semantics, doc) for name, unit, semantics, doc, _ in found["Metrics"]],
@@ -230,12 +229,12 @@ async def flush(client: Client, options: argparse.Namespace) -> Answer:
     """Have everything written to the disk; it may have to wait for it."""
     began_s = time.monotonic()
     if sys.stderr.isatty() and not options.json:
-        with Console(stderr=True).status("writing to the disk"):
+        with waiting("writing to the disk"):
             await client.call("Flush", "a{sv}", NO_OPTIONS)
     else:
         await client.call("Flush", "a{sv}", NO_OPTIONS)
     found = {"flushed": True, "seconds": round(time.monotonic() - began_s, 3)}
-    return Answer(found, lambda: console().print(f"flushed in {found['seconds']:.2f} s"))
+    return Answer(found, lambda: put(f"flushed in {found['seconds']:.2f} s"))
 
 
 async def reload(client: Client, _: argparse.Namespace) -> Answer:
@@ -244,9 +243,9 @@ async def reload(client: Client, _: argparse.Namespace) -> Answer:
     behind: dict[str, str] = outcome.get("behind", {})
 
     def told() -> None:
-        console().print("configuration: read again")
+        put("configuration: read again")
         for part, why in behind.items():
-            console().print(f"{part}: not yet: {why}")
+            put(f"{part}: not yet: {why}")
 
     return Answer({"reloaded": True, "behind": behind}, told)
 
@@ -293,7 +292,7 @@ async def pin(client: Client, options: argparse.Namespace) -> Answer:
     start_ns, end_ns = parse_span(options.start, options.end, clock.relation())
     await client.call("Pin", "xxsa{sv}", start_ns, end_ns, " ".join(options.why.split()), NO_OPTIONS)
     found = {"start_ns": start_ns, "end_ns": end_ns, "why": options.why}
-    return Answer(found, lambda: console().print(f"pinned {format_time(start_ns)} to {format_time(end_ns)}"))
+    return Answer(found, lambda: put(f"pinned {format_time(start_ns)} to {format_time(end_ns)}"))
 
 
 async def unpin(client: Client, options: argparse.Namespace) -> Answer:
@@ -302,14 +301,14 @@ async def unpin(client: Client, options: argparse.Namespace) -> Answer:
         raise UsageError("a T or --all; one of the two is right")
     at_ns = 0 if options.all else parse_moment(options.at, clock.relation())
     await client.call("Unpin", "xa{sv}", at_ns, variants({"all": ("b", options.all)}))
-    return Answer({"released": True}, lambda: console().print("released"))
+    return Answer({"released": True}, lambda: put("released"))
 
 
 async def mark(client: Client, options: argparse.Namespace) -> Answer:
     """Put a marker into the recording."""
     text = " ".join(options.text)
     await client.call("Mark", "sa{sv}", text, NO_OPTIONS)
-    return Answer({"marked": text}, lambda: console().print(f"marked {text!r}"))
+    return Answer({"marked": text}, lambda: put(f"marked {text!r}"))
 
 
 async def events(client: Client, options: argparse.Namespace) -> Answer | None:
@@ -328,10 +327,10 @@ async def events(client: Client, options: argparse.Namespace) -> Answer | None:
     async for row in client.signals(OBJECT_PATH, "Event"):
         each = _event(row)
         if options.json:
-            sys.stdout.write(json.dumps(each) + "\n")
+            put(json.dumps(each))
         else:
             words = (format_time(each["time_ns"]), each["kind"], each["subject"], each["text"])
-            console().print("  ".join(map(printable, words)))
+            put("  ".join(words))
         sys.stdout.flush()
     return None
 
@@ -362,7 +361,7 @@ async def overhead(client: Client, _: argparse.Namespace) -> Answer:
                 for name, each in sorted(parts.items())
             ],
         )
-        console().print()
+        put("")
         costs = sorted(
             ((name.removeprefix("probe:"), each) for name, each in found.items() if name.startswith("probe:")),
             key=lambda each: -each[1].get("duration", 0.0),

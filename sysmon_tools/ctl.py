@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from sysmond import __version__
 from sysmond.commandline import Parser, add_remembering
 from sysmond.errors import Error
+from sysmond.terminal import put, say
 
 PROGRAM = "sysmonctl"
 LISTS = ("probes", "tables", "metrics", "clients", "boots", "pins")
-EXIT_INTERRUPTED = 130
 
 EPILOG = """\
 NAME is the name of a probe's table, as 'sysmonctl list probes' shows it. T is spelled as for sysmon-extract.
@@ -105,7 +105,7 @@ async def _run(options: argparse.Namespace) -> int:
         answer = await COMMANDS[options.command](client, options)
         if answer is not None:
             if options.json:
-                sys.stdout.write(json.dumps(answer.found) + "\n")
+                put(json.dumps(answer.found))
             else:
                 answer.show()
             return answer.code
@@ -118,16 +118,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = asyncio.run(_run(parser().parse_args(arguments)))
         sys.stdout.flush()
     except Error as wrong:
-        sys.stderr.write(f"{PROGRAM}: {wrong}\n")
+        say(str(wrong), PROGRAM)
         return wrong.exit_code
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
     except BrokenPipeError:  # Who read has read enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
     except OSError as failure:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Nothing more is tried when the interpreter ends.
-        sys.stderr.write(f"{PROGRAM}: not written: {failure.strerror or failure}\n")
+        say(f"not written: {failure.strerror or failure}", PROGRAM)
         return 1
     return code
 

@@ -36,7 +36,7 @@ BPF_HELPS = {
     "BTF": "a kernel with CONFIG_DEBUG_INFO_BTF",
     "CAP_BPF": "root, or CAP_BPF and CAP_PERFMON for the loader",
     "locked down": "integrity instead of confidentiality lockdown, if that is wanted",
-    "BPF file system": "mount -t bpf bpf /sys/fs/bpf",
+    "BPF file system": "CAP_SYS_ADMIN for the loader; or mount -t bpf bpf /sys/fs/bpf",
     "Linux": "a newer kernel; what the older one has is used",
 }
 _PATH = re.compile(r"'(/[^']*)'")

@@ -4,9 +4,10 @@
 import json
 from collections.abc import Callable, Iterable, Iterator
 
-from sysmon_tools.formats import Style, encoded, printable
+from sysmon_tools.formats import Style
 from sysmond.clock import SECOND_NS
 from sysmond.result import Explanation
+from sysmond.terminal import printable
 from sysmond.timespec import Notation, format_step
 
 Writer = Callable[[Iterable[Explanation], Style], Iterator[bytes]]
@@ -36,9 +37,9 @@ def _text(explanations: Iterable[Explanation], style: Style) -> Iterator[bytes]:
     """Write a paragraph a column."""
     for number, each in enumerate(explanations):
         step = f" every {format_step(each.step_ns)}" if each.step_ns else ""
-        yield b"\n" * bool(number) + encoded(printable(f"{each.path} {each.stat} [{each.unit}]{step}")) + b"\n"
+        yield b"\n" * bool(number) + printable(f"{each.path} {each.stat} [{each.unit}]{step}").encode() + b"\n"
         for word, text in _lines(each, style):
-            yield encoded(printable(f"  {word:<12}{text}")) + b"\n"
+            yield printable(f"  {word:<12}{text}").encode() + b"\n"
 
 
 def _object(each: Explanation, style: Style) -> bytes:

@@ -18,6 +18,7 @@ from sysmon_tools.output import ROW_FORMATS, STANDARD_OUTPUT, abandon_standard_o
 from sysmond import __version__
 from sysmond.commandline import Parser
 from sysmond.errors import EXIT_PARTIAL, Error, NotPermittedError, UsageError, nearest
+from sysmond.terminal import say
 
 if TYPE_CHECKING:
     from sysmon_tools.formats import Style
@@ -33,7 +34,6 @@ _SUFFIXES = {".csv": "csv", ".tsv": "tsv", ".json": "json", ".jsonl": "jsonl", "
 # The pattern that means every series.
 EVERYTHING = "*"
 
-EXIT_INTERRUPTED = 130
 _HELP_WIDTH = 100
 
 DESCRIPTION = """\
@@ -191,14 +191,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         _say(_described(problem))
     except MemoryError:
         _say("not enough memory for that; a larger --sample, fewer paths or less time need less")
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
     return Error.exit_code
 
 
 def _say(text: str) -> None:
-    if sys.stderr is not None:
-        print(f"{PROGRAM}: {' '.join(text.split())}", file=sys.stderr)
+    say(text, PROGRAM)
 
 
 def _described(problem: OSError) -> str:

@@ -15,9 +15,10 @@ import numpy as np
 from sysmon_tools.cells import Cells, TimeCells, blocks, column_cells, integer_cells
 from sysmond import hdf5
 from sysmond.result import TIME_SCALE, Column, Event, Gap, Int64Array, Result
+from sysmond.terminal import printable
 from sysmond.timespec import Notation, format_time
 
-# Between the cells of a table while it is laid out: texts hold none, since control characters are escaped.
+# Between the cells of a table while it is laid out: texts have none, since control characters are escaped.
 _CELL_END, _ROW_END = "\x1f", "\x1e"
 
 
@@ -42,14 +43,6 @@ def labels(columns: Sequence[Column]) -> list[str]:
     return [f"{column.path}:{column.stat}" if several else column.path for column in columns]
 
 
-def encoded(text: str) -> bytes:
-    """Encode a text; a file's name that is no UTF-8 comes out as the bytes it is."""
-    try:
-        return text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "replace")
-
-
 def time_cells(times_ns: Int64Array, style: Style, quote: str = "", absent: bytes = b"") -> Cells:
     """Cells of times, all with the fractional digits that the finest of them needs."""
     if style.notation is Notation.EPOCH:
@@ -67,23 +60,23 @@ def value_cells(
 
 
 def delimited_field(text: str, delimiter: str) -> bytes:
-    """Quote a field where it must be (RFC 4180); an empty text is quoted, so that it is not taken for absent."""
-    if not text or any(special in text for special in (delimiter, '"', "\n", "\r")):
+    """Spell a field printable, and quote it where it must be (RFC 4180); an empty text is quoted: it is not absent."""
+    text = printable(text)
+    if not text or delimiter in text or '"' in text:
         text = '"' + text.replace('"', '""') + '"'
-    return encoded(text)
+    return text.encode()
 
 
 def gap_line(gap: Gap, style: Style) -> str:
     """Spell a gap as the comment line ``# gap FROM TO TABLE CAUSE (detail)``."""
-    detail = " ".join(gap.detail.split())
     line = f"# gap {style.time(gap.start_ns)} {style.time(gap.end_ns)} {gap.table} {gap.cause}"
-    return f"{line} ({detail})" if detail else line
+    return printable(f"{line} ({gap.detail})" if gap.detail else line)
 
 
 def event_line(event: Event, style: Style) -> str:
     """Spell an event as the comment line ``# event TIME KIND SUBJECT TEXT``; ``-`` for no subject."""
     words = (event.kind, event.subject or "-", event.text)
-    return " ".join(["# event", style.time(event.time_ns), *(" ".join(word.split()) for word in words)]).rstrip()
+    return printable(" ".join(["# event", style.time(event.time_ns), *words])).rstrip()
 
 
 def _comments(result: Result, style: Style) -> Iterator[str]:
@@ -94,7 +87,7 @@ def _comments(result: Result, style: Style) -> Iterator[str]:
 def _delimited(result: Result, style: Style, delimiter: str) -> Iterator[bytes]:
     """Write gaps and events as comments, one header, and a line a row; an absent cell is empty."""
     separator = delimiter.encode()
-    yield b"".join(encoded(line) + b"\n" for line in _comments(result, style))
+    yield b"".join(line.encode() + b"\n" for line in _comments(result, style))
     yield separator.join([b"time", *(delimited_field(label, delimiter) for label in labels(result.columns))]) + b"\n"
     parts: list[bytes | Cells] = [time_cells(result.times_ns, style)]
     for column in result.columns:
@@ -173,13 +166,8 @@ def write_jsonl(result: Result, style: Style) -> Iterator[bytes]:
     yield from (f'{{"event": {_json_event(event, style)}}}\n'.encode() for event in result.events)
 
 
-def printable(text: str) -> str:
-    """Escape what would move the cursor, or the cells of a table."""
-    return text if text.isprintable() else repr(text)[1:-1]
-
-
 def _table_text(text: str) -> bytes:
-    return encoded(printable(text))
+    return printable(text).encode()
 
 
 class _Widths(NamedTuple):
@@ -213,7 +201,7 @@ def write_table(result: Result, style: Style) -> Iterator[bytes]:
     widths = [width._replace(whole=max(width.whole, _longest(head) - width.fraction))
               for width, head in zip(widths, heads, strict=True)]  # fmt: skip
     for comment in _comments(result, style):
-        yield encoded(printable(comment)) + b"\n"
+        yield comment.encode() + b"\n"
     for line in zip(*heads, strict=True):
         yield _table_line(
             text.ljust(width.total()) if width.is_text else text.rjust(width.total())
@@ -241,12 +229,12 @@ def _widened(width: _Widths, cell: str) -> _Widths:
 
 def _table_rows(parts: Sequence[bytes | Cells], rows: int) -> Iterator[list[str]]:
     for block in blocks(parts, rows):
-        for line in block.decode("utf-8", "surrogateescape").split(_ROW_END)[:-1]:
+        for line in block.decode().split(_ROW_END)[:-1]:
             yield line.split(_CELL_END)
 
 
 def _table_line(cells: Iterator[str]) -> bytes:
-    return encoded("  ".join(cells).rstrip()) + b"\n"
+    return "  ".join(cells).rstrip().encode() + b"\n"
 
 
 def _write_openmetrics(result: Result, style: Style) -> Iterator[bytes]:

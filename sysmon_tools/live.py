@@ -13,18 +13,18 @@ import termios
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from rich.console import Console, Group
-from rich.live import Live
-
 from sysmon_tools.busiest import PROCESS, Busiest
 from sysmon_tools.panel import ASCII_SIGNS, SIGNS, Scene, Stored, frame
-from sysmond import archive, clock, folders
+from sysmon_tools.show import Console, Group, console, screen, stacked
+from sysmond import archive, clock, folders, listing
 from sysmond.clock import SECOND_NS
-from sysmond.errors import Error
+from sysmond.errors import CorruptError, Error
 from sysmond.folders import Folders
 from sysmond.follow import Follower
+from sysmond.listing import Status
 from sysmond.model import TIERS_NS, Sensitivity
 from sysmond.progress import streams_in
+from sysmond.terminal import say
 
 # Reading takes a moment: looking this long after the whole second finds that second's tick.
 AFTER_TICK_NS = 120_000_000
@@ -76,12 +76,19 @@ class Shelf:
         try:
             changed_ns = os.stat(folder).st_mtime_ns
             if folder not in self._known or self._known[folder][0] != changed_ns:
-                found = [os.stat(f"{folder}/{file}") for file in archive.files(folder)]
-                total = (len(found), sum(each.st_size for each in found), max((e.st_mtime for e in found), default=0.0))
+                found = list(_looked_at(folder))
+                newest_ns = max((each.written_ns for each in found), default=0)
+                total = len(found), sum(each.size_bytes for each in found), newest_ns / SECOND_NS
                 self._known[folder] = (changed_ns, total)
             return self._known[folder][1]
-        except OSError:
+        except (OSError, CorruptError):
             return 0, 0, 0.0
+
+
+def _looked_at(folder: str) -> Iterator[Status]:
+    for file in archive.files(folder):
+        with suppress(FileNotFoundError, CorruptError):
+            yield listing.look(f"{folder}/{file}")
 
 
 def last_lines(path: str | None) -> list[str]:
@@ -94,8 +101,7 @@ def last_lines(path: str | None) -> list[str]:
             content = os.pread(file.fileno(), MESSAGE_BYTES_MAX, max(0, length - MESSAGE_BYTES_MAX))
     except OSError:
         return []
-    lines = content.decode("utf-8", "replace").splitlines()
-    return ["".join(sign if sign.isprintable() else " " for sign in line) for line in lines[-MESSAGES_MAX:]]
+    return os.fsdecode(content).removesuffix("\n").split("\n")[-MESSAGES_MAX:] if content else []
 
 
 class View:
@@ -132,13 +138,13 @@ class View:
         """Lay out what is known for the terminal as it is now."""
         width, height = self._console.size
         signs = ASCII_SIGNS if self._console.options.ascii_only else SIGNS
-        return Group(*frame(self._scene, width, height, signs))
+        return stacked(frame(self._scene, width, height, signs))
 
 
-def show(view: View, console: Console, woken: int) -> None:
+def show(view: View, out: Console, woken: int) -> None:
     """Refresh after every tick and every change of size, until told to end."""
     parent = os.getppid()
-    with Live(view.drawn(), console=console, screen=True, auto_refresh=False, transient=True) as live:
+    with screen(out, view.drawn(), whole=True) as live:
         live.refresh()
         due_ns = _after_next_tick_ns()
         while os.getppid() == parent:
@@ -202,18 +208,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; the exit code is returned."""
     options = parser().parse_args(arguments)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        print("the live view needs a terminal; 'sysmon-extract' writes to files and pipes", file=sys.stderr)
+        say("the live view needs a terminal; 'sysmon-extract' writes to files and pipes", "")
         return 2
     for fixed in ("COLUMNS", "LINES"):
         os.environ.pop(fixed, None)  # What a shell exports at its start is not the size for ever.
-    console = Console(highlight=False)
+    out = console()
     try:
         place = folders.ours(user=options.user, state_dir=options.state_dir, runtime_dir=options.runtime_dir)
         woken = wake_on_signals()
         with keys_at_once(), suppress(BrokenPipeError):
-            show(View(place, options.messages, console), console, woken)
+            show(View(place, options.messages, out), out, woken)
     except Error as failure:
-        print(failure, file=sys.stderr)
+        say(str(failure), "")
         return failure.exit_code
     except (OSError, termios.error):
         return Error.exit_code  # The terminal is gone: there is nobody to tell.

@@ -15,6 +15,7 @@ import numpy as np
 from sysmon_tools.cells import blocks, column_cells, integer_cells
 from sysmond.model import ABSENT, Semantics
 from sysmond.result import Column, Int64Array, Result
+from sysmond.terminal import printable
 
 if TYPE_CHECKING:
     from sysmon_tools.formats import Style
@@ -133,8 +134,8 @@ def _head(name: str, unit: str, kind: str, doc: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    printed = text.encode("utf-8", "replace").decode()
-    return printed.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+    """The format has an escape for the end of a line; other controls come out as their names."""
+    return "\\n".join(printable(line).replace("\\", "\\\\").replace('"', '\\"') for line in text.split("\n"))
 
 
 def _labels(column: Column, *, several: bool) -> str:

@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from rich.cells import cell_len
-from rich.text import Text
-
 from sysmon_tools.busiest import Busy
+from sysmon_tools.show import Text, cell_len
 from sysmond.clock import SECOND_NS
 from sysmond.follow import Now
+from sysmond.terminal import printable
 
 # Without a tick for so long the sampler is missing.
 LATE_S = 3.5
@@ -292,6 +291,7 @@ def _grid(title: str, names: Sequence[str], columns: Sequence[_Column], width: i
 
 
 def _clipped(name: str, width: int) -> str:
+    name = printable(name)
     text = name if cell_len(name) < width else name[: width - 2] + "…"
     return text + " " * (width - cell_len(text))
 

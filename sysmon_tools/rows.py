@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
-from sysmon_tools.formats import delimited_field, encoded, printable
+from sysmon_tools.formats import delimited_field
+from sysmond.terminal import printable
 
 Rows = Iterable[Sequence[object]]
 Writer = Callable[[Sequence[str], Rows], Iterator[bytes]]
@@ -60,7 +61,7 @@ def _table(names: Sequence[str], rows: Rows) -> Iterator[bytes]:
             cell.rjust(width) if number else cell.ljust(width)
             for cell, width, number in zip(row, widths, is_number, strict=True)
         ]
-        yield encoded("  ".join(padded).rstrip()) + b"\n"
+        yield "  ".join(padded).rstrip().encode() + b"\n"
 
 
 WRITERS: dict[str, Writer] = {

@@ -1,15 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What sysmonctl prints: columns, fields, and how intervals, lengths of time and sizes are spelled."""
+"""What is drawn on a terminal: columns, fields, screens, and how intervals, lengths of time and sizes are spelled.
+
+Nothing else speaks to rich, which lets escapes through: all that is drawn is ``Text``, which does not.
+"""
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.status import Status
 from rich.table import Table
-from rich.text import Text
+from rich.text import Text as RichText
 
 from sysmond.clock import SECOND_NS
+from sysmond.terminal import printable
+
+__all__ = ["Answer", "Console", "Group", "Text", "cell_len"]
 
 DAY_S = 86400
 _STYLES = {
@@ -34,22 +43,57 @@ class Answer(NamedTuple):
     code: int = 0
 
 
+class Text(RichText):
+    """A line in its styles, printable whatever it is made of."""
+
+    def __init__(self, text: str = "", *styles: Any, **options: Any) -> None:  # noqa: ANN401  as rich has them
+        super().__init__(printable(text), *styles, **options)
+
+    def append(self, text: RichText | str, style: Any = None) -> Self:  # noqa: ANN401  as above
+        """Add to the end of it."""
+        super().append(printable(text) if isinstance(text, str) else text, style)
+        return self
+
+    @classmethod
+    def assemble(cls, *parts: RichText | str | tuple[str, str]) -> Self:  # type: ignore[override]
+        """Make one of parts, each in its style; there is none for all of them."""
+        made = cls()
+        for part in parts:
+            made.append(*part) if isinstance(part, tuple) else made.append(part)
+        return made
+
+
 def console() -> Console:
     """Standard output; lines are never folded where nobody looks at them."""
     there = sys.stdout.isatty()
     return Console(highlight=False, soft_wrap=not there, width=None if there else 10_000, emoji=False, markup=False)
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows in columns; conditions in their colour."""
+def stacked(lines: Sequence[Text]) -> Group:
+    """Lines below each other, to be drawn."""
+    return Group(*lines)
+
+
+def columns(head: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> Table:
+    """Rows in columns, to be drawn, those named in ``right`` flush right; conditions have their colour."""
     made = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
     for name in head:
-        made.add_column(name, overflow="fold", no_wrap=not sys.stdout.isatty())
+        made.add_column(
+            Text(name),
+            overflow="fold",
+            no_wrap=not sys.stdout.isatty(),
+            justify="right" if name in right else "left",
+        )
     for row in rows:
-        made.add_row(*(Text(printable(cell), _STYLES.get(cell, "")) for cell in row))
+        made.add_row(*(Text(cell, _STYLES.get(cell, "")) for cell in row))
+    return made
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print rows in columns."""
     out = console()
     with out.capture() as taken:
-        out.print(made)
+        out.print(columns(head, rows))
     sys.stdout.write("".join(f"{line.rstrip()}\n" for line in taken.get().splitlines()))
 
 
@@ -57,12 +101,17 @@ def fields(pairs: Sequence[tuple[str, str]]) -> None:
     """Print names and values below each other."""
     width = max((len(name) for name, _ in pairs), default=0)
     for name, value in pairs:
-        console().print(Text.assemble((f"{name:<{width}}  ", "bold"), (printable(value), _STYLES.get(value, ""))))
+        console().print(Text.assemble((f"{name:<{width}}  ", "bold"), (value, _STYLES.get(value, ""))))
 
 
-def printable(text: str) -> str:
-    """Escape what would move the cursor: names of mounts, marks and the like are other people's."""
-    return text if text.isprintable() else repr(text)[1:-1]
+def screen(out: Console, drawn: RenderableType | None = None, *, whole: bool = False) -> Live:
+    """What is drawn anew again and again: in place, or on the ``whole`` screen."""
+    return Live(drawn, console=out, screen=whole, auto_refresh=False, transient=whole)
+
+
+def waiting(what: str) -> Status:
+    """Show on standard error that something takes its time, and what."""
+    return Console(stderr=True).status(Text(what))
 
 
 def interval(interval_ns: int) -> str:

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 TABLES = {each.name: each for each in vars(tables).values() if isinstance(each, Table) and each.packing is not None}
 _TABLE = re.compile(r"[a-z][a-z0-9_]*")
 FORMATS = (*ROW_FORMATS, "hdf5")
-# In which a line is a row, whatever a program calls itself.
-_LINES = frozenset({"csv", "tsv"})
 # Options by the name argparse gives them.
 _OWN = ("top", "by", "where", "columns", "group_by", "percentile", "tree", "at", "pid", "started", "sql")
 _NOT_HERE = {"stat": "columns are spelled METRIC:STATISTIC", "raw": "--sql has rows as stored", "explain": ""}
@@ -349,15 +347,6 @@ def _write(found: "Answer", options: argparse.Namespace, chosen: str, style: "St
     if chosen == "hdf5":
         put_in_place(options.output_file, lambda path: formats.write_hdf5(found, path), is_restricted=is_restricted)
         return
-    if chosen in _LINES:
-        columns = [
-            column._replace(texts=tuple(None if text is None else formats.printable(text) for text in column.texts))
-            if column.texts is not None
-            else column
-            for column in found.columns
-        ]
-        events = tuple(event._replace(text=formats.printable(event.text)) for event in found.events)
-        found = found._replace(columns=tuple(columns), events=events)
     pieces: Iterable[bytes] = formats.WRITERS[chosen](found, style)
     if chosen == "table" and len(set(found.times_ns.tolist())) == 1:
         pieces = _without_time(pieces, len(style.time(int(found.times_ns[0]))))
@@ -384,16 +373,13 @@ def _list(options: argparse.Namespace, chosen: str) -> list[str]:
 
 
 def _sql(archive: "Archive", options: argparse.Namespace, chosen: str, style: "Style") -> list[str]:
-    from sysmon_tools import formats  # noqa: PLC0415  as above
     from sysmon_tools.rows import WRITERS  # noqa: PLC0415  as above
     from sysmond.long.sql import Moment  # noqa: PLC0415  as above
 
     found = archive.sql(options.sql, start=options.start, end=options.end, boot=options.boot)
 
     def shown(cell: object) -> object:
-        if isinstance(cell, Moment):
-            return style.time(cell.time_ns)
-        return formats.printable(cell) if isinstance(cell, str) and chosen in _LINES else cell
+        return style.time(cell.time_ns) if isinstance(cell, Moment) else cell
 
     rows = [list(map(shown, row)) for row in found.rows]
     is_restricted = found.sensitivity is Sensitivity.RESTRICTED

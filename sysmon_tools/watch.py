@@ -10,13 +10,10 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
-
 from sysmon_tools.client import Client, variants
-from sysmon_tools.show import console, printable
+from sysmon_tools.show import columns, console, screen
 from sysmond.errors import UsageError
+from sysmond.terminal import put
 from sysmond.timespec import format_time
 
 PERIOD_S = 1.0
@@ -32,14 +29,14 @@ async def run(client: Client, metrics: Sequence[dict[str, Any]], options: argpar
     if len(metrics) > SERIES_MAX:
         raise UsageError(f"{len(metrics)} series; at most {SERIES_MAX} are right")
     left = options.count
-    with Live(console=console(), auto_refresh=False) if _is_live(options) else nullcontext() as screen:
+    with screen(console()) if _is_live(options) else nullcontext() as shown:
         while left is None or left > 0:
             rows = await _values(client, metrics)
             if options.json:
-                sys.stdout.write(json.dumps({"time_ns": time.time_ns(), "values": rows}) + "\n")
+                put(json.dumps({"time_ns": time.time_ns(), "values": rows}))
                 sys.stdout.flush()
-            elif screen is not None:
-                screen.update(_table(rows), refresh=True)
+            elif shown is not None:
+                shown.update(_table(rows), refresh=True)
             else:
                 _write(rows)
             left = None if left is None else left - 1
@@ -50,8 +47,7 @@ async def run(client: Client, metrics: Sequence[dict[str, Any]], options: argpar
 def _write(rows: Sequence[dict[str, Any]]) -> None:
     """Where there is no terminal: a line a value, each with the time."""
     now = format_time(time.time_ns())
-    for row in rows:
-        sys.stdout.write(f"{now}  {printable(row['path'])}  {_spelled(row)}\n")
+    put(*(f"{now}  {row['path']}  {_spelled(row)}" for row in rows))
     sys.stdout.flush()
 
 
@@ -75,18 +71,13 @@ async def _values(client: Client, metrics: Sequence[dict[str, Any]]) -> list[dic
     ]
 
 
-def _table(rows: Sequence[dict[str, Any]]) -> Table:
-    made = Table(box=None, pad_edge=False, header_style="bold")
-    made.add_column("series")
-    made.add_column("value", justify="right")
-    for row in rows:
-        made.add_row(Text(printable(row["path"])), _spelled(row))
-    return made
+def _table(rows: Sequence[dict[str, Any]]) -> Any:  # noqa: ANN401  what rich draws
+    return columns(("series", "value"), [(row["path"], _spelled(row)) for row in rows], right=("value",))
 
 
 def _spelled(row: dict[str, Any]) -> str:
     if row["value"] is None:
-        return printable(str(row.get("text") or row["quality"]))
+        return str(row.get("text") or row["quality"])
     number = f"{row['value']:,.6g}" if abs(row["value"]) < _WHOLE_FROM else f"{row['value']:,.0f}"
     said = number if row["unit"] == "1" else f"{number} {row['unit']}"
     return f"{said} ({row['quality']})" if row["quality"] else said

@@ -22,7 +22,8 @@ from sysmond.arguments import RESOLVER, parser
 from sysmond.errors import EXIT_PARTIAL, Error, UsageError, nearest
 from sysmond.kernel import loader_command
 from sysmond.lock import only_one
-from sysmond.settings import NO_BUS, PARTS, Settings, isolation, plan_file, resolver_command
+from sysmond.settings import NO_BUS, PARTS, REMOVED, Settings, isolation, plan_file, resolver_command
+from sysmond.terminal import put, say
 
 BUSES = (NO_BUS, "system", "session")
 # The module and the function that carry out each command: only that module is imported.
@@ -48,6 +49,7 @@ STOP_SIGNALS = frozenset((signal.SIGTERM, signal.SIGINT))
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; give its exit code."""
+    os.umask(folders.UMASK)
     try:
         options = parser().parse_args(arguments)
         if options.command is not None:
@@ -55,9 +57,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         signal.pthread_sigmask(signal.SIG_BLOCK, {*STOP_SIGNALS, signal.SIGCHLD})
         if options.part is None:  # A hang-up means one thing with a terminal and another without: the daemon looks.
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
-        return _start(options)
+        return _start(options, sys.argv[1:] if arguments is None else arguments)
     except Error as wrong:
-        _say(str(wrong))
+        say(str(wrong))
         return wrong.exit_code
 
 
@@ -72,7 +74,7 @@ def _command(options: argparse.Namespace) -> int:
     return code
 
 
-def _start(options: argparse.Namespace) -> int:
+def _start(options: argparse.Namespace, words: Sequence[str]) -> int:
     """Resolve the plan and become the daemon or a part; returns only where that is not to be."""
     _check(options)
     settings = Settings(
@@ -82,6 +84,7 @@ def _start(options: argparse.Namespace) -> int:
         options.user,
         options.config,
         bus=options.bus,
+        words=tuple(words),
     )
     if options.part is None:
         _make_way(settings)
@@ -92,10 +95,11 @@ def _start(options: argparse.Namespace) -> int:
         if code or options.part == RESOLVER:
             return code
     if not folders.is_volatile(settings.folders.runtime):
-        _say(f"{settings.folders.runtime}: not on tmpfs; every tick is written to a disk")
+        say(f"{settings.folders.runtime}: not on tmpfs; every tick is written to a disk")
     if options.part is None:
         _load_kernel(settings)
-        _announce(settings)
+        if REMOVED not in os.environ:
+            _announce(settings)
     return _become(settings, options.part)
 
 
@@ -122,10 +126,12 @@ def _check(options: argparse.Namespace) -> None:
 def _make_way(settings: Settings) -> None:
     """Refuse before anything is touched where another daemon runs; the daemon itself then takes the locks.
 
-    :raises BusyError: naming the process that holds a folder.
+    :raises BusyError: naming the process that holds a folder. :raises NotPermittedError: where one is somebody else's.
     """
     there = [folder for folder in settings.folders if not mounts.awaited(folder)]
     for folder in there:
+        with suppress(OSError):
+            folders.check_trusted(folder)
         with suppress(OSError), only_one(folder, wait_s=START_WAIT_S, ending_wait_s=LOCK_WAIT_S):
             pass
 
@@ -141,10 +147,11 @@ def _resolve(settings: Settings) -> int | None:
         os.kill(child, signal.SIGKILL)
         return None
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    if code in {UsageError.exit_code, EXIT_PARTIAL, 77}:
+    # One that begins anew unasked goes on with what it had, whatever the configuration has come to say.
+    if code in {UsageError.exit_code, EXIT_PARTIAL, 77} and REMOVED not in os.environ:
         return code
     if code:
-        _say("the plan could not be made; going on with the last good one")
+        say("the plan could not be made; going on with the last good one")
     return 0
 
 
@@ -158,17 +165,13 @@ def _load_kernel(settings: Settings) -> None:
         return
     child = os.posix_spawn(sys.executable, command, os.environ, setsigmask=(signal.SIGINT,))
     if signal.sigtimedwait({signal.SIGCHLD}, LOAD_S) is None:  # A signal to stop waits for the daemon.
-        _say(f"the BPF programs were not loaded within {LOAD_S:.0f} s; /proc has to do")
+        say(f"the BPF programs were not loaded within {LOAD_S:.0f} s; /proc has to do")
         os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
 
 
 def _announce(settings: Settings) -> None:
-    sys.stdout.write(f"sysmond: recording to {settings.folders.state}, the newest in {settings.folders.runtime}\n")
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(f"sysmond: {line}\n")
+    put(f"sysmond: recording to {settings.folders.state}, the newest in {settings.folders.runtime}")
 
 
 if __name__ == "__main__":

@@ -7,21 +7,23 @@ Standard library only.
 """
 
 import errno
-import json
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby, zip_longest
 from typing import NamedTuple
 
-from sysmond.errors import Error
+from sysmond import listing, note
+from sysmond.clock import SECOND_NS
+from sysmond.errors import CorruptError, Error
 from sysmond.folders import FILE_MODES, Folders, create_stream
 from sysmond.model import FILE_BYTES_MAX, NAME_LENGTH_MAX, TIERS_NS, Sensitivity
+from sysmond.note import TEMPORARY_SUFFIX, sync_folder
 from sysmond.progress import ARCHIVER, WRITERS
 
 SUFFIX = ".h5"
-TEMPORARY_SUFFIX = ".new"
 FINEST_TIER = "1s"
 # The last sequence number given, by boot.
 SEQUENCES_FILE = "sequences.json"
@@ -29,7 +31,7 @@ SEQUENCES_FILE = "sequences.json"
 # So many files of one size class become one file of the next.
 MERGE_FANOUT = 8
 # Files that were written longer ago were looked at often enough: opening all of an archive would take seconds.
-MERGE_AGE_S = 2 * 24 * 3600
+MERGE_AGE_NS = 2 * 24 * 3600 * SECOND_NS
 
 _NAME = re.compile(r"([0-9a-f]{32})-(\d{8})-(\d{8})\.h5")
 _TABLE = re.compile(r"[a-z][a-z0-9_]*")
@@ -114,24 +116,17 @@ def names(folder: str) -> list[Name]:
 def files(folder: str) -> list[str]:
     """Every file of a folder that claims to be a segment, whatever its name. An absent folder has none.
 
-    :raises PermissionError: where we may not look.
+    :raises PermissionError: where we may not look. :raises CorruptError: where the folder cannot be read.
     """
-    return _claiming(folder)[0]
+    return listing.files(folder, SUFFIX)
 
 
 def strangers(folder: str) -> list[str]:
-    """What is called like a segment and is no file: folders, pipes, links to nowhere. Nobody reads or removes them."""
-    return _claiming(folder)[1]
+    """What is called like a segment and is no file: folders, pipes, links to nowhere. Nobody reads or removes them.
 
-
-def _claiming(folder: str) -> tuple[list[str], list[str]]:
-    found: list[str] = []
-    strange: list[str] = []
-    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.endswith(SUFFIX):
-                (found if entry.is_file() else strange).append(entry.name)
-    return sorted(found), sorted(strange)
+    :raises PermissionError: as ``files``. :raises CorruptError: as ``files``.
+    """
+    return listing.strangers(folder, SUFFIX)
 
 
 def current(found: Iterable[Name]) -> list[Name]:
@@ -157,8 +152,9 @@ def remove_superseded(folder: str, is_whole: Callable[[str], bool]) -> None:
         larger = next(each for each in there if each.contains(name))
         if larger not in proven:
             proven[larger] = is_whole(f"{folder}/{larger.file}")
-        if proven[larger]:
-            os.unlink(f"{folder}/{name.file}")
+        path = f"{folder}/{name.file}"
+        if proven[larger] and not is_refused(path):
+            os.unlink(path)
 
 
 def next_sequence(boot: str, folders: Folders, table: str = "") -> int:
@@ -169,14 +165,12 @@ def next_sequence(boot: str, folders: Folders, table: str = "") -> int:
     """
     path = f"{folders.runtime}/archiver/{SEQUENCES_FILE}"
     given: dict[str, int] = {}
-    with suppress(OSError, ValueError, TypeError, AttributeError), open(path, encoding="utf-8") as file:
-        given = {name: int(last) for name, last in json.load(file).items()}
+    with suppress(OSError, CorruptError):
+        given = note.read(path, lambda noted: {name: note.integer(last) for name, last in note.fields(noted).items()})
     of = f"{boot} {table}".rstrip()
     given[of] = given[of] + 1 if of in given else free_sequence(boot, folders, table)
     with suppress(OSError):
-        with open(f"{path}{TEMPORARY_SUFFIX}", "w", encoding="utf-8") as file:
-            json.dump(given, file)
-        os.replace(f"{path}{TEMPORARY_SUFFIX}", path)
+        note.write(path, given)
     return given[of]
 
 
@@ -189,8 +183,8 @@ def free_sequence(boot: str, folders: Folders, table: str = "") -> int:
     for sensitivity in Sensitivity:
         places = [disk_folder(folders, sensitivity, tier, table) for tier in TIERS_NS]
         for folder in (ram_folder(folders, sensitivity, table), *places):
-            with suppress(PermissionError):
-                claiming = [file for each in _claiming(folder) for file in each]
+            with suppress(PermissionError, CorruptError):
+                claiming = [*files(folder), *strangers(folder)]
                 taken += [int(last) for file in claiming for last in _LAST.findall(file) if _is_of(boot, file)]
     return max(taken) + 1
 
@@ -207,27 +201,14 @@ def publish(folder: str, file: str, content: bytes, mode: int) -> None:
     :raises FileExistsError: where there is another thing of this name. :raises OSError: as the disk says.
     """
     path = f"{folder}/{file}"
-    temporary = f"{path}{TEMPORARY_SUFFIX}"
-    if not all(os.path.isfile(each) for each in (path, temporary) if os.path.lexists(each)):
-        raise FileExistsError(errno.EEXIST, "what has this name is no file", path)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
-    try:
-        os.fchmod(descriptor, mode)  # The mode is a promise, whatever the umask.
-        _write_whole(descriptor, content)
-        os.fsync(descriptor)
-        if os.path.exists(path):
-            if _read(path) != content:
-                raise FileExistsError(errno.EEXIST, "another segment has this name", path)
-            os.unlink(temporary)  # Published before, but perhaps not durably.
-        else:
-            os.rename(temporary, path)
-    except OSError:
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise
-    finally:
-        os.close(descriptor)
-    sync_folder(folder)
+    if os.path.lexists(path):
+        if not os.path.isfile(path):
+            raise FileExistsError(errno.EEXIST, "what has this name is no file", path)
+        if _read(path) != content:
+            raise FileExistsError(errno.EEXIST, "another segment has this name", path)
+        sync_folder(folder)  # Published before, but perhaps not durably.
+        return
+    note.put(path, content, mode=mode, lasting=True)
 
 
 def replace(folder: str, files: Iterable[str], file: str, content: bytes, mode: int) -> None:
@@ -242,24 +223,9 @@ def replace(folder: str, files: Iterable[str], file: str, content: bytes, mode: 
     sync_folder(folder)
 
 
-def _write_whole(descriptor: int, content: bytes) -> None:
-    view = memoryview(content)
-    while view:
-        view = view[os.write(descriptor, view) :]
-
-
 def _read(path: str) -> bytes:
     with open(path, "rb") as file:
         return file.read()
-
-
-def sync_folder(folder: str) -> None:
-    """Make renames and removals in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class Flushed(NamedTuple):
@@ -280,32 +246,50 @@ def flush(
     bytes will come.
 
     :raises OSError: where the disk refuses; what was not copied stays in RAM. :raises Error: where something else is in
-        the place of a long table's folder; all others are copied first.
+        the place of a folder, or nobody can read it; all others are copied first.
     """
     count = size = 0
     problem: Error | None = None
     for sensitivity, table in ram_folders(folders):
-        source, target = (
-            ram_folder(folders, sensitivity, table),
-            disk_folder(folders, sensitivity, FINEST_TIER, table),
-        )
-        for name in names(source):
-            content = _read(f"{source}/{name.file}")
-            if table:
-                try:
-                    create_stream(folders.state, f"{sensitivity}/{table}")
-                    create_stream(folders.state, f"{sensitivity}/{table}/{FINEST_TIER}")
-                except Error as refusal:
-                    problem = refusal
-                    break
-            (make_long_room if table else make_room)(FINEST_TIER, len(content))
-            _publish_flushed(folders, target, name, content, FILE_MODES[sensitivity], table)
-            os.unlink(f"{source}/{name.file}")
-            count += 1
-            size += len(content)
+        try:
+            for copied in _flush_folder(folders, sensitivity, table, make_long_room if table else make_room):
+                count += 1
+                size += copied
+        except Error as refusal:
+            problem = refusal
     if problem is not None:
         raise problem
     return Flushed(count, size)
+
+
+def _flush_folder(
+    folders: Folders, sensitivity: Sensitivity, table: str, make_room: Callable[[str, int], object]
+) -> Iterator[int]:
+    """Copy what waits of one class, or of a long table; gives the bytes of each file that is on disk now."""
+    source, target = ram_folder(folders, sensitivity, table), disk_folder(folders, sensitivity, FINEST_TIER, table)
+    for name in names(source):
+        path = f"{source}/{name.file}"
+        if is_refused(path):
+            continue
+        content = _read(path)
+        if table:
+            create_stream(folders.state, f"{sensitivity}/{table}")
+            create_stream(folders.state, f"{sensitivity}/{table}/{FINEST_TIER}")
+        make_room(FINEST_TIER, len(content))
+        _publish_flushed(folders, target, name, content, FILE_MODES[sensitivity], table)
+        os.unlink(path)
+        yield len(content)
+
+
+def is_refused(path: str) -> bool:
+    """Whether a file is there at which nobody can look: then nobody reads, replaces or removes it either."""
+    try:
+        listing.look(path)
+    except FileNotFoundError:
+        return False
+    except CorruptError:
+        return True
+    return False
 
 
 def _publish_flushed(folders: Folders, target: str, name: Name, content: bytes, mode: int, table: str = "") -> None:
@@ -315,7 +299,8 @@ def _publish_flushed(folders: Folders, target: str, name: Name, content: bytes, 
     """
     there = {other for file in files(target) if (other := parse_name(file))}
     with suppress(FileExistsError):
-        if name in there or not any(other.contains(name) for other in there):
+        is_again = name in there and not is_refused(f"{target}/{name.file}")
+        if is_again or not any(other.contains(name) for other in there):
             publish(target, name.file, content, mode)
             return
     free = Name(name.boot, sequence := free_sequence(name.boot, folders, table), sequence)
@@ -329,6 +314,11 @@ def remove_temporary(folder: str) -> None:
             if file.endswith(SUFFIX + TEMPORARY_SUFFIX):
                 with suppress(OSError):
                     os.unlink(f"{folder}/{file}")
+
+
+def is_fresh(written_ns: int) -> bool:
+    """Whether a file was written so lately that it may still be merged."""
+    return abs(time.time_ns() - written_ns) < MERGE_AGE_NS
 
 
 def size_class(name: Name) -> int:

@@ -12,15 +12,16 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 
-from sysmond import archive, aside, clock, control, work
+from sysmond import archive, aside, clock, control, ledger, listing, work
 from sysmond import plan as plans
+from sysmond.allowance import Allowance
 from sysmond.clock import SECOND_NS
-from sysmond.errors import BusyError, Error
+from sysmond.errors import EXIT_AGAIN, BusyError, CorruptError, Error
 from sysmond.flushing import Reason
 from sysmond.ledger import Ledger
 from sysmond.lock import only_one
 from sysmond.plan import Plan
-from sysmond.progress import ARCHIVER, Progress, ring_files, stream_files
+from sysmond.progress import ARCHIVER, Progress, Sealed, ring_files, stream_files
 from sysmond.sampler import is_over, remove_sealed
 from sysmond.settings import Settings, plan_file
 from sysmond.vigil import LOOK_MIN_S, DiskWatch, RingWatch
@@ -37,9 +38,15 @@ JOB_S = 600.0
 LAST_JOB_S = 90.0
 # Four tries, in which a ring that makes the job hang is found and set aside, last no longer than a ring does.
 SEAL_JOB_S = 90.0
+# As long as rows in RAM are given up, nobody is answered.
+EMPTY_JOB_S = 20.0
+LOOK_S = 0.1
 SEAL_RETRY_S = 30.0
 LOCK_WAIT_S = 30.0
 FORGET_S = 2.0
+# An order to the parent: the state folder is not there, and what it has open of it is in the way of a repair.
+LET_GO = "let_go"
+LET_GO_S = 2.0
 
 # Nobody keeps the disk asleep for ever by mistake.
 HOLD_FLUSH_MAX_S = 24 * 3600.0
@@ -56,8 +63,18 @@ SEALED_LATELY_S = 60.0
 class Archiver:
     """Waits, decides, starts jobs."""
 
-    def __init__(self, settings: Settings, plan: Plan, say: Callable[[str], None], lock: int) -> None:
-        """Nothing is due yet; the state folder may come later. ``lock``: held, and by jobs on rings too."""
+    def __init__(
+        self,
+        settings: Settings,
+        plan: Plan,
+        say: Callable[[str], None],
+        lock: int,
+        state: ExitStack | None = None,
+    ) -> None:
+        """Nothing is due yet; the state folder may come later.
+
+        ``lock``: held, and by jobs on rings too. ``state``: what is held of the state folder.
+        """
         self._folders = settings.folders
         self._plan_file = plan_file(settings)
         self._settings = plan.archiver
@@ -70,32 +87,41 @@ class Archiver:
         self._look_due_s = self._now_s + LOOK_FIRST_S
         self._rings = RingWatch(self._folders, self._now_s)
         self._disk = DiskWatch(self._settings.flush_interval_s, self._settings.ram_full_bytes, self._now_s)
-        self._ledger = Ledger(self._folders)
+        self._ledger = Ledger(self._folders, say)
+        self._allowance = Allowance()
         self._is_restart = settings.again
         self._running: dict[str, Running] = {}
         self._problems: dict[Job, str] = {}
         self._strange: set[str] = set()
+        self._unread: set[str] = set()
+        self._emptied: set[str] = set()
         # Why the next flush happens; whether it waits for a seal, or for its place.
         self._reason = Reason.FIRST
         self._seals_first = False
         self._flush_waits = False
+        # How far the rings are on disk as of the last flush (None: unknown), and will be when the running one succeeds.
+        self._on_disk: dict[str, Sealed] | None = None if settings.again else {}
+        self._flushing: dict[str, Sealed] = {}
         self._stopping = False
         self._looked_at_disk = False
         self._sealed_s = float("-inf")
         self._flushes = 0
-        self._held = ExitStack()
+        self._held = state or ExitStack()
         self._holds_state = settings.state_locked
         self._ends = [] if settings.lifeline is None else [settings.lifeline]
+        self._lifeline = settings.lifeline
         self._told_to_end = False
 
     def run(self) -> int:
         """Work until told to stop (SIGTERM, SIGINT, the end of the parent); then seal and flush everything.
 
-        Gives 1 where something could not be flushed: it stays in RAM.
+        Gives 1 where something could not be flushed: it stays in RAM; and where its folder was removed, at once, that
+        it is to be started again.
         """
         for place in archive.ram_folders(self._folders):
             archive.remove_temporary(archive.ram_folder(self._folders, *place))
-        self._ends.append(control.wake_on(STOP_SIGNALS))
+        stop = control.wake_on(STOP_SIGNALS)
+        self._ends.append(stop)
         if not self._is_restart:
             self._ledger.event("start", "", "")
         with control.listen(self._folder) as orders:
@@ -104,6 +130,8 @@ class Archiver:
             while not self._told_to_end:
                 if self._turn(orders.descriptors()):
                     orders.serve(self._obey)
+                if self._ledger.is_gone():
+                    return self._leave_anew()
                 self._begin_what_is_due()
         self._stopping = True
         for running in self._running.values():
@@ -112,14 +140,30 @@ class Archiver:
                 running.kill()  # The next daemon merges.
             elif running.idle and not running.killed:
                 self._hurry(running)
-        self._ledger.event("stop", "", "")
-        self._ledger.close()
+        is_orphaned = control.is_orphaned(stop, self._lifeline)
+        self._ledger.event("stop", "", "the parent of all parts was killed" if is_orphaned else "")
+        self._ledger.close(is_over=not is_orphaned)
         is_sealed = self._complete(seal)
         self._wait_for(flush)
         self._reason = Reason.SHUTDOWN
         is_flushed = self._complete(flush)
         self._held.close()
+        self._disk.close()
         return 0 if is_sealed and is_flushed else 1
+
+    def _leave_anew(self) -> int:
+        """End without a job, to be started again in a folder that was removed; jobs that run end with this process.
+
+        Segments that waited in RAM may be gone with the folder: what is not on disk is sealed once more.
+        """
+        self._ledger.close(is_over=False)
+        if (sealing := self._running.pop(PLACES[seal], None)) is not None:
+            sealing.kill()
+            sealing.end()  # It notes what is in segments, among them those that are gone.
+        if self._on_disk is not None:
+            with suppress(OSError):
+                Progress(self._on_disk).write(self._folders)
+        return EXIT_AGAIN
 
     def _turn(self, others: list[int], *, only_jobs: bool = False) -> bool:
         """Wait for whatever comes first, and look after the jobs; whether one of the other descriptors is ready."""
@@ -176,6 +220,8 @@ class Archiver:
     def _ended(self, place: str, running: Running) -> None:
         del self._running[place]
         told = running.end()
+        if told.get("is_gone") and running.job is flush:
+            self._let_go()
         problem = str(told.get("problem", ""))
         if place == PLACES[flush]:
             self._disk.wrote(self._now_s)
@@ -185,6 +231,7 @@ class Archiver:
             self._begin(running.job, idle=False)
         elif running.job is seal:
             self._judge(told)
+            self._say_unread(told)
             self._sealed(problem)
         elif running.job is flush:
             self._flushed(problem, told, self._now_s - running.began_s)
@@ -195,7 +242,8 @@ class Archiver:
         self._ledger.tick()
         if self._now_s >= self._look_due_s:
             self._look()
-        is_short = self._rings.is_short
+        is_waiting = seal in self._problems or self._now_s - self._sealed_s < LOOK_MIN_S
+        is_short = self._rings.is_short or (self._ledger.is_filling and not is_waiting)
         if (is_short or self._now_s >= self._seal_due_s) and not self._is_place_taken(seal):
             self._begin(seal, idle=not is_short)
         if _asleep_ns() - self._asleep_ns > SECOND_NS // 2:
@@ -244,6 +292,7 @@ class Archiver:
             self._seal_due_s = self._now_s + self._settings.seal_interval_s
         elif job is flush:
             self._flush_waits = False
+            self._flushing = Progress.read(self._folders).sealed
         place = PLACES[job]
         if not self._has_work(job):
             self._problems.pop(job, None)
@@ -296,14 +345,18 @@ class Archiver:
         match order:
             case {"do": "seal"}:
                 return {"ok": self._complete(seal)}
-            case {"do": "flush"}:
+            case {"do": "flush", "uid": int(uid)}:
                 reason = order.get("reason", Reason.REQUEST)
                 if reason not in ORDERED:
                     return {"error": f"{reason!r} is no reason; {', '.join(sorted(ORDERED))} are"}
+                if reason == Reason.REQUEST:
+                    self._allowance.take("flush", uid, time.monotonic())
                 is_sealed = self._complete(seal)
                 self._wait_for(flush)
                 self._reason = Reason(str(reason))
                 return {"ok": self._complete(flush) and is_sealed} | self._problem()
+            case {"do": "event", "kind": ledger.MARK, "subject": str(subject), "text": str(text), "uid": int(uid)}:
+                return {"ok": self._ledger.mark(subject, text, uid)}
             case {"do": "event", "kind": str(kind), "subject": str(subject), "text": str(text)}:
                 return {"ok": self._ledger.event(kind, subject, text)}
             case _:
@@ -351,11 +404,24 @@ class Archiver:
                     self._say(f"{ring}: set aside after {aside.TRIES} tries: {told['problem']}; a gap from now on")
                     self._ledger.event("aside", ring, str(told["problem"]))
 
+    def _say_unread(self, told: dict[str, object]) -> None:
+        """Say, once a ring, what of it could not be read."""
+        unread = told.get("unread")
+        for ring, why in unread.items() if isinstance(unread, dict) else ():
+            if ring not in self._unread:
+                self._say(
+                    f"{why}; what can be read of it is recorded, it or a copy of it stays in {self._folders.runtime}"
+                )
+                self._ledger.event("damaged ring", ring, why)
+        if isinstance(unread, dict):
+            self._unread = set(unread)
+
     def _sealed(self, problem: str) -> None:
         if self._seals_first:
             self._seals_first, self._flush_waits = False, True
         self._disk.waiting_bytes = self._ram_bytes()
         self._rings.is_short = False  # Until the next look.
+        self._ledger.sealed(Progress.read(self._folders).sealed)
         if problem:
             self._seal_due_s = min(self._seal_due_s, self._now_s + SEAL_RETRY_S)
             self._tell(seal, problem, f"sealing failed: {problem}; the ring keeps what it has, tried again later")
@@ -387,6 +453,7 @@ class Archiver:
             self._make_room()
             return
         self._disk.accepted()
+        self._on_disk = self._flushing
         self._hear(told)
         if self._problems.pop(flush, None):
             self._say(f"flushed to {self._folders.state} again")
@@ -417,8 +484,20 @@ class Archiver:
         else:
             self._problems.pop(merge, None)
 
+    def _let_go(self) -> None:
+        """Have nobody hold a file of the state folder: as long as that lasts it cannot be repaired and mounted anew."""
+        if not self._holds_state:
+            return
+        self._held.close()
+        if self._lifeline is not None:
+            try:
+                control.ask(f"{self._folders.runtime}/daemon", {"do": LET_GO}, LET_GO_S)
+            except Error:
+                return  # It does not listen just now; the next try tells it again.
+        self._holds_state = False
+
     def _hold_state(self) -> None:
-        """Lock the state folder, which was not there when the daemon started."""
+        """Lock the state folder, which was not there when the daemon started, or has been let go of."""
         try:
             self._held.enter_context(only_one(self._folders.state))
         except BusyError as other:
@@ -430,8 +509,8 @@ class Archiver:
     def _ram_bytes(self) -> int:
         size_bytes = 0
         for path in self._ram_segments():
-            with suppress(FileNotFoundError):  # A flush is just taking them.
-                size_bytes += os.path.getsize(path)
+            with suppress(FileNotFoundError, CorruptError):  # A flush is just taking them.
+                size_bytes += listing.look(path).size_bytes
         return size_bytes
 
     def _ram_segments(self) -> list[str]:
@@ -440,12 +519,51 @@ class Archiver:
 
     def _make_room(self) -> None:
         """Give up the oldest segments in RAM when the disk refuses for so long that they outgrow their budget."""
-        dropped = 0
-        while self._ram_bytes() > self._settings.ram_bytes:
-            os.unlink(min(self._ram_segments(), key=os.path.getmtime))
-            dropped += 1
-        if dropped:
-            self._say(f"RAM for segments is full: {dropped} of the oldest given up")
+        there = self._by_age()
+        over_bytes = sum(size_bytes for _, _, size_bytes in there) - self._settings.ram_bytes
+        going: list[str] = []
+        # What was emptied before says where rows are missing: it goes last.
+        for _, path, size_bytes in sorted(there, key=lambda each: each[1] in self._emptied):
+            if over_bytes > 0:
+                going.append(path)
+                over_bytes -= size_bytes
+        if not going:
+            return
+        emptied = self._emptied_of([path for path in going if path not in self._emptied])
+        for path in going:
+            if path not in emptied:
+                with suppress(FileNotFoundError):
+                    os.unlink(path)
+        self._emptied = (self._emptied | emptied) & {path for _, path, _ in self._by_age()}
+        said = f"RAM for segments is full: {len(going)} of the oldest given up"
+        self._say(said)
+        self._ledger.event("dropped", "", said)
+
+    def _by_age(self) -> list[tuple[int, str, int]]:
+        """The segments in RAM, oldest first: when written, path and size."""
+        found = []
+        for path in self._ram_segments():
+            with suppress(FileNotFoundError, CorruptError):  # A flush is just taking them.
+                size_bytes, _, written_ns = listing.look(path)
+                found.append((written_ns, path, size_bytes))
+        return sorted(found)
+
+    def _emptied_of(self, paths: list[str]) -> set[str]:
+        """Have a child put in the place of files what tells of the hole; for which it came to that."""
+        if not paths:
+            return set()
+        try:
+            child = work.start(work.empty, self._folders, EMPTY_JOB_S, idle=False, lock=self._lock, paths=paths)
+        except OSError:
+            return set()
+        is_over = False
+        while not is_over and not child.is_stuck(time.monotonic()):
+            left_s = max(0.0, child.limit_s - time.monotonic())
+            is_over = bool(select.select([child.report], [], [], left_s or LOOK_S)[0]) and child.listen()
+            if not left_s and not child.killed:
+                child.kill()
+        told = child.end() if is_over else {}
+        return {path for path in paths if told.get(path)}
 
     def _forget_rings(self) -> None:
         """Ask the writers to remove their predecessors' rings that are in segments as a whole."""
@@ -468,7 +586,7 @@ def _asleep_ns() -> int:
     return clock.boottime_ns() - time.monotonic_ns()
 
 
-def run(settings: Settings, plan: Plan, say: Callable[[str], None]) -> int:
-    """Be the archiver until told to stop."""
+def run(settings: Settings, plan: Plan, say: Callable[[str], None], state: ExitStack | None = None) -> int:
+    """Be the archiver until told to stop. ``state``: what this process holds of the state folder."""
     with only_one(f"{settings.folders.runtime}/{ARCHIVER}", wait_s=LOCK_WAIT_S) as lock:
-        return Archiver(settings, plan, say, lock).run()
+        return Archiver(settings, plan, say, lock, state).run()

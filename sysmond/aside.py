@@ -6,12 +6,13 @@ times is not sealed up to where its writer is by then, which becomes a gap. A co
 into it. Standard library only.
 """
 
-import json
 import os
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from sysmond import note
+from sysmond.errors import CorruptError
 from sysmond.folders import Folders
 from sysmond.progress import ARCHIVER
 from sysmond.snapshot import fill
@@ -33,19 +34,15 @@ class Aside(NamedTuple):
     def read(cls, folders: Folders) -> "Aside":
         """Read it; nothing, where it is not there or damaged."""
         try:
-            with open(_path(folders), encoding="utf-8") as file:
-                blamed, skipped = ({path: int(number) for path, number in each.items()} for each in json.load(file))
-        except (OSError, ValueError, TypeError, AttributeError):
+            return note.read(_path(folders), lambda noted: cls(*map(_numbers, note.array(noted))))
+        except (OSError, CorruptError):
             return cls({}, {})
-        return cls(blamed, skipped)
 
     def write(self, folders: Folders) -> None:
         """Put it in place, whole; without rings that are gone."""
         there = [{path: number for path, number in each.items() if not path or os.path.exists(path)} for each in self]
         with suppress(OSError):
-            with open(f"{_path(folders)}.new", "w", encoding="utf-8") as file:
-                json.dump(there, file)
-            os.replace(f"{_path(folders)}.new", _path(folders))
+            note.write(_path(folders), there)
 
 
 def blame(folders: Folders, rings: Sequence[str]) -> str | None:
@@ -58,7 +55,7 @@ def blame(folders: Folders, rings: Sequence[str]) -> str | None:
         noted.skipped[ring] = fill(ring)[0]
         del noted.blamed[ring]
         with suppress(OSError):
-            _keep(folders, ring)
+            keep(folders, ring)
     noted.write(folders)
     return ring if is_enough else None
 
@@ -70,13 +67,22 @@ def forgive(folders: Folders) -> None:
         noted._replace(blamed={}).write(folders)
 
 
-def _keep(folders: Folders, ring: str) -> None:
+def keep(folders: Folders, ring: str) -> None:
+    """Copy a ring to where nobody removes it, as long as there are few.
+
+    :raises OSError: where there is no room.
+    """
     folder = f"{folders.runtime}/{ARCHIVER}/{FOLDER}"
     os.makedirs(folder, mode=0o700, exist_ok=True)
-    if len(os.listdir(folder)) < COPIES_MAX:
-        with open(ring, "rb") as source, open(f"{folder}/{'-'.join(ring.split('/')[-3:])}", "wb") as copy:
+    path = f"{folder}/{'-'.join(ring.removeprefix(folders.runtime).strip('/').split('/'))}"
+    if len(os.listdir(folder)) < COPIES_MAX and not os.path.lexists(path):
+        with open(ring, "rb") as source, open(path, "wb") as copy:
             while content := source.read(1024 * 1024):
                 copy.write(content)
+
+
+def _numbers(of_rings: object) -> dict[str, int]:
+    return {path: note.integer(number) for path, number in note.fields(of_rings).items()}
 
 
 def _path(folders: Folders) -> str:

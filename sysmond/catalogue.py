@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The catalogue: what every plugin declares, what is refused and why, and every setting with where it was said.
 
-The resolver writes it beside the plan; those that show sysmond to people read it. The parts that sample do
-without. Standard library only.
+The resolver writes it beside the plan, for restricted eyes: a setting may be a token. The bus part reads it, which
+tells everybody what he may know; the parts that sample do without. Standard library only.
 """
 
 import json
 from typing import Any, NamedTuple
 
+from sysmond import note
 from sysmond.errors import CorruptError
 from sysmond.model import Lane, Metric, Semantics, Sensitivity, Table, packing_of
 from sysmond.plan import PlannedProbe, Refusal, Scalar
@@ -71,17 +72,17 @@ def decode(content: bytes) -> Catalogue:
 
     :raises CorruptError: where it is none of this version.
     """
-    try:
-        fields: dict[str, Any] = json.loads(content)
-        if fields["version"] != CATALOGUE_VERSION:
-            raise CorruptError(f"catalogue: version {fields['version']!r}; {CATALOGUE_VERSION} is right")
-        return Catalogue(
-            {name: _entry(name, entry) for name, entry in fields["tables"].items()},
-            tuple(Refusal(**refusal) for refusal in fields["refused"]),
-            tuple(Setting(**setting) for setting in fields["settings"]),
-        )
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as damage:
-        raise CorruptError(f"catalogue: not readable ({type(damage).__name__}: {damage})") from damage
+    return note.parse(content, _catalogue, "catalogue")
+
+
+def _catalogue(fields: dict[str, Any]) -> Catalogue:
+    if fields["version"] != CATALOGUE_VERSION:
+        raise CorruptError(f"catalogue: version {fields['version']!r}; expected {CATALOGUE_VERSION}")
+    return Catalogue(
+        {name: _entry(name, entry) for name, entry in fields["tables"].items()},
+        tuple(Refusal(**refusal) for refusal in fields["refused"]),
+        tuple(Setting(**setting) for setting in fields["settings"]),
+    )
 
 
 def read(runtime: str) -> Catalogue:
@@ -89,11 +90,7 @@ def read(runtime: str) -> Catalogue:
 
     :raises OSError: where it cannot be read. :raises CorruptError: where it is none.
     """
-    with open(f"{runtime}/{FILE}", "rb") as file:
-        content = file.read(CATALOGUE_BYTES_MAX + 1)
-    if len(content) > CATALOGUE_BYTES_MAX:
-        raise CorruptError(f"catalogue: larger than {CATALOGUE_BYTES_MAX} bytes")
-    return decode(content)
+    return decode(note.read_bytes(f"{runtime}/{FILE}", CATALOGUE_BYTES_MAX))
 
 
 def _spell(entry: Entry) -> dict[str, Any]:

@@ -6,13 +6,13 @@ the other lane. ``docs/design/0003-control.md`` has the rules. Times are CLOCK_B
 Standard library only.
 """
 
-import json
-import os
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
+from sysmond import note
 from sysmond.clock import SECOND_NS
+from sysmond.errors import CorruptError
 from sysmond.model import Cause
 from sysmond.plan import PlannedProbe
 from sysmond.source import Absence, Source
@@ -22,6 +22,7 @@ FILE = "conduct.json"
 # Once may be chance; twice within this is not.
 CHANCE_NS = 600 * SECOND_NS
 QUARANTINE_FIRST_NS = 10 * SECOND_NS
+LEVEL_MAX = 32  # Long after the quarantine has its longest.
 QUARANTINE_GROWTH = 6
 QUARANTINE_MAX_NS = 24 * 3600 * SECOND_NS
 # So long without offence after a quarantine, and what was is forgotten.
@@ -68,7 +69,9 @@ def offended(held: Held, now_ns: int, reason: str, *, at_once: bool = False) -> 
     if not (at_once or is_again or held.level):
         return held._replace(last_ns=now_ns, reason=reason)
     length_ns = min(QUARANTINE_MAX_NS, QUARANTINE_FIRST_NS * QUARANTINE_GROWTH**held.level)
-    return held._replace(last_ns=now_ns, level=held.level + 1, until_ns=now_ns + length_ns, reason=reason)
+    return held._replace(
+        last_ns=now_ns, level=min(held.level + 1, LEVEL_MAX), until_ns=now_ns + length_ns, reason=reason
+    )
 
 
 def aged(held: Held, now_ns: int) -> Held:
@@ -98,26 +101,24 @@ class Conduct:
 
     def read(self) -> None:
         """Take over what an incarnation before left; nothing, where that is of another boot, or damaged."""
-        try:
-            with open(self._path, encoding="utf-8") as file:
-                fields: dict[str, Any] = json.load(file)
-            if fields["boot"] == self._boot:
-                held = {str(table): _held(each) for table, each in fields["tables"].items()}
-                self.held, self.judged_ns = held, int(fields["judged_ns"])
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return
+        with suppress(OSError, CorruptError):
+            self.held, self.judged_ns = note.read(self._path, self._shape)
+
+    def _shape(self, noted: dict[str, Any]) -> tuple[dict[str, Held], int]:
+        if noted["boot"] != self._boot:
+            return {}, 0
+        held = {table: _held(each) for table, each in note.fields(noted["tables"]).items()}
+        return held, note.integer(noted["judged_ns"])
 
     def write(self) -> None:
         """Leave it for whoever comes next; where there is no room, do without."""
-        fields = {
+        noted = {
             "boot": self._boot,
             "judged_ns": self.judged_ns,
             "tables": {table: held._asdict() for table, held in self.held.items()},
         }
         with suppress(OSError):
-            with open(f"{self._path}.new", "w", encoding="utf-8") as file:
-                json.dump(fields, file)
-            os.replace(f"{self._path}.new", self._path)
+            note.write(self._path, noted)
 
     def offend(self, table: str, now_ns: int, reason: str, *, at_once: bool = False) -> bool:
         """Note an offence; whether the table is in quarantine now."""
@@ -171,4 +172,8 @@ def _held(fields: dict[str, Any]) -> Held:
     right = {name: type(default) for name, default in Held._field_defaults.items()}
     if fields.keys() != right.keys() or any(type(fields[name]) is not kind for name, kind in right.items()):
         raise ValueError(f"not what is held against a table: {fields!r}")
+    if not (
+        0 <= fields["level"] <= LEVEL_MAX and all(note.integer(fields[name]) >= 0 for name in ("last_ns", "until_ns"))
+    ):
+        raise ValueError(f"no level of quarantine, or no time: {fields!r}")
     return Held(**fields)

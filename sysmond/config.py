@@ -25,6 +25,9 @@ SYSTEM_FOLDER = "/etc/sysmond"
 FILE_BYTES_MAX = 256 * 1024
 FILES_MAX = 256
 NESTING_MAX = 16
+# Keys, values and sections of a file. A hundred thousand, for which there is room, take a quarter of a minute.
+NODES_MAX = 10_000
+VALUE_LENGTH_MAX = 4096
 # Longer values are cut short in messages.
 _SPELLED_LENGTH_MAX = 60
 
@@ -140,9 +143,10 @@ def parse(content: bytes, file: str) -> dict[Path, Setting]:
 
 
 class _Loader(yaml.SafeLoader):
-    """Composes nodes, of bounded depth and without aliases: a bomb of them needs only a few lines."""
+    """Composes nodes, of bounded number and depth and without aliases: a bomb of them needs only a few lines."""
 
     _depth = 0
+    _nodes = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:  # noqa: ANN401
         if self.check_event(yaml.AliasEvent):
@@ -150,6 +154,9 @@ class _Loader(yaml.SafeLoader):
         self._depth += 1
         if self._depth > NESTING_MAX:
             raise self._refusal(f"nested too deeply; at most {NESTING_MAX} levels are right")
+        self._nodes += 1
+        if self._nodes > NODES_MAX:
+            raise self._refusal(f"more than {NODES_MAX} keys and values; fewer are right")
         node = super().compose_node(parent, index)
         self._depth -= 1
         return node
@@ -184,9 +191,8 @@ def _compose(text: str, file: str) -> yaml.Node | None:
 def _content(file: str) -> bytes:
     try:
         # O_NONBLOCK: opening a named pipe would wait for its writer, for ever.
-        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        os.set_blocking(descriptor, True)
-        with open(descriptor, "rb") as stream:
+        with open(file, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as stream:
+            os.set_blocking(stream.fileno(), True)
             return stream.read(FILE_BYTES_MAX + 1)
     except (OSError, ValueError) as failure:
         reason = failure.strerror if isinstance(failure, OSError) else "not a path"
@@ -249,6 +255,8 @@ def _value(node: yaml.Node, key: Key, path: Path, origin: Origin) -> Any:  # noq
     problem = f"{origin}: {spell_path(path)}: {_spell_node(node)}"
     if not isinstance(node, yaml.ScalarNode) or tag not in key.kind.tags:
         raise ConfigError(f"{problem} is wrong; {right}")
+    if len(node.value) > VALUE_LENGTH_MAX:
+        raise ConfigError(f"{problem} has {len(node.value)} characters; at most {VALUE_LENGTH_MAX} are right")
     try:
         value = key.kind.parse(node.value)
     except (ValueError, KeyError):
@@ -307,14 +315,19 @@ def _but_none(**fields: Any) -> dict[str, Any]:  # noqa: ANN401
 
 def spell_path(path: Path) -> str:
     """Spell a key as its place in a file: ``probes.disk.interval``."""
-    return ".".join(name if re.fullmatch(r"\w+", name) else _cut(repr(name)) for name in path)
+    return ".".join(_cut(name if re.fullmatch(r"\w+", name) else repr(name)) for name in path)
 
 
 def _spell_node(node: yaml.Node) -> str:
     if isinstance(node, yaml.ScalarNode):
-        return _cut(repr(node.value))
+        return spell_text(node.value)
     kind = "a list" if isinstance(node, yaml.SequenceNode) else "a section"
     return kind if node.tag.endswith((":map", ":seq")) else f"{kind} tagged {_cut(repr(node.tag))}"
+
+
+def spell_text(text: str) -> str:
+    """Spell a value in quotes, cut short where it is long."""
+    return _cut(repr(text))
 
 
 def _cut(text: str) -> str:

@@ -7,16 +7,19 @@ number of messages at a time and never waits for a client: an answer that does n
 
 import json
 import os
+import select
 import signal
 import socket
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from struct import Struct
 
-from sysmond.errors import Error, NotPermittedError
+from sysmond import note
+from sysmond.errors import CorruptError, Error, NotPermittedError, TooMuchError
 from sysmond.folders import socket_address
 
 Order = dict[str, object]
+"""``do`` says what. ``uid``: on whose behalf; where it says nothing of that, whoever gave it."""
 
 SOCKET_NAME = "control"
 MESSAGE_BYTES_MAX = 16 * 1024
@@ -50,7 +53,7 @@ class Listener:
         for client in list(self._clients):
             while budget > 0 and (message := self._receive(client)):
                 budget -= 1
-                answer = _answer(message, obey)
+                answer = _answer(message, obey, _uid(client))
                 if isinstance(answer, Later):
                     answer.client = client
                 else:
@@ -93,8 +96,12 @@ class Listener:
 
 
 def _may_command(client: socket.socket) -> bool:
+    return _uid(client) in {0, os.geteuid()}
+
+
+def _uid(client: socket.socket) -> int:
     _, uid, _ = _CREDENTIALS.unpack(client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
-    return uid in {0, os.geteuid()}
+    return int(uid)
 
 
 def _send(client: socket.socket, answer: Order) -> None:
@@ -102,15 +109,15 @@ def _send(client: socket.socket, answer: Order) -> None:
         client.send(json.dumps(answer).encode())
 
 
-def _answer(message: bytes, obey: Callable[[Order], Order | Later]) -> Order | Later:
+def _answer(message: bytes, obey: Callable[[Order], Order | Later], uid: int) -> Order | Later:
     try:
-        order = json.loads(message)
-    except (ValueError, RecursionError):
-        return {"error": 'not JSON; an object like {"do": …} is right'}
-    if not isinstance(order, dict):
-        return {"error": 'not an object; one like {"do": …} is right'}
+        order = note.parse(message, note.fields, "order")
+    except CorruptError as damage:
+        return {"error": f'{damage}; expected a JSON object like {{"do": …}}'}
     try:
-        return obey(order)
+        return obey({"uid": uid, **order})
+    except TooMuchError as refusal:
+        return {"error": str(refusal), "too_much": True}
     except Exception as failure:  # noqa: BLE001  whatever an order does, it does not end the part
         return {"error": str(failure) or type(failure).__name__}
 
@@ -123,6 +130,14 @@ def wake_on(signals: Iterable[int]) -> int:
         signal.signal(number, lambda *_: None)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
     return reading
+
+
+def is_orphaned(stop: int, lifeline: int | None) -> bool:
+    """Whether the parent is gone without a word: its lifeline is broken, and no signal told to ``stop``."""
+    if lifeline is None:
+        return False
+    ready, _, _ = select.select([stop, lifeline], [], [], 0)
+    return ready == [lifeline]
 
 
 @contextmanager
@@ -168,10 +183,9 @@ def ask(folder: str, order: Order, timeout_s: float) -> Order:
 
 def _decoded(answer: bytes) -> Order | None:
     try:
-        decoded = json.loads(answer)
-    except ValueError:
+        return note.parse(answer, note.fields)
+    except CorruptError:
         return None
-    return decoded if isinstance(decoded, dict) else {}
 
 
 def call(folder: str, order: Order) -> socket.socket | None:

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from sysmond import hdf5
-from sysmond.codes import SERIES, WIDTHS, Array
-from sysmond.model import Metric, Semantics, Table
+from sysmond import hdf5, invariants
+from sysmond.codes import SERIES, TIER_SERIES, WIDTHS, Array
+from sysmond.model import Metric, Semantics, Table, check_table
 from sysmond.recording import Key
 from sysmond.result import Int64Array
 from sysmond.rollup import Stat, distinct, stats_of
@@ -20,6 +20,8 @@ from sysmond.rollup import Stat, distinct, stats_of
 # So many declarations, and so many sets of series of each, are kept: bounds the memory of who reads on and on.
 DECLARATIONS_MAX = 16
 SETS_MAX = 16
+
+_STAT_BITS = 8
 
 _T = TypeVar("_T")
 _IS_WIDTH = np.isin(np.arange(256), (0, *WIDTHS))
@@ -54,8 +56,8 @@ class Keys:
 
         :raises ValueError: naming it.
         """
-        if series.dtype != kind and (lacking := set(kind.names or ()) - set(series.dtype.names or ())):
-            raise ValueError(f"series lack {', '.join(sorted(lacking))}")
+        if series.dtype != kind:
+            invariants.check_type("series", series.dtype, kind)
         if not len(series):
             return
         if not _IS_WIDTH[series["width"]].all():
@@ -63,6 +65,10 @@ class Keys:
         for field, names in (("metric", self._metrics), ("instance", self._instances)):
             if series[field].max() >= len(names):
                 raise ValueError(f"a series refers to {field} {series[field].max()} of {len(names)}")
+        numbers = identity(series)
+        invariants.check_series(
+            numbers << _STAT_BITS | series["stat"] if kind is TIER_SERIES else numbers, series["first"]
+        )
 
     def __call__(self, series: Array) -> Sequence[Key]:
         """Give the keys of some series."""
@@ -123,19 +129,24 @@ def _read(
     declared = [
         (table, Metric(name, unit, Semantics(semantics), doc, scale, origin))
         for table, name, unit, semantics, doc, scale, origin in hdf5.fields(
-            of_metric, "table", "name", "unit", "semantics", "doc", "scale", "origin"
+            of_metric, table=str, name=str, unit=str, semantics=str, doc=str, scale=int, origin=str
         )
     ]
     metrics_of: dict[str, list[Metric]] = {}
     for table, metric in declared:
         metrics_of.setdefault(table, []).append(metric)
-    return Declared(
-        {
-            name: Table(name, tuple(metrics_of.get(name, ())), per, doc)
-            for name, per, doc in hdf5.fields(of_table, "name", "per", "doc")
-        },
-        Keys(declared, hdf5.texts(of_instance)),
-    )
+    known = {
+        name: Table(name, tuple(metrics_of.pop(name, ())), per, doc)
+        for name, per, doc in hdf5.fields(of_table, name=str, per=str, doc=str)
+    }
+    for each in known.values():
+        check_table(each)
+    if metrics_of or len(known) != len(of_table):
+        raise ValueError(f"{len(of_table)} tables of {len(known)} names, and metrics of no table: {[*metrics_of][:3]}")
+    names = hdf5.texts(of_instance)
+    if len(set(names)) != len(names):
+        raise ValueError("an instance is there twice")
+    return Declared(known, Keys(declared, names))
 
 
 def identity(records: Array) -> Int64Array:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
-from sysmond import config, plan
+from sysmond import config, note
 from sysmond.config import Config, Place
 from sysmond.errors import ConfigError, UsageError
 from sysmond.keys import Path
@@ -105,7 +105,7 @@ def write(where: Place, what: bytes) -> None:
             os.unlink(path)
         return
     os.makedirs(where.drop_ins, exist_ok=True)
-    plan.put(what, path)
+    note.put(path, what, lasting=True)
 
 
 def _spell(texts: Mapping[Path, str]) -> bytes:

@@ -6,6 +6,7 @@ Error                   1   failure
 │   └── ConfigError     2   … with file, line, key, value and what would be right
 ├── NotPermittedError  77   the user may not do that
 ├── BusyError           1   somebody else holds it
+├── TooMuchError        1   a bound is reached
 ├── CorruptError        1   a file or frame is damaged
 └── ForeignError        1   a file is not one of ours, or of a version we do not know
 
@@ -16,6 +17,9 @@ Every message is one line: what, where, what would be right.
 from collections.abc import Iterable
 
 EXIT_PARTIAL = 3
+
+# A part's folder or its rings were removed: it saved what they held, and is to be started again (EX_TEMPFAIL).
+EXIT_AGAIN = 75
 
 
 class Error(Exception):
@@ -42,6 +46,10 @@ class NotPermittedError(Error):
 
 class BusyError(Error):
     """Another process holds what is needed."""
+
+
+class TooMuchError(Error):
+    """Somebody asks for more than he may have at once."""
 
 
 class CorruptError(Error):

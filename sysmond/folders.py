@@ -8,7 +8,7 @@ else, and ``--user``, for themselves in the XDG folders. Standard library only: 
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from sysmond.errors import Error, NotPermittedError, UsageError
@@ -27,8 +27,15 @@ FILE_MODES = {Sensitivity.PUBLIC: 0o644, Sensitivity.RESTRICTED: 0o640}
 # sun_path has 108 bytes, one of them for the closing zero (unix(7)).
 SOCKET_PATH_BYTES_MAX = 107
 
+# In the state folder, where somebody else has the name that the runtime folder should have in shared memory.
+RUNTIME_LINK = "runtime"
+
+# What others may do to what we make, whatever whoever starts us allows them.
+UMASK = 0o022
+
 _PRIVATE_MODE = 0o700
 _OTHERS = 0o077
+LINKS_MAX = 40  # As many as the kernel follows (path_resolution(7)).
 _VOLATILE = frozenset({"tmpfs", "ramfs"})
 
 
@@ -60,7 +67,7 @@ def choose(
     else:
         state = _given(state_dir, "--state-dir")
     if runtime_dir is None:
-        runtime = _personal_runtime(environ, uid) if personal else SYSTEM_RUNTIME
+        runtime = _personal_runtime(environ, uid, state) if personal else SYSTEM_RUNTIME
     else:
         runtime = _given(runtime_dir, "--runtime-dir")
     return Folders(state, runtime)
@@ -71,19 +78,76 @@ def configuration_home(environ: Mapping[str, str], uid: int) -> str:
     return f"{_xdg(environ, uid, 'XDG_CONFIG_HOME', '.config')}/sysmond"
 
 
+def trusted_uids() -> frozenset[int]:
+    """Whom the recorder trusts with its folders and its code: root, and the user that it runs as."""
+    return frozenset({0, os.geteuid()})
+
+
+def check_trusted(path: str) -> None:
+    """Refuse a path that somebody else could lead elsewhere, or change what it means.
+
+    Every folder on the way, links and their ways included, must belong to root or us, and be writable by nobody else;
+    above the last one it may be so where only owners remove (the sticky bit). A group of the owner's own number is the
+    owner's own, as distributions set it up. What is not there yet is nobody's.
+
+    :raises NotPermittedError: naming the component, whose it is, and what was expected. :raises OSError: as the
+        system says.
+    """
+    waiting = [name for name in reversed(os.path.abspath(path).split("/")) if name]
+    at, links = "/", 0
+    _check_component(at, is_last=not waiting)
+    while waiting:
+        at = os.path.join(at, waiting.pop())
+        try:
+            status = os.lstat(at)
+        except FileNotFoundError:
+            return
+        if not stat.S_ISLNK(status.st_mode):
+            _check_component(at, is_last=not waiting)
+            continue
+        links += 1
+        if status.st_uid not in trusted_uids():
+            raise NotPermittedError(f"{at}: a link of uid {status.st_uid}; expected one of {_trusted()}")
+        if links > LINKS_MAX:
+            raise NotPermittedError(f"{path}: more than {LINKS_MAX} links; expected a folder")
+        target = os.readlink(at)
+        waiting += [name for name in reversed(target.split("/")) if name]
+        at = "/" if target.startswith("/") else os.path.dirname(at)
+
+
+def _check_component(path: str, *, is_last: bool) -> None:
+    status = os.stat(path, follow_symlinks=False)
+    if status.st_uid not in trusted_uids():
+        raise NotPermittedError(f"{path}: belongs to uid {status.st_uid}; expected {_trusted()}")
+    # A file below such a folder is its owner's; a folder that we are to write to is not.
+    if status.st_mode & stat.S_ISVTX and not is_last:
+        return
+    foreign = stat.S_IWOTH if status.st_gid == status.st_uid else stat.S_IWOTH | stat.S_IWGRP
+    if status.st_mode & foreign:
+        mode = stat.S_IMODE(status.st_mode)
+        raise NotPermittedError(f"{path}: mode {mode:04o} lets others write; expected that only {_trusted()} may")
+
+
+def _trusted() -> str:
+    return " or ".join(["root", *(f"uid {uid}" for uid in sorted(trusted_uids() - {0}))])
+
+
 def create(folders: Folders, uid: int) -> None:
     """Create the two folders themselves, where they are missing: the runtime folder first.
 
     Where only the state folder fails, recording can go on in RAM.
 
-    :raises Error: naming the folder and why it cannot be.
+    :raises Error: naming the folder and why it cannot be. :raises NotPermittedError: as ``check_trusted``.
     """
-    if folders.runtime == _shared_memory_folder(uid):
+    private = _shared_memory_folder(uid)
+    if folders.runtime == private or folders.runtime.startswith(f"{private}-"):
         _make(folders.runtime, _PRIVATE_MODE)
         _check_private(folders.runtime, uid)
     else:
         _make(folders.runtime, 0o755)
     _make(folders.state, 0o755)
+    if folders.runtime.startswith(f"{private}-") and folders.state != folders.runtime:
+        _link(folders)
 
 
 def create_classes(folder: str, *below: str) -> None:
@@ -111,6 +175,16 @@ def create_stream(folder: str, stream: str) -> None:
     mode = FOLDER_MODES[Sensitivity(stream.partition("/")[0])]
     _make(f"{folder}/{stream}", mode)
     _admit(f"{folder}/{stream}", mode)
+
+
+def admit_file(descriptor: int, sensitivity: Sensitivity) -> None:
+    """Give a file that we made the mode of its class, and its group, whatever the umask was.
+
+    :raises OSError: where it is not ours.
+    """
+    if sensitivity is Sensitivity.RESTRICTED:
+        _give(descriptor, _group())
+    os.fchmod(descriptor, FILE_MODES[sensitivity])
 
 
 def is_volatile(path: str) -> bool:
@@ -186,23 +260,52 @@ def _home(environ: Mapping[str, str], uid: int) -> str:
     return home.rstrip("/")
 
 
-def _personal_runtime(environ: Mapping[str, str], uid: int) -> str:
+def _personal_runtime(environ: Mapping[str, str], uid: int, state: str) -> str:
     parent = environ.get("XDG_RUNTIME_DIR", "")
     if parent.startswith("/"):
-        try:
-            owner = os.stat(parent).st_uid
-        except OSError:
-            owner = uid
-        # After `su` the variable may still name another user's folder, who could lay traps in it.
-        if owner == uid:
-            return f"{parent.rstrip('/')}/sysmond"
+        # It is made at login, by somebody else, and is gone after the last logout. After `su` the variable may still
+        # name another user's folder, who could lay traps in it.
+        with suppress(OSError):
+            if os.stat(parent).st_uid == uid:
+                return f"{parent.rstrip('/')}/sysmond"
     folder = _shared_memory_folder(uid)
+    if elsewhere := _linked(state, uid):
+        return elsewhere
+    try:
+        squatted = os.lstat(folder).st_uid != uid
+    except FileNotFoundError:
+        squatted = False
+    if squatted:  # Everybody may make that name theirs, but nobody knows the next one.
+        return f"{folder}-{os.urandom(8).hex()}"
     _check_private(folder, uid)
     return folder
 
 
 def _shared_memory_folder(uid: int) -> str:
     return f"{SHARED_MEMORY}/sysmond-{uid}"
+
+
+def _linked(state: str, uid: int) -> str:
+    """The folder in shared memory that a recorder of ours took in the place of a squatted one; empty without one."""
+    try:
+        folder = os.readlink(f"{state}/{RUNTIME_LINK}")
+        if not folder.startswith(f"{_shared_memory_folder(uid)}-") or not os.path.isdir(folder):
+            return ""
+        _check_private(folder, uid)
+    except (OSError, NotPermittedError):
+        return ""
+    return folder
+
+
+def _link(folders: Folders) -> None:
+    """Let the tools find a runtime folder of a name that nobody could guess."""
+    path = f"{folders.state}/{RUNTIME_LINK}"
+    try:
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+        os.symlink(folders.runtime, path)
+    except OSError as failure:
+        raise _refusal(path, failure) from failure
 
 
 def _check_private(folder: str, uid: int) -> None:
@@ -224,8 +327,9 @@ def _check_private(folder: str, uid: int) -> None:
 
 
 def _make(folder: str, mode: int) -> None:
+    parent = os.path.dirname(folder)
     try:
-        os.makedirs(os.path.dirname(folder), exist_ok=True)
+        os.makedirs(parent, exist_ok=True)
         # Narrow until _admit has set the group: nobody slips in between.
         os.mkdir(folder, mode & _PRIVATE_MODE if mode & stat.S_ISGID else mode)
         if not mode & stat.S_ISGID:
@@ -233,6 +337,11 @@ def _make(folder: str, mode: int) -> None:
     except FileExistsError as failure:
         if not os.path.isdir(folder):
             raise Error(f"{failure.filename}: is not a folder; a folder, or nothing, is right") from failure
+    except OSError as failure:
+        raise _refusal(folder, failure) from failure
+    # Class folders have a group of their own, and are looked at by themselves.
+    try:
+        check_trusted(parent if mode & stat.S_ISGID else folder)
     except OSError as failure:
         raise _refusal(folder, failure) from failure
 
@@ -250,9 +359,11 @@ def _admit(folder: str, mode: int) -> None:
                 _give(descriptor, group)
             if stat.S_IMODE(os.fstat(descriptor).st_mode) != mode:
                 os.fchmod(descriptor, mode)
+        elif status.st_uid not in trusted_uids():
+            raise NotPermittedError(f"{folder}: belongs to uid {status.st_uid}; expected {_trusted()}")
         elif stat.S_IMODE(status.st_mode) & ~mode:
             found = stat.S_IMODE(status.st_mode)
-            raise NotPermittedError(f"{folder}: mode {found:04o} of uid {status.st_uid}; {mode:04o} is right")
+            raise NotPermittedError(f"{folder}: mode {found:04o} of uid {status.st_uid}; expected {mode:04o}")
     except OSError as failure:
         raise _refusal(folder, failure) from failure
     finally:

@@ -6,9 +6,10 @@ Standard library only: the real-time sampler writes these.
 
 import json
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from zlib import crc32
 
+from sysmond import note
 from sysmond.clock import Relation
 from sysmond.errors import CorruptError, ForeignError
 from sysmond.model import Cause, Metric, Semantics, Sensitivity, Table, packing_of
@@ -20,12 +21,17 @@ VERSIONS_READ = (VERSION,)
 HEADER_BYTES = 4096
 RING_BYTES_MIN = 64 * 1024
 SUFFIX = ".ring"
-UNFINISHED = ".new"
 
 # magic, version, header bytes, capacity, boot, writer, sensitivity, pid, start
 HEADER = Struct("=8sIIQ32s16s16sqq")
 # Live words of the header, as indexes of 8-byte words; each is stored in one machine instruction.
 HEAD, TAIL, CLOSED, MARK, DROPPED = range(32, 37)
+
+# All of that stands twice: here, so many bytes and words after the first, in another sector.
+MIRROR_BYTES = 2048
+MIRROR = MIRROR_BYTES // 8
+# What the mirror has for ``closed``: no flipped bit makes it of another word.
+CLOSED_MIRRORED = int.from_bytes(b"in order", "little")
 
 # length, crc, kind, length of the payload modulo 8, id, logical offset, tick
 START, REST = Struct("=II"), Struct("=HHIQq")
@@ -50,6 +56,8 @@ VALUE_MAX = 2**62 - 1
 
 # Kinds of frames. Plain integers: comparing with an IntEnum takes longer than all else that is done with one.
 PAD, LAYOUT, NAMES, ROWS, ABSENCE, TEXT, RELATION, EVENT, RECORDS = range(9)
+# Those that rows are explained by.
+EXPLAINING = frozenset((LAYOUT, NAMES, TEXT, RELATION))
 
 
 class Layout(NamedTuple):
@@ -103,16 +111,18 @@ def encode_header(identity: Identity, capacity: int) -> bytes:
 def read_header(header: bytes, path: str) -> tuple[Identity, int]:
     """Read who wrote a ring, and its capacity.
 
-    :raises ForeignError: where it is no ring of this version. :raises CorruptError: where it is damaged.
+    :raises ForeignError: where it is no ring of this version. :raises CorruptError: where it is damaged, twice.
     """
-    if len(header) < HEADER_BYTES or header[: len(MAGIC)] != MAGIC:
+    if len(header) >= HEADER_BYTES and not _is_whole(header, 0) and is_mirrored(header):
+        header = header[MIRROR_BYTES:]
+    elif len(header) < HEADER_BYTES or header[: len(MAGIC)] != MAGIC:
         raise ForeignError(f"{path}: not a ring")
     _, version, header_bytes, capacity, boot, writer, sensitivity, pid, started_ns = HEADER.unpack_from(header)
     if version not in VERSIONS_READ or header_bytes != HEADER_BYTES:
         raise ForeignError(
             f"{path}: a ring of version {version}; this program reads {', '.join(map(str, VERSIONS_READ))}"
         )
-    if U32.unpack_from(header, HEADER.size)[0] != crc32(header[: HEADER.size]):
+    if not _is_whole(header, 0):
         raise CorruptError(f"{path}: its header is damaged")
     try:
         boot_id, part, of_class = (field.rstrip(b"\0").decode() for field in (boot, writer, sensitivity))
@@ -122,6 +132,16 @@ def read_header(header: bytes, path: str) -> tuple[Identity, int]:
     if capacity < RING_BYTES_MIN or capacity & 7:
         raise CorruptError(f"{path}: its header makes no sense: a capacity of {capacity} bytes")
     return identity, capacity
+
+
+def is_mirrored(header: bytes) -> bool:
+    """Whether a header has a second copy of itself: that of a ring of an earlier release has none."""
+    return _is_whole(header, MIRROR_BYTES)
+
+
+def _is_whole(header: bytes, at: int) -> bool:
+    (said,) = U32.unpack_from(header, at + HEADER.size)
+    return bool(said == crc32(header[at : at + HEADER.size]))
 
 
 def text_id(encoded: bytes) -> int:
@@ -144,13 +164,20 @@ def decode_layout(payload: bytes) -> Layout:
 
     :raises ValueError: where it is none; so do the functions below.
     """
-    interval_ns, name, per, doc, metrics, *packed = json.loads(payload)
+    return note.parse(payload, _layout, "a layout")
+
+
+def _layout(fields: list[Any]) -> Layout:
+    interval_ns, name, per, doc, metrics, *packed = fields
     if type(interval_ns) is not int or interval_ns <= 0:
         raise ValueError(f"an interval of {interval_ns!r} ns")
     columns = tuple(
         Metric(column, unit, Semantics(semantics), said, scale, origin)
         for column, unit, semantics, said, scale, origin in metrics
     )
+    texts = [name, per, doc, *(each for one in columns for each in (one.name, one.unit, one.doc, one.origin))]
+    if not all(type(text) is str for text in texts) or not all(type(one.scale) is int for one in columns):
+        raise ValueError("a declaration with other than texts and whole numbers")
     return Layout(Table(name, columns, per, doc, packing_of(*packed or [None])), interval_ns)
 
 

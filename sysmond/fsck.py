@@ -11,12 +11,15 @@ from typing import NamedTuple
 import numpy as np
 
 from sysmond import CREATED_BY, archive, pins, segment, tiers
-from sysmond.archive import FINEST_TIER, SUFFIX, TEMPORARY_SUFFIX
+from sysmond.archive import FINEST_TIER, SUFFIX
+from sysmond.codes import CHUNK_SERIES
 from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
 from sysmond.folders import FILE_MODES, Folders
 from sysmond.long import file as long_file
 from sysmond.long import merge as long_merge
+from sysmond.memory import BoundError, working_on
 from sysmond.model import TIERS_NS, Sensitivity
+from sysmond.note import TEMPORARY_SUFFIX, sync_folder
 from sysmond.recording import Block, MemoryBlock, Recording
 
 DAMAGED_FOLDER = "damaged"
@@ -47,6 +50,8 @@ def check(folders: Folders) -> list[Finding]:
                 findings += _check_folder(folder, sensitivity, tier, table)
             except (FileNotFoundError, NotADirectoryError):
                 continue
+            except CorruptError as damage:
+                findings.append(Finding(folder, "damaged", str(damage), sensitivity, tier))
             except PermissionError as refusal:
                 reason = refusal.strerror or "no permission"
                 findings.append(Finding(folder, "refused", reason, sensitivity, tier))
@@ -88,11 +93,18 @@ def _superseded(folder: str, tier: str) -> set[str]:
 
 def _check_file(path: str, sensitivity: Sensitivity, tier: str, table: str) -> Finding | None:
     try:
+        return _check_whole(path, sensitivity, tier, table)
+    except BoundError as limit:
+        return Finding(path, "refused", str(limit), sensitivity, tier)
+
+
+def _check_whole(path: str, sensitivity: Sensitivity, tier: str, table: str) -> Finding | None:
+    try:
         if table:
-            with long_file.open_file(path) as stretch:
+            with working_on(path), long_file.open_file(path) as stretch:
                 long_merge.check(stretch)
             return None
-        with segment.Segment(path) as opened:
+        with working_on(path), segment.Segment(path) as opened:
             return _check_values(path, opened.recording, sensitivity, tier)
     except FileNotFoundError:
         return None  # Merged or expired meanwhile.
@@ -107,19 +119,34 @@ def _check_file(path: str, sensitivity: Sensitivity, tier: str, table: str) -> F
 def _check_values(path: str, recording: Recording, sensitivity: Sensitivity, tier: str) -> Finding | None:
     series = whole = 0
     reason = ""
-    reads: list[tuple[int, Callable[[list[int]], object]]] = [
-        *((len(block.keys), block.read) for block in recording.blocks),
-        *((len(block.keys), block.buckets) for block in recording.tiers),
+    reads: list[tuple[int, int, Callable[[list[int]], object]]] = [
+        *((len(block.keys), CHUNK_SERIES, block.read) for block in recording.blocks),
+        *((len(block.keys), 1, block.buckets) for block in recording.tiers),
     ]
-    for length, read in reads:
+    for length, step, read in reads:
         series += length
-        for row in range(length):
-            try:
-                read([row])
-                whole += 1
-            except CorruptError as damage:
-                reason = reason or str(damage)
+        for first in range(0, length, step):
+            rows = list(range(first, min(first + step, length)))
+            with working_on(path):
+                good, problem = _readable_rows(read, rows)
+            whole += good
+            reason = reason or problem
     return Finding(path, "damaged", reason, sensitivity, tier, series, whole) if reason else None
+
+
+def _readable_rows(read: Callable[[list[int]], object], rows: list[int]) -> tuple[int, str]:
+    """How many rows can be read, and why others cannot: all at once, and one by one where that fails."""
+    try:
+        read(rows)
+    except CorruptError as damage:
+        if isinstance(damage.__cause__, MemoryError):
+            raise
+        if len(rows) == 1:
+            return 0, str(damage)
+    else:
+        return len(rows), ""
+    found = [_readable_rows(read, [row]) for row in rows]
+    return sum(good for good, _ in found), next((problem for _, problem in found if problem), "")
 
 
 def repair(folders: Folders, findings: list[Finding]) -> Iterator[str]:
@@ -136,9 +163,13 @@ def repair(folders: Folders, findings: list[Finding]) -> Iterator[str]:
         image = _salvaged(finding) if finding.tier == FINEST_TIER and finding.salvageable else None
         target = _free(f"{folders.state}/{DAMAGED_FOLDER}", finding)
         os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
-        os.rename(finding.path, target)
-        archive.sync_folder(os.path.dirname(target))
-        archive.sync_folder(os.path.dirname(finding.path))
+        try:
+            os.rename(finding.path, target)
+        except OSError as refusal:  # Of one file: the disk refuses others by itself.
+            yield f"{finding.path}: stays where it is: {refusal.strerror}"
+            continue
+        sync_folder(os.path.dirname(target))
+        sync_folder(os.path.dirname(finding.path))
         yield f"{finding.path}: moved to {target}"
         if image is not None:
             folder, file = os.path.split(finding.path)

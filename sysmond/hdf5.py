@@ -7,18 +7,20 @@ memory: the caller publishes the bytes.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from io import BytesIO
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
 
 import h5py
 import numpy as np
-from h5py import h5a, h5d, h5g, h5s, h5t
+from h5py import h5a, h5d, h5g, h5l, h5s, h5t
 
+from sysmond import invariants
 from sysmond.codes import CHUNK_SERIES
 from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
+from sysmond.invariants import STRING_BYTES_MAX
 
 CHUNK_TICKS = 3600
 ARRAY_CHUNK = 65536
@@ -44,6 +46,11 @@ _FILTERS: dict[str, Any] = {
 File: TypeAlias = h5py.File
 Group: TypeAlias = h5py.Group
 Array = np.ndarray[Any, Any]
+# What numpy calls the types of attributes and fields.
+_KINDS = {int: "iu", bool: "b", str: "S"}
+_TEXT = np.dtype("S")
+_T = TypeVar("_T", int, bool, str)
+_Opened = TypeVar("_Opened", h5g.GroupID, h5d.DatasetID)
 
 
 class Image:
@@ -211,24 +218,29 @@ def open_file(path: str) -> File:
 
 
 class Format(NamedTuple):
-    """What a file says it is: name and version. ``known``: the incompatible flags that are understood."""
+    """What a file says it is: name and version.
+
+    ``elements_max``: how many elements its datasets may have, by name. ``known``: the incompatible flags that are
+    understood.
+    """
 
     name: str
     version: int
+    elements_max: Mapping[str, int]
     known: int = 0
 
-    def check(self, root: h5g.GroupID, path: str) -> None:
+    def check(self, root: "Node", path: str) -> None:
         """Take a file for one of this format.
 
         :raises ForeignError: where it is none.
         """
         try:
-            found = attribute(root, "format")
+            found = root.attribute("format", str)
         except (KeyError, ValueError):
             found = None
         if found != self.name:
             raise ForeignError(f"{path}: not a {self.name} file")
-        version, flags = attribute(root, "version"), attribute(root, "incompatible")
+        version, flags = root.attribute("version", int), root.attribute("incompatible", int)
         if version != self.version or flags & ~self.known:
             raise ForeignError(f"{path}: version {version}, flags {flags}; this program reads version {self.version}")
 
@@ -246,10 +258,11 @@ class OpenFile(ABC):
         self.path = path
         self._file = open_file(path)
         try:
-            # Where reading begins; the functions below take this or a group below it.
-            self._root = h5g.open(self._file.id, b"/")
+            room = invariants.Room(form.elements_max)
+            self._root = Node(h5g.open(self._file.id, b"/"), room)
             form.check(self._root, path)
-            self._read()
+            self._read(self._root)
+            room.is_opening = False
         except ForeignError:
             self.close()
             raise
@@ -270,62 +283,157 @@ class OpenFile(ABC):
         self._file.close()
 
     @abstractmethod
-    def _read(self) -> None:
+    def _read(self, root: "Node") -> None:
         """Read what is wanted at once; any error of this says that the file is damaged."""
 
 
-def has(group: h5g.GroupID, name: str) -> bool:
-    """Whether a group has such a member."""
-    return name.encode() in group
+def _linked(group: h5g.GroupID, name: str) -> bytes:
+    """The name of a member that is opened next, as the library wants it.
 
+    Soft and external links lead elsewhere: to what the file says is another thing, to a file that its reader may not
+    show, to a pipe that nobody writes. Whatever opens or looks for a member asks here first.
 
-def member(group: h5g.GroupID, name: str) -> h5g.GroupID:
-    """The group of this name in another."""
-    return h5g.open(group, name.encode())
-
-
-def numbered(group: h5g.GroupID, name: str) -> Iterator[h5g.GroupID]:
-    """The groups ``name/0``, ``name/1`` …, as far as there are any."""
-    if has(group, name):
-        groups = h5g.open(group, name.encode())
-        for number in range(len(groups)):
-            yield h5g.open(groups, b"%d" % number)
-
-
-def _type_of(dataset: h5d.DatasetID, name: str) -> tuple[h5t.TypeID, np.dtype[Any]]:
-    """Look at a dataset by the low-level interface, which is several times quicker for small ones.
-
-    :raises ValueError: where it is not what we write, or its chunks are absurd.
+    :raises KeyError: where there is none. :raises ValueError: where it is such a link.
     """
-    kind = dataset.get_type()
-    dtype = _dtype(kind.encode())
-    creation = dataset.get_create_plist()
-    if dtype.hasobject or creation.get_layout() != h5d.CHUNKED:
-        raise ValueError(f"{name} is not chunked, or has no fixed size")
-    if math.prod(creation.get_chunk()) * dtype.itemsize > ARRAY_BYTES_MAX:
-        raise ValueError(f"{name} has chunks of more than {ARRAY_BYTES_MAX} bytes")
-    return kind, dtype
+    place = name.encode()
+    if group.links.get_info(place).type != h5l.TYPE_HARD:
+        raise ValueError(f"{name} is a link to elsewhere; only members of the file itself are right")
+    return place
 
 
-def array(group: h5g.GroupID, name: str) -> Array:
-    """Read a one-dimensional dataset."""
-    return _read(h5d.open(group, name.encode()), name)
+def _alone(opened: _Opened, name: str) -> _Opened:
+    """The same member, which must have no other name: a small file could name a large one a million times.
+
+    :raises ValueError: where it has.
+    """
+    if (names := h5g.get_objinfo(opened).nlink) != 1:
+        raise ValueError(f"{name} is one thing of {names} names; one is right")
+    return opened
 
 
-def _read(dataset: h5d.DatasetID, name: str) -> Array:
-    kind, dtype = _type_of(dataset, name)
-    shape = dataset.shape
-    if len(shape) != 1 or shape[0] * dtype.itemsize > ARRAY_BYTES_MAX:
-        raise ValueError(f"{name} has the shape {shape}; at most {ARRAY_BYTES_MAX} bytes in one dimension are right")
-    found = np.empty(shape, dtype)
-    if found.size:
-        dataset.read(h5s.ALL, h5s.ALL, found, kind)
-    return found
+class Dataset:
+    """An open dataset, whose type, shape and chunks are such as we write.
+
+    The low-level interface is several times quicker than the usual one for small ones.
+    """
+
+    def __init__(self, group: h5g.GroupID, name: str, chunk: Sequence[int] = ()) -> None:
+        """Open it. ``chunk``: the longest that its chunks may be, where other lengths than any would be absurd.
+
+        :raises ValueError: where it is of another type, has absurd chunks, or lacks some of them.
+        """
+        self.ident = _alone(h5d.open(group, _linked(group, name)), name)
+        self.kind = self.ident.get_type()
+        self.dtype = _dtype(self.kind.encode())
+        self.shape: tuple[int, ...] = self.ident.shape
+        creation = self.ident.get_create_plist()
+        if creation.get_layout() != h5d.CHUNKED:
+            raise ValueError(f"{name} is not chunked")
+        shape = creation.get_chunk()
+        if math.prod(shape) * self.dtype.itemsize > ARRAY_BYTES_MAX:
+            raise ValueError(f"{name} has chunks of more than {ARRAY_BYTES_MAX} bytes")
+        if chunk and (len(shape) != len(chunk) or any(map(int.__gt__, shape, chunk))):
+            raise ValueError(f"{name} has chunks of the shape {shape}; at most {tuple(chunk)} is right")
+        if self.bytes:
+            self._check_chunks(name, [-(-length // step) for length, step in zip(self.shape, shape, strict=True)])
+
+    @property
+    def bytes(self) -> int:
+        """How many it has once unpacked."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def _check_chunks(self, name: str, places: Sequence[int]) -> None:
+        """The library reads what was never written as zeros: of most datasets the one chunk is there or not."""
+        right = math.prod(places)
+        there = min(1, self.ident.get_storage_size()) if right == 1 else self.ident.get_num_chunks()
+        if there != right:
+            raise ValueError(f"{name} has {there} chunks of {right}")
 
 
-def strings(group: h5g.GroupID, name: str) -> list[str]:
-    """Read a one-dimensional dataset of texts."""
-    return texts(array(group, name))
+class Node:
+    """A group of an open file, and what is below it: every member is checked before anything is made of it.
+
+    ``room``: how much may be read of the file.
+    """
+
+    def __init__(self, group: h5g.GroupID, room: invariants.Room) -> None:
+        self._group = group
+        self._room = room
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a member.
+
+        :raises ValueError: where it is a link to elsewhere.
+        """
+        return bool(self._group.links.exists(name.encode()) and _linked(self._group, name))
+
+    def member(self, name: str) -> "Node":
+        """The group of this name."""
+        return Node(_alone(h5g.open(self._group, _linked(self._group, name)), name), self._room)
+
+    def numbered(self, name: str) -> Iterator["Node"]:
+        """The groups ``name/0``, ``name/1`` …, as far as there are any."""
+        if self.has(name):
+            groups = self.member(name)
+            count = len(groups._group)  # noqa: SLF001  another of this class
+            invariants.check_count(f"members of {name}", count, invariants.BLOCKS_MAX)
+            for number in range(count):
+                yield groups.member(str(number))
+
+    def array(self, name: str, expected: "np.dtype[Any] | None" = None) -> Array:
+        """Read a one-dimensional dataset. ``expected``: what its numbers fit into, field by field where it has any.
+
+        :raises ValueError: where there are more than may be, or of another type.
+        """
+        return self._read(Dataset(self._group, name), name, expected)
+
+    def _read(self, dataset: Dataset, name: str, expected: "np.dtype[Any] | None" = None) -> Array:
+        if len(dataset.shape) != 1:
+            raise ValueError(f"{name} has the shape {dataset.shape}; one dimension is right")
+        if expected is not None and dataset.dtype != expected:
+            invariants.check_type(name, dataset.dtype, expected)
+        if dataset.bytes > ARRAY_BYTES_MAX:
+            raise ValueError(f"{name} has {dataset.bytes} bytes; at most {ARRAY_BYTES_MAX} are right")
+        self._room.take(name, dataset.shape[0], dataset.bytes)
+        found = np.empty(dataset.shape, dataset.dtype)
+        if found.size:
+            dataset.ident.read(h5s.ALL, h5s.ALL, found, dataset.kind)
+        return found
+
+    def strings(self, name: str) -> list[str]:
+        """Read a one-dimensional dataset of texts."""
+        return texts(self.array(name, _TEXT))
+
+    def columns(self, name: str, **expected: type) -> Iterator[tuple[Any, ...]]:
+        """Read records: the given fields of each, ``int`` or ``str``, whatever others there are."""
+        dataset = Dataset(self._group, name)
+        # Most files have no gaps, no events and no texts: that is found out at once.
+        return fields(self._read(dataset, name), **expected) if dataset.bytes else iter(())
+
+    def attribute(self, name: str, expected: type[_T], default: _T | None = None) -> _T:
+        """Read an attribute, an ``int``, a ``bool`` or a ``str``; the default, if there is one, where there is none.
+
+        :raises ValueError: where it is something else.
+        """
+        if default is not None and not h5a.exists(self._group, name.encode()):
+            return default
+        found = h5a.open(self._group, name.encode())
+        kind = found.get_type()
+        dtype = _dtype(kind.encode())
+        if found.shape or found.get_storage_size() != dtype.itemsize or dtype.kind not in _KINDS[expected]:
+            raise ValueError(f"attribute {name} is no {expected.__name__}")
+        value = np.empty((), dtype)
+        found.read(value, kind)
+        item = value.item()
+        return _string(item) if isinstance(item, bytes) else item  # type: ignore[return-value]
+
+    def matrix(self, width: int, length: int, rows: int) -> "Matrix":
+        """The codes of a width, of so many ticks and at most so many rows."""
+        return Matrix(self._group, width, length, rows)
+
+    def vectors(self, length: int) -> "Vectors":
+        """The vectors below it, each of this length."""
+        return Vectors(self._group, length)
 
 
 def texts(found: Array) -> list[str]:
@@ -333,63 +441,55 @@ def texts(found: Array) -> list[str]:
     return list(map(_string, found.tolist()))
 
 
-def columns(group: h5g.GroupID, name: str, *names: str) -> Iterator[tuple[Any, ...]]:
-    """Read records: the given fields of each, whatever others there are; bytes as text."""
-    dataset = h5d.open(group, name.encode())
-    # Most files have no gaps, no events and no texts: that is found out at once.
-    return fields(_read(dataset, name), *names) if dataset.get_storage_size() else iter(())
+def fields(found: Array, **expected: type) -> Iterator[tuple[Any, ...]]:
+    """The given fields of records, ``int`` or ``str``.
 
-
-def fields(found: Array, *names: str) -> Iterator[tuple[Any, ...]]:
-    """The given fields of records; bytes as text."""
-    lists = [found[name].tolist() for name in names]
-    return zip(
-        *([_string(cell) for cell in each] if each and isinstance(each[0], bytes) else each for each in lists),
-        strict=True,
-    )
-
-
-def attribute(group: h5g.GroupID, name: str, default: int | None = None) -> Any:  # noqa: ANN401  a number, a truth value or a text
-    """Read an attribute; the default, if there is one, where there is none."""
-    if default is not None and not h5a.exists(group, name.encode()):
-        return default
-    found = h5a.open(group, name.encode())
-    kind = found.get_type()
-    dtype = _dtype(kind.encode())
-    if dtype.hasobject or found.get_storage_size() != dtype.itemsize:
-        raise ValueError(f"attribute {name} is not one value of fixed size")
-    value = np.empty((), dtype)
-    found.read(value, kind)
-    item = value.item()
-    return _string(item) if isinstance(item, bytes) else item
+    :raises ValueError: where one of them is something else.
+    """
+    lists = []
+    for name, kind in expected.items():
+        if name not in (found.dtype.names or ()) or found.dtype[name].kind not in _KINDS[kind]:
+            raise ValueError(f"records without a field {name}, or of another type than {kind.__name__}")
+        column = found[name].tolist()
+        lists.append([_string(cell) for cell in column] if kind is str else column)
+    return zip(*lists, strict=True)
 
 
 @lru_cache(maxsize=256)
 def _dtype(encoded: bytes) -> np.dtype[Any]:
-    """Translate a type; the library takes longer for it than for reading, and files are alike."""
+    """Translate a type; the library takes longer for it than for reading, and files are alike.
+
+    :raises ValueError: where it is neither of numbers and texts of fixed size, nor of records of such.
+    """
     dtype: np.dtype[Any] = h5t.decode(encoded).dtype
+    for each in [dtype[name] for name in dtype.names] if dtype.names else [dtype]:
+        # Numbers of 64 bits without a sign would be others once they are signed.
+        if (each.kind, each.itemsize) == ("u", 8) or each.kind not in "iubS" or each.itemsize > STRING_BYTES_MAX:
+            raise ValueError(f"a type {str(dtype)[:80]}; integers and texts of fixed size are right")
     return dtype
 
 
 class Matrix:
     """The codes of one width. Who reads its rows in order unpacks each chunk once, wherever his batches end."""
 
-    def __init__(self, group: h5g.GroupID, width: int, length: int) -> None:
+    def __init__(self, group: h5g.GroupID, width: int, length: int, rows: int) -> None:
         """Open it.
 
-        :raises ValueError: where it does not have rows of this width and length.
+        :raises ValueError: where it does not have rows of this width and length, at most so many.
         """
-        self._dataset = h5d.open(group, f"i{width}".encode())
-        self._kind, self._dtype = _type_of(self._dataset, f"i{width}")
-        if self._dtype != np.dtype(f"<i{width}") or self._dataset.shape != (self._dataset.shape[0], length):
+        dataset = Dataset(group, f"i{width}", (CHUNK_SERIES, CHUNK_TICKS))
+        self._dataset, self._kind, self._dtype = dataset.ident, dataset.kind, dataset.dtype
+        self._rows, *lengths = dataset.shape
+        if self._dtype != np.dtype(f"<i{width}") or lengths != [length]:
             raise ValueError(f"i{width} is no matrix of this block")
+        invariants.check_count(f"rows of i{width}", self._rows, rows)
         self._length = length
         self._held_from, self._held = -1, np.empty((0, length), self._dtype)
 
     def rows(self, rows: Array) -> Array:
         """Read rows; those whose chunks touch as one range."""
         wanted = rows.astype(np.int64)
-        if wanted.max() >= self._dataset.shape[0]:
+        if wanted.max() >= self._rows:
             raise ValueError(f"the matrix has no row {wanted.max()}")
         low = int(wanted[0])
         if low % CHUNK_SERIES == 0 and (np.diff(wanted) == 1).all():  # As they lie: no need to pick them.
@@ -404,7 +504,7 @@ class Matrix:
 
     def _chunks(self, low: int, last: int) -> Array:
         """All rows of the chunks from the one that begins at ``low`` to the one at ``last``, which is held."""
-        high = min(last + CHUNK_SERIES, self._dataset.shape[0])
+        high = min(last + CHUNK_SERIES, self._rows)
         found = np.empty((high - low, self._length), self._dtype)
         begin = low
         if low == self._held_from:
@@ -456,12 +556,11 @@ class Vectors:
         return found
 
     def _opened(self, width: int) -> tuple[h5d.DatasetID, h5t.TypeID]:
-        dataset = h5d.open(self._group, f"i{width}".encode())
-        kind, dtype = _type_of(dataset, f"i{width}")
-        if dtype != np.dtype(f"<i{width}") or dataset.shape != (dataset.shape[0], self._length):
+        dataset = Dataset(self._group, f"i{width}", (1, VECTOR_CHUNK))
+        if dataset.dtype != np.dtype(f"<i{width}") or dataset.shape[1:] != (self._length,):
             raise ValueError(f"i{width} has no vectors of this length")
-        self._open[width] = dataset, kind
-        return dataset, kind
+        self._open[width] = dataset.ident, dataset.kind
+        return self._open[width]
 
 
 def one_line(error: BaseException) -> str:

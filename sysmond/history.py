@@ -271,6 +271,8 @@ class Archive:
             for hole in sorted(line.holes(line.tables - tables), key=lambda hole: hole.table):
                 if matcher.table(hole.table):
                     return Error(f"path {pattern.text!r}: nothing recorded; {hole.cause}: {hole.detail}")
+            if line.damages:  # It may have been there.
+                return Error(f"path {pattern.text!r}: nothing recorded; {line.damages[0].reason}")
         return None
 
     def _is_restricted(self, matcher: paths.Matcher) -> bool:

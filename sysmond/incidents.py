@@ -5,19 +5,17 @@ Finding them is pure. How far the kernel's count of killed processes stood where
 runtime folder: what was killed between two segments shows in neither alone.
 """
 
-import json
-import os
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
 
-from sysmond import pins
+from sysmond import note, pins
 from sysmond import plan as plans
 from sysmond.clock import SECOND_NS
-from sysmond.course import Course
-from sysmond.errors import Error
+from sysmond.course import Course, course_of
+from sysmond.errors import CorruptError, Error
 from sysmond.folders import Folders
 from sysmond.model import ABSENT
 from sysmond.pins import Pin, joined
@@ -89,13 +87,13 @@ def _counts(recording: Recording) -> Iterator[tuple[str, Course, Int64Array, Int
             values = block.read([list(block.keys).index(KILLS)])[0]
             there = values != ABSENT
             if there.any():
-                course = Course(recording.clocks.get(block.strand.boot, []), block.strand.interval_ns)
+                course = course_of(recording.clocks.get(block.strand.boot, []), block.strand.interval_ns)
                 yield block.strand.boot, course, block.ticks[there], values[there]
 
 
 def _stalled(recording: Recording, pressure_percent: int) -> Iterator[Pin]:
     for block in recording.blocks if pressure_percent else ():
-        course = Course(recording.clocks.get(block.strand.boot, []), block.strand.interval_ns)
+        course = course_of(recording.clocks.get(block.strand.boot, []), block.strand.interval_ns)
         for row, key in enumerate(block.keys):
             if key in STALLS:
                 is_full = block.read([row])[0] >= pressure_percent * HUNDREDTHS
@@ -111,15 +109,15 @@ def _around(utc_ns: Int64Array, why: str) -> Iterator[Pin]:
 
 def _read(folder: str) -> Stand:
     try:
-        with open(f"{folder}/{FILE}", encoding="utf-8") as file:
-            boot, tick_ns, kills = json.load(file)
-        return Stand(str(boot), int(tick_ns), int(kills))
-    except (OSError, ValueError, TypeError):
+        return note.read(f"{folder}/{FILE}", _stand)
+    except (OSError, CorruptError):
         return UNKNOWN
 
 
+def _stand(noted: object) -> Stand:
+    boot, tick_ns, kills = note.array(noted)
+    return Stand(note.text(boot), note.integer(tick_ns), note.integer(kills))
+
+
 def _write(folder: str, stand: Stand) -> None:
-    path = f"{folder}/{FILE}"
-    with open(f"{path}.new", "w", encoding="utf-8") as file:
-        json.dump(stand, file)
-    os.replace(f"{path}.new", path)
+    note.write(f"{folder}/{FILE}", stand)

@@ -4,28 +4,42 @@
 Each runs in a child of the archiver that lives for one job, so their memory and their crashes are its own.
 """
 
-import json
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 
 import numpy as np
 
-from sysmond import CREATED_BY, archive, incidents, pins, retention, rolling, segment, significant, tiers
+from sysmond import (
+    CREATED_BY,
+    archive,
+    incidents,
+    invariants,
+    listing,
+    note,
+    pins,
+    retention,
+    rolling,
+    segment,
+    significant,
+    tiers,
+)
 from sysmond import plan as plans
 from sysmond.archive import Candidate, Name
 from sysmond.aside import Aside
+from sysmond.aside import keep as keep_copy
 from sysmond.clock import Relation, boot_id
-from sysmond.course import Course
+from sysmond.course import course_of
 from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
 from sysmond.folders import FILE_MODES, Folders, create_classes
 from sysmond.keeping import Keeper, keeper, long_keeper
 from sysmond.long import merge as long_merge
 from sysmond.long import tiering
+from sysmond.long.seal import empty as empty_long
 from sysmond.long.seal import seal as seal_long
-from sysmond.model import Cause, Semantics, Sensitivity, Table
+from sysmond.memory import BoundError, working_on
+from sysmond.model import FILE_BYTES_MAX, Cause, Semantics, Sensitivity, Table
 from sysmond.pins import Pin
 from sysmond.progress import Progress, Sealed, ring_files, stream_files
 from sysmond.recording import (
@@ -36,6 +50,7 @@ from sysmond.recording import (
     Plan,
     Recording,
     Strand,
+    coalesce,
     join,
     of_snapshot,
     plan_of,
@@ -44,6 +59,8 @@ from sysmond.result import Int64Array
 from sysmond.snapshot import Snapshot, snapshot
 from sysmond.timespec import DAY_NS
 
+# What a hole says that was given up for want of room.
+GIVEN_UP = "RAM for segments was full"
 # Which segments could not be merged; not tried again before the next boot.
 LEFT_ALONE_FILE = "left_alone.json"
 
@@ -51,11 +68,16 @@ LEFT_ALONE_FILE = "left_alone.json"
 _Group = list[tuple[str, Recording]]
 
 
-def seal(folders: Folders, works_on: Callable[[Sequence[str]], None] = lambda _: None) -> None:
+def seal(
+    folders: Folders,
+    works_on: Callable[[Sequence[str]], None] = lambda _: None,
+    unread: Callable[[str, str], None] = lambda _, __: None,
+) -> None:
     """Turn what the rings hold and no segment has yet into segments in RAM, and note how far.
 
     One a class; more only where rings of several boots, or tables that are declared in two ways, meet; and where
-    a seal failed before. ``works_on`` hears which rings that would be the fault of.
+    a seal failed before. ``works_on`` hears which rings that would be the fault of, ``unread`` of a ring what of it
+    could not be read.
     """
     progress, aside = Progress.read(folders), Aside.read(folders)
     noted = {path: progress.sealed[path] for path in stream_files(folders) if path in progress.sealed}
@@ -67,14 +89,20 @@ def seal(folders: Folders, works_on: Callable[[Sequence[str]], None] = lambda _:
         works_on([path])
         skipped = aside.skipped.get(path, 0)
         try:
-            taken = snapshot(path, max(before.offset, skipped))
             is_skipped = skipped > before.offset
-            recording = _unsealed(path, taken, before, is_skipped=is_skipped)
+            with working_on(path):
+                taken = snapshot(path, max(before.offset, skipped))
+                recording = _unsealed(path, taken, before, is_skipped=is_skipped)
         except FileNotFoundError:
             del noted[path]
             continue
-        except (ForeignError, CorruptError, PermissionError):
-            continue  # Readers meet it as well, and name it.
+        except (ForeignError, CorruptError, PermissionError) as refusal:
+            unread(path, str(refusal))
+            continue  # It stays; readers meet it as well, and name it.
+        if recording.damage:
+            with suppress(OSError):
+                keep_copy(folders, path)
+            unread(path, f"{path}: {recording.damage}")
         reached[path] = Sealed(taken.end_offset, _last_tick(recording, before.last_tick_ns), int(taken.closed))
         if recording.events or any(len(block.ticks) for block in recording.blocks):
             groups = found.setdefault((recording.sensitivity, taken.identity.boot), [])
@@ -90,14 +118,15 @@ def seal(folders: Folders, works_on: Callable[[Sequence[str]], None] = lambda _:
                 works_on([path for path, _ in group])
                 name = Name(boot, sequence := archive.next_sequence(boot, folders), sequence)
                 joined = join([recording for _, recording in group])
-                image = segment.encode(joined, CREATED_BY)
+                with working_on(*(path for path, _ in group)):
+                    image = segment.encode(joined, CREATED_BY)
                 archive.publish(archive.ram_folder(folders, sensitivity), name.file, image, FILE_MODES[sensitivity])
                 noted.update((path, reached[path]) for path, _ in group)
                 with suppress(OSError, Error):
                     incidents.pin(folders, joined)
     finally:
         Progress(noted).write(folders)
-    seal_long(folders, works_on)
+    seal_long(folders, works_on, unread)
 
 
 def _unsealed(path: str, taken: Snapshot, before: Sealed, *, is_skipped: bool) -> Recording:
@@ -142,9 +171,39 @@ def _lost(taken: Snapshot, before: Sealed, blocks: Sequence[Block], *, is_skippe
         return
     detail = "set aside: sealing failed on it" if is_skipped else "overwritten before it was sealed"
     start_ns = max(before.last_tick_ns + 1, taken.identity.started_ns)  # Perhaps no tick of it was sealed.
-    end_ns = min(int(block.ticks[0]) for block in blocks)
-    for table in sorted({key.table for block in blocks for key in block.keys}):
+    ends_ns: dict[str, int] = {}  # Blocks of other intervals begin again at other ticks.
+    for block in blocks:
+        for table in {key.table for key in block.keys}:
+            ends_ns[table] = min(ends_ns.get(table, int(block.ticks[0])), int(block.ticks[0]))
+    for table, end_ns in sorted(ends_ns.items()):
         yield Hole(taken.identity.boot, table, start_ns, end_ns, Cause.DROPPED, detail)
+
+
+def empty(paths: Iterable[str]) -> Iterator[str]:
+    """Give up the rows of files in RAM: in the place of each comes one that tells of the hole; gives each that has."""
+    for path in paths:
+        with suppress(Error, OSError):
+            folder, file = os.path.split(path)
+            is_wide = os.path.basename(folder) in set(Sensitivity)
+            sensitivity, image = _emptied(path) if is_wide else empty_long(path, GIVEN_UP)
+            if file in archive.files(folder):  # Else a flush has just saved it.
+                note.put(path, image, mode=FILE_MODES[sensitivity])
+                yield path
+
+
+def _emptied(path: str) -> tuple[Sensitivity, bytes]:
+    """A segment that has of another one all but its rows, and in their place their absence."""
+    with segment.Segment(path) as opened:
+        recording = opened.recording
+        holes = [
+            Hole(boot, table, int(block.ticks[0]), int(block.ticks[-1]) + interval_ns, Cause.DROPPED, GIVEN_UP)
+            for block in recording.blocks
+            if len(block.ticks)
+            for boot, interval_ns in [(block.strand.boot, block.strand.interval_ns)]
+            for table in sorted({key.table for key in block.keys})
+        ]
+        told = recording._replace(blocks=(), texts={}, holes=coalesce([*recording.holes, *holes]))
+        return recording.sensitivity, segment.encode(told, CREATED_BY)
 
 
 def merge(folders: Folders) -> None:
@@ -153,6 +212,16 @@ def merge(folders: Folders) -> None:
     Where that is wanted rows of a merged file have fewer digits: but only what every tier has, and nothing pinned.
     """
     left_alone = _left_alone(folders)
+    try:
+        _merge_all(folders, left_alone)
+    except BoundError as limit:
+        left_alone.update(limit.paths)
+        raise
+    finally:
+        _leave_alone(folders, left_alone)
+
+
+def _merge_all(folders: Folders, left_alone: set[str]) -> None:
     keep = keeper(folders)
     with suppress(OSError, Error):
         pins.collect(folders)
@@ -166,17 +235,17 @@ def merge(folders: Folders) -> None:
             if not _has_room(keep, archive.FINEST_TIER, [f"{folder}/{name.file}" for name in names]):
                 continue
             bits, pinned = (0, []) if unrolled.intersection(names) else _shortening(folders)
+            paths = [f"{folder}/{name.file}" for name in names]
             try:
-                merge_files(folder, names, FILE_MODES[sensitivity], bits, pinned)
+                with working_on(*paths):
+                    merge_files(folder, names, FILE_MODES[sensitivity], bits, pinned)
             except Error:  # They stay as they are; readers name what is damaged.
-                paths = [f"{folder}/{name.file}" for name in names]
                 left_alone.update([path for path in paths if not _is_whole(path)] or paths[-1:])
         for tier in tiers.COARSE:
             _merge_tier(folders, sensitivity, tier, keep, left_alone)
     _merge_long(folders, left_alone)
     for tier in retention.TIERS_NS:
         keep.make_room(tier, 0)
-    _leave_alone(folders, left_alone)
 
 
 def _merge_long(folders: Folders, left_alone: set[str]) -> None:
@@ -203,8 +272,8 @@ def _shortening(folders: Folders) -> tuple[int, list[Pin]]:
 
 def _has_room(keep: Keeper, tier: str, sources: Sequence[str]) -> bool:
     """Make room for what files become beside them; False where one of themselves had to go for it."""
-    with suppress(FileNotFoundError):
-        keep.make_room(tier, sum(os.stat(path).st_size for path in sources))
+    with suppress(FileNotFoundError, CorruptError):
+        keep.make_room(tier, sum(listing.look(path).size_bytes for path in sources))
     return all(map(os.path.exists, sources))
 
 
@@ -229,12 +298,16 @@ def _rolled_up(rows: str, run: rolling.Due, left_alone: set[str]) -> Iterator[tu
     """Roll up a run; where that fails each of its segments by itself, so that one alone is left out."""
     whole = Name(run.names[0].boot, run.names[0].first, run.names[-1].last)
     try:
-        yield whole, rolling.roll_up_files(rows, run)
+        with working_on(*(f"{rows}/{name.file}" for name in run.names)):
+            images = rolling.roll_up_files(rows, run)
+        yield whole, images
     except FileNotFoundError:
         return
-    except Error:
+    except (Error, BoundError) as failure:
         if len(run.names) == 1:
             left_alone.add(f"{rows}/{whole.file}")
+            if isinstance(failure, BoundError):
+                raise
             return
         for before, name in zip([run.before, *run.names], run.names, strict=False):
             yield from _rolled_up(rows, rolling.Due([name], run.tiers, before), left_alone)
@@ -257,10 +330,11 @@ def _merge_tier(folders: Folders, sensitivity: Sensitivity, tier: str, keep: Kee
         for group in groups:
             if not _has_room(keep, tier, [f"{folder}/{each.file}" for each in group]):
                 return
+            paths = [f"{folder}/{each.file}" for each in group]
             try:
-                merge_tier_files(folder, group, FILE_MODES[sensitivity])
+                with working_on(*paths):
+                    merge_tier_files(folder, group, FILE_MODES[sensitivity])
             except Error:
-                paths = [f"{folder}/{each.file}" for each in group]
                 left_alone.update([path for path in paths if not _is_whole(path)] or paths[-1:])
 
 
@@ -285,12 +359,26 @@ def _candidates(folder: str, left_alone: set[str]) -> Iterator[Candidate]:
     for name in archive.names(folder):
         path = f"{folder}/{name.file}"
         with suppress(FileNotFoundError):
-            status = os.stat(path)
-            day, tables = None, {}
-            if path not in left_alone and abs(time.time() - status.st_mtime) < archive.MERGE_AGE_S:
-                with suppress(CorruptError, ForeignError, NotPermittedError), segment.Segment(path) as opened:
-                    day, tables = first_day(opened.recording), opened.recording.tables
-            yield Candidate(name, status.st_size, day, tables)
+            size_bytes, day, tables = 0, None, {}
+            with suppress(CorruptError, ForeignError, NotPermittedError):
+                size_bytes, _, written_ns = listing.look(path)
+                if path not in left_alone and archive.is_fresh(written_ns):
+                    with segment.Segment(path) as opened:
+                        day, tables = first_day(opened.recording), opened.recording.tables
+                        size_bytes = max(size_bytes, _weight(opened.recording))
+            yield Candidate(name, size_bytes, day, tables)
+
+
+def _weight(recording: Recording) -> int:
+    """A file of few bytes may claim much, and no reader would take more: it counts by its share of that, in bytes."""
+    lengths = [(len(block.ticks), len(block.keys)) for block in recording.blocks]
+    shares = (
+        sum(ticks for ticks, _ in lengths) / invariants.TICKS_MAX,
+        sum(ticks * series for ticks, series in lengths) / invariants.CELLS_MAX,
+        len(lengths) / invariants.BLOCKS_MAX,
+        len(recording.holes) / invariants.WIDE_ELEMENTS_MAX["gaps"],
+    )
+    return round(FILE_BYTES_MAX * max(shares))
 
 
 def _is_whole(path: str) -> bool:
@@ -310,26 +398,29 @@ def _is_whole(path: str) -> bool:
 
 def _left_alone(folders: Folders) -> set[str]:
     try:
-        with open(f"{folders.runtime}/archiver/{LEFT_ALONE_FILE}", encoding="utf-8") as file:
-            return {path for path in json.load(file) if os.path.exists(path)}
-    except (OSError, ValueError, TypeError):
+        paths = note.read(
+            f"{folders.runtime}/archiver/{LEFT_ALONE_FILE}", lambda noted: set(map(note.text, note.array(noted)))
+        )
+    except (OSError, CorruptError):
         return set()
+    return {path for path in map(str, paths) if os.path.exists(path)}
 
 
 def _leave_alone(folders: Folders, paths: set[str]) -> None:
     path = f"{folders.runtime}/archiver/{LEFT_ALONE_FILE}"
     if paths != _left_alone(folders):
-        with open(f"{path}.new", "w", encoding="utf-8") as file:
-            json.dump(sorted(paths), file)
-        os.replace(f"{path}.new", path)
+        note.write(path, sorted(paths))
 
 
 def first_day(recording: Recording) -> int | None:
-    """The UTC day of a recording's first tick, in days since 1970; None where there is none."""
+    """The UTC day of a recording's first tick, else of its first hole, in days since 1970; None where there is none."""
     starts = [
         int(block.ticks[0]) + _wall_offset_ns(recording.clocks.get(block.strand.boot, []), int(block.ticks[0]))
         for block in recording.blocks
         if len(block.ticks)
+    ]
+    starts = starts or [
+        hole.start_ns + _wall_offset_ns(recording.clocks.get(hole.boot, []), hole.start_ns) for hole in recording.holes
     ]
     return min(starts) // DAY_NS if starts else None
 
@@ -387,7 +478,7 @@ def _merged(recording: Recording, members: Sequence[Block], significant_bits: in
     for member in members:
         if member.significant_bits:
             free[np.searchsorted(plan.ticks, member.ticks)] = False
-    utc_ns = Course(recording.clocks.get(plan.strand.boot, []), plan.strand.interval_ns).utc_ns(plan.ticks)
+    utc_ns = course_of(recording.clocks.get(plan.strand.boot, []), plan.strand.interval_ns).utc_ns(plan.ticks)
     for pin in pinned:
         free &= (utc_ns < pin.start_ns) | (utc_ns >= pin.end_ns)
     if not free.any():

@@ -6,23 +6,22 @@ of their own, and a large one must not cost what is on disk. A segment of rows g
 buckets, unless these cannot be made.
 """
 
-import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from sysmond import archive, clock, pins, retention
+from sysmond import archive, clock, listing, note, pins, retention
 from sysmond import plan as plans
 from sysmond.archive import FINEST_TIER
-from sysmond.errors import Error
+from sysmond.errors import CorruptError, Error
 from sysmond.folders import Folders
+from sysmond.listing import Status
 from sysmond.long import keep
 from sysmond.model import Sensitivity
 from sysmond.retention import Believed, Limit, Stored, Window
 from sysmond.timespec import TIME_MAX_NS
 
-BLOCK_BYTES = 512  # What st_blocks counts in.
 # In the state folder, where an age is set: what time is believed to be.
 BELIEVED_FILE = "clock.json"
 
@@ -103,8 +102,9 @@ class Keeper:
     def make_room(self, tier: str, coming_bytes: int) -> list[str]:
         """Remove what must go before so many bytes are written; gives the paths of what went."""
         limit = self._limits[tier]
-        elsewhere_bytes = _waiting_bytes(self._shelf.waiting(self._folders)) if tier == FINEST_TIER else 0
-        there_bytes = sum(os.stat(path).st_size for path in self._shelf.paths(self._folders, tier))
+        waiting = self._shelf.waiting(self._folders) if tier == FINEST_TIER else ()
+        elsewhere_bytes = sum(each.disk_bytes for each in _looked_at(waiting))
+        there_bytes = sum(each.size_bytes for each in _looked_at(self._shelf.paths(self._folders, tier)))
         both_bytes = there_bytes + coming_bytes + max(elsewhere_bytes, limit.ram_bytes)
         if not limit.age_ns and both_bytes <= limit.budget_bytes:
             return []
@@ -124,7 +124,7 @@ class Keeper:
             with suppress(FileNotFoundError):
                 os.unlink(file.path)
         for folder in sorted({os.path.dirname(file.path) for file in going}):
-            archive.sync_folder(folder)
+            note.sync_folder(folder)
         return [file.path for file in going]
 
     def _now_ns(self, stored: Sequence[Stored]) -> int:
@@ -135,23 +135,23 @@ class Keeper:
         before = _believed(path) or Believed(newest_ns, boot, now.boottime_ns)
         after = retention.believe(before, boot, now.boottime_ns, now.realtime_ns)
         with suppress(OSError):
-            with open(f"{path}.new", "w", encoding="utf-8") as file:
-                json.dump(after._asdict(), file)
-            os.replace(f"{path}.new", path)
+            note.write(path, after._asdict())
         return min(now.realtime_ns, after.utc_ns)
 
 
 def _believed(path: str) -> Believed | None:
     """What the note says; None where there is none, or it is damaged."""
     try:
-        with open(path, encoding="utf-8") as file:
-            noted = json.load(file)
-        utc_ns, boottime_ns, away_ns, doubted_ns = (
-            int(noted[name]) for name in ("utc_ns", "boottime_ns", "away_ns", "doubted_ns")
-        )
-        return Believed(utc_ns, str(noted["boot"]), boottime_ns, away_ns, doubted_ns)
-    except (OSError, ValueError, TypeError, KeyError):
+        return note.read(path, _as_noted)
+    except (OSError, CorruptError):
         return None
+
+
+def _as_noted(noted: dict[str, Any]) -> Believed:
+    utc_ns, boottime_ns, away_ns, doubted_ns = (
+        note.integer(noted[name]) for name in ("utc_ns", "boottime_ns", "away_ns", "doubted_ns")
+    )
+    return Believed(utc_ns, note.text(noted["boot"]), boottime_ns, away_ns, doubted_ns)
 
 
 def _pinned(folders: Folders) -> list[Window]:
@@ -165,7 +165,8 @@ def _pinned(folders: Folders) -> list[Window]:
 def _paths(folders: Folders, tier: str) -> Iterator[str]:
     for sensitivity in Sensitivity:
         folder = archive.disk_folder(folders, sensitivity, tier)
-        yield from (f"{folder}/{file}" for file in archive.files(folder))
+        with suppress(CorruptError):  # A folder that cannot be read is said by whoever writes to it.
+            yield from (f"{folder}/{file}" for file in archive.files(folder))
 
 
 def _stored(folders: Folders, tier: str) -> Iterator[Stored]:
@@ -175,25 +176,22 @@ def _stored(folders: Folders, tier: str) -> Iterator[Stored]:
         folder = archive.disk_folder(folders, sensitivity, tier)
         files, unreadable = tiers.listing(folder)
         for each in files:
-            with suppress(FileNotFoundError):
-                written_ns = os.stat(f"{folder}/{each.file}").st_mtime_ns
-                yield Stored(f"{folder}/{each.file}", each.size_bytes, each.first_ns, each.last_ns, written_ns)
+            for found in _looked_at([f"{folder}/{each.file}"]):
+                yield Stored(f"{folder}/{each.file}", each.size_bytes, each.first_ns, each.last_ns, found.written_ns)
         for file in unreadable:  # Its rows are of no use, its bytes count: it goes in its turn.
-            with suppress(FileNotFoundError):
-                status = os.stat(f"{folder}/{file}")
-                yield Stored(f"{folder}/{file}", status.st_size, status.st_mtime_ns, status.st_mtime_ns)
+            for found in _looked_at([f"{folder}/{file}"]):
+                yield Stored(f"{folder}/{file}", found.size_bytes, found.written_ns, found.written_ns)
 
 
 def _ram_paths(folders: Folders) -> Iterator[str]:
     for sensitivity in Sensitivity:
         folder = archive.ram_folder(folders, sensitivity)
-        yield from (f"{folder}/{file}" for file in archive.files(folder))
+        with suppress(CorruptError):  # A folder that cannot be read is said by whoever writes to it.
+            yield from (f"{folder}/{file}" for file in archive.files(folder))
 
 
-def _waiting_bytes(paths: Iterator[str]) -> int:
-    """What of the rows waits in RAM, sealed."""
-    total = 0
+def _looked_at(paths: Iterable[str]) -> Iterator[Status]:
+    """The files that are there; one that nobody can look at takes no room, and cannot be removed."""
     for path in paths:
-        with suppress(FileNotFoundError):
-            total += os.stat(path).st_blocks * BLOCK_BYTES
-    return total
+        with suppress(FileNotFoundError, CorruptError):
+            yield listing.look(path)

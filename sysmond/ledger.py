@@ -1,31 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ledger of writes to the disk, and the events of the daemon: a small ring that the archiver writes itself.
 
-It is read, sealed and merged like that of any sampler. Its counters go on over restarts within a boot. The last flush
+It is read, sealed and merged like that of any sampler. Nothing in it is overtaken before it is sealed. What would be
+is refused where somebody waits for an answer, put off where it is a row, whose counters lose nothing by that, or lost,
+but counted, told as an event, and a gap. Its counters go on over restarts within a boot. The last flush
 cannot be in what it writes: it leaves a note on the disk, and the next archiver counts it in its own first rows.
 Standard library only.
 """
 
-import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-from sysmond import clock, control
-from sysmond.archive import sync_folder
+from sysmond import clock, control, note
+from sysmond.allowance import Allowance
 from sysmond.clock import SECOND_NS
-from sysmond.errors import Error
+from sysmond.errors import CorruptError, Error, TooMuchError
 from sysmond.flushing import Reason
 from sysmond.folders import Folders
 from sysmond.frame import RING_BYTES_MIN, SUFFIX, Identity, Layout
-from sysmond.model import Metric, Semantics, Sensitivity, Table
-from sysmond.progress import ARCHIVER
+from sysmond.model import Cause, Metric, Semantics, Sensitivity, Table
+from sysmond.progress import ARCHIVER, Sealed
 from sysmond.ring import RingWriter
+from sysmond.rings import keep
 
 INTERVAL_NS = 60 * SECOND_NS
 MICROSECONDS = 1_000_000
 # In the runtime folder: the counters as they stand. In the state folder: what no row has yet.
 FILE = "ledger.json"
+
+# What anybody may write into the recording; all other events are our own.
+MARK = "mark"
+DROPPED = "dropped"
+# Of the ring so much may wait to be sealed before that is done at once, before strangers are refused, and before we
+# are: what is left holds the longest event and all that explains the ring.
+SOON_PART = 1 / 4
+STRANGERS_PART = 1 / 2
+OWN_PART = 7 / 8
 
 Counts = dict[str, list[int]]
 """By reason: a number for each metric of the table."""
@@ -46,8 +57,9 @@ FLUSH = Table(
 class Ledger:
     """Counts flushes by reason, and writes a row of each once a minute; where there is no room, later."""
 
-    def __init__(self, folders: Folders) -> None:
-        """Open the ring, and go on where the last archiver of this boot stopped."""
+    def __init__(self, folders: Folders, say: Callable[[str], None]) -> None:
+        """Open the ring, and go on where the last archiver of this boot stopped. ``say``: speak for the archiver."""
+        self._say = say
         self._parent = f"{folders.runtime}/{ARCHIVER}"
         self._bus = f"{folders.runtime}/bus"
         self._folder = f"{self._parent}/{Sensitivity.PUBLIC}"
@@ -57,6 +69,9 @@ class Ledger:
         self._next_ns = self._started_ns - self._started_ns % INTERVAL_NS + INTERVAL_NS
         self._ring: RingWriter | None = None
         self._is_closed = False
+        self._sealed_to = 0
+        self._allowance = Allowance()
+        self._lost = 0
         before = _read(self._parent, self._boot)
         if before is None:  # Nothing was written in this boot: a row that says so, for what comes to grow from.
             self._row(self._next_ns - INTERVAL_NS)
@@ -74,7 +89,9 @@ class Ledger:
             return
         tick_ns = now_ns - now_ns % INTERVAL_NS
         self._next_ns = tick_ns + INTERVAL_NS
-        if self._row(tick_ns):
+        if self._lost:
+            self._tell_lost(tick_ns)
+        elif self._row(tick_ns):
             self._in_rows = {reason: list(counts) for reason, counts in self._counts.items()}
 
     def flushed(self, reason: Reason, files: int, size_bytes: int, duration_s: float) -> None:
@@ -104,24 +121,79 @@ class Ledger:
         """What is owed is on the disk now: an archiver of this boot goes on from what the rows have."""
         self._note(self._in_rows)
 
+    @property
+    def is_filling(self) -> bool:
+        """Whether it is to be sealed now."""
+        return self._ring is not None and self._is_beyond(SOON_PART)
+
+    def sealed(self, progress: Mapping[str, Sealed]) -> None:
+        """Go on with the room that was made."""
+        there = None if self._ring is None else progress.get(self._ring.path)
+        self._sealed_to = 0 if there is None else there.offset
+
+    def mark(self, subject: str, text: str, uid: int) -> bool:
+        """Write down a mark on behalf of a user; whether there is a ring to write it into.
+
+        :raises TooMuchError: where he makes too many, or what is there has to be sealed first.
+        """
+        self._allowance.take(MARK, uid, clock.boottime_ns() / SECOND_NS)
+        return self._write_event(MARK, subject, text, STRANGERS_PART if uid else OWN_PART)
+
     def event(self, kind: str, subject: str, text: str) -> bool:
-        """Write down that something happened now, and tell who listens on the bus; whether there was room."""
+        """Write down that something happened now, and tell who listens on the bus; whether there was room.
+
+        What finds none is counted.
+        """
+        is_written = False
+        with suppress(TooMuchError):
+            self._allowance.take(kind, 0, clock.boottime_ns() / SECOND_NS)
+            is_written = self._write_event(kind, subject, text, OWN_PART)
+        self._lost += not is_written
+        return is_written
+
+    def _write_event(self, kind: str, subject: str, text: str, part: float) -> bool:
         ring, now_ns = self._open(), clock.boottime_ns()
         if ring is not None:
+            if self._is_beyond(part):
+                raise TooMuchError(f"{kind}: what was recorded before is being sealed; later is right")
             ring.event(now_ns, kind, subject, text)
         event: control.Order = {"do": "event", "boottime_ns": now_ns, "kind": kind, "subject": subject, "text": text}
         control.tell(self._bus, {**event, "sensitivity": Sensitivity.PUBLIC})
         return ring is not None
 
-    def close(self) -> None:
-        """Leave the ring in good order; what comes now is counted, and owed."""
+    def _is_beyond(self, part: float) -> bool:
+        """Whether more than this part of the ring waits to be sealed."""
+        return self._ring is not None and self._ring.room(self._sealed_to) < (1 - part) * self._ring.capacity
+
+    def _tell_lost(self, tick_ns: int = 0) -> None:
+        """Write down how many events were lost, where there is room for that now.
+
+        ``tick_ns``: of the row that a gap replaces; its counters lose nothing by that.
+        """
+        said = f"{self._lost} events found no room"
+        with suppress(TooMuchError):
+            if self._write_event(DROPPED, "", said, OWN_PART) and self._ring is not None:
+                self._ring.drop(self._lost)
+                self._lost = 0
+                if tick_ns:
+                    self._ring.absence(0, tick_ns, Cause.DROPPED, said)
+
+    def is_gone(self) -> bool:
+        """Whether its ring was removed, or the folder for it."""
+        return not os.path.isdir(self._folder) if self._ring is None else self._ring.is_gone()
+
+    def close(self, *, is_over: bool = True) -> None:
+        """Leave the ring, where it ``is_over`` in good order; what comes now is counted, and owed."""
+        if self._lost:
+            self._tell_lost()
         self._is_closed = True
         if self._ring is not None:
-            self._ring.close()
+            keep(self._ring, self._parent, Sensitivity.PUBLIC, self._say)
+            self._ring.close(is_over=is_over)
             self._ring = None
 
     def _row(self, tick_ns: int) -> bool:
-        if (ring := self._open()) is None:
+        if (ring := self._open()) is None or self._is_beyond(OWN_PART):
             return False
         ring.rows(0, tick_ns, tuple(self._counts), [value for counts in self._counts.values() for value in counts])
         self._note(self._counts)
@@ -194,20 +266,11 @@ def _checked(counts: object) -> Counts:
 def _read(folder: str, boot: str) -> Counts | None:
     """The counts noted in a folder; None where there are none of this boot."""
     try:
-        with open(f"{folder}/{FILE}", encoding="utf-8") as file:
-            noted = json.load(file)
-        return _checked(noted["counts"]) if noted["boot"] == boot else None
-    except (OSError, ValueError, KeyError, TypeError):
+        noted_boot, counts = note.read(f"{folder}/{FILE}", lambda noted: (noted["boot"], _checked(noted["counts"])))
+    except (OSError, CorruptError):
         return None
+    return counts if noted_boot == boot else None
 
 
 def _write(folder: str, boot: str, counts: Counts, *, is_lasting: bool = False) -> None:
-    path = f"{folder}/{FILE}"
-    with open(f"{path}.new", "w", encoding="utf-8") as file:
-        json.dump({"boot": boot, "counts": counts}, file)
-        if is_lasting:
-            file.flush()
-            os.fsync(file.fileno())
-    os.replace(f"{path}.new", path)
-    if is_lasting:
-        sync_folder(folder)
+    note.write(f"{folder}/{FILE}", {"boot": boot, "counts": counts}, lasting=is_lasting)

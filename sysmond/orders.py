@@ -2,14 +2,15 @@
 """Commands that ask the running daemon for something: mark, flush, reload."""
 
 import argparse
-import sys
 
 from sysmond import archiver, control
 from sysmond.errors import EXIT_PARTIAL, ConfigError, Error, UsageError
 from sysmond.folders import Folders
 from sysmond.frame import EVENT_BYTES_MAX
+from sysmond.ledger import MARK
 from sysmond.progress import ARCHIVER
 from sysmond.reloading import FOLLOW_S, RESOLVE_S
+from sysmond.terminal import put, say
 
 ANSWER_S = 30.0
 FLUSH_S = 2 * archiver.JOB_S
@@ -23,7 +24,7 @@ def mark(folders: Folders, options: argparse.Namespace) -> int:
     size = len(text.encode("utf-8", "surrogateescape"))
     if not 0 < size <= EVENT_BYTES_MAX:
         raise UsageError(f"TEXT of {size} bytes; 1 to {EVENT_BYTES_MAX} is right")
-    note(folders, "mark", "", text)
+    note(folders, MARK, "", text)
     return 0
 
 
@@ -32,7 +33,7 @@ def flush(folders: Folders, options: argparse.Namespace) -> int:  # noqa: ARG001
     answer = _ask(folders, {"do": "flush"}, FLUSH_S)
     if answer.get("ok") is not True:
         raise Error(f"{folders.state}: not flushed: {answer.get('problem', 'no reason given')}")
-    sys.stdout.write(f"flushed to {folders.state}\n")
+    put(f"flushed to {folders.state}")
     return 0
 
 
@@ -43,8 +44,8 @@ def reload(folders: Folders, options: argparse.Namespace) -> int:  # noqa: ARG00
         raise ConfigError(str(answer["error"]))
     behind = answer.get("behind")
     for part, reason in behind.items() if isinstance(behind, dict) else ():
-        sys.stderr.write(f"sysmond: {part} does not follow yet: {reason}\n")
-    sys.stdout.write("reloaded\n")
+        say(f"{part} does not follow yet: {reason}")
+    put("reloaded")
     return EXIT_PARTIAL if behind else 0
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 
+from sysmond import note
 from sysmond.model import ABSENT, Metric, Semantics, Table
 
 PARTS = ("archiver", "daemon", "bus")
@@ -106,6 +107,4 @@ def write_pid(folder: str) -> None:
     """Leave the calling process's id in its part's runtime folder; where there is no room, do without."""
     path = os.path.join(folder, PID_FILE)
     with suppress(OSError):
-        with open(f"{path}.new", "w", encoding="ascii") as file:
-            file.write(f"{os.getpid()}\n")
-        os.replace(f"{path}.new", path)
+        note.put(path, b"%d\n" % os.getpid())

@@ -4,13 +4,13 @@
 import argparse
 import json
 import os
-import sys
 from contextlib import suppress
 
 from sysmond import clock, orders, pins
 from sysmond.errors import Error, NotPermittedError, UsageError, refusal
 from sysmond.folders import Folders
 from sysmond.pins import Pin
+from sysmond.terminal import put
 from sysmond.timespec import format_time, parse_moment, parse_span
 
 BY = "user"
@@ -61,9 +61,9 @@ def list_pins(folders: Folders, options: argparse.Namespace) -> int:
     """List what is pinned, on disk and waiting for it."""
     found = pins.joined([*pins.read(folders.state), *pins.read(pins.waiting(folders))])
     if options.json:
-        sys.stdout.write(json.dumps([each._asdict() for each in found]) + "\n")
+        put(json.dumps([each._asdict() for each in found]))
     for each in () if options.json else found:
-        sys.stdout.write(f"{_spelled(each)}  {each.by}  {each.why}".rstrip() + "\n")
+        put(f"{_spelled(each)}  {each.by}  {each.why}".rstrip())
     return 0
 
 

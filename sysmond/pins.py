@@ -5,22 +5,26 @@
 waits in the runtime folder until the disk is written anyway. Standard library only.
 """
 
-import fcntl
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from sysmond.archive import sync_folder
+from sysmond import note
 from sysmond.errors import CorruptError, NotPermittedError
-from sysmond.folders import Folders
+from sysmond.folders import Folders, check_trusted
+from sysmond.lock import only_one
+from sysmond.timespec import TIME_MAX_NS
 
 FILE = "pins.json"
 LOCK_FILE = "pins.lock"
+# Whoever changes pins is done within milliseconds, but for a disk that hangs.
+WAIT_S = 5.0
 # One bit turned over would pin another span.
 CHECKSUM = "crc32"
+# Some 80,000 pins.
+PINS_BYTES_MAX = 16 * 1024 * 1024
 
 
 class Pin(NamedTuple):
@@ -40,18 +44,29 @@ def read(folder: str) -> list[Pin]:
     """
     path = f"{folder}/{FILE}"
     try:
-        with open(path, encoding="utf-8") as file:
-            found = json.load(file)
-        if found[CHECKSUM] != _sum(found["pins"]):
-            raise ValueError("its checksum is wrong")
-        pins = [Pin(int(p["start_ns"]), int(p["end_ns"]), str(p["why"]), str(p["by"])) for p in found["pins"]]
+        return sorted(note.read(path, _pins, PINS_BYTES_MAX))
     except (FileNotFoundError, NotADirectoryError):
         return []
     except PermissionError as refusal:
         raise NotPermittedError(f"{path}: {refusal.strerror}; its owner may read it") from refusal
-    except (OSError, ValueError, KeyError, TypeError) as damage:
+    except (OSError, CorruptError) as damage:
         raise CorruptError(f"{path}: damaged; 'sysmond fsck --repair' puts it aside") from damage
-    return sorted(pins)
+
+
+def _pins(noted: dict[str, Any]) -> list[Pin]:
+    if noted[CHECKSUM] != _sum(noted["pins"]):
+        raise ValueError("its checksum is wrong")
+    return [
+        Pin(_moment(pin["start_ns"]), _moment(pin["end_ns"]), note.text(pin["why"]), note.text(pin["by"]))
+        for pin in note.array(noted["pins"])
+    ]
+
+
+def _moment(value: object) -> int:
+    moment = note.integer(value)
+    if not 0 <= moment <= TIME_MAX_NS:
+        raise ValueError(f"a pin at {moment} ns")
+    return moment
 
 
 def add(folder: str, pins: Iterable[Pin]) -> list[Pin]:
@@ -103,17 +118,13 @@ def collect(folders: Folders) -> None:
 
 def _change(folder: str, change: Callable[[list[Pin]], list[Pin]]) -> list[Pin]:
     path = f"{folder}/{FILE}"
+    check_trusted(folder)
     with _alone(folder):
         before = read(folder)
         after = change(before)
         if after != before:
-            with open(f"{path}.new", "w", encoding="utf-8") as file:
-                fields = [pin._asdict() for pin in after]
-                json.dump({"pins": fields, CHECKSUM: _sum(fields)}, file, indent=1)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(f"{path}.new", path)
-            sync_folder(folder)
+            fields = [pin._asdict() for pin in after]
+            note.write(path, {"pins": fields, CHECKSUM: _sum(fields)}, lasting=True, indent=1)
     return after
 
 
@@ -123,9 +134,5 @@ def _sum(fields: list[dict[str, Any]]) -> int:
 
 @contextmanager
 def _alone(folder: str) -> Iterator[None]:
-    descriptor = os.open(f"{folder}/{LOCK_FILE}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    with only_one(folder, name=LOCK_FILE, wait_s=WAIT_S):
         yield
-    finally:
-        os.close(descriptor)

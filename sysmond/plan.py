@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plan: which probes run, where and how often, and the settings of every part.
 
-The resolver writes it; the parts read it and nothing else. Standard library only.
+The resolver writes it; the parts read it and nothing else. Everybody may read it, so the options of restricted probes,
+a token among them perhaps, stand in a file of their own beside it. Standard library only.
 """
 
 import importlib
@@ -10,16 +11,21 @@ import math
 import os
 import sys
 import types
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 from zlib import crc32
 
+from sysmond import note
 from sysmond.clock import SECOND_NS
 from sysmond.errors import CorruptError, Error
+from sysmond.folders import admit_file, check_trusted
 from sysmond.model import Lane, Sensitivity
 from sysmond.probe import Probe
 
 PLAN_VERSION = 1
+# Whoever writes the plan puts two files in place, one after the other: who reads in between reads again.
+READINGS_MAX = 5
 # A plan of 1,000 probes has 0.2 MB.
 PLAN_BYTES_MAX = 4 * 1024 * 1024
 
@@ -127,77 +133,159 @@ class Plan(NamedTuple):
     archiver: ArchiverSettings = ArchiverSettings()
 
 
-def encode(plan: Plan) -> bytes:
-    """Spell a plan as JSON, with a checksum: a bit turned over would make another plan of it, as valid as this."""
-    return json.dumps({**_fields(plan), "crc32": _checksum(plan)}, indent=1).encode()
+def encode(plan: Plan, withheld: Collection[str] = ()) -> bytes:
+    """Spell a plan as JSON, with a checksum: a bit turned over would make another plan of it, as valid as this.
+
+    ``withheld``: the tables whose options stand elsewhere.
+    """
+    fields = _fields(plan, withheld)
+    return json.dumps({**fields, "crc32": _checksum(fields)}, indent=1).encode()
 
 
-def _fields(plan: Plan) -> dict[str, Any]:
+def _fields(plan: Plan, withheld: Collection[str]) -> dict[str, Any]:
     return {
         "version": PLAN_VERSION,
-        "probes": [probe._asdict() for probe in plan.probes],
+        "probes": [
+            {**probe._asdict(), "options": None if probe.table in withheld else probe.options} for probe in plan.probes
+        ],
         "refused": [refusal._asdict() for refusal in plan.refused],
         "sampler": plan.sampler._asdict(),
         "archiver": plan.archiver._asdict(),
     }
 
 
-def _checksum(plan: Plan) -> int:
-    return crc32(json.dumps(_fields(plan)).encode())
+def _checksum(fields: object) -> int:
+    return crc32(json.dumps(fields).encode())
 
 
 def decode(content: bytes) -> Plan:
-    """Read a plan back.
+    """Read a plan back, without the options that stand elsewhere.
 
     :raises CorruptError: where it is not a plan of this version.
     """
-    try:
-        fields: dict[str, Any] = json.loads(content)
-        if fields["version"] != PLAN_VERSION:
-            raise CorruptError(f"plan: version {fields['version']!r}; {PLAN_VERSION} is right")
-        plan = Plan(
-            tuple(_probe(probe) for probe in fields["probes"]),
-            tuple(_typed(Refusal, refusal) for refusal in fields["refused"]),
-            _typed(SamplerSettings, fields["sampler"]),
-            _typed(ArchiverSettings, fields["archiver"]),
-        )
-        if fields.get("crc32", _checksum(plan)) != _checksum(plan):
-            raise CorruptError("plan: damaged; its checksum is that of another")
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as damage:
-        raise CorruptError(f"plan: not readable ({type(damage).__name__}: {damage})") from damage
-    return plan
+    return _decoded(content)[0]
+
+
+def _decoded(content: bytes) -> tuple[Plan, set[str]]:
+    """A plan, and the tables whose options stand elsewhere."""
+    return note.parse(content, _plan, "plan")
+
+
+def _plan(fields: dict[str, Any]) -> tuple[Plan, set[str]]:
+    if fields["version"] != PLAN_VERSION:
+        raise CorruptError(f"plan: version {fields['version']!r}; expected {PLAN_VERSION}")
+    plan = Plan(
+        tuple(_probe(probe) for probe in fields["probes"]),
+        tuple(_typed(Refusal, refusal) for refusal in fields["refused"]),
+        _typed(SamplerSettings, fields["sampler"]),
+        _typed(ArchiverSettings, fields["archiver"]),
+    )
+    withheld = {probe["table"] for probe in fields["probes"] if probe["options"] is None}
+    if fields.get("crc32", checksum := _checksum(_fields(plan, withheld))) != checksum:
+        raise CorruptError("plan: damaged (its checksum is that of another)")
+    return plan, withheld
 
 
 def read(path: str) -> Plan:
-    """Read a plan from a file.
+    """Read a plan from a file; who may not read the options of restricted probes is told of none.
 
     :raises OSError: where it cannot be read. :raises CorruptError: where it is no plan.
     """
-    with open(path, "rb") as file:
-        content = file.read(PLAN_BYTES_MAX + 1)
-    if len(content) > PLAN_BYTES_MAX:
-        raise CorruptError(f"plan: {path}: larger than {PLAN_BYTES_MAX} bytes")
-    return decode(content)
+    withheld: set[str] = set()
+    for _ in range(READINGS_MAX):
+        content = _content(path)
+        plan, withheld = _decoded(content)
+        try:
+            options = _options(options_file(path)).get(_name(content), {}) if withheld else {}
+        except PermissionError:
+            return plan
+        if withheld <= options.keys():
+            probes = [each._replace(options=options.get(each.table, each.options)) for each in plan.probes]
+            return plan._replace(probes=tuple(probes))
+    raise CorruptError(f"plan: {options_file(path)}: has not the options of {', '.join(sorted(withheld))}")
+
+
+def _content(path: str) -> bytes:
+    return note.read_bytes(path, PLAN_BYTES_MAX)
 
 
 def write(plan: Plan, path: str) -> None:
-    """Put a plan in place, whole or not at all."""
-    put(encode(plan), path)
+    """Put a plan in place, whole or not at all.
+
+    Options that not all may read come first, with those of the plan before: whichever of the two is in place after a
+    power cut finds its own.
+    """
+    beside = options_file(path)
+    restricted = [each for each in plan.probes if each.sensitivity is Sensitivity.RESTRICTED]
+    withheld = {each.table: each.options for each in restricted if each.options}
+    public = encode(plan, withheld)
+    if not withheld:
+        put(public, path)
+        with suppress(FileNotFoundError):
+            os.unlink(beside)
+        return
+    both: Options = {}
+    with suppress(OSError, CorruptError):
+        before = _name(_content(path))
+        both |= {name: options for name, options in _options(beside).items() if name == before}
+    both[_name(public)] = withheld
+    put(json.dumps({"plans": both, "crc32": _checksum(both)}).encode(), beside, Sensitivity.RESTRICTED)
+    put(public, path)
 
 
-def put(content: bytes, path: str) -> None:
-    """Put a file in place, whole or not at all, even through a power cut."""
-    temporary = f"{path}.new"
-    with open(temporary, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    folder = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def keep(path: str, kept: str) -> None:
+    """Have the plan of one file in another one too, which is not written where it has that already.
+
+    :raises OSError: where that cannot be. :raises CorruptError: where the first has no plan.
+    """
+    plan = read(path)
+    with suppress(OSError, CorruptError):
+        if _content(kept) == _content(path) and read(kept) == plan:
+            return
+    write(plan, kept)
+
+
+def options_file(path: str) -> str:
+    """Where the options of restricted probes stand that belong to the plan in this file."""
+    return f"{path.removesuffix('.json')}-options.json"
+
+
+Options = dict[str, dict[str, dict[str, Scalar]]]
+"""Options by table, by the name of the plan that they belong to."""
+
+
+def _name(content: bytes) -> str:
+    """Which plan a file has."""
+    return f"{crc32(content):08x}"
+
+
+def _options(path: str) -> Options:
+    """The options of restricted probes; none where there is no such file.
+
+    :raises OSError: where it cannot be read. :raises CorruptError: where it is damaged.
+    """
     try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+        return note.read(path, _noted_options, PLAN_BYTES_MAX)
+    except FileNotFoundError:
+        return {}
+
+
+def _noted_options(noted: dict[str, Any]) -> Options:
+    found: Options = noted["plans"]
+    if noted["crc32"] != _checksum(found):
+        raise ValueError("its checksum is that of another")
+    for options in (options for tables in found.values() for options in tables.values()):
+        _check_options(options)
+    return found
+
+
+def put(content: bytes, path: str, sensitivity: Sensitivity = Sensitivity.PUBLIC) -> None:
+    """Put a file in place, whole or not at all, even through a power cut; its class says who may read it."""
+    with note.create(path, 0o600) as descriptor:
+        admit_file(descriptor, sensitivity)
+        note.write_whole(descriptor, content)
+        os.fsync(descriptor)
+    note.sync_folder(os.path.dirname(path) or ".")
 
 
 def first_valid(paths: Iterable[str]) -> tuple[Plan, list[str]]:
@@ -248,6 +336,7 @@ def import_plugin(plugin: str) -> types.ModuleType:
     """
     if not plugin.startswith("/"):
         return importlib.import_module(plugin)
+    check_trusted(plugin)  # It was checked when it was planned; since then a folder may have changed hands.
     with open(plugin, "rb") as file:
         code = compile(file.read(), plugin, "exec")  # Not through a loader: that would leave byte code in /etc.
     module = types.ModuleType(f"sysmond_local_{os.path.basename(plugin).removesuffix('.py')}")
@@ -283,14 +372,20 @@ def _builtin_names() -> list[str]:
 
 
 def _probe(fields: dict[str, Any]) -> PlannedProbe:
-    options = fields["options"]
-    if type(options) is not dict or not all(_is_scalar(value) for value in options.values()):
-        raise ValueError(f"PlannedProbe.options is {options!r}; an object of texts, numbers and truths is right")
-    typed = {"lane": Lane(fields["lane"]), "sensitivity": Sensitivity(fields["sensitivity"])}
+    typed: dict[str, Any] = {"lane": Lane(fields["lane"]), "sensitivity": Sensitivity(fields["sensitivity"])}
+    if fields["options"] is None and typed["sensitivity"] is Sensitivity.RESTRICTED:
+        typed["options"] = {}
+    else:
+        _check_options(fields["options"])
     probe = _typed(PlannedProbe, {**fields, **typed})
     if not INTERVAL_MIN_NS <= probe.interval_ns <= INTERVAL_MAX_NS:
         raise CorruptError(f"plan: {probe.table}: interval {probe.interval_ns} ns is out of bounds")
     return probe
+
+
+def _check_options(options: object) -> None:
+    if type(options) is not dict or not all(_is_scalar(value) for value in options.values()):
+        raise ValueError(f"PlannedProbe.options is {options!r}; an object of texts, numbers and truths is right")
 
 
 def _is_scalar(value: object) -> bool:

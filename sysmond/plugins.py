@@ -14,7 +14,6 @@ import os
 import re
 import select
 import signal
-import stat
 import sys
 import threading
 import time
@@ -28,6 +27,7 @@ import pluggy
 from sysmond import hookspecs, plan
 from sysmond.clock import SECOND_NS
 from sysmond.errors import Error, UsageError, nearest
+from sysmond.folders import check_trusted
 from sysmond.model import DOC_LENGTH_MAX, Lane, Metric, Packing, Semantics, Sensitivity, Table, check_table, packing_of
 from sysmond.plan import Refusal
 from sysmond.probe import Host, Option, Probe, Row
@@ -400,35 +400,24 @@ def _files(folder: str | None, refused: list[Refusal]) -> list[_Candidate]:
     try:
         names = sorted(name for name in os.listdir(folder) if name.endswith(".py") and not name.startswith("."))
         if names:
-            _check_trusted(folder)
+            check_trusted(folder)
     except FileNotFoundError:
         return []
     except (OSError, Error) as failure:
-        refused.append(Refusal(folder, _reason(failure)))
+        refused.append(Refusal(folder, _reason(failure).removeprefix(f"{folder}: ")))
         return []
     candidates = []
     for name in names:
         path = f"{folder}/{name}"
         try:
-            _check_trusted(path)
+            check_trusted(path)
+            if not os.path.isfile(path):
+                raise Error("is not a regular file")
         except (OSError, Error) as failure:
-            refused.append(Refusal(path, _reason(failure)))
+            refused.append(Refusal(path, _reason(failure).removeprefix(f"{path}: ")))
         else:
             candidates.append(_Candidate(path, is_ours=False))
     return candidates
-
-
-def _check_trusted(path: str) -> None:
-    """Refuse code that somebody else could have written: it runs with our rights."""
-    status = os.stat(path)
-    if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
-        raise Error("is not a regular file")
-    if status.st_uid not in {0, os.geteuid()}:
-        raise Error(f"belongs to uid {status.st_uid}; root or uid {os.geteuid()} is right")
-    # A group of the owner's number is the owner's own, as distributions set it up with umask 002.
-    foreign = stat.S_IWOTH if status.st_gid == status.st_uid else stat.S_IWOTH | stat.S_IWGRP
-    if status.st_mode & foreign:
-        raise Error(f"mode {stat.S_IMODE(status.st_mode):04o} lets others write; 0644, or 0755 for a folder, is right")
 
 
 @contextlib.contextmanager

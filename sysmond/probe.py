@@ -7,11 +7,11 @@ Standard library only: this runs inside the real-time sampler.
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from operator import itemgetter
 from time import monotonic
 from typing import NamedTuple, TypeVar, cast
 
+from sysmond import note
 from sysmond.model import (
     ABSENT,
     Lane,
@@ -180,13 +180,10 @@ class Host:
             return
         path = f"{self.folder}/{table}{WAY_SUFFIX}"
         try:
-            with open(f"{path}.new", "w", encoding="utf-8", errors="replace") as file:
-                file.write(way + "\n")
-            os.replace(f"{path}.new", path)
+            note.put(path, f"{way}\n".encode("utf-8", "replace"))
             self._ways[table] = way
         except OSError:  # It is told, not relied on; the next tick tries again.
-            with suppress(OSError):
-                os.unlink(f"{path}.new")
+            return
 
     def read_anew(self, path: str) -> bytes:
         """Read a whole file without keeping it open: an ordinary file is replaced by another when it changes.

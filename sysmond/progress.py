@@ -8,9 +8,11 @@ readers, who join by tick, see them once. Standard library only.
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from zlib import crc32
 
+from sysmond import listing, note
+from sysmond.errors import CorruptError
 from sysmond.folders import Folders
 from sysmond.frame import SUFFIX
 from sysmond.model import Lane, Sensitivity
@@ -40,19 +42,20 @@ class Progress(NamedTuple):
     def read(cls, folders: Folders) -> "Progress":
         """Read it; nothing, where it is not there or damaged: then everything held is sealed again."""
         try:
-            with open(_path(folders), encoding="utf-8") as file:
-                fields = json.load(file)
-            said = fields.pop(CHECKSUM)
-            return cls({path: Sealed(*map(int, each)) for path, each in fields.items()} if said == _sum(fields) else {})
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return cls(note.read(_path(folders), _sealed))
+        except (OSError, CorruptError):
             return cls({})
 
     def write(self, folders: Folders) -> None:
         """Put it in place, whole."""
-        path = _path(folders)
-        with open(f"{path}.new", "w", encoding="utf-8") as file:
-            json.dump({**self.sealed, CHECKSUM: _sum(self.sealed)}, file)
-        os.replace(f"{path}.new", path)
+        note.write(_path(folders), {**self.sealed, CHECKSUM: _sum(self.sealed)})
+
+
+def _sealed(noted: dict[str, Any]) -> dict[str, Sealed]:
+    checksum = noted.pop(CHECKSUM)
+    if checksum != _sum(noted):
+        raise ValueError("its checksum is wrong")
+    return {path: Sealed(*map(note.integer, note.array(numbers))) for path, numbers in noted.items()}
 
 
 def _sum(fields: Mapping[str, Sequence[int]]) -> int:
@@ -90,9 +93,8 @@ def streams_in(folder: str) -> list[str]:
 def rings_in(folder: str) -> list[str]:
     """The rings of one folder, oldest first; none where we may not look."""
     try:
-        with os.scandir(folder) as entries:  # A pipe would never end, a folder is none: neither is a ring.
-            rings = [entry.name for entry in entries if entry.name.endswith(SUFFIX) and entry.is_file()]
-    except OSError:
+        rings = listing.files(folder, SUFFIX)
+    except (PermissionError, CorruptError):
         return []
     # Names are numbers: the longer one is the later one.
     return [f"{folder}/{name}" for name in sorted(rings, key=lambda name: (len(name), name))]

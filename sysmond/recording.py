@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from sysmond.archive import Name
 from sysmond.clock import Relation
@@ -158,7 +159,8 @@ class MemoryBlock(NamedTuple):
 class Recording(NamedTuple):
     """Everything that one ring or file holds. ``clocks``: by boot, in order of time.
 
-    ``covers``: of which segments of rows a file of a tier was made.
+    ``covers``: of which segments of rows a file of a tier was made. ``damage``: what of a ring cannot be read, empty
+    where nothing is missing.
     """
 
     sensitivity: Sensitivity
@@ -170,6 +172,7 @@ class Recording(NamedTuple):
     events: Sequence[Event] = ()
     tiers: Sequence[TierBlock] = ()
     covers: Sequence[Name] = ()
+    damage: str = ""
 
 
 class Plan(NamedTuple):
@@ -329,7 +332,26 @@ class _Ring:
             {identity.boot: sorted(map(decode_clock, relations))},
             coalesce([*self._holes(), *self._damages()]),
             [Event(identity.boot, tick_ns, *decode_event(payload)) for _, tick_ns, payload in self._payloads(EVENT)],
+            damage=self._damage(),
         )
+
+    def _damage(self) -> str:
+        """What cannot be read, in words."""
+        unexplained = len(self._unexplained())
+        said = [f"damaged in {count} places" for count in [len(self._snapshot.damages)] if count]
+        said += [f"what explains {unexplained} frames of rows is damaged"] if unexplained else []
+        is_timeless = bool(self._is_of_tick().any()) and not (self._kinds == RELATION).any()
+        return "; ".join([*said, *(["its clock is damaged"] if is_timeless and said else [])])
+
+    def _is_of_tick(self) -> npt.NDArray[np.bool_]:
+        return np.isin(self._kinds, (ROWS, ABSENCE, RECORDS))
+
+    def _unexplained(self) -> Int64Array:
+        """The frames of rows whose table nobody can name any more."""
+        idents = self._frames["ident"]
+        is_lost = (self._kinds == ROWS) & ~np.isin(idents, list(self._instances))
+        is_lost |= ((self._kinds == ABSENCE) | (self._kinds == RECORDS)) & ~np.isin(idents, list(self._layouts))
+        return np.flatnonzero(is_lost)
 
     def _payloads(self, kind: int) -> Iterator[tuple[int, int, bytes]]:
         """Id, tick and payload of every frame of a kind."""
@@ -399,32 +421,28 @@ class _Ring:
 
     def _damages(self) -> Iterator[Hole]:
         """Say where damage took rows that nobody can name any more: any table may have had some there."""
-        of_tick = (self._kinds == ROWS) | (self._kinds == ABSENCE) | (self._kinds == RECORDS)
+        of_tick = self._is_of_tick()
         places, ticks = self._places[of_tick], self._frames["tick_ns"][of_tick]
-        ranges = []
-        for begin, end in self._snapshot.damages:
+        ranges: list[tuple[int | None, int | None]] = []
+        for begin, _ in self._snapshot.damages:
             index = int(np.searchsorted(places, begin))
-            if end < len(self._snapshot.image) and index < len(ticks):  # Else the next look tells.
-                ranges.append((int(ticks[index - 1]) if index else None, int(ticks[index])))
-        for ident, indexes in self._rows():
-            if ident not in self._instances:  # What explains them is damaged.
-                ranges.append(
-                    (int(self._frames["tick_ns"][indexes].min()), int(self._frames["tick_ns"][indexes].max()))
-                )
-        boot = self._snapshot.identity.boot
+            ranges.append((int(ticks[index - 1]) if index else None, int(ticks[index]) if index < len(ticks) else None))
+        unexplained = self._frames["tick_ns"][self._unexplained()]
+        if len(unexplained):
+            ranges.append((int(unexplained.min()), int(unexplained.max())))
+        identity = self._snapshot.identity
         for layout in self._layouts.values():
             for first_ns, last_ns in ranges:
-                start_ns = last_ns - layout.interval_ns if first_ns is None else first_ns
-                yield Hole(
-                    boot,
-                    layout.table.name,
-                    start_ns,
-                    max(last_ns, start_ns) + layout.interval_ns,
-                    Cause.DAMAGED_FILE,
-                    "damaged in the ring",
-                )
+                if last_ns is None:  # Nothing follows that would say how long that took.
+                    start_ns = identity.started_ns if first_ns is None else first_ns + layout.interval_ns
+                else:
+                    start_ns = last_ns - layout.interval_ns if first_ns is None else first_ns
+                end_ns = max(start_ns, last_ns or start_ns) + layout.interval_ns
+                yield Hole(identity.boot, layout.table.name, start_ns, end_ns, Cause.DAMAGED_FILE, DAMAGED_IN_RING)
 
 
+# What such a hole says.
+DAMAGED_IN_RING = "damaged in the ring"
 _DIGITS = re.compile(r"[0-9]+")
 
 

@@ -25,9 +25,7 @@ from sysmond.model import Lane, Sensitivity
 from sysmond.plan import LANE_INTERVAL_MIN_NS, Plan, PlannedProbe, Refusal, Scalar
 from sysmond.plugins import Discovery, Plugin
 from sysmond.probe import Probe
-
-# Longer texts are cut short in messages.
-_SHOWN_LENGTH_MAX = 60
+from sysmond.terminal import confess, put, say
 
 
 def resolve(configuration: Config, discovery: Discovery, kept: str = "", asked: Collection[str] = ()) -> Plan:
@@ -46,11 +44,12 @@ def resolve(configuration: Config, discovery: Discovery, kept: str = "", asked: 
     refused = list(discovery.refused)
     for name, settings in configuration.probes.items():
         if name not in offered:
-            problem = f"{settings.origin}: probes.{name}: no such probe{nearest(name, offered)}"
+            key = config.spell_path(("probes", name))
+            problem = f"{settings.origin}: {key}: no such probe{nearest(name, offered)}"
             if not refused and (settings.origin.file != kept or name in asked):
                 raise ConfigError(" ".join(problem.split()))
             # It may belong to a refused plugin, whose failure must not cost the whole configuration.
-            refused.append(Refusal(f"probes.{name}", f"{problem}; or its plugin is refused"))
+            refused.append(Refusal(key, f"{problem}; or its plugin is refused"))
     check_pins(configuration)
     planned = []
     for name, (plugin, probe) in sorted(offered.items()):
@@ -84,7 +83,9 @@ def check_pins(configuration: Config) -> None:
     if 0 < pins_bytes < least_bytes:
         said = configuration.settings["tiers", "pins", "size"]
         right = f"{least_bytes}B is the smallest that works, 0B for none"
-        raise ConfigError(f"{said.origin}: tiers.pins.size: {said.text!r} holds no file of tiers.1s; {right}")
+        raise ConfigError(
+            f"{said.origin}: tiers.pins.size: {config.spell_text(said.text)} holds no file of tiers.1s; {right}"
+        )
 
 
 def describe(configuration: Config, discovery: Discovery, made: Plan) -> Catalogue:
@@ -173,7 +174,7 @@ def write(made: Made, where: config.Place, output: str) -> str:
 def _write_catalogue(what: Catalogue, folder: str) -> str:
     path = f"{folder}/{catalogue.FILE}"
     try:
-        plan.put(catalogue.encode(what), path)
+        plan.put(catalogue.encode(what), path, Sensitivity.RESTRICTED)
     except OSError as failure:
         with suppress(OSError):
             os.unlink(f"{path}.new")  # It is large, and others need the room.
@@ -183,6 +184,7 @@ def _write_catalogue(what: Catalogue, folder: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; give its exit code."""
+    os.umask(folders.UMASK)
     try:
         options = _parser().parse_args(arguments)
         uid = os.getuid()
@@ -191,19 +193,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         own = folders.configuration_home(os.environ, uid) if user else None
         made = make(where, plugins.SYSTEM_PROBE_FOLDER if own is None else f"{own}/probes", options.changes)
         if options.output is None:
-            sys.stdout.write(plan.encode(made.plan).decode() + "\n")
+            put(*plan.encode(made.plan).decode().splitlines())
         elif options.parent not in {None, os.getppid()}:
             raise Error("not made: who asked for it is gone")
         elif remark := write(made, where, options.output):
-            _say(remark)
+            say(remark)
     except Error as wrong:
-        _say(str(wrong))
+        say(str(wrong))
         return wrong.exit_code
     except OSError as failure:
-        _say(f"standard output: {failure.strerror or failure}; one that can be written to is right")
+        say(f"standard output: {failure.strerror or failure}; one that can be written to is right")
         return 1
     for refusal in made.plan.refused:
-        _say(f"refused: {refusal.plugin}: {refusal.reason}")
+        say(f"refused: {refusal.plugin}: {refusal.reason}")
     return 0
 
 
@@ -234,7 +236,9 @@ def _plan_probe(plugin: Plugin, probe: Probe, settings: ProbeSettings | None, co
 def _too_often(planned: PlannedProbe, configuration: Config) -> ConfigError:
     said = configuration.settings["probes", planned.table, "interval"]
     least = keys.spell_duration(LANE_INTERVAL_MIN_NS[planned.lane])
-    problem = f"{said.text!r} is too short for the {planned.lane} lane; {least} is the smallest that works"
+    problem = (
+        f"{config.spell_text(said.text)} is too short for the {planned.lane} lane; {least} is the smallest that works"
+    )
     return ConfigError(f"{said.origin}: probes.{planned.table}.interval: {problem}")
 
 
@@ -256,8 +260,9 @@ def _options(probe: Probe, settings: ProbeSettings, configuration: Config) -> di
         try:
             values[name] = keys.option_value(declared[name], text)
         except (ValueError, KeyError):
-            shown = text if len(text) <= _SHOWN_LENGTH_MAX else f"{text[: _SHOWN_LENGTH_MAX - 1]}…"
-            raise ConfigError(f"{where}: {shown!r} is wrong; {declared[name].right()} is right") from None
+            raise ConfigError(
+                f"{where}: {config.spell_text(text)} is wrong; {declared[name].right()} is right"
+            ) from None
     return values
 
 
@@ -294,11 +299,8 @@ def _change(text: str, *, is_set: bool) -> drop_in.Change:
         raise argparse.ArgumentTypeError(str(wrong)) from wrong
 
 
-def _say(line: str) -> None:
-    sys.stderr.write(f"sysmond: {' '.join(line.split())}\n")
-
-
 if __name__ == "__main__":
+    sys.excepthook = confess
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -7,11 +7,12 @@
 - A frame lies in one piece, carries its own logical offset and a CRC-32, and becomes visible when
   ``head`` moves past it. Before bytes are overwritten, ``tail`` moves past the frames they held.
 - A reader copies, then reads ``tail`` again and drops what was overwritten meanwhile.
-- A frame that explains rows (layout, instances, text, clock) is repeated every quarter of the ring, and
-  layouts, instances and clocks once more when they stop being current. No frame is longer than an eighth and all
-  that is current takes at most a quarter: from the start of one repetition to the end of the next are
-  then at most seven eighths (1/4 and one frame with its padding, 1/4 and once padding). So every row
-  still held is explained by a frame still held.
+- A frame that explains rows (layout, instances, text, clock) stands twice from the first row on that it explains,
+  before it and behind it: no single damage makes rows unreadable that it does not hit. So does the header.
+- It is repeated every quarter of the ring, and layouts, instances and clocks once more when they stop being current.
+  No frame is longer than an eighth and all that is current takes at most a quarter: from the start of one repetition
+  to the end of the next are then at most seven eighths (1/4 and one frame with its padding, 1/4 and once padding). So
+  every row still held is explained by a frame still held.
 
 Standard library only: the real-time sampler writes here.
 """
@@ -19,21 +20,25 @@ Standard library only: the real-time sampler writes here.
 import mmap
 import os
 import struct
-from collections.abc import Collection, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from struct import Struct
 from typing import NamedTuple
 from zlib import crc32
 
+from sysmond import note
 from sysmond.clock import Relation
 from sysmond.errors import Error
+from sysmond.folders import FILE_MODES
 from sysmond.frame import (
     ABSENCE,
     CLOCK,
     CLOSED,
+    CLOSED_MIRRORED,
     DETAIL_BYTES_MAX,
     DROPPED,
     EVENT,
+    EXPLAINING,
     FRAME_BYTES,
     FULL,
     HEAD,
@@ -41,6 +46,8 @@ from sysmond.frame import (
     I64,
     LAYOUT,
     MARK,
+    MIRROR,
+    MIRROR_BYTES,
     MORE,
     NAMES,
     PAD,
@@ -57,7 +64,6 @@ from sysmond.frame import (
     TEXT_BYTES_MAX,
     TEXTS_MAX,
     U32,
-    UNFINISHED,
     VALUE_MAX,
     Identity,
     Layout,
@@ -70,6 +76,7 @@ from sysmond.frame import (
     text_id,
 )
 from sysmond.model import ABSENT, Cause, Sensitivity
+from sysmond.note import TEMPORARY_SUFFIX
 from sysmond.records import Records
 
 # See above why these make every row explained.
@@ -119,9 +126,11 @@ class RingWriter:
         self._texts: dict[int, bytes] = {}
         self._text_used: dict[int, int] = {}
         self._next_instances = 1
-        self._map = _allocate(path, HEADER_BYTES + capacity, identity.sensitivity)
-        header = encode_header(identity, capacity)
-        self._map[: len(header)] = header
+        self._sensitivity = identity.sensitivity
+        with _allocate(path, HEADER_BYTES + capacity, identity.sensitivity) as (self._map, self._file):
+            header = encode_header(identity, capacity)
+            for at in (0, MIRROR_BYTES):
+                self._map[at : at + len(header)] = header
         self._words = memoryview(self._map)[:HEADER_BYTES].cast("Q")
         self._bytes = memoryview(self._map)[HEADER_BYTES:]
         self._head = 0  # Behind the last frame, held back or not.
@@ -130,8 +139,10 @@ class RingWriter:
         self._held: list[bytes] | None = None
         self._written: list[tuple[int, bytes]] = [(0, b"")] * len(layouts)
         self._clock: Relation | None = None
-        os.rename(path + UNFINISHED, path)
-        self._explain()
+        self._once: list[tuple[int, int, int, bytes]] = []  # What explains and stands in one place only.
+        for ident, layout in enumerate(self._layouts):
+            if layout is not None:
+                self._append(LAYOUT, ident, 0, layout)
 
     def add(self, layout: Layout) -> int:
         """Explain one more table from here on, and give its number; that of an equal layout where there is one.
@@ -161,9 +172,9 @@ class RingWriter:
         layout, current = self._layouts[table], self._current[table]
         if layout is None:
             return
-        self._append(LAYOUT, table, 0, layout)
+        self._write(LAYOUT, table, 0, layout)
         if current is not None:
-            self._append(NAMES, current.ident, 0, current.payload)
+            self._write(NAMES, current.ident, 0, current.payload)
             self._explaining_bytes -= frame_bytes(len(current.payload))
         self._layouts_bytes -= frame_bytes(len(layout))
         self._explaining_bytes -= frame_bytes(len(layout))
@@ -214,6 +225,10 @@ class RingWriter:
         self._append(ROWS, current.ident, tick_ns, payload)
         self._written[table] = current.ident, payload
         return lost
+
+    def room(self, kept: int) -> int:
+        """How many bytes may be written before what lies from a logical offset on is overtaken."""
+        return self.capacity - (self._head - kept)
 
     @property
     def written(self) -> int:
@@ -285,7 +300,7 @@ class RingWriter:
         """Record how the clocks stand to each other, where that differs from what was last recorded."""
         if self._clock is None or relation.differs(self._clock):
             if self._clock is not None:  # The closing copy, as for instances.
-                self._append(RELATION, 0, self._clock.boottime_ns, CLOCK.pack(*self._clock))
+                self._write(RELATION, 0, self._clock.boottime_ns, CLOCK.pack(*self._clock))
             self._clock = relation
             self._append(RELATION, 0, relation.boottime_ns, CLOCK.pack(*relation))
 
@@ -298,11 +313,41 @@ class RingWriter:
             raise Error(f"an event of the kind {kind!r} about {subject!r}: no NUL is right")
         self._append(EVENT, 0, tick_ns, encode_event(kind, subject, text))
 
-    def close(self) -> None:
-        """Say that the writer ends in good order; the file stays for the archiver."""
+    def is_gone(self) -> bool:
+        """Whether its file was removed, or another lies in its place: nobody would find what is written from now on."""
+        try:
+            status = os.stat(self.path)
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+        except OSError:  # It cannot be looked at now, which says nothing.
+            return False
+        return (status.st_dev, status.st_ino) != self._file
+
+    def save(self) -> None:
+        """Put all that it holds into a file of its name again, and go on in that; the folder is there.
+
+        :raises OSError: where there is no room for it; nothing has changed then.
+        """
+        self.commit()
+        with _allocate(self.path, HEADER_BYTES + self.capacity, self._sensitivity) as (copy, file):
+            held_bytes = HEADER_BYTES + min(self._head, self.capacity)
+            with memoryview(copy) as target, memoryview(self._map) as source:
+                target[:held_bytes] = source[:held_bytes]
+        self._release()
+        self._map, self._file = copy, file
+        self._words = memoryview(self._map)[:HEADER_BYTES].cast("Q")
+        self._bytes = memoryview(self._map)[HEADER_BYTES:]
+
+    def close(self, *, is_over: bool = True) -> None:
+        """Let go of the file, which stays for the archiver; where it ``is_over``, say that it ended in good order."""
         self.commit()
         self._words[MARK] = 0
-        self._words[CLOSED] = 1
+        if is_over:
+            self._words[CLOSED] = 1
+            self._words[CLOSED + MIRROR] = CLOSED_MIRRORED
+        self._release()
+
+    def _release(self) -> None:
         self._words.release()
         self._bytes.release()
         self._map.close()
@@ -326,7 +371,7 @@ class RingWriter:
             return None
         if before is not None:
             # The closing copy: it outlives every row that it explains.
-            self._append(NAMES, before.ident, tick_ns, before.payload)
+            self._write(NAMES, before.ident, tick_ns, before.payload)
         self._explaining_bytes = grown
         current = _Current(self._next_instances, names, rows, payload)
         self._next_instances += 1
@@ -368,17 +413,27 @@ class RingWriter:
         self._forget_texts()
         for ident, layout in enumerate(self._layouts):
             if layout is not None:
-                self._append(LAYOUT, ident, 0, layout)
+                self._write(LAYOUT, ident, 0, layout)
         for current in self._current:
             if current is not None:
-                self._append(NAMES, current.ident, 0, current.payload)
+                self._write(NAMES, current.ident, 0, current.payload)
         for text in self._texts.values():
-            self._append(TEXT, 0, 0, text)
+            self._write(TEXT, 0, 0, text)
         if self._clock is not None:
-            self._append(RELATION, 0, self._clock.boottime_ns, CLOCK.pack(*self._clock))
+            self._write(RELATION, 0, self._clock.boottime_ns, CLOCK.pack(*self._clock))
         self._explaining = False
 
     def _append(self, kind: int, ident: int, tick_ns: int, payload: bytes) -> None:
+        """Write a frame: what explains once more behind the first one that it explains."""
+        self._write(kind, ident, tick_ns, payload)
+        if kind in EXPLAINING:
+            self._once.append((kind, ident, tick_ns, payload))
+        elif self._once:
+            for frame in self._once:
+                self._write(*frame)
+            self._once.clear()
+
+    def _write(self, kind: int, ident: int, tick_ns: int, payload: bytes) -> None:
         """Write a frame; the callers keep it within ``_frame_bytes_max``."""
         length = frame_bytes(len(payload))
         to_end = self.capacity - self._head % self.capacity
@@ -414,7 +469,7 @@ class RingWriter:
         else:  # The end of the ring is always the end of a frame.
             self._bytes[begin:] = frames[:to_end]
             self._bytes[: len(frames) - to_end] = frames[to_end:]
-        self._published = self._words[HEAD] = self._head
+        self._published = self._words[HEAD] = self._words[HEAD + MIRROR] = self._head
 
     def _make_room(self, limit: int) -> None:
         """Give up the oldest frames that begin before ``limit``."""
@@ -426,28 +481,26 @@ class RingWriter:
             to_end = self.capacity - place
             tail += to_end if to_end < FRAME_BYTES else U32.unpack_from(self._bytes, place)[0]
         self._tail = tail
-        self._words[TAIL] = tail  # Before the bytes change: a reader that looks again sees they are gone.
+        # Before the bytes change: a reader that looks again sees they are gone.
+        self._words[TAIL] = self._words[TAIL + MIRROR] = tail
 
 
-def _allocate(path: str, size: int, sensitivity: Sensitivity) -> mmap.mmap:
-    """Make a file of its full size under a temporary name, and map it.
+@contextmanager
+def _allocate(path: str, size: int, sensitivity: Sensitivity) -> Iterator[tuple[mmap.mmap, tuple[int, int]]]:
+    """Map a new file of full size, and give its device and number; when the block ends well, it is ``path``.
 
     :raises OSError: as the file system says; nothing is left behind then.
     """
-    folder = os.path.dirname(path) or "."
+    _remove_unfinished(os.path.dirname(path) or ".")
+    with note.create(path, FILE_MODES[sensitivity]) as descriptor:
+        os.posix_fallocate(descriptor, 0, size)
+        status = os.fstat(descriptor)
+        yield mmap.mmap(descriptor, size), (status.st_dev, status.st_ino)
+
+
+def _remove_unfinished(folder: str) -> None:
+    """Remove what a writer that was killed half-way left, under whatever number."""
     for name in os.listdir(folder):
-        if name.endswith(SUFFIX + UNFINISHED):  # A writer that was killed half-way: nobody else would remove it.
+        if name.endswith(SUFFIX + TEMPORARY_SUFFIX):
             with suppress(FileNotFoundError):
                 os.unlink(f"{folder}/{name}")
-    mode = 0o644 if sensitivity is Sensitivity.PUBLIC else 0o640
-    temporary = path + UNFINISHED
-    descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    try:
-        os.fchmod(descriptor, mode)  # The mode is a promise, whatever the umask.
-        os.posix_fallocate(descriptor, 0, size)
-        return mmap.mmap(descriptor, size)
-    except OSError:
-        os.unlink(temporary)
-        raise
-    finally:
-        os.close(descriptor)

@@ -12,13 +12,14 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from itertools import islice
 
+from sysmond import listing
 from sysmond.clock import SECOND_NS, boottime_ns
 from sysmond.errors import Error
-from sysmond.folders import Folders, create_stream
+from sysmond.folders import Folders, create, create_classes, create_stream
 from sysmond.frame import (
     FRAME_BYTES,
-    HEADER_BYTES,
     LAYOUT,
     REST,
     RING_BYTES_MIN,
@@ -27,12 +28,11 @@ from sysmond.frame import (
     Identity,
     decode_layout,
     encode_layout,
-    read_header,
 )
 from sysmond.model import NAME_LENGTH_MAX, Sensitivity
 from sysmond.progress import Progress, Sealed, ring_files, stream_files, streams_in
 from sysmond.ring import RingWriter
-from sysmond.snapshot import fill, snapshot
+from sysmond.snapshot import fill, identify, snapshot
 from sysmond.source import FULL_S, FULLS_HELD, Absence, Pieces, Reading, Source
 
 # How long a ring holds what is not sealed yet; the archiver seals far more often than that.
@@ -161,10 +161,15 @@ class Rings:
             return _free_bytes(f"{self.folder}/{stream}") // (FREE_PER_LONG_RING if "/" in stream else FREE_PER_RING)
         return 0  # Its folder is gone.
 
-    def close(self, stream: str) -> None:
-        """Leave a ring in good order for the archiver."""
-        if stream in self.open:
-            self.open.pop(stream).close()
+    def are_gone(self, first: int = 0, step: int = 1) -> bool:
+        """Whether a ring that is being written was removed, alone or with its folder; looks at every ``step``th."""
+        return any(ring.is_gone() for ring in islice(self.open.values(), first, None, step))
+
+    def close(self, stream: str, *, is_over: bool = True) -> None:
+        """Leave a ring for the archiver, where it was removed in a file of its own again; see ``RingWriter.close``."""
+        if (ring := self.open.pop(stream, None)) is not None:
+            keep(ring, self.folder, stream, self._say)
+            ring.close(is_over=is_over)
 
     def mark(self, source: Source) -> None:
         """Say which source is being read."""
@@ -213,6 +218,23 @@ class Rings:
         return {"ok": "gone"}
 
 
+def keep(ring: RingWriter, folder: str, stream: str, say: Callable[[str], None]) -> None:
+    """See to it that what a ring holds can be sealed: where its file was removed, put it there again.
+
+    ``folder``: of the part that writes it, made anew where it is gone as well.
+    """
+    if not ring.is_gone():
+        return
+    try:
+        runtime = os.path.dirname(folder)
+        create(Folders(runtime, runtime), os.geteuid())
+        create_classes(folder)
+        create_stream(folder, stream)
+        ring.save()
+    except (OSError, Error) as refused:
+        say(f"{ring.path}: removed, and what it held is lost: {refused}")
+
+
 def _stream_folders(folder: str) -> list[str]:
     """The folders of all streams of a lane: those of the classes, and in them those of long tables."""
     classes = [f"{folder}/{sensitivity}" for sensitivity in Sensitivity]
@@ -236,9 +258,8 @@ def culprits(folder: str, since_ns: int) -> set[str]:
 
 
 def _files(folder: str, suffix: str) -> list[str]:
-    """The files of a folder that end so; a pipe of that name would never end."""
-    with os.scandir(folder) as entries:
-        return [entry.path for entry in entries if entry.name.endswith(suffix) and entry.is_file()]
+    """The files of a folder that end so."""
+    return [f"{folder}/{name}" for name in listing.files(folder, suffix)]
 
 
 def _marked(path: str) -> str:
@@ -289,8 +310,7 @@ def _started(name: str) -> int:
 def is_over(path: str, sealed: Sealed) -> bool:
     """Whether a ring is in segments as a whole, and nobody writes it any more."""
     try:
-        with open(path, "rb", buffering=0) as file:
-            identity, _ = read_header(file.read(HEADER_BYTES), path)
+        identity, _ = identify(path)
         return fill(path)[0] == sealed.offset and (bool(sealed.closed) or not is_alive(identity.pid))
     except (OSError, Error):
         return False

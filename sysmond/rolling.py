@@ -14,7 +14,7 @@ import numpy as np
 
 from sysmond import CREATED_BY, archive, rollup, tiers
 from sysmond.archive import Name
-from sysmond.course import Course
+from sysmond.course import Course, course_of
 from sysmond.errors import Error
 from sysmond.model import ABSENT
 from sysmond.recording import (
@@ -158,7 +158,7 @@ def roll_up(recording: Recording, plans: Sequence[Plan], wanted: Sequence[str]) 
 
 def _roll_up_plan(recording: Recording, plan: Plan, writers: dict[str, Writer]) -> None:
     """Roll up a strand, a batch of series at a time, into all tiers."""
-    course = Course(recording.clocks.get(plan.strand.boot, []), plan.strand.interval_ns)
+    course = course_of(recording.clocks.get(plan.strand.boot, []), plan.strand.interval_ns)
     axis = rollup.axis_of_rows(plan.ticks)
     levels = []
     for tier, writer in writers.items():
@@ -235,7 +235,7 @@ def merge_tier(recordings: Sequence[Recording]) -> bytes:
     boots = {strand.boot for strand in strands}
     with Writer(joined, keys, boots, CREATED_BY) as writer:
         for strand, members in sorted(strands.items()):
-            course = Course(joined.clocks.get(strand.boot, []), strand.interval_ns)
+            course = course_of(joined.clocks.get(strand.boot, []), strand.interval_ns)
             _merge_strand(writer, course, sorted(members, key=lambda block: int(block.axis.first[0])))
         return writer.image()
 

@@ -14,21 +14,23 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, NoReturn
 
-from sysmond import archiver, control, mounts, own, sampler
-from sysmond.errors import Error
-from sysmond.folders import Folders, create, create_classes
-from sysmond.lock import only_one, say_ending
+from sysmond import archiver, control, mounts, own, sampler, terminal
+from sysmond.errors import EXIT_AGAIN, Error
+from sysmond.folders import UMASK, Folders, check_trusted, create, create_classes
+from sysmond.kernel import unloader_command
+from sysmond.lock import is_lost, only_one, say_ending
 from sysmond.model import Lane
 from sysmond.notify import READY, notify, watchdog_s
 from sysmond.plan import Plan, first_valid
 from sysmond.progress import ARCHIVER, WRITERS
 from sysmond.pulse import Pulse, limit_s
 from sysmond.reloading import Reloading
-from sysmond.settings import NO_BUS, PARTS, Settings, isolation
+from sysmond.settings import NO_BUS, PARTS, REMOVED, Settings, daemon_command
 from sysmond.view import View
 from sysmond.work import known_place
 
@@ -55,6 +57,7 @@ HELD_MAX = 4
 UNTOLD_MAX = 64
 TELL_AGAIN_S = 0.5
 _PIPE_BYTES = 65536
+_ERROR = 2
 
 
 class Crash(NamedTuple):
@@ -66,16 +69,11 @@ class Crash(NamedTuple):
 
 def say(part: str) -> Callable[[str], None]:
     """Give the function with which a part speaks: one line to standard error."""
-
-    def line(text: str) -> None:
-        with suppress(OSError):
-            os.write(2, f"{part}: {text}\n".encode("utf-8", "replace"))
-
-    return line
+    return partial(terminal.say, program=part, descriptor=_ERROR)
 
 
-def run_part(part: str, settings: Settings, plan: Plan) -> int:
-    """Be one part, in this process, until told to stop."""
+def run_part(part: str, settings: Settings, plan: Plan, state: ExitStack | None = None) -> int:
+    """Be one part, in this process, until told to stop. ``state``: what it holds of the state folder."""
     folder = f"{settings.folders.runtime}/{part}"
     if part == "bus":
         with suppress(OSError):
@@ -93,19 +91,23 @@ def run_part(part: str, settings: Settings, plan: Plan) -> int:
         case "background":
             return sampler.run(settings, plan, Lane.BACKGROUND, say(part))
         case _:
-            return archiver.run(settings, plan, say(part))
+            return archiver.run(settings, plan, say(part), state)
 
 
 class Runner:
     """The parts as children, and what became of them."""
 
-    def __init__(self, settings: Settings, plan: Plan, view: View, locks: Iterable[int] = ()) -> None:
-        """Open the lifeline that tells the parts of this process's death. ``locks``: held, and never by a part."""
+    def __init__(self, settings: Settings, plan: Plan, view: View, locks: Sequence[int], state: ExitStack) -> None:
+        """Open the lifeline that tells the parts of this process's death.
+
+        ``locks``: held, and never by a part; the first is that of the runtime folder. ``state``: holds the other.
+        """
         self._view = view
         reading, self._lifeline = os.pipe()
         self._settings = settings._replace(lifeline=reading)
         self._plan = plan
         self._locks = tuple(locks)
+        self._state = state
         self._planned = PARTS if settings.bus != NO_BUS else tuple(part for part in PARTS if part != "bus")
         self._say = say("sysmond")
         self._parts: dict[str, int] = {}
@@ -114,7 +116,9 @@ class Runner:
         self._ended: dict[str, int] = {}
         self._held: list[int] = []
         self._untold: deque[control.Order] = deque(maxlen=UNTOLD_MAX)
-        self._is_stuck = self._is_reloading = False
+        self._is_stuck = self._is_reloading = self._is_lost = False
+        if before := os.environ.pop(REMOVED, ""):
+            self._untold.append(removal(before))
         self._pulse = Pulse(settings.folders.runtime)
         self._reloading = Reloading(settings, plan, self._parts, self._say)
         self._listener: control.Listener | None = None
@@ -128,7 +132,10 @@ class Runner:
         self._signals = {*self._stops, *self._reloads, signal.SIGCHLD}
 
     def run(self) -> int:
-        """Start the parts, keep them running until told to stop, end them in order; give the exit code."""
+        """Start the parts, keep them running until told to stop, end them in order; give the exit code.
+
+        That says where the runtime folder was removed: this process is to begin anew.
+        """
         signal.pthread_sigmask(signal.SIG_BLOCK, {*self._signals, signal.SIGHUP})
         signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # The parts may speak to a terminal that is not theirs.
         if signal.sigtimedwait(self._stops, 0):
@@ -151,7 +158,8 @@ class Runner:
                         self._start(part)
             self._listener = None
             self._reloading.close()
-        notify("STOPPING=1", "STATUS=writing what is in RAM to the disk")
+        if not self._is_lost:
+            notify("STOPPING=1", "STATUS=writing what is in RAM to the disk")
         self._view.end()
         return self._end()
 
@@ -169,9 +177,18 @@ class Runner:
         asking = [] if self._listener is None else self._listener.descriptors()
         ready = self._wait([*asking, *self._reloading.descriptors()], due_s)
         if self._listener is not None and not set(asking).isdisjoint(ready):
-            self._listener.serve(self._reloading.obey)
+            self._listener.serve(self._obey)
         received, self._received = self._received, set()
         return received
+
+    def _obey(self, order: control.Order) -> control.Order | control.Later:
+        """Carry out an order from the control socket."""
+        if order.get("do") != archiver.LET_GO:
+            return self._reloading.obey(order)
+        self._state.close()
+        self._locks = self._locks[:1]
+        self._settings = self._settings._replace(state_locked=False)  # The archiver locks it, as soon as it is there.
+        return {"ok": True}
 
     def _wait(self, others: list[int], due_s: float) -> list[int]:
         """Wait for a signal or one of the descriptors; gives those that are ready."""
@@ -186,6 +203,9 @@ class Runner:
             return True
         if not signals.isdisjoint(self._reloads):
             self._reloading.reload()
+        if self._has_lost_runtime():
+            return True
+        self._end_the_lost()
         self._reap()
         self._tell()
         if self._reloading.is_busy and not self._is_reloading:
@@ -199,6 +219,21 @@ class Runner:
             self._feel_pulse()
         is_done = self._settings.ticks is not None and self._ended.get("sampler") == 0
         return is_done or self._view.ended_by_key()
+
+    def _has_lost_runtime(self) -> bool:
+        """Look whether the runtime folder, or that of this part, is still the one that is locked and listened in."""
+        runtime = self._settings.folders.runtime
+        self._is_lost = is_lost(self._locks[0], runtime) or not os.path.isdir(f"{runtime}/daemon")
+        if self._is_lost:
+            self._say(f"{runtime}: removed while it was written to; beginning anew, with what was not sealed yet")
+        return self._is_lost
+
+    def _end_the_lost(self) -> None:
+        """Have a part end whose folder is gone, and its control socket with it: the next one makes them anew."""
+        for part, child in self._parts.items():
+            has_begun = time.monotonic() - self._started_s[part] > WORKED_S
+            if has_begun and not os.path.isdir(f"{self._settings.folders.runtime}/{part}"):
+                os.kill(child, signal.SIGTERM)
 
     def _feel_pulse(self) -> None:
         """Kill the real-time lane where it does not tick any more; the next one knows why."""
@@ -262,6 +297,10 @@ class Runner:
         """Take note of parts that ended; one that was not told to is started again."""
         for part, code in self._collect():
             reason = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+            folder = f"{self._settings.folders.runtime}/{part}"
+            if code == EXIT_AGAIN or not os.path.isdir(folder):
+                reason = f"{folder}: removed while it was written to"
+                self._untold.append(removal(folder))
             self._plan_restart(part, "" if code == 0 and self._settings.ticks is not None else reason)
 
     def _collect(self) -> list[tuple[str, int]]:
@@ -302,17 +341,20 @@ class Runner:
         self._stop([part for part in self._parts if part != ARCHIVER], LANES_END_S)
         code = -1
         for _ in range(ARCHIVER_TRIES):
-            if ARCHIVER not in self._parts:
+            if ARCHIVER not in self._parts and not self._is_lost:
                 self._start(ARCHIVER)
             self._stop([ARCHIVER], ARCHIVER_END_S)
             code = self._ended.get(ARCHIVER, 1)
-            if code >= 0:
+            if code >= 0 and (self._is_lost or code != EXIT_AGAIN):
                 break
         for writer in (*WRITERS.values(), ARCHIVER):
             if writer not in self._parts:
                 sampler.remove_sealed(self._settings.folders, writer)
-        if os.path.exists(f"{self._settings.folders.runtime}/bpf.json"):
-            unload_kernel(self._settings)
+        if self._is_lost:
+            return EXIT_AGAIN
+        if unload := unloader_command(self._settings):
+            with suppress(OSError):
+                os.waitpid(os.posix_spawn(unload[0], unload, os.environ), 0)
         return code if code >= 0 else 1
 
     def _stop(self, parts: list[str], limit_s: float) -> None:
@@ -331,12 +373,10 @@ class Runner:
                 self._ended[part] = 1
 
 
-def unload_kernel(settings: Settings) -> None:
-    """Have a child remove the BPF programs: nobody listens to them any more."""
-    command = [sys.executable, *isolation(), "-m", "sysmond.kernel.loader", "--unload"]
-    with suppress(OSError):
-        command += ["--runtime-dir", settings.folders.runtime]
-        os.waitpid(os.posix_spawn(command[0], command, os.environ), 0)
+def removal(folder: str) -> control.Order:
+    """The order to the archiver to record that a folder was removed, or the rings in it."""
+    said = "removed while it was written to; begun anew, with what was not sealed yet"
+    return {"do": "event", "kind": "removed", "subject": folder, "text": said}
 
 
 def belongs_to_terminal() -> bool:
@@ -355,10 +395,12 @@ def plan_files(folders: Folders) -> tuple[str, str]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Be the daemon: the only argument is a JSON object of the settings, and optionally a part."""
+    os.umask(UMASK)
     (content,) = sys.argv[1:] if arguments is None else arguments
     fields = json.loads(content)
     part = fields.pop("part")
-    settings = Settings(**{**fields, "folders": Folders(*fields["folders"])})
+    typed = {"folders": Folders(*fields["folders"]), "words": tuple(fields.get("words", ()))}
+    settings = Settings(**{**fields, **typed})
     speak = say("sysmond" if part is None else part)
     runtime = settings.folders.runtime
     try:
@@ -370,19 +412,32 @@ def main(arguments: list[str] | None = None) -> int:
         with ExitStack() as held:
             if part is None:
                 locks = [held.enter_context(only_one(runtime, ending_wait_s=LOCK_WAIT_S))]
-                locks += lock_state(held, settings.folders)
+                state = held.enter_context(ExitStack())
+                locks += lock_state(state, settings.folders)
                 settings = settings._replace(state_locked=len(locks) > 1)
                 with suppress(OSError):
                     os.makedirs(f"{runtime}/daemon", exist_ok=True)
                 own.write_pid(f"{runtime}/daemon")
-                return Runner(settings, plan, held.enter_context(View(settings)), locks).run()
-            if part == "archiver":
-                locks = lock_state(held, settings.folders, wait_s=ORPHANS_S)
-                settings = settings._replace(state_locked=bool(locks))
-            return run_part(part, settings, plan)
+                code = Runner(settings, plan, held.enter_context(View(settings)), locks, state).run()
+            else:
+                state = held.enter_context(ExitStack())
+                if part == "archiver":
+                    locks = lock_state(state, settings.folders, wait_s=ORPHANS_S)
+                    settings = settings._replace(state_locked=bool(locks))
+                code = run_part(part, settings, plan, state)
     except Error as failure:
         speak(str(failure))
         return failure.exit_code
+    if part is None and code == EXIT_AGAIN:
+        begin_anew(settings)
+    return code
+
+
+def begin_anew(settings: Settings) -> NoReturn:
+    """Replace this process by a daemon that makes everything anew; a signal to stop waits for that one."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {*STOP_SIGNALS, signal.SIGHUP, signal.SIGCHLD})
+    command = daemon_command(settings)
+    os.execve(command[0], command, {**os.environ, REMOVED: settings.folders.runtime})  # noqa: S606
 
 
 def lock_state(held: ExitStack, folders: Folders, wait_s: float = 0.0) -> list[int]:
@@ -390,10 +445,12 @@ def lock_state(held: ExitStack, folders: Folders, wait_s: float = 0.0) -> list[i
 
     A folder that cannot be written now, or whose file system is not mounted yet, is left to the archiver.
 
-    :raises BusyError: naming the process that does.
+    :raises BusyError: naming the process that does. :raises NotPermittedError: where it is somebody else's.
     """
     if mounts.awaited(folders.state, known_place(folders).point):
         return []
+    with suppress(OSError):
+        check_trusted(folders.state)
     with suppress(Error):
         create(folders, os.geteuid())
     with suppress(OSError):
@@ -402,4 +459,5 @@ def lock_state(held: ExitStack, folders: Folders, wait_s: float = 0.0) -> list[i
 
 
 if __name__ == "__main__":
+    sys.excepthook = terminal.confess
     sys.exit(main())

@@ -16,7 +16,7 @@ from sysmond import clock, control, own, realtime
 from sysmond import plan as plans
 from sysmond.clock import SECOND_NS
 from sysmond.conduct import OVERRUNS_MAX, Conduct, Held, duration
-from sysmond.errors import Error
+from sysmond.errors import EXIT_AGAIN, Error
 from sysmond.model import Lane, Sensitivity
 from sysmond.notify import READY, notify, watchdog_s
 from sysmond.own import SELF, Cost, own_row, part_rows, process_row
@@ -37,6 +37,8 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 WAIT_MAX_S = 60.0
 # The real-time lane answers orders before its tick only where so much time is left, and once between two ticks.
 ORDERS_ROOM_S = 0.1
+# In so many ticks each ring is looked after once, whether its file is still there.
+LOOK_TICKS = 2
 # Events wait for the ring of their class.
 EVENTS_MAX = 64
 
@@ -70,14 +72,16 @@ class Sampler:
         self.own.dropped += self._rings.give_up_old()
 
     def run(self, ticks: int | None = None) -> int:
-        """Tick until told to stop (SIGTERM, SIGINT, the end of the parent), or ``ticks`` times."""
-        ends = [control.wake_on(STOP_SIGNALS)]
-        if self._settings.lifeline is not None:
-            ends.append(self._settings.lifeline)
+        """Tick until told to stop (SIGTERM, SIGINT, the end of the parent), or ``ticks`` times; give the exit code.
+
+        That says where the rings were removed: what they held lies there again, and this part is to be started again.
+        """
+        stop = control.wake_on(STOP_SIGNALS)
+        ends = [stop] if self._settings.lifeline is None else [stop, self._settings.lifeline]
         done = 0
         self._deadline_ns = next_slot_ns(clock.boottime_ns(), {*self._roster.intervals_ns, SECOND_NS})
         with control.listen(self._folder) as orders:
-            while ticks is None or done < ticks:
+            while (ticks is None or done < ticks) and not self._rings.are_gone(done % LOOK_TICKS, LOOK_TICKS):
                 if self._is_told_to_end(ends, orders):
                     # Asked to end before it ever ticked, a lane that counts its ticks does so once.
                     if done or self._settings.ticks is None:
@@ -99,8 +103,10 @@ class Sampler:
                     if self._lane is Lane.REALTIME:
                         realtime.freeze()
         notify("STOPPING=1")
-        self.close()
-        return 0
+        are_gone = self._rings.are_gone()
+        # Whose parent was killed was not told to end: what follows is nobody's good order.
+        self.close(is_over=not are_gone and not control.is_orphaned(stop, self._settings.lifeline))
+        return EXIT_AGAIN if are_gone else 0
 
     def _is_told_to_end(self, ends: list[int], orders: control.Listener) -> bool:
         """Wait for the deadline, and answer orders meanwhile where there is time for that."""
@@ -482,10 +488,10 @@ class Sampler:
             control.tell(f"{self._settings.folders.runtime}/{WRITERS[Lane.BACKGROUND]}", {"do": "plan"})
         return True
 
-    def close(self) -> None:
-        """Leave the rings in good order for the archiver."""
+    def close(self, *, is_over: bool = True) -> None:
+        """Leave the rings for the archiver; where it ``is_over``, in good order."""
         for stream in list(self._rings.open):
-            self._rings.close(stream)
+            self._rings.close(stream, is_over=is_over)
         self._roster.close()
         os.close(self._memory)
 

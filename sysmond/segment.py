@@ -7,18 +7,20 @@ increments, a gauge as its difference from its first value, both narrowed; the s
 is "absent". Everything is chunked and checksummed, and built in memory: the caller publishes the bytes.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Sized
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
 
-from sysmond import codes, declared, hdf5, rollup
+from sysmond import codes, declared, hdf5, invariants, rollup
 from sysmond.archive import Name
 from sysmond.clock import Relation
 from sysmond.codes import EDGES, SERIES, TIER_SERIES, WIDTHS
 from sysmond.declared import Keys, identity
-from sysmond.errors import CorruptError
-from sysmond.hdf5 import CHUNK_TICKS, attribute, columns, one_line
+from sysmond.errors import CorruptError, Error
+from sysmond.hdf5 import CHUNK_TICKS, Node, one_line
+from sysmond.invariants import Claims
 from sysmond.model import Cause, Metric, Semantics, Sensitivity
 from sysmond.recording import Event, Hole, Key, Plan, Recording, Strand, plan_of
 from sysmond.result import Int64Array
@@ -27,9 +29,10 @@ from sysmond.rollup import Axis, Buckets, Edges, Stat
 __all__ = ["CHUNK_TICKS", "Segment", "Writer", "encode", "encode_plans"]
 
 # No incompatible flags exist yet.
-FORMAT = hdf5.Format("sysmond segment", 1)
+FORMAT = hdf5.Format("sysmond segment", 1, invariants.WIDE_ELEMENTS_MAX)
 # The compatible flag of a file with blocks of fewer digits than were recorded.
 SHORTENED = 1
+_INTEGER = np.dtype(np.int64)
 # How many values become codes at once: their intermediate results stay in the processor's cache.
 CODE_VALUES = 128 * 1024
 
@@ -57,6 +60,8 @@ class Writer:
         """Write all of a recording but its blocks; ``keys``, ``boots``: what those will refer to.
 
         ``hasty``: spend less time on compression.
+
+        :raises Error: where no reader would accept it.
         """
         metrics = [(table.name, metric) for table in recording.tables.values() for metric in table.metrics]
         instances = sorted({key.instance for key in keys})
@@ -70,7 +75,19 @@ class Writer:
         self._metric_index = {(table, metric.name): index for index, (table, metric) in enumerate(metrics)}
         self._instance_index = {name: index for index, name in enumerate(instances)}
         self._blocks = self._tiers = 0
+        self._claims, self._tier_claims = _claims()
         self._hasty = hasty
+        _check_counts(
+            tables=recording.tables,
+            metrics=metrics,
+            instances=instances,
+            boots=self._boots,
+            clocks=[each for relations in recording.clocks.values() for each in relations],
+            texts=recording.texts,
+            gaps=recording.holes,
+            events=recording.events,
+            covers=recording.covers,
+        )
         self._image = hdf5.Image()
         self._file = file = self._image.file
         hdf5.describe(
@@ -106,7 +123,11 @@ class Writer:
         return self._image.close()
 
     def rows(self, plan: Plan) -> None:
-        """Write a block of rows."""
+        """Write a block of rows.
+
+        :raises Error: where no reader would accept it.
+        """
+        _claim(self._claims, plan.ticks, len(plan.keys), plan.strand.interval_ns)
         group = self._group(f"block/{self._blocks}", plan.strand, closed=plan.closed)
         self._blocks += 1
         if plan.significant_bits:
@@ -128,7 +149,8 @@ class Writer:
         group = self._group(f"tier/{self._tiers}", strand, closed=closed)
         hdf5.describe(group, step_ns=strand.step_ns)
         self._tiers += 1
-        return TierWriter(group, strand.interval_ns, axis, self._series, hasty=self._hasty)
+        claim = partial(_claim, self._tier_claims, axis.first, interval_ns=strand.step_ns)
+        return TierWriter(group, strand.interval_ns, axis, self._series, claim, hasty=self._hasty)
 
     def _group(self, name: str, strand: Strand, *, closed: bool) -> hdf5.Group:
         group = self._file.create_group(name)
@@ -149,6 +171,19 @@ class Writer:
         return series
 
 
+def _claim(claims: Claims, ticks: Int64Array, series: int, interval_ns: int) -> None:
+    try:
+        claims.add(ticks, series, interval_ns)
+    except ValueError as excess:
+        raise Error(f"one file: {excess}") from excess
+
+
+def _check_counts(**elements: Sized) -> None:
+    for name, found in elements.items():
+        if len(found) > (most := invariants.WIDE_ELEMENTS_MAX[name]):
+            raise Error(f"one file: {len(found)} {name}; at most {most} are right")
+
+
 class TierWriter:
     """A block of buckets in the making."""
 
@@ -158,12 +193,14 @@ class TierWriter:
         interval_ns: int,
         axis: Axis,
         series_of: Callable[[Sequence[Key], "np.dtype[Any]"], codes.Array],
+        claim: Callable[[int], None],
         *,
         hasty: bool,
     ) -> None:
         self._group = group
         self._interval_ns = interval_ns
         self._series_of = series_of
+        self._claim = claim
         self._store = _CodeStore(group, len(axis.first), hasty=hasty)
         self._series = [np.zeros(0, TIER_SERIES)]
         self._edges = [np.zeros(0, EDGES)]
@@ -207,8 +244,12 @@ class TierWriter:
             self._edges.append(records)
 
     def finish(self) -> None:
-        """Write what is left."""
+        """Write what is left.
+
+        :raises Error: where no reader would accept it.
+        """
         self._store.finish()
+        self._claim(sum(map(len, self._series)))
         hdf5.put(self._group, "series", np.concatenate(self._series))
         hdf5.put(self._group, "edges", np.concatenate(self._edges))
 
@@ -280,37 +321,52 @@ def _write_covers(file: hdf5.File, covers: Sequence[Name], boots: Sequence[str])
     hdf5.put(file, "covers", np.array(rows, [("boot", "<u4"), ("first", "<u4"), ("last", "<u4")]))
 
 
-def _strand(group: Any, boots: Sequence[str], step_ns: int = 0) -> Strand:  # noqa: ANN401  a group of the file
-    return Strand(
-        boots[_index(attribute(group, "boot"))],
-        str(attribute(group, "writer")),
-        int(attribute(group, "started_ns")),
-        int(attribute(group, "interval_ns")),
-        step_ns,
+def _check_lives(series: codes.Array, ticks: int) -> None:
+    if len(series) and int(series["stop"].max()) > ticks:
+        raise ValueError(f"a series that ends at tick {series['stop'].max()} of {ticks}")
+
+
+def _claims() -> tuple[Claims, Claims]:
+    return Claims(invariants.SERIES_MAX), Claims(invariants.TIER_ROWS_MAX)
+
+
+def _strand(group: Node, boots: Sequence[str], *, is_tier: bool = False) -> Strand:
+    strand = Strand(
+        boots[_index(group.attribute("boot", int))],
+        group.attribute("writer", str),
+        group.attribute("started_ns", int),
+        group.attribute("interval_ns", int),
+        group.attribute("step_ns", int) if is_tier else 0,
     )
+    invariants.check_interval("an interval", strand.interval_ns)
+    invariants.check_moments("the start of a writer", strand.started_ns)
+    if is_tier:
+        invariants.check_interval("a step", strand.step_ns)
+    return strand
 
 
-def _ticks(group: Any, name: str = "ticks") -> Int64Array:  # noqa: ANN401  as above
-    ticks: Int64Array = hdf5.array(group, name).astype(np.int64, copy=False)
-    if (ticks[1:] <= ticks[:-1]).any():
-        raise ValueError(f"{name} that do not increase")
+def _ticks(group: Node, name: str = "ticks") -> Int64Array:
+    ticks: Int64Array = group.array(name, _INTEGER).astype(np.int64, copy=False)
+    invariants.check_ticks(name, ticks)
     return ticks
 
 
 class _FileBlock:
     """A block of an open segment; values are decoded when they are read."""
 
-    def __init__(self, path: str, group: Any, boots: Sequence[str], keys_of: Keys) -> None:  # noqa: ANN401  as above
+    def __init__(self, path: str, group: Node, boots: Sequence[str], keys_of: Keys, claims: Claims) -> None:
         self.strand = _strand(group, boots)
-        self.closed = bool(attribute(group, "closed"))
-        self.significant_bits = _index(attribute(group, "significant_bits", 0))
+        self.closed = group.attribute("closed", bool)
+        self.significant_bits = _index(group.attribute("significant_bits", int, 0))
         self.ticks = _ticks(group)
         self._path = path
         self._group = group
         self._matrices: dict[int, hdf5.Matrix] = {}
-        self._series = hdf5.array(group, "series")
+        self._series = group.array("series", SERIES)
         self._keys_of = keys_of
+        claims.add(self.ticks, len(self._series), self.strand.interval_ns)
         keys_of.check(self._series)
+        _check_lives(self._series, len(self.ticks))
 
     @property
     def keys(self) -> Sequence[Key]:
@@ -330,25 +386,29 @@ class _FileBlock:
 
     def _codes(self, width: int, rows: codes.Array) -> codes.Array:
         if width not in self._matrices:
-            self._matrices[width] = hdf5.Matrix(self._group, width, len(self.ticks))
+            self._matrices[width] = self._group.matrix(width, len(self.ticks), len(self._series))
         return self._matrices[width].rows(rows)
 
 
 class _FileTier:
     """A block of buckets of an open segment; statistics are decoded when they are read."""
 
-    def __init__(self, path: str, group: Any, boots: Sequence[str], keys_of: Keys) -> None:  # noqa: ANN401  as above
-        self.strand = _strand(group, boots, int(attribute(group, "step_ns")))
-        self.closed = bool(attribute(group, "closed"))
-        first, last, rows = _ticks(group), _ticks(group, "last"), hdf5.array(group, "rows").astype(np.int64)
-        if not len(first) == len(last) == len(rows) or (last < first).any() or self.strand.interval_ns <= 0:
+    def __init__(self, path: str, group: Node, boots: Sequence[str], keys_of: Keys, claims: Claims) -> None:
+        self.strand = _strand(group, boots, is_tier=True)
+        self.closed = group.attribute("closed", bool)
+        first, last, rows = _ticks(group), _ticks(group, "last"), group.array("rows", _INTEGER).astype(np.int64)
+        if not len(first) == len(last) == len(rows) or (last < first).any() or (first[1:] <= last[:-1]).any():
             raise ValueError("buckets that make no sense")
+        if len(rows) and not 1 <= rows.min() <= rows.max() <= invariants.TICKS_MAX:
+            raise ValueError("buckets of no or too many ticks")
         self.axis = Axis(first, last, rows)
         self._path = path
         self._group = group
         self._matrices: dict[int, hdf5.Matrix] = {}
-        self._series = hdf5.array(group, "series")
+        self._series = group.array("series", TIER_SERIES)
+        claims.add(first, len(self._series), self.strand.step_ns)
         keys_of.check(self._series, TIER_SERIES)
+        _check_lives(self._series, len(first))
         self._of = keys_of.tier(self._series)
 
     @property
@@ -387,11 +447,11 @@ class _FileTier:
 
     def _codes(self, width: int, rows: codes.Array) -> codes.Array:
         if width not in self._matrices:
-            self._matrices[width] = hdf5.Matrix(self._group, width, len(self.axis.first))
+            self._matrices[width] = self._group.matrix(width, len(self.axis.first), len(self._series))
         return self._matrices[width].rows(rows)
 
     def _edges(self, series: codes.Array) -> Edges:
-        records = hdf5.array(self._group, "edges")
+        records = self._group.array("edges", EDGES)
         order = np.argsort(identity(records))
         sought = identity(series)
         at = order[np.minimum(np.searchsorted(identity(records), sought, sorter=order), len(records) - 1)]
@@ -415,30 +475,49 @@ class Segment(hdf5.OpenFile):
         """Open a segment and read everything but the values; see ``hdf5.OpenFile``."""
         super().__init__(path, FORMAT)
 
-    def _read(self) -> None:
-        root = self._root
-        tables, keys_of = declared.read(*(hdf5.array(root, name) for name in ("tables", "metrics", "instances")))
-        boots = hdf5.strings(root, "boots")
-        clocks: dict[str, list[Relation]] = {}
-        for boot, *relation in columns(root, "clocks", "boot", "boottime_ns", "realtime_ns", "monotonic_ns"):
-            clocks.setdefault(boots[_index(boot)], []).append(Relation(*relation))
-        holes = [
-            Hole(boots[_index(boot)], table, start_ns, end_ns, Cause(cause), detail)
-            for boot, table, start_ns, end_ns, cause, detail in columns(
-                root, "gaps", "boot", "table", "start_ns", "end_ns", "cause", "detail"
-            )
-        ]
+    def _read(self, root: Node) -> None:
+        sensitivity = Sensitivity(root.attribute("sensitivity", str))
+        invariants.check_place(self.path, sensitivity)
+        tables, keys_of = declared.read(*(root.array(name) for name in ("tables", "metrics", "instances")))
+        boots = root.strings("boots")
+        invariants.check_boots(boots)
+        rows, buckets = _claims()
+        blocks = [_FileBlock(self.path, group, boots, keys_of, rows) for group in root.numbered("block")]
+        tiers = [_FileTier(self.path, group, boots, keys_of, buckets) for group in root.numbered("tier")]
         self.recording = Recording(
-            Sensitivity(attribute(root, "sensitivity")),
+            sensitivity,
             tables,
-            [_FileBlock(self.path, group, boots, keys_of) for group in hdf5.numbered(root, "block")],
-            dict(columns(root, "texts", "id", "text")),
-            clocks,
-            holes,
+            blocks,
+            dict(root.columns("texts", id=int, text=str)),
+            _clocks(root, boots),
+            list(_holes(root, boots)),
+            list(_events(root, boots)),
+            tiers,
             [
-                Event(boots[_index(boot)], *event)
-                for boot, *event in columns(root, "events", "boot", "boottime_ns", "kind", "subject", "text")
+                Name(boots[_index(boot)], *reach)
+                for boot, *reach in root.columns("covers", boot=int, first=int, last=int)
             ],
-            [_FileTier(self.path, group, boots, keys_of) for group in hdf5.numbered(root, "tier")],
-            [Name(boots[_index(boot)], *reach) for boot, *reach in columns(root, "covers", "boot", "first", "last")],
         )
+
+
+def _clocks(root: Node, boots: Sequence[str]) -> dict[str, list[Relation]]:
+    clocks: dict[str, list[Relation]] = {}
+    for boot, *relation in root.columns("clocks", boot=int, boottime_ns=int, realtime_ns=int, monotonic_ns=int):
+        clocks.setdefault(boots[_index(boot)], []).append(Relation(*relation))
+    for relations in clocks.values():
+        invariants.check_relations(relations)
+    return clocks
+
+
+def _holes(root: Node, boots: Sequence[str]) -> Iterator[Hole]:
+    for boot, table, start_ns, end_ns, cause, detail in root.columns(
+        "gaps", boot=int, table=str, start_ns=int, end_ns=int, cause=str, detail=str
+    ):
+        invariants.check_span("a gap", start_ns, end_ns)
+        yield Hole(boots[_index(boot)], table, start_ns, end_ns, Cause(cause), detail)
+
+
+def _events(root: Node, boots: Sequence[str]) -> Iterator[Event]:
+    for boot, at_ns, *said in root.columns("events", boot=int, boottime_ns=int, kind=str, subject=str, text=str):
+        invariants.check_moments("an event", at_ns)
+        yield Event(boots[_index(boot)], at_ns, *said)

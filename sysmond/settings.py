@@ -12,6 +12,9 @@ PARTS = ("sampler", "background", "archiver", "bus")
 
 NO_BUS = "none"
 
+REMOVED = "SYSMOND_REMOVED"
+"""In the environment of a daemon that begins anew because its runtime folder was removed: that folder."""
+
 
 class Settings(NamedTuple):
     """``root``: below which probes read. ``ticks``: end after so many, or None. ``config``: the only file to read.
@@ -19,7 +22,7 @@ class Settings(NamedTuple):
     ``lifeline``: a descriptor that becomes readable when the parent of the parts dies.
     ``state_locked``: whether the parent, or this process, holds the state folder. ``again``: this part is
     started anew, the daemon is not; ``stuck``: because the one before did not tick any more. ``bus``: ``none``,
-    ``system``, ``session`` or an address.
+    ``system``, ``session`` or an address. ``words``: of the command line, as they were.
     """
 
     folders: Folders
@@ -32,6 +35,7 @@ class Settings(NamedTuple):
     again: bool = False
     bus: str = NO_BUS
     stuck: bool = False
+    words: tuple[str, ...] = ()
 
 
 def isolation() -> list[str]:
@@ -42,6 +46,11 @@ def isolation() -> list[str]:
 def plan_file(settings: Settings) -> str:
     """Where the current plan lies."""
     return f"{settings.folders.runtime}/plan.json"
+
+
+def daemon_command(settings: Settings) -> list[str]:
+    """The whole daemon, as it was called."""
+    return [sys.executable, *isolation(), "-m", "sysmond", *settings.words]
 
 
 def resolver_command(settings: Settings) -> list[str]:

@@ -9,22 +9,23 @@ import os
 from typing import NamedTuple
 from zlib import crc32
 
+from sysmond import listing
 from sysmond.errors import CorruptError
 from sysmond.frame import (
     CLOSED,
+    CLOSED_MIRRORED,
     CRC_START,
     DROPPED,
+    EXPLAINING,
     FRAME_BYTES,
     HEAD,
     HEADER_BYTES,
-    LAYOUT,
     MARK,
-    NAMES,
-    RELATION,
+    MIRROR,
     START,
     TAIL,
-    TEXT,
     Identity,
+    is_mirrored,
     read_header,
 )
 
@@ -33,14 +34,13 @@ HEADER_TRIES = 8
 COPY_TRIES = 3
 # Where a frame says its own offset, in words, and its kind, in half-words.
 _OFFSET_WORD, _KIND_HALFWORD = 2, 4
-_EXPLAINING = frozenset((LAYOUT, NAMES, TEXT, RELATION))
 
 
 class Snapshot(NamedTuple):
     """A consistent copy of a ring.
 
     ``frames``: where in the image each whole frame begins; those that explain nothing and lie before the
-    offset asked for are left out. ``damages``: from where to where the image is damaged.
+    offset asked for are left out. ``damages``: from where to where the image is damaged behind that offset.
     ``end_offset``: behind the last whole frame. ``lost``: bytes that were overwritten since the offset
     asked for. ``closed``: the writer ended in good order. ``mark``: layout being read.
     """
@@ -59,9 +59,11 @@ class Snapshot(NamedTuple):
 def snapshot(path: str, since: int = 0) -> Snapshot:
     """Copy what a ring holds from logical offset ``since`` on, and the explanations before it.
 
-    :raises OSError: where the file cannot be read. :raises ForeignError: where it is no ring of this version.
-    :raises CorruptError: where its header makes no sense, or it is overwritten faster than it can be read.
+    :raises FileNotFoundError: where it is gone. :raises PermissionError: where we may not read it.
+    :raises ForeignError: where it is no ring of this version. :raises CorruptError: where its header makes no sense,
+        it is overwritten faster than it can be read, or nobody can read it.
     """
+    listing.look(path)
     with open(path, "rb", buffering=0) as file:
         descriptor = file.fileno()
         identity, capacity = read_header(os.pread(descriptor, HEADER_BYTES, 0), path)
@@ -79,12 +81,13 @@ def snapshot(path: str, since: int = 0) -> Snapshot:
 
 def _take(descriptor: int, identity: Identity, capacity: int, since: int, path: str) -> Snapshot | None:
     """Copy once, and look again; None where all of it was overwritten meanwhile."""
-    head, tail = _bounds(descriptor, capacity, path)
+    bounds = _bounds(descriptor, capacity)
+    head, tail = bounds or _recovered(descriptor, capacity, path)
     image = _copy(descriptor, capacity, tail, head)
     words = _words(descriptor)
     if len(image) != head - tail:
         raise CorruptError(f"{path}: truncated while it was read")
-    held_from = max(tail, words[TAIL])
+    held_from = max(tail, words[TAIL]) if bounds else tail
     if held_from > head:
         return None
     frames, damages, end = _walk(image, tail, capacity, held_from, since)
@@ -95,7 +98,7 @@ def _take(descriptor: int, identity: Identity, capacity: int, since: int, path: 
         damages,
         min(end, head),
         max(0, held_from - since),
-        bool(words[CLOSED]) and words[HEAD] == head,
+        _is_closed(words) and (not bounds or words[HEAD] == head),
         words[MARK],
         words[DROPPED],
     )
@@ -105,14 +108,52 @@ def _words(descriptor: int) -> memoryview:
     return memoryview(os.pread(descriptor, HEADER_BYTES, 0)).cast("Q")
 
 
-def _bounds(descriptor: int, capacity: int, path: str) -> tuple[int, int]:
+def _bounds(descriptor: int, capacity: int) -> tuple[int, int] | None:
+    """Head and tail; None where what the header says of them is damaged."""
     for _ in range(HEADER_TRIES):
         words = _words(descriptor)
         head, tail = words[HEAD], words[TAIL]
-        if 0 <= head - tail <= capacity and not (head | tail) & 7:
+        is_said_twice = (head, tail) == (words[HEAD + MIRROR], words[TAIL + MIRROR])
+        if (is_said_twice or not is_mirrored(words.tobytes())) and _belong_together(head, tail, capacity):
             return head, tail
-        # Else the writer moved on between the two words.
-    raise CorruptError(f"{path}: its head and tail do not belong together")
+        # Else the writer moved on between the words.
+    return None
+
+
+def _belong_together(head: int, tail: int, capacity: int) -> bool:
+    return 0 <= head - tail <= capacity and not (head | tail) & 7
+
+
+def _recovered(descriptor: int, capacity: int, path: str) -> tuple[int, int]:
+    """Head and tail by the frames that are there: each says its own logical offset.
+
+    :raises CorruptError: where there are none.
+    """
+    image = os.pread(descriptor, capacity, HEADER_BYTES)
+    words = memoryview(image).cast("Q")
+    begins: list[int] = []
+    head = place = 0
+    while place <= len(image) - FRAME_BYTES:
+        offset = words[(place >> 3) + _OFFSET_WORD]
+        length, crc = START.unpack_from(image, place)
+        is_here = offset % capacity == place and FRAME_BYTES <= length <= capacity - place and not length & 7
+        if is_here and crc32(image[place + CRC_START : place + length]) == crc:
+            begins.append(offset)
+            head = max(head, offset + length)
+            place += length
+        else:
+            place += 8
+    if not begins:
+        raise CorruptError(f"{path}: its head and tail do not belong together")
+    return head, min(offset for offset in begins if offset >= head - capacity)
+
+
+def _is_closed(words: memoryview) -> bool:
+    """Whether the writer ended in good order: by the copy of the word, which one flipped bit cannot make."""
+    said = words[CLOSED + MIRROR]
+    return bool(
+        said == CLOSED_MIRRORED if said in {0, CLOSED_MIRRORED} and is_mirrored(words.tobytes()) else words[CLOSED]
+    )
 
 
 def _copy(descriptor: int, capacity: int, tail: int, head: int) -> bytes:
@@ -144,7 +185,7 @@ def _walk(
         place = offset - base
         length = sizes[place >> 2]
         if words[(place >> 3) + _OFFSET_WORD] == offset and length >= FRAME_BYTES:
-            if offset < since and kinds[(place >> 1) + _KIND_HALFWORD] not in _EXPLAINING:
+            if offset < since and kinds[(place >> 1) + _KIND_HALFWORD] not in EXPLAINING:
                 offset = end = offset + (length & ~7)
                 continue
             if crc32(image[place + CRC_START : place + length]) == sizes[(place >> 2) + 1]:
@@ -152,7 +193,8 @@ def _walk(
                 offset = end = offset + length
                 continue
         offset = _next_whole(image, base, offset + 8)
-        damages.append((place, offset - base))
+        if offset > since:
+            damages.append((place, offset - base))
         round_end = offset - offset % capacity + capacity
     return frames, damages, end
 
@@ -174,7 +216,17 @@ def fill(path: str) -> tuple[int, int]:
     :raises OSError: where it cannot be read. :raises ForeignError: where it is no ring.
     :raises CorruptError: where its header is damaged.
     """
-    with open(path, "rb", buffering=0) as file:
-        header = os.pread(file.fileno(), HEADER_BYTES, 0)
+    header = _header(path)
     _, capacity = read_header(header, path)
     return memoryview(header).cast("Q")[HEAD], capacity
+
+
+def identify(path: str) -> tuple[Identity, int]:
+    """Who writes a ring, and how many bytes it holds; raises as ``fill``."""
+    return read_header(_header(path), path)
+
+
+def _header(path: str) -> bytes:
+    listing.look(path)
+    with open(path, "rb", buffering=0) as file:
+        return os.pread(file.fileno(), HEADER_BYTES, 0)

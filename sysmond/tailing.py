@@ -14,13 +14,10 @@ from zlib import crc32
 from sysmond.errors import CorruptError
 from sysmond.frame import (
     CRC_START,
+    EXPLAINING,
     FRAME_BYTES,
     HEAD,
     HEADER_BYTES,
-    LAYOUT,
-    NAMES,
-    RELATION,
-    TEXT,
     Layout,
     read_header,
 )
@@ -34,7 +31,6 @@ _TRIES = 3
 _LIVE = Struct("=5Q")
 # A frame's opening: length, crc, kind, remainder, id, logical offset, tick.
 _OPENING = Struct("=IIHHIQq")
-_EXPLAINING = frozenset((LAYOUT, NAMES, TEXT, RELATION))
 
 Take = Callable[[int, int, int, bytes], None]
 """Is given kind, id, tick and payload of each frame."""
@@ -97,11 +93,11 @@ class Tail:
         self.instances.clear()
 
         def explain(kind: int, ident: int, tick_ns: int, payload: bytes) -> None:
-            if kind in _EXPLAINING:
+            if kind in EXPLAINING:
                 take(kind, ident, tick_ns, payload)
 
         def rest(kind: int, ident: int, tick_ns: int, payload: bytes) -> None:
-            if kind not in _EXPLAINING:
+            if kind not in EXPLAINING:
                 take(kind, ident, tick_ns, payload)
 
         explained = self._walk(tail, head, explain, explained=head)

@@ -6,7 +6,6 @@ named by its first and its last, and has all ranges in itself. A tier's file cou
 does: a merge that was interrupted leaves such.
 """
 
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -14,8 +13,9 @@ from typing import NamedTuple
 
 from sysmond import archive
 from sysmond.archive import Name, parse_name
-from sysmond.course import Course
+from sysmond.course import course_of
 from sysmond.errors import CorruptError, ForeignError, NotPermittedError
+from sysmond.listing import look
 from sysmond.model import Table
 from sysmond.recording import Recording
 from sysmond.retention import TIERS_NS
@@ -112,7 +112,7 @@ def listing(folder: str) -> tuple[list[TierFile], list[str]]:
     found, unreadable = [], []
     for file in archive.files(folder):
         try:
-            size = os.stat(f"{folder}/{file}").st_size
+            size = look(f"{folder}/{file}").size_bytes
             with Segment(f"{folder}/{file}") as opened:
                 recording = opened.recording
                 first_ns, last_ns = span_ns(recording)
@@ -134,7 +134,7 @@ def span_ns(recording: Recording) -> tuple[int, int]:
         *((tier.strand, tier.axis.first, tier.axis.last) for tier in recording.tiers),
     ]:
         if len(first):
-            course = Course(recording.clocks.get(strand.boot, []), strand.interval_ns)
+            course = course_of(recording.clocks.get(strand.boot, []), strand.interval_ns)
             ends += [course.moment_ns(int(first[0])), course.moment_ns(int(last[-1]))]
     return (min(ends), max(ends)) if ends else (0, 0)
 

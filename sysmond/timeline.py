@@ -5,15 +5,14 @@ Sources are taken upstream first (ring, then RAM, then disk): data moves that wa
 being looked for is seen twice, never missed. They are joined by tick: twice is once.
 """
 
-import os
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from sysmond import archive
+from sysmond import archive, listing
 from sysmond.archive import Name
-from sysmond.clock import SECOND_NS, Relation
-from sysmond.course import ALWAYS_NS, Course
+from sysmond.clock import SECOND_NS
+from sysmond.course import ALWAYS_NS, Course, Said, course_of, joined
 from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
 from sysmond.folders import Folders
 from sysmond.model import TIERS_NS, Cause, Metric, Sensitivity
@@ -75,13 +74,17 @@ class Timeline:
         for path in ring_files(folders, classes):
             try:
                 since = sealed[path].offset if path in sealed else 0
-                self._sources.append(Source(None, of_snapshot(snapshot(path, since))))
+                recording = of_snapshot(snapshot(path, since))
+                self._sources.append(Source(None, recording))
+                if recording.damage:
+                    self.damages.append(Damage(None, None, f"{path}: {recording.damage}"))
             except FileNotFoundError:
                 continue
             except PermissionError:
                 self.refused.append(path)
             except (ForeignError, CorruptError, OSError, ValueError) as damage:
-                self.damages.append(Damage(None, None, str(damage)))
+                said = str(damage)
+                self.damages.append(Damage(None, None, said if path in said else f"{path}: {said}"))
 
     def _read_folder(self, folder: str, sensitivity: Sensitivity) -> None:
         """Open the segments of a folder, until a listing shows nothing that was not seen before.
@@ -94,6 +97,9 @@ class Timeline:
                 files = set(archive.files(folder)) - done
             except PermissionError:
                 self.refused.append(folder)
+                return
+            except CorruptError as damage:
+                self.damages.append(Damage(None, sensitivity, str(damage)))
                 return
             if not files:
                 return
@@ -121,23 +127,19 @@ class Timeline:
         except Error as damage:
             # The library looks before it opens; a file that vanishes in between is no longer there, not damaged.
             with suppress(FileNotFoundError):
-                modified_ns = os.lstat(path).st_mtime_ns
-                self.damages.append(Damage(name, sensitivity, str(damage), modified_ns=modified_ns))
+                self.damages.append(Damage(name, sensitivity, str(damage), modified_ns=_written_ns(path)))
         else:
             self._sources.append(Source(name, recording))
             return True
         return False
 
     def _join_clocks(self) -> dict[str, Course]:
-        relations: dict[str, set[Relation]] = {}
-        grid_ns: dict[str, int] = {}
+        said: dict[str, list[Said]] = {}
         for _, recording in self._sources:
-            for boot, said in recording.clocks.items():
-                relations.setdefault(boot, set()).update(said)
-            for strand in [*(each.strand for each in recording.blocks), *(each.strand for each in recording.tiers)]:
-                boot, interval_ns = strand.boot, strand.interval_ns
-                grid_ns[boot] = min(grid_ns.get(boot, SECOND_NS), interval_ns)
-        return {boot: Course(said, grid_ns.get(boot, SECOND_NS)) for boot, said in relations.items()}
+            boots = {*(each.strand.boot for each in recording.blocks), *(each.strand.boot for each in recording.tiers)}
+            for boot in boots | recording.clocks.keys():
+                said.setdefault(boot, []).append(_said(recording, boot))
+        return {boot: joined(files) for boot, files in said.items()}
 
     def _join_metrics(self) -> dict[tuple[str, str], Metric]:
         """Every metric as its newest source declares it; of several scales the finest, to which others convert."""
@@ -261,6 +263,32 @@ class Timeline:
         return after_ns, before_ns
 
 
+def _written_ns(path: str) -> int:
+    """When a file was written, 0 where nobody can look.
+
+    :raises FileNotFoundError: where it is gone.
+    """
+    try:
+        return listing.look(path).written_ns
+    except CorruptError:
+        return 0
+
+
+def _said(recording: Recording, boot: str) -> Said:
+    """What a source says of the clocks of a boot, and of which of its ticks."""
+    rows = [each for each in recording.blocks if each.strand.boot == boot]
+    buckets = [each for each in recording.tiers if each.strand.boot == boot]
+    intervals_ns = [*(each.strand.interval_ns for each in rows), *(each.strand.interval_ns for each in buckets)]
+    ends = [(int(each.ticks[0]), int(each.ticks[-1])) for each in rows if len(each.ticks)]
+    ends += [(int(each.axis.first[0]), int(each.axis.last[-1])) for each in buckets if len(each.axis.first)]
+    return Said(
+        recording.clocks.get(boot, ()),
+        min((first for first, _ in ends), default=0),
+        max((last for _, last in ends), default=-1),
+        min([SECOND_NS, *intervals_ns]),
+    )
+
+
 def _lineage(source: Source, strand: Strand) -> Lineage:
     return Lineage(strand.boot, strand.writer, source.recording.sensitivity, strand.interval_ns)
 
@@ -273,4 +301,4 @@ def _same_quantity(one: Metric, other: Metric) -> bool:
     return (one.unit, one.semantics) == (other.unit, other.semantics)
 
 
-_UNKNOWN = Course((), SECOND_NS)
+_UNKNOWN = course_of((), SECOND_NS)

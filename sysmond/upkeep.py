@@ -10,17 +10,18 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sysmond import archive, retention, tiers
+from sysmond import archive, memory, retention, tiers
 from sysmond import plan as plans
 from sysmond.clock import SECOND_NS
 from sysmond.errors import EXIT_PARTIAL, CorruptError, Error, ForeignError, NotPermittedError, refusal
-from sysmond.folders import Folders
+from sysmond.folders import Folders, check_trusted
 from sysmond.lock import only_one
 from sysmond.long import keep as long_keep
 from sysmond.model import Sensitivity
 from sysmond.plan import ArchiverSettings
 from sysmond.retention import TIERS_NS, Limit
 from sysmond.segment import Segment
+from sysmond.terminal import put, say
 
 if TYPE_CHECKING:
     from sysmond.fsck import Finding
@@ -66,14 +67,14 @@ def budget(folders: Folders, options: argparse.Namespace) -> int:
         right = "root, the recorder's user and members of the group sysmond may"
         raise NotPermittedError(f"{refusal(failure)}; {right}") from failure
     if options.json:
-        sys.stdout.write(json.dumps(answer) + "\n")
+        put(json.dumps(answer))
         return 0
-    sys.stdout.write(f"{'tier':<14}{'budget':>12}{'used':>12}{'a day':>12}{'keeps':>12}\n")
+    put(f"{'tier':<14}{'budget':>12}{'used':>12}{'a day':>12}{'keeps':>12}")
     for tier, found in answer.items():
         keeps = "unknown yet" if found["days"] is None else f"{found['days']:.{int(found['days'] < DAYS_EXACT)}f} days"
         a_day = "–" if found["bytes_per_day"] is None else _megabytes(found["bytes_per_day"])
         used, whole = _megabytes(found["used_bytes"]), _megabytes(found["budget_bytes"])
-        sys.stdout.write(f"{tier:<14}{whole:>12}{used:>12}{a_day:>12}{keeps:>12}\n")
+        put(f"{tier:<14}{whole:>12}{used:>12}{a_day:>12}{keeps:>12}")
     return 0
 
 
@@ -174,6 +175,15 @@ def fsck(folders: Folders, options: argparse.Namespace) -> int:
 
     :raises Error: where there is no such archive, or it cannot be written. :raises NotPermittedError: where we may not.
     """
+    try:
+        with memory.bounded():
+            return _fsck(folders, options)
+    except MemoryError as short:
+        most = f"{memory.DATA_BYTES_MAX >> 20} MiB"
+        raise Error(f"{folders.state}: to check it takes more memory than the {most} that it may") from short
+
+
+def _fsck(folders: Folders, options: argparse.Namespace) -> int:
     from sysmond import fsck as engine  # noqa: PLC0415  seldom asked for
 
     if not os.path.isdir(folders.state):
@@ -181,20 +191,22 @@ def fsck(folders: Folders, options: argparse.Namespace) -> int:
     steps: list[str] = []
     if options.repair:
         try:
+            check_trusted(folders.state)
             with only_one(folders.state):
                 findings = engine.check(folders)
                 steps += engine.repair(folders, findings)
         except OSError as failure:
-            sys.stderr.write("".join(f"{step}\n" for step in steps))
+            for step in steps:
+                say(step, "")
             kind = NotPermittedError if isinstance(failure, PermissionError) else Error
             raise kind(f"{refusal(failure)}; nothing is lost, what is left stays") from failure
     else:
         findings = engine.check(folders)
     if options.json:
         answer = {"findings": [finding._asdict() for finding in findings], "steps": steps}
-        sys.stdout.write(json.dumps(answer) + "\n")
+        put(json.dumps(answer))
     else:
-        sys.stdout.write("".join(f"{line}\n" for line in [*map(_told, findings), *steps]))
+        put(*map(_told, findings), *steps)
     return EXIT_PARTIAL if any(finding.kind in HARMFUL for finding in findings) else 0
 
 
@@ -215,7 +227,7 @@ def selftest(folders: Folders, options: argparse.Namespace) -> int:  # noqa: ARG
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, _leave)  # Whatever was started and written goes on the way out.
     result = engine.run(options.kill)
-    sys.stdout.write((json.dumps(result) if options.json else engine.line(result)) + "\n")
+    put(json.dumps(result) if options.json else engine.line(result))
     return 0 if result["ok"] else 1
 
 

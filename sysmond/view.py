@@ -14,9 +14,11 @@ import time
 from contextlib import suppress
 from typing import Any, NamedTuple, Self
 
-from sysmond import archive
+from sysmond import archive, listing
+from sysmond.errors import CorruptError
 from sysmond.folders import Folders
 from sysmond.settings import Settings
+from sysmond.terminal import say
 
 PROGRAM = "sysmon_tools.live"
 MESSAGES_FILE = "messages"
@@ -75,8 +77,8 @@ class View:
         """Whether somebody ended the view, and with it the recording; its death alone is said and no reason."""
         if self._pid is None:
             return False
-        if os.stat(self._messages).st_size > MESSAGES_BYTES_MAX:
-            os.truncate(self._messages, 0)
+        if os.fstat(_ERROR).st_size > MESSAGES_BYTES_MAX:
+            os.ftruncate(_ERROR, 0)
         ended, status = os.waitpid(self._pid, os.WNOHANG)
         if not ended:
             return False
@@ -108,9 +110,10 @@ class View:
         """Say what the parts said meanwhile, and what was written where."""
         if self._terminal is None:
             return
+        messages = os.pread(_ERROR, MESSAGES_BYTES_MAX, 0)  # Whether or not the file is still in its folder.
         os.dup2(self._terminal.stderr, _ERROR)
-        with suppress(OSError), open(self._messages, "rb") as file:
-            os.write(_ERROR, file.read(MESSAGES_BYTES_MAX))
+        for line in os.fsdecode(messages).removesuffix("\n").split("\n") if messages else ():
+            say(line, "", _ERROR)
         added = sorted(_on_disk(self._folders).items() - self._before.items())
         waiting = [name for folder in _ram(self._folders) for name in archive.files(folder)]
         if added:
@@ -130,8 +133,7 @@ class View:
     def _say(self, text: str) -> None:
         """Speak on the terminal, whatever standard error is now."""
         if self._terminal is not None:
-            with suppress(OSError):
-                os.write(self._terminal.stderr, f"sysmond: {text}\n".encode())
+            say(text, descriptor=self._terminal.stderr)
 
 
 def has_terminal() -> bool:
@@ -155,7 +157,8 @@ def _on_disk(folders: Folders) -> dict[str, int]:
     found = {}
     for sensitivity, table in archive.disk_folders(folders):
         folder = archive.disk_folder(folders, sensitivity, archive.FINEST_TIER, table)
-        with suppress(OSError):
+        with suppress(OSError, CorruptError):
             for file in archive.files(folder):
-                found[f"{folder}/{file}"] = os.path.getsize(f"{folder}/{file}")
+                with suppress(CorruptError):
+                    found[f"{folder}/{file}"] = listing.look(f"{folder}/{file}").size_bytes
     return found

@@ -84,6 +84,12 @@ class DiskWatch:
         self.unsealed = False
         self.resumed = False
 
+    def close(self) -> None:
+        """Let go of the mount table."""
+        if self._mounts is not None:
+            os.close(self._mounts)
+            self._mounts = None
+
     def exceptional(self) -> list[int]:
         """What becomes exceptional for select(2) when the mount table changes; watched only while that may help."""
         return [] if self._mounts is None or self._retry_s == NEVER_S else [self._mounts]

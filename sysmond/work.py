@@ -5,17 +5,19 @@ A job begins at idle priority, where it disturbs nobody. Beside programs that wa
 then never end: the archiver promotes it in time.
 """
 
+import errno
 import json
 import os
 import signal
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from functools import partial
+from typing import Any
 
-from sysmond import archive, ledger, mounts
+from sysmond import archive, ledger, listing, memory, mounts, note
 from sysmond import plan as plans
-from sysmond.errors import Error, refusal
+from sysmond.errors import CorruptError, Error, refusal
 from sysmond.flushing import Reason
 from sysmond.folders import Folders, create_classes
 from sysmond.lock import only_one
@@ -33,8 +35,8 @@ REPORT_BYTES_MAX = 4000
 PR_SET_PDEATHSIG = 1
 # Who dies of these was ended by somebody; whoever dies of another was at fault.
 OUTSIDE_SIGNALS = frozenset((signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
-# The threads of a linear algebra that no job uses cost 60 to 100 ms of processor time to start.
-QUIET_LIBRARIES = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+# The file system that a job wrote to is gone, or will not be written to before somebody has mounted it anew.
+GONE = frozenset((errno.EIO, errno.EROFS, errno.ESHUTDOWN, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.ENOTCONN))
 
 Tell = Callable[[str, object], None]
 """With this a child tells the archiver what it finds, as it goes: a name and a value."""
@@ -51,7 +53,11 @@ def seal(folders: Folders, tell: Tell = _unheard) -> None:
     """Seal the rings; the imports are the child's."""
     from sysmond import jobs  # noqa: PLC0415
 
-    jobs.seal(folders, lambda rings: tell("rings", rings))
+    unread: dict[str, str] = {}
+    try:
+        jobs.seal(folders, lambda rings: tell("rings", rings), unread.__setitem__)
+    finally:
+        tell("unread", unread)
 
 
 def flush(folders: Folders, tell: Tell = _unheard, owed: ledger.Counts | None = None) -> None:
@@ -61,8 +67,7 @@ def flush(folders: Folders, tell: Tell = _unheard, owed: ledger.Counts | None = 
     """
     began_s = time.monotonic()
     before = known_place(folders)
-    if point := mounts.awaited(folders.state, before.point):
-        raise Error(f"{point} is not mounted")
+    _demand_mounted(folders, before)
     create_classes(folders.state, archive.FINEST_TIER)
     place = mounts.place(folders.state)
     tell("disks", place.disks)
@@ -76,11 +81,11 @@ def flush(folders: Folders, tell: Tell = _unheard, owed: ledger.Counts | None = 
     tell("files", done.files)
     tell("bytes", done.bytes)
     ram = [archive.ram_folder(folders, *place) for place in archive.ram_folders(folders)]
-    tell("strange", [f"{folder}/{name}" for folder in ram for name in archive.strangers(folder)])
+    strange = [f"{folder}/{name}" for folder in ram for name in archive.strangers(folder)]
+    left = [f"{folder}/{name}" for folder in ram for name in archive.files(folder)]
+    tell("strange", [*strange, *filter(archive.is_refused, left)])
     with suppress(OSError, Error):
-        current, kept = f"{folders.runtime}/plan.json", f"{folders.state}/plan.json"
-        if not os.path.exists(kept) or plans.read(current) != plans.first_valid([kept])[0]:
-            plans.write(plans.read(current), kept)
+        plans.keep(f"{folders.runtime}/plan.json", f"{folders.state}/plan.json")
     if place != before:
         with suppress(OSError):
             _remember(folders, place)
@@ -94,8 +99,7 @@ def flush(folders: Folders, tell: Tell = _unheard, owed: ledger.Counts | None = 
 
 def merge(folders: Folders, tell: Tell = _unheard) -> None:
     """Merge segments on disk; the imports are the child's."""
-    if point := mounts.awaited(folders.state, known_place(folders).point):
-        raise Error(f"{point} is not mounted")
+    _demand_mounted(folders, known_place(folders))
     from sysmond import jobs  # noqa: PLC0415
 
     before = _on_disk(folders)
@@ -107,36 +111,48 @@ def merge(folders: Folders, tell: Tell = _unheard) -> None:
         tell("bytes", sum(size_bytes for _, size_bytes in made))
 
 
+def _demand_mounted(folders: Folders, known: Place) -> None:
+    if point := mounts.awaited(folders.state, known.point):
+        raise Error(f"{point} is not mounted") from OSError(errno.ENODEV, "")
+
+
 def _on_disk(folders: Folders) -> dict[str, int]:
     """Every file of the archive on disk, and its size."""
     found = {}
     places = [(each, tier, table) for each, table in archive.disk_folders(folders) for tier in TIERS_NS]
     for folder in (archive.disk_folder(folders, *place) for place in places):
         for file in archive.files(folder):
-            with suppress(FileNotFoundError):
-                found[f"{folder}/{file}"] = os.path.getsize(f"{folder}/{file}")
+            with suppress(FileNotFoundError, CorruptError):
+                found[f"{folder}/{file}"] = listing.look(f"{folder}/{file}").size_bytes
     return found
 
 
+def empty(folders: Folders, tell: Tell = _unheard, paths: Sequence[str] = ()) -> None:  # noqa: ARG001  as all jobs
+    """Give up the rows of files in RAM, and tell of which in their place something says so."""
+    from sysmond import jobs  # noqa: PLC0415  as above
+
+    for path in jobs.empty(paths):
+        tell(path, True)  # noqa: FBT003  a value, not an option
+
+
 # Jobs of one place follow each other.
-PLACES: dict[Job, str] = {seal: "rings", flush: "disk", merge: "disk"}
+PLACES: dict[Job, str] = {seal: "rings", flush: "disk", merge: "disk", empty: "rings"}
 
 
 def known_place(folders: Folders) -> Place:
     """Where the state folder lay when it was last written in this boot."""
     try:
-        with open(f"{folders.runtime}/archiver/{PLACE_FILE}", encoding="utf-8") as file:
-            fields = json.load(file)
-            return Place(str(fields["point"]), tuple(map(str, fields["disks"])))
-    except (OSError, ValueError, TypeError, KeyError):
+        return note.read(f"{folders.runtime}/archiver/{PLACE_FILE}", _place)
+    except (OSError, CorruptError):
         return Place("")
 
 
+def _place(noted: dict[str, Any]) -> Place:
+    return Place(note.text(noted["point"]), tuple(map(note.text, note.array(noted["disks"]))))
+
+
 def _remember(folders: Folders, place: Place) -> None:
-    path = f"{folders.runtime}/archiver/{PLACE_FILE}"
-    with open(f"{path}.new", "w", encoding="utf-8") as file:
-        json.dump(place._asdict(), file)
-    os.replace(f"{path}.new", path)
+    note.write(f"{folders.runtime}/archiver/{PLACE_FILE}", place._asdict())
 
 
 class Running:
@@ -198,13 +214,14 @@ class Running:
         """Collect the child and give what it told; ``problem`` is what went wrong, if anything did.
 
         ``is_outside``: and whether that had nothing to do with the data: no room, no memory, a signal from somebody.
+        ``is_gone``: and whether the file system is not there to be written to.
         """
         os.close(self.report)
         code = os.waitstatus_to_exitcode(os.waitpid(self.child, 0)[1])
         told: dict[str, object] = {}
         for line in self.message.splitlines():
-            with suppress(ValueError):  # A child that is killed may leave half a line.
-                told.update(json.loads(line))
+            with suppress(CorruptError):  # A child that is killed may leave half a line.
+                told.update(note.parse(line, note.fields))
         if code < 0:
             told["is_outside"] = -code in OUTSIDE_SIGNALS
             told["problem"] = f"killed by {signal.Signals(-code).name}"
@@ -247,23 +264,24 @@ def _be(do: Job, folders: Folders, report: int, parent: int, let_go: int | None,
             signal.signal(number, signal.SIG_IGN)  # The archiver decides when a job is over.
         signal.set_wakeup_fd(-1)
         _die_with(parent)
-        os.environ.update(QUIET_LIBRARIES)
         if idle:
             # Also puts its disk requests into the idle class, as long as none is set (ioprio_set(2)).
             with suppress(OSError):
                 os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-        if let_go is None:
+        with memory.bounded(), ExitStack() as held:
+            if let_go is not None:
+                # The disk may hold this process for ever; that must not keep a new archiver from sealing.
+                os.close(let_go)
+                held.enter_context(only_one(f"{folders.runtime}/archiver", name=DISK_LOCK, wait_s=KILLED_S))
             do(tell)
-        else:
-            # The disk may hold this process for ever; that must not keep a new archiver from sealing.
-            os.close(let_go)
-            with only_one(f"{folders.runtime}/archiver", name=DISK_LOCK, wait_s=KILLED_S):
-                do(tell)
     except BaseException as failure:  # noqa: BLE001  whatever it was, the archiver hears of it and the child ends
         code = 1
-        tell("is_outside", isinstance(failure, (OSError, MemoryError)))
+        is_bound = isinstance(failure, memory.BoundError)
+        tell("is_outside", isinstance(failure, (OSError, MemoryError)) and not is_bound)
+        reason = failure if isinstance(failure, OSError) else failure.__cause__
+        tell("is_gone", isinstance(reason, OSError) and reason.errno in GONE)
         spelled = f"{type(failure).__name__}: {failure}"
-        if isinstance(failure, (Error, OSError)):
+        if isinstance(failure, (Error, OSError)) or is_bound:
             spelled = refusal(failure) if isinstance(failure, OSError) else str(failure)
         tell("problem", " ".join(spelled.split())[: REPORT_BYTES_MAX // 2])
     finally:

@@ -52,10 +52,26 @@ class Client:
             raise RefusedError(answer.header.fields[HeaderFields.error_name], answer.body[0])
         return None if not answer.body else answer.body[0] if len(answer.body) == 1 else answer.body
 
+    def send(self, member: str, signature: str = "", *body: Any) -> int:
+        """Call a method of the manager without waiting for its answer; gives the number of the call."""
+        where = DBusAddress(OBJECT_PATH, bus_name=BUS_NAME, interface=MANAGER)
+        serial: int = next(self.connection.outgoing_serial)
+        self.connection.send(new_method_call(where, member, signature or None, body), serial=serial)
+        return serial
+
+    def answer_serial(self, serial: int) -> int:
+        """The number that the answer to a call has among all that its sender sent."""
+        answer = self._answer_to(serial)
+        assert answer.header.message_type is MessageType.method_return, answer.body
+        return int(answer.header.serial)
+
     def _answer(self, message: Message) -> Message:
         """The answer to a call; what comes before it waits."""
         serial = next(self.connection.outgoing_serial)
         self.connection.send(message, serial=serial)
+        return self._answer_to(serial)
+
+    def _answer_to(self, serial: int) -> Message:
         while True:
             answer = self.connection.receive(timeout=ANSWER_S)
             if answer.header.fields.get(HeaderFields.reply_serial) == serial:

@@ -12,6 +12,9 @@ from hypothesis import HealthCheck, settings
 
 from sysmond import archive
 from sysmond.folders import Folders, create, create_classes
+from tests.leftovers import all_are_closed, leaves_nothing
+
+__all__ = ["all_are_closed", "leaves_nothing"]  # Around every test.
 
 # CI runs the same examples each time: a red build must mean that the change is at fault.
 # HYPOTHESIS_PROFILE=search looks for new ones.

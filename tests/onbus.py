@@ -259,8 +259,12 @@ def every(items: Sequence[str]) -> str:
 
 
 @contextmanager
-def a_user(name: str = "sysmond-test") -> Iterator[str]:
-    """Make a user without any rights, and remove it; a test that needs one is skipped where nobody can be made."""
+def a_user(name: str = "") -> Iterator[str]:
+    """Make a user without any rights, and remove it; a test that needs one is skipped where nobody can be made.
+
+    Without a name he is called after this process: others may run the same tests.
+    """
+    name = name or f"sysmond-test-{os.getpid()}"
     if os.geteuid() != 0:
         pytest.skip("only root can make a user to be")
     if shutil.which("useradd") is None or shutil.which("setpriv") is None:

@@ -39,10 +39,10 @@ def why_not() -> str:
 
 
 @contextmanager
-def file_system(folder: Path) -> Iterator[str]:
+def file_system(folder: Path, options: str = "") -> Iterator[str]:
     """Mount a BPF file system, and take it away: everything in it is gone then."""
-    folder.mkdir()
-    if _libc.mount(b"bpf", bytes(folder), b"bpf", 0, None) != 0:
+    folder.mkdir(exist_ok=True)
+    if _libc.mount(b"bpf", bytes(folder), b"bpf", 0, options.encode() or None) != 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(folder))
     try:
         yield str(folder)
@@ -53,10 +53,10 @@ def file_system(folder: Path) -> Iterator[str]:
 @contextmanager
 def loaded(folder: Path, **asked: Any) -> Iterator[dict[str, Any]]:
     """Load all programs for a runtime folder of the test's own: the report."""
-    with file_system(folder / "bpf") as bpffs:
-        report = load(Asked(str(folder), bpffs=bpffs, **asked))
-        yield report
-        unload(str(folder), bpffs)
+    try:
+        yield load(Asked(str(folder), **asked))
+    finally:
+        unload(str(folder))
 
 
 def rows(table: Table, records: Records | bytes) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sysmond import archive
+from sysmond import archive, note
 from sysmond.archive import (
     MERGE_FANOUT,
     Candidate,
@@ -207,7 +207,7 @@ def test_nothing_is_overwritten_and_the_same_again_is_fine(folders: Folders, mon
 def test_a_disk_that_refuses_leaves_nothing_visible(
     folders: Folders, monkeypatch: pytest.MonkeyPatch, call: str, number: int
 ) -> None:
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise OSError(number, os.strerror(number))
 
     with monkeypatch.context() as patched:
@@ -228,7 +228,7 @@ def test_short_writes_are_continued(folders: Folders, monkeypatch: pytest.Monkey
 @pytest.fixture
 def full_disk(tmp_path: Path, folders: Folders) -> Iterator[Folders]:
     """A state folder with room for a few pages only."""
-    mount = ["mount", "-t", "tmpfs", "-o", "size=16k", "none", str(tmp_path)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=16k,mode=0755", "none", str(tmp_path)]
     mounted = subprocess.run(mount, capture_output=True, text=True, check=False)
     if mounted.returncode:
         pytest.skip(f"cannot mount a small tmpfs: {mounted.stderr.strip()}")
@@ -294,7 +294,7 @@ def test_what_is_called_like_a_segment_and_is_no_file_is_in_nobodys_way(folders:
     for folder, number in ((ram(folders), 1), (disk(folders), 2)):
         os.mkdir(f"{folder}/{Name(BOOTS[0], number, number).file}")
     os.mkfifo(f"{ram(folders)}/{Name(BOOTS[0], 3, 3).file}")
-    os.mkdir(f"{disk(folders)}/{Name(BOOTS[0], 4, 4).file}{archive.TEMPORARY_SUFFIX}")
+    os.mkdir(f"{disk(folders)}/{Name(BOOTS[0], 4, 4).file}{note.TEMPORARY_SUFFIX}")
     for number in (2, 4, 5):
         put(ram(folders), number, number, b"rows %d" % number)
     assert archive.strangers(ram(folders)) == [Name(BOOTS[0], number, number).file for number in (1, 3)]

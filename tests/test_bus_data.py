@@ -12,18 +12,18 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from sysmond import clock
+from sysmond import clock, memory
 from sysmond.bus import reader, readers
 from sysmond.bus.callers import Caller
 from sysmond.bus.errors import InvalidArgumentError, OccupiedError, RefusedError, TooMuchError
-from sysmond.bus.latest import Latest, Quality
+from sysmond.bus.latest import Latest, Listed, Quality
 from sysmond.bus.readers import Answered, Readers
 from sysmond.clock import SECOND_NS
 from sysmond.errors import NotPermittedError
@@ -103,6 +103,17 @@ def body(answer: Answer) -> list[Any]:
 # --- the newest values ----------------------------------------------------------------------------
 
 
+def found(latest: Latest, patterns: list[str], sensitivities: Iterable[Sensitivity]) -> list[Listed]:
+    """All pieces of an answer."""
+    pieces = latest.find(patterns, sensitivities)
+    while True:
+        try:
+            next(pieces)
+        except StopIteration as end:
+            there: list[Listed] = end.value
+            return there
+
+
 def test_series_are_listed_with_what_they_are(client: Client) -> None:
     listed = client.call("ListMetrics", "asa{sv}", ["disk/*@sda", "input/queue", "timer"], {})
     assert [each[1:] for each in listed] == [
@@ -170,7 +181,7 @@ def test_a_wrong_option_is_refused(client: Client, options: dict[str, Any]) -> N
 def test_a_new_tick_an_absence_and_a_new_instance_are_seen(tmp_path: Path) -> None:
     machine, writer = a_machine(tmp_path)
     latest = Latest(Follower(machine.folders, ticks=2))
-    [queue] = (each.series.ident for each in latest.find(["disk/queue@sda"], Sensitivity))
+    [queue] = (each.series.ident for each in found(latest, ["disk/queue@sda"], Sensitivity))
     before_ns, _, _ = latest.values([queue], Sensitivity, rate=False)
     serial = latest.serial
     writer.tick([before_ns // SECOND_NS + 1], ("sdb", "sda", "sdc"))
@@ -181,17 +192,17 @@ def test_a_new_tick_an_absence_and_a_new_instance_are_seen(tmp_path: Path) -> No
         [Quality.GOOD],
     )
     assert latest.serial == serial + 1
-    [read] = (each.series.ident for each in latest.find(["disk/read_bytes@sda"], Sensitivity))
+    [read] = (each.series.ident for each in found(latest, ["disk/read_bytes@sda"], Sensitivity))
     [grown] = latest.values([read], Sensitivity, rate=True)[1]
     assert grown == counter(tick_ns // SECOND_NS) - counter(before_ns // SECOND_NS), "whatever came beside it"
-    assert len(latest.find(["disk@sdc"], Sensitivity)) == 3
+    assert len(found(latest, ["disk@sdc"], Sensitivity)) == 3
     writer.tick([before_ns // SECOND_NS + 2], ("sdb",))
     assert list(latest.values([queue], Sensitivity, rate=False)[2]) == [Quality.ABSENT]
     writer.tick([before_ns // SECOND_NS + 3], ("sda",))
     writer.ring.absence(0, before_ns + 4 * SECOND_NS, Cause.NO_SOURCE, "gone")
     assert list(latest.values([queue], Sensitivity, rate=False)[2]) == [Quality.ABSENT]
     writer.ring.absence(0, before_ns + 5 * SECOND_NS, Cause.DISABLED, "")
-    assert {each.series.table for each in latest.find([], Sensitivity)} == {"input", "timer"}
+    assert {each.series.table for each in found(latest, [], Sensitivity)} == {"input", "timer"}
 
 
 @as_stranger
@@ -383,6 +394,23 @@ def test_readers_are_not_started_faster_than_a_rate(several: Readers, monkeypatc
         os.close(each.bulk)
 
 
+def test_readers_of_one_user_are_not_all_that_start(several: Readers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "RATE_SPAN_S", 1e9)
+    other = Caller(":1.2", 12345, 1, (), is_restricted=False)
+
+    async def run() -> None:
+        for _ in range(readers.READERS_PER_USER_AND_SECOND_MAX):
+            os.close((await query(several)).bulk)
+        with pytest.raises(TooMuchError, match="8 readers started within"):
+            await query(several)
+        of_another = (await asyncio.gather(query(several, other), return_exceptions=True))[0]
+        assert not isinstance(of_another, TooMuchError)  # Whether he may read is another matter.
+        if isinstance(of_another, Answered):
+            os.close(of_another.bulk)
+
+    asyncio.run(run())
+
+
 def test_a_reader_that_takes_too_long_is_ended(several: Readers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readers, "ANSWER_S", 0.01)
     before = descriptors()
@@ -392,7 +420,7 @@ def test_a_reader_that_takes_too_long_is_ended(several: Readers, monkeypatch: py
 
 
 def test_a_reader_that_takes_too_much_memory_says_so(several: Readers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "MEMORY_BYTES", 8 << 20)
+    monkeypatch.setattr(memory, "DATA_BYTES_MAX", 8 << 20)
     with pytest.raises(RefusedError):
         asyncio.run(query(several))
 

@@ -129,7 +129,7 @@ class Lanes:
 
     def _obeying(self, part: str) -> Callable[[control.Order], control.Order]:
         def obey(order: control.Order) -> control.Order:
-            self.orders[part].append(order)
+            self.orders[part].append({key: value for key, value in order.items() if key != "uid"})
             if self.refusal:
                 return {"error": self.refusal}
             there = order.get("tables")
@@ -322,7 +322,8 @@ class Paced:
         owner = Caller(":1.1", os.geteuid(), 1, (), is_restricted=True)
         rules = [Rule("heat/degrees", 80.0, 70.0, is_rate=True, is_batch=False)]
         self.subscription = Subscription("/s/1", owner, rules, pace, lambda: None)
-        self.subscription.resolve(self.latest)
+        for _ in self.subscription.resolve(self.latest):
+            pass
         self.wire = Wire()
 
     def at(self, at_s: float, degrees: float) -> int:

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who may steer over the bus: a system bus with our policy, a real polkitd with our actions, a user without rights."""
 
+import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,11 +13,13 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from sysmond.allowance import PER_USER_MAX
 from sysmond.bus.interface import ours
 from sysmond.bus.loop import declared
 from sysmond.bus.names import BUS_NAME, ERROR, MANAGER, OBJECT_PATH, POLKIT_ACTIONS, PROBE, probe_path
 from sysmond.bus.status import LogControl
 from tests import onbus
+from tests.clients import ANYBODY
 from tests.onbus import (
     REPOSITORY,
     Bus,
@@ -81,7 +85,7 @@ def a_polkitd(bus: Bus, user: str) -> Iterator[None]:
         pytest.skip(f"no {POLKITD} here")
     folder = bus.folder / "polkit"
     for part in ("actions", "rules"):
-        (folder / part).mkdir(parents=True)
+        (folder / part).mkdir(parents=True, exist_ok=True)
         (folder / part).chmod(0o755)
     folder.chmod(0o755)
     shutil.copy(ACTIONS, folder / "actions")
@@ -129,6 +133,15 @@ def test_polkit_decides_by_who_calls_and_what(recorder: Recorder, user: str) -> 
     assert gdbus_error(gdbus(recorder.bus, *MARK)) == NOT_AUTHORIZED
 
 
+def test_who_makes_too_many_marks_is_told_so(recorder: Recorder, user: str) -> None:
+    with a_polkitd(recorder.bus, user):
+        marks = [gdbus(recorder.bus, *MARK, user=user) for _ in range(PER_USER_MAX + 1)]
+    refused = [each for each in marks if each.returncode]
+    assert refused
+    assert {gdbus_error(each) for each in refused} == {f"{ERROR}.TooMuch"}
+    assert len(marks) - len(refused) <= PER_USER_MAX
+
+
 def test_the_service_of_a_user_obeys_that_user_alone(user: str) -> None:
     with a_bus(is_strict=True) as bus, a_recorder(bus) as there:
         assert gdbus(bus, *MARK).returncode == 0
@@ -168,6 +181,72 @@ def test_what_an_exception_about_restricted_tables_cites_is_restricted(user: str
         reason = "org.freedesktop.DBus.Properties.Get", f"'{PROBE}'", "'Reason'"
         for who in ("", user):
             assert told(who, *reason, path=probe_path("telling")) == "(<'probe failed'>,)\n"
+
+
+KNOWING = """
+from sysmond.probe import Option, Probe, Table, gauge, hookimpl
+
+def read(host, token):
+    return [("", (len(token),))]
+
+@hookimpl
+def sysmond_probes():
+    token = Option("token", "none", "Of its source.")
+    return [Probe(Table("knowing", (gauge("size", "B", "A number."),)), read, options=(token,))]
+"""
+SECRET = "a-token-of-ours"  # noqa: S105  of a test's own
+
+
+def test_options_of_restricted_probes_are_for_restricted_callers_alone(user: str) -> None:
+    with a_bus(is_strict=True) as bus, a_recorder(bus, starts=False) as there:
+        folder = there.folder / "config" / "sysmond" / "probes"
+        folder.mkdir(parents=True)
+        (folder / "knowing.py").write_text(KNOWING)
+        there.configuration.write_text(f"probes:\n  knowing:\n    options:\n      token: {SECRET}\n")
+        there.start()
+        path = probe_path("knowing")
+        properties = "org.freedesktop.DBus.Properties"
+        questions = [
+            ((f"{MANAGER}.GetConfig", NO_OPTIONS), OBJECT_PATH),
+            (("org.freedesktop.DBus.ObjectManager.GetManagedObjects",), OBJECT_PATH),
+            ((f"{properties}.Get", f"'{PROBE}'", "'Options'"), path),
+            ((f"{properties}.GetAll", f"'{PROBE}'"), path),
+        ]
+        for question, where in questions:
+            told = {who: gdbus(bus, *question, path=where, user=who) for who in ("", user)}
+            assert all(each.returncode == 0 for each in told.values())
+            assert SECRET in told[""].stdout
+            assert SECRET not in told[user].stdout
+        for root in (there.folders.runtime, there.folders.state):
+            found = run("grep", "-rls", SECRET, root)
+            assert root != there.folders.runtime or "plan-options.json" in found.stdout
+            assert run("grep", "-rls", SECRET, root, user=user).stdout == ""
+
+
+UNKNOWN = """
+import asyncio, json, sys
+from dbus_fast.aio import MessageBus
+from dbus_fast.auth import AuthAnonymous
+from dbus_fast import Message
+
+async def main():
+    bus = await MessageBus(bus_address=sys.argv[1], auth=AuthAnonymous()).connect()
+    where = dict(destination=sys.argv[2], path=sys.argv[3], interface=sys.argv[4])
+    calls = [Message(**where, member=member, signature="a{sv}", body=[{}]) for member in ("GetStatus", "ListBoots")]
+    answers = [await bus.call(call) for call in calls]
+    print(json.dumps([[answer.error_name, str(answer.body)] for answer in answers]))
+
+asyncio.run(main())
+"""
+
+
+def test_who_is_nobody_to_the_bus_is_refused() -> None:
+    anonymous = "<auth>ANONYMOUS</auth><allow_anonymous/>"
+    with a_bus(owner=f"{anonymous}{ANYBODY}") as bus, a_recorder(bus):
+        done = run(sys.executable, "-P", "-c", UNKNOWN, bus.address, BUS_NAME, OBJECT_PATH, MANAGER)
+        assert done.returncode == 0, done.stderr
+        for name, text in json.loads(done.stdout):
+            assert (name, "does not say who calls" in text) == (NOT_AUTHORIZED, True), text
 
 
 def test_the_policy_gives_the_name_to_nobody_else(recorder: Recorder, user: str) -> None:

@@ -364,6 +364,15 @@ def test_a_bus_part_that_dies_is_there_again(recorder: Recorder) -> None:
     assert answer(recorder.bus, "GetStatus", "a{sv}", "0")
 
 
+def test_a_bus_part_whose_folder_is_removed_is_there_again(recorder: Recorder) -> None:
+    pid, folder = recorder.pid(), f"{recorder.folders.runtime}/bus"
+    shutil.rmtree(folder)
+    wait_until(lambda: os.path.exists(f"{folder}/control") and recorder.pid() != pid, recorder.said)
+    assert f"{folder}: removed" in recorder.said()
+    wait_until(recorder.is_there, recorder.said)
+    assert answer(recorder.bus, "GetStatus", "a{sv}", "0")
+
+
 INVALID = """
 from jeepney import HeaderFields, new_method_call
 connection = connect()

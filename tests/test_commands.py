@@ -287,6 +287,16 @@ def as_other() -> Iterator[Callable[..., tuple[int, str]]]:
         yield run
 
 
+@pytest.fixture
+def same_handlers() -> Iterator[None]:
+    """As a program that ends when its command does."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("same_handlers")
 @pytest.mark.parametrize(("ok", "code"), [(True, 0), (False, 1)])
 def test_a_selftest_says_what_it_found(
     ok: bool, code: int, monkeypatch: pytest.MonkeyPatch, folders: Folders, capsys: pytest.CaptureFixture[str]

@@ -296,7 +296,7 @@ def test_a_question_without_an_answer_keeps_no_other_waiting(monkeypatch: pytest
             release.wait(HANG_S)
         return number * number
 
-    asked = Asking(question)
+    asked = Asking(question, hash)
     for number in [*range(10), 5]:
         asked.ask(number)
     answers: dict[int, int] = {}
@@ -318,7 +318,7 @@ def test_when_all_threads_hang_nobody_waits_and_nothing_is_forgotten(monkeypatch
         release.wait(HANG_S)
         return number
 
-    asked = Asking(question)
+    asked = Asking(question, hash)
     for number in range(5):
         asked.ask(number)
     threads = threading.active_count()
@@ -327,6 +327,83 @@ def test_when_all_threads_hang_nobody_waits_and_nothing_is_forgotten(monkeypatch
     release.set()
     answers: dict[int, int] = {}
     gather(asked, answers, 5)
+
+
+def test_who_has_questions_hang_keeps_others_of_his_own_waiting_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "SLOW_S", 0.01)
+    release = threading.Event()
+
+    def question(number: int) -> int:
+        if number < 100:
+            release.wait(HANG_S)
+        return number
+
+    asked = Asking(question, lambda number: number < 150)
+    for number in (*range(90), *range(100, 200)):
+        asked.ask(number)
+    answers: dict[int, int] = {}
+    gather(asked, answers, 50)
+    assert set(answers) == set(range(150, 200))
+    wait_until(lambda: not asked.answers(1.0) and not asked.in_line)
+    assert len(asked.waiting) == 140
+    assert asked.give_up(range(5, 1000)) == 1  # Four of the first five hang; they will answer.
+    assert asked.give_up(range(5, 1000)) == 0
+    release.set()
+    gather(asked, answers, 189)
+    assert set(answers) == {*range(90), *range(100, 200)} - {4}
+    assert not asked.waiting
+
+
+@pytest.mark.parametrize("is_in_namespace", [False, True])
+def test_a_process_is_at_the_cost_of_its_user_whatever_namespace_it_is_in(is_in_namespace: bool) -> None:
+    if os.getuid():
+        pytest.skip("only root becomes another")
+    code = WAITING
+    if is_in_namespace:
+        code = f"import ctypes; ctypes.CDLL(None).unshare(0x10000000) and exit(77); {WAITING}"
+
+    def become() -> None:
+        os.setgroups([])
+        os.setresgid(NOBODY, NOBODY, NOBODY)
+        os.setresuid(NOBODY, NOBODY, NOBODY)
+
+    python = os.path.realpath("/usr/bin/python3")
+    if not os.path.exists(python):
+        pytest.skip("no Python that everybody may run")
+    words = [python, "-ISc", code]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, preexec_fn=become) as process:  # noqa: PLW1509
+        assert process.stdout is not None
+        if not process.stdout.readline():
+            pytest.skip("no user namespaces here")
+        if is_in_namespace:
+            Path(f"/proc/{process.pid}/uid_map").write_text("0 100000 65536")
+        assert commands.account("/proc", process.pid) == NOBODY
+        process.kill()
+    assert commands.account("/proc", process.pid) == -1
+
+
+def test_who_locks_the_memory_of_his_processes_hides_no_other_users(tmp_path: Path) -> None:
+    """With the lock held, reading a command line waits for whoever holds it: for ever, if he likes."""
+    there = tmp_path / "file"
+    there.touch()
+    program = Path(__file__).parent / "probes/locked_arguments.py"
+    finished = subprocess.run(
+        [sys.executable, str(program), str(there), "6"],
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=HANG_S,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)},
+    )
+    if finished.returncode == 77:
+        pytest.skip("needs root and FUSE")
+    assert finished.returncode == 0, finished.stderr
+    told = json.loads(finished.stdout)
+    assert told["another"], "read whatever nobody's processes do"
+    assert told["while_locked"] == 1  # That one; nothing of whose processes hang.
+    assert told["lost"] >= 7
+    assert told["afterwards"], "they were asked about again"
+    assert told["longest_s"] < 10  # A reading waits for a quarter of a second.
 
 
 @pytest.fixture

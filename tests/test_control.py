@@ -25,7 +25,9 @@ ANSWER_S = 20.0
 def echo(order: Order) -> Order:
     if order.get("do") == "break":
         raise RuntimeError("broken")
-    return {"heard": order}
+    if order.get("do") == "who":
+        return {"uid": order["uid"]}
+    return {"heard": {key: value for key, value in order.items() if key != "uid"}}
 
 
 @contextmanager
@@ -64,6 +66,12 @@ def test_an_order_is_answered(runtime: Path) -> None:
         assert ask(str(runtime), {"do": "this"}, ANSWER_S) == {"heard": {"do": "this"}}
 
 
+def test_an_order_is_on_behalf_of_whoever_gives_it_unless_it_says_so(runtime: Path) -> None:
+    with part(runtime):
+        assert ask(str(runtime), {"do": "who"}, ANSWER_S) == {"uid": os.geteuid()}
+        assert ask(str(runtime), {"do": "who", "uid": 5}, ANSWER_S) == {"uid": 5}
+
+
 def test_a_path_too_long_for_a_socket_address_is_served(runtime: Path) -> None:
     folder = runtime / ("long" * 40)
     folder.mkdir()
@@ -76,7 +84,7 @@ def test_a_path_too_long_for_a_socket_address_is_served(runtime: Path) -> None:
     [
         (b"not json", "not JSON"),
         (b"\xff\xfe", "not JSON"),
-        (b"[" * (MESSAGE_BYTES_MAX - 1), "not JSON"),
+        (b"[" * (MESSAGE_BYTES_MAX - 1), "nested too deeply"),
         (b"[1]", "not an object"),
         (b'{"do": "break"}', "broken"),
     ],
@@ -101,7 +109,7 @@ def test_a_client_that_leaves_before_its_answer_is_forgotten(runtime: Path) -> N
 
         listener.serve(hear)
         listener.serve(hear)
-        assert heard == [{"do": "this"}]
+        assert heard == [{"do": "this", "uid": os.geteuid()}]
         assert len(listener.descriptors()) == 1
 
 
@@ -139,7 +147,7 @@ def test_what_is_told_is_heard_though_the_teller_does_not_wait(runtime: Path) ->
             return {}
 
         listener.serve(hear)
-        assert heard == [{"do": "event"}]
+        assert heard == [{"do": "event", "uid": os.geteuid()}]
 
 
 def test_no_more_clients_than_planned(runtime: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sysmond import clock
 from sysmond.clock import SECOND_NS, Relation
-from sysmond.course import Course
+from sysmond.course import Course, Said, course_of, joined
 
 NOON_NS = 1_700_006_400 * SECOND_NS
 
@@ -51,14 +51,14 @@ def test_readings_of_this_machine_agree() -> None:
 
 
 def test_readings_a_little_apart_move_no_tick() -> None:
-    course = Course([read(100 + n, NOON_NS + n * 977 % 5000) for n in range(50)], SECOND_NS)
+    course = course_of([read(100 + n, NOON_NS + n * 977 % 5000) for n in range(50)], SECOND_NS)
     assert list(course.steps()) == []
     ticks = np.arange(90, 200) * SECOND_NS
     assert (np.diff(course.utc_ns(ticks)) == SECOND_NS).all()
 
 
 def test_a_step_holds_from_the_tick_that_found_it() -> None:
-    course = Course([read(100.0003, NOON_NS), read(110.4, NOON_NS + 3 * SECOND_NS, SECOND_NS)], SECOND_NS)
+    course = course_of([read(100.0003, NOON_NS), read(110.4, NOON_NS + 3 * SECOND_NS, SECOND_NS)], SECOND_NS)
     assert list(course.steps()) == [(110 * SECOND_NS, 3 * SECOND_NS)]
     assert course.moment_ns(50 * SECOND_NS) == NOON_NS + 50 * SECOND_NS
     assert course.moment_ns(109 * SECOND_NS) == NOON_NS + 109 * SECOND_NS
@@ -67,7 +67,7 @@ def test_a_step_holds_from_the_tick_that_found_it() -> None:
 
 
 def test_without_readings_boot_time_counts_from_1970() -> None:
-    course = Course([], SECOND_NS)
+    course = course_of([], SECOND_NS)
     assert course.moment_ns(5) == 5
     assert course.window(3, 7) == (3, 7)
 
@@ -75,7 +75,7 @@ def test_without_readings_boot_time_counts_from_1970() -> None:
 @given(st.lists(st.integers(-100, 100), min_size=1, max_size=5), st.integers(-150, 250), st.integers(1, 100))
 def test_a_window_has_every_tick_of_a_range(offsets: list[int], start: int, length: int) -> None:
     readings = [read(20 * index, offset * SECOND_NS) for index, offset in enumerate(offsets)]
-    course = Course(readings, SECOND_NS)
+    course = course_of(readings, SECOND_NS)
     ticks = np.arange(-10, 150) * SECOND_NS
     low_ns, high_ns = course.window(start * SECOND_NS, (start + length) * SECOND_NS)
     times = course.utc_ns(ticks)
@@ -84,3 +84,56 @@ def test_a_window_has_every_tick_of_a_range(offsets: list[int], start: int, leng
     assert ((inside >= low_ns) & (inside < high_ns)).all()
     if len(set(offsets)) == 1:
         assert ((ticks >= low_ns) & (ticks < high_ns)).sum() == len(inside)
+
+
+def said(first_s: int, last_s: int, *relations: Relation) -> Said:
+    return Said(relations, first_s * SECOND_NS, last_s * SECOND_NS, SECOND_NS)
+
+
+def wall_ns(course: Course, *ticks_s: int) -> list[int]:
+    return [course.moment_ns(tick * SECOND_NS) - tick * SECOND_NS for tick in ticks_s]
+
+
+def test_a_file_sets_the_clock_of_its_own_ticks_only() -> None:
+    """What a file between two others makes up moves neither of them, nor what comes after."""
+    far_ns = NOON_NS + 90 * 365 * 86400 * SECOND_NS
+    files = [
+        said(1, 60, read(0.5, NOON_NS)),
+        said(61, 120, read(30.0, far_ns)),
+        said(121, 180, read(0.5, NOON_NS)),
+        said(181, 240, read(0.5, NOON_NS)),
+    ]
+    course = joined(files)
+    assert wall_ns(course, 1, 30, 60, 121, 150, 180, 181, 240) == [NOON_NS] * 8
+    assert wall_ns(course, 61, 120) == [far_ns] * 2
+
+
+def test_files_that_agree_are_one_course() -> None:
+    """A step that one of them has, and the next repeats."""
+    later_ns = NOON_NS + 3 * SECOND_NS
+    step = read(120.4, later_ns)
+    first, second, third = read(0.5, NOON_NS), read(60.2, NOON_NS + 2000), read(200.0, later_ns - 2000)
+    files = [
+        said(1, 60, first),
+        said(61, 120, first, second, step),
+        said(121, 180, first, step),
+        said(181, 240, step, third),
+        said(0, -1, read(5.0, NOON_NS)),
+    ]
+    told = {relation for each in files for relation in each.relations}
+    course, expected = joined(files), course_of(told, SECOND_NS)
+    ticks = np.arange(0, 300) * SECOND_NS
+    assert (course.utc_ns(ticks) == expected.utc_ns(ticks)).all()
+    assert list(course.steps()) == list(expected.steps()) == [(120 * SECOND_NS, 3 * SECOND_NS)]
+
+
+def test_a_file_that_noticed_a_step_late_is_led_by_that_beside_it() -> None:
+    later_ns = NOON_NS + 3 * SECOND_NS
+    course = joined([said(1, 600, read(0.5, NOON_NS), read(300.4, later_ns)),
+                     said(60, 600, read(0.5, NOON_NS), read(330.1, later_ns))])  # fmt: skip
+    assert list(course.steps()) == [(300 * SECOND_NS, 3 * SECOND_NS)]
+
+
+def test_ticks_before_all_relations_of_their_file_follow_others() -> None:
+    course = joined([said(1, 60, read(0.5, NOON_NS)), said(61, 120, read(100.0, NOON_NS + 5 * SECOND_NS))])
+    assert wall_ns(course, 61, 99, 100) == [NOON_NS, NOON_NS, NOON_NS + 5 * SECOND_NS]

@@ -270,6 +270,27 @@ def test_the_death_of_the_parent_ends_all_and_a_successor_starts_at_once(place: 
     assert place.rings() == []
 
 
+def test_the_death_of_the_parent_is_no_good_order(place: Place) -> None:
+    first = place.start()
+    place.wait_for_ticks()
+    first.kill()
+    first.wait()
+    wait_until(lambda: not place.alive())
+    time.sleep(3)  # A hole that is longer than a tick.
+    second = place.start()
+    place.wait_for_ticks("memory/total", 2)
+    second.send_signal(signal.SIGTERM)
+    assert second.wait(HANG_S) == 0
+    wide, long = place.select("memory/total"), Archive(place.folders).records("process", end="now")
+    assert wide is not None
+    for result in (wide, long):
+        longest = max((gap for gap in result.gaps if gap.cause is not Cause.CLEAN_SHUTDOWN), key=lambda gap: gap.end_ns)
+        assert longest.cause is Cause.DAEMON_DOWN, result.gaps
+        assert longest.end_ns - longest.start_ns > 2 * SECOND
+    stops = [event.text for event in wide.events if event.kind == "stop"]
+    assert stops == ["the parent of all parts was killed", ""]
+
+
 def test_a_part_that_is_killed_is_started_again(place: Place) -> None:
     process = place.start()
     place.wait_for_ticks("memory/total", 2)
@@ -382,6 +403,11 @@ def test_whatever_moment_the_daemon_is_killed_at_a_change_is_made_or_not(place: 
         wait_until(lambda: not place.alive())
         now = place.drop_in.read_text() if place.drop_in.exists() else ""
         assert now == was or now.endswith(f"probes:\n  load:\n    interval: {interval}\n")
+    process = place.start()  # A slow machine has made none of them by then.
+    assert place.order(do="set", probe="load", key="interval", value="18s")["ok"]
+    process.kill()
+    process.wait()
+    wait_until(lambda: not place.alive())
     place.start("--part", "resolver").wait(HANG_S)
     (load,) = [probe for probe in plan.read(f"{place.folders.runtime}/plan.json").probes if probe.table == "load"]
     assert f"interval: {load.interval_ns // SECOND}s\n" in place.drop_in.read_text()
@@ -534,7 +560,9 @@ def test_probes_that_spin_and_hang_cost_themselves_only(place: Place, tmp_path: 
 def small_tmpfs(folder: Path, size: str) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={size}", "sysmond-test", folder], capture_output=True, check=False
+        ["mount", "-t", "tmpfs", "-o", f"size={size},mode=755", "sysmond-test", folder],
+        capture_output=True,
+        check=False,
     )
     if mounted.returncode:
         pytest.skip(f"no tmpfs can be mounted here: {mounted.stderr.decode().strip()}")

@@ -26,6 +26,7 @@ from tests.test_tasks_proc_states import busy, spin, waiting
 from tests.waiting import HANG_S, wait_until
 from tests.whole import Recorder, a_recorder
 
+REPOSITORY = Path(__file__).resolve().parent.parent
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not() or "BPF")
 
 
@@ -94,6 +95,45 @@ def test_what_ends_while_no_daemon_runs_is_in_the_next_ones_records(recorder: Re
     wait_until(lambda: exits(recorder).get(pid) == 77)
 
 
+def killed(recorder: Recorder) -> None:
+    """Kill a daemon and all its parts at once, as a machine short of memory does."""
+    (daemon,) = recorder.processes
+    parts = [recorder.pid(part) for part in ("sampler", "background", "archiver")]
+    for pid in (daemon.pid, *parts):
+        os.kill(pid, signal.SIGKILL)
+    daemon.wait()
+    wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in parts))
+    recorder.processes.clear()
+
+
+def test_what_stays_in_the_kernel_after_everything_was_killed_is_cleared_by_the_next_start(recorder: Recorder) -> None:
+    """Even one that wants no programs: nobody else would, and they would run for ever."""
+    recorder.start()
+    wait_until(lambda: os.getpid() in here(recorder))
+    killed(recorder)
+    assert {"ended", "exits"} <= set(pinned(recorder))
+    without_tables(recorder)
+    recorder.start()
+    wait_until(lambda: not pinned(recorder))
+    assert not os.path.exists(f"{recorder.folders.runtime}/bpf.json")
+
+
+def test_programs_are_gone_once_a_reload_wants_none(recorder: Recorder) -> None:
+    recorder.start()
+    wait_until(lambda: os.getpid() in here(recorder))
+    without_tables(recorder)
+    reload(recorder)
+    assert pinned(recorder) == []
+    recorder.config.write_text("{}\n")
+    reload(recorder)
+    assert {"ended", "exits"} <= set(pinned(recorder))
+
+
+def reload(recorder: Recorder) -> None:
+    command = [sys.executable, "-P", "-m", "sysmond", "reload", "--state-dir", recorder.folders.state]
+    subprocess.run([*command, "--runtime-dir", recorder.folders.runtime], check=True, timeout=HANG_S)
+
+
 def test_threads_that_are_turned_on_later_are_loaded_then(recorder: Recorder) -> None:
     recorder.start()
     wait_until(lambda: os.getpid() in here(recorder))
@@ -101,8 +141,7 @@ def test_threads_that_are_turned_on_later_are_loaded_then(recorder: Recorder) ->
     with subprocess.Popen([sys.executable, "-c", THREADS], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline()
-        command = [sys.executable, "-P", "-m", "sysmond", "reload", "--state-dir", recorder.folders.state]
-        subprocess.run([*command, "--runtime-dir", recorder.folders.runtime], check=True, timeout=HANG_S)
+        reload(recorder)
         wait_until(lambda: threads(recorder, process.pid) == 21)
         process.terminate()
 
@@ -128,10 +167,15 @@ def test_an_ordinary_users_folders_ask_for_no_programs(recorder: Recorder) -> No
     assert os.getpid() in here(recorder)
 
 
-def test_without_the_tables_nothing_is_loaded(recorder: Recorder, repository: Path) -> None:
-    there = [f"sysmond_probes.{path.stem}" for path in (repository / "probes").glob("[a-z]*.py")]
+def without_tables(recorder: Recorder) -> None:
+    """Have the configuration turn off all that BPF programs serve."""
+    there = [f"sysmond_probes.{path.stem}" for path in (REPOSITORY / "probes").glob("[a-z]*.py")]
     tables = TABLES & {probe.table.name for plugin in there for probe in offered_probes(import_plugin(plugin))}
     recorder.config.write_text("probes:\n" + "".join(f"  {table}: {{enabled: false}}\n" for table in tables))
+
+
+def test_without_the_tables_nothing_is_loaded(recorder: Recorder) -> None:
+    without_tables(recorder)
     process = recorder.start("--ticks", "2")
     assert process.wait(HANG_S) == 0
     assert not os.path.exists(f"{recorder.folders.runtime}/bpf.json")

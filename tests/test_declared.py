@@ -62,7 +62,8 @@ def test_of_many_sets_of_series_only_a_few_are_kept() -> None:
 @pytest.mark.parametrize(("field", "value"), [("metric", 1), ("instance", 2), ("width", 3)])
 def test_records_that_refer_to_nothing_are_refused(field: str, value: int) -> None:
     keys = declared.Keys([("disk", Metric("read", "B", Semantics.GAUGE, "A number."))], ["sda", "sdb"])
-    series = np.zeros(3, SERIES)
+    series = np.zeros(2, SERIES)
+    series["instance"] = 0, 1
     keys.check(series)
     series[field][1] = value
     with pytest.raises(ValueError, match="a series"):

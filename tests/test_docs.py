@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The documents agree with the code: generated ones are current, links lead somewhere, words are used."""
+"""The documents agree with the code: generated ones are current, links lead somewhere, tests they name exist."""
 
+import ast
 import difflib
 import re
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -10,11 +13,13 @@ import pytest
 from docs import generate
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-DOCUMENTS = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
+DOCUMENTS = [*sorted(REPOSITORY.glob("*.md")), *sorted((REPOSITORY / "docs").rglob("*.md"))]
 
 FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
+PROGRAM = re.compile(r"\b(?:tests|benchmarks)/[\w/]+\.py(?:::(\w+))?")
+CHOICE = re.compile(r"pytest ([^`]*?) -k \"?([\w ]+)")
 ELSEWHERE = ("https://", "http://", "mailto:")
 
 
@@ -68,3 +73,57 @@ def anchors(path: Path) -> set[str]:
     """The headings of a document as links spell them: lower case, hyphens for spaces, no punctuation."""
     headings = HEADING.findall(FENCE.sub("", path.read_text(encoding="utf-8")))
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name)
+def test_every_test_and_program_that_is_named_exists(path: Path) -> None:
+    assert list(missing(path.read_text(encoding="utf-8"))) == []
+
+
+def missing(text: str) -> Iterator[str]:
+    """The programs, tests and choices of tests (``-k``) that a document names and that are not there."""
+    for match in PROGRAM.finditer(text):
+        program = match[0].partition("::")[0]
+        if not (REPOSITORY / program).exists() or (match[1] and match[1] not in functions(program)):
+            yield match[0]
+    for files, words in CHOICE.findall(text):
+        said = " ".join(" ".join(functions(file)) + chosen(file) for file in files.split()).lower()
+        yield from (f"{files} -k {word}" for word in re.split(r" (?:or|and) ", words) if word.lower() not in said)
+
+
+def functions(file: str) -> list[str]:
+    return [node.name for node in ast.walk(parsed(file)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+
+
+def chosen(file: str) -> str:
+    """The texts in a test file that may be ids of its cases."""
+    return " ".join(
+        node.value for node in ast.walk(parsed(file)) if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
+
+
+@cache
+def parsed(file: str) -> ast.Module:
+    return ast.parse((REPOSITORY / file).read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "`tests/test_nowhere.py`",
+        "`tests/test_docs.py::test_nothing_of_that_name`",
+        "`benchmarks/nowhere.py`",
+        "`.venv/bin/pytest tests/test_style.py -k nothing_of_that_name`",
+        '`.venv/bin/pytest tests/test_style.py -k "network or nothing_of_that_name"`',
+    ],
+)
+def test_what_is_not_there_is_missed(text: str) -> None:
+    assert list(missing(text)) != []
+
+
+def test_every_promise_about_security_names_a_test() -> None:
+    text = (REPOSITORY / "SECURITY.md").read_text(encoding="utf-8").partition("## What is promised")[2]
+    rows = [line.strip("|").split("|") for line in text.partition("\n## ")[0].splitlines() if line.startswith("| ")]
+    promises = {promise.strip(): tests for promise, tests in rows[1:] if not promise.strip().startswith("**")}
+    assert len(promises) > 20
+    assert [promise for promise, tests in promises.items() if "::test_" not in tests] == []

@@ -147,7 +147,7 @@ def test_a_wrong_command_line_is_one_line(
 @pytest.mark.parametrize(
     ("failure", "code", "message"),
     [
-        (Error("broken\nthing"), 1, "broken thing"),
+        (Error("broken\nthing"), 1, "broken\\nthing"),
         (NotPermittedError("not yours"), 77, "not yours"),
         (UsageError("path 'x': no such table"), 2, "path 'x': no such table"),
         (PermissionError(13, "Permission denied", "/x"), 77, "/x: Permission denied"),
@@ -163,12 +163,6 @@ def test_a_failure_is_one_line_and_its_exit_code(
     err = capsys.readouterr().err
     assert err.startswith(f"sysmon-extract: {message}")
     assert err.count("\n") == 1
-
-
-def test_an_interrupted_run_is_quiet(archive: FakeArchive, capsys: pytest.CaptureFixture[str]) -> None:
-    archive.failure = KeyboardInterrupt()
-    assert extract.main(["memory"]) == 130
-    assert capsys.readouterr() == ("", "")
 
 
 def test_what_could_not_be_read_is_named_and_the_rest_is_there(

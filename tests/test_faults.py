@@ -25,6 +25,7 @@ QUICK = {
     "crash_matrix": 0,
     "crowd": 300,
     "damage": 100,
+    "hostile": 10,
     "power_cut": 3,
     "upgrade": 1,
 }
@@ -139,7 +140,8 @@ def test_a_damaged_copy_that_reads_as_something_else_is_found(tmp_path: Path, mo
 
 
 def test_the_matrix_finds_a_job_that_does_not_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sysmond.archive.sync_folder", lambda folder: None)
+    for module in ("archive", "note"):
+        monkeypatch.setattr(f"sysmond.{module}.sync_folder", lambda folder: None)
     crash_matrix.prepare(tmp_path / "tried")
     shutil.copytree(tmp_path / "tried", tmp_path / "template")
     found = []

@@ -3,6 +3,7 @@
 
 import grp
 import os
+import shutil
 import socket
 import stat
 import sys
@@ -93,6 +94,11 @@ def test_a_runtime_folder_of_another_user_is_not_taken(shared_memory: Path, tmp_
     )
 
 
+def test_a_runtime_folder_that_the_last_logout_removed_is_not_made_again(shared_memory: Path, tmp_path: Path) -> None:
+    environ = {**HOME, "XDG_RUNTIME_DIR": str(tmp_path / "gone")}
+    assert choose_for(os.getuid(), environ, user=True).runtime == f"{shared_memory}/sysmond-{os.getuid()}"
+
+
 def test_the_folder_in_shared_memory_is_private(shared_memory: Path, tmp_path: Path) -> None:
     uid = os.getuid()
     chosen = choose_for(uid, {"HOME": str(tmp_path)}, user=True)
@@ -112,7 +118,7 @@ def test_a_state_folder_that_cannot_be_leaves_a_runtime_folder(tmp_path: Path) -
 def test_a_prepared_folder_in_shared_memory_is_refused(shared_memory: Path, tmp_path: Path) -> None:
     uid = os.getuid()
     trap = shared_memory / f"sysmond-{uid}"
-    trap.symlink_to(tmp_path)
+    trap.symlink_to(tmp_path)  # Of ours: that is no attack, but no folder either.
     with pytest.raises(NotPermittedError, match="is not a folder; a folder of uid .* with mode 0700 is right"):
         choose_for(uid, HOME, user=True)
     trap.unlink()
@@ -125,12 +131,35 @@ def test_a_prepared_folder_in_shared_memory_is_refused(shared_memory: Path, tmp_
 
 
 @needs_root
-def test_a_folder_that_another_user_made_first_is_refused(shared_memory: Path) -> None:
-    trap = shared_memory / "sysmond-0"
-    trap.mkdir(mode=0o700)
-    os.chown(trap, NOBODY, NOBODY)
-    with pytest.raises(NotPermittedError, match=f"belongs to uid {NOBODY}"):
-        choose_for(0, HOME, user=True)
+@pytest.mark.parametrize("is_link", [False, True])
+def test_a_name_that_another_user_took_first_stops_nobody(shared_memory: Path, tmp_path: Path, is_link: bool) -> None:
+    """Another name that nobody can guess is taken, and found again by whoever asks the recorder."""
+    trap, environ = shared_memory / "sysmond-0", {"HOME": str(tmp_path / "home")}
+    trap.symlink_to(tmp_path) if is_link else trap.mkdir(mode=0o700)
+    os.chown(trap, NOBODY, NOBODY, follow_symlinks=False)
+    chosen = choose_for(0, environ, user=True)
+    assert chosen.runtime.startswith(f"{trap}-")
+    assert choose_for(0, environ, user=True).runtime != chosen.runtime, "it was not to be guessed"
+    folders.create(chosen, 0)
+    assert mode_of(chosen.runtime) == 0o700
+    assert choose_for(0, environ, user=True) == chosen
+    shutil.rmtree(chosen.runtime)  # As a boot does.
+    trap.unlink() if is_link else trap.rmdir()
+    assert choose_for(0, environ, user=True).runtime == str(trap)
+
+
+@needs_root
+def test_the_link_to_the_other_name_leads_to_nobody_elses_folder(shared_memory: Path, tmp_path: Path) -> None:
+    environ = {"HOME": str(tmp_path / "home")}
+    folders.create(choose_for(0, environ, user=True), 0)
+    his = shared_memory / "sysmond-0-his"
+    his.mkdir(mode=0o700)
+    os.chown(his, NOBODY, NOBODY)
+    for target in (his, tmp_path):
+        link = tmp_path / "home/.local/state/sysmond/runtime"
+        link.unlink(missing_ok=True)
+        link.symlink_to(target)
+        assert choose_for(0, environ, user=True).runtime == f"{shared_memory}/sysmond-0"
 
 
 def test_classes_have_their_modes_whatever_the_umask(tmp_path: Path) -> None:
@@ -257,3 +286,104 @@ def test_sockets_work_below_folders_of_any_length(tmp_path: Path, length: int) -
 def test_a_socket_name_that_is_too_long_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="too long"), folders.socket_address(str(tmp_path), "n" * 120):
         pass
+
+
+# --- whom the recorder trusts ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Path:
+    """A folder like /tmp: everybody may make things there, and remove only their own."""
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    folder.chmod(0o1777)
+    return folder
+
+
+@needs_root
+@pytest.mark.parametrize("kind", ["runtime", "state"])
+def test_a_folder_that_somebody_else_prepared_is_refused(shared: Path, kind: str) -> None:
+    prepared = shared / "rec"
+    prepared.mkdir()
+    os.chown(prepared, NOBODY, NOBODY)
+    made = Folders(str(shared / "ours"), str(shared / "run"))._replace(**{kind: str(prepared)})
+    with pytest.raises(NotPermittedError, match=f"{prepared}: belongs to uid {NOBODY}; expected root"):
+        folders.create(made, os.geteuid())
+
+
+@needs_root
+def test_what_lies_below_a_folder_of_somebody_else_is_refused(shared: Path) -> None:
+    (shared / "his").mkdir()
+    os.chown(shared / "his", NOBODY, NOBODY)
+    with pytest.raises(NotPermittedError, match=f"{shared / 'his'}: belongs to uid {NOBODY}"):
+        folders.create(Folders(str(shared / "ours"), str(shared / "his/rec")), os.geteuid())
+
+
+@needs_root
+def test_a_link_of_somebody_else_leads_nowhere(shared: Path, tmp_path: Path) -> None:
+    (tmp_path / "target").mkdir()
+    (shared / "link").symlink_to(tmp_path / "target")
+    os.chown(shared / "link", NOBODY, NOBODY, follow_symlinks=False)
+    with pytest.raises(NotPermittedError, match=f"{shared / 'link'}: a link of uid {NOBODY}; expected one of root"):
+        folders.check_trusted(str(shared / "link"))
+
+
+@needs_root
+def test_the_way_of_a_link_is_looked_at_as_well(shared: Path, tmp_path: Path) -> None:
+    (shared / "his").mkdir()
+    os.chown(shared / "his", NOBODY, NOBODY)
+    (shared / "his/real").mkdir()
+    (tmp_path / "ours").symlink_to(shared / "his/real")
+    with pytest.raises(NotPermittedError, match=f"{shared / 'his'}: belongs to uid {NOBODY}"):
+        folders.check_trusted(str(tmp_path / "ours"))
+
+
+@pytest.mark.parametrize(
+    ("mode", "is_last", "is_refused"),
+    [(0o1777, False, False), (0o1777, True, True), (0o777, False, True), (0o770, False, False), (0o755, True, False)],
+)
+def test_others_may_write_above_only_where_owners_alone_remove(
+    tmp_path: Path,
+    mode: int,
+    is_last: bool,
+    is_refused: bool,
+) -> None:
+    place = tmp_path / "place"
+    (place / "below").mkdir(parents=True)
+    place.chmod(mode)
+    path = str(place if is_last else place / "below")
+    if is_refused:
+        with pytest.raises(NotPermittedError, match=f"{place}: mode {mode:04o} lets others write"):
+            folders.check_trusted(path)
+    else:
+        folders.check_trusted(path)
+
+
+@needs_root
+def test_a_group_may_write_that_is_the_owners_own_and_no_other(tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    place.mkdir()
+    place.chmod(0o775)
+    folders.check_trusted(str(place))
+    os.chown(place, 0, NOBODY)
+    with pytest.raises(NotPermittedError, match="mode 0775 lets others write"):
+        folders.check_trusted(str(place))
+
+
+def test_links_in_a_circle_end(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(NotPermittedError, match="more than 40 links"):
+        folders.check_trusted(str(tmp_path / "a"))
+
+
+@needs_root
+@pytest.mark.parametrize("mode", [0o2750, 0o750])
+def test_a_class_folder_of_somebody_else_is_refused_however_narrow(tmp_path: Path, mode: int) -> None:
+    """Files in it would get its group, which could read what is restricted."""
+    prepared = tmp_path / "sampler/restricted"
+    prepared.mkdir(parents=True)
+    prepared.chmod(mode)
+    os.chown(prepared, NOBODY, NOBODY)
+    with pytest.raises(NotPermittedError, match=f"{prepared}: belongs to uid {NOBODY}"):
+        folders.create_classes(str(tmp_path / "sampler"))

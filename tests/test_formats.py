@@ -64,12 +64,12 @@ MIXED = result(
 
 def test_csv_is_gaps_one_header_and_a_row_a_time() -> None:
     assert written("csv", MIXED) == (
-        "# gap 2023-11-14T22:13:20Z 2023-11-14T22:13:21Z memory probe failed (no such file)\n"
+        "# gap 2023-11-14T22:13:20Z 2023-11-14T22:13:21Z memory probe failed (no such\\nfile)\n"
         "# gap 2023-11-14T22:13:20Z 2023-11-14T22:13:20.500Z cpu late tick\n"
         "time,cpu/user@total,memory/available,load/one,host/kernel\n"
         "2023-11-14T22:13:20Z,12.5,1024,1.25,6.1\n"
         "2023-11-14T22:13:21Z,,,-0.05,\n"
-        '2023-11-14T22:13:22Z,3,7,2,"a,""b""\n"\n'
+        '2023-11-14T22:13:22Z,3,7,2,"a,""b""\\n"\n'
     )
 
 
@@ -77,7 +77,7 @@ def test_csv_quotes_names_and_texts_where_it_must() -> None:
     answer = result(rate('filesystem/used@/a,"b"', [1.0, 2.0, 3.0]), text("a/b@x y", ["", "tab\there", "é"]))
     rows = list(csv.reader(io.StringIO(written("csv", answer))))
     assert rows[0] == ["time", 'filesystem/used@/a,"b"', "a/b@x y"]
-    assert [row[2] for row in rows[1:]] == ["", "tab\there", "é"]
+    assert [row[2] for row in rows[1:]] == ["", "tab\\there", "é"]
     assert '""' in written("csv", answer).splitlines()[1]  # an empty text is not an absent one
 
 
@@ -119,7 +119,7 @@ def test_tsv_separates_by_tabs() -> None:
     assert written("tsv", answer).splitlines() == [
         "time\ta/b\ta/c",
         "2023-11-14T22:13:20Z\t1.5\tx,y",
-        '2023-11-14T22:13:21Z\t\t"x\ty"',
+        "2023-11-14T22:13:21Z\t\tx\\ty",
         "2023-11-14T22:13:22Z\t2\t",
     ]
 
@@ -343,9 +343,9 @@ def test_many_rows_are_many_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert json.loads(written("json", answer))["values"][0] == values
 
 
-def test_a_name_that_is_no_utf8_comes_out_as_its_bytes() -> None:
+def test_a_name_that_is_no_utf8_is_escaped_where_people_read() -> None:
     answer = result(exact("filesystem/used@/\udcff", [1, 2, 3]))
-    assert b"filesystem/used@/\xff\n" in b"".join(formats.write_csv(answer, UTC))
+    assert b"filesystem/used@/\\xff\n" in b"".join(formats.write_csv(answer, UTC))
     assert json.loads(written("json", answer))["series"][0]["path"] == "filesystem/used@/\udcff"
 
 

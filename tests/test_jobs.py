@@ -240,7 +240,11 @@ def test_what_was_overwritten_before_it_was_sealed_is_a_gap(folders: Folders, *,
     holes = [hole for hole in recordings(ram(folders))[-1].holes if hole.cause is Cause.DROPPED]
     start = 10 * SECOND + 1 if sealed_before else SECOND
     assert {hole.table for hole in holes} == {"cpu", "disk", "slow"}
-    assert {(hole.start_ns, hole.end_ns) for hole in holes} == {(start, first)}
+    assert {hole.start_ns for hole in holes} == {start}
+    assert min(hole.end_ns for hole in holes) == first
+    assert max(hole.end_ns for hole in holes) < first + 10 * SECOND, (
+        "one of a longer interval begins again a little later"
+    )
 
 
 def test_a_ring_that_cannot_be_read_does_not_stop_the_others(folders: Folders) -> None:
@@ -468,7 +472,8 @@ def test_the_day_of_a_recording_is_that_of_its_first_tick() -> None:
     whole, _ = day_of(10, 1, [], 0)
     assert jobs.first_day(whole) == 20_000
     assert jobs.first_day(whole._replace(clocks={})) == 0
-    assert jobs.first_day(whole._replace(blocks=[])) is None
+    assert jobs.first_day(whole._replace(blocks=[])) == 20_000, "by what it says is absent"
+    assert jobs.first_day(whole._replace(blocks=[], holes=[])) is None
 
 
 def test_holes_that_touch_are_one() -> None:

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import tasks_synthetic
+from sysmond import invariants
 from sysmond.clock import Relation
 from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
 from sysmond.frame import VALUE_MAX
@@ -327,6 +328,6 @@ def test_a_crafted_file_takes_neither_memory_nor_makes_numbers_up(tmp_path: Path
 
 
 def test_too_many_rows_are_refused_before_they_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(long_file, "ROWS_MAX", 10)
+    monkeypatch.setitem(invariants.LENGTHS_MAX, "rows", 10)
     with pytest.raises(Error, match="at most 10"):
         long_file.encode(made_of(random.Random(11), 20, 12), "test")

@@ -337,7 +337,7 @@ def test_a_ring_has_a_name_of_its_own_though_the_first_is_sealed_and_gone(bench:
 @pytest.fixture
 def short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     """A sampler whose tmpfs has room for few rings."""
-    mount = ["mount", "-t", "tmpfs", "-o", "size=6m", "none", str(tmp_path)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=6m,mode=0755", "none", str(tmp_path)]
     mounted = subprocess.run(mount, capture_output=True, text=True, check=False)
     if mounted.returncode:
         pytest.skip(f"cannot mount a small tmpfs: {mounted.stderr.strip()}")

@@ -3,8 +3,12 @@
 
 import json
 import os
+import stat
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +72,7 @@ def test_json_of_another_shape_is_corrupt(value: Any) -> None:
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        (("version",), 2, "version 2; 1 is right"),
+        (("version",), 2, "version 2; expected 1"),
         (("probes", 0, "lane"), "fast", "'fast' is not a valid Lane"),
         (("probes", 0, "sensitivity"), "secret", "'secret' is not a valid Sensitivity"),
         (("probes", 0, "interval_ns"), 5, "disk: interval 5 ns is out of bounds"),
@@ -77,8 +81,8 @@ def test_json_of_another_shape_is_corrupt(value: Any) -> None:
         (("probes", 0, "enabled"), 1, "enabled is 1; bool is right"),
         (("probes", 0, "options"), [], r"options is \[\]; an object of texts, numbers and truths is right"),
         (("probes", 0, "options", "a"), [1], r"options is {'a': \[1\]}; an object of texts"),
-        (("probes", 0), [], "TypeError"),
-        (("probes",), 3, "TypeError"),
+        (("probes", 0), [], "plan: damaged"),
+        (("probes",), 3, "plan: damaged"),
         (("sampler", "ring_bytes"), True, "ring_bytes is True; int is right"),
         (("sampler", "colour"), 1, "SamplerSettings has the fields ring_bytes, priority"),
         (("archiver", "ram_bytes"), 1.5, "ram_bytes is 1.5; int is right"),
@@ -105,6 +109,98 @@ def test_a_plan_is_put_in_place_whole(tmp_path: Path) -> None:
     plan.write(SAMPLE, str(path))
     assert plan.read(str(path)) == SAMPLE
     assert os.listdir(tmp_path) == ["plan.json"]
+
+
+PRIVATE = SAMPLE._replace(
+    probes=(
+        *SAMPLE.probes,
+        PlannedProbe("mail", "/etc/mail.py", Lane.BACKGROUND, 10**9, Sensitivity.RESTRICTED, True, {"token": "secret"}),
+    )
+)
+RENEWED = PRIVATE._replace(
+    probes=(SAMPLE.probes[0], PRIVATE.probes[1]._replace(interval_ns=2 * 10**9, options={"token": "renewed"}))
+)
+
+
+@pytest.fixture
+def strict_umask() -> Iterator[None]:
+    """A umask that would shut everything to all, were it asked."""
+    before = os.umask(0o077)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("strict_umask")
+def test_options_of_restricted_probes_are_not_for_all(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    plan.write(PRIVATE, str(path))
+    assert plan.read(str(path)) == PRIVATE
+    assert b"secret" not in path.read_bytes()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    assert stat.S_IMODE(os.stat(plan.options_file(str(path))).st_mode) == 0o640
+    plan.write(RENEWED, str(path))
+    plan.write(SAMPLE, str(path))
+    assert os.listdir(tmp_path) == ["plan.json"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can read as another user")
+def test_who_may_not_read_options_reads_the_plan_without() -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        os.chmod(folder, 0o755)  # noqa: S103  so that another user gets as far as the files
+        plan.write(PRIVATE, f"{folder}/plan.json")
+        script = (
+            "import os, sys; from sysmond import plan; os.setgroups([]); os.setresgid(1, 1, 1); os.setresuid(1, 1, 1)"
+        )
+        script += "; print([each.options for each in plan.read(sys.argv[1]).probes])"
+        done = subprocess.run([sys.executable, "-c", script, f"{folder}/plan.json"], capture_output=True, check=True)
+    assert done.stdout == b"[{'a': 1}, {}]\n"
+
+
+@pytest.mark.parametrize("replaced", range(3))
+def test_whenever_the_power_fails_plan_and_options_belong_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replaced: int
+) -> None:
+    path, replace = str(tmp_path / "plan.json"), os.rename
+    plan.write(PRIVATE, path)
+    left = replaced
+
+    def fail(*names: str, src_dir_fd: int, dst_dir_fd: int) -> None:
+        nonlocal left
+        if not left:
+            raise OSError("off")
+        left -= 1
+        replace(*names, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+
+    monkeypatch.setattr(os, "rename", fail)
+    with suppress(OSError):
+        plan.write(RENEWED, path)
+    monkeypatch.undo()
+    assert plan.read(path) == (PRIVATE if replaced < 2 else RENEWED)
+
+
+def test_a_plan_whose_options_are_gone_or_damaged_is_none(tmp_path: Path) -> None:
+    path = str(tmp_path / "plan.json")
+    plan.write(PRIVATE, path)
+    beside = Path(plan.options_file(path))
+    content = beside.read_bytes()
+    beside.write_bytes(content.replace(b"secret", b"secreT"))
+    with pytest.raises(CorruptError, match="options.json: damaged"):
+        plan.read(path)
+    beside.unlink()
+    with pytest.raises(CorruptError, match="options.json: has not the options of mail"):
+        plan.read(path)
+    beside.write_bytes(content)
+    assert plan.read(path) == PRIVATE
+
+
+def test_a_plan_of_before_with_options_for_all_is_kept_anew(tmp_path: Path) -> None:
+    current, kept = tmp_path / "plan.json", tmp_path / "kept.json"
+    plan.write(PRIVATE, str(current))
+    kept.write_bytes(plan.encode(PRIVATE))
+    assert plan.read(str(kept)) == PRIVATE
+    plan.keep(str(current), str(kept))
+    assert b"secret" not in kept.read_bytes()
+    assert plan.read(str(kept)) == PRIVATE
 
 
 def test_a_plan_that_is_too_large_is_not_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

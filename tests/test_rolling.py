@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sysmond import rolling, rollup, segment, tiers
 from sysmond.archive import Name
 from sysmond.clock import Relation
-from sysmond.course import Course
+from sysmond.course import course_of
 from sysmond.model import ABSENT, Metric, Semantics, Sensitivity, Table
 from sysmond.recording import Event, Key, MemoryBlock, Recording, Strand
 from sysmond.result import Int64Array
@@ -138,7 +138,7 @@ def directly(story: Story, tier: str) -> dict[tuple[Strand, Key], Any]:
     """The same from rows that were never in any file, without a finer tier in between."""
     found = {}
     for strand, ticks, values in story.lives:
-        starts = rollup.cut_axis(rollup.axis_of_rows(ticks), Course(story.relations, SECOND), TIERS_NS[tier])
+        starts = rollup.cut_axis(rollup.axis_of_rows(ticks), course_of(story.relations, SECOND), TIERS_NS[tier])
         for row, key in enumerate(KEYS):
             metric = next(metric for metric in TABLE.metrics if metric.name == key.metric)
             made = rollup.of_rows(rollup.stats_of(metric), values[row : row + 1], ticks, starts, SECOND)

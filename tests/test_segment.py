@@ -19,13 +19,15 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from sysmond import hdf5
-from sysmond.clock import Relation
+from sysmond.clock import SECOND_NS, Relation
 from sysmond.codes import CHUNK_SERIES, SERIES
 from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
 from sysmond.frame import VALUE_MAX
+from sysmond.invariants import UPTIME_MAX_NS
 from sysmond.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table
 from sysmond.recording import BATCH_SERIES, Hole, Key, MemoryBlock, Recording, Strand
 from sysmond.segment import CHUNK_TICKS, Segment, encode
+from sysmond.timespec import TIME_MAX_NS
 
 SECOND = 10**9
 BOOTS = ("a" * 32, "b" * 32)
@@ -109,8 +111,13 @@ def recordings(draw: st.DrawFn) -> Recording:
         blocks.append(block_of(np.array(rows, np.int64).reshape(len(rows), ticks), number))
     texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
     texts |= st.binary(max_size=9).map(lambda raw: raw.replace(b"\0", b"").decode("utf-8", "surrogateescape"))
-    moments = st.integers(0, VALUE_MAX)
-    relations = st.lists(st.builds(Relation, moments, moments, moments), min_size=1, max_size=4)
+    moments = st.integers(0, UPTIME_MAX_NS)
+    relations = st.lists(st.builds(Relation, moments, st.integers(0, TIME_MAX_NS - 1), moments), min_size=1, max_size=4)
+    spans = st.tuples(moments, moments).map(sorted)
+    holes = st.builds(
+        lambda boot, table, span, cause, detail: Hole(boot, table, span[0], span[1], cause, detail),
+        *(st.sampled_from(BOOTS), texts, spans, st.sampled_from(Cause), texts),
+    )
     return recording_of(
         *blocks,
         sensitivity=draw(st.sampled_from(Sensitivity)),
@@ -118,7 +125,7 @@ def recordings(draw: st.DrawFn) -> Recording:
         clocks=draw(st.dictionaries(st.sampled_from(BOOTS), relations)),
         holes=draw(
             st.lists(
-                st.builds(Hole, st.sampled_from(BOOTS), texts, moments, moments, st.sampled_from(Cause), texts),
+                holes,
                 max_size=4,
             )
         ),
@@ -156,7 +163,10 @@ def test_strings_of_any_length_and_bytes_come_back(path: str) -> None:
     strings = ["", "x" * 4096, "\udcff\udc80\udce2", "ä€🙂", "tab\tnewline\n"]
     key = [Key("host", "name", string) for string in strings]
     block = MemoryBlock(
-        Strand(BOOTS[0], "sämpler", 1, 1), np.array([1, 2]), key, np.array([[1, 2]] * len(strings), np.int64)
+        Strand(BOOTS[0], "sämpler", 1, SECOND_NS),
+        SECOND_NS * np.array([1, 2]),
+        key,
+        np.array([[1, 2]] * len(strings), np.int64),
     )
     there_and_back(recording_of(block, texts=dict(enumerate(strings))), path)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The yardsticks of the project, measured: openings, lengths, words, and who speaks to which library."""
+"""The yardsticks of the project, measured: openings, lengths, words, who speaks to which library, and to people."""
 
 import ast
 import re
@@ -16,7 +16,24 @@ FUNCTION_LINES_MAX = 70
 # Each of these says nothing about what a thing is or does.
 EMPTY_WORDS = {"manager", "handler", "helper", "helpers", "data", "info", "util", "utils", "misc"}
 # Spoken in one file each, so that one file changes when the library does.
-ONE_FILE_LIBRARIES = {"dbus_fast", "h5py", "pyudev", "textual", "yaml"}
+ONE_FILE_LIBRARIES = {"dbus_fast", "h5py", "pyudev", "rich", "textual", "yaml"}
+
+STREAMS = {f"sys.{name}" for name in ("stdout", "stderr", "__stdout__", "__stderr__")}
+HARMLESS = {"isatty", "fileno", "flush"}
+SPEAKING_MODULES = {"curses", "faulthandler", "getpass", "logging", "pdb", "pprint", "syslog", "traceback", "warnings"}
+SPEAKING_FUNCTIONS = {"print", "input", "breakpoint"}
+TERMINALS = ("/dev/tty", "/dev/pts", "/dev/std", "/dev/console", "/dev/fd/1", "/dev/fd/2")
+# Who may write past ``say`` and ``put`` of ``sysmond.terminal``, with what, and why that shows nothing unescaped.
+SPEAKERS = {
+    "sysmond/terminal.py": {"sys.stderr.write", "sys.stdout.encoding", "sys.stdout.write", "traceback"},
+    "sysmond/bus/loop.py": {"logging"},  # Has what libraries log go to ``say``.
+    "sysmond/bus/reader.py": {"sys.stdout"},  # JSON, for the process that started it.
+    "sysmond/plugins.py": {"sys.stderr"},  # What plugins print is their own, and they are root's.
+    "sysmond/runner.py": {"/dev/tty"},  # Opened only to see whether there is one.
+    "sysmond/view.py": {"os.write(1)"},  # Constant: puts the screen as it was.
+    "sysmon_tools/output.py": {"sys.stdout.buffer"},  # What ``formats`` and ``rows`` made printable.
+    "sysmon_tools/show.py": {"sys.stdout.write"},  # What rich drew of its ``Text``.
+}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -92,3 +109,95 @@ def imported(module: ast.Module) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             packages.add(node.module.partition(".")[0])
     return packages
+
+
+def test_whoever_speaks_to_people_has_it_made_printable() -> None:
+    """Say it with ``say`` or ``put`` of ``sysmond.terminal``, draw it with ``sysmon_tools.show``."""
+    found = {name(path): spoken(parse(path)) for path in sources("sysmond", "sysmon_tools", "probes")}
+    assert {path: ways for path, ways in found.items() if ways} == SPEAKERS
+
+
+def spoken(module: ast.Module) -> set[str]:
+    """Every way in which a module might write to a terminal past ``sysmond.terminal``."""
+    found: set[str] = set()
+    seen: set[ast.AST] = set()
+    for node in ast.walk(module):  # Outer expressions come first.
+        match node:
+            case ast.Compare():  # ``sys.stdout is None``
+                seen.update((node.left, *node.comparators))
+            case ast.Attribute(value=ast.Attribute() as stream) if ast.unparse(stream) in STREAMS:
+                seen.add(stream)
+                found |= {ast.unparse(node)} if node.attr not in HARMLESS else set()
+            case ast.Attribute() if node not in seen and ast.unparse(node) in STREAMS:
+                found.add(ast.unparse(node))
+            case ast.Import():
+                found |= {each.name for each in node.names if each.name.partition(".")[0] in SPEAKING_MODULES}
+            case ast.ImportFrom(module=origin):
+                found |= {f"{origin}.{each.name}" for each in node.names} & {*STREAMS, "os.write"}
+                found |= {str(origin)} if str(origin).partition(".")[0] in SPEAKING_MODULES else set()
+            case ast.Constant(value=str(text)) if text.startswith(TERMINALS):
+                found.add(text)
+            case ast.Call():
+                found |= called(node)
+            case _:
+                pass
+    return found
+
+
+def called(node: ast.Call) -> set[str]:
+    function, first = ast.unparse(node.func), node.args[0] if node.args else ast.Constant(None)
+    target = ast.unparse(first)
+    if function in SPEAKING_FUNCTIONS:
+        return {function}
+    if function in {"sys.exit", "SystemExit"}:  # A text goes to standard error.
+        is_text = isinstance(first, ast.JoinedStr) or isinstance(getattr(first, "value", None), str)
+        return {f"{function}({target})"} if is_text else set()
+    if function in {"os.write", "os.writev", "os.fdopen", "open"}:
+        is_person = target in {"1", "2"} or (
+            function.startswith("os.write") and any(word in target.lower() for word in ("err", "stdout", "terminal"))
+        )
+        return {f"{function}({target})"} if is_person else set()
+    return set()
+
+
+@pytest.mark.parametrize(
+    ("source", "way"),
+    [
+        ("print('x')", "print"),
+        ("import sys; sys.stderr.write('x')", "sys.stderr.write"),
+        ("import sys; sys.stdout.buffer.write(b'x')", "sys.stdout.buffer"),
+        ("import sys; json.dump(x, sys.stdout)", "sys.stdout"),
+        ("out = sys.__stdout__", "sys.__stdout__"),
+        ("from sys import stderr", "sys.stderr"),
+        ("from os import write", "os.write"),
+        ("os.write(2, b'x')", "os.write(2)"),
+        ("os.write(self._stderr, b'x')", "os.write(self._stderr)"),
+        ("open(1, 'w').write('x')", "open(1)"),
+        ("open('/dev/tty', 'w').write('x')", "/dev/tty"),
+        ("import logging.handlers", "logging.handlers"),
+        ("from traceback import print_exc", "traceback"),
+        ("sys.exit(f'{x}: no')", "sys.exit(f'{x}: no')"),
+        ("raise SystemExit('no')", "SystemExit('no')"),
+    ],
+)
+def test_every_way_round_it_is_found(source: str, way: str) -> None:
+    assert spoken(ast.parse(source)) == {way}
+
+
+def test_looking_at_a_stream_is_not_speaking() -> None:
+    assert spoken(ast.parse("sys.stdout is None or sys.stdout.isatty(); sys.stderr.flush(); sys.exit(main())")) == set()
+
+
+def test_nothing_speaks_to_a_network() -> None:
+    """Sockets are of Unix and netlink; nothing imports what would open another."""
+    modules = {"ftplib", "http", "imaplib", "poplib", "requests", "smtplib", "socketserver", "ssl", "urllib", "xmlrpc"}
+    families = re.compile(r"AF_(?!UNIX$|NETLINK$)\w+|create_server|create_connection|start_server|open_connection")
+    found = {}
+    for path in sources("sysmond", "sysmon_tools", "probes"):
+        spelled = {
+            node.attr if isinstance(node, ast.Attribute) else node.id
+            for node in ast.walk(parse(path))
+            if isinstance(node, ast.Attribute | ast.Name)
+        }
+        found[name(path)] = (imported(parse(path)) & modules) | {word for word in spelled if families.fullmatch(word)}
+    assert {path: ways for path, ways in found.items() if ways} == {}

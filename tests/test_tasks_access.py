@@ -209,10 +209,12 @@ def test_an_export_of_what_is_restricted_is_its_owners(scene: Scene, tmp_path: P
 
 
 def everything(recorder: Recorder) -> dict[Path, str]:
-    """All that a daemon has made, and to which class it belongs: public, restricted, or neither."""
+    """All that a daemon has made, but for pins, and to which class it belongs: public, restricted, or neither."""
     found = {}
     for folder in recorder.folders:
         for path in Path(folder).rglob("*"):
+            if recorder.pins() in path.parents:  # They are looked at below.
+                continue
             classes = {"public", "restricted"}.intersection(path.relative_to(folder).parts)
             found[path] = classes.pop() if classes else ""
     return found

@@ -22,6 +22,7 @@ from sysmond.long import columns, condition
 from sysmond.model import Metric, Packing, Semantics, Sensitivity, Table
 from sysmond.tasks.tables import COMMAND, EXITS, PROCESS, THREAD_STATE
 from tests.longarchive import Row, put, stretch
+from tests.waiting import let_ticks_pass
 from tests.whole import a_recorder
 
 US = 1_000_000
@@ -182,6 +183,7 @@ def test_a_life_behind_a_gap_of_a_moment_ago() -> None:
         daemon = recorder.start()
         recorder.wait_for("process", f"pid = {daemon.pid}", "pid")
         recorder.end()
+        let_ticks_pass(2)
         daemon = recorder.start()
         recorder.wait_for("process", f"pid = {daemon.pid}", "pid")
         told = recorder.extract("process", f"--pid={daemon.pid}", "--sample=1s", "--format=csv")

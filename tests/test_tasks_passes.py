@@ -117,8 +117,8 @@ def test_where_the_loader_has_not_run_proc_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("report", "right"),
     [
-        (b"{", "bpf.json: Expecting"),
-        (b"[]", "no JSON object"),
+        (b"{", "bpf.json: not JSON"),
+        (b"[]", "a list is not an object"),
         (b"{}", "names no folder"),
         (b'{"folder": "/nowhere", "programs": {"snapshot": {"refused": "no BTF"}}}', "by BPF: snapshot: no BTF"),
         (b'{"folder": "/nowhere"}', "/nowhere"),
@@ -262,7 +262,7 @@ def test_what_is_loaded_anew_is_gone_over_to(tmp_path: Path, monkeypatch: pytest
         shared = Passes(str(tmp_path), "")
         assert shared.records("process", 0, full=True).lost == 0
         monkeypatch.setattr(loader, "PROCESSES_MAX", 3)
-        loader.load(loader.Asked(str(tmp_path), bpffs=str(tmp_path / "bpf")))
+        loader.load(loader.Asked(str(tmp_path)))
         assert shared.records("process", 1, full=False).lost == 0  # What is open stays until all is read again.
         assert shared.records("process", 2, full=True).lost > 0
         shared.close()

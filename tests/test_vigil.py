@@ -202,7 +202,7 @@ def test_a_disk_that_vanishes_is_waited_for_and_gets_everything_once(disk: Disk,
         process.terminate()
         assert process.wait(HANG_S) == 0
         assert station.values() == list(range(1, station.ticks + 1))
-        assert station.said("archiver") == 2
+        assert station.said("archiver") == 2, station.log.read_text()
     finally:
         process.kill()
         process.wait()

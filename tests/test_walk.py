@@ -20,7 +20,7 @@ from sysmond.probe import ABSENT, Host
 from sysmond.tasks.cgroup_names import in_use
 from sysmond.tasks.tables import PROCESS, PROCESS_PRIVATE, THREAD
 from sysmond.tasks.walk import Walk
-from tests.pinned import child, file_system, loaded, rows, settled, stat, told, why_not
+from tests.pinned import child, loaded, rows, settled, stat, told, why_not
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not() or "BPF programs run here")
 
@@ -373,10 +373,9 @@ def test_without_pins_it_says_what_would_be_right(tmp_path: Path) -> None:
 
 
 def test_a_restart_finds_the_pins_and_reads_in_full(tmp_path: Path) -> None:
-    with file_system(tmp_path / "bpf") as bpffs:
-        asked = Asked(str(tmp_path), bpffs=bpffs)
+    with loaded(tmp_path):
         for _ in range(2):
-            reader = Walk(str(load(asked)["folder"]))
+            reader = Walk(str(load(Asked(str(tmp_path)))["folder"]))
             taken = reader.take(full=True, threads=False)
             assert os.getpid() in {row["pid"] for row in rows(PROCESS, taken.process)}
             assert taken.process.walked == len(rows(PROCESS, taken.process))

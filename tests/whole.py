@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sysmon_tools import extract
-from sysmond import control
+from sysmond import __main__, control
 from sysmond.errors import Error
 from sysmond.folders import Folders
 from sysmond.history import Archive
-from sysmond.kernel.loader import folder_of, unload
+from sysmond.kernel import bpffs
+from sysmond.kernel.loader import unload
 from tests.waiting import HANG_S, wait_until
 
 NOBODY = 65534
@@ -101,7 +102,7 @@ class Recorder:
 
     def pins(self) -> Path:
         """Where its BPF programs are pinned."""
-        return Path(folder_of(self.folders.runtime))
+        return Path(bpffs.own(self.folders.runtime))
 
     def flush(self) -> None:
         """Have all that is recorded be in files."""
@@ -128,6 +129,10 @@ class Recorder:
     def extract(self, *words: str, by: Asker | None = None) -> Told:
         """Ask with sysmon-extract, as ourselves or as somebody else."""
         return run_as(by, lambda: extract.main([*words, *self.where()]))
+
+    def command(self, *words: str, by: Asker | None = None) -> Told:
+        """Have sysmond work on its files, as ourselves or as somebody else."""
+        return run_as(by, lambda: __main__.main([*words, *self.where()]))
 
     def where(self) -> tuple[str, str]:
         """The options that name its folders."""

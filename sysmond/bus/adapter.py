@@ -13,7 +13,9 @@ import array
 import asyncio
 import io
 import os
+import select
 import socket
+import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -25,8 +27,9 @@ from dbus_fast.constants import MessageFlag, MessageType
 from dbus_fast.message import Message
 from dbus_fast.signature import Variant
 
-from sysmond.bus.errors import TooMuchError, UnavailableError
-from sysmond.bus.incoming import MESSAGE_BYTES_MAX, Incoming, TooLong
+from sysmond.bus import incoming
+from sysmond.bus.errors import InvalidArgumentError, TooMuchError, UnavailableError
+from sysmond.bus.incoming import MESSAGE_BYTES_MAX, Head, Incoming, TooLong, head
 from sysmond.bus.outgoing import Outgoing, close_all
 
 __all__ = ["Call", "Connection", "ForeignError", "Variant", "clean", "variant"]
@@ -37,6 +40,8 @@ DBUS_PATH = "/org/freedesktop/DBus"
 # Whoever wants more asks for a descriptor.
 ANSWER_BYTES_MAX = 256 * 1024
 READ_BYTES = 64 * 1024
+# After this others get their turn: a flood is read faster than the bus brings it.
+READ_S = 0.005
 SYSTEM_BUS = "unix:path=/run/dbus/system_bus_socket"
 CONNECT_S = 10.0
 ANSWER_S = 25.0
@@ -65,25 +70,59 @@ class ForeignError(UnavailableError):
 
 
 class Call:
-    """A method call as it came, and the way back."""
+    """A method call, or a signal, as it came, and the way back. Only its head is read before more is asked for."""
 
-    __slots__ = ("_connection", "_message", "body", "interface", "member", "path", "sender", "signature")
+    __slots__ = ("_connection", "_content", "_message", "_serial", "sender", "size_bytes", "wants_answer")
 
-    def __init__(self, connection: "Connection", message: Message) -> None:
-        """``interface`` is empty where the caller named none."""
+    def __init__(self, connection: "Connection", said: Head, content: bytes) -> None:
+        """``content``: the whole message, of which this is the head."""
         self._connection = connection
-        self._message = message
-        self.sender: str = message.sender or ""
-        self.path: str = message.path or ""
-        self.interface: str = message.interface or ""
-        self.member: str = message.member or ""
-        self.signature: str = message.signature
-        self.body: list[Any] = message.body
+        self._content = content
+        self._message: Message | None = None
+        self._serial = said.serial
+        self.sender = said.sender
+        self.wants_answer = said.wants_answer
+        self.size_bytes = len(content)
+
+    def forget(self) -> None:
+        """Keep no more of it than it takes to refuse it."""
+        self._content, self.size_bytes = b"", 0
+
+    @property
+    def _read(self) -> Message:
+        if self._message is None:
+            self._message, self._content = _read(self._content), b""
+        return self._message
+
+    @property
+    def path(self) -> str:
+        """Of which object."""
+        return self._read.path or ""
+
+    @property
+    def interface(self) -> str:
+        """Of which interface; empty where the caller named none."""
+        return self._read.interface or ""
+
+    @property
+    def member(self) -> str:
+        """Which method or signal."""
+        return "" if self._message is None and not self._content else self._read.member or ""
+
+    @property
+    def signature(self) -> str:
+        """The types of its arguments."""
+        return self._read.signature
+
+    @property
+    def body(self) -> list[Any]:
+        """Its arguments."""
+        return self._read.body
 
     @property
     def may_ask(self) -> bool:
         """Whether the caller allows polkit to ask a person."""
-        return bool(self._message.flags.value & MessageFlag.ALLOW_INTERACTIVE_AUTHORIZATION.value)
+        return bool(self._read.flags.value & MessageFlag.ALLOW_INTERACTIVE_AUTHORIZATION.value)
 
     def reply(
         self,
@@ -102,7 +141,7 @@ class Call:
         try:
             message = Message(
                 message_type=MessageType.METHOD_RETURN,
-                reply_serial=self._message.serial,
+                reply_serial=self._serial,
                 destination=self.sender,
                 signature=signature,
                 body=body,
@@ -118,7 +157,7 @@ class Call:
         self._send(
             Message(
                 message_type=MessageType.ERROR,
-                reply_serial=self._message.serial,
+                reply_serial=self._serial,
                 destination=self.sender,
                 error_name=name,
                 signature="s",
@@ -127,57 +166,90 @@ class Call:
         )
 
     def _send(self, message: Message, bytes_max: int = ANSWER_BYTES_MAX) -> None:
-        if self._message.flags.value & MessageFlag.NO_REPLY_EXPECTED.value:
-            close_all(message.unix_fds)
-        else:
+        if self.wants_answer:
             self._connection.send(message, bytes_max)
+        else:
+            close_all(message.unix_fds)
 
 
 class _Reader:
     """In place of the library's own: descriptors are closed, what is too long is not kept, others get their turn."""
 
-    def __init__(self, bus: MessageBus, received: Callable[[Message], None], refuse: Callable[[TooLong], None]) -> None:
+    def __init__(
+        self,
+        bus: MessageBus,
+        received: Callable[[bytes], None],
+        refuse: Callable[[TooLong], None],
+        read: Callable[[], None],
+    ) -> None:
+        """``received``, ``refuse``: are given each message; ``read``: called when what was there has been read."""
         self._bus = bus
         self._socket = _socket_of(bus)
         self._received = received
         self._refuse = refuse
+        self._when_read = read
         self._incoming = Incoming()
         asyncio.get_running_loop().add_reader(self._socket.fileno(), self._read)
 
     def _read(self) -> None:
+        """Read what is there, for a while: whoever waits for his turn has to be found in it first."""
+        if self._read_once():
+            until_s = time.monotonic() + READ_S
+            while self._read_once() and time.monotonic() < until_s:
+                pass
+        self._when_read()
+
+    def _read_once(self) -> bool:
+        """Read once, whether there may be more."""
         try:
             content, passed, _, _ = self._socket.recvmsg(READ_BYTES, _PASSED_BYTES)
         except BlockingIOError:
-            return
+            return False
         except OSError as failure:
             _end(self._bus, failure)
-            return
+            return False
         for level, kind, descriptors in passed:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                 whole = len(descriptors) - len(descriptors) % _DESCRIPTOR_BYTES
                 close_all(array.array("i", descriptors[:whole]))
         if not content:
             _end(self._bus, EOFError("it closed the connection"))
-            return
+            return False
         for message in self._incoming.take(content):
             if isinstance(message, TooLong):
                 self._refuse(message)
-            elif (read := Unmarshaller(cast("Any", io.BytesIO(message))).unmarshall()) is not None:
-                self._received(read)
+            else:
+                self._received(message)
+        return len(content) == READ_BYTES
+
+
+def _read(content: bytes) -> Message:
+    """Read a whole message.
+
+    :raises InvalidArgumentError: where it cannot be read, which the bus does not let through.
+    """
+    message = Unmarshaller(cast("Any", io.BytesIO(content))).unmarshall()
+    if message is None:
+        raise InvalidArgumentError("the message cannot be read")
+    return message
 
 
 class Connection:
     """One connection to one bus, from ``connect`` until ``lost`` says why it ended."""
 
     def __init__(self, bus: MessageBus, called: Callable[[Call], None], signalled: Callable[[Call], None]) -> None:
-        """``called``, ``signalled``: are given every method call and every signal, and must not wait."""
+        """``called``, ``signalled``: are given every method call and every signal, unread, and must not wait."""
         self._bus = bus
         self._called = called
         self._signalled = signalled
         self._waiting: dict[int, asyncio.Future[list[Any]]] = {}
         self._is_lost = False
+        self._readable = select.poll()
+        self._readable.register(_socket_of(bus), select.POLLIN)
         self._outgoing = Outgoing(_socket_of(bus), partial(_end, bus))
-        _Reader(bus, self._received, self._refuse)
+        self.when_read: Callable[[], None] = _nothing
+        """Called when what was there has been read."""
+        _Reader(bus, self._received, self._refuse, lambda: self.when_read())  # noqa: PLW0108  it is set later
 
     @classmethod
     async def connect(
@@ -203,6 +275,11 @@ class Connection:
     def name(self) -> str:
         """The unique name of this connection."""
         return self._bus.unique_name or ""
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether more has come than was read."""
+        return bool(self._readable.poll(0))
 
     @property
     def dropped(self) -> int:
@@ -300,14 +377,16 @@ class Connection:
             raise
         return self._outgoing.put(content, message.unix_fds, is_signal=message.message_type is MessageType.SIGNAL)
 
-    def _received(self, message: Message) -> None:
+    def _received(self, content: bytes) -> None:
         """Take every message: nothing is left to what the library would do by itself."""
-        match message.message_type:
-            case MessageType.METHOD_CALL:
-                self._called(Call(self, message))
-            case MessageType.SIGNAL:
-                self._signalled(Call(self, message))
+        said = head(content)
+        match said.kind:
+            case incoming.CALL:
+                self._called(Call(self, said, content))
+            case incoming.SIGNAL:
+                self._signalled(Call(self, said, content))
             case _:
+                message = _read(content)
                 answer = self._waiting.get(message.reply_serial or 0)
                 if answer is not None and not answer.done():
                     if message.message_type is MessageType.ERROR:
@@ -330,6 +409,10 @@ class Connection:
                     body=[text],
                 )
             )
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 def _socket_of(bus: MessageBus) -> socket.socket:

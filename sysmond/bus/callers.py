@@ -8,12 +8,13 @@ import asyncio
 import grp
 import os
 import pwd
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 from sysmond.bus.adapter import DBUS, DBUS_PATH, Connection
-from sysmond.bus.errors import UnavailableError
+from sysmond.bus.errors import NotAuthorizedError, TooMuchError, UnavailableError
 from sysmond.folders import GROUP
 from sysmond.model import Sensitivity
 
@@ -21,6 +22,10 @@ BUS = (DBUS, DBUS_PATH, DBUS)
 
 # dbus-daemon allows 512 match rules a connection; each caller takes one, so that nobody else's coming wakes us.
 CALLERS_MAX = 256
+# Of those beyond no more is kept than who they are, which a name on the bus means for ever.
+PASSING_MAX = 1024
+# What the kernel takes for no user at all: setresuid(2) would leave a process what it is.
+NO_UID = 2**32 - 1
 # Unless it said something meanwhile, so much is sent to a caller who may have stopped reading; then it is asked.
 UNREAD_BYTES_MAX = 1024 * 1024
 ASK_AFTER_BYTES = UNREAD_BYTES_MAX // 4
@@ -42,6 +47,7 @@ class Caller:
         self.dropped = 0
         self.is_asked = False
         self.is_gone = False
+        self.is_passing = False
         self._gone: list[Callable[[], None]] = []
 
     @property
@@ -55,7 +61,12 @@ class Caller:
         return bool(self._gone)
 
     def when_gone(self, end: Callable[[], None]) -> None:
-        """Have something ended when the caller's connection ends, or ours."""
+        """Have something ended when the caller's connection ends, or ours.
+
+        :raises TooMuchError: where so many others are there that nobody tells of its end.
+        """
+        if self.is_passing:
+            raise TooMuchError(f"{CALLERS_MAX} callers are there; no more of them may hold something")
         self._gone.append(end)
 
     def forget(self, end: Callable[[], None]) -> None:
@@ -78,6 +89,7 @@ class Callers:
         """Nobody has called yet."""
         self._connection = connection
         self._there: dict[str, Caller] = {}
+        self._passing: dict[str, Caller] = {}
         self._asked: dict[str, asyncio.Task[Caller]] = {}
         self._group = _group()
 
@@ -90,16 +102,20 @@ class Callers:
         return list(self._there.values())
 
     def get(self, name: str) -> Caller | None:
-        """A caller whom we know."""
-        return self._there.get(name)
+        """A caller whom we know; one of those beyond is asked about again where there is room for it now."""
+        known = self._there.get(name)
+        if known is None and len(self._there) >= CALLERS_MAX:
+            known = self._passing.get(name)
+        return known
 
     async def know(self, name: str) -> Caller:
         """Give a caller, whose credentials are asked for where it is new.
 
         :raises UnavailableError: where it is gone, or the bus does not answer.
+        :raises NotAuthorizedError: where nobody knows who it is.
         """
-        if name in self._there:
-            return self._there[name]
+        if (known := self.get(name)) is not None:
+            return known
         if name not in self._asked:
             self._asked[name] = asyncio.create_task(self._ask(name))
             self._asked[name].add_done_callback(lambda _: self._asked.pop(name, None))
@@ -117,6 +133,7 @@ class Callers:
         for caller in self._there.values():
             caller.leave()
         self._there.clear()
+        self._passing.clear()
 
     async def _ask(self, name: str) -> Caller:
         # First the rule, then the question: who vanishes after it has answered for it is told of.
@@ -127,20 +144,40 @@ class Callers:
             self._connection.tell(BUS, "RemoveMatch", "s", [_rule(name)])
             raise
         values = {key: value.value for key, value in found.items()}
-        uid, pid = int(values.get("UnixUserID", 2**32 - 1)), int(values.get("ProcessID", 0))
+        uid, pid = int(values.get("UnixUserID", NO_UID)), int(values.get("ProcessID", 0))
+        if uid >= NO_UID:
+            self._connection.tell(BUS, "RemoveMatch", "s", [_rule(name)])
+            raise NotAuthorizedError("the bus does not say who calls; one who authenticates as a user is right")
         gids = _gids(uid, values.get("UnixGroupIDs"))
         caller = Caller(name, uid, pid, gids, is_restricted=uid in {0, os.geteuid()} or self._group in gids)
-        self._make_room()
-        self._there[name] = caller
+        if len(self._there) < CALLERS_MAX or self._make_room():
+            self._there[name] = caller
+            self._passing.pop(name, None)
+        else:
+            self._pass_by(caller)
         return caller
 
-    def _make_room(self) -> None:
-        """Forget the first who holds nothing: should it call again, it is asked about again."""
-        while len(self._there) >= CALLERS_MAX:
-            idle = [each for each in self._there.values() if not each.is_holding and not each.in_flight]
-            if not idle:
-                raise UnavailableError(f"{CALLERS_MAX} callers hold something; no more are right")
-            self.vanished(idle[0].name)
+    def _pass_by(self, caller: Caller) -> None:
+        """Know a caller without being told of its end."""
+        self._connection.tell(BUS, "RemoveMatch", "s", [_rule(caller.name)])
+        caller.is_passing = True
+        if len(self._passing) >= PASSING_MAX:
+            del self._passing[next(iter(self._passing))]
+        self._passing[caller.name] = caller
+
+    def _make_room(self) -> bool:
+        """Let go of the first who holds nothing, of the user who has most: it is known still, and may hold nothing.
+
+        Gives whether there was one.
+        """
+        idle = [each for each in self._there.values() if not each.is_holding and not each.in_flight]
+        if not idle:
+            return False
+        crowds = Counter(each.uid for each in self._there.values())
+        crowded = max(idle, key=lambda each: crowds[each.uid])
+        del self._there[crowded.name]
+        self._pass_by(crowded)
+        return True
 
 
 def _rule(name: str) -> str:

@@ -4,6 +4,7 @@
 import asyncio
 import json
 import sys
+from collections import Counter
 from contextlib import suppress
 from typing import Any
 
@@ -14,6 +15,8 @@ from sysmond.settings import isolation
 
 CHILDREN_MAX = 2
 WAITING_MAX = 16
+# One user's must not be all that wait.
+WAITING_PER_USER_MAX = 4
 COMMAND_S = 60.0
 OUTPUT_BYTES_MAX = 1024 * 1024
 
@@ -25,21 +28,23 @@ class Commands:
         """``folders``: what the commands are about."""
         self._folders = folders
         self._places = asyncio.Semaphore(CHILDREN_MAX)
-        self._waiting = 0
+        self._waiting: Counter[int] = Counter()
 
-    async def run(self, command: str, *words: str) -> str:
-        """Run a command and give what it wrote.
+    async def run(self, uid: int, command: str, *words: str) -> str:
+        """Run a command for a user and give what it wrote.
 
         :raises RefusedError: with its line, of the kind that its exit code says.
         """
-        if self._waiting >= WAITING_MAX:
+        if self._waiting[uid] >= WAITING_PER_USER_MAX:
+            raise TooMuchError(f"uid {uid} has {WAITING_PER_USER_MAX} commands that wait; later is right")
+        if self._waiting.total() >= WAITING_MAX:
             raise OccupiedError(f"{WAITING_MAX} commands wait already; later is right")
-        self._waiting += 1
+        self._waiting[uid] += 1
         try:
             async with self._places:
                 code, output, complaint = await self._child(command, words)
         finally:
-            self._waiting -= 1
+            self._waiting -= Counter([uid])  # Keeps nobody who has none.
         line = complaint.strip().rpartition("\n")[2].removeprefix("sysmond: ")
         match code:
             case 0:
@@ -51,9 +56,9 @@ class Commands:
             case _:
                 raise RefusedError(line or f"{command}: exit code {code}")
 
-    async def json(self, command: str, *words: str) -> Any:  # noqa: ANN401  as the command has it
-        """Run a command that writes JSON."""
-        return json.loads(await self.run(command, "--json", *words))
+    async def json(self, uid: int, command: str, *words: str) -> Any:  # noqa: ANN401  as the command has it
+        """Run a command for a user that writes JSON."""
+        return json.loads(await self.run(uid, command, "--json", *words))
 
     async def _child(self, command: str, words: tuple[str, ...]) -> tuple[int, str, str]:
         where = [f"--state-dir={self._folders.state}", f"--runtime-dir={self._folders.runtime}"]

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes from a bus, cut into messages; one that is too long is never kept, only who sent it.
+"""Bytes from a bus, cut into messages, and what their heads say; one that is too long is never kept, only who sent it.
 
-The bus lets messages of 32 MiB through, and whoever reads them whole has several times that in memory.
+A message is read as a whole when its turn has come, or never: its head says whose it is. The bus lets messages of
+32 MiB through, and whoever reads them whole has several times that in memory.
 Source: D-Bus specification, "Message Format".
 """
 
@@ -13,11 +14,14 @@ MESSAGE_BYTES_MAX = 1024 * 1024
 # The part of a message that says what it is; longer than that, nobody looks at it.
 HEAD_BYTES_MAX = 16 * 1024
 
+CALL, RETURN, ERROR, SIGNAL = range(1, 5)
+
 _FIXED_BYTES = 16
-_CALL = 1
 _NO_REPLY_EXPECTED = 1
 _SENDER = 7
 _ALIGNMENT = 8
+_TEXT_OF_SIGNATURE, _NUMBER = ord("g"), ord("u")
+_LENGTHS = {order: struct.Struct(f"{order}I") for order in "<>"}
 
 
 class TooLong(NamedTuple):
@@ -26,6 +30,15 @@ class TooLong(NamedTuple):
     sender: str
     serial: int
     size_bytes: int
+
+
+class Head(NamedTuple):
+    """What is known of a message before it is read. ``sender``: empty where it does not say."""
+
+    kind: int
+    wants_answer: bool
+    serial: int
+    sender: str
 
 
 class Incoming:
@@ -53,7 +66,9 @@ class Incoming:
             if size_bytes > MESSAGE_BYTES_MAX:
                 if len(self._kept) < min(head_bytes, HEAD_BYTES_MAX):
                     return
-                yield TooLong(self._sender(order, head_bytes), serial, size_bytes)
+                wants_answer = self._kept[1] == CALL and not self._kept[2] & _NO_REPLY_EXPECTED
+                sender = _sender(self._kept, order, head_bytes) if wants_answer else ""
+                yield TooLong(sender, serial, size_bytes)
                 self._skipped_bytes = size_bytes
             elif len(self._kept) < size_bytes:
                 return
@@ -62,27 +77,36 @@ class Incoming:
                 del self._kept[:size_bytes]
                 yield message
 
-    def _sender(self, order: str, head_bytes: int) -> str:
-        """Look for the sender among the fields of the head, which are an array of (code, variant)."""
-        kind, flags = self._kept[1], self._kept[2]
-        if kind != _CALL or flags & _NO_REPLY_EXPECTED or head_bytes > HEAD_BYTES_MAX:
-            return ""
-        at = _FIXED_BYTES
-        try:
-            while at < head_bytes:
-                at += -at % _ALIGNMENT
-                code, signature = self._kept[at], chr(self._kept[at + 2])
-                at += 4  # The code, and a signature of one letter with its length and closing zero.
-                if signature == "g":
-                    length, at = self._kept[at], at + 1
-                else:
-                    (length,) = struct.unpack_from(f"{order}I", self._kept, at)
-                    at += 4
-                if signature == "u":
-                    continue
-                if code == _SENDER:
-                    return bytes(self._kept[at : at + length]).decode("ascii", "replace")
-                at += length + 1
-        except (IndexError, struct.error):
-            pass
+
+def head(message: bytes) -> Head:
+    """What the head of a whole message says."""
+    order = "<" if message[0] == ord("l") else ">"
+    _, serial, fields_bytes = struct.unpack_from(f"{order}III", message, 4)
+    sender = _sender(message, order, _FIXED_BYTES + fields_bytes)
+    return Head(message[1], message[1] == CALL and not message[2] & _NO_REPLY_EXPECTED, serial, sender)
+
+
+def _sender(content: bytes | bytearray, order: str, head_bytes: int) -> str:
+    """Look for the sender among the fields of a head, which are an array of (code, variant)."""
+    if head_bytes > HEAD_BYTES_MAX:
         return ""
+    length_of = _LENGTHS[order].unpack_from
+    at = _FIXED_BYTES
+    try:
+        while at < head_bytes:
+            at += -at % _ALIGNMENT
+            code, kind = content[at], content[at + 2]
+            at += 4  # The code, and a signature of one letter with its length and closing zero.
+            if kind == _TEXT_OF_SIGNATURE:
+                length, at = content[at], at + 1
+            else:
+                (length,) = length_of(content, at)
+                at += 4
+            if kind == _NUMBER:
+                continue
+            if code == _SENDER:
+                return content[at : at + length].decode("ascii", "replace")
+            at += length + 1
+    except (IndexError, struct.error):
+        pass
+    return ""

@@ -16,12 +16,13 @@
             \"\"\"The version of sysmond.\"\"\"
 
 Names on the bus are those of Python in camel case. A method takes the request (who calls) and its arguments, may be
-plain or ``async``, and returns nothing, the one value, or a tuple of as many as it declares; an ``h`` is a descriptor,
-which belongs to the bus part from then on. Several classes of one ``NAME`` at one path are one interface.
+plain, ``async``, or a generator that gives way to others wherever it yields, and returns nothing, the one value, or a
+tuple of as many as it declares; an ``h`` is a descriptor, which belongs to the bus part from then on. Several classes
+of one ``NAME`` at one path are one interface.
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from enum import StrEnum
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -36,6 +37,10 @@ DOCTYPE = (
 )
 
 Options = Mapping[str, Variant]
+
+_T = TypeVar("_T")
+Pieces = Generator[None, None, _T]
+"""What gives way to other users' calls after each piece of its work, and then gives a value."""
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _DECLARED = "bus_declared"
@@ -58,6 +63,7 @@ class Changes(StrEnum):
 
     NEVER = "const"
     TOLD = "true"
+    INVALIDATED = "invalidates"
     UNTOLD = "false"
 
 
@@ -91,7 +97,10 @@ class Method(NamedTuple):
 
 
 class Property(NamedTuple):
-    """A declared property. ``setter``: the name of the method of the class that takes a new value; empty: none."""
+    """A declared property. ``setter``: the name of the method of the class that takes a new value; empty: none.
+
+    ``is_for_caller``: its value depends on who asks; a signal, which all may hear, has what everybody may know.
+    """
 
     name: str
     signature: str
@@ -99,6 +108,13 @@ class Property(NamedTuple):
     setter: str
     doc: str
     function: Callable[..., Any]
+    is_for_caller: bool = False
+
+    def value(self, implementation: "Interface", caller: Caller | None) -> Any:  # noqa: ANN401  as it is declared
+        """Its value as this caller may know it; as everybody may without one."""
+        if self.is_for_caller:
+            return self.function(implementation, is_restricted=caller is not None and caller.is_restricted)
+        return self.function(implementation)
 
 
 class Signal:
@@ -147,11 +163,17 @@ def method(
     return declare
 
 
-def prop(signature: str, *, changes: Changes = Changes.UNTOLD, setter: str = "") -> Callable[[_F], _F]:
-    """Declare a property, given by this method; ``setter`` names another that takes (request, value)."""
+def prop(
+    signature: str, *, changes: Changes = Changes.UNTOLD, setter: str = "", is_for_caller: bool = False
+) -> Callable[[_F], _F]:
+    """Declare a property, given by this method; ``setter`` names another that takes a new value.
+
+    ``is_for_caller``: the method has a keyword ``is_restricted``: whether who asks may see what is restricted.
+    """
 
     def declare(function: _F) -> _F:
-        declared = Property(camel(function.__name__), signature, changes, setter, _first_line(function), function)
+        name, doc = camel(function.__name__), _first_line(function)
+        declared = Property(name, signature, changes, setter, doc, function, is_for_caller)
         setattr(function, _DECLARED, declared)
         return function
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from sysmond import clock, paths
 from sysmond.bus.adapter import Variant, clean, variant
 from sysmond.bus.errors import NotAuthorizedError, NotFoundError, RefusedError, TooMuchError
-from sysmond.bus.interface import Interface, Options, Request, method, read_options
+from sysmond.bus.interface import Interface, Options, Pieces, Request, method, read_options
 from sysmond.bus.names import MANAGER
 from sysmond.clock import SECOND_NS
 from sysmond.errors import UsageError
@@ -24,6 +24,10 @@ from sysmond.paths import Matcher
 
 # An answer of a greater size is asked for in parts.
 REPLY_BYTES_MAX = 256 * 1024
+# Each is held against all series that there are.
+PATTERNS_MAX = 100
+# Who lists more gives way to others so often.
+PIECE_SERIES = 100
 # Instances come and go: numbers of series that are gone are forgotten, oldest first, beyond this.
 NUMBERS_MAX = 65_536
 # A value is stale when its table should have had a tick so many intervals ago, and a moment more.
@@ -107,25 +111,34 @@ class Latest:
         there = self.look().tables.get(table, [])
         return bool(there) and all(each.sensitivity is Sensitivity.RESTRICTED for each in there)
 
-    def find(self, patterns: Sequence[str], sensitivities: Iterable[Sensitivity]) -> list[Listed]:
+    def find(self, patterns: Sequence[str], sensitivities: Iterable[Sensitivity]) -> Pieces[list[Listed]]:
         """The series that patterns mean, all where there are none; of those classes alone.
+
+        It gives way after each pattern, and after so many series.
 
         :raises UsageError: for what is no path. :raises NotFoundError: for one that means nothing.
         :raises NotAuthorizedError: for one that means what is of other classes alone.
         """
-        self.look()
+        now = self.look()
         allowed = frozenset(sensitivities)
         chosen: dict[Series, Listed] = {}
-        for pattern in map(paths.parse, patterns or ["*"]):
-            found = {each.series: each for each in self.meant(Matcher(pattern), allowed)}
+        for text in dict.fromkeys(patterns or ["*"]):
+            pattern = paths.parse(text)
+            found: dict[Series, Listed] = {}
+            for listed in self.meant(Matcher(pattern), allowed, now):
+                found[listed.series] = listed
+                if len(found) % PIECE_SERIES == 0:
+                    yield
             if not found and patterns:
                 raise self._unknown(pattern, allowed)
             chosen |= found
+            yield
         return list(chosen.values())
 
-    def meant(self, matcher: Matcher, allowed: Container[Sensitivity]) -> Iterator[Listed]:
-        """The series that one pattern means, as of the last look; one that two writers have may come twice."""
-        for table, several in self._now.tables.items():
+    def meant(self, matcher: Matcher, allowed: Container[Sensitivity], now: Now | None = None) -> Iterator[Listed]:
+        """The series that one pattern means, as of a look, the last one; one that two writers have may come twice."""
+        now = self._now if now is None else now
+        for table, several in now.tables.items():
             if not matcher.table(table):
                 continue
             for recent in several:
@@ -136,7 +149,7 @@ class Latest:
                 for name in recent.rows[-1].names if metrics else ():
                     if matcher.series(table, metrics[0].name, name):
                         for metric in metrics:
-                            yield self._listed((table, metric.name, name), recent, metric, self._now)
+                            yield self._listed((table, metric.name, name), recent, metric, now)
 
     def refusal(self, text: str, allowed: Container[Sensitivity]) -> NotAuthorizedError | None:
         """Why a pattern may not be followed: it means tables of other classes alone; None where that is not so."""
@@ -299,13 +312,20 @@ class Values(Interface):
         self._latest = latest
 
     @method("patterns:as options:a{sv}", "metrics:a(usssuda{sv})")
-    def list_metrics(self, request: Request, patterns: list[str], options: Options) -> list[tuple[object, ...]]:
+    def list_metrics(self, request: Request, patterns: list[str], options: Options) -> Pieces[list[tuple[object, ...]]]:
         """The series that patterns mean: number, path, unit, semantics, class, interval in seconds, further."""
         read_options(options, {})
-        found = self._latest.find(patterns, request.caller.sensitivities)
+        if len(patterns) > PATTERNS_MAX:
+            raise TooMuchError(f"{len(patterns)} patterns; up to {PATTERNS_MAX} are right")
+        found = yield from self._latest.find(patterns, request.caller.sensitivities)
         if sum(_LISTED_BYTES + len(each.series.path) + len(each.text) for each in found) > REPLY_BYTES_MAX:
             raise TooMuchError(f"{len(found)} series are too many for one answer; narrower patterns are right")
-        return [_told(each) for each in found]
+        told = []
+        for each in found:
+            told.append(_told(each))
+            if len(told) % PIECE_SERIES == 0:
+                yield
+        return told
 
     @method("ids:au options:a{sv}", "boottime_ns:t serial:t values:ad quality:ay")
     def get_latest(self, request: Request, ids: list[int], options: Options) -> tuple[int, int, list[float], bytes]:

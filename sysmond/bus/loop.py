@@ -5,6 +5,7 @@ It owns nothing but its connection. Whatever becomes of the bus, it goes on and 
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -142,8 +143,21 @@ def declared() -> dict[str, list[type[Interface]]]:
     return ours(BUS_NAME)
 
 
+class _Log(logging.Handler):
+    """Has what libraries log, which may cite strangers, said like all else: from warnings on."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._say = say
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Say it in one line."""
+        self._say(self.format(record))
+
+
 def serve(settings: Settings, plan: Plan, say: Callable[[str], None], stop: int) -> int:
     """Serve until a descriptor says that it is time to end, and give the exit code."""
+    logging.getLogger().addHandler(_Log(say))
 
     async def run() -> int:
         return await Part(settings, plan, say).run(stop)

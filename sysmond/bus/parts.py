@@ -5,8 +5,10 @@ import asyncio
 import json
 import socket
 
-from sysmond.bus.errors import RefusedError, UnavailableError
+from sysmond import note
+from sysmond.bus.errors import RefusedError, TooMuchError, UnavailableError
 from sysmond.control import MESSAGE_BYTES_MAX, SOCKET_NAME, Order
+from sysmond.errors import CorruptError
 from sysmond.folders import Folders, socket_address
 
 ANSWER_S = 30.0
@@ -16,6 +18,7 @@ async def ask(folders: Folders, part: str, order: Order, timeout_s: float = ANSW
     """Send an order to a part and give its answer.
 
     :raises UnavailableError: where it does not answer. :raises RefusedError: where its answer is an error.
+    :raises TooMuchError: where that is asked for too often.
     """
     loop = asyncio.get_running_loop()
     folder = f"{folders.runtime}/{part}"
@@ -26,13 +29,14 @@ async def ask(folders: Folders, part: str, order: Order, timeout_s: float = ANSW
                 with socket_address(folder, SOCKET_NAME) as address:
                     connection.connect(address)  # To a local socket at once, or not at all.
                 await loop.sock_sendall(connection, json.dumps(order).encode())
-                answer = json.loads(await loop.sock_recv(connection, MESSAGE_BYTES_MAX))
+                answer = note.parse(await loop.sock_recv(connection, MESSAGE_BYTES_MAX), note.fields)
     except TimeoutError as silence:
         raise UnavailableError(f"{part}: no answer within {timeout_s:.0f} s") from silence
-    except (OSError, ValueError) as failure:
-        reason = failure.strerror if isinstance(failure, OSError) else "its answer is not JSON"
-        raise UnavailableError(f"{part}: no answer: {reason or failure}") from failure
-    if not isinstance(answer, dict) or "error" in answer:
-        text = answer.get("error") if isinstance(answer, dict) else "an answer that is none"
-        raise RefusedError(f"{part}: {text}")
+    except OSError as failure:
+        raise UnavailableError(f"{part}: no answer: {failure.strerror or failure}") from failure
+    except CorruptError as damage:
+        raise UnavailableError(f"{part}: no answer: {damage}") from damage
+    if "error" in answer:
+        refusal = TooMuchError if answer.get("too_much") else RefusedError
+        raise refusal(f"{part}: {answer['error']}")
     return answer

@@ -111,9 +111,11 @@ class ProbeObject(Interface):
         """Who may read it: ``public`` or ``restricted``."""
         return str(self.planned.sensitivity)
 
-    @prop("a{sv}", changes=Changes.TOLD)
-    def options(self) -> dict[str, Variant]:
-        """Its own settings."""
+    @prop("a{sv}", changes=Changes.INVALIDATED, is_for_caller=True)
+    def options(self, *, is_restricted: bool) -> dict[str, Variant]:
+        """Its own settings; of a restricted probe to restricted callers alone."""
+        if self.planned.sensitivity is Sensitivity.RESTRICTED and not is_restricted:
+            return {}
         return {name: variant(_SIGNATURES[type(value)], value) for name, value in self.planned.options.items()}
 
     @prop("a{sd}")

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from sysmond import memory
 from sysmond.bus import errors
 from sysmond.bus.adapter import Variant, clean, variant
 from sysmond.bus.callers import Caller
@@ -38,6 +39,8 @@ PROGRAM = "sysmond.bus.reader"
 
 READERS_PER_USER_MAX = 4
 READERS_PER_SECOND_MAX = 20
+# One user's must not be all that start.
+READERS_PER_USER_AND_SECOND_MAX = 8
 RATE_SPAN_S = 1.0
 HELD_BYTES_PER_USER_MAX = 64 * 1024 * 1024
 HELD_PER_USER_MAX = 64
@@ -48,16 +51,13 @@ NAMES_BYTES_MAX = 48 * 1024
 QUERY_NAMES_BYTES_MAX = 200 * 1024
 # Gaps, paths and warnings beside the numbers.
 TOLD_BYTES_MAX = 1024 * 1024
-# numpy and h5py take a tenth of it; an answer is held in memory a few times.
-MEMORY_BYTES = 512 * 1024 * 1024
 PROCESSOR_S = 15
 ANSWER_S = 20.0
 RESOLUTION_MAX = 10_000
 STEP_NS_MAX = 366 * 24 * 3600 * SECOND_NS
 
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
-# Every thread of a library for linear algebra, which nobody needs here, would take memory.
-_ENVIRONMENT = {"LC_ALL": "C.UTF-8", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+_ENVIRONMENT = {"LC_ALL": "C.UTF-8", **memory.QUIET_LIBRARIES}
 _REFUSALS = {
     each.bus_name.rpartition(".")[2]: each
     for each in (errors.InvalidArgumentError, errors.TooMuchError, errors.NotAuthorizedError, errors.RefusedError)
@@ -81,6 +81,7 @@ class _Account:
     def __init__(self) -> None:
         self.open = 0
         self.granted_bytes = 0
+        self.started: deque[float] = deque(maxlen=READERS_PER_USER_AND_SECOND_MAX)
         self.held: list[tuple[int, int]] = []  # A descriptor of each answer that is out, and its size.
 
     def held_bytes(self) -> int:
@@ -97,7 +98,14 @@ class _Account:
     @property
     def is_idle(self) -> bool:
         """Whether it need not be kept."""
-        return not self.open and not self.held
+        is_quiet = not self.started or time.monotonic() - self.started[-1] >= RATE_SPAN_S
+        return not self.open and not self.held and is_quiet
+
+    @property
+    def is_hasty(self) -> bool:
+        """Whether it had as many readers started lately as it may."""
+        is_full = len(self.started) == READERS_PER_USER_AND_SECOND_MAX
+        return is_full and time.monotonic() - self.started[0] < RATE_SPAN_S
 
 
 class Readers:
@@ -161,12 +169,17 @@ class Readers:
             raise TooMuchError(
                 f"uid {uid} holds {len(account.held)} answers of {held_bytes} bytes; closing their descriptors is right"
             )
+        if account.is_hasty:
+            raise TooMuchError(
+                f"uid {uid} had {len(account.started)} readers started within {RATE_SPAN_S:.0f} s; later is right"
+            )
         now_s = time.monotonic()
         if len(self._started) == READERS_PER_SECOND_MAX and now_s - self._started[0] < RATE_SPAN_S:
             raise OccupiedError(
                 f"{READERS_PER_SECOND_MAX} readers were started within {RATE_SPAN_S:.0f} s; later is right"
             )
         self._started.append(now_s)
+        account.started.append(now_s)
         self._accounts[uid] = account
         return account
 
@@ -208,7 +221,7 @@ async def _ended(reader: subprocess.Popen[bytes]) -> None:
     """Wait for the end of a reader, and end it where it takes too long or nobody waits any more."""
     loop = asyncio.get_running_loop()
     with suppress(OSError):
-        resource.prlimit(reader.pid, resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
+        memory.bound(reader.pid)
         resource.prlimit(reader.pid, resource.RLIMIT_CPU, (PROCESSOR_S, PROCESSOR_S))
         resource.prlimit(reader.pid, resource.RLIMIT_CORE, (0, 0))
     watch = os.pidfd_open(reader.pid)

@@ -7,7 +7,8 @@ again; objects stay, callers and what they held are gone.
 
 import asyncio
 import inspect
-from collections import Counter
+import time
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -27,13 +28,27 @@ from sysmond.bus.standard import (
     values_by_interface,
     values_of,
 )
+from sysmond.bus.turns import Turns
 from sysmond.errors import nearest
 
 RETRY_FIRST_S = 1.0
 RETRY_MAX_S = 30.0
-# What is under way, in all and for one user, however many connections it has; more is refused at once.
+# What is under way, in all and for one user, however many connections it has; more is refused. Where half of it is
+# taken, a user has less: several of them cannot shut out the others.
 CALLS_MAX = 256
 CALLS_PER_USER_MAX = 64
+CALLS_PER_USER_BUSY_MAX = 8
+# What may wait for its turn of one user; what comes beyond is refused unread, or dropped where no answer is wanted.
+WAITING_MAX = 256
+WAITING_BYTES_MAX = 4 * 1024 * 1024
+UNANSWERED_WAITING_MAX = 64
+REFUSED_WAITING_MAX = 8192
+# Of callers who are not known yet: how many are asked about at once, how many may wait, and what of each.
+ASKED_MAX = 16
+UNKNOWN_MAX = 1024
+UNKNOWN_CALLS_MAX = 128
+UNKNOWN_BYTES_MAX = 8 * 1024 * 1024
+NOBODY = -1
 # An argument with a longer text, or more items, is a mistake whatever it is for.
 TEXT_LENGTH_MAX = 4096
 ITEMS_MAX = 1000
@@ -59,13 +74,17 @@ class Service:
         self.callers: Callers | None = None
         self.when_connected: list[Callable[[Connection], Coroutine[Any, Any, None]]] = []
         """Begun when the name is ours, each time anew."""
-        self.when_signalled: list[Callable[[Call], None]] = []
-        """Called with signals of others that somebody here asked the bus for, or that were sent to us."""
         self._address = address
         self._say = say
         self._user = user
         self._connection: Connection | None = None
         self._objects: dict[str, Exported] = {}
+        self._turns: Turns | None = None
+        self._unknown: dict[str, list[Call]] = {}
+        self._unasked: deque[str] = deque()
+        self._asked = 0
+        self._unknown_bytes = 0
+        self._calls_dropped = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._under_way: Counter[int] = Counter()
         self._said = ""
@@ -140,8 +159,9 @@ class Service:
         declared = [implementation.PROPERTIES[name] for name in names]
         told = {name: value for name, value in values_of([implementation]).items() if name in names}
         now = {each.name: told[each.name] for each in declared if each.changes is Changes.TOLD}
-        if now:
-            self.emit(path, Properties.properties_changed, implementation.NAME, now, [])
+        asked_for = [each.name for each in declared if each.changes is Changes.INVALIDATED]
+        if now or asked_for:
+            self.emit(path, Properties.properties_changed, implementation.NAME, now, asked_for)
 
     # What methods need
 
@@ -154,11 +174,19 @@ class Service:
             raise UnavailableError("the bus is gone")
         await polkit.authorize(self._connection, request.caller, action, user=self._user, may_ask=request.may_ask)
 
+    def work(self, caller: Caller, work: Iterator[object]) -> None:
+        """Have something done in the turn of a caller's user."""
+        self._lines().put(caller.uid, self._worked(work))
+        self._lines().soon()
+
+    def _worked(self, work: Iterator[object]) -> Iterator[object]:
+        try:
+            yield from work
+        except Exception as failure:  # noqa: BLE001  whatever it is, others have their turns
+            self._say(f"{type(failure).__name__}: {failure}")
+
     def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Have something done that nobody waits for; it is dropped where too much is under way."""
-        if len(self._tasks) >= CALLS_MAX:
-            work.close()
-            return
+        """Have something done that nobody waits for."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
@@ -169,7 +197,12 @@ class Service:
         dropped = sum(each.dropped for each in callers)
         if self._connection is not None:
             dropped += self._connection.dropped
-        return {"clients": len(callers), "calls_under_way": len(self._tasks), "messages_dropped": dropped}
+        return {
+            "clients": len(callers),
+            "calls_under_way": len(self._tasks),
+            "calls_dropped": self._calls_dropped,
+            "messages_dropped": dropped,
+        }
 
     # The connection
 
@@ -191,6 +224,7 @@ class Service:
     async def _offer(self, connection: Connection, ended: asyncio.Event) -> bool:
         """Take the name and serve until the connection or the part ends; whether the name was ours."""
         self._connection, self.callers = connection, Callers(connection)
+        connection.when_read = self._lines().take
         lost = asyncio.create_task(connection.lost())
         is_ours = False
         try:
@@ -213,6 +247,7 @@ class Service:
             self.callers.leave()
             connection.close()
             self._connection = self.callers = None
+            self._forget_calls()
             for task in list(self._tasks):
                 task.cancel()
             await lost
@@ -225,13 +260,11 @@ class Service:
         self._said = state
 
     def _signalled(self, signal: Call) -> None:
+        # Anybody may send us signals: those of others stay unread.
         if signal.sender == DBUS and signal.member == "NameOwnerChanged" and self.callers is not None:
             name, _, new = signal.body
             if not new:
                 self.callers.vanished(name)
-            return
-        for hear in self.when_signalled:
-            hear(signal)
 
     # Calls
 
@@ -239,22 +272,91 @@ class Service:
         if self.callers is None:
             return
         caller = self.callers.get(call.sender)
-        if caller is not None:
-            self._serve(call, caller)
-        elif len(self._tasks) >= CALLS_MAX:
-            self._refuse(call, TooMuchError(f"{CALLS_MAX} calls are under way; no more are right"))
+        if caller is None:
+            self._meet(call, self.callers)
         else:
-            self.start(self._meet(call, self.callers))
+            self._admit(call, caller)
 
-    async def _meet(self, call: Call, callers: Callers) -> None:
+    def _meet(self, call: Call, callers: Callers) -> None:
+        """Have a call wait until it is known who calls."""
+        calls = self._unknown.get(call.sender, [])
+        if len(calls) >= UNKNOWN_CALLS_MAX or len(self._unknown) >= UNKNOWN_MAX:
+            self._turn_away(call, NOBODY, TooMuchError("too many callers are not known yet; later is right"))
+            return
+        if not calls:
+            self._unknown[call.sender] = calls
+            self._unasked.append(call.sender)
+        if self._unknown_bytes + call.size_bytes > UNKNOWN_BYTES_MAX:
+            call.forget()
+        self._unknown_bytes += call.size_bytes
+        calls.append(call)
+        self._ask_next(callers)
+
+    def _ask_next(self, callers: Callers) -> None:
+        while self._unasked and self._asked < ASKED_MAX:
+            self._asked += 1
+            self.start(self._ask_who(self._unasked.popleft(), callers))
+
+    async def _ask_who(self, name: str, callers: Callers) -> None:
+        caller, failure = None, None
         try:
-            caller = await callers.know(call.sender)
-        except UnavailableError as failure:
-            self._refuse(call, failure)
-        else:
-            self._serve(call, caller)
+            caller = await callers.know(name)
+        except Exception as refusal:  # noqa: BLE001  whatever it is, others are asked about
+            failure = refusal
+        if callers is not self.callers:
+            return
+        self._asked -= 1
+        for call in self._unknown.pop(name, ()):
+            self._unknown_bytes -= call.size_bytes
+            if caller is not None:
+                self._admit(call, caller)
+            elif failure is not None:
+                self._turn_away(call, NOBODY, failure)
+        self._lines().soon()
+        self._ask_next(callers)
 
-    def _serve(self, call: Call, caller: Caller) -> None:
+    def _lines(self) -> Turns:
+        if self._turns is None:
+            self._turns = Turns(asyncio.get_running_loop().call_soon, self._is_more_there)
+        return self._turns
+
+    def _is_more_there(self) -> bool:
+        return self._connection is not None and self._connection.is_readable
+
+    def _admit(self, call: Call, caller: Caller) -> None:
+        """Have a call wait for the turn of its user, unless he has enough waiting."""
+        turns, uid = self._lines(), caller.uid
+        waiting = turns.waiting(uid)
+        most = WAITING_MAX if call.wants_answer else UNANSWERED_WAITING_MAX
+        if waiting < most and call.size_bytes and turns.waiting_bytes(uid) + call.size_bytes <= WAITING_BYTES_MAX:
+            caller.in_flight += 1
+            turns.put(uid, self._served(call, caller), call.size_bytes)
+        else:
+            much = f"{waiting} calls of this user wait for their turn; waiting for answers is right"
+            self._turn_away(call, uid, TooMuchError(much))
+
+    def _turn_away(self, call: Call, uid: int, failure: Exception) -> None:
+        """Refuse a call unread, in its turn; where no answer is wanted, or too many wait for theirs, drop it."""
+        if call.wants_answer and self._lines().waiting(uid) < REFUSED_WAITING_MAX:
+            call.forget()
+            self._lines().put(uid, self._refused(call, failure))
+        else:
+            self._calls_dropped += 1
+
+    def _forget_calls(self) -> None:
+        """The connection is gone: nobody waits for an answer any more."""
+        self._unknown.clear()
+        self._unasked.clear()
+        self._asked = self._unknown_bytes = 0
+        if self._turns is not None:
+            self._turns.clear()
+
+    def _refused(self, call: Call, failure: Exception) -> Iterator[None]:
+        self._refuse(call, failure)
+        yield from ()
+
+    def _served(self, call: Call, caller: Caller) -> Iterator[None]:
+        """Serve a call, in pieces where its method gives them."""
         caller.calls += 1
         caller.unread_bytes = 0
         try:
@@ -271,12 +373,16 @@ class Service:
                 outcome = self._authorized(method, implementation, request, call.body)
             else:
                 outcome = method.function(implementation, request, *call.body)
+            if inspect.isgenerator(outcome):
+                outcome = yield from outcome
             if inspect.isawaitable(outcome):
                 self._wait_for(call, caller, method, outcome)
             else:
                 _reply(call, method, outcome)
         except Exception as failure:  # noqa: BLE001  whatever a call does, it does not end the part
             self._refuse(call, failure)
+        finally:
+            caller.in_flight -= 1
 
     def _find(self, call: Call, caller: Caller) -> tuple[Method, Interface]:
         there = self._objects.get(call.path)
@@ -309,7 +415,9 @@ class Service:
         return await outcome if inspect.isawaitable(outcome) else outcome
 
     def _wait_for(self, call: Call, caller: Caller, method: Method, outcome: Awaitable[object]) -> None:
-        if self._under_way[caller.uid] >= CALLS_PER_USER_MAX or len(self._tasks) >= CALLS_MAX:
+        total = len(self._tasks)
+        most = CALLS_PER_USER_MAX if total < CALLS_MAX // 2 else CALLS_PER_USER_BUSY_MAX
+        if self._under_way[caller.uid] >= most or total >= CALLS_MAX:
             if inspect.iscoroutine(outcome):
                 outcome.close()
             raise TooMuchError(
@@ -321,12 +429,17 @@ class Service:
 
     async def _answer_later(self, call: Call, caller: Caller, method: Method, outcome: Awaitable[object]) -> None:
         try:
-            _reply(call, method, await outcome)
+            told = await outcome
+            began_s = time.thread_time()
+            _reply(call, method, told)
+            self._lines().charge(caller.uid, time.thread_time() - began_s)
         except Exception as failure:  # noqa: BLE001  whatever a call does, it does not end the part
             self._refuse(call, failure)
         finally:
             caller.in_flight -= 1
             self._under_way[caller.uid] -= 1
+            if not self._under_way[caller.uid]:
+                del self._under_way[caller.uid]
 
     def _refuse(self, call: Call, failure: Exception) -> None:
         name, text = bus_error(failure)

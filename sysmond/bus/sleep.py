@@ -2,16 +2,19 @@
 """What is in RAM goes to the disk before the machine is suspended: a flush, for which the suspend is put off.
 
 logind tells of it and waits for whoever holds a lock of the kind *delay*. systemd-inhibit holds ours, for as long as
-its standard input is open: so it ends with us, however we end. Source: org.freedesktop.login1(5), systemd-inhibit(1).
+its standard input is open: so it ends with us, however we end. It is heard on a connection of its own, which answers no
+calls: what others send to the service does not stand before it. Source: org.freedesktop.login1(5), systemd-inhibit(1).
 """
 
 import asyncio
 import os
 import shutil
+import time
+from collections.abc import Coroutine
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from sysmond.bus.adapter import Call, Connection
+from sysmond.bus.adapter import DBUS, Call, Connection
 from sysmond.bus.callers import BUS
 from sysmond.bus.errors import RefusedError, UnavailableError
 from sysmond.bus.parts import ask
@@ -23,9 +26,13 @@ if TYPE_CHECKING:
     from sysmond.control import Order
 
 LOGIND = "org.freedesktop.login1"
+OWNER_RULE = f"type='signal',sender='{DBUS}',member='NameOwnerChanged',arg0='{LOGIND}'"
 RULE = f"type='signal',sender='{LOGIND}',interface='{LOGIND}.Manager',member='PrepareForSleep'"
 # logind waits for 5 s, unless told otherwise; a flush that takes longer goes on after the night.
 FLUSH_S = 60.0
+# The archiver may be about to start again, or have as many clients as it takes.
+FLUSH_AGAIN_S = 0.2
+CONNECT_AGAIN_S = 1.0
 LOCK = ("systemd-inhibit", "--what=sleep", "--mode=delay", "--who=sysmond", "--why=writes to the disk", "cat")
 _ADDRESSES = {"system", "session"}
 
@@ -39,8 +46,8 @@ class Sleep:
         self._logind = ""
         self._lock: asyncio.subprocess.Process | None = None
         self._is_told = False
-        part.service.when_connected.append(self._connected)
-        part.service.when_signalled.append(self._signalled)
+        self._tasks: set[asyncio.Task[None]] = set()
+        part.service.when_connected.append(self._listen)
 
     def end(self) -> None:
         """Hold nothing any more."""
@@ -49,29 +56,64 @@ class Sleep:
                 self._lock.kill()
             self._lock = None
 
-    async def _connected(self, connection: Connection) -> None:
-        """Find logind, where this bus has one."""
-        self.end()
-        self._logind = ""
-        try:
-            (self._logind,) = await connection.ask(BUS, "GetNameOwner", "s", [LOGIND])
-        except UnavailableError:
-            return
-        connection.tell(BUS, "AddMatch", "s", [RULE])
-        await self._hold()
+    async def _listen(self, _: Connection) -> None:
+        """Listen to logind for as long as the service is on the bus, whatever becomes of this connection."""
+        while True:
+            try:
+                connection = await Connection.connect(self._part.settings.bus, _unheard, self._signalled)
+            except UnavailableError:
+                return
+            try:
+                for rule in (OWNER_RULE, RULE):
+                    connection.tell(BUS, "AddMatch", "s", [rule])
+                with suppress(UnavailableError):
+                    (owner,) = await connection.ask(BUS, "GetNameOwner", "s", [LOGIND])
+                    await self._meet(owner)
+                await connection.lost()
+            finally:
+                connection.close()
+            await asyncio.sleep(CONNECT_AGAIN_S)
+
+    async def _meet(self, owner: str) -> None:
+        """Hold a lock of this logind, none where it is gone: it forgets its locks when it ends."""
+        self._logind = owner
+        if owner:
+            await self._hold()
+        else:
+            self.end()
 
     def _signalled(self, signal: Call) -> None:
-        # A signal may be sent to us by anybody; only logind's own is meant.
-        if (signal.sender, signal.member, signal.signature) == (self._logind, "PrepareForSleep", "b"):
-            self._part.service.start(self._prepare() if signal.body[0] else self._hold())
+        # A signal may be sent to us by anybody; only the bus' and logind's own are read.
+        if signal.sender == DBUS and signal.member == "NameOwnerChanged":
+            self._start(self._meet(signal.body[2]))
+        elif signal.sender == self._logind and (signal.member, signal.signature) == ("PrepareForSleep", "b"):
+            self._start(self._prepare() if signal.body[0] else self._hold())
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _prepare(self) -> None:
-        """Flush, and then let the machine sleep."""
+        """Flush, again where that is refused, and then let the machine sleep."""
+        order: Order = {"do": "flush", "reason": str(Reason.SUSPEND)}
+        until_s, pause_s = time.monotonic() + FLUSH_S, FLUSH_AGAIN_S
         try:
-            order: Order = {"do": "flush", "reason": str(Reason.SUSPEND)}
-            await ask(self._part.settings.folders, ARCHIVER, order, FLUSH_S)
-        except RefusedError as failure:
-            self._part.say(f"not flushed before the suspend: {failure}; what is in RAM stays there")
+            while True:
+                left_s = until_s - time.monotonic()
+                try:
+                    answer = await ask(self._part.settings.folders, ARCHIVER, order, left_s)
+                except RefusedError as failure:
+                    problem = str(failure)
+                else:
+                    if answer.get("ok") is True:
+                        return
+                    problem = str(answer.get("problem", "no reason given"))
+                if time.monotonic() + pause_s >= until_s:
+                    self._part.say(f"not flushed before the suspend: {problem}; what is in RAM stays there")
+                    return
+                await asyncio.sleep(pause_s)
+                pause_s *= 2
         finally:
             self.end()
 
@@ -88,3 +130,7 @@ class Sleep:
         self._lock = await asyncio.create_subprocess_exec(
             *LOCK, stdin=asyncio.subprocess.PIPE, stdout=nowhere, stderr=nowhere, env=environ
         )
+
+
+def _unheard(_: Call) -> None:
+    """Answer no call: they stay unread."""

@@ -7,6 +7,7 @@ Source: D-Bus specification, "Standard Interfaces".
 from typing import TYPE_CHECKING, Any
 
 from sysmond.bus.adapter import Variant, variant
+from sysmond.bus.callers import Caller
 from sysmond.bus.errors import ForeignCallError
 from sysmond.bus.interface import WHOLE_BYTES_MAX, Interface, Property, Request, Signal, method
 
@@ -66,7 +67,7 @@ class Properties(Interface):
     def get(self, request: Request, interface: str, name: str) -> Variant:
         """One property."""
         implementation, found = self._find(request.path, interface, name)
-        return variant(found.signature, found.function(implementation))
+        return variant(found.signature, found.value(implementation, request.caller))
 
     @method("interface_name:s", "properties:a{sv}")
     def get_all(self, request: Request, interface: str) -> dict[str, Variant]:
@@ -78,7 +79,7 @@ class Properties(Interface):
             name: value
             for each, implementations in there.items()
             if not interface or each == interface
-            for name, value in values_of(implementations).items()
+            for name, value in values_of(implementations, request.caller).items()
         }
 
     @method("interface_name:s property_name:s value:v")
@@ -116,20 +117,22 @@ class Objects(Interface):
         self._service = service
 
     @method("", "objects:a{oa{sa{sv}}}", bytes_max=WHOLE_BYTES_MAX)
-    def get_managed_objects(self, request: Request) -> dict[str, Any]:  # noqa: ARG002  everybody may know
+    def get_managed_objects(self, request: Request) -> dict[str, Any]:
         """All objects with all properties."""
-        return {path: values_by_interface(there) for path, there in self._service.managed()}
+        return {path: values_by_interface(there, request.caller) for path, there in self._service.managed()}
 
 
-def values_of(implementations: list[Interface]) -> dict[str, Variant]:
-    """The properties of one interface."""
+def values_of(implementations: list[Interface], caller: Caller | None = None) -> dict[str, Variant]:
+    """The properties of one interface, as this caller may know them; as everybody may without one."""
     return {
-        each.name: variant(each.signature, each.function(implementation))
+        each.name: variant(each.signature, each.value(implementation, caller))
         for implementation in implementations
         for each in implementation.PROPERTIES.values()
     }
 
 
-def values_by_interface(there: dict[str, list[Interface]]) -> dict[str, dict[str, Variant]]:
-    """The properties of an object, by the name of the interface."""
-    return {name: values_of(implementations) for name, implementations in there.items()}
+def values_by_interface(
+    there: dict[str, list[Interface]], caller: Caller | None = None
+) -> dict[str, dict[str, Variant]]:
+    """The properties of an object, by the name of the interface; ``caller``: as of ``values_of``."""
+    return {name: values_of(implementations, caller) for name, implementations in there.items()}

@@ -13,7 +13,7 @@ from sysmond.bus.adapter import Variant, clean
 from sysmond.bus.errors import ForeignCallError
 from sysmond.bus.interface import WHOLE_BYTES_MAX, Changes, Interface, Options, Request, method, prop, read_options
 from sysmond.bus.probes import variants
-from sysmond.model import Lane
+from sysmond.model import Lane, Sensitivity
 from sysmond.own import PID_FILE
 from sysmond.settings import PARTS
 
@@ -82,10 +82,10 @@ class Status(Interface):
         )
 
     @method("options:a{sv}", "tiers:a(sttdd)")
-    async def get_budget(self, _: Request, options: Options) -> list[BudgetRow]:
+    async def get_budget(self, request: Request, options: Options) -> list[BudgetRow]:
         """By tier: budget and use in bytes, bytes a day, days that it keeps; NaN where that is unknown yet."""
         read_options(options, {})
-        found = await self._part.commands.json("budget")
+        found = await self._part.commands.json(request.caller.uid, "budget")
         nan = float("nan")
         return [
             (
@@ -99,12 +99,23 @@ class Status(Interface):
         ]
 
     @method("options:a{sv}", "settings:a(sssu)", bytes_max=WHOLE_BYTES_MAX)
-    def get_config(self, _: Request, options: Options) -> list[tuple[str, str, str, int]]:
-        """Every setting as it holds now: key, value, and file and line where it is said; no file: a default."""
+    def get_config(self, request: Request, options: Options) -> list[tuple[str, str, str, int]]:
+        """Every setting as it holds now: key, value, and file and line where it is said; no file: a default.
+
+        Options of restricted probes are for restricted callers alone.
+        """
         read_options(options, {})
+        known = self._part.probes.catalogue()
+        tables = [] if request.caller.is_restricted else list(known.tables.values())
+        hidden = tuple(
+            f"probes.{each.planned.table}.options."
+            for each in tables
+            if each.planned.sensitivity is Sensitivity.RESTRICTED
+        )
         return [
             (clean(each.key), clean(each.value), clean(each.file or ""), each.line)
-            for each in self._part.probes.catalogue().settings
+            for each in known.settings
+            if not each.key.startswith(hidden)
         ]
 
     @method("options:a{sv}", "costs:a{sa{sd}}", bytes_max=WHOLE_BYTES_MAX)

@@ -14,6 +14,7 @@ from sysmond.bus.interface import WHOLE_BYTES_MAX, Interface, Options, Request, 
 from sysmond.bus.parts import ask
 from sysmond.errors import nearest
 from sysmond.frame import EVENT_BYTES_MAX
+from sysmond.ledger import MARK
 from sysmond.plan import INTERVAL_MAX_NS, INTERVAL_MIN_NS
 from sysmond.progress import ARCHIVER, WRITERS
 from sysmond.timespec import Notation, format_time
@@ -79,52 +80,55 @@ class Steering(Interface):
         return _behind(answer)
 
     @method("options:a{sv}", action="flush")
-    async def flush(self, _: Request, options: Options) -> None:
+    async def flush(self, request: Request, options: Options) -> None:
         """Have all that is in RAM written to the disk; answered when it is."""
         read_options(options, {})
-        answer = await ask(self._folders, ARCHIVER, {"do": "flush"}, FLUSH_S)
+        answer = await ask(self._folders, ARCHIVER, {"do": "flush", "uid": request.caller.uid}, FLUSH_S)
         if answer.get("ok") is not True:
             raise RefusedError(f"{self._folders.state}: not flushed: {answer.get('problem', 'no reason given')}")
 
     @method("start_ns:x end_ns:x why:s options:a{sv}", action="pin")
-    async def pin(self, _: Request, start_ns: int, end_ns: int, why: str, options: Options) -> None:
+    async def pin(self, request: Request, start_ns: int, end_ns: int, why: str, options: Options) -> None:
         """Keep a span of time, UTC ns, end excluded, as it was recorded, whatever else has to go."""
         read_options(options, {})
         if not 0 <= start_ns < end_ns:
             raise InvalidArgumentError(f"start {start_ns} is not before end {end_ns}; an earlier start is right")
         if len(why) > WHY_LENGTH_MAX:
             raise InvalidArgumentError(f"why of {len(why)} characters; at most {WHY_LENGTH_MAX} are right")
-        await self._part.commands.run("pin", f"--why={why}", "--", _moment(start_ns), _moment(end_ns))
+        await self._part.commands.run(
+            request.caller.uid, "pin", f"--why={why}", "--", _moment(start_ns), _moment(end_ns)
+        )
 
     @method("at_ns:x options:a{sv}", action="pin")
-    async def unpin(self, _: Request, at_ns: int, options: Options) -> None:
+    async def unpin(self, request: Request, at_ns: int, options: Options) -> None:
         """Release what is pinned around a moment, UTC ns; option ``all`` (b): everything, whatever the moment."""
         everything = read_options(options, {"all": "b"}).get("all", False)
         if at_ns < 0 and not everything:
             raise InvalidArgumentError(f"moment {at_ns}; UTC nanoseconds since 1970 are right")
+        words = ["--all"] if everything else ["--", _moment(at_ns)]
         try:
-            await self._part.commands.run("unpin", *(["--all"] if everything else ["--", _moment(at_ns)]))
+            await self._part.commands.run(request.caller.uid, "unpin", *words)
         except RefusedError as failure:
             if "nothing is pinned" in str(failure):
                 raise NotFoundError(f"{_moment(at_ns)}: nothing is pinned then") from failure
             raise
 
     @method("options:a{sv}", "pins:a(xxss)")
-    async def list_pins(self, _: Request, options: Options) -> list[tuple[int, int, str, str]]:
+    async def list_pins(self, request: Request, options: Options) -> list[tuple[int, int, str, str]]:
         """What is pinned: start and end in UTC ns, why, by whom."""
         read_options(options, {})
-        found = await self._part.commands.json("pins")
+        found = await self._part.commands.json(request.caller.uid, "pins")
         return [(each["start_ns"], each["end_ns"], clean(each["why"]), clean(each["by"])) for each in found]
 
     @method("text:s options:a{sv}", action="mark")
-    async def mark(self, _: Request, text: str, options: Options) -> None:
+    async def mark(self, request: Request, text: str, options: Options) -> None:
         """Put a marker into the recording, at this moment."""
         read_options(options, {})
         line = " ".join(text.split())
         size = len(line.encode())
         if not 0 < size <= EVENT_BYTES_MAX:
             raise InvalidArgumentError(f"a text of {size} bytes; 1 to {EVENT_BYTES_MAX} is right")
-        order: Order = {"do": "event", "kind": "mark", "subject": "", "text": line}
+        order: Order = {"do": "event", "kind": MARK, "subject": "", "text": line, "uid": request.caller.uid}
         answer = await ask(self._folders, ARCHIVER, order)
         if answer.get("ok") is not True:
             raise RefusedError("not recorded: no room for it")

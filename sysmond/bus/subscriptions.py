@@ -18,8 +18,8 @@ from sysmond import clock
 from sysmond.bus.adapter import clean
 from sysmond.bus.callers import Caller
 from sysmond.bus.errors import InvalidArgumentError, NotAuthorizedError, NotFoundError, TooMuchError
-from sysmond.bus.interface import Changes, Interface, Options, Request, Signal, method, prop, read_options
-from sysmond.bus.latest import Latest, Moment, Quality, Series
+from sysmond.bus.interface import Changes, Interface, Options, Pieces, Request, Signal, method, prop, read_options
+from sysmond.bus.latest import Latest, Listed, Moment, Quality, Series
 from sysmond.bus.names import MANAGER, SUBSCRIPTION, SUBSCRIPTION_PATH
 from sysmond.clock import SECOND_NS
 from sysmond.follow import Now
@@ -118,6 +118,8 @@ class Subscription(Interface):
         self._serial = 0
         self._left_out = 0
         self._dropped = 0
+        self.changed: set[str] = set()
+        self.is_waiting = False
 
     @method()
     def close(self, request: Request) -> None:  # noqa: ARG002  nobody but its owner sees the object
@@ -143,8 +145,10 @@ class Subscription(Interface):
         """Whether any rule means one of these tables."""
         return any(matcher.table(table) for table in tables for _, matcher in self._rules)
 
-    def resolve(self, latest: Latest) -> None:
+    def resolve(self, latest: Latest) -> Pieces[None]:
         """Find the series that the rules mean now; what was known of those that stay is kept.
+
+        It gives way after each pattern.
 
         :raises NotFoundError: where a rule means nothing; what the others mean is watched all the same.
         :raises NotAuthorizedError: where it means what the owner may not see.
@@ -155,8 +159,12 @@ class Subscription(Interface):
         batch: dict[Series, bool] = {}
         intervals_ns = set()
         nothing = ""
+        of_pattern: dict[str, list[Listed]] = {}
         for rule, matcher in self._rules:
-            meant = list(islice(latest.meant(matcher, self.owner.sensitivities), SERIES_MAX + 1))
+            if (meant := of_pattern.get(rule.pattern)) is None:
+                meant = list(islice(latest.meant(matcher, self.owner.sensitivities), SERIES_MAX + 1))
+                of_pattern[rule.pattern] = meant
+                yield
             nothing = nothing or ("" if meant else rule.pattern)
             for listed in meant:
                 series = listed.series
@@ -239,17 +247,15 @@ class Subscriptions(Interface):
         self._names: dict[str, tuple[str, ...]] = {}
         self._changed: set[str] = set()
         self._resolved_ns = 0
+        self._look_ns = 0
         self._number = 0
         self._timer: asyncio.TimerHandle | None = None
 
     @method("rules:a(sdda{sv}) options:a{sv}", "subscription:o")
-    def subscribe(self, request: Request, rules: list[Sequence[Any]], options: Options) -> str:
+    def subscribe(self, request: Request, rules: list[Sequence[Any]], options: Options) -> Pieces[str]:
         """Have crossings of thresholds told by an object that only the caller sees."""
         caller = request.caller
-        if sum(each.owner.uid == caller.uid for each in self._there.values()) >= SUBSCRIPTIONS_PER_USER_MAX:
-            raise TooMuchError(f"uid {caller.uid} has {SUBSCRIPTIONS_PER_USER_MAX} subscriptions; closing one is right")
-        if len(self._there) >= SUBSCRIPTIONS_MAX:
-            raise TooMuchError(f"there are {SUBSCRIPTIONS_MAX} subscriptions; no more are right")
+        self._check_room(caller)
         if not 1 <= len(rules) <= RULES_MAX:
             raise TooMuchError(f"{len(rules)} rules; 1 to {RULES_MAX} are right")
         pace = _pace(options)
@@ -261,15 +267,24 @@ class Subscriptions(Interface):
 
         made = Subscription(path, caller, [_rule(*rule) for rule in rules], pace, end)
         self._latest.look()
-        made.resolve(self._latest)
+        yield from made.resolve(self._latest)
         if made.left_out():
             raise TooMuchError(f"{SERIES_MAX + made.left_out()} series; up to {SERIES_MAX} are right")
+        self._check_room(caller)  # Others had their turns meanwhile.
+        caller.when_gone(end)
         self._there[path] = made
         self._service.export(path, made, owner=caller)
-        caller.when_gone(end)
         # Not before the answer is on its way: who is told would not know by whom.
         self._look_in(0.0)
         return path
+
+    def _check_room(self, caller: Caller) -> None:
+        if caller.is_gone:
+            raise NotFoundError("the caller is gone")
+        if sum(each.owner.uid == caller.uid for each in self._there.values()) >= SUBSCRIPTIONS_PER_USER_MAX:
+            raise TooMuchError(f"uid {caller.uid} has {SUBSCRIPTIONS_PER_USER_MAX} subscriptions; closing one is right")
+        if len(self._there) >= SUBSCRIPTIONS_MAX:
+            raise TooMuchError(f"there are {SUBSCRIPTIONS_MAX} subscriptions; no more are right")
 
     def _end(self, path: str) -> None:
         gone = self._there.pop(path, None)
@@ -286,21 +301,40 @@ class Subscriptions(Interface):
         self._timer = asyncio.get_running_loop().call_later(wait_s, self._look)
 
     def _look(self) -> None:
-        """Look at the rings, tell what there is to tell, and set the clock for the next time."""
+        """Look at the rings, have told what there is to tell, and set the clock for the next time."""
         now, now_ns = self._latest.look(), clock.boottime_ns()
         self._changed |= self._changes(now)
-        if self._changed and now_ns - self._resolved_ns >= RESOLVE_NS:
-            for each in self._there.values():
-                if each.concerns(self._changed):
-                    # What was there and is gone may come again.
-                    with suppress(NotFoundError, NotAuthorizedError):
-                        each.resolve(self._latest)
+        is_to_resolve = bool(self._changed) and now_ns - self._resolved_ns >= RESOLVE_NS
+        for each in self._there.values():
+            if is_to_resolve and each.concerns(self._changed):
+                each.changed |= self._changed
+            if not each.is_waiting:  # For what was to be told before, behind the calls of its owner.
+                each.is_waiting = True
+                self._service.work(each.owner, self._attend(each))
+        if is_to_resolve:
             self._changed.clear()
             self._resolved_ns = now_ns
-        for each in self._there.values():
-            each.consider(now, now_ns)
-            each.tell(self._service, now, self._latest.serial, now_ns)
-        wait_s = (self._next_ns(now_ns) - clock.boottime_ns()) / SECOND_NS
+        self._wait(now_ns)
+
+    def _attend(self, each: Subscription) -> Pieces[None]:
+        """Tell a subscriber what there is to tell, in his turn."""
+        each.is_waiting = False
+        if each.changed:
+            each.changed.clear()
+            # What was there and is gone may come again.
+            with suppress(NotFoundError, NotAuthorizedError):
+                yield from each.resolve(self._latest)
+        if each.path not in self._there:
+            return
+        now, now_ns = self._latest.look(), clock.boottime_ns()
+        each.consider(now, now_ns)
+        each.tell(self._service, now, self._latest.serial, now_ns)
+        if (due_ns := each.due_ns()) is not None and due_ns < self._look_ns:
+            self._wait(now_ns)
+
+    def _wait(self, now_ns: int) -> None:
+        self._look_ns = self._next_ns(now_ns)
+        wait_s = (self._look_ns - clock.boottime_ns()) / SECOND_NS
         self._look_in(max(1 / LOOKS_PER_SECOND_MAX, wait_s))
 
     def _next_ns(self, now_ns: int) -> int:

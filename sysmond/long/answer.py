@@ -186,6 +186,7 @@ class Answering:
         known = census.tables()
         if table in known:
             # A table that could never be read is told why, as a gap is.
+            reasons = [*reasons, *census.warnings]
             why = f": {reasons[-1]}" if reasons else ""
             raise Error(f"table {table!r}: nothing of it is recorded in that range{why}")
         raise Error(f"table {table!r}: nothing of it is recorded yet{nearest(table, known)}")

@@ -12,10 +12,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from typing import NamedTuple
 
-from sysmond import archive
+from sysmond import archive, listing, pins
 from sysmond.archive import Name
 from sysmond.clock import SECOND_NS
-from sysmond.course import ALWAYS_NS, Course
+from sysmond.course import ALWAYS_NS, Course, Said, course_of, joined
 from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
 from sysmond.folders import Folders
 from sysmond.long import file as long_file
@@ -25,11 +25,14 @@ from sysmond.long.ringside import Reading
 from sysmond.long.stretch import Life, Stretch
 from sysmond.model import TIERS_NS, Cause, Sensitivity
 from sysmond.progress import Progress, stream_files
+from sysmond.recording import of_snapshot
 from sysmond.result import Gap, LongEntry
 from sysmond.snapshot import snapshot
 
 # A folder whose files are being merged is listed again, until a listing shows nothing new.
 LISTINGS_MAX = 8
+# Beyond every number that a file may have.
+SEQUENCES_END = 10**8
 # Until the last reading is this many intervals ago, nothing is missing yet.
 TRAILING_INTERVALS = 3
 # A file is written after its readings, by a clock that may have been wrong by so much.
@@ -41,13 +44,17 @@ LATE_NS = 60 * SECOND_NS
 class Line(NamedTuple):
     """The stretches of one boot, in order of time, and how its clock ran.
 
-    ``told``: all that is said of it, by those without a reading as well: holes, and lives that ended.
+    ``told``: all that is said of it, by those without a reading as well: holes, and lives that ended. ``names``: the
+    files there are of it, also those that were not opened; None where some between them may have been forgotten.
+    ``damaged``: which of them cannot be read, and why.
     """
 
     boot: str
     course: Course
     parts: Sequence[Part]
     told: Sequence[Stretch] = ()
+    names: Collection[Name] | None = None
+    damaged: Mapping[Name, str] = {}
 
     @property
     def first_ns(self) -> int:
@@ -105,7 +112,7 @@ class Census:
             moments = [
                 course.moment_ns(int(tick))
                 for each in ends
-                for course in [Course(each.relations, each.interval_ns)]
+                for course in [course_of(each.relations, each.interval_ns)]
                 for tick in (each.ticks[0], each.ticks[-1])
             ]
             if moments:
@@ -121,7 +128,7 @@ class Census:
         folders += [archive.ram_folder(self._folders, each, table) for each in self._classes]
         for folder in folders:
             names = {name: f"{folder}/{name.file}" for name in self._names(folder) if boot in {None, name.boot}}
-            boots = sorted((os.stat(names[name]).st_mtime_ns, name.boot) for name in _last_of_boots(names).values())
+            boots = sorted((_written_ns(names[name]), name.boot) for name in _last_of_boots(names).values())
             for place, outermost in ((0, min), (-1, max)) if boots else ():
                 name = outermost(name for name in names if name.boot == boots[place][1])
                 if (stretch := self._open(names[name])) is not None:
@@ -138,6 +145,7 @@ class Census:
         is_rows = tier == archive.FINEST_TIER
         self.is_followed = False
         stretches = [each for each in (self._rings(table) if is_rows else ()) if each.path not in self.excluded]
+        there: dict[Name, str] = {}
         for sensitivity in self._classes:
             places = (archive.ram_folder(self._folders, sensitivity), f"{self._folders.state}/{sensitivity}")
             names: dict[Name, str] = {}
@@ -146,8 +154,10 @@ class Census:
                     names.setdefault(name, f"{folder}/{name.file}")
             kept = {name: names[name] for name in archive.current(names) if names[name] not in self.excluded}
             stretches += self._overlapping(kept, start_ns, end_ns)
+            there |= names
         self.reasons = [f"{hole.cause}: {hole.detail}" for stretch in stretches for hole in stretch.holes]
-        return _lines(stretches)
+        damaged = {name: self._why(path) for name, path in there.items() if path in self.excluded}
+        return _lines(stretches, None if self._are_some_pinned() else there, damaged)
 
     def _rings(self, table: str, of: Callable[[Sequence[Reading]], Sequence[Reading]] = list) -> list[Stretch]:
         """The stretches of rings; ``of``: chooses of their readings."""
@@ -158,8 +168,15 @@ class Census:
                 continue
             since = sealed[path].offset if path in sealed else 0
             with suppress(FileNotFoundError):
-                self._try(path, lambda path=path, since=since: found.extend(_of_ring(path, since, of)))  # type: ignore[misc]
+                self._try(path, lambda path=path, since=since: found.extend(self._of_ring(path, since, of)))  # type: ignore[misc]
         return found
+
+    def _of_ring(self, path: str, since: int, of: Callable[[Sequence[Reading]], Sequence[Reading]]) -> list[Stretch]:
+        taken = snapshot(path, since)
+        if damage := of_snapshot(taken).damage:
+            self.warnings.append(f"{path}: {damage}")
+        readings = [reading for reading in ringside.readings(taken) if reading.offset >= since]
+        return list(ringside.stretches(taken, path, list(of(readings)), is_empty_too=taken.closed))
 
     def _names(self, folder: str) -> set[Name]:
         """The files of a folder, listed until there is nothing new: one listing may miss a file that is merged."""
@@ -169,6 +186,9 @@ class Census:
                 files = set(archive.files(folder))
             except PermissionError:
                 self.refused.append(folder)
+                break
+            except CorruptError as damage:
+                self.warnings.append(str(damage))
                 break
             if files <= seen:
                 break
@@ -212,6 +232,15 @@ class Census:
             self.warnings.append(said if path in said else f"{path}: {said}")
             self.excluded.add(path)
 
+    def _are_some_pinned(self) -> bool:
+        """Whether files are kept while others between them are forgotten."""
+        with suppress(Error):
+            return bool(pins.read(self._folders.state))
+        return True
+
+    def _why(self, path: str) -> str:
+        return next((said for said in self.warnings if path in said), f"{path}: damaged")
+
     def exclude(self, damage: Error) -> bool:
         """Leave the file out that an error names; whether there was one."""
         path = str(damage).partition(": ")[0]
@@ -226,17 +255,19 @@ def _last_of_boots(names: Iterable[Name]) -> dict[str, Name]:
     return {name.boot: name for name in sorted(names)}
 
 
+def _written_ns(path: str) -> int:
+    """When a file was written; nobody knows of how late a boot one is that nobody can look at."""
+    try:
+        return listing.look(path).written_ns
+    except CorruptError:
+        return ALWAYS_NS
+
+
 def _not_older(names: Mapping[Name, str], start_ns: int) -> list[str]:
     """The boots that may reach into a range, and the last before them: by when their last files were written."""
-    written = {boot: os.stat(names[name]).st_mtime_ns for boot, name in _last_of_boots(names).items()}
+    written = {boot: _written_ns(names[name]) for boot, name in _last_of_boots(names).items()}
     older = [boot for boot, at_ns in written.items() if at_ns < start_ns - WRITTEN_NS]
     return sorted(set(written) - set(sorted(older, key=written.__getitem__)[:-1]))
-
-
-def _of_ring(path: str, since: int, of: Callable[[Sequence[Reading]], Sequence[Reading]]) -> list[Stretch]:
-    taken = snapshot(path, since)
-    readings = [reading for reading in ringside.readings(taken) if reading.offset >= since]
-    return list(ringside.stretches(taken, path, list(of(readings)), is_empty_too=taken.closed))
 
 
 def _outer(readings: Sequence[Reading]) -> list[Reading]:
@@ -246,12 +277,15 @@ def _outer(readings: Sequence[Reading]) -> list[Reading]:
 
 def _chosen(stretch: Callable[[int], Stretch | None], count: int, start_ns: int, end_ns: int) -> list[int]:
     """Which of a boot's files, in order of time, overlap a range, by looking at few of them; and the one before."""
+    was_set = _was_set([found for number in {0, count - 1} if count and (found := stretch(number))])
 
     def span(number: int) -> tuple[int, int] | None:
+        nonlocal was_set
         found = stretch(number)
         if found is None or not len(found.ticks):
             return None
-        course = Course(found.relations, found.interval_ns)
+        was_set = was_set or _was_set([found, *(each for each in [stretch(0)] if each)])
+        course = course_of(found.relations, found.interval_ns)
         return course.moment_ns(int(found.ticks[0])), course.moment_ns(int(found.ticks[-1]))
 
     def first(is_late: Callable[[int, int], bool]) -> int:
@@ -269,31 +303,29 @@ def _chosen(stretch: Callable[[int], Stretch | None], count: int, start_ns: int,
                 low = at + 1
         return low
 
-    if _was_set(stretch, count):
-        return list(range(count))
     begin = first(lambda _first_ns, last_ns: last_ns >= start_ns)
     end = first(lambda first_ns, _last_ns: first_ns >= end_ns)
     # What has no reading tells of those before it: that their writer ended.
     while end < count and span(end) is None:
         end += 1
-    return list(range(max(0, begin - 1), max(begin, end)))
+    return list(range(count)) if was_set else list(range(max(0, begin - 1), max(begin, end)))
 
 
-def _was_set(stretch: Callable[[int], Stretch | None], count: int) -> bool:
-    """Whether the wall clock was set by a second or more within a boot: then files are not in order of UTC."""
-    ends = [found for number in {0, count - 1} if count and (found := stretch(number))]
-    offsets = [each.realtime_ns - each.boottime_ns for found in ends for each in found.relations]
+def _was_set(files: Iterable[Stretch]) -> bool:
+    """Whether the wall clock was set by a second or more between some files: then they may not be in order of UTC."""
+    offsets = [each.realtime_ns - each.boottime_ns for found in files for each in found.relations]
     return bool(offsets) and max(offsets) - min(offsets) > SECOND_NS
 
 
-def _lines(stretches: Iterable[Stretch]) -> list[Line]:
+def _lines(
+    stretches: Iterable[Stretch], names: Collection[Name] | None = None, damaged: Mapping[Name, str] | None = None
+) -> list[Line]:
     boots: dict[str, list[Stretch]] = {}
     for stretch in stretches:
         boots.setdefault(stretch.boot, []).append(stretch)
     lines = []
     for boot, mine in boots.items():
-        course = Course({each for stretch in mine for each in stretch.relations},
-                        min(SECOND_NS, *(stretch.interval_ns for stretch in mine), SECOND_NS))  # fmt: skip
+        course = joined([_said(stretch) for stretch in mine])
         kept: list[Stretch] = []
         # The longest of those that begin together first: the others lie within it.
         telling = [each for each in mine if len(each.ticks)]
@@ -303,8 +335,16 @@ def _lines(stretches: Iterable[Stretch]) -> list[Line]:
         if not kept:
             continue
         ends = [*(int(each.ticks[0]) for each in kept[1:]), ALWAYS_NS]
-        lines.append(Line(boot, course, [Part(each, end) for each, end in zip(kept, ends, strict=True)], mine))
+        of_boot = None if names is None else [name for name in names if name.boot == boot]
+        lost = {name: why for name, why in (damaged or {}).items() if name.boot == boot}
+        parts = [Part(each, end) for each, end in zip(kept, ends, strict=True)]
+        lines.append(Line(boot, course, parts, mine, of_boot, lost))
     return sorted(lines, key=lambda line: (line.last_ns, line.boot))
+
+
+def _said(stretch: Stretch) -> Said:
+    first_ns, last_ns = (int(stretch.ticks[0]), int(stretch.ticks[-1])) if len(stretch.ticks) else (0, -1)
+    return Said(stretch.relations, first_ns, last_ns, min(SECOND_NS, stretch.interval_ns))
 
 
 def _overlaps(part: Part, low_ns: int, high_ns: int) -> bool:
@@ -318,6 +358,7 @@ def gaps(lines: Sequence[Line], table: str, start_ns: int, end_ns: int, *, is_fo
         found += holes(line, table)
         told = list(found)
         found += [left for gap in _silences(line, table) for left in untold(gap, told)]
+        found += _damaged_start(line, table)
         if number:
             before = lines[number - 1]
             interval_ns = before.parts[-1].stretch.interval_ns
@@ -330,7 +371,9 @@ def gaps(lines: Sequence[Line], table: str, start_ns: int, end_ns: int, *, is_fo
         if end_ns - begin_ns > (TRAILING_INTERVALS + 1) * interval_ns:
             life = next(iter(last.parts[-1].stretch.lives[-1:]), None)
             cause = Cause.OFF if is_followed else _ended(life, last.closed())
-            found.append(Gap(begin_ns + interval_ns, end_ns, table, cause))
+            detail = _lost_between(last, last.parts[-1].stretch, None)
+            cause = Cause.DAMAGED_FILE if detail else cause
+            found.append(Gap(begin_ns + interval_ns, end_ns, table, cause, detail))
     return sorted({gap for gap in found if gap.end_ns > start_ns and gap.start_ns < end_ns})
 
 
@@ -356,17 +399,54 @@ def untold(gap: Gap, told: Sequence[Gap]) -> Iterable[Gap]:
 def _silences(line: Line, table: str) -> Iterable[Gap]:
     """The holes between readings, within stretches and between them."""
     before_ns, before, closed = None, None, line.closed()
+    last: Stretch | None = None
     for part in line.parts:
         stretch = part.stretch
+        lost = ""
         ticks = stretch.ticks
         interval_ns = stretch.interval_ns
         pairs = [(int(ticks[at]), int(ticks[at + 1]), Cause.LATE_TICK)
                  for at in (ticks[1:] - ticks[:-1] > interval_ns * GAP_INTERVALS).nonzero()[0].tolist()]  # fmt: skip
         if before_ns is not None and int(ticks[0]) - before_ns > interval_ns * GAP_INTERVALS:
-            pairs.append((before_ns, int(ticks[0]), _ended(before, closed)))
+            is_within = bool(before and stretch.lives and before.started_ns == stretch.lives[0].started_ns)
+            lost = _lost_between(line, last, stretch, is_within=is_within)
+            why = Cause.LATE_TICK if is_within else _ended(before, closed)
+            pairs.append((before_ns, int(ticks[0]), Cause.DAMAGED_FILE if lost else why))
         for low_ns, high_ns, why in pairs:
-            yield silence(line, table, (low_ns, high_ns), interval_ns, why, stretch.lives)
+            gap = silence(line, table, (low_ns, high_ns), interval_ns, why, stretch.lives)
+            yield gap._replace(detail=lost) if gap.cause is Cause.DAMAGED_FILE else gap
+        last = stretch
         before_ns, before = int(ticks[-1]), next(iter(stretch.lives[-1:]), None)
+
+
+def _lost_between(line: Line, before: Stretch | None, after: Stretch | None, *, is_within: bool = False) -> str:
+    """Which file between two stretches cannot be read, or, where one life goes on behind it, is missing; else nothing.
+
+    Numbers follow each other: each file is given the next. One is passed over where a job died, which costs no reading.
+    """
+    low, high = (archive.parse_name(os.path.basename(each.path)) if each else None for each in (before, after))
+    if low is None:
+        return ""
+    end = high.first if high else SEQUENCES_END
+    for name, why in sorted(line.damaged.items()):
+        if low.last < name.first and name.last < end:
+            return why
+    if not is_within or high is None or line.names is None:
+        return ""
+    there = {number for name in line.names for number in range(max(name.first, low.last), min(name.last, end) + 1)}
+    missing = [number for number in range(low.last + 1, end) if number not in there]
+    if not missing:
+        return ""
+    return f"{len(missing)} of its files missing, the first {Name(line.boot, missing[0], missing[0]).file}"
+
+
+def _damaged_start(line: Line, table: str) -> Iterator[Gap]:
+    """The time before a line's first reading, where the file that may have had it cannot be read."""
+    first = archive.parse_name(os.path.basename(line.parts[0].stretch.path))
+    for name, why in sorted(line.damaged.items())[:1]:
+        has_earlier = any(each not in line.damaged and each.last < name.first for each in line.names or ())
+        if (first is None or name.last < first.first) and not has_earlier:
+            yield Gap(line.course.moment_ns(0), line.first_ns, table, Cause.DAMAGED_FILE, why)
 
 
 def silence(
@@ -376,7 +456,8 @@ def silence(
     low_ns, high_ns = between_ns
     begun = {life.first_ns: index for index, life in enumerate(lives)}
     cause = why
-    if index := begun.get(high_ns):
+    # Of a merged file, one life is as many as it was files.
+    if (index := begun.get(high_ns)) and lives[index - 1].started_ns != lives[index].started_ns:
         cause = _ended(lives[index - 1], line.closed())
     if line.course.asleep_ns(low_ns, high_ns) * 2 > high_ns - low_ns - interval_ns:
         cause = Cause.SUSPENDED

@@ -9,29 +9,30 @@ were at most stands with the keys, so that many questions are answered without a
 import json
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
-from sysmond import hdf5
+from sysmond import hdf5, invariants
 from sysmond.clock import Relation
+from sysmond.codes import WIDTHS
 from sysmond.errors import CorruptError, Error
 from sysmond.frame import Layout, decode_layout, encode_layout
-from sysmond.hdf5 import attribute, columns, one_line
+from sysmond.hdf5 import Node, one_line
 from sysmond.long import vectors
 from sysmond.long.stretch import ALL, About, Bools, Life, Readings, Stretch, is_absent, key_of, largest, lasts, rows_of
 from sysmond.long.vectors import VECTOR, Coded
 from sysmond.model import ABSENT, METRICS_PER_TABLE_MAX, Cause, Metric, Semantics, Sensitivity, Table, check_table
 from sysmond.recording import Hole
+from sysmond.records import record_bytes
 from sysmond.result import Int64Array
 
 # No incompatible flags exist yet.
-FORMAT = hdf5.Format("sysmond long", 1)
-# A column of so many is what any array of a file may be, once unpacked.
-ROWS_MAX = hdf5.ARRAY_BYTES_MAX // 8
+FORMAT = hdf5.Format("sysmond long", 1, invariants.LONG_ELEMENTS_MAX)
+ROWS_MAX = invariants.ROWS_MAX
 # What a vector is of its column; that of the readings of rows and keys has no name.
 STEP, VALUE, KEY, FIRST, LAST, PEAK, SEEN, COUNT = "step", "value", "key", "first", "last", "peak", "seen", "count"
 _VECTORS_MAX = 4 * METRICS_PER_TABLE_MAX + 8
+_BYTE, _INTEGER = np.dtype(np.uint8), np.dtype(np.int64)
 # One process is asked for more often than all: texts are unpacked in pieces.
 _LEVEL = 6
 
@@ -43,8 +44,7 @@ def encode(stretch: Stretch, created_by: str) -> bytes:
 
     :raises Error: where it has more rows, keys or texts than one file may.
     """
-    if max(stretch.rows, len(stretch.counts), len(stretch.ticks)) > ROWS_MAX:
-        raise Error(f"{stretch.table.name}: {stretch.rows} rows; at most {ROWS_MAX} are right in one file")
+    _check_bounds(stretch)
     image = hdf5.Image()
     with image.file as file:
         _describe(file, stretch, created_by)
@@ -57,6 +57,20 @@ def encode(stretch: Stretch, created_by: str) -> bytes:
         _write_keys(file, stretch)
         _write_rows(file, stretch)
     return image.close()
+
+
+def _check_bounds(stretch: Stretch) -> None:
+    """Refuse what no reader would accept."""
+    try:
+        for name, length in (("readings", len(stretch.ticks)), ("keys", len(stretch.counts)), ("rows", stretch.rows)):
+            invariants.check_length(name, length)
+        invariants.check_length("rows", stretch.rows, len(stretch.table.metrics))
+        invariants.Claims(0).add(stretch.ticks, 0, stretch.interval_ns)
+        for name, found in (("lives", stretch.lives), ("clocks", stretch.relations), ("gaps", stretch.holes)):
+            invariants.check_count(name, len(found), invariants.LONG_ELEMENTS_MAX[name])
+        invariants.check_count("texts", len(stretch.texts), invariants.LONG_ELEMENTS_MAX["text_ends"])
+    except ValueError as excess:
+        raise Error(f"{stretch.table.name}: {excess} in one file") from excess
 
 
 def _describe(file: hdf5.File, stretch: Stretch, created_by: str) -> None:
@@ -179,18 +193,17 @@ def _more(difference: Int64Array, others: Int64Array) -> Int64Array:
 class _Group:
     """An open group of vectors."""
 
-    def __init__(self, root: Any, name: str) -> None:  # noqa: ANN401  a group of the file
-        if not hdf5.has(root, name):
-            raise ValueError(f"there is no group {name}")
-        group = hdf5.member(root, name)
-        self.length = int(attribute(group, "length"))
-        if not 0 <= self.length <= ROWS_MAX:
-            raise ValueError(f"{name} of the length {self.length}; at most {ROWS_MAX} are right")
-        records = hdf5.array(group, "vectors")
+    def __init__(self, root: Node, name: str) -> None:
+        group = root.member(name)
+        self.length = group.attribute("length", int)
+        invariants.check_length(name, self.length)
+        records = group.array("vectors", VECTOR)
         if len(records) > _VECTORS_MAX or set(VECTOR.names or ()) - set(records.dtype.names or ()):
             raise ValueError(f"the vectors of {name} make no sense")
         self._places: _Places = {(record["role"].decode(), record["name"].decode()): record for record in records}
-        self._vectors = hdf5.Vectors(group, self.length)
+        if len(self._places) != len(records) or not np.isin(records["width"], (0, *WIDTHS)).all():
+            raise ValueError(f"vectors of {name} that are there twice, or of a width that does not exist")
+        self._vectors = group.vectors(self.length)
 
     def has(self, role: str, name: str) -> bool:
         """Whether there is such a vector."""
@@ -210,34 +223,43 @@ class FileStretch(hdf5.OpenFile, Stretch):
         """Open a file and read all but rows and what keys begin and end with; see ``hdf5.OpenFile``."""
         super().__init__(path, FORMAT)
 
-    def _read(self) -> None:
-        root = self._root
-        layout = decode_layout(hdf5.array(root, "declaration").tobytes())
+    def _read(self, root: Node) -> None:
+        layout = decode_layout(root.array("declaration", _BYTE).tobytes())
         check_table(layout.table)
-        if not key_of(layout.table) or set(key_of(layout.table)) - {m.name for m in layout.table.metrics}:
+        key = key_of(layout.table)
+        if not 0 < len(key) == len(set(key)) <= invariants.KEY_COLUMNS_MAX:
             raise ValueError(f"the key of {layout.table.name} makes no sense")
-        boot = str(attribute(root, "boot"))
+        record_bytes(layout.table)
+        boot = root.attribute("boot", str)
+        sensitivity = Sensitivity(root.attribute("sensitivity", str))
+        invariants.check_place(self.path, sensitivity, layout.table.name)
         about = About(
             layout.table,
             boot,
-            str(attribute(root, "writer")),
-            Sensitivity(attribute(root, "sensitivity")),
+            root.attribute("writer", str),
+            sensitivity,
             layout.interval_ns,
             [
                 Life(started_ns, first_ns, bool(closed))
-                for started_ns, first_ns, closed in columns(root, "lives", "started_ns", "first_ns", "closed")
+                for started_ns, first_ns, closed in root.columns("lives", started_ns=int, first_ns=int, closed=int)
             ],
-            [Relation(*each) for each in columns(root, "clocks", "boottime_ns", "realtime_ns", "monotonic_ns")],
+            [Relation(*each) for each in root.columns("clocks", boottime_ns=int, realtime_ns=int, monotonic_ns=int)],
             [
                 Hole(boot, layout.table.name, start_ns, end_ns, Cause(cause), detail)
-                for start_ns, end_ns, cause, detail in columns(root, "gaps", "start_ns", "end_ns", "cause", "detail")
+                for start_ns, end_ns, cause, detail in root.columns(
+                    "gaps", start_ns=int, end_ns=int, cause=str, detail=str
+                )
             ],
             self.path,
         )
+        _check_about(about)
         readings, self._keys, self._rows = (_Group(root, name) for name in ("readings", "keys", "rows"))
         ticks, full, lost, walked = (readings.read(name) for name in ("tick", "full", "lost", "walked"))
-        if (ticks[1:] <= ticks[:-1]).any() or ((full != 0) & (full != 1)).any():
+        invariants.check_ticks("readings", ticks)
+        invariants.Claims(0).add(ticks, 0, layout.interval_ns)
+        if ((full != 0) & (full != 1)).any() or (lost < 0).any():
             raise ValueError("readings that make no sense")
+        invariants.check_length("rows", self._rows.length, len(layout.table.metrics))
         counts = self._keys.read(COUNT)
         if (counts < 1).any() or (counts > self._rows.length).any() or int(counts.sum()) != self._rows.length:
             raise ValueError("counts of rows that make no sense")
@@ -252,7 +274,8 @@ class FileStretch(hdf5.OpenFile, Stretch):
         :raises CorruptError: where they are damaged; so do all others.
         """
         try:
-            blob, ends = hdf5.array(self._root, "texts").tobytes(), hdf5.array(self._root, "text_ends").tolist()
+            blob = self._root.array("texts", _BYTE).tobytes()
+            ends = self._root.array("text_ends", _INTEGER).tolist()
             if ends != sorted(ends) or (ends and not 0 <= ends[0] <= ends[-1] == len(blob)):
                 raise ValueError("texts that make no sense")
             begins = [0, *ends]
@@ -273,6 +296,8 @@ class FileStretch(hdf5.OpenFile, Stretch):
             return np.repeat(self.keys[name][keys], self.counts[keys])
         if self._rows.has(VALUE, name):
             return self._read_rows(VALUE, name, rows_of(self, keys))
+        if not self._rows.has(STEP, name):
+            raise CorruptError(f"{self.path}: it has no column {name}")
         return self._checked(name, self._summed(name, keys, self.first(name)[keys]))
 
     def first(self, name: str) -> Int64Array:
@@ -337,6 +362,8 @@ class FileStretch(hdf5.OpenFile, Stretch):
 
     def _checked(self, name: str, values: Int64Array) -> Int64Array:
         """Codes of texts must be of texts that there are."""
+        if name not in self._is_text:
+            raise CorruptError(f"{self.path}: it has no column {name}")
         if self._is_text[name] and len(values):
             wrong: Bools = ((values < 0) | (values >= len(self.texts))) & ~is_absent(values)
             if wrong.any():
@@ -349,6 +376,16 @@ class FileStretch(hdf5.OpenFile, Stretch):
 
     def _corrupt(self, damage: Exception) -> CorruptError:
         return CorruptError(f"{self.path}: {one_line(damage)}")
+
+
+def _check_about(about: About) -> None:
+    invariants.check_boots([about.boot])
+    invariants.check_interval("an interval", about.interval_ns)
+    invariants.check_relations(about.relations)
+    for life in about.lives:
+        invariants.check_moments("a life", life.started_ns, life.first_ns)
+    for hole in about.holes:
+        invariants.check_span("a gap", hole.start_ns, hole.end_ns)
 
 
 def open_file(path: str) -> FileStretch:

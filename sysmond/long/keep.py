@@ -8,9 +8,9 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 
-from sysmond import archive
+from sysmond import archive, listing
 from sysmond.clock import SECOND_NS
-from sysmond.errors import Error
+from sysmond.errors import CorruptError, Error
 from sysmond.folders import Folders
 from sysmond.retention import Stored
 
@@ -22,7 +22,8 @@ def disk_paths(folders: Folders, tier: str) -> Iterator[str]:
     for sensitivity, table in archive.disk_folders(folders):
         if table:
             folder = archive.disk_folder(folders, sensitivity, tier, table)
-            yield from (f"{folder}/{file}" for file in archive.files(folder))
+            with suppress(CorruptError):  # A folder that cannot be read is said by whoever writes to it.
+                yield from (f"{folder}/{file}" for file in archive.files(folder))
 
 
 def ram_paths(folders: Folders) -> Iterator[str]:
@@ -30,7 +31,8 @@ def ram_paths(folders: Folders) -> Iterator[str]:
     for sensitivity, table in archive.ram_folders(folders):
         if table:
             folder = archive.ram_folder(folders, sensitivity, table)
-            yield from (f"{folder}/{file}" for file in archive.files(folder))
+            with suppress(CorruptError):  # A folder that cannot be read is said by whoever writes to it.
+                yield from (f"{folder}/{file}" for file in archive.files(folder))
 
 
 def stored(folders: Folders, tier: str) -> Iterator[Stored]:
@@ -38,13 +40,13 @@ def stored(folders: Folders, tier: str) -> Iterator[Stored]:
     from sysmond.long import file, merge  # noqa: PLC0415  numpy and h5py, which most flushes do without
 
     for path in disk_paths(folders, tier):
-        with suppress(FileNotFoundError):
-            status = os.stat(path)
+        with suppress(FileNotFoundError, CorruptError):
+            status = listing.look(path)
             # One that is damaged is of no use, but its bytes count: it goes in its turn.
-            first_ns = last_ns = status.st_mtime_ns
+            first_ns = last_ns = status.written_ns
             with suppress(Error), file.open_file(path) as opened:
                 first_ns, last_ns = merge.span_ns(opened)
-            yield Stored(path, status.st_size, first_ns, last_ns, status.st_mtime_ns)
+            yield Stored(path, status.size_bytes, first_ns, last_ns, status.written_ns)
 
 
 def taken(folders: Folders, tier: str, seconds_min: float) -> tuple[int, float]:

@@ -5,8 +5,6 @@ Memory is bounded: of all rows only their order is kept, values are read a colum
 whose rows last those go in which nothing changed: what a full reading inside a file says is that the key was there.
 """
 
-import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from itertools import pairwise
@@ -14,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sysmond import CREATED_BY, archive
+from sysmond import CREATED_BY, archive, invariants, listing
 from sysmond.archive import Candidate, Name
-from sysmond.course import Course
+from sysmond.course import course_of
 from sysmond.errors import Error
 from sysmond.folders import FILE_MODES, Folders
 from sysmond.long import file
@@ -33,6 +31,7 @@ from sysmond.long.stretch import (
     lasts,
     sorted_by_key,
 )
+from sysmond.memory import working_on
 from sysmond.model import ABSENT, FILE_BYTES_MAX, Semantics, Sensitivity
 from sysmond.recording import coalesce
 from sysmond.result import Int64Array
@@ -41,9 +40,11 @@ from sysmond.timespec import DAY_NS
 
 # A file of few bytes may have many rows, keys or texts: it counts as large as if each took so many. Of rows only their
 # order is kept in memory, of a key all that it begins with.
-ROW_BYTES_MIN = FILE_BYTES_MAX // file.ROWS_MAX
+ROW_BYTES_MIN = -(-FILE_BYTES_MAX // file.ROWS_MAX)
 KEY_BYTES_MIN = 40
 TEXTS_PER_BYTE_MAX = 4
+TEXT_BYTES_MIN = 16
+READING_BYTES_MIN = FILE_BYTES_MAX // invariants.TICKS_MAX
 # How many rows are put in order at once.
 BATCH_ROWS = 128 * 1024
 
@@ -291,7 +292,7 @@ def span_ns(stretch: Stretch) -> tuple[int, int]:
     told = told or [each.start_ns for each in stretch.holes] or [life.first_ns for life in stretch.lives]
     if not told:
         return 0, 0
-    course = Course(list(stretch.relations), stretch.interval_ns)
+    course = course_of(list(stretch.relations), stretch.interval_ns)
     return course.moment_ns(min(told)), course.moment_ns(max(told))
 
 
@@ -312,7 +313,8 @@ def merge(
             if not has_room(paths):
                 continue
             try:
-                merge_files(folder, names, sensitivity)
+                with working_on(*paths):
+                    merge_files(folder, names, sensitivity)
             except Error:  # They stay as they are; readers name what is damaged.
                 left_alone.update([path for path in paths if not is_whole(path)] or paths[-1:])
 
@@ -358,16 +360,23 @@ def check(stretch: Stretch) -> None:
         stretch.tick_index(keys)
 
 
+def _weight(opened: Stretch) -> int:
+    """As how many bytes a file counts: no reader takes more of anything than a file may have."""
+    texts = max(sum(map(len, opened.texts)) // TEXTS_PER_BYTE_MAX, len(opened.texts) * TEXT_BYTES_MIN)
+    fields = opened.rows * len(opened.table.metrics) * FILE_BYTES_MAX // invariants.FIELDS_MAX
+    readings = len(opened.ticks) * READING_BYTES_MIN
+    return max(opened.rows * ROW_BYTES_MIN, len(opened.counts) * KEY_BYTES_MIN, texts, fields, readings)
+
+
 def _candidates(folder: str, left_alone: set[str]) -> Iterator[Candidate]:
     for name in archive.names(folder):
         path = f"{folder}/{name.file}"
         with suppress(FileNotFoundError):
-            status = os.stat(path)
-            day, declared, size = None, {}, status.st_size
-            if path not in left_alone and abs(time.time() - status.st_mtime) < archive.MERGE_AGE_S:
-                with suppress(Error), file.open_file(path) as opened:
-                    day, declared = span_ns(opened)[0] // DAY_NS, {opened.table.name: file.declares(opened)}
-                    texts = sum(map(len, opened.texts))
-                    rows = max(opened.rows, len(opened.ticks)) * ROW_BYTES_MIN
-                    size = max(size, rows, len(opened.counts) * KEY_BYTES_MIN, texts // TEXTS_PER_BYTE_MAX)
+            day, declared, size = None, {}, 0
+            with suppress(Error):
+                size, _, written_ns = listing.look(path)
+                if path not in left_alone and archive.is_fresh(written_ns):
+                    with file.open_file(path) as opened:
+                        day, declared = span_ns(opened)[0] // DAY_NS, {opened.table.name: file.declares(opened)}
+                        size = max(size, _weight(opened))
             yield Candidate(name, size, day, declared)

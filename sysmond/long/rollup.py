@@ -20,7 +20,7 @@ import numpy as np
 
 from sysmond import rollup
 from sysmond.codes import WIDTHS, Array, Bools, sentinel
-from sysmond.course import Course
+from sysmond.course import Course, course_of
 from sysmond.long.buckets import Pairs, peaks_of_sums, sums_of
 from sysmond.long.chain import Chain, Late, Slab, numbered, remembering
 from sysmond.long.portion import SUMS, summed, sums_in
@@ -148,7 +148,7 @@ def roll_up(
     if is_dictionary(table):
         return [last_rows(chain, about._replace(interval_ns=step_ns), begin) for step_ns in steps_ns]
     relations = {each for stretch in stretches for each in stretch.relations}
-    course = Course(relations, min(stretch.interval_ns for stretch in stretches))
+    course = course_of(relations, min(stretch.interval_ns for stretch in stretches))
     axes = [_axis(chain, course, step_ns, begin, is_cut=is_cut) for step_ns in steps_ns]
     made = [_Table(chain, axis) for axis in axes]
     for low, high in _windows(chain, axes, begin):

@@ -6,22 +6,25 @@ All of it is, where the writer is gone, or gives none.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple
+
+import numpy as np
 
 from sysmond import CREATED_BY, archive
 from sysmond.archive import Name
-from sysmond.aside import Aside
+from sysmond.aside import Aside, keep
 from sysmond.errors import CorruptError, ForeignError
 from sysmond.folders import FILE_MODES, Folders, create_stream
-from sysmond.frame import HEADER_BYTES, read_header
 from sysmond.long import file, ringside
 from sysmond.long.ringside import Reading
-from sysmond.long.stretch import Life, MemoryStretch
-from sysmond.model import Cause
+from sysmond.long.stretch import Life, MemoryStretch, Readings
+from sysmond.memory import working_on
+from sysmond.model import Cause, Sensitivity
 from sysmond.progress import ARCHIVER, Progress, Sealed, stream_files
-from sysmond.recording import Hole
+from sysmond.recording import Hole, of_snapshot
 from sysmond.rings import is_alive
-from sysmond.snapshot import Snapshot, snapshot
+from sysmond.snapshot import Snapshot, identify, snapshot
 
 # What follows the last full reading waits for the next one, unless it takes this part of the ring.
 WAITING_FRACTION_MAX = 0.5
@@ -35,10 +38,14 @@ class _Cut(NamedTuple):
     before_ns: int | None = None
 
 
-def seal(folders: Folders, works_on: Callable[[Sequence[str]], None] = lambda _: None) -> None:
+def seal(
+    folders: Folders,
+    works_on: Callable[[Sequence[str]], None] = lambda _: None,
+    unread: Callable[[str, str], None] = lambda _, __: None,
+) -> None:
     """Turn what the rings of long tables hold into files in RAM, one a stretch of a ring, and note how far.
 
-    ``works_on`` hears which ring a failure would be the fault of.
+    ``works_on`` hears which ring a failure would be the fault of, ``unread`` what of a ring could not be read.
     """
     progress, aside = Progress.read(folders), Aside.read(folders)
     paths = set(stream_files(folders))
@@ -47,12 +54,14 @@ def seal(folders: Folders, works_on: Callable[[Sequence[str]], None] = lambda _:
         works_on([path])
         before = noted.get(path, Sealed(0, 0, 0))
         try:
-            reached = _seal_ring(folders, path, before, aside.skipped.get(path, 0))
+            with working_on(path):
+                reached = _seal_ring(folders, path, before, aside.skipped.get(path, 0), unread)
         except FileNotFoundError:
             noted.pop(path, None)
             continue
-        except (ForeignError, CorruptError, PermissionError):
-            continue  # Readers meet it as well, and name it.
+        except (ForeignError, CorruptError, PermissionError) as refusal:
+            unread(path, str(refusal))
+            continue  # It stays; readers meet it as well, and name it.
         if reached != before:
             noted[path] = reached
             Progress(noted).write(folders)
@@ -60,17 +69,37 @@ def seal(folders: Folders, works_on: Callable[[Sequence[str]], None] = lambda _:
         Progress(noted).write(folders)
 
 
+def empty(path: str, why: str) -> tuple[Sensitivity, bytes]:
+    """The class of a file, and one that has of it all but its rows, and in their place their absence.
+
+    :raises Error: where it is damaged.
+    """
+    with file.open_file(path) as opened:
+        about, ticks = opened.about, opened.ticks
+        holes = list(about.holes)
+        if len(ticks):
+            end_ns = int(ticks[-1]) + about.interval_ns
+            holes.append(Hole(about.boot, about.table.name, int(ticks[0]), end_ns, Cause.DROPPED, why))
+        none = np.zeros(0, np.int64)
+        readings = Readings(none, none.astype(np.bool_), none, none)
+        told = MemoryStretch(about._replace(holes=holes), readings, none, lambda _: none)
+        return about.sensitivity, file.encode(told, CREATED_BY)
+
+
 def _is_stream(folders: Folders, path: str) -> bool:
     return path.removeprefix(f"{folders.runtime}/").count("/") > len(("WRITER", "CLASS"))
 
 
-def _seal_ring(folders: Folders, path: str, before: Sealed, skipped: int) -> Sealed:
+def _seal_ring(folders: Folders, path: str, before: Sealed, skipped: int, unread: Callable[[str, str], None]) -> Sealed:
     """Seal one ring; gives how far."""
     is_skipped = skipped > before.offset
-    with open(path, "rb", buffering=0) as ring:
-        identity, capacity = read_header(ring.read(HEADER_BYTES), path)
+    identity, capacity = identify(path)
     is_over = not is_alive(identity.pid)  # Asked before the copy is made: what comes after it is for the next time.
     taken = snapshot(path, max(before.offset, skipped))
+    if damage := of_snapshot(taken).damage:
+        with suppress(OSError):
+            keep(folders, path)
+        unread(path, f"{path}: {damage}")
     cut = _cut(taken, capacity, is_over=is_over or taken.closed)
     if is_skipped and not cut.taken and not is_over and not taken.closed:
         return before  # The gap is told with the first row after it.

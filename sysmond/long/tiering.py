@@ -15,16 +15,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sysmond import CREATED_BY, archive, tiers
+from sysmond import CREATED_BY, archive, listing, tiers
 from sysmond.archive import FINEST_TIER, Name
-from sysmond.course import Course
-from sysmond.errors import Error
+from sysmond.course import course_of
+from sysmond.errors import CorruptError, Error
 from sysmond.folders import FILE_MODES, Folders, create_stream
 from sysmond.long import file, merge, seams
 from sysmond.long.chain import END, Chain, Ends
 from sysmond.long.file import FileStretch
 from sysmond.long.rollup import CGROUP, roll_up
 from sysmond.long.stretch import Array, Stretch, key_of, lasts
+from sysmond.memory import BoundError, working_on
 from sysmond.model import TIERS_NS, Semantics, Sensitivity
 from sysmond.result import Int64Array
 from sysmond.tiers import COARSE, TierFile
@@ -64,8 +65,8 @@ def due(rows_folder: str, tier_folders: dict[str, str], left_alone: set[str]) ->
         passed = [each for each in passed if each.boot == name.boot][-BEFORE_FILES:]
         lacking = tuple(tier for tier in covers if not tiers.hold(covers[tier], name))
         own_bytes = 0
-        with suppress(FileNotFoundError):
-            own_bytes = os.stat(path).st_size
+        with suppress(FileNotFoundError, CorruptError):
+            own_bytes = listing.look(path).size_bytes
         if path in left_alone:
             is_next = False  # It parts its neighbours: a range would claim it.
         elif lacking:
@@ -110,7 +111,7 @@ def _before(stack: ExitStack, folder: str, run: Due, first: FileStretch) -> tupl
 
     And whether they have all of that part.
     """
-    course = Course(list(first.relations), first.interval_ns)
+    course = course_of(list(first.relations), first.interval_ns)
     longest_ns = max(TIERS_NS[tier] for tier in run.tiers)
     begin_ns = int(first.ticks[0]) - course.moment_ns(int(first.ticks[0])) % longest_ns
     found: list[FileStretch] = []
@@ -210,9 +211,16 @@ def _rolled_up(
     whole = Name(run.names[0].boot, run.names[0].first, run.names[-1].last)
     for each in (run, run._replace(before=[])) if run.before else (run,):
         try:
-            yield whole, roll_up_files(rows, each, exits)
+            with working_on(*(f"{rows}/{name.file}" for name in run.names)):
+                images = roll_up_files(rows, each, exits)
+            yield whole, images
         except FileNotFoundError:
             return
+        except BoundError:
+            if each.before or len(run.names) > 1:
+                continue
+            left_alone.add(f"{rows}/{whole.file}")
+            raise
         except Error:
             continue
         return
@@ -284,8 +292,8 @@ class _TierPath(NamedTuple):
     def by_size(self) -> TierFile:
         """The file as the plan sees it, by its size alone."""
         size_bytes = 0
-        with suppress(FileNotFoundError):
-            size_bytes = os.stat(self.path).st_size
+        with suppress(FileNotFoundError, CorruptError):
+            size_bytes = listing.look(self.path).size_bytes
         return TierFile(self.name.file, size_bytes, (self.name,), 0, 0, {})
 
 
@@ -297,7 +305,7 @@ def _runs(files: Sequence[_TierPath], left_alone: set[str]) -> Iterator[list[Tie
         said, weight_bytes = "", 0
         if each.path not in left_alone:
             with suppress(Error, FileNotFoundError), file.open_file(each.path) as opened:
-                said, weight_bytes = file.declares(opened), _weight(opened, os.stat(each.path).st_size)
+                said, weight_bytes = file.declares(opened), _weight(opened, listing.look(each.path).size_bytes)
         if said != declared or not said:
             yield run
             run, declared = [], said
@@ -324,7 +332,7 @@ def _merge(folder: str, paths: Sequence[str], sensitivity: Sensitivity, left_alo
     names = [name for path in paths if (name := archive.parse_name(os.path.basename(path)))]
     whole = Name(names[0].boot, names[0].first, names[-1].last)
     try:
-        with ExitStack() as stack:
+        with working_on(*paths), ExitStack() as stack:
             members = [stack.enter_context(file.open_file(path)) for path in paths]
             image = file.encode(seams.merged(members), CREATED_BY)
     except Error:  # They stay as they are; readers name what is damaged.

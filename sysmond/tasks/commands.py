@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What each process runs: the table ``command``, once a process, and again where that may have changed.
 
-``exe`` and ``cmdline`` of /proc wait for the lock of the process's memory, so threads read them. A process is read
+``cmdline`` of /proc waits for the lock of the process's memory, which its user may have something hold for as long as
+he likes: threads read it, and few at a time of one user. Who has them all hang loses what he runs himself, counted, and
+nobody else anything. A process is read
 
 - when it is seen first, again at the next look, since it may just be about to execute something, and once more when it
   is a minute old, since services give themselves titles;
@@ -12,7 +14,9 @@
 A process is named by when it started in ticks of the kernel (10 ms), as /proc has it, however it was found.
 """
 
+import fcntl
 import os
+import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
@@ -35,7 +39,6 @@ from sysmond.tasks.tables import COMMAND
 PROCESSES_MAX = 65_536
 PROGRAM_BYTES_MAX = 1024
 SPELLED_MAX = 256
-SPELLED_MAX = 256
 # So many are asked about in one reading, and waited for so long; the others follow.
 READS_MAX = 2048
 WAIT_S = 0.25
@@ -52,6 +55,7 @@ RETRY_S = 30.0
 SETTLED_S = 60.0
 YOUNG_NS, SETTLED_NS = 2 * SECOND_NS, round(SETTLED_S * SECOND_NS)
 
+_NS_GET_PARENT, _NS_GET_OWNER_UID = 0xB702, 0xB704
 _ZOMBIES = frozenset((b"Z", b"X"))
 
 
@@ -82,7 +86,7 @@ class Commands:
     def _begin(self, root: str, *, mask: bool) -> None:
         self._root, self._mask = root, mask
         self._proc = f"{root}/proc"
-        self._asking = Asking(self._question)
+        self._asking = Asking(self._question, partial(account, self._proc))
         # Who executes often executes the same.
         self._spelled = lru_cache(SPELLED_MAX)(partial(command_line, mask=mask))
         self._known: dict[int, Read] = {}
@@ -92,13 +96,13 @@ class Commands:
         self._again: deque[tuple[float, int]] = deque(maxlen=PROCESSES_MAX)
         self._settling: deque[tuple[float, int]] = deque(maxlen=PROCESSES_MAX)
         self._looked_s = float("-inf")
-        self._there = self._beyond = 0
+        self._there = self._beyond = self._unread = 0
 
     def records(self, host: Host, full: bool, *, mask: bool = True) -> Sequence[Records]:  # noqa: FBT001
         """Give what processes run: of those where it is new, or of all that are there.
 
-        ``walked``: how many processes there were at the last look. ``lost``: what the kernel could not tell, and of
-        all that are there those that are not read yet.
+        ``walked``: how many processes there were at the last look. ``lost``: what the kernel could not tell, who came
+        and went while their user kept them from being read, and of all that are there those that are not read yet.
 
         :raises OSError: where there is no /proc.
         """
@@ -119,6 +123,7 @@ class Commands:
         if full:
             rows.update({(pid, read.start_ns): read for pid, read in self._known.items()})
             lost += len(self._asking.waiting - self._known.keys()) + len(self._new) + self._beyond
+        lost, self._unread = lost + self._unread, 0
         packed = [(start_ns, pid, read.uid, read.program, read.command) for (pid, start_ns), read in rows.items()]
         return pieces(COMMAND, packed, full=full, lost=lost, walked=self._there)
 
@@ -171,6 +176,7 @@ class Commands:
         before_s, self._looked_s = self._looked_s, now_s
         there = {int(name) for name in os.listdir(self._proc) if name.isdigit()}
         self._there = len(there)
+        self._unread += self._asking.give_up(there)
         for pid in self._known.keys() - there:
             del self._known[pid]
         new = sorted(there - self._known.keys() - self._asking.waiting)
@@ -195,7 +201,7 @@ class Commands:
         return (found.start_ns, found.comm) != (read.start_ns, read.comm)
 
     def _ask(self, now_s: float) -> None:
-        room = READS_MAX - len(self._asking.waiting)
+        room = READS_MAX - self._asking.in_line
         for queue in (self._again, self._settling):
             while queue and queue[0][0] <= now_s and room > 0:
                 _, pid = queue.popleft()
@@ -254,6 +260,28 @@ def read_process(proc: str, pid: int, *, mask: bool = True) -> Read:
         if tries == TRIES_MAX or (after.start_ns, after.comm) == (before.start_ns, before.comm):
             return Read(after.start_ns, after.comm, uid, program, command_line(raw, mask=mask))
         before = after  # It executed something meanwhile, or its number is another's, or it renames itself for ever.
+
+
+def account(proc: str, pid: int) -> int:
+    """Give the user at whose cost a process is: its real one, or who made the outermost user namespace it is in.
+
+    In one of his own a user has thousands of numbers. Waits for nothing; -1 where the process is gone.
+    """
+    uid = -1
+    try:
+        uid = status(_content(f"{proc}/{pid}/status")).uid
+        ours = os.stat(f"{proc}/self/ns/user").st_ino
+        space = os.open(f"{proc}/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            while os.fstat(space).st_ino != ours:
+                uid = int.from_bytes(fcntl.ioctl(space, _NS_GET_OWNER_UID, bytes(4)), sys.byteorder)
+                inner, space = space, fcntl.ioctl(space, _NS_GET_PARENT)
+                os.close(inner)
+        finally:
+            os.close(space)
+    except (OSError, ValueError):
+        pass  # Gone, or beyond what we may look into: as far as is known.
+    return uid
 
 
 def _bounded(program: bytes) -> bytes:

@@ -19,6 +19,8 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import NamedTuple
 
+from sysmond.terminal import escape
+
 COMMAND_BYTES_MAX = 1024
 """A command line is cut to so many bytes."""
 # What is looked at of a command line; masking takes time in proportion to it.
@@ -143,18 +145,7 @@ def _quote(text: str) -> str:
 
 
 def _escape(sign: str) -> str:
-    if sign in "\\'":
-        return "\\" + sign
-    if sign.isprintable():
-        return sign
-    if sign == "\n":
-        return "\\n"
-    number = ord(sign)
-    if 0xDC80 <= number <= 0xDCFF:  # noqa: PLR2004  surrogateescape: a byte that is not UTF-8.
-        return f"\\x{number - 0xDC00:02x}"
-    if number < 0x80:  # noqa: PLR2004  ASCII
-        return f"\\x{number:02x}"
-    return f"\\u{number:04x}" if number <= 0xFFFF else f"\\U{number:08x}"  # noqa: PLR2004  What \u has room for.
+    return "\\" + sign if sign in "\\'" else escape(sign)
 
 
 def is_secret_name(name: str) -> bool:

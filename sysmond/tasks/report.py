@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the loader of BPF programs says of what it pinned, in ``bpf.json`` of the runtime folder."""
 
-import json
 import os
 from typing import Any
 
-from sysmond.errors import Error, refusal
+from sysmond import note
+from sysmond.errors import CorruptError, Error, refusal
 
 REPORT = "bpf.json"
 
@@ -51,17 +51,13 @@ def _report(runtime_folder: str) -> dict[str, Any]:
     """
     path = f"{runtime_folder}/{REPORT}"
     try:
-        with open(path, encoding="utf-8") as file:
-            report = json.load(file)
+        return note.read(path, note.fields)
     except FileNotFoundError:
         raise Error("the loader of BPF programs has not run") from None
+    except CorruptError as damage:
+        raise Error(f"{damage}; what the loader writes is right") from None
     except OSError as failure:
         raise Error(refusal(failure)) from None
-    except ValueError as wrong:
-        raise Error(f"{path}: {wrong}; what the loader writes is right") from None
-    if not isinstance(report, dict):
-        raise Error(f"{path}: no JSON object; what the loader writes is right")
-    return report
 
 
 def refused(runtime_folder: str, *programs: str) -> str:
@@ -71,5 +67,5 @@ def refused(runtime_folder: str, *programs: str) -> str:
     for name in programs:
         of_one = told.get(name) if isinstance(told, dict) else None
         if isinstance(of_one, dict) and (why := of_one.get("refused")):
-            reasons.append(f"{name}: {why}")
+            reasons.append(f"{name}: {' '.join(str(why).split())}")
     return "; ".join(reasons)

@@ -13,7 +13,6 @@ was not synced after is there or is not.
 
 import builtins
 import errno
-import io
 import os
 import shutil
 import sys
@@ -26,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-from sysmond import archive, archiver, jobs, tamper
+from sysmond import archive, archiver, jobs, note, tamper
 from sysmond.errors import Error
 from sysmond.folders import Folders
 from sysmond.history import Archive
@@ -99,6 +98,13 @@ class Disk:
             yield {path: self.contents.get(number, b"") for path, number in names.items()}
 
 
+def _name_of(descriptor: int) -> str:
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}")
+    except OSError:
+        return ""
+
+
 class Tripwire:
     """Stands in for the calls that change files, counts them, and lets one fail."""
 
@@ -111,23 +117,29 @@ class Tripwire:
         """Replace the calls, in this process for good."""
         for name in CALLS:
             setattr(os, name, partial(self._call, name))
-        self._open_file = builtins.open
-        builtins.open = self._open
+        open_file = builtins.open
 
-    def _open(self, file: Any, mode: str = "r", *rest: Any, **more: Any) -> Any:
-        if "w" not in mode or isinstance(file, int):
-            return self._open_file(file, mode, *rest, **more)
-        return _Writer(file, text="b" not in mode)
+        def open_to_read(file: Any, mode: str = "r", *rest: Any, **more: Any) -> Any:
+            """What is written through a file object would not be seen here."""
+            if set(mode) & set("wax+") and not isinstance(file, int):
+                raise AssertionError(f"{file}: opened to write by open(); expected sysmond.note")
+            return open_file(file, mode, *rest, **more)
 
-    def _paths(self, name: str, arguments: tuple[Any, ...]) -> list[str]:
-        first = arguments[0]
-        if isinstance(first, int):
-            with suppress(OSError):
-                first = os.readlink(f"/proc/self/fd/{first}")
-        return [str(first), str(arguments[1])] if name in {"rename", "replace"} else [str(first)]
+        builtins.open = open_to_read
+
+    def _paths(self, name: str, arguments: tuple[Any, ...], folders: dict[str, Any]) -> list[str]:
+        """The files that a call is about, those relative to a descriptor of their folder too."""
+        places = ("src_dir_fd", "dst_dir_fd") if name in {"rename", "replace"} else ("dir_fd",)
+        paths = []
+        for path, place in zip(arguments, places, strict=False):
+            if isinstance(path, int):
+                paths.append(_name_of(path))
+            else:
+                paths.append(f"{_name_of(folders[place])}/{path}" if place in folders else str(path))
+        return paths
 
     def _call(self, name: str, *arguments: Any, **more: Any) -> Any:
-        paths = self._paths(name, arguments)
+        paths = self._paths(name, arguments, more)
         changes = name != "open" or arguments[1] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
         if not changes or not paths[0].startswith(self._roots):
             return self._real[name](*arguments, **more)
@@ -147,35 +159,6 @@ class Tripwire:
             os._exit(DIED)
         number = errno.ENOSPC if self._fault.startswith("ENOSPC") else errno.EIO
         raise OSError(number, os.strerror(number), "injected")
-
-
-class _Writer(io.BytesIO):
-    """A file that is written when it is closed, by the calls that may fail."""
-
-    def __init__(self, path: str, *, text: bool) -> None:
-        super().__init__()
-        self._path, self._text = path, text
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-
-    def write(self, content: Any) -> int:
-        return super().write(content.encode() if self._text else content)
-
-    def fileno(self) -> int:
-        return self._descriptor
-
-    def flush(self) -> None:
-        if not self.closed and (content := self.getvalue()):
-            os.write(self._descriptor, content)
-            self.seek(0)
-            self.truncate()
-
-    def close(self) -> None:
-        if not self.closed:
-            try:
-                self.flush()
-            finally:
-                os.close(self._descriptor)
-                super().close()
 
 
 def prepare(root: Path) -> None:
@@ -282,7 +265,7 @@ def _after_cut(folders: Folders, files: dict[str, bytes], root: str) -> Folders:
 
 def _left_behind(folders: Folders) -> Iterator[str]:
     for folder, _, names in os.walk(folders.state):
-        yield from (f"{folder}/{name}" for name in names if name.endswith(archive.TEMPORARY_SUFFIX))
+        yield from (f"{folder}/{name}" for name in names if name.endswith(note.TEMPORARY_SUFFIX))
     for sensitivity in Sensitivity:
         yield from archive.files(archive.ram_folder(folders, sensitivity))
 

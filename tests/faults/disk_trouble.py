@@ -62,7 +62,9 @@ class Disk:
             trial.command("mkfs.ext4", "-q", "-F", self._image)
             trial.command("mount", "-o", "loop", self._image, self.mount_point)
         else:
-            trial.command("mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "sysmond-fault", self.mount_point)
+            trial.command(
+                "mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES},mode=755", "sysmond-fault", self.mount_point
+            )
 
     def troubles(self, fsync_s: float, *, shimmed: bool) -> Iterator[Trouble]:
         """All that can be done to it."""
@@ -92,7 +94,7 @@ class Disk:
     def _take_away(self) -> None:
         trial.command("mount", "--move", self.mount_point, self._kept)
         # Nobody can write to what is below it, not even root: as where a disk is not there at boot.
-        trial.command("mount", "-t", "tmpfs", "-o", "ro,size=4k", "sysmond-fault", self.mount_point)
+        trial.command("mount", "-t", "tmpfs", "-o", "ro,size=4k,mode=755", "sysmond-fault", self.mount_point)
 
     def _bring_back(self) -> None:
         trial.command("umount", "-l", self.mount_point)

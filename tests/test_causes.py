@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every hole has its own cause: a file that is damaged or missing is no end of the recorder, and no late tick.
+
+And so is what was given up for want of room.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sysmond import archive, jobs
+from sysmond.archiver import Archiver
+from sysmond.clock import SECOND_NS
+from sysmond.folders import Folders, create_classes
+from sysmond.history import Archive
+from sysmond.long.answer import Answer
+from sysmond.model import Cause, Sensitivity, Table
+from sysmond.plan import ArchiverSettings, Plan
+from sysmond.result import Result
+from sysmond.settings import Settings
+from sysmond.tasks.tables import EXITS, PROCESS, THREAD_STATE
+from tests.longarchive import BOOTED_NS, Row, put, stretch
+from tests.machine import Machine
+
+FILES, SECONDS = 5, 10
+
+
+def row(table: Table) -> Row:
+    return {metric.name: "" if metric.is_text else 1 for metric in table.metrics}
+
+
+def recorded(folders: Folders, table: Table, *, closed: bool = True) -> list[Path]:
+    """Five files of one life, which ended in good order."""
+    paths = []
+    for number in range(FILES):
+        begin = 100 + SECONDS * number
+        made = stretch(table, range(begin, begin + SECONDS), [(at, row(table)) for at in range(SECONDS)])
+        lives = [life._replace(closed=closed and number == FILES - 1) for life in made.lives]
+        paths.append(Path(put(folders, made.told(made.about._replace(lives=lives)), number + 1)))
+    return paths
+
+
+def asked(folders: Folders, table: Table) -> Answer:
+    end_ns = BOOTED_NS + (100 + FILES * SECONDS) * SECOND_NS
+    return Archive(folders).records(table.name, start=BOOTED_NS + 100 * SECOND_NS, end=end_ns)
+
+
+def causes(answer: Result) -> list[tuple[Cause, int]]:
+    return [(gap.cause, round((gap.end_ns - gap.start_ns) / SECOND_NS)) for gap in answer.gaps]
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:2000])
+
+
+@pytest.mark.parametrize("table", [PROCESS, EXITS, THREAD_STATE], ids=lambda table: table.name)
+@pytest.mark.parametrize("harm", [cut, os.unlink], ids=["damaged", "missing"])
+@pytest.mark.parametrize("number", [1, 3])
+def test_a_file_in_the_middle_of_a_life(
+    folders: Folders, table: Table, harm: Callable[[Path], None], number: int
+) -> None:
+    paths = recorded(folders, table)
+    harm(paths[number])
+    found = asked(folders, table)
+    assert causes(found) == [(Cause.DAMAGED_FILE, SECONDS)]
+    assert paths[number].name in found.gaps[0].detail
+
+
+@pytest.mark.parametrize("table", [PROCESS, EXITS, THREAD_STATE], ids=lambda table: table.name)
+def test_a_damaged_file_at_an_end(folders: Folders, table: Table) -> None:
+    paths = recorded(folders, table)
+    cut(paths[0])
+    cut(paths[-1])
+    assert {cause for cause, _ in causes(asked(folders, table))} == {Cause.DAMAGED_FILE}
+
+
+def test_readings_that_are_late_between_two_files_are_no_end(folders: Folders) -> None:
+    for number, begin in enumerate((100, 120)):
+        made = stretch(PROCESS, range(begin, begin + SECONDS), [(0, row(PROCESS))])
+        lives = [life._replace(closed=number == 1) for life in made.lives]
+        put(folders, made.told(made.about._replace(lives=lives)), number + 1)
+    assert causes(asked(folders, PROCESS))[0] == (Cause.LATE_TICK, SECONDS)
+
+
+def test_what_was_given_up_for_want_of_room_is_dropped(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    folders = machine.folders
+    create_classes(f"{folders.runtime}/archiver")
+    writer = machine.start(0.5)
+    for first in range(1, 121, 30):
+        writer.tick(range(first, first + 30))
+        machine.seal()
+    for number in range(2):
+        begin = 100 + SECONDS * number
+        made = stretch(EXITS, range(begin, begin + SECONDS), [(at, row(EXITS)) for at in range(SECONDS)])
+        put(folders, made, number + 1, ram=True)
+    wide = archive.ram_folder(folders, Sensitivity.PUBLIC)
+    long = archive.ram_folder(folders, Sensitivity.PUBLIC, "exits")
+    oldest = [*sorted(Path(wide).glob("*.h5"))[:2], *sorted(Path(long).glob("*.h5"))[:1]]
+    for age, path in enumerate(reversed(oldest), 1):
+        os.utime(path, ns=(age, age))
+    sizes = {path: path.stat().st_size for path in [*Path(wide).glob("*.h5"), *Path(long).glob("*.h5")]}
+    ram_bytes = sum(size for path, size in sizes.items() if path not in oldest)
+    said: list[str] = []
+    made_of = Plan((), archiver=ArchiverSettings(ram_bytes=ram_bytes))
+    Archiver(Settings(folders), made_of, said.append, -1)._flushed("the disk is full", {}, 0.0)
+    assert "RAM for segments is full: 3 of the oldest given up" in said
+    for _ in ("in RAM", "on disk", "merged"):
+        result = machine.archive.select("disk", raw=True)
+        assert len(result.times_ns) == 60
+        assert (Cause.DROPPED, 60) in causes(result)
+        assert Cause.LATE_TICK not in dict(causes(result))
+        assert [event.text for event in result.events if event.kind == "dropped"] == said[-1:]
+        found = asked(folders, EXITS)
+        assert (Cause.DROPPED, SECONDS) in causes(found)
+        machine.seal()
+        machine.flush()
+        jobs.merge(folders)

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is damaged in a ring costs what it hit and no more; what is lost is named by answers and by sealing."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from sysmond import aside, jobs
+from sysmond.errors import Error
+from sysmond.folders import Folders, create_classes
+from sysmond.frame import EXPLAINING, HEAD, HEADER, HEADER_BYTES, LAYOUT, MIRROR_BYTES, RELATION, REST, START
+from sysmond.history import Archive
+from sysmond.model import Cause
+from sysmond.snapshot import snapshot
+from sysmond.tasks.tables import PROCESS
+from tests.hostile import rings
+from tests.longarchive import BOOTED_NS, Row, ring
+
+SECONDS = 30
+ROUNDS = 40
+
+
+def process(pid: int) -> Row:
+    return {"pid": pid, "start": 10**9, "state": "S", "comm": f"p{pid}"}
+
+
+@pytest.fixture
+def path(folders: Folders) -> str:
+    """The ring of a long table whose writer was killed."""
+    create_classes(f"{folders.runtime}/archiver")
+    readings = [(100 + second, second % 10 == 0, [process(5), process(6)]) for second in range(SECONDS)]
+    made = ring(folders, PROCESS, readings)
+    content = bytearray(Path(made).read_bytes())
+    for at in (0, MIRROR_BYTES):
+        content[at + (HEAD + 2) * 8 : at + (HEAD + 3) * 8] = bytes(8)  # As if it had not been closed.
+    Path(made).write_bytes(content)
+    return made
+
+
+def answered(folders: Folders) -> int:
+    start_ns = BOOTED_NS + 100 * 10**9
+    return len(Archive(folders).records("process", start=start_ns, end=start_ns + SECONDS * 10**9, step="1s").records)
+
+
+def frames(path: str, *kinds: int) -> list[tuple[int, int]]:
+    """Where in the file frames of these kinds begin, and how long they are."""
+    taken = snapshot(path)
+    found = []
+    for place in taken.frames:
+        length, _ = START.unpack_from(taken.image, place)
+        if REST.unpack_from(taken.image, place + START.size)[0] in kinds:
+            found.append((HEADER_BYTES + place, length))
+    return found
+
+
+def flip(path: str, *places: int) -> None:
+    content = bytearray(Path(path).read_bytes())
+    for place in places:
+        content[place] ^= 1
+    Path(path).write_bytes(content)
+
+
+def test_what_explains_and_the_header_survive_a_flipped_bit(folders: Folders, path: str) -> None:
+    whole = answered(folders)
+    assert whole
+    places = [begin + at for begin, length in frames(path, *EXPLAINING) for at in (0, 4, 8, 12, 16, 24, length - 8)]
+    places += [*range(0, HEADER.size + 4, 5), *range(HEAD * 8, HEAD * 8 + 24)]
+    for place in places:
+        flip(path, place)
+        assert answered(folders) == whole, f"byte {place}"
+        flip(path, place)
+
+
+@pytest.mark.parametrize("kind", [LAYOUT, RELATION])
+def test_what_explains_and_is_damaged_twice_is_named(folders: Folders, path: str, kind: int) -> None:
+    flip(path, *(begin + 16 for begin, _ in frames(path, kind)))
+    with pytest.raises(Error, match=rf"{path}: .*damaged"):
+        answered(folders)
+    told: dict[str, str] = {}
+    jobs.seal(folders, unread=told.__setitem__)
+    assert path in told[path]
+    assert os.path.exists(path)
+
+
+def test_rows_that_are_damaged_are_a_gap_and_sealing_keeps_a_copy(folders: Folders, path: str) -> None:
+    middle = frames(path, 8)[SECONDS // 2][0]
+    flip(path, middle + 40)
+    start_ns = BOOTED_NS + 100 * 10**9
+    for _ in ("in the ring", "sealed"):
+        result = Archive(folders).records("process", start=start_ns, end=start_ns + SECONDS * 10**9)
+        assert [gap.cause for gap in result.gaps if gap.cause is Cause.DAMAGED_FILE]
+        told: dict[str, str] = {}
+        jobs.seal(folders, unread=told.__setitem__)
+    [kept] = os.listdir(f"{folders.runtime}/archiver/{aside.FOLDER}")
+    assert Path(f"{folders.runtime}/archiver/{aside.FOLDER}/{kept}").read_bytes() == Path(path).read_bytes()
+
+
+def test_rings_of_a_killed_daemon_tell_the_truth_or_name_what_is_missing(tmp_path: Path) -> None:
+    found = rings.run(ROUNDS, 7)
+    assert found["problems"] == []
+    assert found["damages"] == ROUNDS
+    assert found["named"]
