@@ -116,6 +116,29 @@ def test_what_ended_counts_up_to_its_end_and_what_no_reading_saw_counts_too(fold
     assert mine == [0.9]
 
 
+@pytest.mark.parametrize(
+    ("where", "pids"),
+    [
+        ("start >= 2025-03-01T11:01:47Z", [9, 50]),
+        ("start < '2025-03-01 11:01:43Z'", [1, 7]),
+        ("start = 1740826907.5", [9]),
+        ("start < 1740826907.500000001 and start >= 1740826907.5", [9]),
+        ("end > 2025-03-01T11:01:48.6Z", [9]),
+        ("end < 2025-03-01T11:01:48.6Z", [50]),
+        ("not end > 2025-03-01T11:01:40Z", [1, 7]),
+    ],
+)
+def test_points_in_time_are_compared_with_points_in_time(folders: Folders, where: str, pids: list[int]) -> None:
+    simple(folders)
+    ends = [
+        (9, dict(process(9, 107.5, comm="new"), end=round(108.7 * SECOND_NS))),
+        (4, dict(process(50, 107.1, comm="short"), end=round(107.9 * SECOND_NS))),
+    ]
+    put(folders, stretch(EXITS, range(100, 120), ends, full=()), 1)
+    found = ask(folders, start=100, end=118, columns="pid", where=where)
+    assert sorted(pid for (pid,) in rows(found, "pid")) == pids
+
+
 def test_a_pid_that_is_used_again_is_another_process(folders: Folders) -> None:
     seen = [
         (0, process(5, 1, comm="old", cpu=100 * US)),

@@ -2,6 +2,7 @@
 """Conditions on rows: what they mean, and what is said of a wrong one."""
 
 from contextlib import suppress
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from sysmond.errors import UsageError
 from sysmond.long.condition import Kind, Values, Words, parse
+from sysmond.model import ABSENT
 
 KINDS = {
     "pid": Kind("1"),
@@ -33,7 +35,7 @@ COLUMNS: dict[str, Values] = {
     "read_bytes": np.array([1e6, 5e6, 2e7, 0.0]),
     "read_bytes:sum": np.array([1e7, 5e7, 2e8, 0.0]),
     "rss": np.array([1e8, 2**30, 5.0, NAN]),
-    "start": np.array([1e18, 2e18, 3e18, NAN]),
+    "start": np.array([10**18, 2 * 10**18, 3 * 10**18, ABSENT]),
     "user": np.array([1.0, 2.0, 3.0, 4.0]),
     "user:sum": np.array([1.0, 2.0, 3.0, 4.0]),
     "username": Words(np.array([0, 1, 0, -1]), ["root", "www-data"]),
@@ -41,7 +43,7 @@ COLUMNS: dict[str, Values] = {
 
 
 def met(text: str) -> list[int]:
-    found = parse(text, KINDS, lambda moment: int(float(moment) * 1e9))
+    found = parse(text, KINDS, lambda moment: int(Decimal(moment) * 10**9))
     assert found.columns <= set(KINDS)
     return [int(row) for row in np.flatnonzero(found.test(COLUMNS.__getitem__))]
 
@@ -74,6 +76,9 @@ def met(text: str) -> list[int]:
         ("rss >= 100MB", [0, 1]),
         ("rss >= 1e8", [0, 1]),
         ("start > 1.5e9", [1, 2]),
+        ("start = 2000000000", [1]),
+        ("start < 2000000000.000000001", [0, 1]),
+        ("start != 2000000000", [0, 2]),
         ("user = root", [0, 2]),
         ("user ~ www", [1]),
         ("user > 2.5", [2, 3]),

@@ -171,6 +171,8 @@ def test_one_process_over_its_life(run: Run) -> None:
     assert begun == "# event 2025-03-01T11:01:47.500Z start 9 new\\n\\x1b[31m"
     assert ended.startswith("# event 2025-03-01T11:01:48.700Z exit 9 exit_code=3 signal=0 core_dumped=0 cpu=0.9")
     assert [(row["time"][17:19], row["cpu:sum"]) for row in told.rows] == [("48", "0.9")]
+    same = run("process", "--pid=9", "--start=2025-03-01T11:01:48Z", "--format=csv", "--columns=comm,cpu:sum")
+    assert same.out == told.out
     program = run("process", "--pid=7", FROM, TO, "--format=csv")
     assert "exec 7 exe=/usr/bin/pg command=pg -d" in program.out
     assert run("process", "--pid=7", "--start=2020-01-01").err.endswith(

@@ -4,7 +4,8 @@
 ``and``, ``or``, ``not`` and parentheses join comparisons of a column with a value, by ``= != < <= > >=`` or, for texts,
 ``~`` and ``!~``, which look for a regular expression. A value has a space or a quote only where it is quoted. What is
 absent meets no comparison. A number may have a unit; by it, a counter's rate (``50%``, ``10MB/s``) and what it grew by
-(``2s``, ``10MB``) are told apart, while a bare number is in the unit in which the column is shown.
+(``2s``, ``10MB``) are told apart, while a bare number is in the unit in which the column is shown. A point in time is
+compared with a point in time, to the nanosecond.
 """
 
 import operator
@@ -16,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sysmond.errors import UsageError, nearest
+from sysmond.model import ABSENT
 from sysmond.result import TIME_UNIT
 from sysmond.timespec import parse_step
 
@@ -49,7 +51,8 @@ class Words(NamedTuple):
     texts: Sequence[str]
 
 
-Values = npt.NDArray[np.float64] | Words
+Values = npt.NDArray[np.float64] | npt.NDArray[np.int64] | Words
+"""A column: numbers in the unit as shown, points in time as UTC nanoseconds (``ABSENT`` for none), or texts."""
 Lookup = Callable[[str], Values]
 
 
@@ -152,7 +155,7 @@ class _Parser:
 
     def of_number(self, column: str, kind: Kind, sign: str, value: str) -> Condition:
         if kind.unit == TIME_UNIT:
-            return _of_number(column, sign, float(self.moment(value)))
+            return _of_time(column, sign, self.moment(value))
         number = _read(value, kind.unit)
         if number is None and kind.grown is not None:
             number = _read(value, kind.grown[1])
@@ -215,6 +218,16 @@ def _of_number(column: str, sign: str, number: float) -> Condition:
             raise TypeError(f"{column} holds texts")
         with np.errstate(invalid="ignore"):
             return np.asarray(_OPERATORS[sign](values, number) & ~np.isnan(values), np.bool_)
+
+    return Condition(frozenset({column}), test)
+
+
+def _of_time(column: str, sign: str, time_ns: int) -> Condition:
+    def test(lookup: Lookup) -> BoolArray:
+        values = lookup(column)
+        if isinstance(values, Words) or values.dtype != np.int64:
+            raise TypeError(f"{column} holds no points in time")
+        return np.asarray(_OPERATORS[sign](values, time_ns) & (values != ABSENT), np.bool_)
 
     return Condition(frozenset({column}), test)
 

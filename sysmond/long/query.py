@@ -28,7 +28,7 @@ from sysmond.long.portion import SUMS, Part, summed
 from sysmond.long.stretch import Stretch, key_of, lasts
 from sysmond.long.window import Exits, Window, spans
 from sysmond.model import ABSENT, Semantics, Table
-from sysmond.result import Float64Array, Int64Array
+from sysmond.result import TIME_UNIT, Float64Array, Int64Array
 
 # So many cells of a column are worked on at once.
 CELLS_MAX = 1 << 21
@@ -431,8 +431,11 @@ def lookup(batch: Batch, specs: Mapping[str, Spec]) -> Lookup:
     """Columns of a batch, as conditions ask for them."""
 
     def found(label: str) -> Values:
-        cells = batch.cells(specs[label])
-        return cells if isinstance(cells, Words) else cells.floats()
+        spec = specs[label]
+        cells = batch.cells(spec)
+        if isinstance(cells, Words):
+            return cells
+        return cells.values if spec.unit == TIME_UNIT else cells.floats()
 
     return found
 
