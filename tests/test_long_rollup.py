@@ -293,6 +293,29 @@ def test_an_end_is_found_where_proc_told_the_start_to_a_clock_tick() -> None:
         assert lived == 4, start_ns
 
 
+def test_an_unknown_gauge_is_of_its_own_group_beside_those_of_which_only_ends_are_told() -> None:
+    begin_s = 2000
+    row = {"start": 5 * SECOND, "pid": 5, "cgroup": 2, "comm": 0} | dict.fromkeys((*COUNTERS, *GAUGES), 0)
+    rows = {
+        (5, 5 * SECOND): row | {"size": ABSENT},
+        (6, 5 * SECOND): row | {"pid": 6, "cgroup": 4, "size": 40},
+    }
+    readings = [
+        Reading((begin_s + second) * SECOND, full=not second, rows={} if second else rows) for second in range(9)
+    ]
+    stretches = [stretch_of(readings)]
+    keys = np.array([[7, (begin_s + 2) * SECOND], [8, (begin_s + 2) * SECOND]], np.int64)
+    ends_ns = np.array([begin_s + 3, begin_s + 3], np.int64) * SECOND
+    used, cgroups = np.array([30, 50], np.int64), np.array([1, 3], np.int64)
+    told = Ends(keys, ends_ns, {"cpu": lambda: used}, ("cgroup", lambda: cgroups))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rollup, "FIRST", 0)
+        made, *_ = roll_up(stretches, STEPS[-1:], chain=Chain(stretches, told))
+    (rows_of_bucket,) = rows_of(made).values()
+    found = {each["cgroup"]: tuple(each[name] for name in ("cpu", "lived", "size_max")) for each in rows_of_bucket}
+    assert found == {1: (30, 0, 0), 2: (0, 9, ABSENT), 3: (50, 0, 0), 4: (0, 9, 40)}
+
+
 def test_a_step_of_the_clock_and_a_suspend_cut_a_bucket_short() -> None:
     readings, _ = history(4, 60, 3)
     tick_ns = readings[30].tick_ns

@@ -146,7 +146,8 @@ def sums_of(cell: Int64Array, values: Int64Array) -> Int64Array:
 def peaks_of_sums(pairs: Pairs, chosen: Int64Array, cell: Int64Array) -> Callable[[Int64Array | None], Int64Array]:
     """Prepare the largest sum over some pairs, a cell each, at one reading.
 
-    What is given takes the values of a gauge at the rows of the slab, or None to count, and gives int64[cell].
+    What is given takes the values of a gauge at the rows of the slab, or None to count, and gives int64[cell], of the
+    cells that any pair is of, in order.
     """
     if not len(chosen):
         return lambda _: np.zeros(0, np.int64)
@@ -178,8 +179,7 @@ def peaks_of_sums(pairs: Pairs, chosen: Int64Array, cell: Int64Array) -> Callabl
         total -= np.repeat(total[starts] - moves[starts], np.diff(np.append(starts, len(total))))
         found: Int64Array = np.maximum.reduceat(total[settled], of_settled)
         if absent.any():
-            known = np.zeros(len(starts), np.bool_)
-            np.logical_or.at(known, of_cell, ~absent[plus] & (plus != none))
+            known = np.logical_or.reduceat(~absent[plus] & (plus != none), starts)
             found[~known] = ABSENT
         return found
 
