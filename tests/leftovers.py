@@ -52,6 +52,7 @@ TIDY = frozenset(
         "format",
         "formats",
         "fsck",
+        "golden",
         "history",
         "host",
         "hotplug",
