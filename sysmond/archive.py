@@ -138,6 +138,34 @@ def current(found: Iterable[Name]) -> list[Name]:
     return kept
 
 
+def missing(folders: Folders, table: str = "") -> list[Name]:
+    """The numbers that no segment has, or no file of a long table, of whatever class: see ``missing_of``.
+
+    :raises PermissionError: where we may not look. :raises CorruptError: where a folder cannot be read.
+    """
+    places = [place(folders, each, table=table) for each in Sensitivity for place in (ram_folder, disk_folder)]
+    return list(missing_of(name for folder in places for file in files(folder) if (name := parse_name(file))))
+
+
+def missing_of(found: Iterable[Name]) -> Iterator[Name]:
+    """The numbers between the files of a boot that none has, those that follow each other as one name.
+
+    Each file is given the next number. One is passed over where a job died, which costs no row.
+    """
+    last: Name | None = None
+    for name in sorted(found):
+        if last and last.boot == name.boot and name.first > last.last + 1:
+            yield Name(name.boot, last.last + 1, name.first - 1)
+        if last is None or last.boot != name.boot or name.last > last.last:
+            last = name
+
+
+def spelled_missing(missing: Name) -> str:
+    """Say it as a reason."""
+    first = missing._replace(last=missing.first)
+    return f"{missing.last - missing.first + 1} of its files missing, the first {first.file}"
+
+
 def superseded(folder: str) -> list[Name]:
     """The segments whose rows a merged one holds too: what a merge that was interrupted left behind."""
     found = {name for file in files(folder) if (name := parse_name(file))}
@@ -341,6 +369,16 @@ class Candidate(NamedTuple):
     size_bytes: int
     day: int | None
     tables: Mapping[str, object]
+
+
+def parting(folders: Folders, table: str = "") -> list[Candidate]:
+    """A candidate that must stay for every number that no file has.
+
+    A merged one would hide that it is missing, and have it removed as its own, if it came back.
+    """
+    with suppress(PermissionError, CorruptError):
+        return [Candidate(name, 0, None, {}) for name in missing(folders, table)]
+    return []
 
 
 def plan_merges(candidates: Iterable[Candidate], boot: str, largest_bytes: int = FILE_BYTES_MAX) -> list[list[Name]]:

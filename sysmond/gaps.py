@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sysmond import clock
+from sysmond import archive, clock
 from sysmond.model import Cause, series_path
 from sysmond.reading import View
 from sysmond.recording import Hole, Key
@@ -287,10 +287,13 @@ def _told(holes: Iterable[Hole]) -> dict[tuple[str, str], _Told]:
 
 
 def _blamed(gap: Gap, each: _Break, track: Track, line: Timeline) -> Gap:
-    """A hole where an unreadable file may have had its rows is that file's fault."""
+    """A hole where a file that cannot be read, or is not there, may have had its rows is that file's fault."""
     if gap.cause in {Cause.CLOCK_STEP, Cause.SUSPENDED}:
         return gap
-    for damage in _damages(line, track):
+    damages = _damages(line, track)
+    if gap.cause is Cause.LATE_TICK:  # Its writer lived on: what it wrote may be gone.
+        damages += _missing(line, track)
+    for damage in damages:
         after_ns, before_ns = line.damaged_ticks(damage) or (0, 0)
         if after_ns < each.end_tick_ns and each.start_tick_ns < before_ns:
             return gap._replace(cause=damage.cause, detail=damage.reason)
@@ -302,6 +305,14 @@ def _damages(line: Timeline, track: Track) -> list[Damage]:
         damage
         for damage in line.damages
         if damage.name and damage.name.boot == track.lineage.boot and damage.sensitivity is track.lineage.sensitivity
+    ]
+
+
+def _missing(line: Timeline, track: Track) -> list[Damage]:
+    return [
+        Damage(name, track.lineage.sensitivity, archive.spelled_missing(name))
+        for name in line.missing
+        if name.boot == track.lineage.boot
     ]
 
 

@@ -231,7 +231,8 @@ def _merge_all(folders: Folders, left_alone: set[str]) -> None:
         archive.remove_superseded(folder, _is_whole)
         largest_bytes = keep.file_bytes_max(archive.FINEST_TIER)
         unrolled = {name for tier in tiers.COARSE for name in _unrolled(folders, sensitivity, tier)}
-        for names in archive.plan_merges(_candidates(folder, left_alone), boot_id(), largest_bytes):
+        candidates = [*_candidates(folder, left_alone), *archive.parting(folders)]
+        for names in archive.plan_merges(candidates, boot_id(), largest_bytes):
             if not _has_room(keep, archive.FINEST_TIER, [f"{folder}/{name.file}" for name in names]):
                 continue
             bits, pinned = (0, []) if unrolled.intersection(names) else _shortening(folders)

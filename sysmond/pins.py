@@ -7,12 +7,12 @@ waits in the runtime folder until the disk is written anyway. Standard library o
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 from zlib import crc32
 
 from sysmond import note
-from sysmond.errors import CorruptError, NotPermittedError
+from sysmond.errors import CorruptError, Error, NotPermittedError
 from sysmond.folders import Folders, check_trusted
 from sysmond.lock import only_one
 from sysmond.timespec import TIME_MAX_NS
@@ -51,6 +51,13 @@ def read(folder: str) -> list[Pin]:
         raise NotPermittedError(f"{path}: {refusal.strerror}; its owner may read it") from refusal
     except (OSError, CorruptError) as damage:
         raise CorruptError(f"{path}: damaged; 'sysmond fsck --repair' puts it aside") from damage
+
+
+def are_some(state: str) -> bool:
+    """Whether files may be kept while others between them are forgotten."""
+    with suppress(Error):
+        return bool(read(state))
+    return True
 
 
 def _pins(noted: dict[str, Any]) -> list[Pin]:

@@ -7,9 +7,10 @@ being looked for is seen twice, never missed. They are joined by tick: twice is 
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
+from functools import cached_property
 from typing import NamedTuple
 
-from sysmond import archive, listing
+from sysmond import archive, listing, pins
 from sysmond.archive import Name
 from sysmond.clock import SECOND_NS
 from sysmond.course import ALWAYS_NS, Course, Said, course_of, joined
@@ -49,6 +50,7 @@ class Timeline:
         What is unreadable is kept in ``damages``, what we may not read in ``refused``; ``unread`` tells where a
         readable file has values that are not.
         """
+        self._folders = folders
         self.damages: list[Damage] = []
         self.refused: list[str] = []
         self.unread: dict[Hole, set[Key]] = {}
@@ -246,6 +248,13 @@ class Timeline:
                             f"{newest.semantics} in {newest.unit}; the older values are left out"
                         )
         return sorted(said)
+
+    @cached_property
+    def missing(self) -> Sequence[Name]:
+        """The files between others that are gone, by their numbers; none where that may be in order, or not be seen."""
+        with suppress(PermissionError, CorruptError):
+            return () if pins.are_some(self._folders.state) else archive.missing(self._folders)
+        return ()
 
     def damaged_ticks(self, damage: Damage) -> tuple[int, int] | None:
         """Between which ticks of its boot the rows of an unreadable segment lay, by its neighbours."""

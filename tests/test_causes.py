@@ -5,26 +5,33 @@ And so is what was given up for want of room.
 """
 
 import os
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from sysmond import archive, jobs
+from sysmond import archive, jobs, pins
 from sysmond.archiver import Archiver
 from sysmond.clock import SECOND_NS
 from sysmond.folders import Folders, create_classes
 from sysmond.history import Archive
 from sysmond.long.answer import Answer
 from sysmond.model import Cause, Sensitivity, Table
+from sysmond.pins import Pin
 from sysmond.plan import ArchiverSettings, Plan
 from sysmond.result import Result
 from sysmond.settings import Settings
 from sysmond.tasks.tables import EXITS, PROCESS, THREAD_STATE
 from tests.longarchive import BOOTED_NS, Row, put, stretch
-from tests.machine import Machine
+from tests.machine import BOOT, NOON_NS, TABLE, Machine
 
 FILES, SECONDS = 5, 10
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
 
 
 def row(table: Table) -> Row:
@@ -74,6 +81,105 @@ def test_a_damaged_file_at_an_end(folders: Folders, table: Table) -> None:
     cut(paths[0])
     cut(paths[-1])
     assert {cause for cause, _ in causes(asked(folders, table))} == {Cause.DAMAGED_FILE}
+
+
+def five_files(machine: Machine, *, restricted: bool = False) -> list[Path]:
+    """Five segments of one life; between their numbers are those of the restricted class."""
+    writer = machine.start(0.5)
+    others = machine.start(0.5, sensitivity=Sensitivity.RESTRICTED, table=TABLE._replace(name="raid"))
+    for first in range(1, 1 + FILES * SECONDS, SECONDS):
+        writer.tick(range(first, first + SECONDS))
+        if restricted:
+            others.tick(range(first, first + SECONDS))
+        machine.seal()
+        machine.flush()
+    return machine.files()
+
+
+def no_file(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize("harm", [cut, os.unlink, no_file], ids=["damaged", "missing", "no file"])
+@pytest.mark.parametrize("restricted", [False, True])
+def test_a_segment_in_the_middle_of_a_life(machine: Machine, harm: Callable[[Path], None], *, restricted: bool) -> None:
+    path = five_files(machine, restricted=restricted)[2]
+    harm(path)
+    found = machine.archive.select("disk", raw=True)
+    assert causes(found)[0] == (Cause.DAMAGED_FILE, SECONDS)
+    assert path.name in found.gaps[0].detail
+    assert Cause.LATE_TICK not in dict(causes(found))
+
+
+def test_segments_that_are_missing_in_both_classes_are_told_of_each(machine: Machine) -> None:
+    path = five_files(machine, restricted=True)[2]
+    other = machine.files(Sensitivity.RESTRICTED)[2]
+    path.unlink()
+    other.unlink()
+    for table in ("disk", "raid"):
+        found = machine.archive.select(table, raw=True)
+        assert causes(found)[0] == (Cause.DAMAGED_FILE, SECONDS)
+        assert "2 of its files missing" in found.gaps[0].detail
+
+
+def test_a_number_that_was_passed_over_explains_no_late_tick(machine: Machine) -> None:
+    writer = machine.start(0.5)
+    writer.tick(range(1, 11))
+    machine.seal()
+    archive.next_sequence(BOOT, machine.folders)
+    writer.tick(range(11, 15))
+    writer.tick(range(20, 25))
+    machine.seal()
+    assert causes(machine.archive.select("disk", raw=True))[0] == (Cause.LATE_TICK, 5)
+
+
+@pytest.mark.parametrize("why", ["a file was pinned", "the other class cannot be listed"])
+def test_of_a_missing_number_nothing_is_said_where_it_may_be_in_order(machine: Machine, why: str) -> None:
+    five_files(machine)[2].unlink()
+    if why == "a file was pinned":
+        pins.add(machine.folders.state, [Pin(NOON_NS, NOON_NS + SECOND_NS, "kept", "tests")])
+    else:
+        other = Path(archive.disk_folder(machine.folders, Sensitivity.RESTRICTED))
+        other.rmdir()
+        other.symlink_to(other)
+    assert causes(machine.archive.select("disk", raw=True))[0] == (Cause.LATE_TICK, SECONDS)
+
+
+def test_a_merge_leaves_room_for_a_segment_that_is_missing(machine: Machine) -> None:
+    path = five_files(machine, restricted=True)[2]
+    away = path.rename(path.with_suffix(".away"))
+    jobs.merge(machine.folders)
+    assert len(machine.files()) == 2
+    assert len(machine.files(Sensitivity.RESTRICTED)) == 2
+    assert causes(machine.archive.select("disk", raw=True))[0] == (Cause.DAMAGED_FILE, SECONDS)
+    away.rename(path)
+    jobs.merge(machine.folders)
+    assert len(machine.files()) == 1
+    assert len(machine.archive.select("disk", raw=True).times_ns) == FILES * SECONDS
+
+
+def test_a_merge_leaves_room_for_a_file_of_a_long_table_that_is_missing(folders: Folders) -> None:
+    paths = recorded(folders, PROCESS)
+    archive.flush(folders)
+    there = Path(archive.disk_folder(folders, Sensitivity.PUBLIC, table="process"))
+    (there / paths[2].name).unlink()
+    jobs.merge(folders)
+    assert len(list(there.glob("*.h5"))) == 2
+    assert causes(asked(folders, PROCESS)) == [(Cause.DAMAGED_FILE, SECONDS)]
+
+
+def test_numbers_that_claim_to_be_far_apart_cost_nothing(folders: Folders) -> None:
+    paths = recorded(folders, PROCESS)
+    paths[2].unlink()
+    for path, number in ((paths[3], "99999997"), (paths[4], "99999998")):
+        path.rename(path.with_name(f"{BOOT}-{number}-{number}.h5"))
+    tracemalloc.start()
+    (gap,) = asked(folders, PROCESS).gaps
+    _, most_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most_bytes < 50_000_000
+    assert gap.detail == f"99999994 of its files missing, the first {paths[2].name}"
 
 
 def test_readings_that_are_late_between_two_files_are_no_end(folders: Folders) -> None:

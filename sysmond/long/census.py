@@ -157,7 +157,7 @@ class Census:
             there |= names
         self.reasons = [f"{hole.cause}: {hole.detail}" for stretch in stretches for hole in stretch.holes]
         damaged = {name: self._why(path) for name, path in there.items() if path in self.excluded}
-        return _lines(stretches, None if self._are_some_pinned() else there, damaged)
+        return _lines(stretches, None if pins.are_some(self._folders.state) else there, damaged)
 
     def _rings(self, table: str, of: Callable[[Sequence[Reading]], Sequence[Reading]] = list) -> list[Stretch]:
         """The stretches of rings; ``of``: chooses of their readings."""
@@ -231,12 +231,6 @@ class Census:
             said = str(damage)
             self.warnings.append(said if path in said else f"{path}: {said}")
             self.excluded.add(path)
-
-    def _are_some_pinned(self) -> bool:
-        """Whether files are kept while others between them are forgotten."""
-        with suppress(Error):
-            return bool(pins.read(self._folders.state))
-        return True
 
     def _why(self, path: str) -> str:
         return next((said for said in self.warnings if path in said), f"{path}: damaged")
@@ -420,10 +414,7 @@ def _silences(line: Line, table: str) -> Iterable[Gap]:
 
 
 def _lost_between(line: Line, before: Stretch | None, after: Stretch | None, *, is_within: bool = False) -> str:
-    """Which file between two stretches cannot be read, or, where one life goes on behind it, is missing; else nothing.
-
-    Numbers follow each other: each file is given the next. One is passed over where a job died, which costs no reading.
-    """
+    """Which file between two stretches cannot be read, or is missing within a life; else nothing."""
     low, high = (archive.parse_name(os.path.basename(each.path)) if each else None for each in (before, after))
     if low is None:
         return ""
@@ -433,11 +424,8 @@ def _lost_between(line: Line, before: Stretch | None, after: Stretch | None, *, 
             return why
     if not is_within or high is None or line.names is None:
         return ""
-    there = {number for name in line.names for number in range(max(name.first, low.last), min(name.last, end) + 1)}
-    missing = [number for number in range(low.last + 1, end) if number not in there]
-    if not missing:
-        return ""
-    return f"{len(missing)} of its files missing, the first {Name(line.boot, missing[0], missing[0]).file}"
+    between = (each for each in archive.missing_of(line.names) if low.last < each.first < end)
+    return next(map(archive.spelled_missing, between), "")
 
 
 def _damaged_start(line: Line, table: str) -> Iterator[Gap]:

@@ -308,7 +308,8 @@ def merge(
             continue
         folder = archive.disk_folder(folders, sensitivity, archive.FINEST_TIER, table)
         archive.remove_superseded(folder, is_whole)
-        for names in archive.plan_merges(_candidates(folder, left_alone), boot, largest_bytes):
+        candidates = [*_candidates(folder, left_alone), *archive.parting(folders, table)]
+        for names in archive.plan_merges(candidates, boot, largest_bytes):
             paths = [f"{folder}/{name.file}" for name in names]
             if not has_room(paths):
                 continue
