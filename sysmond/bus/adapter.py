@@ -40,7 +40,7 @@ DBUS_PATH = "/org/freedesktop/DBus"
 # Whoever wants more asks for a descriptor.
 ANSWER_BYTES_MAX = 256 * 1024
 READ_BYTES = 64 * 1024
-# After this others get their turn: a flood is read faster than the bus brings it.
+# After this others get their turn: a flood comes about as fast as it is read.
 READ_S = 0.005
 SYSTEM_BUS = "unix:path=/run/dbus/system_bus_socket"
 CONNECT_S = 10.0
@@ -182,7 +182,7 @@ class _Reader:
         refuse: Callable[[TooLong], None],
         read: Callable[[], None],
     ) -> None:
-        """``received``, ``refuse``: are given each message; ``read``: called when what was there has been read."""
+        """``received``, ``refuse``: are given each message; ``read``: called when what has come has been read."""
         self._bus = bus
         self._socket = _socket_of(bus)
         self._received = received
@@ -192,11 +192,10 @@ class _Reader:
         asyncio.get_running_loop().add_reader(self._socket.fileno(), self._read)
 
     def _read(self) -> None:
-        """Read what is there, for a while: whoever waits for his turn has to be found in it first."""
-        if self._read_once():
-            until_s = time.monotonic() + READ_S
-            while self._read_once() and time.monotonic() < until_s:
-                pass
+        """Read what is there and what comes meanwhile, for a while: whose turn it is has to be found in it first."""
+        until_s = time.monotonic() + READ_S
+        while self._read_once() and time.monotonic() < until_s:
+            pass
         self._when_read()
 
     def _read_once(self) -> bool:
@@ -220,7 +219,7 @@ class _Reader:
                 self._refuse(message)
             else:
                 self._received(message)
-        return len(content) == READ_BYTES
+        return True
 
 
 def _read(content: bytes) -> Message:
@@ -246,10 +245,10 @@ class Connection:
         self._is_lost = False
         self._readable = select.poll()
         self._readable.register(_socket_of(bus), select.POLLIN)
-        self._outgoing = Outgoing(_socket_of(bus), partial(_end, bus))
-        self.when_read: Callable[[], None] = _nothing
-        """Called when what was there has been read."""
-        _Reader(bus, self._received, self._refuse, lambda: self.when_read())  # noqa: PLW0108  it is set later
+        self.when_moved: Callable[[], None] = _nothing
+        """Called when what has come has been read, and when all is with the bus that had to wait."""
+        self._outgoing = Outgoing(_socket_of(bus), partial(_end, bus), self._moved)
+        _Reader(bus, self._received, self._refuse, self._moved)
 
     @classmethod
     async def connect(
@@ -376,6 +375,9 @@ class Connection:
             close_all(message.unix_fds)
             raise
         return self._outgoing.put(content, message.unix_fds, is_signal=message.message_type is MessageType.SIGNAL)
+
+    def _moved(self) -> None:
+        self.when_moved()
 
     def _received(self, content: bytes) -> None:
         """Take every message: nothing is left to what the library would do by itself."""

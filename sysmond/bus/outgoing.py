@@ -17,10 +17,16 @@ QUEUE_BYTES_MAX = 8 * 1024 * 1024
 class Outgoing:
     """What was sent and is not with the bus yet. Descriptors that are given belong to it, which closes them."""
 
-    def __init__(self, connection: socket.socket, failed: Callable[[OSError], None]) -> None:
-        """``connection``: not blocking. ``failed``: told once it takes nothing any more."""
+    def __init__(
+        self, connection: socket.socket, failed: Callable[[OSError], None], written: Callable[[], None]
+    ) -> None:
+        """``connection``: not blocking. ``failed``: told once it takes nothing any more.
+
+        ``written``: told when all is with the bus that had to wait.
+        """
         self._socket = connection
         self._failed = failed
+        self._written = written
         self._loop = asyncio.get_running_loop()
         self._queue: deque[tuple[memoryview, list[int]]] = deque()
         self._is_waiting = False
@@ -67,7 +73,9 @@ class Outgoing:
             self.close()
             self._failed(failure)
         else:
-            self._wait(is_waiting=False)
+            if self._is_waiting:
+                self._wait(is_waiting=False)
+                self._written()
 
     def _wait(self, *, is_waiting: bool) -> None:
         if is_waiting and not self._is_waiting:

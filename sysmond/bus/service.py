@@ -224,7 +224,7 @@ class Service:
     async def _offer(self, connection: Connection, ended: asyncio.Event) -> bool:
         """Take the name and serve until the connection or the part ends; whether the name was ours."""
         self._connection, self.callers = connection, Callers(connection)
-        connection.when_read = self._lines().take
+        connection.when_moved = self._lines().take
         lost = asyncio.create_task(connection.lost())
         is_ours = False
         try:
@@ -317,11 +317,14 @@ class Service:
 
     def _lines(self) -> Turns:
         if self._turns is None:
-            self._turns = Turns(asyncio.get_running_loop().call_soon, self._is_more_there)
+            self._turns = Turns(asyncio.get_running_loop().call_soon, self._is_more_there, self._is_bus_behind)
         return self._turns
 
     def _is_more_there(self) -> bool:
         return self._connection is not None and self._connection.is_readable
+
+    def _is_bus_behind(self) -> bool:
+        return self._connection is not None and self._connection.queued_bytes > 0
 
     def _admit(self, call: Call, caller: Caller) -> None:
         """Have a call wait for the turn of its user, unless he has enough waiting."""

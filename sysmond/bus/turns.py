@@ -2,17 +2,17 @@
 """Turns: whose call is next. Each user has a line, and whoever has had the least processor time is served first.
 
 So it costs one user's calls nothing how many another one makes: who comes for the first time, or seldom, is served
-before the rest of a flood. Work is cut into pieces where it is long; after each the next one is chosen, and
-after a while of it the loop does other things. What a line may hold is bounded; what is beyond is the caller's affair.
+before the rest of a flood. Work is cut into pieces where it is long; after each the next one is chosen, from what has
+come meanwhile, too, and after a while of it the loop does other things. Nothing is made while something waits to be
+sent, where turns mean nothing any more. What a line may hold is bounded; what is beyond is the caller's affair.
 """
 
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 
-# For so long the loop does nothing else; where something new has come, which may be of somebody who had less, shorter.
+# For so long the loop does nothing else.
 TURN_S = 0.01
-SHORT_TURN_S = 0.002
 # Users who are idle and whom nothing is held against need not be remembered; beyond this not even the others are.
 LINES_MAX = 256
 
@@ -38,14 +38,17 @@ class Turns:
         self,
         later: Callable[[Callable[[], None]], object],
         is_new: Callable[[], bool],
+        is_held: Callable[[], bool],
         spent_s: Callable[[], float] = time.thread_time,
     ) -> None:
-        """``later``: has the loop call something soon. ``is_new``: whether more has come that is not in any line yet.
+        """``later``: has the loop call something soon. ``spent_s``: the processor time that was spent so far.
 
-        ``spent_s``: the processor time that was spent so far.
+        ``is_new``: whether more has come that is in no line yet; ``take`` is called when it is. ``is_held``: whether
+        what was made is not sent yet; ``take`` is called when it is.
         """
         self._later = later
         self._is_new = is_new
+        self._is_held = is_held
         self._spent_s = spent_s
         self._lines: dict[int, _Line] = {}
         self._active: dict[int, _Line] = {}  # Those for whom something waits.
@@ -90,11 +93,12 @@ class Turns:
             line.used_s += spent_s
 
     def take(self) -> None:
-        """Do what is due for a while, and the rest soon."""
-        if not self._active:
+        """Do what is due for a while, and the rest soon, or when this is called anew after reading and sending."""
+        if not self._active or self._is_held():
             return
-        began_s = now_s = self._spent_s()
-        while (spent_s := now_s - began_s) < TURN_S and not (spent_s >= SHORT_TURN_S and self._is_new()):
+        now_s = self._spent_s()
+        until_s = now_s + TURN_S
+        while now_s < until_s:
             uid = min(self._active, key=self._used_s) if len(self._active) > 1 else next(iter(self._active))
             line = self._active[uid]
             self._floor_s = line.used_s
@@ -108,7 +112,7 @@ class Turns:
                     self._active.pop(uid, None)
             before_s, now_s = now_s, self._spent_s()
             line.used_s += now_s - before_s
-            if not self._active:
+            if not self._active or self._is_held() or self._is_new():
                 return
         self.soon()
 
