@@ -21,6 +21,7 @@ from sysmond.flushing import Reason
 from sysmond.folders import Folders, create_classes
 from sysmond.frame import Identity, Layout
 from sysmond.history import Archive
+from sysmond.invariants import WIDE_ELEMENTS_MAX
 from sysmond.model import Cause, Metric, Semantics, Sensitivity, Table
 from sysmond.plan import ArchiverSettings, Plan
 from sysmond.progress import Progress
@@ -32,6 +33,8 @@ from tests.waiting import HANG_S, wait_until
 
 SECOND = 1_000_000_000
 Started = list["subprocess.Popen[bytes]"]
+TABLES_MAX = WIDE_ELEMENTS_MAX["tables"]
+LAYOUT_BYTES_MAX = 1024
 TABLE = Table("thing", (Metric("count", "1", Semantics.COUNTER, "A number."),))
 
 
@@ -46,10 +49,12 @@ class Station:
         self._ticks = 0
         self.ring = self.new_ring(1)
 
-    def new_ring(self, started_ns: int) -> RingWriter:
+    def new_ring(self, started_ns: int, *, tables: int = 0) -> RingWriter:
+        """Begin a ring; besides the table ``thing`` it has so many others, which are never read."""
         identity = Identity(clock.boot_id(), "sampler", Sensitivity.PUBLIC, os.getpid(), started_ns)
         path = f"{self.folders.runtime}/sampler/public/{started_ns}.ring"
-        return RingWriter(path, 65536, identity, [Layout(TABLE, SECOND)])
+        others = [Layout(TABLE._replace(name=f"thing_{started_ns}_{number}"), SECOND) for number in range(tables)]
+        return RingWriter(path, 65536 + tables * LAYOUT_BYTES_MAX, identity, [Layout(TABLE, SECOND), *others])
 
     def tick(self) -> None:
         self._ticks += 1
@@ -312,6 +317,40 @@ def test_data_that_fails_the_job_is_set_aside_and_becomes_a_gap(
     result = Archive(station.folders).select("thing/count", raw=True)
     assert [int(value) for value in result.columns[0].values] == [1, 4, 5]
     assert any(gap.cause is Cause.DROPPED and "set aside" in gap.detail for gap in result.gaps)
+
+
+def test_what_no_file_may_hold_is_set_aside_and_becomes_a_gap(station: Station, end: Started) -> None:
+    culprit = station.new_ring(2, tables=TABLES_MAX)
+    culprit.clock(clock.relation())
+    culprit.rows(0, 1 * SECOND, ("",), [100])
+    for _ in range(3):
+        station.tick()
+    process = station.start()
+    end.append(process)
+    wait_until(lambda: station.order("seal") and station.said("set aside"))
+    excess = f"one file: {TABLES_MAX + 1} tables; at most {TABLES_MAX} are right"
+    assert station.said(f"{culprit.path}: set aside after 3 tries: {excess}; a gap from now on") == 1
+    assert stop(process) == 0
+    os.unlink(station.ring.path)
+    result = Archive(station.folders).select("thing/count", raw=True)
+    assert result.columns[0].values.tolist() == [1, 2, 3]
+    assert [event.subject for event in result.events if event.kind == "aside"] == [culprit.path]
+
+
+def test_what_one_file_of_two_rings_may_not_hold_becomes_two(station: Station, end: Started) -> None:
+    rings = [station.new_ring(number, tables=TABLES_MAX // 2) for number in (2, 3)]
+    for number, ring in enumerate(rings):
+        ring.clock(clock.relation())
+        ring.rows(0, (1 + number) * SECOND, ("",), [100 + number])
+    process = station.start()
+    end.append(process)
+    wait_until(lambda: station.order("seal"))
+    assert stop(process) == 0
+    assert station.said("set aside") == 0
+    for ring in rings:
+        os.unlink(ring.path)
+    result = Archive(station.folders).select("thing/count", raw=True)
+    assert result.columns[0].values.tolist() == [100, 101]
 
 
 def test_a_job_that_nobody_lets_run_is_late_and_not_to_blame(station: Station) -> None:
