@@ -170,6 +170,21 @@ def test_what_grew_over_a_gap_is_no_spike(tmp_path: Path, tier: str) -> None:
         assert found.records["cpu"] == pytest.approx([3.0] * len(found.records), rel=0.02)
 
 
+@pytest.mark.parametrize("tier", ["10s", "1min"])
+def test_readings_further_apart_than_a_bucket_is_long_are_no_gaps_and_weigh_as_much(tmp_path: Path, tier: str) -> None:
+    parts = [
+        stretch(PROCESS, range(begin_s, begin_s + 600, 60), [(0, process(7, comm="pg", rss_anon=held))], interval_s=60)
+        for begin_s, held in ((BEGIN_S, 100), (BEGIN_S + 600, 400))
+    ]
+    folders = Folders(str(tmp_path / "aged"), str(tmp_path / "runtime"))
+    for number, (part, of) in enumerate(zip(parts, ("5min", tier), strict=True), 1):
+        (made,) = roll_up([part], [TIERS_NS[of]])
+        put_tier(folders, made, of, number)
+    found = ask(folders, columns="rss_anon", where="pid = 7")
+    assert found.gaps == ()
+    assert rows(found, "rss_anon") == [(250,)]
+
+
 def test_a_machine_that_was_off_between_two_boots_of_buckets_says_so(tmp_path: Path) -> None:
     folders = Folders(str(tmp_path / "aged"), str(tmp_path / "runtime"))
     after = [relation(0, BOOTED_NS + 3600 * SECOND_NS)]

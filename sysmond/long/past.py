@@ -113,8 +113,17 @@ def lengths(part: Bucketed, buckets: Axis) -> Lengths:
     times_ns = part.line.course.utc_ns(stretch.ticks - length)
     bucket = np.searchsorted(buckets.edges_ns, times_ns, "right") - 1
     outside = (bucket < 0) | (bucket >= len(buckets.stamps_ns))
-    between = np.where(readings > 1, length / np.maximum(1, readings - 1) / 1e9, 1.0)
-    return Lengths(np.where(outside | ~part.counts(), -1, bucket), length, between, readings)
+    return Lengths(
+        np.where(outside | ~part.counts(), -1, bucket), length, _apart_s(stretch.ticks, length, readings), readings
+    )
+
+
+def _apart_s(ticks: Int64Array, length_ns: Int64Array, readings: Int64Array) -> Float64Array:
+    """How far apart the readings of each bucket are; of one with a single reading other buckets tell."""
+    several = readings > 1
+    within_s = length_ns / np.maximum(1, readings - 1) / 1e9
+    known_s = within_s[several] if several.any() else np.diff(ticks) / 1e9
+    return np.where(several, within_s, np.median(known_s) if len(known_s) else 1.0)
 
 
 class _Sequence(NamedTuple):
