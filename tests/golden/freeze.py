@@ -9,10 +9,13 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
-from tests.golden import frozen, inputs
+from tests.golden import asking, frozen, inputs
+from tests.golden.archives import ARCHIVES
+from tests.golden.questions import QUESTIONS
 
 FOLDER = Path(__file__).parent
 FILES, LIBRARIES, DECODED = FOLDER / "files", FOLDER / "libraries.json", FOLDER / "decoded.json"
+ANSWERS, LISTED = FOLDER / "answers", "what-there-is"
 
 
 def put(path: Path, content: bytes) -> None:
@@ -48,5 +51,19 @@ def files() -> None:
     put_json(DECODED, {name: frozen.decoded(FILES / name) for name in sorted(kept) if name.endswith(".h5")})
 
 
+def answers() -> None:
+    """Freeze what the archives answer."""
+    kept = set()
+    for name, build in ARCHIVES.items():
+        with asking.made(build) as asked:
+            told = {question.name: asking.answers(asked, question) for question in QUESTIONS[name]}
+            told[LISTED] = asking.listed(asked)
+        for question, answer in told.items():
+            kept.add(f"{name}/{question}.json")
+            put_json(ANSWERS / name / f"{question}.json", answer)
+    remove_others(ANSWERS, kept)
+
+
 if __name__ == "__main__":
     files()
+    answers()

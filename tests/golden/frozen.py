@@ -22,6 +22,8 @@ from sysmond.segment import Segment
 # So long a value is told of in a difference, and so many differences of one thing.
 SHOWN_MAX = 160
 DIFFERENCES_MAX = 20
+# JSON is spelled in lines so deep.
+DEPTH_MAX = 2
 # What a file or a cell holds; how it is called in a difference.
 Arrays = Mapping[str, npt.NDArray[Any]]
 
@@ -43,7 +45,7 @@ def libraries() -> dict[str, str]:
 
 def spelled(value: Any, depth: int = 0) -> str:
     """JSON in which a change is a line: an element of lists and objects a line, what is deeper in one."""
-    if depth > 1 or not value or not isinstance(value, dict | list):
+    if depth > DEPTH_MAX or not value or not isinstance(value, dict | list):
         return json.dumps(value, ensure_ascii=True)
     space, ends = " " * (depth + 1), "{}" if isinstance(value, dict) else "[]"
     inner = [

@@ -170,7 +170,7 @@ def segments() -> Iterator[tuple[str, bytes]]:
 
 # --- long tables ----------------------------------------------------------------------------------
 
-TASKS, LENGTH_S, FULL_S = 40, 420, 60
+TASKS, LENGTH_S, FULL_S, FOREVER_S = 40, 420, 60, 10**9
 CGROUPS = {1: "/", 40: "/system.slice/pg.service", 41: "/user.slice/user-0.slice/session-3.scope",
            42: "/kubepods.slice/kubepods-pod1.slice/cri-containerd-0a1b2c.scope"}  # fmt: skip
 
@@ -243,39 +243,48 @@ def task(number: int, second: int, begin_s: int) -> dict[str, int | str | None]:
     }
 
 
-def lasting(table: Table, begin_s: int, length_s: int, count: int) -> tuple[list[tuple[int, Row]], list[int]]:
-    """The rows of a table that lasts, and which readings are full: tasks come, move, and go."""
-    rows: list[tuple[int, Row]] = []
-    fulls = list(range(0, length_s, FULL_S))
+def ends_s(number: int, begin_s: int) -> int:
+    """When a task ends."""
+    return begin_s + 250 + number if number % 6 == 1 else FOREVER_S
+
+
+def lasting(table: Table, second: int, begin_s: int, count: int, *, is_full: bool) -> list[Row]:
+    """The rows of a table that lasts at a second: tasks come, move, and go."""
     is_still = all(metric.semantics is Semantics.STATE for metric in table.metrics)
-    for at in range(length_s):
-        second = begin_s + at
-        for number in range(1, count + 1):
-            began = begin_s + number * 3 + 1 if number % 5 == 0 else 0
-            ends = begin_s + 250 + number if number % 6 == 1 else 10**9
-            moves = second == began or ((second + number) % (1 + number % 7) == 0 and not is_still)
-            if began <= second < ends and (moves or at in fulls):
-                rows.append((at, task(number, second, begin_s)))
-    return rows, fulls
+    rows: list[Row] = []
+    for number in range(1, count + 1):
+        began = begin_s + number * 3 + 1 if number % 5 == 0 else 0
+        moves = second == began or ((second + number) % (1 + number % 7) == 0 and not is_still)
+        if began <= second < ends_s(number, begin_s) and (moves or is_full):
+            rows.append(task(number, second, begin_s))
+    return rows
 
 
-def moments(table: Table, begin_s: int, length_s: int, count: int) -> tuple[list[tuple[int, Row]], list[int]]:
-    """The rows of a table of moments; each of exits once."""
-    rows: list[tuple[int, Row]] = []
-    for at in range(length_s):
-        for number in range(1, count + 1):
-            if (at * 7 + number * 13) % 37 == 0:
-                row = task(number, begin_s + at, begin_s)
-                if table.name in {"exits", "request"}:
-                    row |= {"pid": 1000 + len(rows), "start": (begin_s + at - number) * SECOND_NS, "id": len(rows)}
-                rows.append((at, row))
-    return rows, []
+def moments(table: Table, second: int, begin_s: int, count: int) -> list[Row]:
+    """The rows of a table of moments at a second; what is told of once has a number of its own."""
+    rows: list[Row] = []
+    for number in range(1, count + 1):
+        if (second * 7 + number * 13) % 37 == 0:
+            once = {"pid": 1000 + second, "start": (second - number) * SECOND_NS, "id": second * 100 + number}
+            rows.append(task(number, second, begin_s) | (once if table.name in {"exits", "request"} else {}))
+    if table.name == "exits":
+        rows += [task(number, second, begin_s) for number in range(1, TASKS + 1) if second == ends_s(number, begin_s)]
+    return rows
 
 
 def of_table(table: Table, begin_s: int, length_s: int, count: int) -> MemoryStretch:
     """Seconds of a long table, a reading each but for some that are late."""
     assert table.packing
-    rows, fulls = (lasting if table.packing.lasting else moments)(table, begin_s, length_s, count)
+    fulls = range(0, length_s, FULL_S) if table.packing.lasting else ()
+    rows = [
+        (at, row)
+        for at in range(length_s)
+        for row in (
+            lasting(table, begin_s + at, begin_s, count, is_full=at in fulls)
+            if table.packing.lasting
+            else moments(table, begin_s + at, begin_s, count)
+        )
+    ]
     sensitivity = Sensitivity.RESTRICTED if table.name in {"command", "process_private"} else Sensitivity.PUBLIC
     ticks = [begin_s + at + (at >= 300) * 7 for at in range(length_s)]
     lost = {5: 3} if table.name == "process" else {}
@@ -329,6 +338,13 @@ def _merged(folder: Path, parts: Iterable[Stretch], merge: Callable[[list[FileSt
 # --- rings ----------------------------------------------------------------------------------------
 
 
+def write(ring: RingWriter, table: Table, second: int, rows: Sequence[Row], *, is_full: bool) -> None:
+    """Write a reading of a long table into its ring."""
+    kind = list(zip(table.metrics, codes(table), strict=True))
+    packed, blob = pack(table, kind, rows)
+    ring.records(0, second * SECOND_NS, [Records(packed, is_full, 0, len(rows), blob)], record_bytes(table))
+
+
 def rings() -> Iterator[tuple[str, bytes]]:
     """A ring of wide tables, and one of a long table, that went round."""
     with tempfile.TemporaryDirectory() as folder:
@@ -352,19 +368,12 @@ def rings() -> Iterator[tuple[str, bytes]]:
         ring.close()
         yield "ring/wide.ring", Path(path).read_bytes()
         path, table = f"{folder}/long.ring", declared()["process"]
-        rows, fulls = lasting(table, BEGIN_S, 100, 12)
-        by_reading: dict[int, list[Row]] = {}
-        for at, row in rows:
-            by_reading.setdefault(at, []).append(row)
         identity = Identity(BOOT, "sampler", Sensitivity.PUBLIC, 1, 99 * SECOND_NS)
         ring = RingWriter(path, 1 << 16, identity, [Layout(table, SECOND_NS)])
-        kind = [(metric, code) for metric, code in zip(table.metrics, codes(table), strict=True)]
-        for at in range(100):
+        for second in range(BEGIN_S, BEGIN_S + 100):
             ring.clock(CLOCKS[0])
-            mine = by_reading.get(at, [])
-            packed, blob = pack(table, kind, mine)
-            pieces = [Records(packed, at in fulls, 0, len(mine), blob)]
-            ring.records(0, (BEGIN_S + at) * SECOND_NS, pieces, record_bytes(table))
+            is_full = second % FULL_S == 0
+            write(ring, table, second, lasting(table, second, BEGIN_S, 12, is_full=is_full), is_full=is_full)
         ring.close()
         yield "ring/long.ring", Path(path).read_bytes()
 
