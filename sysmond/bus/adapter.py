@@ -13,7 +13,6 @@ import array
 import asyncio
 import io
 import os
-import select
 import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -243,8 +242,6 @@ class Connection:
         self._signalled = signalled
         self._waiting: dict[int, asyncio.Future[list[Any]]] = {}
         self._is_lost = False
-        self._readable = select.poll()
-        self._readable.register(_socket_of(bus), select.POLLIN)
         self.when_moved: Callable[[], None] = _nothing
         """Called when what has come has been read, and when all is with the bus that had to wait."""
         self._outgoing = Outgoing(_socket_of(bus), partial(_end, bus), self._moved)
@@ -274,11 +271,6 @@ class Connection:
     def name(self) -> str:
         """The unique name of this connection."""
         return self._bus.unique_name or ""
-
-    @property
-    def is_readable(self) -> bool:
-        """Whether more has come than was read."""
-        return bool(self._readable.poll(0))
 
     @property
     def dropped(self) -> int:

@@ -317,11 +317,8 @@ class Service:
 
     def _lines(self) -> Turns:
         if self._turns is None:
-            self._turns = Turns(asyncio.get_running_loop().call_soon, self._is_more_there, self._is_bus_behind)
+            self._turns = Turns(asyncio.get_running_loop().call_soon, self._is_bus_behind)
         return self._turns
-
-    def _is_more_there(self) -> bool:
-        return self._connection is not None and self._connection.is_readable
 
     def _is_bus_behind(self) -> bool:
         return self._connection is not None and self._connection.queued_bytes > 0

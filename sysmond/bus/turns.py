@@ -2,17 +2,15 @@
 """Turns: whose call is next. Each user has a line, and whoever has had the least processor time is served first.
 
 So it costs one user's calls nothing how many another one makes: who comes for the first time, or seldom, is served
-before the rest of a flood. Work is cut into pieces where it is long; after each the next one is chosen, from what has
-come meanwhile, too, and after a while of it the loop does other things. Nothing is made while something waits to be
-sent, where turns mean nothing any more. What a line may hold is bounded; what is beyond is the caller's affair.
+before the rest of a flood. Work is cut into pieces where it is long; after each the loop does all else, so that the
+next one is chosen from what has come meanwhile, too. Nothing is made while something waits to be sent, where turns mean
+nothing any more. What a line may hold is bounded; what is beyond is the caller's affair.
 """
 
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 
-# For so long the loop does nothing else.
-TURN_S = 0.01
 # Users who are idle and whom nothing is held against need not be remembered; beyond this not even the others are.
 LINES_MAX = 256
 
@@ -37,17 +35,14 @@ class Turns:
     def __init__(
         self,
         later: Callable[[Callable[[], None]], object],
-        is_new: Callable[[], bool],
         is_held: Callable[[], bool],
         spent_s: Callable[[], float] = time.thread_time,
     ) -> None:
-        """``later``: has the loop call something soon. ``spent_s``: the processor time that was spent so far.
+        """``later``: has the loop call something soon. ``is_held``: whether what was made is not sent yet.
 
-        ``is_new``: whether more has come that is in no line yet; ``take`` is called when it is. ``is_held``: whether
-        what was made is not sent yet; ``take`` is called when it is.
+        ``spent_s``: the processor time that was spent so far.
         """
         self._later = later
-        self._is_new = is_new
         self._is_held = is_held
         self._spent_s = spent_s
         self._lines: dict[int, _Line] = {}
@@ -66,7 +61,7 @@ class Turns:
         return 0 if line is None else line.size_bytes
 
     def put(self, uid: int, work: Work, size_bytes: int = 0) -> None:
-        """Have something done in the turn of a user, after what waits for him already; ``take`` or ``soon`` does it."""
+        """Have something done in the turn of a user, after what waits for him already; ``take`` or ``soon`` begins."""
         line = self._lines.get(uid)
         if line is None:
             self._forget_idle()
@@ -78,7 +73,7 @@ class Turns:
         line.size_bytes += size_bytes
 
     def soon(self) -> None:
-        """Have the loop take a turn."""
+        """Have the loop do what is due, piece by piece."""
         if not self._is_due:
             self._is_due = True
             self._later(self._due)
@@ -93,28 +88,24 @@ class Turns:
             line.used_s += spent_s
 
     def take(self) -> None:
-        """Do what is due for a while, and the rest soon, or when this is called anew after reading and sending."""
-        if not self._active or self._is_held():
+        """Do the next piece, unless the loop is about to; it does the rest. To be called when all was sent, too."""
+        if self._is_due or not self._active or self._is_held():
             return
-        now_s = self._spent_s()
-        until_s = now_s + TURN_S
-        while now_s < until_s:
-            uid = min(self._active, key=self._used_s) if len(self._active) > 1 else next(iter(self._active))
-            line = self._active[uid]
-            self._floor_s = line.used_s
-            work, size_bytes = line.works[0]
-            try:
-                next(work)
-            except StopIteration:
-                line.works.popleft()
-                line.size_bytes -= size_bytes
-                if not line.works:
-                    self._active.pop(uid, None)
-            before_s, now_s = now_s, self._spent_s()
-            line.used_s += now_s - before_s
-            if not self._active or self._is_held() or self._is_new():
-                return
-        self.soon()
+        uid = min(self._active, key=self._used_s) if len(self._active) > 1 else next(iter(self._active))
+        line = self._active[uid]
+        self._floor_s = line.used_s
+        work, size_bytes = line.works[0]
+        before_s = self._spent_s()
+        try:
+            next(work)
+        except StopIteration:
+            line.works.popleft()
+            line.size_bytes -= size_bytes
+            if not line.works:
+                self._active.pop(uid, None)
+        line.used_s += self._spent_s() - before_s
+        if self._active:
+            self.soon()
 
     def _used_s(self, uid: int) -> float:
         return self._active[uid].used_s
