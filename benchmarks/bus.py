@@ -67,8 +67,8 @@ def a_bus() -> Iterator[str]:
                 process.kill()
 
 
-async def connected(address: str) -> Connection:
-    """Connect, and wait until the service is there.
+async def connected(address: str, where: tuple[str, str, str] = WHERE) -> Connection:
+    """Connect, and wait until a service is there.
 
     :raises TimeoutError: where it does not come.
     """
@@ -76,7 +76,7 @@ async def connected(address: str) -> Connection:
     async with asyncio.timeout(START_LIMIT_S):
         while True:
             try:
-                await connection.ask(WHERE, "GetStatus", "a{sv}", [{}])
+                await connection.ask(where, "GetStatus", "a{sv}", [{}])
             except UnavailableError:
                 await asyncio.sleep(0.1)
             else:
