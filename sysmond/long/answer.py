@@ -3,6 +3,7 @@
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import closing
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -34,13 +35,15 @@ from sysmond.long.query import (
     told_by_rows,
 )
 from sysmond.long.stretch import Stretch, key_of, lasts
-from sysmond.model import TIERS_NS, Semantics, Sensitivity, Table
-from sysmond.result import Column, Event, Result
+from sysmond.model import TIERS_NS, Cause, Semantics, Sensitivity, Table
+from sysmond.result import Column, Event, Gap, Result
 from sysmond.tiers import COARSE
 
 # Files may be merged or flushed while an answer is made of them: so often it is begun anew.
 ATTEMPTS_MAX = 5
 EXITS_TABLE = "exits"
+# Of these somebody may have told when he noticed.
+_LOSSES = frozenset({Cause.DAMAGED_FILE, Cause.DAEMON_DOWN, Cause.DROPPED})
 # Tables whose keys are those of exits.
 _PROCESSES = frozenset({"process", "process_private"})
 FOREVER_NS = timespec.TIME_MAX_NS - 1
@@ -127,6 +130,7 @@ class Answering:
         self._census = census
         self._request = request
         self._now = clock.relation()
+        self._boot: str | None = None
         self._times = self._range()
         census.refused.clear()
         self._lines, self._past, self._since_ns = self._found()
@@ -176,8 +180,8 @@ class Answering:
             # What begins in the range may have its first reading to tell of after it.
             tiers = [census.lines(table, times.start_ns, times.end_ns + TIERS_NS[tier], tier) for tier in COARSE]
         if self._request.boot is not None:
-            boot = _of_boot([line for each in (lines, *tiers) for line in each], self._request.boot)
-            lines, *tiers = ([line for line in each if line.boot == boot] for each in (lines, *tiers))
+            self._boot = _of_boot([line for each in (lines, *tiers) for line in each], self._request.boot)
+            lines, *tiers = ([line for line in each if line.boot == self._boot] for each in (lines, *tiers))
         buckets, since_ns = past.bucketed(lines, tiers)
         if lines or buckets:
             return lines, buckets, since_ns
@@ -333,14 +337,15 @@ class Answering:
         found = gaps(self._lines, table, start_ns, end_ns, is_followed=self._is_followed)
         earlier = past.gaps(self._past, self._lines, table, buckets)
         found = sorted({*found, *(gap for gap in earlier if gap.end_ns > start_ns and gap.start_ns < end_ns)})
+        events = [*self._told_of_tiers(), *self._told_of_losses(found)]
         return Answer(
             times,
             tuple(columns),
             tuple(found),
             step_ns,
             tuple(dict.fromkeys(self.warnings())),
-            tuple(self._told_of_tiers()),
-            sensitivity=Sensitivity.RESTRICTED if self.is_restricted() else Sensitivity.PUBLIC,
+            tuple(sorted(events)),
+            sensitivity=self._sensitivity(),
         )
 
     def _told_of_tiers(self) -> Iterator[Event]:
@@ -350,10 +355,23 @@ class Answering:
             text = "up to here, only what used most is told apart, and the others by cgroup together"
             yield Event(max(ends), "tier", self.table.name, text)
 
+    def _told_of_losses(self, found: Sequence[Gap]) -> Iterator[Event]:
+        """What happened in the range, where something was lost in it: who noticed that has put it on record.
+
+        Only then, for events are in the files of all other tables. Of what ended last nobody came to tell.
+        """
+        start_ns, end_ns, _ = self._times
+        if any(gap.cause in _LOSSES for gap in found if gap.end_ns < end_ns):
+            with closing(self._census.timeline(self._sensitivity())) as line:
+                yield from line.events(self._boot, start_ns, end_ns)
+
     def warnings(self) -> list[str]:
         """What could not be read, or was lost."""
         lost = losses(self._lines, self.table.name, self._times.start_ns, self._times.end_ns)
         return [*self._census.warnings, *self._warnings, *lost]
+
+    def _sensitivity(self) -> Sensitivity:
+        return Sensitivity.RESTRICTED if self.is_restricted() else Sensitivity.PUBLIC
 
     def is_restricted(self) -> bool:
         """Whether anything that was read is."""

@@ -28,6 +28,7 @@ from sysmond.progress import Progress, stream_files
 from sysmond.recording import of_snapshot
 from sysmond.result import Gap, LongEntry
 from sysmond.snapshot import snapshot
+from sysmond.timeline import Timeline
 
 # A folder whose files are being merged is listed again, until a listing shows nothing new.
 LISTINGS_MAX = 8
@@ -99,6 +100,10 @@ class Census:
         # Whether a boot was seen that began after the range asked for last; why there is nothing at times.
         self.is_followed = False
         self.reasons: list[str] = []
+
+    def timeline(self, highest: Sensitivity) -> Timeline:
+        """The wide tables beside, of no higher class; close it after use."""
+        return Timeline(self._folders, [each for each in self._classes if each in {Sensitivity.PUBLIC, highest}])
 
     def tables(self) -> list[str]:
         """The long tables of which anything is there, sorted."""
