@@ -102,7 +102,7 @@ def seal(
         if recording.damage:
             with suppress(OSError):
                 keep_copy(folders, path)
-            unread(path, f"{path}: {recording.damage}")
+            unread(path, recording.damage)
         reached[path] = Sealed(taken.end_offset, _last_tick(recording, before.last_tick_ns), int(taken.closed))
         if recording.events or any(len(block.ticks) for block in recording.blocks):
             groups = found.setdefault((recording.sensitivity, taken.identity.boot), [])

@@ -7,6 +7,7 @@ and any number of series. Values are absolute integers, ``ABSENT`` where there a
 
 import re
 import struct
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
@@ -14,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sysmond.archive import Name
-from sysmond.clock import Relation
+from sysmond.clock import SECOND_NS, Relation
 from sysmond.codes import CHUNK_SERIES
 from sysmond.errors import CorruptError, Error
 from sysmond.frame import (
@@ -43,6 +44,8 @@ from sysmond.snapshot import Snapshot
 # How much is decoded and encoded at once.
 BATCH_SERIES = 64
 BATCH_VALUES = 512 * 1024
+# A hole of rows that were there, where nobody knows any more of which table.
+ANY_TABLE = ""
 
 
 class Key(NamedTuple):
@@ -67,7 +70,7 @@ class Strand(NamedTuple):
 
 
 class Hole(NamedTuple):
-    """A recorded absence, half-open, in boot time of ``boot``."""
+    """A recorded absence of a table, or of ``ANY_TABLE``, half-open, in boot time of ``boot``."""
 
     boot: str
     table: str
@@ -159,8 +162,8 @@ class MemoryBlock(NamedTuple):
 class Recording(NamedTuple):
     """Everything that one ring or file holds. ``clocks``: by boot, in order of time.
 
-    ``covers``: of which segments of rows a file of a tier was made. ``damage``: what of a ring cannot be read, empty
-    where nothing is missing.
+    ``covers``: of which segments of rows a file of a tier was made. ``damage``: which ring is damaged, and what of it
+    cannot be read; empty where all can.
     """
 
     sensitivity: Sensitivity
@@ -282,7 +285,7 @@ def of_snapshot(snapshot: Snapshot) -> Recording:
     try:
         return _Ring(snapshot).recording()
     except (ValueError, TypeError, KeyError, struct.error) as nonsense:
-        raise CorruptError(f"a ring of {snapshot.identity.writer}: {nonsense}") from nonsense
+        raise CorruptError(f"{snapshot.path}: {nonsense}") from nonsense
 
 
 _FRAME = np.dtype(
@@ -338,10 +341,12 @@ class _Ring:
     def _damage(self) -> str:
         """What cannot be read, in words."""
         unexplained = len(self._unexplained())
-        said = [f"damaged in {count} places" for count in [len(self._snapshot.damages)] if count]
+        count = len(self._snapshot.damages)
+        said = [f"damaged in {count} place{'s' * (count > 1)}"] if count else []
         said += [f"what explains {unexplained} frames of rows is damaged"] if unexplained else []
         is_timeless = bool(self._is_of_tick().any()) and not (self._kinds == RELATION).any()
-        return "; ".join([*said, *(["its clock is damaged"] if is_timeless and said else [])])
+        said += ["its clock is damaged"] if is_timeless and said else []
+        return f"{self._snapshot.path}: {'; '.join(said)}" if said else ""
 
     def _is_of_tick(self) -> npt.NDArray[np.bool_]:
         return np.isin(self._kinds, (ROWS, ABSENCE, RECORDS))
@@ -421,28 +426,38 @@ class _Ring:
 
     def _damages(self) -> Iterator[Hole]:
         """Say where damage took rows that nobody can name any more: any table may have had some there."""
-        of_tick = self._is_of_tick()
-        places, ticks = self._places[of_tick], self._frames["tick_ns"][of_tick]
-        ranges: list[tuple[int | None, int | None]] = []
-        for begin, _ in self._snapshot.damages:
-            index = int(np.searchsorted(places, begin))
-            ranges.append((int(ticks[index - 1]) if index else None, int(ticks[index]) if index < len(ticks) else None))
+        spans = list(self._damaged_spans())
+        tables = [(layout.table.name, layout.interval_ns) for layout in self._layouts.values()]
         unexplained = self._frames["tick_ns"][self._unexplained()]
         if len(unexplained):
-            ranges.append((int(unexplained.min()), int(unexplained.max())))
-        identity = self._snapshot.identity
-        for layout in self._layouts.values():
-            for first_ns, last_ns in ranges:
-                if last_ns is None:  # Nothing follows that would say how long that took.
-                    start_ns = identity.started_ns if first_ns is None else first_ns + layout.interval_ns
-                else:
-                    start_ns = last_ns - layout.interval_ns if first_ns is None else first_ns
-                end_ns = max(start_ns, last_ns or start_ns) + layout.interval_ns
-                yield Hole(identity.boot, layout.table.name, start_ns, end_ns, Cause.DAMAGED_FILE, DAMAGED_IN_RING)
+            spans.append((int(unexplained.min()), int(unexplained.max())))
+            tables.append((ANY_TABLE, SECOND_NS))
+        boot, said = self._snapshot.identity.boot, self._damage()
+        for table, interval_ns in tables:
+            for first_ns, last_ns in spans:
+                yield Hole(boot, table, first_ns, last_ns + interval_ns, Cause.DAMAGED_FILE, said)
+
+    def _damaged_spans(self) -> Iterator[tuple[int, int]]:
+        """The first and the last tick of which each damaged place may have had rows."""
+        taken, of_tick = self._snapshot, self._is_of_tick()
+        places, ticks = self._places[of_tick].tolist(), self._frames["tick_ns"][of_tick].tolist()
+        started_ns = taken.identity.started_ns
+        shortest_ns = min((layout.interval_ns for layout in self._layouts.values()), default=0)
+        for begin, end in taken.damages:
+            index = bisect_left(places, begin)
+            filled = places[-1] - places[0] if places else 0
+            # Where nothing says how long that took: as long as other frames of that length, a tick at least.
+            long_ns = max(shortest_ns, (end - begin) * (ticks[-1] - ticks[0]) // filled if filled else 0)
+            if index:
+                first_ns = ticks[index - 1]
+            elif taken.lost and ticks:  # What was before it is overwritten.
+                first_ns = ticks[0] - long_ns
+            else:
+                first_ns = taken.since_ns or started_ns
+            last_ns = ticks[index] if index < len(ticks) else first_ns + long_ns
+            yield max(started_ns, min(first_ns, last_ns)), max(started_ns, last_ns)
 
 
-# What such a hole says.
-DAMAGED_IN_RING = "damaged in the ring"
 _DIGITS = re.compile(r"[0-9]+")
 
 

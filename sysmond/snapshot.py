@@ -32,25 +32,28 @@ from sysmond.frame import (
 # How often the header, and a copy that shows damage, is read again: the writer may be at work there.
 HEADER_TRIES = 8
 COPY_TRIES = 3
-# Where a frame says its own offset, in words, and its kind, in half-words.
-_OFFSET_WORD, _KIND_HALFWORD = 2, 4
+# Where a frame says its own offset and its tick, in words, and its kind, in half-words.
+_OFFSET_WORD, _TICK_WORD, _KIND_HALFWORD = 2, 3, 4
 
 
 class Snapshot(NamedTuple):
-    """A consistent copy of a ring.
+    """A consistent copy of the ring at ``path``.
 
     ``frames``: where in the image each whole frame begins; those that explain nothing and lie before the
     offset asked for are left out. ``damages``: from where to where the image is damaged behind that offset.
     ``end_offset``: behind the last whole frame. ``lost``: bytes that were overwritten since the offset
-    asked for. ``closed``: the writer ended in good order. ``mark``: layout being read.
+    asked for. ``since_ns``: the last tick before that offset, 0 where none is held. ``closed``: the writer ended
+    in good order. ``mark``: layout being read.
     """
 
+    path: str
     identity: Identity
     image: bytes
     frames: list[int]
     damages: list[tuple[int, int]]
     end_offset: int
     lost: int
+    since_ns: int
     closed: bool
     mark: int
     dropped: int
@@ -90,14 +93,16 @@ def _take(descriptor: int, identity: Identity, capacity: int, since: int, path: 
     held_from = max(tail, words[TAIL]) if bounds else tail
     if held_from > head:
         return None
-    frames, damages, end = _walk(image, tail, capacity, held_from, since)
+    frames, damages, end, since_ns = _walk(image, tail, capacity, held_from, since)
     return Snapshot(
+        path,
         identity,
         image,
         frames,
         damages,
         min(end, head),
         max(0, held_from - since),
+        since_ns,
         _is_closed(words) and (not bounds or words[HEAD] == head),
         words[MARK],
         words[DROPPED],
@@ -168,14 +173,15 @@ def _copy(descriptor: int, capacity: int, tail: int, head: int) -> bytes:
 
 def _walk(
     image: bytes, base: int, capacity: int, begin: int, since: int
-) -> tuple[list[int], list[tuple[int, int]], int]:
-    """Find the whole frames of a copy, the damaged stretches, and the logical offset behind the last frame."""
+) -> tuple[list[int], list[tuple[int, int]], int, int]:
+    """Find the whole frames of a copy, the damaged stretches, the offset behind the last frame, and ``since_ns``."""
     view = memoryview(image)
     words, sizes, kinds = view.cast("Q"), view.cast("I"), view.cast("H")
     frames: list[int] = []
     damages: list[tuple[int, int]] = []
     stop = base + len(image) - FRAME_BYTES
     offset = end = begin
+    since_ns = 0
     round_end = offset - offset % capacity + capacity
     while offset <= stop:
         if round_end - offset < FRAME_BYTES:
@@ -186,6 +192,7 @@ def _walk(
         length = sizes[place >> 2]
         if words[(place >> 3) + _OFFSET_WORD] == offset and length >= FRAME_BYTES:
             if offset < since and kinds[(place >> 1) + _KIND_HALFWORD] not in EXPLAINING:
+                since_ns = words[(place >> 3) + _TICK_WORD] or since_ns
                 offset = end = offset + (length & ~7)
                 continue
             if crc32(image[place + CRC_START : place + length]) == sizes[(place >> 2) + 1]:
@@ -196,7 +203,7 @@ def _walk(
         if offset > since:
             damages.append((place, offset - base))
         round_end = offset - offset % capacity + capacity
-    return frames, damages, end
+    return frames, damages, end, since_ns
 
 
 def _next_whole(image: bytes, base: int, offset: int) -> int:

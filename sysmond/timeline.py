@@ -79,7 +79,7 @@ class Timeline:
                 recording = of_snapshot(snapshot(path, since))
                 self._sources.append(Source(None, recording))
                 if recording.damage:
-                    self.damages.append(Damage(None, None, f"{path}: {recording.damage}"))
+                    self.damages.append(Damage(None, None, recording.damage))
             except FileNotFoundError:
                 continue
             except PermissionError:

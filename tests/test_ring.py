@@ -34,7 +34,7 @@ from sysmond.frame import (
     read_header,
 )
 from sysmond.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table
-from sysmond.recording import Key, Recording, of_snapshot
+from sysmond.recording import Hole, Key, Recording, of_snapshot
 from sysmond.ring import RingWriter
 from sysmond.snapshot import fill, snapshot
 from tests.faults.upgrade import of_later_version
@@ -534,6 +534,39 @@ def test_a_flipped_bit_is_never_a_wrong_row(damaged: tuple[str, bytes, Found]) -
     assert outcomes["less"], outcomes
     assert outcomes["same"], outcomes
     assert not outcomes["refused"], "a header stands twice"
+
+
+def damaged_hole(path: str, table: str, number: int, since: int = 0) -> Hole:
+    """What is told of a table when a frame of the ring, counted among those of rows, is damaged."""
+    taken = snapshot(path)
+    rows = [place for place in taken.frames if taken.image[place + 8] == ROWS]
+    content = bytearray(Path(path).read_bytes())
+    content[HEADER_BYTES + rows[number] + FRAME_BYTES] ^= 1
+    Path(path).write_bytes(content)
+    [hole] = [each for each in of_snapshot(snapshot(path, since)).holes if each.table == table]
+    return hole
+
+
+def test_what_is_damaged_at_the_end_is_a_hole_from_its_own_tick_on_and_names_the_ring(path: str) -> None:
+    writer = RingWriter(path, RING_BYTES_MIN, IDENTITY, [Layout(WIDE, SECOND), Layout(SOLE, 60 * SECOND)])
+    writer.clock(Relation(1, 1, 1))
+    for tick in range(1, 9):
+        writer.rows(0, tick * SECOND, *self_checking(tick))
+    writer.rows(1, 8 * SECOND, ("",), [1, ABSENT])
+    hole = damaged_hole(path, "sole", -1)
+    assert hole.start_ns <= 8 * SECOND < hole.end_ns
+    assert (hole.cause, hole.detail) == (Cause.DAMAGED_FILE, f"{path}: damaged in 1 place")
+
+
+def test_what_is_damaged_first_after_a_seal_is_a_hole_since_the_tick_before(path: str) -> None:
+    writer = RingWriter(path, RING_BYTES_MIN, IDENTITY, [Layout(WIDE, SECOND)])
+    writer.clock(Relation(1, 1, 1))
+    for tick in range(10, 19):
+        writer.rows(0, tick * SECOND, *self_checking(1))
+    since = writer.written
+    writer.rows(0, 19 * SECOND, *self_checking(1))
+    hole = damaged_hole(path, "wide", -1, since)
+    assert (hole.start_ns, hole.end_ns) == (18 * SECOND, 20 * SECOND)
 
 
 def test_rows_after_damage_are_sealed_and_damage_at_the_end_is_read_again(damaged: tuple[str, bytes, Found]) -> None:

@@ -179,7 +179,7 @@ class Census:
     def _of_ring(self, path: str, since: int, of: Callable[[Sequence[Reading]], Sequence[Reading]]) -> list[Stretch]:
         taken = snapshot(path, since)
         if damage := of_snapshot(taken).damage:
-            self.warnings.append(f"{path}: {damage}")
+            self.warnings.append(damage)
         readings = [reading for reading in ringside.readings(taken) if reading.offset >= since]
         return list(ringside.stretches(taken, path, list(of(readings)), is_empty_too=taken.closed))
 

@@ -79,7 +79,7 @@ def readings(snapshot: Snapshot) -> list[Reading]:
         length, _, kind, _, ident, offset, tick_ns = _FRAME.unpack_from(snapshot.image, place)
         if kind == RECORDS:
             if length < FRAME_BYTES + RECORDS_HEAD.size:
-                raise CorruptError(f"a ring of {snapshot.identity.writer}: records without a head")
+                raise CorruptError(f"{snapshot.path}: records without a head")
             _, flags, lost, walked = RECORDS_HEAD.unpack_from(snapshot.image, place + FRAME_BYTES)
             groups.setdefault((tick_ns, ident), []).append((place, offset, flags, lost, walked))
     found: list[Reading] = []
@@ -115,7 +115,7 @@ def stretches(
         identity = snapshot.identity
         layouts = _layouts(snapshot)
         if found and not recording.clocks.get(identity.boot) and snapshot.damages:
-            raise CorruptError(f"{path}: {recording.damage}")
+            raise CorruptError(recording.damage)
         runs = [(ident, list(run)) for ident, run in groupby(found, attrgetter("layout")) if ident in layouts]
         there = {ident for ident, _ in runs}
         runs += [(ident, []) for ident in layouts if ident not in there]
@@ -138,7 +138,7 @@ def stretches(
             )
             yield _stretch(snapshot, about, mine)
     except (ValueError, TypeError, KeyError, struct.error) as nonsense:
-        raise CorruptError(f"a ring of {snapshot.identity.writer}: {nonsense}") from nonsense
+        raise CorruptError(f"{snapshot.path}: {nonsense}") from nonsense
 
 
 def _layouts(snapshot: Snapshot) -> dict[int, Layout]:

@@ -99,7 +99,7 @@ def _seal_ring(folders: Folders, path: str, before: Sealed, skipped: int, unread
     if damage := of_snapshot(taken).damage:
         with suppress(OSError):
             keep(folders, path)
-        unread(path, f"{path}: {damage}")
+        unread(path, damage)
     cut = _cut(taken, capacity, is_over=is_over or taken.closed)
     if is_skipped and not cut.taken and not is_over and not taken.closed:
         return before  # The gap is told with the first row after it.
