@@ -14,6 +14,7 @@ import numpy as np
 
 from sysmond import archive, clock
 from sysmond.model import Cause, series_path
+from sysmond.paths import Matcher, Pattern, is_wild
 from sysmond.reading import View
 from sysmond.recording import Hole, Key
 from sysmond.result import Gap
@@ -64,7 +65,16 @@ def find(line: Timeline, tables: Collection[str], boot: str | None, now_ns: int)
         found += _between(mine, table, line)
         if mine and boot in {None, line.boots()[-1]}:
             found += _trailing(mine, table, line, now_ns)
+    damaged = [gap for gap in found if gap.cause is Cause.DAMAGED_FILE]
+    found = [gap for gap in found if not _is_told_of(gap, damaged)]
     return coalesce(_with_lost_boots(found, line) if boot is None else found)
+
+
+def _is_told_of(gap: Gap, damaged: Iterable[Gap]) -> bool:
+    """Whether damage is to blame for all of a gap that seems to be because nothing was recorded."""
+    return gap.cause in {Cause.DAEMON_DOWN, Cause.CLEAN_SHUTDOWN, Cause.NO_SOURCE} and any(
+        each.table == gap.table and each.start_ns <= gap.start_ns and gap.end_ns <= each.end_ns for each in damaged
+    )
 
 
 def _with_lost_boots(gaps: list[Gap], line: Timeline) -> list[Gap]:
@@ -82,6 +92,21 @@ def _with_lost_boots(gaps: list[Gap], line: Timeline) -> list[Gap]:
             for gap in gaps
         ]
     return gaps
+
+
+def lost(line: Timeline, patterns: Collection[Pattern], boot: str | None, now_ns: int) -> Iterator[Gap]:
+    """Where damage may have taken the rows of tables of which there are none at all."""
+    matchers = [Matcher(pattern) for pattern in patterns]
+    tables = {pattern.table for pattern in patterns if not is_wild(pattern.table)}
+    tables |= {table for table in line.tables if any(matcher.table(table) for matcher in matchers)}
+    for hole in line.holes(tables):
+        if hole.cause is Cause.DAMAGED_FILE and boot in {None, hole.boot}:
+            yield _gap(line, hole)
+    for damage in line.damages:
+        ticks = line.damaged_ticks(damage)
+        if damage.name and ticks and boot in {None, damage.name.boot}:
+            start_ns, end_ns = (min(now_ns, line.moment_ns(damage.name.boot, tick_ns)) for tick_ns in ticks)
+            yield from (Gap(start_ns, end_ns, table, damage.cause, damage.reason) for table in tables)
 
 
 def silent(view: View, missing: Mapping[str, BoolArray], line: Timeline) -> Iterator[Gap]:

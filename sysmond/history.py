@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from sysmond import archive, clock, folders, gaps, paths, timespec
 from sysmond.errors import Error, NotPermittedError, UsageError, nearest
 from sysmond.folders import Folders
-from sysmond.model import Metric, Sensitivity, series_path
+from sysmond.model import Cause, Metric, Sensitivity, series_path
 from sysmond.query import FOREVER_NS, Query
 from sysmond.rates import STATISTICS
 from sysmond.recording import Key
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 # Fewer digits are a number of boots, not the beginning of an id.
 BOOT_ID_DIGITS_MIN = 8
+# A refusal names so many damages: one of a few is the reason, of many each is as good as any.
+DAMAGES_TOLD_MAX = 8
 # Files may be merged while an answer is made of them: so often it is begun anew.
 ATTEMPTS_MAX = 5
 
@@ -88,8 +90,8 @@ class Archive:
             for track in line.tracks:
                 if wanted_boot in {None, track.lineage.boot}:
                     _extend(ranges, track, line)
-            chosen = self._match(patterns, ranges, line) if patterns else ranges
-            self.warnings = [damage.reason for damage in line.damages]
+            chosen, lost = self._match(patterns, ranges, line) if patterns else (list(ranges), {})
+            self.warnings = list(dict.fromkeys([*lost.values(), *(damage.reason for damage in line.damages)]))
             restricted = _restricted(line)
             return [
                 _entry(key, line.metrics[key.table, key.metric], _sensitivity(restricted & {key.table}), *ranges[key])
@@ -217,11 +219,12 @@ class Archive:
         """
         with closing(Timeline(self._folders, self._classes)) as line:
             boot = _boot(line, asked.boot)
-            keys = self._match(asked.patterns, line.keys(), line)
+            keys, lost = self._match(asked.patterns, line.keys(), line)
             query = Query(line, keys, asked.start_ns, asked.end_ns, boot)
             result = query.raw() if asked.raw else query.buckets(asked.step_ns, asked.stats)
             found = gaps.find(line, {key.table for key in keys}, boot, asked.now_ns)
-            self.warnings = [damage.reason for damage in line.damages]
+            found += gaps.lost(line, lost, boot, asked.now_ns)
+            self.warnings = list(dict.fromkeys([*lost.values(), *(damage.reason for damage in line.damages)]))
             self.warnings += line.redefinitions({(key.table, key.metric) for key in keys})
             inside = tuple(
                 gap
@@ -241,19 +244,25 @@ class Archive:
                 result = result._replace(explanations=explain(query, result))
             return result
 
-    def _match(self, patterns: Iterable[str], keys: Iterable[Key], line: Timeline) -> list[Key]:
+    def _match(
+        self, patterns: Iterable[str], keys: Iterable[Key], line: Timeline
+    ) -> tuple[list[Key], dict[paths.Pattern, str]]:
+        """The series that patterns mean; patterns whose tables damage may have taken, and what is said of that."""
         known = sorted(keys)
         parsed = [paths.parse(pattern, self._folders.state) for pattern in patterns]
         if not known:
             raise self._nothing(line)
         try:
-            return [Key(*found) for found in paths.select(parsed, known)]
+            return [Key(*found) for found in paths.select(parsed, known)], {}
         except UsageError:
             long_tables = archive.long_tables(self._folders, self._classes)
             if reason := self._unknown(parsed, known, line, long_tables):
                 raise reason from None
-            paths.select(parsed, known, long_tables)
-            raise
+            lost = _lost(parsed, known, line)
+            left = [pattern for pattern in parsed if pattern not in lost]
+            if lost and not left:
+                raise Error(next(iter(lost.values()))) from None
+            return [Key(*found) for found in paths.select(left, known, long_tables)], lost
 
     def _unknown(
         self, patterns: Sequence[paths.Pattern], known: Sequence[Key], line: Timeline, long_tables: Collection[str]
@@ -268,11 +277,11 @@ class Archive:
                 return UsageError(f"path {pattern.text!r}: {paths.is_long(pattern.table)}")
             if line.refused and self._is_restricted(matcher):
                 return NotPermittedError(f"path {pattern.text!r}: no permission to read {line.refused[0]}")
-            for hole in sorted(line.holes(line.tables - tables), key=lambda hole: hole.table):
-                if matcher.table(hole.table):
-                    return Error(f"path {pattern.text!r}: nothing recorded; {hole.cause}: {hole.detail}")
-            if line.damages:  # It may have been there.
-                return Error(f"path {pattern.text!r}: nothing recorded; {line.damages[0].reason}")
+            holes = [hole for hole in line.holes(line.tables - tables) if matcher.table(hole.table)]
+            if holes and all(hole.cause is not Cause.DAMAGED_FILE for hole in holes):
+                first = min(holes, key=lambda hole: hole.table)
+                why = "; ".join([f"{first.cause}: {first.detail}", *_damages(line)])
+                return Error(f"path {pattern.text!r}: nothing recorded; {why}")
         return None
 
     def _is_restricted(self, matcher: paths.Matcher) -> bool:
@@ -290,8 +299,25 @@ class Archive:
     def _nothing(self, line: Timeline) -> Error:
         if line.refused:
             return NotPermittedError(f"{line.refused[0]}: no permission to read it")
-        damaged = f"; {line.damages[0].reason}" if line.damages else ""
-        return Error(f"{self.state_dir}: nothing recorded yet{damaged}")
+        return Error("; ".join([f"{self.state_dir}: nothing recorded yet", *_damages(line)]))
+
+
+def _lost(patterns: Iterable[paths.Pattern], known: Iterable[Key], line: Timeline) -> dict[paths.Pattern, str]:
+    """Patterns that mean no table there is anything of, where something is damaged: it may have been there."""
+    damages = "; ".join(_damages(line))
+    tables = {key.table for key in known}
+    return {
+        pattern: f"path {pattern.text!r}: nothing recorded; {damages}"
+        for pattern in patterns
+        if damages and not any(map(paths.Matcher(pattern).table, tables))
+    }
+
+
+def _damages(line: Timeline) -> list[str]:
+    """What is damaged, some of it in words: holes that files tell of, then what cannot be read."""
+    told = [hole.detail for hole in line.holes(line.tables) if hole.cause is Cause.DAMAGED_FILE]
+    said = list(dict.fromkeys([*(damage.reason for damage in line.damages), *told]))
+    return [*said[:DAMAGES_TOLD_MAX], *([f"and {len(said) - DAMAGES_TOLD_MAX} more"] * (len(said) > DAMAGES_TOLD_MAX))]
 
 
 def _extend(ranges: dict[Key, tuple[int, int, int]], track: Track, line: Timeline) -> None:

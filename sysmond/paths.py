@@ -90,6 +90,11 @@ def matches(pattern: Pattern, table: str, metric: str, instance: str) -> bool:
     return Matcher(pattern).series(table, metric, instance)
 
 
+def is_wild(part: str) -> bool:
+    """Whether a part of a path may mean several names."""
+    return "*" in part or "?" in part
+
+
 def is_long(table: str) -> str:
     """Say that a table has no series, and how it is asked for instead."""
     return f"{table} is a long table, without series; 'sysmon-extract {table}' by itself is right"

@@ -8,9 +8,10 @@ being looked for is seen twice, never missed. They are joined by tick: twice is 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
+from itertools import chain
 from typing import NamedTuple
 
-from sysmond import archive, listing, pins
+from sysmond import archive, listing, pins, unread
 from sysmond.archive import Name
 from sysmond.clock import SECOND_NS
 from sysmond.course import ALWAYS_NS, Course, Said, course_of, joined
@@ -19,7 +20,7 @@ from sysmond.folders import Folders
 from sysmond.model import TIERS_NS, Cause, Metric, Sensitivity
 from sysmond.opened import Files
 from sysmond.progress import Progress, ring_files
-from sysmond.recording import Hole, Key, Recording, Strand, TierBlock, of_snapshot
+from sysmond.recording import ANY_TABLE, Hole, Key, Recording, Strand, TierBlock, of_snapshot
 from sysmond.result import Event
 from sysmond.snapshot import snapshot
 from sysmond.tracks import Lineage, Member, Source, Track, join
@@ -56,6 +57,7 @@ class Timeline:
         self.unread: dict[Hole, set[Key]] = {}
         self._files = Files()
         self._sources: list[Source] = []
+        self._of_rings: list[Hole] = []
         self._read_rings(folders, classes)
         for sensitivity in classes:
             self._read_folder(archive.ram_folder(folders, sensitivity), sensitivity)
@@ -85,8 +87,9 @@ class Timeline:
             except PermissionError:
                 self.refused.append(path)
             except (ForeignError, CorruptError, OSError, ValueError) as damage:
-                said = str(damage)
-                self.damages.append(Damage(None, None, said if path in said else f"{path}: {said}"))
+                why = str(damage) if path in str(damage) else f"{path}: {damage}"
+                self.damages.append(Damage(None, None, why))
+                self._of_rings.append(unread.hole(path, sealed.get(path), why))
 
     def _read_folder(self, folder: str, sensitivity: Sensitivity) -> None:
         """Open the segments of a folder, until a listing shows nothing that was not seen before.
@@ -187,11 +190,12 @@ class Timeline:
         return {table for _, recording in self._sources for table in recording.tables}
 
     def holes(self, tables: Collection[str]) -> Iterator[Hole]:
-        """The recorded absences of tables."""
-        for _, recording in self._sources:
-            for hole in recording.holes:
-                if hole.table in tables:
-                    yield hole
+        """The recorded absences of tables, and of any table, which are absences of each."""
+        for hole in chain(self._of_rings, *(recording.holes for _, recording in self._sources)):
+            if hole.table in tables:
+                yield hole
+            elif hole.table == ANY_TABLE:
+                yield from (hole._replace(table=table) for table in tables)
 
     def events(self, boot: str | None, start_ns: int, end_ns: int) -> list[Event]:
         """What happened in a range of wall-clock time; that the wall clock was set is an event too."""

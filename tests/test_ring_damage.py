@@ -6,12 +6,26 @@ from pathlib import Path
 
 import pytest
 
-from sysmond import aside, jobs
+from sysmond import aside, clock, jobs
 from sysmond.errors import Error
 from sysmond.folders import Folders, create_classes
-from sysmond.frame import EXPLAINING, HEAD, HEADER, HEADER_BYTES, LAYOUT, MIRROR_BYTES, RELATION, REST, START
+from sysmond.frame import (
+    EXPLAINING,
+    HEAD,
+    HEADER,
+    HEADER_BYTES,
+    LAYOUT,
+    MIRROR_BYTES,
+    NAMES,
+    RELATION,
+    REST,
+    START,
+    Identity,
+    Layout,
+)
 from sysmond.history import Archive
-from sysmond.model import Cause
+from sysmond.model import Cause, Metric, Semantics, Sensitivity, Table
+from sysmond.ring import RingWriter
 from sysmond.snapshot import snapshot
 from sysmond.tasks.tables import PROCESS
 from tests.hostile import rings
@@ -81,6 +95,50 @@ def test_what_explains_and_is_damaged_twice_is_named(folders: Folders, path: str
     jobs.seal(folders, unread=told.__setitem__)
     assert path in told[path]
     assert os.path.exists(path)
+
+
+@pytest.fixture
+def wide(folders: Folders) -> str:
+    """The ring of two wide tables whose writer was killed just now."""
+    create_classes(f"{folders.runtime}/sampler")
+    create_classes(f"{folders.runtime}/background")
+    now_ns = clock.boottime_ns() // 10**9 * 10**9
+    started_ns = now_ns - SECONDS * 10**9
+    layouts = [Layout(Table(name, (Metric("n", "1", Semantics.GAUGE, "A number."),)), 10**9) for name in ("a", "b")]
+    paths = {part: f"{folders.runtime}/{part}/public/{started_ns}.ring" for part in ("sampler", "background")}
+    for part, tables in (("sampler", layouts), ("background", layouts[:1])):
+        identity = Identity(clock.boot_id(), part, Sensitivity.PUBLIC, 1, started_ns)
+        writer = RingWriter(paths[part], 2**17, identity, tables)
+        writer.clock(clock.relation())
+        for tick_ns in range(started_ns, now_ns, 10**9):
+            for number in range(len(tables)):
+                writer.rows(number, tick_ns, ("x",) if part == "sampler" else ("y",), [tick_ns])
+        writer.close(is_over=False)
+    return paths["sampler"]
+
+
+def test_one_table_that_is_damaged_costs_the_others_no_answer(folders: Folders, wide: str) -> None:
+    flip(wide, *(begin + 40 for begin, _ in frames(wide, NAMES)[-2:]))  # Both of the second table.
+    result = Archive(folders).select("a", "b", raw=True)
+    assert [column.path for column in result.columns] == ["a/n@x", "a/n@y"]
+    assert len(result.times_ns) == SECONDS
+    assert any(wide in said for said in result.warnings)
+    [gap] = [gap for gap in result.gaps if gap.table == "b"]
+    assert gap.cause is Cause.DAMAGED_FILE
+    assert wide in gap.detail
+    assert gap.start_ns <= result.times_ns[0] < result.times_ns[-1] < gap.end_ns
+    with pytest.raises(Error, match=wide):
+        Archive(folders).select("b", raw=True)
+
+
+def test_a_ring_that_cannot_be_read_at_all_is_a_gap_of_its_tables(folders: Folders, wide: str) -> None:
+    os.truncate(wide, 10_000)
+    result = Archive(folders).select("*", "b", raw=True)
+    assert [column.path for column in result.columns] == ["a/n@y"]
+    assert any(wide in said for said in result.warnings)
+    told = {gap.table: gap for gap in result.gaps if gap.cause is Cause.DAMAGED_FILE and wide in gap.detail}
+    assert told.keys() == {"a", "b"}
+    assert all(gap.start_ns <= result.times_ns[0] < result.times_ns[-1] < gap.end_ns for gap in told.values())
 
 
 def test_rows_that_are_damaged_are_a_gap_and_sealing_keeps_a_copy(folders: Folders, path: str) -> None:

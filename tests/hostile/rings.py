@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Damage the rings of a daemon that was killed: every answer is the truth, or names what is missing and why.
+"""Damage the rings of a daemon that was killed: every answer is the truth, or says what is missing, and why.
 
 A real daemon records some seconds, all of it is killed at once, and its rings are damaged one place at a time: a bit,
 a byte, bytes of ones, a sector of zeros or of another place, the end cut off; of the places, many lie in headers and in
@@ -17,13 +17,13 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-from sysmond import jobs, selftest
+from sysmond import jobs, paths, selftest
 from sysmond.archive import FINEST_TIER
 from sysmond.clock import SECOND_NS
 from sysmond.errors import Error
@@ -33,7 +33,7 @@ from sysmond.history import Archive
 from sysmond.model import ABSENT, Cause
 from sysmond.progress import WRITERS, ring_files, stream_files
 from sysmond.recording import of_snapshot
-from sysmond.result import Result
+from sysmond.result import Gap, Result
 from sysmond.rings import remove_sealed
 from sysmond.snapshot import fill, snapshot
 from tests.faults.trial import Totals, main
@@ -47,9 +47,13 @@ GONE_S = 10.0
 
 
 class Ring(NamedTuple):
-    """A ring to damage: where in its file its header, what explains and everything used lies; what is asked of it."""
+    """A ring to damage: where in its file its header, what explains and everything used lies; what is asked of it.
+
+    ``name``: what every text that names it has, wherever the runtime folder is.
+    """
 
     path: str
+    name: str
     header: list[int]
     explaining: list[int]
     used_bytes: int
@@ -69,11 +73,16 @@ class Damage(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """Every value that is answered, all that is said of what is not, and refusals that do not name the ring."""
+    """What is answered of a ring's tables: every row, with its table and time first; gaps; warnings; refusals by table.
 
-    rows: frozenset[tuple[object, ...]]
-    told: tuple[str, ...]
-    refusals: tuple[str, ...] = ()
+    ``wrong``: what is wrong with it whatever the truth is.
+    """
+
+    rows: frozenset[tuple[Any, ...]]
+    gaps: tuple[Gap, ...]
+    warnings: tuple[str, ...]
+    refusals: dict[str, str]
+    wrong: str = ""
 
 
 def record(base: str) -> Folders:
@@ -116,7 +125,15 @@ def rings(folders: Folders) -> Iterator[Ring]:
             recording.tables if is_long else {key.table for block in recording.blocks for key in block.keys}
         )
         if tables:
-            yield Ring(path, header, explaining, HEADER_BYTES + head, tables, is_long)
+            yield Ring(
+                path,
+                path.removeprefix(os.path.dirname(folders.runtime)),
+                header,
+                explaining,
+                HEADER_BYTES + head,
+                tables,
+                is_long,
+            )
 
 
 def damage(ring: Ring, content: bytes, chance: random.Random) -> Damage:
@@ -160,55 +177,95 @@ def applied(path: str, content: bytes, done: Damage) -> Iterator[None]:
 
 
 def ask(folders: Folders, ring: Ring, start_ns: int, end_ns: int) -> Answer:
-    """Everything that was recorded in a ring, as answers have it."""
+    """Everything that was recorded in a ring, as answers have it.
+
+    All wide tables are asked for at once; where that is refused, each by itself: none may have anything to tell then.
+    """
     archive = Archive(folders)
-    rows: set[tuple[object, ...]] = set()
-    told: list[str] = []
-    refusals: list[str] = []
-    for table in ring.tables if ring.is_long else [""]:
-        try:
-            if table:
-                result: Result = archive.records(table, start=start_ns, end=end_ns, step=SECOND_NS)
-            else:
-                result = archive.select(*ring.tables, raw=True, start=start_ns, end=end_ns)
-        except Error as refusal:
-            (told if ring.path in str(refusal) else refusals).append(str(refusal))
-            continue
-        rows |= set(_by_row(result) if table else _by_value(result))
-        told += [*result.warnings, *(gap.cause for gap in result.gaps if gap.cause is Cause.DAMAGED_FILE)]
-    return Answer(frozenset(rows), tuple(told), tuple(refusals))
+
+    def records(table: str) -> Answer:
+        result = archive.records(table, start=start_ns, end=end_ns, step=SECOND_NS)
+        return _answer(_by_row(table, result), result)
+
+    def select(*tables: str) -> Answer:
+        result = archive.select(*tables, raw=True, start=start_ns, end=end_ns)
+        return _answer(_by_value(result), result)
+
+    if ring.is_long:
+        return _joined([_asked(records, table) for table in ring.tables])
+    whole = _asked(select, *ring.tables)
+    if not whole.refusals:
+        return whole
+    alone = _joined([_asked(select, table) for table in ring.tables])
+    if alone.rows:
+        alone = alone._replace(wrong=f"refused together, not alone: {whole.refusals[ring.tables[0]]}")
+    return alone
 
 
-def _by_value(result: Result) -> Iterator[tuple[object, ...]]:
+def _asked(ask_for: Callable[..., Answer], *tables: str) -> Answer:
+    try:
+        return ask_for(*tables)
+    except Error as refusal:
+        return Answer(frozenset(), (), (), dict.fromkeys(tables, str(refusal)))
+
+
+def _answer(rows: Iterable[tuple[Any, ...]], result: Result) -> Answer:
+    gaps = tuple(gap for gap in result.gaps if gap.cause is Cause.DAMAGED_FILE)
+    return Answer(frozenset(rows), gaps, result.warnings, {})
+
+
+def _joined(answers: Sequence[Answer]) -> Answer:
+    return Answer(
+        frozenset(row for each in answers for row in each.rows),
+        tuple(gap for each in answers for gap in each.gaps),
+        tuple(said for each in answers for said in each.warnings),
+        {table: said for each in answers for table, said in each.refusals.items()},
+    )
+
+
+def _by_value(result: Result) -> Iterator[tuple[Any, ...]]:
     times = result.times_ns.tolist()
     for column in result.columns:
         values = column.texts if column.texts is not None else column.integers
         for time_ns, value in zip(times, () if values is None else values, strict=False):
             if value is not None and value != ABSENT:
-                yield column.path, time_ns, str(value)
+                yield paths.parse(column.path).table, time_ns, column.path, str(value)
 
 
-def _by_row(result: Result) -> Iterator[tuple[object, ...]]:
+def _by_row(table: str, result: Result) -> Iterator[tuple[Any, ...]]:
     columns = [column.texts if column.texts is not None else column.values for column in result.columns]
     for number, time_ns in enumerate(result.times_ns.tolist()):
-        yield (time_ns, *(str(values[number]) for values in columns))
+        yield (table, time_ns, *(str(values[number]) for values in columns))
 
 
 def judge(ring: Ring, truth: Answer, found: Answer, counts: Counter[str]) -> str:
     """Count an answer; what is wrong with it, empty where nothing is."""
-    lacking = len(truth.rows - found.rows)
-    named = set(found.told) - set(truth.told)
-    if not ring.is_long and found.rows - truth.rows:
-        counts["wrong"] += 1
-        return f"{len(found.rows - truth.rows)} values that nobody wrote"
-    if found.rows == truth.rows:
-        counts["equal"] += 1
-    elif named:
-        counts["named"] += 1
+    wrong = found.wrong
+    if not ring.is_long and (invented := found.rows - truth.rows):
+        wrong = f"{len(invented)} values that nobody wrote"
+    lacking: dict[str, list[int]] = {}
+    for table, time_ns, *_ in truth.rows - found.rows:
+        lacking.setdefault(table, []).append(time_ns)
+    for table, times_ns in lacking.items():
+        wrong = wrong or _unnamed(ring, table, times_ns, found)
+    counts["wrong" if wrong else "named" if lacking else "equal"] += 1
+    return wrong
+
+
+def _unnamed(ring: Ring, table: str, times_ns: Sequence[int], found: Answer) -> str:
+    """What is not said of rows of a table that are missing at these times; empty where all is."""
+    lacking = f"{len(times_ns)} rows of {table} missing"
+    if table in found.refusals:
+        refusal = found.refusals[table]
+        return "" if ring.name in refusal else f"{lacking}, refused without the ring: {refusal}"
+    gaps = [gap for gap in found.gaps if gap.table == table]
+    if not any(ring.name in said for said in (*found.warnings, *(gap.detail for gap in gaps))):
+        return f"{lacking}, the ring is not named"
+    if ring.is_long:  # What changed in a row that is lost is missing until that changes again.
+        outside = [] if gaps else times_ns
     else:
-        counts["silent"] += 1
-        return f"{lacking} of {len(truth.rows)} rows missing in silence {found.refusals}"
-    return ""
+        outside = [at for at in times_ns if not any(gap.start_ns <= at < gap.end_ns for gap in gaps)]
+    return f"{lacking}, {len(outside)} of them in no gap" if outside else ""
 
 
 def sealed(folders: Folders, into: str, ring: Ring, start_ns: int, end_ns: int) -> Answer:
