@@ -18,7 +18,7 @@ help:
 	@echo 'make run           record this machine until Ctrl-C; ARGS="--ticks 60" passes arguments'
 	@echo 'make test          every check; the same as in CI'
 	@echo 'make check-fast    the checks that take seconds: style, types, floors'
-	@echo 'make faults        kill, crash, damage and starve everything, and look at what is left; 20 minutes'
+	@echo 'make faults        kill, crash, damage and starve everything, and look at what is left; half an hour'
 	@echo 'make lab           boot a virtual machine and check there; ARGS="tests/lab/machine.py -k unit" checks less'
 	@echo 'make lab-kernels   boot the kernels of Debian one after the other, and read by every way in each; 10 minutes'
 	@echo 'make docs          write the generated documents anew'

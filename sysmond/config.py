@@ -24,6 +24,8 @@ SYSTEM_FOLDER = "/etc/sysmond"
 
 FILE_BYTES_MAX = 256 * 1024
 FILES_MAX = 256
+# A probe's section is probes.NAME; its keys lie deeper.
+PROBE_DEPTH = 2
 NESTING_MAX = 16
 # Keys, values and sections of a file. A hundred thousand, for which there is room, take a quarter of a minute.
 NODES_MAX = 10_000
@@ -303,7 +305,7 @@ def _typed(settings: dict[Path, Setting]) -> Config:
                 },
             )
             for path, section in settings.items()
-            if path[0] == "probes" and len(path) == len(("probes", ANY))
+            if path[0] == "probes" and len(path) == PROBE_DEPTH
         },
         settings,
     )

@@ -21,7 +21,6 @@ HEAD = """\
 # What YAML takes for a text, a number or a truth as it stands.
 _PLAIN = re.compile(r"[0-9.]+[A-Za-z]*|(?!null$)[A-Za-z_][A-Za-z0-9_]*", re.IGNORECASE)
 _SECTION = "probes"
-_LENGTH_MIN = len(("probes", "NAME", "KEY"))
 
 
 class Change(NamedTuple):
@@ -38,7 +37,7 @@ def parse_change(argument: str, *, is_set: bool) -> Change:
     """
     words, equals, text = argument.partition("=")
     path = tuple(words.split("."))
-    if path[0] != _SECTION or "" in path or len(path) < _LENGTH_MIN or bool(equals) is not is_set:
+    if path[0] != _SECTION or "" in path or len(path) <= config.PROBE_DEPTH or bool(equals) is not is_set:
         right = "probes.NAME.KEY=VALUE" if is_set else "probes.NAME.KEY"
         raise UsageError(f"{argument[:80]!r} is no change; {right} is right")
     return Change(path, text if is_set else None)

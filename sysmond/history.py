@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from sysmond.long.answer import Answer
     from sysmond.long.sql import Found
 
-# Fewer digits are a number of boots, not the beginning of an id.
-BOOT_ID_DIGITS_MIN = 8
 # A refusal names so many damages: one of a few is the reason, of many each is as good as any.
 DAMAGES_TOLD_MAX = 8
 # Files may be merged while an answer is made of them: so often it is begun anew.
@@ -371,19 +369,4 @@ def _step(step: str | int | None) -> int:
 
 
 def _boot(line: Timeline, boot: str | int | None) -> str | None:
-    """Find a boot: by id or its beginning, or counted back from the newest, which is 0."""
-    if boot is None:
-        return None
-    known = line.boots()
-    text = str(boot).replace("-", "", 0 if str(boot).startswith("-") else -1)
-    if text.removeprefix("-").isdigit() and len(text) < BOOT_ID_DIGITS_MIN:
-        back = -int(text)
-        if 0 <= back < len(known):
-            return known[-1 - back]
-        raise UsageError(
-            f"boot {boot!r}: only {len(known)} boots are recorded; 0 to -{max(0, len(known) - 1)} are right"
-        )
-    found = [one for one in known if text and one.startswith(text.lower())]
-    if len(found) != 1:
-        raise UsageError(f"boot {boot!r}: no such boot; recorded are {', '.join(known[-5:]) or 'none'}")
-    return found[0]
+    return None if boot is None else paths.find_boot(boot, line.boots())

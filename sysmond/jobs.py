@@ -49,11 +49,11 @@ from sysmond.recording import (
     MemoryBlock,
     Plan,
     Recording,
-    Strand,
     coalesce,
     join,
     of_snapshot,
     plan_of,
+    strands,
 )
 from sysmond.result import Int64Array
 from sysmond.snapshot import Snapshot, snapshot
@@ -458,18 +458,8 @@ def merged_image(
         if not has_rows:
             return rolling.merge_tier(recordings)
         joined = join(recordings)
-        merging = [_merged(joined, members, significant_bits, pinned) for members in _strands(joined.blocks)]
+        merging = [_merged(joined, members, significant_bits, pinned) for members in strands(joined.blocks)]
         return segment.encode_plans(joined, merging, CREATED_BY)
-
-
-def _strands(blocks: Iterable[Block]) -> Iterator[list[Block]]:
-    """The blocks of each strand: those with all digits in order of time, then the others, which so count."""
-    strands: dict[Strand, list[Block]] = {}
-    for block in blocks:
-        if len(block.ticks):
-            strands.setdefault(block.strand, []).append(block)
-    for _, members in sorted(strands.items()):
-        yield sorted(members, key=lambda block: (block.significant_bits > 0, int(block.ticks[0])))
 
 
 def _merged(recording: Recording, members: Sequence[Block], significant_bits: int, pinned: Sequence[Pin]) -> Plan:

@@ -14,8 +14,6 @@ from contextlib import contextmanager
 DATA_BYTES_MAX = 512 * 1024 * 1024
 # The threads of a linear algebra that nobody needs cost time to start, and each counts with its buffers.
 QUIET_LIBRARIES = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-
-
 # HDF5 asks for a chunk at once, and has many words for there being no room.
 _FULL_PART = 8
 

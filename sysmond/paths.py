@@ -3,7 +3,7 @@
 
 The first ``@`` splits, so an instance may contain anything: ``filesystem/used@/home``. A bare table is
 all its metrics; without an instance all of them are meant, with an empty one (``load/one@``) only the
-row that is about the whole system. A wildcard in an instance also stands for ``/``.
+row that is about the whole system. A wildcard in an instance also stands for ``/``. And boots, as people name them.
 """
 
 import fnmatch
@@ -17,6 +17,10 @@ from sysmond.model import series_path
 
 PATH_FORM = "table[/metric][@instance], with the wildcards * and ?, is right"
 
+# Fewer digits are a number of boots, not the beginning of an id.
+_BOOT_ID_DIGITS_MIN = 8
+# So many boots are listed where none is meant.
+_BOOTS_LISTED = 5
 # How many known names an error lists where none is near.
 _NAMES_LISTED = 20
 
@@ -140,3 +144,23 @@ def _suggest(wanted: str, known: Iterable[str]) -> str:
         return close
     more = f" and {len(names) - _NAMES_LISTED} more" if len(names) > _NAMES_LISTED else ""
     return f"; there are {', '.join(names[:_NAMES_LISTED])}{more}"
+
+
+def find_boot(boot: str | int, known: Sequence[str]) -> str:
+    """A boot of those that are recorded, oldest first: by id or its beginning, or counted back from the newest, 0.
+
+    :raises UsageError: where it is none, or several.
+    """
+    text = str(boot)
+    if text.removeprefix("-").isdecimal() and len(text) < _BOOT_ID_DIGITS_MIN:
+        back = -int(text)
+        if 0 <= back < len(known):
+            return known[-1 - back]
+        raise UsageError(
+            f"boot {boot!r}: only {len(known)} boots are recorded; 0 to -{max(0, len(known) - 1)} are right"
+        )
+    beginning = text.replace("-", "").lower()
+    found = [each for each in known if beginning and each.startswith(beginning)]
+    if len(found) != 1:
+        raise UsageError(f"boot {boot!r}: no such boot; recorded are {', '.join(known[-_BOOTS_LISTED:]) or 'none'}")
+    return found[0]

@@ -189,6 +189,16 @@ class Plan(NamedTuple):
     significant_bits: int = 0
 
 
+def strands(blocks: Iterable[Block]) -> Iterator[list[Block]]:
+    """The blocks of each strand: those with all digits in order of time, then the others; so the former count."""
+    found: dict[Strand, list[Block]] = {}
+    for block in blocks:
+        if len(block.ticks):
+            found.setdefault(block.strand, []).append(block)
+    for _, members in sorted(found.items()):
+        yield sorted(members, key=lambda block: (block.significant_bits > 0, int(block.ticks[0])))
+
+
 def plan_of(blocks: Sequence[Block]) -> Plan:
     """Put blocks of one strand on one time axis; where several know a value, it is the same.
 

@@ -28,6 +28,7 @@ from sysmond.recording import (
     TierBlock,
     join,
     plan_of,
+    strands,
 )
 from sysmond.result import Int64Array
 from sysmond.retention import TIERS_NS
@@ -92,17 +93,8 @@ def roll_up_files(rows_folder: str, run: Due) -> dict[str, bytes]:
             except (Error, FileNotFoundError):
                 known = []  # What it had in common with the others, if anything, is then counted twice.
         covers = [Name(run.names[0].boot, run.names[0].first, run.names[-1].last)]
-        plans = [plan for strand in _strands(joined.blocks) if (plan := _without(plan_of(strand), known)) is not None]
+        plans = [plan for strand in strands(joined.blocks) if (plan := _without(plan_of(strand), known)) is not None]
         return roll_up(joined._replace(covers=covers), plans, run.tiers)
-
-
-def _strands(blocks: Iterable[Block]) -> Iterator[list[Block]]:
-    strands: dict[Strand, list[Block]] = {}
-    for block in blocks:
-        if len(block.ticks):
-            strands.setdefault(block.strand, []).append(block)
-    for _, members in sorted(strands.items()):
-        yield sorted(members, key=lambda block: int(block.ticks[0]))
 
 
 def _without(plan: Plan, known: Iterable[Block]) -> Plan | None:

@@ -130,3 +130,17 @@ def test_every_series_is_meant_by_its_own_path(table: str, metric: str, instance
 def test_many_stars_are_quick_to_fail() -> None:
     pattern = paths.Pattern("", "cpu", "user", "*a" * 500 + "b")
     assert not paths.matches(pattern, "cpu", "user", "a" * 5000)
+
+
+@pytest.mark.parametrize(
+    ("boot", "found"),
+    [(0, "cc"), ("-1", "ab12"), ("-2", "aa"), ("c", "cc"), ("AB-1", "ab12"), ("a-a", "aa")],
+)
+def test_a_boot_is_found_by_its_beginning_or_counted_back(boot: str | int, found: str) -> None:
+    assert paths.find_boot(boot, ["aa", "ab12", "cc"]) == found
+
+
+@pytest.mark.parametrize("boot", ["", "a", "-3", 1, "\u00b2", "-", "--", "ab123"])
+def test_what_is_no_boot_or_several_is_refused(boot: str | int) -> None:
+    with pytest.raises(UsageError, match="boots are recorded|no such boot"):
+        paths.find_boot(boot, ["aa", "ab12", "cc"])

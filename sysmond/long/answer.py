@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sysmond import clock, timespec
+from sysmond import clock, paths, timespec
 from sysmond.archive import FINEST_TIER
 from sysmond.errors import CorruptError, Error, NotPermittedError, UsageError, nearest
 from sysmond.folders import Folders
@@ -180,7 +180,8 @@ class Answering:
             # What begins in the range may have its first reading to tell of after it.
             tiers = [census.lines(table, times.start_ns, times.end_ns + TIERS_NS[tier], tier) for tier in COARSE]
         if self._request.boot is not None:
-            self._boot = _of_boot([line for each in (lines, *tiers) for line in each], self._request.boot)
+            recorded = sorted([*lines, *chain(*tiers)], key=lambda line: line.last_ns)
+            self._boot = paths.find_boot(self._request.boot, list(dict.fromkeys(line.boot for line in recorded)))
             lines, *tiers = ([line for line in each if line.boot == self._boot] for each in (lines, *tiers))
         buckets, since_ns = past.bucketed(lines, tiers)
         if lines or buckets:
@@ -403,23 +404,6 @@ def _words(labels: str | Sequence[str]) -> list[str]:
 def _longest_ns(line: Line) -> int:
     """How long before its reading what the first row of a line tells of may begin: the length of a bucket."""
     return line.parts[0].stretch.interval_ns if not lasts(line.parts[0].stretch.table) else 0
-
-
-def _of_boot(lines: Sequence[Line], boot: str | int) -> str:
-    """A boot that is recorded, by id or its beginning, or counted back from the newest, which is 0."""
-    text = str(boot)
-    known = list(dict.fromkeys(line.boot for line in sorted(lines, key=lambda line: line.last_ns)))
-    if text.lstrip("-").isdigit() and len(text) < 8:  # noqa: PLR2004  fewer digits than an id begins with
-        back = -int(text)
-        if 0 <= back < len(known):
-            return known[-1 - back]
-        raise UsageError(
-            f"boot {boot!r}: only {len(known)} boots are recorded; 0 to -{max(0, len(known) - 1)} are right"
-        )
-    found = [each for each in known if each.startswith(text.replace("-", "").lower())]
-    if len(found) != 1:
-        raise UsageError(f"boot {boot!r}: no such boot; recorded are {', '.join(known) or 'none'}")
-    return found[0]
 
 
 def newest(folders: Folders, classes: Collection[Sensitivity], table: str) -> Table:

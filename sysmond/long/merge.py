@@ -234,13 +234,15 @@ class Joined(Stretch):
     def _cut(self, keys: slice, of: Callable[[_Batch], Int64Array]) -> Int64Array:
         """What these keys have of the batches that they are in."""
         start, stop, _ = keys.indices(len(self.counts))
-        parts = [np.empty(0, np.int64)]
+        parts: list[Int64Array] = []
         for batch, (low, high) in zip(self._batches, pairwise(self._edges), strict=True):
             if low >= stop or high <= start:
                 continue
             ends = np.append(batch.begins, len(batch.taken))
             parts.append(of(batch)[ends[max(start, low) - low] : ends[min(stop, high) - low]])
-        return np.concatenate(parts) if len(parts) != len(("none", "one")) else parts[1]
+        if not parts:
+            return np.empty(0, np.int64)
+        return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
 
 def _about(members: Sequence[Stretch]) -> About:
@@ -292,7 +294,7 @@ def span_ns(stretch: Stretch) -> tuple[int, int]:
     told = told or [each.start_ns for each in stretch.holes] or [life.first_ns for life in stretch.lives]
     if not told:
         return 0, 0
-    course = course_of(list(stretch.relations), stretch.interval_ns)
+    course = course_of(stretch.relations, stretch.interval_ns)
     return course.moment_ns(min(told)), course.moment_ns(max(told))
 
 

@@ -28,6 +28,8 @@ from sysmond.snapshot import Snapshot, identify, snapshot
 
 # What follows the last full reading waits for the next one, unless it takes this part of the ring.
 WAITING_FRACTION_MAX = 0.5
+# A ring of wide tables is WRITER/CLASS/RING; one of a long table lies in a folder of its own there.
+_RING_DEPTH = 2
 
 
 class _Cut(NamedTuple):
@@ -87,7 +89,7 @@ def empty(path: str, why: str) -> tuple[Sensitivity, bytes]:
 
 
 def _is_stream(folders: Folders, path: str) -> bool:
-    return path.removeprefix(f"{folders.runtime}/").count("/") > len(("WRITER", "CLASS"))
+    return path.removeprefix(f"{folders.runtime}/").count("/") > _RING_DEPTH
 
 
 def _seal_ring(folders: Folders, path: str, before: Sealed, skipped: int, unread: Callable[[str, str], None]) -> Sealed:
