@@ -63,6 +63,7 @@ async def asking(member: str, signature: str, body: list[object], address: str, 
 async def telling(address: str, count: int, until_s: float) -> None:  # noqa: ARG001  all are called alike
     """Call so often as fast as the bus takes it, and want no answer; it keeps what we have not read yet."""
     connection = await Connection.connect(address, lambda _: None, lambda _: None)
+    await asyncio.sleep(BEGIN_S)  # Its whole length is to be seen.
     left = UNANSWERED
     while left and time.monotonic() < until_s:
         if connection.queued_bytes < QUEUED_BYTES:
