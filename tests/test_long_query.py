@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sysmond.clock import SECOND_NS
+from sysmond.clock import SECOND_NS, Relation
 from sysmond.errors import Error, UsageError
 from sysmond.folders import Folders
 from sysmond.long.answer import Answer, Request, answer
@@ -204,6 +204,15 @@ def test_two_boots_are_told_apart(folders: Folders) -> None:
     assert rows(ask(folders, columns="cpu:sum", boot=-1), "cpu:sum") == [(1,)]
     with pytest.raises(UsageError, match="only 2 boots are recorded"):
         ask(folders, boot=-2)
+
+
+def test_a_machine_is_off_until_its_clock_was_set_where_that_was_late(folders: Folders) -> None:
+    put(folders, stretch(PROCESS, range(100, 110), [(0, process(5))]), 1)
+    corrected = Relation(15 * SECOND_NS, at(1000), 15 * SECOND_NS)
+    since_1970 = [relation(0, 20 * SECOND_NS), corrected]
+    put(folders, stretch(PROCESS, range(10, 20), [(0, process(5))], boot="c" * 32, relations=since_1970), 1)
+    off = [gap for gap in ask(folders, start=100, end=1005).gaps if gap.cause is Cause.OFF]
+    assert [(gap.start_ns, gap.end_ns) for gap in off] == [(at(110), at(1000))]
 
 
 def test_lost_records_are_said(folders: Folders) -> None:

@@ -360,9 +360,11 @@ def gaps(lines: Sequence[Line], table: str, start_ns: int, end_ns: int, *, is_fo
         found += _damaged_start(line, table)
         if number:
             before = lines[number - 1]
-            interval_ns = before.parts[-1].stretch.interval_ns
-            found.append(Gap(before.last_ns + interval_ns, max(before.last_ns + interval_ns, line.first_ns), table,
-                             Cause.OFF))  # fmt: skip
+            since_ns = before.last_ns + before.parts[-1].stretch.interval_ns
+            # A clock that was set late has an earlier first reading than the boot before it has a last.
+            begins = [line.first_ns, *(line.course.moment_ns(at_ns) for at_ns, _ in line.course.steps())]
+            if later := [begin_ns for begin_ns in begins if begin_ns > since_ns]:
+                found.append(Gap(since_ns, min(later), table, Cause.OFF))
     if lines:
         last = lines[-1]
         interval_ns = last.parts[-1].stretch.interval_ns
