@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
 
+import h5py
 import numpy as np
 
 from sysmond import archive, jobs, pins, plan
@@ -282,7 +283,7 @@ def busy(root: Path) -> Now:
         boot.wide(91, every(FILESYSTEM, 30), writer="background"),
         boot.wide(92, every(INPUT), sensitivity=RESTRICTED),
         *(boot.long(90, name, interval_s, count) for name, interval_s, count in (
-            ("process", 5, 45), ("thread", 5, 12), ("exits", 1, 9), ("thread_state", 10, 20), ("cgroup_name", 60, 5),
+            ("process", 5, 45), ("thread", 5, 12), ("exits", 1, 9), ("thread_state", 10, 20), ("cgroup_name", 60, 4),
             ("kernel_stack", 60, 5), ("session", 5, 25), ("request", 1, 6),
         )),
         boot.long(93, "command", 60, 45, RESTRICTED),
@@ -340,6 +341,7 @@ def troubled(root: Path) -> Now:
     machine.seal()
     run(parts, 1800, 1850, **names)
     _end(parts, well=False)
+    _damage(machine, first, second, third)
     settle(machine, written | {third.boot: third.utc_ns(1850)})
     return Now("dd" * 16, Relation(600 * SECOND_NS, third.utc_ns(12_600), 600 * SECOND_NS))
 
@@ -394,6 +396,26 @@ def _first_boot(machine: Machine) -> Boot:
     pins.add(machine.folders.state, [Pin(pinned_ns, pinned_ns + 120 * SECOND_NS, "an incident", "golden")])
     jobs.merge(machine.folders)
     return boot
+
+
+def _damage(machine: Machine, first: Boot, second: Boot, third: Boot) -> None:
+    """Two files that end too early, two with a chunk of other bytes, one that is none of ours."""
+    rows = f"{machine.folders.state}/public/1s"
+    long = f"{machine.folders.state}/public/{{}}/1s".format
+    for folder in (rows, long("process")):
+        path = Path(folder, archive.Name(third.boot, 2, 2).file)
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    for path, where in (
+        (Path(rows, archive.Name(second.boot, 3, 3).file), "block/0"),
+        (Path(long("exits"), archive.Name(first.boot, 1, 5).file), "keys"),
+    ):
+        with h5py.File(path) as file:
+            matrix = next(file[where][width] for width in ("i2", "i4", "i1") if width in file[where])
+            place = matrix.id.get_chunk_info(0).byte_offset
+        image = bytearray(path.read_bytes())
+        image[place : place + 8] = b"\xa5" * 8
+        path.write_bytes(image)
+    Path(rows, "notes.h5").write_text("not ours", encoding="utf-8")
 
 
 def _without(parts: Iterable[Wide | Long], table: str, why: tuple[Cause, str], does: Callable[[], None]) -> None:

@@ -22,8 +22,8 @@ from sysmond.segment import Segment
 # So long a value is told of in a difference, and so many differences of one thing.
 SHOWN_MAX = 160
 DIFFERENCES_MAX = 20
-# JSON is spelled in lines so deep.
-DEPTH_MAX = 2
+# A list of more text than this is a line an element.
+TEXT_LINE_MAX = 300
 # What a file or a cell holds; how it is called in a difference.
 Arrays = Mapping[str, npt.NDArray[Any]]
 
@@ -43,16 +43,29 @@ def libraries() -> dict[str, str]:
     return {"hdf5": h5py.version.hdf5_version, "zlib": version}
 
 
-def spelled(value: Any, depth: int = 0) -> str:
-    """JSON in which a change is a line: an element of lists and objects a line, what is deeper in one."""
-    if depth > DEPTH_MAX or not value or not isinstance(value, dict | list):
+def spelled(value: Any, space: str = "") -> str:
+    """JSON in which a change is a line: a row, a column, a gap or a line of text each."""
+    if _is_a_line(value):
         return json.dumps(value, ensure_ascii=True)
-    space, ends = " " * (depth + 1), "{}" if isinstance(value, dict) else "[]"
-    inner = [
-        f"{space}{json.dumps(each[0]) + ': ' if ends == '{}' else ''}{spelled(each[1], depth + 1)}"
-        for each in (value.items() if isinstance(value, dict) else enumerate(value))
+    is_object, inner = isinstance(value, dict), f"{space} "
+    lines = [
+        inner + (f"{json.dumps(each[0])}: {spelled(each[1], inner)}" if is_object else spelled(each, inner))
+        for each in (value.items() if is_object else value)
     ]
-    return f"{ends[0]}\n" + ",\n".join(inner) + f"\n{' ' * depth}{ends[1]}"
+    begin, end = "{}" if is_object else "[]"
+    return f"{begin}\n" + ",\n".join(lines) + f"\n{space}{end}"
+
+
+def _is_a_line(value: Any) -> bool:
+    """Whether it is a cell, a list of cells, or an object of cells and one list of them at most."""
+    if isinstance(value, dict):
+        lists = [each for each in value.values() if isinstance(each, dict | list)]
+        return not lists or (len(lists) == 1 and isinstance(lists[0], list) and _is_a_line(lists[0]))
+    if not isinstance(value, list):
+        return True
+    if any(isinstance(each, dict | list) for each in value):
+        return False
+    return sum(len(each) for each in value if isinstance(each, str)) <= TEXT_LINE_MAX
 
 
 def differences(expected: Any, found: Any, where: str = "") -> Iterator[str]:

@@ -172,7 +172,9 @@ def segments() -> Iterator[tuple[str, bytes]]:
 
 TASKS, LENGTH_S, FULL_S, FOREVER_S = 40, 420, 60, 10**9
 CGROUPS = {1: "/", 40: "/system.slice/pg.service", 41: "/user.slice/user-0.slice/session-3.scope",
-           42: "/kubepods.slice/kubepods-pod1.slice/cri-containerd-0a1b2c.scope"}  # fmt: skip
+           42: "/kubepods.slice/kubepods-pod01234567_89ab_cdef_0123_456789abcdef.slice/cri-containerd-"
+               + "0a1b2c3d" * 8 + ".scope"}  # fmt: skip
+PATHS: Sequence[dict[str, int | str]] = [{"id": number, "path": path} for number, path in CGROUPS.items()]
 
 
 def task(number: int, second: int, begin_s: int) -> dict[str, int | str | None]:
@@ -228,7 +230,7 @@ def task(number: int, second: int, begin_s: int) -> dict[str, int | str | None]:
         "exe": f"/usr/bin/task-{number % 11}",
         "command": f"task-{number % 11} --number={number} " + "x" * (number * 3),
         "id": number,
-        "path": list(CGROUPS.values())[number % len(CGROUPS)],
+        "path": f"/a/{number}",
         "functions": ";".join(["schedule", "do_wait", f"f{number}"][: 1 + number % 3]),
         "name": f"session {number % 6}",
         "bytes": moved * 77,
@@ -256,7 +258,8 @@ def lasting(table: Table, second: int, begin_s: int, count: int, *, is_full: boo
         began = begin_s + number * 3 + 1 if number % 5 == 0 else 0
         moves = second == began or ((second + number) % (1 + number % 7) == 0 and not is_still)
         if began <= second < ends_s(number, begin_s) and (moves or is_full):
-            rows.append(task(number, second, begin_s))
+            of_cgroup = PATHS[number % len(PATHS)] if table.name == "cgroup_name" else {}
+            rows.append(task(number, second, begin_s) | of_cgroup)
     return rows
 
 
@@ -310,6 +313,7 @@ def long_files() -> Iterator[tuple[str, bytes]]:
     steps_ns = [TIERS_NS[tier] for tier in COARSE]
     for name, table in declared().items():
         length_s, count = (LENGTH_S, TASKS) if name in {"process", "exits", "session"} else (130, 14)
+        count = len(PATHS) if name == "cgroup_name" else count
         first, second = (of_table(table, BEGIN_S + number * (length_s + 9), length_s, count) for number in (0, 1))
         yield f"long/{name}-1s.h5", file.encode(first, BY)
         parts: Sequence[Stretch] = [first, second]

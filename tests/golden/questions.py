@@ -171,7 +171,7 @@ BUSY = (
     records("a-percentile", "process", step="20s", percentile=95, top=5, columns="pid,comm,cpu,rss", **ROWS),
     records("threads", "thread", top=6, **ROWS),
     records("threads-of-tiers", "thread", step="5min", group_by="comm", top=3, **OLD),
-    records("ends", "exits", where="signal = 9", **ROWS),
+    records("ends", "exits", where="exit_code = 2", **ROWS),
     records(
         "ends-first-by-memory", "exits", top=4, by="peak_rss", columns="pid,comm,start,end,exit_code,peak_rss", **NEW
     ),
@@ -258,13 +258,14 @@ TROUBLED = (
         end="2025-09-01T22:46Z",
         step="15s",
         explain=True,
+        formats=("json",),
     ),
     series(
         "pinned-and-not",
         "disk/read_bytes@sda",
         "memory/available",
-        start="2025-09-01T22:42:10Z",
-        end="2025-09-01T22:42:25Z",
+        start="2025-09-01T22:41:10Z",
+        end="2025-09-01T22:41:22Z",
         raw=True,
     ),
     series(
@@ -322,6 +323,21 @@ TROUBLED = (
     records("ends-by-steps", "exits", step="10min", group_by="signal", columns="signal,count", **FIRST),
     records("ends-third", "exits", step="5min", group_by="signal", columns="signal,count", **THIRD),
     records("paths", "cgroup_name", **THIRD),
+    series("damaged-and-not", "memory/available", step="20s", start="2025-09-02T10:09Z", end="2025-09-02T10:21Z"),
+    series("a-damaged-chunk", "cpu/user", "disk/busy", step="1min", start="2025-09-02T08:03Z", end="2025-09-02T08:10Z"),
+    series("damaged-raw", "memory/available", start="2025-09-02T10:09:56Z", end="2025-09-02T10:10:04Z", raw=True),
+    series("a-damaged-chunk-raw", "cpu", "disk", start="2025-09-02T08:04:57Z", end="2025-09-02T08:05:03Z", raw=True),
+    series("damaged-gaps", "cpu/user", step="1s", start="2025-09-02T10:19:57Z", end="2025-09-02T10:20:03Z"),
+    records(
+        "damaged-by-steps",
+        "process",
+        step="10s",
+        group_by="user",
+        columns="user,cpu:sum",
+        top=1,
+        start="2025-09-02T10:09:30Z",
+        end="2025-09-02T10:10:30Z",
+    ),
     program("listed", "--list", formats=("csv",)),
 )
 
