@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from sysmond.archive import Name
-from sysmond.clock import SECOND_NS
+from sysmond.clock import SECOND_NS, Relation
 from sysmond.folders import Folders
 from sysmond.long.answer import Answer, Request, answer
 from sysmond.long.file import encode
@@ -183,6 +183,18 @@ def test_readings_further_apart_than_a_bucket_is_long_are_no_gaps_and_weigh_as_m
     found = ask(folders, columns="rss_anon", where="pid = 7")
     assert found.gaps == ()
     assert rows(found, "rss_anon") == [(250,)]
+
+
+@pytest.mark.parametrize("booted_ns", [20 * SECOND_NS, BOOTED_NS - 86_400 * SECOND_NS])
+def test_buckets_answer_beside_rows_of_a_boot_that_began_earlier_by_its_clock(tmp_path: Path, booted_ns: int) -> None:
+    folders = Folders(str(tmp_path / "aged"), str(tmp_path / "runtime"))
+    (made,) = roll_up([recorded(BEGIN_S, 300)], [TIERS_NS["5min"]])
+    put_tier(folders, made, "5min", 1)
+    corrected = Relation(15 * SECOND_NS, BOOTED_NS + 7200 * SECOND_NS, 15 * SECOND_NS)
+    clocks = [relation(0, booted_ns), corrected]
+    put(folders, stretch(PROCESS, range(10, 20), [(0, process(5, cpu=0))], boot="c" * 32, relations=clocks), 1)
+    found = ask(folders, end_s=300, columns="pid,cpu:sum", where="pid = 30")
+    assert rows(found, "pid", "cpu:sum") == [(30, pytest.approx(9, abs=0.3))]
 
 
 def test_a_machine_that_was_off_between_two_boots_of_buckets_says_so(tmp_path: Path) -> None:

@@ -176,8 +176,9 @@ class Answering:
         lines = census.lines(table, times.start_ns, times.end_ns + LATE_NS)
         self._is_followed, reasons = census.is_followed, census.reasons
         tiers: list[list[Line]] = []
-        if not lines or min(line.first_ns for line in lines) > times.start_ns:
-            # What begins in the range may have its first reading to tell of after it.
+        if not lines or _earliest_ns(lines[-1]) > times.start_ns:
+            # Of the boots before the newest one, too, rows may be gone. What begins in the range may have its first
+            # reading to tell of after it.
             tiers = [census.lines(table, times.start_ns, times.end_ns + TIERS_NS[tier], tier) for tier in COARSE]
         if self._request.boot is not None:
             recorded = sorted([*lines, *chain(*tiers)], key=lambda line: line.last_ns)
@@ -352,7 +353,7 @@ class Answering:
     def _told_of_tiers(self) -> Iterator[Event]:
         """Up to when only buckets are there, as an event, where that is in the range."""
         ends = [each.line.course.moment_ns(int(each.stretch.ticks[-1])) for each in self._past]
-        if ends:
+        if ends and max(ends) >= self._times.start_ns:
             text = "up to here, only what used most is told apart, and the others by cgroup together"
             yield Event(max(ends), "tier", self.table.name, text)
 
@@ -399,6 +400,12 @@ def _column(spec: Spec, cells: Cells | None) -> Column:
 def _words(labels: str | Sequence[str]) -> list[str]:
     parts = labels.split(",") if isinstance(labels, str) else list(labels)
     return [part.strip() for part in parts if part.strip()]
+
+
+def _earliest_ns(line: Line) -> int:
+    """When the rows of a boot begin: by its clock as it was last, where that says later, since it may have been set."""
+    first_ns, last_ns = int(line.parts[0].stretch.ticks[0]), int(line.parts[-1].stretch.ticks[-1])
+    return max(line.first_ns, line.last_ns - (last_ns - first_ns))
 
 
 def _longest_ns(line: Line) -> int:

@@ -67,6 +67,11 @@ class Line(NamedTuple):
         """Wall-clock time of the last reading."""
         return self.course.moment_ns(int(self.parts[-1].stretch.ticks[-1]))
 
+    def begins_after(self, since_ns: int) -> list[int]:
+        """The moments after one at which its readings begin, or begin anew, since its clock was set."""
+        begins = [self.first_ns, *(self.course.moment_ns(at_ns) for at_ns, _ in self.course.steps())]
+        return [begin_ns for begin_ns in begins if begin_ns > since_ns]
+
     def closed(self) -> set[int]:
         """The lives that ended in good order, by when they began."""
         return {life.started_ns for stretch in self.told for life in stretch.lives if life.closed}
@@ -361,10 +366,8 @@ def gaps(lines: Sequence[Line], table: str, start_ns: int, end_ns: int, *, is_fo
         if number:
             before = lines[number - 1]
             since_ns = before.last_ns + before.parts[-1].stretch.interval_ns
-            # A clock that was set late has an earlier first reading than the boot before it has a last.
-            begins = [line.first_ns, *(line.course.moment_ns(at_ns) for at_ns, _ in line.course.steps())]
-            if later := [begin_ns for begin_ns in begins if begin_ns > since_ns]:
-                found.append(Gap(since_ns, min(later), table, Cause.OFF))
+            if begins := line.begins_after(since_ns):
+                found.append(Gap(since_ns, min(begins), table, Cause.OFF))
     if lines:
         last = lines[-1]
         interval_ns = last.parts[-1].stretch.interval_ns

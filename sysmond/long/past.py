@@ -179,7 +179,8 @@ def gaps(parts: Sequence[Bucketed], rows: Sequence[Line], table: str, buckets: A
         if line.boot not in later:
             over.append(reach[-1][1] + interval_ns)
     for until_ns in over:
-        if begins := [begin_ns for begin_ns, _ in reach if begin_ns >= until_ns]:
+        begins = [begin_ns for begin_ns, _ in reach if begin_ns >= until_ns]
+        if begins := [*begins, *(each for line in rows for each in line.begins_after(until_ns))]:
             yield Gap(until_ns, min(begins), table, Cause.OFF)
 
 
