@@ -11,13 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from io import BytesIO
+from itertools import product
 from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
 
 import h5py
 import numpy as np
-from h5py import h5a, h5d, h5g, h5l, h5s, h5t
+from h5py import h5a, h5d, h5g, h5l, h5t, h5z
 
-from sysmond import invariants
+from sysmond import invariants, packed
 from sysmond.codes import CHUNK_SERIES
 from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
 from sysmond.invariants import STRING_BYTES_MAX
@@ -42,6 +43,8 @@ _FILTERS: dict[str, Any] = {
     "shuffle": True,
     "fletcher32": True,
 }
+# Three filters, the first of which shuffles: what it is, how it is meant, the size of an element, its name.
+_NO_FILTER = 0, 0, (), b""
 
 File: TypeAlias = h5py.File
 Group: TypeAlias = h5py.Group
@@ -312,42 +315,80 @@ def _alone(opened: _Opened, name: str) -> _Opened:
 
 
 class Dataset:
-    """An open dataset, whose type, shape and chunks are such as we write.
+    """An open dataset, whose type, shape and way of storing are such as we write.
 
-    The low-level interface is several times quicker than the usual one for small ones.
+    The low-level interface is several times quicker than the usual one for small ones. Chunks are taken as they are
+    stored and unpacked by ``sysmond.packed``: the library would believe what they say of their length.
     """
 
     def __init__(self, group: h5g.GroupID, name: str, chunk: Sequence[int] = ()) -> None:
         """Open it. ``chunk``: the longest that its chunks may be, where other lengths than any would be absurd.
 
-        :raises ValueError: where it is of another type, has absurd chunks, or lacks some of them.
+        :raises ValueError: where it is of another type, or stored otherwise than we store.
         """
-        self.ident = _alone(h5d.open(group, _linked(group, name)), name)
-        self.kind = self.ident.get_type()
-        self.dtype = _dtype(self.kind.encode())
-        self.shape: tuple[int, ...] = self.ident.shape
-        creation = self.ident.get_create_plist()
-        if creation.get_layout() != h5d.CHUNKED:
-            raise ValueError(f"{name} is not chunked")
-        shape = creation.get_chunk()
-        if math.prod(shape) * self.dtype.itemsize > ARRAY_BYTES_MAX:
-            raise ValueError(f"{name} has chunks of more than {ARRAY_BYTES_MAX} bytes")
-        if chunk and (len(shape) != len(chunk) or any(map(int.__gt__, shape, chunk))):
-            raise ValueError(f"{name} has chunks of the shape {shape}; at most {tuple(chunk)} is right")
+        self._ident = _alone(h5d.open(group, _linked(group, name)), name)
+        self._name = name
+        self.dtype = _dtype(self._ident.get_type().encode())
+        self.shape: tuple[int, ...] = self._ident.shape
+        self._chunk: tuple[int, ...] = self.shape
         if self.bytes:
-            self._check_chunks(name, [-(-length // step) for length, step in zip(self.shape, shape, strict=True)])
+            self._chunk = self._chunked(chunk)
 
     @property
     def bytes(self) -> int:
         """How many it has once unpacked."""
         return math.prod(self.shape) * self.dtype.itemsize
 
-    def _check_chunks(self, name: str, places: Sequence[int]) -> None:
-        """The library reads what was never written as zeros: of most datasets the one chunk is there or not."""
-        right = math.prod(places)
-        there = min(1, self.ident.get_storage_size()) if right == 1 else self.ident.get_num_chunks()
-        if there != right:
-            raise ValueError(f"{name} has {there} chunks of {right}")
+    def _chunked(self, most: Sequence[int]) -> tuple[int, ...]:
+        """The shape of its chunks."""
+        creation, name = self._ident.get_create_plist(), self._name
+        if creation.get_layout() != h5d.CHUNKED:
+            raise ValueError(f"{name} is not chunked")
+        shape: tuple[int, ...] = creation.get_chunk()
+        size = math.prod(shape) * self.dtype.itemsize
+        if size > ARRAY_BYTES_MAX:
+            raise ValueError(f"{name} has chunks of more than {ARRAY_BYTES_MAX} bytes")
+        if most and (len(shape) != len(most) or any(map(int.__gt__, shape, most))):
+            raise ValueError(f"{name} has chunks of the shape {shape}; at most {tuple(most)} is right")
+        usual = most or (ARRAY_CHUNK,) * len(shape)
+        # A chunk costs the same however short it is: so there are not many more than have to be.
+        if any(2 * step < min(length, right) for step, length, right in zip(shape, self.shape, usual, strict=True)):
+            raise ValueError(f"{name} has chunks of the shape {shape}; {tuple(usual)} is right")
+        # Whatever else the others are, no chunk of theirs can be unpacked; whether bytes were shuffled it does not say.
+        first, _, values, _ = creation.get_filter(0) if creation.get_nfilters() == len(_FILTERS) - 1 else _NO_FILTER
+        if first != h5z.FILTER_SHUFFLE or values[:1] != (self.dtype.itemsize,):
+            raise ValueError(f"{name} is stored with other filters than shuffle, deflate and fletcher32")
+        chunks = math.prod(-(-length // step) for length, step in zip(self.shape, shape, strict=True))
+        # Where there is no chunk at all, the library takes whatever for the length of the one that is asked for.
+        if not 0 < (stored := self._ident.get_storage_size()) <= packed.stored_max(chunks * size, chunks):
+            raise ValueError(f"{name} is stored in {stored} bytes, {chunks * size} in chunks of {size} once unpacked")
+        return shape
+
+    def read(self, low: tuple[int, ...], high: tuple[int, ...]) -> Array:
+        """What lies between two corners.
+
+        :raises ValueError: where a chunk lacks, or is damaged.
+        """
+        if high == self._chunk and not any(low):
+            return self._unpacked(low)
+        found = np.empty([end - begin for begin, end in zip(low, high, strict=True)], self.dtype)
+        steps = zip(low, high, self._chunk, strict=True)
+        for corner in product(*(range(begin - begin % step, end, step) for begin, end, step in steps)):
+            to, of = [], []
+            for begin, end, at, step in zip(low, high, corner, self._chunk, strict=True):
+                first, last = max(begin, at), min(end, at + step)
+                to.append(slice(first - begin, last - begin))
+                of.append(slice(first - at, last - at))
+            found[tuple(to)] = self._unpacked(corner)[tuple(of)]
+        return found
+
+    def _unpacked(self, corner: tuple[int, ...]) -> Array:
+        """The chunk that begins there, whole."""
+        mask, stored = self._ident.read_direct_chunk(corner)
+        if mask:
+            raise ValueError(f"{self._name} has a chunk that skipped filters")
+        content = packed.unpack(stored, self.dtype.itemsize, math.prod(self._chunk))
+        return np.ndarray(self._chunk, self.dtype, content)
 
 
 class Node:
@@ -395,10 +436,7 @@ class Node:
         if dataset.bytes > ARRAY_BYTES_MAX:
             raise ValueError(f"{name} has {dataset.bytes} bytes; at most {ARRAY_BYTES_MAX} are right")
         self._room.take(name, dataset.shape[0], dataset.bytes)
-        found = np.empty(dataset.shape, dataset.dtype)
-        if found.size:
-            dataset.ident.read(h5s.ALL, h5s.ALL, found, dataset.kind)
-        return found
+        return dataset.read((0,), dataset.shape) if dataset.bytes else np.empty(dataset.shape, dataset.dtype)
 
     def strings(self, name: str) -> list[str]:
         """Read a one-dimensional dataset of texts."""
@@ -420,7 +458,7 @@ class Node:
         found = h5a.open(self._group, name.encode())
         kind = found.get_type()
         dtype = _dtype(kind.encode())
-        if found.shape or found.get_storage_size() != dtype.itemsize or dtype.kind not in _KINDS[expected]:
+        if found.get_storage_size() != dtype.itemsize or dtype.kind not in _KINDS[expected]:
             raise ValueError(f"attribute {name} is no {expected.__name__}")
         value = np.empty((), dtype)
         found.read(value, kind)
@@ -478,7 +516,7 @@ class Matrix:
         :raises ValueError: where it does not have rows of this width and length, at most so many.
         """
         dataset = Dataset(group, f"i{width}", (CHUNK_SERIES, CHUNK_TICKS))
-        self._dataset, self._kind, self._dtype = dataset.ident, dataset.kind, dataset.dtype
+        self._dataset, self._dtype = dataset, dataset.dtype
         self._rows, *lengths = dataset.shape
         if self._dtype != np.dtype(f"<i{width}") or lengths != [length]:
             raise ValueError(f"i{width} is no matrix of this block")
@@ -511,10 +549,7 @@ class Matrix:
             begin = min(low + CHUNK_SERIES, high)
             found[: begin - low] = self._held
         if high > begin and self._length:
-            space = self._dataset.get_space()
-            space.select_hyperslab((begin, 0), (high - begin, self._length))
-            memory = h5s.create_simple((high - begin, self._length))
-            self._dataset.read(memory, space, found[begin - low :], self._kind)
+            found[begin - low :] = self._dataset.read((begin, 0), (high, self._length))
         self._held_from, self._held = last, found if low == last else found[last - low :].copy()
         return found
 
@@ -526,7 +561,7 @@ class Vectors:
         """``length``: that of each of them."""
         self._group = group
         self._length = length
-        self._open: dict[int, tuple[h5d.DatasetID, h5t.TypeID]] = {}
+        self._open: dict[int, Dataset] = {}
         self._held_place, self._held = (0, 0, 0), np.empty(0, np.int8)
 
     def read(self, width: int, row: int, low: int, high: int) -> Array:
@@ -534,7 +569,7 @@ class Vectors:
 
         :raises ValueError: where there is no such row, or its length is another.
         """
-        dataset, kind = self._open[width] if width in self._open else self._opened(width)
+        dataset = self._open[width] if width in self._open else self._opened(width)
         if row >= dataset.shape[0]:
             raise ValueError(f"i{width} has no row {row}")
         found = np.empty(high - low, f"<i{width}")
@@ -546,21 +581,18 @@ class Vectors:
         if begin < high:
             start = begin - begin % VECTOR_CHUNK
             stop = min(-(-high // VECTOR_CHUNK) * VECTOR_CHUNK, self._length)
-            chunks = np.empty(stop - start, f"<i{width}")
-            space = dataset.get_space()
-            space.select_hyperslab((row, start), (1, stop - start))
-            dataset.read(h5s.create_simple((1, stop - start)), space, chunks, kind)
+            chunks = dataset.read((row, start), (row + 1, stop))[0]
             found[begin - low :] = chunks[begin - start : high - start]
             last = (stop - start - 1) // VECTOR_CHUNK * VECTOR_CHUNK
             self._held_place, self._held = (width, row, start + last), chunks[last:].copy()
         return found
 
-    def _opened(self, width: int) -> tuple[h5d.DatasetID, h5t.TypeID]:
+    def _opened(self, width: int) -> Dataset:
         dataset = Dataset(self._group, f"i{width}", (1, VECTOR_CHUNK))
         if dataset.dtype != np.dtype(f"<i{width}") or dataset.shape[1:] != (self._length,):
             raise ValueError(f"i{width} has no vectors of this length")
-        self._open[width] = dataset.ident, dataset.kind
-        return self._open[width]
+        self._open[width] = dataset
+        return dataset
 
 
 def one_line(error: BaseException) -> str:

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ from sysmond.codes import SERIES
 from sysmond.errors import Error
 from sysmond.folders import Folders
 from sysmond.model import Cause, Metric, Packing, Semantics, Sensitivity, Table
+from sysmond.packed import fletcher32
 from sysmond.recording import Event, Hole, Key, MemoryBlock, Recording, Strand
 from tests import longarchive
 from tests.longarchive import BOOT, Row, relation
@@ -282,6 +284,89 @@ def test_one_block_of_a_hundred_names_is_refused(wide: Neighbours) -> None:
 
     wide.craft(craft)
     wide.check_refused("100 names")
+
+
+# Chunks: the library takes them for as long as their shape says, and reads on into its memory.
+
+
+def of_chunk(name: str, stored: Callable[[h5py.Dataset], tuple[int, bytes]]) -> Craft:
+    """Another mask and other bytes in the place of a dataset's first chunk, which is its only one."""
+
+    def craft(file: h5py.File) -> None:
+        mask, content = stored(file[name])
+        file[name].id.write_direct_chunk((0,) * file[name].ndim, content, mask)
+
+    return craft
+
+
+def repacked(count: int) -> Callable[[h5py.Dataset], tuple[int, bytes]]:
+    """So many elements, by all filters and with the right checksum."""
+
+    def stored(dataset: h5py.Dataset) -> tuple[int, bytes]:
+        elements = np.frombuffer(np.resize(dataset[()].ravel(), count).tobytes(), np.uint8)
+        shuffled = elements.reshape(count, dataset.dtype.itemsize).T.tobytes()
+        packed = zlib.compress(shuffled)
+        return 0, packed + fletcher32(packed).to_bytes(4, "little")
+
+    return stored
+
+
+@pytest.mark.parametrize("name", ["ticks", "series", "clocks", "events"])
+def test_a_chunk_that_is_not_of_its_shape_is_damage(folders: Folders, name: str) -> None:
+    path = name if name in {"clocks", "events"} else f"block/0/{name}"
+    crafts = {
+        "skipped": of_chunk(path, lambda _: (0b111, b"\1\2\3\4\5")),
+        "skipped, of its length": of_chunk(path, lambda dataset: (0b111, bytes(dataset.size * dataset.dtype.itemsize))),
+        "without a checksum": of_chunk(path, lambda dataset: (0b100, repacked(dataset.size)(dataset)[1][:-4])),
+        "long": of_chunk(path, lambda dataset: repacked(2 * max(8, dataset.size) * 3600)(dataset)),
+        "empty": of_chunk(path, repacked(0)),
+    }
+    if name not in {"clocks", "events"}:  # Of which there is one.
+        crafts["short"] = of_chunk(path, repacked(3))
+    check_all_refused(folders, put_wide, crafts)
+
+
+@pytest.mark.parametrize("count", [0, 3, 10**6])
+def test_nor_are_values_read_beyond_the_end_of_a_chunk(wide: Neighbours, count: int) -> None:
+    wide.craft(of_chunk("block/0/i1", repacked(count)))
+    found = examined(wide.folders, wide.path)
+    assert f"{wide.path}: damaged" in found["fsck"].out
+    assert wide.path in found["rows"].err
+    right = {line.split(",")[0]: line.split(",") for line in wide.before.out.splitlines() if line[:1].isdigit()}
+    rows = [line.split(",") for line in found["rows"].out.splitlines() if line[:1].isdigit()]
+    cells = [pair for row in rows for pair in zip(row, right[row[0]], strict=True)]
+    assert [cell for cell, was in cells if cell not in {"", was}] == []
+    assert len([row for row in rows if row == right[row[0]]]) >= 2 * TICKS
+
+
+@pytest.mark.parametrize("name", ["readings/vectors", "keys/vectors", "rows/i1", "texts", "text_ends", "lives"])
+def test_nor_in_a_long_file(folders: Folders, name: str) -> None:
+    crafts = {
+        "skipped": of_chunk(name, lambda _: (0b111, b"\1\2\3\4\5")),
+        "long": of_chunk(name, lambda dataset: repacked(3 * dataset.size)(dataset)),
+        "empty": of_chunk(name, repacked(0)),
+    }
+    check_all_refused(folders, put_long, crafts)
+
+
+def test_other_filters_than_ours_are_damage(folders: Folders) -> None:
+    def stored(**how: Any) -> Craft:
+        def craft(file: h5py.File) -> None:
+            ticks = file["block/0/ticks"][()]
+            del file["block/0/ticks"]
+            file.create_dataset("block/0/ticks", data=ticks, chunks=how.pop("chunks", ticks.shape), **how)
+
+        return craft
+
+    ours: dict[str, Any] = {"compression": "gzip", "shuffle": True, "fletcher32": True}
+    crafts = {
+        "none": stored(),
+        "no checksum": stored(compression="gzip", shuffle=True),
+        "not shuffled": stored(compression="gzip", fletcher32=True),
+        "packed otherwise": stored(**{**ours, "compression": "lzf"}),
+        "in many chunks": stored(**ours, chunks=(1,)),
+    }
+    check_all_refused(folders, put_wide, crafts)
 
 
 # Claims: what costs its maker nothing, and its reader all.
