@@ -79,7 +79,7 @@ class Timeline:
             try:
                 since = sealed[path].offset if path in sealed else 0
                 recording = of_snapshot(snapshot(path, since))
-                self._sources.append(Source(None, recording))
+                self._sources.append(Source(None, recording, path))
                 if recording.damage:
                     self.damages.append(Damage(None, None, recording.damage))
             except FileNotFoundError:
@@ -134,13 +134,13 @@ class Timeline:
             with suppress(FileNotFoundError):
                 self.damages.append(Damage(name, sensitivity, str(damage), modified_ns=_written_ns(path)))
         else:
-            self._sources.append(Source(name, recording))
+            self._sources.append(Source(name, recording, path))
             return True
         return False
 
     def _join_clocks(self) -> dict[str, Course]:
         said: dict[str, list[Said]] = {}
-        for _, recording in self._sources:
+        for _, recording, _ in self._sources:
             boots = {*(each.strand.boot for each in recording.blocks), *(each.strand.boot for each in recording.tiers)}
             for boot in boots | recording.clocks.keys():
                 said.setdefault(boot, []).append(_said(recording, boot))
@@ -149,10 +149,12 @@ class Timeline:
     def _join_metrics(self) -> dict[tuple[str, str], Metric]:
         """Every metric as its newest source declares it; of several scales the finest, to which others convert."""
         metrics: dict[tuple[str, str], Metric] = {}
-        for _, recording in sorted(self._sources, key=lambda source: self._newest_ns(source.recording), reverse=True):
-            for table in recording.tables.values():
+        self._declaring: dict[tuple[str, str], str] = {}
+        for source in sorted(self._sources, key=lambda source: self._newest_ns(source.recording), reverse=True):
+            for table in source.recording.tables.values():
                 for metric in table.metrics:
                     newest = metrics.setdefault((table.name, metric.name), metric)
+                    self._declaring.setdefault((table.name, metric.name), source.path)
                     if metric.scale > newest.scale and _same_quantity(metric, newest):
                         metrics[table.name, metric.name] = newest._replace(scale=metric.scale)
         return metrics
@@ -187,11 +189,11 @@ class Timeline:
     @property
     def tables(self) -> set[str]:
         """Every table that was declared, with rows or without."""
-        return {table for _, recording in self._sources for table in recording.tables}
+        return {table for _, recording, _ in self._sources for table in recording.tables}
 
     def holes(self, tables: Collection[str]) -> Iterator[Hole]:
         """The recorded absences of tables, and of any table, which are absences of each."""
-        for hole in chain(self._of_rings, *(recording.holes for _, recording in self._sources)):
+        for hole in chain(self._of_rings, *(recording.holes for _, recording, _ in self._sources)):
             if hole.table in tables:
                 yield hole
             elif hole.table == ANY_TABLE:
@@ -200,7 +202,7 @@ class Timeline:
     def events(self, boot: str | None, start_ns: int, end_ns: int) -> list[Event]:
         """What happened in a range of wall-clock time; that the wall clock was set is an event too."""
         found: set[Event] = set()
-        for _, recording in self._sources:
+        for _, recording, _ in self._sources:
             for each in recording.events:
                 if boot in {None, each.boot}:
                     time_ns = self.moment_ns(each.boot, each.boottime_ns)
@@ -240,16 +242,20 @@ class Timeline:
         return 0
 
     def redefinitions(self, columns: Collection[tuple[str, str]]) -> list[str]:
-        """Say which metrics once meant another quantity; what was recorded as that is left out."""
+        """Say which metrics once meant another quantity, and by which file they no longer do.
+
+        What was recorded as that is left out.
+        """
         said = set()
-        for _, recording in self._sources:
+        for _, recording, _ in self._sources:
             for table in recording.tables.values():
                 for metric in table.metrics:
                     newest = self.metrics[table.name, metric.name]
                     if (table.name, metric.name) in columns and not _same_quantity(metric, newest):
                         said.add(
                             f"{table.name}/{metric.name}: once a {metric.semantics} in {metric.unit}, now a "
-                            f"{newest.semantics} in {newest.unit}; the older values are left out"
+                            f"{newest.semantics} in {newest.unit}, as {self._declaring[table.name, metric.name]} says; "
+                            "the older values are left out"
                         )
         return sorted(said)
 
@@ -265,7 +271,7 @@ class Timeline:
         if damage.name is None:
             return None
         after_ns, before_ns = 0, ALWAYS_NS
-        for name, recording in self._sources:
+        for name, recording, _ in self._sources:
             mine = [block for block in recording.blocks if len(block.ticks) and block.strand.boot == damage.name.boot]
             if not mine or recording.sensitivity is not damage.sensitivity:
                 continue

@@ -27,10 +27,11 @@ class Lineage(NamedTuple):
 
 
 class Source(NamedTuple):
-    """A ring (which has no name) or a segment, opened."""
+    """A ring (which has no name) or a segment, opened. ``path``: where it lies."""
 
     name: Name | None
     recording: Recording
+    path: str
 
 
 class Member(NamedTuple):

@@ -659,7 +659,8 @@ def test_a_metric_that_means_something_else_now_mixes_no_numbers(machine: Machin
     assert ints(result, READ) == [None] * 10 + [counter(second) for second in range(115, 120)]
     assert None not in ints(result, QUEUE)
     assert len(result.warnings) == 1
-    assert "disk/read_bytes: once a counter in kB, now a counter in B" in result.warnings[0]
+    said = "disk/read_bytes: once a counter in kB, now a counter in B, as "
+    assert result.warnings[0].startswith(f"{said}{machine.folders.runtime}/")
 
 
 def test_a_metric_of_another_scale_is_converted_exactly(machine: Machine) -> None:

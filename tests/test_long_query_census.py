@@ -14,7 +14,7 @@ from sysmond.history import Archive
 from sysmond.long import file
 from sysmond.long.answer import Answer, Request, answer
 from sysmond.long.stretch import Life, MemoryStretch, Readings
-from sysmond.model import Cause, Sensitivity
+from sysmond.model import Cause, Semantics, Sensitivity
 from sysmond.recording import Hole
 from sysmond.tasks.tables import COMMAND, PROCESS
 from tests.longarchive import BOOT, BOOTED_NS, Row, put, relation, ring, stretch
@@ -123,6 +123,24 @@ def test_how_a_writer_ended_is_told_by_a_file_without_a_reading(folders: Folders
     put(folders, later.told(later.about._replace(lives=[Life(155 * SECOND_NS, 160 * SECOND_NS, closed=False)])), 6)
     between = [gap for gap in ask(folders, 145, 168).gaps if gap.end_ns == BOOTED_NS + 160 * SECOND_NS]
     assert [gap.cause for gap in between] == [ended]
+
+
+@pytest.mark.parametrize("other", [{"scale": 3}, {"unit": "kB"}, {"semantics": Semantics.GAUGE}], ids=str)
+def test_what_declares_a_column_as_another_quantity_is_left_out_and_named(
+    folders: Folders, other: dict[str, Any]
+) -> None:
+    metrics = tuple(each._replace(**other) if each.name == "cpu" else each for each in PROCESS.metrics)
+    paths = [
+        put(folders, stretch(table, range(begin, begin + 10), [(at, process(pid, cpu=at)) for at in range(10)]), pid)
+        for pid, table, begin in ((1, PROCESS, 100), (2, PROCESS, 110), (3, PROCESS._replace(metrics=metrics), 300))
+    ]
+    found = ask(folders, 100, 310, columns=("pid", "cpu"))
+    assert found.records["pid"].tolist() == [3]
+    for path in paths[:2]:
+        (said,) = (warning for warning in found.warnings if warning.startswith(f"{path}: process/cpu: "))
+        assert f"as {paths[2]} says; it is left out" in said
+    assert Cause.DAMAGED_FILE in {gap.cause for gap in found.gaps}
+    assert ask(folders, 100, 115).records["pid"].tolist() == [1, 2], "where nothing says otherwise they answer"
 
 
 def test_the_list_has_every_long_table_from_its_first_reading_to_its_last(folders: Folders) -> None:

@@ -35,7 +35,7 @@ from sysmond.long.query import (
     told_by_rows,
 )
 from sysmond.long.stretch import Stretch, key_of, lasts
-from sysmond.model import TIERS_NS, Cause, Semantics, Sensitivity, Table
+from sysmond.model import TIERS_NS, Cause, Metric, Semantics, Sensitivity, Table
 from sysmond.result import Column, Event, Gap, Result
 from sysmond.tiers import COARSE
 
@@ -123,6 +123,14 @@ def answer(folders: Folders, classes: Collection[Sensitivity], request: Request)
     raise Error(f"table {request.table!r}: its files change faster than they can be read")
 
 
+def _quantity(metric: Metric) -> tuple[str, Semantics, int]:
+    return metric.unit, metric.semantics, metric.scale
+
+
+def _described(metric: Metric) -> str:
+    return f"a {metric.semantics} in {metric.unit} with {metric.scale} decimals"
+
+
 class Answering:
     """One attempt to answer a request: what there is of its table, checked against what is asked."""
 
@@ -134,7 +142,10 @@ class Answering:
         self._times = self._range()
         census.refused.clear()
         self._lines, self._past, self._since_ns = self._found()
-        newest = self._lines[-1].parts[-1].stretch if self._lines else self._past[-1].stretch
+        newest = self._newest()
+        if self._leave_out(newest):
+            self._lines, self._past, self._since_ns = self._found()
+            newest = self._newest()
         self.table: Table = past.recorded(newest.table)
         self.offer: Offer = offered.offer(self.table)
         self._warnings: list[str] = []
@@ -142,10 +153,29 @@ class Answering:
         self._stretches = [part.stretch for line in self._lines for part in line.parts]
         self._stretches += [each.stretch for each in self._past]
 
+    def _newest(self) -> Stretch:
+        return self._lines[-1].parts[-1].stretch if self._lines else self._past[-1].stretch
+
     @property
     def has_rows(self) -> bool:
         """Whether there are rows, not only buckets."""
         return bool(self._lines)
+
+    def _leave_out(self, newest: Stretch) -> bool:
+        """Leave out what declares a metric as another quantity than the newest does; whether there was any.
+
+        Its numbers would be taken for what they are not.
+        """
+        now = {metric.name: metric for metric in past.recorded(newest.table).metrics}
+        found = [part.stretch for line in self._lines for part in line.parts] + [each.stretch for each in self._past]
+        others: list[bool] = []
+        for stretch in found:
+            for metric in past.recorded(stretch.table).metrics:
+                if _quantity(other := now.get(metric.name, metric)) != _quantity(metric):
+                    said = f"{newest.table.name}/{metric.name}: {_described(metric)}, now {_described(other)}"
+                    damage = CorruptError(f"{stretch.path}: {said}, as {newest.path} says; it is left out")
+                    others.append(self._census.exclude(damage))
+        return any(others)
 
     def _range(self) -> _Times:
         request = self._request

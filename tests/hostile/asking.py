@@ -167,7 +167,7 @@ class Verdict(Enum):
     DAMAGE = "it cannot be, and whoever reads it has to say so"
     TRUE = "it says what it said before, or is named"
     LIE = "it may say something else: only the neighbours count"
-    REDEFINES = "it says what a column is, which is then so for all: that nobody crashes or hangs is all that counts"
+    REDEFINES = "it says what a column is, which is then so for all: what that hides of others is said, and by whom"
 
 
 class Truth(NamedTuple):
@@ -218,7 +218,7 @@ def judge(scene: Scene, expected: Truth, answers: Mapping[str, Answer], verdict:
     for name, answer in answers.items():
         if answer.harm:
             yield f"{name}: {answer.harm}"
-        if answer.harm or verdict is Verdict.REDEFINES:
+        if answer.harm or (verdict is Verdict.REDEFINES and name == "list"):
             continue
         # What is no segment at all is unknown to a check, and in nobody's way.
         is_named = victim in answer.said if name == FSCK else answer.code == EXIT_PARTIAL and victim in answer.warned
@@ -228,8 +228,9 @@ def judge(scene: Scene, expected: Truth, answers: Mapping[str, Answer], verdict:
             yield f"{name}: taken without a word"
         elif name != FSCK:  # What a question has no use for it need not read.
             found = cells(name, answer.said, scene)
-            is_exact = not is_named and verdict is not Verdict.LIE
-            yield from _compare(name, found, expected, is_exact=is_exact, may_lie=verdict is Verdict.LIE)
+            may_lie = verdict in {Verdict.LIE, Verdict.REDEFINES}
+            if not (verdict is Verdict.REDEFINES and is_named):
+                yield from _compare(name, found, expected, is_exact=not is_named and not may_lie, may_lie=may_lie)
 
 
 def _compare(name: str, found: Cells, expected: Truth, *, is_exact: bool, may_lie: bool) -> Iterator[str]:

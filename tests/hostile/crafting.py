@@ -561,6 +561,8 @@ def _declarations() -> Iterator[Case]:
     for name, (place, wrong) in values.items():
         for value in wrong:
             yield Case(f"declaration-{name}-{str(value)[:16]}", partial(_declared_with, place, value))
+    for name, at, other in (("scale", 4, 5), ("unit", 1, "furlong"), ("semantics", 2, "gauge")):
+        yield Case(f"declaration-{name}-other", partial(_declared_with, (4, -1, at), other), Verdict.REDEFINES)
     yield Case("declaration-metrics-many", _many_metrics)
 
 
