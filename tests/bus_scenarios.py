@@ -11,18 +11,20 @@ import os
 import signal
 import socket
 import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from jeepney import DBusAddress, new_method_call
+from jeepney import DBusAddress, MessageType, new_method_call
 from jeepney.io.blocking import DBusConnection, open_dbus_connection
 
-from sysmond.bus.adapter import Call, Connection
+from sysmond.bus.adapter import Call, Connection, ForeignError
 from sysmond.bus.interface import Interface, Request, Signal, method
 from sysmond.bus.names import BUS_NAME, OBJECT_PATH
 from sysmond.bus.service import Service
+from sysmond.bus.unread import STATS
 
 if TYPE_CHECKING:
     from sysmond.bus.callers import Caller
@@ -31,6 +33,9 @@ NAME = "org.example.Trouble"
 TEXT = "x" * 1000
 SIGNALS = 4000
 TURN = 50
+MUCH = "x" * 200_000
+ASKED = 200
+CROWD = 10
 HANG_S = 30.0
 
 
@@ -49,6 +54,11 @@ class Trouble(Interface):
         """Be sent signals from now on."""
         if request.caller not in self.callers:
             self.callers.append(request.caller)
+
+    @method("", "text:s")
+    def much(self, request: Request) -> str:
+        """Give a long text."""
+        return MUCH
 
 
 async def until(met: Callable[[], object]) -> None:
@@ -129,19 +139,68 @@ async def unread(play: Play, _reader: Connection) -> dict[str, int]:
     silent.send(call)
     await until(lambda: len(play.trouble.callers) == 2)
     good, deaf = play.trouble.callers
+    account = play.service.unread
+    assert account is not None
     most_bytes = 0
     for number in range(SIGNALS):
         for caller in (good, deaf):
             play.service.emit(OBJECT_PATH, Trouble.told, number, TEXT, to=caller)
-        most_bytes = max(most_bytes, deaf.unread_bytes)
+        most_bytes = max(most_bytes, account.of(deaf.name))
         if number % TURN == 0:
             await until(partial(play.has_arrived, number))
     await until(lambda: play.arrived >= SIGNALS - good.dropped)
     found = {"emitted": SIGNALS, "others": play.arrived, "dropped": deaf.dropped, "sent_bytes": most_bytes}
-    drain(silent)
-    silent.send(call)
-    await until(lambda: deaf.unread_bytes == 0)
-    return {**found, "again": int(play.service.emit(OBJECT_PATH, Trouble.told, 0, TEXT, to=deaf))}
+
+    def is_sent_signals() -> bool:
+        drain(silent)
+        return play.service.emit(OBJECT_PATH, Trouble.told, 0, TEXT, to=deaf)
+
+    await until(is_sent_signals)
+    return found
+
+
+async def unanswered(play: Play, reader: Connection) -> dict[str, int]:
+    """One caller keeps asking for much and reads none of it, then everything; another asks, too."""
+    account = play.service.unread
+    assert account is not None
+    deaf = open_dbus_connection(bus=play.address)
+    call = new_method_call(DBusAddress(OBJECT_PATH, BUS_NAME, NAME), "Much")
+    most_bytes = others = 0
+    for _ in range(ASKED):
+        deaf.send(call)
+        (text,) = await reader.ask((BUS_NAME, OBJECT_PATH, NAME), "Much")
+        others += text == MUCH
+        most_bytes = max(most_bytes, account.of(deaf.unique_name))
+    kinds = Counter([(await asyncio.to_thread(deaf.receive)).header.message_type for _ in range(ASKED)])
+    return {
+        "others": others,
+        "most_bytes": most_bytes,
+        "answered": kinds[MessageType.method_return],
+        "refused": kinds[MessageType.error],
+    }
+
+
+async def crowd(play: Play, reader: Connection) -> dict[str, int]:
+    """A user has many connections that ask for much and read none of it, then ends them."""
+    call = new_method_call(DBusAddress(OBJECT_PATH, BUS_NAME, NAME), "Much")
+    deaf = [open_dbus_connection(bus=play.address) for _ in range(CROWD)]
+    for _ in range(ASKED // CROWD):
+        for connection in deaf:
+            connection.send(call)
+    callers = play.service.callers
+    assert callers is not None
+    await until(lambda: sum(caller.calls for caller in callers.all()) >= ASKED)
+    unread_bytes = 0
+    for connection in deaf:
+        (stats,) = await reader.ask(STATS, "GetConnectionStats", "s", [connection.unique_name])
+        unread_bytes += stats["OutgoingBytes"].value
+        connection.close()
+    async with asyncio.timeout(HANG_S):
+        while True:
+            with suppress(ForeignError):
+                await reader.ask((BUS_NAME, OBJECT_PATH, NAME), "Much")
+                break
+    return {"unread_bytes": unread_bytes}
 
 
 def drain(connection: DBusConnection) -> None:
@@ -157,7 +216,7 @@ def drain(connection: DBusConnection) -> None:
 def main() -> int:
     """Play one."""
     name, address, pid = sys.argv[1:]
-    scenarios = {"stopped": stopped, "unread": unread}
+    scenarios = {"stopped": stopped, "unread": unread, "unanswered": unanswered, "crowd": crowd}
     sys.stdout.write(json.dumps(asyncio.run(Play(address, int(pid)).run(scenarios[name]))) + "\n")
     return 0
 

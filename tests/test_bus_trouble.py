@@ -18,8 +18,10 @@ from pathlib import Path
 import pytest
 
 from sysmond.bus.names import BUS_NAME, OBJECT_PATH
+from sysmond.bus.unread import ANSWERS_BYTES_MAX, ASK_AFTER_BYTES, REFUSALS_BYTES_MAX, USER_BYTES_MAX
 from sysmond.follow import Follower
 from tests import onbus
+from tests.bus_scenarios import ASKED, MUCH
 from tests.onbus import JEEPNEY, OLDER, Bus, Recorder, a_bus, a_recorder, answer, call, python
 from tests.waiting import HANG_S, wait_until
 
@@ -280,7 +282,25 @@ def test_a_client_that_reads_nothing_loses_its_signals_and_nobody_else_does(vers
     assert found["dropped"] > 0
     assert found["sent_bytes"] <= 1024 * 1024 + 4096
     assert found["others"] == found["emitted"], "a client that reads gets everything"
-    assert found["again"] == 1, "who calls again is sent signals again"
+
+
+NO_STATS = '<policy context="mandatory"><deny send_interface="org.freedesktop.DBus.Debug.Stats"/></policy>'
+
+
+@pytest.mark.parametrize("policy", ["", NO_STATS], ids=["the bus says who reads", "the caller says whether it reads"])
+def test_a_client_that_reads_no_answer_is_refused_before_the_bus_is_full_of_them(policy: str) -> None:
+    with a_bus(owner=policy) as bus:
+        found = scenario("unanswered", bus, "newest")
+    assert found["most_bytes"] <= ANSWERS_BYTES_MAX + ASK_AFTER_BYTES
+    assert found["refused"] > 0
+    assert found["answered"] * len(MUCH) >= ANSWERS_BYTES_MAX, "up to the bound it is answered"
+    assert found["others"] == ASKED, "a client that reads gets everything"
+
+
+def test_many_connections_of_a_user_have_no_more_unread_answers_than_he_may_have() -> None:
+    with a_bus() as bus:
+        found = scenario("crowd", bus, "newest")
+    assert found["unread_bytes"] <= USER_BYTES_MAX + REFUSALS_BYTES_MAX
 
 
 @contextmanager

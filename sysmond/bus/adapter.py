@@ -130,8 +130,8 @@ class Call:
         descriptors: Iterable[int] = (),
         *,
         bytes_max: int = ANSWER_BYTES_MAX,
-    ) -> None:
-        """Answer. Descriptors belong to the connection from now on, which closes them.
+    ) -> int:
+        """Answer, and give the answer's length. Descriptors belong to the connection from now on, which closes them.
 
         :raises TooMuchError: where the answer would be longer than ``bytes_max``.
         :raises Exception: where the values are not of the signature; nothing is sent then.
@@ -149,11 +149,11 @@ class Call:
         except BaseException:
             close_all(given)
             raise
-        self._send(message, bytes_max)
+        return self._send(message, bytes_max)
 
-    def refuse(self, name: str, text: str) -> None:
-        """Answer with an error."""
-        self._send(
+    def refuse(self, name: str, text: str) -> int:
+        """Answer with an error, and give its length."""
+        return self._send(
             Message(
                 message_type=MessageType.ERROR,
                 reply_serial=self._serial,
@@ -164,11 +164,11 @@ class Call:
             )
         )
 
-    def _send(self, message: Message, bytes_max: int = ANSWER_BYTES_MAX) -> None:
+    def _send(self, message: Message, bytes_max: int = ANSWER_BYTES_MAX) -> int:
         if self.wants_answer:
-            self._connection.send(message, bytes_max)
-        else:
-            close_all(message.unix_fds)
+            return self._connection.send(message, bytes_max)
+        close_all(message.unix_fds)
+        return 0
 
 
 class _Reader:
@@ -235,7 +235,7 @@ def _read(content: bytes) -> Message:
 class Connection:
     """One connection to one bus, from ``connect`` until ``lost`` says why it ended."""
 
-    def __init__(self, bus: MessageBus, called: Callable[[Call], None], signalled: Callable[[Call], None]) -> None:
+    def __init__(self, bus: MessageBus, called: Callable[[Call], object], signalled: Callable[[Call], None]) -> None:
         """``called``, ``signalled``: are given every method call and every signal, unread, and must not wait."""
         self._bus = bus
         self._called = called
@@ -249,7 +249,7 @@ class Connection:
 
     @classmethod
     async def connect(
-        cls, address: str, called: Callable[[Call], None], signalled: Callable[[Call], None]
+        cls, address: str, called: Callable[[Call], object], signalled: Callable[[Call], None]
     ) -> "Connection":
         """Connect to ``system``, ``session``, or the bus at an address; never over a network.
 

@@ -26,9 +26,6 @@ CALLERS_MAX = 256
 PASSING_MAX = 1024
 # What the kernel takes for no user at all: setresuid(2) would leave a process what it is.
 NO_UID = 2**32 - 1
-# Unless it said something meanwhile, so much is sent to a caller who may have stopped reading; then it is asked.
-UNREAD_BYTES_MAX = 1024 * 1024
-ASK_AFTER_BYTES = UNREAD_BYTES_MAX // 4
 
 
 class Caller:
@@ -43,9 +40,7 @@ class Caller:
         self.is_restricted = is_restricted
         self.calls = 0
         self.in_flight = 0
-        self.unread_bytes = 0
         self.dropped = 0
-        self.is_asked = False
         self.is_gone = False
         self.is_passing = False
         self._gone: list[Callable[[], None]] = []

@@ -14,8 +14,8 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from sysmond.bus import polkit
-from sysmond.bus.adapter import Call, Connection, ForeignError, Variant, clean
-from sysmond.bus.callers import ASK_AFTER_BYTES, BUS, UNREAD_BYTES_MAX, Caller, Callers
+from sysmond.bus.adapter import Call, Connection, Variant, clean
+from sysmond.bus.callers import BUS, Caller, Callers
 from sysmond.bus.errors import ForeignCallError, TooMuchError, UnavailableError, bus_error
 from sysmond.bus.interface import DOCTYPE, Changes, Interface, Method, Request, Signal, xml
 from sysmond.bus.names import BUS_NAME
@@ -29,6 +29,7 @@ from sysmond.bus.standard import (
     values_of,
 )
 from sysmond.bus.turns import Turns
+from sysmond.bus.unread import Unread
 from sysmond.errors import nearest
 
 RETRY_FIRST_S = 1.0
@@ -72,6 +73,7 @@ class Service:
     def __init__(self, address: str, say: Callable[[str], None], *, user: bool) -> None:
         """``address``: ``system``, ``session`` or that of a bus. ``user``: whether it serves its own user alone."""
         self.callers: Callers | None = None
+        self.unread: Unread | None = None
         self.when_connected: list[Callable[[Connection], Coroutine[Any, Any, None]]] = []
         """Begun when the name is ours, each time anew."""
         self._address = address
@@ -137,9 +139,9 @@ class Service:
 
         A caller that reads nothing is not sent more than a bound: then its signals are dropped and counted.
         """
-        if self._connection is None or (to is not None and to.is_gone):
+        if self._connection is None or self.unread is None or (to is not None and to.is_gone):
             return False
-        if to is not None and to.unread_bytes > UNREAD_BYTES_MAX:
+        if to is not None and not self.unread.takes_signals(to.name, to.uid):
             to.dropped += 1
             return False
         size = self._connection.signal(
@@ -147,9 +149,7 @@ class Service:
         )
         if to is not None:
             to.dropped += not size
-            to.unread_bytes += size
-            if to.unread_bytes > ASK_AFTER_BYTES and not to.is_asked:
-                self.start(self._ask_whether_it_reads(self._connection, to))
+            self.unread.sent(to.name, to.uid, size)
         return size > 0
 
     def changed(self, path: str, implementation: Interface, *names: str) -> None:
@@ -224,6 +224,7 @@ class Service:
     async def _offer(self, connection: Connection, ended: asyncio.Event) -> bool:
         """Take the name and serve until the connection or the part ends; whether the name was ours."""
         self._connection, self.callers = connection, Callers(connection)
+        self.unread = Unread(connection, self.start)
         connection.when_moved = self._lines().take
         lost = asyncio.create_task(connection.lost())
         is_ours = False
@@ -246,7 +247,7 @@ class Service:
         finally:
             self.callers.leave()
             connection.close()
-            self._connection = self.callers = None
+            self._connection = self.callers = self.unread = None
             self._forget_calls()
             for task in list(self._tasks):
                 task.cancel()
@@ -265,6 +266,8 @@ class Service:
             name, _, new = signal.body
             if not new:
                 self.callers.vanished(name)
+                if self.unread is not None:
+                    self.unread.gone(name)
 
     # Calls
 
@@ -281,7 +284,7 @@ class Service:
         """Have a call wait until it is known who calls."""
         calls = self._unknown.get(call.sender, [])
         if len(calls) >= UNKNOWN_CALLS_MAX or len(self._unknown) >= UNKNOWN_MAX:
-            self._turn_away(call, NOBODY, TooMuchError("too many callers are not known yet; later is right"))
+            self._turn_away(call, None, TooMuchError("too many callers are not known yet; later is right"))
             return
         if not calls:
             self._unknown[call.sender] = calls
@@ -311,7 +314,7 @@ class Service:
             if caller is not None:
                 self._admit(call, caller)
             elif failure is not None:
-                self._turn_away(call, NOBODY, failure)
+                self._turn_away(call, None, failure)
         self._lines().soon()
         self._ask_next(callers)
 
@@ -333,13 +336,14 @@ class Service:
             turns.put(uid, self._served(call, caller), call.size_bytes)
         else:
             much = f"{waiting} calls of this user wait for their turn; waiting for answers is right"
-            self._turn_away(call, uid, TooMuchError(much))
+            self._turn_away(call, caller, TooMuchError(much))
 
-    def _turn_away(self, call: Call, uid: int, failure: Exception) -> None:
+    def _turn_away(self, call: Call, caller: Caller | None, failure: Exception) -> None:
         """Refuse a call unread, in its turn; where no answer is wanted, or too many wait for theirs, drop it."""
+        uid = NOBODY if caller is None else caller.uid
         if call.wants_answer and self._lines().waiting(uid) < REFUSED_WAITING_MAX:
             call.forget()
-            self._lines().put(uid, self._refused(call, failure))
+            self._lines().put(uid, self._refused(call, caller, failure))
         else:
             self._calls_dropped += 1
 
@@ -351,15 +355,16 @@ class Service:
         if self._turns is not None:
             self._turns.clear()
 
-    def _refused(self, call: Call, failure: Exception) -> Iterator[None]:
-        self._refuse(call, failure)
+    def _refused(self, call: Call, caller: Caller | None, failure: Exception) -> Iterator[None]:
+        self._refuse(call, caller, failure)
         yield from ()
 
     def _served(self, call: Call, caller: Caller) -> Iterator[None]:
         """Serve a call, in pieces where its method gives them."""
         caller.calls += 1
-        caller.unread_bytes = 0
         try:
+            if call.wants_answer and self.unread is not None and not self.unread.takes_answers(caller.name, caller.uid):
+                raise TooMuchError("what was answered before waits to be read; expected it to be read first")
             method, implementation = self._find(call, caller)
             if call.signature != method.signature:
                 raise ForeignCallError(
@@ -378,9 +383,9 @@ class Service:
             if inspect.isawaitable(outcome):
                 self._wait_for(call, caller, method, outcome)
             else:
-                _reply(call, method, outcome)
+                self._reply(call, caller, method, outcome)
         except Exception as failure:  # noqa: BLE001  whatever a call does, it does not end the part
-            self._refuse(call, failure)
+            self._refuse(call, caller, failure)
         finally:
             caller.in_flight -= 1
 
@@ -431,45 +436,47 @@ class Service:
         try:
             told = await outcome
             began_s = time.thread_time()
-            _reply(call, method, told)
+            self._reply(call, caller, method, told)
             self._lines().charge(caller.uid, time.thread_time() - began_s)
         except Exception as failure:  # noqa: BLE001  whatever a call does, it does not end the part
-            self._refuse(call, failure)
+            self._refuse(call, caller, failure)
         finally:
             caller.in_flight -= 1
             self._under_way[caller.uid] -= 1
             if not self._under_way[caller.uid]:
                 del self._under_way[caller.uid]
 
-    def _refuse(self, call: Call, failure: Exception) -> None:
+    def _refuse(self, call: Call, caller: Caller | None, failure: Exception) -> None:
         name, text = bus_error(failure)
         if not hasattr(failure, "exit_code") and len(self._complained) < ITEMS_MAX:
             line = f"{call.member} failed: {text}"
             if line not in self._complained:
                 self._complained.add(line)
                 self._say(line)
+        if caller is not None and self.unread is not None and not self.unread.takes_refusals(caller.name, caller.uid):
+            self._calls_dropped += 1
+            return
         with suppress(Exception):
-            call.refuse(name, clean(text)[:ERROR_LENGTH_MAX])
+            self._count(caller, call.refuse(name, clean(text)[:ERROR_LENGTH_MAX]))
+
+    def _reply(self, call: Call, caller: Caller, method: Method, outcome: Any) -> None:  # noqa: ANN401  as is declared
+        """Answer with what a method gave; its descriptors belong to the connection from now on."""
+        body = [] if not method.gives else [outcome] if len(method.gives) == 1 else list(outcome)
+        descriptors = []
+        for index, argument in enumerate(method.gives):
+            if argument.signature == "h":
+                descriptors.append(body[index])
+                body[index] = len(descriptors) - 1
+        self._count(caller, call.reply(method.answer, body, descriptors, bytes_max=method.bytes_max))
+
+    def _count(self, caller: Caller | None, size_bytes: int) -> None:
+        if caller is not None and self.unread is not None:
+            self.unread.sent(caller.name, caller.uid, size_bytes)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (failure := task.exception()) is not None:
             self._say(f"{type(failure).__name__}: {failure}")
-
-    async def _ask_whether_it_reads(self, connection: Connection, caller: Caller) -> None:
-        """Ping a caller: its answer says that it has read what was sent before. An error is an answer, too."""
-        caller.is_asked = True
-        asked_at_bytes = caller.unread_bytes
-        try:
-            await connection.ask((caller.name, "/", Peer.NAME), "Ping")
-        except ForeignError as answer:
-            if answer.name.endswith((".NoReply", ".Timeout", ".LimitsExceeded")):
-                return
-        except UnavailableError:
-            return
-        finally:
-            caller.is_asked = False
-        caller.unread_bytes = max(0, caller.unread_bytes - asked_at_bytes)
 
     def _tell_all(self, signal: Signal, values: list[object]) -> None:
         for path, exported in self._objects.items():
@@ -493,14 +500,3 @@ def _check(value: object) -> None:
             _check(value.value)
         case _:
             pass
-
-
-def _reply(call: Call, method: Method, outcome: Any) -> None:  # noqa: ANN401  as the method declares
-    """Answer with what a method gave; its descriptors belong to the connection from now on."""
-    body = [] if not method.gives else [outcome] if len(method.gives) == 1 else list(outcome)
-    descriptors = []
-    for index, argument in enumerate(method.gives):
-        if argument.signature == "h":
-            descriptors.append(body[index])
-            body[index] = len(descriptors) - 1
-    call.reply(method.answer, body, descriptors, bytes_max=method.bytes_max)
