@@ -191,7 +191,8 @@ def _walk(
         place = offset - base
         length = sizes[place >> 2]
         if words[(place >> 3) + _OFFSET_WORD] == offset and length >= FRAME_BYTES:
-            if offset < since and kinds[(place >> 1) + _KIND_HALFWORD] not in EXPLAINING:
+            # Passed over unchecked, but no further than to the offset asked for, where a frame begins.
+            if offset + length <= since and kinds[(place >> 1) + _KIND_HALFWORD] not in EXPLAINING:
                 since_ns = words[(place >> 3) + _TICK_WORD] or since_ns
                 offset = end = offset + (length & ~7)
                 continue

@@ -569,6 +569,26 @@ def test_what_is_damaged_first_after_a_seal_is_a_hole_since_the_tick_before(path
     assert (hole.start_ns, hole.end_ns) == (18 * SECOND, 20 * SECOND)
 
 
+def test_damage_before_the_offset_asked_for_hides_nothing_behind_it(path: str) -> None:
+    writer = RingWriter(path, RING_BYTES_MIN, IDENTITY, [Layout(WIDE, SECOND)])
+    writer.clock(Relation(1, 1, 1))
+    for tick in range(1, 9):
+        writer.rows(0, tick * SECOND, *self_checking(tick))
+    since = snapshot(path).end_offset
+    writer.rows(0, 9 * SECOND, *self_checking(9))
+    whole = snapshot(path, since)
+    content = Path(path).read_bytes()
+    for place in snapshot(path).frames[:-1]:
+        if place < since:
+            damaged = bytearray(content)
+            at = HEADER_BYTES + place
+            damaged[at + 2 : at + 10] = b"\xff" * 8  # Its length, checksum and kind.
+            Path(path).write_bytes(damaged)
+            taken = snapshot(path, since)
+            assert (taken.end_offset, taken.damages) == (whole.end_offset, []), place
+            assert of_snapshot(taken).blocks[0].ticks.tolist() == [9 * SECOND], place
+
+
 def test_rows_after_damage_are_sealed_and_damage_at_the_end_is_read_again(damaged: tuple[str, bytes, Found]) -> None:
     path, content, _ = damaged
     taken = snapshot(path)
