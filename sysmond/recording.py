@@ -290,7 +290,7 @@ class RingBlock:
 def of_snapshot(snapshot: Snapshot) -> Recording:
     """Give the contents of a ring, a block an interval.
 
-    :raises CorruptError: where whole frames make no sense.
+    :raises CorruptError: where whole frames make no sense, or nobody can say any more what or when rows were.
     """
     try:
         return _Ring(snapshot).recording()
@@ -333,8 +333,13 @@ class _Ring:
         ]
 
     def recording(self) -> Recording:
-        """All of it."""
-        identity = self._snapshot.identity
+        """All of it.
+
+        :raises CorruptError: where damage took all that says what its rows are, or when they were.
+        """
+        identity, damage = self._snapshot.identity, self._damage()
+        if damage and self._is_of_tick().any() and not (self._layouts and (self._kinds == RELATION).any()):
+            raise CorruptError(damage)
         texts = {payload for _, _, payload in self._payloads(TEXT)}
         relations = {payload for _, _, payload in self._payloads(RELATION)}
         return Recording(
@@ -345,7 +350,7 @@ class _Ring:
             {identity.boot: sorted(map(decode_clock, relations))},
             coalesce([*self._holes(), *self._damages()]),
             [Event(identity.boot, tick_ns, *decode_event(payload)) for _, tick_ns, payload in self._payloads(EVENT)],
-            damage=self._damage(),
+            damage=damage,
         )
 
     def _damage(self) -> str:
@@ -354,8 +359,8 @@ class _Ring:
         count = len(self._snapshot.damages)
         said = [f"damaged in {count} place{'s' * (count > 1)}"] if count else []
         said += [f"what explains {unexplained} frames of rows is damaged"] if unexplained else []
-        is_timeless = bool(self._is_of_tick().any()) and not (self._kinds == RELATION).any()
-        said += ["its clock is damaged"] if is_timeless and said else []
+        is_expected = bool(said or self._snapshot.since_ns)  # A writer that died at once may have written none.
+        said += ["its clock is damaged"] if is_expected and not (self._kinds == RELATION).any() else []
         return f"{self._snapshot.path}: {'; '.join(said)}" if said else ""
 
     def _is_of_tick(self) -> npt.NDArray[np.bool_]:

@@ -26,6 +26,7 @@ from sysmond.frame import (
 from sysmond.history import Archive
 from sysmond.model import Cause, Metric, Semantics, Sensitivity, Table
 from sysmond.ring import RingWriter
+from sysmond.rings import remove_sealed
 from sysmond.snapshot import snapshot
 from sysmond.tasks.tables import PROCESS
 from tests.hostile import rings
@@ -94,7 +95,22 @@ def test_what_explains_and_is_damaged_twice_is_named(folders: Folders, path: str
     told: dict[str, str] = {}
     jobs.seal(folders, unread=told.__setitem__)
     assert path in told[path]
-    assert os.path.exists(path)
+    remove_sealed(folders, "sampler")
+    with pytest.raises(Error, match=rf"{path}: .*damaged"):
+        answered(folders)
+
+
+def test_a_ring_of_a_long_table_that_cannot_be_read_is_a_gap_behind_its_files(folders: Folders, path: str) -> None:
+    jobs.seal(folders)
+    os.unlink(path)
+    later = ring(folders, PROCESS, [(100 + SECONDS + second, not second, [process(7)]) for second in range(9)])
+    os.truncate(later, 10_000)
+    start_ns = BOOTED_NS + 100 * 10**9
+    result = Archive(folders).records("process", start=start_ns, end=start_ns + 60 * 10**9)
+    assert any(later in said for said in result.warnings)
+    [gap] = [gap for gap in result.gaps if gap.cause is Cause.DAMAGED_FILE]
+    assert gap.end_ns > start_ns + (SECONDS + 9) * 10**9
+    assert later in gap.detail
 
 
 @pytest.fixture

@@ -41,6 +41,8 @@ from sysmond.tiers import COARSE
 
 # Files may be merged or flushed while an answer is made of them: so often it is begun anew.
 ATTEMPTS_MAX = 5
+# A refusal names so many files that cannot be read: one of a few is the reason.
+WARNINGS_TOLD_MAX = 8
 EXITS_TABLE = "exits"
 # Of these somebody may have told when he noticed.
 _LOSSES = frozenset({Cause.DAMAGED_FILE, Cause.DAEMON_DOWN, Cause.DROPPED})
@@ -222,9 +224,8 @@ class Answering:
         known = census.tables()
         if table in known:
             # A table that could never be read is told why, as a gap is.
-            reasons = [*reasons, *census.warnings]
-            why = f": {reasons[-1]}" if reasons else ""
-            raise Error(f"table {table!r}: nothing of it is recorded in that range{why}")
+            why = "; ".join(dict.fromkeys([*census.warnings[:WARNINGS_TOLD_MAX], *reasons[-1:]]))
+            raise Error(f"table {table!r}: nothing of it is recorded in that range{f': {why}' if why else ''}")
         raise Error(f"table {table!r}: nothing of it is recorded yet{nearest(table, known)}")
 
     def answer(self) -> Answer:

@@ -10,9 +10,10 @@ for, and as many as it takes to find them.
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import NamedTuple
 
-from sysmond import archive, listing, pins
+from sysmond import archive, listing, pins, unread
 from sysmond.archive import Name
 from sysmond.clock import SECOND_NS
 from sysmond.course import ALWAYS_NS, Course, Said, course_of, joined
@@ -25,7 +26,7 @@ from sysmond.long.ringside import Reading
 from sysmond.long.stretch import Life, Stretch
 from sysmond.model import TIERS_NS, Cause, Sensitivity
 from sysmond.progress import Progress, stream_files
-from sysmond.recording import of_snapshot
+from sysmond.recording import Hole, of_snapshot
 from sysmond.result import Gap, LongEntry
 from sysmond.snapshot import snapshot
 from sysmond.timeline import Timeline
@@ -47,7 +48,8 @@ class Line(NamedTuple):
 
     ``told``: all that is said of it, by those without a reading as well: holes, and lives that ended. ``names``: the
     files there are of it, also those that were not opened; None where some between them may have been forgotten.
-    ``damaged``: which of them cannot be read, and why.
+    ``damaged``: which of them cannot be read, and why. ``unread``: when only rings were written that cannot be
+    read; of the last line also those of boots that have none.
     """
 
     boot: str
@@ -56,6 +58,7 @@ class Line(NamedTuple):
     told: Sequence[Stretch] = ()
     names: Collection[Name] | None = None
     damaged: Mapping[Name, str] = {}
+    unread: Sequence[Hole] = ()
 
     @property
     def first_ns(self) -> int:
@@ -105,6 +108,7 @@ class Census:
         # Whether a boot was seen that began after the range asked for last; why there is nothing at times.
         self.is_followed = False
         self.reasons: list[str] = []
+        self._unread: dict[str, Hole] = {}
 
     def timeline(self, highest: Sensitivity) -> Timeline:
         """The wide tables beside, of no higher class; close it after use."""
@@ -167,18 +171,21 @@ class Census:
             there |= names
         self.reasons = [f"{hole.cause}: {hole.detail}" for stretch in stretches for hole in stretch.holes]
         damaged = {name: self._why(path) for name, path in there.items() if path in self.excluded}
-        return _lines(stretches, None if pins.are_some(self._folders.state) else there, damaged)
+        unread = [hole for path, hole in self._unread.items() if is_rows and _table_of(path) == table]
+        return _lines(stretches, None if pins.are_some(self._folders.state) else there, damaged, unread)
 
     def _rings(self, table: str, of: Callable[[Sequence[Reading]], Sequence[Reading]] = list) -> list[Stretch]:
         """The stretches of rings; ``of``: chooses of their readings."""
         sealed = Progress.read(self._folders).sealed  # Before the rings: what it says is sealed is in a file by now.
         found: list[Stretch] = []
         for path in stream_files(self._folders, self._classes):
-            if path.split("/")[-2] != table:
+            if _table_of(path) != table:
                 continue
             since = sealed[path].offset if path in sealed else 0
             with suppress(FileNotFoundError):
                 self._try(path, lambda path=path, since=since: found.extend(self._of_ring(path, since, of)))  # type: ignore[misc]
+                if path in self.excluded:
+                    self._unread[path] = unread.hole(path, sealed.get(path), self._why(path))
         return found
 
     def _of_ring(self, path: str, since: int, of: Callable[[Sequence[Reading]], Sequence[Reading]]) -> list[Stretch]:
@@ -255,6 +262,11 @@ class Census:
         return True
 
 
+def _table_of(ring: str) -> str:
+    """The table whose ring lies at a path."""
+    return os.path.basename(os.path.dirname(ring))
+
+
 def _last_of_boots(names: Iterable[Name]) -> dict[str, Name]:
     return {name.boot: name for name in sorted(names)}
 
@@ -322,7 +334,10 @@ def _was_set(files: Iterable[Stretch]) -> bool:
 
 
 def _lines(
-    stretches: Iterable[Stretch], names: Collection[Name] | None = None, damaged: Mapping[Name, str] | None = None
+    stretches: Iterable[Stretch],
+    names: Collection[Name] | None = None,
+    damaged: Mapping[Name, str] | None = None,
+    unread: Sequence[Hole] = (),
 ) -> list[Line]:
     boots: dict[str, list[Stretch]] = {}
     for stretch in stretches:
@@ -342,8 +357,10 @@ def _lines(
         of_boot = None if names is None else [name for name in names if name.boot == boot]
         lost = {name: why for name, why in (damaged or {}).items() if name.boot == boot}
         parts = [Part(each, end) for each, end in zip(kept, ends, strict=True)]
-        lines.append(Line(boot, course, parts, mine, of_boot, lost))
-    return sorted(lines, key=lambda line: (line.last_ns, line.boot))
+        lines.append(Line(boot, course, parts, mine, of_boot, lost, [hole for hole in unread if hole.boot == boot]))
+    lines.sort(key=lambda line: (line.last_ns, line.boot))
+    alone = [hole for hole in unread if hole.boot not in {line.boot for line in lines}]
+    return [*lines[:-1], *(line._replace(unread=[*line.unread, *alone]) for line in lines[-1:])]
 
 
 def _said(stretch: Stretch) -> Said:
@@ -375,16 +392,18 @@ def gaps(lines: Sequence[Line], table: str, start_ns: int, end_ns: int, *, is_fo
         if end_ns - begin_ns > (TRAILING_INTERVALS + 1) * interval_ns:
             life = next(iter(last.parts[-1].stretch.lives[-1:]), None)
             cause = Cause.OFF if is_followed else _ended(life, last.closed())
-            detail = _lost_between(last, last.parts[-1].stretch, None)
+            later = (hole.detail for hole in last.unread if hole.boot != last.boot)
+            detail = _lost_between(last, last.parts[-1].stretch, None) or next(later, "")
             cause = Cause.DAMAGED_FILE if detail else cause
             found.append(Gap(begin_ns + interval_ns, end_ns, table, cause, detail))
     return sorted({gap for gap in found if gap.end_ns > start_ns and gap.start_ns < end_ns})
 
 
 def holes(line: Line, table: str) -> Iterator[Gap]:
-    """The holes that stretches of a line tell of."""
+    """The holes that stretches of a line tell of, and its rings that cannot be read."""
     moment = line.course.moment_ns
-    for hole in (hole for stretch in line.told for hole in stretch.holes):
+    unread = (hole for hole in line.unread if hole.boot == line.boot)
+    for hole in chain(unread, *(stretch.holes for stretch in line.told)):
         yield Gap(moment(hole.start_ns), moment(hole.end_ns), table, hole.cause, hole.detail)
 
 

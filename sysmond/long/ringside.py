@@ -114,8 +114,6 @@ def stretches(
         recording = of_snapshot(snapshot)
         identity = snapshot.identity
         layouts = _layouts(snapshot)
-        if found and not recording.clocks.get(identity.boot) and snapshot.damages:
-            raise CorruptError(recording.damage)
         runs = [(ident, list(run)) for ident, run in groupby(found, attrgetter("layout")) if ident in layouts]
         there = {ident for ident, _ in runs}
         runs += [(ident, []) for ident in layouts if ident not in there]
