@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from sysmond.clock import SECOND_NS
+from sysmond.errors import UsageError
 from sysmond.folders import Folders
 from sysmond.history import Archive
-from sysmond.long import file
+from sysmond.long import file, grouping, query
 from sysmond.long.answer import Answer, Request, answer
+from sysmond.long.query import LastingBatch
 from sysmond.long.stretch import Life, MemoryStretch, Readings
 from sysmond.model import Cause, Semantics, Sensitivity
 from sysmond.recording import Hole
@@ -141,6 +143,30 @@ def test_what_declares_a_column_as_another_quantity_is_left_out_and_named(
         assert f"as {paths[2]} says; it is left out" in said
     assert Cause.DAMAGED_FILE in {gap.cause for gap in found.gaps}
     assert ask(folders, 100, 115).records["pid"].tolist() == [1, 2], "where nothing says otherwise they answer"
+
+
+def test_an_answer_that_is_too_large_is_refused_before_all_of_it_is_made(
+    folders: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [(0, process(pid, cpu=1)) for pid in range(1, 11)]
+    put(folders, stretch(PROCESS, range(100, 200), rows), 1)
+    made: list[int] = []
+
+    make = LastingBatch.__init__
+
+    def noting(self: LastingBatch, *of: Any) -> None:
+        made.append(1)
+        make(self, *of)
+
+    monkeypatch.setattr(LastingBatch, "__init__", noting)
+    monkeypatch.setattr(query, "CELLS_MAX", 100)
+    assert len(ask(folders, 100, 200, step=SECOND_NS, columns=("pid", "cpu")).times_ns) == 10 * 100
+    assert len(made) >= 10
+    made.clear()
+    monkeypatch.setattr(grouping, "VALUES_MAX", 200)
+    with pytest.raises(UsageError, match="an answer of over 200 values"):
+        ask(folders, 100, 200, step=SECOND_NS, columns=("pid", "cpu"))
+    assert len(made) <= 5
 
 
 def test_the_list_has_every_long_table_from_its_first_reading_to_its_last(folders: Folders) -> None:

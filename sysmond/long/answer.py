@@ -236,14 +236,18 @@ class Answering:
         specs = list(dict.fromkeys([*question.columns, question.by, *keys]))
         pieces: list[Rows] = []
         boots: dict[str, int] = {}
+        values = 0
         for batch in self._batches(question, buckets):
             kept = batch
             if question.groups:
                 pieces.append(grouping.grouped(batch, question))
-                continue
-            if question.top and percent is None:
-                kept = batch.keep(grouping.first(batch.bucket, batch.cells(question.by), question.top))
-            pieces.append(grouping.rows_of(kept, specs, boots.setdefault(batch.boot, len(boots))))
+            else:
+                if question.top and percent is None:
+                    kept = batch.keep(grouping.first(batch.bucket, batch.cells(question.by), question.top))
+                pieces.append(grouping.rows_of(kept, specs, boots.setdefault(batch.boot, len(boots))))
+            # As each comes: what is refused at the end has cost all of it by then.
+            values += grouping.size(pieces[-1])
+            grouping.check_size(values)
         rows = self._finished(question, pieces, buckets)
         return self._result(question, rows, buckets)
 

@@ -117,13 +117,26 @@ def only(rows: Rows, kept: Int64Array) -> Rows:
     )
 
 
+def size(piece: Rows) -> int:
+    """How many values that are."""
+    return len(piece.bucket) * len(piece.columns)
+
+
+def check_size(values: int) -> None:
+    """Refuse an answer of too many values.
+
+    :raises UsageError: where they are.
+    """
+    if values > VALUES_MAX:
+        raise UsageError(f"an answer of over {VALUES_MAX} values; fewer columns, --top or a larger --sample are right")
+
+
 def joined(pieces: Sequence[Rows]) -> Rows:
     """All rows, one piece after the other.
 
     :raises UsageError: where they are too many.
     """
-    if sum(len(piece.bucket) * len(piece.columns) for piece in pieces) > VALUES_MAX:
-        raise UsageError(f"an answer of over {VALUES_MAX} values; fewer columns, --top or a larger --sample are right")
+    check_size(sum(map(size, pieces)))
     names = pieces[0].columns
     return Rows(
         np.concatenate([piece.bucket for piece in pieces]),

@@ -77,31 +77,28 @@ class Window:
         self.edges = edges
         self.words = Dictionary()
         self._ended = ended
-        self._numbers: dict[tuple[int, ...], int] = {}
-        self._fresh: list[bool] = []
-        self._portions = [self._portion(part, before, key) for part, before in zip(parts, [None, *parts], strict=False)]
-        self._first = np.full(len(self._numbers), len(parts), np.int64)
-        for number, portion in reversed(list(enumerate(self._portions))):
-            self._first[portion.where] = number
-        self._known = np.array(list(self._numbers), np.int64).reshape(-1, len(key))
-        self._newborn = np.array(self._fresh, bool)
+        keys = [np.stack([part.stretch.keys[name] for name in key], axis=1) for part in parts]
+        self._known, where = _numbered(np.concatenate([np.zeros((0, len(key)), np.int64), *keys]))
+        self._first = np.full(len(self._known), len(parts), np.int64)
+        self._newborn = np.zeros(len(self._known), bool)
+        self._portions: list[Portion] = []
+        at = 0
+        for number, (part, before) in enumerate(zip(parts, [None, *parts], strict=False)):
+            mine = where[at : at + len(keys[number])]
+            at += len(mine)
+            self._portions.append(Portion(part, np.arange(len(mine)), mine, self.words.codes(part.stretch.texts)))
+            new = mine[self._first[mine] > number]
+            self._first[new] = number
+            if START in key:
+                self._newborn[new] = self._known[new, key.index(START)] >= self._since_ns(part, before) - GRAIN_NS
         self._end_row = np.full(len(self._known), -1, np.int64)
         self._take_ended(parts, key)
         self._finish(key)
 
-    def _portion(self, part: Part, before: Part | None, key: tuple[str, ...]) -> Portion:
-        stretch, numbers = part.stretch, self._numbers
-        columns = [stretch.keys[name] for name in key]
-        starts = stretch.keys[START].tolist() if START in key else [-ALWAYS_NS] * len(columns[0])
-        # Who started since then, was not there before.
-        since_ns = int(stretch.ticks[0])
-        since_ns = min(since_ns, self._opening_ns(since_ns) if before is None else int(before.stretch.ticks[-1]))
-        where = np.empty(len(starts), np.int64)
-        for local, each in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
-            where[local] = number = numbers.setdefault(each, len(numbers))
-            if number == len(self._fresh):
-                self._fresh.append(starts[local] >= since_ns - GRAIN_NS)
-        return Portion(part, np.arange(len(where)), where, self.words.codes(stretch.texts))
+    def _since_ns(self, part: Part, before: Part | None) -> int:
+        """Who started since then, was not there before."""
+        first_ns = int(part.stretch.ticks[0])
+        return min(first_ns, self._opening_ns(first_ns) if before is None else int(before.stretch.ticks[-1]))
 
     def _opening_ns(self, first_ns: int) -> int:
         """Where the bucket begins in which the first reading is."""
@@ -290,3 +287,17 @@ class Window:
 
     def _row_keys(self, portion: Portion) -> Int64Array:
         return np.repeat(np.arange(len(portion.local)), portion.stretch.counts[portion.local])
+
+
+def _numbered(keys: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """The keys that there are, in the order in which they first come, and of each that is given its number."""
+    order = np.lexsort(keys.T[::-1])
+    begins = np.ones(len(order), bool)
+    begins[1:] = (keys[order[1:]] != keys[order[:-1]]).any(axis=1)
+    # Of equal ones the order is that in which they come.
+    first = order[begins]
+    number = np.empty(len(first), np.int64)
+    number[np.argsort(first)] = np.arange(len(first))
+    where = np.empty(len(order), np.int64)
+    where[order] = number[np.cumsum(begins) - 1]
+    return keys[np.sort(first)], where
