@@ -23,7 +23,7 @@ from sysmond.plan import ArchiverSettings, Plan
 from sysmond.result import Result
 from sysmond.settings import Settings
 from sysmond.tasks.tables import EXITS, PROCESS, THREAD_STATE
-from tests.longarchive import BOOTED_NS, Row, put, stretch
+from tests.longarchive import BOOTED_NS, Row, put, relation, stretch
 from tests.machine import BOOT, NOON_NS, TABLE, Machine
 
 FILES, SECONDS = 5, 10
@@ -81,6 +81,24 @@ def test_a_damaged_file_at_an_end(folders: Folders, table: Table) -> None:
     cut(paths[0])
     cut(paths[-1])
     assert {cause for cause, _ in causes(asked(folders, table))} == {Cause.DAMAGED_FILE}
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+def test_the_only_file_of_a_boot(folders: Folders, *, is_last: bool) -> None:
+    paths = []
+    for number, boot in enumerate("abc"[: 2 if is_last else 3]):
+        clock = relation(booted_ns=BOOTED_NS + 1000 * number * SECOND_NS)
+        made = stretch(PROCESS, range(10, 20), [(0, row(PROCESS))], boot=boot * 32, relations=[clock])
+        paths.append(Path(put(folders, made, 1)))
+        written_ns = BOOTED_NS + (1000 * number + 20) * SECOND_NS
+        os.utime(paths[-1], ns=(written_ns, written_ns))
+    cut(paths[1])
+    written_ns = BOOTED_NS + 1020 * SECOND_NS
+    os.utime(paths[1], ns=(written_ns, written_ns))
+    end_ns = BOOTED_NS + (1020 if is_last else 2020) * SECOND_NS
+    found = Archive(folders).records("process", start=BOOTED_NS, end=end_ns)
+    assert causes(found) == [(Cause.DAMAGED_FILE, 1000 if is_last else 1990)]
+    assert paths[1].name in found.gaps[0].detail
 
 
 def five_files(machine: Machine, *, restricted: bool = False) -> list[Path]:

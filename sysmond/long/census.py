@@ -49,7 +49,8 @@ class Line(NamedTuple):
     ``told``: all that is said of it, by those without a reading as well: holes, and lives that ended. ``names``: the
     files there are of it, also those that were not opened; None where some between them may have been forgotten.
     ``damaged``: which of them cannot be read, and why. ``unread``: when only rings were written that cannot be
-    read; of the last line also those of boots that have none.
+    read; of the last line also those of boots that have none. ``lost_boots``, of the last line: when files of boots of
+    which nothing can be read were written, and why that is.
     """
 
     boot: str
@@ -59,6 +60,7 @@ class Line(NamedTuple):
     names: Collection[Name] | None = None
     damaged: Mapping[Name, str] = {}
     unread: Sequence[Hole] = ()
+    lost_boots: Sequence[tuple[int, str]] = ()
 
     @property
     def first_ns(self) -> int:
@@ -172,7 +174,10 @@ class Census:
         self.reasons = [f"{hole.cause}: {hole.detail}" for stretch in stretches for hole in stretch.holes]
         damaged = {name: self._why(path) for name, path in there.items() if path in self.excluded}
         unread = [hole for path, hole in self._unread.items() if is_rows and _table_of(path) == table]
-        return _lines(stretches, None if pins.are_some(self._folders.state) else there, damaged, unread)
+        lines = _lines(stretches, None if pins.are_some(self._folders.state) else there, damaged, unread)
+        known = {line.boot for line in lines}
+        lost_boots = [(_written_ns(there[name]), why) for name, why in damaged.items() if name.boot not in known]
+        return [*lines[:-1], *(line._replace(lost_boots=lost_boots) for line in lines[-1:])]
 
     def _rings(self, table: str, of: Callable[[Sequence[Reading]], Sequence[Reading]] = list) -> list[Stretch]:
         """The stretches of rings; ``of``: chooses of their readings."""
@@ -396,7 +401,18 @@ def gaps(lines: Sequence[Line], table: str, start_ns: int, end_ns: int, *, is_fo
             detail = _lost_between(last, last.parts[-1].stretch, None) or next(later, "")
             cause = Cause.DAMAGED_FILE if detail else cause
             found.append(Gap(begin_ns + interval_ns, end_ns, table, cause, detail))
+        found = _with_lost_boots(found, last.lost_boots)
     return sorted({gap for gap in found if gap.end_ns > start_ns and gap.start_ns < end_ns})
+
+
+def _with_lost_boots(gaps: Sequence[Gap], lost_boots: Iterable[tuple[int, str]]) -> list[Gap]:
+    """Blame files of boots of which nothing can be read: what seems off, the last time before they were written."""
+    blamed = {}
+    for written_ns, why in lost_boots:
+        off = [gap for gap in gaps if gap.cause is Cause.OFF and gap.start_ns <= written_ns]
+        if off:
+            blamed[max(off)] = why
+    return [gap._replace(cause=Cause.DAMAGED_FILE, detail=blamed[gap]) if gap in blamed else gap for gap in gaps]
 
 
 def holes(line: Line, table: str) -> Iterator[Gap]:
