@@ -21,10 +21,10 @@ from jeepney import DBusAddress, MessageType, new_method_call
 from jeepney.io.blocking import DBusConnection, open_dbus_connection
 
 from sysmond.bus.adapter import Call, Connection, ForeignError
+from sysmond.bus.backlog import STATS
 from sysmond.bus.interface import Interface, Request, Signal, method
 from sysmond.bus.names import BUS_NAME, OBJECT_PATH
 from sysmond.bus.service import Service
-from sysmond.bus.unread import STATS
 
 if TYPE_CHECKING:
     from sysmond.bus.callers import Caller
@@ -139,7 +139,7 @@ async def unread(play: Play, _reader: Connection) -> dict[str, int]:
     silent.send(call)
     await until(lambda: len(play.trouble.callers) == 2)
     good, deaf = play.trouble.callers
-    account = play.service.unread
+    account = play.service.backlog
     assert account is not None
     most_bytes = 0
     for number in range(SIGNALS):
@@ -161,7 +161,7 @@ async def unread(play: Play, _reader: Connection) -> dict[str, int]:
 
 async def unanswered(play: Play, reader: Connection) -> dict[str, int]:
     """One caller keeps asking for much and reads none of it, then everything; another asks, too."""
-    account = play.service.unread
+    account = play.service.backlog
     assert account is not None
     deaf = open_dbus_connection(bus=play.address)
     call = new_method_call(DBusAddress(OBJECT_PATH, BUS_NAME, NAME), "Much")

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from sysmond.bus.backlog import ANSWERS_BYTES_MAX, ASK_AFTER_BYTES, REFUSALS_BYTES_MAX, USER_BYTES_MAX
 from sysmond.bus.names import BUS_NAME, OBJECT_PATH
-from sysmond.bus.unread import ANSWERS_BYTES_MAX, ASK_AFTER_BYTES, REFUSALS_BYTES_MAX, USER_BYTES_MAX
 from sysmond.follow import Follower
 from tests import onbus
 from tests.bus_scenarios import ASKED, MUCH

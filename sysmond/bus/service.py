@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from sysmond.bus import polkit
 from sysmond.bus.adapter import Call, Connection, Variant, clean
+from sysmond.bus.backlog import Backlog
 from sysmond.bus.callers import BUS, Caller, Callers
 from sysmond.bus.errors import ForeignCallError, TooMuchError, UnavailableError, bus_error
 from sysmond.bus.interface import DOCTYPE, Changes, Interface, Method, Request, Signal, xml
@@ -29,7 +30,6 @@ from sysmond.bus.standard import (
     values_of,
 )
 from sysmond.bus.turns import Turns
-from sysmond.bus.unread import Unread
 from sysmond.errors import nearest
 
 RETRY_FIRST_S = 1.0
@@ -73,7 +73,7 @@ class Service:
     def __init__(self, address: str, say: Callable[[str], None], *, user: bool) -> None:
         """``address``: ``system``, ``session`` or that of a bus. ``user``: whether it serves its own user alone."""
         self.callers: Callers | None = None
-        self.unread: Unread | None = None
+        self.backlog: Backlog | None = None
         self.when_connected: list[Callable[[Connection], Coroutine[Any, Any, None]]] = []
         """Begun when the name is ours, each time anew."""
         self._address = address
@@ -139,9 +139,9 @@ class Service:
 
         A caller that reads nothing is not sent more than a bound: then its signals are dropped and counted.
         """
-        if self._connection is None or self.unread is None or (to is not None and to.is_gone):
+        if self._connection is None or self.backlog is None or (to is not None and to.is_gone):
             return False
-        if to is not None and not self.unread.takes_signals(to.name, to.uid):
+        if to is not None and not self.backlog.takes_signals(to.name, to.uid):
             to.dropped += 1
             return False
         size = self._connection.signal(
@@ -149,7 +149,7 @@ class Service:
         )
         if to is not None:
             to.dropped += not size
-            self.unread.sent(to.name, to.uid, size)
+            self.backlog.sent(to.name, to.uid, size)
         return size > 0
 
     def changed(self, path: str, implementation: Interface, *names: str) -> None:
@@ -224,7 +224,7 @@ class Service:
     async def _offer(self, connection: Connection, ended: asyncio.Event) -> bool:
         """Take the name and serve until the connection or the part ends; whether the name was ours."""
         self._connection, self.callers = connection, Callers(connection)
-        self.unread = Unread(connection, self.start)
+        self.backlog = Backlog(connection, self.start)
         connection.when_moved = self._lines().take
         lost = asyncio.create_task(connection.lost())
         is_ours = False
@@ -247,7 +247,7 @@ class Service:
         finally:
             self.callers.leave()
             connection.close()
-            self._connection = self.callers = self.unread = None
+            self._connection = self.callers = self.backlog = None
             self._forget_calls()
             for task in list(self._tasks):
                 task.cancel()
@@ -266,8 +266,8 @@ class Service:
             name, _, new = signal.body
             if not new:
                 self.callers.vanished(name)
-                if self.unread is not None:
-                    self.unread.gone(name)
+                if self.backlog is not None:
+                    self.backlog.gone(name)
 
     # Calls
 
@@ -363,7 +363,11 @@ class Service:
         """Serve a call, in pieces where its method gives them."""
         caller.calls += 1
         try:
-            if call.wants_answer and self.unread is not None and not self.unread.takes_answers(caller.name, caller.uid):
+            if (
+                call.wants_answer
+                and self.backlog is not None
+                and not self.backlog.takes_answers(caller.name, caller.uid)
+            ):
                 raise TooMuchError("what was answered before waits to be read; expected it to be read first")
             method, implementation = self._find(call, caller)
             if call.signature != method.signature:
@@ -453,7 +457,7 @@ class Service:
             if line not in self._complained:
                 self._complained.add(line)
                 self._say(line)
-        if caller is not None and self.unread is not None and not self.unread.takes_refusals(caller.name, caller.uid):
+        if caller is not None and self.backlog is not None and not self.backlog.takes_refusals(caller.name, caller.uid):
             self._calls_dropped += 1
             return
         with suppress(Exception):
@@ -470,8 +474,8 @@ class Service:
         self._count(caller, call.reply(method.answer, body, descriptors, bytes_max=method.bytes_max))
 
     def _count(self, caller: Caller | None, size_bytes: int) -> None:
-        if caller is not None and self.unread is not None:
-            self.unread.sent(caller.name, caller.uid, size_bytes)
+        if caller is not None and self.backlog is not None:
+            self.backlog.sent(caller.name, caller.uid, size_bytes)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

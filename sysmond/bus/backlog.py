@@ -32,7 +32,7 @@ STATS = (DBUS, DBUS_PATH, f"{DBUS}.Debug.Stats")
 _NO_ANSWER = (".NoReply", ".Timeout", ".LimitsExceeded")
 
 
-class Unread:
+class Backlog:
     """The account of one connection of ours to the bus."""
 
     def __init__(self, connection: Connection, start: Callable[[Coroutine[Any, Any, None]], None]) -> None:
