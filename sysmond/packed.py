@@ -6,6 +6,7 @@ itself that it skipped its filters, or that is packed by all of them and too sho
 follows. So the three filters that sysmond writes (shuffle, deflate, fletcher32) are undone here, and lengths compared.
 """
 
+import sys
 import zlib
 from itertools import accumulate
 from typing import TypeAlias
@@ -55,11 +56,11 @@ def fletcher32(content: bytes) -> int:
     """The checksum as HDF5 makes it: over words of two bytes, the larger first, the last one filled up with zero."""
     # Modulo 2**16 - 1 a word whose bytes are exchanged is as much as 256 times that word.
     whole = content + b"\0" if len(content) % 2 else content
-    if len(whole) <= _FEW_BYTES:
+    if len(whole) <= _FEW_BYTES and sys.byteorder == "little":
         words = memoryview(whole).cast("H")
         return _folded(256 * sum(accumulate(words))) << 16 | _folded(256 * sum(words))
     first = second = 0
-    of_all = np.frombuffer(whole, "=u2")
+    of_all = np.frombuffer(whole, "<u2")
     for start in range(0, len(of_all), _WORDS):
         # Numbers that are exact up to 2**53 are the quickest. (A dot product would be of many threads.)
         piece = of_all[start : start + _WORDS].astype(np.float64)
