@@ -111,5 +111,5 @@ benchmarks: setup
 	@$(BIN)/python benchmarks/run.py $(if $(DATA),--data '$(DATA)') $(ARGS)
 
 clean:
-	rm -rf .venv build dist *.egg-info sysmond/kernel/*.bpf.o .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv build dist *.egg-info sysmond/tasks/bpf/*.bpf.o .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

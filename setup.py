@@ -14,7 +14,7 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 SOURCES = Path(__file__).resolve().parent / "bpf"
-PACKAGE = "sysmond/kernel"
+PACKAGE = "sysmond/tasks/bpf"
 FLAGS = ("-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Wextra", "-Wno-unused-parameter")
 # Declarations that not every program needs.
 FLAGS_OF_HEADERS = ("-Wno-unused-const-variable", "-Wno-unused-function")

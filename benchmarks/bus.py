@@ -22,11 +22,11 @@ from typing import Any
 sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from benchmarks import measure
 from benchmarks.measure import Daemon, Figures
-from sysmond.bus.adapter import Connection
-from sysmond.bus.errors import UnavailableError
-from sysmond.bus.names import BUS_NAME, MANAGER, OBJECT_PATH
-from sysmond.folders import Folders
-from sysmond.model import ABSENT
+from sysmond.base.model import ABSENT
+from sysmond.bus.wire.adapter import Connection
+from sysmond.bus.wire.errors import UnavailableError
+from sysmond.bus.wire.names import BUS_NAME, MANAGER, OBJECT_PATH
+from sysmond.machine.folders import Folders
 
 SECONDS, CALLS, SERIES, CALLS_PER_S = 60, 3000, 100, 500
 # Every machine has these, with more than a hundred series together; all tables may be too much for one answer.

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, cast
 sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from benchmarks import measure
 from benchmarks.measure import Figures
-from sysmond.folders import Folders
+from sysmond.machine.folders import Folders
 
 if TYPE_CHECKING:
     from benchmarks import storage
-    from sysmond.recording import Recording
+    from sysmond.store.of_ring import Recording
 
 SERIES, JOB_SERIES = 100, 300
 DAYS, YEARS_DAYS = 14, 730
@@ -63,9 +63,9 @@ def recording(data: str | None, series: int, day: int, ticks: int) -> "Recording
     import numpy as np  # noqa: PLC0415  as above
 
     from benchmarks import storage  # noqa: PLC0415  as above
-    from sysmond.archive import Name  # noqa: PLC0415  as above
-    from sysmond.clock import SECOND_NS, Relation  # noqa: PLC0415  as above
-    from sysmond.recording import MemoryBlock, Strand  # noqa: PLC0415  as above
+    from sysmond.base.clock import SECOND_NS, Relation  # noqa: PLC0415  as above
+    from sysmond.store.archive import Name  # noqa: PLC0415  as above
+    from sysmond.store.of_ring import MemoryBlock, Strand  # noqa: PLC0415  as above
 
     source = _source(data, series)
     chosen = np.linspace(0, len(source.names) - 1, series).astype(int) % len(source.names)
@@ -105,15 +105,16 @@ def _begin_ns(days_ago: int) -> int:
 
 def write_days(folder: str, data: str | None, series: int, days: int, ticks: int) -> Figures:
     """Encode and roll up day after day; give what a sample costs."""
-    from sysmond import rolling, segment  # noqa: PLC0415  as above
-    from sysmond.recording import plan_of  # noqa: PLC0415  as above
+    from sysmond.archiver import rollup_job  # noqa: PLC0415  as above
+    from sysmond.store import dense_file  # noqa: PLC0415  as above
+    from sysmond.store.of_ring import plan_of  # noqa: PLC0415  as above
 
     size = 0
     for day in range(days):
         made = recording(data, series, day, ticks)
         if not day:
-            size = len(segment.encode(made._replace(covers=[]), "benchmark"))
-        for tier, image in rolling.roll_up(made._replace(blocks=[]), [plan_of(made.blocks)], TIERS).items():
+            size = len(dense_file.encode(made._replace(covers=[]), "benchmark"))
+        for tier, image in rollup_job.roll_up(made._replace(blocks=[]), [plan_of(made.blocks)], TIERS).items():
             with open(f"{folder}/{tier}-{day:04d}.h5", "wb") as file:
                 file.write(image)
     return {"bytes_per_sample": round(size / (series * ticks), 4), "bytes_per_day_1s": size * DAY_TICKS // ticks}
@@ -121,15 +122,15 @@ def write_days(folder: str, data: str | None, series: int, days: int, ticks: int
 
 def merge_days(folder: str, days: int) -> Figures:
     """Merge the days of each tier, as many as make a file of a few megabytes; give what a point costs."""
-    from sysmond import rolling  # noqa: PLC0415  as above
-    from sysmond.segment import Segment  # noqa: PLC0415  as above
+    from sysmond.archiver import rollup_job  # noqa: PLC0415  as above
+    from sysmond.store.dense_file import Segment  # noqa: PLC0415  as above
 
     figures: Figures = {}
     for tier, most in zip(TIERS, (2, 7, days), strict=True):
         with ExitStack() as stack:
             members = [f"{folder}/{tier}-{day:04d}.h5" for day in range(min(days, most))]
             opened = [stack.enter_context(Segment(path)).recording for path in members]
-            image = rolling.merge_tier(opened)
+            image = rollup_job.merge_tier(opened)
         with open(f"{folder}/{tier}.h5", "wb") as file:
             file.write(image)
         with Segment(f"{folder}/{tier}.h5") as merged:
@@ -141,8 +142,8 @@ def merge_days(folder: str, days: int) -> Figures:
 
 def kept(figures: Figures) -> Figures:
     """How many days each tier keeps in its default budget."""
-    from sysmond.plan import ArchiverSettings  # noqa: PLC0415  as above
-    from sysmond.retention import forecast, of_settings  # noqa: PLC0415  as above
+    from sysmond.plan.plan import ArchiverSettings  # noqa: PLC0415  as above
+    from sysmond.plan.retention import forecast, of_settings  # noqa: PLC0415  as above
 
     limits, _ = of_settings(ArchiverSettings())
     days = {"days_1s": round(forecast("1s", limits["1s"], figures["bytes_per_day_1s"], 1.0).days, 1)}
@@ -165,12 +166,13 @@ class _OfBoot:
 
 def repeat(folder: str, folders: Folders, days: int, total_days: int) -> Figures:
     """Fill an archive: the merged file of the coarsest tier, again and again under boots that follow each other."""
-    from sysmond import archive, jobs, rolling  # noqa: PLC0415  as above
-    from sysmond.archive import Name  # noqa: PLC0415  as above
-    from sysmond.clock import Relation  # noqa: PLC0415  as above
-    from sysmond.folders import FILE_MODES, create_classes  # noqa: PLC0415  as above
-    from sysmond.model import Sensitivity  # noqa: PLC0415  as above
-    from sysmond.segment import Segment  # noqa: PLC0415  as above
+    from sysmond.archiver import rollup_job, seal_job  # noqa: PLC0415  as above
+    from sysmond.base.clock import Relation  # noqa: PLC0415  as above
+    from sysmond.base.model import Sensitivity  # noqa: PLC0415  as above
+    from sysmond.machine.folders import FILE_MODES, create_classes  # noqa: PLC0415  as above
+    from sysmond.store import archive  # noqa: PLC0415  as above
+    from sysmond.store.archive import Name  # noqa: PLC0415  as above
+    from sysmond.store.dense_file import Segment  # noqa: PLC0415  as above
 
     create_classes(folders.state, *TIERS)
     target = archive.disk_folder(folders, Sensitivity.PUBLIC, TIERS[-1])
@@ -183,23 +185,23 @@ def repeat(folder: str, folders: Folders, days: int, total_days: int) -> Figures
                 clocks={boot: [Relation(0, _begin_ns(total_days - done_days), 0)]},
                 covers=[Name(boot, 1, days)],
             )
-            image = rolling.merge_tier([again])
+            image = rollup_job.merge_tier([again])
             archive.publish(target, Name(boot, 1, days).file, image, FILE_MODES[Sensitivity.PUBLIC])
     os.makedirs(f"{folders.runtime}/archiver", exist_ok=True)
-    jobs.merge(folders)  # As the archiver would have done by and by.
+    seal_job.merge(folders)  # As the archiver would have done by and by.
     sizes = [os.path.getsize(f"{target}/{file}") for file in archive.files(target)]
     return {"archive_bytes": sum(sizes), "archive_files": len(sizes), "archive_days": number * days, "path": path}
 
 
 def roll_up_job(path: str) -> Figures:
     """Roll a day file up into all tiers, as the archiver's job does; give processor time and peak memory."""
-    from sysmond import rolling  # noqa: PLC0415  as above
-    from sysmond.recording import plan_of  # noqa: PLC0415  as above
-    from sysmond.segment import Segment  # noqa: PLC0415  as above
+    from sysmond.archiver import rollup_job  # noqa: PLC0415  as above
+    from sysmond.store.dense_file import Segment  # noqa: PLC0415  as above
+    from sysmond.store.of_ring import plan_of  # noqa: PLC0415  as above
 
     begin_ns = time.process_time_ns()
     with Segment(path) as opened:
-        rolling.roll_up(opened.recording._replace(blocks=[]), [plan_of(opened.recording.blocks)], TIERS)
+        rollup_job.roll_up(opened.recording._replace(blocks=[]), [plan_of(opened.recording.blocks)], TIERS)
     return {
         "roll_up_cpu_s": round((time.process_time_ns() - begin_ns) / 1e9, 3),
         "roll_up_peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6, 1),
@@ -208,9 +210,9 @@ def roll_up_job(path: str) -> Figures:
 
 def write_day(path: str, data: str | None, series: int, ticks: int) -> int:
     """Write one day file of rows."""
-    from sysmond import segment  # noqa: PLC0415  as above
+    from sysmond.store import dense_file  # noqa: PLC0415  as above
 
-    image = segment.encode(recording(data, series, 0, ticks)._replace(covers=[]), "benchmark")
+    image = dense_file.encode(recording(data, series, 0, ticks)._replace(covers=[]), "benchmark")
     with open(path, "wb") as file:
         file.write(image)
     return len(image)

@@ -22,13 +22,13 @@ from sysmond_probes import cgroup, cgroup_memory
 
 from benchmarks import measure
 from benchmarks.measure import SECOND_NS, Figures
-from sysmond.cgroup_batch import READ_BYTES
-from sysmond.cgroups import MOUNTINFO, hierarchies
-from sysmond.model import Lane, Sensitivity
-from sysmond.plan import Plan, PlannedProbe, Scalar
+from sysmond.base.model import Lane, Sensitivity
+from sysmond.cgroups.batch import READ_BYTES
+from sysmond.cgroups.tree import MOUNTINFO, hierarchies
+from sysmond.plan.plan import Plan, PlannedProbe, Scalar
+from sysmond.plan.settings import Settings
 from sysmond.probe import Host
-from sysmond.sampler import Sampler
-from sysmond.settings import Settings
+from sysmond.sampler.lane import Sampler
 
 GROUPS = 1000
 SECONDS = 20

@@ -15,10 +15,11 @@ from itertools import pairwise
 sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from benchmarks import measure
 from benchmarks.measure import SECOND_NS, Daemon, Figures
-from sysmond import clock, control
-from sysmond.folders import Folders
+from sysmond.base import clock
+from sysmond.base.model import ABSENT
 from sysmond.history import Archive
-from sysmond.model import ABSENT
+from sysmond.machine import control
+from sysmond.machine.folders import Folders
 
 CHANGES = 10
 SETTLE_S = 4.0

@@ -25,10 +25,10 @@ from dbus_fast.message import Message
 sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from benchmarks import bus, measure
 from benchmarks.measure import Figures
-from sysmond.bus.adapter import Connection
-from sysmond.bus.errors import UnavailableError
+from sysmond.bus.wire.adapter import Connection
+from sysmond.bus.wire.errors import UnavailableError
 from sysmond.errors import Error
-from sysmond.folders import Folders
+from sysmond.machine.folders import Folders
 
 # A system bus lets a user have 256 connections; so many are those of the three together.
 SECONDS, CONNECTIONS, CALLS_PER_S = 20, 86, 50

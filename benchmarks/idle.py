@@ -22,7 +22,7 @@ from typing import NamedTuple
 sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from benchmarks import measure
 from benchmarks.measure import Figures
-from sysmond.folders import Folders
+from sysmond.machine.folders import Folders
 from tests.faults import trial
 
 SECONDS = 3600
@@ -151,7 +151,7 @@ def _ticks(folders: Folders, begin_s: float, end_s: float) -> int:
 def in_ram(data: str | None, series: int) -> Figures:
     """Seal an hour of so many series each time the archiver would, and weigh what is in RAM then."""
     from benchmarks import capacity, synthetic  # noqa: PLC0415  as above
-    from sysmond.model import Semantics  # noqa: PLC0415  as above
+    from sysmond.base.model import Semantics  # noqa: PLC0415  as above
 
     made = capacity.recording(data, series, 0, SECONDS)
     block = made.blocks[0]

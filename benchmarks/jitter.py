@@ -21,8 +21,8 @@ from functools import partial
 sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from benchmarks import measure
 from benchmarks.measure import Figures
-from sysmond.folders import Folders
-from sysmond.model import ABSENT
+from sysmond.base.model import ABSENT
+from sysmond.machine.folders import Folders
 
 TICKS = 60_000
 PERIOD_S = 0.01

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from sysmond.errors import Error
-from sysmond.folders import Folders, create, create_classes
+from sysmond.machine.folders import Folders, create, create_classes
 
 Figures = dict[str, Any]
 """What a benchmark found, as its JSON object."""
@@ -255,9 +255,10 @@ def daemon(ticks: int, config: str = "", state: str = "", arguments: Sequence[st
 
 _JOB = """
 import os, sys, traceback
-from sysmond import archive, archiver
-from sysmond.folders import Folders
-from sysmond.memory import QUIET_LIBRARIES
+from sysmond.archiver import main as archiver
+from sysmond.store import archive
+from sysmond.machine.folders import Folders
+from sysmond.machine.memory import QUIET_LIBRARIES
 child = os.fork()
 if child == 0:
     code = 1

@@ -14,7 +14,7 @@ import time
 sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from benchmarks import measure
 from benchmarks.measure import Figures
-from sysmond.kernel import bpffs, pins
+from sysmond.tasks.bpf import bpffs, pins
 
 SECONDS = 60
 _KIB = 1024

@@ -14,7 +14,7 @@ import time
 sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from benchmarks import measure
 from benchmarks.measure import Figures
-from sysmond.folders import Folders
+from sysmond.machine.folders import Folders
 
 SERIES = 360
 PIECES = 8
@@ -28,15 +28,16 @@ BUDGET_BYTES = 1_000_000_000
 def written(folder: str) -> int:
     """Write the segments; give their size."""
     from benchmarks import synthetic  # noqa: PLC0415  numpy must not be in the children forked before
-    from sysmond import clock, segment  # noqa: PLC0415
-    from sysmond.archive import Name  # noqa: PLC0415
+    from sysmond.base import clock  # noqa: PLC0415
+    from sysmond.store import dense_file  # noqa: PLC0415
+    from sysmond.store.archive import Name  # noqa: PLC0415
 
     size = 0
     midnight = clock.Relation(0, time.time_ns() // DAY_NS * DAY_NS, 0)  # Only pieces of one day are merged.
     for number in range(1, PIECES + 1):
         start_s = 1 + (number - 1) * PIECE_TICKS
         made = synthetic.recording(SERIES, PIECE_TICKS, first_tick_s=start_s, now=midnight, seed=number)
-        image = segment.encode(made, "benchmark")
+        image = dense_file.encode(made, "benchmark")
         size += len(image)
         with open(f"{folder}/{Name(clock.boot_id(), number, number).file}", "wb") as file:
             file.write(image)
@@ -45,16 +46,18 @@ def written(folder: str) -> int:
 
 def merged(folders: Folders) -> Figures:
     """Roll them up and merge them; give what that cost, and what of it the rolling up."""
-    from sysmond import archive, jobs, plan  # noqa: PLC0415
-    from sysmond.model import Sensitivity  # noqa: PLC0415
+    from sysmond.archiver import seal_job  # noqa: PLC0415
+    from sysmond.base.model import Sensitivity  # noqa: PLC0415
+    from sysmond.plan import plan  # noqa: PLC0415
+    from sysmond.store import archive  # noqa: PLC0415
 
     settings = plan.ArchiverSettings(size_1s_bytes=BUDGET_BYTES)
     plan.write(plan.Plan((), archiver=settings), f"{folders.runtime}/plan.json")
     folder = archive.disk_folder(folders, Sensitivity.PUBLIC)
     begin_ns = time.process_time_ns()
-    jobs.roll_up(folders)
+    seal_job.roll_up(folders)
     rolled_up_ns = time.process_time_ns()
-    jobs.merge(folders)
+    seal_job.merge(folders)
     (name,) = archive.names(folder)
     return {
         "roll_up_cpu_s": round((rolled_up_ns - begin_ns) / 1e9, 2),

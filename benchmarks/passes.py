@@ -22,19 +22,20 @@ import sysmond_probes
 
 from benchmarks import measure, streams, tick, trees
 from benchmarks.measure import SECOND_NS, Daemon, Figures
-from sysmond import clock, control
-from sysmond import plan as plans
+from sysmond.base import clock
+from sysmond.base.model import Sensitivity, Table
 from sysmond.errors import Error
-from sysmond.frame import Identity, Layout
-from sysmond.kernel import loader
-from sysmond.model import Sensitivity, Table
+from sysmond.machine import control
+from sysmond.plan import plan as plans
 from sysmond.probe import WAY_SUFFIX
 from sysmond.records import record_bytes
-from sysmond.ring import RingWriter
+from sysmond.ring.frame import Identity, Layout
+from sysmond.ring.writer import RingWriter
 from sysmond.tasks import tables
-from sysmond.tasks.proc import Proc
-from sysmond.tasks.taken import Tasks
-from sysmond.tasks.walk import Walk
+from sysmond.tasks.bpf import loader
+from sysmond.tasks.bpf.walk import Walk
+from sysmond.tasks.pass_result import Tasks
+from sysmond.tasks.proc.walk import Proc
 
 RING_BYTES = 16 * 1024 * 1024
 # A new probe's first tick, its first reading in full, and what a reload leaves behind.
@@ -150,7 +151,7 @@ def daemon(limit_s: int, config: str, *, threads: bool = False) -> Iterator[Daem
         try:
             running.wait_for_ring()
             if not os.path.exists(f"{running.folders.runtime}/bpf.json"):
-                command = [sys.executable, "-m", "sysmond.kernel.loader", "--runtime-dir", running.folders.runtime]
+                command = [sys.executable, "-m", "sysmond.tasks.bpf.loader", "--runtime-dir", running.folders.runtime]
                 subprocess.run([*command, "--threads"] if threads else command, check=True)
             yield running
         finally:

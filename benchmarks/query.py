@@ -14,9 +14,10 @@ from functools import partial
 sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from benchmarks import measure
 from benchmarks.measure import START, START_ONE_THREAD, Figures, Spent
-from sysmond import archive, clock
-from sysmond.folders import FILE_MODES, Folders
-from sysmond.model import Sensitivity
+from sysmond.base import clock
+from sysmond.base.model import Sensitivity
+from sysmond.machine.folders import FILE_MODES, Folders
+from sysmond.store import archive
 
 SERIES = 600
 HOURS = 24
@@ -48,11 +49,11 @@ def _publish(
     folders: Folders, sequence: int, series: int, ticks: int, first_tick_s: int, relation: clock.Relation
 ) -> int:
     from benchmarks import synthetic  # noqa: PLC0415  numpy is for the children
-    from sysmond import segment  # noqa: PLC0415  as above
+    from sysmond.store import dense_file  # noqa: PLC0415  as above
 
     made = synthetic.recording(series, ticks, first_tick_s=first_tick_s, now=relation)
     name = archive.Name(clock.boot_id(), sequence, sequence)
-    image = segment.encode(made, "sysmond benchmark")
+    image = dense_file.encode(made, "sysmond benchmark")
     folder = archive.disk_folder(folders, Sensitivity.PUBLIC)
     archive.publish(folder, name.file, image, FILE_MODES[Sensitivity.PUBLIC])
     return len(image)

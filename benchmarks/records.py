@@ -14,7 +14,7 @@ import time
 sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from benchmarks import measure
 from benchmarks.measure import Figures
-from sysmond.folders import Folders
+from sysmond.machine.folders import Folders
 
 PROCESSES = 1000
 HOUR_S = 3600
@@ -29,12 +29,12 @@ LIMIT_S = 300
 def sizes() -> Figures:
     """Bytes that an hour takes, on a quiet machine and on a busy one."""
     from benchmarks import tasks_synthetic  # noqa: PLC0415  numpy must not be in the children forked before
-    from sysmond.long import file  # noqa: PLC0415
+    from sysmond.store import sparse_file  # noqa: PLC0415
 
     found: Figures = {}
     for name, load in (("quiet", tasks_synthetic.QUIET), ("busy", tasks_synthetic.BUSY)):
         made = tasks_synthetic.stretch(PROCESSES, load, HOUR_S)
-        size = len(file.encode(made, "benchmark"))
+        size = len(sparse_file.encode(made, "benchmark"))
         found[f"{name}_bytes_per_process_sample"] = round(size / (PROCESSES * HOUR_S), 3)
         found[f"{name}_bytes_per_row"] = round(size / made.rows, 2)
         found[f"{name}_changing_percent"] = round(100 * made.rows / (PROCESSES * HOUR_S), 1)
@@ -44,12 +44,12 @@ def sizes() -> Figures:
 def written(folders: Folders) -> int:
     """Write the ring of a lane, from one full reading to the next; give how many bytes that were."""
     from benchmarks import tasks_synthetic  # noqa: PLC0415  as above
-    from sysmond import clock  # noqa: PLC0415
-    from sysmond.folders import create_stream  # noqa: PLC0415
-    from sysmond.frame import Identity, Layout  # noqa: PLC0415
-    from sysmond.model import Sensitivity  # noqa: PLC0415
+    from sysmond.base import clock  # noqa: PLC0415
+    from sysmond.base.model import Sensitivity  # noqa: PLC0415
+    from sysmond.machine.folders import create_stream  # noqa: PLC0415
     from sysmond.records import Records  # noqa: PLC0415
-    from sysmond.ring import RingWriter  # noqa: PLC0415
+    from sysmond.ring.frame import Identity, Layout  # noqa: PLC0415
+    from sysmond.ring.writer import RingWriter  # noqa: PLC0415
     from sysmond.tasks.tables import PROCESS  # noqa: PLC0415
 
     create_stream(f"{folders.runtime}/sampler", "public/process")
@@ -68,16 +68,16 @@ def written(folders: Folders) -> int:
 
 def sealed(folders: Folders) -> Figures:
     """Seal it."""
-    from sysmond import archive  # noqa: PLC0415  as above
-    from sysmond.long import file, seal  # noqa: PLC0415
-    from sysmond.model import Sensitivity  # noqa: PLC0415
+    from sysmond.archiver import sparse_seal_job as seal  # noqa: PLC0415
+    from sysmond.base.model import Sensitivity  # noqa: PLC0415
+    from sysmond.store import archive, sparse_file  # noqa: PLC0415  as above
 
     begin_ns = time.process_time_ns()
     seal.seal(folders)
     cost_ns = time.process_time_ns() - begin_ns
     folder = archive.ram_folder(folders, Sensitivity.PUBLIC, "process")
     (name,) = archive.names(folder)
-    with file.open_file(f"{folder}/{name.file}") as opened:
+    with sparse_file.open_file(f"{folder}/{name.file}") as opened:
         assert len(opened.ticks) == SEALED_S
     return {
         "seal_cpu_ms": round(cost_ns / 1e6, 1),
@@ -89,13 +89,13 @@ def sealed(folders: Folders) -> Figures:
 def pieces(folder: str) -> int:
     """Write files of a busy machine, as many as become one; give how many."""
     from benchmarks import tasks_synthetic  # noqa: PLC0415  as above
-    from sysmond.archive import Name  # noqa: PLC0415
-    from sysmond.long import file  # noqa: PLC0415
+    from sysmond.store import sparse_file  # noqa: PLC0415
+    from sysmond.store.archive import Name  # noqa: PLC0415
 
     size = number = 0
     while size < MERGED_BYTES:
         made = tasks_synthetic.stretch(2 * PROCESSES, tasks_synthetic.BUSY, MERGED_S, number, number * MERGED_S)
-        image = file.encode(made, "benchmark")
+        image = sparse_file.encode(made, "benchmark")
         size, number = size + len(image), number + 1
         with open(f"{folder}/{Name(tasks_synthetic.BOOT, number, number).file}", "wb") as piece:
             piece.write(image)
@@ -104,18 +104,18 @@ def pieces(folder: str) -> int:
 
 def merged(folder: str) -> Figures:
     """Merge them."""
-    from sysmond import archive  # noqa: PLC0415  as above
-    from sysmond.long import file, merge  # noqa: PLC0415
-    from sysmond.model import Sensitivity  # noqa: PLC0415
+    from sysmond.archiver import sparse_merge_job  # noqa: PLC0415
+    from sysmond.base.model import Sensitivity  # noqa: PLC0415
+    from sysmond.store import archive, sparse_file  # noqa: PLC0415  as above
 
     begin_ns = time.process_time_ns()
-    name = merge.merge_files(folder, archive.names(folder), Sensitivity.PUBLIC)
+    name = sparse_merge_job.merge_files(folder, archive.names(folder), Sensitivity.PUBLIC)
     found = {
         "merge_cpu_s": round((time.process_time_ns() - begin_ns) / 1e9, 2),
         "merge_peak_mb": _peak_mb(),
         "merge_file_mb": round(os.path.getsize(f"{folder}/{name.file}") / 1e6, 2),
     }
-    with file.open_file(f"{folder}/{name.file}") as opened:
+    with sparse_file.open_file(f"{folder}/{name.file}") as opened:
         return {**found, "merge_rows": opened.rows}
 
 

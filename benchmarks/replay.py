@@ -6,16 +6,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sysmond import clock
-from sysmond.clock import SECOND_NS
-from sysmond.folders import Folders
-from sysmond.frame import HEADER_BYTES, Identity, Layout
-from sysmond.model import ABSENT, Semantics, Table
-from sysmond.progress import ring_files
-from sysmond.recording import Block, Key, Recording, of_snapshot
-from sysmond.result import Int64Array
-from sysmond.ring import RingWriter
-from sysmond.snapshot import snapshot
+from sysmond.base import clock
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import ABSENT, Semantics, Table
+from sysmond.base.result import Int64Array
+from sysmond.machine.folders import Folders
+from sysmond.ring.frame import HEADER_BYTES, Identity, Layout
+from sysmond.ring.progress import ring_files
+from sysmond.ring.snapshot import snapshot
+from sysmond.ring.writer import RingWriter
+from sysmond.store.of_ring import Block, Key, Recording, of_snapshot
 
 
 class Replay:

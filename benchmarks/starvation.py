@@ -16,12 +16,12 @@ from typing import NoReturn
 sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from benchmarks import measure
 from benchmarks.measure import Figures
-from sysmond import clock
+from sysmond.base import clock
+from sysmond.base.model import Cause
 from sysmond.errors import Error
-from sysmond.folders import Folders
-from sysmond.model import Cause
-from sysmond.progress import Progress
-from sysmond.snapshot import fill
+from sysmond.machine.folders import Folders
+from sysmond.ring.progress import Progress
+from sysmond.ring.snapshot import fill
 
 SECONDS = 100
 HOGS = 40

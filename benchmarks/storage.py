@@ -19,10 +19,11 @@ import numpy as np
 sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from benchmarks import measure
 from benchmarks.measure import Figures
-from sysmond import clock, segment, significant
-from sysmond.model import NAME_LENGTH_MAX, Metric, Semantics, Sensitivity, Table
-from sysmond.recording import Key, MemoryBlock, Recording, Strand
-from sysmond.result import Int64Array
+from sysmond.base import clock, significant
+from sysmond.base.model import NAME_LENGTH_MAX, Metric, Semantics, Sensitivity, Table
+from sysmond.base.result import Int64Array
+from sysmond.store import dense_file
+from sysmond.store.of_ring import Key, MemoryBlock, Recording, Strand
 
 REPEATS = 5
 SIGNIFICANT_BITS = 8
@@ -117,11 +118,11 @@ def measured(path: str, keep: str | None) -> Figures:
         file = f"{folder}/segment.h5"
         for _ in range(REPEATS):
             begin_ns = time.process_time_ns()
-            image = segment.encode(made, "sysmond benchmark")
+            image = dense_file.encode(made, "sysmond benchmark")
             encoding.append(time.process_time_ns() - begin_ns)
             _write(file, image)
             begin_ns = time.process_time_ns()
-            with segment.Segment(file) as opened:
+            with dense_file.Segment(file) as opened:
                 (block,) = opened.recording.blocks
                 read = block.read(range(len(block.keys)))
                 ticks, found = block.ticks, list(block.keys)
@@ -135,7 +136,7 @@ def measured(path: str, keep: str | None) -> Figures:
     begin_ns = time.process_time_ns()
     short = shortened(series)
     shortening_ns = time.process_time_ns() - begin_ns
-    short_bytes = len(segment.encode(recording(short), "sysmond benchmark"))
+    short_bytes = len(dense_file.encode(recording(short), "sysmond benchmark"))
     samples = series.values.size
     moving = int((series.values != series.values[:, :1]).any(axis=1).sum())
     return {

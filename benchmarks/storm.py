@@ -19,7 +19,7 @@ sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from benchmarks import loads, measure, passes, streams, trees
 from benchmarks.measure import Daemon, Figures
 from sysmond.errors import Error
-from sysmond.progress import ring_files, stream_files
+from sysmond.ring.progress import ring_files, stream_files
 from sysmond.tasks.tables import EXITS
 
 MINUTES, RATE = 60, 500

@@ -12,12 +12,12 @@ from threading import Event, Thread
 from typing import NamedTuple
 
 sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-from sysmond.folders import Folders
-from sysmond.frame import FRAME_BYTES, FULL, MORE, RECORDS, RECORDS_HEAD, REST, START
-from sysmond.model import Table
-from sysmond.progress import stream_files
+from sysmond.base.model import Table
+from sysmond.machine.folders import Folders
 from sysmond.records import codes, record_bytes
-from sysmond.snapshot import snapshot
+from sysmond.ring.frame import FRAME_BYTES, FULL, MORE, RECORDS, RECORDS_HEAD, REST, START
+from sysmond.ring.progress import stream_files
+from sysmond.ring.snapshot import snapshot
 
 LOOK_S = 1.0
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from sysmond import clock
-from sysmond.frame import Identity, Layout
-from sysmond.model import Metric, Semantics, Sensitivity, Table
-from sysmond.recording import Key, MemoryBlock, Recording, Strand
-from sysmond.result import Int64Array
-from sysmond.ring import RingWriter
+from sysmond.base import clock
+from sysmond.base.model import Metric, Semantics, Sensitivity, Table
+from sysmond.base.result import Int64Array
+from sysmond.ring.frame import Identity, Layout
+from sysmond.ring.writer import RingWriter
+from sysmond.store.of_ring import Key, MemoryBlock, Recording, Strand
 
 METRICS_PER_TABLE = 25
 # Of ten series: three never move, four are counters (one of them mostly idle), three are gauges.

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sysmond.clock import SECOND_NS
-from sysmond.long.ringside import record_type
-from sysmond.long.stretch import About, MemoryStretch, Readings
-from sysmond.model import Sensitivity
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import Sensitivity
+from sysmond.store.sparse_of_ring import record_type
+from sysmond.store.stretch import About, MemoryStretch, Readings
 from sysmond.tasks.tables import PROCESS
 
 Array = npt.NDArray[Any]

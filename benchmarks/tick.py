@@ -26,12 +26,12 @@ from typing import Any
 sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from benchmarks import measure, passes
 from benchmarks.measure import SECOND_NS, Figures
-from sysmond import plan as plans
-from sysmond.folders import Folders
-from sysmond.model import Lane
+from sysmond.base.model import Lane
+from sysmond.machine.folders import Folders
+from sysmond.plan import plan as plans
+from sysmond.plan.settings import Settings
 from sysmond.probe import Host
-from sysmond.sampler import Sampler
-from sysmond.settings import Settings
+from sysmond.sampler.lane import Sampler
 
 TICKS = 60
 TIGHT_TICKS = 1000
@@ -120,8 +120,8 @@ def tight_sampler(plan: plans.Plan, ticks: int) -> float:
 
 def last_seconds(ring: str) -> Figures:
     """From the sampler's ring: values a tick, and the time of each probe, in ns a tick."""
-    from sysmond.recording import of_snapshot  # noqa: PLC0415  numpy must not be in the children forked before
-    from sysmond.snapshot import snapshot  # noqa: PLC0415  as above
+    from sysmond.ring.snapshot import snapshot  # noqa: PLC0415  as above
+    from sysmond.store.of_ring import of_snapshot  # noqa: PLC0415  numpy must not be in the children forked before
 
     values = 0
     durations: dict[str, float] = {}
@@ -179,7 +179,7 @@ def measured_over(pids: dict[str, int], ticks: int) -> tuple[dict[str, int], flo
 def hour_of_jobs(recorded: Folders) -> Figures:
     """Do an hour's jobs of the archiver, at its usual intervals, on rings filled with what was just recorded."""
     from benchmarks.replay import Replay  # noqa: PLC0415  it imports numpy
-    from sysmond.archiver import FLUSHES_PER_MERGE  # noqa: PLC0415  with it, the daemon's parts
+    from sysmond.archiver.main import FLUSHES_PER_MERGE  # noqa: PLC0415  with it, the daemon's parts
 
     settings = plans.ArchiverSettings()
     hour_s = max(settings.flush_interval_s, settings.seal_interval_s) * FLUSHES_PER_MERGE

@@ -14,7 +14,7 @@ import time
 sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from benchmarks import measure
 from benchmarks.measure import Figures
-from sysmond.folders import Folders
+from sysmond.machine.folders import Folders
 
 PROCESSES = 1000
 HOURS = 6
@@ -28,9 +28,9 @@ LIMIT_S = 900
 def recorded(folder: str, kind: str, hours: int) -> int:
     """Write the files of rows; give how many bytes those are."""
     from benchmarks import tasks_synthetic  # noqa: PLC0415  numpy must not be in the children forked before
-    from sysmond.archive import Name  # noqa: PLC0415
-    from sysmond.clock import Relation  # noqa: PLC0415
-    from sysmond.long import file  # noqa: PLC0415
+    from sysmond.base.clock import Relation  # noqa: PLC0415
+    from sysmond.store import sparse_file  # noqa: PLC0415
+    from sysmond.store.archive import Name  # noqa: PLC0415
 
     load = {"quiet": tasks_synthetic.QUIET, "busy": tasks_synthetic.BUSY}[kind]
     relation = Relation(0, 1_700_000_000_000_000_000, 0)
@@ -38,7 +38,7 @@ def recorded(folder: str, kind: str, hours: int) -> int:
     size = 0
     for number in range(hours * HOUR_S // FILE_S):
         made = tasks_synthetic.of_parts([next(lived) for _ in range(FILE_S)], PROCESSES, (number + 1) * FILE_S)
-        image = file.encode(made.told(made.about._replace(relations=[relation])), "benchmark")
+        image = sparse_file.encode(made.told(made.about._replace(relations=[relation])), "benchmark")
         size += len(image)
         with open(f"{folder}/{Name(tasks_synthetic.BOOT, number + 1, number + 1).file}", "wb") as piece:
             piece.write(image)
@@ -48,15 +48,15 @@ def recorded(folder: str, kind: str, hours: int) -> int:
 def job(folders: Folders) -> Figures:
     """Make the tiers of what has come, and merge small files."""
     from benchmarks import tasks_synthetic  # noqa: PLC0415  as above
-    from sysmond.long import tiering  # noqa: PLC0415
-    from sysmond.model import FILE_BYTES_MAX  # noqa: PLC0415
+    from sysmond.archiver import sparse_rollup_job  # noqa: PLC0415
+    from sysmond.base.model import FILE_BYTES_MAX  # noqa: PLC0415
 
     begin_ns = time.process_time_ns()
-    tiering.roll_up_tables(folders, lambda _tier, _bytes: None, set())
+    sparse_rollup_job.roll_up_tables(folders, lambda _tier, _bytes: None, set())
     rolled_ns = time.process_time_ns()
     left_alone: set[str] = set()
     largest_bytes, boot = FILE_BYTES_MAX, tasks_synthetic.BOOT
-    tiering.merge_tiers(folders, boot, lambda _: largest_bytes, lambda _tier, _paths: True, left_alone)
+    sparse_rollup_job.merge_tiers(folders, boot, lambda _: largest_bytes, lambda _tier, _paths: True, left_alone)
     assert not left_alone
     return {
         "roll_up_s": (rolled_ns - begin_ns) / 1e9,
@@ -67,9 +67,9 @@ def job(folders: Folders) -> Figures:
 
 def of_kind(folders: Folders, kind: str, hours: int) -> Figures:
     """Record, roll up and merge; give what a day costs."""
-    from sysmond import archive  # noqa: PLC0415  as above
-    from sysmond.folders import create_stream  # noqa: PLC0415
-    from sysmond.model import TIERS_NS, Sensitivity  # noqa: PLC0415
+    from sysmond.base.model import TIERS_NS, Sensitivity  # noqa: PLC0415
+    from sysmond.machine.folders import create_stream  # noqa: PLC0415
+    from sysmond.store import archive  # noqa: PLC0415  as above
 
     waiting = f"{folders.runtime}/{kind}"
     os.mkdir(waiting)

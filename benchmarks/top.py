@@ -14,7 +14,7 @@ from itertools import islice
 sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from benchmarks import measure
 from benchmarks.measure import Figures
-from sysmond.folders import Folders
+from sysmond.machine.folders import Folders
 
 PROCESSES, HOURS, REPEATS = 1000, 24, 5
 HOUR_S, DAY_S = 3600, 86_400
@@ -24,10 +24,10 @@ LIMIT_S = 1800
 def write(folders: Folders, processes: int, hours: int, begin_s: int) -> int:
     """Write the files of so many hours from a moment of UTC on; give their bytes."""
     from benchmarks import tasks_synthetic  # noqa: PLC0415  numpy is for the child
-    from sysmond import archive, clock  # noqa: PLC0415  as above
-    from sysmond.folders import FILE_MODES  # noqa: PLC0415  as above
-    from sysmond.long import file  # noqa: PLC0415  as above
-    from sysmond.model import Sensitivity  # noqa: PLC0415  as above
+    from sysmond.base import clock  # noqa: PLC0415  as above
+    from sysmond.base.model import Sensitivity  # noqa: PLC0415  as above
+    from sysmond.machine.folders import FILE_MODES  # noqa: PLC0415  as above
+    from sysmond.store import archive, sparse_file  # noqa: PLC0415  as above
 
     folder = archive.disk_folder(folders, Sensitivity.PUBLIC, table="process")
     os.makedirs(folder, exist_ok=True)
@@ -36,7 +36,7 @@ def write(folders: Folders, processes: int, hours: int, begin_s: int) -> int:
     size = 0
     for hour in range(hours):
         made = tasks_synthetic.of_parts(list(islice(lived, HOUR_S)), processes, hour * HOUR_S)
-        image = file.encode(made.told(made.about._replace(relations=[relation])), "sysmond benchmark")
+        image = sparse_file.encode(made.told(made.about._replace(relations=[relation])), "sysmond benchmark")
         name = archive.Name(made.boot, hour + 1, hour + 1)
         archive.publish(folder, name.file, image, FILE_MODES[Sensitivity.PUBLIC])
         size += len(image)

@@ -70,7 +70,7 @@ struct stack_record {
     s64 stack;
     char functions[STACK_FRAMES][WAIT_BYTES];
 };
-_Static_assert(sizeof(struct stack_record) == 520, "sysmond/kernel/states.py");
+_Static_assert(sizeof(struct stack_record) == 520, "sysmond/tasks/bpf/states.py");
 
 /* What is started, behind 8 of the ring buffer: restricted. A record ends with its texts, as long as they are. */
 #define EXEC_HEAD_BYTES 24
@@ -82,7 +82,7 @@ struct exec_record {
     /* The filename; arguments, each followed by NUL, the last perhaps cut. */
     char texts[FILENAME_BYTES + ARGUMENTS_BYTES];
 };
-_Static_assert(sizeof(struct exec_record) == EXEC_HEAD_BYTES + 768, "sysmond/tasks/execs.py");
+_Static_assert(sizeof(struct exec_record) == EXEC_HEAD_BYTES + 768, "sysmond/tasks/command/execs.py");
 
 /* A cgroup that is made, behind 8 of the ring buffer. */
 struct cgroup_record {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the documents that follow from the code: metrics, command lines, interfaces, and the schema.
+"""Writes the documents that follow from the code: metrics, command lines, interfaces, packages, the schema.
 
 ``make docs`` runs it; a test compares what it would write with what stands there. Only what the
 code declares is used, never ``--help`` as printed: argparse words that differently from one
@@ -7,25 +7,30 @@ Python to the next.
 """
 
 import argparse
+import ast
 import importlib
 import json
 import sys
+import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 
-from sysmond import keys
-from sysmond.bus import interface, loop
-from sysmond.clock import SECOND_NS
-from sysmond.commandline import subparsers
-from sysmond.ledger import FLUSH, INTERVAL_NS
-from sysmond.model import Lane, Metric, Semantics, rate_unit
-from sysmond.own import SELF
+from sysmond.archiver.disk_writes import FLUSH, INTERVAL_NS
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import Lane, Metric, Semantics, rate_unit
+from sysmond.bus import loop
+from sysmond.bus.wire import interface
+from sysmond.machine.commandline import subparsers
+from sysmond.plan import config_keys
 from sysmond.probe import Probe
+from sysmond.sampler.self_cost import SELF
 
 HERE = Path(__file__).resolve().parent
+PACKAGES_BEGIN = "first words of each package. -->"
+PACKAGES_END = "<!-- The end of the table. -->"
 
 # Program, and the module whose parser it uses.
 PROGRAMS = (
@@ -259,13 +264,37 @@ def spelled(arguments: Iterable[interface.Argument]) -> str:
 
 def schema() -> str:
     """Spell the schema of the configuration."""
-    return json.dumps(keys.schema(), indent=2) + "\n"
+    return json.dumps(config_keys.schema(), indent=2) + "\n"
+
+
+def architecture() -> str:
+    """Give the architecture, with a table of the packages as the contracts order them now."""
+    written = (HERE / "architecture.md").read_text(encoding="utf-8")
+    before, begin, rest = written.partition(PACKAGES_BEGIN)
+    _, end, after = rest.partition(PACKAGES_END)
+    return "".join((before, begin, "\n\n", *packages(), "\n", end, after))
+
+
+def packages() -> Iterator[str]:
+    """Give the rows: a package or module, and what its first sentence says, the highest floor first."""
+    project = tomllib.loads((HERE.parent / "pyproject.toml").read_text(encoding="utf-8"))
+    contracts = project["tool"]["importlinter"]["contracts"]
+    (floors,) = (each["layers"] for each in contracts if each.get("containers") == ["sysmond"])
+    yield "| floor | package | what it is |\n|---|---|---|\n"
+    for floor, names in zip(range(len(floors), 0, -1), floors, strict=True):
+        for name in names.replace(":", "|").split("|"):
+            path = HERE.parent / "sysmond" / name.strip()
+            is_package = path.is_dir()
+            source = path / "__init__.py" if is_package else path.with_suffix(".py")
+            about = (ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or "").partition("\n\n")[0]
+            yield f"| {floor} | `{path.name}{'/' if is_package else ''}` | {' '.join(about.split())} |\n"
 
 
 DOCUMENTS: dict[str, Callable[[], str]] = {
     "metrics.md": metrics,
     "cli.md": cli,
     "interfaces.md": bus,
+    "architecture.md": architecture,
     "../etc/sysmond.schema.json": schema,
     **{f"../dbus/{name}.xml": partial(interface.document, kinds) for name, kinds in interfaces().items()},
 }

@@ -9,25 +9,11 @@ the one before stands in ``docs/design/0004-cgroups.md``.
 import os
 from collections.abc import Iterator, Sequence
 
-from sysmond.attribution import owner
-from sysmond.cgroup_batch import Group
-from sysmond.cgroup_files import File, Role, Watch, settled
-from sysmond.cgroups import Forest
-from sysmond.probe import (
-    ABSENT,
-    Host,
-    Lane,
-    Metric,
-    Option,
-    Probe,
-    Row,
-    Table,
-    counter,
-    gauge,
-    hookimpl,
-    state,
-    text,
-)
+from sysmond.cgroups.batch import Group
+from sysmond.cgroups.files import File, Role, Watch, settled
+from sysmond.cgroups.owner import owner
+from sysmond.cgroups.tree import Forest
+from sysmond.probe import ABSENT, Host, Lane, Metric, Option, Probe, Row, Table, counter, gauge, hookimpl, state, text
 
 LIMIT = 4096
 DESCRIPTORS = 8192

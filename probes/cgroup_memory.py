@@ -8,8 +8,8 @@ memory.stat over all CPUs and all cgroups below.
 import os
 from collections.abc import Callable, Iterator, Mapping
 
-from sysmond.cgroup_batch import Group
-from sysmond.cgroup_files import File, Watch, settled
+from sysmond.cgroups.batch import Group
+from sysmond.cgroups.files import File, Watch, settled
 from sysmond.probe import ABSENT, Host, Lane, Option, Probe, Row, Table, counter, gauge, hookimpl, state, text
 
 LIMIT = 4096

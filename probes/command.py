@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs and command lines of processes; ``sysmond/tasks/commands.py`` reads them, ``masking.py`` hides secrets."""
+"""Programs and command lines of processes; ``sysmond.tasks.command`` reads them and hides secrets."""
 
 from sysmond.probe import Lane, Option, Probe, Sensitivity, hookimpl
-from sysmond.tasks.commands import Commands
+from sysmond.tasks.command.commands import Commands
 from sysmond.tasks.tables import COMMAND
 
 

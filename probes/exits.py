@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processes that ended, however shortly they lived: by BPF, else the proc connector, else taskstats.
 
-``sysmond/tasks/exits.py`` has the ways, what each needs, and what its records lack.
+``sysmond/tasks/ends/exits.py`` has the ways, what each needs, and what its records lack.
 """
 
 from errno import ENOENT
 from time import CLOCK_BOOTTIME, clock_gettime_ns, monotonic
 
 from sysmond.probe import Host, Probe, Records, hookimpl
-from sysmond.tasks.exits import BY_BPF, Exits, gone_over, last_of, open_exits
+from sysmond.tasks.bpf.report import report_of
+from sysmond.tasks.ends.exits import BY_BPF, Exits, gone_over, last_of, open_exits
 from sysmond.tasks.hidepid import sensitivity
-from sysmond.tasks.report import report_of
 from sysmond.tasks.tables import EXITS
 
 # How long after a way was refused it is tried again: trying takes a moment. For BPF, which is loaded by another program

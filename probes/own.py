@@ -6,8 +6,8 @@ Each part of sysmond counts for itself; the numbers come from the process that a
 
 from collections.abc import Iterable
 
-from sysmond.own import SELF
 from sysmond.probe import Host, Probe, Row, hookimpl
+from sysmond.sampler.self_cost import SELF
 
 
 def read(host: Host) -> Iterable[Row]:

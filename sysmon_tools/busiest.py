@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from heapq import nlargest
 from typing import NamedTuple
 
-from sysmond.frame import FULL, RECORDS_HEAD
-from sysmond.model import ABSENT, Table
+from sysmond.base.model import ABSENT, Table
+from sysmond.ring.frame import FULL, RECORDS_HEAD
 
 PROCESS = "process"
 # In the order of a record.

@@ -19,10 +19,10 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from sysmond.clock import SECOND_NS
-from sysmond.model import ABSENT
-from sysmond.result import Column, Float64Array, Int64Array
-from sysmond.timespec import Notation, fraction_digits, offset_s, offset_text
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import ABSENT
+from sysmond.base.result import Column, Float64Array, Int64Array
+from sysmond.base.timespec import Notation, fraction_digits, offset_s, offset_text
 
 Words = npt.NDArray[np.uint32]
 Unsigned = npt.NDArray[np.uint32 | np.uint64]

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from sysmond.bus.adapter import DBUS, DBUS_PATH, Call, Connection, ForeignError, Variant, variant
-from sysmond.bus.errors import UnavailableError
-from sysmond.bus.names import BUS_NAME, ERROR, MANAGER, OBJECT_PATH
+from sysmond.bus.wire.adapter import DBUS, DBUS_PATH, Call, Connection, ForeignError, Variant, variant
+from sysmond.bus.wire.errors import UnavailableError
+from sysmond.bus.wire.names import BUS_NAME, ERROR, MANAGER, OBJECT_PATH
 from sysmond.errors import BusyError, Error, NotPermittedError, UsageError
 
 # Polkit may ask somebody for a password, and a flush waits for the disk.

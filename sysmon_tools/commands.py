@@ -12,12 +12,12 @@ from typing import Any
 
 from sysmon_tools.client import Client, variants
 from sysmon_tools.show import Answer, duration, fields, interval, megabytes, table, waiting
-from sysmond import clock
-from sysmond.bus.names import BUS_NAME, OBJECT_PATH, PROBE, probe_path
-from sysmond.clock import SECOND_NS
+from sysmond.base import clock
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.terminal import put
+from sysmond.base.timespec import format_time, parse_moment, parse_span, parse_step
+from sysmond.bus.wire.names import BUS_NAME, OBJECT_PATH, PROBE, probe_path
 from sysmond.errors import NotPermittedError, UsageError, nearest
-from sysmond.terminal import put
-from sysmond.timespec import format_time, parse_moment, parse_span, parse_step
 
 NO_OPTIONS: dict[str, Any] = {}
 Command = Callable[[Client, argparse.Namespace], Awaitable[Answer | None]]

@@ -9,9 +9,9 @@ import sys
 from collections.abc import Sequence
 
 from sysmond import __version__
-from sysmond.commandline import Parser, add_remembering
+from sysmond.base.terminal import put, say
 from sysmond.errors import Error
-from sysmond.terminal import put, say
+from sysmond.machine.commandline import Parser, add_remembering
 
 PROGRAM = "sysmonctl"
 LISTS = ("probes", "tables", "metrics", "clients", "boots", "pins")

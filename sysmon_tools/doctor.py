@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from sysmond import folders
+from sysmond.machine import folders
 from sysmond.probe import WAY_SUFFIX
-from sysmond.progress import WRITERS
+from sysmond.ring.progress import WRITERS
 
 # What makes a file be there; the first prefix that fits counts.
 NEEDS = {

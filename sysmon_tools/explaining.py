@@ -5,10 +5,10 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 
 from sysmon_tools.formats import Style
-from sysmond.clock import SECOND_NS
-from sysmond.result import Explanation
-from sysmond.terminal import printable
-from sysmond.timespec import Notation, format_step
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.result import Explanation
+from sysmond.base.terminal import printable
+from sysmond.base.timespec import Notation, format_step
 
 Writer = Callable[[Iterable[Explanation], Style], Iterator[bytes]]
 

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Protocol
 from sysmon_tools import tasks
 from sysmon_tools.output import ROW_FORMATS, STANDARD_OUTPUT, abandon_standard_output, put_in_place, send
 from sysmond import __version__
-from sysmond.commandline import Parser
+from sysmond.base.terminal import say
 from sysmond.errors import EXIT_PARTIAL, Error, NotPermittedError, UsageError, nearest
-from sysmond.terminal import say
+from sysmond.machine.commandline import Parser
 
 if TYPE_CHECKING:
     from sysmon_tools.formats import Style
-    from sysmond.result import Entry, LongEntry, Result
+    from sysmond.base.result import Entry, LongEntry, Result
 
 PROGRAM = "sysmon-extract"
 
@@ -165,7 +165,7 @@ def _stats(text: str | None) -> tuple[str, ...]:
 
 def _check_times(options: argparse.Namespace) -> None:
     """Refuse wrong times before anything is read: the archive may be large, or empty."""
-    from sysmond import timespec  # noqa: PLC0415  --help needs none of it
+    from sysmond.base import timespec  # noqa: PLC0415  --help needs none of it
 
     for text in (options.start, options.end, options.at, options.started):
         if text is not None:
@@ -246,7 +246,7 @@ def choose_format(options: argparse.Namespace) -> str:
 
 def _style(options: argparse.Namespace, docs: dict[str, str] | None = None) -> "Style":
     from sysmon_tools.formats import Style  # noqa: PLC0415  as above
-    from sysmond.timespec import Notation  # noqa: PLC0415  as above
+    from sysmond.base.timespec import Notation  # noqa: PLC0415  as above
 
     notation = Notation.UTC if options.utc else Notation.EPOCH if options.epoch else Notation.LOCAL
     return Style(notation, None, docs)
@@ -254,7 +254,7 @@ def _style(options: argparse.Namespace, docs: dict[str, str] | None = None) -> "
 
 def _range_ns(options: argparse.Namespace) -> tuple[int | None, int | None]:
     """Read --from and --to, for what is decided here; history reads them itself."""
-    from sysmond import clock, timespec  # noqa: PLC0415  as above
+    from sysmond.base import clock, timespec  # noqa: PLC0415  as above
 
     now = clock.relation()
     start, end = options.start, options.end

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sysmon_tools.cells import Cells, TimeCells, blocks, column_cells, integer_cells
-from sysmond import hdf5
-from sysmond.result import TIME_SCALE, Column, Event, Gap, Int64Array, Result
-from sysmond.terminal import printable
-from sysmond.timespec import Notation, format_time
+from sysmond.base.result import TIME_SCALE, Column, Event, Gap, Int64Array, Result
+from sysmond.base.terminal import printable
+from sysmond.base.timespec import Notation, format_time
+from sysmond.store import hdf5
 
 # Between the cells of a table while it is laid out: texts have none, since control characters are escaped.
 _CELL_END, _ROW_END = "\x1f", "\x1e"

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 from sysmon_tools.formats import Style
 from sysmon_tools.rows import WRITERS
-from sysmond.result import Entry, LongEntry
-from sysmond.timespec import Notation, format_step
+from sysmond.base.result import Entry, LongEntry
+from sysmond.base.timespec import Notation, format_step
 
 FIELDS = ("path", "unit", "semantics", "from", "to", "resolution", "sensitivity")
 # Of what programs read, not people: also what it is.

@@ -16,15 +16,17 @@ from contextlib import contextmanager, suppress
 from sysmon_tools.busiest import PROCESS, Busiest
 from sysmon_tools.panel import ASCII_SIGNS, SIGNS, Scene, Stored, frame
 from sysmon_tools.show import Console, Group, console, screen, stacked
-from sysmond import archive, clock, folders, listing
-from sysmond.clock import SECOND_NS
+from sysmond.base import clock
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import TIERS_NS, Sensitivity
+from sysmond.base.terminal import say
 from sysmond.errors import CorruptError, Error
-from sysmond.folders import Folders
-from sysmond.follow import Follower
-from sysmond.listing import Status
-from sysmond.model import TIERS_NS, Sensitivity
-from sysmond.progress import streams_in
-from sysmond.terminal import say
+from sysmond.machine import folders, listing
+from sysmond.machine.folders import Folders
+from sysmond.machine.listing import Status
+from sysmond.ring.newest import Follower
+from sysmond.ring.progress import streams_in
+from sysmond.store import archive
 
 # Reading takes a moment: looking this long after the whole second finds that second's tick.
 AFTER_TICK_NS = 120_000_000

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sysmon_tools.cells import blocks, column_cells, integer_cells
-from sysmond.model import ABSENT, Semantics
-from sysmond.result import Column, Int64Array, Result
-from sysmond.terminal import printable
+from sysmond.base.model import ABSENT, Semantics
+from sysmond.base.result import Column, Int64Array, Result
+from sysmond.base.terminal import printable
 
 if TYPE_CHECKING:
     from sysmon_tools.formats import Style

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from sysmon_tools.busiest import Busy
 from sysmon_tools.show import Text, cell_len
-from sysmond.clock import SECOND_NS
-from sysmond.follow import Now
-from sysmond.terminal import printable
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.terminal import printable
+from sysmond.ring.newest import Now
 
 # Without a tick for so long the sampler is missing.
 LATE_S = 3.5

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from sysmon_tools.formats import delimited_field
-from sysmond.terminal import printable
+from sysmond.base.terminal import printable
 
 Rows = Iterable[Sequence[object]]
 Writer = Callable[[Sequence[str], Rows], Iterator[bytes]]

@@ -15,8 +15,8 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text as RichText
 
-from sysmond.clock import SECOND_NS
-from sysmond.terminal import printable
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.terminal import printable
 
 __all__ = ["Answer", "Console", "Group", "Text", "cell_len"]
 

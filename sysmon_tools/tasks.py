@@ -11,17 +11,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sysmon_tools.output import ROW_FORMATS, put_in_place, send
-from sysmond import archive as archives
-from sysmond import folders
+from sysmond.base.model import Sensitivity, Table
 from sysmond.errors import Error, UsageError
-from sysmond.model import Sensitivity, Table
+from sysmond.machine import folders
+from sysmond.store import archive as archives
 from sysmond.tasks import tables
 
 if TYPE_CHECKING:
     from sysmon_tools.formats import Style
+    from sysmond.answers.records import Answer
+    from sysmond.base.result import Column, Event
     from sysmond.history import Archive
-    from sysmond.long.answer import Answer
-    from sysmond.result import Column, Event
 
 TABLES = {each.name: each for each in vars(tables).values() if isinstance(each, Table) and each.packing is not None}
 _TABLE = re.compile(r"[a-z][a-z0-9_]*")
@@ -199,8 +199,8 @@ def _tree(archive: "Archive", options: argparse.Namespace, *, indented: bool) ->
     """The processes that were there at a moment, children below their parents."""
     import numpy as np  # noqa: PLC0415  as above
 
-    from sysmond import clock, timespec  # noqa: PLC0415  as above
-    from sysmond.result import Column  # noqa: PLC0415  as above
+    from sysmond.base import clock, timespec  # noqa: PLC0415  as above
+    from sysmond.base.result import Column  # noqa: PLC0415  as above
 
     now = clock.relation()
     at_ns = now.realtime_ns if options.at is None else timespec.parse_moment(options.at, now)
@@ -278,7 +278,7 @@ def _life(archive: "Archive", options: argparse.Namespace) -> "Answer":
     """One process, a row a step, and what is recorded of its begin and end."""
     import numpy as np  # noqa: PLC0415  as above
 
-    from sysmond import clock, timespec  # noqa: PLC0415  as above
+    from sysmond.base import clock, timespec  # noqa: PLC0415  as above
 
     where = f"pid = {options.pid}"
     if options.started is not None:
@@ -318,7 +318,7 @@ def _life(archive: "Archive", options: argparse.Namespace) -> "Answer":
 
 def _events(archive: "Archive", options: argparse.Namespace, where: str, whole: "Answer") -> "Iterator[Event]":
     """How a process began and ended, as far as that is recorded."""
-    from sysmond.result import Event  # noqa: PLC0415  as above
+    from sysmond.base.result import Event  # noqa: PLC0415  as above
 
     subject = str(options.pid)
     starts = whole.column("start").integers
@@ -362,7 +362,7 @@ def _without_time(lines: Iterable[bytes], width: int) -> Iterator[bytes]:
 def _list(options: argparse.Namespace, chosen: str) -> list[str]:
     """The columns of a table."""
     from sysmon_tools.rows import WRITERS  # noqa: PLC0415  as above
-    from sysmond.long.answer import described, newest  # noqa: PLC0415  as above
+    from sysmond.answers.records import described, newest  # noqa: PLC0415  as above
 
     name = options.paths[0]
     table = TABLES.get(name) or newest(_folders(options), tuple(Sensitivity), name)
@@ -374,7 +374,7 @@ def _list(options: argparse.Namespace, chosen: str) -> list[str]:
 
 def _sql(archive: "Archive", options: argparse.Namespace, chosen: str, style: "Style") -> list[str]:
     from sysmon_tools.rows import WRITERS  # noqa: PLC0415  as above
-    from sysmond.long.sql import Moment  # noqa: PLC0415  as above
+    from sysmond.answers.sql import Moment  # noqa: PLC0415  as above
 
     found = archive.sql(options.sql, start=options.start, end=options.end, boot=options.boot)
 

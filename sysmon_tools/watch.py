@@ -12,9 +12,9 @@ from typing import Any
 
 from sysmon_tools.client import Client, variants
 from sysmon_tools.show import columns, console, screen
+from sysmond.base.terminal import put
+from sysmond.base.timespec import format_time
 from sysmond.errors import UsageError
-from sysmond.terminal import put
-from sysmond.timespec import format_time
 
 PERIOD_S = 1.0
 SERIES_MAX = 1000

@@ -2,8 +2,8 @@
 """The program ``sysmond``: reads its command line, has the plan resolved, and becomes the daemon.
 
 Reading arguments and resolving plugins needs modules that the daemon must not carry in locked memory:
-the plan is made by a child (``sysmond.resolver``), and this process then replaces itself by
-``sysmond.runner``.
+the plan is made by a child (``sysmond.plan.resolver``), and this process then replaces itself by
+``sysmond.daemon.runner``.
 """
 
 import argparse
@@ -16,14 +16,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NoReturn
 
-from sysmond import folders, mounts
-from sysmond import plan as plans
-from sysmond.arguments import RESOLVER, parser
+from sysmond.base.terminal import put, say
+from sysmond.daemon.arguments import RESOLVER, parser
 from sysmond.errors import EXIT_PARTIAL, Error, UsageError, nearest
-from sysmond.kernel import loader_command
-from sysmond.lock import only_one
-from sysmond.settings import NO_BUS, PARTS, REMOVED, Settings, isolation, plan_file, resolver_command
-from sysmond.terminal import put, say
+from sysmond.machine import folders, mounts
+from sysmond.machine.lock import only_one
+from sysmond.plan import plan as plans
+from sysmond.plan.settings import NO_BUS, PARTS, REMOVED, Settings, isolation, plan_file, resolver_command
+from sysmond.tasks.bpf.launch import loader_command
 
 BUSES = (NO_BUS, "system", "session")
 # The module and the function that carry out each command: only that module is imported.
@@ -108,7 +108,7 @@ def _become(settings: Settings, part: str | None) -> NoReturn:
     fields = {**settings._asdict(), "part": part}
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execv(sys.executable, [sys.executable, *isolation(), "-m", "sysmond.runner", json.dumps(fields)])  # noqa: S606
+    os.execv(sys.executable, [sys.executable, *isolation(), "-m", "sysmond.daemon.runner", json.dumps(fields)])  # noqa: S606
 
 
 def _check(options: argparse.Namespace) -> None:

@@ -35,7 +35,7 @@ def _run(module: str) -> int:
         if may_be_interrupted:
             signal.signal(signal.SIGINT, lambda *_: os._exit(EXIT_INTERRUPTED))
         program = import_module(module)
-        sys.excepthook = import_module("sysmond.terminal").confess
+        sys.excepthook = import_module("sysmond.base.terminal").confess
         if may_be_interrupted:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         code: int = program.main()

@@ -13,20 +13,23 @@ from collections.abc import Collection, Iterable, Sequence
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from sysmond import archive, clock, folders, gaps, paths, timespec
+from sysmond.answers import gaps
+from sysmond.answers.rates import STATISTICS
+from sysmond.answers.series import FOREVER_NS, Query
+from sysmond.base import clock, paths, timespec
+from sysmond.base.model import Cause, Metric, Sensitivity, series_path
+from sysmond.base.result import Boot, Entry, Event, LongEntry, Result
 from sysmond.errors import Error, NotPermittedError, UsageError, nearest
-from sysmond.folders import Folders
-from sysmond.model import Cause, Metric, Sensitivity, series_path
-from sysmond.query import FOREVER_NS, Query
-from sysmond.rates import STATISTICS
-from sysmond.recording import Key
-from sysmond.result import Boot, Entry, Event, LongEntry, Result
-from sysmond.timeline import Timeline
-from sysmond.tracks import Track
+from sysmond.machine import folders
+from sysmond.machine.folders import Folders
+from sysmond.store import archive
+from sysmond.store.of_ring import Key
+from sysmond.store.timeline import Timeline
+from sysmond.store.tracks import Track
 
 if TYPE_CHECKING:
-    from sysmond.long.answer import Answer
-    from sysmond.long.sql import Found
+    from sysmond.answers.records import Answer
+    from sysmond.answers.sql import Found
 
 # A refusal names so many damages: one of a few is the reason, of many each is as good as any.
 DAMAGES_TOLD_MAX = 8
@@ -98,7 +101,7 @@ class Archive:
 
     def long_tables(self, *, boot: str | int | None = None) -> list[LongEntry]:
         """The tables of processes and the like of which anything has been recorded, sorted; ``records`` asks them."""
-        from sysmond.long.census import Census  # noqa: PLC0415  who asks for wide tables needs none of it
+        from sysmond.store.census import Census  # noqa: PLC0415  who asks for wide tables needs none of it
 
         census = Census(self._folders, self._classes)
         if boot is None:
@@ -192,7 +195,7 @@ class Archive:
         :raises UsageError: for a wrong column, condition, time or step. :raises NotPermittedError: where the table
             may not be read. :raises Error: where nothing of it is recorded.
         """
-        from sysmond.long.answer import Request, answer  # noqa: PLC0415  as above
+        from sysmond.answers.records import Request, answer  # noqa: PLC0415  as above
 
         request = Request(table, start, end, step, columns, where, group_by, by, top, percentile, boot)
         return answer(self._folders, self._classes, request)
@@ -200,13 +203,13 @@ class Archive:
     def sql(
         self, query: str, *, start: str | int | None = None, end: str | int | None = None, boot: str | int | None = None
     ) -> "Found":
-        """What DuckDB finds in the long tables that a query names, over [start, end); see ``sysmond.long.sql``.
+        """What DuckDB finds in the long tables that a query names, over [start, end); see ``sysmond.answers.sql``.
 
         :raises UsageError: for a wrong query or time. :raises Error: where DuckDB is not installed, or nothing is
             recorded.
         """
-        from sysmond.long import sql  # noqa: PLC0415  as above
-        from sysmond.long.answer import Request  # noqa: PLC0415  as above
+        from sysmond.answers import sql  # noqa: PLC0415  as above
+        from sysmond.answers.records import Request  # noqa: PLC0415  as above
 
         return sql.ask(self._folders, self._classes, query, Request("", start, end, boot=boot))
 
@@ -237,7 +240,7 @@ class Archive:
                 sensitivity=_sensitivity(_restricted(line) & {key.table for key in keys}),
             )
             if asked.explain:
-                from sysmond.explain import explain  # noqa: PLC0415  few ask for it
+                from sysmond.answers.explain import explain  # noqa: PLC0415  few ask for it
 
                 result = result._replace(explanations=explain(query, result))
             return result
@@ -284,7 +287,7 @@ class Archive:
 
     def _is_restricted(self, matcher: paths.Matcher) -> bool:
         """Whether the plan has a restricted table of that name; without one to read, it may be so."""
-        from sysmond import plan  # noqa: PLC0415  only for an error
+        from sysmond.plan import plan  # noqa: PLC0415  only for an error
 
         for place in (self._folders.runtime, self.state_dir):
             try:

@@ -11,16 +11,8 @@ from operator import itemgetter
 from time import monotonic
 from typing import NamedTuple, TypeVar, cast
 
-from sysmond import note
-from sysmond.model import (
-    ABSENT,
-    Lane,
-    Metric,
-    Packing,
-    Semantics,
-    Sensitivity,
-    Table,
-)
+from sysmond.base.model import ABSENT, Lane, Metric, Packing, Semantics, Sensitivity, Table
+from sysmond.machine import note
 from sysmond.records import Records
 
 __all__ = [

@@ -9,8 +9,8 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
+from sysmond.base.model import Table
 from sysmond.errors import UsageError
-from sysmond.model import Table
 
 RECORD_BYTES_MAX = 1024
 # A text in the blob of a reading.

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from sysmond import roster
-from sysmond.folders import Folders, create_classes
-from sysmond.frame import SUFFIX
-from sysmond.model import Lane, Sensitivity
-from sysmond.plan import Plan, PlannedProbe, SamplerSettings
+from sysmond.base.model import Lane, Sensitivity
+from sysmond.machine.folders import Folders, create_classes
+from sysmond.plan.plan import Plan, PlannedProbe, SamplerSettings
+from sysmond.plan.settings import Settings
 from sysmond.probe import Host, Probe, Table, counter
-from sysmond.sampler import Sampler
-from sysmond.settings import Settings
+from sysmond.ring.frame import SUFFIX
+from sysmond.sampler import sources
+from sysmond.sampler.lane import Sampler
 from tests.waiting import HANG_S
 
 SECOND = 1_000_000_000
@@ -47,7 +47,7 @@ class Bench:
         self.said: list[str] = []
         self.probes: dict[str, Probe] = {}
         self.planned: list[PlannedProbe] = []
-        monkeypatch.setattr(roster, "load", lambda planned: self.probes[planned.table])
+        monkeypatch.setattr(sources, "load", lambda planned: self.probes[planned.table])
 
     def offer(
         self,

@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING
 from jeepney import DBusAddress, MessageType, new_method_call
 from jeepney.io.blocking import DBusConnection, open_dbus_connection
 
-from sysmond.bus.adapter import Call, Connection, ForeignError
-from sysmond.bus.backlog import STATS
-from sysmond.bus.interface import Interface, Request, Signal, method
-from sysmond.bus.names import BUS_NAME, OBJECT_PATH
-from sysmond.bus.service import Service
+from sysmond.bus.wire.adapter import Call, Connection, ForeignError
+from sysmond.bus.wire.backlog import STATS
+from sysmond.bus.wire.interface import Interface, Request, Signal, method
+from sysmond.bus.wire.names import BUS_NAME, OBJECT_PATH
+from sysmond.bus.wire.service import Service
 
 if TYPE_CHECKING:
-    from sysmond.bus.callers import Caller
+    from sysmond.bus.wire.callers import Caller
 
 NAME = "org.example.Trouble"
 TEXT = "x" * 1000

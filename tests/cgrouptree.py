@@ -3,8 +3,8 @@
 
 from pathlib import Path
 
-from sysmond.cgroup_batch import UNKEPT
-from sysmond.cgroup_files import File, Watch
+from sysmond.cgroups.batch import UNKEPT
+from sysmond.cgroups.files import File, Watch
 from sysmond.probe import Host
 
 ROOT_LINE = "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n"

@@ -13,9 +13,9 @@ from jeepney import DBusAddress, Message, MessageType, new_method_call
 from jeepney.io.blocking import DBusConnection, open_dbus_connection
 from jeepney.wrappers import HeaderFields
 
-from sysmond import plan
-from sysmond.bus.names import BUS_NAME, MANAGER, OBJECT_PATH
-from sysmond.folders import Folders
+from sysmond.bus.wire.names import BUS_NAME, MANAGER, OBJECT_PATH
+from sysmond.machine.folders import Folders
+from sysmond.plan import plan
 from tests.onbus import Bus, busctl
 from tests.waiting import wait_until
 

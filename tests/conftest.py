@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from sysmond import archive
-from sysmond.folders import Folders, create, create_classes
+from sysmond.machine.folders import Folders, create, create_classes
+from sysmond.store import archive
 from tests.leftovers import all_are_closed, leaves_nothing
 
 __all__ = ["all_are_closed", "leaves_nothing"]  # Around every test.

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from sysmond.follow import Follower
+from sysmond.archiver.watch import DiskWatch
 from sysmond.probe import Host
-from sysmond.vigil import DiskWatch
+from sysmond.ring.newest import Follower
 
 # What is about to go is given so long: a thread that was told to end, a descriptor that waits for the collector.
 GOING_S = 5.0

@@ -12,16 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from sysmond.archive import Name, ram_folder
-from sysmond.clock import SECOND_NS, Relation
-from sysmond.folders import Folders
-from sysmond.frame import Identity, Layout
-from sysmond.long.file import encode
-from sysmond.long.stretch import About, Life, MemoryStretch, Readings, Stretch
-from sysmond.model import ABSENT, Sensitivity, Table
+from sysmond.base.clock import SECOND_NS, Relation
+from sysmond.base.model import ABSENT, Sensitivity, Table
+from sysmond.base.result import Int64Array
+from sysmond.machine.folders import Folders
 from sysmond.records import Records, codes, record_bytes, reference
-from sysmond.result import Int64Array
-from sysmond.ring import RingWriter
+from sysmond.ring.frame import Identity, Layout
+from sysmond.ring.writer import RingWriter
+from sysmond.store.archive import Name, ram_folder
+from sysmond.store.sparse_file import encode
+from sysmond.store.stretch import About, Life, MemoryStretch, Readings, Stretch
 
 BOOT = "b" * 32
 # Boot time 0 is 2025-03-01 11:00 UTC.
@@ -142,10 +142,10 @@ def pack(table: Table, kind: Sequence[tuple[object, str]], rows: Sequence[Row]) 
 
 _ASK = """
 import json, sys
-from sysmond.folders import Folders
-from sysmond.long import sql
-from sysmond.long.answer import Request
-from sysmond.model import Sensitivity
+from sysmond.machine.folders import Folders
+from sysmond.answers import sql
+from sysmond.answers.records import Request
+from sysmond.base.model import Sensitivity
 print(json.dumps(sql.ask(Folders(*sys.argv[1:3]), tuple(Sensitivity), sys.argv[3], Request("")).rows))
 """
 

@@ -7,13 +7,13 @@ import struct
 from collections.abc import Iterable
 from typing import Any
 
-from sysmond.clock import Relation
-from sysmond.folders import Folders, create_stream
-from sysmond.frame import Identity, Layout
-from sysmond.long.stretch import Stretch
-from sysmond.model import ABSENT, Metric, Packing, Semantics, Sensitivity, Table
+from sysmond.base.clock import Relation
+from sysmond.base.model import ABSENT, Metric, Packing, Semantics, Sensitivity, Table
+from sysmond.machine.folders import Folders, create_stream
 from sysmond.records import Records, reference
-from sysmond.ring import RingWriter
+from sysmond.ring.frame import Identity, Layout
+from sysmond.ring.writer import RingWriter
+from sysmond.store.stretch import Stretch
 
 SECOND = 10**9
 BOOT = "a" * 32

@@ -6,13 +6,14 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from sysmond import archive, jobs
-from sysmond.clock import SECOND_NS, Relation
-from sysmond.folders import Folders
-from sysmond.frame import Identity, Layout
+from sysmond.archiver import seal_job
+from sysmond.base.clock import SECOND_NS, Relation
+from sysmond.base.model import Metric, Semantics, Sensitivity, Table
 from sysmond.history import Archive
-from sysmond.model import Metric, Semantics, Sensitivity, Table
-from sysmond.ring import RingWriter
+from sysmond.machine.folders import Folders
+from sysmond.ring.frame import Identity, Layout
+from sysmond.ring.writer import RingWriter
+from sysmond.store import archive
 
 BOOT = "b" * 32
 OLDER = "a" * 32
@@ -102,7 +103,7 @@ class Machine:
 
     def seal(self, *, forget_progress: bool = False) -> None:
         """Seal the rings; the archiver may die before it notes how far."""
-        jobs.seal(self.folders)
+        seal_job.seal(self.folders)
         if forget_progress:
             os.unlink(f"{self.folders.runtime}/archiver/progress.json")
 
@@ -121,7 +122,7 @@ class Machine:
             by_boot.setdefault(name.boot, []).append(name)
         for names in by_boot.values():
             if len(names) > 1:
-                jobs.merge_files(folder, names, 0o644)
+                seal_job.merge_files(folder, names, 0o644)
         self._put(kept)
 
     def reboot(self) -> None:

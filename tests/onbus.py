@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from sysmond.bus.names import BUS_NAME, MANAGER, OBJECT_PATH
-from sysmond.folders import Folders
+from sysmond.bus.wire.names import BUS_NAME, MANAGER, OBJECT_PATH
+from sysmond.machine.folders import Folders
 from tests.waiting import HANG_S, wait_until
 
 REPOSITORY = Path(__file__).resolve().parent.parent

@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sysmond.kernel.loader import BTF, Asked, load, unload
-from sysmond.kernel.refusals import missing_capabilities
-from sysmond.model import Table
+from sysmond.base.model import Table
 from sysmond.records import Records
+from sysmond.tasks.bpf.loader import BTF, Asked, load, unload
+from sysmond.tasks.bpf.refusals import missing_capabilities
 
-OBJECTS = Path(__file__).resolve().parent.parent / "sysmond/kernel"
+OBJECTS = Path(__file__).resolve().parent.parent / "sysmond/tasks/bpf"
 MNT_DETACH = 2
 
 _libc = ctypes.CDLL(None, use_errno=True)

@@ -13,8 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sysmond import archive, note
-from sysmond.archive import (
+from sysmond.base.model import FILE_BYTES_MAX, Metric, Semantics, Sensitivity, Table
+from sysmond.machine import note
+from sysmond.machine.folders import Folders, create_classes
+from sysmond.store import archive
+from sysmond.store.archive import (
     MERGE_FANOUT,
     Candidate,
     Name,
@@ -25,8 +28,6 @@ from sysmond.archive import (
     publish,
     superseded,
 )
-from sysmond.folders import Folders, create_classes
-from sysmond.model import FILE_BYTES_MAX, Metric, Semantics, Sensitivity, Table
 
 BOOTS = ("a" * 32, "b" * 32)
 
@@ -211,7 +212,7 @@ def test_a_disk_that_refuses_leaves_nothing_visible(
         raise OSError(number, os.strerror(number))
 
     with monkeypatch.context() as patched:
-        patched.setattr(f"sysmond.archive.os.{call}", refuse)
+        patched.setattr(f"sysmond.store.archive.os.{call}", refuse)
         with pytest.raises(OSError, match=os.strerror(number)):
             publish(ram(folders), "a.h5", b"content", 0o644)
     assert os.listdir(ram(folders)) == []
@@ -220,7 +221,7 @@ def test_a_disk_that_refuses_leaves_nothing_visible(
 
 def test_short_writes_are_continued(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
     write = os.write
-    monkeypatch.setattr("sysmond.archive.os.write", lambda fd, content: write(fd, bytes(content[:3])))
+    monkeypatch.setattr("sysmond.store.archive.os.write", lambda fd, content: write(fd, bytes(content[:3])))
     publish(ram(folders), "a.h5", b"content of a file", 0o644)
     assert Path(ram(folders), "a.h5").read_bytes() == b"content of a file"
 

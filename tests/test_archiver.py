@@ -13,22 +13,25 @@ from pathlib import Path
 
 import pytest
 
-from sysmond import archive, clock, plan, work
-from sysmond.archiver import Archiver
-from sysmond.control import ask, listen
+from sysmond.archiver import children as work
+from sysmond.archiver.flushing import Reason
+from sysmond.archiver.main import Archiver
+from sysmond.archiver.watch import LOOK_MIN_S, LOOK_S, RingWatch
+from sysmond.base import clock
+from sysmond.base.model import Cause, Metric, Semantics, Sensitivity, Table
+from sysmond.base.timespec import TIME_MAX_NS
 from sysmond.errors import Error
-from sysmond.flushing import Reason
-from sysmond.folders import Folders, create_classes
-from sysmond.frame import Identity, Layout
 from sysmond.history import Archive
-from sysmond.invariants import WIDE_ELEMENTS_MAX
-from sysmond.model import Cause, Metric, Semantics, Sensitivity, Table
-from sysmond.plan import ArchiverSettings, Plan
-from sysmond.progress import Progress
-from sysmond.ring import RingWriter
-from sysmond.settings import Settings
-from sysmond.timespec import TIME_MAX_NS
-from sysmond.vigil import LOOK_MIN_S, LOOK_S, RingWatch
+from sysmond.machine.control import ask, listen
+from sysmond.machine.folders import Folders, create_classes
+from sysmond.plan import plan
+from sysmond.plan.plan import ArchiverSettings, Plan
+from sysmond.plan.settings import Settings
+from sysmond.ring.frame import Identity, Layout
+from sysmond.ring.progress import Progress
+from sysmond.ring.writer import RingWriter
+from sysmond.store import archive
+from sysmond.store.invariants import WIDE_ELEMENTS_MAX
 from tests.waiting import HANG_S, wait_until
 
 SECOND = 1_000_000_000
@@ -270,8 +273,10 @@ def test_jobs_die_with_their_archiver_and_a_successor_starts_at_once(station: St
 
 FAILING = """
 import os, sys, time
-from sysmond import archiver, jobs, runner
-real = jobs.of_snapshot
+from sysmond.archiver import main as archiver
+from sysmond.archiver import seal_job
+from sysmond.daemon import runner
+real = seal_job.of_snapshot
 archiver.SEAL_JOB_S = 2.0
 
 def of_snapshot(taken):
@@ -279,7 +284,7 @@ def of_snapshot(taken):
         {}  # As a library would.
     return real(taken)
 
-jobs.of_snapshot = of_snapshot
+seal_job.of_snapshot = of_snapshot
 sys.exit(runner.main([sys.argv[1]]))
 """
 
@@ -391,8 +396,10 @@ def flushes(station: Station, reason: Reason) -> list[int]:
 
 CLOCKED = """
 import os, sys
-from sysmond import clock, ledger, runner
-ledger.INTERVAL_NS = 10**8
+from sysmond.archiver import disk_writes
+from sysmond.base import clock
+from sysmond.daemon import runner
+disk_writes.INTERVAL_NS = 10**8
 boottime_ns, relation = clock.boottime_ns, clock.relation
 
 def asleep_ns():

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sysmond.attribution import Owner, owner
+from sysmond.cgroups.owner import Owner, owner
 
 ID = "3f1c9ab7d24e5f60718293a4b5c6d7e8f90a1b2c3d4e5f60718293a4b5c6d7e8"
 OTHER = ID[::-1]

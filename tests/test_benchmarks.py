@@ -15,7 +15,7 @@ import pytest
 
 from benchmarks import loads, passes, storm, tasks, trees
 from benchmarks import run as benchmarks_run
-from sysmond.cgroups import hierarchies
+from sysmond.cgroups.tree import hierarchies
 from tests.faults import trial
 
 PROMISED = {

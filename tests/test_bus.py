@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from sysmond.bus.loop import declared
-from sysmond.bus.names import BUS_NAME, ERROR, MANAGER, OBJECT_PATH, PROBE, probe_path
 from sysmond.bus.probes import ProbeObject
 from sysmond.bus.status import LogControl, Status
 from sysmond.bus.steering import Steering
-from sysmond.follow import Follower
+from sysmond.bus.wire.names import BUS_NAME, ERROR, MANAGER, OBJECT_PATH, PROBE, probe_path
+from sysmond.ring.newest import Follower
 from tests import onbus
 from tests.onbus import OLDER, Recorder, a_bus, a_recorder, answer, busctl, call, gdbus, gdbus_error, python
 from tests.waiting import wait_until

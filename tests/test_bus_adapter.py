@@ -5,9 +5,9 @@ import asyncio
 
 import pytest
 
-from sysmond.bus.adapter import Call, Connection, clean
-from sysmond.bus.errors import UnavailableError
-from sysmond.bus.names import ERROR
+from sysmond.bus.wire.adapter import Call, Connection, clean
+from sysmond.bus.wire.errors import UnavailableError
+from sysmond.bus.wire.names import ERROR
 from tests import onbus
 from tests.onbus import a_bus, a_recorder, answer, python
 

@@ -19,17 +19,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sysmond import clock, memory
+from sysmond.base import clock
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import Cause, Metric, Semantics, Sensitivity, Table
 from sysmond.bus import reader, readers
-from sysmond.bus.callers import Caller
-from sysmond.bus.errors import InvalidArgumentError, OccupiedError, RefusedError, TooMuchError
 from sysmond.bus.latest import Latest, Listed, Quality
 from sysmond.bus.readers import Answered, Readers
-from sysmond.clock import SECOND_NS
+from sysmond.bus.wire.callers import Caller
+from sysmond.bus.wire.errors import InvalidArgumentError, OccupiedError, RefusedError, TooMuchError
 from sysmond.errors import NotPermittedError
-from sysmond.follow import Follower
 from sysmond.history import Archive
-from sysmond.model import Cause, Metric, Semantics, Sensitivity, Table
+from sysmond.machine import memory
+from sysmond.ring.newest import Follower
 from tests.clients import ANYBODY, STRANGER, Client, a_client, a_part
 from tests.clients import RefusedError as RefusedOverBus
 from tests.machine import TABLE, Machine, Writer, counter, gauge

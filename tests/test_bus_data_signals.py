@@ -14,13 +14,12 @@ from typing import Any
 
 import pytest
 
-from sysmond import clock, control
-from sysmond.bus.callers import Caller
+from sysmond.base import clock
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import Cause, Lane, Metric, Semantics, Sensitivity, Table
 from sysmond.bus.events import BURST, Events
 from sysmond.bus.holds import HOLDS_PER_USER_MAX
-from sysmond.bus.interface import Signal
 from sysmond.bus.latest import Latest
-from sysmond.bus.names import OBJECT_PATH, SUBSCRIPTION
 from sysmond.bus.subscriptions import (
     ABOVE,
     BELOW,
@@ -31,11 +30,13 @@ from sysmond.bus.subscriptions import (
     Rule,
     Subscription,
 )
-from sysmond.clock import SECOND_NS
-from sysmond.folders import Folders
-from sysmond.follow import Follower
-from sysmond.model import Cause, Lane, Metric, Semantics, Sensitivity, Table
-from sysmond.plan import Plan, PlannedProbe
+from sysmond.bus.wire.callers import Caller
+from sysmond.bus.wire.interface import Signal
+from sysmond.bus.wire.names import OBJECT_PATH, SUBSCRIPTION
+from sysmond.machine import control
+from sysmond.machine.folders import Folders
+from sysmond.plan.plan import Plan, PlannedProbe
+from sysmond.ring.newest import Follower
 from tests.clients import ANYBODY, STRANGER, Client, RefusedError, a_client, a_part
 from tests.machine import Machine, Writer
 from tests.onbus import Bus, a_bus, call, pytestmark

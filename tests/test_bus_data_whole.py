@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from sysmond.bus.names import MANAGER, OBJECT_PATH
-from sysmond.clock import SECOND_NS
+from sysmond.base.clock import SECOND_NS
+from sysmond.bus.wire.names import MANAGER, OBJECT_PATH
 from tests.clients import Client, a_client
 from tests.onbus import OLDER, Recorder, a_bus, a_recorder, answer, gdbus, pytestmark
 from tests.waiting import wait_until

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jeepney import DBusAddress, Endianness, HeaderFields, Message, new_method_call, new_signal
 
-from sysmond.bus.incoming import HEAD_BYTES_MAX, MESSAGE_BYTES_MAX, Incoming, TooLong
+from sysmond.bus.wire.incoming import HEAD_BYTES_MAX, MESSAGE_BYTES_MAX, Incoming, TooLong
 
 WHERE = DBusAddress("/org/example", "org.example.Service", "org.example.Interface")
 SENDER = ":1.23"

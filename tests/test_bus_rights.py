@@ -13,11 +13,11 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from sysmond.allowance import PER_USER_MAX
-from sysmond.bus.interface import ours
+from sysmond.base.allowance import PER_USER_MAX
 from sysmond.bus.loop import declared
-from sysmond.bus.names import BUS_NAME, ERROR, MANAGER, OBJECT_PATH, POLKIT_ACTIONS, PROBE, probe_path
 from sysmond.bus.status import LogControl
+from sysmond.bus.wire.interface import ours
+from sysmond.bus.wire.names import BUS_NAME, ERROR, MANAGER, OBJECT_PATH, POLKIT_ACTIONS, PROBE, probe_path
 from tests import onbus
 from tests.clients import ANYBODY
 from tests.onbus import (

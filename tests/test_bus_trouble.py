@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from sysmond.bus.backlog import ANSWERS_BYTES_MAX, ASK_AFTER_BYTES, REFUSALS_BYTES_MAX, USER_BYTES_MAX
-from sysmond.bus.names import BUS_NAME, OBJECT_PATH
-from sysmond.follow import Follower
+from sysmond.bus.wire.backlog import ANSWERS_BYTES_MAX, ASK_AFTER_BYTES, REFUSALS_BYTES_MAX, USER_BYTES_MAX
+from sysmond.bus.wire.names import BUS_NAME, OBJECT_PATH
+from sysmond.ring.newest import Follower
 from tests import onbus
 from tests.bus_scenarios import ASKED, MUCH
 from tests.onbus import JEEPNEY, OLDER, Bus, Recorder, a_bus, a_recorder, answer, call, python

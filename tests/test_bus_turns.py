@@ -19,7 +19,7 @@ import pytest
 
 from sysmond.bus.latest import PATTERNS_MAX
 from sysmond.bus.sleep import LOCK
-from sysmond.bus.turns import LINES_MAX, Turns
+from sysmond.bus.wire.turns import LINES_MAX, Turns
 from tests import onbus
 from tests.clients import ANYBODY, Client, RefusedError, a_client
 from tests.onbus import JEEPNEY, Bus, Recorder, a_bus, a_recorder, answer

@@ -11,17 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from sysmond import archive, jobs, pins
-from sysmond.archiver import Archiver
-from sysmond.clock import SECOND_NS
-from sysmond.folders import Folders, create_classes
+from sysmond.answers.records import Answer
+from sysmond.archiver import seal_job
+from sysmond.archiver.main import Archiver
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import Cause, Sensitivity, Table
+from sysmond.base.result import Result
 from sysmond.history import Archive
-from sysmond.long.answer import Answer
-from sysmond.model import Cause, Sensitivity, Table
-from sysmond.pins import Pin
-from sysmond.plan import ArchiverSettings, Plan
-from sysmond.result import Result
-from sysmond.settings import Settings
+from sysmond.machine.folders import Folders, create_classes
+from sysmond.plan.plan import ArchiverSettings, Plan
+from sysmond.plan.settings import Settings
+from sysmond.store import archive, pins
+from sysmond.store.pins import Pin
 from sysmond.tasks.tables import EXITS, PROCESS, THREAD_STATE
 from tests.longarchive import BOOTED_NS, Row, put, relation, stretch
 from tests.machine import BOOT, NOON_NS, TABLE, Machine
@@ -167,12 +168,12 @@ def test_of_a_missing_number_nothing_is_said_where_it_may_be_in_order(machine: M
 def test_a_merge_leaves_room_for_a_segment_that_is_missing(machine: Machine) -> None:
     path = five_files(machine, restricted=True)[2]
     away = path.rename(path.with_suffix(".away"))
-    jobs.merge(machine.folders)
+    seal_job.merge(machine.folders)
     assert len(machine.files()) == 2
     assert len(machine.files(Sensitivity.RESTRICTED)) == 2
     assert causes(machine.archive.select("disk", raw=True))[0] == (Cause.DAMAGED_FILE, SECONDS)
     away.rename(path)
-    jobs.merge(machine.folders)
+    seal_job.merge(machine.folders)
     assert len(machine.files()) == 1
     assert len(machine.archive.select("disk", raw=True).times_ns) == FILES * SECONDS
 
@@ -182,7 +183,7 @@ def test_a_merge_leaves_room_for_a_file_of_a_long_table_that_is_missing(folders:
     archive.flush(folders)
     there = Path(archive.disk_folder(folders, Sensitivity.PUBLIC, table="process"))
     (there / paths[2].name).unlink()
-    jobs.merge(folders)
+    seal_job.merge(folders)
     assert len(list(there.glob("*.h5"))) == 2
     assert causes(asked(folders, PROCESS)) == [(Cause.DAMAGED_FILE, SECONDS)]
 
@@ -259,4 +260,4 @@ def test_what_was_given_up_for_want_of_room_is_dropped(tmp_path: Path) -> None:
         assert [event.text for event in everything.events if event.kind == "dropped"] == said[-1:]
         machine.seal()
         machine.flush()
-        jobs.merge(folders)
+        seal_job.merge(folders)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from sysmond import cgroup_files
-from sysmond.cgroup_batch import READ_BYTES, UNKEPT, Batch, Group
-from sysmond.cgroup_files import File, Role
+from sysmond.cgroups import files as cgroup_files
+from sysmond.cgroups.batch import READ_BYTES, UNKEPT, Batch, Group
+from sysmond.cgroups.files import File, Role
 from tests.cgrouptree import Machine, number
 
 CPU, IO, MEMORY, TASKS, STALL = range(5)

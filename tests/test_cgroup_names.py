@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from sysmond.cgroups import Hierarchy, hierarchies
-from sysmond.kernel.loader import CGROUPS_BYTES, Asked, load, unload
+from sysmond.cgroups.tree import Hierarchy, hierarchies
 from sysmond.probe import Host, Records
 from sysmond.records import record_bytes
+from sysmond.tasks.bpf.loader import CGROUPS_BYTES, Asked, load, unload
 from sysmond.tasks.cgroup_names import CgroupNames, in_use
 from sysmond.tasks.pieces import ABSENT_TEXT, PIECE_BYTES_MAX, pieces
 from sysmond.tasks.tables import CGROUP_NAME, COMMAND

@@ -12,10 +12,13 @@ from typing import Any
 
 import pytest
 
-from sysmond import cgroup_batch, cgroup_files, cgroups, descriptors
-from sysmond.cgroup_files import File, Role, Watch, settled
-from sysmond.cgroups import Forest, Hierarchy, Tree, hierarchies
-from sysmond.model import ABSENT
+from sysmond.base.model import ABSENT
+from sysmond.cgroups import batch
+from sysmond.cgroups import files as cgroup_files
+from sysmond.cgroups import tree as cgroups
+from sysmond.cgroups.files import File, Role, Watch, settled
+from sysmond.cgroups.tree import Forest, Hierarchy, Tree, hierarchies
+from sysmond.machine import descriptors
 from sysmond.probe import Host
 from tests.cgrouptree import V1_LINE, V2_LINE, Machine, mount, number, put, v2
 
@@ -126,7 +129,7 @@ def test_a_folder_system_that_does_not_count_folders_is_listed_every_time(
         fields[3] = 1
         return os.stat_result(fields)
 
-    monkeypatch.setattr("sysmond.cgroups.os.stat", stat)
+    monkeypatch.setattr("sysmond.cgroups.tree.os.stat", stat)
     tree = Tree(str(tmp_path))
     tree.look(10)
     put(tmp_path, "/late")
@@ -258,7 +261,7 @@ def test_a_file_that_goes_costs_one_row_and_then_its_part(tmp_path: Path) -> Non
 def test_a_large_file_is_read_whole_and_seen_to_change_anywhere(tmp_path: Path) -> None:
     machine = Machine(tmp_path, File("", ("large",), lambda content: content[-3:-1]))
     for ending in ("ab", "cd"):
-        machine.put("/a", large="x" * 3 * cgroup_batch.READ_BYTES + ending)
+        machine.put("/a", large="x" * 3 * batch.READ_BYTES + ending)
         for most in (100, 0):
             assert machine.read(descriptors=most)["/a"] == [ending.encode()]
 

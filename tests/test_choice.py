@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sysmond import choice
-from sysmond.choice import ROWS_NS, Layer
-from sysmond.rollup import Axis
+from sysmond.answers import which_tier
+from sysmond.answers.which_tier import ROWS_NS, Layer
+from sysmond.store.statistics import Axis
 
 # In these tests a tick is every 1 ns, and boot time is UTC.
 STEPS = (ROWS_NS, 10, 60, 300)
@@ -28,7 +28,7 @@ def chosen(
 ) -> dict[int, list[tuple[int, int]]]:
     """What was chosen, by layer: the first and last tick of each bucket."""
     made = {step_ns: layer(ticks, step_ns) for step_ns, ticks in layers.items() if ticks}
-    found = choice.choose(made, asked_ns, start_ns, end_ns, rows_first=rows_first)
+    found = which_tier.choose(made, asked_ns, start_ns, end_ns, rows_first=rows_first)
     return {
         step_ns: [
             (int(made[step_ns].axis.first[at]), int(made[step_ns].axis.last[at])) for at in np.flatnonzero(each.mask)

@@ -16,19 +16,21 @@ from pathlib import Path
 import h5py
 import pytest
 
-from sysmond import archive, control, selftest
 from sysmond.__main__ import COMMANDS, main
-from sysmond.arguments import parser
-from sysmond.commandline import subparsers
+from sysmond.base.model import Sensitivity
+from sysmond.commands import selftest
+from sysmond.daemon.arguments import parser
 from sysmond.errors import Error
-from sysmond.folders import Folders
-from sysmond.frame import EVENT_BYTES_MAX
 from sysmond.history import Archive
-from sysmond.lock import only_one
-from sysmond.model import Sensitivity
-from sysmond.recording import Event, of_snapshot
-from sysmond.retention import TIERS_NS, Limit
-from sysmond.snapshot import snapshot
+from sysmond.machine import control
+from sysmond.machine.commandline import subparsers
+from sysmond.machine.folders import Folders
+from sysmond.machine.lock import only_one
+from sysmond.plan.retention import TIERS_NS, Limit
+from sysmond.ring.frame import EVENT_BYTES_MAX
+from sysmond.ring.snapshot import snapshot
+from sysmond.store import archive
+from sysmond.store.of_ring import Event, of_snapshot
 from tests.waiting import HANG_S, wait_until
 
 NOBODY = 65534

@@ -13,17 +13,17 @@ from pathlib import Path
 
 import pytest
 
+from sysmond.base.model import Lane, Sensitivity
 from sysmond.errors import Error
-from sysmond.model import Lane, Sensitivity
-from sysmond.plan import PlannedProbe, Scalar
+from sysmond.plan.plan import PlannedProbe, Scalar
 from sysmond.probe import Host
-from sysmond.source import Pieces, Source, load
-from sysmond.tasks import asking, commands
-from sysmond.tasks.asking import Asking
-from sysmond.tasks.commands import Commands, read_process
-from sysmond.tasks.execs import Exec
-from sysmond.tasks.masking import COMMAND_BYTES_MAX
-from sysmond.tasks.proc_text import TICK_NS, stat
+from sysmond.sampler.source import Pieces, Source, load
+from sysmond.tasks.command import asking, commands
+from sysmond.tasks.command.asking import Asking
+from sysmond.tasks.command.commands import Commands, read_process
+from sysmond.tasks.command.execs import Exec
+from sysmond.tasks.command.masking import COMMAND_BYTES_MAX
+from sysmond.tasks.proc.text import TICK_NS, stat
 from tests.commandrows import Row, rows_in
 from tests.waiting import HANG_S, wait_until
 

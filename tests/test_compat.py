@@ -11,15 +11,16 @@ import h5py
 import numpy as np
 import pytest
 
-from sysmond import rolling, segment, tiers
-from sysmond.archive import Name
-from sysmond.clock import Relation
+from sysmond.archiver import rollup_job
+from sysmond.archiver.rollup_job import Due
+from sysmond.base.clock import Relation
+from sysmond.base.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table
 from sysmond.errors import ForeignError
-from sysmond.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table
-from sysmond.recording import Event, Hole, Key, MemoryBlock, Recording, Strand
-from sysmond.rolling import Due
-from sysmond.rollup import Stat
-from sysmond.segment import Segment
+from sysmond.store import dense_file, tiers
+from sysmond.store.archive import Name
+from sysmond.store.dense_file import Segment
+from sysmond.store.of_ring import Event, Hole, Key, MemoryBlock, Recording, Strand
+from sysmond.store.statistics import Stat
 
 FOLDER = Path(__file__).parent / "compat"
 ROWS, TIER = "segment-1-rows.h5", "segment-1-10s.h5"
@@ -52,8 +53,8 @@ def write(folder: Path) -> None:
     clocks = {BOOT: [Relation(0, UTC_NS, 0)]}
     made = Recording(Sensitivity.PUBLIC, {"disk": TABLE}, [block], {7: "ACME"}, clocks, HOLES, EVENTS)
     name = Name(BOOT, 1, 1)
-    (folder / name.file).write_bytes(segment.encode(made, "sysmond"))
-    (folder / TIER).write_bytes(rolling.roll_up_files(str(folder), Due([name], tiers.COARSE, None))["10s"])
+    (folder / name.file).write_bytes(dense_file.encode(made, "sysmond"))
+    (folder / TIER).write_bytes(rollup_job.roll_up_files(str(folder), Due([name], tiers.COARSE, None))["10s"])
     (folder / name.file).rename(folder / ROWS)
 
 

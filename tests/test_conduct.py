@@ -8,10 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sysmond import conduct
-from sysmond.clock import SECOND_NS
-from sysmond.conduct import CHANCE_NS, FORGET_NS, NEVER_NS, QUARANTINE_MAX_NS, Conduct, Held, aged, duration, offended
-from sysmond.model import Cause
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import Cause
+from sysmond.sampler import quarantine
+from sysmond.sampler.quarantine import (
+    CHANCE_NS,
+    FORGET_NS,
+    NEVER_NS,
+    QUARANTINE_MAX_NS,
+    Conduct,
+    Held,
+    aged,
+    duration,
+    offended,
+)
 
 BOOT = "b" * 32
 NOW = 10_000 * SECOND_NS
@@ -102,7 +112,7 @@ def test_of_another_boot_nothing_is_held(tmp_path: Path) -> None:
     ],
 )
 def test_damage_is_nothing_held(tmp_path: Path, content: str) -> None:
-    (tmp_path / conduct.FILE).write_text(content.replace("BOOT", BOOT))
+    (tmp_path / quarantine.FILE).write_text(content.replace("BOOT", BOOT))
     found = Conduct(str(tmp_path), BOOT)
     found.read()
     assert (found.held, found.judged_ns) == ({}, 0)

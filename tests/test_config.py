@@ -14,11 +14,11 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sysmond import config, keys, retention
-from sysmond.config import Config, Origin, Place, ProbeSettings
+from sysmond.base.model import Lane, Sensitivity
 from sysmond.errors import ConfigError
-from sysmond.keys import KEYS, duration_ns, size_bytes
-from sysmond.model import Lane, Sensitivity
+from sysmond.plan import config, config_keys, retention
+from sysmond.plan.config import Config, Origin, Place, ProbeSettings
+from sysmond.plan.config_keys import KEYS, duration_ns, size_bytes
 
 FILE = "/etc/sysmond/sysmond.yaml"
 
@@ -324,7 +324,7 @@ def test_a_tier_that_cannot_hold_names_the_smallest_that_works() -> None:
         assert complaint(f"tiers: {{5min: {{age: {text}}}}}") == (
             f"1: tiers.5min.age: '{text}' is wrong; 0 for any age, or a duration of 5min or more, is right"
         )
-    assert set(keys.TIERS) == set(retention.TIERS_NS)
+    assert set(config_keys.TIERS) == set(retention.TIERS_NS)
     assert size_bytes("512KiB") == retention.BUDGET_BYTES_MIN
 
 
@@ -338,7 +338,7 @@ def test_the_installed_file_says_just_the_defaults(repository: Path) -> None:
     assert config.read([str(repository / "etc/sysmond.yaml")])._replace(settings={}) == Config()
     settings = config.parse(uncommented(text).encode(), FILE)
     leaves = {path: setting.value for path, setting in settings.items() if setting.value is not None}
-    anys = {1: keys.ANY, 3: keys.ANY}  # How a probe is called, and what it offers.
+    anys = {1: config_keys.ANY, 3: config_keys.ANY}  # How a probe is called, and what it offers.
     assert {
         tuple(anys.get(at, name) if path[0] == "probes" else name for at, name in enumerate(path)) for path in leaves
     } == {key.path for key in KEYS}
@@ -383,7 +383,7 @@ def test_any_bytes_are_right_or_have_one_line(content: bytes) -> None:
     assert re.fullmatch(rf"({FILE}:[^\n\r]+)?", verdict(content))
 
 
-SCHEMA = keys.schema()
+SCHEMA = config_keys.schema()
 CHECKER = jsonschema.Draft202012Validator(SCHEMA)
 
 
@@ -393,7 +393,7 @@ def test_the_schema_is_one_and_describes_every_key(repository: Path) -> None:
     for key in KEYS:
         branch = SCHEMA
         for name in key.path:
-            branch = branch["additionalProperties"] if name == keys.ANY else branch["properties"][name]
+            branch = branch["additionalProperties"] if name == config_keys.ANY else branch["properties"][name]
         assert branch["description"].startswith(key.doc)
 
 
@@ -418,15 +418,16 @@ def lengths(kind: st.SearchStrategy[int], units: list[str]) -> st.SearchStrategy
 
 NUMBERS = st.integers(-2, 10**6) | st.floats(0, 1e6, allow_nan=False) | st.integers().map(str)
 VALUES: dict[str, st.SearchStrategy[Any]] = {
-    keys.SIZE.right: lengths(st.integers(0, 2000), [*keys._SIZE_UNITS_BYTES]) | NUMBERS,
-    keys.INTEGER.right: st.integers(-5, 105) | st.integers(-5, 105).map(str) | NUMBERS,
-    keys.BOOLEAN.right: st.booleans() | st.sampled_from(["true", "yes", 1]),
-    keys.LANE.right: st.sampled_from([*map(str, Lane), "fast"]),
-    keys.SENSITIVITY.right: st.sampled_from([*map(str, Sensitivity), "secret"]),
-    keys.OPTION.right: st.booleans() | NUMBERS | st.text(st.characters(categories=["L", "N", "P"]), min_size=1),
+    config_keys.SIZE.right: lengths(st.integers(0, 2000), [*config_keys._SIZE_UNITS_BYTES]) | NUMBERS,
+    config_keys.INTEGER.right: st.integers(-5, 105) | st.integers(-5, 105).map(str) | NUMBERS,
+    config_keys.BOOLEAN.right: st.booleans() | st.sampled_from(["true", "yes", 1]),
+    config_keys.LANE.right: st.sampled_from([*map(str, Lane), "fast"]),
+    config_keys.SENSITIVITY.right: st.sampled_from([*map(str, Sensitivity), "secret"]),
+    config_keys.OPTION.right: st.booleans() | NUMBERS | st.text(st.characters(categories=["L", "N", "P"]), min_size=1),
 }
 DURATIONS = (
-    st.lists(lengths(st.integers(0, 2000), [*keys._TIME_UNITS_NS]), min_size=1, max_size=3).map("".join) | NUMBERS
+    st.lists(lengths(st.integers(0, 2000), [*config_keys._TIME_UNITS_NS]), min_size=1, max_size=3).map("".join)
+    | NUMBERS
 )
 STRANGE: st.SearchStrategy[Any] = (
     st.none() | st.just([]) | st.just({}) | st.just({"a": 1}) | st.just("!") | st.just("5 parsecs")
@@ -440,8 +441,8 @@ def files(draw: st.DrawFn) -> dict[str, Any]:
     for key in draw(st.lists(st.sampled_from(KEYS), max_size=4, unique_by=lambda key: key.path)):
         branch = whole
         for name in key.path[:-1]:
-            branch = branch.setdefault("cpu" if name == keys.ANY else name, {})
-        last = "depth" if key.path[-1] == keys.ANY else key.path[-1]
+            branch = branch.setdefault("cpu" if name == config_keys.ANY else name, {})
+        last = "depth" if key.path[-1] == config_keys.ANY else key.path[-1]
         branch[draw(st.just(last) if draw(st.booleans()) else st.sampled_from([last, f"{last}x"]))] = draw(
             VALUES.get(key.kind.right, DURATIONS) if draw(st.integers(0, 4)) else STRANGE
         )

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from sysmond import control
-from sysmond.control import CLIENTS_MAX, MESSAGE_BYTES_MAX, Later, Order, ask, listen, tell, wake_on
 from sysmond.errors import BusyError, Error
-from sysmond.folders import socket_address
-from sysmond.lock import only_one, say_ending
+from sysmond.machine import control
+from sysmond.machine.control import CLIENTS_MAX, MESSAGE_BYTES_MAX, Later, Order, ask, listen, tell, wake_on
+from sysmond.machine.folders import socket_address
+from sysmond.machine.lock import only_one, say_ending
 
 ANSWER_S = 20.0
 

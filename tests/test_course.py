@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sysmond import clock
-from sysmond.clock import SECOND_NS, Relation
-from sysmond.course import Course, Said, course_of, joined
+from sysmond.base import clock
+from sysmond.base.clock import SECOND_NS, Relation
+from sysmond.base.wall_clock import Course, Said, course_of, joined
 
 NOON_NS = 1_700_006_400 * SECOND_NS
 

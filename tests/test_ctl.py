@@ -17,7 +17,7 @@ import pytest
 
 from sysmon_tools import ctl, show
 from sysmon_tools.doctor import examine
-from sysmond.bus.names import BUS_NAME, OBJECT_PATH
+from sysmond.bus.wire.names import BUS_NAME, OBJECT_PATH
 from sysmond.errors import UsageError
 from sysmond.probe import Host
 from tests.onbus import Recorder, a_bus, a_recorder

@@ -17,12 +17,15 @@ from pathlib import Path
 
 import pytest
 
-from sysmond import archive, clock, control, plan
+from sysmond.base import clock
+from sysmond.base.model import ABSENT, Cause, Sensitivity
+from sysmond.base.result import Result
 from sysmond.errors import Error
-from sysmond.folders import Folders
 from sysmond.history import Archive
-from sysmond.model import ABSENT, Cause, Sensitivity
-from sysmond.result import Result
+from sysmond.machine import control
+from sysmond.machine.folders import Folders
+from sysmond.plan import plan
+from sysmond.store import archive
 from tests.waiting import HANG_S, wait_until
 
 SECOND = 1_000_000_000

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from sysmond import control
-from sysmond.clock import SECOND_NS
+from sysmond.base.clock import SECOND_NS
 from sysmond.errors import Error
 from sysmond.history import Archive
-from sysmond.kernel import TABLES
-from sysmond.long.ringside import readings
-from sysmond.plan import import_plugin, offered_probes
-from sysmond.snapshot import snapshot
+from sysmond.machine import control
+from sysmond.plan.plan import import_plugin, offered_probes
+from sysmond.ring.snapshot import snapshot
+from sysmond.store.sparse_of_ring import readings
 from sysmond.tasks import syscalls
+from sysmond.tasks.bpf.launch import TABLES
 from tests.pinned import why_not
 from tests.test_tasks_proc_states import busy, spin, waiting
 from tests.waiting import HANG_S, wait_until

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sysmond import declared, segment
-from sysmond.clock import SECOND_NS
-from sysmond.codes import SERIES
-from sysmond.model import Metric, Semantics, Sensitivity, Table
-from sysmond.recording import Key, MemoryBlock, Recording, Strand
-from sysmond.segment import Segment
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import Metric, Semantics, Sensitivity, Table
+from sysmond.store import declarations, dense_file
+from sysmond.store.dense_coding import SERIES
+from sysmond.store.dense_file import Segment
+from sysmond.store.of_ring import Key, MemoryBlock, Recording, Strand
 
 BOOT = "b" * 32
 
@@ -22,7 +22,7 @@ def write(path: Path, metric: str, *instances: str, scale: int = 0) -> Path:
     keys = [Key("disk", metric, instance) for instance in instances]
     ticks = np.arange(1, 4, dtype=np.int64) * SECOND_NS
     block = MemoryBlock(Strand(BOOT, "sampler", 0, SECOND_NS), ticks, keys, np.ones((len(keys), 3), np.int64))
-    path.write_bytes(segment.encode(Recording(Sensitivity.PUBLIC, {"disk": table}, [block], {}, {}, ()), "test"))
+    path.write_bytes(dense_file.encode(Recording(Sensitivity.PUBLIC, {"disk": table}, [block], {}, {}, ()), "test"))
     return path
 
 
@@ -51,17 +51,17 @@ def test_files_that_are_alike_share_what_was_spelt(tmp_path: Path) -> None:
 
 def test_of_many_sets_of_series_only_a_few_are_kept() -> None:
     metric = Metric("read", "B", Semantics.GAUGE, "A number.")
-    keys = declared.Keys([("disk", metric)], [f"sd{number}" for number in range(100)])
+    keys = declarations.Keys([("disk", metric)], [f"sd{number}" for number in range(100)])
     for number in range(100):
         series = np.zeros(1, SERIES)
         series["instance"] = number
         assert keys(series) == [Key("disk", "read", f"sd{number}")]
-    assert len(keys._known) == declared.SETS_MAX
+    assert len(keys._known) == declarations.SETS_MAX
 
 
 @pytest.mark.parametrize(("field", "value"), [("metric", 1), ("instance", 2), ("width", 3)])
 def test_records_that_refer_to_nothing_are_refused(field: str, value: int) -> None:
-    keys = declared.Keys([("disk", Metric("read", "B", Semantics.GAUGE, "A number."))], ["sda", "sdb"])
+    keys = declarations.Keys([("disk", Metric("read", "B", Semantics.GAUGE, "A number."))], ["sda", "sdb"])
     series = np.zeros(2, SERIES)
     series["instance"] = 0, 1
     keys.check(series)

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from sysmond.errors import Error
-from sysmond.kernel.loader import Asked, load, unload
 from sysmond.probe import Host
-from sysmond.tasks.commands import Commands
-from sysmond.tasks.execs import Exec, Pinned, records
+from sysmond.tasks.bpf.loader import Asked, load, unload
+from sysmond.tasks.command.commands import Commands
+from sysmond.tasks.command.execs import Exec, Pinned, records
 from tests.commandrows import Row, rows_in
 from tests.waiting import wait_until
 
@@ -26,7 +26,7 @@ SHELL_LOOP = 'for number in $(seq 300); do "$0" --password hunter2 "run $number"
 @pytest.fixture
 def loaded(runtime: Path) -> Iterator[Path]:
     """A runtime folder for which the programs are loaded and pinned."""
-    loader = pytest.importorskip("sysmond.kernel.loader")
+    loader = pytest.importorskip("sysmond.tasks.bpf.loader")
     try:
         report = loader.load(loader.Asked(str(runtime)))
         if "refused" in (program := report["programs"].get("started", report["programs"])):
@@ -95,7 +95,7 @@ def test_arguments_that_are_too_many_are_marked_as_cut(loaded: Path) -> None:
 
 
 def test_what_the_kernel_had_no_room_for_is_counted_once(loaded: Path) -> None:
-    from sysmond.kernel.pins import Array  # noqa: PLC0415  only where there is something pinned
+    from sysmond.tasks.bpf.pins import Array  # noqa: PLC0415  only where there is something pinned
 
     source = Pinned(str(loaded))
     folder = json.loads((loaded / "bpf.json").read_text(encoding="utf-8"))["folder"]
@@ -108,7 +108,7 @@ def test_what_the_kernel_had_no_room_for_is_counted_once(loaded: Path) -> None:
 
 
 def test_what_is_loaded_anew_is_gone_over_to(loaded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sysmond.tasks.commands.RETRY_S", 0.0)
+    monkeypatch.setattr("sysmond.tasks.command.commands.RETRY_S", 0.0)
     host = Host()
     host.runtime = str(loaded)
     source = Commands()

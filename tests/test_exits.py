@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 from sysmond_probes.exits import Ended
 
+from sysmond.base.model import ABSENT
 from sysmond.errors import Error
-from sysmond.kernel.pins import Array, Drain
-from sysmond.model import ABSENT
 from sysmond.probe import Host, Records
-from sysmond.tasks import exits
-from sysmond.tasks.exits import RECORD, Exits, open_exits
-from sysmond.tasks.exits_netlink import Heard, Paired, Told
+from sysmond.tasks.bpf.pins import Array, Drain
+from sysmond.tasks.ends import exits
+from sysmond.tasks.ends.exits import RECORD, Exits, open_exits
+from sysmond.tasks.ends.exits_netlink import Heard, Paired, Told
+from sysmond.tasks.ends.taskstats import READINGS_MAX
 from sysmond.tasks.tables import ABSENT_U32, EXITS
-from sysmond.tasks.taskstats import READINGS_MAX
 from tests.waiting import HANG_S, wait_until
 
 NAMES = [metric.name for metric in EXITS.metrics]
@@ -298,7 +298,7 @@ def test_what_a_buffer_does_not_hold_is_counted(way: type[Paired | Heard | Told]
 
 
 def test_where_the_kernel_tells_no_number_each_overrun_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sysmond.tasks.netlink._SO_MEMINFO", 9999)
+    monkeypatch.setattr("sysmond.tasks.ends.netlink._SO_MEMINFO", 9999)
     try:
         bench = Bench("", Heard(buffer_bytes=16384))
     except Error as problem:
@@ -329,7 +329,7 @@ def opened_as(prepare: str) -> str:
 import ctypes, os
 from sysmond.errors import Error
 from sysmond.tasks import exits_netlink  # Now, since it may be somebody later who may not read where Python lies.
-from sysmond.tasks.exits import open_exits
+from sysmond.tasks.ends.exits import open_exits
 {prepare}
 try:
     print(open_exits("/nowhere")[1])
@@ -373,7 +373,7 @@ def test_in_another_network_namespace_nothing_is_told_and_that_is_said() -> None
 
 
 def test_where_the_connector_is_missing_taskstats_stands_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sysmond.tasks.connector._NETLINK_CONNECTOR", 25)  # No protocol of this number.
+    monkeypatch.setattr("sysmond.tasks.ends.connector._NETLINK_CONNECTOR", 25)  # No protocol of this number.
     try:
         way, line = open_exits("/nowhere")
     except Error as problem:
@@ -384,7 +384,7 @@ def test_where_the_connector_is_missing_taskstats_stands_in(monkeypatch: pytest.
 
 
 def load(runtime: str, *words: str) -> "subprocess.CompletedProcess[str]":
-    loader = [sys.executable, "-m", "sysmond.kernel.loader", "--runtime-dir", runtime, *words]
+    loader = [sys.executable, "-m", "sysmond.tasks.bpf.loader", "--runtime-dir", runtime, *words]
     return subprocess.run(loader, capture_output=True, text=True, check=False)
 
 

@@ -6,13 +6,14 @@ from typing import NamedTuple
 
 import pytest
 
-from sysmond.clock import Relation
+from sysmond.base.clock import Relation
+from sysmond.base.model import ABSENT, Sensitivity
 from sysmond.errors import Error
-from sysmond.model import ABSENT, Sensitivity
-from sysmond.tasks import exits, exits_netlink, hidepid
-from sysmond.tasks.connector import Ended, Lives
+from sysmond.tasks import hidepid
+from sysmond.tasks.ends import exits, exits_netlink
+from sysmond.tasks.ends.connector import Ended, Lives
+from sysmond.tasks.ends.taskstats import READINGS_MAX, SLOT_BYTES, Life, Sums, layout
 from sysmond.tasks.tables import EXITS
-from sysmond.tasks.taskstats import READINGS_MAX, SLOT_BYTES, Life, Sums, layout
 
 SECOND = 1_000_000_000
 FORK, EXEC, EXIT = 0x1, 0x2, 0x80000000
@@ -224,7 +225,7 @@ def test_a_number_given_anew_within_a_reading_is_two_lives() -> None:
 
 
 def test_sums_of_threads_are_kept_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sysmond.tasks.taskstats.PARTIAL_MAX", 2)
+    monkeypatch.setattr("sysmond.tasks.ends.taskstats.PARTIAL_MAX", 2)
     sums = Sums()
     for process in (10, 20, 30):
         sums.follow(message(Thread(process + 1, process).told(16)))

@@ -19,10 +19,10 @@ import pytest
 
 import sysmond
 from sysmon_tools import extract, output
-from sysmond.clock import SECOND_NS
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import Cause, Semantics, Sensitivity
+from sysmond.base.result import Answered, Column, Entry, Explanation, Lacking, LongEntry, Result
 from sysmond.errors import Error, NotPermittedError, UsageError
-from sysmond.model import Cause, Semantics, Sensitivity
-from sysmond.result import Answered, Column, Entry, Explanation, Lacking, LongEntry, Result
 
 START_NS = 1_700_000_000 * SECOND_NS
 ENTRIES = [

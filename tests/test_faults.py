@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from sysmond import selftest, tamper
+from sysmond.commands import selftest, tamper
 from sysmond.errors import Error
 from tests.faults import crash_matrix, damage, trial
 

@@ -12,58 +12,58 @@ from pathlib import Path
 
 import pytest
 
-from sysmond.model import Lane
-from sysmond.plan import import_plugin, offered_probes
+from sysmond.base.model import Lane
+from sysmond.plan.plan import import_plugin, offered_probes
 
 # What must stay small and quick in memory that is locked, or in processes that live for weeks.
 LEAN = (
-    "archive",
-    "archiver",
-    "aside",
-    "attribution",
-    "clock",
-    "conduct",
-    "control",
+    "archiver.children",
+    "archiver.disk_writes",
+    "archiver.flushing",
+    "archiver.main",
+    "archiver.watch",
+    "base.allowance",
+    "base.clock",
+    "base.model",
+    "base.terminal",
+    "cgroups.owner",
+    "daemon.heartbeat",
+    "daemon.live_view",
+    "daemon.reloading",
+    "daemon.runner",
     "entry",
     "errors",
-    "flushing",
-    "follow",
-    "folders",
-    "frame",
-    "kernel",
-    "allowance",
-    "ledger",
-    "listing",
-    "lock",
-    "memory",
-    "model",
-    "mounts",
-    "note",
-    "notify",
-    "own",
-    "plan",
+    "machine.control",
+    "machine.folders",
+    "machine.listing",
+    "machine.lock",
+    "machine.memory",
+    "machine.mounts",
+    "machine.note",
+    "machine.notify",
+    "machine.realtime",
+    "plan.plan",
+    "plan.settings",
     "probe",
-    "progress",
-    "pulse",
-    "realtime",
     "records",
-    "reloading",
-    "ring",
-    "rings",
-    "roster",
-    "runner",
-    "sampler",
-    "schedule",
-    "settings",
-    "snapshot",
-    "source",
-    "tailing",
-    "terminal",
-    "view",
-    "vigil",
-    "work",
-    "worker",
-    "workers",
+    "ring.frame",
+    "ring.newest",
+    "ring.progress",
+    "ring.sealed",
+    "ring.skipped_rings",
+    "ring.snapshot",
+    "ring.tail",
+    "ring.writer",
+    "sampler.blocking_reader",
+    "sampler.blocking_readers",
+    "sampler.grid",
+    "sampler.lane",
+    "sampler.quarantine",
+    "sampler.self_cost",
+    "sampler.source",
+    "sampler.sources",
+    "store.archive",
+    "tasks.bpf.launch",
 )
 
 LOADED = """
@@ -74,8 +74,8 @@ print(json.dumps(sorted(set(sys.modules) - before)))
 """
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-PLACES = {name: (REPOSITORY / f"sysmond/{name}.py", REPOSITORY / f"sysmond/{name}/__init__.py") for name in LEAN}
-LEAN_THERE = [f"sysmond.{name}" for name, places in PLACES.items() if any(map(Path.exists, places))]
+PLACES = {name: REPOSITORY / f"sysmond/{name.replace('.', '/')}.py" for name in LEAN}
+LEAN_THERE = [f"sysmond.{name}" for name, place in PLACES.items() if place.exists()]
 PROBES_THERE = [f"sysmond_probes.{path.stem}" for path in sorted((REPOSITORY / "probes").glob("[a-z]*.py"))]
 
 
@@ -97,7 +97,7 @@ def is_foreign(module: str) -> bool:
 @pytest.mark.parametrize("module", LEAN_THERE)
 def test_a_lean_module_loads_lean_modules_and_the_standard_library(module: str, tmp_path: Path) -> None:
     loaded = loaded_by(module, tmp_path)
-    allowed = {"sysmond", *LEAN_THERE}
+    allowed = {name.rsplit(".", depth)[0] for name in LEAN_THERE for depth in range(4)}
     assert [name for name in loaded if is_foreign(name)] == []
     assert [name for name in loaded if name.startswith("sysmond") and name not in allowed] == []
 
@@ -109,7 +109,7 @@ def test_a_probe_loads_from_anywhere_and_needs_the_standard_library_only(module:
 
 def test_the_real_time_lane_does_without_threads(tmp_path: Path) -> None:
     """What only the background lane needs would be locked into its memory, too."""
-    assert {"threading", "sysmond.workers"}.isdisjoint(loaded_by("sysmond.sampler", tmp_path))
+    assert {"threading", "sysmond.sampler.blocking_readers"}.isdisjoint(loaded_by("sysmond.sampler.lane", tmp_path))
 
 
 @pytest.mark.parametrize("module", PROBES_THERE)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sysmond.flushing import (
+from sysmond.archiver.flushing import (
     FLUSHES_APART_S,
     QUIET_AFTER_OWN_WRITE_S,
     SEEN_S,

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from sysmond import folders
 from sysmond.errors import Error, NotPermittedError, UsageError
-from sysmond.folders import Folders, choose
+from sysmond.machine import folders
+from sysmond.machine.folders import Folders, choose
 
 NOBODY = 65534
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sysmond.clock import Relation
-from sysmond.folders import Folders
-from sysmond.follow import TEXTS_KEPT, Follower, Happening, Recent
-from sysmond.frame import FRAME_BYTES, HEADER_BYTES, RING_BYTES_MIN, ROWS, Identity, Layout
-from sysmond.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table
-from sysmond.ring import RingWriter
-from sysmond.snapshot import snapshot
+from sysmond.base.clock import Relation
+from sysmond.base.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table
+from sysmond.machine.folders import Folders
+from sysmond.ring.frame import FRAME_BYTES, HEADER_BYTES, RING_BYTES_MIN, ROWS, Identity, Layout
+from sysmond.ring.newest import TEXTS_KEPT, Follower, Happening, Recent
+from sysmond.ring.snapshot import snapshot
+from sysmond.ring.writer import RingWriter
 
 SECOND = 10**9
 WIDE = Table("wide", tuple(Metric(f"m{i}", "1", Semantics.GAUGE, "A number.") for i in range(10)), "thing")

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from sysmond import control, plan
-from sysmond.model import Cause
-from sysmond.notify import watchdog_s
+from sysmond.base.model import Cause
+from sysmond.machine import control
+from sysmond.machine.notify import watchdog_s
+from sysmond.plan import plan
 from tests.test_daemon import Place
 from tests.waiting import HANG_S
 

@@ -23,14 +23,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from sysmond import segment
-from sysmond.clock import Relation
+from sysmond.base.clock import Relation
+from sysmond.base.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table
 from sysmond.errors import ForeignError
-from sysmond.frame import Identity, Layout
-from sysmond.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table
-from sysmond.recording import Hole, Key, MemoryBlock, Recording, Strand, of_snapshot
-from sysmond.ring import RingWriter
-from sysmond.snapshot import snapshot
+from sysmond.ring.frame import Identity, Layout
+from sysmond.ring.snapshot import snapshot
+from sysmond.ring.writer import RingWriter
+from sysmond.store import dense_file
+from sysmond.store.of_ring import Hole, Key, MemoryBlock, Recording, Strand, of_snapshot
 
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs/format.md"
 TEXT = DOCUMENT.read_text(encoding="utf-8")
@@ -236,7 +236,7 @@ def ring_file(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def segment_file(ring_file: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     path = tmp_path_factory.mktemp("segment") / f"{BOOT}-00000001-00000001.h5"
-    path.write_bytes(segment.encode(of_snapshot(snapshot(ring_file)), "test"))
+    path.write_bytes(dense_file.encode(of_snapshot(snapshot(ring_file)), "test"))
     return str(path)
 
 
@@ -322,7 +322,7 @@ def test_every_value_comes_back_by_the_document(one: npt.NDArray[np.int64], othe
         blocks.append(MemoryBlock(Strand(BOOT, "sampler", number, SECOND), ticks, keys, matrix))
     recording = Recording(Sensitivity.PUBLIC, {"disk": DISK}, blocks, {}, {BOOT: [CLOCKS[0]]}, ())
     with open(path, "wb") as file:
-        file.write(segment.encode(recording, "test"))
+        file.write(dense_file.encode(recording, "test"))
     try:
         found = read_segment(path)
     finally:
@@ -394,7 +394,7 @@ def test_a_version_or_flag_from_the_future_is_refused(
     with h5py.File(path, "r+") as file:
         file.attrs[attribute] = value
     with pytest.raises(ForeignError, match="version"):
-        segment.Segment(str(path))
+        dense_file.Segment(str(path))
 
 
 def test_unknown_compatible_bits_and_additions_are_ignored(segment_file: str, tmp_path: Path) -> None:
@@ -405,7 +405,7 @@ def test_unknown_compatible_bits_and_additions_are_ignored(segment_file: str, tm
         file["block/0"].attrs["weather"] = "fine"
         file["block/0"]["i16"] = [1]
         file.create_group("more")
-    with segment.Segment(str(path)) as opened:
+    with dense_file.Segment(str(path)) as opened:
         assert len(opened.recording.blocks) == 2
 
 
@@ -413,7 +413,7 @@ def test_holes_are_written_with_their_boot(tmp_path: Path) -> None:
     hole = Hole(BOOT, "disk", 1, 5, Cause.DROPPED, "overwritten before it was sealed")
     recording = Recording(Sensitivity.PUBLIC, {"disk": DISK}, (), {}, {BOOT: [CLOCKS[0]]}, (hole,))
     path = tmp_path / "holes.h5"
-    path.write_bytes(segment.encode(recording, "test"))
+    path.write_bytes(dense_file.encode(recording, "test"))
     with h5py.File(path) as file:
         [gap] = file["gaps"][:]
         assert file["boots"][gap["boot"]].decode() == BOOT

@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sysmon_tools import cells, formats, listing
-from sysmond.clock import SECOND_NS
-from sysmond.model import ABSENT, Cause, Semantics, Sensitivity
-from sysmond.result import Column, Entry, Event, Gap, LongEntry, Result
-from sysmond.timespec import Notation
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import ABSENT, Cause, Semantics, Sensitivity
+from sysmond.base.result import Column, Entry, Event, Gap, LongEntry, Result
+from sysmond.base.timespec import Notation
 
 START_NS = 1_700_000_000 * SECOND_NS  # 2023-11-14T22:13:20Z
 UTC = formats.Style(Notation.UTC)

@@ -7,12 +7,13 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from sysmond import archive, fsck, segment
-from sysmond.archive import Name
-from sysmond.folders import Folders
-from sysmond.model import Metric, Semantics, Sensitivity, Table
-from sysmond.recording import Key, MemoryBlock, Recording, Strand
-from sysmond.segment import Segment
+from sysmond.base.model import Metric, Semantics, Sensitivity, Table
+from sysmond.commands import fsck
+from sysmond.machine.folders import Folders
+from sysmond.store import archive, dense_file
+from sysmond.store.archive import Name
+from sysmond.store.dense_file import Segment
+from sysmond.store.of_ring import Key, MemoryBlock, Recording, Strand
 
 BOOT = "e" * 32
 SECOND = 10**9
@@ -24,7 +25,7 @@ def put(folders: Folders, name: Name) -> Path:
     ticks = np.arange(500, dtype=np.int64) * SECOND + name.first
     keys = [Key("load", metric.name, "") for metric in TABLE.metrics]
     block = MemoryBlock(Strand(BOOT, "sampler", 1, SECOND), ticks, keys, values)
-    image = segment.encode(Recording(Sensitivity.PUBLIC, {"load": TABLE}, [block], {}, {}, []), "a test")
+    image = dense_file.encode(Recording(Sensitivity.PUBLIC, {"load": TABLE}, [block], {}, {}, []), "a test")
     path = Path(archive.disk_folder(folders, Sensitivity.PUBLIC), name.file)
     path.write_bytes(image)
     return path

@@ -15,17 +15,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sysmond import archive, clock, jobs, query, segment
-from sysmond import opened as opened_files
-from sysmond.clock import SECOND_NS, Relation
+from sysmond.answers import series
+from sysmond.archiver import seal_job
+from sysmond.base import clock
+from sysmond.base.clock import SECOND_NS, Relation
+from sysmond.base.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table
+from sysmond.base.result import Boot, Event, Gap, Result
+from sysmond.base.timespec import DAY_NS, HOUR_NS
 from sysmond.errors import CorruptError, Error, NotPermittedError, UsageError
 from sysmond.history import Archive
-from sysmond.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table
-from sysmond.recording import MemoryBlock
-from sysmond.result import Boot, Event, Gap, Result
-from sysmond.segment import Segment
-from sysmond.timeline import Timeline
-from sysmond.timespec import DAY_NS, HOUR_NS
+from sysmond.store import archive, dense_file
+from sysmond.store import opened as opened_files
+from sysmond.store.dense_file import Segment
+from sysmond.store.of_ring import MemoryBlock
+from sysmond.store.timeline import Timeline
 from tests.machine import BOOT, NOON_NS, OLDER, TABLE, Machine, Writer, counter, gauge
 
 READ = "disk/read_bytes@sda"
@@ -409,7 +412,7 @@ def test_two_writers_of_one_series_count_once(machine: Machine, kept: str, begin
         machine.seal()
         machine.flush()
     if kept == "tiers":
-        jobs.merge(machine.folders)
+        seal_job.merge(machine.folders)
         shutil.rmtree(archive.disk_folder(machine.folders, Sensitivity.PUBLIC))
     last = max(400, end)
     for step in ("10s", "1min", "1h"):
@@ -598,7 +601,7 @@ def test_a_file_that_vanishes_while_it_is_opened_is_not_damaged(
             raise CorruptError(f"{path}: can't retrieve stat info for file")
         return whole(path)
 
-    monkeypatch.setattr("sysmond.opened.Segment", opened)
+    monkeypatch.setattr("sysmond.store.opened.Segment", opened)
     check_whole(machine, list(range(100, 130)))
     assert not files[1].exists()
 
@@ -703,9 +706,9 @@ def test_every_statistic_of_a_counter_a_gauge_and_a_text(machine: Machine) -> No
 
 def test_an_answer_beyond_all_measure_is_refused(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     machine.start(99).tick(range(100, 110))
-    monkeypatch.setattr(query, "VALUES_MAX", 3 * 9001)
+    monkeypatch.setattr(series, "VALUES_MAX", 3 * 9001)
     assert len(machine.archive.select("disk", step="1ms").times_ns) == 9001
-    monkeypatch.setattr(query, "VALUES_MAX", 3 * 9000)
+    monkeypatch.setattr(series, "VALUES_MAX", 3 * 9000)
     with pytest.raises(UsageError, match="3 columns of 9001 rows are too many at once"):
         machine.archive.select("disk", step="1ms")
 
@@ -723,7 +726,7 @@ def test_many_files_need_few_descriptors(machine: Machine, monkeypatch: pytest.M
         rows = [grown[0] if key.metric == "read_bytes" else row for key, row in zip(block.keys, matrix, strict=True)]
         ticks = block.ticks + 2 * (number - 1) * SECOND_NS
         made = recording._replace(blocks=[MemoryBlock(block.strand, ticks, block.keys, np.array(rows))])
-        (first.parent / archive.Name(BOOT, number, number).file).write_bytes(segment.encode(made, "test"))
+        (first.parent / archive.Name(BOOT, number, number).file).write_bytes(dense_file.encode(made, "test"))
     monkeypatch.setattr(opened_files, "OPEN_MAX", 32)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     used = max(map(int, os.listdir("/proc/self/fd"))) + 1  # What the tests before this one left open.
@@ -770,7 +773,7 @@ def keep_archiving(machine: Machine, writer: Writer, rounds: int) -> None:
     for number in range(rounds):
         writer.tick(range(second, second + 5))
         second += 5
-        jobs.seal(machine.folders)
+        seal_job.seal(machine.folders)
         if number % 2:
             machine.flush()
         if number % 6 == 5:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from sysmond.base.model import Cause
 from sysmond.history import Archive
-from sysmond.model import Cause
 from tests.devices import Devices, a_machine
 from tests.onbus import Recorder, a_bus, a_recorder
 from tests.waiting import wait_until

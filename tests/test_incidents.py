@@ -5,13 +5,15 @@ from pathlib import Path
 
 import numpy as np
 
-from sysmond import incidents, pins, plan
-from sysmond.clock import Relation
-from sysmond.folders import Folders
-from sysmond.incidents import AROUND_NS, BY, KILLS, STALLS
-from sysmond.model import ABSENT, Sensitivity
-from sysmond.pins import Pin
-from sysmond.recording import MemoryBlock, Recording, Strand
+from sysmond.archiver import auto_pins
+from sysmond.archiver.auto_pins import AROUND_NS, BY, KILLS, STALLS
+from sysmond.base.clock import Relation
+from sysmond.base.model import ABSENT, Sensitivity
+from sysmond.machine.folders import Folders
+from sysmond.plan import plan
+from sysmond.store import pins
+from sysmond.store.of_ring import MemoryBlock, Recording, Strand
+from sysmond.store.pins import Pin
 
 BOOT = "a" * 32
 SECOND = 10**9
@@ -29,12 +31,12 @@ def recorded(kills: np.ndarray, stalled: np.ndarray) -> Recording:
 
 def test_what_is_pinned_and_what_is_not() -> None:
     kills, stalled = np.full(2000, 7), np.zeros(2000, np.int64)
-    assert incidents.pins_of(recorded(kills, stalled)) == []
+    assert auto_pins.pins_of(recorded(kills, stalled)) == []
     kills[500:] += 1
     kills[499] = ABSENT
     stalled[100:120] = 3999
     stalled[[1000, 1010, 1800]] = 4000
-    assert incidents.pins_of(recorded(kills, stalled)) == [
+    assert auto_pins.pins_of(recorded(kills, stalled)) == [
         Pin(UTC_NS + 500 * SECOND - AROUND_NS, UTC_NS + 500 * SECOND + AROUND_NS, "out of memory", "sysmond"),
         Pin(UTC_NS + 1000 * SECOND - AROUND_NS, UTC_NS + 1010 * SECOND + AROUND_NS, "memory pressure", "sysmond"),
         Pin(UTC_NS + 1800 * SECOND - AROUND_NS, UTC_NS + 1800 * SECOND + AROUND_NS, "memory pressure", "sysmond"),
@@ -56,24 +58,24 @@ def test_what_was_killed_between_two_segments_is_pinned_once(tmp_path: Path) -> 
     (tmp_path / "archiver").mkdir()
     for again in range(2):  # Sealed once more, as after a death: nothing is added.
         for recording in (part(0, 3, [7, 7, ABSENT]), part(3, 6, [ABSENT, 8, 8]), part(6, 9, [8, 8, 8])):
-            incidents.pin(folders, recording)
+            auto_pins.pin(folders, recording)
         at_ns = UTC_NS + 4 * SECOND
         assert pins.read(f"{tmp_path}/archiver") == [Pin(at_ns - AROUND_NS, at_ns + AROUND_NS, "out of memory", BY)], (
             again
         )
     # Another boot counts anew.
-    incidents.pin(folders, part(0, 3, [9, 9, 9], boot="b" * 32))
+    auto_pins.pin(folders, part(0, 3, [9, 9, 9], boot="b" * 32))
     assert len(pins.read(f"{tmp_path}/archiver")) == 1
     # A damaged note costs what it told, no more.
-    (tmp_path / "archiver" / incidents.FILE).write_text("[1", encoding="utf-8")
-    incidents.pin(folders, part(9, 12, [9, 9, 9]))
+    (tmp_path / "archiver" / auto_pins.FILE).write_text("[1", encoding="utf-8")
+    auto_pins.pin(folders, part(9, 12, [9, 9, 9]))
     assert len(pins.read(f"{tmp_path}/archiver")) == 1
 
 
 def test_a_recording_of_two_incarnations_has_a_seam_as_well() -> None:
     parts = [part(0, 3, [1, 1, 1]), part(5, 8, [2, 2, 2])]
     both = parts[0]._replace(blocks=[block for each in reversed(parts) for block in each.blocks])
-    assert [pin.start_ns for pin in incidents.pins_of(both)] == [UTC_NS + 5 * SECOND - AROUND_NS]
+    assert [pin.start_ns for pin in auto_pins.pins_of(both)] == [UTC_NS + 5 * SECOND - AROUND_NS]
 
 
 def test_from_which_pressure_on_is_the_users_choice(tmp_path: Path) -> None:
@@ -82,5 +84,5 @@ def test_from_which_pressure_on_is_the_users_choice(tmp_path: Path) -> None:
     for percent, found in ((0, 0), (51, 0), (50, 1)):
         settings = plan.ArchiverSettings(pin_pressure_percent=percent)
         plan.write(plan.Plan((), archiver=settings), f"{tmp_path}/plan.json")
-        incidents.pin(folders, part(0, 3, [0, 0, 0], stalled=5000))
+        auto_pins.pin(folders, part(0, 3, [0, 0, 0], stalled=5000))
         assert len(pins.read(f"{tmp_path}/archiver")) == found, percent

@@ -15,15 +15,15 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from sysmond import archive, invariants, segment
-from sysmond.archive import Name
-from sysmond.clock import SECOND_NS
-from sysmond.codes import SERIES
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import Cause, Metric, Packing, Semantics, Sensitivity, Table
 from sysmond.errors import Error
-from sysmond.folders import Folders
-from sysmond.model import Cause, Metric, Packing, Semantics, Sensitivity, Table
-from sysmond.packed import fletcher32
-from sysmond.recording import Event, Hole, Key, MemoryBlock, Recording, Strand
+from sysmond.machine.folders import Folders
+from sysmond.store import archive, dense_file, invariants
+from sysmond.store.archive import Name
+from sysmond.store.dense_coding import SERIES
+from sysmond.store.of_ring import Event, Hole, Key, MemoryBlock, Recording, Strand
+from sysmond.store.packed import fletcher32
 from tests import longarchive
 from tests.longarchive import BOOT, Row, relation
 
@@ -79,7 +79,7 @@ def wide_recording(number: int, sensitivity: Sensitivity = Sensitivity.PUBLIC) -
 
 def put_wide(folders: Folders, number: int) -> str:
     path = f"{archive.disk_folder(folders, Sensitivity.PUBLIC)}/{Name(BOOT, number, number).file}"
-    Path(path).write_bytes(segment.encode(wide_recording(number), "a test"))
+    Path(path).write_bytes(dense_file.encode(wide_recording(number), "a test"))
     return path
 
 
@@ -114,7 +114,7 @@ class Told(NamedTuple):
 # Forks for each program: imports take longer than most of them.
 READERS = """
 import json, os, signal, sys, tempfile
-from sysmond import fsck
+from sysmond.commands import fsck
 from sysmond.__main__ import main as sysmond
 from sysmon_tools.extract import main as extract
 programs, wait_s = json.loads(sys.argv[1])
@@ -259,7 +259,7 @@ def test_an_external_link_to_a_pipe_hangs_nobody(wide: Neighbours, tmp_path: Pat
 def test_no_other_file_answers_in_place_of_one(wide: Neighbours) -> None:
     secret = f"{wide.folders.state}/secret.h5"
     made = wide_recording(5, Sensitivity.RESTRICTED)._replace(texts={7: "a secret"})
-    Path(secret).write_bytes(segment.encode(made, "a test"))
+    Path(secret).write_bytes(dense_file.encode(made, "a test"))
     wide.craft(linked("texts", lambda _: h5py.ExternalLink(secret, "/texts")))
     wide.check_refused("is a link to elsewhere")
 
@@ -658,7 +658,7 @@ def test_bounds_are_above_all_that_is_recorded_honestly(repository: Path) -> Non
     assert day * most < invariants.CELLS_MAX
     assert 100 * most < invariants.SERIES_MAX
     for path in sorted((repository / "tests/compat").glob("segment*.h5")):
-        with segment.Segment(str(path)) as opened:
+        with dense_file.Segment(str(path)) as opened:
             claimed = sum(len(block.keys) * len(block.ticks) for block in opened.recording.blocks)
             assert claimed < invariants.CELLS_MAX / 10
 
@@ -668,7 +668,7 @@ def test_no_writer_makes_what_no_reader_takes() -> None:
     block = MemoryBlock(Strand(BOOT, "sampler", 1, SECOND_NS), ticks, [Key("load", "up", "t")], ticks[None])
     made = wide_recording(1)
     with pytest.raises(Error, match=f"at most {invariants.TICKS_MAX} are right"):
-        segment.encode(made._replace(blocks=[block]), "a test")
+        dense_file.encode(made._replace(blocks=[block]), "a test")
     gaps = [*made.holes] * (invariants.WIDE_ELEMENTS_MAX["gaps"] + 1)
     with pytest.raises(Error, match="gaps; at most"):
-        segment.encode(made._replace(holes=gaps), "a test")
+        dense_file.encode(made._replace(holes=gaps), "a test")

@@ -13,19 +13,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sysmond import archive, jobs, segment
-from sysmond.archive import Name
-from sysmond.clock import Relation
+from sysmond.archiver import seal_job
+from sysmond.base.clock import Relation
+from sysmond.base.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table
+from sysmond.base.timespec import DAY_NS
 from sysmond.errors import CorruptError, Error
-from sysmond.folders import Folders, create, create_classes
-from sysmond.frame import RING_BYTES_MIN, Identity, Layout
-from sysmond.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table
-from sysmond.progress import Progress, Sealed, ring_files
-from sysmond.recording import Hole, Key, MemoryBlock, Recording, Strand, coalesce, of_snapshot
-from sysmond.ring import RingWriter
-from sysmond.segment import Segment, encode
-from sysmond.snapshot import snapshot
-from sysmond.timespec import DAY_NS
+from sysmond.machine.folders import Folders, create, create_classes
+from sysmond.ring.frame import RING_BYTES_MIN, Identity, Layout
+from sysmond.ring.progress import Progress, Sealed, ring_files
+from sysmond.ring.snapshot import snapshot
+from sysmond.ring.writer import RingWriter
+from sysmond.store import archive, dense_file
+from sysmond.store.archive import Name
+from sysmond.store.dense_file import Segment, encode
+from sysmond.store.of_ring import Hole, Key, MemoryBlock, Recording, Strand, coalesce, of_snapshot
 
 SECOND = 10**9
 BOOT = "a" * 32
@@ -141,10 +142,10 @@ def test_whatever_is_interrupted_every_row_is_sealed_once_or_more(todo: list[str
                     parts[-1].ring.close()
                     parts.append(Part(made, tick * SECOND))
                 case "seal":
-                    jobs.seal(made)
+                    seal_job.seal(made)
                 case _:
                     before = Progress.read(made)
-                    jobs.seal(made)
+                    seal_job.seal(made)
                     before.write(made)  # As if it had died before it could note how far it was.
         assert stored(ram(made)) == {at: value for part in parts for at, value in part.written.items()}
     finally:
@@ -156,9 +157,9 @@ def test_a_seal_takes_only_what_is_new(folders: Folders) -> None:
     for tick in range(100):
         part.tick(tick)
         if tick % 20 == 10:
-            jobs.seal(folders)
-            jobs.seal(folders)
-    jobs.seal(folders)
+            seal_job.seal(folders)
+            seal_job.seal(folders)
+    seal_job.seal(folders)
     spans = [(b.ticks[0], b.ticks[-1]) for r in recordings(ram(folders)) for b in r.blocks if len(b.keys) > 1]
     assert len(spans) == 6, "nothing new gives no file"
     assert all(one[1] < other[0] for one, other in pairwise(spans))
@@ -169,12 +170,12 @@ def test_a_tick_that_is_half_written_when_it_is_sealed_is_whole_after_merging(fo
     part = Part(folders)
     for tick in range(12):
         part.cpu(tick)
-        jobs.seal(folders)
+        seal_job.seal(folders)
         part.disk(tick)
-    jobs.seal(folders)
+    seal_job.seal(folders)
     archive.flush(folders)
     names = archive.names(disk(folders))
-    jobs.merge_files(disk(folders), names, 0o644)
+    seal_job.merge_files(disk(folders), names, 0o644)
     assert len(archive.files(disk(folders))) == 1
     assert stored(disk(folders)) == part.written
 
@@ -184,7 +185,7 @@ def test_classes_and_boots_never_share_a_file(folders: Folders) -> None:
     parts.append(Part(folders, 7, boot="b" * 32, writer="background"))
     for part in parts:
         part.tick(10)
-    jobs.seal(folders)
+    seal_job.seal(folders)
     assert {name.boot for name in archive.names(ram(folders))} == {BOOT, "b" * 32}
     assert stored(ram(folders)) == {**parts[0].written, **parts[2].written}
     assert stored(ram(folders, Sensitivity.RESTRICTED)) == parts[1].written
@@ -198,13 +199,13 @@ def test_a_table_that_changed_with_an_upgrade_does_not_stop_sealing_or_merging(f
     changed = CPU._replace(metrics=(CPU.metrics[0]._replace(unit="B"), *CPU.metrics[1:]))
     new = Part(folders, 11 * SECOND, layouts=(Layout(changed, SECOND), *LAYOUTS[1:]))
     new.tick(12)
-    jobs.seal(folders)
+    seal_job.seal(folders)
     assert len(archive.names(ram(folders))) == 2
     for tick in range(13, 25):
         new.tick(tick)
-        jobs.seal(folders)
+        seal_job.seal(folders)
     archive.flush(folders)
-    jobs.merge(folders)
+    seal_job.merge(folders)
     assert len(archive.names(disk(folders))) < 8
     assert stored(disk(folders)) == {**old.written, **new.written}
 
@@ -213,11 +214,11 @@ def test_a_writer_that_ended_after_the_last_seal_is_known_to_have_ended(folders:
     part = Part(folders)
     for tick in range(9, 15):
         part.tick(tick)
-    jobs.seal(folders)
+    seal_job.seal(folders)
     assert not any(block.closed for recording in recordings(ram(folders)) for block in recording.blocks)
     part.ring.close()
-    jobs.seal(folders)
-    jobs.seal(folders)
+    seal_job.seal(folders)
+    seal_job.seal(folders)
     assert len(archive.names(ram(folders))) == 2
     ended = recordings(ram(folders))[-1].blocks
     assert [(block.strand.interval_ns, block.ticks.tolist(), block.closed) for block in ended] == [
@@ -232,11 +233,11 @@ def test_what_was_overwritten_before_it_was_sealed_is_a_gap(folders: Folders, *,
     part = Part(folders, SECOND)
     part.tick(10)
     if sealed_before:
-        jobs.seal(folders)
+        seal_job.seal(folders)
     for tick in range(11, 900):
         part.tick(tick)
     first = min(tick for _, _, tick in values_of(of_snapshot(snapshot(part.ring.path))))
-    jobs.seal(folders)
+    seal_job.seal(folders)
     holes = [hole for hole in recordings(ram(folders))[-1].holes if hole.cause is Cause.DROPPED]
     start = 10 * SECOND + 1 if sealed_before else SECOND
     assert {hole.table for hole in holes} == {"cpu", "disk", "slow"}
@@ -253,7 +254,7 @@ def test_a_ring_that_cannot_be_read_does_not_stop_the_others(folders: Folders) -
     with open(broken.ring.path, "r+b") as file:
         file.write(b"SYSMRING and then nonsense")
     Path(f"{folders.runtime}/sampler/public/7.ring").write_bytes(b"not a ring")
-    jobs.seal(folders)
+    seal_job.seal(folders)
     assert stored(ram(folders)) == part.written
 
 
@@ -273,9 +274,9 @@ def test_a_full_tmpfs_keeps_the_progress_of_what_was_published(
     with monkeypatch.context() as patched:
         patched.setattr(archive, "publish", refuse)
         with pytest.raises(OSError, match="No space"):
-            jobs.seal(folders)
+            seal_job.seal(folders)
     assert sorted(sealed.offset > 0 for sealed in Progress.read(folders).sealed.values()) == [False, True]
-    jobs.seal(folders)
+    seal_job.seal(folders)
     assert len(archive.names(ram(folders))) == 1
     assert stored(ram(folders, Sensitivity.RESTRICTED)) == parts[1].written
 
@@ -335,7 +336,7 @@ def test_pieces_merged_are_the_whole(ticks: int, seed: int, cuts: list[int], ove
     os.mkdir(folder)
     try:
         whole, pieces = day_of(ticks, seed, cuts, overlap)
-        name = jobs.merge_files(folder, put(folder, pieces), 0o644)
+        name = seal_job.merge_files(folder, put(folder, pieces), 0o644)
         [found] = recordings(folder)
         assert name == Name(BOOT, 1, len(pieces))
         assert os.listdir(folder) == [name.file]
@@ -355,10 +356,10 @@ def test_series_that_come_and_go_are_absent_in_between(folders: Folders) -> None
     for tick in range(10, 150):
         part.tick(tick)
         if tick % 9 == 0:
-            jobs.seal(folders)
-    jobs.seal(folders)
+            seal_job.seal(folders)
+    seal_job.seal(folders)
     archive.flush(folders)
-    jobs.merge_files(disk(folders), archive.names(disk(folders)), 0o644)
+    seal_job.merge_files(disk(folders), archive.names(disk(folders)), 0o644)
     assert stored(disk(folders)) == part.written
     [merged] = recordings(disk(folders))
     assert len(merged.blocks) == 2
@@ -369,11 +370,11 @@ def test_a_merge_that_was_interrupted_is_finished_by_the_next(folders: Folders) 
     whole, pieces = day_of(60, 1, [10, 20, 30, 40, 50], 0)
     names = put(disk(folders), pieces)
     kept = {name: Path(disk(folders), name.file).read_bytes() for name in names}
-    merged = jobs.merge_files(disk(folders), names, 0o644)
+    merged = seal_job.merge_files(disk(folders), names, 0o644)
     for name in names[2:]:  # As if it had died before these were removed.
         Path(disk(folders), name.file).write_bytes(kept[name])
     assert stored(disk(folders)) == values_of(whole)
-    jobs.merge(folders)
+    seal_job.merge(folders)
     assert archive.files(disk(folders)) == [merged.file]
     assert stored(disk(folders)) == values_of(whole)
 
@@ -382,7 +383,7 @@ def test_what_a_damaged_file_seems_to_replace_is_kept(folders: Folders) -> None:
     whole, pieces = day_of(60, 2, [10, 20, 30], 0)
     names = put(disk(folders), pieces)
     Path(disk(folders), Name(BOOT, 1, 4).file).write_bytes(encode(whole, "")[:-100])
-    jobs.merge(folders)
+    seal_job.merge(folders)
     assert set(archive.files(disk(folders))) >= {name.file for name in names}
 
 
@@ -390,7 +391,7 @@ def test_what_a_damaged_file_seems_to_replace_is_kept(folders: Folders) -> None:
 def test_a_damaged_segment_is_left_alone_and_the_rest_is_merged(
     folders: Folders, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
-    monkeypatch.setattr(jobs, "boot_id", lambda: BOOT)
+    monkeypatch.setattr(seal_job, "boot_id", lambda: BOOT)
     whole, pieces = day_of(60, 3, list(range(3, 60, 3)), 0)
     names = put(disk(folders), pieces)
     path = Path(disk(folders), names[3].file)
@@ -401,15 +402,15 @@ def test_a_damaged_segment_is_left_alone_and_the_rest_is_merged(
         content = damaged_values(path)
     path.write_bytes(content)
     merging: list[list[Name]] = []
-    merge_files = jobs.merge_files
+    merge_files = seal_job.merge_files
 
     def noted(folder: str, names: list[Name], *rest: Any) -> Name:
         merging.append(names)
         return merge_files(folder, names, *rest)
 
-    monkeypatch.setattr(jobs, "merge_files", noted)
+    monkeypatch.setattr(seal_job, "merge_files", noted)
     for _ in range(4):
-        jobs.merge(folders)
+        seal_job.merge(folders)
     assert path.read_bytes() == bytes(content)
     assert not any(names[3] in group for group in merging), "what could not be rolled up is not merged"
     left = archive.names(disk(folders))
@@ -452,9 +453,9 @@ def test_a_file_that_would_be_refused_is_not_made_and_not_tried_for_ever(
         tried.append(1)
         raise Error("too large")
 
-    monkeypatch.setattr(segment, "encode_plans", refuse)
+    monkeypatch.setattr(dense_file, "encode_plans", refuse)
     for _ in range(6):
-        jobs.merge(folders)
+        seal_job.merge(folders)
     assert len(archive.names(disk(folders))) == 4
     assert len(tried) <= 4
 
@@ -463,17 +464,17 @@ def test_old_files_are_not_opened_again(folders: Folders, monkeypatch: pytest.Mo
     _, pieces = day_of(60, 5, [10, 20, 30], 0)
     for name in put(disk(folders), pieces):
         os.utime(f"{disk(folders)}/{name.file}", (1e9, 1e9))
-    monkeypatch.setattr(segment, "Segment", None)
-    jobs.merge(folders)
+    monkeypatch.setattr(dense_file, "Segment", None)
+    seal_job.merge(folders)
     assert len(archive.names(disk(folders))) == 4
 
 
 def test_the_day_of_a_recording_is_that_of_its_first_tick() -> None:
     whole, _ = day_of(10, 1, [], 0)
-    assert jobs.first_day(whole) == 20_000
-    assert jobs.first_day(whole._replace(clocks={})) == 0
-    assert jobs.first_day(whole._replace(blocks=[])) == 20_000, "by what it says is absent"
-    assert jobs.first_day(whole._replace(blocks=[], holes=[])) is None
+    assert seal_job.first_day(whole) == 20_000
+    assert seal_job.first_day(whole._replace(clocks={})) == 0
+    assert seal_job.first_day(whole._replace(blocks=[])) == 20_000, "by what it says is absent"
+    assert seal_job.first_day(whole._replace(blocks=[], holes=[])) is None
 
 
 def test_holes_that_touch_are_one() -> None:

@@ -11,19 +11,23 @@ import numpy as np
 import pytest
 
 from benchmarks import synthetic
-from sysmond import archive, clock, fsck, jobs, keeping, pinning, pins, plan, retention, rolling, segment, tiers, upkeep
-from sysmond import plan as plans
-from sysmond.archive import Name
-from sysmond.arguments import parser
-from sysmond.clock import Relation
+from sysmond.archiver import pinning, retention_job, rollup_job, seal_job, upkeep
+from sysmond.archiver.retention_job import Keeper
+from sysmond.base import clock
+from sysmond.base.clock import Relation
+from sysmond.base.model import Metric, Semantics, Sensitivity, Table
+from sysmond.commands import fsck
+from sysmond.daemon.arguments import parser
 from sysmond.errors import ConfigError, CorruptError, UsageError
-from sysmond.folders import Folders
-from sysmond.keeping import Keeper
-from sysmond.model import Metric, Semantics, Sensitivity, Table
-from sysmond.pins import Pin
-from sysmond.recording import Key, MemoryBlock, Recording, Strand
-from sysmond.retention import Limit
-from sysmond.segment import Segment
+from sysmond.machine.folders import Folders
+from sysmond.plan import plan, retention
+from sysmond.plan import plan as plans
+from sysmond.plan.retention import Limit
+from sysmond.store import archive, dense_file, pins, tiers
+from sysmond.store.archive import Name
+from sysmond.store.dense_file import Segment
+from sysmond.store.of_ring import Key, MemoryBlock, Recording, Strand
+from sysmond.store.pins import Pin
 
 SECOND = 10**9
 UTC_NS = 1_700_000_000 * SECOND
@@ -39,7 +43,7 @@ def put(folders: Folders, number: int, boot: str = "a" * 32, wall_ns: int = UTC_
     keys = [Key("load", metric.name, "") for metric in TABLE.metrics]
     block = MemoryBlock(Strand(boot, "sampler", 1, SECOND), ticks, keys, values)
     made = Recording(Sensitivity.PUBLIC, {"load": TABLE}, [block], {}, {boot: [Relation(0, wall_ns, 0)]}, [])
-    image = segment.encode(made, "a test")
+    image = dense_file.encode(made, "a test")
     name = Name(boot, number, number).file
     archive.publish(archive.disk_folder(folders, Sensitivity.PUBLIC), name, image, 0o644)
     return len(image)
@@ -137,7 +141,7 @@ def test_a_pin_keeps_rows_while_its_budget_lasts(folders: Folders) -> None:
 def test_rows_are_rolled_up_before_they_go(folders: Folders) -> None:
     size = max(put(folders, number) for number in range(1, 9))
     limits = dict.fromkeys(retention.TIERS_NS, Limit())
-    keep = Keeper(folders, limits | {"1s": Limit(4 * size)}, 0, lambda: jobs.roll_up(folders))
+    keep = Keeper(folders, limits | {"1s": Limit(4 * size)}, 0, lambda: seal_job.roll_up(folders))
     keep.make_room("1s", size)
     assert len(numbers(folders)) <= 4
     for tier in tiers.COARSE:
@@ -150,12 +154,12 @@ def test_what_could_not_be_rolled_up_is_tried_again_before_it_goes(folders: Fold
         put(folders, number)
     path = f"{archive.disk_folder(folders, Sensitivity.PUBLIC)}/{Name('a' * 32, 1, 1).file}"
     # As a disk leaves it that failed for a moment while the first one was read.
-    Path(folders.runtime, "archiver", jobs.LEFT_ALONE_FILE).write_text(json.dumps([path]), encoding="utf-8")
-    jobs.merge(folders)
+    Path(folders.runtime, "archiver", seal_job.LEFT_ALONE_FILE).write_text(json.dumps([path]), encoding="utf-8")
+    seal_job.merge(folders)
     assert there(folders, "10s") == [Name("a" * 32, 2, 2).file]
     usual = plans.builtin()
     plans.write(usual._replace(archiver=usual.archiver._replace(size_1s_bytes=1)), f"{folders.runtime}/plan.json")
-    keeping.keeper(folders).make_room("1s", 1)
+    retention_job.keeper(folders).make_room("1s", 1)
     assert numbers(folders) == []
     folder = archive.disk_folder(folders, Sensitivity.PUBLIC, "10s")
     assert sum(_rows(f"{folder}/{file}") for file in there(folders, "10s")) == 2 * PIECE_S
@@ -166,14 +170,14 @@ def test_a_merge_takes_tiers_across_boots_into_one_file_and_nothing_twice(folder
     for number, boot in enumerate(boots):
         for piece in range(1, 5):
             put(folders, piece, boot, UTC_NS + number * 10**6 * SECOND)
-            jobs.merge(folders)
+            seal_job.merge(folders)
     kept = {
         file: Path(archive.disk_folder(folders, Sensitivity.PUBLIC, "5min"), file).read_bytes()
         for file in there(folders, "5min")
     }
     for piece in range(5, 15):
         put(folders, piece, boots[2], UTC_NS + 2 * 10**6 * SECOND)
-        jobs.merge(folders)
+        seal_job.merge(folders)
     for tier in tiers.COARSE:
         folder = archive.disk_folder(folders, Sensitivity.PUBLIC, tier)
         listed, unreadable = tiers.listing(folder)
@@ -188,9 +192,9 @@ def test_a_merge_takes_tiers_across_boots_into_one_file_and_nothing_twice(folder
         Path(folder, file).write_bytes(content)
     listed, _ = tiers.listing(folder)
     assert set(tiers.current({file.file: file.covers for file in listed})) == before
-    jobs.merge(folders)
+    seal_job.merge(folders)
     assert sum(_rows(f"{folder}/{file}") for file in there(folders, "5min")) == (4 + 4 + 14) * PIECE_S
-    assert not rolling.due(
+    assert not rollup_job.due(
         archive.disk_folder(folders, Sensitivity.PUBLIC),
         {tier: archive.disk_folder(folders, Sensitivity.PUBLIC, tier) for tier in tiers.COARSE},
     )
@@ -239,12 +243,12 @@ def test_damaged_pins_keep_everything_as_far_as_their_budget_reaches(folders: Fo
     # What is pinned meanwhile waits, and a merge goes on; nothing damaged is written over.
     waiting = f"{folders.runtime}/archiver"
     pins.add(waiting, [Pin(5, 9, "oom", "sysmond")])
-    jobs.merge(folders)
+    seal_job.merge(folders)
     assert path.read_text(encoding="utf-8") == content
     assert [finding.path for finding in fsck.check(folders)] == [str(path)]
     (step,) = fsck.repair(folders, fsck.check(folders))
     assert step.startswith(f"{path}: moved to ")
-    jobs.merge(folders)
+    seal_job.merge(folders)
     assert pins.read(folders.state) == [Pin(5, 9, "oom", "sysmond")]
 
 
@@ -276,7 +280,7 @@ def test_a_budget_is_foretold_within_15_percent_from_an_hour_on(
     plan.write(plan.Plan((), (), archiver=plan.ArchiverSettings(**sizes)), f"{folders.runtime}/plan.json")
     tables = synthetic.tables(synthetic.counters(SERIES))
     matrix, boot = synthetic.values(SERIES, DAYS * DAY_S), clock.boot_id()
-    keep, folder = keeping.keeper(folders), archive.disk_folder(folders, Sensitivity.PUBLIC)
+    keep, folder = retention_job.keeper(folders), archive.disk_folder(folders, Sensitivity.PUBLIC)
     said: dict[int, dict[str, float | None]] = {}
     held: dict[str, list[float]] = {tier: [] for tier in BUDGETS}
     done_s = 0
@@ -288,10 +292,10 @@ def test_a_budget_is_foretold_within_15_percent_from_an_hour_on(
         block = MemoryBlock(strand, ticks, synthetic.keys(tables), matrix[:, done_s - length_s : done_s])
         clocks = {boot: [Relation(0, UTC_NS // DAY_S // SECOND * DAY_S * SECOND, 0)]}
         made = Recording(Sensitivity.PUBLIC, {table.name: table for table in tables}, [block], {}, clocks, [])
-        image = segment.encode(made, "a test")
+        image = dense_file.encode(made, "a test")
         keep.make_room("1s", len(image))
         archive.publish(folder, Name(boot, number, number).file, image, 0o644)
-        jobs.merge(folders)
+        seal_job.merge(folders)
         if done_s in {HOUR_S, 6 * HOUR_S, DAY_S, 7 * DAY_S}:
             said[done_s] = said_days(folders, capsys)
         if done_s > (DAYS - 3) * DAY_S:
@@ -310,7 +314,7 @@ def test_a_budget_is_foretold_within_15_percent_from_an_hour_on(
     # What fewer digits would.
     file.write_text(f"archive: {{significant_bits: 6}}\ntiers: {{1s: {{size: {BUDGETS['1s']}B}}}}")
     whole = [f"{folder}/{name.file}" for name in archive.names(folder)[1:-1]]
-    saved = sum(map(os.path.getsize, whole)) / sum(len(jobs.merged_image([path], 6)) for path in whole)
+    saved = sum(map(os.path.getsize, whole)) / sum(len(seal_job.merged_image([path], 6)) for path in whole)
     assert saved > 1.2
     assert said_days(folders, capsys, str(file))["1s"] == pytest.approx(saved * (before["1s"] or 0), rel=0.15)
     file.write_text("tiers: {5min: {size: 1B}}")

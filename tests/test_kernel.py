@@ -20,16 +20,16 @@ from typing import Any
 import pytest
 
 from sysmond.errors import Error
-from sysmond.frame import VALUE_MAX
-from sysmond.kernel.libbpf import Libbpf, RefusedError
-from sysmond.kernel.loader import BTF, PROGRAMS, Asked, load, unload
-from sysmond.kernel.pins import Array, Drain
-from sysmond.kernel.refusals import missing_capabilities, verdict
-from sysmond.kernel.states import States
 from sysmond.probe import ABSENT
 from sysmond.records import record_bytes
+from sysmond.ring.frame import VALUE_MAX
+from sysmond.tasks.bpf.libbpf import Libbpf, RefusedError
+from sysmond.tasks.bpf.loader import BTF, PROGRAMS, Asked, load, unload
+from sysmond.tasks.bpf.pins import Array, Drain
+from sysmond.tasks.bpf.refusals import missing_capabilities, verdict
+from sysmond.tasks.bpf.states import States
+from sysmond.tasks.bpf.walk import Walk
 from sysmond.tasks.tables import EXITS, PROCESS, PROCESS_PRIVATE, THREAD_STATE
-from sysmond.tasks.walk import Walk
 from tests.pinned import OBJECTS, child, file_system, loaded, rows, settled, why_not
 
 runs_here = pytest.mark.skipif(bool(why_not()), reason=why_not() or "BPF programs run here")
@@ -214,8 +214,8 @@ def test_three_thousand_that_live_a_moment_are_all_recorded(events: Events) -> N
 
 @runs_here
 def test_what_nobody_takes_is_counted_as_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sysmond.kernel.loader.EXITS_BYTES", 8192)
-    monkeypatch.setattr("sysmond.kernel.loader.EXECS_BYTES", 8192)
+    monkeypatch.setattr("sysmond.tasks.bpf.loader.EXITS_BYTES", 8192)
+    monkeypatch.setattr("sysmond.tasks.bpf.loader.EXECS_BYTES", 8192)
     with loaded(tmp_path) as report:
         events = Events(report["folder"])
         subprocess.run(["sh", "-c", "for i in $(seq 100); do /bin/true $0; done", "x" * 200], check=True)
@@ -363,7 +363,7 @@ def test_a_user_of_the_pins_needs_no_capability(runtime: Path, repository: Path)
             status = Path(report["folder"], name).stat()
             assert (status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode)) == (0, 65534, 0o660)
         runtime.chmod(0o711)
-        program = "from sysmond.tasks.walk import Walk; Walk(sys.argv[1]).take(full=True, threads=False)"
+        program = "from sysmond.tasks.bpf.walk import Walk; Walk(sys.argv[1]).take(full=True, threads=False)"
         assert started_as("65534", repository, program, report["folder"]).stderr == ""
         assert "Permission denied" in started_as("65533", repository, program, report["folder"]).stderr
 
@@ -386,7 +386,7 @@ def test_missing_capabilities_are_named(tmp_path: Path, repository: Path, kept: 
     with file_system(tmp_path / "bpf", "mode=0700"):  # It is used where it is there.
         names = f"-all,{kept},+dac_override"
         command = ["setpriv", "--bounding-set", names, "--inh-caps", names, sys.executable, "-P"]
-        command += ["-m", "sysmond.kernel.loader", "--runtime-dir", str(tmp_path)]
+        command += ["-m", "sysmond.tasks.bpf.loader", "--runtime-dir", str(tmp_path)]
         subprocess.run(command, check=True, env={"PYTHONPATH": str(repository)})
         assert refusals(json.loads((tmp_path / "bpf.json").read_bytes())) == {expected}
 
@@ -400,7 +400,7 @@ def test_without_objects_it_says_what_is_missing(tmp_path: Path) -> None:
 
 
 def test_without_types_of_the_kernel_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sysmond.kernel.loader.BTF", str(tmp_path / "none"))
+    monkeypatch.setattr("sysmond.tasks.bpf.loader.BTF", str(tmp_path / "none"))
     (why,) = refusals(load(Asked(str(tmp_path))))
     assert why == "the kernel is without BTF (/sys/kernel/btf/vmlinux); one with CONFIG_DEBUG_INFO_BTF is right"
 
@@ -408,7 +408,7 @@ def test_without_types_of_the_kernel_it_says_so(tmp_path: Path, monkeypatch: pyt
 def test_without_the_library_it_says_which_package_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if why_not():
         pytest.skip(why_not())
-    monkeypatch.setattr("sysmond.kernel.libbpf.LIBRARY", "libnone.so.1")
+    monkeypatch.setattr("sysmond.tasks.bpf.libbpf.LIBRARY", "libnone.so.1")
     with loaded(tmp_path) as report:
         (why,) = refusals(report)
     assert why.startswith("libnone.so.1 is not there")
@@ -417,7 +417,7 @@ def test_without_the_library_it_says_which_package_has_it(tmp_path: Path, monkey
 
 @runs_here
 def test_an_older_kernel_is_named_by_what_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sysmond.kernel import loader  # noqa: PLC0415
+    from sysmond.tasks.bpf import loader  # noqa: PLC0415
 
     older = tuple(each._replace(needs=f"no_{each.name}") if each.name == "sent" else each for each in loader.PROGRAMS)
     monkeypatch.setattr(loader, "PROGRAMS", older)

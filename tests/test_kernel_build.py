@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sysmond.kernel.loader import PROGRAMS
+from sysmond.tasks.bpf.loader import PROGRAMS
 from tests.pinned import OBJECTS
 
 SOURCES = ("bpf", "probes", "sysmon_tools", "sysmond")
@@ -37,8 +37,8 @@ def built(tree: Path, path: str) -> set[str]:
     subprocess.run([*command, "--no-deps", "--wheel-dir", tree, tree], check=True, env=environment)
     (wheel,) = tree.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
-    assert "sysmond/kernel/loader.py" in names
-    return {name.removeprefix("sysmond/kernel/") for name in names if name.endswith(".o")}
+    assert "sysmond/tasks/bpf/loader.py" in names
+    return {name.removeprefix("sysmond/tasks/bpf/") for name in names if name.endswith(".o")}
 
 
 @pytest.mark.skipif(shutil.which("clang") is None, reason="clang is not there")
@@ -54,7 +54,7 @@ def test_without_clang_it_is_a_package_without_them(tree: Path, tmp_path: Path) 
 def test_where_this_runs_from_the_programs_are_found(repository: Path) -> None:
     """Both by a path into the sources and by that of the installation, which may be a link to them."""
     assert {path.name for path in OBJECTS.glob("*.bpf.o")} == WANTED
-    program = "from sysmond.kernel import loader; print(loader.Asked('').objects)"
+    program = "from sysmond.tasks.bpf.launch import loader; print(loader.Asked('').objects)"
     installed = subprocess.run([sys.executable, "-P", "-c", program], check=True, capture_output=True, text=True)
     assert set(os.listdir(installed.stdout.strip())) >= WANTED
 

@@ -18,15 +18,15 @@ from zlib import crc32
 import pytest
 
 from sysmond.errors import NotPermittedError
-from sysmond.kernel import bpffs
-from sysmond.kernel.loader import Asked, load, unload
-from sysmond.mounts import mounts
+from sysmond.machine.mounts import mounts
+from sysmond.tasks.bpf import bpffs
+from sysmond.tasks.bpf.loader import Asked, load, unload
 from tests.pinned import file_system, loaded, why_not
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not() or "BPF programs run here")
 STRANGER = 65533
 GROUP = 65534
-LOAD = "from sysmond.kernel.loader import Asked, load\nload(Asked(sys.argv[1], machine=sys.argv[2]))"
+LOAD = "from sysmond.tasks.bpf.loader import Asked, load\nload(Asked(sys.argv[1], machine=sys.argv[2]))"
 
 
 @pytest.fixture

@@ -8,17 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from sysmond.base.model import Lane, Sensitivity
 from sysmond.errors import Error
-from sysmond.folders import Folders
-from sysmond.kernel import loader, loader_command, pins
-from sysmond.kernel.pins import Array, Drain, Program
-from sysmond.kernel.states import States
-from sysmond.model import Lane, Sensitivity
-from sysmond.plan import Plan, PlannedProbe
+from sysmond.machine.folders import Folders
+from sysmond.plan.plan import Plan, PlannedProbe
+from sysmond.plan.settings import Settings
 from sysmond.records import record_bytes
-from sysmond.settings import Settings
+from sysmond.tasks.bpf import loader, pins
+from sysmond.tasks.bpf.launch import loader_command
+from sysmond.tasks.bpf.pins import Array, Drain, Program
+from sysmond.tasks.bpf.states import States
+from sysmond.tasks.bpf.walk import Walk
 from sysmond.tasks.tables import EXITS, PROCESS, PROCESS_PRIVATE, THREAD, THREAD_STATE
-from sysmond.tasks.walk import Walk
 from tests.pinned import loaded, rows, why_not
 
 runs_here = pytest.mark.skipif(bool(why_not()), reason=why_not() or "BPF programs run here")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sysmond.kernel.loader import PROGRAMS
+from sysmond.tasks.bpf.loader import PROGRAMS
 from tests.lab import kernels, lab
 from tests.lab.ways import WAYS
 

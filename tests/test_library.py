@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sysmond import archive, history, segment
-from sysmond.clock import Relation
-from sysmond.folders import Folders, create_classes
-from sysmond.model import Metric, Semantics, Sensitivity, Table
-from sysmond.recording import Key, MemoryBlock, Recording, Strand
+from sysmond import history
+from sysmond.base.clock import Relation
+from sysmond.base.model import Metric, Semantics, Sensitivity, Table
+from sysmond.machine.folders import Folders, create_classes
+from sysmond.store import archive, dense_file
+from sysmond.store.of_ring import Key, MemoryBlock, Recording, Strand
 from sysmond.tasks.tables import PROCESS
 from tests.longarchive import Row, put, stretch
 
@@ -58,7 +59,7 @@ def folders(tmp_path: Path) -> Folders:
     blocks = [block(60, 400, 1), block(460, 701, 450)]
     recording = Recording(Sensitivity.PUBLIC, TABLES, blocks, {77: "6.12.0"}, {BOOT: [relation]}, ())
     path = Path(archive.disk_folder(place, Sensitivity.PUBLIC)) / archive.Name(BOOT, 1, 1).file
-    path.write_bytes(segment.encode(recording, "test"))
+    path.write_bytes(dense_file.encode(recording, "test"))
     rows: list[tuple[int, Row]] = [(0, process(1, "init", 0, 4096)), (0, process(4711, "postgres", 0, 8192))]
     for second in range(1, 400):
         rows += [

@@ -11,13 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from sysmond import archive, fsck, keeping, listing, work
-from sysmond.archive import Name
+from sysmond.archiver import children, retention_job
+from sysmond.base.model import TIERS_NS, Sensitivity
+from sysmond.commands import fsck
 from sysmond.errors import CorruptError
-from sysmond.folders import Folders, create_classes
 from sysmond.history import Archive
-from sysmond.model import TIERS_NS, Sensitivity
-from sysmond.retention import Limit
+from sysmond.machine import listing
+from sysmond.machine.folders import Folders, create_classes
+from sysmond.plan.retention import Limit
+from sysmond.store import archive
+from sysmond.store.archive import Name
 from sysmond.tasks.tables import PROCESS
 from tests.faults import trial
 from tests.longarchive import Row, put, ring, stretch
@@ -96,19 +99,19 @@ def test_what_is_recorded_later_is_sealed_flushed_and_merged(machine: Machine) -
     before = rows(machine.folders)
     placed = traps(machine)
     told: dict[str, object] = {}
-    work.seal(machine.folders)
-    work.flush(machine.folders, told.__setitem__)
+    children.seal(machine.folders)
+    children.flush(machine.folders, told.__setitem__)
     assert told["files"]
     assert [path for path in map(str, Path(machine.folders.runtime).rglob("*.h5")) if path not in placed] == []
-    work.merge(machine.folders)
+    children.merge(machine.folders)
     assert rows(machine.folders) == before
     assert [path for path in placed if not os.path.lexists(path)] == []
 
 
 def test_a_budget_counts_and_forgets_all_others(machine: Machine) -> None:
     placed = traps(machine)
-    for shelf in (None, keeping.LONG):
-        keeper = keeping.Keeper(machine.folders, dict.fromkeys(TIERS_NS, Limit(1)), 0, shelf=shelf)
+    for shelf in (None, retention_job.LONG):
+        keeper = retention_job.Keeper(machine.folders, dict.fromkeys(TIERS_NS, Limit(1)), 0, shelf=shelf)
         gone = keeper.make_room(archive.FINEST_TIER, 0)
         assert gone
         assert not set(gone) & set(placed)
@@ -187,10 +190,10 @@ def test_an_inode_that_is_damaged_costs_its_own_file(tmp_path: Path, disk: Path)
         os.stat(broken[0])
     assert rows(made.folders) == (wide - ROWS // 4, long)
     told: dict[str, object] = {}
-    work.seal(made.folders)
-    work.flush(made.folders, told.__setitem__)
+    children.seal(made.folders)
+    children.flush(made.folders, told.__setitem__)
     assert told["files"]
-    work.merge(made.folders)
+    children.merge(made.folders)
     assert rows(made.folders) == (wide - ROWS // 4, long)
     assert {each.path for each in fsck.check(made.folders) if each.kind == "damaged"} == set(map(str, broken))
 

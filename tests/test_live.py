@@ -17,14 +17,14 @@ import pytest
 from sysmon_tools.busiest import Busiest, Busy
 from sysmon_tools.live import Shelf, last_lines
 from sysmon_tools.panel import ASCII_SIGNS, SIGNS, Scene, Signs, Stored, duration, frame, number, size
-from sysmond.clock import Relation
-from sysmond.folders import Folders
-from sysmond.follow import Follower, Now
-from sysmond.frame import Identity, Layout
-from sysmond.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table
-from sysmond.own import SELF
+from sysmond.base.clock import Relation
+from sysmond.base.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table
+from sysmond.machine.folders import Folders
 from sysmond.records import Records, codes, record_bytes
-from sysmond.ring import RingWriter
+from sysmond.ring.frame import Identity, Layout
+from sysmond.ring.newest import Follower, Now
+from sysmond.ring.writer import RingWriter
+from sysmond.sampler.self_cost import SELF
 from sysmond.tasks.tables import PROCESS
 from tests.longarchive import pack
 from tests.waiting import HANG_S, wait_until
@@ -363,7 +363,7 @@ def recording(runtime: Path, state: Path) -> Iterator[Terminal]:
     yield terminal
     pid = runtime / "daemon/pid"
     with suppress(FileNotFoundError, ProcessLookupError):
-        if "sysmond.runner" in cmdline(daemon := int(pid.read_text())):
+        if "sysmond.daemon.runner" in cmdline(daemon := int(pid.read_text())):
             os.kill(daemon, signal.SIGTERM)
     terminal.close()
 

@@ -12,10 +12,11 @@ from typing import NoReturn
 
 import pytest
 
-from sysmond import lock, pins
 from sysmond.errors import BusyError
-from sysmond.lock import LOCK_FILE, only_one
-from sysmond.pins import Pin
+from sysmond.machine import lock
+from sysmond.machine.lock import LOCK_FILE, only_one
+from sysmond.store import pins
+from sysmond.store.pins import Pin
 
 NOBODY = 65534
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")

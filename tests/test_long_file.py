@@ -15,16 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import tasks_synthetic
-from sysmond import invariants
-from sysmond.clock import Relation
+from sysmond.base.clock import Relation
+from sysmond.base.model import ABSENT, Cause, Metric, Packing, Semantics, Sensitivity, Table
 from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
-from sysmond.frame import VALUE_MAX
-from sysmond.long import file as long_file
-from sysmond.long import stretch as stretches
-from sysmond.long import vectors
-from sysmond.long.stretch import About, Life, MemoryStretch, Readings, Stretch
-from sysmond.model import ABSENT, Cause, Metric, Packing, Semantics, Sensitivity, Table
-from sysmond.recording import Hole
+from sysmond.ring.frame import VALUE_MAX
+from sysmond.store import invariants, sparse_coding
+from sysmond.store import sparse_file as long_file
+from sysmond.store import stretch as stretches
+from sysmond.store.of_ring import Hole
+from sysmond.store.stretch import About, Life, MemoryStretch, Readings, Stretch
 from tests.longarchive import memory_stretch
 
 SECOND = 10**9
@@ -153,7 +152,7 @@ def test_it_does_not_matter_how_much_is_worked_on_at_once(
 
 
 def test_parts_of_a_column_are_read_across_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sysmond.hdf5.VECTOR_CHUNK", 64)
+    monkeypatch.setattr("sysmond.store.hdf5.VECTOR_CHUNK", 64)
     made = made_of(random.Random(4), 40, 20)
     with long_file.open_file(written(tmp_path, made)) as opened:
         rng = random.Random(5)
@@ -192,11 +191,15 @@ def _same(codes: Any, _width: int, _row: int) -> Any:
 )
 def test_vectors_come_back(numbers: list[int]) -> None:
     values = np.array(numbers, np.int64)
-    for coded in (vectors.levels(values), vectors.sums(values), vectors.steps([values[:1], values[1:]])):
-        record = np.zeros(1, vectors.VECTOR)[0]
+    for coded in (
+        sparse_coding.levels(values),
+        sparse_coding.sums(values),
+        sparse_coding.steps([values[:1], values[1:]]),
+    ):
+        record = np.zeros(1, sparse_coding.VECTOR)[0]
         record["base"], record["factor"], record["width"] = coded.base, coded.factor, coded.width
         record["summed"] = coded.summed
-        assert vectors.decode(record, len(values), partial(_same, coded.codes)).tolist() == numbers
+        assert sparse_coding.decode(record, len(values), partial(_same, coded.codes)).tolist() == numbers
 
 
 def test_what_a_quiet_and_a_busy_machine_take() -> None:
@@ -208,7 +211,7 @@ def test_what_a_quiet_and_a_busy_machine_take() -> None:
 
 
 def test_one_process_is_read_without_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sysmond.hdf5.VECTOR_CHUNK", 64)
+    monkeypatch.setattr("sysmond.store.hdf5.VECTOR_CHUNK", 64)
     made = made_of(random.Random(6), 200, 20)
     path = written(tmp_path, made)
     content = bytearray(Path(path).read_bytes())

@@ -15,15 +15,15 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from sysmond.clock import Relation
-from sysmond.frame import Identity, Layout
-from sysmond.long import file as long_file
-from sysmond.long import ringside
-from sysmond.long.stretch import Readings
-from sysmond.model import ABSENT, Cause, Metric, Packing, Semantics, Sensitivity, Table
+from sysmond.base.clock import Relation
+from sysmond.base.model import ABSENT, Cause, Metric, Packing, Semantics, Sensitivity, Table
 from sysmond.records import Records, reference
-from sysmond.ring import RingWriter
-from sysmond.snapshot import snapshot
+from sysmond.ring.frame import Identity, Layout
+from sysmond.ring.snapshot import snapshot
+from sysmond.ring.writer import RingWriter
+from sysmond.store import sparse_file as long_file
+from sysmond.store import sparse_of_ring
+from sysmond.store.stretch import Readings
 from tests.longarchive import memory_stretch
 
 BOOT = "0123456789abcdef0123456789abcdef"
@@ -216,7 +216,7 @@ def test_records_are_read_by_the_document(ring_file: str) -> None:
 
 
 def test_a_file_is_read_by_the_document(ring_file: str, tmp_path: Path) -> None:
-    [stretch] = ringside.stretches(snapshot(ring_file), ring_file)
+    [stretch] = sparse_of_ring.stretches(snapshot(ring_file), ring_file)
     path = tmp_path / "1.h5"
     path.write_bytes(long_file.encode(stretch, "test"))
     found = read_file(str(path))
@@ -229,7 +229,7 @@ def test_a_file_is_read_by_the_document(ring_file: str, tmp_path: Path) -> None:
 
 
 def test_absences_in_every_place_are_read_by_the_document(ring_file: str, tmp_path: Path) -> None:
-    [stretch] = ringside.stretches(snapshot(ring_file), ring_file)
+    [stretch] = sparse_of_ring.stretches(snapshot(ring_file), ring_file)
     rng = np.random.default_rng(1)
     columns = {metric.name: stretch.column(metric.name) for metric in TABLE.metrics}
     for name in ("work", "size", "name"):

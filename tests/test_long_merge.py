@@ -14,17 +14,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sysmond import archive, fsck, jobs, keeping, pins, upkeep
-from sysmond.archive import Name
-from sysmond.clock import boot_id
+from sysmond.archiver import retention_job, seal_job, sparse_merge_job, sparse_seal_job, upkeep
+from sysmond.archiver.sparse_merge_job import Joined
+from sysmond.base.clock import boot_id
+from sysmond.base.model import ABSENT, TIERS_NS, Cause, Packing, Sensitivity
+from sysmond.commands import fsck
 from sysmond.errors import Error
-from sysmond.folders import FILE_MODES, Folders
-from sysmond.frame import Layout
-from sysmond.long import file, merge, seal
-from sysmond.long.merge import Joined
-from sysmond.long.stretch import About, MemoryStretch, Readings, Stretch
-from sysmond.model import ABSENT, TIERS_NS, Cause, Packing, Sensitivity
-from sysmond.retention import Limit
+from sysmond.machine.folders import FILE_MODES, Folders
+from sysmond.plan.retention import Limit
+from sysmond.ring.frame import Layout
+from sysmond.store import archive, pins, sparse_file
+from sysmond.store.archive import Name
+from sysmond.store.stretch import About, MemoryStretch, Readings, Stretch
 from sysmond.tasks.tables import PROCESS
 from tests.longarchive import memory_stretch
 from tests.longs import BOOT, MOMENT, SECOND, TASK, UTC_NS, Found, Stream, Tasks, rows_of
@@ -44,10 +45,10 @@ def recorded(folders: Folders, count: int, boot: str, tasks: Tasks | None = None
     tasks = tasks or Tasks(30)
     for number in range(count):
         stream.run(tasks, range(100 + 20 * number, 120 + 20 * number))
-        seal.seal(folders)
+        sparse_seal_job.seal(folders)
         archive.flush(folders)
     stream.ring.close()
-    seal.seal(folders)
+    sparse_seal_job.seal(folders)
     archive.flush(folders)
     return stream
 
@@ -78,7 +79,7 @@ def as_said(stretch: Stretch) -> object:
 
 @pytest.mark.parametrize("edges", [[5], [1, 2, 3], [4, 9, 15, 19], [0, 20]])
 def test_parts_joined_are_the_whole(monkeypatch: pytest.MonkeyPatch, edges: list[int]) -> None:
-    monkeypatch.setattr(merge, "BATCH_ROWS", 50)
+    monkeypatch.setattr(sparse_merge_job, "BATCH_ROWS", 50)
     whole = made_of(random.Random(1), 40, 20)
     passing = whole.told(whole.about._replace(table=whole.table._replace(packing=_passing(whole))))
     joined = Joined(parts(passing, edges))
@@ -108,9 +109,9 @@ def test_rows_in_which_nothing_changed_go_and_what_they_said_stays(folders: Fold
     stream = recorded(folders, 4, boot_id(), tasks)
     paths = on_disk(folders)
     names = [archive.parse_name(os.path.basename(path)) for path in paths]
-    merged = merge.merge_files(os.path.dirname(paths[0]), [name for name in names if name], PUBLIC)
+    merged = sparse_merge_job.merge_files(os.path.dirname(paths[0]), [name for name in names if name], PUBLIC)
     assert [os.path.basename(path) for path in on_disk(folders)] == [merged.file]
-    with file.open_file(on_disk(folders)[0]) as opened:
+    with sparse_file.open_file(on_disk(folders)[0]) as opened:
         found, fulls = rows_of(opened), np.flatnonzero(opened.full).tolist()
         assert len(opened.ticks) == 80
         assert found.items() <= stream.written.items()
@@ -148,13 +149,13 @@ def test_what_is_about_its_moment_stays_though_it_is_as_before(folders: Folders)
     rows = list(Tasks(5).rows.values())
     for tick in range(100, 110):
         stream.write(tick, rows)
-        seal.seal(folders)
+        sparse_seal_job.seal(folders)
     archive.flush(folders)
     paths = on_disk(folders, "moment")
     assert len(paths) == 10
     names = [name for path in paths if (name := archive.parse_name(os.path.basename(path)))]
-    merge.merge_files(os.path.dirname(paths[0]), names, PUBLIC)
-    with file.open_file(on_disk(folders, "moment")[0]) as opened:
+    sparse_merge_job.merge_files(os.path.dirname(paths[0]), names, PUBLIC)
+    with sparse_file.open_file(on_disk(folders, "moment")[0]) as opened:
         assert rows_of(opened) == stream.written
 
 
@@ -162,7 +163,7 @@ def test_the_job_merges_files_of_a_size_and_answers_stay_the_same(folders: Folde
     stream = recorded(folders, 8, boot_id())
     before = on_disk(folders)
     assert len(before) == 9
-    jobs.merge(folders)
+    seal_job.merge(folders)
     after = on_disk(folders)
     assert [os.path.basename(path).split("-")[1:] for path in after] == [
         ["00000001", "00000008.h5"],
@@ -170,7 +171,7 @@ def test_the_job_merges_files_of_a_size_and_answers_stay_the_same(folders: Folde
     ]
     found: Found = {}
     for path in after:
-        with file.open_file(path) as opened:
+        with sparse_file.open_file(path) as opened:
             found |= rows_of(opened)
             assert len(opened.lives) == 1
     assert _changes(stream.written).items() <= found.items() <= stream.written.items()
@@ -182,15 +183,15 @@ def test_an_interrupted_merge_is_cleaned_up_once_the_merged_file_proves_whole(fo
     kept = {path: Path(path).read_bytes() for path in paths}
     folder = os.path.dirname(paths[0])
     names = [name for path in paths if (name := archive.parse_name(os.path.basename(path)))]
-    merged = merge.merge_files(folder, names, PUBLIC)
+    merged = sparse_merge_job.merge_files(folder, names, PUBLIC)
     for path, content in kept.items():
         Path(path).write_bytes(content)
     whole = Path(f"{folder}/{merged.file}").read_bytes()
     Path(f"{folder}/{merged.file}").write_bytes(whole[: len(whole) // 2])
-    jobs.merge(folders)
+    seal_job.merge(folders)
     assert len(on_disk(folders)) == len(paths) + 1, "the merged one is damaged: nothing goes"
     Path(f"{folder}/{merged.file}").write_bytes(whole)
-    jobs.merge(folders)
+    seal_job.merge(folders)
     assert on_disk(folders) == [f"{folder}/{merged.file}"]
 
 
@@ -198,8 +199,8 @@ def test_a_damaged_file_is_left_alone_and_the_others_are_merged(folders: Folders
     recorded(folders, 20, boot_id())
     paths = on_disk(folders)
     Path(paths[3]).write_bytes(Path(paths[3]).read_bytes()[:-5000] + bytes(5000))
-    jobs.merge(folders)
-    jobs.merge(folders)
+    seal_job.merge(folders)
+    seal_job.merge(folders)
     left = [os.path.basename(path).split("-")[1:] for path in on_disk(folders)]
     assert [os.path.basename(paths[3]).split("-")[1], os.path.basename(paths[3]).split("-")[2]] in left
     assert len(left) < len(paths) - 6
@@ -211,15 +212,15 @@ def test_reasons_alone_are_merged_and_kept_like_rows(folders: Folders) -> None:
     stream = Stream(folders, boot=boot_id())
     for number in range(8):
         stream.ring.absence(0, (100 + number) * SECOND, Cause.NO_PERMISSION, "bpf")
-        seal.seal(folders)
+        sparse_seal_job.seal(folders)
     archive.flush(folders)
     assert len(on_disk(folders)) == 8
-    assert {each.first_ns // SECOND for each in keeping.LONG.stored(folders, "1s")} == {
+    assert {each.first_ns // SECOND for each in retention_job.LONG.stored(folders, "1s")} == {
         UTC_NS // SECOND + tick for tick in range(100, 108)
     }
-    jobs.merge(folders)
+    seal_job.merge(folders)
     [path] = on_disk(folders)
-    with file.open_file(path) as opened:
+    with sparse_file.open_file(path) as opened:
         assert [(hole.start_ns, hole.end_ns) for hole in opened.holes] == [(100 * SECOND, 108 * SECOND)]
         assert (len(opened.ticks), opened.rows) == (0, 0)
 
@@ -229,23 +230,23 @@ def test_two_declarations_do_not_become_one(folders: Folders) -> None:
         stream = Stream(folders, 5 + number, layouts=[layout], boot=boot_id())
         stream.run(Tasks(5), range(100, 110))
         stream.ring.close()
-    seal.seal(folders)
+    sparse_seal_job.seal(folders)
     archive.flush(folders)
     paths = on_disk(folders)
     names = [name for path in paths if (name := archive.parse_name(os.path.basename(path)))]
     with pytest.raises(Error, match="two declarations"):
-        merge.merge_files(os.path.dirname(paths[0]), names, PUBLIC)
-    found = list(merge._candidates(os.path.dirname(paths[0]), set()))
+        sparse_merge_job.merge_files(os.path.dirname(paths[0]), names, PUBLIC)
+    found = list(sparse_merge_job._candidates(os.path.dirname(paths[0]), set()))
     assert archive.plan_merges([each._replace(day=1) for each in found], "another boot") == []
 
 
 def test_texts_and_rows_count_where_bytes_are_few(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
     recorded(folders, 1, boot_id())
     path = on_disk(folders)[0]
-    [candidate, *_] = merge._candidates(os.path.dirname(path), set())
+    [candidate, *_] = sparse_merge_job._candidates(os.path.dirname(path), set())
     assert candidate.size_bytes == os.path.getsize(path)
-    monkeypatch.setattr(merge, "ROW_BYTES_MIN", 10**6)
-    [candidate, *_] = merge._candidates(os.path.dirname(path), set())
+    monkeypatch.setattr(sparse_merge_job, "ROW_BYTES_MIN", 10**6)
+    [candidate, *_] = sparse_merge_job._candidates(os.path.dirname(path), set())
     assert candidate.size_bytes > 10**7
 
 
@@ -255,7 +256,7 @@ def test_budgets_hold_over_all_tables_and_classes_and_the_oldest_go(folders: Fol
     stranger = f"{folders.state}/public/elsewhere/1s"
     os.makedirs(stranger)
     Path(f"{stranger}/notes.txt").write_text("not ours, and not counted")
-    shelf = keeping.LONG
+    shelf = retention_job.LONG
     paths = list(shelf.paths(folders, "1s"))
     assert len({os.path.dirname(path) for path in paths}) == 2
     sizes = {path: os.path.getsize(path) for path in paths}
@@ -263,20 +264,20 @@ def test_budgets_hold_over_all_tables_and_classes_and_the_oldest_go(folders: Fol
     going = sorted(paths, key=lambda path: (spans[path], path))[:3]
     budget = sum(size for path, size in sizes.items() if path not in going)
     limits = {"1s": Limit(budget)}
-    assert keeping.Keeper(folders, limits, 0, shelf=shelf).make_room("1s", 0) == going
+    assert retention_job.Keeper(folders, limits, 0, shelf=shelf).make_room("1s", 0) == going
     assert sorted(shelf.paths(folders, "1s")) == sorted(set(paths) - set(going))
     assert os.path.exists(f"{stranger}/notes.txt")
-    keeping.Keeper(folders, limits, 0, shelf=shelf).make_room("1s", budget)
+    retention_job.Keeper(folders, limits, 0, shelf=shelf).make_room("1s", budget)
     assert list(shelf.paths(folders, "1s")) == []
 
 
 def test_what_is_pinned_stays_as_far_as_the_pins_budget_reaches(folders: Folders) -> None:
     recorded(folders, 3, boot_id())
     oldest = on_disk(folders)[0]
-    first_ns = next(each.first_ns for each in keeping.LONG.stored(folders, "1s") if each.path == oldest)
+    first_ns = next(each.first_ns for each in retention_job.LONG.stored(folders, "1s") if each.path == oldest)
     pins.add(folders.state, [pins.Pin(first_ns, first_ns + SECOND, "why", "who")])
     for pins_bytes, is_kept in ((10**6, True), (0, False)):
-        keeping.Keeper(folders, {"1s": Limit(1)}, pins_bytes, shelf=keeping.LONG).make_room("1s", 0)
+        retention_job.Keeper(folders, {"1s": Limit(1)}, pins_bytes, shelf=retention_job.LONG).make_room("1s", 0)
         assert os.path.exists(oldest) == is_kept
     assert on_disk(folders) == []
 
@@ -321,14 +322,14 @@ def test_fsck_reads_long_files_and_puts_the_damaged_aside(folders: Folders) -> N
 
 MEASURE = """
 import os, resource, sys
-from sysmond.long import merge
-from sysmond.model import Sensitivity
-from sysmond import archive
+from sysmond.archiver import sparse_merge_job
+from sysmond.base.model import Sensitivity
+from sysmond.store import archive
 folder = sys.argv[1]
 names = archive.names(folder)
 def peak():
     return int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1])
-merge.merge_files(folder, names, Sensitivity.PUBLIC)
+sparse_merge_job.merge_files(folder, names, Sensitivity.PUBLIC)
 print(peak(), resource.getrusage(resource.RUSAGE_SELF).ru_utime)
 """
 
@@ -356,7 +357,7 @@ def test_merging_a_full_file_takes_a_bounded_memory(tmp_path: Path) -> None:
     folder = str(tmp_path)
     size = number = 0
     while size < 14_500_000:
-        image = file.encode(_noisy(number), "test")
+        image = sparse_file.encode(_noisy(number), "test")
         archive.publish(folder, Name(BOOT, number + 1, number + 1).file, image, FILE_MODES[PUBLIC])
         size += len(image)
         number += 1

@@ -12,16 +12,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sysmond.clock import SECOND_NS, Relation
+from sysmond.answers.records import Answer, Request, answer
+from sysmond.archiver.sparse_merge_job import Joined
+from sysmond.base.clock import SECOND_NS, Relation
+from sysmond.base.model import ABSENT, Cause, Sensitivity
 from sysmond.errors import Error, UsageError
-from sysmond.folders import Folders
-from sysmond.long.answer import Answer, Request, answer
-from sysmond.long.merge import Joined
-from sysmond.long.ringside import readings
-from sysmond.long.stretch import Life
-from sysmond.model import ABSENT, Cause, Sensitivity
-from sysmond.progress import Progress, Sealed
-from sysmond.snapshot import snapshot
+from sysmond.machine.folders import Folders
+from sysmond.ring.progress import Progress, Sealed
+from sysmond.ring.snapshot import snapshot
+from sysmond.store.sparse_of_ring import readings
+from sysmond.store.stretch import Life
 from sysmond.tasks import syscalls
 from sysmond.tasks.tables import CGROUP_NAME, COMMAND, EXITS, PROCESS, THREAD, THREAD_STATE
 from tests.longarchive import BOOT, BOOTED_NS, Row, asked_by_sql, put, relation, ring, stretch

@@ -8,16 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sysmond.clock import SECOND_NS
+from sysmond.answers import grouping
+from sysmond.answers import rows as query
+from sysmond.answers.records import Answer, Request, answer
+from sysmond.answers.rows import LastingBatch
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import Cause, Semantics, Sensitivity
 from sysmond.errors import UsageError
-from sysmond.folders import Folders
 from sysmond.history import Archive
-from sysmond.long import file, grouping, query
-from sysmond.long.answer import Answer, Request, answer
-from sysmond.long.query import LastingBatch
-from sysmond.long.stretch import Life, MemoryStretch, Readings
-from sysmond.model import Cause, Semantics, Sensitivity
-from sysmond.recording import Hole
+from sysmond.machine.folders import Folders
+from sysmond.store import sparse_file
+from sysmond.store.of_ring import Hole
+from sysmond.store.stretch import Life, MemoryStretch, Readings
 from sysmond.tasks.tables import COMMAND, PROCESS
 from tests.longarchive import BOOT, BOOTED_NS, Row, put, relation, ring, stretch
 
@@ -37,13 +39,13 @@ def ask(folders: Folders, start_s: float, end_s: float, booted_ns: int = BOOTED_
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The files that are opened, in order."""
     found: list[str] = []
-    open_file = file.open_file
+    open_file = sparse_file.open_file
 
-    def noting(path: str) -> file.FileStretch:
+    def noting(path: str) -> sparse_file.FileStretch:
         found.append(path)
         return open_file(path)
 
-    monkeypatch.setattr(file, "open_file", noting)
+    monkeypatch.setattr(sparse_file, "open_file", noting)
     return found
 
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sysmond.base.model import ABSENT
 from sysmond.errors import UsageError
-from sysmond.long.condition import Kind, Values, Words, parse
-from sysmond.model import ABSENT
+from sysmond.rollup.condition import Kind, Values, Words, parse
 
 KINDS = {
     "pid": Kind("1"),

@@ -17,13 +17,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from sysmond.clock import SECOND_NS
-from sysmond.folders import Folders
-from sysmond.long import rollup, tiering
-from sysmond.long.answer import Answer, Request, answer
-from sysmond.long.merge import Joined
-from sysmond.long.stretch import Stretch
-from sysmond.model import Sensitivity, Table
+from sysmond.answers.records import Answer, Request, answer
+from sysmond.archiver import sparse_rollup_job
+from sysmond.archiver.sparse_merge_job import Joined
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import Sensitivity, Table
+from sysmond.machine.folders import Folders
+from sysmond.rollup import top
+from sysmond.store.stretch import Stretch
 from sysmond.tasks.tables import CGROUP_NAME, EXITS, PROCESS
 from tests.longarchive import BOOTED_NS, Row, asked_by_sql, put, stretch
 
@@ -350,12 +351,12 @@ def test_sql_sees_the_rows_and_what_grew_between_them(folders: Folders, seed: in
 def test_tiers_have_the_totals_of_all_rows_and_ends(
     tmp_path: Path, seed: int, tier: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rollup, "FIRST", 3)
+    monkeypatch.setattr(top, "FIRST", 3)
     folders = [Folders(str(tmp_path / name), str(tmp_path / "runtime")) for name in ("whole", "aged")]
     replay = Replay(seed, 900, count=30)
     for each in folders:
         replay.put(each)
-    tiering.roll_up_tables(folders[1], lambda _tier, _bytes: None, set())
+    sparse_rollup_job.roll_up_tables(folders[1], lambda _tier, _bytes: None, set())
     place = tmp_path / "aged/public/process"
     for other in {"10s", "1min", "5min"} - {tier}:
         (place / other).rename(tmp_path / other)

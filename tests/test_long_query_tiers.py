@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sysmond.archive import Name
-from sysmond.clock import SECOND_NS, Relation
-from sysmond.folders import Folders
-from sysmond.long.answer import Answer, Request, answer
-from sysmond.long.file import encode
-from sysmond.long.rollup import roll_up
-from sysmond.long.stretch import MemoryStretch
-from sysmond.model import TIERS_NS, Cause, Sensitivity
+from sysmond.answers.records import Answer, Request, answer
+from sysmond.base.clock import SECOND_NS, Relation
+from sysmond.base.model import TIERS_NS, Cause, Sensitivity
+from sysmond.machine.folders import Folders
+from sysmond.rollup.top import roll_up
+from sysmond.store.archive import Name
+from sysmond.store.sparse_file import encode
+from sysmond.store.stretch import MemoryStretch
 from sysmond.tasks.tables import CGROUP_NAME, EXITS, PROCESS, THREAD_STATE
 from tests.longarchive import BOOTED_NS, Row, put, relation, stretch
 

@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sysmond.clock import Relation
+from sysmond.archiver.sparse_merge_job import Joined
+from sysmond.base.clock import Relation
+from sysmond.base.model import ABSENT, Metric, Packing, Semantics, Sensitivity, Table, check_table
 from sysmond.errors import UsageError
-from sysmond.long import rollup
-from sysmond.long.chain import Chain, Ends
-from sysmond.long.file import encode, open_file
-from sysmond.long.merge import Joined
-from sysmond.long.rollup import KEPT, derived, is_dictionary, kept, roll_up
-from sysmond.long.stretch import About, MemoryStretch, Readings, Stretch
-from sysmond.model import ABSENT, Metric, Packing, Semantics, Sensitivity, Table, check_table
 from sysmond.records import codes
+from sysmond.rollup import top
+from sysmond.rollup.top import KEPT, derived, is_dictionary, kept, roll_up
+from sysmond.store.chain import Chain, Ends
+from sysmond.store.sparse_file import encode, open_file
+from sysmond.store.stretch import About, MemoryStretch, Readings, Stretch
 from sysmond.tasks import tables
 from tests.longarchive import memory_stretch
 
@@ -208,7 +208,7 @@ def check(made: Stretch, expected: Iterator[tuple[list[Reading], dict[Key, Cell]
         alone = {(row["pid"], row["start"]): row for row in mine if row["pid"]}
         others = {row["cgroup"]: row for row in mine if not row["pid"]}
         assert len(alone) + len(others) == len(mine)
-        assert set(alone) == leading(cells, rollup.FIRST)
+        assert set(alone) == leading(cells, top.FIRST)
         for row in mine:
             assert row["readings"] == len(readings)
             assert row["length"] == readings[-1].tick_ns - readings[0].tick_ns
@@ -256,8 +256,8 @@ def test_buckets_add_up_to_a_replay_of_all_readings(seed: int, length: int, keys
     stretches = [stretch_of(part) for part in parts_of(readings, cuts, random.Random(seed))]
     told = Ends(np.array(list(ended), np.int64).reshape(-1, 2), np.array(list(ended.values()), np.int64))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rollup, "CELLS_AT_ONCE", at_once)
-        patch.setattr(rollup, "FIRST", 2)
+        patch.setattr(top, "CELLS_AT_ONCE", at_once)
+        patch.setattr(top, "FIRST", 2)
         for step_ns, made in zip(STEPS, roll_up(stretches, STEPS, chain=Chain(stretches, told)), strict=True):
             check(made, replay(readings, ended, step_ns))
             assert made.interval_ns == step_ns
@@ -269,7 +269,7 @@ def test_what_is_rolled_up_later_has_whole_the_bucket_that_was_begun(seed: int) 
     parts = parts_of(readings, 2, random.Random(seed))
     stretches = [stretch_of(part) for part in parts]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rollup, "FIRST", 2)
+        patch.setattr(top, "FIRST", 2)
         lately = roll_up(stretches, STEPS, since=len(stretches) - 1)
         for whole, late in zip(roll_up(stretches, STEPS), lately, strict=True):
             expected = rows_of(whole)
@@ -309,7 +309,7 @@ def test_an_unknown_gauge_is_of_its_own_group_beside_those_of_which_only_ends_ar
     used, cgroups = np.array([30, 50], np.int64), np.array([1, 3], np.int64)
     told = Ends(keys, ends_ns, {"cpu": lambda: used}, ("cgroup", lambda: cgroups))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rollup, "FIRST", 0)
+        patch.setattr(top, "FIRST", 0)
         made, *_ = roll_up(stretches, STEPS[-1:], chain=Chain(stretches, told))
     (rows_of_bucket,) = rows_of(made).values()
     found = {each["cgroup"]: tuple(each[name] for name in ("cpu", "lived", "size_max")) for each in rows_of_bucket}
@@ -372,8 +372,8 @@ def test_processes_that_ended_are_kept_or_counted(seed: int, count: int, at_once
         rows.append((dice.randrange(100), row))
     stretch = moments(tables.EXITS, 100, rows, ["x", "y", "z"])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rollup, "FIRST", 3)
-        patch.setattr(rollup, "CELLS_AT_ONCE", at_once)
+        patch.setattr(top, "FIRST", 3)
+        patch.setattr(top, "CELLS_AT_ONCE", at_once)
         for step_ns, made in zip(STEPS, roll_up([stretch], STEPS), strict=True):
             expected: dict[int, list[dict[str, Any]]] = defaultdict(list)
             for at, row in rows:
@@ -422,8 +422,8 @@ def test_ends_that_a_killed_sampler_left_twice_count_once(seed: int, at_once: in
     parts = [moments(tables.EXITS, 30, ends, ["x"]), moments(tables.EXITS, 20, [*twice, *later], ["x"], 41)]
     stretches: list[Stretch] = [Joined(parts)] if is_merged else [*parts]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rollup, "FIRST", 2)
-        patch.setattr(rollup, "CELLS_AT_ONCE", at_once)
+        patch.setattr(top, "FIRST", 2)
+        patch.setattr(top, "CELLS_AT_ONCE", at_once)
         for step_ns, made in zip(STEPS, roll_up(stretches, STEPS), strict=True):
             counts = {(tick + START_UTC) // step_ns: sum(row["count"] for row in mine)
                       for tick, mine in rows_of(made).items()}  # fmt: skip

@@ -15,19 +15,20 @@ import pytest
 
 from benchmarks import tasks_synthetic
 from sysmon_tools import extract
-from sysmond import archive, jobs, keeping
-from sysmond.archive import Name
-from sysmond.clock import Relation
-from sysmond.folders import FILE_MODES, Folders, create_stream
-from sysmond.long import file, rollup, seams, tiering
-from sysmond.long import merge as merge_module
-from sysmond.long.answer import Request, answer
-from sysmond.long.rollup import derived
-from sysmond.long.stretch import MemoryStretch, Stretch
-from sysmond.model import TIERS_NS, Sensitivity, Table
-from sysmond.retention import Limit
+from sysmond.answers.records import Request, answer
+from sysmond.archiver import retention_job, seal_job, sparse_rollup_job
+from sysmond.archiver import sparse_merge_job as merge_module
+from sysmond.base.clock import Relation
+from sysmond.base.model import TIERS_NS, Sensitivity, Table
+from sysmond.machine.folders import FILE_MODES, Folders, create_stream
+from sysmond.plan.retention import Limit
+from sysmond.rollup import file_edges, top
+from sysmond.rollup.top import derived
+from sysmond.store import archive, sparse_file
+from sysmond.store.archive import Name
+from sysmond.store.stretch import MemoryStretch, Stretch
+from sysmond.store.tiers import COARSE
 from sysmond.tasks import tables
-from sysmond.tiers import COARSE
 from tests.test_long_rollup import BOOT, LONG, SECOND, Reading, check, history, moments, parts_of, replay, stretch_of
 
 PUBLIC = Sensitivity.PUBLIC
@@ -35,7 +36,7 @@ PUBLIC = Sensitivity.PUBLIC
 
 @pytest.fixture(autouse=True)
 def _first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rollup, "FIRST", 2)
+    monkeypatch.setattr(top, "FIRST", 2)
 
 
 def folder_of(folders: Folders, tier: str = "1s", table: Table = LONG) -> str:
@@ -49,7 +50,7 @@ def put(folders: Folders, first: int, stretches: Sequence[Stretch]) -> None:
         create_stream(folders.state, f"{PUBLIC}/{table.name}")
         create_stream(folders.state, f"{PUBLIC}/{table.name}/1s")
         name = Name(stretch.boot, number, number)
-        image = file.encode(stretch, "test")
+        image = sparse_file.encode(stretch, "test")
         archive.publish(folder_of(folders, table=table), name.file, image, FILE_MODES[PUBLIC])
 
 
@@ -58,11 +59,11 @@ def no_room_needed(_tier: str, _bytes: int) -> None:
 
 
 def roll_up(folders: Folders, left_alone: set[str] | None = None) -> None:
-    tiering.roll_up_tables(folders, no_room_needed, set() if left_alone is None else left_alone)
+    sparse_rollup_job.roll_up_tables(folders, no_room_needed, set() if left_alone is None else left_alone)
 
 
 def merge(folders: Folders, largest_bytes: int = 1 << 24) -> None:
-    tiering.merge_tiers(folders, BOOT, lambda _: largest_bytes, lambda _tier, _paths: True, set())
+    sparse_rollup_job.merge_tiers(folders, BOOT, lambda _: largest_bytes, lambda _tier, _paths: True, set())
 
 
 def merged(folders: Folders, tier: str, table: Table = LONG) -> MemoryStretch:
@@ -70,7 +71,7 @@ def merged(folders: Folders, tier: str, table: Table = LONG) -> MemoryStretch:
     folder = folder_of(folders, tier, table)
     with ExitStack() as stack:
         paths = [f"{folder}/{name.file}" for name in archive.names(folder)]
-        found = seams.merged([stack.enter_context(file.open_file(path)) for path in paths])
+        found = file_edges.merged([stack.enter_context(sparse_file.open_file(path)) for path in paths])
         # Read while they are open.
         columns = {metric.name: found.column(metric.name) for metric in found.table.metrics}
         return MemoryStretch(found.about, found._readings, found.tick_index(), columns.__getitem__, found.texts)
@@ -113,13 +114,13 @@ def test_runs_are_bounded(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> 
     readings, _ = history(5, 600, 6)
     parts = parts_of(readings, 12, random.Random(5))
     put(folders, 1, [stretch_of(part) for part in parts])
-    monkeypatch.setattr(tiering, "RUN_FILES", 3)
+    monkeypatch.setattr(sparse_rollup_job, "RUN_FILES", 3)
     roll_up(folders)
     assert len(archive.names(folder_of(folders, "10s"))) == -(-len(parts) // 3)
     check_all(folders, readings)
     for tier in COARSE:
         shutil.rmtree(folder_of(folders, tier))
-    monkeypatch.setattr(tiering, "RUN_BYTES", 1)
+    monkeypatch.setattr(sparse_rollup_job, "RUN_BYTES", 1)
     roll_up(folders)
     assert len(archive.names(folder_of(folders, "10s"))) == len(parts)
     check_all(folders, readings)
@@ -160,7 +161,7 @@ def test_files_of_a_boot_that_is_over_become_one(folders: Folders) -> None:
         roll_up(folders)
     merge(folders)
     assert len(archive.names(folder_of(folders, "10s"))) == len(parts)
-    tiering.merge_tiers(folders, "c" * 32, lambda _: 1 << 24, lambda _tier, _paths: True, set())
+    sparse_rollup_job.merge_tiers(folders, "c" * 32, lambda _: 1 << 24, lambda _tier, _paths: True, set())
     assert archive.names(folder_of(folders, "10s")) == [Name(BOOT, 1, len(parts))]
     check_all(folders, readings)
 
@@ -195,7 +196,7 @@ def killed_after(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_whoever_is_killed_leaves_what_the_next_one_completes(
     folders: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tiering, "COARSE", ("1min",))
+    monkeypatch.setattr(sparse_rollup_job, "COARSE", ("1min",))
     readings, _ = history(2, 250, 3)
     parts = parts_of(readings, 9, random.Random(2))
     for number, part in enumerate(parts[:-1], 1):
@@ -269,7 +270,7 @@ def test_rows_go_only_when_their_buckets_are_there(folders: Folders) -> None:
     put(folders, 1, [stretch_of(part) for part in parts])
     sizes = sum(os.path.getsize(f"{folder_of(folders)}/{each}") for each in os.listdir(folder_of(folders)))
     limits = {tier: Limit(sizes // 2 if tier == "1s" else 10**9) for tier in TIERS_NS}
-    keep = keeping.Keeper(folders, limits, 0, lambda: roll_up(folders), shelf=keeping.LONG)
+    keep = retention_job.Keeper(folders, limits, 0, lambda: roll_up(folders), shelf=retention_job.LONG)
     assert keep.make_room("1s", 0)
     assert 0 < len(os.listdir(folder_of(folders))) < len(parts)
     check_all(folders, readings)
@@ -303,7 +304,7 @@ def test_after_a_change_of_declaration_files_stay_apart(folders: Folders) -> Non
     merge(folders)
     found = {}
     for name in archive.names(folder_of(folders, "1min")):
-        with file.open_file(f"{folder_of(folders, '1min')}/{name.file}") as opened:
+        with sparse_file.open_file(f"{folder_of(folders, '1min')}/{name.file}") as opened:
             found[name.first] = opened.table
     assert found[len(parts)] == derived(other)
     assert found[1] == derived(LONG)
@@ -326,10 +327,10 @@ def test_a_merge_job_does_all_of_it(folders: Folders) -> None:
     put(folders, 1, [stretch_of(part) for part in parts])
     names = tables.CGROUP_NAME
     put(folders, 1, [moments(names, 5, [(0, {"id": 3, "path": 0}), (2, {"id": 3, "path": 1})], ["/a", "/b"])])
-    jobs.merge(folders)
+    seal_job.merge(folders)
     check_all(folders, readings)
     for tier in COARSE:
-        with file.open_file(f"{folder_of(folders, tier, names)}/{Name(BOOT, 1, 1).file}") as opened:
+        with sparse_file.open_file(f"{folder_of(folders, tier, names)}/{Name(BOOT, 1, 1).file}") as opened:
             assert [opened.texts[code] for code in opened.last("path").tolist()] == ["/b"]
             assert opened.table == names
     assert oct(os.stat(folder_of(folders, "10s")).st_mode & 0o7777) == "0o755"
@@ -355,7 +356,7 @@ def test_a_damaged_file_of_a_tier_is_not_merged(folders: Folders, where: float) 
     before = os.listdir(place)
     alone: set[str] = set()
     for _ in range(2):
-        tiering.merge_tiers(folders, BOOT, lambda _: 1 << 24, lambda _tier, _paths: True, alone)
+        sparse_rollup_job.merge_tiers(folders, BOOT, lambda _: 1 << 24, lambda _tier, _paths: True, alone)
     assert alone <= {path}
     assert os.path.basename(path) in os.listdir(place)
     assert len(os.listdir(place)) < len(before)
@@ -379,13 +380,13 @@ def lived(hours: int) -> list[MemoryStretch]:
 def test_questions_are_answered_when_the_rows_are_gone(
     folders: Folders, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, merges: bool
 ) -> None:
-    monkeypatch.setattr(rollup, "FIRST", 20)
+    monkeypatch.setattr(top, "FIRST", 20)
     stretches = lived(2)
     for number, stretch in enumerate(stretches, 1):
         put(folders, number, [stretch])
         roll_up(folders)
     if merges:
-        jobs.merge(folders)
+        seal_job.merge(folders)
 
     def asked() -> dict[int, float]:
         # Of whom was there when recording began, what was used before is not known.

@@ -10,7 +10,7 @@ import pytest
 
 from docs.generate import PROGRAMS, parser_of
 from docs.manuals import COMPLETIONS, files, main
-from sysmond.commandline import subparsers
+from sysmond.machine.commandline import subparsers
 
 HANG_S = 60.0
 # What bash does when somebody presses the key twice after these words.

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from sysmond.allowance import KEYS_MAX, PER_KIND_MAX, PER_USER_MAX, SPAN_S, Allowance
-from sysmond.control import Order, ask
+from sysmond.archiver.disk_writes import DROPPED
+from sysmond.base.allowance import KEYS_MAX, PER_KIND_MAX, PER_USER_MAX, SPAN_S, Allowance
+from sysmond.base.model import Cause
 from sysmond.errors import TooMuchError
-from sysmond.folders import Folders
 from sysmond.history import Archive
-from sysmond.ledger import DROPPED
-from sysmond.model import Cause
+from sysmond.machine.control import Order, ask
+from sysmond.machine.folders import Folders
 from tests.test_archiver import Station, stop
 from tests.waiting import HANG_S, wait_until
 
@@ -127,8 +127,9 @@ def test_a_user_has_the_disk_written_ten_times_a_minute(archiver: Station) -> No
 
 HASTY = """
 import sys
-from sysmond import ledger, runner
-ledger.INTERVAL_NS = 10**9
+from sysmond.archiver import disk_writes
+from sysmond.daemon import runner
+disk_writes.INTERVAL_NS = 10**9
 sys.exit(runner.main([sys.argv[1]]))
 """
 LOST = 30

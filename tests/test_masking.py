@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sysmond.tasks import masking
-from sysmond.tasks.masking import COMMAND_BYTES_MAX, CUT, MASK, RAW_BYTES_MAX, command_line, is_secret_name
+from sysmond.tasks.command import masking
+from sysmond.tasks.command.masking import COMMAND_BYTES_MAX, CUT, MASK, RAW_BYTES_MAX, command_line, is_secret_name
 
 MARKER = "Qx7Zr"
 

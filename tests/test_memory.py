@@ -11,14 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sysmond import archive, memory
-from sysmond.clock import SECOND_NS
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import Sensitivity, Table
 from sysmond.errors import CorruptError, Error
-from sysmond.folders import Folders
-from sysmond.frame import Identity, Layout
-from sysmond.long.stretch import About, Life, Readings
-from sysmond.model import Sensitivity, Table
-from sysmond.ring import RingWriter
+from sysmond.machine import memory
+from sysmond.machine.folders import Folders
+from sysmond.ring.frame import Identity, Layout
+from sysmond.ring.writer import RingWriter
+from sysmond.store import archive
+from sysmond.store.stretch import About, Life, Readings
 from sysmond.tasks import tables
 from tests.longarchive import BOOT, memory_stretch, put, relation
 from tests.machine import NOON_NS, TABLE, Machine, Writer
@@ -69,18 +70,21 @@ def test_what_has_no_room_is_not_taken_for_damaged() -> None:
 # In a process of its own: this one has room in what it has let go of.
 CHECK = """
 import sys
-import sysmond.fsck
-from sysmond import __main__, memory
+import sysmond.commands.fsck
+from sysmond import __main__
+from sysmond.machine import memory
 memory.DATA_BYTES_MAX = 4 << 20
 sys.exit(__main__.main(sys.argv[1:]))
 """
 JOB = """
 import json, os, sys
-from sysmond import jobs, memory, work
-from sysmond.folders import Folders
+from sysmond.archiver import children
+from sysmond.archiver import seal_job
+from sysmond.machine import memory
+from sysmond.machine.folders import Folders
 memory.DATA_BYTES_MAX = int(sys.argv[4])
 lock = os.open(os.devnull, os.O_RDONLY)
-running = work.start(getattr(work, sys.argv[1]), Folders(*sys.argv[2:4]), 60.0, idle=False, lock=lock)
+running = children.start(getattr(children, sys.argv[1]), Folders(*sys.argv[2:4]), 60.0, idle=False, lock=lock)
 while not running.listen():
     pass
 print(json.dumps(running.end()))

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from sysmond import control
+from sysmond.base.model import Cause
+from sysmond.base.result import Event
 from sysmond.errors import Error
 from sysmond.history import Archive
-from sysmond.model import Cause
-from sysmond.result import Event
+from sysmond.machine import control
 from tests.test_daemon import Place
 from tests.waiting import HANG_S, wait_until
 

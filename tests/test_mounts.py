@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from sysmond.mounts import Mount, Place, awaited, mount_of, mounts, place
+from sysmond.machine.mounts import Mount, Place, awaited, mount_of, mounts, place
 
 MOUNTINFO = """\
 22 1 254:1 / / rw,relatime shared:1 - ext4 /dev/vda1 rw

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sysmond import note
 from sysmond.errors import CorruptError
+from sysmond.machine import note
 
 
 def mode_of(path: Path) -> int:

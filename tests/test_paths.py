@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sysmond import paths
+from sysmond.base import paths
+from sysmond.base.model import series_path
 from sysmond.errors import UsageError
-from sysmond.model import series_path
 
 SERIES = [
     ("cpu", "user", "cpu0"),

@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sysmond import plan
+from sysmond.base.model import Lane, Sensitivity
 from sysmond.errors import CorruptError, Error
-from sysmond.model import Lane, Sensitivity
-from sysmond.plan import ArchiverSettings, Plan, PlannedProbe, Refusal, SamplerSettings
+from sysmond.plan import plan
+from sysmond.plan.plan import ArchiverSettings, Plan, PlannedProbe, Refusal, SamplerSettings
 
 SAMPLE = Plan(
     (PlannedProbe("disk", "sysmond_probes.disk", Lane.REALTIME, 1_000_000_000, Sensitivity.PUBLIC, True, {"a": 1}),),

@@ -12,10 +12,11 @@ from pathlib import Path
 import pluggy
 import pytest
 
-from sysmond import hookspecs, plan, plugins, probe
+from sysmond import probe
+from sysmond.base.model import Lane, Sensitivity
 from sysmond.errors import Error
-from sysmond.model import Lane, Sensitivity
-from sysmond.plugins import Discovery, discover, load
+from sysmond.plan import hookspecs, plan, plugins
+from sysmond.plan.plugins import Discovery, discover, load
 
 GOOD = """
 from sysmond.probe import Lane, Option, Probe, Sensitivity, Table, counter, gauge, hookimpl, state, text

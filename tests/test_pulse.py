@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from sysmond.folders import create_classes
-from sysmond.frame import Identity, Layout
-from sysmond.model import Lane, Metric, Semantics, Sensitivity, Table
-from sysmond.plan import Plan, PlannedProbe
-from sysmond.pulse import LATE_S, LOOK_S, Pulse, limit_s
-from sysmond.ring import RingWriter
+from sysmond.base.model import Lane, Metric, Semantics, Sensitivity, Table
+from sysmond.daemon.heartbeat import LATE_S, LOOK_S, Pulse, limit_s
+from sysmond.machine.folders import create_classes
+from sysmond.plan.plan import Plan, PlannedProbe
+from sysmond.ring.frame import Identity, Layout
+from sysmond.ring.writer import RingWriter
 
 SECOND = 1_000_000_000
 TABLE = Table("thing", (Metric("count", "1", Semantics.COUNTER, "A number."),))

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sysmond import rates
-from sysmond.clock import SECOND_NS
-from sysmond.model import ABSENT, Metric, Semantics
-from sysmond.rates import Part, Statistic
-from sysmond.rollup import stats_of
+from sysmond.answers import rates
+from sysmond.answers.rates import Part, Statistic
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import ABSENT, Metric, Semantics
+from sysmond.store.statistics import stats_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,12 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sysmond import control, plan, reloading
-from sysmond.control import Later, Order
-from sysmond.folders import Folders
-from sysmond.plan import Plan, Refusal
-from sysmond.reloading import CHANGES_MAX, WAITING_MAX, Reloading
-from sysmond.settings import Settings
+from sysmond.daemon import reloading
+from sysmond.daemon.reloading import CHANGES_MAX, WAITING_MAX, Reloading
+from sysmond.machine import control
+from sysmond.machine.control import Later, Order
+from sysmond.machine.folders import Folders
+from sysmond.plan import plan
+from sysmond.plan.plan import Plan, Refusal
+from sysmond.plan.settings import Settings
 from tests.waiting import HANG_S
 
 

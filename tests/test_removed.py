@@ -13,16 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from sysmond.clock import SECOND_NS
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import Cause, Metric, Semantics, Sensitivity, Table
+from sysmond.base.result import Event, Result
 from sysmond.errors import Error
-from sysmond.frame import RING_BYTES_MIN, Identity, Layout
 from sysmond.history import Archive
-from sysmond.kernel import bpffs
-from sysmond.model import Cause, Metric, Semantics, Sensitivity, Table
-from sysmond.recording import of_snapshot
-from sysmond.result import Event, Result
-from sysmond.ring import RingWriter
-from sysmond.snapshot import snapshot
+from sysmond.ring.frame import RING_BYTES_MIN, Identity, Layout
+from sysmond.ring.snapshot import snapshot
+from sysmond.ring.writer import RingWriter
+from sysmond.store.of_ring import of_snapshot
+from sysmond.tasks.bpf import bpffs
 from tests.waiting import wait_until
 from tests.whole import Recorder, a_recorder
 

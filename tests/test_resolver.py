@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sysmond import catalogue, config, drop_in, plan, plugins, resolver
-from sysmond.config import Config
+from sysmond.base.model import Lane, Sensitivity
 from sysmond.errors import ConfigError, CorruptError, Error
-from sysmond.model import Lane, Sensitivity
-from sysmond.plan import Plan, PlannedProbe, Refusal
-from sysmond.plugins import Discovery, Plugin
+from sysmond.plan import catalogue, config, plan, plugins, resolver, written_settings
+from sysmond.plan.config import Config
+from sysmond.plan.plan import Plan, PlannedProbe, Refusal
+from sysmond.plan.plugins import Discovery, Plugin
+from sysmond.plan.resolver import resolve
 from sysmond.probe import Host, Option, Probe, Row, Table, gauge
-from sysmond.resolver import resolve
 
 
 def read_nothing(_host: Host) -> Iterable[Row]:
@@ -255,7 +255,7 @@ def test_the_installed_file_gives_the_default_plan(tmp_path: Path, repository: P
 
 def run(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environ = {"HOME": str(home), "PATH": os.environ["PATH"]}
-    program = [sys.executable, "-I", "-m", "sysmond.resolver", *arguments]
+    program = [sys.executable, "-I", "-m", "sysmond.plan.resolver", *arguments]
     return subprocess.run(program, env=environ, cwd=home, capture_output=True, text=True, check=False, timeout=60)
 
 
@@ -345,7 +345,7 @@ class Changed:
         self.folder = folder
         self.file = folder / "c.yaml"
         self.file.write_text("{}\n")
-        self.drop_in = folder / "c.yaml.d" / drop_in.NAME
+        self.drop_in = folder / "c.yaml.d" / written_settings.NAME
         self.output = folder / "plan.json"
 
     def change(self, *changes: str) -> str:
@@ -358,8 +358,8 @@ class Changed:
 
     def said(self) -> str:
         text = self.drop_in.read_text()
-        assert text.startswith(drop_in.HEAD)
-        return text.removeprefix(drop_in.HEAD)
+        assert text.startswith(written_settings.HEAD)
+        return text.removeprefix(written_settings.HEAD)
 
     def planned(self) -> dict[str, PlannedProbe]:
         return {probe.table: probe for probe in plan.read(str(self.output)).probes}
@@ -380,7 +380,7 @@ def test_a_change_is_written_to_the_drop_in_and_taken_back(changed: Changed) -> 
     assert changed.change("--unset", "probes.disk.enabled") == ""
     assert changed.said() == "probes:\n  cpu:\n    interval: 5s\n"
     settings = catalogue.read(str(changed.folder)).settings
-    line = drop_in.HEAD.count("\n") + 3
+    line = written_settings.HEAD.count("\n") + 3
     assert catalogue.Setting("probes.cpu.interval", "5s", str(changed.drop_in), line) in settings
     assert changed.change("--unset", "probes.cpu.interval") == ""
     assert not changed.drop_in.exists()
@@ -431,7 +431,8 @@ def test_a_file_that_is_read_later_is_named_where_it_overrules_a_change(changed:
     later.parent.mkdir()
     later.write_text("probes: {disk: {enabled: false}}")
     assert changed.change("--set", "probes.disk.enabled=true") == (
-        f"{later}:1: probes.disk.enabled is said there and overrules what {drop_in.NAME} says; a change there is right"
+        f"{later}:1: probes.disk.enabled is said there and overrules what {written_settings.NAME} says; "
+        "a change there is right"
     )
     assert not changed.drop_in.exists()
     later.write_text("probes: {dsik: {}}")
@@ -504,7 +505,7 @@ def test_a_plan_that_nobody_waits_for_any_more_is_not_written(changed: Changed) 
 )
 def test_whatever_a_drop_in_is_given_it_says_just_that_or_is_refused(texts: dict[tuple[str, ...], str]) -> None:
     try:
-        said = config.parse(drop_in._spell(texts), "d.yaml")
+        said = config.parse(written_settings._spell(texts), "d.yaml")
     except ConfigError:
         assert not all(text.isprintable() for path in texts for text in (*path, texts[path]))
         return

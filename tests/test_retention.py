@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sysmond import config, retention
-from sysmond.retention import Believed, Limit, Stored, Window, believe
+from sysmond.plan import config, retention
+from sysmond.plan.retention import Believed, Limit, Stored, Window, believe
 
 DAY_NS = 86_400_000_000_000
 

@@ -17,10 +17,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sysmond import ring as ring_module
-from sysmond.clock import Relation
+from sysmond.base.clock import Relation
+from sysmond.base.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table
 from sysmond.errors import CorruptError, Error, ForeignError
-from sysmond.frame import (
+from sysmond.ring import writer as ring_module
+from sysmond.ring.frame import (
     FRAME_BYTES,
     HEADER,
     HEADER_BYTES,
@@ -33,10 +34,9 @@ from sysmond.frame import (
     Layout,
     read_header,
 )
-from sysmond.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table
-from sysmond.recording import Hole, Key, Recording, of_snapshot
-from sysmond.ring import RingWriter
-from sysmond.snapshot import fill, snapshot
+from sysmond.ring.snapshot import fill, snapshot
+from sysmond.ring.writer import RingWriter
+from sysmond.store.of_ring import Hole, Key, Recording, of_snapshot
 from tests.faults.upgrade import of_later_version
 
 SECOND = 10**9

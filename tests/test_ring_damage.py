@@ -6,10 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from sysmond import aside, clock, jobs
+from sysmond.archiver import seal_job
+from sysmond.base import clock
+from sysmond.base.model import Cause, Metric, Semantics, Sensitivity, Table
 from sysmond.errors import Error
-from sysmond.folders import Folders, create_classes
-from sysmond.frame import (
+from sysmond.history import Archive
+from sysmond.machine.folders import Folders, create_classes
+from sysmond.ring import skipped_rings
+from sysmond.ring.frame import (
     EXPLAINING,
     HEAD,
     HEADER,
@@ -23,11 +27,9 @@ from sysmond.frame import (
     Identity,
     Layout,
 )
-from sysmond.history import Archive
-from sysmond.model import Cause, Metric, Semantics, Sensitivity, Table
-from sysmond.ring import RingWriter
-from sysmond.rings import remove_sealed
-from sysmond.snapshot import snapshot
+from sysmond.ring.sealed import remove_sealed
+from sysmond.ring.snapshot import snapshot
+from sysmond.ring.writer import RingWriter
 from sysmond.tasks.tables import PROCESS
 from tests.hostile import rings
 from tests.longarchive import BOOTED_NS, Row, ring
@@ -93,7 +95,7 @@ def test_what_explains_and_is_damaged_twice_is_named(folders: Folders, path: str
     with pytest.raises(Error, match=rf"{path}: .*damaged"):
         answered(folders)
     told: dict[str, str] = {}
-    jobs.seal(folders, unread=told.__setitem__)
+    seal_job.seal(folders, unread=told.__setitem__)
     assert path in told[path]
     remove_sealed(folders, "sampler")
     with pytest.raises(Error, match=rf"{path}: .*damaged"):
@@ -101,7 +103,7 @@ def test_what_explains_and_is_damaged_twice_is_named(folders: Folders, path: str
 
 
 def test_a_ring_of_a_long_table_that_cannot_be_read_is_a_gap_behind_its_files(folders: Folders, path: str) -> None:
-    jobs.seal(folders)
+    seal_job.seal(folders)
     os.unlink(path)
     later = ring(folders, PROCESS, [(100 + SECONDS + second, not second, [process(7)]) for second in range(9)])
     os.truncate(later, 10_000)
@@ -165,9 +167,9 @@ def test_rows_that_are_damaged_are_a_gap_and_sealing_keeps_a_copy(folders: Folde
         result = Archive(folders).records("process", start=start_ns, end=start_ns + SECONDS * 10**9)
         assert [gap.cause for gap in result.gaps if gap.cause is Cause.DAMAGED_FILE]
         told: dict[str, str] = {}
-        jobs.seal(folders, unread=told.__setitem__)
-    [kept] = os.listdir(f"{folders.runtime}/archiver/{aside.FOLDER}")
-    assert Path(f"{folders.runtime}/archiver/{aside.FOLDER}/{kept}").read_bytes() == Path(path).read_bytes()
+        seal_job.seal(folders, unread=told.__setitem__)
+    [kept] = os.listdir(f"{folders.runtime}/archiver/{skipped_rings.FOLDER}")
+    assert Path(f"{folders.runtime}/archiver/{skipped_rings.FOLDER}/{kept}").read_bytes() == Path(path).read_bytes()
 
 
 def test_rings_of_a_killed_daemon_tell_the_truth_or_name_what_is_missing(tmp_path: Path) -> None:

@@ -10,17 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sysmond import rolling, rollup, segment, tiers
-from sysmond.archive import Name
-from sysmond.clock import Relation
-from sysmond.course import course_of
-from sysmond.model import ABSENT, Metric, Semantics, Sensitivity, Table
-from sysmond.recording import Event, Key, MemoryBlock, Recording, Strand
-from sysmond.result import Int64Array
-from sysmond.retention import TIERS_NS
-from sysmond.rolling import Due
-from sysmond.rollup import Stat
-from sysmond.segment import Segment
+from sysmond.archiver import rollup_job
+from sysmond.archiver.rollup_job import Due
+from sysmond.base.clock import Relation
+from sysmond.base.model import ABSENT, Metric, Semantics, Sensitivity, Table
+from sysmond.base.result import Int64Array
+from sysmond.base.wall_clock import course_of
+from sysmond.plan.retention import TIERS_NS
+from sysmond.store import dense_file, statistics, tiers
+from sysmond.store.archive import Name
+from sysmond.store.dense_file import Segment
+from sysmond.store.of_ring import Event, Key, MemoryBlock, Recording, Strand
+from sysmond.store.statistics import Stat
 
 BOOT = "d" * 32
 SECOND = 10**9
@@ -111,7 +112,7 @@ def write(folder: Path, story: Story, cuts: list[int]) -> list[Name]:
         late = int(story.random.choice([0, 0, 3])) if end < len(ticks) else 0
         part = story.recording(int(ticks[begin]), int(ticks[end - 1]) + 1, late)
         names.append(Name(BOOT, number, number))
-        (folder / names[-1].file).write_bytes(segment.encode(part, "a test"))
+        (folder / names[-1].file).write_bytes(dense_file.encode(part, "a test"))
     return names
 
 
@@ -138,10 +139,10 @@ def directly(story: Story, tier: str) -> dict[tuple[Strand, Key], Any]:
     """The same from rows that were never in any file, without a finer tier in between."""
     found = {}
     for strand, ticks, values in story.lives:
-        starts = rollup.cut_axis(rollup.axis_of_rows(ticks), course_of(story.relations, SECOND), TIERS_NS[tier])
+        starts = statistics.cut_axis(statistics.axis_of_rows(ticks), course_of(story.relations, SECOND), TIERS_NS[tier])
         for row, key in enumerate(KEYS):
             metric = next(metric for metric in TABLE.metrics if metric.name == key.metric)
-            made = rollup.of_rows(rollup.stats_of(metric), values[row : row + 1], ticks, starts, SECOND)
+            made = statistics.of_rows(statistics.stats_of(metric), values[row : row + 1], ticks, starts, SECOND)
             stats = {stat: array[0].tolist() for stat, array in made.stats.items()}
             if any(value != (0 if stat in ZERO else ABSENT) for stat, array in stats.items() for value in array):
                 axis = [column.tolist() for column in made.axis]
@@ -156,7 +157,7 @@ def roll(folder: Path, story: Story, names: list[Name]) -> dict[str, list[Path]]
     while at < len(names):
         end = at + int(story.random.integers(1, 4))
         run = Due(names[at:end], tiers.COARSE, names[at - 1] if at else None)
-        for tier, image in rolling.roll_up_files(str(folder), run).items():
+        for tier, image in rollup_job.roll_up_files(str(folder), run).items():
             path = folder / tier / f"{at:03}.h5"
             path.parent.mkdir(exist_ok=True)
             path.write_bytes(image)
@@ -172,7 +173,7 @@ def merge(paths: list[Path], story: Story) -> Path:
         at = int(story.random.integers(0, len(paths) - 1))
         end = at + int(story.random.integers(2, 5))
         opened = [Segment(str(path)) for path in paths[at:end]]
-        image = rolling.merge_tier([each.recording for each in opened])
+        image = rollup_job.merge_tier([each.recording for each in opened])
         for each in opened:
             each.close()
         paths[at].write_bytes(image)

@@ -5,10 +5,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sysmond import rollup
-from sysmond.model import ABSENT
-from sysmond.result import Int64Array
-from sysmond.rollup import Buckets, Stat
+from sysmond.base.model import ABSENT
+from sysmond.base.result import Int64Array
+from sysmond.store import statistics
+from sysmond.store.statistics import Buckets, Stat
 
 INTERVAL_NS = 10
 STEP_NS = 100
@@ -80,14 +80,14 @@ def listed(buckets: Buckets) -> list[list[dict[Stat, int]]]:
 
 def make(values: Int64Array, ticks: Int64Array, starts: Int64Array, *, counter: bool) -> Buckets:
     if counter:
-        return rollup.of_counters(values, ticks, starts, INTERVAL_NS)
-    return rollup.of_gauges(values, ticks, starts)
+        return statistics.of_counters(values, ticks, starts, INTERVAL_NS)
+    return statistics.of_gauges(values, ticks, starts)
 
 
 @given(rows(), st.booleans())
 def test_buckets_of_rows_hold_what_plain_counting_finds(drawn: tuple[np.ndarray, ...], counter: bool) -> None:
     values, ticks, utc, breaks = drawn
-    starts = rollup.cut(utc, STEP_NS, breaks)
+    starts = statistics.cut(utc, STEP_NS, breaks)
     made = make(values, ticks, starts, counter=counter)
     assert listed(made) == plainly(values, ticks, starts, counter=counter)
     assert made.axis.rows.sum() == len(ticks)
@@ -100,11 +100,11 @@ def test_a_tier_made_from_a_tier_equals_one_made_from_rows(
     factor: int,
 ) -> None:
     values, ticks, utc, breaks = drawn
-    fine = rollup.cut(utc, STEP_NS, breaks)
-    coarse = rollup.cut(utc, STEP_NS * factor, breaks)
+    fine = statistics.cut(utc, STEP_NS, breaks)
+    coarse = statistics.cut(utc, STEP_NS * factor, breaks)
     direct = make(values, ticks, coarse, counter=counter)
     over_fine = make(values, ticks, fine, counter=counter)
-    stepped = rollup.coarsen(over_fine, rollup.cut(utc[fine], STEP_NS * factor, breaks[fine]))
+    stepped = statistics.coarsen(over_fine, statistics.cut(utc[fine], STEP_NS * factor, breaks[fine]))
     assert listed(stepped) == listed(direct)
     assert all(np.array_equal(a, b) for a, b in zip(stepped.axis, direct.axis, strict=True))
 
@@ -121,13 +121,13 @@ def test_neighbours_join_to_what_they_were_before_they_were_cut(
         return
     parts = []
     for part in (slice(0, seam), slice(seam, None)):
-        starts = rollup.cut(utc[part], STEP_NS, breaks[part])
+        starts = statistics.cut(utc[part], STEP_NS, breaks[part])
         parts.append(make(values[:, part], ticks[part], starts, counter=counter))
     before, after = parts
-    joined = rollup.concatenate(before, after, INTERVAL_NS)
+    joined = statistics.concatenate(before, after, INTERVAL_NS)
     firsts = np.searchsorted(ticks, joined.axis.first)
-    again = rollup.coarsen(joined, rollup.cut(utc[firsts], STEP_NS, breaks[firsts]))
-    whole = make(values, ticks, rollup.cut(utc, STEP_NS, breaks), counter=counter)
+    again = statistics.coarsen(joined, statistics.cut(utc[firsts], STEP_NS, breaks[firsts]))
+    whole = make(values, ticks, statistics.cut(utc, STEP_NS, breaks), counter=counter)
     assert listed(again) == listed(whole)
     if counter and again.edges and whole.edges:
         present = whole.edges.first_tick != ABSENT
@@ -138,7 +138,7 @@ def test_neighbours_join_to_what_they_were_before_they_were_cut(
 @given(rows())
 def test_what_never_moves_is_told_from_what_does(drawn: tuple[np.ndarray, ...]) -> None:
     values, _, _, _ = drawn
-    found = rollup.steady(values)
+    found = statistics.steady(values)
     assert found.tolist() == [len(set(row)) == 1 and row[0] != ABSENT for row in values.tolist()]
 
 
@@ -146,4 +146,4 @@ def test_one_step_aside_is_no_rest() -> None:
     values = np.full((3, 5000), 7, np.int64)
     values[1, 4321] = 8
     values[2, 1] = ABSENT
-    assert rollup.steady(values).tolist() == [True, False, False]
+    assert statistics.steady(values).tolist() == [True, False, False]

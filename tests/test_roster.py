@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from sysmond import plan as plans
-from sysmond import roster
-from sysmond.conduct import Conduct
+from sysmond.base.model import ABSENT, Cause, Lane, Sensitivity, Table
 from sysmond.errors import Error
-from sysmond.folders import Folders, create_classes
-from sysmond.frame import SUFFIX
-from sysmond.model import ABSENT, Cause, Lane, Sensitivity, Table
-from sysmond.plan import Plan, PlannedProbe, SamplerSettings
+from sysmond.machine.folders import Folders, create_classes
+from sysmond.plan import plan as plans
+from sysmond.plan.plan import Plan, PlannedProbe, SamplerSettings
+from sysmond.plan.settings import Settings
 from sysmond.probe import Host, Option, Probe, counter
-from sysmond.recording import Hole, of_snapshot
-from sysmond.sampler import Sampler
-from sysmond.settings import Settings
-from sysmond.snapshot import snapshot
-from sysmond.source import with_options
+from sysmond.ring.frame import SUFFIX
+from sysmond.ring.snapshot import snapshot
+from sysmond.sampler import sources
+from sysmond.sampler.lane import Sampler
+from sysmond.sampler.quarantine import Conduct
+from sysmond.sampler.source import with_options
+from sysmond.store.of_ring import Hole, of_snapshot
 
 SECOND = 1_000_000_000
 BOTH = ("sampler", "background")
@@ -38,7 +38,7 @@ class Bench:
         self.said: list[str] = []
         self.loaded: list[str] = []
         self.probes: dict[str, Probe] = {}
-        monkeypatch.setattr(roster, "load", self._load)
+        monkeypatch.setattr(sources, "load", self._load)
         for part in BOTH:
             create_classes(str(runtime / part))
 
@@ -515,7 +515,7 @@ def foreign(runtime: Path, plugin: Path, body: str) -> tuple[Sampler, list[str]]
 def test_a_plugin_that_loads_slowly_joins_when_it_is_ready(
     runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(roster, "LOAD_WAIT_S", 0.0)
+    monkeypatch.setattr(sources, "LOAD_WAIT_S", 0.0)
     ready = tmp_path / "ready"
     lane, said = foreign(runtime, tmp_path / "late.py", f"while not os.path.exists({str(ready)!r}): time.sleep(0.01)")
     lane._now_ns = 0
@@ -540,7 +540,7 @@ def test_a_plugin_that_loads_slowly_joins_when_it_is_ready(
 def test_a_plugin_that_never_loads_is_tried_again_ever_more_seldom(
     runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(roster, "LOAD_WAIT_S", 0.0)
+    monkeypatch.setattr(sources, "LOAD_WAIT_S", 0.0)
     lane, said = foreign(runtime, tmp_path / "late.py", "time.sleep(3600)")
     (loading,) = lane._roster._loading.values()
     lane._roster._loading["late"] = loading._replace(since_ns=0)
@@ -558,7 +558,7 @@ def test_a_plugin_that_never_loads_is_tried_again_ever_more_seldom(
 def test_a_plugin_that_is_disabled_while_it_loads_is_let_go_of(
     runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(roster, "LOAD_WAIT_S", 0.0)
+    monkeypatch.setattr(sources, "LOAD_WAIT_S", 0.0)
     lane, said = foreign(runtime, tmp_path / "late.py", "time.sleep(3600)")
     (loading,) = lane._roster._loading.values()
     plans.write(Plan(()), str(runtime / "plan.json"))
@@ -569,7 +569,7 @@ def test_a_plugin_that_is_disabled_while_it_loads_is_let_go_of(
 
 
 def test_the_number_of_processes_is_bounded(runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(roster, "WORKERS_MAX", 1)
+    monkeypatch.setattr(sources, "WORKERS_MAX", 1)
     lane, said = foreign(runtime, tmp_path / "late.py", "")
     run(lane, range(1, 3))
     other = tmp_path / "other.py"

@@ -15,19 +15,19 @@ from typing import Any
 
 import pytest
 
-from sysmond import rings as ring_room
-from sysmond.folders import Folders, create_classes
-from sysmond.frame import SUFFIX
-from sysmond.model import ABSENT, Cause, Lane, Sensitivity
-from sysmond.plan import builtin, import_plugin, offered_probes
+from sysmond.base.model import ABSENT, Cause, Lane, Sensitivity
+from sysmond.machine.folders import Folders, create_classes
+from sysmond.plan.plan import builtin, import_plugin, offered_probes
+from sysmond.plan.settings import Settings
 from sysmond.probe import Host, Table, counter, text
-from sysmond.progress import Progress, Sealed
-from sysmond.recording import Hole, of_snapshot
-from sysmond.ring import RingWriter
-from sysmond.rings import OLD_RINGS_MAX, culprits, remove_sealed
-from sysmond.sampler import Sampler
-from sysmond.settings import Settings
-from sysmond.snapshot import fill, snapshot
+from sysmond.ring import sealed as ring_room
+from sysmond.ring.frame import SUFFIX
+from sysmond.ring.progress import Progress, Sealed
+from sysmond.ring.sealed import OLD_RINGS_MAX, culprits, remove_sealed
+from sysmond.ring.snapshot import fill, snapshot
+from sysmond.ring.writer import RingWriter
+from sysmond.sampler.lane import Sampler
+from sysmond.store.of_ring import Hole, of_snapshot
 from tests.bench import SECOND, Bench, Many, Read, steady
 
 FIXTURES = Path(__file__).parent / "fixtures"

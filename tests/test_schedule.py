@@ -4,7 +4,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sysmond.schedule import Slot, next_slot_ns, slot_at
+from sysmond.sampler.grid import Slot, next_slot_ns, slot_at
 
 SECOND = 1_000_000_000
 INTERVALS = st.sets(st.integers(1, 10 * SECOND), min_size=1, max_size=4)

@@ -18,16 +18,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from sysmond import hdf5
-from sysmond.clock import SECOND_NS, Relation
-from sysmond.codes import CHUNK_SERIES, SERIES
+from sysmond.base.clock import SECOND_NS, Relation
+from sysmond.base.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table
+from sysmond.base.timespec import TIME_MAX_NS
 from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
-from sysmond.frame import VALUE_MAX
-from sysmond.invariants import UPTIME_MAX_NS
-from sysmond.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table
-from sysmond.recording import BATCH_SERIES, Hole, Key, MemoryBlock, Recording, Strand
-from sysmond.segment import CHUNK_TICKS, Segment, encode
-from sysmond.timespec import TIME_MAX_NS
+from sysmond.ring.frame import VALUE_MAX
+from sysmond.store import hdf5
+from sysmond.store.dense_coding import CHUNK_SERIES, SERIES
+from sysmond.store.dense_file import CHUNK_TICKS, Segment, encode
+from sysmond.store.invariants import UPTIME_MAX_NS
+from sysmond.store.of_ring import BATCH_SERIES, Hole, Key, MemoryBlock, Recording, Strand
 
 SECOND = 10**9
 BOOTS = ("a" * 32, "b" * 32)

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sysmond.model import ABSENT
-from sysmond.result import Int64Array
-from sysmond.significant import BITS_MAX, BITS_MIN, counters, gauges, shorten
+from sysmond.base.model import ABSENT
+from sysmond.base.result import Int64Array
+from sysmond.base.significant import BITS_MAX, BITS_MIN, counters, gauges, shorten
 
 BITS = st.integers(BITS_MIN, BITS_MAX)
 SIZES = st.integers(0, 62).flatmap(lambda length: st.integers(0, (1 << length) - 1))

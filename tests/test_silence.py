@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from sysmond import clock
-from sysmond.clock import SECOND_NS
-from sysmond.frame import Layout
-from sysmond.model import Cause, Metric, Semantics, Table
-from sysmond.result import Result
+from sysmond.base import clock
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import Cause, Metric, Semantics, Table
+from sysmond.base.result import Result
+from sysmond.ring.frame import Layout
 from tests.machine import NOON_NS, TABLE, Machine, Writer
 
 READ = "disk/read_bytes@sda"

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from sysmond import archive, control
+from sysmond.base.model import Sensitivity
 from sysmond.errors import BusyError, Error
-from sysmond.folders import Folders
 from sysmond.history import Archive
-from sysmond.lock import only_one
-from sysmond.model import Sensitivity
+from sysmond.machine import control
+from sysmond.machine.folders import Folders
+from sysmond.machine.lock import only_one
+from sysmond.store import archive
 from tests.waiting import HANG_S, wait_until
 from tests.whole import Recorder, a_recorder
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from sysmond.folders import SHARED_MEMORY
+from sysmond.machine.folders import SHARED_MEMORY
 from tests.waiting import HANG_S
 from tests.whole import NOBODY, Asker, Recorder, a_recorder
 

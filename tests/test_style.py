@@ -23,14 +23,14 @@ HARMLESS = {"isatty", "fileno", "flush"}
 SPEAKING_MODULES = {"curses", "faulthandler", "getpass", "logging", "pdb", "pprint", "syslog", "traceback", "warnings"}
 SPEAKING_FUNCTIONS = {"print", "input", "breakpoint"}
 TERMINALS = ("/dev/tty", "/dev/pts", "/dev/std", "/dev/console", "/dev/fd/1", "/dev/fd/2")
-# Who may write past ``say`` and ``put`` of ``sysmond.terminal``, with what, and why that shows nothing unescaped.
+# Who may write past ``say`` and ``put`` of ``sysmond.base.terminal``, with what, and why that shows nothing unescaped.
 SPEAKERS = {
-    "sysmond/terminal.py": {"sys.stderr.write", "sys.stdout.encoding", "sys.stdout.write", "traceback"},
+    "sysmond/base/terminal.py": {"sys.stderr.write", "sys.stdout.encoding", "sys.stdout.write", "traceback"},
     "sysmond/bus/loop.py": {"logging"},  # Has what libraries log go to ``say``.
     "sysmond/bus/reader.py": {"sys.stdout"},  # JSON, for the process that started it.
-    "sysmond/plugins.py": {"sys.stderr"},  # What plugins print is their own, and they are root's.
-    "sysmond/runner.py": {"/dev/tty"},  # Opened only to see whether there is one.
-    "sysmond/view.py": {"os.write(1)"},  # Constant: puts the screen as it was.
+    "sysmond/plan/plugins.py": {"sys.stderr"},  # What plugins print is their own, and they are root's.
+    "sysmond/daemon/runner.py": {"/dev/tty"},  # Opened only to see whether there is one.
+    "sysmond/daemon/live_view.py": {"os.write(1)"},  # Constant: puts the screen as it was.
     "sysmon_tools/output.py": {"sys.stdout.buffer"},  # What ``formats`` and ``rows`` made printable.
     "sysmon_tools/show.py": {"sys.stdout.write"},  # What rich drew of its ``Text``.
 }
@@ -112,13 +112,13 @@ def imported(module: ast.Module) -> set[str]:
 
 
 def test_whoever_speaks_to_people_has_it_made_printable() -> None:
-    """Say it with ``say`` or ``put`` of ``sysmond.terminal``, draw it with ``sysmon_tools.show``."""
+    """Say it with ``say`` or ``put`` of ``sysmond.base.terminal``, draw it with ``sysmon_tools.show``."""
     found = {name(path): spoken(parse(path)) for path in sources("sysmond", "sysmon_tools", "probes")}
     assert {path: ways for path, ways in found.items() if ways} == SPEAKERS
 
 
 def spoken(module: ast.Module) -> set[str]:
-    """Every way in which a module might write to a terminal past ``sysmond.terminal``."""
+    """Every way in which a module might write to a terminal past ``sysmond.base.terminal``."""
     found: set[str] = set()
     seen: set[ast.AST] = set()
     for node in ast.walk(module):  # Outer expressions come first.

@@ -17,11 +17,11 @@ import h5py
 import numpy as np
 import pytest
 
-from sysmond import jobs
+from sysmond.archiver import seal_job
 from sysmond.errors import Error, ForeignError, NotPermittedError
-from sysmond.folders import GROUP
 from sysmond.history import Archive
-from sysmond.long import file as long_file
+from sysmond.machine.folders import GROUP
+from sysmond.store import sparse_file as long_file
 from tests.onbus import run
 from tests.pinned import why_not
 from tests.waiting import wait_until
@@ -328,7 +328,7 @@ def test_nothing_restricted_is_in_anything_public(scene: Scene) -> None:
     assert {"process_private.ring", "process_private.h5"} <= of_number
     for _ in range(3):
         into_files(recorder)
-    jobs.merge(recorder.folders)
+    seal_job.merge(recorder.folders)
     assert any(spans_several(path) for path in everything(recorder))
     assert leaks(scene, "public") == (set(), set())
     of_text, of_number = leaks(scene, "restricted")

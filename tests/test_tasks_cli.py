@@ -16,10 +16,11 @@ from pathlib import Path
 import pytest
 
 from sysmon_tools import ctl, extract, tasks
-from sysmond.clock import SECOND_NS
-from sysmond.folders import Folders
-from sysmond.long import columns, condition
-from sysmond.model import Metric, Packing, Semantics, Sensitivity, Table
+from sysmond.answers import columns
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import Metric, Packing, Semantics, Sensitivity, Table
+from sysmond.machine.folders import Folders
+from sysmond.rollup import condition
 from sysmond.tasks.tables import COMMAND, EXITS, PROCESS, THREAD_STATE
 from tests.longarchive import Row, put, stretch
 from tests.waiting import let_ticks_pass
@@ -289,7 +290,7 @@ def test_who_may_not_read_programs_is_told_once_and_gets_the_rest(folders: Folde
         Path(place, "state/restricted").chmod(0o750)
         program = (
             "import os, sys, pwd, numpy; from sysmon_tools import extract, formats; from sysmond import history;"
-            "from sysmond.long import answer; os.setgroups([]); os.setgid(65534); os.setuid(65534);"
+            "from sysmond.answers import records as answer; os.setgroups([]); os.setgid(65534); os.setuid(65534);"
             "sys.exit(extract.main(sys.argv[1:]))"
         )
         words = ["exits", FROM, TO, "--format=csv", f"--state-dir={place}/state", f"--runtime-dir={place}/runtime"]

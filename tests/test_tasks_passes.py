@@ -8,17 +8,18 @@ from pathlib import Path
 import pytest
 from sysmond_probes import process
 
-from sysmond.kernel import loader
-from sysmond.model import Sensitivity, Table
-from sysmond.plugins import check_probe, load
+from sysmond.base.model import Sensitivity, Table
+from sysmond.plan.plugins import check_probe, load
 from sysmond.probe import Host, Option, Probe, Records
 from sysmond.records import record_bytes
-from sysmond.tasks import passes, proc
+from sysmond.tasks import passes
+from sysmond.tasks.bpf import loader
 from sysmond.tasks.choose import open_tasks
+from sysmond.tasks.pass_result import Taken
 from sysmond.tasks.passes import Passes, passes_of
-from sysmond.tasks.proc import Proc
+from sysmond.tasks.proc import walk
+from sysmond.tasks.proc.walk import Proc
 from sysmond.tasks.tables import PROCESS, PROCESS_PRIVATE, THREAD
-from sysmond.tasks.taken import Taken
 from tests import pinned
 from tests.children import child
 from tests.test_tasks_proc import HZ, rows, several, touch
@@ -223,7 +224,7 @@ def check_alike(table: Table, taken: Sequence[Records | None], pids: set[int]) -
 def test_both_ways_tell_the_same_of_processes_at_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if why := pinned.why_not():
         pytest.skip(why)
-    monkeypatch.setattr(proc, "YOUNG_NS", 0)
+    monkeypatch.setattr(walk, "YOUNG_NS", 0)
     with pinned.loaded(tmp_path, threads=True), child(touch) as one, child(several) as other:
         ways = open_tasks(str(tmp_path))[0], Proc()
         taken = [way.take(full=True, threads=True) for way in ways]

@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from sysmond.model import ABSENT, Table
+from sysmond.base.model import ABSENT, Table
 from sysmond.records import Records
-from sysmond.tasks import proc
-from sysmond.tasks.proc import Proc
+from sysmond.tasks.proc import walk
+from sysmond.tasks.proc.walk import Proc
 from sysmond.tasks.tables import ABSENT_U32, PROCESS, PROCESS_PRIVATE, THREAD
 from tests.children import asleep, child
 
@@ -48,7 +48,7 @@ def rows(table: Table, records: Records | None) -> dict[int, Row]:
 @pytest.fixture(params=["by clock", "by files", "without descriptors"])
 def tasks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proc]:
     """All processes, read in each way there is."""
-    monkeypatch.setattr(proc, "YOUNG_NS", 0)
+    monkeypatch.setattr(walk, "YOUNG_NS", 0)
     found = Proc(descriptors=0 if request.param == "without descriptors" else 256)
     assert found._numbers.is_ours
     found._numbers.is_ours = request.param == "by clock"
@@ -324,7 +324,7 @@ def test_what_only_the_owner_may_know_is_absent_for_another_user() -> None:
                 os.setgroups([])
                 os.setgid(65534)
                 os.setuid(65534)
-                proc.YOUNG_NS = 0
+                walk.YOUNG_NS = 0
                 tasks = Proc()
                 both = tasks.take(full=True, threads=True)
                 row, private = rows(PROCESS, both.process)[pid], rows(PROCESS_PRIVATE, both.private)[pid]
@@ -367,12 +367,12 @@ def test_what_is_private_is_there_for_whoever_may_know_it(tasks: Proc) -> None:
 
 def test_a_long_reading_rests_after_a_time_whatever_the_number(tasks: Proc, monkeypatch: pytest.MonkeyPatch) -> None:
     naps: list[float] = []
-    moments = count(step=proc.NAP_AFTER_NS)
-    monkeypatch.setattr(proc, "sleep", naps.append)
-    monkeypatch.setattr(proc, "monotonic_ns", lambda: 0)
+    moments = count(step=walk.NAP_AFTER_NS)
+    monkeypatch.setattr(walk, "sleep", naps.append)
+    monkeypatch.setattr(walk, "monotonic_ns", lambda: 0)
     tasks.take(full=True, threads=False)
     assert naps == []
-    monkeypatch.setattr(proc, "monotonic_ns", lambda: next(moments))
+    monkeypatch.setattr(walk, "monotonic_ns", lambda: next(moments))
     found = tasks.take(full=True, threads=True)  # Reads every process anew.
     assert len(naps) >= len(rows(PROCESS, found.process)) > 1
 

@@ -12,14 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sysmond.cgroups import Hierarchy
-from sysmond.model import ABSENT
-from sysmond.tasks import proc, proc_text
-from sysmond.tasks.proc import Proc
-from sysmond.tasks.proc_cgroups import CgroupNumbers, choose
-from sysmond.tasks.proc_ids import Numbers, clock_of
+from sysmond.base.model import ABSENT
+from sysmond.cgroups.tree import Hierarchy
+from sysmond.tasks.pass_result import Taken
+from sysmond.tasks.proc import text as proc_text
+from sysmond.tasks.proc import walk
+from sysmond.tasks.proc.cgroups import CgroupNumbers, choose
+from sysmond.tasks.proc.ids import Numbers, clock_of
+from sysmond.tasks.proc.walk import Proc
 from sysmond.tasks.tables import PROCESS, PROCESS_PRIVATE, THREAD
-from sysmond.tasks.taken import Taken
 from tests.cgrouptree import V1_LINE, V2_LINE, mount
 from tests.children import child
 from tests.test_tasks_proc import Row, rows
@@ -125,7 +126,7 @@ def test_what_did_not_use_a_cpu_is_read_in_its_turn(machine: Machine, monkeypatc
     machine.put(10, anon=50)
     assert machine.taken() == {}
     assert machine.taken(full=True)[10]["rss_anon"] == 102400
-    monkeypatch.setattr(proc, "REFRESH_EVERY", 1)
+    monkeypatch.setattr(walk, "REFRESH_EVERY", 1)
     machine.tasks._known["10"].turn = 0  # type: ignore[misc]
     assert machine.taken()[10]["rss_anon"] == 51200
 
@@ -189,7 +190,7 @@ def test_what_a_thread_counted_stays_with_its_process_when_it_ends(machine: Mach
 def test_more_tasks_than_are_recorded_are_counted(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     for pid in range(1, 151):
         machine.put(pid)
-    monkeypatch.setattr(proc, "TASKS_MAX", 100)
+    monkeypatch.setattr(walk, "TASKS_MAX", 100)
     for full in (False, True):
         process = machine.take(full=full).process
         assert (len(rows(PROCESS, process)), process.lost, process.walked) == (100, 50, 150)
@@ -203,7 +204,7 @@ def test_more_threads_than_are_recorded_are_counted(machine: Machine, monkeypatc
     machine.put(10, threads=30)
     for tid in range(10, 40):
         machine.put(10, f"task/{tid}", threads=30)
-    monkeypatch.setattr(proc, "TASKS_MAX", 20)
+    monkeypatch.setattr(walk, "TASKS_MAX", 20)
     thread = machine.take(threads=True).thread
     assert thread is not None
     assert (len(rows(THREAD, thread)), thread.lost, thread.walked) == (20, 10, 30)
@@ -214,7 +215,7 @@ def test_a_hundred_thousand_names_are_gone_through_in_one_listing(
 ) -> None:
     machine.put(10)
     names = [str(pid) for pid in range(10, 100_010)]
-    monkeypatch.setattr("sysmond.tasks.proc_ids.os.listdir", lambda _top: names)
+    monkeypatch.setattr("sysmond.tasks.proc.ids.os.listdir", lambda _top: names)
     process = machine.take().process
     assert (set(rows(PROCESS, process)), process.lost) == ({10}, 0)
 
@@ -231,7 +232,7 @@ def test_where_no_more_files_may_be_opened_it_is_said_how_many_are_missing(
             raise OSError(errno.EMFILE, "too many")
         return real(path, flags, **options)
 
-    monkeypatch.setattr("sysmond.tasks.proc_files.os.open", refuse)
+    monkeypatch.setattr("sysmond.tasks.proc.files.os.open", refuse)
     process = machine.take().process
     assert (set(rows(PROCESS, process)), process.lost, process.walked) == ({10}, 1, 2)
 
@@ -254,7 +255,7 @@ def test_one_that_vanishes_half_way_is_not_there(machine: Machine) -> None:
 
 def test_io_is_left_alone_in_the_first_second(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     now_ns = 10**9 + 999_999_999
-    monkeypatch.setattr(proc, "clock_gettime_ns", lambda _clock: now_ns)
+    monkeypatch.setattr(walk, "clock_gettime_ns", lambda _clock: now_ns)
     machine.put(10, start=HZ)
     row = machine.taken()[10]
     assert row["read_bytes"] is row["written_chars"] is None
@@ -276,7 +277,7 @@ def test_waits_for_devices_are_absent_where_they_are_not_counted(machine: Machin
 
 
 def test_descriptors_are_listed_up_to_a_bound(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proc, "DESCRIPTORS_LISTED_MAX", 3)
+    monkeypatch.setattr(walk, "DESCRIPTORS_LISTED_MAX", 3)
     for pid, count in ((10, 3), (11, 4)):
         machine.put(pid)
         for number in range(count):

@@ -11,8 +11,8 @@ from typing import NoReturn
 
 import pytest
 
-from sysmond.tasks import proc_states, proc_text
-from sysmond.tasks.proc_states import Looks
+from sysmond.tasks.proc import states, text
+from sysmond.tasks.proc.states import Looks
 from sysmond.tasks.tables import THREAD_STATE
 from tests.children import asleep, child
 from tests.test_tasks_proc import Row, rows, several
@@ -77,7 +77,7 @@ def looked_at(looks: Looks, *, every: bool = False) -> dict[int, Row]:
 
 @pytest.fixture(params=["by clock", "by files"])
 def looks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Looks]:
-    monkeypatch.setattr(proc_states, "YOUNG_NS", 0)
+    monkeypatch.setattr(states, "YOUNG_NS", 0)
     found = Looks(look_ns=HANG_NS)
     assert found._numbers.is_ours
     found._numbers.is_ours = request.param == "by clock"
@@ -150,7 +150,7 @@ def test_the_stack_of_one_that_waits_uninterruptibly_is_told_by_number(looks: Lo
 def test_one_that_began_just_now_may_execute_a_program_and_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(proc_states, "YOUNG_NS", 1 << 62)
+    monkeypatch.setattr(states, "YOUNG_NS", 1 << 62)
     looks = Looks(look_ns=HANG_NS)
     with waiting(tmp_path) as pid:
         row = looked_at(looks)[pid]
@@ -159,7 +159,7 @@ def test_one_that_began_just_now_may_execute_a_program_and_is_not_waited_for(
 
 
 def test_when_time_is_up_the_rest_is_counted_and_comes_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proc_states, "_CLOCKS", 1)
+    monkeypatch.setattr(states, "_CLOCKS", 1)
     looks = Looks(look_ns=0)
     with busy(spin, "R") as runner:
         there = {int(name) for name in os.listdir("/proc") if name.isdigit()}
@@ -209,7 +209,7 @@ def test_a_process_whose_many_threads_sleep_is_left_alone_once_all_were_looked_a
 
 def test_a_stack_is_read_from_what_the_kernel_writes() -> None:
     content = b"[<0>] kernel_clone+0x1/0x2\n[<0>] " + b"x" * 40 + b"+0x9/0x9 [module]\n" + b"[<0>] one+0/1\n" * 20
-    functions = proc_text.stack(content).split("\n")
+    functions = text.stack(content).split("\n")
     assert functions[:3] == ["kernel_clone", "x" * 31, "one"]
     assert len(functions) == 16
-    assert proc_text.stack(b"") == ""
+    assert text.stack(b"") == ""

@@ -16,8 +16,8 @@ from typing import cast
 import pytest
 
 from sysmon_tools.doctor import examine
-from sysmond.kernel import loader
 from sysmond.probe import Host
+from sysmond.tasks.bpf import loader
 from sysmond.tasks.cgroup_names import in_use
 from tests.pinned import loaded, why_not
 from tests.whole import CAPABILITIES, Recorder, a_recorder, within
@@ -217,8 +217,8 @@ def test_what_has_no_room_in_the_arrays_is_counted_and_said(recorder: Recorder) 
 LOADED = """
 import json, sys
 before = set(sys.modules)
-from sysmond import sampler
-from sysmond.plan import import_plugin, offered_probes
+from sysmond.sampler import lane
+from sysmond.plan.plan import import_plugin, offered_probes
 from sysmond.probe import Host
 host = Host()
 host.runtime = sys.argv[1]
@@ -251,8 +251,8 @@ def test_what_reads_processes_loads_the_standard_library_only(runtime: Path, tmp
     assert done.returncode == 0, done.stderr
     read, modules = json.loads(done.stdout)
     assert {"process", "thread", "process_private", "exits", "command", "cgroup_name"} <= set(read)
-    assert ("sysmond.tasks.walk" in modules) == has_bpf
-    assert ("sysmond.tasks.proc" in modules) != has_bpf
+    assert ("sysmond.tasks.bpf.walk" in modules) == has_bpf
+    assert ("sysmond.tasks.proc.walk" in modules) != has_bpf
     packages = {module.partition(".")[0] for module in modules}
     assert packages - set(sys.stdlib_module_names) <= {"sysmond", "sysmond_probes"}
 

@@ -21,16 +21,16 @@ from rich.console import Console, Group
 from sysmon_tools import explaining, formats, listing, rows
 from sysmon_tools.busiest import Busy
 from sysmon_tools.panel import ASCII_SIGNS, SIGNS, Scene, Stored, frame
-from sysmond.clock import SECOND_NS, Relation
+from sysmond.base.clock import SECOND_NS, Relation
+from sysmond.base.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table
+from sysmond.base.result import Answered, Column, Entry, Event, Explanation, Gap, Lacking, LongEntry, Result
+from sysmond.base.terminal import escape, printable, put, say
+from sysmond.base.timespec import Notation
 from sysmond.errors import Error
-from sysmond.folders import Folders
-from sysmond.follow import Follower
-from sysmond.frame import Identity, Layout
-from sysmond.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table
-from sysmond.result import Answered, Column, Entry, Event, Explanation, Gap, Lacking, LongEntry, Result
-from sysmond.ring import RingWriter
-from sysmond.terminal import escape, printable, put, say
-from sysmond.timespec import Notation
+from sysmond.machine.folders import Folders
+from sysmond.ring.frame import Identity, Layout
+from sysmond.ring.newest import Follower
+from sysmond.ring.writer import RingWriter
 from tests.machine import Machine
 from tests.waiting import HANG_S
 
@@ -227,7 +227,7 @@ def test_fsck_names_hostile_files_in_one_line_each(recorded: Folders) -> None:
 
 
 def test_pins_and_their_refusals_are_only_text(tmp_path: Path) -> None:
-    from sysmond import pins  # noqa: PLC0415
+    from sysmond.store import pins  # noqa: PLC0415
 
     folders = Folders(str(tmp_path / "state"), str(tmp_path / "run"))
     for folder in folders:
@@ -268,7 +268,9 @@ def test_pins_and_their_refusals_are_only_text(tmp_path: Path) -> None:
 def test_errors_of_the_configuration_are_only_text(tmp_path: Path, content: str) -> None:
     file = tmp_path / f"{HOSTILE}.yaml"
     file.write_text(content, encoding="utf-8")
-    printed = run("sysmond.resolver", "--config", os.fsdecode(os.fsencode(file)), "--output", str(tmp_path / "plan"))
+    printed = run(
+        "sysmond.plan.resolver", "--config", os.fsdecode(os.fsencode(file)), "--output", str(tmp_path / "plan")
+    )
     assert (printed.code, printed.out, printed.err.count("\n")) == (2, "", 1), printed
 
 
@@ -277,7 +279,7 @@ def test_refused_plugins_are_only_text(tmp_path: Path) -> None:
     probes.mkdir(parents=True)
     (probes / f"{HOSTILE}.py").write_text("1/0\n", encoding="utf-8")
     (probes / "speaks.py").write_text(f"raise ValueError({HOSTILE!a})\n", encoding="utf-8")
-    command = [sys.executable, "-P", "-m", "sysmond.resolver", "--user", "--output", str(tmp_path / "plan")]
+    command = [sys.executable, "-P", "-m", "sysmond.plan.resolver", "--user", "--output", str(tmp_path / "plan")]
     environ = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path / "home"), "HOME": str(tmp_path)}
     done = subprocess.run(command, capture_output=True, check=False, timeout=HANG_S, env=environ)
     said = harmless(done.stderr)
@@ -327,7 +329,7 @@ def test_what_is_said_is_one_line_and_never_harms_who_says_it(
 
 
 def test_what_an_encoding_lacks_is_an_escape_and_no_traceback() -> None:
-    main = "from sysmond.terminal import put, say; put('8 – 9'); say('8 – 9')"
+    main = "from sysmond.base.terminal import put, say; put('8 – 9'); say('8 – 9')"
     environ = {**os.environ, "PYTHONIOENCODING": "latin-1"}
     done = subprocess.run([sys.executable, "-P", "-c", main], capture_output=True, check=True, env=environ)
     assert (done.stdout, done.stderr) == (b"8 \\u2013 9\n", b"sysmond: 8 \\u2013 9\n")
@@ -338,7 +340,7 @@ def test_what_parts_said_meanwhile_is_only_text(tmp_path: Path) -> None:
     messages = tmp_path / "messages"
     messages.write_bytes(b"sampler: \x1b]0;T\x07\xff\nlibrary: \x9b31m\rforged: x\n")
     main = (
-        "import os; from sysmond.view import View, Terminal; from sysmond.folders import Folders\n"
+        "import os; from sysmond.daemon.live_view import View, Terminal; from sysmond.machine.folders import Folders\n"
         "view = View.__new__(View); view._terminal = Terminal([], os.dup(2)); view._before = {}\n"
         f"os.dup2(os.open({str(messages)!r}, os.O_RDWR), 2)\n"
         "view._folders = Folders('/nowhere', '/nowhere'); view._conclude()"
@@ -347,14 +349,16 @@ def test_what_parts_said_meanwhile_is_only_text(tmp_path: Path) -> None:
     assert r"sampler: \x1b]0;T\x07\xff" in harmless(done.stderr)
 
 
-@pytest.mark.parametrize("program", ["sysmond.entry", "sysmond.runner", "sysmond.resolver", "sysmond.kernel.loader"])
+@pytest.mark.parametrize(
+    "program", ["sysmond.entry", "sysmond.daemon.runner", "sysmond.plan.resolver", "sysmond.tasks.bpf.loader"]
+)
 def test_what_nobody_expected_is_told_and_only_text(program: str) -> None:
     """An exception cites names and contents; its traceback is one all the same."""
     starts = {
         "sysmond.entry": "sys.modules['sysmon_tools.extract'] = program; sys.exit(sysmond.entry.sysmon_extract())"
     }
     main = (
-        "import runpy, sys, types, sysmond.entry, sysmond.terminal\n"
+        "import runpy, sys, types, sysmond.entry, sysmond.base.terminal\n"
         f"def main():\n    try:\n        raise ValueError({HOSTILE!a})\n"
         f"    except ValueError as wrong:\n        raise OSError(1, {HOSTILE!a}, {HOSTILE!a}) from wrong\n"
         "program = types.SimpleNamespace(main=main)\n"

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from sysmond_probes import thread_state as plugin
 
-from sysmond.folders import Folders
-from sysmond.long.answer import Answer, Request, answer
-from sysmond.long.columns import offer
-from sysmond.model import ABSENT, Sensitivity
-from sysmond.plugins import check_probe
+from sysmond.answers.columns import offer
+from sysmond.answers.records import Answer, Request, answer
+from sysmond.base.model import ABSENT, Sensitivity
+from sysmond.machine.folders import Folders
+from sysmond.plan.plugins import check_probe
 from sysmond.probe import Host, Probe, Records
 from sysmond.tasks import states, syscalls
-from sysmond.tasks.proc_cgroups import CgroupNumbers
+from sysmond.tasks.proc.cgroups import CgroupNumbers
 from sysmond.tasks.states import BY_BPF, Stacks
 from sysmond.tasks.tables import KERNEL_STACK, THREAD_STATE
 from tests import pinned

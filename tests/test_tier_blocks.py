@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sysmond import rollup, segment
-from sysmond.archive import Name
-from sysmond.clock import Relation
-from sysmond.frame import Identity, Layout
-from sysmond.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table
-from sysmond.recording import Event, Hole, Key, Recording, Strand, of_snapshot
-from sysmond.result import Int64Array
-from sysmond.ring import RingWriter
-from sysmond.rollup import Buckets, Stat
-from sysmond.segment import Segment, Writer
-from sysmond.snapshot import snapshot
+from sysmond.base.clock import Relation
+from sysmond.base.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table
+from sysmond.base.result import Int64Array
+from sysmond.ring.frame import Identity, Layout
+from sysmond.ring.snapshot import snapshot
+from sysmond.ring.writer import RingWriter
+from sysmond.store import dense_file, statistics
+from sysmond.store.archive import Name
+from sysmond.store.dense_file import Segment, Writer
+from sysmond.store.of_ring import Event, Hole, Key, Recording, Strand, of_snapshot
+from sysmond.store.statistics import Buckets, Stat
 
 BOOT = "c" * 32
 SECOND = 10**9
@@ -49,20 +49,20 @@ RECORDING = Recording(
 )
 
 
-def rolled(values: Int64Array, hollow: bool) -> tuple[rollup.Axis, list[tuple[list[Key], Buckets]]]:
+def rolled(values: Int64Array, hollow: bool) -> tuple[statistics.Axis, list[tuple[list[Key], Buckets]]]:
     """Buckets of each kind of series, made of these rows."""
     ticks = (np.arange(values.shape[1], dtype=np.int64) + 3) * SECOND
     if hollow:
         ticks = ticks * np.array([1]) + np.cumsum(values[0] % 3 == 0) * 5 * SECOND
-    starts = rollup.cut(ticks, 10 * SECOND, np.zeros(len(ticks), bool))
+    starts = statistics.cut(ticks, 10 * SECOND, np.zeros(len(ticks), bool))
     made = []
     for metric in TABLE.metrics:
         keys = [Key("disk", metric.name, f"sd{row}") for row in range(len(values))]
-        made.append((keys, rollup.of_rows(rollup.stats_of(metric), values, ticks, starts, SECOND)))
+        made.append((keys, statistics.of_rows(statistics.stats_of(metric), values, ticks, starts, SECOND)))
     return made[0][1].axis, made
 
 
-def write(path: Path, axis: rollup.Axis, parts: list[tuple[list[Key], Buckets]]) -> None:
+def write(path: Path, axis: statistics.Axis, parts: list[tuple[list[Key], Buckets]]) -> None:
     with Writer(RECORDING, [key for keys, _ in parts for key in keys], {BOOT}, "a test") as writer:
         tier = writer.tier(STRAND, axis, closed=True)
         for keys, buckets in parts:
@@ -100,7 +100,7 @@ def test_buckets_come_back_from_a_file(
         assert (tier.strand, tier.closed) == (STRAND, True)
         for keys, buckets in parts:
             rows = [list(tier.keys).index(key) for key in keys]
-            assert {tier.stats[row] for row in rows} == {rollup.stats_of(_metric(keys[0]))}
+            assert {tier.stats[row] for row in rows} == {statistics.stats_of(_metric(keys[0]))}
             assert same(buckets, tier.buckets(rows))
             some = tier.buckets(rows[1:2], [Stat.MAX, Stat.LAST])
             for stat in some.stats:
@@ -211,7 +211,7 @@ def test_an_event_goes_through_the_ring(tmp_path: Path) -> None:
         writer.event(event.boottime_ns, event.kind, event.subject, event.text)
     recording = of_snapshot(snapshot(path))
     assert recording.events == EVENTS
-    (tmp_path / "a.h5").write_bytes(segment.encode(recording, "a test"))
+    (tmp_path / "a.h5").write_bytes(dense_file.encode(recording, "a test"))
     with Segment(str(tmp_path / "a.h5")) as opened:
         assert opened.recording.events == EVENTS
     writer.event(1, "mark", "", "x" * 5000)

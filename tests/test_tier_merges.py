@@ -4,10 +4,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sysmond import tiers
-from sysmond.archive import Name
-from sysmond.clock import SECOND_NS
-from sysmond.tiers import TierFile
+from sysmond.base.clock import SECOND_NS
+from sysmond.store import tiers
+from sysmond.store.archive import Name
+from sysmond.store.tiers import TierFile
 
 BOOT = "b" * 32
 LARGEST_BYTES = 6_250_000

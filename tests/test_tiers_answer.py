@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sysmond import archive, jobs
-from sysmond.clock import SECOND_NS
-from sysmond.model import Cause, Sensitivity
-from sysmond.rates import STATISTICS
-from sysmond.result import Result
-from sysmond.retention import TIERS_NS
+from sysmond.answers.rates import STATISTICS
+from sysmond.archiver import seal_job
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import Cause, Sensitivity
+from sysmond.base.result import Result
+from sysmond.plan.retention import TIERS_NS
+from sysmond.store import archive
 from tests.machine import NOON_NS, Machine, Writer, counter, gauge
 
 READ = "disk/read_bytes@sda"
@@ -35,7 +36,7 @@ def keep(machine: Machine) -> None:
     """Let everything in the rings reach all tiers, and small files become larger ones."""
     machine.seal()
     machine.flush()
-    jobs.merge(machine.folders)
+    seal_job.merge(machine.folders)
 
 
 def forget(machine: Machine, *tiers: str) -> None:

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sysmond import timespec
-from sysmond.clock import SECOND_NS
+from sysmond.base import timespec
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.timespec import Notation
 from sysmond.errors import UsageError
-from sysmond.timespec import Notation
 
 BERLIN = ZoneInfo("Europe/Berlin")
 NEW_YORK = ZoneInfo("America/New_York")

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from sysmond import plan, plugins
-from sysmond.model import Lane
+from sysmond.base.model import Lane
+from sysmond.plan import plan, plugins
 from sysmond.probe import ABSENT, Host, Probe
-from sysmond.source import Pieces, Source, load
+from sysmond.sampler.source import Pieces, Source, load
 
 TUTORIAL = Path(__file__).resolve().parent.parent / "docs/probes.md"
 BLOCK = re.compile(r"^```(python|sh) (\S+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)

@@ -12,17 +12,19 @@ from typing import NamedTuple
 
 import pytest
 
-from sysmond import archive, clock, plan
-from sysmond.control import ask
+from sysmond.archiver.flushing import Reason, Supply
+from sysmond.archiver.watch import RETRY_FIRST_S, RETRY_MAX_S, DiskWatch, read_supplies
+from sysmond.base import clock
+from sysmond.base.model import Metric, Semantics, Sensitivity, Table
 from sysmond.errors import Error
-from sysmond.flushing import Reason, Supply
-from sysmond.folders import Folders, create_classes
-from sysmond.frame import Identity, Layout
 from sysmond.history import Archive
-from sysmond.model import Metric, Semantics, Sensitivity, Table
-from sysmond.plan import ArchiverSettings, Plan
-from sysmond.ring import RingWriter
-from sysmond.vigil import RETRY_FIRST_S, RETRY_MAX_S, DiskWatch, read_supplies
+from sysmond.machine.control import ask
+from sysmond.machine.folders import Folders, create_classes
+from sysmond.plan import plan
+from sysmond.plan.plan import ArchiverSettings, Plan
+from sysmond.ring.frame import Identity, Layout
+from sysmond.ring.writer import RingWriter
+from sysmond.store import archive
 from tests.waiting import HANG_S, wait_until
 
 SECOND = 1_000_000_000
@@ -34,9 +36,12 @@ TABLE = Table("thing", (Metric("count", "1", Semantics.COUNTER, "A number."),))
 # The archiver as it is, but for how long it waits after what it wrote itself: that would take half a minute.
 PROGRAM = """
 import sys
-from sysmond import flushing, mounts, runner, vigil
-flushing.QUIET_AFTER_OWN_WRITE_S, vigil.POLL_S, mounts.FSTAB = 3.0, 0.5, sys.argv[2]
-vigil.RETRY_FIRST_S, vigil.RETRY_MAX_S = float(sys.argv[3]), max(vigil.RETRY_MAX_S, float(sys.argv[3]))
+from sysmond.archiver import flushing
+from sysmond.archiver import watch
+from sysmond.daemon import runner
+from sysmond.machine import mounts
+flushing.QUIET_AFTER_OWN_WRITE_S, watch.POLL_S, mounts.FSTAB = 3.0, 0.5, sys.argv[2]
+watch.RETRY_FIRST_S, watch.RETRY_MAX_S = float(sys.argv[3]), max(watch.RETRY_MAX_S, float(sys.argv[3]))
 sys.exit(runner.main([sys.argv[1]]))
 """
 
@@ -294,7 +299,7 @@ def test_a_resume_on_battery_waits_for_somebody_else(
             (tmp_path / name / file).write_text(f"{content}\n")
     assert sorted(read_supplies(str(tmp_path))) == [Supply("Battery"), Supply("Mains", online)]
     assert read_supplies(f"{tmp_path}/none") == []
-    monkeypatch.setattr("sysmond.vigil.POWER_SUPPLIES", str(tmp_path))
+    monkeypatch.setattr("sysmond.archiver.watch.POWER_SUPPLIES", str(tmp_path))
     disk = DiskWatch(300.0, 1000, 0.0)
     assert disk.decide(1.0) is None
     disk.resumed = True

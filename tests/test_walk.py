@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from sysmond.errors import Error
-from sysmond.kernel.loader import Asked, load
 from sysmond.probe import ABSENT, Host
+from sysmond.tasks.bpf.loader import Asked, load
+from sysmond.tasks.bpf.walk import Walk
 from sysmond.tasks.cgroup_names import in_use
 from sysmond.tasks.tables import PROCESS, PROCESS_PRIVATE, THREAD
-from sysmond.tasks.walk import Walk
 from tests.pinned import child, loaded, rows, settled, stat, told, why_not
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not() or "BPF programs run here")
@@ -49,7 +49,7 @@ def walk(folder: str) -> Iterator[Walk]:
 
 def without(patch: pytest.MonkeyPatch, program: str) -> None:
     """As if the kernel had not what a program needs."""
-    from sysmond.kernel import loader  # noqa: PLC0415
+    from sysmond.tasks.bpf import loader  # noqa: PLC0415
 
     kept = tuple(
         each._replace(needs="no_kernel_has_this") if each.name == program else each for each in loader.PROGRAMS
@@ -313,7 +313,7 @@ def test_sums_never_sink_while_threads_come_and_go(walk: Walk) -> None:
 
 
 def test_arrays_that_are_too_short_lose_and_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sysmond.kernel import loader  # noqa: PLC0415
+    from sysmond.tasks.bpf import loader  # noqa: PLC0415
 
     monkeypatch.setattr(loader, "PROCESSES_MAX", 8)
     with loaded(tmp_path) as report:
@@ -334,7 +334,7 @@ PASSES = 20
 MAPPING_CALLS_MAX = 3 * 4 * 5
 TRACED = f"""
 import os, sys
-from sysmond.tasks.walk import Walk
+from sysmond.tasks.bpf.walk import Walk
 walk = Walk(sys.argv[1])
 os.getpgid(0)
 for number in range({PASSES}): walk.take(full=number == 0, threads=True)

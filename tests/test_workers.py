@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from sysmond import workers
-from sysmond.model import ABSENT, Cause, Lane, Sensitivity, Table
-from sysmond.plan import PlannedProbe
+from sysmond.base.model import ABSENT, Cause, Lane, Sensitivity, Table
+from sysmond.plan.plan import PlannedProbe
 from sysmond.probe import Host, Probe, counter
-from sysmond.source import Absence, Source
-from sysmond.workers import Process, Reader, bury, declared, probe_of, wait_for
+from sysmond.sampler import blocking_readers
+from sysmond.sampler.blocking_readers import Process, Reader, bury, declared, probe_of, wait_for
+from sysmond.sampler.source import Absence, Source
 
 SECOND = 1_000_000_000
 LIMIT_S = 60.0
@@ -147,7 +147,7 @@ def test_an_answer_that_makes_no_sense_is_a_gap(bench: Bench, said: str) -> None
 
 
 def test_an_answer_without_end_is_cut_off(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "ANSWER_BYTES_MAX", 1_000_000)
+    monkeypatch.setattr(blocking_readers, "ANSWER_BYTES_MAX", 1_000_000)
     reader = bench.reader("\n    while True: speak(b'x' * 100_000)")
     assert read(reader) == Absence(Cause.PROBE_FAILED, "its answer is longer than 1000000 bytes")
     bench.processes.append(reader.process or bench.processes[0])

@@ -4,7 +4,7 @@
 import time
 from collections.abc import Callable
 
-from sysmond.clock import SECOND_NS
+from sysmond.base.clock import SECOND_NS
 
 HANG_S = 120.0
 """Only against hanging for ever: nothing that is right takes as long, however busy the machine is."""

@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sysmon_tools import extract
-from sysmond import __main__, control
+from sysmond import __main__
 from sysmond.errors import Error
-from sysmond.folders import Folders
 from sysmond.history import Archive
-from sysmond.kernel import bpffs
-from sysmond.kernel.loader import unload
+from sysmond.machine import control
+from sysmond.machine.folders import Folders
+from sysmond.tasks.bpf import bpffs
+from sysmond.tasks.bpf.loader import unload
 from tests.waiting import HANG_S, wait_until
 
 NOBODY = 65534

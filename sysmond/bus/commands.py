@@ -8,10 +8,10 @@ from collections import Counter
 from contextlib import suppress
 from typing import Any
 
-from sysmond.bus.errors import InvalidArgumentError, NotAuthorizedError, OccupiedError, RefusedError, TooMuchError
+from sysmond.bus.wire.errors import InvalidArgumentError, NotAuthorizedError, OccupiedError, RefusedError, TooMuchError
 from sysmond.errors import NotPermittedError, UsageError
-from sysmond.folders import Folders
-from sysmond.settings import isolation
+from sysmond.machine.folders import Folders
+from sysmond.plan.settings import isolation
 
 CHILDREN_MAX = 2
 WAITING_MAX = 16

@@ -6,12 +6,12 @@ A storm of them would wake every listener again and again: beyond a rate they ar
 
 from collections.abc import Callable
 
-from sysmond import clock
-from sysmond.bus.adapter import clean
-from sysmond.bus.interface import Changes, Interface, Signal, prop
-from sysmond.bus.names import MANAGER
-from sysmond.clock import SECOND_NS
-from sysmond.frame import DETAIL_BYTES_MAX, EVENT_BYTES_MAX
+from sysmond.base import clock
+from sysmond.base.clock import SECOND_NS
+from sysmond.bus.wire.adapter import clean
+from sysmond.bus.wire.interface import Changes, Interface, Signal, prop
+from sysmond.bus.wire.names import MANAGER
+from sysmond.ring.frame import DETAIL_BYTES_MAX, EVENT_BYTES_MAX
 
 BURST = 32
 PER_SECOND = 4

@@ -13,21 +13,21 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from sysmond import clock
-from sysmond.bus.callers import Caller
-from sysmond.bus.errors import InvalidArgumentError, NotFoundError, RefusedError, TooMuchError
-from sysmond.bus.interface import Changes, Interface, Request, method, prop
-from sysmond.bus.names import MANAGER
+from sysmond.base import clock
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import Lane, Sensitivity
 from sysmond.bus.parts import ask
-from sysmond.clock import SECOND_NS
+from sysmond.bus.wire.callers import Caller
+from sysmond.bus.wire.errors import InvalidArgumentError, NotFoundError, RefusedError, TooMuchError
+from sysmond.bus.wire.interface import Changes, Interface, Request, method, prop
+from sysmond.bus.wire.names import MANAGER
 from sysmond.errors import nearest
-from sysmond.folders import Folders
-from sysmond.model import Lane, Sensitivity
-from sysmond.plan import LANE_INTERVAL_MIN_NS, Plan
-from sysmond.progress import ARCHIVER, WRITERS
+from sysmond.machine.folders import Folders
+from sysmond.plan.plan import LANE_INTERVAL_MIN_NS, Plan
+from sysmond.ring.progress import ARCHIVER, WRITERS
 
 if TYPE_CHECKING:
-    from sysmond.control import Order
+    from sysmond.machine.control import Order
 
 PERIOD_MIN_NS = {Lane.REALTIME: SECOND_NS // 10, Lane.BACKGROUND: LANE_INTERVAL_MIN_NS[Lane.BACKGROUND]}
 HOLD_S_MAX = 3600

@@ -10,17 +10,17 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from sysmond import clock, paths
-from sysmond.bus.adapter import Variant, clean, variant
-from sysmond.bus.errors import NotAuthorizedError, NotFoundError, RefusedError, TooMuchError
-from sysmond.bus.interface import Interface, Options, Pieces, Request, method, read_options
-from sysmond.bus.names import MANAGER
-from sysmond.clock import SECOND_NS
+from sysmond.base import clock, paths
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import ABSENT, Cause, Metric, Semantics, Sensitivity, rate_unit, series_path
+from sysmond.base.paths import Matcher
+from sysmond.bus.wire.adapter import Variant, clean, variant
+from sysmond.bus.wire.errors import NotAuthorizedError, NotFoundError, RefusedError, TooMuchError
+from sysmond.bus.wire.interface import Interface, Options, Pieces, Request, method, read_options
+from sysmond.bus.wire.names import MANAGER
 from sysmond.errors import UsageError
-from sysmond.folders import GROUP
-from sysmond.follow import Follower, Now, Recent, growth
-from sysmond.model import ABSENT, Cause, Metric, Semantics, Sensitivity, rate_unit, series_path
-from sysmond.paths import Matcher
+from sysmond.machine.folders import GROUP
+from sysmond.ring.newest import Follower, Now, Recent, growth
 
 # An answer of a greater size is asked for in parts.
 REPLY_BYTES_MAX = 256 * 1024

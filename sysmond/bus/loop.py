@@ -9,24 +9,24 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 
-from sysmond import control
+from sysmond.base.model import Sensitivity
 from sysmond.bus.commands import Commands
-from sysmond.bus.interface import Interface, ours
-from sysmond.bus.names import BUS_NAME, OBJECT_PATH
 from sysmond.bus.offer import offered
 from sysmond.bus.probes import Probes
-from sysmond.bus.service import Service
 from sysmond.bus.sleep import Sleep
-from sysmond.bus.standard import Objects
 from sysmond.bus.status import LogControl, Status
 from sysmond.bus.steering import Steering
 from sysmond.bus.uevents import Uevents
-from sysmond.control import Listener, Order
+from sysmond.bus.wire.interface import Interface, ours
+from sysmond.bus.wire.names import BUS_NAME, OBJECT_PATH
+from sysmond.bus.wire.service import Service
+from sysmond.bus.wire.standard import Objects
 from sysmond.errors import Error
-from sysmond.follow import Follower
-from sysmond.model import Sensitivity
-from sysmond.plan import Plan, read
-from sysmond.settings import Settings, plan_file
+from sysmond.machine import control
+from sysmond.machine.control import Listener, Order
+from sysmond.plan.plan import Plan, read
+from sysmond.plan.settings import Settings, plan_file
+from sysmond.ring.newest import Follower
 
 # A rate needs two ticks; nobody on the bus asks the rings for more.
 ROWS_KEPT = 2

@@ -3,14 +3,14 @@
 
 from typing import TYPE_CHECKING
 
+from sysmond.base.model import Sensitivity
 from sysmond.bus.events import Events
 from sysmond.bus.holds import Holds
-from sysmond.bus.interface import Interface
 from sysmond.bus.latest import Latest, Values
-from sysmond.bus.names import OBJECT_PATH
 from sysmond.bus.readers import History, Readers
 from sysmond.bus.subscriptions import Subscriptions
-from sysmond.model import Sensitivity
+from sysmond.bus.wire.interface import Interface
+from sysmond.bus.wire.names import OBJECT_PATH
 
 if TYPE_CHECKING:
     from sysmond.bus.loop import Part

@@ -6,9 +6,9 @@ import signal
 import sys
 from collections.abc import Callable
 
-from sysmond import control
-from sysmond.plan import Plan
-from sysmond.settings import Settings
+from sysmond.machine import control
+from sysmond.plan.plan import Plan
+from sysmond.plan.settings import Settings
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 # asyncio and dbus-fast would load OpenSSL, 4 MB of it, and do without where it is not there: nothing is encrypted here.

@@ -5,11 +5,11 @@ import asyncio
 import json
 import socket
 
-from sysmond import note
-from sysmond.bus.errors import RefusedError, TooMuchError, UnavailableError
-from sysmond.control import MESSAGE_BYTES_MAX, SOCKET_NAME, Order
+from sysmond.bus.wire.errors import RefusedError, TooMuchError, UnavailableError
 from sysmond.errors import CorruptError
-from sysmond.folders import Folders, socket_address
+from sysmond.machine import note
+from sysmond.machine.control import MESSAGE_BYTES_MAX, SOCKET_NAME, Order
+from sysmond.machine.folders import Folders, socket_address
 
 ANSWER_S = 30.0
 

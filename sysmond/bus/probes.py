@@ -10,17 +10,17 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sysmond import catalogue
-from sysmond.bus import names
-from sysmond.bus.adapter import Variant, clean, variant
-from sysmond.bus.interface import Changes, Interface, Options, Request, method, prop, read_options
-from sysmond.catalogue import Catalogue
+from sysmond.base.model import ABSENT, Cause, Sensitivity, Table
+from sysmond.bus.wire import names
+from sysmond.bus.wire.adapter import Variant, clean, variant
+from sysmond.bus.wire.interface import Changes, Interface, Options, Request, method, prop, read_options
 from sysmond.errors import CorruptError
-from sysmond.follow import Now
-from sysmond.model import ABSENT, Cause, Sensitivity, Table
-from sysmond.own import SELF
-from sysmond.plan import PlannedProbe
-from sysmond.progress import WRITERS
+from sysmond.plan import catalogue
+from sysmond.plan.catalogue import Catalogue
+from sysmond.plan.plan import PlannedProbe
+from sysmond.ring.newest import Now
+from sysmond.ring.progress import WRITERS
+from sysmond.sampler.self_cost import SELF
 
 if TYPE_CHECKING:
     from sysmond.bus.loop import Part

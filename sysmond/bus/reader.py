@@ -18,10 +18,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sysmond.clock import SECOND_NS
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import Sensitivity
 from sysmond.errors import Error, NotPermittedError, UsageError
-from sysmond.folders import Folders
-from sysmond.model import Sensitivity
+from sysmond.machine.folders import Folders
 
 if TYPE_CHECKING:
     from sysmond.history import Archive
@@ -153,7 +153,7 @@ def points(question: Question, archive: "Archive", bulk: int) -> Answer:  # noqa
 
 def events(question: Question, archive: "Archive", bulk: int) -> Answer:  # noqa: ARG001  all are called alike
     """What happened: the newest of it, as far as an answer holds it."""
-    from sysmond.query import FOREVER_NS  # noqa: PLC0415  see answer
+    from sysmond.answers.series import FOREVER_NS  # noqa: PLC0415  see answer
 
     found = archive.events(question.start_ns or -FOREVER_NS, question.end_ns or FOREVER_NS)
     return {"events": _newest([list(event) for event in found[-EVENTS_MAX:]], EVENTS_BYTES_MAX)}
@@ -188,8 +188,8 @@ def answer(question: Question, bulk: int) -> Answer:
         codecs.lookup("ascii")
         import difflib  # noqa: F401, PLC0415  see above
 
-        from sysmond import plan  # noqa: F401, PLC0415  see above
         from sysmond.history import Archive  # noqa: PLC0415  see above
+        from sysmond.plan import plan  # noqa: F401, PLC0415  see above
 
         become(question.uid, question.gids)
         classes = [Sensitivity(each) for each in question.classes]

@@ -21,19 +21,19 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from sysmond import memory
-from sysmond.bus import errors
-from sysmond.bus.adapter import Variant, clean, variant
-from sysmond.bus.callers import Caller
-from sysmond.bus.errors import InvalidArgumentError, OccupiedError, RefusedError, TooMuchError
-from sysmond.bus.interface import Interface, Options, Request, method, read_options
+from sysmond.base.clock import SECOND_NS
 from sysmond.bus.latest import Latest
-from sysmond.bus.names import MANAGER
 from sysmond.bus.reader import Question
-from sysmond.clock import SECOND_NS
+from sysmond.bus.wire import errors
+from sysmond.bus.wire.adapter import Variant, clean, variant
+from sysmond.bus.wire.callers import Caller
+from sysmond.bus.wire.errors import InvalidArgumentError, OccupiedError, RefusedError, TooMuchError
+from sysmond.bus.wire.interface import Interface, Options, Request, method, read_options
+from sysmond.bus.wire.names import MANAGER
 from sysmond.errors import UsageError
-from sysmond.folders import Folders
-from sysmond.settings import isolation
+from sysmond.machine import memory
+from sysmond.machine.folders import Folders
+from sysmond.plan.settings import isolation
 
 PROGRAM = "sysmond.bus.reader"
 

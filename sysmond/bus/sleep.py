@@ -14,16 +14,16 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from sysmond.bus.adapter import DBUS, Call, Connection
-from sysmond.bus.callers import BUS
-from sysmond.bus.errors import RefusedError, UnavailableError
+from sysmond.archiver.flushing import Reason
 from sysmond.bus.parts import ask
-from sysmond.flushing import Reason
-from sysmond.progress import ARCHIVER
+from sysmond.bus.wire.adapter import DBUS, Call, Connection
+from sysmond.bus.wire.callers import BUS
+from sysmond.bus.wire.errors import RefusedError, UnavailableError
+from sysmond.ring.progress import ARCHIVER
 
 if TYPE_CHECKING:
     from sysmond.bus.loop import Part
-    from sysmond.control import Order
+    from sysmond.machine.control import Order
 
 LOGIND = "org.freedesktop.login1"
 OWNER_RULE = f"type='signal',sender='{DBUS}',member='NameOwnerChanged',arg0='{LOGIND}'"

@@ -7,15 +7,16 @@ Source of LogControl1: org.freedesktop.LogControl1(5).
 import os
 from typing import TYPE_CHECKING
 
-from sysmond import __version__, clock
-from sysmond.bus import names
-from sysmond.bus.adapter import Variant, clean
-from sysmond.bus.errors import ForeignCallError
-from sysmond.bus.interface import WHOLE_BYTES_MAX, Changes, Interface, Options, Request, method, prop, read_options
+from sysmond import __version__
+from sysmond.base import clock
+from sysmond.base.model import Lane, Sensitivity
 from sysmond.bus.probes import variants
-from sysmond.model import Lane, Sensitivity
-from sysmond.own import PID_FILE
-from sysmond.settings import PARTS
+from sysmond.bus.wire import names
+from sysmond.bus.wire.adapter import Variant, clean
+from sysmond.bus.wire.errors import ForeignCallError
+from sysmond.bus.wire.interface import WHOLE_BYTES_MAX, Changes, Interface, Options, Request, method, prop, read_options
+from sysmond.plan.settings import PARTS
+from sysmond.sampler.self_cost import PID_FILE
 
 if TYPE_CHECKING:
     from sysmond.bus.loop import Part

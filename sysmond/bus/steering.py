@@ -6,22 +6,22 @@ Whatever changes something is asked of the part whose business it is, and answer
 
 from typing import TYPE_CHECKING, Any
 
-from sysmond.archiver import JOB_S
-from sysmond.bus import names
-from sysmond.bus.adapter import Variant, clean, variant
-from sysmond.bus.errors import InvalidArgumentError, NotFoundError, RefusedError, UnavailableError
-from sysmond.bus.interface import WHOLE_BYTES_MAX, Interface, Options, Request, method, read_options
+from sysmond.archiver.disk_writes import MARK
+from sysmond.archiver.main import JOB_S
+from sysmond.base.timespec import Notation, format_time
 from sysmond.bus.parts import ask
+from sysmond.bus.wire import names
+from sysmond.bus.wire.adapter import Variant, clean, variant
+from sysmond.bus.wire.errors import InvalidArgumentError, NotFoundError, RefusedError, UnavailableError
+from sysmond.bus.wire.interface import WHOLE_BYTES_MAX, Interface, Options, Request, method, read_options
 from sysmond.errors import nearest
-from sysmond.frame import EVENT_BYTES_MAX
-from sysmond.ledger import MARK
-from sysmond.plan import INTERVAL_MAX_NS, INTERVAL_MIN_NS
-from sysmond.progress import ARCHIVER, WRITERS
-from sysmond.timespec import Notation, format_time
+from sysmond.plan.plan import INTERVAL_MAX_NS, INTERVAL_MIN_NS
+from sysmond.ring.frame import EVENT_BYTES_MAX
+from sysmond.ring.progress import ARCHIVER, WRITERS
 
 if TYPE_CHECKING:
     from sysmond.bus.loop import Part
-    from sysmond.control import Order
+    from sysmond.machine.control import Order
 
 DAEMON = "daemon"
 # The plan is made anew by a child, plugins and all, and the lanes follow.

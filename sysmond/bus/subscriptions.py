@@ -14,19 +14,19 @@ from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sysmond import clock
-from sysmond.bus.adapter import clean
-from sysmond.bus.callers import Caller
-from sysmond.bus.errors import InvalidArgumentError, NotAuthorizedError, NotFoundError, TooMuchError
-from sysmond.bus.interface import Changes, Interface, Options, Pieces, Request, Signal, method, prop, read_options
+from sysmond.base import clock
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.paths import Matcher, parse
 from sysmond.bus.latest import Latest, Listed, Moment, Quality, Series
-from sysmond.bus.names import MANAGER, SUBSCRIPTION, SUBSCRIPTION_PATH
-from sysmond.clock import SECOND_NS
-from sysmond.follow import Now
-from sysmond.paths import Matcher, parse
+from sysmond.bus.wire.adapter import clean
+from sysmond.bus.wire.callers import Caller
+from sysmond.bus.wire.errors import InvalidArgumentError, NotAuthorizedError, NotFoundError, TooMuchError
+from sysmond.bus.wire.interface import Changes, Interface, Options, Pieces, Request, Signal, method, prop, read_options
+from sysmond.bus.wire.names import MANAGER, SUBSCRIPTION, SUBSCRIPTION_PATH
+from sysmond.ring.newest import Now
 
 if TYPE_CHECKING:
-    from sysmond.bus.service import Service
+    from sysmond.bus.wire.service import Service
 
 SUBSCRIPTIONS_PER_USER_MAX = 8
 RULES_MAX = 64

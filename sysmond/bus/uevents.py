@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 
 import pyudev
 
-from sysmond import catalogue, clock, control
+from sysmond.base import clock
 from sysmond.errors import Error
-from sysmond.progress import ARCHIVER, WRITERS
+from sysmond.machine import control
+from sysmond.plan import catalogue
+from sysmond.ring.progress import ARCHIVER, WRITERS
 
 if TYPE_CHECKING:
     from sysmond.bus.loop import Part

@@ -3,7 +3,7 @@
 
 A look finds what is there; what came and went between two looks is told by the kernel as it is made.
 
-Tasks have a cgroup in every hierarchy, and numbers tell cgroups apart in one only: ``proc_cgroups`` chooses it for all
+Tasks have a cgroup in every hierarchy, and numbers tell cgroups apart in one only: ``proc.cgroups`` chooses it for all
 tables. Names are as the kernel has them: systemd's escapes stay, and bytes that are not UTF-8.
 """
 
@@ -13,13 +13,13 @@ import struct
 from collections.abc import Sequence
 from time import monotonic
 
-from sysmond.cgroups import MOUNTINFO, Hierarchy, Tree, hierarchies
+from sysmond.cgroups.tree import MOUNTINFO, Hierarchy, Tree, hierarchies
 from sysmond.errors import Error
 from sysmond.probe import Host
 from sysmond.records import TEXT_BYTES_MAX, Records
-from sysmond.tasks.buffers import Buffer
+from sysmond.tasks.bpf.buffers import Buffer
 from sysmond.tasks.pieces import pieces
-from sysmond.tasks.proc_cgroups import choose
+from sysmond.tasks.proc.cgroups import choose
 from sysmond.tasks.tables import CGROUP_NAME
 
 # More than this are counted, not named. A deleted cgroup takes no part in it, though the kernel may keep it for long.

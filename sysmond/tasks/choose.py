@@ -6,8 +6,8 @@ import os
 from contextlib import suppress
 
 from sysmond.errors import Error, refusal
-from sysmond.tasks.report import pins_of, refused
-from sysmond.tasks.taken import Taken, Tasks
+from sysmond.tasks.bpf.report import pins_of, refused
+from sysmond.tasks.pass_result import Taken, Tasks
 
 BY_PROC = "by /proc"
 
@@ -22,7 +22,7 @@ def open_tasks(runtime_folder: str, root: str = "/") -> tuple[Tasks, str]:
     try:
         tasks = open_walk(runtime_folder, root)
     except Error as why:
-        from sysmond.tasks.proc import Proc  # noqa: PLC0415  BPF does without
+        from sysmond.tasks.proc.walk import Proc  # noqa: PLC0415  BPF does without
 
         return Proc(root), f"{BY_PROC}; not by BPF: {why}"
     better = refused(runtime_folder, "snapshot") if tasks.way != "snapshot" else ""
@@ -37,7 +37,7 @@ class Owned:
 
         :raises Error: where that cannot be done, or somebody else reads it.
         """
-        from sysmond.tasks.walk import Walk  # noqa: PLC0415  /proc does without, and without ctypes
+        from sysmond.tasks.bpf.walk import Walk  # noqa: PLC0415  /proc does without, and without ctypes
 
         try:
             self._lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

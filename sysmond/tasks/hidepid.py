@@ -4,7 +4,7 @@
 Source: proc(5), mount option hidepid: ``0`` or ``off`` shows all; ``1 2 4`` and ``noaccess invisible ptraceable`` hide.
 """
 
-from sysmond.model import Sensitivity
+from sysmond.base.model import Sensitivity
 
 _SHOWN = frozenset({"0", "off"})
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from sysmond.errors import Error
 from sysmond.probe import Host
 from sysmond.records import Records
+from sysmond.tasks.bpf.report import report_of
 from sysmond.tasks.choose import BY_PROC, open_tasks, open_walk
-from sysmond.tasks.report import report_of
 from sysmond.tasks.tables import PROCESS, THREAD
 
 if TYPE_CHECKING:
-    from sysmond.tasks.taken import Taken, Tasks
+    from sysmond.tasks.pass_result import Taken, Tasks
 
 
 class Passes:

@@ -4,7 +4,7 @@
 from collections.abc import Iterable, Sequence
 from struct import Struct
 
-from sysmond.model import Table
+from sysmond.base.model import Table
 from sysmond.records import Records, reference
 
 PIECE_BYTES_MAX = 128 * 1024

@@ -15,9 +15,9 @@ from typing import NamedTuple, Protocol
 from sysmond.errors import Error
 from sysmond.probe import Host
 from sysmond.records import Records
+from sysmond.tasks.bpf.report import pins_of, refused
 from sysmond.tasks.choose import BY_PROC
 from sysmond.tasks.pieces import pieces
-from sysmond.tasks.report import pins_of, refused
 from sysmond.tasks.tables import KERNEL_STACK
 
 BY_BPF = "by BPF"
@@ -156,7 +156,7 @@ class Looking:
             states = _pinned(self._runtime, self._root)
         except Error as why:
             if self._states is None and self._asked.by_proc:
-                from sysmond.tasks.proc_states import Looks  # noqa: PLC0415  BPF does without
+                from sysmond.tasks.proc.states import Looks  # noqa: PLC0415  BPF does without
 
                 self._states = Looks(self._root)
             self.way = f"{BY_PROC}; not by BPF: {why}" if self._states else f"not by BPF: {why}"
@@ -172,7 +172,7 @@ def _pinned(runtime_folder: str, root: str) -> States:
     :raises Error: where that cannot be done, with the reason.
     """
     folder = pins_of(runtime_folder, root)
-    from sysmond.kernel import states  # noqa: PLC0415  /proc does without, and without ctypes
+    from sysmond.tasks.bpf import states  # noqa: PLC0415  /proc does without, and without ctypes
 
     try:
         return states.States(folder)

@@ -5,7 +5,7 @@ The formats are those of the C structs in ``bpf/records.h``, byte for byte. Sour
 of what it points to, in brackets the files of proc(5) that tell the same.
 """
 
-from sysmond.model import ABSENT, Metric, Packing, Semantics, Table
+from sysmond.base.model import ABSENT, Metric, Packing, Semantics, Table
 from sysmond.probe import counter, gauge, state, text
 
 __all__ = [

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-from sysmond.clock import SECOND_NS
-from sysmond.model import Cause
-from sysmond.timespec import TIME_MAX_NS
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import Cause
+from sysmond.base.timespec import TIME_MAX_NS
 from tests.faults.trial import Totals, main
 from tests.machine import NOON_NS, Machine, Writer, counter
 

@@ -25,14 +25,18 @@ from pathlib import Path
 from typing import Any
 
 sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-from sysmond import archive, archiver, jobs, note, tamper
+from sysmond.archiver import main as archiver
+from sysmond.archiver import seal_job
+from sysmond.archiver.retention_job import Keeper
+from sysmond.base.model import ABSENT, TIERS_NS, Sensitivity
+from sysmond.commands import tamper
 from sysmond.errors import Error
-from sysmond.folders import Folders
 from sysmond.history import Archive
-from sysmond.keeping import Keeper
-from sysmond.model import ABSENT, TIERS_NS, Sensitivity
-from sysmond.progress import ring_files
-from sysmond.retention import Limit
+from sysmond.machine import note
+from sysmond.machine.folders import Folders
+from sysmond.plan.retention import Limit
+from sysmond.ring.progress import ring_files
+from sysmond.store import archive
 from tests.faults.trial import Totals, main
 from tests.machine import Machine, counter, gauge
 
@@ -46,13 +50,13 @@ CALLS = ("open", "write", "fsync", "rename", "replace", "unlink", "mkdir", "fchm
 def forget(folders: Folders) -> None:
     """Make room where there is none: all rows go, once the tiers have them."""
     limits = {tier: Limit(1 if tier == archive.FINEST_TIER else 10**9) for tier in TIERS_NS}
-    Keeper(folders, limits, 0, lambda: jobs.roll_up(folders)).make_room(archive.FINEST_TIER, 0)
+    Keeper(folders, limits, 0, lambda: seal_job.roll_up(folders)).make_room(archive.FINEST_TIER, 0)
 
 
 STEPS: dict[str, Callable[[Folders], object]] = {
-    "seal": jobs.seal,
+    "seal": seal_job.seal,
     "flush": archiver.flush,
-    "merge": jobs.merge,
+    "merge": seal_job.merge,
     "forget": forget,
 }
 # What is done before it, without a fault.
@@ -122,7 +126,7 @@ class Tripwire:
         def open_to_read(file: Any, mode: str = "r", *rest: Any, **more: Any) -> Any:
             """What is written through a file object would not be seen here."""
             if set(mode) & set("wax+") and not isinstance(file, int):
-                raise AssertionError(f"{file}: opened to write by open(); expected sysmond.note")
+                raise AssertionError(f"{file}: opened to write by open(); expected sysmond.machine.note")
             return open_file(file, mode, *rest, **more)
 
         builtins.open = open_to_read

@@ -23,17 +23,21 @@ from contextlib import suppress
 from pathlib import Path
 
 sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-from sysmond import archive, aside, jobs, keeping, pins, plan, tamper
-from sysmond.clock import SECOND_NS
-from sysmond.control import ask
+from sysmond.archiver import retention_job, seal_job
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import TIERS_NS, Cause, Metric, Semantics, Sensitivity, Table
+from sysmond.commands import tamper
 from sysmond.errors import CorruptError, Error
-from sysmond.frame import HEADER_BYTES, RING_BYTES_MIN, Identity, Layout
-from sysmond.model import TIERS_NS, Cause, Metric, Semantics, Sensitivity, Table
-from sysmond.progress import ring_files
-from sysmond.retention import Limit
-from sysmond.ring import RingWriter
-from sysmond.segment import Segment
-from sysmond.snapshot import snapshot
+from sysmond.machine.control import ask
+from sysmond.plan import plan
+from sysmond.plan.retention import Limit
+from sysmond.ring import skipped_rings
+from sysmond.ring.frame import HEADER_BYTES, RING_BYTES_MIN, Identity, Layout
+from sysmond.ring.progress import ring_files
+from sysmond.ring.snapshot import snapshot
+from sysmond.ring.writer import RingWriter
+from sysmond.store import archive, pins
+from sysmond.store.dense_file import Segment
 from tests.faults.trial import Totals, main
 from tests.machine import BOOT, NOON_NS, TABLE, Machine, Writer, counter
 
@@ -76,7 +80,7 @@ def kinds(base: str) -> Iterator[tuple[str, str]]:
     yield "segment", shutil.copyfile(machine.files()[0], f"{base}/fresh.h5")
     machine.merge()
     yield "merged", shutil.copyfile(machine.files()[0], f"{base}/merged.h5")
-    jobs.merge(machine.folders)
+    seal_job.merge(machine.folders)
     tiers = Path(machine.folders.state, str(Sensitivity.PUBLIC))
     for tier in sorted(tiers.iterdir()):
         if tier.name != archive.FINEST_TIER and (found := sorted(tier.glob("*.h5"))):
@@ -100,7 +104,7 @@ def progress(base: str, flips: int, chance: random.Random) -> tuple[dict[str, in
         shutil.rmtree(f"{base}/progress")
         shutil.copytree(saved, f"{base}/progress")
         Path(note).write_bytes(damage.apply(content))
-        jobs.seal(machine.folders)
+        seal_job.seal(machine.folders)
         for ring in ring_files(machine.folders):
             os.unlink(ring)  # What is in no segment now would be gone when the ring turns over.
         column = machine.archive.select("disk/read_bytes", raw=True).columns[0]
@@ -146,7 +150,7 @@ def pinned(base: str, flips: int, chance: random.Random) -> tuple[dict[str, int]
         with suppress(CorruptError):
             if pins.read(machine.folders.state) != true:
                 problems.append(f"pins.json, {damage}: read as other pins")
-        keep = keeping.Keeper(machine.folders, dict.fromkeys(TIERS_NS, Limit(1)), 10**9)
+        keep = retention_job.Keeper(machine.folders, dict.fromkeys(TIERS_NS, Limit(1)), 10**9)
         if str(files[0]) in keep.make_room(archive.FINEST_TIER, 0):
             problems.append(f"pins.json, {damage}: rows that were pinned are gone")
             break
@@ -171,7 +175,7 @@ def unsealable(base: str) -> list[str]:
         for done in range(SEALS_MAX):
             with suppress(Error):
                 ask(f"{machine.folders.runtime}/archiver", {"do": "seal"}, HANG_S)
-            if os.path.exists(f"{machine.folders.runtime}/archiver/{aside.FOLDER}"):
+            if os.path.exists(f"{machine.folders.runtime}/archiver/{skipped_rings.FOLDER}"):
                 break
             time.sleep(0.1 * (done < SEALS_MAX // 2))  # It may not listen yet.
         writer.tick(range(21, 41))
@@ -182,7 +186,7 @@ def unsealable(base: str) -> list[str]:
         process.kill()
         process.wait()
     problems = []
-    if f"{culprit.ring.path}: set aside after {aside.TRIES} tries" not in said:
+    if f"{culprit.ring.path}: set aside after {skipped_rings.TRIES} tries" not in said:
         problems.append(f"a ring that crashes the job: not set aside; the archiver said {said!r}")
     if not is_sealed or process.returncode:
         problems.append(f"a ring that crashes the job: sealing {is_sealed}, exit code {process.returncode}")

@@ -20,11 +20,13 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-from sysmond import archive, control, selftest
-from sysmond.clock import SECOND_NS
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import Sensitivity
+from sysmond.commands import selftest
 from sysmond.errors import Error
-from sysmond.folders import Folders
-from sysmond.model import Sensitivity
+from sysmond.machine import control
+from sysmond.machine.folders import Folders
+from sysmond.store import archive
 from tests.faults import trial
 from tests.faults.trial import Totals, main
 

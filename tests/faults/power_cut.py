@@ -24,16 +24,18 @@ from collections import Counter
 sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 import numpy as np
 
-from sysmond import archive, jobs, segment, tamper
-from sysmond.archive import Name
-from sysmond.clock import SECOND_NS, Relation
+from sysmond.archiver import seal_job
+from sysmond.base.clock import SECOND_NS, Relation
+from sysmond.base.model import ABSENT, TIERS_NS, Metric, Semantics, Sensitivity, Table
+from sysmond.base.result import Int64Array
+from sysmond.base.timespec import TIME_MAX_NS
+from sysmond.commands import tamper
 from sysmond.errors import Error
-from sysmond.folders import Folders, create_classes
 from sysmond.history import Archive
-from sysmond.model import ABSENT, TIERS_NS, Metric, Semantics, Sensitivity, Table
-from sysmond.recording import Key, MemoryBlock, Recording, Strand
-from sysmond.result import Int64Array
-from sysmond.timespec import TIME_MAX_NS
+from sysmond.machine.folders import Folders, create_classes
+from sysmond.store import archive, dense_file
+from sysmond.store.archive import Name
+from sysmond.store.of_ring import Key, MemoryBlock, Recording, Strand
 from tests.faults.trial import Totals, cannot_mount, main
 
 EXT4_IOC_SHUTDOWN = 0x8004587D
@@ -63,7 +65,7 @@ def image_of(number: int) -> bytes:
     strand = Strand(BOOT, "sampler", 1, SECOND_NS)
     block = MemoryBlock(strand, ticks_of(number), (Key("cut", "value", ""),), values_of(number)[None])
     clocks = {BOOT: [Relation(0, UTC_NS, 0)]}
-    return segment.encode(Recording(Sensitivity.PUBLIC, {"cut": table}, [block], {}, clocks, []), "power_cut")
+    return dense_file.encode(Recording(Sensitivity.PUBLIC, {"cut": table}, [block], {}, clocks, []), "power_cut")
 
 
 def write_until_killed(folders: Folders, images: list[bytes], acknowledge: int, *, merging: bool) -> None:
@@ -75,7 +77,7 @@ def write_until_killed(folders: Folders, images: list[bytes], acknowledge: int, 
             archive.flush(folders)
             os.write(acknowledge, struct.pack("=I", number))
             if merging and not number % FLUSHES_PER_MERGE:
-                jobs.merge(folders)
+                seal_job.merge(folders)
         except (OSError, Error):
             os._exit(0)  # The power is gone.
     os._exit(0)

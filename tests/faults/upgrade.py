@@ -17,9 +17,9 @@ from struct import Struct
 from zlib import crc32
 
 sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-from sysmond import frame
-from sysmond.clock import SECOND_NS
-from sysmond.model import Sensitivity
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import Sensitivity
+from sysmond.ring import frame
 from tests.faults.trial import Totals, main
 from tests.machine import Machine, counter
 

@@ -16,15 +16,16 @@ from zlib import crc32
 import h5py
 import numpy as np
 
-from sysmond import archive, jobs, pins, plan
-from sysmond.clock import SECOND_NS, Relation
-from sysmond.frame import Identity, Layout
-from sysmond.long import tiering
-from sysmond.model import Cause, Metric, Semantics, Sensitivity, Table
-from sysmond.pins import Pin
-from sysmond.recording import Key
-from sysmond.result import Int64Array
-from sysmond.ring import RingWriter
+from sysmond.archiver import seal_job, sparse_rollup_job
+from sysmond.base.clock import SECOND_NS, Relation
+from sysmond.base.model import Cause, Metric, Semantics, Sensitivity, Table
+from sysmond.base.result import Int64Array
+from sysmond.plan import plan
+from sysmond.ring.frame import Identity, Layout
+from sysmond.ring.writer import RingWriter
+from sysmond.store import archive, pins
+from sysmond.store.of_ring import Key
+from sysmond.store.pins import Pin
 from tests.golden.inputs import DISK, HOST, declared, lasting, mixed, moments, write
 from tests.machine import Machine
 
@@ -228,8 +229,8 @@ def keep(machine: Machine, *, rolls_up: bool = True) -> None:
     machine.flush()
     if not rolls_up:
         return
-    jobs.roll_up(machine.folders)
-    tiering.roll_up_tables(machine.folders, lambda _tier, _bytes: None, set())
+    seal_job.roll_up(machine.folders)
+    sparse_rollup_job.roll_up_tables(machine.folders, lambda _tier, _bytes: None, set())
 
 
 def run(parts: Sequence[Wide | Long], low_s: int, high_s: int, **instances: Sequence[str]) -> None:
@@ -259,7 +260,7 @@ def quiet(root: Path) -> Now:
     for tier, count in (("1s", 8), ("10s", 1)):
         forget(machine, tier, count)
         forget(machine, tier, count, *long_tables)
-    jobs.merge(machine.folders)
+    seal_job.merge(machine.folders)
     run(parts, 12 * step_s, 13 * step_s, **names)
     wide.event(13 * step_s - 60, "mark", "", "backup done")
     machine.seal()
@@ -300,7 +301,7 @@ def busy(root: Path) -> Now:
     forget(machine, "10s", 1)
     forget(machine, "1s", 3, *moving)
     forget(machine, "10s", 1, *moving)
-    jobs.merge(machine.folders)
+    seal_job.merge(machine.folders)
     wide.event(5 * step_s, "mark", "", "load\x1b[31m begins")
     run(parts, 5 * step_s, 6 * step_s, **names, disk=("nvme0",))
     machine.seal()
@@ -394,7 +395,7 @@ def _first_boot(machine: Machine) -> Boot:
     keep(machine)
     pinned_ns = boot.utc_ns(700)
     pins.add(machine.folders.state, [Pin(pinned_ns, pinned_ns + 120 * SECOND_NS, "an incident", "golden")])
-    jobs.merge(machine.folders)
+    seal_job.merge(machine.folders)
     return boot
 
 

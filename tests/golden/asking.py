@@ -19,13 +19,14 @@ import h5py
 import numpy as np
 
 from sysmon_tools import extract
-from sysmond import clock, history
+from sysmond import history
+from sysmond.answers.records import Answer
+from sysmond.base import clock
+from sysmond.base.model import ABSENT, Cause
+from sysmond.base.result import Column, Result
 from sysmond.errors import Error
-from sysmond.folders import Folders
 from sysmond.history import Archive
-from sysmond.long.answer import Answer
-from sysmond.model import ABSENT, Cause
-from sysmond.result import Column, Result
+from sysmond.machine.folders import Folders
 from tests.golden.archives import Now
 
 # That of Berlin, by its rules: not every machine has its name.

@@ -14,24 +14,25 @@ from unittest.mock import patch
 
 import numpy as np
 
-from sysmond import jobs, rolling, segment
-from sysmond.archive import Name
-from sysmond.clock import SECOND_NS, Relation
-from sysmond.frame import Identity, Layout, decode_layout
-from sysmond.long import file, seams
-from sysmond.long.chain import Chain, Ends
-from sysmond.long.file import FileStretch
-from sysmond.long.merge import Joined
-from sysmond.long.rollup import roll_up
-from sysmond.long.stretch import MemoryStretch, Stretch
-from sysmond.model import ABSENT, TIERS_NS, Cause, Metric, Semantics, Sensitivity, Table
-from sysmond.pins import Pin
-from sysmond.recording import Event, Hole, Key, MemoryBlock, Recording, Strand
+from sysmond.archiver import rollup_job, seal_job
+from sysmond.archiver.rollup_job import Due
+from sysmond.archiver.sparse_merge_job import Joined
+from sysmond.base.clock import SECOND_NS, Relation
+from sysmond.base.model import ABSENT, TIERS_NS, Cause, Metric, Semantics, Sensitivity, Table
+from sysmond.base.result import Int64Array
 from sysmond.records import Records, codes, record_bytes
-from sysmond.result import Int64Array
-from sysmond.ring import RingWriter
-from sysmond.rolling import Due
-from sysmond.tiers import COARSE
+from sysmond.ring.frame import Identity, Layout, decode_layout
+from sysmond.ring.writer import RingWriter
+from sysmond.rollup import file_edges
+from sysmond.rollup.top import roll_up
+from sysmond.store import dense_file, sparse_file
+from sysmond.store.archive import Name
+from sysmond.store.chain import Chain, Ends
+from sysmond.store.of_ring import Event, Hole, Key, MemoryBlock, Recording, Strand
+from sysmond.store.pins import Pin
+from sysmond.store.sparse_file import FileStretch
+from sysmond.store.stretch import MemoryStretch, Stretch
+from sysmond.store.tiers import COARSE
 from tests.longarchive import Row, pack, stretch
 
 FOLDER = Path(__file__).parent
@@ -145,27 +146,27 @@ def segments() -> Iterator[tuple[str, bytes]]:
     """Files of rows and of tiers of wide tables, fresh, merged and shortened."""
     with (
         tempfile.TemporaryDirectory() as folder,
-        patch.object(rolling, "CREATED_BY", BY),
-        patch.object(jobs, "CREATED_BY", BY),
+        patch.object(rollup_job, "CREATED_BY", BY),
+        patch.object(seal_job, "CREATED_BY", BY),
     ):
         names = [Name(BOOT, number, number) for number in (1, 2, 3)]
         rows = [f"{folder}/{name.file}" for name in names]
         for number, path in enumerate(rows):
-            Path(path).write_bytes(segment.encode(recording(number), BY))
+            Path(path).write_bytes(dense_file.encode(recording(number), BY))
         yield "segment/rows.h5", Path(rows[0]).read_bytes()
-        yield "segment/restricted.h5", segment.encode(recording(1, 90, Sensitivity.RESTRICTED), BY)
-        yield "segment/rows-merged.h5", jobs.merged_image(rows)
+        yield "segment/restricted.h5", dense_file.encode(recording(1, 90, Sensitivity.RESTRICTED), BY)
+        yield "segment/rows-merged.h5", seal_job.merged_image(rows)
         pinned_ns = UTC_NS + (BEGIN_S + 1200) * SECOND_NS
         pin = Pin(pinned_ns, pinned_ns + 60 * SECOND_NS, "a test", "golden")
-        yield "segment/rows-shortened.h5", jobs.merged_image(rows, 8, [pin])
+        yield "segment/rows-shortened.h5", seal_job.merged_image(rows, 8, [pin])
         before = [None, *names]
-        fresh = [rolling.roll_up_files(folder, Due([name], COARSE, before[at])) for at, name in enumerate(names)]
+        fresh = [rollup_job.roll_up_files(folder, Due([name], COARSE, before[at])) for at, name in enumerate(names)]
         for tier in COARSE:
             yield f"segment/{tier}.h5", fresh[1][tier]
             paths = [f"{folder}/{tier}-{number}.h5" for number in range(len(names))]
             for path, tiers in zip(paths, fresh, strict=True):
                 Path(path).write_bytes(tiers[tier])
-            yield f"segment/{tier}-merged.h5", jobs.merged_image(paths, has_rows=False)
+            yield f"segment/{tier}-merged.h5", seal_job.merged_image(paths, has_rows=False)
 
 
 # --- long tables ----------------------------------------------------------------------------------
@@ -315,17 +316,17 @@ def long_files() -> Iterator[tuple[str, bytes]]:
         length_s, count = (LENGTH_S, TASKS) if name in {"process", "exits", "session"} else (130, 14)
         count = len(PATHS) if name == "cgroup_name" else count
         first, second = (of_table(table, BEGIN_S + number * (length_s + 9), length_s, count) for number in (0, 1))
-        yield f"long/{name}-1s.h5", file.encode(first, BY)
+        yield f"long/{name}-1s.h5", sparse_file.encode(first, BY)
         parts: Sequence[Stretch] = [first, second]
         chain = Chain(parts, _ends(table, BEGIN_S)) if name == "process" else None
         whole = roll_up(parts, steps_ns, chain=chain)
         for tier, made in zip(COARSE, whole, strict=True):
-            yield f"long/{name}-{tier}.h5", file.encode(made, BY)
+            yield f"long/{name}-{tier}.h5", sparse_file.encode(made, BY)
         if name in {"process", "exits", "cgroup_name"}:
             with tempfile.TemporaryDirectory() as folder:
                 yield f"long/{name}-1s-merged.h5", _merged(Path(folder), parts, Joined)
                 early, late = (roll_up(parts[: 1 + at], steps_ns, at)[0] for at in (0, 1))
-                yield f"long/{name}-10s-merged.h5", _merged(Path(folder), [early, late], seams.merged)
+                yield f"long/{name}-10s-merged.h5", _merged(Path(folder), [early, late], file_edges.merged)
 
 
 def _merged(folder: Path, parts: Iterable[Stretch], merge: Callable[[list[FileStretch]], Stretch]) -> bytes:
@@ -334,9 +335,9 @@ def _merged(folder: Path, parts: Iterable[Stretch], merge: Callable[[list[FileSt
         opened = []
         for number, part in enumerate(parts):
             path = folder / f"{number}.h5"
-            path.write_bytes(file.encode(part, BY))
-            opened.append(stack.enter_context(file.open_file(str(path))))
-        return file.encode(merge(opened), BY)
+            path.write_bytes(sparse_file.encode(part, BY))
+            opened.append(stack.enter_context(sparse_file.open_file(str(path))))
+        return sparse_file.encode(merge(opened), BY)
 
 
 # --- rings ----------------------------------------------------------------------------------------

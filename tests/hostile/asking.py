@@ -25,8 +25,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # Before numpy: the threads 
 
 from sysmon_tools import extract
 from sysmond import __main__ as sysmond
-from sysmond import fsck as _fsck  # noqa: F401  loaded once, before the children
 from sysmond import history as _history  # noqa: F401  as above
+from sysmond.commands import fsck as _fsck  # noqa: F401  loaded once, before the children
 from sysmond.errors import EXIT_PARTIAL
 from tests.hostile.scenes import Scene
 

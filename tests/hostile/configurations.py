@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-from sysmond import plan, resolver
-from sysmond.config import FILE_BYTES_MAX, FILES_MAX, NESTING_MAX, NODES_MAX
+from sysmond.plan import plan, resolver
+from sysmond.plan.config import FILE_BYTES_MAX, FILES_MAX, NESTING_MAX, NODES_MAX
 from tests.faults.trial import Totals
 
 SECONDS_MAX = 10.0

@@ -22,7 +22,7 @@ sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(
 import h5py
 import numpy as np
 
-from sysmond import tamper
+from sysmond.commands import tamper
 from tests.hostile.asking import Answer, Truth, Verdict, asked, judge, truth
 from tests.hostile.scenes import Scene, scenes
 

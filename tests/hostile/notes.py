@@ -18,32 +18,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sysmond import (
-    archive,
-    aside,
-    catalogue,
-    conduct,
-    control,
-    frame,
-    incidents,
-    jobs,
-    keeping,
-    ledger,
-    note,
-    pins,
-    plan,
-    progress,
-    retention,
-    work,
-)
-from sysmond.conduct import Conduct, Held
+from sysmond.archiver import auto_pins, children, disk_writes, retention_job, seal_job
 from sysmond.errors import Error
-from sysmond.folders import Folders, create, create_classes
-from sysmond.frame import Layout
-from sysmond.pins import Pin
+from sysmond.machine import control, note
+from sysmond.machine.folders import Folders, create, create_classes
+from sysmond.plan import catalogue, plan, retention
+from sysmond.plan.retention import Believed
 from sysmond.probe import Table, counter
-from sysmond.retention import Believed
-from sysmond.tasks import report
+from sysmond.ring import frame, progress, skipped_rings
+from sysmond.ring.frame import Layout
+from sysmond.sampler import quarantine
+from sysmond.sampler.quarantine import Conduct, Held
+from sysmond.store import archive, pins
+from sysmond.store.pins import Pin
+from sysmond.tasks.bpf import report
 from tests.faults.trial import Totals
 
 BOOT = "b" * 32
@@ -227,34 +215,36 @@ def readers(folders: Folders) -> dict[str, Reader]:
             {ring: [1, 2, 0], "crc32": 0},
             lambda: progress.Progress.read(folders).write(folders),
         ),
-        "aside": Reader(f"{archiver}/{aside.FILE}", [{ring: 1}, {ring: 5}], lambda: aside.blame(folders, [ring])),
+        "aside": Reader(
+            f"{archiver}/{skipped_rings.FILE}", [{ring: 1}, {ring: 5}], lambda: skipped_rings.blame(folders, [ring])
+        ),
         "conduct": Reader(
-            f"{folders.runtime}/sampler/{conduct.FILE}",
+            f"{folders.runtime}/sampler/{quarantine.FILE}",
             {"boot": BOOT, "judged_ns": 1, "tables": {"disk": held._asdict()}},
             lambda: _misbehave(f"{folders.runtime}/sampler"),
         ),
         "incidents": Reader(
-            f"{archiver}/{incidents.FILE}",
+            f"{archiver}/{auto_pins.FILE}",
             [BOOT, 1, 2],
-            lambda: incidents._write(archiver, incidents._read(archiver)),
+            lambda: auto_pins._write(archiver, auto_pins._read(archiver)),
         ),
         "left alone": Reader(
-            f"{archiver}/{jobs.LEFT_ALONE_FILE}",
+            f"{archiver}/{seal_job.LEFT_ALONE_FILE}",
             [ring],
-            lambda: jobs._leave_alone(folders, {ring}),
+            lambda: seal_job._leave_alone(folders, {ring}),
         ),
         "believed": Reader(
-            f"{folders.state}/{keeping.BELIEVED_FILE}",
+            f"{folders.state}/{retention_job.BELIEVED_FILE}",
             Believed(1, BOOT, 1)._asdict(),
-            lambda: _believe(f"{folders.state}/{keeping.BELIEVED_FILE}"),
+            lambda: _believe(f"{folders.state}/{retention_job.BELIEVED_FILE}"),
         ),
         "ledger": Reader(
-            f"{folders.state}/{ledger.FILE}",
+            f"{folders.state}/{disk_writes.FILE}",
             {"boot": "", "counts": {"size": [1, 2, 3, 4]}},
-            lambda: ledger.leave(folders.state, ledger.take(folders.state), {"size": [1, 1, 1, 1]}),
+            lambda: disk_writes.leave(folders.state, disk_writes.take(folders.state), {"size": [1, 1, 1, 1]}),
         ),
         "place": Reader(
-            f"{archiver}/{work.PLACE_FILE}", {"point": "/", "disks": ["sda"]}, lambda: work.known_place(folders)
+            f"{archiver}/{children.PLACE_FILE}", {"point": "/", "disks": ["sda"]}, lambda: children.known_place(folders)
         ),
         "sequences": Reader(
             f"{archiver}/{archive.SEQUENCES_FILE}",
@@ -291,7 +281,7 @@ def _misbehave(folder: str) -> None:
 
 
 def _believe(path: str) -> None:
-    before = keeping._believed(path)
+    before = retention_job._believed(path)
     if before is not None:
         retention.believe(before, BOOT, 2, 2)
 

@@ -23,19 +23,21 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-from sysmond import jobs, paths, selftest
-from sysmond.archive import FINEST_TIER
-from sysmond.clock import SECOND_NS
+from sysmond.archiver import seal_job
+from sysmond.base import paths
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import ABSENT, Cause
+from sysmond.base.result import Gap, Result
+from sysmond.commands import selftest
 from sysmond.errors import Error
-from sysmond.folders import Folders, create_classes
-from sysmond.frame import EXPLAINING, FRAME_BYTES, HEAD, HEADER, HEADER_BYTES, MIRROR_BYTES, REST, START, U32
 from sysmond.history import Archive
-from sysmond.model import ABSENT, Cause
-from sysmond.progress import WRITERS, ring_files, stream_files
-from sysmond.recording import of_snapshot
-from sysmond.result import Gap, Result
-from sysmond.rings import remove_sealed
-from sysmond.snapshot import fill, snapshot
+from sysmond.machine.folders import Folders, create_classes
+from sysmond.ring.frame import EXPLAINING, FRAME_BYTES, HEAD, HEADER, HEADER_BYTES, MIRROR_BYTES, REST, START, U32
+from sysmond.ring.progress import WRITERS, ring_files, stream_files
+from sysmond.ring.sealed import remove_sealed
+from sysmond.ring.snapshot import fill, snapshot
+from sysmond.store.archive import FINEST_TIER
+from sysmond.store.of_ring import of_snapshot
 from tests.faults.trial import Totals, main
 
 RECORDED_S = 6.0
@@ -278,7 +280,7 @@ def sealed(folders: Folders, into: str, ring: Ring, start_ns: int, end_ns: int) 
         there = copy.runtime + path.removeprefix(folders.runtime)
         os.makedirs(os.path.dirname(there), exist_ok=True)
         shutil.copyfile(path, there)
-    jobs.seal(copy)
+    seal_job.seal(copy)
     for writer in (*WRITERS.values(), "archiver"):
         remove_sealed(copy, writer)
     moved = ring._replace(path=copy.runtime + ring.path.removeprefix(folders.runtime))

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from sysmond import archive, jobs
-from sysmond.archive import FINEST_TIER, Name
-from sysmond.clock import SECOND_NS
-from sysmond.folders import Folders
-from sysmond.long import tiering
-from sysmond.model import Sensitivity, Table
+from sysmond.archiver import seal_job, sparse_rollup_job
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import Sensitivity, Table
+from sysmond.machine.folders import Folders
+from sysmond.store import archive
+from sysmond.store.archive import FINEST_TIER, Name
 from sysmond.tasks import tables
 from tests.longarchive import Row, put, relation, stretch
 from tests.machine import BOOT, NOON_NS, Machine
@@ -90,7 +90,7 @@ def _wide(base: str) -> Iterator[Scene]:
         machine.seal()
         machine.flush()
         rows |= _files(machine.folders, FINEST_TIER)
-        jobs.merge(machine.folders)  # Each by itself: what comes later has a file of its own in each tier.
+        seal_job.merge(machine.folders)  # Each by itself: what comes later has a file of its own in each tier.
     tier = _files(machine.folders, TIER)
     shutil.rmtree(f"{base}/wide")
     yield _scene(f"{base}/1s", "wide", "disk", f"public/{FINEST_TIER}", rows)
@@ -120,7 +120,7 @@ def _long(base: str, table: Table) -> Iterator[Scene]:
         )
         put(folders, made, 1 if is_other else 1 + number)
         rows |= _files(folders, FINEST_TIER, table.name)
-        tiering.roll_up_tables(folders, lambda _tier, _bytes: None, set())
+        sparse_rollup_job.roll_up_tables(folders, lambda _tier, _bytes: None, set())
     tier = _files(folders, TIER, table.name)
     shutil.rmtree(f"{base}/long")
     yield _scene(f"{base}/{table.name}", table.name, table.name, f"public/{table.name}/{FINEST_TIER}", rows)

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from sysmond.clock import SECOND_NS
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import Cause
 from sysmond.history import Archive
-from sysmond.model import Cause
 from tests.lab.files import IO_COLUMNS, SOURCES, Cells, Numbers, expected, told
 from tests.lab.ground import (
     DISK,

@@ -12,10 +12,10 @@ from pathlib import Path
 from struct import pack
 from typing import NamedTuple
 
-from sysmond.clock import SECOND_NS
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import ABSENT
 from sysmond.errors import Error
 from sysmond.history import Archive
-from sysmond.model import ABSENT
 from tests.children import child
 from tests.lab.files import Cells
 from tests.waiting import wait_until

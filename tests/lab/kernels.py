@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 sys.path.append(str(Path(__file__).resolve().parent.parent.parent))
-from sysmond.kernel.loader import PROGRAMS
+from sysmond.tasks.bpf.loader import PROGRAMS
 from tests.lab import lab
 from tests.lab.ways import WAYS
 

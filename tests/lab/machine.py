@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from sysmond.folders import Folders
-from sysmond.kernel.loader import PROGRAMS
+from sysmond.machine.folders import Folders
+from sysmond.tasks.bpf.loader import PROGRAMS
 from tests.waiting import wait_until
 from tests.whole import Recorder
 

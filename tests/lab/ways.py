@@ -20,15 +20,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sysmond.errors import Error
-from sysmond.kernel import loader
-from sysmond.kernel.states import States
-from sysmond.tasks import execs, exits, exits_netlink
-from sysmond.tasks.buffers import Buffer
-from sysmond.tasks.proc import Proc
-from sysmond.tasks.proc_states import Looks
+from sysmond.tasks.bpf import loader
+from sysmond.tasks.bpf.buffers import Buffer
+from sysmond.tasks.bpf.states import States
+from sysmond.tasks.bpf.walk import Walk
+from sysmond.tasks.command import execs
+from sysmond.tasks.ends import exits, exits_netlink
+from sysmond.tasks.pass_result import Tasks
+from sysmond.tasks.proc.states import Looks
+from sysmond.tasks.proc.walk import Proc
 from sysmond.tasks.tables import EXITS, PROCESS, PROCESS_PRIVATE, THREAD, THREAD_STATE
-from sysmond.tasks.taken import Tasks
-from sysmond.tasks.walk import Walk
 from tests.pinned import child, rows, stat
 
 

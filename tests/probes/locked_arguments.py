@@ -20,8 +20,8 @@ from pathlib import Path
 
 from sysmond.errors import Error
 from sysmond.probe import Host
-from sysmond.tasks.commands import Commands
-from sysmond.tasks.execs import Execs
+from sysmond.tasks.command.commands import Commands
+from sysmond.tasks.command.execs import Execs
 from tests.commandrows import rows_in
 
 CLONE_NEWNS = 0x20000

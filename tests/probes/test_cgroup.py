@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sysmond_probes import cgroup, cgroup_memory
 
-from sysmond.model import Table, check_table
+from sysmond.base.model import Table, check_table
 from sysmond.probe import ABSENT, Host, Probe, Row
 from tests.cgrouptree import BARE, SERVICE, V1_LINE, V2_LINE, mount, put, v2
 

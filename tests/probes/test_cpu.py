@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sysmond_probes import cpu
 
-from sysmond.model import check_table
+from sysmond.base.model import check_table
 from sysmond.probe import ABSENT, Host, Row
 
 TIMES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal", "guest", "guest_nice")

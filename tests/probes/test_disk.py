@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from sysmond_probes import disk
 
-from sysmond.model import check_table
+from sysmond.base.model import check_table
 from sysmond.probe import ABSENT, Host
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"

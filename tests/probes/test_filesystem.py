@@ -16,7 +16,7 @@ import pytest
 from sysmond_probes import filesystem
 from sysmond_probes.filesystem import ANSWERED, AUTOMOUNTED, HUNG, REFUSED, FileSystems, Statvfs
 
-from sysmond.model import check_table
+from sysmond.base.model import check_table
 from sysmond.probe import ABSENT, Host, Lane
 
 HERE = Path(__file__).parent

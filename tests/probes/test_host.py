@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sysmond_probes import host
 
-from sysmond.model import check_table
+from sysmond.base.model import check_table
 from sysmond.probe import ABSENT, Host, Lane
 
 

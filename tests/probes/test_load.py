@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from sysmond_probes import load
 
-from sysmond.model import check_table
+from sysmond.base.model import check_table
 from sysmond.probe import Host
 
 

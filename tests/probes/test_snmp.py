@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sysmond_probes import snmp
 
-from sysmond.model import Semantics, check_table
+from sysmond.base.model import Semantics, check_table
 from sysmond.probe import ABSENT, Host, Probe
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"

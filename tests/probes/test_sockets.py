@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sysmond_probes import sockets
 
-from sysmond.model import check_table
+from sysmond.base.model import check_table
 from sysmond.probe import ABSENT, Host
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sysmond_probes import vm
 
-from sysmond.model import Semantics, check_table
+from sysmond.base.model import Semantics, check_table
 from sysmond.probe import ABSENT, Host
 
 

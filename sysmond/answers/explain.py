@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Says how each column of an answer came about: source, formula, what answered, resampling and gaps."""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from sysmond.answers import rates
+from sysmond.answers.reading import View
+from sysmond.answers.series import Query
+from sysmond.base.model import TIERS_NS, Cause, Metric, Semantics, series_path
+from sysmond.base.result import Answered, Explanation, Gap, Lacking, Result
+from sysmond.base.timespec import format_step
+from sysmond.store.tracks import Run
+
+if TYPE_CHECKING:
+    from sysmond.store.of_ring import Key
+
+ROWS = "rows"
+_TIER_OF = {step_ns: tier for tier, step_ns in TIERS_NS.items() if step_ns}
+
+
+def explain(query: Query, result: Result) -> tuple[Explanation, ...]:
+    """Explain every column of a query's answer, whose gaps are known by now."""
+    answered: dict[Key, list[Answered]] = {}
+    for view, keys in query.answered:
+        if len(keys) and view.inside.any():
+            part = _part(view)
+            for key in keys:
+                answered.setdefault(key, []).append(part)
+    lacking: dict[str, list[Gap]] = {}
+    for gap in result.gaps:
+        lacking.setdefault(gap.table, []).append(gap)
+    keys_of = {series_path(*key): key for key in query.keys}
+    found = []
+    for column in result.columns:
+        key = keys_of[column.path]
+        parts = _joined(answered.get(key, []))
+        metric = query.metric(key)
+        found.append(
+            Explanation(
+                column.path,
+                column.stat,
+                column.unit,
+                metric.origin,
+                rates.formula(metric, column.stat),
+                parts,
+                result.step_ns,
+                _resampling(metric, result.step_ns, parts),
+                _causes(gap for gap in lacking.get(key.table, ()) if _concerns(gap, column.path)),
+            )
+        )
+    return tuple(found)
+
+
+def _part(view: View) -> Answered:
+    """What one view of a track answered."""
+    times_ns = view.times_ns[view.inside]
+    interval_ns = view.track.lineage.interval_ns
+    last_ns = view.axis.last[view.inside] - view.axis.first[view.inside] + times_ns
+    tier = _TIER_OF.get(view.step_ns, ROWS)
+    members = [member for run, _, _ in view.pieces if isinstance(run, Run) for member in run.members]
+    bits = min((block.significant_bits for _, block in members if block.significant_bits), default=0)
+    return Answered(tier, view.step_ns or interval_ns, int(times_ns.min()), int(last_ns.max()) + interval_ns, bits)
+
+
+def _joined(parts: Iterable[Answered]) -> tuple[Answered, ...]:
+    """Make one of neighbours in time that are alike: boots and restarts do not matter here."""
+    joined: list[Answered] = []
+    for part in sorted(parts, key=lambda part: (part.start_ns, part.end_ns)):
+        if joined and joined[-1]._replace(start_ns=part.start_ns, end_ns=part.end_ns) == part:
+            joined[-1] = joined[-1]._replace(end_ns=max(joined[-1].end_ns, part.end_ns))
+        else:
+            joined.append(part)
+    return tuple(joined)
+
+
+def _resampling(metric: Metric, step_ns: int, parts: Sequence[Answered]) -> str:
+    told = [
+        f"merged rows have {bits} significant bits"
+        for bits in sorted({part.significant_bits for part in parts})
+        if bits and metric.semantics is not Semantics.STATE
+    ]
+    if not step_ns:
+        return "; ".join(["none: a row a tick", *told])
+    step = format_step(step_ns)
+    for tier, length_ns in dict.fromkeys((part.tier, part.step_ns) for part in parts):
+        what = f"{'rows every' if tier == ROWS else 'buckets of'} {format_step(length_ns)}"
+        if length_ns == step_ns:
+            told.append(f"{what}, as they are")
+        elif (step_ns % length_ns and tier != ROWS) or length_ns > step_ns:
+            told.append(f"{what}, coarser than asked for: each at its own start")
+        else:
+            told.append(f"{what}, those that begin within {step} joined")
+    if metric.semantics is Semantics.COUNTER and told:
+        told.append("an increase belongs to the later of its two rows")
+    return "; ".join(told) or "nothing to resample"
+
+
+def _concerns(gap: Gap, path: str) -> bool:
+    """Whether a gap of a table is one of this series: a reset is of one counter."""
+    return gap.cause is not Cause.COUNTER_RESET or gap.detail == path
+
+
+def _causes(gaps: Iterable[Gap]) -> tuple[Lacking, ...]:
+    """How many gaps, and how long in all, by cause."""
+    causes: dict[str, Lacking] = {}
+    for gap in gaps:
+        seen = causes.get(str(gap.cause), Lacking(gap.cause, 0, 0))
+        causes[str(gap.cause)] = Lacking(gap.cause, seen.number + 1, seen.total_ns + gap.end_ns - gap.start_ns)
+    return tuple(causes[cause] for cause in sorted(causes))

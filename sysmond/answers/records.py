@@ -1,0 +1,466 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers about long tables: a question in words, checked, answered from what is there, as columns and as records."""
+
+import time
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import closing
+from itertools import chain
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from sysmond.answers import columns as offered
+from sysmond.answers import from_tiers, grouping
+from sysmond.answers.columns import COMMAND, COUNT, EXE, FUNCTIONS, OWNERS, Of, Offer, Spec
+from sysmond.answers.joins import CGROUP_TABLE, COMMAND_TABLE, STACK_TABLE, Cgroups, Commands, Stacks
+from sysmond.answers.rows import (
+    Axis,
+    Batch,
+    Cells,
+    Joined,
+    Question,
+    Rows,
+    axis,
+    batches,
+    lasting,
+    meeting,
+    told_by_rows,
+)
+from sysmond.base import clock, paths, timespec
+from sysmond.base.model import TIERS_NS, Cause, Metric, Semantics, Sensitivity, Table
+from sysmond.base.result import Column, Event, Gap, Result
+from sysmond.errors import CorruptError, Error, NotPermittedError, UsageError, nearest
+from sysmond.machine.folders import Folders
+from sysmond.rollup import condition
+from sysmond.rollup.condition import Words
+from sysmond.rollup.ended import ended_of
+from sysmond.store.archive import FINEST_TIER
+from sysmond.store.census import LATE_NS, Census, Line, gaps, losses
+from sysmond.store.stretch import Stretch, key_of, lasts
+from sysmond.store.tiers import COARSE
+
+# Files may be merged or flushed while an answer is made of them: so often it is begun anew.
+ATTEMPTS_MAX = 5
+# A refusal names so many files that cannot be read: one of a few is the reason.
+WARNINGS_TOLD_MAX = 8
+EXITS_TABLE = "exits"
+# Of these somebody may have told when he noticed.
+_LOSSES = frozenset({Cause.DAMAGED_FILE, Cause.DAEMON_DOWN, Cause.DROPPED})
+# Tables whose keys are those of exits.
+_PROCESSES = frozenset({"process", "process_private"})
+FOREVER_NS = timespec.TIME_MAX_NS - 1
+
+
+class Request(NamedTuple):
+    """What is asked, as people say it; see ``sysmond.history.Archive.records``."""
+
+    table: str
+    start: str | int | None = None
+    end: str | int | None = None
+    step: str | int | None = None
+    columns: str | Sequence[str] = ()
+    where: str = ""
+    group_by: str | Sequence[str] = ()
+    by: str = ""
+    top: int = 0
+    percentile: float | None = None
+    boot: str | int | None = None
+
+
+class Answer(Result):
+    """Columns over rows, as every result has them, one row a key, group or record; and the same as records."""
+
+    __slots__ = ()
+
+    @property
+    def records(self) -> npt.NDArray[np.void]:
+        """The rows as a structured array, a field a column, ``time`` first.
+
+        Points in time are datetime64[ns] (NaT where there is none), texts are ``str`` objects (None where there is
+        none), numbers that tell apart (``pid``, ``signal`` …) are int64 (-2**63 where there is none), quantities are
+        float64 in the unit of their column (NaN where there is none).
+        """
+        fields: list[tuple[str, npt.NDArray[Any]]] = [("time", self.times)]
+        for column in self.columns:
+            if column.texts is not None:
+                values: npt.NDArray[Any] = np.empty(len(column.texts), object)
+                values[:] = column.texts
+            elif column.is_time:
+                values = column.times
+            elif column.integers is not None and column.semantics is Semantics.STATE and not column.scale:
+                values = column.integers
+            else:
+                values = column.values
+            fields.append((column.path, values))
+        made = np.empty(len(self.times_ns), [(name, values.dtype) for name, values in fields])
+        for name, values in fields:
+            made[name] = values
+        return made
+
+
+class _Times(NamedTuple):
+    """The range that is asked for, in UTC, and the step; 0 for one bucket."""
+
+    start_ns: int
+    end_ns: int
+    step_ns: int
+
+
+def answer(folders: Folders, classes: Collection[Sensitivity], request: Request) -> Answer:
+    """Answer a question to a long table.
+
+    :raises UsageError: for a wrong table, column, condition, time or step. :raises NotPermittedError: where the table
+        may not be read. :raises Error: where nothing of it is recorded.
+    """
+    census = Census(folders, classes)
+    for attempt in range(ATTEMPTS_MAX + 1):
+        try:
+            return Answering(census, request).answer()
+        except FileNotFoundError:
+            if attempt == ATTEMPTS_MAX:
+                raise
+        except CorruptError as damage:
+            if not census.exclude(damage):
+                raise
+    raise Error(f"table {request.table!r}: its files change faster than they can be read")
+
+
+def _quantity(metric: Metric) -> tuple[str, Semantics, int]:
+    return metric.unit, metric.semantics, metric.scale
+
+
+def _described(metric: Metric) -> str:
+    return f"a {metric.semantics} in {metric.unit} with {metric.scale} decimals"
+
+
+class Answering:
+    """One attempt to answer a request: what there is of its table, checked against what is asked."""
+
+    def __init__(self, census: Census, request: Request) -> None:
+        self._census = census
+        self._request = request
+        self._now = clock.relation()
+        self._boot: str | None = None
+        self._times = self._range()
+        census.refused.clear()
+        self._lines, self._past, self._since_ns = self._found()
+        newest = self._newest()
+        if self._leave_out(newest):
+            self._lines, self._past, self._since_ns = self._found()
+            newest = self._newest()
+        self.table: Table = from_tiers.recorded(newest.table)
+        self.offer: Offer = offered.offer(self.table)
+        self._warnings: list[str] = []
+        # What the answer is made of: it is restricted where any of that is.
+        self._stretches = [part.stretch for line in self._lines for part in line.parts]
+        self._stretches += [each.stretch for each in self._past]
+
+    def _newest(self) -> Stretch:
+        return self._lines[-1].parts[-1].stretch if self._lines else self._past[-1].stretch
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether there are rows, not only buckets."""
+        return bool(self._lines)
+
+    def _leave_out(self, newest: Stretch) -> bool:
+        """Leave out what declares a metric as another quantity than the newest does; whether there was any.
+
+        Its numbers would be taken for what they are not.
+        """
+        now = {metric.name: metric for metric in from_tiers.recorded(newest.table).metrics}
+        found = [part.stretch for line in self._lines for part in line.parts] + [each.stretch for each in self._past]
+        others: list[bool] = []
+        for stretch in found:
+            for metric in from_tiers.recorded(stretch.table).metrics:
+                if _quantity(other := now.get(metric.name, metric)) != _quantity(metric):
+                    said = f"{newest.table.name}/{metric.name}: {_described(metric)}, now {_described(other)}"
+                    damage = CorruptError(f"{stretch.path}: {said}, as {newest.path} says; it is left out")
+                    others.append(self._census.exclude(damage))
+        return any(others)
+
+    def _range(self) -> _Times:
+        request = self._request
+        now_ns = time.time_ns()
+        start_ns = -FOREVER_NS if request.start is None else self._moment(request.start)
+        end_ns = now_ns + 1 if request.end is None else self._moment(request.end)
+        if request.boot is not None and request.end is None:
+            end_ns = FOREVER_NS
+        if end_ns <= start_ns:
+            raise UsageError(f"the range ends ({request.end!r}) before it begins ({request.start!r})")
+        step = request.step
+        step_ns = timespec.parse_step(step) if isinstance(step, str) else step or 0
+        if step_ns < 0:
+            raise UsageError(f"step {step_ns} ns: not a length of time; more than 0 is right")
+        if request.percentile is not None and not step_ns:
+            raise UsageError("a percentile is one over steps: --sample with it is right")
+        return _Times(start_ns, end_ns, step_ns)
+
+    def _moment(self, moment: str | int) -> int:
+        return timespec.parse_moment(moment, self._now) if isinstance(moment, str) else moment
+
+    def _found(self) -> tuple[list[Line], list[from_tiers.Bucketed], dict[str, int]]:
+        """What there is of the table: rows, where they begin later than the range buckets, and since when rows answer.
+
+        :raises Error: where there is nothing.
+        """
+        census, table, times = self._census, self._request.table, self._times
+        lines = census.lines(table, times.start_ns, times.end_ns + LATE_NS)
+        self._is_followed, reasons = census.is_followed, census.reasons
+        tiers: list[list[Line]] = []
+        if not lines or _earliest_ns(lines[-1]) > times.start_ns:
+            # Of the boots before the newest one, too, rows may be gone. What begins in the range may have its first
+            # reading to tell of after it.
+            tiers = [census.lines(table, times.start_ns, times.end_ns + TIERS_NS[tier], tier) for tier in COARSE]
+        if self._request.boot is not None:
+            recorded = sorted([*lines, *chain(*tiers)], key=lambda line: line.last_ns)
+            self._boot = paths.find_boot(self._request.boot, list(dict.fromkeys(line.boot for line in recorded)))
+            lines, *tiers = ([line for line in each if line.boot == self._boot] for each in (lines, *tiers))
+        buckets, since_ns = from_tiers.bucketed(lines, tiers)
+        if lines or buckets:
+            return lines, buckets, since_ns
+        if census.refused:
+            raise NotPermittedError(f"table {table!r}: no permission to read {census.refused[0]}")
+        known = census.tables()
+        if table in known:
+            # A table that could never be read is told why, as a gap is.
+            why = "; ".join(dict.fromkeys([*census.warnings[:WARNINGS_TOLD_MAX], *reasons[-1:]]))
+            raise Error(f"table {table!r}: nothing of it is recorded in that range{f': {why}' if why else ''}")
+        raise Error(f"table {table!r}: nothing of it is recorded yet{nearest(table, known)}")
+
+    def answer(self) -> Answer:
+        """Answer it."""
+        question, percent = self._question(), self._request.percentile
+        buckets = self.buckets()
+        keys = [self.offer.specs[name] for name in key_of(self.table)] if percent is not None else []
+        specs = list(dict.fromkeys([*question.columns, question.by, *keys]))
+        pieces: list[Rows] = []
+        boots: dict[str, int] = {}
+        values = 0
+        for batch in self._batches(question, buckets):
+            kept = batch
+            if question.groups:
+                pieces.append(grouping.grouped(batch, question))
+            else:
+                if question.top and percent is None:
+                    kept = batch.keep(grouping.first(batch.bucket, batch.cells(question.by), question.top))
+                pieces.append(grouping.rows_of(kept, specs, boots.setdefault(batch.boot, len(boots))))
+            # As each comes: what is refused at the end has cost all of it by then.
+            values += grouping.size(pieces[-1])
+            grouping.check_size(values)
+        rows = self._finished(question, pieces, buckets)
+        return self._result(question, rows, buckets)
+
+    def _batches(self, question: Question, buckets: Axis) -> Iterator[Batch]:
+        labels = question.where.columns if question.where else ()
+        specs = [*question.columns, *question.groups, question.by, *self.offer.find(labels)]
+        lines = self.joined(specs)
+        if not self._past:
+            return batches(question, lines, buckets)
+        names = {spec.name for spec in specs if spec.of is Of.JOIN}
+        of_boot = {each.line.boot: self._joined(each.line, names) for each in self._past}
+        if not lasts(self.table):
+            moments: list[Batch] = [
+                from_tiers.TierMomentBatch(each, of_boot[each.line.boot], buckets) for each in self._past
+            ]
+            return chain(meeting(question, moments), batches(question, lines, buckets, self._since_ns))
+        told = from_tiers.told_by_buckets(self._past, buckets).plus(told_by_rows(lines, buckets, self._since_ns))
+        found: list[Batch] = [from_tiers.TierBatch(each, of_boot[each.line.boot], buckets, told) for each in self._past]
+        found += lasting(self.table, lines, buckets, told, self._since_ns)
+        keys = [self.offer.specs[name] for name in key_of(self.table)]
+        return meeting(question, from_tiers.merged(found, specs, keys, told.watched_s))
+
+    def _question(self) -> Question:
+        request, offer = self._request, self.offer
+        groups = offer.groups(_words(request.group_by))
+        by_label = request.by
+        count = offer.specs[COUNT]
+        labels = _words(request.columns)
+        chosen = offer.find(labels) if labels else offer.defaults(grouped=bool(groups))
+        if groups:
+            # A name of a group means that group: ``user`` is whose it is then, not the time in user mode.
+            names, own = {spec.name for spec in groups}, {spec.label for spec in groups}
+            chosen = [spec for spec in chosen if spec.name not in names and spec.label not in own]
+            chosen = [*groups, *([] if labels else [count]), *chosen]
+        by = next((spec for spec in groups if spec.label == by_label), None)
+        by = by or (offer.find([by_label])[0] if by_label else offer.by(grouped=bool(groups)))
+        if groups:
+            for spec in dict.fromkeys([*chosen, by]):
+                grouping.check_summable(spec, groups, lasting=lasts(self.table), amount=offered.is_amount(spec))
+        if request.top < 0:
+            raise UsageError(f"the first {request.top}: 1 or more are right")
+        where = condition.parse(request.where, offer.kinds(), self._moment) if request.where.strip() else None
+        return Question(self.table, chosen, where, offer.specs, groups, by, request.top)
+
+    def buckets(self) -> Axis:
+        """The range as buckets.
+
+        :raises UsageError: where there are too many.
+        """
+        start_ns, end_ns, step_ns = self._times
+        lines = [*self._lines, *(each.line for each in self._past)]
+        first_ns = min(line.first_ns - _longest_ns(line) for line in lines)
+        if start_ns == -FOREVER_NS:
+            start_ns = first_ns
+        if end_ns == FOREVER_NS:
+            end_ns = max(line.last_ns for line in lines) + 1
+        self._times = self._times._replace(start_ns=start_ns, end_ns=max(end_ns, start_ns + 1))
+        # Behind the last reading there is nothing: an archive may be old, or its range far in the future.
+        last_ns = max(line.latest_ns for line in lines) + LATE_NS + step_ns
+        return axis(start_ns, max(start_ns + 1, min(self._times.end_ns, last_ns)), step_ns)
+
+    def joined(self, specs: Iterable[Spec]) -> list[tuple[Line, Joined]]:
+        """The boots, and what these columns need beside the table."""
+        names = {spec.name for spec in specs if spec.of is Of.JOIN}
+        return [(line, self._joined(line, names)) for line in self._lines]
+
+    def _joined(self, line: Line, names: Collection[str]) -> Joined:
+        cgroups = commands = ended = None
+        if set(OWNERS).intersection(names) and (found := self._told_by(CGROUP_TABLE, line)):
+            cgroups = Cgroups(found)
+        programs = ", ".join(sorted({EXE, COMMAND}.intersection(names)))
+        if programs and (found := self._told_by(COMMAND_TABLE, line, programs)):
+            commands = Commands(found)
+        stacks = Stacks(self._told_by(STACK_TABLE, line)) if FUNCTIONS in names else None
+        if self.table.name in _PROCESSES and (exits := self._of_line(EXITS_TABLE, line)):
+            ended = ended_of(exits)
+        return Joined(cgroups, commands, ended, stacks)
+
+    def _told_by(self, table: str, line: Line, lacking: str = "") -> list[Stretch]:
+        """The stretches of another table, whose rows belong to numbers; those of tiers, too, where they are asked."""
+        tiers = [*reversed(COARSE), FINEST_TIER] if self._past else [FINEST_TIER]
+        lines = [self._of_line(table, line, lacking, tier) for tier in tiers]
+        return [part.stretch for found in lines if found for part in found.parts]
+
+    def _of_line(self, table: str, line: Line, lacking: str = "", tier: str = FINEST_TIER) -> Line | None:
+        """Another table over the same range and boot. ``lacking``: what is left out without it, to be said."""
+        census = self._census
+        census.refused.clear()
+        start_ns = max(self._times.start_ns, line.first_ns - LATE_NS)
+        end_ns = min(self._times.end_ns, line.last_ns + LATE_NS) + LATE_NS
+        lines = [each for each in census.lines(table, start_ns, end_ns, tier) if each.boot == line.boot]
+        if not lines and census.refused and lacking:
+            self._warnings.append(f"{census.refused[0]}: no permission to read it; {lacking} is left empty")
+        self._stretches += [part.stretch for found in lines for part in found.parts]
+        return lines[0] if lines else None
+
+    def _finished(self, question: Question, pieces: list[Rows], buckets: Axis) -> Rows | None:
+        """All rows together, in order, cut to the first where that is asked for."""
+        if not pieces:
+            return None
+        rows = grouping.joined(pieces)
+        labels = [spec.label for spec in question.groups]
+        if labels and len(pieces) > 1:
+            largest = frozenset(spec.label for spec in question.columns if spec.stat == offered.MAX)
+            rows = grouping.regrouped(rows, labels, largest)
+        percent = self._request.percentile
+        if percent is not None:
+            if not 0 <= percent <= 100:  # noqa: PLR2004  as percent are
+                raise UsageError(f"percentile {percent:g}: 0 to 100 are right")
+            identity = labels or [grouping.BOOT, *key_of(self.table)]
+            rows = grouping.percentiles(rows, identity, percent, question.specs)
+        is_ranked = question.top or self._request.by or labels
+        if is_ranked or lasts(self.table):
+            rows = grouping.only(rows, grouping.first(rows.bucket, rows.columns[question.by.label], question.top))
+        else:
+            rows = grouping.only(rows, np.argsort(rows.times_ns, kind="stable"))
+        if labels:
+            rows = rows._replace(times_ns=buckets.stamps_ns[rows.bucket])
+        return rows
+
+    def _result(self, question: Question, rows: Rows | None, buckets: Axis) -> Answer:
+        start_ns, end_ns, step_ns = self._times
+        table = self.table.name
+        times = np.zeros(0, np.int64) if rows is None else rows.times_ns
+        columns = [_column(spec, None if rows is None else rows.columns[spec.label]) for spec in question.columns]
+        found = gaps(self._lines, table, start_ns, end_ns, is_followed=self._is_followed)
+        earlier = from_tiers.gaps(self._past, self._lines, table, buckets)
+        found = sorted({*found, *(gap for gap in earlier if gap.end_ns > start_ns and gap.start_ns < end_ns)})
+        events = [*self._told_of_tiers(), *self._told_of_losses(found)]
+        return Answer(
+            times,
+            tuple(columns),
+            tuple(found),
+            step_ns,
+            tuple(dict.fromkeys(self.warnings())),
+            tuple(sorted(events)),
+            sensitivity=self._sensitivity(),
+        )
+
+    def _told_of_tiers(self) -> Iterator[Event]:
+        """Up to when only buckets are there, as an event, where that is in the range."""
+        ends = [each.line.course.moment_ns(int(each.stretch.ticks[-1])) for each in self._past]
+        if ends and max(ends) >= self._times.start_ns:
+            text = "up to here, only what used most is told apart, and the others by cgroup together"
+            yield Event(max(ends), "tier", self.table.name, text)
+
+    def _told_of_losses(self, found: Sequence[Gap]) -> Iterator[Event]:
+        """What happened in the range, where something was lost in it: who noticed that has put it on record.
+
+        Only then, for events are in the files of all other tables. Of what ended last nobody came to tell.
+        """
+        start_ns, end_ns, _ = self._times
+        if any(gap.cause in _LOSSES for gap in found if gap.end_ns < end_ns):
+            with closing(self._census.timeline(self._sensitivity())) as line:
+                yield from line.events(self._boot, start_ns, end_ns)
+
+    def warnings(self) -> list[str]:
+        """What could not be read, or was lost."""
+        lost = losses(self._lines, self.table.name, self._times.start_ns, self._times.end_ns)
+        return [*self._census.warnings, *self._warnings, *lost]
+
+    def _sensitivity(self) -> Sensitivity:
+        return Sensitivity.RESTRICTED if self.is_restricted() else Sensitivity.PUBLIC
+
+    def is_restricted(self) -> bool:
+        """Whether anything that was read is."""
+        return any(each.sensitivity is Sensitivity.RESTRICTED for each in self._stretches)
+
+
+def _column(spec: Spec, cells: Cells | None) -> Column:
+    if spec.is_text:
+        texts: tuple[str | None, ...] = ()
+        if isinstance(cells, Words):
+            words = [*cells.texts, None]
+            texts = tuple(words[code] for code in cells.codes.tolist())
+        return Column(spec.label, spec.unit, spec.semantics, spec.stat, texts=texts)
+    if cells is None or isinstance(cells, Words):
+        return Column(
+            spec.label, spec.unit, spec.semantics, spec.stat, integers=np.zeros(0, np.int64), scale=spec.scale
+        )
+    if cells.values.dtype == np.float64:
+        return Column(spec.label, spec.unit, spec.semantics, spec.stat, floats=cells.floats(), decimals=spec.decimals)
+    integers = np.asarray(cells.values, np.int64)
+    return Column(spec.label, spec.unit, spec.semantics, spec.stat, integers=integers, scale=cells.scale)
+
+
+def _words(labels: str | Sequence[str]) -> list[str]:
+    parts = labels.split(",") if isinstance(labels, str) else list(labels)
+    return [part.strip() for part in parts if part.strip()]
+
+
+def _earliest_ns(line: Line) -> int:
+    """When the rows of a boot begin: by its clock as it was last, where that says later, since it may have been set."""
+    first_ns, last_ns = int(line.parts[0].stretch.ticks[0]), int(line.parts[-1].stretch.ticks[-1])
+    return max(line.first_ns, line.last_ns - (last_ns - first_ns))
+
+
+def _longest_ns(line: Line) -> int:
+    """How long before its reading what the first row of a line tells of may begin: the length of a bucket."""
+    return line.parts[0].stretch.interval_ns if not lasts(line.parts[0].stretch.table) else 0
+
+
+def newest(folders: Folders, classes: Collection[Sensitivity], table: str) -> Table:
+    """A long table as it was declared when it was recorded last.
+
+    :raises Error: where it may not be read, or nothing of it is there.
+    """
+    return Answering(Census(folders, classes), Request(table)).table
+
+
+def described(table: Table) -> Iterator[tuple[str, str, str]]:
+    """The columns that answers about a table may have: name, unit, what it is."""
+    docs = {metric.name: metric.doc for metric in table.metrics}
+    for label, spec in offered.offer(table).specs.items():
+        yield label, spec.unit, docs.get(spec.name, "")

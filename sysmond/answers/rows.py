@@ -1,0 +1,463 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Questions to long tables: from stretches to rows that are filtered, grouped and cut to the first.
+
+A **batch** is some rows of one boot, whose columns are computed when they are asked for: first those of the condition,
+then that by which the first are chosen, and of what is left after that all others. Batches are made one after the
+other, so memory is bounded by what is kept.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from math import sqrt
+from types import MappingProxyType
+from typing import ClassVar, NamedTuple, Protocol, Self
+
+import numpy as np
+
+from sysmond.answers.columns import COMMAND, EXE, FUNCTIONS, MAX, MEAN, SUM, SYSCALL_NAME, USERNAME, Of, Spec
+from sysmond.answers.joins import CGROUP_KEY, Cgroups, Commands, Stacks, syscall_names, usernames
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import ABSENT, Semantics, Table
+from sysmond.base.result import TIME_UNIT, Float64Array, Int64Array
+from sysmond.base.wall_clock import ALWAYS_NS
+from sysmond.errors import UsageError
+from sysmond.rollup.condition import BoolArray, Condition, Lookup, Values, Words
+from sysmond.rollup.ended import between
+from sysmond.rollup.keys_in_buckets import Exits, Window, spans
+from sysmond.rollup.portion import SUMS, Part, summed
+from sysmond.store.census import LATE_NS, Line
+from sysmond.store.chain import END, START, told_before
+from sysmond.store.stretch import Stretch, key_of, lasts
+
+# So many cells of a column are worked on at once.
+CELLS_MAX = 1 << 21
+# More than this is a wrong step or range, not a question: an answer is held in memory.
+BUCKETS_MAX = 1_000_000
+VALUES_MAX = 50_000_000
+Since = Mapping[str, int]
+
+
+class Numbers(NamedTuple):
+    """A column of numbers: int64[row] of a scale, ABSENT where there is none; or float64[row] with NaN."""
+
+    values: Int64Array | Float64Array
+    scale: int = 0
+
+    def floats(self) -> Float64Array:
+        """The numbers in their unit."""
+        found: Float64Array
+        if self.values.dtype == np.float64:
+            found = self.values.astype(np.float64, copy=False)
+            return found
+        found = self.values / 10.0**self.scale
+        found[self.values == ABSENT] = np.nan
+        return found
+
+
+Cells = Numbers | Words
+
+
+class Axis(NamedTuple):
+    """Buckets in UTC: ``edges_ns``, int64[bucket + 1], and how each is stamped, int64[bucket]."""
+
+    edges_ns: Int64Array
+    stamps_ns: Int64Array
+
+
+class Question(NamedTuple):
+    """What is asked, checked. ``top``: 0 for all."""
+
+    table: Table
+    columns: Sequence[Spec]
+    where: Condition | None
+    specs: Mapping[str, Spec]
+    groups: Sequence[Spec]
+    by: Spec
+    top: int
+
+
+class Joined(NamedTuple):
+    """What is joined to the rows of one boot; nothing where it is not asked for, or not there."""
+
+    cgroups: Cgroups | None = None
+    commands: Commands | None = None
+    ended: Exits | None = None
+    stacks: Stacks | None = None
+
+
+class Rows(NamedTuple):
+    """Rows of an answer: the number of the bucket and the time (UTC) of each, and columns by label."""
+
+    bucket: Int64Array
+    times_ns: Int64Array
+    columns: Mapping[str, Cells]
+
+
+class Batch(ABC):
+    """Rows of one boot. ``bucket``, ``times_ns``: of each the number of its bucket, and its time in UTC: int64[row]."""
+
+    # What has an element a row.
+    of_rows: ClassVar[Sequence[str]] = ("bucket", "times_ns")
+
+    def __init__(self, boot: str, bucket: Int64Array, times_ns: Int64Array) -> None:
+        self.boot = boot
+        self.bucket = bucket
+        self.times_ns = times_ns
+
+    @abstractmethod
+    def cells(self, spec: Spec) -> Cells:
+        """A column."""
+
+    @abstractmethod
+    def mass(self, spec: Spec, /) -> Float64Array:
+        """What an average of a gauge is made of: its integral over time, float64[row]."""
+
+    def keep(self, rows: Int64Array) -> Self:
+        """Only these rows."""
+        made = copy(self)
+        made.__dict__.update({name: getattr(self, name)[rows] for name in self.of_rows})
+        return made
+
+
+def axis(start_ns: int, end_ns: int, step_ns: int) -> Axis:
+    """Buckets over [start, end): one, stamped with the second that it begins in, or on multiples of a step.
+
+    :raises UsageError: where there are too many.
+    """
+    if not step_ns:
+        stamp_ns = start_ns // SECOND_NS * SECOND_NS
+        return Axis(np.array([start_ns, end_ns], np.int64), np.array([stamp_ns], np.int64))
+    first, last = start_ns // step_ns, -(-end_ns // step_ns)
+    if last - first > BUCKETS_MAX:
+        raise UsageError(f"{last - first} steps in that range; at most {BUCKETS_MAX} are right")
+    stamps = np.arange(first, last, dtype=np.int64) * step_ns
+    edges = np.append(stamps, end_ns)
+    edges[0] = start_ns
+    return Axis(edges, stamps)
+
+
+def edges_of(line: Line, edges_ns: Int64Array) -> Int64Array:
+    """The boot times at which a wall clock passed these times.
+
+    A clock that was set back passed some of them twice: the later time counts, where there are readings of it.
+    """
+    steps = [at_ns for at_ns, _ in line.course.steps()]
+    until = [*steps, int(line.parts[-1].stretch.ticks[-1])]
+    since = [-ALWAYS_NS, *steps]
+    wall = [line.course.moment_ns(begin) - begin for begin in since]
+    found = np.clip(edges_ns - wall[0], -ALWAYS_NS, until[0] if steps else ALWAYS_NS)
+    for number in range(1, len(since)):
+        mine = edges_ns - wall[number]
+        is_last = number == len(since) - 1
+        there = (mine >= since[number]) & ((mine <= until[number]) | (edges_ns > until[number] + max(wall)))
+        found = np.where(there, np.minimum(mine, ALWAYS_NS if is_last else until[number]), found)
+    return np.maximum.accumulate(found)
+
+
+class _Stage(NamedTuple):
+    """Some buckets of one boot, with what answers in them. ``low``: number of the first of them.
+
+    ``span_s``, ``watched_s``: of each, as ``Told`` has it.
+    """
+
+    line: Line
+    joined: Joined
+    parts: Sequence[Part]
+    edges: Int64Array
+    stamps_ns: Int64Array
+    low: int
+    span_s: Float64Array
+    watched_s: Float64Array
+
+
+class Told(NamedTuple):
+    """Of what time buckets tell: float64[bucket], seconds, over all boots.
+
+    ``span_s``: how far apart the readings are between which increases lie. ``watched_s``: how long values are known.
+    """
+
+    span_s: Float64Array
+    watched_s: Float64Array
+
+    def plus(self, other: "Told") -> "Told":
+        """Both together."""
+        return Told(self.span_s + other.span_s, self.watched_s + other.watched_s)
+
+
+def told_by_rows(lines: Sequence[tuple[Line, Joined]], buckets: Axis, since_ns: Since = MappingProxyType({})) -> Told:
+    """Of what time rows tell; ``since_ns``: from which boot time on they answer, by boot."""
+    total = Told(np.zeros(len(buckets.stamps_ns)), np.zeros(len(buckets.stamps_ns)))
+    for line, _ in lines:
+        total = total.plus(Told(*spans(line.parts, _edges_since(line, buckets, since_ns))))
+    return total
+
+
+def _edges_since(line: Line, buckets: Axis, since_ns: Since) -> Int64Array:
+    """The edges of buckets in boot time, of what is not before the moment from which on rows answer."""
+    return np.maximum(edges_of(line, buckets.edges_ns), since_ns.get(line.boot, -ALWAYS_NS))
+
+
+def lasting(
+    table: Table,
+    lines: Sequence[tuple[Line, Joined]],
+    buckets: Axis,
+    told: Told,
+    since_ns: Since = MappingProxyType({}),
+) -> Iterator["LastingBatch"]:
+    """Rows of a table whose rows last: one a key and bucket in which it was there.
+
+    ``told``: of what time buckets tell, by rows and elsewhere. ``since_ns``: as of ``told_by_rows``.
+    """
+    for line, joined in lines:
+        mine = _edges_since(line, buckets, since_ns)
+        there = np.flatnonzero(spans(line.parts, mine)[1])
+        low, stop = (int(there[0]), int(there[-1]) + 1) if len(there) else (0, 0)
+        while low < stop:
+            high = min(stop, low + _width(line, joined, mine[low : stop + 1]))
+            parts = line.within(int(mine[low]), int(mine[high]))
+            part = slice(low, high)
+            at = mine[low : high + 1]
+            yield LastingBatch(
+                table,
+                _Stage(line, joined, parts, at, buckets.stamps_ns[part], low, told.span_s[part], told.watched_s[part]),
+            )
+            low = high
+
+
+def _width(line: Line, joined: Joined, edges: Int64Array) -> int:
+    """How many buckets are worked on at once: by the keys that are seen, and those that come and go in each."""
+    low_ns, high_ns = int(edges[0]), int(edges[-1])
+    keys = max((len(part.stretch.counts) for part in line.within(low_ns, high_ns)), default=1)
+    ended = 0 if joined.ended is None else len(between(joined.ended, low_ns, high_ns).end_ns)
+    each = ended / (len(edges) - 1)
+    # Keys times buckets are the cells of a column; with more buckets there are more keys.
+    width = (sqrt(keys**2 + 2 * each * CELLS_MAX) - keys) / (2 * each) if each else CELLS_MAX / (2 * max(1, keys))
+    return max(1, int(width))
+
+
+class LastingBatch(Batch):
+    """Rows of a lasting table."""
+
+    of_rows = (*Batch.of_rows, "_bucket")
+
+    def __init__(self, table: Table, stage: _Stage) -> None:
+        """Look at all keys and buckets in which they were there, where values are known."""
+        ended, edges = stage.joined.ended, stage.edges
+        if ended is not None and stage.parts:
+            ended = between(ended, min(int(edges[0]), int(stage.parts[0].stretch.ticks[0])), int(edges[-1]))
+        self._stage = stage
+        self._window = Window(stage.parts, edges, ended, key_of(table))
+        # ``_bucket``: of those of the stage.
+        self._key, self._bucket = np.nonzero(self._window.alive & (stage.watched_s > 0))
+        self._cache: dict[tuple[str, str], Cells] = {}
+        super().__init__(stage.line.boot, self._bucket + stage.low, stage.stamps_ns[self._bucket])
+
+    def keep(self, rows: Int64Array) -> Self:
+        """Only these rows."""
+        made = super().keep(rows)
+        chosen, key = np.unique(self._key[rows], return_inverse=True)
+        made.__dict__.update(_key=key, _window=self._window.narrow(chosen), _cache={})
+        return made
+
+    def cells(self, spec: Spec) -> Cells:
+        """A column."""
+        found = self._cache.get((spec.name, spec.stat))
+        if found is None:
+            found = self._cache[spec.name, spec.stat] = self._cells(spec)
+        return found
+
+    def _cells(self, spec: Spec) -> Cells:
+        if spec.of is Of.JOIN:
+            return self._join(spec)
+        if spec.of is Of.LIFE:
+            return self._life(spec)
+        window, key = self._window, self._key
+        if spec.of is Of.COUNT:
+            return Numbers(np.ones(len(key), np.int64))
+        if spec.of is Of.KEY:
+            values = window.keys[spec.name]
+            return Numbers((self._stage.line.course.utc_ns(values) if spec.name == START else values)[key], spec.scale)
+        return self._measured(spec)
+
+    def _measured(self, spec: Spec) -> Cells:
+        window, key, bucket = self._window, self._key, self._bucket
+        if spec.semantics is Semantics.COUNTER and spec.stat in {SUM, MEAN}:
+            grown = window.grown(spec.name)[key, bucket]
+            return Numbers(grown, spec.scale) if spec.stat == SUM else self._rate(spec, grown)
+        if spec.stat == MEAN:
+            mass, time_s = (each[key, bucket] for each in window.held(spec.name))
+            with np.errstate(divide="ignore", invalid="ignore"):
+                return Numbers(np.where(time_s > 0, mass / time_s, np.nan) / 10.0**spec.scale)
+        if spec.stat == MAX:
+            return Numbers(window.peak(spec.name)[key, bucket], spec.scale)
+        values = window.at(spec.name)[key, bucket + 1]
+        if spec.is_text:
+            return Words(np.where(values == ABSENT, -1, values), window.words.texts)
+        return Numbers(values, spec.scale)
+
+    def _rate(self, spec: Spec, grown: Int64Array) -> Numbers:
+        took_s = self._window.took_s(self._stage.span_s)[self._key, self._bucket]
+        factor = (100.0 if spec.unit == "%" else 1.0) / 10.0**spec.scale
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return Numbers(np.where((grown == ABSENT) | (took_s <= 0), np.nan, grown * factor / took_s))
+
+    def held(self, spec: Spec) -> tuple[Float64Array, Float64Array]:
+        """The integral of a gauge over time (as stored, times seconds), and over how long."""
+        mass, time_s = self._window.held(spec.name)
+        return mass[self._key, self._bucket], time_s[self._key, self._bucket]
+
+    def mass(self, spec: Spec, /) -> Float64Array:
+        """The integral of a gauge over time, as a share of the time that values are known."""
+        mass: Float64Array = self._window.held(spec.name)[0][self._key, self._bucket]
+        return mass / self._stage.watched_s[self._bucket] / 10.0**spec.scale
+
+    def _life(self, spec: Spec) -> Numbers:
+        if spec.name == END:
+            died = self._window.died_ns[self._key]
+            late = died >= self._window.edges[self._bucket + 1]
+            utc = self._stage.line.course.utc_ns(np.where(late, 0, died))
+            return Numbers(np.where(late, ABSENT, utc), spec.scale)
+        told = self._window.ended(spec.name)
+        return Numbers(np.full(len(self._key), ABSENT, np.int64) if told is None else told[self._key])
+
+    def _join(self, spec: Spec) -> Words:
+        def numbers(name: str) -> Int64Array:
+            keys = self._window.keys
+            if name == "cgroup" and CGROUP_KEY in keys:  # The table of cgroups itself.
+                name = CGROUP_KEY
+            return keys[name][self._key] if name in keys else self._window.at(name)[self._key, self._bucket + 1]
+
+        return join(spec, self._stage.joined, numbers, of_threads="tid" in self._window.keys)
+
+
+class Numbering(Protocol):
+    """Gives the numbers of a metric of all rows, as stored."""
+
+    def __call__(self, name: str, /) -> Int64Array:
+        """The numbers of a metric."""
+
+
+def join(spec: Spec, joined: Joined, numbers: Numbering, *, of_threads: bool) -> Words:
+    """Texts that follow from numbers of a row."""
+    if spec.name == USERNAME:
+        return usernames(numbers("uid"))
+    if spec.name == SYSCALL_NAME:
+        return syscall_names(numbers("syscall"))
+    if spec.name == FUNCTIONS:
+        return (joined.stacks or Stacks()).texts(numbers("stack"))
+    if spec.name in {EXE, COMMAND}:
+        pids = numbers("pid")
+        if joined.commands is None:
+            return Words(np.full(len(pids), -1, np.int64), ())
+        return joined.commands.texts(pids, numbers(START), spec.name, of_threads=of_threads)
+    ids = numbers("cgroup")
+    return (
+        Words(np.full(len(ids), -1, np.int64), ()) if joined.cgroups is None else joined.cgroups.texts(ids, spec.name)
+    )
+
+
+def _of_moments(lines: Sequence[tuple[Line, Joined]], buckets: Axis, since_ns: Since) -> Iterator["MomentBatch"]:
+    """Rows of a table whose rows are about their own moment: one a record."""
+    for line, joined in lines:
+        edges = edges_of(line, buckets.edges_ns[[0, -1]])
+        before: Stretch | None = None
+        for part in line.within(int(edges[0]), int(edges[1]) + LATE_NS):
+            yield MomentBatch(part, line, joined, buckets, since_ns.get(line.boot, -ALWAYS_NS), before)
+            before = part.stretch
+
+
+class MomentBatch(Batch):
+    """Records of one part, in order of time. A record that tells of an end is of that time, others of their reading."""
+
+    of_rows = (*Batch.of_rows, "_rows")
+
+    def __init__(
+        self,
+        part: Part,
+        line: Line,
+        joined: Joined,
+        buckets: Axis,
+        begin_ns: int = -ALWAYS_NS,
+        before: Stretch | None = None,
+    ) -> None:
+        """Look at all that are of the range, of readings from a boot time on, and not told of before."""
+        stretch = part.stretch
+        ticks = stretch.ticks[stretch.tick_index()]
+        is_end = any(metric.name == END for metric in stretch.table.metrics)
+        times = line.course.utc_ns(stretch.column(END) if is_end else ticks)
+        inside = (times >= buckets.edges_ns[0]) & (times < buckets.edges_ns[-1])
+        if is_end:
+            inside &= ~told_before(stretch, before)
+        self._take(stretch, line, joined, times, inside & (ticks >= begin_ns) & (ticks < part.end_ns), buckets)
+
+    def _take(
+        self, stretch: Stretch, line: Line, joined: Joined, times: Int64Array, inside: BoolArray, buckets: Axis
+    ) -> None:
+        self._stretch = stretch
+        self._line = line
+        self._joined = joined
+        rows = np.flatnonzero(inside)
+        self._rows: Int64Array = rows[np.argsort(times[rows], kind="stable")]
+        times_ns = times[self._rows]
+        super().__init__(line.boot, np.searchsorted(buckets.edges_ns, times_ns, "right") - 1, times_ns)
+
+    def _has(self, name: str) -> bool:
+        return any(metric.name == name for metric in self._stretch.table.metrics)
+
+    def cells(self, spec: Spec) -> Cells:
+        """A column."""
+        if spec.of is Of.COUNT:
+            return Numbers(np.ones(len(self._rows), np.int64))
+        if spec.of is Of.JOIN:
+            return join(spec, self._joined, self._numbers, of_threads=self._has("tid"))
+        values = self._numbers(spec.name)
+        if spec.is_text:
+            return Words(np.where(values == ABSENT, -1, values), self._stretch.texts)
+        if spec.name in {START, END}:
+            return Numbers(np.where(values == ABSENT, ABSENT, self._line.course.utc_ns(values)), spec.scale)
+        return Numbers(values, spec.scale)
+
+    def mass(self, _spec: Spec, /) -> Float64Array:
+        """Nothing has an average here."""
+        return np.full(len(self._rows), np.nan)
+
+    def _numbers(self, name: str) -> Int64Array:
+        columns = [self._stretch.column(each)[self._rows] for each in SUMS.get(name, (name,))]
+        return summed(columns) if len(columns) > 1 else columns[0]
+
+
+def lookup(batch: Batch, specs: Mapping[str, Spec]) -> Lookup:
+    """Columns of a batch, as conditions ask for them."""
+
+    def found(label: str) -> Values:
+        spec = specs[label]
+        cells = batch.cells(spec)
+        if isinstance(cells, Words):
+            return cells
+        return cells.values if spec.unit == TIME_UNIT else cells.floats()
+
+    return found
+
+
+def batches(
+    question: Question,
+    lines: Sequence[tuple[Line, Joined]],
+    buckets: Axis,
+    since_ns: Since = MappingProxyType({}),
+) -> Iterator[Batch]:
+    """All rows that meet the condition; ``since_ns`` as of ``told_by_rows``."""
+    if lasts(question.table):
+        told = told_by_rows(lines, buckets, since_ns)
+        return meeting(question, lasting(question.table, lines, buckets, told, since_ns))
+    return meeting(question, _of_moments(lines, buckets, since_ns))
+
+
+def meeting(question: Question, found: Iterable[Batch]) -> Iterator[Batch]:
+    """The rows of batches that meet the condition."""
+    for batch in found:
+        kept = batch
+        if question.where is not None:
+            kept = batch.keep(np.flatnonzero(question.where.test(lookup(batch, question.specs))))
+        if len(kept.bucket):
+            yield kept

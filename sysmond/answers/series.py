@@ -1,0 +1,420 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One question to an open time line: which rows and tiers answer it, and the columns made of them."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from sysmond.answers import gaps, rates, which_tier
+from sysmond.answers.rates import Kept, Part, Statistic
+from sysmond.answers.reading import EMPTY, Reader, View
+from sysmond.base import timespec
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import ABSENT, Cause, Metric, Semantics, series_path
+from sysmond.base.result import Column, Gap, Int64Array, Result
+from sysmond.errors import UsageError
+from sysmond.store import statistics
+from sysmond.store.of_ring import Key
+from sysmond.store.statistics import Axis, BoolArray, Buckets, Edges, Stat, distinct
+from sysmond.store.timeline import Timeline
+from sysmond.store.tracks import Track
+
+# A run of empty buckets longer than this is cut to its first one; the gap says how long it was.
+EMPTY_BUCKETS_MAX = 3600
+# More than this is a wrong step or range, not a question: an answer is held in memory, 8 bytes a value.
+VALUES_MAX = 100_000_000
+# A few series are read and rolled up at a time: so many values of each, but at least so many series.
+BATCH_VALUES = 1024 * 1024
+BATCH_SERIES_MIN = 8
+FOREVER_NS = timespec.TIME_MAX_NS - 1
+
+
+class Source(NamedTuple):
+    """What answers of one track, for these series: rows, or buckets of a tier; ``number``: of the buckets asked for.
+
+    ``missing``: by table, where none of the series has a value.
+    """
+
+    view: View
+    number: Int64Array
+    keys: list[Key]
+    missing: dict[str, BoolArray]
+
+
+class Query:
+    """One question to an open time line."""
+
+    def __init__(self, line: Timeline, keys: list[Key], start_ns: int, end_ns: int, boot: str | None) -> None:
+        self._line = line
+        self._reader = Reader(line)
+        self.keys = keys
+        self._start_ns = start_ns
+        self._end_ns = end_ns
+        self._tracks = [track for track in line.tracks if boot in {None, track.lineage.boot}]
+        # By table, where no series of it that is asked for has a value.
+        self._missing: list[tuple[View, dict[str, BoolArray]]] = []
+        self.gaps: list[Gap] = []
+        self.sources: list[Source] = []
+        # What answered, and for which series.
+        self.answered: list[tuple[View, list[Key]]] = []
+        # Series that several writers of a boot have, and where the values are that were read of them.
+        self._shared: dict[tuple[str, Key], list[tuple[Track, Axis]]] = {}
+
+    def _with_keys(self) -> Iterator[tuple[Track, list[Key], set[str]]]:
+        """The tracks with what is asked for: the series of each, and the tables."""
+        wanted = set(self.keys)
+        tables = {key.table for key in wanted}
+        of_boot: dict[str, set[Key]] = {}
+        for track in self._tracks:
+            of_boot.setdefault(track.lineage.boot, set()).update(track.keys & wanted)
+        for track in self._tracks:
+            mine = sorted(track.keys & wanted)
+            # A series that a boot does not have at all is missing wherever its table is.
+            here = track.tables & tables
+            elsewhere = {key.table for key in wanted - of_boot[track.lineage.boot] if key.table in here}
+            if mine or elsewhere:
+                yield track, mine, {key.table for key in mine} | elsewhere
+
+    def _found(self, view: View, tables: Iterable[str]) -> dict[str, BoolArray]:
+        """Begin to look where values are missing."""
+        missing = {table: np.ones(len(view.inside), bool) for table in tables}
+        self._missing.append((view, missing))
+        return missing
+
+    def _begin(self) -> None:
+        """Leave out what is before any series asked for has its first value, where no start was given."""
+        if self._start_ns == -FOREVER_NS:
+            firsts = []
+            for view, missing in self._missing:
+                there = view.inside & ~np.logical_and.reduce(list(missing.values()))
+                firsts += [int(view.times_ns[there].min())] if there.any() else []
+            self._start_ns = min(firsts, default=FOREVER_NS)
+
+    def _tell_silence(self) -> None:
+        for view, missing in self._missing:
+            seen = view._replace(inside=view.inside & (view.times_ns >= self._start_ns))
+            self.gaps += gaps.silent(seen, missing, self._line)
+
+    def raw(self) -> Result:
+        """A row a tick, values as stored; in the order of boots and boot time, whatever the wall clock did."""
+        order = {boot: index for index, boot in enumerate(self._line.boots())}
+        found: list[tuple[View, list[Key]]] = []
+        for track, mine, tables in self._with_keys():
+            if track.runs and (view := self._reader.view(track, 0, self._start_ns, self._end_ns)):
+                self._check_size(len(view.times_ns), len(mine))
+                found.append((view, mine))
+                self._found(view, tables)
+        spans = [(view, keys, self._reader.rows(view, keys)) for view, keys in found]
+        self.answered = found
+        for (_, missing), (_, keys, matrix) in zip(self._missing, spans, strict=True):
+            for key, row in zip(keys, matrix, strict=True):
+                missing[key.table] &= row == ABSENT
+        self._begin()
+        self._tell_silence()
+        inside = [view.inside & (view.times_ns >= self._start_ns) for view, _, _ in spans]
+        ticks = {}
+        for boot in order:
+            mine_of = [
+                view.axis.first[there]
+                for (view, _, _), there in zip(spans, inside, strict=True)
+                if view.track.lineage.boot == boot
+            ]
+            ticks[boot] = mine_of[0] if len(mine_of) == 1 else distinct(np.concatenate([_NO_TIMES, *mine_of]))[0]
+        starts = dict(zip(order, np.cumsum([0, *(len(each) for each in ticks.values())]).tolist(), strict=False))
+        axis = np.concatenate([_NO_TIMES, *(self._line.course(boot).utc_ns(each) for boot, each in ticks.items())])
+        self._check_size(len(axis), len(self.keys))
+        values = {key: np.full(len(axis), ABSENT, np.int64) for key in self.keys}
+        for (view, keys, matrix), there in zip(spans, inside, strict=True):
+            boot = view.track.lineage.boot
+            at = starts[boot] + np.searchsorted(ticks[boot], view.axis.first[there])
+            for key, row in zip(keys, matrix[:, there], strict=True):
+                known = row != ABSENT
+                values[key][at[known]] = row[known]
+        columns = []
+        for key, row in values.items():
+            metric = self.metric(key)
+            columns.append(self._column(key, "raw", Statistic(metric.unit, row, metric.scale, None, 0)))
+        return Result(axis, tuple(columns), (), 0)
+
+    def buckets(self, step_ns: int, stats: list[str]) -> Result:
+        """A row a bucket, one column a series and statistic."""
+        step_ns = step_ns or min((track.lineage.interval_ns for track, _, _ in self._with_keys()), default=SECOND_NS)
+        rows_first = any(rates.needs_rows(self.metric(key), stat) for key in self.keys for stat in stats)
+        self.sources = [
+            source
+            for track, mine, tables in self._with_keys()
+            for source in self._sources(track, mine, tables, step_ns, rows_first=rows_first)
+        ]
+        self.answered = [(source.view, source.keys) for source in self.sources]
+        self._find_shared()
+        axis = self._axis([source.number[source.view.inside] for source in self.sources], len(self.keys) * len(stats))
+        made: dict[Key, list[Statistic]] = {}
+        for keys in self._batches():
+            parts: dict[Key, list[Part]] = {}
+            for source in self.sources:
+                self._read(source, keys, stats, axis, parts)
+            for key in keys:
+                made[key] = self._statistics(key, parts.get(key, []), stats, step_ns, len(axis))
+        begin = self._first_place(axis)
+        columns = [
+            self._column(key, stat, _from(each, begin))
+            for key in self.keys
+            for stat, each in zip(stats, made[key], strict=True)
+        ]
+        return Result(axis[begin:] * step_ns, tuple(columns), (), step_ns)
+
+    def _first_place(self, axis: Int64Array) -> int:
+        """Where the answer begins: where no start was given, with the first value."""
+        whole = self._start_ns != -FOREVER_NS
+        self._begin()
+        self._tell_silence()
+        if whole:
+            return 0
+        held = [source.number[source.view.inside & (source.view.times_ns >= self._start_ns)] for source in self.sources]
+        return int(np.searchsorted(axis, min((int(each.min()) for each in held if len(each)), default=0)))
+
+    def _sources(
+        self, track: Track, mine: list[Key], tables: set[str], step_ns: int, *, rows_first: bool
+    ) -> Iterator[Source]:
+        """Choose which rows and tiers of a track answer."""
+        margin_ns = max(step_ns, *track.tiers, 0) if track.tiers else 0
+        start_ns, end_ns = self._start_ns - margin_ns, self._end_ns + margin_ns
+        steps = [*([which_tier.ROWS_NS] if track.runs else []), *track.tiers]
+        views = {each: view for each in steps if (view := self._reader.view(track, each, start_ns, end_ns))}
+        course = self._line.course(track.lineage.boot)
+        layers = {
+            each: which_tier.Layer(view.times_ns, course.utc_ns(view.axis.last) if each else view.times_ns, view.axis)
+            for each, view in views.items()
+        }
+        if layers:
+            for each, (mask, number) in which_tier.choose(
+                layers, step_ns, self._start_ns, self._end_ns, rows_first=rows_first
+            ).items():
+                if chosen := views[each].chosen(mask):
+                    low = max(0, int(np.flatnonzero(mask)[0]) - 1)
+                    missing = self._found(chosen, tables)
+                    yield Source(chosen, number[low : low + len(chosen.inside)], mine, missing)
+
+    def _find_shared(self) -> None:
+        seen: dict[tuple[str, Key], Track] = {}
+        tracks = {id(view.track): (view.track, keys) for view, keys in self.answered}
+        boots = [track.lineage.boot for track, _ in tracks.values()]
+        for track, keys in tracks.values():
+            if boots.count(track.lineage.boot) > 1:
+                for key in keys:
+                    if seen.setdefault((track.lineage.boot, key), track) is not track:
+                        self._shared[track.lineage.boot, key] = []
+
+    def _told_before(self, view: View, key: Key, known: Int64Array) -> BoolArray | None:
+        """Where another writer told all that a bucket (or row) has of a series; None where none did.
+
+        ``known``: how many values each has. Of two that share a part of their ticks both count: nothing is lost.
+        """
+        held = self._shared.get((view.track.lineage.boot, key))
+        if held is None:
+            return None
+        twice = np.zeros(len(known), bool)
+        for track, axis in held:
+            if track is not view.track and len(axis.first):
+                at = np.searchsorted(axis.last, view.axis.last)
+                there = np.minimum(at, len(axis.last) - 1)
+                twice |= (at < len(axis.last)) & (axis.first[there] <= view.axis.first) & (axis.rows[there] >= known)
+        chosen = (known > 0) & ~twice
+        held.append((view.track, Axis(view.axis.first[chosen], view.axis.last[chosen], known[chosen])))
+        return twice if twice.any() else None
+
+    def _batches(self) -> Iterator[list[Key]]:
+        """A few series at a time: memory is bounded whatever is asked for."""
+        longest = max((len(source.number) for source in self.sources), default=1)
+        size = max(BATCH_SERIES_MIN, BATCH_VALUES // max(1, longest))
+        return (self.keys[first : first + size] for first in range(0, len(self.keys), size))
+
+    def _read(
+        self, source: Source, keys: Sequence[Key], stats: list[str], axis: Int64Array, parts: dict[Key, list[Part]]
+    ) -> None:
+        """Read what a source has of some series, rolled up to the buckets asked for."""
+        kinds: dict[tuple[Stat, ...], list[Key]] = {}
+        mine = set(source.keys)
+        for key in keys:
+            if key in mine:
+                kinds.setdefault(statistics.stats_of(self.metric(key)), []).append(key)
+        view = source.view
+        number = np.where(view.inside, source.number, rates.OUTSIDE)
+        if not len(number):
+            return
+        starts = np.flatnonzero(np.append(True, number[1:] != number[:-1]))
+        for kind, chosen in kinds.items():
+            if view.step_ns:
+                joined, more = self._from_tier(source, kind, chosen, stats, starts)
+            else:
+                joined, more = self._from_rows(source, kind, chosen, stats, starts)
+            kept = {**rates.kept_of(joined), **more}
+            if Stat.TMAX in kept:
+                ticks = kept[Stat.TMAX]
+                utc_ns = self._line.course(view.track.lineage.boot).utc_ns(np.maximum(ticks, 0))
+                kept[Stat.TMAX] = np.where(ticks == ABSENT, ABSENT, utc_ns)
+            numbers, kept = rates.once(number[starts], kept)
+            place = _places(axis, numbers)
+            for index, key in enumerate(chosen):
+                own: Kept = {stat: values[index] for stat, values in kept.items()}
+                parts.setdefault(key, []).append(Part(place, own, view.track.lineage.interval_ns))
+
+    def _from_rows(
+        self, source: Source, kind: tuple[Stat, ...], keys: list[Key], stats: list[str], starts: Int64Array
+    ) -> tuple[Buckets, Kept]:
+        view = source.view
+        ticks, interval_ns = view.axis.first, view.track.lineage.interval_ns
+        matrix = self._reader.rows(view, keys)
+        for key, row in zip(keys, matrix, strict=True):
+            source.missing[key.table] &= row == ABSENT
+            if Stat.LEAP in kind:
+                self._note_resets(key, view, row)
+            if (twice := self._told_before(view, key, (row != ABSENT).astype(np.int64))) is not None:
+                row[twice] = ABSENT
+        in_full = any(rates.needs_rows(self.metric(keys[0]), stat) for stat in stats)
+        joined, more = rates.of_rows(kind, matrix, ticks, starts, interval_ns, in_full=in_full)
+        return self._after_what_stood(joined, view, keys), more
+
+    def _from_tier(
+        self, source: Source, kind: tuple[Stat, ...], keys: list[Key], stats: list[str], starts: Int64Array
+    ) -> tuple[Buckets, Kept]:
+        view = source.view
+        needed = {kept for stat in stats for key in keys for kept in rates.kept_for(self.metric(key), stat)}
+        if Stat.LEAP in kind:  # What counters grew by between two files is added to all of these.
+            needed |= {Stat.COUNT, Stat.SUM, Stat.LEAP, Stat.LEAP_NS}
+        wanted = [stat for stat in kind if stat in needed]
+        found = self._reader.buckets(view, keys, kind, wanted)
+        found = self._after_what_stood(found, view, keys)
+        if Stat.LEAP in kind:
+            self._note_resets_within(keys, view, found)
+        for index, key in enumerate(keys):
+            known = found.stats[Stat.COUNT][index]
+            if Stat.LEAP in kind:  # The first row of a counter has no increment.
+                known = np.maximum(known, (found.stats[Stat.LEAP_NS][index] > 0) | (view.axis.rows == 1))
+            source.missing[key.table] &= known == 0
+            if (twice := self._told_before(view, key, known)) is not None:
+                for stat, values in found.stats.items():
+                    values[index, twice] = EMPTY.get(stat, ABSENT)
+        return (found if len(starts) == len(view.inside) else statistics.coarsen(found, starts)), {}
+
+    def _after_what_stood(self, buckets: Buckets, view: View, keys: Sequence[Key]) -> Buckets:
+        """Give counters that begin within the range what they grew by since the value before it, wherever that is."""
+        edges = buckets.edges
+        if edges is None:
+            return buckets
+        stood = Edges(*(np.full(len(keys), ABSENT, np.int64) for _ in Edges._fields))
+        inside = view.axis.first[np.flatnonzero(view.inside)[0]]
+        by_tick: dict[int, list[int]] = {}
+        for index in np.flatnonzero(edges.first_tick >= inside).tolist():
+            by_tick.setdefault(int(edges.first_tick[index]), []).append(index)
+        for tick_ns, indexes in by_tick.items():
+            for track in self._tracks:
+                if track.lineage.boot == view.track.lineage.boot:
+                    sought = {keys[index]: index for index in indexes if keys[index] in track.keys}
+                    for key, stand in self._reader.stands_before(track, list(sought), tick_ns).items():
+                        index = sought[key]
+                        if stand > (int(stood.last_tick[index]), 0):
+                            stood.last_tick[index], stood.last_value[index] = stand
+        if (stood.last_tick == ABSENT).all():
+            return buckets
+        stats = {stat: values[:, :0] for stat, values in buckets.stats.items()}
+        nothing = Buckets(Axis(_NO_TIMES, _NO_TIMES, _NO_TIMES), stats, stood)
+        return statistics.concatenate(nothing, buckets, view.track.lineage.interval_ns)
+
+    def _statistics(self, key: Key, parts: list[Part], stats: list[str], step_ns: int, buckets: int) -> list[Statistic]:
+        metric = self.metric(key)
+        if not parts:
+            return [Statistic(metric.unit, np.full(buckets, ABSENT, np.int64), metric.scale, None, 0) for _ in stats]
+        if metric.semantics is not Semantics.COUNTER:
+            return [rates.of_gauge(parts, metric, stat, buckets) for stat in stats]
+        return [rates.of_counter(parts, metric, stat, step_ns, buckets) for stat in stats]
+
+    def _note_resets(self, key: Key, view: View, row: Int64Array) -> None:
+        if (row[1:] < row[:-1]).any():
+            for before, after in rates.resets(row).tolist():
+                if view.inside[after]:
+                    start_ns, end_ns = int(view.times_ns[before]), int(view.times_ns[after])
+                    self.gaps.append(Gap(start_ns, end_ns, key.table, Cause.COUNTER_RESET, series_path(*key)))
+
+    def _note_resets_within(self, keys: Sequence[Key], view: View, found: Buckets) -> None:
+        """Where a bucket of a tier lacks one increment and none is over a gap, a counter began anew in it."""
+        count, leap_ns = found.stats[Stat.COUNT], found.stats[Stat.LEAP_NS]
+        calm = (count > 0) & (leap_ns == 0)
+        lacks = calm[:, 1:-1] & (view.axis.rows[1:-1] - count[:, 1:-1] == 1) & calm[:, :-2] & calm[:, 2:]
+        for index, at in zip(*(each.tolist() for each in np.nonzero(lacks)), strict=True):
+            if view.inside[at + 1]:
+                start_ns = int(view.times_ns[at + 1])
+                end_ns = start_ns + int(view.axis.last[at + 1] - view.axis.first[at + 1])
+                key = keys[index]
+                self.gaps.append(Gap(start_ns, end_ns, key.table, Cause.COUNTER_RESET, series_path(*key)))
+
+    def _axis(self, numbers: list[Int64Array], columns: int) -> Int64Array:
+        """The buckets to show: all between the first and the last that hold rows, long empty runs cut to one."""
+        held = np.concatenate([_NO_TIMES, *(number[number != rates.OUTSIDE] for number in numbers)])
+        if not len(held):
+            return held
+        steps = np.diff(held)
+        if (steps < 0).any():
+            held = distinct(held)[0]
+        elif not steps.all():  # In order already, but a bucket in which one boot ended and another began.
+            held = held[np.append(True, steps > 0)]
+        self._check_size(len(held), columns)
+        if held[-1] - held[0] + 1 == len(held):
+            return held
+        empty = np.diff(held) - 1
+        long = np.flatnonzero(empty > EMPTY_BUCKETS_MAX)
+        self._check_size(len(held) + int(empty.sum()) - int(empty[long].sum()) + len(long), columns)
+        edges = [0, *(long + 1).tolist(), len(held)]
+        return np.concatenate([np.arange(held[a], held[b - 1] + 1 + (b < len(held))) for a, b in pairwise(edges)])
+
+    @staticmethod
+    def _check_size(rows: int, columns: int) -> None:
+        if rows * columns > VALUES_MAX:
+            raise UsageError(
+                f"{columns} columns of {rows} rows are too many at once, {VALUES_MAX} values are the most; "
+                "a longer step, fewer paths or a shorter range are right"
+            )
+
+    def metric(self, key: Key) -> Metric:
+        """What a series is of."""
+        return self._line.metrics[key.table, key.metric]
+
+    def _column(self, key: Key, stat: str, made: Statistic) -> Column:
+        metric = self.metric(key)
+        texts = None
+        if metric.is_text and made.integers is not None and stat != "count":
+            known = self._line.texts
+            texts = tuple(known.get(ident) for ident in made.integers.tolist())
+        return Column(
+            series_path(*key),
+            made.unit,
+            metric.semantics,
+            stat,
+            None if texts is not None else made.integers,
+            made.scale,
+            made.floats,
+            made.decimals,
+            texts,
+        )
+
+
+_NO_TIMES = np.zeros(0, np.int64)
+
+
+def _places(axis: Int64Array, number: Int64Array) -> Int64Array:
+    """Where on the axis each bucket is."""
+    if len(axis) and axis[-1] - axis[0] + 1 == len(axis):
+        return number - int(axis[0])
+    return np.searchsorted(axis, number).astype(np.int64)
+
+
+def _from(made: Statistic, begin: int) -> Statistic:
+    """A statistic without its first so many buckets."""
+    if not begin:
+        return made
+    integers, floats = made.integers, made.floats
+    return made._replace(
+        integers=None if integers is None else integers[begin:], floats=None if floats is None else floats[begin:]
+    )

@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From RAM to disk, and what becomes of it there: seal, flush, roll up, merge, forget.
+
+Comes in: rings, and what the disk is doing. Goes out: files in RAM, later on the disk, later in tiers; orders that it
+carries out (flush, pin, mark) over its control socket. The archiver itself (``main``) only waits and decides; every
+job is a child that ends (``children``), so that numpy and h5py are in no memory for longer. Called by ``daemon``,
+which starts it.
+
+``watch`` and ``flushing`` decide when the disk is written to, ``seal_job``, ``rollup_job`` and ``retention_job`` do
+it for wide tables, those with ``sparse`` in their names for long ones; ``auto_pins`` keeps what incidents look like.
+"""

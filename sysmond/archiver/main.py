@@ -1,0 +1,598 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The archiver: decides when rings are sealed and segments flushed, and has a child do it.
+
+It waits at normal priority with the standard library alone. A job runs at idle priority, and at normal
+priority where time runs short and at shutdown. Jobs on rings and jobs on the disk run side by side: a disk
+that hangs never stops sealing.
+"""
+
+import os
+import select
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+
+from sysmond.archiver import children, disk_writes
+from sysmond.archiver.children import KILLED_S, PLACES, STOP_SIGNALS, Job, Running, flush, merge, seal
+from sysmond.archiver.disk_writes import Ledger
+from sysmond.archiver.flushing import Reason
+from sysmond.archiver.watch import LOOK_MIN_S, DiskWatch, RingWatch
+from sysmond.base import clock
+from sysmond.base.allowance import Allowance
+from sysmond.base.clock import SECOND_NS
+from sysmond.errors import EXIT_AGAIN, BusyError, CorruptError, Error
+from sysmond.machine import control, listing
+from sysmond.machine.lock import only_one
+from sysmond.plan import plan as plans
+from sysmond.plan.plan import Plan
+from sysmond.plan.settings import Settings, plan_file
+from sysmond.ring import skipped_rings
+from sysmond.ring.progress import ARCHIVER, Progress, Sealed, ring_files, stream_files
+from sysmond.sampler.lane import is_over, remove_sealed
+from sysmond.store import archive
+
+__all__ = ["Archiver", "flush", "merge", "run", "seal"]
+
+LOOK_FIRST_S = 5.0
+# A job is promoted when it was idle for so long, or for this part of the time that the rings still hold.
+IDLE_JOB_S = 60.0
+IDLE_FRACTION = 0.15
+# A job that does not end at all is killed: the disk hangs, or the library does. At shutdown there is less time.
+JOB_S = 600.0
+LAST_JOB_S = 90.0
+# Four tries, in which a ring that makes the job hang is found and set aside, last no longer than a ring does.
+SEAL_JOB_S = 90.0
+# As long as rows in RAM are given up, nobody is answered.
+EMPTY_JOB_S = 20.0
+LOOK_S = 0.1
+SEAL_RETRY_S = 30.0
+LOCK_WAIT_S = 30.0
+FORGET_S = 2.0
+# An order to the parent: the state folder is not there, and what it has open of it is in the way of a repair.
+LET_GO = "let_go"
+LET_GO_S = 2.0
+
+# Nobody keeps the disk asleep for ever by mistake.
+HOLD_FLUSH_MAX_S = 24 * 3600.0
+ORDERS = ("seal", "flush", "event", "plan", "hold_flush")
+
+# Orders may name these as the reason of a flush.
+ORDERED = {Reason.REQUEST, Reason.SUSPEND, Reason.SHUTDOWN}
+# Half of what merging and rolling up cost is the start of a process: it is done for several flushes together.
+FLUSHES_PER_MERGE = 6
+# A flush seals what came since the last seal, unless that was but a moment ago.
+SEALED_LATELY_S = 60.0
+
+
+class Archiver:
+    """Waits, decides, starts jobs."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        plan: Plan,
+        say: Callable[[str], None],
+        lock: int,
+        state: ExitStack | None = None,
+    ) -> None:
+        """Nothing is due yet; the state folder may come later.
+
+        ``lock``: held, and by jobs on rings too. ``state``: what is held of the state folder.
+        """
+        self._folders = settings.folders
+        self._plan_file = plan_file(settings)
+        self._settings = plan.archiver
+        self._say = say
+        self._lock = lock
+        self._folder = f"{self._folders.runtime}/{ARCHIVER}"
+        self._now_s = time.monotonic()
+        self._asleep_ns = _asleep_ns()
+        self._seal_due_s = self._now_s + self._settings.seal_interval_s
+        self._look_due_s = self._now_s + LOOK_FIRST_S
+        self._rings = RingWatch(self._folders, self._now_s)
+        self._disk = DiskWatch(self._settings.flush_interval_s, self._settings.ram_full_bytes, self._now_s)
+        self._ledger = Ledger(self._folders, say)
+        self._allowance = Allowance()
+        self._is_restart = settings.again
+        self._running: dict[str, Running] = {}
+        self._problems: dict[Job, str] = {}
+        self._strange: set[str] = set()
+        self._unread: set[str] = set()
+        self._emptied: set[str] = set()
+        # Why the next flush happens; whether it waits for a seal, or for its place.
+        self._reason = Reason.FIRST
+        self._seals_first = False
+        self._flush_waits = False
+        # How far the rings are on disk as of the last flush (None: unknown), and will be when the running one succeeds.
+        self._on_disk: dict[str, Sealed] | None = None if settings.again else {}
+        self._flushing: dict[str, Sealed] = {}
+        self._stopping = False
+        self._looked_at_disk = False
+        self._sealed_s = float("-inf")
+        self._flushes = 0
+        self._held = state or ExitStack()
+        self._holds_state = settings.state_locked
+        self._ends = [] if settings.lifeline is None else [settings.lifeline]
+        self._lifeline = settings.lifeline
+        self._told_to_end = False
+
+    def run(self) -> int:
+        """Work until told to stop (SIGTERM, SIGINT, the end of the parent); then seal and flush everything.
+
+        Gives 1 where something could not be flushed: it stays in RAM; and where its folder was removed, at once, that
+        it is to be started again.
+        """
+        for place in archive.ram_folders(self._folders):
+            archive.remove_temporary(archive.ram_folder(self._folders, *place))
+        stop = control.wake_on(STOP_SIGNALS)
+        self._ends.append(stop)
+        if not self._is_restart:
+            self._ledger.event("start", "", "")
+        with control.listen(self._folder) as orders:
+            self._begin(seal)  # What earlier incarnations left behind.
+            self._begin(flush)  # Says at once where the state folder cannot be written.
+            while not self._told_to_end:
+                if self._turn(orders.descriptors()):
+                    orders.serve(self._obey)
+                if self._ledger.is_gone():
+                    return self._leave_anew()
+                self._begin_what_is_due()
+        self._stopping = True
+        for running in self._running.values():
+            running.limit_s = min(running.limit_s, time.monotonic() + LAST_JOB_S)
+            if running.job is merge and not running.killed:
+                running.kill()  # The next daemon merges.
+            elif running.idle and not running.killed:
+                self._hurry(running)
+        is_orphaned = control.is_orphaned(stop, self._lifeline)
+        self._ledger.event("stop", "", "the parent of all parts was killed" if is_orphaned else "")
+        self._ledger.close(is_over=not is_orphaned)
+        is_sealed = self._complete(seal)
+        self._wait_for(flush)
+        self._reason = Reason.SHUTDOWN
+        is_flushed = self._complete(flush)
+        self._held.close()
+        self._disk.close()
+        return 0 if is_sealed and is_flushed else 1
+
+    def _leave_anew(self) -> int:
+        """End without a job, to be started again in a folder that was removed; jobs that run end with this process.
+
+        Segments that waited in RAM may be gone with the folder: what is not on disk is sealed once more.
+        """
+        self._ledger.close(is_over=False)
+        if (sealing := self._running.pop(PLACES[seal], None)) is not None:
+            sealing.kill()
+            sealing.end()  # It notes what is in segments, among them those that are gone.
+        if self._on_disk is not None:
+            with suppress(OSError):
+                Progress(self._on_disk).write(self._folders)
+        return EXIT_AGAIN
+
+    def _turn(self, others: list[int], *, only_jobs: bool = False) -> bool:
+        """Wait for whatever comes first, and look after the jobs; whether one of the other descriptors is ready."""
+        reports = [running.report for running in self._running.values()]
+        watched = [*self._ends, *reports, *others]
+        mounts = [] if only_jobs else self._disk.exceptional()
+        ready, _, exceptional = select.select(watched, [], mounts, self._wait_s(only_jobs=only_jobs))
+        self._now_s = time.monotonic()
+        if exceptional:
+            self._disk.mounts_changed(self._now_s)
+        if not set(self._ends).isdisjoint(ready):
+            self._told_to_end, self._ends = True, []
+        for place, running in list(self._running.items()):
+            if running.report in ready:
+                if running.listen():
+                    self._ended(place, running)
+            elif not running.killed:
+                self._look_after(place, running)
+        return not set(others).isdisjoint(ready)
+
+    def _wait_s(self, *, only_jobs: bool) -> float:
+        """How long nothing is due, or nothing that concerns jobs which run."""
+        due_s = [] if only_jobs else [self._look_due_s, time.monotonic() + self._ledger.due_in_s()]
+        if not only_jobs and not self._is_place_taken(seal):
+            due_s.append(self._seal_due_s)
+        if not only_jobs and not self._is_flushing():
+            due_s.append(self._disk.due_s())
+        for place, running in self._running.items():
+            due_s.append(running.limit_s + running.killed * KILLED_S)
+            if running.idle and not running.killed:
+                due_s.append(running.began_s + self._idle_s(place))
+        wait_s = max(0.0, min(due_s, default=0.0) - time.monotonic())
+        if any(running.is_stuck(time.monotonic()) for running in self._running.values()):
+            wait_s = max(wait_s, LOOK_MIN_S)
+        return wait_s
+
+    def _look_after(self, place: str, running: Running) -> None:
+        """See to it that a job comes to its end."""
+        if self._now_s >= running.limit_s:
+            running.kill(is_late=True)
+        elif running.idle and self._now_s >= running.began_s + self._idle_s(place):
+            self._hurry(running)
+
+    def _idle_s(self, place: str) -> float:
+        """How long a job of a place may be idle: rings do not wait."""
+        return min(IDLE_JOB_S, IDLE_FRACTION * self._rings.left_s) if place == PLACES[seal] else IDLE_JOB_S
+
+    @staticmethod
+    def _hurry(running: Running) -> None:
+        """Let a job go on at normal priority; where we may not say so, start it again."""
+        if not running.promote():
+            running.kill()
+
+    def _ended(self, place: str, running: Running) -> None:
+        del self._running[place]
+        told = running.end()
+        if told.get("is_gone") and running.job is flush:
+            self._let_go()
+        problem = str(told.get("problem", ""))
+        if place == PLACES[flush]:
+            self._disk.wrote(self._now_s)
+        if running.job is merge and self._stopping:
+            return
+        if running.killed and running.idle:
+            self._begin(running.job, idle=False)
+        elif running.job is seal:
+            self._judge(told)
+            self._say_unread(told)
+            self._sealed(problem)
+        elif running.job is flush:
+            self._flushed(problem, told, self._now_s - running.began_s)
+        else:
+            self._merged(problem, told, self._now_s - running.began_s)
+
+    def _begin_what_is_due(self) -> None:
+        self._ledger.tick()
+        if self._now_s >= self._look_due_s:
+            self._look()
+        is_waiting = seal in self._problems or self._now_s - self._sealed_s < LOOK_MIN_S
+        is_short = self._rings.is_short or (self._ledger.is_filling and not is_waiting)
+        if (is_short or self._now_s >= self._seal_due_s) and not self._is_place_taken(seal):
+            self._begin(seal, idle=not is_short)
+        if _asleep_ns() - self._asleep_ns > SECOND_NS // 2:
+            self._asleep_ns = _asleep_ns()
+            self._disk.resumed = True
+        if not self._is_flushing() and (reason := self._disk.decide(self._now_s)):
+            self._want(reason)
+        if self._flush_waits and not self._is_place_taken(flush):
+            self._begin(flush)
+
+    def _look(self) -> None:
+        look_s = self._rings.look(self._now_s)
+        self._disk.unsealed = self._rings.unsealed
+        sealing = self._running.get(PLACES[seal])
+        if sealing is not None and sealing.idle and not sealing.killed:
+            look_s = LOOK_MIN_S
+            if self._rings.is_short:
+                self._hurry(sealing)
+        self._look_due_s = self._now_s + min(look_s, max(LOOK_MIN_S, self._ledger.due_in_s()))
+
+    def _is_flushing(self) -> bool:
+        running = self._running.get(PLACES[flush])
+        return self._seals_first or self._flush_waits or (running is not None and running.job is flush)
+
+    def _is_place_taken(self, job: Job) -> bool:
+        """Whether a job of its place runs that may still come to an end."""
+        running = self._running.get(PLACES[job])
+        return running is not None and not running.is_stuck(self._now_s)
+
+    def _want(self, reason: Reason) -> None:
+        """Flush, and seal before that: then a power cut costs what came after."""
+        self._reason = reason
+        lately = self._now_s - self._sealed_s < SEALED_LATELY_S and reason is Reason.DISK_IN_USE
+        if lately or reason is Reason.FIRST:  # What is tried again and again would be many small segments.
+            self._flush_waits = True
+            return
+        self._seals_first = True
+        self._begin(seal)
+        if PLACES[seal] not in self._running:
+            self._seals_first, self._flush_waits = False, True
+
+    def _begin(self, job: Job, *, idle: bool = True) -> None:
+        """Start a job in a child, unless its place is taken; then it is due again later."""
+        idle = idle and not self._stopping
+        if job is seal:
+            self._seal_due_s = self._now_s + self._settings.seal_interval_s
+        elif job is flush:
+            self._flush_waits = False
+            self._flushing = Progress.read(self._folders).sealed
+        place = PLACES[job]
+        if not self._has_work(job):
+            self._problems.pop(job, None)
+            return
+        if place in self._running:
+            if self._running[place].is_stuck(self._now_s):
+                self._failed(job, "the last one hangs in the kernel")
+            return
+        limit_s = LAST_JOB_S if self._stopping else SEAL_JOB_S if job is seal else JOB_S
+        options = {"owed": self._ledger.owed()} if self._stopping and job is flush else {}
+        try:
+            self._running[place] = children.start(job, self._folders, limit_s, idle=idle, lock=self._lock, **options)
+        except OSError as refusal:
+            self._failed(job, str(refusal))
+            return
+        if job is seal and idle:
+            self._look_due_s = min(self._look_due_s, self._now_s + LOOK_MIN_S)
+
+    def _has_work(self, job: Job) -> bool:
+        if job is seal:
+            return bool(ring_files(self._folders) or stream_files(self._folders))
+        return job is merge or not self._looked_at_disk or flush in self._problems or bool(self._ram_segments())
+
+    def _failed(self, job: Job, problem: str) -> None:
+        if job is seal:
+            self._sealed(problem)
+        else:
+            self._flushed(problem, {}, 0.0)
+
+    def _complete(self, job: Job) -> bool:
+        """Do a job now, after what runs in its place, and wait for its end; whether it succeeded."""
+        self._wait_for(job)
+        self._begin(job)
+        self._wait_for(job, alone=True)
+        running = self._running.get(PLACES[job])
+        return job not in self._problems and (running is None or running.job is not job)
+
+    def _wait_for(self, job: Job, *, alone: bool = False) -> None:
+        """Wait until nothing runs in the place of a job, or ``alone`` not that job; what is waited for is not idle."""
+        place = PLACES[job]
+        while place in self._running and not self._running[place].is_stuck(time.monotonic()):
+            if alone and self._running[place].job is not job:
+                return  # A merge that a flush gave rise to.
+            if self._running[place].idle and not self._running[place].killed:
+                self._hurry(self._running[place])
+            self._turn([], only_jobs=True)
+
+    def _obey(self, order: dict[str, object]) -> dict[str, object]:
+        """Carry out an order from the control socket."""
+        match order:
+            case {"do": "seal"}:
+                return {"ok": self._complete(seal)}
+            case {"do": "flush", "uid": int(uid)}:
+                reason = order.get("reason", Reason.REQUEST)
+                if reason not in ORDERED:
+                    return {"error": f"{reason!r} is no reason; {', '.join(sorted(ORDERED))} are"}
+                if reason == Reason.REQUEST:
+                    self._allowance.take("flush", uid, time.monotonic())
+                is_sealed = self._complete(seal)
+                self._wait_for(flush)
+                self._reason = Reason(str(reason))
+                return {"ok": self._complete(flush) and is_sealed} | self._problem()
+            case {"do": "event", "kind": disk_writes.MARK, "subject": str(subject), "text": str(text), "uid": int(uid)}:
+                return {"ok": self._ledger.mark(subject, text, uid)}
+            case {"do": "event", "kind": str(kind), "subject": str(subject), "text": str(text)}:
+                return {"ok": self._ledger.event(kind, subject, text)}
+            case _:
+                return self._adjust(order)
+
+    def _adjust(self, order: dict[str, object]) -> dict[str, object]:
+        """Carry out an order about what happens later."""
+        match order:
+            case {"do": "plan"}:
+                self._follow(plans.read(self._plan_file))
+                return {"ok": True}
+            case {"do": "hold_flush", "seconds": int() | float() as seconds} if 0 <= seconds <= HOLD_FLUSH_MAX_S:
+                self._disk.hold(time.monotonic() + seconds)
+                return {"ok": True}
+            case {"do": "hold_flush"}:
+                return {"error": f"hold_flush: {order.get('seconds')!r} seconds; 0 to {HOLD_FLUSH_MAX_S:.0f} is right"}
+            case _:
+                return {"error": f"{order.get('do')!r} is not an order; {', '.join(ORDERS)} are"}
+
+    def _follow(self, plan: Plan) -> None:
+        """Go on with the settings of a new plan; an interval that changes begins now."""
+        if plan.archiver.seal_interval_s != self._settings.seal_interval_s:
+            self._seal_due_s = time.monotonic() + plan.archiver.seal_interval_s
+        self._settings = plan.archiver
+        self._disk.follow(self._settings.flush_interval_s, self._settings.ram_full_bytes)
+
+    def _problem(self) -> dict[str, object]:
+        problems = [problem for job, problem in self._problems.items() if job is not merge]
+        return {"problem": problems[0]} if problems else {}
+
+    def _tell(self, job: Job, problem: str, line: str) -> None:
+        """Say a problem once; what comes of the next tries is worth a word only when it heals."""
+        if job not in self._problems:
+            self._say(line)
+        self._problems[job] = problem
+
+    def _judge(self, told: dict[str, object]) -> None:
+        """Set aside what makes the seal job fail again and again."""
+        rings = told.get("rings")
+        if "problem" not in told:
+            skipped_rings.forgive(self._folders)
+        elif told.get("is_outside") is False and isinstance(rings, list):
+            with suppress(OSError, Error):
+                if ring := skipped_rings.blame(self._folders, rings):
+                    self._say(
+                        f"{ring}: set aside after {skipped_rings.TRIES} tries: {told['problem']}; a gap from now on"
+                    )
+                    self._ledger.event("aside", ring, str(told["problem"]))
+
+    def _say_unread(self, told: dict[str, object]) -> None:
+        """Say, once a ring, what of it could not be read."""
+        unread = told.get("unread")
+        for ring, why in unread.items() if isinstance(unread, dict) else ():
+            if ring not in self._unread:
+                self._say(
+                    f"{why}; what can be read of it is recorded, it or a copy of it stays in {self._folders.runtime}"
+                )
+                self._ledger.event("damaged ring", ring, why)
+        if isinstance(unread, dict):
+            self._unread = set(unread)
+
+    def _sealed(self, problem: str) -> None:
+        if self._seals_first:
+            self._seals_first, self._flush_waits = False, True
+        self._disk.waiting_bytes = self._ram_bytes()
+        self._rings.is_short = False  # Until the next look.
+        self._ledger.sealed(Progress.read(self._folders).sealed)
+        if problem:
+            self._seal_due_s = min(self._seal_due_s, self._now_s + SEAL_RETRY_S)
+            self._tell(seal, problem, f"sealing failed: {problem}; the ring keeps what it has, tried again later")
+            return
+        self._problems.pop(seal, None)
+        self._sealed_s = self._now_s
+        if flush in self._problems:
+            self._make_room()
+        if not self._stopping:
+            self._forget_rings()
+
+    def _flushed(self, problem: str, told: dict[str, object], duration_s: float) -> None:
+        self._looked_at_disk = True
+        self._disk.waiting_bytes = self._ram_bytes()
+        files, size_bytes = _amount(told)
+        if told.get("left"):
+            self._ledger.left()
+        elif files:
+            self._ledger.flushed(self._reason, files, size_bytes, duration_s)
+        if problem:
+            self._disk.refused(self._now_s)
+            self._tell(
+                flush,
+                problem,
+                f"not flushed to {self._folders.state}: {problem}; recording goes on in RAM, flushed when it can",
+            )
+            if self._stopping:
+                self._say(f"{len(self._ram_segments())} segments stay in {self._folder}")
+            self._make_room()
+            return
+        self._disk.accepted()
+        self._on_disk = self._flushing
+        self._hear(told)
+        if self._problems.pop(flush, None):
+            self._say(f"flushed to {self._folders.state} again")
+        if not self._holds_state:
+            self._hold_state()
+        if not self._stopping and files:
+            if self._flushes % FLUSHES_PER_MERGE == 0:
+                self._begin(merge)
+            self._flushes += 1
+
+    def _hear(self, told: dict[str, object]) -> None:
+        """Take what a flush found: the disks, what the run before left, and what lies among segments and is none."""
+        if isinstance(disks := told.get("disks"), list):
+            self._disk.disks = tuple(map(str, disks))
+        if not told.get("left"):
+            self._ledger.carry(told.get("carried"))
+        found = set(map(str, paths)) if isinstance(paths := told.get("strange"), list) else set()
+        for path in sorted(found - self._strange):
+            self._say(f"{path}: called like a segment, but no file; left alone, and never flushed")
+        self._strange |= found
+
+    def _merged(self, problem: str, told: dict[str, object], duration_s: float) -> None:
+        files, size_bytes = _amount(told)
+        if files:
+            self._ledger.flushed(Reason.MERGE, files, size_bytes, duration_s)
+        if problem:
+            self._tell(merge, problem, f"merging failed: {problem}; the segments stay as they are")
+        else:
+            self._problems.pop(merge, None)
+
+    def _let_go(self) -> None:
+        """Have nobody hold a file of the state folder: as long as that lasts it cannot be repaired and mounted anew."""
+        if not self._holds_state:
+            return
+        self._held.close()
+        if self._lifeline is not None:
+            try:
+                control.ask(f"{self._folders.runtime}/daemon", {"do": LET_GO}, LET_GO_S)
+            except Error:
+                return  # It does not listen just now; the next try tells it again.
+        self._holds_state = False
+
+    def _hold_state(self) -> None:
+        """Lock the state folder, which was not there when the daemon started, or has been let go of."""
+        try:
+            self._held.enter_context(only_one(self._folders.state))
+        except BusyError as other:
+            self._say(f"{other}; both record there")
+        except OSError:
+            return
+        self._holds_state = True
+
+    def _ram_bytes(self) -> int:
+        size_bytes = 0
+        for path in self._ram_segments():
+            with suppress(FileNotFoundError, CorruptError):  # A flush is just taking them.
+                size_bytes += listing.look(path).size_bytes
+        return size_bytes
+
+    def _ram_segments(self) -> list[str]:
+        folders = [archive.ram_folder(self._folders, *place) for place in archive.ram_folders(self._folders)]
+        return [f"{folder}/{name.file}" for folder in folders for name in archive.names(folder)]
+
+    def _make_room(self) -> None:
+        """Give up the oldest segments in RAM when the disk refuses for so long that they outgrow their budget."""
+        there = self._by_age()
+        over_bytes = sum(size_bytes for _, _, size_bytes in there) - self._settings.ram_bytes
+        going: list[str] = []
+        # What was emptied before says where rows are missing: it goes last.
+        for _, path, size_bytes in sorted(there, key=lambda each: each[1] in self._emptied):
+            if over_bytes > 0:
+                going.append(path)
+                over_bytes -= size_bytes
+        if not going:
+            return
+        emptied = self._emptied_of([path for path in going if path not in self._emptied])
+        for path in going:
+            if path not in emptied:
+                with suppress(FileNotFoundError):
+                    os.unlink(path)
+        self._emptied = (self._emptied | emptied) & {path for _, path, _ in self._by_age()}
+        said = f"RAM for segments is full: {len(going)} of the oldest given up"
+        self._say(said)
+        self._ledger.event("dropped", "", said)
+
+    def _by_age(self) -> list[tuple[int, str, int]]:
+        """The segments in RAM, oldest first: when written, path and size."""
+        found = []
+        for path in self._ram_segments():
+            with suppress(FileNotFoundError, CorruptError):  # A flush is just taking them.
+                size_bytes, _, written_ns = listing.look(path)
+                found.append((written_ns, path, size_bytes))
+        return sorted(found)
+
+    def _emptied_of(self, paths: list[str]) -> set[str]:
+        """Have a child put in the place of files what tells of the hole; for which it came to that."""
+        if not paths:
+            return set()
+        try:
+            child = children.start(children.empty, self._folders, EMPTY_JOB_S, idle=False, lock=self._lock, paths=paths)
+        except OSError:
+            return set()
+        is_over = False
+        while not is_over and not child.is_stuck(time.monotonic()):
+            left_s = max(0.0, child.limit_s - time.monotonic())
+            is_over = bool(select.select([child.report], [], [], left_s or LOOK_S)[0]) and child.listen()
+            if not left_s and not child.killed:
+                child.kill()
+        told = child.end() if is_over else {}
+        return {path for path in paths if told.get(path)}
+
+    def _forget_rings(self) -> None:
+        """Ask the writers to remove their predecessors' rings that are in segments as a whole."""
+        remove_sealed(self._folders, ARCHIVER)
+        for path, sealed in Progress.read(self._folders).sealed.items():
+            if is_over(path, sealed):
+                writer, _, ring = path.removeprefix(f"{self._folders.runtime}/").partition("/")
+                with suppress(Error):  # It is not there just now; the next seal asks again.
+                    control.ask(f"{self._folders.runtime}/{writer}", {"do": "forget", "ring": ring}, FORGET_S)
+
+
+def _amount(told: dict[str, object]) -> tuple[int, int]:
+    """How many files a job wrote, and their bytes."""
+    files, size_bytes = (value if isinstance(value := told.get(name), int) else 0 for name in ("files", "bytes"))
+    return files, size_bytes
+
+
+def _asleep_ns() -> int:
+    """How long the machine was suspended since it started."""
+    return clock.boottime_ns() - time.monotonic_ns()
+
+
+def run(settings: Settings, plan: Plan, say: Callable[[str], None], state: ExitStack | None = None) -> int:
+    """Be the archiver until told to stop. ``state``: what this process holds of the state folder."""
+    with only_one(f"{settings.folders.runtime}/{ARCHIVER}", wait_s=LOCK_WAIT_S) as lock:
+        return Archiver(settings, plan, say, lock, state).run()

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands about pins: keep a span of time at full precision, release it, list what is kept."""
+
+import argparse
+import json
+import os
+from contextlib import suppress
+
+from sysmond.base import clock
+from sysmond.base.terminal import put
+from sysmond.base.timespec import format_time, parse_moment, parse_span
+from sysmond.commands import orders
+from sysmond.errors import Error, NotPermittedError, UsageError, refusal
+from sysmond.machine.folders import Folders
+from sysmond.store import pins
+from sysmond.store.pins import Pin
+
+BY = "user"
+WHY_LENGTH_MAX = 200
+
+
+def pin(folders: Folders, options: argparse.Namespace) -> int:
+    """Pin a span."""
+    start_ns, end_ns = parse_span(options.start, options.end, clock.relation())
+    why = " ".join(options.why.split())
+    if len(why) > WHY_LENGTH_MAX:
+        raise UsageError(f"--why of {len(why)} characters; at most {WHY_LENGTH_MAX} are right")
+    added = Pin(start_ns, end_ns, why, BY)
+    # Early in a boot there may be no state folder yet: then it waits for it, as segments do.
+    folder = folders.state if os.path.isdir(folders.state) else pins.waiting(folders)
+    try:
+        pins.add(folder, [added])
+    except OSError as failure:
+        raise _refused(folders, failure) from failure
+    _tell(folders, "pin", added)
+    return 0
+
+
+def unpin(folders: Folders, options: argparse.Namespace) -> int:
+    """Release pins."""
+    if (options.at is None) == (not options.all):
+        raise UsageError("a T or --all; one of the two is right")
+    moment_ns = None if options.all else parse_moment(options.at, clock.relation())
+
+    def chosen(each: Pin) -> bool:
+        return moment_ns is None or each.start_ns <= moment_ns < each.end_ns
+
+    there = [folder for folder in (folders.state, pins.waiting(folders)) if os.path.isdir(folder)]
+    released = [each for folder in there for each in pins.read(folder) if chosen(each)]
+    if not released and moment_ns is not None:
+        raise Error(f"{options.at!r}: nothing is pinned then; 'sysmond pins' lists what is")
+    try:
+        for folder in there:
+            pins.remove(folder, chosen)
+    except OSError as failure:
+        raise _refused(folders, failure) from failure
+    for each in released:
+        _tell(folders, "unpin", each)
+    return 0
+
+
+def list_pins(folders: Folders, options: argparse.Namespace) -> int:
+    """List what is pinned, on disk and waiting for it."""
+    found = pins.joined([*pins.read(folders.state), *pins.read(pins.waiting(folders))])
+    if options.json:
+        put(json.dumps([each._asdict() for each in found]))
+    for each in () if options.json else found:
+        put(f"{_spelled(each)}  {each.by}  {each.why}".rstrip())
+    return 0
+
+
+def _spelled(each: Pin) -> str:
+    return f"{format_time(each.start_ns)}  {format_time(each.end_ns)}"
+
+
+def _tell(folders: Folders, kind: str, each: Pin) -> None:
+    """Put it into the recording, where a daemon runs that takes orders from us."""
+    with suppress(Error):
+        orders.note(folders, kind, _spelled(each), each.why)
+
+
+def _refused(folders: Folders, failure: OSError) -> Error:
+    kind = NotPermittedError if isinstance(failure, PermissionError) else Error
+    said = refusal(failure) if failure.filename else f"{folders.state}/{pins.FILE}: {refusal(failure)}"
+    return kind(f"{said}; a state folder that can be written is right")

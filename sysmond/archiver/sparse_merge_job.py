@@ -1,0 +1,386 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Merging of long tables: several stretches as one, and the small files of a day as few large ones.
+
+Memory is bounded: of all rows only their order is kept, values are read a column and some keys at a time. Of a table
+whose rows last those go in which nothing changed: what a full reading inside a file says is that the key was there.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from sysmond import CREATED_BY
+from sysmond.base.model import ABSENT, FILE_BYTES_MAX, Semantics, Sensitivity
+from sysmond.base.result import Int64Array
+from sysmond.base.timespec import DAY_NS
+from sysmond.base.wall_clock import course_of
+from sysmond.errors import Error
+from sysmond.machine import listing
+from sysmond.machine.folders import FILE_MODES, Folders
+from sysmond.machine.memory import working_on
+from sysmond.store import archive, invariants, sparse_file
+from sysmond.store.archive import Candidate, Name
+from sysmond.store.of_ring import coalesce
+from sysmond.store.statistics import distinct
+from sysmond.store.stretch import (
+    ALL,
+    About,
+    Array,
+    Bools,
+    Life,
+    Readings,
+    Stretch,
+    key_of,
+    largest,
+    lasts,
+    sorted_by_key,
+)
+
+# A file of few bytes may have many rows, keys or texts: it counts as large as if each took so many. Of rows only their
+# order is kept in memory, of a key all that it begins with.
+ROW_BYTES_MIN = -(-FILE_BYTES_MAX // sparse_file.ROWS_MAX)
+KEY_BYTES_MIN = 40
+TEXTS_PER_BYTE_MAX = 4
+TEXT_BYTES_MIN = 16
+READING_BYTES_MIN = FILE_BYTES_MAX // invariants.TICKS_MAX
+# How many rows are put in order at once.
+BATCH_ROWS = 128 * 1024
+
+
+class _Batch(NamedTuple):
+    """Some keys: of each stretch which of its keys, and which of all their rows are taken, in order."""
+
+    keys: Sequence[slice]
+    taken: Array
+    begins: Int64Array
+
+
+class Joined(Stretch):
+    """Several stretches of one table, boot, writer and interval as one, in order of their names.
+
+    A reading that several have is taken from the first.
+    """
+
+    def __init__(self, members: Sequence[Stretch]) -> None:
+        self._members = members
+        self._metrics = {metric.name: metric for metric in members[0].table.metrics}
+        self._texts, self._recoded = _dictionary(members)
+        readings, self._readings_of, self._is_plain = _readings(members)
+        names = key_of(members[0].table)
+        stacked = {name: np.concatenate([member.keys[name] for member in members]) for name in names}
+        order, begins = sorted_by_key([*stacked.values()], np.zeros(sum(len(m.counts) for m in members), np.int64))
+        numbers = np.empty(len(order), np.int64)
+        numbers[order] = np.repeat(np.arange(len(begins)), np.diff(begins, append=len(order)))
+        # Of each key of each member, which one it is of all.
+        self._numbers = np.split(numbers, np.cumsum([len(member.counts) for member in members])[:-1])
+        keys = {name: column[order][begins] for name, column in stacked.items()}
+        self._batches, self._edges = self._ordered(len(begins), len(readings.ticks))
+        if lasts(members[0].table):
+            self._leave_out_what_stayed()
+        super().__init__(_about(members), readings, keys, self._count(len(begins)))
+        self._first_tick, self._last_tick = self._ends_of_keys()
+
+    @property
+    def texts(self) -> Sequence[str]:
+        """The texts, by code."""
+        return self._texts
+
+    def batches(self) -> Iterator[slice]:
+        """The keys, some at a time."""
+        yield from (slice(low, high) for low, high in pairwise(self._edges))
+
+    def tick_index(self, keys: slice = ALL) -> Int64Array:
+        """Of each row of these keys the reading that it is of."""
+        return self._cut(keys, self._ticks_of)
+
+    def column(self, name: str, keys: slice = ALL) -> Int64Array:
+        """The values of a metric, of these keys."""
+        return self._cut(keys, lambda batch: self._values_of(name, batch))
+
+    def first(self, name: str) -> Int64Array:
+        """With what each key begins."""
+        if not self._is_plain:
+            return self._of_rows(name, lambda values, begins: values[begins])
+        found = np.empty(len(self.counts), np.int64)
+        for number in reversed(range(len(self._members))):
+            found[self._numbers[number]] = self._translated(name, number, self._members[number].first(name))
+        return found
+
+    def last(self, name: str) -> Int64Array:
+        """With what each key ends."""
+        if not self._is_plain:
+            return self._of_rows(name, lambda values, begins: values[np.append(begins[1:], len(values)) - 1])
+        found = np.empty(len(self.counts), np.int64)
+        for number, member in enumerate(self._members):
+            found[self._numbers[number]] = self._translated(name, number, member.last(name))
+        return found
+
+    def peak(self, name: str) -> Int64Array:
+        """The largest value of a gauge at each key."""
+        if not self._is_plain:
+            return self._of_rows(name, largest)
+        found = np.full(len(self.counts), ABSENT)
+        for numbers, member in zip(self._numbers, self._members, strict=True):
+            found[numbers] = np.maximum(found[numbers], member.peak(name))
+        return found
+
+    def first_tick(self) -> Int64Array:
+        """The reading of each key's first row."""
+        return self._first_tick
+
+    def last_tick(self) -> Int64Array:
+        """The reading of each key's last row."""
+        return self._last_tick
+
+    def seen(self) -> Int64Array:
+        """The last reading at which each key is known to be there."""
+        found = self._last_tick.copy()
+        for numbers, member in zip(self._numbers, self._members, strict=True):
+            seen = np.searchsorted(self.ticks, member.ticks[member.seen()])
+            found[numbers] = np.maximum(found[numbers], seen)
+        return found
+
+    def _ordered(self, keys: int, readings: int) -> tuple[list[_Batch], list[int]]:
+        """Put the rows in order, some keys at a time; and between which keys that is."""
+        counts = np.zeros(keys, np.int64)
+        for numbers, member in zip(self._numbers, self._members, strict=True):
+            counts[numbers] += member.counts
+        ends = np.cumsum(counts)
+        batches: list[_Batch] = []
+        edges = [0]
+        while edges[-1] < keys:
+            low = edges[-1]
+            before = int(ends[low - 1]) if low else 0
+            high = max(low + 1, int(np.searchsorted(ends, before + BATCH_ROWS, "right")))
+            batches.append(self._batch(low, high, readings))
+            edges.append(high)
+        return batches, edges
+
+    def _batch(self, low: int, high: int, readings: int) -> _Batch:
+        keys, numbered, at = [], [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for numbers, member, of in zip(self._numbers, self._members, self._readings_of, strict=True):
+            mine = slice(*np.searchsorted(numbers, (low, high)).tolist())
+            keys.append(mine)
+            numbered.append(np.repeat(numbers[mine] - low, member.counts[mine]))
+            at.append(of[member.tick_index(mine)])
+        number, reading = np.concatenate(numbered), np.concatenate(at)
+        fresh = np.flatnonzero(reading >= 0)
+        taken = fresh[np.argsort(number[fresh] * readings + reading[fresh], kind="stable")].astype(np.int32)
+        begins = np.searchsorted(number[taken], np.arange(high - low))
+        return _Batch(keys, taken, begins)
+
+    def _leave_out_what_stayed(self) -> None:
+        """Leave out the rows that are as the one before of their key in all columns."""
+        same = []
+        for batch in self._batches:
+            stays = np.ones(len(batch.taken), np.bool_)
+            stays[batch.begins[batch.begins < len(stays)]] = False
+            same.append(stays)
+        for name in self._metrics:
+            if name in key_of(self._members[0].table):
+                continue
+            for batch, stays in zip(self._batches, same, strict=True):
+                if stays.any():
+                    values = self._values_of(name, batch)
+                    stays[1:] &= values[1:] == values[:-1]
+        for number, (batch, stays) in enumerate(zip(self._batches, same, strict=True)):
+            kept = np.append(0, np.cumsum(~stays))
+            self._batches[number] = batch._replace(taken=batch.taken[~stays], begins=kept[batch.begins])
+
+    def _count(self, keys: int) -> Int64Array:
+        counts = [np.diff(batch.begins, append=len(batch.taken)) for batch in self._batches]
+        found = np.concatenate([*counts, np.zeros(0, np.int64)]).astype(np.int64)
+        if len(found) != keys or (found < 1).any():
+            raise Error(f"{self._members[0].path}: keys without a row")
+        return found
+
+    def _ends_of_keys(self) -> tuple[Int64Array, Int64Array]:
+        first, last = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for batch in self._batches:
+            ticks = self._ticks_of(batch)
+            first.append(ticks[batch.begins])
+            last.append(ticks[np.append(batch.begins[1:], len(ticks)) - 1])
+        return np.concatenate(first), np.concatenate(last)
+
+    def _ticks_of(self, batch: _Batch) -> Int64Array:
+        parts = zip(self._members, batch.keys, self._readings_of, strict=True)
+        whole: Int64Array = np.concatenate([of[member.tick_index(keys)] for member, keys, of in parts])
+        return whole[batch.taken]
+
+    def _values_of(self, name: str, batch: _Batch) -> Int64Array:
+        parts = enumerate(zip(self._members, batch.keys, strict=True))
+        whole: Int64Array = np.concatenate(
+            [self._translated(name, number, member.column(name, keys)) for number, (member, keys) in parts]
+        )
+        return whole[batch.taken]
+
+    def _translated(self, name: str, number: int, values: Int64Array) -> Int64Array:
+        """The codes of texts as all have them."""
+        if not self._metrics[name].is_text:
+            return values
+        absent = values == ABSENT
+        if absent.all():
+            return values
+        found: Int64Array = self._recoded[number][np.where(absent, 0, values)]
+        found[absent] = ABSENT
+        return found
+
+    def _of_rows(self, name: str, of: Callable[[Int64Array, Int64Array], Int64Array]) -> Int64Array:
+        parts = [of(self._values_of(name, batch), batch.begins) for batch in self._batches]
+        return np.concatenate([*parts, np.empty(0, np.int64)])
+
+    def _cut(self, keys: slice, of: Callable[[_Batch], Int64Array]) -> Int64Array:
+        """What these keys have of the batches that they are in."""
+        start, stop, _ = keys.indices(len(self.counts))
+        parts: list[Int64Array] = []
+        for batch, (low, high) in zip(self._batches, pairwise(self._edges), strict=True):
+            if low >= stop or high <= start:
+                continue
+            ends = np.append(batch.begins, len(batch.taken))
+            parts.append(of(batch)[ends[max(start, low) - low] : ends[min(stop, high) - low]])
+        if not parts:
+            return np.empty(0, np.int64)
+        return np.concatenate(parts) if len(parts) > 1 else parts[0]
+
+
+def _about(members: Sequence[Stretch]) -> About:
+    lives: dict[int, Life] = {}
+    for life in (life for member in members for life in member.lives):
+        other = lives.get(life.started_ns, life)
+        lives[life.started_ns] = Life(life.started_ns, min(life.first_ns, other.first_ns), life.closed or other.closed)
+    relations = {relation for member in members for relation in member.relations}
+    return members[0].about._replace(
+        lives=sorted(lives.values(), key=lambda life: life.first_ns),
+        relations=sorted(relations),
+        holes=coalesce(hole for member in members for hole in member.holes),
+        path="",
+    )
+
+
+def _dictionary(members: Sequence[Stretch]) -> tuple[list[str], list[Int64Array]]:
+    """The texts of all, and of each member which they are there."""
+    texts: dict[str, int] = {}
+    recoded = [np.array([texts.setdefault(text, len(texts)) for text in member.texts], np.int64) for member in members]
+    return list(texts), recoded
+
+
+def _readings(members: Sequence[Stretch]) -> tuple[Readings, list[Int64Array], bool]:
+    """The readings of all; of each member which they are there, −1 where they are taken from another; whether none is.
+
+    Also that is said where they are not in order.
+    """
+    ticks, _ = distinct(np.concatenate([member.ticks for member in members]))
+    taken = np.zeros(len(ticks), np.bool_)
+    full, lost, walked = np.zeros(len(ticks), np.bool_), np.zeros(len(ticks), np.int64), np.zeros(len(ticks), np.int64)
+    places: list[Int64Array] = []
+    reached, is_plain = -1, True
+    for member in members:
+        place = np.searchsorted(ticks, member.ticks)
+        fresh: Bools = ~taken[place]
+        is_plain = is_plain and bool(fresh.all()) and (not len(place) or int(place[0]) > reached)
+        for whole, part in ((full, member.full), (lost, member.lost), (walked, member.walked)):
+            whole[place[fresh]] = part[fresh]
+        taken[place] = True
+        reached = max(reached, int(place[-1])) if len(place) else reached
+        places.append(np.where(fresh, place, -1))
+    return Readings(ticks, full, lost, walked), places, is_plain
+
+
+def span_ns(stretch: Stretch) -> tuple[int, int]:
+    """UTC of the outermost readings, in nanoseconds; where there are none, of what else is told of that time."""
+    told = [*stretch.ticks[:1].tolist(), *stretch.ticks[-1:].tolist()]
+    told = told or [each.start_ns for each in stretch.holes] or [life.first_ns for life in stretch.lives]
+    if not told:
+        return 0, 0
+    course = course_of(stretch.relations, stretch.interval_ns)
+    return course.moment_ns(min(told)), course.moment_ns(max(told))
+
+
+def merge(
+    folders: Folders, boot: str, largest_bytes: int, has_room: Callable[[Sequence[str]], bool], left_alone: set[str]
+) -> None:
+    """Merge what has become ripe of every long table, and remove what a merged file contains.
+
+    ``has_room``: makes room for what files become beside them. ``left_alone``: files that could not be merged.
+    """
+    for sensitivity, table in archive.disk_folders(folders):
+        if not table:
+            continue
+        folder = archive.disk_folder(folders, sensitivity, archive.FINEST_TIER, table)
+        archive.remove_superseded(folder, is_whole)
+        candidates = [*_candidates(folder, left_alone), *archive.parting(folders, table)]
+        for names in archive.plan_merges(candidates, boot, largest_bytes):
+            paths = [f"{folder}/{name.file}" for name in names]
+            if not has_room(paths):
+                continue
+            try:
+                with working_on(*paths):
+                    merge_files(folder, names, sensitivity)
+            except Error:  # They stay as they are; readers name what is damaged.
+                left_alone.update([path for path in paths if not is_whole(path)] or paths[-1:])
+
+
+def merge_files(folder: str, names: Sequence[Name], sensitivity: Sensitivity) -> Name:
+    """Write one file that holds the rows of several neighbours, then remove those.
+
+    :raises Error: where one of them is damaged; nothing is changed then.
+    """
+    merged = Name(names[0].boot, names[0].first, names[-1].last)
+    with ExitStack() as stack:
+        members = [stack.enter_context(sparse_file.open_file(f"{folder}/{name.file}")) for name in names]
+        if len({sparse_file.declares(member) for member in members}) > 1:
+            raise Error(f"{folder}: {merged.file}: would be of two declarations")
+        image = sparse_file.encode(Joined(members), CREATED_BY)
+    archive.replace(folder, [name.file for name in names], merged.file, image, FILE_MODES[sensitivity])
+    return merged
+
+
+def is_whole(path: str) -> bool:
+    """Read all of a file."""
+    try:
+        with sparse_file.open_file(path) as opened:
+            check(opened)
+    except (Error, OSError):
+        return False
+    return True
+
+
+def check(stretch: Stretch) -> None:
+    """Read all of a stretch.
+
+    :raises CorruptError: where it is damaged.
+    """
+    stretch.seen()
+    for metric in stretch.table.metrics:
+        stretch.last(metric.name)
+        if metric.semantics is Semantics.GAUGE and metric.name not in stretch.keys:
+            stretch.peak(metric.name)
+        for keys in stretch.batches():
+            stretch.column(metric.name, keys)
+    for keys in stretch.batches():
+        stretch.tick_index(keys)
+
+
+def _weight(opened: Stretch) -> int:
+    """As how many bytes a file counts: no reader takes more of anything than a file may have."""
+    texts = max(sum(map(len, opened.texts)) // TEXTS_PER_BYTE_MAX, len(opened.texts) * TEXT_BYTES_MIN)
+    fields = opened.rows * len(opened.table.metrics) * FILE_BYTES_MAX // invariants.FIELDS_MAX
+    readings = len(opened.ticks) * READING_BYTES_MIN
+    return max(opened.rows * ROW_BYTES_MIN, len(opened.counts) * KEY_BYTES_MIN, texts, fields, readings)
+
+
+def _candidates(folder: str, left_alone: set[str]) -> Iterator[Candidate]:
+    for name in archive.names(folder):
+        path = f"{folder}/{name.file}"
+        with suppress(FileNotFoundError):
+            day, declared, size = None, {}, 0
+            with suppress(Error):
+                size, _, written_ns = listing.look(path)
+                if path not in left_alone and archive.is_fresh(written_ns):
+                    with sparse_file.open_file(path) as opened:
+                        day, declared = span_ns(opened)[0] // DAY_NS, {opened.table.name: sparse_file.declares(opened)}
+                        size = max(size, _weight(opened))
+            yield Candidate(name, size, day, declared)

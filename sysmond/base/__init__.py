@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What everything else stands on: tables and their metrics, clocks and time, names of series, words for a terminal.
+
+Comes in: numbers, texts and paths that others read. Goes out: values and types that know nothing of files, parts or
+probes, and functions of them. Nothing here opens a file but the clock (the number of this boot) and the terminal.
+Called by every package.
+
+``model`` has what a probe declares, ``clock`` this machine's time since boot, ``wall_clock`` what time of day that
+was while the clock was set, ``timespec`` times as people write them, ``paths`` the names of series.
+"""

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Paths of series: ``table[/metric][@instance]``, with ``*`` and ``?`` as the only wildcards.
+
+The first ``@`` splits, so an instance may contain anything: ``filesystem/used@/home``. A bare table is
+all its metrics; without an instance all of them are meant, with an empty one (``load/one@``) only the
+row that is about the whole system. A wildcard in an instance also stands for ``/``. And boots, as people name them.
+"""
+
+import fnmatch
+import posixpath
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from sysmond.base.model import series_path
+from sysmond.errors import UsageError, nearest
+
+PATH_FORM = "table[/metric][@instance], with the wildcards * and ?, is right"
+
+# Fewer digits are a number of boots, not the beginning of an id.
+_BOOT_ID_DIGITS_MIN = 8
+# So many boots are listed where none is meant.
+_BOOTS_LISTED = 5
+# How many known names an error lists where none is near.
+_NAMES_LISTED = 20
+
+Series = tuple[str, str, str]
+
+
+class Pattern(NamedTuple):
+    """A path as asked for. ``instance``: None for any, the empty string for the whole system's row."""
+
+    text: str
+    table: str
+    metric: str = "*"
+    instance: str | None = None
+
+
+def parse(text: str, state_dir: str | None = None) -> Pattern:
+    """Read a path; an absolute one below the state folder loses that prefix.
+
+    :raises UsageError: naming the path and what would be right.
+    """
+    relative = _below(text, state_dir) if text.startswith("/") else text
+    name, separator, instance = relative.partition("@")
+    table, slash, metric = name.partition("/")
+    if not table or (slash and not metric) or "/" in metric:
+        raise UsageError(f"path {text!r}: not a path of a series; {PATH_FORM}")
+    return Pattern(text, table, metric or "*", instance if separator else None)
+
+
+def _below(text: str, state_dir: str | None) -> str:
+    if state_dir is None:
+        raise UsageError(f"path {text!r}: absolute, and there is no state folder; {PATH_FORM}")
+    # Only the prefix is taken for a path of files: the rest may hold an instance, where '//' and '..' count.
+    folder = posixpath.normpath(state_dir).lstrip("/")
+    below = text.lstrip("/")
+    if folder in {"", "."}:
+        return below or "*"
+    if below != folder and not below.startswith(f"{folder}/"):
+        raise UsageError(f"path {text!r}: not below the state folder {state_dir}; {PATH_FORM}")
+    return below[len(folder) :].lstrip("/") or "*"
+
+
+def _part(pattern: str) -> re.Pattern[str]:
+    """Compile one part of a path; fnmatch never goes back over a star, so that no pattern is slow to match."""
+    return re.compile(fnmatch.translate(pattern.replace("[", "[[]")))
+
+
+class Matcher:
+    """A pattern made ready to be held against many series."""
+
+    def __init__(self, pattern: Pattern) -> None:
+        """Compile the parts of a pattern."""
+        self._table = _part(pattern.table)
+        self._metric = _part(pattern.metric)
+        self._instance = None if pattern.instance is None else _part(pattern.instance)
+
+    def table(self, table: str) -> bool:
+        """Whether the pattern means a table of that name."""
+        return self._table.fullmatch(table) is not None
+
+    def metric(self, table: str, metric: str) -> bool:
+        """Whether the pattern means that metric of that table."""
+        return self.table(table) and self._metric.fullmatch(metric) is not None
+
+    def series(self, table: str, metric: str, instance: str) -> bool:
+        """Whether the pattern means that series."""
+        return self.metric(table, metric) and (self._instance is None or bool(self._instance.fullmatch(instance)))
+
+
+def matches(pattern: Pattern, table: str, metric: str, instance: str) -> bool:
+    """Say whether a pattern means a series; ``select`` is faster for many."""
+    return Matcher(pattern).series(table, metric, instance)
+
+
+def is_wild(part: str) -> bool:
+    """Whether a part of a path may mean several names."""
+    return "*" in part or "?" in part
+
+
+def is_long(table: str) -> str:
+    """Say that a table has no series, and how it is asked for instead."""
+    return f"{table} is a long table, without series; 'sysmon-extract {table}' by itself is right"
+
+
+def select(patterns: Iterable[Pattern], series: Iterable[Series], others: Sequence[str] = ()) -> list[Series]:
+    """Choose what the patterns mean: in the order of the patterns, then as given; each series once.
+
+    ``others``: tables that have no series, but may have been meant.
+
+    :raises UsageError: naming the first pattern that means none of them, and what comes nearest.
+    """
+    known = list(dict.fromkeys(series))
+    chosen: dict[Series, None] = {}
+    for pattern in patterns:
+        matcher = Matcher(pattern)
+        found = [one for one in known if matcher.series(*one)]
+        if not found:
+            raise UsageError(_unknown(pattern, matcher, known, others))
+        chosen.update(dict.fromkeys(found))
+    return list(chosen)
+
+
+def _unknown(pattern: Pattern, matcher: Matcher, known: list[Series], others: Sequence[str]) -> str:
+    """Say which part of a path is unknown; the parts before it are known."""
+    if not any(matcher.table(table) for table, _, _ in known):
+        tables = [*(table for table, _, _ in known), *others]
+        return f"path {pattern.text!r}: no such table{_suggest(pattern.table, tables)}"
+    if not any(matcher.metric(table, metric) for table, metric, _ in known):
+        spelled = {f"{table}/{metric}" for table, metric, _ in known if matcher.table(table)}
+        wanted = f"{pattern.table}/{pattern.metric}"
+        return f"path {pattern.text!r}: no such metric{_suggest(wanted, spelled)}"
+    full = {series_path(*one) for one in known if matcher.metric(one[0], one[1])}
+    instances = {path.partition("@")[2] for path in full}
+    wanted = pattern.instance or ""
+    return f"path {pattern.text!r}: no such instance{_suggest(wanted, filter(None, instances))}"
+
+
+def _suggest(wanted: str, known: Iterable[str]) -> str:
+    names = sorted(set(known))
+    close = nearest(wanted, names)
+    if close or not names:
+        return close
+    more = f" and {len(names) - _NAMES_LISTED} more" if len(names) > _NAMES_LISTED else ""
+    return f"; there are {', '.join(names[:_NAMES_LISTED])}{more}"
+
+
+def find_boot(boot: str | int, known: Sequence[str]) -> str:
+    """A boot of those that are recorded, oldest first: by id or its beginning, or counted back from the newest, 0.
+
+    :raises UsageError: where it is none, or several.
+    """
+    text = str(boot)
+    if text.removeprefix("-").isdecimal() and len(text) < _BOOT_ID_DIGITS_MIN:
+        back = -int(text)
+        if 0 <= back < len(known):
+            return known[-1 - back]
+        raise UsageError(
+            f"boot {boot!r}: only {len(known)} boots are recorded; 0 to -{max(0, len(known) - 1)} are right"
+        )
+    beginning = text.replace("-", "").lower()
+    found = [each for each in known if beginning and each.startswith(beginning)]
+    if len(found) != 1:
+        raise UsageError(f"boot {boot!r}: no such boot; recorded are {', '.join(known[-_BOOTS_LISTED:]) or 'none'}")
+    return found[0]

@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What history answers with: columns over one time axis, gaps with causes, and the catalogue."""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from sysmond.base.model import ABSENT, Cause, Semantics, Sensitivity
+from sysmond.errors import Error
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# What is a point in time: integers are UTC nanoseconds.
+TIME_UNIT, TIME_SCALE = "time", 9
+
+Int64Array = npt.NDArray[np.int64]
+Float64Array = npt.NDArray[np.float64]
+
+
+class Gap(NamedTuple):
+    """A reasoned absence: half-open, in UTC nanoseconds.
+
+    Its ends are where rows end and begin again, also where that is outside the range asked for.
+    """
+
+    start_ns: int
+    end_ns: int
+    table: str
+    cause: Cause
+    detail: str = ""
+
+
+class Event(NamedTuple):
+    """Something that happened, in UTC nanoseconds: a kind (``mark``, ``clock step``), what about, and a text."""
+
+    time_ns: int
+    kind: str
+    subject: str
+    text: str
+
+
+class Column(NamedTuple):
+    """One series, one statistic, over the time axis of its ``Result``.
+
+    Either ``integers`` is there (int64[time]: the value is the integer divided by 10**scale, ABSENT
+    where there is none) or ``floats`` is (float64[time], NaN where there is none; ``decimals`` says
+    how many decimal places they carry), or ``texts`` is (one ``str`` or None a time).
+    Of the unit ``time`` are points in time (of ``tmax``): their integers are UTC nanoseconds, of scale 9.
+    """
+
+    path: str
+    unit: str
+    semantics: Semantics
+    stat: str
+    integers: Int64Array | None = None
+    scale: int = 0
+    floats: Float64Array | None = None
+    decimals: int = 0
+    texts: tuple[str | None, ...] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Column {self.path} {self.stat} [{self.unit}], {self._length} values>"
+
+    @property
+    def _length(self) -> int:
+        return max(len(each) for each in (self.integers, self.floats, self.texts, ()) if each is not None)
+
+    @property
+    def values(self) -> Float64Array:
+        """The numbers as float64[time], NaN where absent.
+
+        :raises Error: for a series of texts.
+        """
+        if self.floats is not None:
+            return self.floats
+        if self.integers is None:
+            raise Error(f"{self.path}: holds texts, not numbers; .texts has them")
+        numbers = self.integers / 10.0**self.scale
+        numbers[self.integers == ABSENT] = np.nan
+        return numbers
+
+    @property
+    def is_time(self) -> bool:
+        """Whether the values are points in time."""
+        return self.unit == TIME_UNIT
+
+    @property
+    def times(self) -> npt.NDArray[np.datetime64]:
+        """Points in time as datetime64[ns], UTC; NaT where there is none.
+
+        :raises Error: for anything else.
+        """
+        if not self.is_time or self.integers is None:
+            raise Error(f"{self.path}: {self.stat} holds no times; .values has numbers")
+        return self.integers.view("datetime64[ns]")
+
+
+class Answered(NamedTuple):
+    """What answered over a range of UTC nanoseconds: a tier, or ``rows``; and how far apart its values are.
+
+    ``significant_bits``: to how many some of its rows were shortened; 0 where none were.
+    """
+
+    tier: str
+    step_ns: int
+    start_ns: int
+    end_ns: int
+    significant_bits: int = 0
+
+
+class Lacking(NamedTuple):
+    """Gaps of one cause: how many, and how long together."""
+
+    cause: Cause
+    number: int
+    total_ns: int
+
+
+class Explanation(NamedTuple):
+    """How a column came about.
+
+    ``origin``: which field of which kernel file was read. ``formula``: what was made of it. ``answered``: from which
+    tiers, in order of time. ``step_ns``: length of a bucket, 0 when raw. ``gaps``: those of its table, by cause.
+    """
+
+    path: str
+    stat: str
+    unit: str
+    origin: str
+    formula: str
+    answered: tuple[Answered, ...]
+    step_ns: int
+    resampling: str
+    gaps: tuple[Lacking, ...]
+
+
+class Result(NamedTuple):
+    """Columns over one time axis.
+
+    ``times_ns``: int64[time], UTC nanoseconds: the starts of buckets, in order; or ticks when raw, in the
+    order of boots and boot time, so that a wall clock that was set back is seen. A run of more than 3600
+    empty buckets is cut to its first one. ``gaps``: why there is nothing where there is nothing.
+    ``step_ns``: length of a bucket, 0 when raw. ``warnings``: what could not be read, a line each.
+    ``events``: what happened within the range, in order. ``explanations``: one a column, where asked for.
+    ``sensitivity``: restricted where anything in it is.
+    """
+
+    times_ns: Int64Array
+    columns: tuple[Column, ...]
+    gaps: tuple[Gap, ...]
+    step_ns: int
+    warnings: tuple[str, ...] = ()
+    events: tuple[Event, ...] = ()
+    explanations: tuple[Explanation, ...] = ()
+    sensitivity: Sensitivity = Sensitivity.PUBLIC
+
+    def __repr__(self) -> str:
+        rows = len(self.times_ns)
+        span = f" from {self.times[0]} to {self.times[-1]}" if rows else ""
+        return f"<Result {rows} times{span}, {len(self.columns)} columns, {len(self.gaps)} gaps>"
+
+    @property
+    def times(self) -> npt.NDArray[np.datetime64]:
+        """The time axis as datetime64[ns], UTC."""
+        return self.times_ns.view("datetime64[ns]")
+
+    def column(self, path: str, stat: str | None = None) -> Column:
+        """The column of that path, and of that statistic where several were asked for.
+
+        :raises KeyError: where the result has no such series.
+        """
+        for column in self.columns:
+            if column.path == path and stat in {None, column.stat}:
+                return column
+        raise KeyError(path if stat is None else f"{path}:{stat}")
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """The result as a DataFrame with a UTC time index; one column a series (``path:stat`` for several statistics).
+
+        Numbers are float64, NaN where absent; texts are str, None where absent. ``.attrs`` has the units by
+        column, and the gaps.
+        :raises Error: where pandas is not installed.
+        """
+        try:
+            import pandas as pd  # noqa: PLC0415  pandas is optional, and 300 ms to import
+        except ImportError as missing:
+            raise Error("pandas is not installed; 'pip install sysmond[pandas]' adds it") from missing
+        several = len({column.path for column in self.columns}) < len(self.columns)
+        labels = [f"{column.path}:{column.stat}" if several else column.path for column in self.columns]
+        frame = pd.DataFrame(
+            {
+                label: pd.Series(list(column.texts), dtype=object)
+                if column.texts is not None
+                else pd.Series(column.times if column.is_time else column.values)
+                for label, column in zip(labels, self.columns, strict=True)
+            }
+        )
+        frame.index = pd.DatetimeIndex(self.times, tz="UTC", name="time")
+        frame.attrs["units"] = {label: column.unit for label, column in zip(labels, self.columns, strict=True)}
+        frame.attrs["gaps"] = [(gap.start_ns, gap.end_ns, gap.table, str(gap.cause), gap.detail) for gap in self.gaps]
+        return frame
+
+
+class Boot(NamedTuple):
+    """A boot with anything recorded: its id, and its first and last tick in UTC nanoseconds."""
+
+    boot: str
+    start_ns: int
+    end_ns: int
+
+
+class Entry(NamedTuple):
+    """A recorded series: what it is, from when to when (UTC nanoseconds), how often."""
+
+    path: str
+    unit: str
+    semantics: Semantics
+    doc: str
+    start_ns: int
+    end_ns: int
+    interval_ns: int
+    sensitivity: Sensitivity = Sensitivity.PUBLIC
+
+
+class LongEntry(NamedTuple):
+    """A recorded long table: what its rows are about, from when to when (UTC nanoseconds), how often it is read."""
+
+    path: str
+    per: str
+    doc: str
+    start_ns: int
+    end_ns: int
+    interval_ns: int
+    sensitivity: Sensitivity

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who calls: credentials as the bus knows them, kept until the caller's name vanishes, and what the caller holds.
+
+Source: org.freedesktop.DBus.GetConnectionCredentials, NameOwnerChanged (D-Bus specification).
+"""
+
+import asyncio
+import grp
+import os
+import pwd
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from sysmond.base.model import Sensitivity
+from sysmond.bus.wire.adapter import DBUS, DBUS_PATH, Connection
+from sysmond.bus.wire.errors import NotAuthorizedError, TooMuchError, UnavailableError
+from sysmond.machine.folders import GROUP
+
+BUS = (DBUS, DBUS_PATH, DBUS)
+
+# dbus-daemon allows 512 match rules a connection; each caller takes one, so that nobody else's coming wakes us.
+CALLERS_MAX = 256
+# Of those beyond no more is kept than who they are, which a name on the bus means for ever.
+PASSING_MAX = 1024
+# What the kernel takes for no user at all: setresuid(2) would leave a process what it is.
+NO_UID = 2**32 - 1
+
+
+class Caller:
+    """One connection to the bus that called us. It holds what lives as long as it does."""
+
+    def __init__(self, name: str, uid: int, pid: int, gids: tuple[int, ...], *, is_restricted: bool) -> None:
+        """``name``: its unique name. ``is_restricted``: whether it may see what is restricted, else public alone."""
+        self.name = name
+        self.uid = uid
+        self.pid = pid
+        self.gids = gids
+        self.is_restricted = is_restricted
+        self.calls = 0
+        self.in_flight = 0
+        self.dropped = 0
+        self.is_gone = False
+        self.is_passing = False
+        self._gone: list[Callable[[], None]] = []
+
+    @property
+    def sensitivities(self) -> tuple[Sensitivity, ...]:
+        """The classes that it may see."""
+        return tuple(Sensitivity) if self.is_restricted else (Sensitivity.PUBLIC,)
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether something would end with it."""
+        return bool(self._gone)
+
+    def when_gone(self, end: Callable[[], None]) -> None:
+        """Have something ended when the caller's connection ends, or ours.
+
+        :raises TooMuchError: where so many others are there that nobody tells of its end.
+        """
+        if self.is_passing:
+            raise TooMuchError(f"{CALLERS_MAX} callers are there; no more of them may hold something")
+        self._gone.append(end)
+
+    def forget(self, end: Callable[[], None]) -> None:
+        """What ended before is not ended again."""
+        with suppress(ValueError):
+            self._gone.remove(end)
+
+    def leave(self) -> None:
+        """End what was held."""
+        self.is_gone = True
+        ends, self._gone = self._gone, []
+        for end in ends:
+            end()
+
+
+class Callers:
+    """All that called on one connection to the bus."""
+
+    def __init__(self, connection: Connection) -> None:
+        """Nobody has called yet."""
+        self._connection = connection
+        self._there: dict[str, Caller] = {}
+        self._passing: dict[str, Caller] = {}
+        self._asked: dict[str, asyncio.Task[Caller]] = {}
+        self._group = _group()
+
+    def __len__(self) -> int:
+        """How many are there."""
+        return len(self._there)
+
+    def all(self) -> list[Caller]:
+        """Everybody who called and is still there, in order of their last first call."""
+        return list(self._there.values())
+
+    def get(self, name: str) -> Caller | None:
+        """A caller whom we know; one of those beyond is asked about again where there is room for it now."""
+        known = self._there.get(name)
+        if known is None and len(self._there) >= CALLERS_MAX:
+            known = self._passing.get(name)
+        return known
+
+    async def know(self, name: str) -> Caller:
+        """Give a caller, whose credentials are asked for where it is new.
+
+        :raises UnavailableError: where it is gone, or the bus does not answer.
+        :raises NotAuthorizedError: where nobody knows who it is.
+        """
+        if (known := self.get(name)) is not None:
+            return known
+        if name not in self._asked:
+            self._asked[name] = asyncio.create_task(self._ask(name))
+            self._asked[name].add_done_callback(lambda _: self._asked.pop(name, None))
+        return await asyncio.shield(self._asked[name])
+
+    def vanished(self, name: str) -> None:
+        """Whoever had this name is gone."""
+        caller = self._there.pop(name, None)
+        if caller is not None:
+            self._connection.tell(BUS, "RemoveMatch", "s", [_rule(name)])
+            caller.leave()
+
+    def leave(self) -> None:
+        """Our own connection is gone, and everybody with it."""
+        for caller in self._there.values():
+            caller.leave()
+        self._there.clear()
+        self._passing.clear()
+
+    async def _ask(self, name: str) -> Caller:
+        # First the rule, then the question: who vanishes after it has answered for it is told of.
+        self._connection.tell(BUS, "AddMatch", "s", [_rule(name)])
+        try:
+            (found,) = await self._connection.ask(BUS, "GetConnectionCredentials", "s", [name])
+        except UnavailableError:
+            self._connection.tell(BUS, "RemoveMatch", "s", [_rule(name)])
+            raise
+        values = {key: value.value for key, value in found.items()}
+        uid, pid = int(values.get("UnixUserID", NO_UID)), int(values.get("ProcessID", 0))
+        if uid >= NO_UID:
+            self._connection.tell(BUS, "RemoveMatch", "s", [_rule(name)])
+            raise NotAuthorizedError("the bus does not say who calls; one who authenticates as a user is right")
+        gids = _gids(uid, values.get("UnixGroupIDs"))
+        caller = Caller(name, uid, pid, gids, is_restricted=uid in {0, os.geteuid()} or self._group in gids)
+        if len(self._there) < CALLERS_MAX or self._make_room():
+            self._there[name] = caller
+            self._passing.pop(name, None)
+        else:
+            self._pass_by(caller)
+        return caller
+
+    def _pass_by(self, caller: Caller) -> None:
+        """Know a caller without being told of its end."""
+        self._connection.tell(BUS, "RemoveMatch", "s", [_rule(caller.name)])
+        caller.is_passing = True
+        if len(self._passing) >= PASSING_MAX:
+            del self._passing[next(iter(self._passing))]
+        self._passing[caller.name] = caller
+
+    def _make_room(self) -> bool:
+        """Let go of the first who holds nothing, of the user who has most: it is known still, and may hold nothing.
+
+        Gives whether there was one.
+        """
+        idle = [each for each in self._there.values() if not each.is_holding and not each.in_flight]
+        if not idle:
+            return False
+        crowds = Counter(each.uid for each in self._there.values())
+        crowded = max(idle, key=lambda each: crowds[each.uid])
+        del self._there[crowded.name]
+        self._pass_by(crowded)
+        return True
+
+
+def _rule(name: str) -> str:
+    return f"type='signal',sender='{DBUS}',path='{DBUS_PATH}',member='NameOwnerChanged',arg0='{name}'"
+
+
+def _group() -> int:
+    """The group that may see what is restricted; -1 where this machine has none."""
+    try:
+        return grp.getgrnam(GROUP).gr_gid
+    except KeyError:
+        return -1
+
+
+def _gids(uid: int, told: Any) -> tuple[int, ...]:  # noqa: ANN401  as it came over the bus
+    """The groups of a caller: as the bus tells, else as the user database has them."""
+    if isinstance(told, list):
+        return tuple(int(gid) for gid in told)
+    try:
+        user = pwd.getpwuid(uid)
+        return tuple(os.getgrouplist(user.pw_name, user.pw_gid))
+    except (KeyError, OverflowError):
+        return ()

@@ -1,0 +1,498 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The service on the bus: objects with interfaces at paths, calls that find their method, signals that find their way.
+
+It outlives its connections: where the bus is absent, ends or starts anew, it connects again and takes its name
+again; objects stay, callers and what they held are gone.
+"""
+
+import asyncio
+import inspect
+import time
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from sysmond.bus.wire import polkit
+from sysmond.bus.wire.adapter import Call, Connection, Variant, clean
+from sysmond.bus.wire.backlog import Backlog
+from sysmond.bus.wire.callers import BUS, Caller, Callers
+from sysmond.bus.wire.errors import ForeignCallError, TooMuchError, UnavailableError, bus_error
+from sysmond.bus.wire.interface import DOCTYPE, Changes, Interface, Method, Request, Signal, xml
+from sysmond.bus.wire.names import BUS_NAME
+from sysmond.bus.wire.standard import DBUS, Introspectable, Objects, Peer, Properties, values_by_interface, values_of
+from sysmond.bus.wire.turns import Turns
+from sysmond.errors import nearest
+
+RETRY_FIRST_S = 1.0
+RETRY_MAX_S = 30.0
+# What is under way, in all and for one user, however many connections it has; more is refused. Where half of it is
+# taken, a user has less: several of them cannot shut out the others.
+CALLS_MAX = 256
+CALLS_PER_USER_MAX = 64
+CALLS_PER_USER_BUSY_MAX = 8
+# What may wait for its turn of one user; what comes beyond is refused unread, or dropped where no answer is wanted.
+WAITING_MAX = 256
+WAITING_BYTES_MAX = 4 * 1024 * 1024
+UNANSWERED_WAITING_MAX = 64
+REFUSED_WAITING_MAX = 8192
+# Of callers who are not known yet: how many are asked about at once, how many may wait, and what of each.
+ASKED_MAX = 16
+UNKNOWN_MAX = 1024
+UNKNOWN_CALLS_MAX = 128
+UNKNOWN_BYTES_MAX = 8 * 1024 * 1024
+NOBODY = -1
+# An argument with a longer text, or more items, is a mistake whatever it is for.
+TEXT_LENGTH_MAX = 4096
+ITEMS_MAX = 1000
+ERROR_LENGTH_MAX = 500
+
+_NOT_QUEUED = 4  # DBUS_NAME_FLAG_DO_NOT_QUEUE
+_OWNER = {1, 4}  # Primary owner, or owner already.
+
+
+class Exported(NamedTuple):
+    """What lies at a path. ``owner``: the only one for whom it is there; ``is_managed``: the ObjectManager tells."""
+
+    interfaces: dict[str, list[Interface]]
+    owner: Caller | None
+    is_managed: bool
+
+
+class Service:
+    """The objects, and the connection on which they are offered."""
+
+    def __init__(self, address: str, say: Callable[[str], None], *, user: bool) -> None:
+        """``address``: ``system``, ``session`` or that of a bus. ``user``: whether it serves its own user alone."""
+        self.callers: Callers | None = None
+        self.backlog: Backlog | None = None
+        self.when_connected: list[Callable[[Connection], Coroutine[Any, Any, None]]] = []
+        """Begun when the name is ours, each time anew."""
+        self._address = address
+        self._say = say
+        self._user = user
+        self._connection: Connection | None = None
+        self._objects: dict[str, Exported] = {}
+        self._turns: Turns | None = None
+        self._unknown: dict[str, list[Call]] = {}
+        self._unasked: deque[str] = deque()
+        self._asked = 0
+        self._unknown_bytes = 0
+        self._calls_dropped = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._under_way: Counter[int] = Counter()
+        self._said = ""
+        self._complained: set[str] = set()
+        self._everywhere: dict[str, list[Interface]] = {
+            each.NAME: [each] for each in (Peer(), Introspectable(self), Properties(self))
+        }
+
+    # Objects
+
+    def export(self, path: str, *interfaces: Interface, owner: Caller | None = None, is_managed: bool = False) -> None:
+        """Put interfaces at a path. ``owner``: for all others nothing is there."""
+        by_name: dict[str, list[Interface]] = {}
+        for interface in interfaces:
+            by_name.setdefault(interface.NAME, []).append(interface)
+        self._objects[path] = Exported(by_name, owner, is_managed)
+        if is_managed and self._connection is not None:
+            self._tell_all(Objects.interfaces_added, [path, values_by_interface(by_name)])
+
+    def withdraw(self, path: str) -> None:
+        """Take away what lies at a path."""
+        gone = self._objects.pop(path, None)
+        if gone is not None and gone.is_managed and self._connection is not None:
+            self._tell_all(Objects.interfaces_removed, [path, list(gone.interfaces)])
+
+    def interfaces(self, path: str) -> dict[str, list[Interface]]:
+        """The interfaces at a path; nothing where there is no object."""
+        return self._objects[path].interfaces if path in self._objects else {}
+
+    def managed(self) -> Iterator[tuple[str, dict[str, list[Interface]]]]:
+        """The objects that the ObjectManager tells of."""
+        return ((path, each.interfaces) for path, each in self._objects.items() if each.is_managed)
+
+    def describe(self, path: str, caller: Caller) -> str:
+        """Introspection XML of a path; what belongs to others is not there."""
+        below = f"{path.rstrip('/')}/"
+        visible = [each for each, exported in self._objects.items() if exported.owner in {None, caller}]
+        found = {each[len(below) :].partition("/")[0] for each in visible if each.startswith(below)}
+        there = {**self._everywhere, **self.interfaces(path)} if path in self._objects else self._everywhere
+        lines = [DOCTYPE, "<node>"]
+        for implementations in there.values():
+            lines += xml(type(each) for each in implementations)
+        lines += [f'  <node name="{name}"/>' for name in sorted(found)]
+        return "\n".join([*lines, "</node>", ""])
+
+    # Signals
+
+    def emit(self, path: str, signal: Signal, *values: object, to: Caller | None = None) -> bool:
+        """Send a signal to one caller, or to whoever listens; whether it is on its way.
+
+        A caller that reads nothing is not sent more than a bound: then its signals are dropped and counted.
+        """
+        if self._connection is None or self.backlog is None or (to is not None and to.is_gone):
+            return False
+        if to is not None and not self.backlog.takes_signals(to.name, to.uid):
+            to.dropped += 1
+            return False
+        size = self._connection.signal(
+            path, signal.interface, signal.name, signal.signature, values, "" if to is None else to.name
+        )
+        if to is not None:
+            to.dropped += not size
+            self.backlog.sent(to.name, to.uid, size)
+        return size > 0
+
+    def changed(self, path: str, implementation: Interface, *names: str) -> None:
+        """Tell whoever listens that properties changed: those that are declared to be told."""
+        if self._connection is None:
+            return
+        declared = [implementation.PROPERTIES[name] for name in names]
+        told = {name: value for name, value in values_of([implementation]).items() if name in names}
+        now = {each.name: told[each.name] for each in declared if each.changes is Changes.TOLD}
+        asked_for = [each.name for each in declared if each.changes is Changes.INVALIDATED]
+        if now or asked_for:
+            self.emit(path, Properties.properties_changed, implementation.NAME, now, asked_for)
+
+    # What methods need
+
+    async def authorize(self, request: Request, action: str) -> None:
+        """Return where the caller may do that.
+
+        :raises NotAuthorizedError: where it may not. :raises UnavailableError: where the bus is gone meanwhile.
+        """
+        if self._connection is None:
+            raise UnavailableError("the bus is gone")
+        await polkit.authorize(self._connection, request.caller, action, user=self._user, may_ask=request.may_ask)
+
+    def work(self, caller: Caller, work: Iterator[object]) -> None:
+        """Have something done in the turn of a caller's user."""
+        self._lines().put(caller.uid, self._worked(work))
+        self._lines().soon()
+
+    def _worked(self, work: Iterator[object]) -> Iterator[object]:
+        try:
+            yield from work
+        except Exception as failure:  # noqa: BLE001  whatever it is, others have their turns
+            self._say(f"{type(failure).__name__}: {failure}")
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Have something done that nobody waits for."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def counts(self) -> dict[str, int]:
+        """What the status says about the bus: callers, what waits and what was dropped."""
+        callers = [] if self.callers is None else self.callers.all()
+        dropped = sum(each.dropped for each in callers)
+        if self._connection is not None:
+            dropped += self._connection.dropped
+        return {
+            "clients": len(callers),
+            "calls_under_way": len(self._tasks),
+            "calls_dropped": self._calls_dropped,
+            "messages_dropped": dropped,
+        }
+
+    # The connection
+
+    async def run(self, ended: asyncio.Event) -> None:
+        """Offer the objects on the bus until told to end, whatever becomes of the bus meanwhile."""
+        pause_s = RETRY_FIRST_S
+        while not ended.is_set():
+            try:
+                connection = await Connection.connect(self._address, self._called, self._signalled)
+            except UnavailableError as failure:
+                self._once("absent", f"no bus: {failure}; tried again, recording goes on")
+            else:
+                if await self._offer(connection, ended):
+                    pause_s = RETRY_FIRST_S
+            with suppress(TimeoutError):
+                await asyncio.wait_for(ended.wait(), pause_s)
+            pause_s = min(RETRY_MAX_S, pause_s * 2)
+
+    async def _offer(self, connection: Connection, ended: asyncio.Event) -> bool:
+        """Take the name and serve until the connection or the part ends; whether the name was ours."""
+        self._connection, self.callers = connection, Callers(connection)
+        self.backlog = Backlog(connection, self.start)
+        connection.when_moved = self._lines().take
+        lost = asyncio.create_task(connection.lost())
+        is_ours = False
+        try:
+            (answer,) = await connection.ask(BUS, "RequestName", "su", [BUS_NAME, _NOT_QUEUED])
+            is_ours = answer in _OWNER
+            if is_ours:
+                for begin in self.when_connected:
+                    self.start(begin(connection))
+                self._once("there", f"{BUS_NAME} is there" if self._said else "")
+                told = asyncio.create_task(ended.wait())
+                await asyncio.wait({lost, told}, return_when=asyncio.FIRST_COMPLETED)
+                told.cancel()
+                if lost.done():
+                    self._once("gone", f"the bus is gone: {lost.result()}; tried again, recording goes on")
+            else:
+                self._once("taken", f"{BUS_NAME} belongs to somebody else on this bus; tried again")
+        except UnavailableError as refusal:
+            self._once("refused", f"{BUS_NAME} is not ours to take: {refusal}; tried again")
+        finally:
+            self.callers.leave()
+            connection.close()
+            self._connection = self.callers = self.backlog = None
+            self._forget_calls()
+            for task in list(self._tasks):
+                task.cancel()
+            await lost
+        return is_ours
+
+    def _once(self, state: str, line: str) -> None:
+        """Say a line where things have come to another state; what comes of further tries is no news."""
+        if line and state != self._said:
+            self._say(line)
+        self._said = state
+
+    def _signalled(self, signal: Call) -> None:
+        # Anybody may send us signals: those of others stay unread.
+        if signal.sender == DBUS and signal.member == "NameOwnerChanged" and self.callers is not None:
+            name, _, new = signal.body
+            if not new:
+                self.callers.vanished(name)
+                if self.backlog is not None:
+                    self.backlog.gone(name)
+
+    # Calls
+
+    def _called(self, call: Call) -> None:
+        if self.callers is None:
+            return
+        caller = self.callers.get(call.sender)
+        if caller is None:
+            self._meet(call, self.callers)
+        else:
+            self._admit(call, caller)
+
+    def _meet(self, call: Call, callers: Callers) -> None:
+        """Have a call wait until it is known who calls."""
+        calls = self._unknown.get(call.sender, [])
+        if len(calls) >= UNKNOWN_CALLS_MAX or len(self._unknown) >= UNKNOWN_MAX:
+            self._turn_away(call, None, TooMuchError("too many callers are not known yet; later is right"))
+            return
+        if not calls:
+            self._unknown[call.sender] = calls
+            self._unasked.append(call.sender)
+        if self._unknown_bytes + call.size_bytes > UNKNOWN_BYTES_MAX:
+            call.forget()
+        self._unknown_bytes += call.size_bytes
+        calls.append(call)
+        self._ask_next(callers)
+
+    def _ask_next(self, callers: Callers) -> None:
+        while self._unasked and self._asked < ASKED_MAX:
+            self._asked += 1
+            self.start(self._ask_who(self._unasked.popleft(), callers))
+
+    async def _ask_who(self, name: str, callers: Callers) -> None:
+        caller, failure = None, None
+        try:
+            caller = await callers.know(name)
+        except Exception as refusal:  # noqa: BLE001  whatever it is, others are asked about
+            failure = refusal
+        if callers is not self.callers:
+            return
+        self._asked -= 1
+        for call in self._unknown.pop(name, ()):
+            self._unknown_bytes -= call.size_bytes
+            if caller is not None:
+                self._admit(call, caller)
+            elif failure is not None:
+                self._turn_away(call, None, failure)
+        self._lines().soon()
+        self._ask_next(callers)
+
+    def _lines(self) -> Turns:
+        if self._turns is None:
+            self._turns = Turns(asyncio.get_running_loop().call_soon, self._is_bus_behind)
+        return self._turns
+
+    def _is_bus_behind(self) -> bool:
+        return self._connection is not None and self._connection.queued_bytes > 0
+
+    def _admit(self, call: Call, caller: Caller) -> None:
+        """Have a call wait for the turn of its user, unless he has enough waiting."""
+        turns, uid = self._lines(), caller.uid
+        waiting = turns.waiting(uid)
+        most = WAITING_MAX if call.wants_answer else UNANSWERED_WAITING_MAX
+        if waiting < most and call.size_bytes and turns.waiting_bytes(uid) + call.size_bytes <= WAITING_BYTES_MAX:
+            caller.in_flight += 1
+            turns.put(uid, self._served(call, caller), call.size_bytes)
+        else:
+            much = f"{waiting} calls of this user wait for their turn; waiting for answers is right"
+            self._turn_away(call, caller, TooMuchError(much))
+
+    def _turn_away(self, call: Call, caller: Caller | None, failure: Exception) -> None:
+        """Refuse a call unread, in its turn; where no answer is wanted, or too many wait for theirs, drop it."""
+        uid = NOBODY if caller is None else caller.uid
+        if call.wants_answer and self._lines().waiting(uid) < REFUSED_WAITING_MAX:
+            call.forget()
+            self._lines().put(uid, self._refused(call, caller, failure))
+        else:
+            self._calls_dropped += 1
+
+    def _forget_calls(self) -> None:
+        """The connection is gone: nobody waits for an answer any more."""
+        self._unknown.clear()
+        self._unasked.clear()
+        self._asked = self._unknown_bytes = 0
+        if self._turns is not None:
+            self._turns.clear()
+
+    def _refused(self, call: Call, caller: Caller | None, failure: Exception) -> Iterator[None]:
+        self._refuse(call, caller, failure)
+        yield from ()
+
+    def _served(self, call: Call, caller: Caller) -> Iterator[None]:
+        """Serve a call, in pieces where its method gives them."""
+        caller.calls += 1
+        try:
+            if (
+                call.wants_answer
+                and self.backlog is not None
+                and not self.backlog.takes_answers(caller.name, caller.uid)
+            ):
+                raise TooMuchError("what was answered before waits to be read; expected it to be read first")
+            method, implementation = self._find(call, caller)
+            if call.signature != method.signature:
+                raise ForeignCallError(
+                    "InvalidArgs", f"{method.name} takes ({method.signature}), not ({call.signature})"
+                )
+            for value in call.body:
+                _check(value)
+            request = Request(caller, call.path, call.may_ask)
+            outcome: Any
+            if method.action:
+                outcome = self._authorized(method, implementation, request, call.body)
+            else:
+                outcome = method.function(implementation, request, *call.body)
+            if inspect.isgenerator(outcome):
+                outcome = yield from outcome
+            if inspect.isawaitable(outcome):
+                self._wait_for(call, caller, method, outcome)
+            else:
+                self._reply(call, caller, method, outcome)
+        except Exception as failure:  # noqa: BLE001  whatever a call does, it does not end the part
+            self._refuse(call, caller, failure)
+        finally:
+            caller.in_flight -= 1
+
+    def _find(self, call: Call, caller: Caller) -> tuple[Method, Interface]:
+        there = self._objects.get(call.path)
+        if there is not None and there.owner is not None and there.owner is not caller:
+            there = None
+        for interfaces in (there.interfaces if there is not None else {}, self._everywhere):
+            groups = [interfaces.get(call.interface, [])] if call.interface else interfaces.values()
+            for implementation in (each for group in groups for each in group):
+                if call.member in implementation.METHODS:
+                    if there is None and not self._is_known_nowhere(call.path, implementation):
+                        raise ForeignCallError("UnknownObject", f"no object at {call.path[:255]}")
+                    return implementation.METHODS[call.member], implementation
+        if there is None:
+            raise ForeignCallError("UnknownObject", f"no object at {call.path[:255]}")
+        if call.interface and call.interface not in {**there.interfaces, **self._everywhere}:
+            raise ForeignCallError("UnknownInterface", f"{call.path} has no interface {call.interface}")
+        known = [name for group in there.interfaces.values() for each in group for name in each.METHODS]
+        raise ForeignCallError("UnknownMethod", f"no method {call.member}{nearest(call.member, known)}")
+
+    def _is_known_nowhere(self, path: str, implementation: Interface) -> bool:
+        """Whether this interface answers where no object is: Peer anywhere, and above objects, to find the way."""
+        if isinstance(implementation, Peer):
+            return True
+        below = f"{path.rstrip('/')}/"
+        return isinstance(implementation, Introspectable) and any(each.startswith(below) for each in self._objects)
+
+    async def _authorized(self, method: Method, implementation: Interface, request: Request, body: list[Any]) -> object:
+        await self.authorize(request, method.action)
+        outcome = method.function(implementation, request, *body)
+        return await outcome if inspect.isawaitable(outcome) else outcome
+
+    def _wait_for(self, call: Call, caller: Caller, method: Method, outcome: Awaitable[object]) -> None:
+        total = len(self._tasks)
+        most = CALLS_PER_USER_MAX if total < CALLS_MAX // 2 else CALLS_PER_USER_BUSY_MAX
+        if self._under_way[caller.uid] >= most or total >= CALLS_MAX:
+            if inspect.iscoroutine(outcome):
+                outcome.close()
+            raise TooMuchError(
+                f"{self._under_way[caller.uid]} calls of this user are under way; wait for their answers"
+            )
+        caller.in_flight += 1
+        self._under_way[caller.uid] += 1
+        self.start(self._answer_later(call, caller, method, outcome))
+
+    async def _answer_later(self, call: Call, caller: Caller, method: Method, outcome: Awaitable[object]) -> None:
+        try:
+            told = await outcome
+            began_s = time.thread_time()
+            self._reply(call, caller, method, told)
+            self._lines().charge(caller.uid, time.thread_time() - began_s)
+        except Exception as failure:  # noqa: BLE001  whatever a call does, it does not end the part
+            self._refuse(call, caller, failure)
+        finally:
+            caller.in_flight -= 1
+            self._under_way[caller.uid] -= 1
+            if not self._under_way[caller.uid]:
+                del self._under_way[caller.uid]
+
+    def _refuse(self, call: Call, caller: Caller | None, failure: Exception) -> None:
+        name, text = bus_error(failure)
+        if not hasattr(failure, "exit_code") and len(self._complained) < ITEMS_MAX:
+            line = f"{call.member} failed: {text}"
+            if line not in self._complained:
+                self._complained.add(line)
+                self._say(line)
+        if caller is not None and self.backlog is not None and not self.backlog.takes_refusals(caller.name, caller.uid):
+            self._calls_dropped += 1
+            return
+        with suppress(Exception):
+            self._count(caller, call.refuse(name, clean(text)[:ERROR_LENGTH_MAX]))
+
+    def _reply(self, call: Call, caller: Caller, method: Method, outcome: Any) -> None:  # noqa: ANN401  as is declared
+        """Answer with what a method gave; its descriptors belong to the connection from now on."""
+        body = [] if not method.gives else [outcome] if len(method.gives) == 1 else list(outcome)
+        descriptors = []
+        for index, argument in enumerate(method.gives):
+            if argument.signature == "h":
+                descriptors.append(body[index])
+                body[index] = len(descriptors) - 1
+        self._count(caller, call.reply(method.answer, body, descriptors, bytes_max=method.bytes_max))
+
+    def _count(self, caller: Caller | None, size_bytes: int) -> None:
+        if caller is not None and self.backlog is not None:
+            self.backlog.sent(caller.name, caller.uid, size_bytes)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            self._say(f"{type(failure).__name__}: {failure}")
+
+    def _tell_all(self, signal: Signal, values: list[object]) -> None:
+        for path, exported in self._objects.items():
+            if Objects.NAME in exported.interfaces:
+                self.emit(path, signal, *values)
+
+
+def _check(value: object) -> None:
+    """Refuse what is too long, wherever in an argument it is."""
+    match value:
+        case str():
+            if len(value) > TEXT_LENGTH_MAX:
+                raise TooMuchError(f"a text of {len(value)} characters; up to {TEXT_LENGTH_MAX} are right")
+        case list() | tuple() | dict():
+            if len(value) > ITEMS_MAX:
+                raise TooMuchError(f"{len(value)} items; up to {ITEMS_MAX} are right")
+            for each in value.items() if isinstance(value, dict) else value:
+                if not isinstance(each, int | float):
+                    _check(each)
+        case Variant():
+            _check(value.value)
+        case _:
+            pass

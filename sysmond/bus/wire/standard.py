@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The interfaces that every service on D-Bus has: Peer, Introspectable, Properties, ObjectManager.
+
+Source: D-Bus specification, "Standard Interfaces".
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from sysmond.bus.wire.adapter import Variant, variant
+from sysmond.bus.wire.callers import Caller
+from sysmond.bus.wire.errors import ForeignCallError
+from sysmond.bus.wire.interface import WHOLE_BYTES_MAX, Interface, Property, Request, Signal, method
+
+if TYPE_CHECKING:
+    from sysmond.bus.wire.service import Service
+
+DBUS = "org.freedesktop.DBus"
+
+
+class Peer(Interface):
+    """Whether somebody is there, and on which machine."""
+
+    NAME = f"{DBUS}.Peer"
+
+    @method()
+    def ping(self, request: Request) -> None:
+        """Answer."""
+
+    @method("", "machine_uuid:s")
+    def get_machine_id(self, request: Request) -> str:  # noqa: ARG002  everybody may know
+        """The id of this machine, as in /etc/machine-id."""
+        for path in ("/etc/machine-id", "/var/lib/dbus/machine-id"):
+            try:
+                with open(path, encoding="ascii") as file:
+                    return file.read(64).strip()
+            except OSError:
+                continue
+        raise ForeignCallError("FileNotFound", "/etc/machine-id is not there")
+
+
+class Introspectable(Interface):
+    """What an object is and what lies below it."""
+
+    NAME = f"{DBUS}.Introspectable"
+
+    def __init__(self, service: "Service") -> None:
+        """``service``: whose objects are described."""
+        self._service = service
+
+    @method("", "xml_data:s")
+    def introspect(self, request: Request) -> str:
+        """The interfaces of the object and the names of those below."""
+        return self._service.describe(request.path, request.caller)
+
+
+class Properties(Interface):
+    """The properties of all interfaces of an object."""
+
+    NAME = f"{DBUS}.Properties"
+    properties_changed = Signal("interface_name:s changed_properties:a{sv} invalidated_properties:as")
+
+    def __init__(self, service: "Service") -> None:
+        """``service``: whose objects' properties these are."""
+        self._service = service
+
+    @method("interface_name:s property_name:s", "value:v")
+    def get(self, request: Request, interface: str, name: str) -> Variant:
+        """One property."""
+        implementation, found = self._find(request.path, interface, name)
+        return variant(found.signature, found.value(implementation, request.caller))
+
+    @method("interface_name:s", "properties:a{sv}")
+    def get_all(self, request: Request, interface: str) -> dict[str, Variant]:
+        """All properties of an interface, or of all interfaces where its name is empty."""
+        there = self._service.interfaces(request.path)
+        if interface and interface not in there:
+            raise ForeignCallError("UnknownInterface", f"{request.path} has no interface {interface[:255]!r}")
+        return {
+            name: value
+            for each, implementations in there.items()
+            if not interface or each == interface
+            for name, value in values_of(implementations, request.caller).items()
+        }
+
+    @method("interface_name:s property_name:s value:v")
+    async def set(self, request: Request, interface: str, name: str, value: Variant) -> None:
+        """Change a property, which most cannot be."""
+        implementation, found = self._find(request.path, interface, name)
+        if not found.setter:
+            raise ForeignCallError("PropertyReadOnly", f"{interface}.{name} can be read alone")
+        if value.signature != found.signature:
+            raise ForeignCallError("InvalidArgs", f"{name}: type {value.signature}; {found.signature} is right")
+        await self._service.authorize(request, "configure")
+        getattr(implementation, found.setter)(value.value)
+        self._service.changed(request.path, implementation, found.name)
+
+    def _find(self, path: str, interface: str, name: str) -> tuple[Interface, Property]:
+        there = self._service.interfaces(path)
+        if interface and interface not in there:
+            raise ForeignCallError("UnknownInterface", f"{path} has no interface {interface[:255]!r}")
+        for each, implementations in there.items():
+            for implementation in implementations if not interface or each == interface else ():
+                if name in implementation.PROPERTIES:
+                    return implementation, implementation.PROPERTIES[name]
+        raise ForeignCallError("UnknownProperty", f"{path} has no property {name[:255]!r}")
+
+
+class Objects(Interface):
+    """The objects below this one."""
+
+    NAME = f"{DBUS}.ObjectManager"
+    interfaces_added = Signal("object_path:o interfaces_and_properties:a{sa{sv}}")
+    interfaces_removed = Signal("object_path:o interfaces:as")
+
+    def __init__(self, service: "Service") -> None:
+        """``service``: whose objects these are."""
+        self._service = service
+
+    @method("", "objects:a{oa{sa{sv}}}", bytes_max=WHOLE_BYTES_MAX)
+    def get_managed_objects(self, request: Request) -> dict[str, Any]:
+        """All objects with all properties."""
+        return {path: values_by_interface(there, request.caller) for path, there in self._service.managed()}
+
+
+def values_of(implementations: list[Interface], caller: Caller | None = None) -> dict[str, Variant]:
+    """The properties of one interface, as this caller may know them; as everybody may without one."""
+    return {
+        each.name: variant(each.signature, each.value(implementation, caller))
+        for implementation in implementations
+        for each in implementation.PROPERTIES.values()
+    }
+
+
+def values_by_interface(
+    there: dict[str, list[Interface]], caller: Caller | None = None
+) -> dict[str, dict[str, Variant]]:
+    """The properties of an object, by the name of the interface; ``caller``: as of ``values_of``."""
+    return {name: values_of(implementations, caller) for name, implementations in there.items()}

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands that ask the running daemon for something: mark, flush, reload."""
+
+import argparse
+
+from sysmond.archiver import main as archiver
+from sysmond.archiver.disk_writes import MARK
+from sysmond.base.terminal import put, say
+from sysmond.daemon.reloading import FOLLOW_S, RESOLVE_S
+from sysmond.errors import EXIT_PARTIAL, ConfigError, Error, UsageError
+from sysmond.machine import control
+from sysmond.machine.folders import Folders
+from sysmond.ring.frame import EVENT_BYTES_MAX
+from sysmond.ring.progress import ARCHIVER
+
+ANSWER_S = 30.0
+FLUSH_S = 2 * archiver.JOB_S
+# Others may have asked before.
+RELOAD_S = 2 * (RESOLVE_S + FOLLOW_S)
+
+
+def mark(folders: Folders, options: argparse.Namespace) -> int:
+    """Put a marker into the recording, at this moment."""
+    text = " ".join(" ".join(options.text).split())
+    size = len(text.encode("utf-8", "surrogateescape"))
+    if not 0 < size <= EVENT_BYTES_MAX:
+        raise UsageError(f"TEXT of {size} bytes; 1 to {EVENT_BYTES_MAX} is right")
+    note(folders, MARK, "", text)
+    return 0
+
+
+def flush(folders: Folders, options: argparse.Namespace) -> int:  # noqa: ARG001  all commands are called alike
+    """Have everything written to the disk."""
+    answer = _ask(folders, {"do": "flush"}, FLUSH_S)
+    if answer.get("ok") is not True:
+        raise Error(f"{folders.state}: not flushed: {answer.get('problem', 'no reason given')}")
+    put(f"flushed to {folders.state}")
+    return 0
+
+
+def reload(folders: Folders, options: argparse.Namespace) -> int:  # noqa: ARG001  all commands are called alike
+    """Have the configuration read again."""
+    answer = control.ask(f"{folders.runtime}/daemon", {"do": "reload"}, RELOAD_S)
+    if "error" in answer:
+        raise ConfigError(str(answer["error"]))
+    behind = answer.get("behind")
+    for part, reason in behind.items() if isinstance(behind, dict) else ():
+        say(f"{part} does not follow yet: {reason}")
+    put("reloaded")
+    return EXIT_PARTIAL if behind else 0
+
+
+def note(folders: Folders, kind: str, subject: str, text: str) -> None:
+    """Have an event recorded.
+
+    :raises Error: where no daemon runs, or it has no room for it.
+    """
+    answer = _ask(folders, {"do": "event", "kind": kind, "subject": subject, "text": text}, ANSWER_S)
+    if answer.get("ok") is not True:
+        raise Error(f"{folders.runtime}: not recorded: {answer.get('error', 'no room for it')}")
+
+
+def _ask(folders: Folders, order: control.Order, timeout_s: float) -> control.Order:
+    return control.ask(f"{folders.runtime}/{ARCHIVER}", order, timeout_s)

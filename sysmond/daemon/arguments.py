@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line of ``sysmond``: its options, its commands, and what is wrong with a line, in one line."""
+
+import argparse
+
+from sysmond import __version__
+from sysmond.machine.commandline import Parser, add_remembering
+from sysmond.plan.settings import NO_BUS, PARTS
+
+RESOLVER = "resolver"
+KILLS_MAX = 10_000
+
+
+def parser() -> Parser:
+    """Describe the command line."""
+    made = Parser(
+        prog="sysmond",
+        allow_abbrev=False,
+        description="Record what this machine does, once a second, until told to stop. With a command: do that.",
+        epilog="Exit codes: 0 ended in order; 1 failure; 2 wrong usage or configuration; 77 no permission.",
+    )
+    made.add_argument("--config", metavar="FILE", help="read this configuration instead of all others")
+    _add_folders(made, default=None)
+    made.add_argument("--root", metavar="R", default="/", help="let probes read R/proc and R/sys")
+    made.add_argument(
+        "--bus", metavar="BUS", default=NO_BUS, help="be found on this bus: none, system, session or an address"
+    )
+    made.add_argument("--ticks", metavar="N", type=_ticks, help="end after N ticks, everything flushed")
+    made.add_argument("--part", metavar="NAME", help=f"be one part only: {', '.join((RESOLVER, *PARTS))}")
+    made.add_argument("--version", action="version", version=f"sysmond {__version__}")
+    _add_commands(made.add_subparsers(dest="command", metavar="COMMAND", help="what to do instead of recording"))
+    return made
+
+
+def _add_folders(made: argparse.ArgumentParser, default: str | None) -> None:
+    """Options that every command knows; before the command they mean the same."""
+    personal = default if default is not None else False
+    made.add_argument("--user", action="store_true", default=personal, help="use the XDG folders, for root too")
+    for option, help_text in (
+        ("--state-dir", "where the archive lies (default: /var/lib/sysmond)"),
+        ("--runtime-dir", "where the part in RAM lies (default: /run/sysmond)"),
+    ):
+        made.add_argument(option, metavar="D", default=default, help=help_text)
+
+
+def _add_commands(commands: "argparse._SubParsersAction[Parser]") -> None:
+    def command(name: str, says: str) -> Parser:
+        made = commands.add_parser(name, help=says, description=f"{says[0].upper()}{says[1:]}.", allow_abbrev=False)
+        _add_folders(made, default=argparse.SUPPRESS)
+        return made
+
+    command("flush", "have all that is in RAM written to the disk now")
+    command("reload", "have the configuration read again, without losing a tick; a wrong one changes nothing")
+    add_remembering(command)
+    pins = command("pins", "list what is pinned")
+    pins.add_argument("--json", action="store_true", help="as one JSON list")
+    budget = command("budget", "say how many days each tier will keep, from what the archive takes now")
+    by_these = "by the limits of this configuration, before it holds"
+    budget.add_argument("--config", metavar="FILE", default=argparse.SUPPRESS, help=by_these)
+    budget.add_argument("--json", action="store_true", help="as one JSON object")
+    fsck = command("fsck", "read every file of the archive, and name what is damaged")
+    fsck.add_argument("--repair", action="store_true", help="move it aside, and write what can be read of it anew")
+    fsck.add_argument("--json", action="store_true", help="as one JSON object")
+    selftest = command("selftest", "kill a daemon of its own, damage copies of its files, and count what is lost")
+    selftest.add_argument("--kill", metavar="N", type=_kills, default=10, help="so many kills (default: %(default)s)")
+    selftest.add_argument("--json", action="store_true", help="as one JSON object")
+
+
+def _ticks(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) < 10**12:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of ticks; 1 or more is right")
+    return int(text)
+
+
+def _kills(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) <= KILLS_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of kills; 1 to {KILLS_MAX} is right")
+    return int(text)

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pulse of the real-time lane: whether its rings still grow. Its parent feels it every few seconds.
+
+A lane whose probe hangs in the kernel cannot say so itself. What the machine slept does not count, nor what the
+parent itself came too late for: then everybody is short of time. Standard library only.
+"""
+
+import os
+from contextlib import suppress
+
+from sysmond.base.model import Lane, Sensitivity
+from sysmond.errors import Error
+from sysmond.plan.plan import Plan
+from sysmond.ring.frame import SUFFIX
+from sysmond.ring.progress import WRITERS
+from sysmond.ring.sealed import READING
+from sysmond.ring.snapshot import fill
+
+LOOK_S = 3.0
+STUCK_MIN_S = 5.0
+STUCK_INTERVALS = 3
+# A parent that looks so much later than it wanted to is no judge of others.
+LATE_S = 1.0
+_NS = 1e-9
+
+
+class Pulse:
+    """What the rings of the lane looked like, and since when they have looked so."""
+
+    def __init__(self, runtime: str) -> None:
+        """Nothing has been seen yet."""
+        self._folder = f"{runtime}/{WRITERS[Lane.REALTIME]}"
+        self.due_s = 0.0
+        self._seen: list[tuple[str, int]] = []
+        self._since_s = 0.0
+        self._before: set[str] = set()
+
+    def begin(self, now_s: float) -> None:
+        """A new incarnation starts: what lies there is of those before it."""
+        self.due_s = now_s + LOOK_S
+        self._seen = self._heads()
+        self._since_s = now_s
+        self._before = {path for path, _ in self._seen}
+
+    def silent_s(self, now_s: float) -> float:
+        """Look; for how long nothing was written. None of its own ring yet is no silence."""
+        is_late = now_s - self.due_s > LATE_S
+        self.due_s = now_s + LOOK_S
+        heads = self._heads()
+        if is_late or heads != self._seen or self._before.issuperset(path for path, _ in heads):
+            self._seen, self._since_s = heads, now_s
+        return now_s - self._since_s
+
+    def _heads(self) -> list[tuple[str, int]]:
+        found = []
+        for sensitivity in Sensitivity:
+            folder = f"{self._folder}/{sensitivity}"
+            with suppress(OSError, Error, ValueError):
+                names = [name for name in os.listdir(folder) if name.endswith(SUFFIX)]
+                path = f"{folder}/{max(names, key=lambda name: int(name.removesuffix(SUFFIX)))}"
+                found.append((path, fill(path)[0]))
+        with suppress(OSError):  # Before it has a ring, this tells which table it reads.
+            for name in os.listdir(self._folder):
+                if name.endswith(READING):
+                    path = f"{self._folder}/{name}"
+                    found.append((path, os.stat(path).st_mtime_ns))
+        return found
+
+
+def limit_s(plan: Plan) -> float:
+    """After how long a silence the lane hangs."""
+    planned = [probe.interval_ns for probe in plan.probes if probe.enabled and probe.lane is Lane.REALTIME]
+    return max(STUCK_MIN_S, STUCK_INTERVALS * min(planned, default=0) * _NS)

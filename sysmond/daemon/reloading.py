@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reloading: a resolver child makes the plan anew, and the running parts are told to follow it.
+
+One change at a time, and the daemon never waits for any of it: ``Reloading.turn`` looks what has come since.
+A configuration that is wrong changes nothing. Standard library only.
+"""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+from sysmond.errors import Error
+from sysmond.machine import control
+from sysmond.machine.control import Later, Order
+from sysmond.plan import plan as plans
+from sysmond.plan.plan import Plan
+from sysmond.plan.settings import Settings, plan_file, resolver_command
+from sysmond.tasks.bpf.launch import loader_command
+
+# A plugin that hangs is given up after ten seconds, and there may be several.
+RESOLVE_S = 60.0
+# Killed, the child is gone by then, unless the kernel holds it: then it is left to itself.
+KILLED_S = 5.0
+# A lane follows at its next tick, and may wait for a probe before that.
+FOLLOW_S = 15.0
+CONNECT_AGAIN_S = 0.1
+CHANGES_MAX = 16
+WAITING_MAX = 256
+REPORT_BYTES_MAX = 64 * 1024
+READS_PER_TURN_MAX = 4
+_PIPE_BYTES = 65536
+_OWN_LINES = "sysmond: "
+FOLLOW: Order = {"do": "plan"}
+
+Answer = Callable[[Later, Order], None]
+
+
+class Change:
+    """A change that was asked for: what the resolver is told, and who waits for the outcome."""
+
+    def __init__(self, arguments: tuple[str, ...], waiting: list[Later]) -> None:
+        """``arguments``: none where the files themselves have changed."""
+        self.arguments = arguments
+        self.waiting = waiting
+
+
+class Child:
+    """A child that does something for the plan: makes it, or loads what it wants."""
+
+    def __init__(self, command: list[str]) -> None:
+        """Start it.
+
+        :raises OSError: where it cannot be started. :raises ValueError: where an argument is no text for a program.
+        """
+        self.report, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        actions = [
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_DUP2, writing, 1),
+            (os.POSIX_SPAWN_DUP2, writing, 2),
+        ]
+        try:
+            os.set_blocking(writing, True)
+            self._pid = os.posix_spawn(command[0], command, os.environ, file_actions=actions, setsigmask=[])
+        except (OSError, ValueError):
+            os.close(self.report)
+            raise
+        finally:
+            os.close(writing)
+        self.limit_s = time.monotonic() + RESOLVE_S
+        self._heard = b""
+        self._is_killed = False
+
+    def ended(self) -> int | None:
+        """Listen; the exit code once it has ended, and one of our own where it never does."""
+        ended, status = os.waitpid(self._pid, os.WNOHANG)
+        with suppress(BlockingIOError):  # Only now: what it said last is there when it has ended.
+            for _ in range(READS_PER_TURN_MAX):
+                self._heard = (self._heard + os.read(self.report, _PIPE_BYTES))[-REPORT_BYTES_MAX:]
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        if time.monotonic() < self.limit_s:
+            return None
+        if self._is_killed:
+            return -signal.SIGKILL
+        os.kill(self._pid, signal.SIGKILL)
+        self._is_killed, self.limit_s = True, self.limit_s + KILLED_S
+        return None
+
+    def problem(self, code: int) -> str:
+        """Say in one line why there is no plan."""
+        said = [line for line in self._heard.decode("utf-8", "replace").splitlines() if line.startswith(_OWN_LINES)]
+        if code > 0 and said:
+            return said[-1].removeprefix(_OWN_LINES)
+        if self._is_killed:
+            return f"the plan was not made within {RESOLVE_S:.0f} s"
+        reason = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        return f"the plan could not be made ({reason})"
+
+    def close(self) -> None:
+        """Have no more to do with it; what still runs writes nothing without its parent."""
+        os.close(self.report)
+
+
+class Follower:
+    """A running part that is told of a new plan."""
+
+    def __init__(self, folder: str, pid: int) -> None:
+        """Tell it, if it listens already."""
+        self.pid = pid
+        self._folder = folder
+        self.connection = control.call(folder, FOLLOW)
+
+    def outcome(self) -> str | None:
+        """Give what came of it: nothing where it follows, or why it does not; None before that."""
+        if self.connection is None:
+            self.connection = control.call(self._folder, FOLLOW)
+        if self.connection is None:
+            return None
+        answer = control.heard(self.connection)
+        if answer is None:
+            return None
+        self.close()
+        return str(answer["error"]) if "error" in answer else ""
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        if self.connection is not None:
+            self.connection.close()
+            self.connection = None
+
+
+class Reloading:
+    """What is asked for, what the resolver makes of it, and who follows."""
+
+    def __init__(self, settings: Settings, plan: Plan, parts: Mapping[str, int], say: Callable[[str], None]) -> None:
+        """``parts``: the process ids of those that run now, kept up to date by their parent."""
+        self._settings = settings
+        self._plan = plan
+        self._parts = parts
+        self._say = say
+        self.answer: Answer = lambda _later, _answer: None
+        self._changes: list[Change] = []
+        self._resolver: Child | None = None
+        self._loader: Child | None = None
+        self._followers: dict[str, Follower] = {}
+        self._behind: dict[str, str] = {}
+        self._limit_s = 0.0
+
+    def obey(self, order: Order) -> Order | Later:
+        """Carry out an order from the control socket."""
+        match order:
+            case {"do": "reload"}:
+                return self.reload()
+            case {"do": "set", "probe": str(probe), "key": str(key), "value": None | bool() | int() | float() | str()}:
+                value = order["value"]
+                spelled = value if isinstance(value, str) else json.dumps(value)
+                change = "--unset" if value is None else "--set"
+                words = f"probes.{probe}.{key}" if value is None else f"probes.{probe}.{key}={spelled}"
+                return self._ask(Change((f"{change}={words}",), [Later()]))
+            case {"do": "set"}:
+                return {
+                    "error": "set: 'probe', 'key' and 'value' are right: two texts, and a text, number, truth or null"
+                }
+            case _:
+                return {"error": f"{order.get('do')!r} is not an order; 'reload' and 'set' are"}
+
+    def reload(self) -> Order | Later:
+        """Have the files read again; several such wishes that wait are one."""
+        last = self._changes[-1] if len(self._changes) > 1 else None  # The first is being carried out.
+        if last is None or last.arguments:
+            return self._ask(Change((), [Later()]))
+        if len(last.waiting) >= WAITING_MAX:
+            return {"error": f"{WAITING_MAX} wait for the next reload already; later is right"}
+        last.waiting.append(Later())
+        return last.waiting[-1]
+
+    def _ask(self, change: Change) -> Order | Later:
+        if len(self._changes) >= CHANGES_MAX:
+            return {"error": f"{CHANGES_MAX} changes wait already; later is right"}
+        self._changes.append(change)
+        return change.waiting[0]
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a change is being carried out, or waits."""
+        return bool(self._changes)
+
+    def descriptors(self) -> list[int]:
+        """What to wait on."""
+        told = [each.connection.fileno() for each in self._followers.values() if each.connection is not None]
+        return [*told, *(child.report for child in (self._resolver, self._loader) if child is not None)]
+
+    def due_s(self) -> float:
+        """Until when to wait at most, by the monotonic clock."""
+        for child in (self._resolver, self._loader):
+            if child is not None:
+                return child.limit_s
+        if any(follower.connection is None for follower in self._followers.values()):
+            return time.monotonic() + CONNECT_AGAIN_S
+        if self._followers:
+            return self._limit_s
+        return 0.0 if self._changes else float("inf")
+
+    def turn(self) -> Plan | None:
+        """Go on with what can go on; gives the new plan once, when there is one, before the parts are told."""
+        if self._resolver is not None and (code := self._resolver.ended()) is not None:
+            return self._resolved(self._resolver, code)
+        self._hear_loader()
+        for part, follower in list(self._followers.items()):
+            # One that died meanwhile begins with the new plan.
+            outcome = follower.outcome() if self._parts.get(part) == follower.pid else ""
+            if outcome is None and time.monotonic() >= self._limit_s:
+                outcome = f"no answer within {FOLLOW_S:.0f} s"
+            if outcome is not None:
+                follower.close()
+                del self._followers[part]
+            if outcome:
+                self._say(f"{part} does not follow the new plan: {outcome}")
+                self._behind[part] = outcome
+        if self._limit_s and not self._followers:
+            self._conclude({"ok": True} | ({"behind": self._behind} if self._behind else {}))
+        if self._changes and self._resolver is None and self._loader is None and not self._limit_s:
+            try:
+                command = [*resolver_command(self._settings), "--parent", str(os.getpid())]
+                self._resolver = Child([*command, *self._changes[0].arguments])
+            except OSError as refusal:
+                self._refuse(f"the plan could not be made: {refusal.strerror}")
+            except ValueError:
+                self._refuse("a name or value with a NUL, or with half a character; text is right")
+        return None
+
+    def _resolved(self, resolver: Child, code: int) -> Plan | None:
+        self._resolver = None
+        resolver.close()
+        if code:
+            self._refuse(resolver.problem(code))
+            return None
+        try:
+            made = plans.read(plan_file(self._settings))
+        except (OSError, Error) as failure:
+            self._refuse(str(failure))
+            return None
+        for refusal in made.refused:
+            if refusal not in self._plan.refused:
+                self._say(f"refused: {refusal.plugin}: {refusal.reason}")
+        command = loader_command(self._settings, made)
+        is_loaded = command == loader_command(self._settings, self._plan)
+        self._plan = made
+        if command and not is_loaded:
+            with suppress(OSError):  # Without it, what the plan wants is read from /proc.
+                self._loader = Child(command)
+        if self._loader is None:
+            self._tell_parts()
+        return made
+
+    def _hear_loader(self) -> None:
+        if self._loader is not None and self._loader.ended() is not None:
+            self._loader.close()
+            self._loader = None
+            self._tell_parts()
+
+    def _tell_parts(self) -> None:
+        runtime = self._settings.folders.runtime
+        self._followers = {part: Follower(f"{runtime}/{part}", pid) for part, pid in self._parts.items()}
+        self._behind, self._limit_s = {}, time.monotonic() + FOLLOW_S
+
+    def _refuse(self, problem: str) -> None:
+        self._say(f"not reloaded: {problem}")
+        self._conclude({"error": problem})
+
+    def _conclude(self, answer: Order) -> None:
+        self._limit_s = 0.0
+        for later in self._changes.pop(0).waiting:
+            self.answer(later, answer)
+
+    def close(self) -> None:
+        """Let go of everything: at the end, and in a part that was forked in the midst of it."""
+        for child in (self._resolver, self._loader):
+            if child is not None:
+                child.close()
+        for follower in self._followers.values():
+            follower.close()
+        self._resolver, self._loader, self._followers = None, None, {}

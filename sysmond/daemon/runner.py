@@ -1,0 +1,466 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The foreground daemon: the parent that forks the parts, restarts them, and ends them in order.
+
+Its own imports are all that the parts share, so it stays lean: ``sysmond.__main__`` reads the command line
+and resolves the plan, and then replaces itself by this program. On an installed machine systemd does this
+work, and each part is started by ``sysmond --part NAME``.
+"""
+
+import gc
+import json
+import os
+import select
+import signal
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from functools import partial
+from typing import NamedTuple, NoReturn
+
+from sysmond.archiver import main as archiver
+from sysmond.archiver.children import known_place
+from sysmond.base import terminal
+from sysmond.base.model import Lane
+from sysmond.daemon.heartbeat import Pulse, limit_s
+from sysmond.daemon.live_view import View
+from sysmond.daemon.reloading import Reloading
+from sysmond.errors import EXIT_AGAIN, Error
+from sysmond.machine import control, mounts
+from sysmond.machine.folders import UMASK, Folders, check_trusted, create, create_classes
+from sysmond.machine.lock import is_lost, only_one, say_ending
+from sysmond.machine.notify import READY, notify, watchdog_s
+from sysmond.plan.plan import Plan, first_valid
+from sysmond.plan.settings import NO_BUS, PARTS, REMOVED, Settings, daemon_command
+from sysmond.ring.progress import ARCHIVER, WRITERS
+from sysmond.sampler import lane, self_cost
+from sysmond.tasks.bpf.launch import unloader_command
+
+STOP_SIGNALS = frozenset((signal.SIGTERM, signal.SIGINT))
+
+# A part that dies after having worked for a while is started again at once: it costs at most the tick in
+# flight. One that dies again and again, ever more seldom.
+RESTART_FIRST_S = 0.1
+RESTART_MAX_S = 10.0
+WORKED_S = 3.0
+
+# How long the parts may take to end: a lane may wait for a probe that hangs, the archiver writes to disk.
+LANES_END_S = 6.0
+ARCHIVER_END_S = 2 * archiver.LAST_JOB_S
+# An archiver that dies while it ends is started again, so often.
+ARCHIVER_TRIES = 3
+# An earlier daemon that has said that it ends is waited for.
+LOCK_WAIT_S = 5.0
+# Jobs of an archiver that was killed are killed with it; they hold what it held until they are gone.
+ORPHANS_S = 2.0
+# So many lanes that the kernel holds, though they were killed, are left to it and replaced.
+HELD_MAX = 4
+# What became of the parts is recorded by the archiver, later where that is the part that died.
+UNTOLD_MAX = 64
+TELL_AGAIN_S = 0.5
+_PIPE_BYTES = 65536
+_ERROR = 2
+
+
+class Crash(NamedTuple):
+    """A part's latest deaths: how long to wait before the next start, and when that is due."""
+
+    pause_s: float
+    due_s: float
+
+
+def say(part: str) -> Callable[[str], None]:
+    """Give the function with which a part speaks: one line to standard error."""
+    return partial(terminal.say, program=part, descriptor=_ERROR)
+
+
+def run_part(part: str, settings: Settings, plan: Plan, state: ExitStack | None = None) -> int:
+    """Be one part, in this process, until told to stop. ``state``: what it holds of the state folder."""
+    folder = f"{settings.folders.runtime}/{part}"
+    if part == "bus":
+        with suppress(OSError):
+            os.makedirs(folder, exist_ok=True)
+    else:
+        create_classes(folder)
+    self_cost.write_pid(folder)
+    match part:
+        case "bus":
+            from sysmond.bus import part as bus  # noqa: PLC0415  the other parts do without
+
+            return bus.run(settings, plan, say(part))
+        case "sampler":
+            return lane.run(settings, plan, Lane.REALTIME, say(part))
+        case "background":
+            return lane.run(settings, plan, Lane.BACKGROUND, say(part))
+        case _:
+            return archiver.run(settings, plan, say(part), state)
+
+
+class Runner:
+    """The parts as children, and what became of them."""
+
+    def __init__(self, settings: Settings, plan: Plan, view: View, locks: Sequence[int], state: ExitStack) -> None:
+        """Open the lifeline that tells the parts of this process's death.
+
+        ``locks``: held, and never by a part; the first is that of the runtime folder. ``state``: holds the other.
+        """
+        self._view = view
+        reading, self._lifeline = os.pipe()
+        self._settings = settings._replace(lifeline=reading)
+        self._plan = plan
+        self._locks = tuple(locks)
+        self._state = state
+        self._planned = PARTS if settings.bus != NO_BUS else tuple(part for part in PARTS if part != "bus")
+        self._say = say("sysmond")
+        self._parts: dict[str, int] = {}
+        self._started_s: dict[str, float] = {}
+        self._crashes: dict[str, Crash] = {}
+        self._ended: dict[str, int] = {}
+        self._held: list[int] = []
+        self._untold: deque[control.Order] = deque(maxlen=UNTOLD_MAX)
+        self._is_stuck = self._is_reloading = self._is_lost = False
+        if before := os.environ.pop(REMOVED, ""):
+            self._untold.append(removal(before))
+        self._pulse = Pulse(settings.folders.runtime)
+        self._reloading = Reloading(settings, plan, self._parts, self._say)
+        self._listener: control.Listener | None = None
+        self._wake = -1
+        self._received: set[int] = set()
+        self._beat_s = watchdog_s() / 2
+        self._stops, self._reloads = set(STOP_SIGNALS), set[int]()
+        # A hang-up that is ignored, as by nohup, is no reason for anything.
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+            (self._stops if belongs_to_terminal() else self._reloads).add(signal.SIGHUP)
+        self._signals = {*self._stops, *self._reloads, signal.SIGCHLD}
+
+    def run(self) -> int:
+        """Start the parts, keep them running until told to stop, end them in order; give the exit code.
+
+        That says where the runtime folder was removed: this process is to begin anew.
+        """
+        signal.pthread_sigmask(signal.SIG_BLOCK, {*self._signals, signal.SIGHUP})
+        signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # The parts may speak to a terminal that is not theirs.
+        if signal.sigtimedwait(self._stops, 0):
+            return 0  # Told to stop before anything began.
+        gc.collect()
+        gc.freeze()  # What the parts inherit stays shared with them.
+        self._wake = control.wake_on(self._signals)
+        with ExitStack() as open_:
+            try:
+                self._listener = open_.enter_context(control.listen(f"{self._settings.folders.runtime}/daemon"))
+                self._reloading.answer = self._listener.answer
+            except OSError as refusal:
+                self._say(f"no control socket, SIGHUP reloads: {refusal.strerror}")
+            for part in self._planned:
+                self._start(part)
+            notify(READY, "STATUS=recording")
+            while not self._is_over(self._turn(self._due_s())):
+                for part in self._planned:
+                    if part not in self._parts and time.monotonic() >= self._crashes[part].due_s:
+                        self._start(part)
+            self._listener = None
+            self._reloading.close()
+        if not self._is_lost:
+            notify("STOPPING=1", "STATUS=writing what is in RAM to the disk")
+        self._view.end()
+        return self._end()
+
+    def _due_s(self) -> float:
+        """When something is to be done though nothing happens."""
+        waiting = [crash.due_s for part, crash in self._crashes.items() if part not in self._parts]
+        beat = [time.monotonic() + self._beat_s] if self._beat_s else []
+        again = [time.monotonic() + TELL_AGAIN_S] if self._untold else []
+        return min(*waiting, *beat, *again, self._reloading.due_s(), self._pulse.due_s)
+
+    def _turn(self, due_s: float) -> set[int]:
+        """Wait for whatever comes first, and serve who asks; gives the signals that came."""
+        if self._beat_s:
+            notify("WATCHDOG=1")
+        asking = [] if self._listener is None else self._listener.descriptors()
+        ready = self._wait([*asking, *self._reloading.descriptors()], due_s)
+        if self._listener is not None and not set(asking).isdisjoint(ready):
+            self._listener.serve(self._obey)
+        received, self._received = self._received, set()
+        return received
+
+    def _obey(self, order: control.Order) -> control.Order | control.Later:
+        """Carry out an order from the control socket."""
+        if order.get("do") != archiver.LET_GO:
+            return self._reloading.obey(order)
+        self._state.close()
+        self._locks = self._locks[:1]
+        self._settings = self._settings._replace(state_locked=False)  # The archiver locks it, as soon as it is there.
+        return {"ok": True}
+
+    def _wait(self, others: list[int], due_s: float) -> list[int]:
+        """Wait for a signal or one of the descriptors; gives those that are ready."""
+        ready, _, _ = select.select([self._wake, *others], [], [], max(0.0, due_s - time.monotonic()))
+        if self._wake in ready:
+            self._received.update(os.read(self._wake, _PIPE_BYTES))
+        return ready
+
+    def _is_over(self, signals: set[int]) -> bool:
+        """Look what has happened, and whether that is the end."""
+        if not signals.isdisjoint(self._stops):
+            return True
+        if not signals.isdisjoint(self._reloads):
+            self._reloading.reload()
+        if self._has_lost_runtime():
+            return True
+        self._end_the_lost()
+        self._reap()
+        self._tell()
+        if self._reloading.is_busy and not self._is_reloading:
+            notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
+            self._is_reloading = True
+        self._plan = self._reloading.turn() or self._plan
+        if self._is_reloading and not self._reloading.is_busy:
+            notify(READY)
+            self._is_reloading = False
+        if time.monotonic() >= self._pulse.due_s:
+            self._feel_pulse()
+        is_done = self._settings.ticks is not None and self._ended.get("sampler") == 0
+        return is_done or self._view.ended_by_key()
+
+    def _has_lost_runtime(self) -> bool:
+        """Look whether the runtime folder, or that of this part, is still the one that is locked and listened in."""
+        runtime = self._settings.folders.runtime
+        self._is_lost = is_lost(self._locks[0], runtime) or not os.path.isdir(f"{runtime}/daemon")
+        if self._is_lost:
+            self._say(f"{runtime}: removed while it was written to; beginning anew, with what was not sealed yet")
+        return self._is_lost
+
+    def _end_the_lost(self) -> None:
+        """Have a part end whose folder is gone, and its control socket with it: the next one makes them anew."""
+        for part, child in self._parts.items():
+            has_begun = time.monotonic() - self._started_s[part] > WORKED_S
+            if has_begun and not os.path.isdir(f"{self._settings.folders.runtime}/{part}"):
+                os.kill(child, signal.SIGTERM)
+
+    def _feel_pulse(self) -> None:
+        """Kill the real-time lane where it does not tick any more; the next one knows why."""
+        silent_s = self._pulse.silent_s(time.monotonic())
+        if "sampler" not in self._parts or silent_s < limit_s(self._plan):
+            return
+        if not self._is_stuck:
+            self._is_stuck = True
+            reason = f"no tick for {silent_s:.0f} s; killed"
+            self._say(f"sampler: {reason}")
+            self._untold.append({"do": "event", "kind": "stuck", "subject": "sampler", "text": reason})
+            os.kill(self._parts["sampler"], signal.SIGKILL)
+        elif len(self._held) < HELD_MAX:
+            self._held.append(self._parts.pop("sampler"))
+            self._plan_restart("sampler", "killed, and held by the kernel")
+
+    def _start(self, part: str) -> None:
+        again = part in self._started_s
+        self._started_s[part] = time.monotonic()
+        if part == "sampler":
+            self._pulse.begin(time.monotonic())
+        signal.pthread_sigmask(signal.SIG_BLOCK, self._signals)  # A part told to end at once must not miss that.
+        try:
+            child = os.fork()
+            if child == 0:
+                self._be(part, again=again)
+        except OSError as refusal:
+            self._plan_restart(part, f"not started: {refusal.strerror}")
+            return
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, self._signals)
+        self._ended.pop(part, None)
+        self._parts[part] = child
+        if part == "sampler":
+            self._is_stuck = False
+
+    def _be(self, part: str, *, again: bool) -> None:
+        """Be a part; never returns."""
+        code = 1
+        try:
+            for held in (self._lifeline, *self._locks, self._wake, signal.set_wakeup_fd(-1)):
+                os.close(held)
+            for number in self._signals:
+                signal.signal(number, signal.SIG_DFL)
+            if self._listener is not None:
+                self._listener.close()
+            self._reloading.close()
+            os.environ.pop("NOTIFY_SOCKET", None)  # It asks for one process, and that is the parent.
+            os.setpgid(0, 0)  # An interrupt from the terminal is for the parent, who ends the parts in order.
+            settings = self._settings._replace(again=again, stuck=self._is_stuck and part == "sampler")
+            code = run_part(part, settings, self._plan)
+        except Error as failure:
+            say(part)(str(failure))
+            code = failure.exit_code
+        except BaseException as failure:  # noqa: BLE001  a part that dies says why, and its parent goes on
+            say(part)(f"{type(failure).__name__}: {failure}")
+        finally:
+            os._exit(code)
+
+    def _reap(self) -> None:
+        """Take note of parts that ended; one that was not told to is started again."""
+        for part, code in self._collect():
+            reason = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+            folder = f"{self._settings.folders.runtime}/{part}"
+            if code == EXIT_AGAIN or not os.path.isdir(folder):
+                reason = f"{folder}: removed while it was written to"
+                self._untold.append(removal(folder))
+            self._plan_restart(part, "" if code == 0 and self._settings.ticks is not None else reason)
+
+    def _collect(self) -> list[tuple[str, int]]:
+        """Bury the parts that have ended, and give their exit codes."""
+        found = []
+        self._held = [child for child in self._held if not os.waitpid(child, os.WNOHANG)[0]]
+        for part, child in list(self._parts.items()):
+            ended, status = os.waitpid(child, os.WNOHANG)
+            if ended:
+                del self._parts[part]
+                code = self._ended[part] = os.waitstatus_to_exitcode(status)
+                found.append((part, code))
+        return found
+
+    def _plan_restart(self, part: str, reason: str) -> None:
+        now_s = time.monotonic()
+        pause_s = 0.0
+        if now_s - self._started_s[part] < WORKED_S:
+            before_s = self._crashes[part].pause_s if part in self._crashes else 0.0
+            pause_s = min(RESTART_MAX_S, max(RESTART_FIRST_S, before_s * 2))
+        self._crashes[part] = Crash(pause_s, now_s + pause_s)
+        if reason:
+            again = f"started again {f'in {pause_s:.1f} s' if pause_s else 'at once'}"
+            self._say(f"{part} ended ({reason}); {again}")
+            self._untold.append({"do": "event", "kind": "died", "subject": part, "text": f"{reason}; {again}"})
+
+    def _tell(self) -> None:
+        """Have the archiver record what became of the parts, in order."""
+        archive = f"{self._settings.folders.runtime}/{ARCHIVER}"
+        while self._untold and ARCHIVER in self._parts and control.tell(archive, self._untold[0]):
+            self._untold.popleft()
+
+    def _end(self) -> int:
+        """End the lanes first: what they leave in their rings is the archiver's last work."""
+        self._tell()
+        for lock in self._locks:
+            say_ending(lock)
+        self._stop([part for part in self._parts if part != ARCHIVER], LANES_END_S)
+        code = -1
+        for _ in range(ARCHIVER_TRIES):
+            if ARCHIVER not in self._parts and not self._is_lost:
+                self._start(ARCHIVER)
+            self._stop([ARCHIVER], ARCHIVER_END_S)
+            code = self._ended.get(ARCHIVER, 1)
+            if code >= 0 and (self._is_lost or code != EXIT_AGAIN):
+                break
+        for writer in (*WRITERS.values(), ARCHIVER):
+            if writer not in self._parts:
+                lane.remove_sealed(self._settings.folders, writer)
+        if self._is_lost:
+            return EXIT_AGAIN
+        if unload := unloader_command(self._settings):
+            with suppress(OSError):
+                os.waitpid(os.posix_spawn(unload[0], unload, os.environ), 0)
+        return code if code >= 0 else 1
+
+    def _stop(self, parts: list[str], limit_s: float) -> None:
+        """Tell parts to end, and wait for them; kill those that do not."""
+        for part in parts:
+            if part in self._parts:
+                os.kill(self._parts[part], signal.SIGTERM)
+        due_s = time.monotonic() + limit_s
+        while any(part in self._parts for part in parts) and time.monotonic() < due_s:
+            self._wait([], min(due_s, time.monotonic() + 1.0))
+            self._collect()
+        for part in parts:
+            if part in self._parts:
+                self._say(f"{part} did not end within {limit_s:.0f} s and is killed")
+                os.kill(self._parts.pop(part), signal.SIGKILL)
+                self._ended[part] = 1
+
+
+def removal(folder: str) -> control.Order:
+    """The order to the archiver to record that a folder was removed, or the rings in it."""
+    said = "removed while it was written to; begun anew, with what was not sealed yet"
+    return {"do": "event", "kind": "removed", "subject": folder, "text": said}
+
+
+def belongs_to_terminal() -> bool:
+    """Whether a terminal controls this process, in the foreground or not: its hang-up is then the end."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
+
+
+def plan_files(folders: Folders) -> tuple[str, str]:
+    """Where the current plan and the last good one lie."""
+    return f"{folders.runtime}/plan.json", f"{folders.state}/plan.json"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Be the daemon: the only argument is a JSON object of the settings, and optionally a part."""
+    os.umask(UMASK)
+    (content,) = sys.argv[1:] if arguments is None else arguments
+    fields = json.loads(content)
+    part = fields.pop("part")
+    typed = {"folders": Folders(*fields["folders"]), "words": tuple(fields.get("words", ()))}
+    settings = Settings(**{**fields, **typed})
+    speak = say("sysmond" if part is None else part)
+    runtime = settings.folders.runtime
+    try:
+        # What outlives a boot may come later, and is the archiver's business.
+        create(settings.folders._replace(state=runtime), os.geteuid())
+        plan, reasons = first_valid(plan_files(settings.folders))
+        for reason in reasons if part is not None or not plan.probes else ():
+            speak(reason)
+        with ExitStack() as held:
+            if part is None:
+                locks = [held.enter_context(only_one(runtime, ending_wait_s=LOCK_WAIT_S))]
+                state = held.enter_context(ExitStack())
+                locks += lock_state(state, settings.folders)
+                settings = settings._replace(state_locked=len(locks) > 1)
+                with suppress(OSError):
+                    os.makedirs(f"{runtime}/daemon", exist_ok=True)
+                self_cost.write_pid(f"{runtime}/daemon")
+                code = Runner(settings, plan, held.enter_context(View(settings)), locks, state).run()
+            else:
+                state = held.enter_context(ExitStack())
+                if part == "archiver":
+                    locks = lock_state(state, settings.folders, wait_s=ORPHANS_S)
+                    settings = settings._replace(state_locked=bool(locks))
+                code = run_part(part, settings, plan, state)
+    except Error as failure:
+        speak(str(failure))
+        return failure.exit_code
+    if part is None and code == EXIT_AGAIN:
+        begin_anew(settings)
+    return code
+
+
+def begin_anew(settings: Settings) -> NoReturn:
+    """Replace this process by a daemon that makes everything anew; a signal to stop waits for that one."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {*STOP_SIGNALS, signal.SIGHUP, signal.SIGCHLD})
+    command = daemon_command(settings)
+    os.execve(command[0], command, {**os.environ, REMOVED: settings.folders.runtime})  # noqa: S606
+
+
+def lock_state(held: ExitStack, folders: Folders, wait_s: float = 0.0) -> list[int]:
+    """Make sure that no other daemon records there, or will not after ``wait_s``.
+
+    A folder that cannot be written now, or whose file system is not mounted yet, is left to the archiver.
+
+    :raises BusyError: naming the process that does. :raises NotPermittedError: where it is somebody else's.
+    """
+    if mounts.awaited(folders.state, known_place(folders).point):
+        return []
+    with suppress(OSError):
+        check_trusted(folders.state)
+    with suppress(Error):
+        create(folders, os.geteuid())
+    with suppress(OSError):
+        return [held.enter_context(only_one(folders.state, wait_s=wait_s, ending_wait_s=LOCK_WAIT_S))]
+    return []
+
+
+if __name__ == "__main__":
+    sys.excepthook = terminal.confess
+    sys.exit(main())

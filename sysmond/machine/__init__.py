@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
+"""This machine as programs meet it: folders, files, locks, sockets, mounts, memory, the command line.
+
+Comes in: paths, and what other users and programs left there, which is hostile until it was checked here. Goes out:
+files that are ours, whole or an error; locks that are waited for within a bound; orders between parts and their
+answers. Nothing here knows what is recorded. Called by every package that touches the system.
+
+One place for each kind: ``folders`` says where we may write, ``note`` reads and writes small JSON files, ``listing``
+says what files there are, ``lock`` who may go on, ``control`` carries orders.
+"""

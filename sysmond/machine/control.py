@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Control sockets: one a part, SOCK_SEQPACKET, one JSON object a message and one for its answer.
+
+Only root and the uid of the part itself are listened to (SO_PEERCRED, unix(7)). A part serves a bounded
+number of messages at a time and never waits for a client: an answer that does not fit is dropped.
+"""
+
+import json
+import os
+import select
+import signal
+import socket
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from struct import Struct
+
+from sysmond.errors import CorruptError, Error, NotPermittedError, TooMuchError
+from sysmond.machine import note
+from sysmond.machine.folders import socket_address
+
+Order = dict[str, object]
+"""``do`` says what. ``uid``: on whose behalf; where it says nothing of that, whoever gave it."""
+
+SOCKET_NAME = "control"
+MESSAGE_BYTES_MAX = 16 * 1024
+CLIENTS_MAX = 16
+ORDERS_PER_TURN_MAX = 8
+_CREDENTIALS = Struct("iII")
+
+
+class Later:
+    """What a part answers an order with that takes its time; ``Listener.answer`` brings the answer itself."""
+
+    client: socket.socket | None = None
+
+
+class Listener:
+    """The listening end in a part."""
+
+    def __init__(self, listening: socket.socket) -> None:
+        """Serve on a bound, listening, non-blocking socket."""
+        self._listening = listening
+        self._clients: list[socket.socket] = []
+
+    def descriptors(self) -> list[int]:
+        """What to wait on for new orders."""
+        return [self._listening.fileno(), *(client.fileno() for client in self._clients)]
+
+    def serve(self, obey: Callable[[Order], Order | Later]) -> None:
+        """Accept who waits and answer what is there, without waiting for anything."""
+        self._accept()
+        budget = ORDERS_PER_TURN_MAX
+        for client in list(self._clients):
+            while budget > 0 and (message := self._receive(client)):
+                budget -= 1
+                answer = _answer(message, obey, _uid(client))
+                if isinstance(answer, Later):
+                    answer.client = client
+                else:
+                    _send(client, answer)
+
+    def answer(self, later: Later, answer: Order) -> None:
+        """Answer an order that was put off; who has left meanwhile is not looked for."""
+        if later.client in self._clients:
+            _send(later.client, answer)
+
+    def close(self) -> None:
+        """Let everybody go."""
+        for client in self._clients:
+            client.close()
+        self._listening.close()
+
+    def _accept(self) -> None:
+        for _ in range(CLIENTS_MAX):
+            try:
+                client, _ = self._listening.accept()
+            except OSError:
+                return
+            client.settimeout(0)
+            if len(self._clients) >= CLIENTS_MAX or not _may_command(client):
+                client.close()
+            else:
+                self._clients.append(client)
+
+    def _receive(self, client: socket.socket) -> bytes:
+        try:
+            message = client.recv(MESSAGE_BYTES_MAX)
+        except BlockingIOError:
+            return b""
+        except OSError:
+            message = b""
+        if not message:
+            self._clients.remove(client)
+            client.close()
+        return message
+
+
+def _may_command(client: socket.socket) -> bool:
+    return _uid(client) in {0, os.geteuid()}
+
+
+def _uid(client: socket.socket) -> int:
+    _, uid, _ = _CREDENTIALS.unpack(client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    return int(uid)
+
+
+def _send(client: socket.socket, answer: Order) -> None:
+    with suppress(OSError):
+        client.send(json.dumps(answer).encode())
+
+
+def _answer(message: bytes, obey: Callable[[Order], Order | Later], uid: int) -> Order | Later:
+    try:
+        order = note.parse(message, note.fields, "order")
+    except CorruptError as damage:
+        return {"error": f'{damage}; expected a JSON object like {{"do": …}}'}
+    try:
+        return obey({"uid": uid, **order})
+    except TooMuchError as refusal:
+        return {"error": str(refusal), "too_much": True}
+    except Exception as failure:  # noqa: BLE001  whatever an order does, it does not end the part
+        return {"error": str(failure) or type(failure).__name__}
+
+
+def wake_on(signals: Iterable[int]) -> int:
+    """Make signals readable on a descriptor, those too that came while they were blocked."""
+    reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    for number in signals:
+        signal.signal(number, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+    return reading
+
+
+def is_orphaned(stop: int, lifeline: int | None) -> bool:
+    """Whether the parent is gone without a word: its lifeline is broken, and no signal told to ``stop``."""
+    if lifeline is None:
+        return False
+    ready, _, _ = select.select([stop, lifeline], [], [], 0)
+    return ready == [lifeline]
+
+
+@contextmanager
+def listen(folder: str) -> Iterator[Listener]:
+    """Listen in a part's runtime folder; a socket left by a predecessor is replaced."""
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    with socket_address(folder, SOCKET_NAME) as address:
+        with suppress(FileNotFoundError):
+            os.unlink(f"{folder}/{SOCKET_NAME}")
+        listening.bind(address)
+    os.chmod(f"{folder}/{SOCKET_NAME}", 0o600)
+    listening.listen(CLIENTS_MAX)
+    listener = Listener(listening)
+    try:
+        yield listener
+    finally:
+        listener.close()
+
+
+def ask(folder: str, order: Order, timeout_s: float) -> Order:
+    """Send an order to the part that listens in ``folder`` and give its answer.
+
+    :raises Error: where nobody listens, or no answer comes in time. :raises NotPermittedError: where we may not.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC) as connection:
+        connection.settimeout(timeout_s)
+        try:
+            with socket_address(folder, SOCKET_NAME) as address:
+                connection.connect(address)
+            connection.send(json.dumps(order).encode())
+            answer = connection.recv(MESSAGE_BYTES_MAX)
+        except PermissionError as failure:
+            raise NotPermittedError(f"{folder}: only root and the user of the daemon may command it") from failure
+        except (FileNotFoundError, ConnectionRefusedError) as failure:
+            raise Error(f"{folder}: no answer: no sysmond runs there") from failure
+        except OSError as failure:
+            raise Error(f"{folder}: no answer: {failure.strerror or failure}") from failure
+    decoded = _decoded(answer)
+    if decoded is None:
+        raise Error(f"{folder}: no answer")
+    return decoded
+
+
+def _decoded(answer: bytes) -> Order | None:
+    try:
+        return note.parse(answer, note.fields)
+    except CorruptError:
+        return None
+
+
+def call(folder: str, order: Order) -> socket.socket | None:
+    """Send an order without waiting; its answer comes to what is given. None where nobody listens now."""
+    caller = None
+    try:
+        caller = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        with socket_address(folder, SOCKET_NAME) as address:
+            caller.connect(address)
+        caller.send(json.dumps(order).encode())
+    except OSError:
+        if caller is not None:
+            caller.close()
+        return None
+    return caller
+
+
+def heard(caller: socket.socket) -> Order | None:
+    """Give the answer to a call, or None where none has come yet; the end of the part is an answer, too."""
+    try:
+        message = caller.recv(MESSAGE_BYTES_MAX)
+    except BlockingIOError:
+        return None
+    except OSError:
+        message = b""
+    answer = _decoded(message)
+    return {"error": "no answer"} if answer is None else answer
+
+
+def tell(folder: str, order: Order) -> bool:
+    """Tell the part that listens in ``folder`` something, without waiting for it; whether it will hear."""
+    caller = call(folder, order)
+    if caller is None:
+        return False
+    caller.close()
+    return True

@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is recorded: configuration and plugins go in, one plan comes out, which the parts follow.
+
+Comes in: ``/etc/sysmond``, the drop-ins that ``sysmonctl`` writes, plugins by their entry points. Goes out:
+``plan.json`` with every probe, its interval, lane and options, and ``catalogue.json`` with every table. Only
+``resolver``, a program of its own that ends, reads YAML and imports pluggy; the parts read the plan and nothing else.
+Called by ``daemon`` (which starts the resolver), by the parts, and by ``commands``.
+
+``config_keys`` declares every key once: its type, bounds, default and document.
+"""

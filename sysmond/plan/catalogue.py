@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The catalogue: what every plugin declares, what is refused and why, and every setting with where it was said.
+
+The resolver writes it beside the plan, for restricted eyes: a setting may be a token. The bus part reads it, which
+tells everybody what he may know; the parts that sample do without. Standard library only.
+"""
+
+import json
+from typing import Any, NamedTuple
+
+from sysmond.base.model import Lane, Metric, Semantics, Sensitivity, Table, packing_of
+from sysmond.errors import CorruptError
+from sysmond.machine import note
+from sysmond.plan.plan import PlannedProbe, Refusal, Scalar
+from sysmond.probe import Option
+
+FILE = "catalogue.json"
+CATALOGUE_VERSION = 1
+# The probes that come with sysmond have 0.3 MB.
+CATALOGUE_BYTES_MAX = 16 * 1024 * 1024
+
+
+class Declared(NamedTuple):
+    """How a probe would run if nobody had said anything."""
+
+    lane: Lane
+    interval_ns: int
+    sensitivity: Sensitivity
+
+
+class Entry(NamedTuple):
+    """One probe: what it declares, and what is planned. ``is_ours``: it comes with sysmond."""
+
+    table: Table
+    is_ours: bool
+    planned: PlannedProbe
+    declared: Declared
+    subsystems: tuple[str, ...] = ()
+    options: tuple[Option, ...] = ()
+
+
+class Setting(NamedTuple):
+    """A setting as it holds now, spelled as in a file. ``file``: where it is said; None where that is a default."""
+
+    key: str
+    value: str
+    file: str | None = None
+    line: int = 0
+
+
+class Catalogue(NamedTuple):
+    """All of it; the tables by name."""
+
+    tables: dict[str, Entry]
+    refused: tuple[Refusal, ...] = ()
+    settings: tuple[Setting, ...] = ()
+
+
+def encode(catalogue: Catalogue) -> bytes:
+    """Spell a catalogue as JSON."""
+    fields = {
+        "version": CATALOGUE_VERSION,
+        "tables": {name: _spell(entry) for name, entry in catalogue.tables.items()},
+        "refused": [refusal._asdict() for refusal in catalogue.refused],
+        "settings": [setting._asdict() for setting in catalogue.settings],
+    }
+    return json.dumps(fields).encode()
+
+
+def decode(content: bytes) -> Catalogue:
+    """Read a catalogue back.
+
+    :raises CorruptError: where it is none of this version.
+    """
+    return note.parse(content, _catalogue, "catalogue")
+
+
+def _catalogue(fields: dict[str, Any]) -> Catalogue:
+    if fields["version"] != CATALOGUE_VERSION:
+        raise CorruptError(f"catalogue: version {fields['version']!r}; expected {CATALOGUE_VERSION}")
+    return Catalogue(
+        {name: _entry(name, entry) for name, entry in fields["tables"].items()},
+        tuple(Refusal(**refusal) for refusal in fields["refused"]),
+        tuple(Setting(**setting) for setting in fields["settings"]),
+    )
+
+
+def read(runtime: str) -> Catalogue:
+    """Read the catalogue in a runtime folder.
+
+    :raises OSError: where it cannot be read. :raises CorruptError: where it is none.
+    """
+    return decode(note.read_bytes(f"{runtime}/{FILE}", CATALOGUE_BYTES_MAX))
+
+
+def _spell(entry: Entry) -> dict[str, Any]:
+    """Spell one table, as flat as its reader would like it."""
+    table, planned = entry.table, entry.planned
+    return {
+        "plugin": planned.plugin,
+        "is_ours": entry.is_ours,
+        "per": table.per,
+        "doc": table.doc,
+        "enabled": planned.enabled,
+        "lane": planned.lane,
+        "interval_ns": planned.interval_ns,
+        "sensitivity": planned.sensitivity,
+        "declared": entry.declared._asdict(),
+        "subsystems": entry.subsystems,
+        "metrics": [metric._asdict() for metric in table.metrics],
+        "packing": table.packing,
+        "options": [{**option._asdict(), "value": planned.options[option.name]} for option in entry.options],
+    }
+
+
+def _entry(name: str, fields: dict[str, Any]) -> Entry:
+    metrics = tuple(Metric(**{**metric, "semantics": Semantics(metric["semantics"])}) for metric in fields["metrics"])
+    values: dict[str, Scalar] = {option["name"]: option.pop("value") for option in fields["options"]}
+    planned = PlannedProbe(
+        name,
+        fields["plugin"],
+        Lane(fields["lane"]),
+        fields["interval_ns"],
+        Sensitivity(fields["sensitivity"]),
+        fields["enabled"],
+        values,
+    )
+    declared = fields["declared"]
+    return Entry(
+        Table(name, metrics, fields["per"], fields["doc"], packing_of(fields["packing"])),
+        fields["is_ours"],
+        planned,
+        Declared(Lane(declared["lane"]), declared["interval_ns"], Sensitivity(declared["sensitivity"])),
+        tuple(fields["subsystems"]),
+        tuple(Option(**{**option, "choices": tuple(option["choices"])}) for option in fields["options"]),
+    )

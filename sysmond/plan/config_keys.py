@@ -1,0 +1,331 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The keys of the configuration: of each its kind, bounds, default and documentation, in one place.
+
+From ``KEYS`` follow what a file may say, the schema that is shipped (``etc/sysmond.schema.json``) and what is
+shown of it. Only the resolver, and what writes documents, import this.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import Lane, Sensitivity
+from sysmond.plan.plan import INTERVAL_MAX_NS, LANE_INTERVAL_MIN_NS, Scalar
+from sysmond.probe import Option
+
+Path = tuple[str, ...]
+"""Where a key stands: ``("archive", "ram_size")``; ``ANY`` stands for a name that the user chooses."""
+
+ANY = "*"
+
+_TIME_UNITS_NS = {
+    "us": 1_000,
+    "ms": 1_000_000,
+    "s": SECOND_NS,
+    "m": 60 * SECOND_NS,
+    "min": 60 * SECOND_NS,
+    "h": 3600 * SECOND_NS,
+    "d": 86400 * SECOND_NS,
+}
+_SIZE_UNITS_BYTES = {
+    "B": 1,
+    "kB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+    "TiB": 2**40,
+}
+_NUMBER = r"([0-9]{1,15}(?:\.[0-9]{1,15})?)"
+_INTEGER = r"0|-?[1-9][0-9]{0,14}"
+_DURATION_PART = re.compile(rf"{_NUMBER}\s*({'|'.join(_TIME_UNITS_NS)})(?![a-z])\s*")
+_SIZE = re.compile(rf"{_NUMBER}\s*({'|'.join(_SIZE_UNITS_BYTES)})")
+
+
+class Kind(NamedTuple):
+    """A kind of value: how its text is read (ValueError where it cannot be), and what is right.
+
+    ``schema``: the same for values, as JSON Schema has it. ``tags``: what YAML may have taken the text for.
+    """
+
+    parse: Callable[[str], Any]
+    right: str
+    schema: Mapping[str, Any]
+    tags: frozenset[str] = frozenset(("str", "int", "float"))
+
+
+def duration_ns(text: str) -> int:
+    """Read a duration: ``500ms``, ``5s``, ``1h30m``; a bare number is seconds.
+
+    :raises ValueError: where it is none.
+    """
+    if re.fullmatch(_NUMBER, text):
+        text += "s"
+    total, position = Fraction(0), 0
+    while position < len(text):
+        part = _DURATION_PART.match(text, position)
+        if part is None:
+            raise ValueError(text)
+        total += Fraction(part[1]) * _TIME_UNITS_NS[part[2]]
+        position = part.end()
+    if not text:
+        raise ValueError(text)
+    return round(total)
+
+
+def size_bytes(text: str) -> int:
+    """Read a size: ``16MiB``, ``1.5GB``; it needs its unit.
+
+    :raises ValueError: where it is none.
+    """
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise ValueError(text)
+    return round(Fraction(match[1]) * _SIZE_UNITS_BYTES[match[2]])
+
+
+def _integer(text: str) -> int:
+    if not re.fullmatch(_INTEGER, text):
+        raise ValueError(text)
+    return int(text)
+
+
+def _boolean(text: str) -> bool:
+    return {"true": True, "false": False, "yes": True, "no": False, "on": True, "off": False}[text.lower()]
+
+
+def _age(step: str) -> Kind:
+    """An age for a tier of this step: nothing would live as long as one bucket of it if it were less."""
+
+    def parse(text: str) -> int:
+        age_ns = duration_ns(text)
+        if 0 < age_ns < duration_ns(step):
+            raise ValueError(text)
+        return age_ns
+
+    return Kind(parse, f"0 for any age, or a duration of {step} or more,", _DURATION_SCHEMA)
+
+
+def _significant_bits(text: str) -> int:
+    bits = _integer(text)
+    if bits and not 4 <= bits <= 52:  # noqa: PLR2004  the bounds of ``sysmond.base.significant``
+        raise ValueError(text)
+    return bits
+
+
+_DURATION_SCHEMA = {
+    "type": ["number", "string"],
+    "minimum": 0,
+    "pattern": rf"^({_NUMBER}|({_DURATION_PART.pattern})+)$",
+}
+DURATION = Kind(duration_ns, "a duration such as 500ms, 5s, 10min or 1h", _DURATION_SCHEMA)
+SIZE = Kind(size_bytes, "a size such as 512KiB, 16MiB or 1GiB", {"type": "string", "pattern": rf"^{_SIZE.pattern}$"})
+INTEGER = Kind(_integer, "a whole number", {"type": ["integer", "string"], "pattern": f"^({_INTEGER})$"})
+# YAML says by its tag that a text was quoted, where true is meant and not "true".
+BOOLEAN = Kind(_boolean, "true or false", {"type": "boolean"}, frozenset(("bool",)))
+SIGNIFICANT_BITS = Kind(
+    _significant_bits,
+    "0 for every digit, or a whole number from 4 to 52,",
+    {"type": ["integer", "string"], "pattern": f"^({_INTEGER})$"},
+)
+LANE = Kind(Lane, " or ".join(Lane), {"enum": list(Lane)})
+SENSITIVITY = Kind(Sensitivity, " or ".join(Sensitivity), {"enum": list(Sensitivity)})
+# The probe itself declares what is right: its text is read where its plugin is known.
+OPTION = Kind(
+    str,
+    "true, false, a number or a text",
+    {"type": ["boolean", "number", "string"]},
+    frozenset(("bool", "str", "int", "float")),
+)
+
+
+TIERS = {"1s": "1s", "10s": "10s", "1min": "1min", "5min": "5min"}
+"""The tiers, and the least age that each may be given."""
+
+
+class Key(NamedTuple):
+    """A key of the configuration. ``default`` and the bounds are spelled as a user would."""
+
+    path: Path
+    kind: Kind
+    doc: str
+    default: str = ""
+    low: str = ""
+    high: str = ""
+
+
+def _tier_keys(section: str, whose: str, finest: str) -> Iterator[Key]:
+    """How much and how long is kept in each tier; ``finest``: the size of the finest one."""
+    for number, (tier, step) in enumerate(TIERS.items()):
+        yield Key(
+            (section, tier, "size"),
+            SIZE,
+            f"How much the tier {tier}{whose} may take on disk, at every moment; the oldest files go.",
+            "50MB" if number else finest,
+            "512KiB",
+            "1TiB",
+        )
+        yield Key(
+            (section, tier, "age"),
+            _age(step),
+            f"How long the tier {tier}{whose} is kept, if it fits; 0 for as long as it does.",
+            "0",
+        )
+
+
+KEYS = (
+    Key(("sampler", "ring_size"), SIZE, "The largest that a ring may be, in RAM.", "16MiB", "64KiB", "1GiB"),
+    Key(
+        ("sampler", "priority"),
+        INTEGER,
+        "The real-time priority of the sampler (SCHED_FIFO, 1 to 99); 0 for normal scheduling.",
+        "10",
+        "0",
+        "99",
+    ),
+    Key(
+        ("archive", "seal_interval"),
+        DURATION,
+        "How often what the rings hold becomes a compressed segment in RAM.",
+        "600s",
+        "1s",
+        "1h",
+    ),
+    Key(
+        ("archive", "flush_interval"),
+        DURATION,
+        "How often segments may go from RAM to a disk that somebody else is using; one at rest is left at rest.",
+        "10min",
+        "1s",
+        "7d",
+    ),
+    Key(
+        ("archive", "ram_size"),
+        SIZE,
+        "How much may wait in RAM for the disk; when it is more, or a tenth of tiers.1s.size, it is flushed early.",
+        "64MiB",
+        "1MiB",
+        "64GiB",
+    ),
+    Key(
+        ("archive", "pin_pressure_percent"),
+        INTEGER,
+        "From how much full memory or I/O pressure (PSI, over 10 s) on rows are pinned by themselves; 0 for never.",
+        "40",
+        "0",
+        "100",
+    ),
+    Key(
+        ("archive", "significant_bits"),
+        SIGNIFICANT_BITS,
+        "How many significant bits a number keeps once rows are merged, after they were rolled up; 0 for every digit.",
+        "0",
+    ),
+    *_tier_keys("tiers", "", "50MB"),
+    Key(
+        ("tiers", "pins", "size"),
+        SIZE,
+        "How much of 1s may be kept beyond that by pins, and as much of records.",
+        "50MB",
+        "0B",
+        "1TiB",
+    ),
+    *_tier_keys("records", " of all long tables together", "200MB"),
+    Key(("probes", ANY, "enabled"), BOOLEAN, "Whether it runs at all; its own declaration says so without this."),
+    Key(
+        ("probes", ANY, "interval"),
+        DURATION,
+        "How often it is read; its own declaration says what it is without this. In the background no oftener than "
+        f"every {LANE_INTERVAL_MIN_NS[Lane.BACKGROUND] // SECOND_NS}s.",
+        "",
+        f"{LANE_INTERVAL_MIN_NS[Lane.REALTIME] // 1_000_000}ms",
+        f"{INTERVAL_MAX_NS // (3600 * SECOND_NS)}h",
+    ),
+    Key(
+        ("probes", ANY, "lane"),
+        LANE,
+        "Where it runs: on the real-time tick, or in the background where it may block. A probe that declares "
+        "itself for the background stays there; one that did not come with sysmond begins there.",
+    ),
+    Key(
+        ("probes", ANY, "sensitivity"),
+        SENSITIVITY,
+        "Who may read what it records. A probe that declares itself restricted stays so; one that did not come "
+        "with sysmond begins so.",
+    ),
+    Key(("probes", ANY, "options", ANY), OPTION, "What the probe itself offers to set; its documentation says what."),
+)
+
+
+def option_value(option: Option, text: str) -> Scalar:
+    """Read the text of an option as its declaration has it.
+
+    :raises ValueError: where it cannot be, or is not what the option accepts.
+    """
+    default = option.default
+    value: Scalar
+    if isinstance(default, bool):
+        value = _boolean(text)
+    elif isinstance(default, int):
+        value = _integer(text)
+    elif isinstance(default, float):
+        value = float(text)
+    else:
+        value = text
+    if not option.accepts(value):
+        raise ValueError(text)
+    return value
+
+
+def spell_duration(length_ns: int) -> str:
+    """Spell a duration in the largest unit that has it as a whole number."""
+    if not length_ns:
+        return "0"
+    units = sorted(((size_ns, unit) for unit, size_ns in _TIME_UNITS_NS.items() if unit != "m"), reverse=True)
+    for size_ns, unit in units:
+        if length_ns % size_ns == 0:
+            return f"{length_ns // size_ns}{unit}"
+    return f"{length_ns / units[-1][0]:.15f}".rstrip("0") + units[-1][1]
+
+
+def spell(value: Scalar) -> str:
+    """Spell a value as a file would have it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def schema() -> dict[str, Any]:
+    """The same keys as JSON Schema, for editors and for whoever writes such files by program."""
+    root: dict[str, Any] = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "sysmond.yaml",
+        "description": "Configuration of the recorder sysmond.",
+        **_section(),
+    }
+    for key in KEYS:
+        branch = root
+        for name in key.path[:-1]:
+            branch = _inner(branch, name, _section())
+        bounds = f" {key.low} to {key.high}." if key.low else ""
+        leaf = {"description": key.doc + bounds, **key.kind.schema}
+        if key.kind is INTEGER:
+            leaf |= {"minimum": int(key.low), "maximum": int(key.high)}
+        _inner(branch, key.path[-1], leaf | ({"default": key.default} if key.default else {}))
+    return root
+
+
+def _section() -> dict[str, Any]:
+    return {"type": ["object", "null"], "properties": {}, "additionalProperties": False}
+
+
+def _inner(branch: dict[str, Any], name: str, what: dict[str, Any]) -> dict[str, Any]:
+    """Give what a section has under a name, put there if it is new."""
+    found: dict[str, Any]
+    if name == ANY:
+        found = branch["additionalProperties"] = branch["additionalProperties"] or what
+    else:
+        found = branch["properties"].setdefault(name, what)
+    return found

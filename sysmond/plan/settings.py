@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the command line decided, as every part receives it."""
+
+import os
+import sys
+from typing import NamedTuple
+
+from sysmond.machine.folders import Folders
+
+PARTS = ("sampler", "background", "archiver", "bus")
+"""In the order in which they are started; the bus only where there is one."""
+
+NO_BUS = "none"
+
+REMOVED = "SYSMOND_REMOVED"
+"""In the environment of a daemon that begins anew because its runtime folder was removed: that folder."""
+
+
+class Settings(NamedTuple):
+    """``root``: below which probes read. ``ticks``: end after so many, or None. ``config``: the only file to read.
+
+    ``lifeline``: a descriptor that becomes readable when the parent of the parts dies.
+    ``state_locked``: whether the parent, or this process, holds the state folder. ``again``: this part is
+    started anew, the daemon is not; ``stuck``: because the one before did not tick any more. ``bus``: ``none``,
+    ``system``, ``session`` or an address. ``words``: of the command line, as they were.
+    """
+
+    folders: Folders
+    root: str = "/"
+    ticks: int | None = None
+    user: bool = False
+    config: str | None = None
+    lifeline: int | None = None
+    state_locked: bool = False
+    again: bool = False
+    bus: str = NO_BUS
+    stuck: bool = False
+    words: tuple[str, ...] = ()
+
+
+def isolation() -> list[str]:
+    """Start our other programs with the same isolation from the environment as this one."""
+    return ["-I"] if sys.flags.isolated else ["-P"]
+
+
+def plan_file(settings: Settings) -> str:
+    """Where the current plan lies."""
+    return f"{settings.folders.runtime}/plan.json"
+
+
+def daemon_command(settings: Settings) -> list[str]:
+    """The whole daemon, as it was called."""
+    return [sys.executable, *isolation(), "-m", "sysmond", *settings.words]
+
+
+def resolver_command(settings: Settings) -> list[str]:
+    """The program that makes the plan, and what it is told."""
+    command = [sys.executable, *isolation(), "-m", "sysmond.plan.resolver", "--output", plan_file(settings)]
+    command.append("--user" if settings.user or os.geteuid() else "--system")
+    return command if settings.config is None else [*command, "--config", settings.config]

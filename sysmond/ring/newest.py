@@ -1,0 +1,422 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Follows the rings: the newest rows of every table, as their writers go on.
+
+A follower keeps its place in each ring and reads only what is new there: a look that finds nothing costs a read
+of five words a ring, one that finds a tick of 831 values a tenth of a millisecond. What was overwritten before it was
+read is lost; the follower then begins anew with what the ring holds, explanations first.
+
+Standard library only: what is shown live must cost less than what it shows.
+"""
+
+import os
+import struct
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import ABSENT, Cause, Sensitivity, Table
+from sysmond.errors import Error
+from sysmond.machine.folders import Folders
+from sysmond.ring.frame import (
+    ABSENCE,
+    EVENT,
+    I64,
+    LAYOUT,
+    NAMES,
+    RECORDS,
+    RELATION,
+    ROWS,
+    SUFFIX,
+    TEXT,
+    TEXTS_MAX,
+    Identity,
+    Layout,
+    decode_absence,
+    decode_clock,
+    decode_event,
+    decode_instances,
+    decode_layout,
+    decode_text,
+)
+from sysmond.ring.progress import ARCHIVER, WRITERS
+from sysmond.ring.tail import Tail
+
+# So many ticks of a table are kept: the length of a curve.
+TICKS_MAX = 120
+# Events wait for whoever asks next; of more than this the oldest are forgotten.
+EVENTS_MAX = 1024
+# Texts are repeated in their ring while rows mean them: what was not for so many others is forgotten.
+TEXTS_KEPT = 8 * TEXTS_MAX
+# A folder whose time of change is younger may change once more without showing it.
+FOLDER_SETTLES_NS = 50_000_000
+
+
+class Row:
+    """One tick of a table; its values stay as they were stored until somebody asks for one."""
+
+    __slots__ = ("_stored", "names", "tick_ns")
+
+    def __init__(self, tick_ns: int, names: tuple[str, ...], stored: bytes) -> None:
+        """``stored``: int64, the metrics of each of ``names`` in turn."""
+        self.tick_ns = tick_ns
+        self.names = names
+        self._stored = stored
+
+    @property
+    def values(self) -> tuple[int, ...]:
+        """All values."""
+        return tuple(self.stored)
+
+    @property
+    def stored(self) -> memoryview:
+        """The values as they were stored, to be taken by place; ABSENT where there is none."""
+        return memoryview(self._stored).cast("q")
+
+    def at(self, place: int) -> int | None:
+        """One value; None where it is absent."""
+        value: int = I64.unpack_from(self._stored, place * I64.size)[0]
+        return None if value == ABSENT else value
+
+
+class Recent:
+    """The last ticks of one table of one writer in one class."""
+
+    def __init__(self, identity: Identity, layout: Layout, ticks: int) -> None:
+        """Begin without any."""
+        self.writer = identity.writer
+        self.sensitivity = identity.sensitivity
+        self.layout = layout
+        self.rows: deque[Row] = deque(maxlen=ticks)
+        self.absence: tuple[Cause, str] | None = None
+        self.tick_ns = 0
+        """The newest tick, with rows or without."""
+        self.columns = {metric.name: index for index, metric in enumerate(layout.table.metrics)}
+        self.divisors = [10.0**metric.scale for metric in layout.table.metrics]
+        self._width = len(layout.table.metrics)
+        self._names: tuple[str, ...] = ()
+        self._first: dict[str, int] = {}
+
+    def put(self, row: Row) -> None:
+        """Take one more tick."""
+        self.rows.append(row)
+        self.absence = None
+        self.tick_ns = row.tick_ns
+
+    def lack(self, tick_ns: int, cause: Cause, detail: str) -> None:
+        """Take note why a tick has no rows."""
+        self.absence = cause, detail
+        self.tick_ns = tick_ns
+
+    def places(self, row: Row) -> dict[str, int]:
+        """Where in a row each instance begins."""
+        if row.names is not self._names:
+            self._names = row.names
+            self._first = {name: index * self._width for index, name in enumerate(row.names)}
+        return self._first
+
+    def stored(self, row: Row, metric: str, instance: str) -> int | None:
+        """One value of a row as it was stored; None where it is absent."""
+        first, column = self.places(row).get(instance), self.columns.get(metric)
+        return None if first is None or column is None else row.at(first + column)
+
+    def value(self, row: Row, metric: str, instance: str) -> float | None:
+        """One value of a row in the unit of its metric; None where it is absent."""
+        stored = self.stored(row, metric, instance)
+        return None if stored is None else stored / self.divisors[self.columns[metric]]
+
+    def rate(self, before: Row, after: Row, metric: str, instance: str) -> float | None:
+        """Growth a second between two rows; None where that is unknown, as after a reset."""
+        start, end = self.stored(before, metric, instance), self.stored(after, metric, instance)
+        if start is None or end is None or (grown := growth(start, end, after.tick_ns - before.tick_ns)) is None:
+            return None
+        return grown / self.divisors[self.columns[metric]]
+
+
+def growth(start: int, end: int, length_ns: int) -> float | None:
+    """How much a counter grew a second, as stored; None where that is unknown, as after a reset."""
+    if length_ns <= 0 or end < start // 2:
+        return None
+    # A counter that falls a little was corrected by the kernel and did not grow meanwhile.
+    return max(0, end - start) * SECOND_NS / length_ns
+
+
+TakeRecords = Callable[[Table, int, bytes], None]
+"""Is given a long table, a tick, and the payload of a frame of its records."""
+NO_STREAMS: Mapping[str, TakeRecords] = {}
+
+
+class Happening(NamedTuple):
+    """An event as its ring has it, and the class of that ring."""
+
+    boottime_ns: int
+    kind: str
+    subject: str
+    text: str
+    sensitivity: Sensitivity
+
+
+class Now:
+    """What is known at one moment, by table; of several writers of one table the one with the newest tick first."""
+
+    def __init__(self, tables: dict[str, list[Recent]], texts: dict[int, str], wall_offset_ns: int) -> None:
+        """``wall_offset_ns``: what turns a tick into UTC."""
+        self.tables = tables
+        self._texts = texts
+        self.wall_offset_ns = wall_offset_ns
+
+    @property
+    def tick_ns(self) -> int | None:
+        """The newest tick of all; None before the first."""
+        return max((each.rows[-1].tick_ns for each in self._every() if each.rows), default=None)
+
+    @property
+    def series(self) -> int:
+        """How many series have a value in the newest row of their table."""
+        return sum(sum(value != ABSENT for value in each.rows[-1].values) for each in self._every() if each.rows)
+
+    @property
+    def absences(self) -> list[tuple[str, Cause, str]]:
+        """The tables that had no rows at their newest tick, and why."""
+        return sorted((each.layout.table.name, *each.absence) for each in self._every() if each.absence)
+
+    def _every(self) -> Iterator[Recent]:
+        for each in self.tables.values():
+            yield from each
+
+    def instances(self, table: str) -> list[str]:
+        """The instances of the newest row of a table, in its order."""
+        return [name for each in self.tables.get(table, []) if each.rows for name in each.rows[-1].names]
+
+    def value(self, table: str, metric: str, instance: str = "") -> float | None:
+        """The newest value of a series; None where there is none."""
+        for each in self.tables.get(table, []):
+            if each.rows and (value := each.value(each.rows[-1], metric, instance)) is not None:
+                return value
+        return None
+
+    def text(self, table: str, metric: str, instance: str = "") -> str:
+        """The newest text of a series; empty where there is none."""
+        for each in self.tables.get(table, []):
+            if each.rows and (stored := each.stored(each.rows[-1], metric, instance)) is not None:
+                return self.text_of(stored)
+        return ""
+
+    def text_of(self, stored: int) -> str:
+        """The text that a stored value stands for; empty where it is not known."""
+        return self._texts.get(stored, "")
+
+    def rate(self, table: str, metric: str, instance: str = "") -> float | None:
+        """Growth a second of a counter between its two newest rows."""
+        for each in self.tables.get(table, []):
+            if len(each.rows) > 1 and (rate := each.rate(each.rows[-2], each.rows[-1], metric, instance)) is not None:
+                return rate
+        return None
+
+    def rates(self, table: str, metrics: Sequence[str], instance: str, count: int) -> list[float | None]:
+        """The sum of several counters' rates over the last ``count`` ticks, oldest first."""
+        for each in self.tables.get(table, []):
+            if each.rows and instance in each.rows[-1].names:
+                rows = list(each.rows)[-count - 1 :]
+                return [_sum(each, before, after, metrics, instance) for before, after in pairwise(rows)]
+        return []
+
+
+def _sum(each: Recent, before: Row, after: Row, metrics: Iterable[str], instance: str) -> float | None:
+    known = [rate for metric in metrics if (rate := each.rate(before, after, metric, instance)) is not None]
+    return sum(known) if known else None
+
+
+class _Place:
+    """The folder of one writer and class, and the ring in it that is followed."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.ring: Tail | None = None
+        self.recents: dict[int, Recent] = {}
+        self.current: dict[int, int] = {}
+        self._file = ""
+        self._changed_ns = -1
+
+    def find(self) -> str | None:
+        """The newest ring, where it may be another than the one followed."""
+        try:
+            changed_ns = os.stat(self.path).st_mtime_ns
+            if changed_ns == self._changed_ns:
+                return None
+            settled = abs(time.time_ns() - changed_ns) > FOLDER_SETTLES_NS
+            rings = [file for file in os.listdir(self.path) if file.endswith(SUFFIX)]
+        except OSError:
+            settled, changed_ns, rings = False, -1, []
+        self._changed_ns = changed_ns if settled else -1
+        newest = max(rings, key=_started, default="")
+        if newest == self._file:
+            return None
+        self._file = newest
+        return newest
+
+    def open(self, file: str) -> None:
+        """Follow this ring from now on; none, where it cannot be read."""
+        if self.ring is not None:
+            self.ring.close()
+        self.recents.clear()
+        self.current.clear()
+        self.ring = None
+        try:
+            self.ring = Tail(f"{self.path}/{file}") if file else None
+        except (OSError, Error):
+            return  # Not ours to read, gone meanwhile, or no ring.
+
+
+class Follower:
+    """Reads what the rings of a runtime folder got since the last time."""
+
+    def __init__(
+        self,
+        folders: Folders,
+        *,
+        sensitivities: Iterable[Sensitivity] = tuple(Sensitivity),
+        ticks: int = TICKS_MAX,
+        streams: Mapping[str, TakeRecords] = NO_STREAMS,
+    ) -> None:
+        """Look at the rings of these classes, as far as we may read them; ``ticks`` of each table are kept.
+
+        ``streams``: the long tables that are followed, too, and who is given their records.
+        """
+        self._lanes = [f"{folders.runtime}/{writer}/{each}" for writer in WRITERS.values() for each in sensitivities]
+        ledgers = [f"{folders.runtime}/{ARCHIVER}/{each}" for each in sensitivities]
+        self._places = [_Place(path) for path in (*self._lanes, *ledgers)]
+        self._followed: set[str] = set()
+        self._streams = streams
+        self.attend(streams)
+        self._ticks = ticks
+        self._recent: dict[tuple[str, Sensitivity, str], Recent] = {}
+        self._texts: dict[int, str] = {}
+        self._wall_offset_ns = 0
+        self._now = Now({}, self._texts, 0)
+        self._place = self._places[0]
+        self._events: deque[Happening] = deque(maxlen=EVENTS_MAX)
+
+    def attend(self, tables: Iterable[str]) -> None:
+        """Follow the rings of these long tables, too: without rows, but why there are no records is told."""
+        for table in tables:
+            if table not in self._followed:
+                self._followed.add(table)
+                self._places += [_Place(f"{lane}/{table}") for lane in self._lanes]
+
+    @property
+    def marks(self) -> dict[str, str]:
+        """By writer, the table that it was reading at the last look; a writer between two readings is not here."""
+        found = {}
+        for place in self._places:
+            if place.ring is not None and (layout := place.ring.layouts.get(place.ring.mark - 1)) is not None:
+                found[place.ring.identity.writer] = layout.table.name
+        return found
+
+    def events(self) -> list[Happening]:
+        """What happened since the last call, as far as it was read, in the order of their rings."""
+        happened = list(self._events)
+        self._events.clear()
+        return happened
+
+    def read(self) -> Now:
+        """Look at the newest ring of every writer and class; where nothing is new, what was given last is given."""
+        is_new = False
+        for place in self._places:
+            is_new |= self._look(place)
+            if (file := place.find()) is not None:
+                is_new |= self._look(place)  # What it got until its successor was there.
+                place.open(file)
+                is_new |= self._look(place)
+        if is_new:
+            tables: dict[str, list[Recent]] = {}
+            for (_, _, table), recent in self._recent.items():
+                tables.setdefault(table, []).append(recent)
+            for several in tables.values():
+                several.sort(key=lambda recent: -recent.tick_ns)
+            self._now = Now(tables, self._texts, self._wall_offset_ns)
+        return self._now
+
+    def close(self) -> None:
+        """Let the rings go."""
+        for place in self._places:
+            place.open("")
+
+    def _look(self, place: _Place) -> bool:
+        if place.ring is None:
+            return False
+        self._place = place
+        try:
+            return place.ring.read(self._take)
+        except (OSError, ValueError, struct.error):
+            place.open("")
+            return False
+
+    def _take(self, kind: int, ident: int, tick_ns: int, payload: bytes) -> None:
+        ring = self._place.ring
+        if ring is None:
+            return
+        if kind == ROWS:
+            self._take_rows(ring, ident, tick_ns, payload)
+        elif kind == RECORDS:
+            if (recent := self._of(ring, ident)) is not None:
+                recent.absence = None
+                if (take := self._streams.get(recent.layout.table.name)) is not None:
+                    take(recent.layout.table, tick_ns, payload)
+        elif kind == ABSENCE:
+            if (recent := self._of(ring, ident)) is not None:
+                recent.lack(tick_ns, *decode_absence(payload))
+        elif kind == EVENT:
+            self._events.append(Happening(tick_ns, *decode_event(payload), ring.identity.sensitivity))
+        else:
+            self._learn(ring, kind, ident, payload)
+
+    def _take_rows(self, ring: Tail, ident: int, tick_ns: int, payload: bytes) -> None:
+        layout, names = ring.instances.get(ident, (-1, ()))
+        recent = self._of(ring, layout)
+        if recent is not None:
+            recent.put(Row(tick_ns, names, payload))
+            if (before := self._place.current.get(layout, ident)) != ident:
+                ring.instances.pop(before, None)  # Rows about those come no more.
+            self._place.current[layout] = ident
+
+    def _learn(self, ring: Tail, kind: int, ident: int, payload: bytes) -> None:
+        """Take what explains rows; most of it is repeated."""
+        if kind == NAMES:
+            if ident not in ring.instances:
+                ring.instances[ident] = decode_instances(payload)
+        elif kind == LAYOUT:
+            if ident not in ring.layouts:
+                ring.layouts[ident] = decode_layout(payload)
+        elif kind == TEXT:
+            self._keep_text(*decode_text(payload))
+        elif kind == RELATION:
+            relation = decode_clock(payload)
+            self._wall_offset_ns = relation.realtime_ns - relation.boottime_ns
+
+    def _of(self, ring: Tail, ident: int) -> Recent | None:
+        """The rows of a table; begun anew where its columns are declared otherwise than before."""
+        if (layout := ring.layouts.get(ident)) is None:
+            return None
+        recent = self._place.recents.get(ident)
+        if recent is None:
+            key = (ring.identity.writer, ring.identity.sensitivity, layout.table.name)
+            recent = self._recent.get(key)
+            if recent is None or recent.layout.table.metrics != layout.table.metrics:
+                recent = self._recent[key] = Recent(ring.identity, layout, self._ticks)
+            self._place.recents[ident] = recent
+        recent.layout = layout  # Another interval is another layout; an earlier one may come again.
+        return recent
+
+    def _keep_text(self, ident: int, text: str) -> None:
+        self._texts.pop(ident, None)
+        self._texts[ident] = text
+        if len(self._texts) > TEXTS_KEPT:
+            del self._texts[next(iter(self._texts))]
+
+
+def _started(file: str) -> int:
+    digits = file.removesuffix(SUFFIX)
+    return int(digits) if digits.isdigit() else -1

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far each ring has been sealed: the archiver's only memory, a small file in its runtime folder.
+
+It is written after the segment: an archiver that dies in between seals the same rows once more, and
+readers, who join by tick, see them once. Standard library only.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+from zlib import crc32
+
+from sysmond.base.model import Lane, Sensitivity
+from sysmond.errors import CorruptError
+from sysmond.machine import listing, note
+from sysmond.machine.folders import Folders
+from sysmond.ring.frame import SUFFIX
+
+FILE = "progress.json"
+# One bit turned over in an offset would leave rows that nobody seals. No path of a ring is called so.
+CHECKSUM = "crc32"
+WRITERS = {Lane.REALTIME: "sampler", Lane.BACKGROUND: "background"}
+ARCHIVER = "archiver"
+"""It has a small ring of its own: the ledger of its flushes."""
+
+
+class Sealed(NamedTuple):
+    """Up to which logical offset and tick a ring is in segments; ``closed``: it was complete by then."""
+
+    offset: int
+    last_tick_ns: int
+    closed: int
+
+
+class Progress(NamedTuple):
+    """By path of the ring."""
+
+    sealed: dict[str, Sealed]
+
+    @classmethod
+    def read(cls, folders: Folders) -> "Progress":
+        """Read it; nothing, where it is not there or damaged: then everything held is sealed again."""
+        try:
+            return cls(note.read(_path(folders), _sealed))
+        except (OSError, CorruptError):
+            return cls({})
+
+    def write(self, folders: Folders) -> None:
+        """Put it in place, whole."""
+        note.write(_path(folders), {**self.sealed, CHECKSUM: _sum(self.sealed)})
+
+
+def _sealed(noted: dict[str, Any]) -> dict[str, Sealed]:
+    checksum = noted.pop(CHECKSUM)
+    if checksum != _sum(noted):
+        raise ValueError("its checksum is wrong")
+    return {path: Sealed(*map(note.integer, note.array(numbers))) for path, numbers in noted.items()}
+
+
+def _sum(fields: Mapping[str, Sequence[int]]) -> int:
+    return crc32(json.dumps(fields).encode())
+
+
+def _path(folders: Folders) -> str:
+    return f"{folders.runtime}/archiver/{FILE}"
+
+
+def ring_files(folders: Folders, classes: Iterable[Sensitivity] = tuple(Sensitivity)) -> list[str]:
+    """The rings of every writer and of these classes that we may look for, oldest first within each.
+
+    Those of long tables lie deeper: ``stream_files``.
+    """
+    places = [f"{folders.runtime}/{writer}/{each}" for writer in (*WRITERS.values(), ARCHIVER) for each in classes]
+    return [path for folder in places for path in rings_in(folder)]
+
+
+def stream_files(folders: Folders, classes: Iterable[Sensitivity] = tuple(Sensitivity)) -> list[str]:
+    """The rings of long tables, ``WRITER/CLASS/TABLE/STARTED.ring``, oldest first within each stream."""
+    places = [f"{folders.runtime}/{writer}/{each}" for writer in WRITERS.values() for each in classes]
+    return [path for folder in places for stream in streams_in(folder) for path in rings_in(f"{folder}/{stream}")]
+
+
+def streams_in(folder: str) -> list[str]:
+    """The long tables that have a folder of their own in that of a class, sorted; none where we may not look."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+    except OSError:
+        return []
+
+
+def rings_in(folder: str) -> list[str]:
+    """The rings of one folder, oldest first; none where we may not look."""
+    try:
+        rings = listing.files(folder, SUFFIX)
+    except (PermissionError, CorruptError):
+        return []
+    # Names are numbers: the longer one is the later one.
+    return [f"{folder}/{name}" for name in sorted(rings, key=lambda name: (len(name), name))]

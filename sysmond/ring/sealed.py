@@ -1,0 +1,336 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rings of a lane: opened as large as its sources ask for, one a stream, and given up when they are over.
+
+A stream is a folder: that of a class, or of a long table in it (``public``, ``public/process``).
+
+While a lane has no ring of a class yet, the file ``STARTED.reading`` names the table that is being read, as the
+ring's mark does later: a lane that dies or hangs over its very first reading names its culprit, too.
+Standard library only.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from itertools import islice
+
+from sysmond.base.clock import SECOND_NS, boottime_ns
+from sysmond.base.model import NAME_LENGTH_MAX, Sensitivity
+from sysmond.errors import Error
+from sysmond.machine import listing
+from sysmond.machine.folders import Folders, create, create_classes, create_stream
+from sysmond.ring.frame import (
+    FRAME_BYTES,
+    LAYOUT,
+    REST,
+    RING_BYTES_MIN,
+    START,
+    SUFFIX,
+    Identity,
+    decode_layout,
+    encode_layout,
+)
+from sysmond.ring.progress import Progress, Sealed, ring_files, stream_files, streams_in
+from sysmond.ring.snapshot import fill, identify, snapshot
+from sysmond.ring.writer import RingWriter
+from sysmond.sampler.source import FULL_S, FULLS_HELD, Absence, Pieces, Reading, Source
+
+# How long a ring holds what is not sealed yet; the archiver seals far more often than that.
+RING_HOLDS_S = 1200
+# Rings of earlier incarnations that wait to be sealed; beyond it the oldest is given up, and counted.
+OLD_RINGS_MAX = 8
+# A tmpfs that is full now may have room later.
+RING_RETRY_S = 10
+# A ring takes at most half of what is free: what it is sealed into needs room, too.
+FREE_PER_RING = 2
+# There are several long tables.
+FREE_PER_LONG_RING = 12
+# For what a table that could not be read at first may need in the ring later.
+VALUES_UNKNOWN = 32
+READING = ".reading"
+# Between two full readings of a long table this part of its rows comes at each reading.
+CHANGING_PERCENT = 15
+LASTING_BYTES_MIN = 512 * 1024
+# Of what is about its own moment, nobody knows beforehand how much will come.
+PASSING_BYTES_MIN = 4 * 1024 * 1024
+# Of a ring whose writer died only what explains is of interest: all rows lie before this.
+_NO_ROWS = 2**62
+_RING = re.compile(rf"({'|'.join(Sensitivity)})/([a-z][a-z0-9_]*/)?[0-9]+\{SUFFIX}")
+
+
+class Rings:
+    """The rings that one incarnation of a lane writes, by stream."""
+
+    def __init__(self, folder: str, boot: str, writer: str, started_ns: int, say: Callable[[str], None]) -> None:
+        """Nothing is open yet. ``folder``: of the lane."""
+        self.folder = folder
+        self.open: dict[str, RingWriter] = {}
+        self._boot = boot
+        self._writer = writer
+        self._started_ns = started_ns
+        self._say = say
+        self._retry_ns: dict[str, int] = {}
+        self._wanted_bytes: dict[str, int] = {}
+        self._begun: set[str] = set()
+        self._reading = f"{folder}/{started_ns}{READING}"
+        self._is_named = False
+
+    def may_open(self, stream: str, tick_ns: int) -> bool:
+        """Whether it is time to try."""
+        return tick_ns >= self._retry_ns.get(stream, 0)
+
+    def begin(
+        self, stream: str, sources: Mapping[Source, Reading | Pieces | Absence | None], bytes_max: int, tick_ns: int
+    ) -> bool:
+        """Allocate the ring of a stream, smaller where memory is short, for these sources; whether there is one."""
+        layouts = [source.layout for source in sources]
+        # What explains the rows is repeated four times a ring and must leave room for rows.
+        size_min = RING_BYTES_MIN + 8 * sum(len(encode_layout(layout)) for layout in layouts)
+        needed = sum(_bytes_needed(source, reading) for source, reading in sources.items())
+        needed = max(needed, 2 * self._wanted_bytes.get(stream, 0))
+        size = max(size_min, min(bytes_max, size_min + needed))
+        problem: OSError | None = None
+        folder = f"{self.folder}/{stream}"
+        create_stream(self.folder, stream)
+        wanted, size = size, max(size_min, min(size, self.room_bytes(stream)))
+        # One that replaces another begins a life of its own: that the other was closed says nothing of its end, nor how
+        # far that was sealed. It may be gone by now.
+        started_ns = boottime_ns() if stream in self._begun else self._started_ns
+        identity = Identity(self._boot, self._writer, Sensitivity(stream.partition("/")[0]), os.getpid(), started_ns)
+        while True:
+            try:
+                self.open[stream] = RingWriter(f"{folder}/{started_ns}{SUFFIX}", size, identity, layouts)
+            except OSError as refusal:
+                problem = refusal
+                if size == size_min:
+                    break
+                size = max(size_min, size // 2)
+            else:
+                break
+        if stream in self.open:
+            self._begun.add(stream)
+            is_healed = self._retry_ns.pop(stream, None) is not None
+            if size < wanted:
+                why = problem.strerror if problem else "as much is left for what it is sealed into"
+                self._say(f"{folder}: only room for a ring of {size} bytes: {why}")
+            elif is_healed:
+                self._say(f"{folder}: there is room for a ring again")
+            for index, (source, reading) in enumerate(sources.items()):
+                source.index = index
+                source.begins(reading.size_bytes if isinstance(reading, Pieces) else 0)
+            return True
+        if stream not in self._retry_ns and problem is not None:
+            lost = "ticks are dropped and counted until there is"
+            self._say(f"{folder}: no room for a ring: {problem.strerror}; {lost}")
+        self._retry_ns[stream] = tick_ns + RING_RETRY_S * SECOND_NS
+        return False
+
+    def add(self, stream: str, sources: Iterable[Source]) -> bool:
+        """Explain these sources in the open ring of their stream; False where it has no room for them any more."""
+        ring = self.open[stream]
+        current = list(sources)
+        for source in current:
+            if source.index >= 0:
+                continue
+            try:
+                source.index = ring.add(source.layout)
+            except Error:
+                ring.retire_all_but({each.index for each in current})
+                try:
+                    source.index = ring.add(source.layout)
+                except Error:
+                    return False
+        return True
+
+    def settle(self, stream: str, bytes_max: int) -> bool:
+        """Make a tick of a stream visible; whether a larger ring has room for what found none in this one."""
+        ring = self.open.get(stream)
+        if ring is None:
+            return False
+        ring.commit()
+        ring.unmark()
+        wanted = min(bytes_max, ring.wanted_bytes)
+        if wanted <= max(ring.capacity, self._wanted_bytes.get(stream, 0)) or self.room_bytes(stream) <= ring.capacity:
+            return False
+        self._wanted_bytes[stream] = wanted
+        return True
+
+    def room_bytes(self, stream: str) -> int:
+        """How large a ring of a stream may be now, beside that which it replaces, which is yet to be sealed."""
+        with suppress(OSError):
+            return _free_bytes(f"{self.folder}/{stream}") // (FREE_PER_LONG_RING if "/" in stream else FREE_PER_RING)
+        return 0  # Its folder is gone.
+
+    def are_gone(self, first: int = 0, step: int = 1) -> bool:
+        """Whether a ring that is being written was removed, alone or with its folder; looks at every ``step``th."""
+        return any(ring.is_gone() for ring in islice(self.open.values(), first, None, step))
+
+    def close(self, stream: str, *, is_over: bool = True) -> None:
+        """Leave a ring for the archiver, where it was removed in a file of its own again; see ``RingWriter.close``."""
+        if (ring := self.open.pop(stream, None)) is not None:
+            keep(ring, self.folder, stream, self._say)
+            ring.close(is_over=is_over)
+
+    def mark(self, source: Source) -> None:
+        """Say which source is being read."""
+        ring = self.open.get(source.stream)
+        if ring is not None and source.index >= 0:
+            ring.mark(source.index)
+            return
+        self._is_named = True
+        with suppress(OSError):
+            descriptor = os.open(self._reading, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            os.write(descriptor, source.table.encode())
+            os.close(descriptor)
+
+    def unmark(self) -> None:
+        """Say that nothing is being read."""
+        for ring in self.open.values():
+            ring.unmark()
+        if self._is_named:
+            self._is_named = False
+            with suppress(OSError):
+                os.unlink(self._reading)
+
+    def give_up_old(self) -> int:
+        """Bound how many rings wait to be sealed; gives how many were given up."""
+        dropped = 0
+        for folder in _stream_folders(self.folder):
+            names = os.listdir(folder)
+            rings = sorted((name for name in names if name.endswith(SUFFIX)), key=_started)
+            unfinished = [name for name in names if name.endswith(f"{SUFFIX}.new")]
+            for name in [*rings[: max(0, len(rings) - OLD_RINGS_MAX)], *unfinished]:
+                os.unlink(f"{folder}/{name}")
+                dropped += name not in unfinished
+        return dropped
+
+    def forget(self, ring: str) -> dict[str, object]:
+        """Carry out the order to forget a ring that has been sealed: ``public/5.ring``, ``public/process/5.ring``."""
+        path = f"{self.folder}/{ring}"
+        if not _RING.fullmatch(ring):
+            return {"error": f"{ring!r} is not a ring"}
+        if path in {ring.path for ring in self.open.values()}:
+            return {"error": f"{ring}: is being written"}
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            return {"ok": "already gone"}
+        return {"ok": "gone"}
+
+
+def keep(ring: RingWriter, folder: str, stream: str, say: Callable[[str], None]) -> None:
+    """See to it that what a ring holds can be sealed: where its file was removed, put it there again.
+
+    ``folder``: of the part that writes it, made anew where it is gone as well.
+    """
+    if not ring.is_gone():
+        return
+    try:
+        runtime = os.path.dirname(folder)
+        create(Folders(runtime, runtime), os.geteuid())
+        create_classes(folder)
+        create_stream(folder, stream)
+        ring.save()
+    except (OSError, Error) as refused:
+        say(f"{ring.path}: removed, and what it held is lost: {refused}")
+
+
+def _stream_folders(folder: str) -> list[str]:
+    """The folders of all streams of a lane: those of the classes, and in them those of long tables."""
+    classes = [f"{folder}/{sensitivity}" for sensitivity in Sensitivity]
+    return [*classes, *(f"{each}/{table}" for each in classes for table in streams_in(each))]
+
+
+def culprits(folder: str, since_ns: int) -> set[str]:
+    """The tables that were being read when incarnations of a lane that began at ``since_ns`` or later died."""
+    found: set[str] = set()
+    for path in _files(folder, READING):
+        with suppress(OSError):
+            with open(path, encoding="utf-8", errors="replace") as file:
+                found.add(file.read(NAME_LENGTH_MAX))
+            os.unlink(path)
+    for stream in _stream_folders(folder):
+        for path in _files(stream, SUFFIX):
+            if _started(os.path.basename(path)) >= since_ns:
+                with suppress(OSError, Error, ValueError):
+                    found.add(_marked(path))
+    return found - {""}
+
+
+def _files(folder: str, suffix: str) -> list[str]:
+    """The files of a folder that end so."""
+    return [f"{folder}/{name}" for name in listing.files(folder, suffix)]
+
+
+def _marked(path: str) -> str:
+    """Which table a ring's writer was reading when it died; nothing where none."""
+    taken = snapshot(path, _NO_ROWS)
+    if not taken.mark or taken.closed:
+        return ""
+    for place in taken.frames:
+        length, _ = START.unpack_from(taken.image, place)
+        kind, remainder, ident, _, _ = REST.unpack_from(taken.image, place + START.size)
+        if kind == LAYOUT and ident == taken.mark - 1:
+            payload = taken.image[place + FRAME_BYTES : place + length - (-remainder & 7)]
+            return decode_layout(payload).table.name
+    return ""
+
+
+def _free_bytes(folder: str) -> int:
+    status = os.statvfs(folder)
+    return status.f_bavail * status.f_frsize
+
+
+def _bytes_needed(source: Source, reading: Reading | Pieces | Absence | None) -> int:
+    """How large a ring must be to hold ``RING_HOLDS_S`` of a source, judged by what it gave now."""
+    if source.stride:
+        return _bytes_of_records(source, reading.size_bytes if isinstance(reading, Pieces) else 0)
+    values = (
+        len(reading[1]) if isinstance(reading, tuple) and not isinstance(reading, (Absence, Pieces)) else VALUES_UNKNOWN
+    )
+    size_bytes = RING_HOLDS_S * SECOND_NS // source.interval_ns * (FRAME_BYTES + 8 * values)
+    return size_bytes + size_bytes // 4  # Instances come and go.
+
+
+def _bytes_of_records(source: Source, full_bytes: int) -> int:
+    """How large the ring of a long table must be, whose rows take so many bytes when all are read."""
+    readings = FULL_S * SECOND_NS // source.interval_ns
+    if source.is_lasting:
+        return max(
+            LASTING_BYTES_MIN, source.paced_bytes, full_bytes * (FULLS_HELD + readings * CHANGING_PERCENT // 100)
+        )
+    return max(PASSING_BYTES_MIN, source.paced_bytes, full_bytes * FULLS_HELD)
+
+
+def _started(name: str) -> int:
+    digits = name.removesuffix(SUFFIX)
+    return int(digits) if digits.isdigit() else 0
+
+
+def is_over(path: str, sealed: Sealed) -> bool:
+    """Whether a ring is in segments as a whole, and nobody writes it any more."""
+    try:
+        identity, _ = identify(path)
+        return fill(path)[0] == sealed.offset and (bool(sealed.closed) or not is_alive(identity.pid))
+    except (OSError, Error):
+        return False
+
+
+def is_alive(pid: int) -> bool:
+    """Whether there is a process of this number."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def remove_sealed(folders: Folders, writer: str) -> None:
+    """Give back the memory of a writer's rings that are over; only the writer or its parent may."""
+    progress = Progress.read(folders)
+    for path in (*ring_files(folders), *stream_files(folders)):
+        sealed = progress.sealed.get(path)
+        if sealed is not None and path.startswith(f"{folders.runtime}/{writer}/") and is_over(path, sealed):
+            os.unlink(path)

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Copies of a ring, made while its writer goes on: what is in a copy is whole and right.
+
+A reader copies, then looks again at where the oldest frame begins, and drops what was overwritten meanwhile;
+offsets and checksums of the frames tell everything else. ``docs/format.md`` specifies the bytes.
+"""
+
+import os
+from typing import NamedTuple
+from zlib import crc32
+
+from sysmond.errors import CorruptError
+from sysmond.machine import listing
+from sysmond.ring.frame import (
+    CLOSED,
+    CLOSED_MIRRORED,
+    CRC_START,
+    DROPPED,
+    EXPLAINING,
+    FRAME_BYTES,
+    HEAD,
+    HEADER_BYTES,
+    MARK,
+    MIRROR,
+    START,
+    TAIL,
+    Identity,
+    is_mirrored,
+    read_header,
+)
+
+# How often the header, and a copy that shows damage, is read again: the writer may be at work there.
+HEADER_TRIES = 8
+COPY_TRIES = 3
+# Where a frame says its own offset and its tick, in words, and its kind, in half-words.
+_OFFSET_WORD, _TICK_WORD, _KIND_HALFWORD = 2, 3, 4
+
+
+class Snapshot(NamedTuple):
+    """A consistent copy of the ring at ``path``.
+
+    ``frames``: where in the image each whole frame begins; those that explain nothing and lie before the
+    offset asked for are left out. ``damages``: from where to where the image is damaged behind that offset.
+    ``end_offset``: behind the last whole frame. ``lost``: bytes that were overwritten since the offset
+    asked for. ``since_ns``: the last tick before that offset, 0 where none is held. ``closed``: the writer ended
+    in good order. ``mark``: layout being read.
+    """
+
+    path: str
+    identity: Identity
+    image: bytes
+    frames: list[int]
+    damages: list[tuple[int, int]]
+    end_offset: int
+    lost: int
+    since_ns: int
+    closed: bool
+    mark: int
+    dropped: int
+
+
+def snapshot(path: str, since: int = 0) -> Snapshot:
+    """Copy what a ring holds from logical offset ``since`` on, and the explanations before it.
+
+    :raises FileNotFoundError: where it is gone. :raises PermissionError: where we may not read it.
+    :raises ForeignError: where it is no ring of this version. :raises CorruptError: where its header makes no sense,
+        it is overwritten faster than it can be read, or nobody can read it.
+    """
+    listing.look(path)
+    with open(path, "rb", buffering=0) as file:
+        descriptor = file.fileno()
+        identity, capacity = read_header(os.pread(descriptor, HEADER_BYTES, 0), path)
+        if os.fstat(descriptor).st_size != HEADER_BYTES + capacity:
+            raise CorruptError(f"{path}: truncated; {HEADER_BYTES + capacity} bytes are right")
+        taken = None
+        for _ in range(COPY_TRIES):
+            taken = _take(descriptor, identity, capacity, since, path) or taken
+            if taken is not None and not taken.damages:
+                break  # Else we were overtaken, or do not see a store yet; if it stays so, it is damage.
+    if taken is None:
+        raise CorruptError(f"{path}: overwritten faster than it can be read")
+    return taken
+
+
+def _take(descriptor: int, identity: Identity, capacity: int, since: int, path: str) -> Snapshot | None:
+    """Copy once, and look again; None where all of it was overwritten meanwhile."""
+    bounds = _bounds(descriptor, capacity)
+    head, tail = bounds or _recovered(descriptor, capacity, path)
+    image = _copy(descriptor, capacity, tail, head)
+    words = _words(descriptor)
+    if len(image) != head - tail:
+        raise CorruptError(f"{path}: truncated while it was read")
+    held_from = max(tail, words[TAIL]) if bounds else tail
+    if held_from > head:
+        return None
+    frames, damages, end, since_ns = _walk(image, tail, capacity, held_from, since)
+    return Snapshot(
+        path,
+        identity,
+        image,
+        frames,
+        damages,
+        min(end, head),
+        max(0, held_from - since),
+        since_ns,
+        _is_closed(words) and (not bounds or words[HEAD] == head),
+        words[MARK],
+        words[DROPPED],
+    )
+
+
+def _words(descriptor: int) -> memoryview:
+    return memoryview(os.pread(descriptor, HEADER_BYTES, 0)).cast("Q")
+
+
+def _bounds(descriptor: int, capacity: int) -> tuple[int, int] | None:
+    """Head and tail; None where what the header says of them is damaged."""
+    for _ in range(HEADER_TRIES):
+        words = _words(descriptor)
+        head, tail = words[HEAD], words[TAIL]
+        is_said_twice = (head, tail) == (words[HEAD + MIRROR], words[TAIL + MIRROR])
+        if (is_said_twice or not is_mirrored(words.tobytes())) and _belong_together(head, tail, capacity):
+            return head, tail
+        # Else the writer moved on between the words.
+    return None
+
+
+def _belong_together(head: int, tail: int, capacity: int) -> bool:
+    return 0 <= head - tail <= capacity and not (head | tail) & 7
+
+
+def _recovered(descriptor: int, capacity: int, path: str) -> tuple[int, int]:
+    """Head and tail by the frames that are there: each says its own logical offset.
+
+    :raises CorruptError: where there are none.
+    """
+    image = os.pread(descriptor, capacity, HEADER_BYTES)
+    words = memoryview(image).cast("Q")
+    begins: list[int] = []
+    head = place = 0
+    while place <= len(image) - FRAME_BYTES:
+        offset = words[(place >> 3) + _OFFSET_WORD]
+        length, crc = START.unpack_from(image, place)
+        is_here = offset % capacity == place and FRAME_BYTES <= length <= capacity - place and not length & 7
+        if is_here and crc32(image[place + CRC_START : place + length]) == crc:
+            begins.append(offset)
+            head = max(head, offset + length)
+            place += length
+        else:
+            place += 8
+    if not begins:
+        raise CorruptError(f"{path}: its head and tail do not belong together")
+    return head, min(offset for offset in begins if offset >= head - capacity)
+
+
+def _is_closed(words: memoryview) -> bool:
+    """Whether the writer ended in good order: by the copy of the word, which one flipped bit cannot make."""
+    said = words[CLOSED + MIRROR]
+    return bool(
+        said == CLOSED_MIRRORED if said in {0, CLOSED_MIRRORED} and is_mirrored(words.tobytes()) else words[CLOSED]
+    )
+
+
+def _copy(descriptor: int, capacity: int, tail: int, head: int) -> bytes:
+    """Copy the bytes from tail to head into one straight piece."""
+    first = tail % capacity
+    until_end = min(head - tail, capacity - first)
+    image = os.pread(descriptor, until_end, HEADER_BYTES + first)
+    if until_end < head - tail:
+        image += os.pread(descriptor, head - tail - until_end, HEADER_BYTES)
+    return image
+
+
+def _walk(
+    image: bytes, base: int, capacity: int, begin: int, since: int
+) -> tuple[list[int], list[tuple[int, int]], int, int]:
+    """Find the whole frames of a copy, the damaged stretches, the offset behind the last frame, and ``since_ns``."""
+    view = memoryview(image)
+    words, sizes, kinds = view.cast("Q"), view.cast("I"), view.cast("H")
+    frames: list[int] = []
+    damages: list[tuple[int, int]] = []
+    stop = base + len(image) - FRAME_BYTES
+    offset = end = begin
+    since_ns = 0
+    round_end = offset - offset % capacity + capacity
+    while offset <= stop:
+        if round_end - offset < FRAME_BYTES:
+            offset = round_end
+            round_end += capacity
+            continue
+        place = offset - base
+        length = sizes[place >> 2]
+        if words[(place >> 3) + _OFFSET_WORD] == offset and length >= FRAME_BYTES:
+            # Passed over unchecked, but no further than to the offset asked for, where a frame begins.
+            if offset + length <= since and kinds[(place >> 1) + _KIND_HALFWORD] not in EXPLAINING:
+                since_ns = words[(place >> 3) + _TICK_WORD] or since_ns
+                offset = end = offset + (length & ~7)
+                continue
+            if crc32(image[place + CRC_START : place + length]) == sizes[(place >> 2) + 1]:
+                frames.append(place)
+                offset = end = offset + length
+                continue
+        offset = _next_whole(image, base, offset + 8)
+        if offset > since:
+            damages.append((place, offset - base))
+        round_end = offset - offset % capacity + capacity
+    return frames, damages, end, since_ns
+
+
+def _next_whole(image: bytes, base: int, offset: int) -> int:
+    """Find the first whole frame from ``offset`` on, by looking everywhere; the end of the image if none."""
+    words = memoryview(image).cast("Q")
+    for place in range(offset - base, len(image) - FRAME_BYTES + 1, 8):
+        if words[(place >> 3) + _OFFSET_WORD] == base + place:
+            length, crc = START.unpack_from(image, place)
+            if length >= FRAME_BYTES and crc32(image[place + CRC_START : place + length]) == crc:
+                return base + place
+    return base + len(image)
+
+
+def fill(path: str) -> tuple[int, int]:
+    """How many bytes a ring has been given so far, and how many it holds.
+
+    :raises OSError: where it cannot be read. :raises ForeignError: where it is no ring.
+    :raises CorruptError: where its header is damaged.
+    """
+    header = _header(path)
+    _, capacity = read_header(header, path)
+    return memoryview(header).cast("Q")[HEAD], capacity
+
+
+def identify(path: str) -> tuple[Identity, int]:
+    """Who writes a ring, and how many bytes it holds; raises as ``fill``."""
+    return read_header(_header(path), path)
+
+
+def _header(path: str) -> bytes:
+    listing.look(path)
+    with open(path, "rb", buffering=0) as file:
+        return os.pread(file.fileno(), HEADER_BYTES, 0)

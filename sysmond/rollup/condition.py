@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Conditions on the rows of an answer: ``comm ~ '^post' and (rss_anon > 100MB or not cpu < 5%)``.
+
+``and``, ``or``, ``not`` and parentheses join comparisons of a column with a value, by ``= != < <= > >=`` or, for texts,
+``~`` and ``!~``, which look for a regular expression. A value has a space or a quote only where it is quoted. What is
+absent meets no comparison. A number may have a unit; by it, a counter's rate (``50%``, ``10MB/s``) and what it grew by
+(``2s``, ``10MB``) are told apart, while a bare number is in the unit in which the column is shown. A point in time is
+compared with a point in time, to the nanosecond.
+"""
+
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from sysmond.base.model import ABSENT
+from sysmond.base.result import TIME_UNIT
+from sysmond.base.timespec import parse_step
+from sysmond.errors import UsageError, nearest
+
+BoolArray = npt.NDArray[np.bool_]
+
+TEXT = "text"
+CONDITION_LENGTH_MAX = 10_000
+# ``not`` and ``(`` inside each other; Python's own stack is the reason.
+DEPTH_MAX = 100
+
+_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_OF_TEXTS = ("=", "!=", "~", "!~")
+_WORD = re.compile(r"\s*(!=|!~|<=|>=|==|[=<>~()]|[^\s=<>~()!]+)")
+_NUMBER = re.compile(r"([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)\s*(\S*)")
+_PREFIXES = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+_JOINING = frozenset({"and", "or", "not", "(", ")"})
+
+
+class Words(NamedTuple):
+    """A column of texts: which of ``texts`` each row has, int64[row]; -1 for none."""
+
+    codes: npt.NDArray[np.int64]
+    texts: Sequence[str]
+
+
+Values = npt.NDArray[np.float64] | npt.NDArray[np.int64] | Words
+"""A column: numbers in the unit as shown, points in time as UTC nanoseconds (``ABSENT`` for none), or texts."""
+Lookup = Callable[[str], Values]
+
+
+class Kind(NamedTuple):
+    """What a column holds: its unit as shown. ``grown``: the column of what a counter grew by, and its unit.
+
+    ``named``: a column of texts that is meant where the value is no number.
+    """
+
+    unit: str
+    grown: tuple[str, str] | None = None
+    named: str = ""
+
+
+class Condition(NamedTuple):
+    """What rows must be. ``columns``: those it looks at. ``test``: which rows are so, bool[row], by their columns."""
+
+    columns: frozenset[str]
+    test: Callable[[Lookup], BoolArray]
+
+
+def parse(text: str, kinds: Mapping[str, Kind], moment: Callable[[str], int]) -> Condition:
+    """Read a condition on columns of these kinds; ``moment`` reads a point in time, to UTC nanoseconds.
+
+    :raises UsageError: naming what is wrong, and what would be right.
+    """
+    if len(text) > CONDITION_LENGTH_MAX:
+        raise UsageError(f"condition of {len(text)} characters; at most {CONDITION_LENGTH_MAX} are right")
+    return _Parser(text, kinds, moment).whole()
+
+
+class _Parser:
+    """Reads from left to right; ``at`` is behind what has been read."""
+
+    def __init__(self, text: str, kinds: Mapping[str, Kind], moment: Callable[[str], int]) -> None:
+        self.text = text
+        self.kinds = kinds
+        self.moment = moment
+        self.at = 0
+        self.depth = 0
+
+    def whole(self) -> Condition:
+        found = self.either()
+        if word := self.peek():
+            raise self.wrong(f"{word!r} after a whole condition", "'and' or 'or' in between is right")
+        return found
+
+    def either(self) -> Condition:
+        found = self.both()
+        while self.peek() == "or":
+            self.take()
+            found = _joined(found, self.both(), np.logical_or)
+        return found
+
+    def both(self) -> Condition:
+        found = self.one()
+        while self.peek() == "and":
+            self.take()
+            found = _joined(found, self.one(), np.logical_and)
+        return found
+
+    def one(self) -> Condition:
+        self.depth += 1
+        if self.depth > DEPTH_MAX:
+            raise self.wrong("too deep", f"at most {DEPTH_MAX} of '(' and 'not' inside each other are right")
+        try:
+            if self.peek() == "not":
+                self.take()
+                inner = self.one()
+                return Condition(inner.columns, lambda lookup: ~inner.test(lookup))
+            if self.peek() == "(":
+                self.take()
+                found = self.either()
+                if self.take() != ")":
+                    raise self.wrong("a parenthesis is open", "')' is right")
+                return found
+            return self.comparison()
+        finally:
+            self.depth -= 1
+
+    def comparison(self) -> Condition:
+        column = self.take()
+        if not column or column in _JOINING or column in _OPERATORS:
+            raise self.wrong(f"{column!r} where a column should be" if column else "it ends", "COLUMN > VALUE is right")
+        if column not in self.kinds:
+            close = nearest(column, self.kinds) or f"; there are {', '.join(sorted(self.kinds))}"
+            raise UsageError(f"condition {self.text!r}: there is no column {column!r}{close}")
+        sign = self.take().replace("==", "=")
+        if sign not in _OPERATORS and sign not in _OF_TEXTS:
+            raise self.wrong(f"{sign!r} after {column!r}", f"one of {' '.join([*_OPERATORS, '~', '!~'])} is right")
+        value = self.value()
+        kind = self.kinds[column]
+        if kind.named and (sign not in _OPERATORS or not _NUMBER.fullmatch(value)):
+            return _of_text(kind.named, sign, value, self)
+        if kind.unit == TEXT:
+            return _of_text(column, sign, value, self)
+        if sign not in _OPERATORS:
+            raise self.wrong(f"{sign!r} with {column!r}, which is a number", f"one of {' '.join(_OPERATORS)} is right")
+        return self.of_number(column, kind, sign, value)
+
+    def of_number(self, column: str, kind: Kind, sign: str, value: str) -> Condition:
+        if kind.unit == TIME_UNIT:
+            return _of_time(column, sign, self.moment(value))
+        number = _read(value, kind.unit)
+        if number is None and kind.grown is not None:
+            number = _read(value, kind.grown[1])
+            column = kind.grown[0]
+        if number is None:
+            units = [kind.unit, *([kind.grown[1]] if kind.grown else [])]
+            right = ", ".join(example for unit in units for example in _examples(unit))
+            raise self.wrong(f"{value!r} for {column.partition(':')[0]!r}", f"such as {right} is right")
+        return _of_number(column, sign, number)
+
+    def peek(self) -> str:
+        match = _WORD.match(self.text, self.at)
+        return match[1] if match else self.text[self.at :].strip()[:1]
+
+    def take(self) -> str:
+        word = self.peek()
+        match = _WORD.match(self.text, self.at)
+        self.at = match.end() if match else len(self.text)
+        return word
+
+    def value(self) -> str:
+        """Take what a column is compared with: quoted, or up to a space or a parenthesis that was not opened in it."""
+        rest = self.text[self.at :]
+        begin = self.at + len(rest) - len(rest.lstrip())
+        if self.text[begin : begin + 1] in {"'", '"'}:
+            end = self.text.find(self.text[begin], begin + 1)
+            if end < 0:
+                raise self.wrong("a quote is open", f"{self.text[begin]} at its end is right")
+            self.at = end + 1
+            return self.text[begin + 1 : end]
+        self.at = _word_end(self.text, begin)
+        if self.at == begin:
+            raise self.wrong("there is no value", "one behind the operator, quoted where it is empty, is right")
+        return self.text[begin : self.at]
+
+    def wrong(self, what: str, right: str) -> UsageError:
+        return UsageError(f"condition {self.text!r}: {what}; {right}")
+
+
+def _word_end(text: str, begin: int) -> int:
+    opened = 0
+    for at in range(begin, len(text)):
+        if text[at].isspace() or (text[at] == ")" and not opened):
+            return at
+        opened += (text[at] == "(") - (text[at] == ")")
+    return len(text)
+
+
+def _joined(one: Condition, other: Condition, join: Callable[[BoolArray, BoolArray], Any]) -> Condition:
+    def test(lookup: Lookup) -> BoolArray:
+        return np.asarray(join(one.test(lookup), other.test(lookup)), np.bool_)
+
+    return Condition(one.columns | other.columns, test)
+
+
+def _of_number(column: str, sign: str, number: float) -> Condition:
+    def test(lookup: Lookup) -> BoolArray:
+        values = lookup(column)
+        if isinstance(values, Words):
+            raise TypeError(f"{column} holds texts")
+        with np.errstate(invalid="ignore"):
+            return np.asarray(_OPERATORS[sign](values, number) & ~np.isnan(values), np.bool_)
+
+    return Condition(frozenset({column}), test)
+
+
+def _of_time(column: str, sign: str, time_ns: int) -> Condition:
+    def test(lookup: Lookup) -> BoolArray:
+        values = lookup(column)
+        if isinstance(values, Words) or values.dtype != np.int64:
+            raise TypeError(f"{column} holds no points in time")
+        return np.asarray(_OPERATORS[sign](values, time_ns) & (values != ABSENT), np.bool_)
+
+    return Condition(frozenset({column}), test)
+
+
+def _of_text(column: str, sign: str, value: str, parser: _Parser) -> Condition:
+    if sign not in _OF_TEXTS:
+        raise parser.wrong(f"{sign!r} with {column!r}, which is text", f"one of {' '.join(_OF_TEXTS)} is right")
+    if sign.endswith("~"):
+        try:
+            search = re.compile(value).search
+        except (re.error, OverflowError, RecursionError) as problem:
+            raise parser.wrong(f"{value!r} is no regular expression: {problem}", "another is right") from None
+
+        def meets(text: str) -> bool:
+            return search(text) is not None
+    else:
+
+        def meets(text: str) -> bool:
+            return text == value
+
+    wanted = not sign.startswith("!")
+
+    def test(lookup: Lookup) -> BoolArray:
+        words = lookup(column)
+        if not isinstance(words, Words):
+            raise TypeError(f"{column} holds numbers")
+        # One more, for what is absent: its code is -1.
+        verdicts = np.array([*(meets(text) is wanted for text in words.texts), False], np.bool_)
+        return verdicts[words.codes]
+
+    return Condition(frozenset({column}), test)
+
+
+def _read(value: str, unit: str) -> float | None:
+    """A number in this unit; None where it is none, or of another."""
+    if unit == "s" and value[-1:].isalpha():
+        try:
+            return parse_step(value) / 1e9
+        except UsageError:
+            return None
+    match = _NUMBER.fullmatch(value)
+    if not match:
+        return None
+    factor = _factor(match[2], unit)
+    return None if factor is None else float(match[1]) * factor
+
+
+def _factor(said: str, unit: str) -> int | None:
+    base = "" if unit == "1" else unit.removeprefix("1")
+    for prefix, factor in (*_PREFIXES.items(), *_BINARY.items()):
+        if said in {prefix, prefix + base} and not (prefix and unit in {"%", "s"}):
+            # ``10M`` of what is a rate would be taken for what it grew by.
+            return factor if said == prefix + base or not base.endswith("/s") or not prefix else None
+    return None
+
+
+def _examples(unit: str) -> Iterator[str]:
+    yield {"1": "10", "1/s": "10/s", "%": "50%", "s": "2.5s", "B": "100MB", "B/s": "10MB/s"}.get(unit, f"10{unit}")

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes that ended, as the table of exits has them: what is added to those that readings saw."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sysmond.base.model import ABSENT
+from sysmond.base.result import Int64Array
+from sysmond.rollup.condition import BoolArray, Words
+from sysmond.rollup.keys_in_buckets import Exits
+from sysmond.store.census import Line
+from sysmond.store.chain import END, told_before
+from sysmond.store.stretch import Stretch, key_of
+
+
+def between(ended: Exits, low_ns: int, high_ns: int) -> Exits:
+    """Those that ended between two boot times."""
+    low, high = np.searchsorted(ended.end_ns, [low_ns, high_ns]).tolist()
+
+    def column(name: str) -> Int64Array | Words | None:
+        found = ended.column(name)
+        if isinstance(found, Words):
+            return found._replace(codes=found.codes[low:high])
+        return None if found is None else found[low:high]
+
+    return Exits(ended.keys[low:high], ended.end_ns[low:high], column)
+
+
+def ended_of(line: Line) -> Exits:
+    """What the table of exits has of one boot."""
+    befores = [None, *(part.stretch for part in line.parts)]
+    stretches = [
+        (each, (each.ticks[each.tick_index()] < end_ns) & ~told_before(each, before))
+        for (each, end_ns, *_), before in zip(line.parts, befores, strict=False)
+    ]
+    end_ns = np.concatenate([np.zeros(0, np.int64), *(stretch.column(END)[mine] for stretch, mine in stretches)])
+    width = len(key_of(line.parts[0].stretch.table))
+    keys = [np.zeros((0, width), np.int64)]
+    keys += [np.array([stretch.column(name)[mine] for name in key_of(stretch.table)]).T for stretch, mine in stretches]
+    order = np.argsort(end_ns, kind="stable")
+    cache: dict[str, Int64Array | Words | None] = {}
+
+    def column(name: str) -> Int64Array | Words | None:
+        if name not in cache:
+            cache[name] = _column_of(stretches, name, order)
+        return cache[name]
+
+    return Exits(np.concatenate(keys)[order], end_ns[order], column)
+
+
+def _column_of(
+    stretches: Sequence[tuple[Stretch, BoolArray]], name: str, order: Int64Array
+) -> Int64Array | Words | None:
+    """A column of all stretches, of the chosen rows of each; None where they do not have it."""
+    pieces: list[Int64Array] = [np.zeros(0, np.int64)]
+    texts: list[str] = []
+    is_text = False
+    for stretch, mine in stretches:
+        metrics = {metric.name: metric for metric in stretch.table.metrics}
+        if name not in metrics:
+            return None
+        values = stretch.column(name)[mine]
+        is_text = metrics[name].is_text
+        if is_text:
+            values = np.where(values == ABSENT, -1, values + len(texts))
+            texts += stretch.texts
+        pieces.append(values)
+    joined = np.concatenate(pieces)[order]
+    return Words(joined, texts) if is_text else joined

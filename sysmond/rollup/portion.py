@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A part of the time of a lasting table, with those of its keys that are asked for: what is read of one stretch."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from sysmond.base.model import ABSENT, Metric, Table
+from sysmond.base.result import Float64Array, Int64Array
+from sysmond.base.wall_clock import ALWAYS_NS
+from sysmond.rollup.condition import BoolArray
+from sysmond.store.stretch import ALL, Stretch
+
+# Distances of readings beyond this many intervals are gaps.
+GAP_INTERVALS = 1.5
+# The rows of so many keys are read one key after the other.
+FEW_KEYS = 64
+# Columns that are the sum of others.
+SUMS: Mapping[str, tuple[str, ...]] = {"rss": ("rss_anon", "rss_file", "rss_shmem")}
+
+
+class Part(NamedTuple):
+    """A stretch, and until when it answers (boot time, excluded): until the next one begins."""
+
+    stretch: Stretch
+    end_ns: int
+
+
+def owned_edges(part: Part, edges: Int64Array) -> slice:
+    """The edges at which a part answers."""
+    low = int(np.searchsorted(edges, part.stretch.ticks[0], "right"))
+    return slice(low, max(low, int(np.searchsorted(edges, part.end_ns, "right"))))
+
+
+class Watch:
+    """For how long values of a part are known: a reading holds until the next one, and over a gap for one interval."""
+
+    def __init__(self, part: Part) -> None:
+        stretch = part.stretch
+        self._ticks = stretch.ticks
+        apart_ns = np.diff(self._ticks, append=self._ticks[-1:] + stretch.interval_ns)
+        is_gap = apart_ns > GAP_INTERVALS * stretch.interval_ns
+        held_ns = np.where(is_gap, stretch.interval_ns, apart_ns)
+        self._held_ns: Int64Array = np.clip(part.end_ns - self._ticks, 0, held_ns)
+        self._before_ns = np.cumsum(self._held_ns) - self._held_ns
+
+    def since_ns(self, times_ns: Int64Array) -> Int64Array:
+        """For how long they are known from the first reading up to each of some boot times: int64[...]."""
+        place = np.maximum(np.searchsorted(self._ticks, times_ns, "right") - 1, 0)
+        found: Int64Array = self._before_ns[place] + np.clip(times_ns - self._ticks[place], 0, self._held_ns[place])
+        return found
+
+
+def sums_in(table: Table) -> Iterator[Metric]:
+    """The columns of a table that are the sum of others, as metrics."""
+    metrics = {metric.name: metric for metric in table.metrics}
+    for name, parts in SUMS.items():
+        if set(parts) <= set(metrics):
+            yield metrics[parts[-1]]._replace(name=name, doc="All resident memory.")
+
+
+def summed(columns: Sequence[Int64Array]) -> Int64Array:
+    """The sum of columns, row by row; ABSENT where one of them is."""
+    absent = np.logical_or.reduce([column == ABSENT for column in columns])
+    return np.where(absent, ABSENT, np.sum(columns, axis=0))
+
+
+class Portion:
+    """A part with those of its keys that are asked for: ``local``, their numbers in it; ``where``, in the window."""
+
+    def __init__(self, part: Part, local: Int64Array, where: Int64Array, codes: Int64Array) -> None:
+        self.stretch = part.stretch
+        self.part = part
+        self.local = local
+        self.where = where
+        self.codes = codes
+        self.ticks = part.stretch.ticks
+        self.begin_ns = int(self.ticks[0])
+        self.end_ns = part.end_ns
+        self.held_ns = min(part.end_ns, int(self.ticks[-1]) + part.stretch.interval_ns)
+        self.watch = Watch(part)
+        self._rows: tuple[Int64Array, Int64Array] | None = None
+
+    def narrowed(self, new: Int64Array) -> "Portion":
+        """Only the keys that ``new`` gives a number, int64[key of the window]; -1 for the others."""
+        kept = new[self.where] >= 0
+        return Portion(self.part, self.local[kept], new[self.where[kept]], self.codes)
+
+    def rows(self) -> tuple[Int64Array, Int64Array]:
+        """The rows of these keys: the number of the reading of each, and where each key begins in them."""
+        if self._rows is None:
+            counts = self.stretch.counts[self.local]
+            self._rows = self._gathered(self.stretch.tick_index), np.cumsum(counts) - counts
+        return self._rows
+
+    def _gathered(self, read: Callable[[slice], Int64Array]) -> Int64Array:
+        """What ``read`` gives of the rows of some keys, for these: of a few each by itself, else of all."""
+        if len(self.local) == len(self.stretch.counts):
+            return read(ALL)
+        if len(self.local) <= FEW_KEYS:
+            pieces = [read(slice(each, each + 1)) for each in self.local.tolist()]
+            return np.concatenate(pieces) if pieces else np.zeros(0, np.int64)
+        counts = self.stretch.counts[self.local]
+        offsets = self.stretch.begins[self.local] - (np.cumsum(counts) - counts)
+        return read(ALL)[np.repeat(offsets, counts) + np.arange(int(counts.sum()))]
+
+    def index(self, readings: Int64Array) -> Int64Array:
+        """Which of ``rows`` holds after so many readings: int64[key, edge], -1 before the first of its key."""
+        reading, begins = self.rows()
+        span = len(self.ticks) + 1
+        order = np.repeat(np.arange(len(self.local)), self.stretch.counts[self.local]) * span + reading
+        found = np.searchsorted(order, np.arange(len(self.local))[:, None] * span + readings[None, :], "left") - 1
+        found[found < begins[:, None]] = -1
+        return found
+
+    def seen(self, edges: Int64Array) -> BoolArray:
+        """Whether there is a row before each edge: bool[key, edge]."""
+        readings = np.searchsorted(self.ticks, edges, "left")
+        seen = np.zeros((len(self.local), len(edges)), bool)
+        seen[:, readings == len(self.ticks)] = True
+        inside = (readings < len(self.ticks)) & (readings > 0)
+        if inside.any():
+            seen[:, inside] = self.index(readings[inside]) >= 0
+        return seen
+
+    def at(self, name: str, edges: Int64Array) -> Int64Array:
+        """What each key had before each edge: int64[key, edge], ABSENT before its first row."""
+        readings = np.searchsorted(self.ticks, edges, "left")
+        found = np.full((len(self.local), len(edges)), ABSENT, np.int64)
+        over = readings == len(self.ticks)
+        if over.any():
+            found[:, over] = self.summary("last", name)[:, None]
+        inside = ~over & (readings > 0)
+        if inside.any():
+            index = self.index(readings[inside])
+            found[:, inside] = np.where(index < 0, ABSENT, self.column(name)[index]) if len(self.local) else ABSENT
+        return found
+
+    def column(self, name: str) -> Int64Array:
+        """A column at ``rows``."""
+        names = SUMS.get(name, (name,))
+        return self._joined(name, [self._gathered(partial(self.stretch.column, each)) for each in names])
+
+    def summary(self, kind: str, name: str) -> Int64Array:
+        """What each key began or ended with, or its largest: int64[key]."""
+        of_kind = {"first": self.stretch.first, "last": self.stretch.last, "peak": self.stretch.peak}[kind]
+        return self._joined(name, [of_kind(each)[self.local] for each in SUMS.get(name, (name,))])
+
+    def gone_ns(self) -> Int64Array:
+        """By when each key was gone: at the reading of all there was that comes after it was there last."""
+        full = np.append(self.ticks[self.stretch.full], ALWAYS_NS)
+        return full[np.searchsorted(full, self.ticks[self.stretch.seen()[self.local]], "right")]
+
+    def _joined(self, name: str, columns: Sequence[Int64Array]) -> Int64Array:
+        if len(columns) > 1:
+            return summed(columns)
+        (column,) = columns
+        if any(metric.name == name and metric.is_text for metric in self.stretch.table.metrics):
+            return self.codes[np.where(column == ABSENT, -1, column)]
+        return column
+
+
+def integrals(
+    portion: Portion, name: str, cuts: Int64Array, carried: Int64Array, died_ns: Int64Array
+) -> tuple[Float64Array, Float64Array]:
+    """The integrals of a gauge between neighbouring cuts, and over how long: float64[key, cut - 1].
+
+    Time is that for which values are known.
+    """
+    reading, begins = portion.rows()
+    since_ns = portion.watch.since_ns
+    values, ticks = portion.column(name), since_ns(portion.ticks)[reading]
+    step_s = np.append(np.diff(ticks), 0) / 1e9
+    counts = np.diff(np.append(begins, len(values)))
+    step_s[(begins + counts - 1)[counts > 0]] = 0
+    absent = values == ABSENT
+    weight = np.where(absent, 0.0, 1.0)
+    heights = np.where(absent, 0, values).astype(np.float64)
+    index = portion.index(np.searchsorted(portion.ticks, cuts, "right"))
+    until = since_ns(np.minimum(cuts[None, :], died_ns[:, None]))
+    # Before its first row here, a key has what it had at the end of the stretch before.
+    known = carried != ABSENT
+    first_ns = ticks[begins]
+    lead_s = np.minimum(until, first_ns[:, None]) / 1e9 * known[:, None]
+    place = np.maximum(index, 0)
+    tail_s = np.where(index < 0, 0, np.maximum(0, until - ticks[place]) / 1e9)
+    integrals: list[npt.NDArray[np.float64]] = []
+    for each, lead in ((heights, np.where(known, carried, 0).astype(np.float64)), (weight, known.astype(np.float64))):
+        total = np.cumsum(each * step_s) - each * step_s
+        inner = np.where(index < 0, 0.0, total[place] - total[begins][:, None] + each[place] * tail_s)
+        integrals.append(np.diff(inner + lead[:, None] * lead_s, axis=1))
+    return integrals[0], integrals[1]

@@ -1,0 +1,462 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rolling up long tables: of each bucket what used most, exactly, and all others as few rows. Pure.
+
+A **bucket** is a run of neighbouring readings between two multiples of the step in UTC; a step of the clock or a
+suspend cuts it short. The rows of a bucket add up to what all rows of its readings do, whatever the tier:
+
+- of a table whose rows last, and that measures: the first of each rank (``KEPT``) by themselves, all others added up,
+  a row a cgroup. An increment belongs to the reading that ends it; what started since the chain began counts from 0,
+  and a counter that fell has not grown. A gauge is summed over the readings at which its key was there.
+- of a table of moments: the same, where there are ranks; others are counted, and what adds up is added up.
+- of a table that lasts and measures nothing, a dictionary: the last row of each key.
+
+``derived`` declares what comes of a table.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from sysmond.base.model import ABSENT, Metric, Packing, Semantics, Table
+from sysmond.base.result import Int64Array
+from sysmond.base.wall_clock import Course, course_of
+from sysmond.rollup.buckets import Pairs, peaks_of_sums, sums_of
+from sysmond.rollup.portion import SUMS, summed, sums_in
+from sysmond.store import statistics
+from sysmond.store.chain import Chain, Late, Slab, numbered, remembering
+from sysmond.store.dense_coding import WIDTHS, Array, Bools, sentinel
+from sysmond.store.stretch import About, MemoryStretch, Readings, Stretch, is_absent, key_of, lasts
+
+# So many of a bucket are kept by themselves of each rank.
+FIRST = 20
+CGROUP = "cgroup"
+LENGTH, READINGS, LIVED, MOST, COUNT, MAX = "length", "readings", "lived", "most", "count", "_max"
+# Rows and pairs of a key and a bucket that are worked on at once: bounds memory, whatever is rolled up.
+CELLS_AT_ONCE = 250_000
+
+_ABOUT_BUCKETS = (
+    Metric(LENGTH, "s", Semantics.STATE, "From the first to the last reading of the bucket, whose moment that is.", 9),
+    Metric(READINGS, "1", Semantics.STATE, "Readings in the bucket."),
+)
+_LIVED = Metric(LIVED, "1", Semantics.GAUGE, "At how many readings it was there; of others together the sum.")
+_MOST = Metric(MOST, "1", Semantics.GAUGE, "How many there were at most at one reading.")
+_COUNT = Metric(COUNT, "1", Semantics.COUNTER, "How many rows it stands for.")
+
+
+class Kept(NamedTuple):
+    """What of a table buckets keep.
+
+    ``ranks``: sums of columns by which the first are found. ``by``: of moments, the columns by which others are put
+    together. ``sums``, ``peaks``: of moments, what is added up, and of what the largest is kept.
+    """
+
+    ranks: Sequence[Sequence[str]]
+    by: Sequence[str] = (CGROUP,)
+    sums: Sequence[str] = ()
+    peaks: Sequence[str] = ()
+
+
+_RSS = ("rss_anon", "rss_file", "rss_shmem")
+_STORAGE = ("read_bytes", "written_bytes")
+KEPT: Mapping[str, Kept] = {
+    "process": Kept((("cpu",), _STORAGE, _RSS, ("run_delay",))),
+    "thread": Kept((("cpu",), _STORAGE, ("run_delay",))),
+    "process_private": Kept((("tcp_received", "tcp_sent", "udp_received", "udp_sent"),)),
+    "exits": Kept(
+        (("cpu",), ("peak_rss",)),
+        (CGROUP, "comm"),
+        ("cpu", "user", "system", "minor_faults", "major_faults", *_STORAGE),
+        ("peak_rss",),
+    ),
+    "thread_state": Kept((), (CGROUP, "syscall", "state", "wchan")),
+}
+
+
+def kept(table: Table) -> Kept:
+    """What buckets keep of a table; of one that nobody told of, the first by each number."""
+    numbers = [metric.name for metric in table.metrics if metric.semantics is not Semantics.STATE]
+    by = [metric.name for metric in table.metrics if metric.name == CGROUP]
+    return KEPT.get(table.name, Kept([(name,) for name in numbers], by, numbers))
+
+
+def is_dictionary(table: Table) -> bool:
+    """Whether a table only tells what belongs to keys."""
+    return lasts(table) and all(metric.semantics is Semantics.STATE for metric in table.metrics)
+
+
+def derived(table: Table) -> Table:
+    """Declare the table of the buckets of a long table: it has the same name, and its rows do not last."""
+    if is_dictionary(table):
+        return table
+    how, key = kept(table), key_of(table)
+    metrics: list[Metric] = []
+    if lasts(table):
+        for metric in table.metrics:
+            said = {
+                Semantics.COUNTER: f"{metric.doc} By how much it grew in the bucket.",
+                Semantics.GAUGE: f"{metric.doc} The sum over the readings.",
+                Semantics.STATE: metric.doc,
+            }[metric.semantics]
+            metrics.append(metric._replace(doc=said))
+            if metric.semantics is Semantics.GAUGE:
+                metrics.append(metric._replace(name=metric.name + MAX, doc=f"{metric.doc} The most at one reading."))
+        metrics += [
+            each._replace(name=each.name + MAX, doc=f"{each.doc} The most at one reading.") for each in sums_in(table)
+        ]
+        metrics += [_LIVED, _MOST]
+        key = (*key, *(metric.name for metric in table.metrics if metric.name == CGROUP))
+    else:
+        alone = [metric.name for metric in table.metrics] if how.ranks else [*how.by, *how.sums, *how.peaks]
+        metrics += [metric for metric in table.metrics if metric.name in alone]
+        numbers = [metric.name for metric in metrics if metric.name in how.by and not metric.is_text]
+        key = (*key, *numbers) if how.ranks else tuple(numbers)
+        metrics.append(_COUNT)
+    metrics += _ABOUT_BUCKETS
+    form = "<" + " ".join("Q" if metric.is_text else "q" for metric in metrics)
+    return table._replace(metrics=tuple(metrics), packing=Packing(form, key or (READINGS,), lasting=False))
+
+
+class _Axis(NamedTuple):
+    """The buckets of a step: which reading begins each, int64[bucket], and of them the first that is asked for."""
+
+    step_ns: int
+    starts: Int64Array
+    asked: int
+
+
+def roll_up(
+    stretches: Sequence[Stretch],
+    steps_ns: Sequence[int],
+    since: int = 0,
+    *,
+    chain: Chain | None = None,
+    is_cut: bool = False,
+) -> list[MemoryStretch]:
+    """Make a stretch of each step, of the buckets that have readings of ``stretches[since:]``.
+
+    Those before them are of the same boot and table; they are there for what a bucket has of them, and for what was
+    before. ``chain``: of all of them, where more is known than they say. ``is_cut``: no bucket reaches back to those
+    before, since they do not reach back to where it begins.
+    """
+    chain = chain or Chain(stretches)
+    table = stretches[0].table
+    about = about_all(stretches[since:])
+    begin = len(chain.ticks)
+    for place in chain.places[since:]:
+        begin = min([begin, *place[place >= 0][:1].tolist()])
+    if is_dictionary(table):
+        return [last_rows(chain, about._replace(interval_ns=step_ns), begin) for step_ns in steps_ns]
+    relations = {each for stretch in stretches for each in stretch.relations}
+    course = course_of(relations, min(stretch.interval_ns for stretch in stretches))
+    axes = [_axis(chain, course, step_ns, begin, is_cut=is_cut) for step_ns in steps_ns]
+    made = [_Table(chain, axis) for axis in axes]
+    for low, high in _windows(chain, axes, begin):
+        slab = Slab(chain, low, high, lasting=lasts(table))
+        edges = [np.append(axis.starts[(axis.starts >= low) & (axis.starts < high)], high) - low for axis in axes]
+        found = (_measured if lasts(table) else _moments)(slab, edges)
+        for axis, pieces, rows in zip(axes, made, found, strict=True):
+            pieces.add(rows, int(np.searchsorted(axis.starts, low)) - axis.asked)
+    return [
+        pieces.stretch(about._replace(table=derived(table), interval_ns=axis.step_ns))
+        for axis, pieces in zip(axes, made, strict=True)
+    ]
+
+
+def about_all(stretches: Sequence[Stretch]) -> About:
+    """What holds for all of some stretches."""
+    return stretches[0].about._replace(
+        lives=list(dict.fromkeys(life for stretch in stretches for life in stretch.lives)),
+        relations=sorted({each for stretch in stretches for each in stretch.relations}),
+        holes=list(dict.fromkeys(hole for stretch in stretches for hole in stretch.holes)),
+        path="",
+    )
+
+
+def _axis(chain: Chain, course: Course, step_ns: int, begin: int, *, is_cut: bool) -> _Axis:
+    starts = statistics.cut_axis(statistics.axis_of_rows(chain.ticks), course, step_ns)
+    if is_cut and begin < len(chain.ticks):
+        starts, _ = statistics.distinct(np.append(starts, begin))
+    return _Axis(step_ns, starts, max(0, int(np.searchsorted(starts, begin, "right")) - 1))
+
+
+def _windows(chain: Chain, axes: Sequence[_Axis], begin: int) -> Iterator[tuple[int, int]]:
+    """Parts of the readings in which no bucket is cut, each with so much in it as is worked on at once."""
+    if begin == len(chain.ticks):
+        return
+    longest = max(axes, key=lambda axis: axis.step_ns)
+    finest = min(axes, key=lambda axis: axis.step_ns)
+    edges = longest.starts[longest.asked :]
+    weight = chain.rows_per_reading()
+    changes = np.bincount(chain.first, minlength=len(weight) + 1) - np.bincount(chain.gone, minlength=len(weight) + 1)
+    there = np.cumsum(changes)[: len(weight)]
+    weight[finest.starts] += there[finest.starts]
+    total = np.append(np.add.reduceat(weight, edges), 0)
+    low, held = int(edges[0]), 0
+    for edge, more in zip([*edges[1:].tolist(), len(weight)], total[1:].tolist(), strict=True):
+        held += int(total[np.searchsorted(edges, edge) - 1])
+        if held + more > CELLS_AT_ONCE or edge == len(weight):
+            yield low, edge
+            low, held = edge, 0
+
+
+class _Found(NamedTuple):
+    """Rows of some buckets: of each its bucket, int64[row], and columns, texts by their codes in the chain."""
+
+    bucket: Int64Array
+    columns: dict[str, Int64Array]
+
+
+class _Table:
+    """The rows of the buckets of a step, as they come; they wait in as few bytes as hold them."""
+
+    def __init__(self, chain: Chain, axis: _Axis) -> None:
+        self._chain = chain
+        self._axis = axis
+        starts = axis.starts[axis.asked :]
+        ends = np.append(starts[1:], len(chain.ticks))[: len(starts)]
+        self._last: Int64Array = chain.ticks[ends - 1]
+        self._length: Int64Array = self._last - chain.ticks[starts]
+        self._readings: Int64Array = ends - starts
+        self._lost = np.add.reduceat(chain.lost, starts) if len(starts) else starts
+        self._walked = np.maximum.reduceat(chain.walked, starts) if len(starts) else starts
+        self._pieces: dict[str, list[Array]] = {}
+        self._bucket: list[Int64Array] = [np.zeros(0, np.int64)]
+
+    def add(self, found: _Found, first: int) -> None:
+        """Take the rows of neighbouring buckets, of which the first has this number; below 0 it is not asked for."""
+        asked = np.flatnonzero(found.bucket + first >= 0)
+        self._bucket.append(found.bucket[asked] + first)
+        for name, values in found.columns.items():
+            self._pieces.setdefault(name, []).append(_narrowed(values[asked]))
+
+    def stretch(self, about: About) -> MemoryStretch:
+        """All of them. A bucket of nothing has one row that says so."""
+        table, at = about.table, np.concatenate(self._bucket)
+        empty = np.setdiff1d(np.arange(len(self._last)), at)
+        at = np.concatenate([at, empty])
+        of_nothing = {metric.name: ABSENT if metric.semantics is Semantics.STATE else 0 for metric in table.metrics}
+        of_nothing.update((name, 0) for name in key_of(table) if name != CGROUP)
+        texts = [metric.name for metric in table.metrics if metric.is_text]
+        used = np.zeros(len(self._chain.texts), np.bool_)
+        for piece in (piece for name in texts for piece in self._pieces.get(name, ())):
+            codes = _widened(piece)
+            used[codes[~is_absent(codes)]] = True
+        recoded = np.append(np.cumsum(used) - 1, ABSENT)
+
+        def column(name: str) -> Int64Array:
+            if name == LENGTH:
+                return self._length[at]
+            if name == READINGS:
+                return self._readings[at]
+            parts = [_widened(piece) for piece in self._pieces.get(name, ())]
+            values = np.concatenate([*parts, np.full(len(empty), of_nothing[name], np.int64)])
+            return recoded[np.where(is_absent(values), -1, values)] if name in texts else values
+
+        ones = np.ones(len(self._last), np.bool_)
+        readings = Readings(self._last, ones, self._lost, self._walked)
+        said = [text for text, is_used in zip(self._chain.texts, used.tolist(), strict=True) if is_used]
+        return MemoryStretch(about, readings, at, remembering(column), said)
+
+
+def _narrowed(values: Int64Array) -> Array:
+    absent = is_absent(values)
+    there = values[~absent]
+    low, high = (int(there.min()), int(there.max())) if len(there) else (0, 0)
+    width = next(width for width in WIDTHS if sentinel(width) < low and high < -sentinel(width))
+    narrow: Array = values.astype(f"<i{width}")
+    narrow[absent] = sentinel(width)
+    return narrow
+
+
+def _widened(narrow: Array) -> Int64Array:
+    values: Int64Array = narrow.astype(np.int64)
+    values[narrow == sentinel(narrow.itemsize)] = ABSENT
+    return values
+
+
+def _leading(bucket: Int64Array, values: Iterable[Int64Array], ties: Int64Array) -> Bools:
+    """Which are among the first of their bucket by one of some values; what used nothing is not."""
+    found = np.zeros(len(bucket), np.bool_)
+    for value in values:
+        mine = np.flatnonzero(value > 0)
+        order = mine[np.lexsort((ties[mine], -value[mine], bucket[mine]))]
+        of = bucket[order]
+        if len(of):
+            place = np.arange(len(of)) - np.searchsorted(of, of)
+            found[order[place < FIRST]] = True
+    return found
+
+
+def _plus(total: Int64Array, more: Int64Array) -> Int64Array:
+    """Add up; what is absent counts as nothing."""
+    return total + np.where(is_absent(more), 0, more)
+
+
+def _joined(alone: Int64Array, others: Int64Array) -> Int64Array:
+    return np.concatenate([alone, others])
+
+
+class _Measured:
+    """The buckets of one step of a slab of a table that lasts, in the making."""
+
+    def __init__(self, slab: Slab, edges: Int64Array, ranks: int, late: Late) -> None:
+        self._pairs = Pairs(slab, edges)
+        self._late = late
+        self._late_bucket: Int64Array = np.searchsorted(edges, late.reading, "right") - 1
+        self._totals = [np.zeros(len(self._pairs.key), np.int64) for _ in range(ranks)]
+        self._columns: dict[str, Int64Array] = {}
+
+    def rank(self, number: int, metric: Metric, values: Int64Array) -> None:
+        """Add a column to one of the sums by which the first are found."""
+        self._totals[number] = _plus(self._totals[number], self._sums(metric, values))
+
+    def choose(self, cgroups: Int64Array | None) -> None:
+        """Find who is kept alone; the others are put together by cgroup, where there are any."""
+        pairs = self._pairs
+        leads = _leading(pairs.bucket, self._totals, pairs.key)
+        self._totals = []
+        self._alone, self._others = np.flatnonzero(leads), np.flatnonzero(~leads)
+        # What ended without a reading, or after its last one, is of the others.
+        buckets = _joined(pairs.bucket[self._others], self._late_bucket)
+        by = [] if cgroups is None else [_joined(pairs.last(cgroups)[self._others], self._late_of(CGROUP))]
+        self._cell, where = numbered([buckets, *by])
+        self._rest, self._rest_bucket = len(where), buckets[where]
+        there = self._cell[: len(self._others)]
+        self._seen, self._most = np.unique(there), peaks_of_sums(pairs, self._others, there)
+        if cgroups is not None:
+            self._columns[CGROUP] = _joined(pairs.last(cgroups)[self._alone], by[0][where])
+        self._columns[LIVED] = self._both(pairs.lived, np.zeros(len(self._late_bucket), np.int64))
+        self._columns[MOST] = _joined(np.ones(len(self._alone), np.int64), self._peaks(None))
+
+    def take(self, metric: Metric, values: Int64Array, *, is_key: bool) -> None:
+        """Make the columns of a metric."""
+        pairs, name = self._pairs, metric.name
+        if metric.semantics is Semantics.STATE:
+            if name not in self._columns:
+                rest = np.full(self._rest, 0 if is_key else ABSENT, np.int64)
+                self._columns[name] = _joined(pairs.last(values)[self._alone], rest)
+            return
+        self._columns[name] = self._both(self._sums(metric, values), self._late_of(name))
+        if metric.semantics is Semantics.GAUGE:
+            self.take_peak(metric, values)
+
+    def take_peak(self, metric: Metric, values: Int64Array) -> None:
+        """Make the column of what a gauge was at most."""
+        self._columns[metric.name + MAX] = _joined(self._pairs.peak(values)[self._alone], self._peaks(values))
+
+    def found(self) -> _Found:
+        """All of it."""
+        bucket = self._pairs.bucket
+        return _Found(_joined(bucket[self._alone], self._rest_bucket), self._columns)
+
+    def _late_of(self, name: str) -> Int64Array:
+        return self._late.columns.get(name, np.full(len(self._late_bucket), ABSENT, np.int64))
+
+    def _peaks(self, values: Int64Array | None) -> Int64Array:
+        """The most of others together; 0 where no reading saw any."""
+        found = np.zeros(self._rest, np.int64)
+        found[self._seen] = self._most(values)
+        return found
+
+    def _sums(self, metric: Metric, values: Int64Array) -> Int64Array:
+        return self._pairs.grown(values) if metric.semantics is Semantics.COUNTER else self._pairs.held(values)
+
+    def _both(self, values: Int64Array, late: Int64Array) -> Int64Array:
+        return _joined(values[self._alone], sums_of(self._cell, _joined(values[self._others], late)))
+
+
+def _measured(slab: Slab, edges: Sequence[Int64Array]) -> list[_Found]:
+    """The rows of buckets between ``edges``, readings of a slab of a table that lasts; a step each."""
+    table = slab.chain.table
+    metrics = {metric.name: metric for metric in table.metrics}
+    ranks = kept(table).ranks
+    steps = [_Measured(slab, each, len(ranks), slab.late()) for each in edges]
+    for number, name in ((number, name) for number, rank in enumerate(ranks) for name in rank if name in metrics):
+        values = slab.values(name)
+        for step in steps:
+            step.rank(number, metrics[name], values)
+    for step in steps:
+        step.choose(slab.values(CGROUP) if CGROUP in metrics else None)
+    for metric in table.metrics:
+        values = slab.values(metric.name)
+        for step in steps:
+            step.take(metric, values, is_key=metric.name in key_of(table))
+    for metric in sums_in(table):
+        values = summed([slab.values(name) for name in SUMS[metric.name]])
+        for step in steps:
+            step.take_peak(metric, values)
+    return [step.found() for step in steps]
+
+
+class _Moments:
+    """The buckets of one step of a slab of a table of moments, in the making."""
+
+    def __init__(self, slab: Slab, edges: Int64Array, ranks: Sequence[Int64Array], by: dict[str, Int64Array]) -> None:
+        self._bucket: Int64Array = np.searchsorted(edges, slab.at, "right") - 1
+        leads = _leading(self._bucket, ranks, slab.key)
+        self._alone, self._others = np.flatnonzero(leads), np.flatnonzero(~leads)
+        mine = [values[self._others] for values in by.values()]
+        self._cell, self._where = numbered([self._bucket[self._others], *mine])
+        ones = np.ones(len(self._bucket), np.int64)
+        self._columns = {COUNT: _joined(ones[self._alone], sums_of(self._cell, ones[self._others]))}
+        self._by = by.keys()
+
+    def take(self, name: str, values: Int64Array, how: Kept, *, is_key: bool) -> None:
+        """Make the column of a metric."""
+        others = values[self._others]
+        if name in self._by:
+            rest = others[self._where]
+        elif name in how.sums:
+            rest = sums_of(self._cell, others)
+        else:
+            rest = np.full(len(self._where), 0 if is_key else ABSENT, np.int64)
+            if name in how.peaks:
+                np.maximum.at(rest, self._cell, others)
+        self._columns[name] = _joined(values[self._alone], rest)
+
+    def found(self) -> _Found:
+        """All of it."""
+        return _Found(_joined(self._bucket[self._alone], self._bucket[self._others][self._where]), self._columns)
+
+
+def _moments(slab: Slab, edges: Sequence[Int64Array]) -> list[_Found]:
+    """The rows of buckets between ``edges``, readings of a slab of a table of moments; a step each."""
+    table = slab.chain.table
+    how = kept(table)
+    names = {metric.name for metric in table.metrics}
+    none = np.zeros(len(slab.at), np.int64)
+    ranks = []
+    for rank in how.ranks:
+        total = none
+        for name in names & set(rank):
+            total = _plus(total, slab.values(name))
+        ranks.append(total)
+    by = {name: slab.values(name) for name in how.by if name in names}
+    steps = [_Moments(slab, each, ranks, by) for each in edges]
+    for metric in derived(table).metrics:
+        if metric.name in names:
+            values = slab.values(metric.name)
+            for step in steps:
+                step.take(metric.name, values, how, is_key=metric.name in key_of(table))
+    return [step.found() for step in steps]
+
+
+def last_rows(chain: Chain, about: About, begin: int) -> MemoryStretch:
+    """What each key was last: one row, at the first reading, as if it had been so all the time.
+
+    Of all keys that were there at reading ``begin`` or later; the readings are that and the last one.
+    """
+    keys = np.flatnonzero(chain.gone > begin)
+    ends = list(dict.fromkeys([begin, len(chain.ticks) - 1])) if begin < len(chain.ticks) else []
+    readings = Readings(
+        chain.ticks[ends],
+        np.array([True, False][: len(ends)], np.bool_),
+        np.array([chain.lost[begin:].sum(), 0][: len(ends)], np.int64),
+        chain.walked[ends],
+    )
+
+    def column(name: str) -> Int64Array:
+        return chain.last(name)[keys]
+
+    return MemoryStretch(about, readings, np.zeros(len(keys), np.int64), remembering(column), chain.texts)

@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who reads the machine, and when: a lane reads its sources once a tick and writes what they say into rings.
+
+Comes in: a plan, and ``/proc``, ``/sys`` and devices by way of probes. Goes out: rows and events in rings; nothing
+else, and nothing waits for a disk. There are two lanes, each a process: the real-time one, and the background one for
+what may take long. Called by ``daemon``, which starts a lane and starts it again when it dies.
+
+``lane`` is the loop, ``grid`` its ticks, ``sources`` the probes that it reads, ``quarantine`` what becomes of a probe
+that is slow, hangs or dies; ``blocking_reader`` is the process in which those are read that may hang.
+"""

@@ -1,0 +1,508 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sampler: every tick, read the due sources of one lane and put their rows into the ring.
+
+The same program serves both lanes. On the real-time lane it may not block, allocate much or import
+anything but the standard library and the probes of the plan. On the background lane each source has a thread
+or a process of its own: what hangs costs itself and, once, the others' wait for it.
+"""
+
+import os
+import select
+import signal
+from collections.abc import Callable, Iterator
+from time import monotonic, monotonic_ns, perf_counter_ns
+
+from sysmond.base import clock
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import Lane, Sensitivity
+from sysmond.errors import EXIT_AGAIN, Error
+from sysmond.machine import control, realtime
+from sysmond.machine.notify import READY, notify, watchdog_s
+from sysmond.plan import plan as plans
+from sysmond.plan.plan import Plan, PlannedProbe
+from sysmond.plan.settings import Settings, plan_file
+from sysmond.ring.progress import WRITERS
+from sysmond.ring.sealed import Rings, culprits, is_over, remove_sealed
+from sysmond.ring.writer import RingWriter
+from sysmond.sampler import self_cost
+from sysmond.sampler.grid import next_slot_ns, slot_at
+from sysmond.sampler.quarantine import OVERRUNS_MAX, Conduct, Held, duration
+from sysmond.sampler.self_cost import SELF, Cost, own_row, part_rows, process_row
+from sysmond.sampler.source import Absence, Pieces, Reading, Source
+from sysmond.sampler.sources import HOLD_MAX_S, HOLD_MIN_NS, Hold, Roster
+
+__all__ = ["Sampler", "is_over", "remove_sealed", "run"]
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+# The wait is by the clock that stops in suspend; after a long night a slot is not missed by more than this.
+WAIT_MAX_S = 60.0
+# The real-time lane answers orders before its tick only where so much time is left, and once between two ticks.
+ORDERS_ROOM_S = 0.1
+# In so many ticks each ring is looked after once, whether its file is still there.
+LOOK_TICKS = 2
+# Events wait for the ring of their class.
+EVENTS_MAX = 64
+
+
+class Sampler:
+    """One lane at work: its sources, its rings, its clock."""
+
+    def __init__(self, settings: Settings, plan: Plan, lane: Lane, say: Callable[[str], None]) -> None:
+        """Load the probes of the lane, judge what earlier incarnations died of, and tidy up after them."""
+        self.name = WRITERS[lane]
+        self._lane = lane
+        self._say = say
+        self._settings = settings
+        self._plan = plan
+        self._folder = f"{settings.folders.runtime}/{self.name}"
+        self._boot = clock.boot_id()
+        self._now_ns = started_ns = clock.boottime_ns()
+        self._asleep_ns = started_ns - monotonic_ns()
+        self._memory = self_cost.open_memory()
+        self.own = Cost()
+        self._events: list[tuple[Sensitivity, int, str, str, str]] = []
+        self._is_asked = self._has_served = self._is_new = self._is_hurried = False
+        self._deadline_ns = 0
+        self._beat_s = min(WAIT_MAX_S, watchdog_s() / 2)
+        self._conduct = Conduct(self._folder, self._boot)
+        self._judge_earlier(started_ns)
+        self._rings = Rings(self._folder, self._boot, self.name, started_ns, say)
+        self._roster = Roster(lane, settings.root, self._conduct, self, self._costs, say, settings.folders.runtime)
+        self._roster.follow(plan, self._moved(), started_ns)
+        remove_sealed(settings.folders, self.name)
+        self.own.dropped += self._rings.give_up_old()
+
+    def run(self, ticks: int | None = None) -> int:
+        """Tick until told to stop (SIGTERM, SIGINT, the end of the parent), or ``ticks`` times; give the exit code.
+
+        That says where the rings were removed: what they held lies there again, and this part is to be started again.
+        """
+        stop = control.wake_on(STOP_SIGNALS)
+        ends = [stop] if self._settings.lifeline is None else [stop, self._settings.lifeline]
+        done = 0
+        self._deadline_ns = next_slot_ns(clock.boottime_ns(), {*self._roster.intervals_ns, SECOND_NS})
+        with control.listen(self._folder) as orders:
+            while (ticks is None or done < ticks) and not self._rings.are_gone(done % LOOK_TICKS, LOOK_TICKS):
+                if self._is_told_to_end(ends, orders):
+                    # Asked to end before it ever ticked, a lane that counts its ticks does so once.
+                    if done or self._settings.ticks is None:
+                        break
+                    ticks, ends = 1, []
+                now_ns = clock.boottime_ns()
+                if now_ns < self._deadline_ns:
+                    continue
+                slot = slot_at(now_ns, self._deadline_ns, self._roster.intervals_ns)
+                self._note_lateness(slot.lateness_ns, slot.missed, now_ns)
+                self._has_served = self._is_hurried = False
+                self.tick(slot.tick_ns)
+                done += 1
+                self._deadline_ns = next_slot_ns(slot.tick_ns, self._intervals_ns())
+                if self._is_asked:
+                    orders.serve(self._obey)
+                if done == 1:
+                    notify(READY)
+                    if self._lane is Lane.REALTIME:
+                        realtime.freeze()
+        notify("STOPPING=1")
+        are_gone = self._rings.are_gone()
+        # Whose parent was killed was not told to end: what follows is nobody's good order.
+        self.close(is_over=not are_gone and not control.is_orphaned(stop, self._settings.lifeline))
+        return EXIT_AGAIN if are_gone else 0
+
+    def _is_told_to_end(self, ends: list[int], orders: control.Listener) -> bool:
+        """Wait for the deadline, and answer orders meanwhile where there is time for that."""
+        self._is_asked = False
+        asking = orders.descriptors()
+        while True:
+            if self._beat_s:
+                notify("WATCHDOG=1")
+            left_s = max(0.0, (self._deadline_ns - clock.boottime_ns()) / SECOND_NS)
+            speaking = self._roster.descriptors()
+            ready, _, _ = select.select(ends + asking + speaking, [], [], min(self._beat_s or WAIT_MAX_S, left_s))
+            if not set(ready).isdisjoint(ends):
+                return True
+            if not ready:
+                return False
+            self._roster.hear()
+            if set(ready).isdisjoint(asking):
+                continue
+            if self._lane is Lane.BACKGROUND or (left_s >= ORDERS_ROOM_S and not self._has_served):
+                orders.serve(self._obey)  # Who has just called has perhaps not spoken yet.
+                return False
+            self._is_asked, asking = True, []  # After the tick.
+
+    def _intervals_ns(self) -> set[int]:
+        """At which multiples to tick next; what is new does not wait for its own interval."""
+        intervals_ns = self._roster.intervals_ns
+        return {*intervals_ns, SECOND_NS} if self._is_new or self._is_hurried else intervals_ns
+
+    def _note_lateness(self, lateness_ns: int, missed: int, now_ns: int) -> None:
+        self.own.lateness_ns = lateness_ns
+        if not missed:
+            return
+        asleep_ns = now_ns - monotonic_ns()
+        if asleep_ns - self._asleep_ns < SECOND_NS // 2:  # What a suspended machine slept through was not missed.
+            self.own.missed += missed
+        self._asleep_ns = asleep_ns
+
+    def tick(self, tick_ns: int) -> None:
+        """Read every due source once and write its rows, or why there are none."""
+        self._prepare(tick_ns)
+        groups = [
+            (each, [source for source in group if tick_ns >= source.due_ns]) for each, group in self._roster.groups
+        ]
+        is_apart = self._lane is Lane.BACKGROUND
+        early = self._gathered(tick_ns, [source for _, due in groups for source in due]) if is_apart else {}
+        for stream, due in groups:
+            for source in due:
+                source.due_ns = tick_ns - tick_ns % source.interval_ns + source.interval_ns
+            ring = self._rings.open.get(stream)
+            if ring is None:
+                if due:
+                    self._first_tick(stream, due, early, tick_ns)
+                continue
+            ring.hold()
+            ring.clock(clock.relation())
+            if early:
+                for source in due:
+                    self._write(ring, source, tick_ns, early[source])
+            else:
+                self._read_all(ring, due, tick_ns)
+            if self._rings.settle(stream, self._plan.sampler.ring_bytes):
+                self._begin_anew(stream)
+        if self._events:
+            self._write_events()
+
+    def _prepare(self, tick_ns: int) -> None:
+        self._now_ns = tick_ns
+        if tick_ns >= self._roster.review_ns:
+            self._review()
+        if self._is_new:
+            self._rearrange(tick_ns)
+        for each in self._roster.hosts:
+            each.new_tick()
+
+    def _read_all(self, ring: RingWriter, due: list[Source], tick_ns: int) -> None:
+        """Read sources of the real-time lane, one after the other, and judge how long each takes."""
+        begin_ns = perf_counter_ns()
+        for source in due:
+            ring.mark(source.index)
+            self._write(ring, source, tick_ns, source.read())
+            end_ns = perf_counter_ns()
+            source.cost.duration_ns += end_ns - begin_ns
+            if end_ns - begin_ns > source.deadline_ns:
+                self._overran(source, end_ns - begin_ns)
+            elif source.lateness:
+                source.lateness = 0
+            begin_ns = end_ns
+
+    def _gathered(self, tick_ns: int, due: list[Source]) -> dict[Source, Reading | Pieces | Absence]:
+        """Read sources of the background lane: the threads one after the other, the processes meanwhile."""
+        found: dict[Source, Reading | Pieces | Absence] = {}
+        if not due:
+            return found
+        from sysmond.sampler.blocking_readers import wait_for  # noqa: PLC0415  the real-time lane does without
+
+        begun_s = monotonic()
+        readers = [self._roster.readers[source] for source in due]
+        begun = []
+        for reader in sorted(readers, key=lambda reader: reader.process is None):
+            in_thread = reader.process is None
+            begin_ns = perf_counter_ns()
+            if in_thread:
+                self._rings.mark(reader.source)
+            reading = reader.begin(tick_ns)
+            if reading is None and in_thread:
+                reader.wait()
+                reading = reader.finish()
+            if in_thread:
+                reader.source.cost.duration_ns += perf_counter_ns() - begin_ns
+            if reading is None:
+                begun.append(reader)
+            else:
+                found[reader.source] = reading
+        self._rings.unmark()
+        wait_for(begun, begun_s)
+        return {**found, **{reader.source: reader.finish() for reader in begun}}
+
+    def _first_tick(
+        self, stream: str, due: list[Source], early: dict[Source, Reading | Pieces | Absence], tick_ns: int
+    ) -> None:
+        """Open the ring of a stream, as large as what is read now asks for."""
+        if not self._rings.may_open(stream, tick_ns):
+            self.own.dropped += len(due)
+            return
+        readings: dict[Source, Reading | Pieces | Absence] = dict(early)
+        for source in (each for each in due if each not in early):
+            self._rings.mark(source)
+            readings[source] = source.read()
+        self._rings.unmark()
+        asked = {each: readings.get(each) for name, group in self._roster.groups if name == stream for each in group}
+        if not self._rings.begin(stream, asked, self._plan.sampler.ring_bytes, tick_ns):
+            self.own.dropped += len(due)
+            return
+        ring = self._rings.open[stream]
+        ring.clock(clock.relation())
+        for source in due:
+            self._write(ring, source, tick_ns, readings[source])
+
+    def _write(self, ring: RingWriter, source: Source, tick_ns: int, reading: Reading | Pieces | Absence) -> None:
+        if isinstance(reading, Pieces):
+            self._write_records(ring, source, tick_ns, reading)
+            return
+        if reading is source.written:
+            ring.repeat(source.index, tick_ns)
+            return
+        if not isinstance(reading, Absence):
+            try:
+                names, values = reading
+                if source.has_texts:
+                    values = [ring.text(value) if isinstance(value, str) else value for value in values]
+                # What is no integer is found where it is packed.
+                lost = ring.rows(source.index, tick_ns, names, values)  # type: ignore[arg-type]
+            except Exception as problem:  # noqa: BLE001  too few values, or what is no integer
+                reading = source.failed(problem)
+            else:
+                self.own.dropped += lost
+                source.written = None if source.has_texts or lost else reading
+                return
+        source.written = None
+        ring.absence(source.index, tick_ns, *reading)
+
+    def _write_records(self, ring: RingWriter, source: Source, tick_ns: int, reading: Pieces) -> None:
+        """Write a reading of a long table; where it outgrows its ring, into a larger one that follows."""
+        bytes_max = self._plan.sampler.ring_bytes
+        is_outgrown = source.outgrows(reading, ring, tick_ns, bytes_max, self._rings.room_bytes)
+        has_all = reading.is_full or not source.is_lasting
+        if is_outgrown and (has_all or self._lane is Lane.REALTIME):
+            self._begin_anew(source.stream, source.due_ns)
+            # A ring of what lasts begins with all rows: those are read at once, and what is new is among them.
+            self._first_tick(source.stream, [source], {source: reading} if has_all else {}, tick_ns)
+            return
+        self.own.dropped += reading.lost + ring.records(source.index, tick_ns, reading.records, source.stride)
+        source.wrote(reading, ring, tick_ns)
+        if is_outgrown:  # A worker is not asked twice a tick.
+            self._begin_anew(source.stream)
+
+    def _costs(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Rows of the table ``self``: this part and every probe; in the background also other parts and workers."""
+        yield self.name, own_row(self.own, self._memory)
+        if self._lane is Lane.BACKGROUND:
+            yield from part_rows(self._settings.folders.runtime)
+            for table, pid in self._roster.workers():
+                if row := process_row(pid):
+                    yield f"worker:{table}", row
+        for source in self._roster.sources:
+            if source.table != SELF.name:
+                yield f"probe:{source.table}", source.cost.row()
+
+    # --- What changes while it runs
+
+    def _follow(self, *, again: bool = False) -> None:
+        """Make sources, rings and deadline those of the plan, the holds and the conduct."""
+        self._roster.follow(self._plan, self._moved(), self._now_ns, again=again)
+        self._is_new = True
+        if self._deadline_ns:
+            self._deadline_ns = min(self._deadline_ns, next_slot_ns(clock.boottime_ns(), self._intervals_ns()))
+            if self._lane is Lane.REALTIME:
+                realtime.freeze()
+
+    def _rearrange(self, tick_ns: int) -> None:
+        """Write the last words of who left, and explain who is new; where a ring has no room, begin another."""
+        self._is_new = False
+        for source, absence in self._roster.leaving:
+            ring = self._rings.open.get(source.stream)
+            if ring is not None and source.index >= 0:
+                ring.absence(source.index, tick_ns, *absence)
+        self._roster.leaving.clear()
+        for stream, group in self._roster.groups:
+            if stream in self._rings.open and not self._rings.add(stream, group):
+                self._begin_anew(stream)
+
+    def _begin_anew(self, stream: str, due_ns: int = 0) -> None:
+        """Close the ring of a stream; the next tick opens another, or that from which on its sources are due."""
+        self._rings.close(stream)
+        self.own.dropped += self._rings.give_up_old()
+        for source in self._roster.sources:
+            if source.stream == stream:
+                source.index, source.written, source.due_ns, source.is_full_due = -1, None, due_ns, True
+
+    def _review(self) -> None:
+        """End the holds and quarantines whose time is over."""
+        for source in self._roster.sources:
+            if source.barred is not None and self._conduct.barred(source.table, self._now_ns) is None:
+                self._tell(source.planned.sensitivity, "released", source.table, "its quarantine is over")
+        self._follow()
+
+    # --- What becomes of probes that misbehave
+
+    def hangs(self, source: Source, reason: str) -> None:
+        """Read a source that does not answer in a process of its own from now on."""
+        self._conduct.set_apart(source.table, reason)
+        self._tell(source.planned.sensitivity, "stuck", source.table, f"{reason}; read in a process of its own")
+
+    def offends(self, source: Source, reason: str) -> None:
+        """Judge a source that killed or wedged its process."""
+        self._blame(source.table, source.planned.sensitivity, reason)
+        source.barred = self._conduct.barred(source.table, self._now_ns)
+        self._roster.plan_review(self._now_ns)
+
+    def fails_to_load(self, planned: PlannedProbe, reason: str) -> None:
+        """Judge a probe that could not be loaded in its process: it is tried again later."""
+        self._blame(planned.table, planned.sensitivity, reason, at_once=True)
+
+    def _overran(self, source: Source, took_ns: int) -> None:
+        source.lateness += 1
+        if source.lateness < OVERRUNS_MAX or source.table == SELF.name or self._conduct.is_moved(source.table):
+            return
+        reason = f"{OVERRUNS_MAX} readings in a row took longer than {source.deadline_ns / SECOND_NS:g} s"
+        self._conduct.move(source.table, reason)
+        said = f"{reason}, the last {took_ns / SECOND_NS:.3f} s; read in the background from now on"
+        self._tell(source.planned.sensitivity, "moved", source.table, said)
+        self._roster.review_ns = 0  # At the next tick it is let go of.
+        control.tell(f"{self._settings.folders.runtime}/{WRITERS[Lane.BACKGROUND]}", {"do": "plan"})
+
+    def _blame(self, table: str, sensitivity: Sensitivity, reason: str, *, at_once: bool = False) -> None:
+        if self._conduct.offend(table, self._now_ns, reason, at_once=at_once):
+            length = duration(self._conduct.held[table].until_ns - self._now_ns)
+            self._tell(sensitivity, "quarantine", table, f"{reason}; not read for {length}")
+        else:
+            self._tell(sensitivity, "stuck", table, reason)
+
+    def _judge_earlier(self, now_ns: int) -> None:
+        """Take over what is held against probes, and judge what the incarnation before died of.
+
+        Where the daemon itself begins, nothing is held against anybody.
+        """
+        is_daemon_new = self._settings.lifeline is not None and not self._settings.again
+        if not is_daemon_new:
+            self._conduct.read()
+        guilty = culprits(self._folder, self._conduct.judged_ns)
+        self._conduct.judged_ns = now_ns
+        for table in () if is_daemon_new else sorted(guilty):
+            planned = next((each for each in self._plan.probes if each.table == table), None)
+            if planned is None:
+                continue
+            said = "did not come to an end" if self._settings.stuck else "died"
+            self._blame(table, planned.sensitivity, f"{self.name} {said} reading it", at_once=self._settings.stuck)
+            if self._lane is Lane.BACKGROUND:
+                self._conduct.set_apart(table, self._conduct.held[table].reason)
+        self._conduct.write()
+
+    def _moved(self) -> set[str]:
+        """The tables that the background lane reads instead of the real-time lane."""
+        if self._lane is Lane.REALTIME:
+            return self._conduct.moved()
+        if self._settings.lifeline is not None and not self._settings.again and not self._deadline_ns:
+            return set()  # The real-time lane begins anew, too: what lies there is older.
+        theirs = Conduct(f"{self._settings.folders.runtime}/{WRITERS[Lane.REALTIME]}", self._boot)
+        theirs.read()
+        return theirs.moved()
+
+    def _tell(self, sensitivity: Sensitivity, kind: str, subject: str, text: str) -> None:
+        """Record that something happened, and let the bus part know."""
+        self._say(f"probe {subject}: {kind}: {text}")
+        del self._events[: max(0, len(self._events) + 1 - EVENTS_MAX)]
+        self._events.append((sensitivity, self._now_ns, kind, subject, text))
+        event = {"do": "event", "boottime_ns": self._now_ns, "kind": kind, "subject": subject, "text": text}
+        control.tell(f"{self._settings.folders.runtime}/bus", {**event, "sensitivity": sensitivity})
+
+    def _write_events(self) -> None:
+        waiting, self._events = self._events, []
+        for event in waiting:
+            ring = self._rings.open.get(event[0])
+            if ring is None:
+                self._events.append(event)
+            else:
+                ring.event(*event[1:])
+
+    # --- Orders
+
+    def _obey(self, order: control.Order) -> control.Order:
+        """Carry out an order from the control socket.
+
+        :raises Error: where it asks for what cannot be.
+        """
+        self._has_served = True
+        self._now_ns = max(self._now_ns, clock.boottime_ns()) if self._deadline_ns else self._now_ns
+        match order:
+            case {"do": "forget"}:
+                return self._rings.forget(str(order.get("ring")))
+            case {"do": "plan"}:
+                return self._take_plan()
+            case {"do": "hold", "tables": list(tables), "interval_ns": int(interval_ns), "seconds": int(seconds)}:
+                return self._hold(list(map(str, tables)), interval_ns, seconds)
+            case {"do": "look", "subsystems": list(subsystems)}:
+                concerned = self._roster.look(list(map(str, subsystems)))
+                self._is_hurried = bool(concerned)
+                if self._deadline_ns and concerned:
+                    soon_ns = next_slot_ns(clock.boottime_ns(), self._intervals_ns())
+                    self._deadline_ns = min(self._deadline_ns, soon_ns)
+                return {"ok": True, "tables": concerned}
+            case {"do": "forgive", "table": str(table)}:
+                return {"ok": self._forgive(table)}
+            case _:
+                known = "'forget', 'plan', 'hold', 'look' and 'forgive', each with what it needs, are"
+                return {"error": f"{order.get('do')!r} is not an order as it should be; {known}"}
+
+    def _take_plan(self) -> control.Order:
+        try:
+            plan = plans.read(plan_file(self._settings))
+        except OSError as failure:
+            raise Error(f"plan: {plan_file(self._settings)}: {failure.strerror}") from failure
+        before, self._plan = self._plan.sampler, plan
+        self._follow(again=True)
+        if plan.sampler.ring_bytes != before.ring_bytes:
+            for stream in list(self._rings.open):
+                self._begin_anew(stream)
+        if plan.sampler.priority != before.priority and self._lane is Lane.REALTIME:
+            for refusal in realtime.schedule(plan.sampler.priority):
+                self._say(refusal)
+        return {"ok": True}
+
+    def _hold(self, tables: list[str], interval_ns: int, seconds: int) -> control.Order:
+        """Sample tables oftener for a while; an interval of 0 ends that."""
+        low_ns = HOLD_MIN_NS[self._lane]
+        if interval_ns and interval_ns < low_ns:
+            raise Error(f"hold: interval_ns {interval_ns}; {low_ns} or more, or 0 to end it, is right")
+        if not 0 < seconds <= HOLD_MAX_S and interval_ns:
+            raise Error(f"hold: seconds {seconds}; 1 to {HOLD_MAX_S} is right")
+        mine = [table for table in tables if table != SELF.name and self._roster.find(table)]
+        for table in mine:
+            self._roster.holds.pop(table, None)
+            if interval_ns:
+                self._roster.holds[table] = Hold(interval_ns, self._now_ns + seconds * SECOND_NS)
+        if mine:
+            self._follow()
+        return {"ok": True, "tables": mine}
+
+    def _forgive(self, table: str) -> bool:
+        held = self._conduct.held.get(table, Held())
+        if not self._conduct.forgive(table):
+            return False
+        planned = next((each for each in self._plan.probes if each.table == table), None)
+        if planned is not None:
+            self._tell(planned.sensitivity, "released", table, "forgiven")
+            self._write_events()
+        self._follow(again=True)
+        if held.moved:
+            control.tell(f"{self._settings.folders.runtime}/{WRITERS[Lane.BACKGROUND]}", {"do": "plan"})
+        return True
+
+    def close(self, *, is_over: bool = True) -> None:
+        """Leave the rings for the archiver; where it ``is_over``, in good order."""
+        for stream in list(self._rings.open):
+            self._rings.close(stream, is_over=is_over)
+        self._roster.close()
+        os.close(self._memory)
+
+
+def run(settings: Settings, plan: Plan, lane: Lane, say: Callable[[str], None]) -> int:
+    """Be the sampler of a lane until told to stop."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    sampler = Sampler(settings, plan, lane, say)
+    if lane is Lane.REALTIME and plan.sampler.priority:
+        for refusal in realtime.enter(plan.sampler.priority):
+            say(refusal)
+    return sampler.run(settings.ticks if lane is Lane.REALTIME else None)

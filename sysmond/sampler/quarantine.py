@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Conduct: what a lane holds against its probes, and what follows from it.
+
+The judgement is pure; ``Conduct`` keeps it by table, and in a small file for the lane's next incarnation and for
+the other lane. ``docs/design/0003-control.md`` has the rules. Times are CLOCK_BOOTTIME nanoseconds.
+Standard library only.
+"""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any, NamedTuple, Protocol
+
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import Cause
+from sysmond.errors import CorruptError
+from sysmond.machine import note
+from sysmond.plan.plan import PlannedProbe
+from sysmond.sampler.source import Absence, Source
+
+FILE = "conduct.json"
+
+# Once may be chance; twice within this is not.
+CHANCE_NS = 600 * SECOND_NS
+QUARANTINE_FIRST_NS = 10 * SECOND_NS
+LEVEL_MAX = 32  # Long after the quarantine has its longest.
+QUARANTINE_GROWTH = 6
+QUARANTINE_MAX_NS = 24 * 3600 * SECOND_NS
+# So long without offence after a quarantine, and what was is forgotten.
+FORGET_NS = 3600 * SECOND_NS
+# A reading of the real-time lane that is late so often in a row moves its table away.
+OVERRUNS_MAX = 3
+
+NEVER_NS = 2**63 - 1
+
+
+class Judge(Protocol):
+    """Who is told what became of a reading, and makes something of it: a lane."""
+
+    def hangs(self, source: Source, reason: str) -> None:
+        """A source does not answer, and is read in a process of its own from now on."""
+
+    def offends(self, source: Source, reason: str) -> None:
+        """A source killed or wedged its process; it may be barred now."""
+
+    def fails_to_load(self, planned: PlannedProbe, reason: str) -> None:
+        """A probe killed or wedged its process while it was loaded; it may be barred now."""
+
+
+class Held(NamedTuple):
+    """What is held against a table.
+
+    ``last_ns``: its latest offence. ``level``: how often it was quarantined. ``until_ns``: end of the latest
+    quarantine, 0 where there was none. ``moved``: to the background lane. ``apart``: it is read in a process of its
+    own. ``reason``: of the latest of all.
+    """
+
+    last_ns: int = 0
+    level: int = 0
+    until_ns: int = 0
+    moved: bool = False
+    apart: bool = False
+    reason: str = ""
+
+
+def offended(held: Held, now_ns: int, reason: str, *, at_once: bool = False) -> Held:
+    """Judge an offence: a reading that killed or wedged its process. ``at_once``: it was no chance."""
+    held = aged(held, now_ns)
+    is_again = held.last_ns > 0 and now_ns - held.last_ns < CHANCE_NS
+    if not (at_once or is_again or held.level):
+        return held._replace(last_ns=now_ns, reason=reason)
+    length_ns = min(QUARANTINE_MAX_NS, QUARANTINE_FIRST_NS * QUARANTINE_GROWTH**held.level)
+    return held._replace(
+        last_ns=now_ns, level=min(held.level + 1, LEVEL_MAX), until_ns=now_ns + length_ns, reason=reason
+    )
+
+
+def aged(held: Held, now_ns: int) -> Held:
+    """Forget the count where it is long ago."""
+    if held.level and now_ns - max(held.until_ns, held.last_ns) > FORGET_NS:
+        return held._replace(level=0, last_ns=0, until_ns=0)
+    return held
+
+
+def duration(length_ns: int) -> str:
+    """Spell a length of time for people: ``10 s``, ``6 min``, ``1.0 h``."""
+    seconds = length_ns / SECOND_NS
+    if seconds < 120:  # noqa: PLR2004  two minutes
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"  # noqa: PLR2004  two hours
+
+
+class Conduct:
+    """What is held against the tables of one lane, by table."""
+
+    def __init__(self, folder: str, boot: str) -> None:
+        """Begin with nothing; ``folder``: of the lane."""
+        self._path = f"{folder}/{FILE}"
+        self._boot = boot
+        self.held: dict[str, Held] = {}
+        self.judged_ns = 0
+
+    def read(self) -> None:
+        """Take over what an incarnation before left; nothing, where that is of another boot, or damaged."""
+        with suppress(OSError, CorruptError):
+            self.held, self.judged_ns = note.read(self._path, self._shape)
+
+    def _shape(self, noted: dict[str, Any]) -> tuple[dict[str, Held], int]:
+        if noted["boot"] != self._boot:
+            return {}, 0
+        held = {table: _held(each) for table, each in note.fields(noted["tables"]).items()}
+        return held, note.integer(noted["judged_ns"])
+
+    def write(self) -> None:
+        """Leave it for whoever comes next; where there is no room, do without."""
+        noted = {
+            "boot": self._boot,
+            "judged_ns": self.judged_ns,
+            "tables": {table: held._asdict() for table, held in self.held.items()},
+        }
+        with suppress(OSError):
+            note.write(self._path, noted)
+
+    def offend(self, table: str, now_ns: int, reason: str, *, at_once: bool = False) -> bool:
+        """Note an offence; whether the table is in quarantine now."""
+        held = self.held[table] = offended(self.held.get(table, Held()), now_ns, reason, at_once=at_once)
+        self.write()
+        return held.until_ns > now_ns
+
+    def move(self, table: str, reason: str) -> None:
+        """Note that a table belongs to the background lane now."""
+        self.held[table] = self.held.get(table, Held())._replace(moved=True, reason=reason)
+        self.write()
+
+    def set_apart(self, table: str, reason: str) -> None:
+        """Note that a table is to be read in a process of its own."""
+        self.held[table] = self.held.get(table, Held())._replace(apart=True, reason=reason)
+        self.write()
+
+    def forgive(self, table: str) -> bool:
+        """Hold nothing against a table any more; whether anything was."""
+        was_held = self.held.pop(table, None) is not None
+        if was_held:
+            self.write()
+        return was_held
+
+    def moved(self) -> set[str]:
+        """The tables that were moved to the background lane."""
+        return {table for table, held in self.held.items() if held.moved}
+
+    def is_moved(self, table: str) -> bool:
+        """Whether a table belongs to the background lane now."""
+        return table in self.held and self.held[table].moved
+
+    def is_apart(self, table: str) -> bool:
+        """Whether a table is to be read in a process of its own."""
+        return table in self.held and self.held[table].apart
+
+    def barred(self, table: str, now_ns: int) -> Absence | None:
+        """Why a table is not to be read now, and for how long."""
+        held = self.held.get(table)
+        if held is None or now_ns >= held.until_ns:
+            return None
+        return Absence(Cause.QUARANTINED, f"{held.reason}; not read for {duration(held.until_ns - held.last_ns)}")
+
+    def ends_ns(self, tables: Iterable[str], now_ns: int) -> int:
+        """When the next quarantine of these tables ends."""
+        ends = [held.until_ns for table, held in self.held.items() if held.until_ns > now_ns and table in set(tables)]
+        return min(ends, default=NEVER_NS)
+
+
+def _held(fields: dict[str, Any]) -> Held:
+    right = {name: type(default) for name, default in Held._field_defaults.items()}
+    if fields.keys() != right.keys() or any(type(fields[name]) is not kind for name, kind in right.items()):
+        raise ValueError(f"not what is held against a table: {fields!r}")
+    if not (
+        0 <= fields["level"] <= LEVEL_MAX and all(note.integer(fields[name]) >= 0 for name in ("last_ns", "until_ns"))
+    ):
+        raise ValueError(f"no level of quarantine, or no time: {fields!r}")
+    return Held(**fields)

@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A source: a planned probe that is read again and again, and what its readings, or their absence, mean.
+
+Standard library only: the real-time lane reads by this.
+"""
+
+from collections.abc import Callable, Sequence
+from errno import ENODEV, ENOENT, ENXIO, EOPNOTSUPP
+from functools import partial
+from itertools import islice
+from typing import NamedTuple
+
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import Cause
+from sysmond.errors import Error
+from sysmond.plan.plan import BUILTIN_PACKAGE, PlannedProbe, import_plugin, offered_probes
+from sysmond.probe import Host, Probe
+from sysmond.records import Records, record_bytes
+from sysmond.ring.frame import Layout
+from sysmond.ring.writer import RingWriter
+from sysmond.sampler.self_cost import SELF, Cost
+
+# More rows than this are a mistake of the probe, not a machine.
+INSTANCES_MAX = 65536
+# All rows of a long table are read so often at least: where its segments begin.
+FULL_S = 300
+# A ring of a long table holds so many of these, and what comes at the pace of late for so long: who seals it looks some
+# times meanwhile.
+FULLS_HELD = 4
+PACE_NS = 60 * SECOND_NS
+_GONE = frozenset((ENOENT, EOPNOTSUPP, ENODEV, ENXIO))
+
+Reading = tuple[tuple[str, ...], list[int | str]]
+"""What a probe read: its instances, and the metrics of each in turn."""
+
+
+class Pieces(NamedTuple):
+    """What a probe read of a long table, in as many pieces as its texts ask for."""
+
+    records: tuple[Records, ...]
+
+    @property
+    def is_full(self) -> bool:
+        """Whether these are all rows there are."""
+        return any(piece.full for piece in self.records)
+
+    @property
+    def lost(self) -> int:
+        """How many rows should be here and are not."""
+        return sum(piece.lost for piece in self.records)
+
+    @property
+    def size_bytes(self) -> int:
+        """How large it is."""
+        return sum(len(piece.blob) + memoryview(piece.rows).nbytes for piece in self.records)
+
+
+class Absence(NamedTuple):
+    """Why there is no reading."""
+
+    cause: Cause
+    detail: str
+
+
+class Source:
+    """A probe of the plan with its place in a ring, its next tick and its running costs.
+
+    ``index``: which layout of the ring, -1 before the ring has it. ``deadline_ns``: how long a reading may take.
+    ``lateness``: how many readings in a row took longer. ``barred``: why it is not to be read now. ``stream``: the
+    folder of its ring, that of its class, or one of its own for a long table; ``stride``: bytes of a record of that.
+    ``is_full_due``: all rows are wanted next. ``paced_bytes``: what came in ``PACE_NS`` when its ring was too small.
+    """
+
+    def __init__(
+        self, planned: PlannedProbe, probe: Probe, host: Host, usual_s: float, cost: Cost | None = None
+    ) -> None:
+        """Start counting at nothing, or go on with the costs of a source before it."""
+        self.planned = planned
+        self.probe = probe
+        self.host = host
+        self.table = probe.table.name
+        self.interval_ns = planned.interval_ns
+        self.layout = Layout(probe.table, planned.interval_ns)
+        self.due_ns = 0
+        self.deadline_ns = round((probe.deadline_s or usual_s) * SECOND_NS)
+        self.lateness = 0
+        self.has_texts = any(metric.is_text for metric in probe.table.metrics)
+        packing = probe.table.packing
+        self.stride = record_bytes(probe.table) if packing else 0
+        self.stream = f"{planned.sensitivity}/{self.table}" if packing else str(planned.sensitivity)
+        self.is_lasting = packing is not None and packing.lasting
+        self.is_full_due = True
+        self.opened_bytes = self.paced_bytes = 0
+        self._paced_ns = self._paced_at = 0
+        self._full_ns = self._full_at = 0
+        self.index = -1
+        self.cost = cost or Cost()
+        self.written: Reading | Absence | None = None
+        self.barred: Absence | None = None
+        self._names: tuple[str, ...] = ()
+        self._reading: Reading | None = None
+        self._files: list[tuple[str, bytes]] = []
+
+    def read(self) -> Reading | Pieces | Absence:
+        """Read the probe; whatever it does wrong becomes an absence."""
+        if self.barred is not None:
+            return self.barred
+        try:
+            if self.stride:
+                return self._take()
+            if self._reading is not None and self.host.is_unchanged(self._files):
+                return self._reading
+            self.host.note()
+            try:
+                reading = self._read()
+            except OSError as problem:
+                if problem.errno not in _GONE or not self.host.is_dated():
+                    raise
+                self.host.look_again()  # What an older listing named is gone; the others are not.
+                reading = self._read()
+        except (Exception, SystemExit) as problem:  # noqa: BLE001  a probe may raise anything; the others go on
+            self._reading = None
+            return self.failed(problem)
+        if self.probe.pure:
+            self._reading, self._files = reading, self.host.note()
+        return reading
+
+    def _read(self) -> Reading:
+        names: list[str] = []
+        values: list[int | str] = []
+        for name, row in islice(self.probe.read(self.host), INSTANCES_MAX + 1):
+            names.append(name)
+            values += row
+        return self.checked(names), values
+
+    def _take(self) -> Pieces:
+        records = self.probe.records
+        if records is None:
+            raise ValueError("a long table without records")
+        found = records(self.host, full=self.is_full_due)
+        pieces = (found,) if isinstance(found, Records) else tuple(found)
+        for piece in pieces:
+            if memoryview(piece.rows).nbytes % self.stride:
+                raise ValueError(f"{memoryview(piece.rows).nbytes} bytes are no whole records of {self.stride}")
+        if not pieces:
+            raise ValueError("no records; one piece without rows is right")
+        return Pieces(pieces)
+
+    def begins(self, size_bytes: int) -> None:
+        """A ring begins, for a reading of so many bytes: all rows are wanted."""
+        self.opened_bytes = size_bytes
+        self._paced_ns = 0
+        self.is_full_due = True
+
+    def wrote(self, reading: Pieces, ring: RingWriter, tick_ns: int) -> None:
+        """A reading is in the ring: let its source go of it, and decide whether all rows are wanted next.
+
+        Segments are cut where all rows are.
+        """
+        ring.commit()
+        for piece in reading.records:
+            piece.release()
+        if reading.is_full:
+            self._full_at, self._full_ns, self.is_full_due = ring.written, tick_ns, False
+        if self.is_lasting and not self.is_full_due:
+            is_old = tick_ns + self.interval_ns - self._full_ns >= FULL_S * SECOND_NS
+            self.is_full_due = is_old or (ring.written - self._full_at) * 8 >= ring.capacity * 3
+
+    def outgrows(
+        self, reading: Pieces, ring: RingWriter, tick_ns: int, bytes_max: int, room_bytes: Callable[[str], int]
+    ) -> bool:
+        """Whether a ring is too small for a reading, or for the pace of late, and there could be a larger one.
+
+        ``room_bytes``: how large one of a stream may be now, asked only where that matters.
+        """
+        size_bytes, paced_bytes = reading.size_bytes, 0
+        lasted_ns = tick_ns + self.interval_ns - self._paced_ns
+        if lasted_ns > PACE_NS:
+            self._paced_ns, self._paced_at = tick_ns, ring.written
+        else:
+            came_bytes = ring.written + size_bytes - self._paced_at
+            if came_bytes * 4 >= ring.capacity:
+                paced_bytes = came_bytes * PACE_NS // lasted_ns
+            if paced_bytes <= 2 * self.paced_bytes:
+                paced_bytes = 0
+        wanted = max(paced_bytes, FULLS_HELD * size_bytes if size_bytes > 2 * self.opened_bytes else 0)
+        if ring.capacity >= min(bytes_max, wanted) or ring.capacity >= room_bytes(self.stream):
+            return False
+        self.paced_bytes = max(self.paced_bytes, paced_bytes)
+        return True
+
+    def checked(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Give the names of the instances, the same object for as long as they stay the same.
+
+        :raises ValueError: where rows cannot be told apart by them.
+        """
+        found = tuple(names)
+        if found != self._names:
+            _check_names(found)
+            self._names = found
+        return self._names
+
+    def failed(self, problem: BaseException) -> Absence:
+        """Count a failure and say what it means."""
+        self.cost.failures += 1
+        problem.__traceback__ = problem.__context__ = None  # One that is raised again and again would grow.
+        return why(problem)
+
+
+def _check_names(names: tuple[str, ...]) -> None:
+    if len(names) > INSTANCES_MAX:
+        raise ValueError(f"more than {INSTANCES_MAX} rows")
+    for name in names:
+        if type(name) is not str or "\0" in name:
+            raise ValueError(f"instance {name!r}; a text is right")
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"instance {twice!r} comes twice")
+
+
+def load(planned: PlannedProbe) -> Probe:
+    """Import the plugin of a planned probe and find the probe in it; its ``read`` has the planned options.
+
+    :raises Error: where it cannot be imported, offers no such table, or no such option.
+    """
+    try:
+        offered = offered_probes(import_plugin(planned.plugin))
+    except (Exception, SystemExit) as problem:
+        raise Error(f"{planned.plugin}: {spelled(problem)}") from problem
+    for probe in offered:
+        if probe.table.name == planned.table:
+            return with_options(probe, planned)
+    raise Error(f"{planned.plugin}: offers no table {planned.table!r}")
+
+
+def with_options(probe: Probe, planned: PlannedProbe) -> Probe:
+    """Give ``read`` the planned values of the options that the probe declares, and the defaults of the others.
+
+    :raises Error: where one does not fit, or is none.
+    """
+    values = {option.name: planned.options.get(option.name, option.default) for option in probe.options}
+    for option in probe.options:
+        if not option.accepts(values[option.name]):
+            raise Error(f"{planned.table}: option {option.name}: {values[option.name]!r}; {option.right()} is right")
+    if unknown := planned.options.keys() - values.keys():
+        raise Error(f"{planned.table}: has no option {', '.join(sorted(unknown))}")
+    if not values:
+        return probe
+    records = partial(probe.records, **values) if probe.records else None
+    return probe._replace(read=partial(probe.read, **values), records=records)
+
+
+def is_foreign(planned: PlannedProbe) -> bool:
+    """Whether a probe does not come with sysmond."""
+    return planned.table != SELF.name and not planned.plugin.startswith(f"{BUILTIN_PACKAGE}.")
+
+
+def why(problem: BaseException) -> Absence:
+    """Say what an exception of a probe means for the reader of its gap."""
+    detail = spelled(problem)
+    if isinstance(problem, PermissionError):
+        return Absence(Cause.NO_PERMISSION, detail)
+    if isinstance(problem, OSError) and problem.errno in _GONE:
+        return Absence(Cause.NO_SOURCE, detail)
+    return Absence(Cause.PROBE_FAILED, detail)
+
+
+def spelled(problem: BaseException) -> str:
+    """Spell an exception in one printable line, though even its ``__str__`` may raise."""
+    try:
+        line = f"{type(problem).__name__}: {problem}"
+    except Exception:  # noqa: BLE001
+        line = type(problem).__name__
+    return " ".join("".join(sign if sign.isprintable() else " " for sign in line).split())

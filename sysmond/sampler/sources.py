@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The roster of a lane: which sources it reads, and how often, by the plan, the holds and the conduct together.
+
+What stays the same goes on as it is; what is new or changed is loaded; what is gone is told. Standard library only.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import Cause, Lane, Sensitivity
+from sysmond.errors import Error
+from sysmond.plan.plan import Plan, PlannedProbe
+from sysmond.probe import Host, Probe, Row
+from sysmond.ring.progress import WRITERS
+from sysmond.sampler.quarantine import NEVER_NS, Conduct, Judge
+from sysmond.sampler.self_cost import SELF
+from sysmond.sampler.source import Absence, Source, is_foreign, load
+
+if TYPE_CHECKING:
+    from sysmond.sampler.blocking_readers import Process, Reader
+
+PUBLIC = Sensitivity.PUBLIC
+# How long a reading of the real-time lane may take, where its probe says nothing.
+DEADLINE_S = 0.05
+# The other parts of sysmond are looked at less often than the sampler looks at itself.
+BACKGROUND_SELF_INTERVAL_NS = 30 * SECOND_NS
+# Nothing may be held below these, and what overran its deadline is not read oftener again.
+HOLD_MIN_NS = {Lane.REALTIME: SECOND_NS // 100, Lane.BACKGROUND: SECOND_NS}
+HOLD_MAX_S = 3600
+# So long the lane waits for worker processes that load their probes, and so long each may take meanwhile: what its
+# plugin imports may be large, and the machine busy. After that it is retried like one that hangs.
+LOAD_WAIT_S = 1.0
+LOAD_MAX_NS = 30 * SECOND_NS
+# Each worker process costs some megabytes.
+WORKERS_MAX = 64
+
+
+class Hold(NamedTuple):
+    """A table is wanted oftener for a while."""
+
+    interval_ns: int
+    until_ns: int
+
+
+class Loading(NamedTuple):
+    """A worker process that has not said yet what its probe declares."""
+
+    planned: PlannedProbe
+    process: "Process"
+    since_ns: int
+
+
+class Roster:
+    """The sources of one lane.
+
+    ``groups``: them by stream. ``leaving``: sources that are gone, and the absence that is their last word.
+    ``review_ns``: when a hold or a quarantine ends by itself. ``readers``: of the background lane.
+    """
+
+    def __init__(
+        self,
+        lane: Lane,
+        root: str,
+        conduct: Conduct,
+        judge: Judge,
+        costs: Callable[[], Iterable[Row]],
+        say: Callable[[str], None],
+        runtime: str = "",
+    ) -> None:
+        """Have no sources yet. ``costs``: the rows of the table ``self``. ``runtime``: the folder hosts tell of."""
+        self._lane = lane
+        self._root = root
+        self._conduct = conduct
+        self._judge = judge
+        self._say = say
+        self._costs = costs
+        self._runtime = runtime
+        self.sources: list[Source] = []
+        self.groups: list[tuple[str, list[Source]]] = []
+        self.leaving: list[tuple[Source, Absence]] = []
+        self.readers: dict[Source, Reader] = {}
+        self.hosts: list[Host] = []
+        self.holds: dict[str, Hold] = {}
+        self.review_ns = NEVER_NS
+        self._failed: list[PlannedProbe] = []
+        self._loading: dict[str, Loading] = {}
+
+    @property
+    def intervals_ns(self) -> set[int]:
+        """At which intervals there is something to do."""
+        found = {source.interval_ns for source in self.sources} or {SECOND_NS}
+        return {*found, SECOND_NS} if self._loading else found
+
+    def follow(self, plan: Plan, moved: Collection[str], now_ns: int, *, again: bool = False) -> None:
+        """Make the sources those that are wanted. ``moved``: to the background lane. ``again``: try what failed."""
+        if again:
+            self._failed.clear()
+        self.holds = {table: hold for table, hold in self.holds.items() if hold.until_ns > now_ns}
+        before = {source.table: source for source in self.sources}
+        wanted = list(self._wanted(plan, moved))
+        for loading in [each for each in self._loading.values() if each.planned not in wanted]:
+            loading.process.kill("not wanted any more")
+            del self._loading[loading.planned.table]
+        kept: dict[str, Source] = {}
+        for planned in wanted:
+            old = before.get(planned.table)
+            if old is not None and old.planned._replace(interval_ns=planned.interval_ns) == planned:
+                kept[planned.table] = old if old.planned == planned else self._regraded(old, planned)
+        found = {**kept, **self._loaded([each for each in wanted if each.table not in kept], now_ns)}
+        for table, source in before.items():
+            if table not in kept:
+                self._part_with(source, plan, found.get(table))
+        self.sources = [found[planned.table] for planned in wanted if planned.table in found]
+        streams = dict.fromkeys([*Sensitivity, *(source.stream for source in self.sources)])
+        self.groups = [
+            (str(stream), group)
+            for stream in streams
+            if (group := [source for source in self.sources if source.stream == stream])
+        ]
+        for source in self.sources:
+            source.barred = self._conduct.barred(source.table, now_ns)
+        self.plan_review(now_ns)
+
+    def plan_review(self, now_ns: int) -> None:
+        """Find out when something ends by itself."""
+        tables = [source.table for source in self.sources] + [planned.table for planned in self._failed]
+        ends = [hold.until_ns for hold in self.holds.values()]
+        ends += [now_ns + SECOND_NS] if self._loading else []
+        self.review_ns = min([self._conduct.ends_ns(tables, now_ns), *ends])
+
+    def find(self, table: str) -> Source | None:
+        """The source of a table, if it is read here."""
+        return next((source for source in self.sources if source.table == table), None)
+
+    def look(self, subsystems: Collection[str]) -> list[str]:
+        """Devices of these subsystems changed: look for instances anew, at once; gives the tables concerned."""
+        concerned = [source for source in self.sources if not set(source.probe.subsystems).isdisjoint(subsystems)]
+        for host in {id(source.host): source.host for source in concerned}.values():
+            host.look_again()
+        for source in concerned:
+            source.due_ns = 0
+            if (reader := self.readers.get(source)) and reader.process:
+                reader.process.ask("look")
+        return [source.table for source in concerned]
+
+    def workers(self) -> list[tuple[str, int]]:
+        """The tables that are read in processes of their own, and those."""
+        found = [(source.table, reader.process) for source, reader in list(self.readers.items())]
+        return [(table, process.pid) for table, process in found if process and process.pid]
+
+    def descriptors(self) -> list[int]:
+        """What the processes of readers speak on."""
+        return [each for reader in self.readers.values() if reader.process for each in reader.process.descriptors()]
+
+    def hear(self) -> None:
+        """Take in what the processes of readers have said."""
+        for reader in self.readers.values():
+            if reader.process:
+                reader.process.hear()
+
+    def close(self) -> None:
+        """Let everything go."""
+        if self._lane is Lane.REALTIME:
+            for host in self.hosts:
+                host.close()
+            return
+        from sysmond.sampler.blocking_readers import bury  # noqa: PLC0415  the real-time lane does without
+
+        for reader in self.readers.values():
+            reader.close()
+        for loading in self._loading.values():
+            loading.process.kill("the lane ends")
+        bury([reader.process for reader in self.readers.values() if reader.process])
+        bury([loading.process for loading in self._loading.values()])
+
+    def _wanted(self, plan: Plan, moved: Collection[str]) -> Iterator[PlannedProbe]:
+        """The probes of this lane, each with the interval that holds now."""
+        for planned in plan.probes:
+            is_self = planned.table == SELF.name
+            lane = Lane.BACKGROUND if planned.table in moved else planned.lane
+            if not planned.enabled or (lane is not self._lane and not is_self):
+                continue
+            interval_ns = planned.interval_ns
+            if is_self and self._lane is Lane.BACKGROUND:
+                interval_ns = max(interval_ns, BACKGROUND_SELF_INTERVAL_NS)
+            elif planned.table in moved:
+                interval_ns = max(interval_ns, HOLD_MIN_NS[Lane.BACKGROUND])
+            if hold := self.holds.get(planned.table):
+                interval_ns = min(interval_ns, hold.interval_ns)
+            yield planned._replace(interval_ns=interval_ns)
+
+    def _regraded(self, old: Source, planned: PlannedProbe) -> Source:
+        """The same source with another interval: all but its layout goes on."""
+        source = Source(planned, old.probe, old.host, DEADLINE_S, old.cost)
+        source.deadline_ns = old.deadline_ns
+        if reader := self.readers.pop(old, None):
+            reader.goes_on(source)
+            self.readers[source] = reader
+        return source
+
+    def _part_with(self, source: Source, plan: Plan, successor: Source | None) -> None:
+        """Let a source go; its last word is an absence, unless its table goes on where the same readers look."""
+        if (reader := self.readers.pop(source, None)) is not None:
+            reader.close()
+            self.hosts.remove(source.host)
+        goes_on = successor is not None or any(each.table == source.table and each.enabled for each in plan.probes)
+        if not goes_on:
+            self.leaving.append((source, Absence(Cause.DISABLED, "")))
+        elif successor is not None and successor.planned.sensitivity is not source.planned.sensitivity is PUBLIC:
+            self.leaving.append((source, Absence(Cause.DISABLED, "restricted from now on")))
+
+    def _loaded(self, wanted: list[PlannedProbe], now_ns: int) -> dict[str, Source]:
+        """Load probes; one that cannot be loaded is left out, which is said once."""
+        wanted = [each for each in wanted if each not in self._failed or self._was_released(each, now_ns)]
+        apart = [each for each in wanted if self._is_apart(each)]
+        found = self._loaded_apart(apart, now_ns) if apart else {}
+        for planned in wanted:
+            if planned in apart:
+                continue
+            try:
+                probe = load(planned)
+            except Error as problem:
+                self._say(f"probe {planned.table} is left out: {problem}")
+                self._failed.append(planned)
+                continue
+            found[planned.table] = self._source(planned, probe)
+        return found
+
+    def _loaded_apart(self, wanted: list[PlannedProbe], now_ns: int) -> dict[str, Source]:
+        """Start worker processes, all at once, and wait a moment for what they declare."""
+        from sysmond.sampler import blocking_readers as workers  # noqa: PLC0415  the real-time lane does without
+
+        free = [each for each in wanted if self._conduct.barred(each.table, now_ns) is None]
+        self._failed += [each for each in wanted if each not in free]
+        fresh = [each for each in free if each.table not in self._loading]
+        room = max(
+            0, WORKERS_MAX - len(self._loading) - sum(each.process is not None for each in self.readers.values())
+        )
+        for planned in fresh[room:]:
+            self._say(f"probe {planned.table} is left out: {WORKERS_MAX} others are read in processes of their own")
+            self._failed.append(planned)
+            free.remove(planned)
+        del fresh[room:]
+        for planned in fresh:
+            self._loading[planned.table] = Loading(planned, workers.Process(planned, self._root), now_ns)
+        loading = [self._loading[planned.table] for planned in free]
+        workers.declared([each.process for each in loading], LOAD_WAIT_S if fresh else 0.0)
+        found = {}
+        for planned, process, since_ns in loading:
+            if process.hello is None and not process.end and now_ns - since_ns < LOAD_MAX_NS:
+                continue  # It is looked at again every second.
+            del self._loading[planned.table]
+            try:
+                if process.hello is None:
+                    process.kill(f"not loaded within {LOAD_MAX_NS // SECOND_NS} s")
+                    raise ValueError(process.end)
+                found[planned.table] = self._source(planned, workers.probe_of(process), process)
+            except ValueError as problem:
+                process.kill("")
+                workers.bury([process])
+                self._say(f"probe {planned.table} is left out: {problem}")
+                self._failed.append(planned)
+                self._judge.fails_to_load(planned, str(problem))
+        return found
+
+    def _was_released(self, planned: PlannedProbe, now_ns: int) -> bool:
+        """Whether a probe that failed is to be tried again: its quarantine is over."""
+        held = self._conduct.held.get(planned.table)
+        if held is None or not 0 < held.until_ns <= now_ns:
+            return False
+        self._failed.remove(planned)
+        return True
+
+    def _is_apart(self, planned: PlannedProbe) -> bool:
+        is_background = self._lane is Lane.BACKGROUND and planned.table != SELF.name
+        return is_background and (is_foreign(planned) or self._conduct.is_apart(planned.table))
+
+    def _source(self, planned: PlannedProbe, probe: Probe, process: "Process | None" = None) -> Source:
+        if self._lane is Lane.REALTIME:
+            if not self.hosts:
+                self.hosts.append(self._new_host())
+            return Source(planned, probe, self.hosts[0], DEADLINE_S)
+        from sysmond.sampler.blocking_readers import ANSWER_S, Reader  # noqa: PLC0415  the real-time lane does without
+
+        # A thread that hangs has its files to itself.
+        host = self._new_host()
+        self.hosts.append(host)
+        source = Source(planned, probe, host, ANSWER_S)
+        self.readers[source] = Reader(source, self._root, self._judge, process)
+        return source
+
+    def _new_host(self) -> Host:
+        host = Host(self._root)
+        host.costs = self._costs
+        host.runtime = self._runtime
+        host.folder = f"{self._runtime}/{WRITERS[self._lane]}" if self._runtime else ""
+        return host

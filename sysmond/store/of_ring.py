@@ -1,0 +1,520 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a ring or a file holds, in one shape: blocks of series over a time axis, texts, clocks and gaps.
+
+A **block** is one boot, one writer, one interval: ``ticks`` (int64[time], CLOCK_BOOTTIME nanoseconds)
+and any number of series. Values are absolute integers, ``ABSENT`` where there are none.
+"""
+
+import re
+import struct
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from sysmond.base.clock import SECOND_NS, Relation
+from sysmond.base.model import ABSENT, Cause, Sensitivity, Table
+from sysmond.base.result import Int64Array
+from sysmond.errors import CorruptError, Error
+from sysmond.ring.frame import (
+    ABSENCE,
+    EVENT,
+    FRAME_BYTES,
+    LAYOUT,
+    NAMES,
+    RECORDS,
+    RELATION,
+    ROWS,
+    TEXT,
+    VALUE_MAX,
+    decode_absence,
+    decode_clock,
+    decode_event,
+    decode_instances,
+    decode_layout,
+    decode_text,
+)
+from sysmond.ring.snapshot import Snapshot
+from sysmond.store.archive import Name
+from sysmond.store.dense_coding import CHUNK_SERIES
+from sysmond.store.statistics import Axis, Buckets, Stat, distinct
+
+# How much is decoded and encoded at once.
+BATCH_SERIES = 64
+BATCH_VALUES = 512 * 1024
+# A hole of rows that were there, where nobody knows any more of which table.
+ANY_TABLE = ""
+
+
+class Key(NamedTuple):
+    """Which series: table, metric and instance by name."""
+
+    table: str
+    metric: str
+    instance: str
+
+
+class Strand(NamedTuple):
+    """Who put ticks on one time axis: boot, writing part, its start (boot time), interval.
+
+    ``step_ns``: how long a bucket of it is, 0 for rows as they were recorded.
+    """
+
+    boot: str
+    writer: str
+    started_ns: int
+    interval_ns: int
+    step_ns: int = 0
+
+
+class Hole(NamedTuple):
+    """A recorded absence of a table, or of ``ANY_TABLE``, half-open, in boot time of ``boot``."""
+
+    boot: str
+    table: str
+    start_ns: int
+    end_ns: int
+    cause: Cause
+    detail: str
+
+
+class Event(NamedTuple):
+    """Something that happened, at a boot time of ``boot``: a kind (``mark``, ``pin``), what it is about, and a text."""
+
+    boot: str
+    boottime_ns: int
+    kind: str
+    subject: str
+    text: str
+
+
+class Block(Protocol):
+    """Series over one time axis; where the values come from is its own affair."""
+
+    @property
+    def strand(self) -> Strand:
+        """Who wrote it."""
+
+    @property
+    def ticks(self) -> Int64Array:
+        """The time axis, strictly increasing."""
+
+    @property
+    def keys(self) -> Sequence[Key]:
+        """The series, one a row."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether the writer ended in good order after the last tick."""
+
+    @property
+    def significant_bits(self) -> int:
+        """To how many bits numbers are shortened, see ``sysmond.base.significant``; 0 where they are as recorded."""
+
+    def read(self, rows: Sequence[int]) -> Int64Array:
+        """Values of the chosen rows, int64[row, time]."""
+
+
+class TierBlock(Protocol):
+    """Buckets of series over one time axis: what a tier keeps of the rows of one strand."""
+
+    @property
+    def strand(self) -> Strand:
+        """Who wrote the rows, and the step."""
+
+    @property
+    def axis(self) -> Axis:
+        """First and last tick and rows of every bucket, in order."""
+
+    @property
+    def keys(self) -> Sequence[Key]:
+        """The series."""
+
+    @property
+    def stats(self) -> Sequence[tuple[Stat, ...]]:
+        """What is kept of each series: by this a counter, a gauge and a text are told apart."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether the writer ended in good order after the last tick."""
+
+    def buckets(self, rows: Sequence[int], wanted: Iterable[Stat] | None = None) -> Buckets:
+        """The wanted statistics (all where not told) of the chosen series, which must be of one kind."""
+
+
+class MemoryBlock(NamedTuple):
+    """A block whose values are in memory, int64[series, time]."""
+
+    strand: Strand
+    ticks: Int64Array
+    keys: Sequence[Key]
+    matrix: Int64Array
+    closed: bool = False
+    significant_bits: int = 0
+
+    def read(self, rows: Sequence[int]) -> Int64Array:
+        """Values of the chosen rows, int64[row, time]."""
+        return self.matrix[list(rows)]
+
+
+class Recording(NamedTuple):
+    """Everything that one ring or file holds. ``clocks``: by boot, in order of time.
+
+    ``covers``: of which segments of rows a file of a tier was made. ``damage``: which ring is damaged, and what of it
+    cannot be read; empty where all can.
+    """
+
+    sensitivity: Sensitivity
+    tables: dict[str, Table]
+    blocks: Sequence[Block]
+    texts: dict[int, str]
+    clocks: dict[str, list[Relation]]
+    holes: Sequence[Hole]
+    events: Sequence[Event] = ()
+    tiers: Sequence[TierBlock] = ()
+    covers: Sequence[Name] = ()
+    damage: str = ""
+
+
+class Plan(NamedTuple):
+    """A block to be written: its place, its time axis, its series, and their values a batch at a time."""
+
+    strand: Strand
+    ticks: Int64Array
+    keys: Sequence[Key]
+    closed: bool
+    batches: Iterable[Int64Array]
+    significant_bits: int = 0
+
+
+def strands(blocks: Iterable[Block]) -> Iterator[list[Block]]:
+    """The blocks of each strand: those with all digits in order of time, then the others; so the former count."""
+    found: dict[Strand, list[Block]] = {}
+    for block in blocks:
+        if len(block.ticks):
+            found.setdefault(block.strand, []).append(block)
+    for _, members in sorted(found.items()):
+        yield sorted(members, key=lambda block: (block.significant_bits > 0, int(block.ticks[0])))
+
+
+def plan_of(blocks: Sequence[Block]) -> Plan:
+    """Put blocks of one strand on one time axis; where several know a value, it is the same.
+
+    A tick may be in two blocks, each with the tables that were written by the time it was sealed.
+    """
+    keys = list(dict.fromkeys(key for block in blocks for key in block.keys))
+    ticks, _ = distinct(np.concatenate([block.ticks for block in blocks]))
+    closed = any(block.closed for block in blocks)
+    bits = min((block.significant_bits for block in blocks if block.significant_bits), default=0)
+    return Plan(blocks[0].strand, ticks, keys, closed, _batches(blocks, keys, ticks), bits)
+
+
+def _batches(blocks: Sequence[Block], keys: Sequence[Key], ticks: Int64Array) -> Iterator[Int64Array]:
+    """Values a few series at a time, whole chunks of them: bounds memory whatever the size of the file."""
+    step = min(BATCH_SERIES, BATCH_VALUES // max(1, len(ticks))) // CHUNK_SERIES * CHUNK_SERIES or CHUNK_SERIES
+    if len(blocks) == 1:
+        for first in range(0, len(keys), step):
+            yield blocks[0].read(range(first, min(first + step, len(keys))))
+        return
+    places = [{key: row for row, key in enumerate(block.keys)} for block in blocks]
+    columns = [np.searchsorted(ticks, block.ticks) for block in blocks]
+    for first in range(0, len(keys), step):
+        batch = keys[first : first + step]
+        values = np.full((len(batch), len(ticks)), ABSENT, np.int64)
+        reached = 0
+        for block, at, place in zip(blocks, columns, places, strict=True):
+            mine = [row for row, key in enumerate(batch) if key in place]
+            if not mine or not len(at):
+                continue
+            found = block.read([place[batch[row]] for row in mine])
+            begin, after = int(at[0]), int(at[-1]) + 1
+            if begin >= reached and after - begin == len(at) and len(mine) == len(batch):
+                values[:, begin:after] = found  # The usual case: one block after the other.
+            else:
+                where = np.array(mine)[:, None], at
+                values[where] = np.where(found == ABSENT, values[where], found)
+            reached = max(reached, after)
+        yield values
+        del values  # Before there are others.
+
+
+class _Part(NamedTuple):
+    """The rows of one set of instances: which series, at which ticks, and the word where each row begins."""
+
+    series: Int64Array
+    columns: Int64Array
+    starts: Int64Array
+
+
+class RingBlock:
+    """A block whose values still lie in the image of a ring; only those that are read are taken out."""
+
+    significant_bits = 0
+
+    def __init__(
+        self,
+        strand: Strand,
+        ticks: Int64Array,
+        keys: Sequence[Key],
+        words: Int64Array,
+        parts: Sequence[_Part],
+        *,
+        closed: bool,
+    ) -> None:
+        self.strand = strand
+        self.ticks = ticks
+        self.keys = keys
+        self.closed = closed
+        self._words = words
+        self._parts = parts
+
+    def read(self, rows: Sequence[int]) -> Int64Array:
+        """Values of the chosen rows, int64[row, time]."""
+        asked = np.asarray(rows, np.int64)
+        wanted, _ = distinct(asked)
+        values = np.full((len(wanted), len(self.ticks)), ABSENT, np.int64)
+        place = np.full(len(self.keys), -1, np.int64)
+        place[wanted] = np.arange(len(wanted))
+        for part in self._parts:
+            target = place[part.series]
+            cells = np.flatnonzero(target >= 0)
+            if len(cells):
+                taken = self._words[cells[:, None] + part.starts]
+                taken[(taken > VALUE_MAX) | (taken < -VALUE_MAX)] = ABSENT
+                values[target[cells][:, None], part.columns] = taken
+        return values if np.array_equal(asked, wanted) else values[np.searchsorted(wanted, asked)]
+
+
+def of_snapshot(snapshot: Snapshot) -> Recording:
+    """Give the contents of a ring, a block an interval.
+
+    :raises CorruptError: where whole frames make no sense, or nobody can say any more what or when rows were.
+    """
+    try:
+        return _Ring(snapshot).recording()
+    except (ValueError, TypeError, KeyError, struct.error) as nonsense:
+        raise CorruptError(f"{snapshot.path}: {nonsense}") from nonsense
+
+
+_FRAME = np.dtype(
+    [
+        ("length", "u4"),
+        ("crc", "u4"),
+        ("kind", "u2"),
+        ("remainder", "u2"),
+        ("ident", "u4"),
+        ("offset", "u8"),
+        ("tick_ns", "i8"),
+    ]
+)
+
+
+class _Ring:
+    """The frames of a snapshot, explained."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._words = np.frombuffer(snapshot.image, np.int64)
+        self._places = np.array(snapshot.frames, np.int64)
+        at = (self._places // 8)[:, None] + np.arange(FRAME_BYTES // 8)
+        self._frames = self._words[at].view(_FRAME)[:, 0]
+        self._kinds = self._frames["kind"]
+        # Explanations are repeated: the first of each id is as good as any.
+        self._layouts = {ident: decode_layout(payload) for ident, payload in self._explaining(LAYOUT).items()}
+        self._instances = {
+            ident: explained
+            for ident, payload in self._explaining(NAMES).items()
+            if (explained := decode_instances(payload))[0] in self._layouts
+        }
+        self._absences = [
+            (ident, tick_ns, payload) for ident, tick_ns, payload in self._payloads(ABSENCE) if ident in self._layouts
+        ]
+
+    def recording(self) -> Recording:
+        """All of it.
+
+        :raises CorruptError: where damage took all that says what its rows are, or when they were.
+        """
+        identity, damage = self._snapshot.identity, self._damage()
+        if damage and self._is_of_tick().any() and not (self._layouts and (self._kinds == RELATION).any()):
+            raise CorruptError(damage)
+        texts = {payload for _, _, payload in self._payloads(TEXT)}
+        relations = {payload for _, _, payload in self._payloads(RELATION)}
+        return Recording(
+            identity.sensitivity,
+            {layout.table.name: layout.table for layout in self._layouts.values()},
+            list(self._blocks()),
+            dict(sorted(map(decode_text, texts))),
+            {identity.boot: sorted(map(decode_clock, relations))},
+            coalesce([*self._holes(), *self._damages()]),
+            [Event(identity.boot, tick_ns, *decode_event(payload)) for _, tick_ns, payload in self._payloads(EVENT)],
+            damage=damage,
+        )
+
+    def _damage(self) -> str:
+        """What cannot be read, in words."""
+        unexplained = len(self._unexplained())
+        count = len(self._snapshot.damages)
+        said = [f"damaged in {count} place{'s' * (count > 1)}"] if count else []
+        said += [f"what explains {unexplained} frames of rows is damaged"] if unexplained else []
+        is_expected = bool(said or self._snapshot.since_ns)  # A writer that died at once may have written none.
+        said += ["its clock is damaged"] if is_expected and not (self._kinds == RELATION).any() else []
+        return f"{self._snapshot.path}: {'; '.join(said)}" if said else ""
+
+    def _is_of_tick(self) -> npt.NDArray[np.bool_]:
+        return np.isin(self._kinds, (ROWS, ABSENCE, RECORDS))
+
+    def _unexplained(self) -> Int64Array:
+        """The frames of rows whose table nobody can name any more."""
+        idents = self._frames["ident"]
+        is_lost = (self._kinds == ROWS) & ~np.isin(idents, list(self._instances))
+        is_lost |= ((self._kinds == ABSENCE) | (self._kinds == RECORDS)) & ~np.isin(idents, list(self._layouts))
+        return np.flatnonzero(is_lost)
+
+    def _payloads(self, kind: int) -> Iterator[tuple[int, int, bytes]]:
+        """Id, tick and payload of every frame of a kind."""
+        image = self._snapshot.image
+        for index in np.flatnonzero(self._kinds == kind).tolist():
+            length, _, _, remainder, ident, _, tick_ns = self._frames[index].tolist()
+            place = self._snapshot.frames[index]
+            yield ident, tick_ns, image[place + FRAME_BYTES : place + length - (-remainder & 7)]
+
+    def _explaining(self, kind: int) -> dict[int, bytes]:
+        return {ident: payload for ident, _, payload in self._payloads(kind)}
+
+    def _blocks(self) -> Iterator[RingBlock]:
+        rows: dict[int, list[tuple[int, Int64Array]]] = {}
+        for ident, indexes in self._rows():
+            if ident in self._instances:
+                interval_ns = self._layouts[self._instances[ident][0]].interval_ns
+                rows.setdefault(interval_ns, []).append((ident, indexes))
+        idle: dict[int, list[int]] = {}
+        for table, tick_ns, _ in self._absences:
+            idle.setdefault(self._layouts[table].interval_ns, []).append(tick_ns)
+        identity = self._snapshot.identity
+        for interval_ns in sorted(rows.keys() | idle.keys()):
+            strand = Strand(identity.boot, identity.writer, identity.started_ns, interval_ns)
+            ticks, keys, parts = self._axes(rows.get(interval_ns, []), idle.get(interval_ns, []))
+            yield RingBlock(strand, ticks, keys, self._words, parts, closed=self._snapshot.closed)
+
+    def _rows(self) -> Iterator[tuple[int, Int64Array]]:
+        """The rows frames of each set of instances, as indexes, in order of their first."""
+        found = np.flatnonzero(self._kinds == ROWS)
+        idents = self._frames["ident"][found]
+        order = np.argsort(idents, kind="stable")
+        edges = np.flatnonzero(np.diff(idents[order])) + 1
+        for group in sorted(np.split(found[order], edges), key=lambda each: int(each[0])) if len(found) else ():
+            yield int(self._frames["ident"][group[0]]), group
+
+    def _axes(
+        self, rows: list[tuple[int, Int64Array]], idle: list[int]
+    ) -> tuple[Int64Array, Sequence[Key], list[_Part]]:
+        """Put the rows of all tables on one time axis; a table that had none at a tick is absent there."""
+        times = [self._frames["tick_ns"][indexes] for _, indexes in rows]
+        ticks, _ = distinct(np.concatenate([*times, np.array(idle, np.int64)]))
+        position: dict[Key, int] = {}
+        parts = []
+        for (ident, indexes), at in zip(rows, times, strict=True):
+            table_id, names = self._instances[ident]
+            table = self._layouts[table_id].table
+            series = [
+                position.setdefault(Key(table.name, metric.name, name), len(position))
+                for name in names
+                for metric in table.metrics
+            ]
+            if (self._frames["length"][indexes] != FRAME_BYTES + 8 * len(series)).any():
+                raise ValueError(f"rows of {table.name} that do not have {len(series)} values")
+            starts = (self._places[indexes] + FRAME_BYTES) // 8
+            parts.append(_Part(np.array(series, np.int64), np.searchsorted(ticks, at), starts))
+        return ticks, tuple(position), parts
+
+    def _holes(self) -> Iterator[Hole]:
+        said: dict[bytes, tuple[Cause, str]] = {}
+        boot = self._snapshot.identity.boot
+        for ident, tick_ns, payload in self._absences:
+            if payload not in said:
+                said[payload] = decode_absence(payload)
+            layout = self._layouts[ident]
+            yield Hole(boot, layout.table.name, tick_ns, tick_ns + layout.interval_ns, *said[payload])
+
+    def _damages(self) -> Iterator[Hole]:
+        """Say where damage took rows that nobody can name any more: any table may have had some there."""
+        spans = list(self._damaged_spans())
+        tables = [(layout.table.name, layout.interval_ns) for layout in self._layouts.values()]
+        unexplained = self._frames["tick_ns"][self._unexplained()]
+        if len(unexplained):
+            spans.append((int(unexplained.min()), int(unexplained.max())))
+            tables.append((ANY_TABLE, SECOND_NS))
+        boot, said = self._snapshot.identity.boot, self._damage()
+        for table, interval_ns in tables:
+            for first_ns, last_ns in spans:
+                yield Hole(boot, table, first_ns, last_ns + interval_ns, Cause.DAMAGED_FILE, said)
+
+    def _damaged_spans(self) -> Iterator[tuple[int, int]]:
+        """The first and the last tick of which each damaged place may have had rows."""
+        taken, of_tick = self._snapshot, self._is_of_tick()
+        places, ticks = self._places[of_tick].tolist(), self._frames["tick_ns"][of_tick].tolist()
+        started_ns = taken.identity.started_ns
+        shortest_ns = min((layout.interval_ns for layout in self._layouts.values()), default=0)
+        for begin, end in taken.damages:
+            index = bisect_left(places, begin)
+            filled = places[-1] - places[0] if places else 0
+            # Where nothing says how long that took: as long as other frames of that length, a tick at least.
+            long_ns = max(shortest_ns, (end - begin) * (ticks[-1] - ticks[0]) // filled if filled else 0)
+            if index:
+                first_ns = ticks[index - 1]
+            elif taken.lost and ticks:  # What was before it is overwritten.
+                first_ns = ticks[0] - long_ns
+            else:
+                first_ns = taken.since_ns or started_ns
+            last_ns = ticks[index] if index < len(ticks) else first_ns + long_ns
+            yield max(started_ns, min(first_ns, last_ns)), max(started_ns, last_ns)
+
+
+_DIGITS = re.compile(r"[0-9]+")
+
+
+def coalesce(holes: Iterable[Hole]) -> list[Hole]:
+    """Join the absences of a table that touch and have one cause: not one record a tick.
+
+    Details that differ in their numbers only (a process, an address) count as one; the first is kept.
+    """
+    last: dict[tuple[str, str, Cause, str], int] = {}
+    joined: list[Hole] = []
+    for hole in sorted(holes):
+        kind = (hole.boot, hole.table, hole.cause, _DIGITS.sub("0", hole.detail))
+        index = last.get(kind, -1)
+        if index >= 0 and hole.start_ns <= joined[index].end_ns:
+            joined[index] = joined[index]._replace(end_ns=max(joined[index].end_ns, hole.end_ns))
+        else:
+            last[kind] = len(joined)
+            joined.append(hole)
+    return joined
+
+
+def join(recordings: Sequence[Recording]) -> Recording:
+    """Put recordings of one class side by side.
+
+    :raises Error: where two of them declare a table differently.
+    """
+    tables: dict[str, Table] = {}
+    texts: dict[int, str] = {}
+    clocks: dict[str, set[Relation]] = {}
+    for recording in recordings:
+        for name, table in recording.tables.items():
+            if tables.setdefault(name, table) != table:
+                raise Error(f"table {name} is declared in two ways")
+        texts.update(recording.texts)
+        for boot, relations in recording.clocks.items():
+            clocks.setdefault(boot, set()).update(relations)
+    return Recording(
+        recordings[0].sensitivity,
+        tables,
+        [block for recording in recordings for block in recording.blocks],
+        texts,
+        {boot: sorted(relations) for boot, relations in clocks.items()},
+        coalesce(hole for recording in recordings for hole in recording.holes),
+        sorted({event for recording in recordings for event in recording.events}),
+    )

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pins: spans of time whose rows stay as they were recorded, until released or until their own budget is full.
+
+``<state>/pins.json`` holds them. What is pinned by sysmond itself, where memory ran out or everything stood still,
+waits in the runtime folder until the disk is written anyway. Standard library only.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple
+from zlib import crc32
+
+from sysmond.base.timespec import TIME_MAX_NS
+from sysmond.errors import CorruptError, Error, NotPermittedError
+from sysmond.machine import note
+from sysmond.machine.folders import Folders, check_trusted
+from sysmond.machine.lock import only_one
+
+FILE = "pins.json"
+LOCK_FILE = "pins.lock"
+# Whoever changes pins is done within milliseconds, but for a disk that hangs.
+WAIT_S = 5.0
+# One bit turned over would pin another span.
+CHECKSUM = "crc32"
+# Some 80,000 pins.
+PINS_BYTES_MAX = 16 * 1024 * 1024
+
+
+class Pin(NamedTuple):
+    """A pinned span, half-open, UTC nanoseconds; why, and who pinned it."""
+
+    start_ns: int
+    end_ns: int
+    why: str
+    by: str
+
+
+def read(folder: str) -> list[Pin]:
+    """The pins of a folder, in order of time; none where there is no such file.
+
+    :raises CorruptError: where it is damaged: nobody knows then what is pinned.
+    :raises NotPermittedError: where we may not read it.
+    """
+    path = f"{folder}/{FILE}"
+    try:
+        return sorted(note.read(path, _pins, PINS_BYTES_MAX))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except PermissionError as refusal:
+        raise NotPermittedError(f"{path}: {refusal.strerror}; its owner may read it") from refusal
+    except (OSError, CorruptError) as damage:
+        raise CorruptError(f"{path}: damaged; 'sysmond fsck --repair' puts it aside") from damage
+
+
+def are_some(state: str) -> bool:
+    """Whether files may be kept while others between them are forgotten."""
+    with suppress(Error):
+        return bool(read(state))
+    return True
+
+
+def _pins(noted: dict[str, Any]) -> list[Pin]:
+    if noted[CHECKSUM] != _sum(noted["pins"]):
+        raise ValueError("its checksum is wrong")
+    return [
+        Pin(_moment(pin["start_ns"]), _moment(pin["end_ns"]), note.text(pin["why"]), note.text(pin["by"]))
+        for pin in note.array(noted["pins"])
+    ]
+
+
+def _moment(value: object) -> int:
+    moment = note.integer(value)
+    if not 0 <= moment <= TIME_MAX_NS:
+        raise ValueError(f"a pin at {moment} ns")
+    return moment
+
+
+def add(folder: str, pins: Iterable[Pin]) -> list[Pin]:
+    """Add pins, whole or not at all; those of one reason and author that touch become one. Gives all there are then.
+
+    :raises OSError: where the folder cannot be written. :raises Error: where what is there cannot be read.
+    """
+    added = list(pins)
+    return _change(folder, lambda there: joined([*there, *added])) if added else read(folder)
+
+
+def remove(folder: str, chosen: Callable[[Pin], bool]) -> list[Pin]:
+    """Release the chosen pins; gives those that stay.
+
+    :raises OSError: where the folder cannot be written. :raises Error: where what is there cannot be read.
+    """
+    return _change(folder, lambda there: [pin for pin in there if not chosen(pin)])
+
+
+def joined(pins: Iterable[Pin]) -> list[Pin]:
+    """Make one of pins that touch and say the same."""
+    last: dict[tuple[str, str], int] = {}
+    kept: list[Pin] = []
+    for pin in sorted(pins):
+        at = last.get((pin.why, pin.by), -1)
+        if at >= 0 and pin.start_ns <= kept[at].end_ns:
+            kept[at] = kept[at]._replace(end_ns=max(kept[at].end_ns, pin.end_ns))
+        else:
+            last[pin.why, pin.by] = len(kept)
+            kept.append(pin)
+    return kept
+
+
+def waiting(folders: Folders) -> str:
+    """The folder where pins wait for the disk to be written anyway, or for there to be one."""
+    return f"{folders.runtime}/archiver"
+
+
+def collect(folders: Folders) -> None:
+    """Put on disk what waits in RAM: for when the disk is written anyway.
+
+    :raises OSError: where it cannot be written; then they wait on. :raises Error: where what is there cannot be read.
+    """
+    found = read(waiting(folders))
+    if found:
+        add(folders.state, found)
+        remove(waiting(folders), lambda pin: pin in found)
+
+
+def _change(folder: str, change: Callable[[list[Pin]], list[Pin]]) -> list[Pin]:
+    path = f"{folder}/{FILE}"
+    check_trusted(folder)
+    with _alone(folder):
+        before = read(folder)
+        after = change(before)
+        if after != before:
+            fields = [pin._asdict() for pin in after]
+            note.write(path, {"pins": fields, CHECKSUM: _sum(fields)}, lasting=True, indent=1)
+    return after
+
+
+def _sum(fields: list[dict[str, Any]]) -> int:
+    return crc32(json.dumps(fields).encode())
+
+
+@contextmanager
+def _alone(folder: str) -> Iterator[None]:
+    with only_one(folder, name=LOCK_FILE, wait_s=WAIT_S):
+        yield

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files of the coarser tiers: what they are called, which segments of rows each stands for, which count.
+
+A file made from one boot has that boot's range as its name, like a segment of rows; one of several boots is
+named by its first and its last, and has all ranges in itself. A tier's file counts unless another covers all that it
+does: a merge that was interrupted leaves such.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from sysmond.base.model import Table
+from sysmond.base.wall_clock import course_of
+from sysmond.errors import CorruptError, ForeignError, NotPermittedError
+from sysmond.machine.listing import look
+from sysmond.plan.retention import TIERS_NS
+from sysmond.store import archive
+from sysmond.store.archive import Name, parse_name
+from sysmond.store.dense_file import Segment
+from sysmond.store.of_ring import Recording
+
+COARSE = tuple(tier for tier, step_ns in TIERS_NS.items() if step_ns)
+"""The tiers that are rolled up, finest first."""
+
+# So many neighbours of one size class, and smaller ones between them, become one file.
+MERGE_FANOUT = 8
+SMALLEST_CLASS_BYTES = 32 * 1024
+
+_NAME_OF_SEVERAL = re.compile(r"([0-9a-f]{32})-(\d{8})-([0-9a-f]{32})-(\d{8})\.h5")
+
+
+class TierFile(NamedTuple):
+    """A file of a tier. ``first_ns``, ``last_ns``: UTC of its outermost rows; ``tables``: what it declares."""
+
+    file: str
+    size_bytes: int
+    covers: tuple[Name, ...]
+    first_ns: int
+    last_ns: int
+    tables: Mapping[str, Table]
+
+
+def is_name(file: str) -> bool:
+    """Whether a file has a name that one of a tier may have."""
+    return parse_name(file) is not None or _NAME_OF_SEVERAL.fullmatch(file) is not None
+
+
+def file_name(covers: Sequence[Name]) -> str:
+    """What a file that covers these ranges, in order of time, is called."""
+    first, last = covers[0], covers[-1]
+    if {name.boot for name in covers} == {first.boot}:
+        return Name(first.boot, min(name.first for name in covers), max(name.last for name in covers)).file
+    return f"{first.boot}-{first.first:08d}-{last.boot}-{last.last:08d}{archive.SUFFIX}"
+
+
+def joined(covers: Iterable[Name]) -> tuple[Name, ...]:
+    """Make one of neighbouring ranges of a boot; the order of time stays."""
+    kept: list[Name] = []
+    for name in covers:
+        if kept and kept[-1].boot == name.boot:
+            kept[-1] = Name(name.boot, min(kept[-1].first, name.first), max(kept[-1].last, name.last))
+        else:
+            kept.append(name)
+    return tuple(kept)
+
+
+def current(covers: Mapping[str, Sequence[Name]]) -> list[str]:
+    """Which of some files of a tier count, by name: those of which no other covers all."""
+    kept = []
+    for file, mine in covers.items():
+        larger = (
+            other
+            for other, theirs in covers.items()
+            if other != file and all(any(each.contains(name) for each in theirs) for name in mine)
+        )
+        # Two that cover the same (which nothing writes) do not remove each other.
+        if not any(_covers_more(covers[other], mine) or other < file for other in larger):
+            kept.append(file)
+    return kept
+
+
+def _covers_more(these: Sequence[Name], than: Sequence[Name]) -> bool:
+    return not all(any(each.contains(name) for each in than) for name in these)
+
+
+def covered(folder: str) -> list[Name]:
+    """Of which segments of rows a tier has the buckets; read off the names, as far as they say."""
+    ranges: list[Name] = []
+    for file in archive.files(folder):
+        if name := parse_name(file):
+            ranges.append(name)
+        elif _NAME_OF_SEVERAL.fullmatch(file):
+            unreadable = suppress(CorruptError, ForeignError, NotPermittedError, FileNotFoundError)
+            with unreadable, Segment(f"{folder}/{file}") as opened:
+                ranges += opened.recording.covers
+    return ranges
+
+
+def hold(covers: Iterable[Name], name: Name) -> bool:
+    """Whether a tier has the rows of a segment.
+
+    A merged one was made of segments that the tier had: where it has the first and the last, it has all.
+    """
+    of_boot = [each for each in covers if each.boot == name.boot]
+    return all(any(each.first <= end <= each.last for each in of_boot) for end in (name.first, name.last))
+
+
+def listing(folder: str) -> tuple[list[TierFile], list[str]]:
+    """The files of a tier in order of time; and those that are no whole files of ours."""
+    found, unreadable = [], []
+    for file in archive.files(folder):
+        try:
+            size = look(f"{folder}/{file}").size_bytes
+            with Segment(f"{folder}/{file}") as opened:
+                recording = opened.recording
+                first_ns, last_ns = span_ns(recording)
+                name = parse_name(file)
+                covers = tuple(recording.covers) or ((name,) if name else ())
+                found.append(TierFile(file, size, covers, first_ns, last_ns, recording.tables))
+        except FileNotFoundError:
+            continue
+        except (CorruptError, ForeignError, NotPermittedError):
+            unreadable.append(file)
+    return sorted(found, key=lambda each: (each.first_ns, each.last_ns, each.file)), unreadable
+
+
+def span_ns(recording: Recording) -> tuple[int, int]:
+    """UTC of the outermost rows of a recording, in nanoseconds; 0 where it has none."""
+    ends = []
+    for strand, first, last in [
+        *((block.strand, block.ticks, block.ticks) for block in recording.blocks),
+        *((tier.strand, tier.axis.first, tier.axis.last) for tier in recording.tiers),
+    ]:
+        if len(first):
+            course = course_of(recording.clocks.get(strand.boot, []), strand.interval_ns)
+            ends += [course.moment_ns(int(first[0])), course.moment_ns(int(last[-1]))]
+    return (min(ends), max(ends)) if ends else (0, 0)
+
+
+def plan_merges(files: Sequence[TierFile], largest_bytes: int, unrolled: Sequence[Name] = ()) -> list[list[TierFile]]:
+    """Choose which neighbours become one file: eight of a size class, or what fills one, and smaller ones between.
+
+    Across days and boots, so that few files hold much. Not across a segment of rows that is not rolled up yet:
+    the range of the merged file would claim it.
+    """
+    runs: list[list[TierFile]] = []
+    for file in files:
+        if runs and _may_follow(runs[-1][-1], file, unrolled):
+            runs[-1].append(file)
+        else:
+            runs.append([file])
+    return [group for run in runs for group in _groups(run, largest_bytes)]
+
+
+def _may_follow(before: TierFile, after: TierFile, unrolled: Sequence[Name]) -> bool:
+    if any(before.tables.get(name, table) != table for name, table in after.tables.items()):
+        return False
+    one, other = before.covers[-1], after.covers[0]
+    gap = Name(one.boot, one.last, other.first)
+    return one.boot != other.boot or not any(gap.contains(name) for name in unrolled)
+
+
+def _groups(run: Sequence[TierFile], largest_bytes: int) -> list[list[TierFile]]:
+    """The groups of the smallest size class that has any: what they become is looked at the next time.
+
+    Eight, or fewer where no further one fits: else files of an eighth of the largest and more would stay as they are.
+    """
+    for rank in sorted({_rank(file) for file in run}):
+        chosen: list[list[TierFile]] = []
+        group: list[TierFile] = []
+        for file in run:
+            is_alike = _rank(file) <= rank
+            is_full = _size(group) + file.size_bytes > largest_bytes
+            if not is_alike or is_full:
+                chosen += _ripe(group, is_full=is_alike and is_full)
+                group = []
+            if is_alike:
+                group.append(file)
+        if chosen := [*chosen, *_ripe(group, is_full=False)]:
+            return chosen
+    return []
+
+
+def _ripe(group: list[TierFile], *, is_full: bool) -> list[list[TierFile]]:
+    return [group] if len(group) >= MERGE_FANOUT or (is_full and len(group) > 1) else []
+
+
+def _size(group: Sequence[TierFile]) -> int:
+    return sum(file.size_bytes for file in group)
+
+
+def _rank(file: TierFile) -> int:
+    rank, size = 0, SMALLEST_CLASS_BYTES
+    while size < file.size_bytes:
+        size *= MERGE_FANOUT
+        rank += 1
+    return rank

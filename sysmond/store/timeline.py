@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The time line: rings, segments in RAM and segments on disk as one sequence of rows a table.
+
+Sources are taken upstream first (ring, then RAM, then disk): data moves that way, so what moves while it is
+being looked for is seen twice, never missed. They are joined by tick: twice is once.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
+from functools import cached_property
+from itertools import chain
+from typing import NamedTuple
+
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import TIERS_NS, Cause, Metric, Sensitivity
+from sysmond.base.result import Event
+from sysmond.base.wall_clock import ALWAYS_NS, Course, Said, course_of, joined
+from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
+from sysmond.machine import listing
+from sysmond.machine.folders import Folders
+from sysmond.ring.progress import Progress, ring_files
+from sysmond.ring.snapshot import snapshot
+from sysmond.store import archive, pins, unread
+from sysmond.store.archive import Name
+from sysmond.store.of_ring import ANY_TABLE, Hole, Key, Recording, Strand, TierBlock, of_snapshot
+from sysmond.store.opened import Files
+from sysmond.store.tracks import Lineage, Member, Source, Track, join
+
+# A folder whose files are being merged is listed again, until a listing shows nothing new.
+LISTINGS_MAX = 8
+
+
+class Damage(NamedTuple):
+    """A file that could not be read: its name where it has one of ours, its class, and why.
+
+    ``modified_ns``: when it was written, which is after all of its rows; 0 where that is not known.
+    """
+
+    name: Name | None
+    sensitivity: Sensitivity | None
+    reason: str
+    cause: Cause = Cause.DAMAGED_FILE
+    modified_ns: int = 0
+
+
+class Timeline:
+    """Everything recorded, opened for reading; close it after use."""
+
+    def __init__(self, folders: Folders, classes: Collection[Sensitivity] = tuple(Sensitivity)) -> None:
+        """Open every source of these classes.
+
+        What is unreadable is kept in ``damages``, what we may not read in ``refused``; ``unread`` tells where a
+        readable file has values that are not.
+        """
+        self._folders = folders
+        self.damages: list[Damage] = []
+        self.refused: list[str] = []
+        self.unread: dict[Hole, set[Key]] = {}
+        self._files = Files()
+        self._sources: list[Source] = []
+        self._of_rings: list[Hole] = []
+        self._read_rings(folders, classes)
+        for sensitivity in classes:
+            self._read_folder(archive.ram_folder(folders, sensitivity), sensitivity)
+        for tier in TIERS_NS:
+            for sensitivity in classes:
+                self._read_folder(archive.disk_folder(folders, sensitivity, tier), sensitivity)
+        self._courses = self._join_clocks()
+        self.texts = {ident: text for source in self._sources for ident, text in source.recording.texts.items()}
+        self.metrics = self._join_metrics()
+        self.tracks = self._join_blocks()
+
+    def close(self) -> None:
+        """Close the files."""
+        self._files.close()
+
+    def _read_rings(self, folders: Folders, classes: Collection[Sensitivity]) -> None:
+        sealed = Progress.read(folders).sealed  # Before the rings: what it says is sealed is in a segment by now.
+        for path in ring_files(folders, classes):
+            try:
+                since = sealed[path].offset if path in sealed else 0
+                recording = of_snapshot(snapshot(path, since))
+                self._sources.append(Source(None, recording, path))
+                if recording.damage:
+                    self.damages.append(Damage(None, None, recording.damage))
+            except FileNotFoundError:
+                continue
+            except PermissionError:
+                self.refused.append(path)
+            except (ForeignError, CorruptError, OSError, ValueError) as damage:
+                why = str(damage) if path in str(damage) else f"{path}: {damage}"
+                self.damages.append(Damage(None, None, why))
+                self._of_rings.append(unread.hole(path, sealed.get(path), why))
+
+    def _read_folder(self, folder: str, sensitivity: Sensitivity) -> None:
+        """Open the segments of a folder, until a listing shows nothing that was not seen before.
+
+        One listing may miss both a merged file and its sources, where the merge ends while it is made.
+        """
+        done: set[str] = set()
+        for _ in range(LISTINGS_MAX):
+            try:
+                files = set(archive.files(folder)) - done
+            except PermissionError:
+                self.refused.append(folder)
+                return
+            except CorruptError as damage:
+                self.damages.append(Damage(None, sensitivity, str(damage)))
+                return
+            if not files:
+                return
+            done |= files
+            named = sorted((name for file in files if (name := archive.parse_name(file))), key=_widest_first)
+            whole: Name | None = None
+            for name in named:
+                # What a merged file contains is left out, unless that one cannot be read.
+                contained = whole is not None and whole.contains(name)
+                if not contained and self._read_file(f"{folder}/{name.file}", name, sensitivity):
+                    whole = name
+            for file in sorted(files):
+                if archive.parse_name(file) is None:
+                    self._read_file(f"{folder}/{file}", None, sensitivity)
+
+    def _read_file(self, path: str, name: Name | None, sensitivity: Sensitivity) -> bool:
+        try:
+            recording = self._files.recording(path)
+        except FileNotFoundError:
+            return False  # Flushed or merged meanwhile: what holds its rows now is listed after it.
+        except NotPermittedError as refusal:
+            self.refused.append(str(refusal))
+            if sensitivity is Sensitivity.PUBLIC:
+                self.damages.append(Damage(name, sensitivity, str(refusal), Cause.NO_PERMISSION))
+        except Error as damage:
+            # The library looks before it opens; a file that vanishes in between is no longer there, not damaged.
+            with suppress(FileNotFoundError):
+                self.damages.append(Damage(name, sensitivity, str(damage), modified_ns=_written_ns(path)))
+        else:
+            self._sources.append(Source(name, recording, path))
+            return True
+        return False
+
+    def _join_clocks(self) -> dict[str, Course]:
+        said: dict[str, list[Said]] = {}
+        for _, recording, _ in self._sources:
+            boots = {*(each.strand.boot for each in recording.blocks), *(each.strand.boot for each in recording.tiers)}
+            for boot in boots | recording.clocks.keys():
+                said.setdefault(boot, []).append(_said(recording, boot))
+        return {boot: joined(files) for boot, files in said.items()}
+
+    def _join_metrics(self) -> dict[tuple[str, str], Metric]:
+        """Every metric as its newest source declares it; of several scales the finest, to which others convert."""
+        metrics: dict[tuple[str, str], Metric] = {}
+        self._declaring: dict[tuple[str, str], str] = {}
+        for source in sorted(self._sources, key=lambda source: self._newest_ns(source.recording), reverse=True):
+            for table in source.recording.tables.values():
+                for metric in table.metrics:
+                    newest = metrics.setdefault((table.name, metric.name), metric)
+                    self._declaring.setdefault((table.name, metric.name), source.path)
+                    if metric.scale > newest.scale and _same_quantity(metric, newest):
+                        metrics[table.name, metric.name] = newest._replace(scale=metric.scale)
+        return metrics
+
+    def _newest_ns(self, recording: Recording) -> int:
+        ends = [(each.strand.boot, each.ticks) for each in recording.blocks]
+        ends += [(each.strand.boot, each.axis.last) for each in recording.tiers]
+        return max((self.moment_ns(boot, int(last[-1])) for boot, last in ends if len(last)), default=-ALWAYS_NS)
+
+    def _join_blocks(self) -> list[Track]:
+        members: dict[Lineage, list[Member]] = {}
+        tiers: dict[Lineage, dict[int, list[tuple[Source, TierBlock]]]] = {}
+        for source in self._sources:
+            for block in source.recording.blocks:
+                if len(block.ticks):
+                    members.setdefault(_lineage(source, block.strand), []).append(Member(source, block))
+            for buckets in source.recording.tiers:
+                if len(buckets.axis.first):
+                    of_lineage = tiers.setdefault(_lineage(source, buckets.strand), {})
+                    of_lineage.setdefault(buckets.strand.step_ns, []).append((source, buckets))
+        tracks = [
+            join(lineage, members.get(lineage, []), tiers.get(lineage, {}))
+            for lineage in dict.fromkeys([*members, *tiers])
+        ]
+        order = {boot: index for index, boot in enumerate(self._in_order(tracks))}
+        return sorted(tracks, key=lambda track: (order[track.lineage.boot], track.first_ns, track.lineage))
+
+    def keys(self, boot: str | None = None) -> set[Key]:
+        """Every series, or those of one boot."""
+        return set().union(*(track.keys for track in self.tracks if boot in {None, track.lineage.boot}))
+
+    @property
+    def tables(self) -> set[str]:
+        """Every table that was declared, with rows or without."""
+        return {table for _, recording, _ in self._sources for table in recording.tables}
+
+    def holes(self, tables: Collection[str]) -> Iterator[Hole]:
+        """The recorded absences of tables, and of any table, which are absences of each."""
+        for hole in chain(self._of_rings, *(recording.holes for _, recording, _ in self._sources)):
+            if hole.table in tables:
+                yield hole
+            elif hole.table == ANY_TABLE:
+                yield from (hole._replace(table=table) for table in tables)
+
+    def events(self, boot: str | None, start_ns: int, end_ns: int) -> list[Event]:
+        """What happened in a range of wall-clock time; that the wall clock was set is an event too."""
+        found: set[Event] = set()
+        for _, recording, _ in self._sources:
+            for each in recording.events:
+                if boot in {None, each.boot}:
+                    time_ns = self.moment_ns(each.boot, each.boottime_ns)
+                    found.add(Event(time_ns, each.kind, each.subject, each.text))
+        for of_boot, course in self._courses.items():
+            if boot in {None, of_boot}:
+                for at_ns, by_ns in course.steps():
+                    found.add(Event(course.moment_ns(at_ns), "clock step", "", f"{by_ns / SECOND_NS:+.6f} s"))
+        return sorted(event for event in found if start_ns <= event.time_ns < end_ns)
+
+    def course(self, boot: str) -> Course:
+        """How the other clocks stood to a boot's."""
+        return self._courses.get(boot, _UNKNOWN)
+
+    def moment_ns(self, boot: str, tick_ns: int) -> int:
+        """Wall-clock time of one tick."""
+        return self.course(boot).moment_ns(tick_ns)
+
+    def boots(self) -> list[str]:
+        """Every boot with rows, oldest first."""
+        return list(dict.fromkeys(track.lineage.boot for track in self.tracks))
+
+    def _in_order(self, tracks: Sequence[Track]) -> list[str]:
+        """Order boots by their ends: many a boot begins in 1970."""
+        last: dict[str, int] = {}
+        for track in tracks:
+            boot = track.lineage.boot
+            last[boot] = max(last.get(boot, -ALWAYS_NS), self.moment_ns(boot, track.last_ns))
+        return sorted(last, key=lambda boot: (last[boot], boot))
+
+    def factor(self, source: Source, key: Key) -> int:
+        """By what a source's integers are multiplied; 0 where it means another quantity by that name."""
+        newest = self.metrics[key.table, key.metric]
+        for metric in source.recording.tables[key.table].metrics:
+            if metric.name == key.metric:
+                return int(10 ** (newest.scale - metric.scale)) if _same_quantity(metric, newest) else 0
+        return 0
+
+    def redefinitions(self, columns: Collection[tuple[str, str]]) -> list[str]:
+        """Say which metrics once meant another quantity, and by which file they no longer do.
+
+        What was recorded as that is left out.
+        """
+        said = set()
+        for _, recording, _ in self._sources:
+            for table in recording.tables.values():
+                for metric in table.metrics:
+                    newest = self.metrics[table.name, metric.name]
+                    if (table.name, metric.name) in columns and not _same_quantity(metric, newest):
+                        said.add(
+                            f"{table.name}/{metric.name}: once a {metric.semantics} in {metric.unit}, now a "
+                            f"{newest.semantics} in {newest.unit}, as {self._declaring[table.name, metric.name]} says; "
+                            "the older values are left out"
+                        )
+        return sorted(said)
+
+    @cached_property
+    def missing(self) -> Sequence[Name]:
+        """The files between others that are gone, by their numbers; none where that may be in order, or not be seen."""
+        with suppress(PermissionError, CorruptError):
+            return () if pins.are_some(self._folders.state) else archive.missing(self._folders)
+        return ()
+
+    def damaged_ticks(self, damage: Damage) -> tuple[int, int] | None:
+        """Between which ticks of its boot the rows of an unreadable segment lay, by its neighbours."""
+        if damage.name is None:
+            return None
+        after_ns, before_ns = 0, ALWAYS_NS
+        for name, recording, _ in self._sources:
+            mine = [block for block in recording.blocks if len(block.ticks) and block.strand.boot == damage.name.boot]
+            if not mine or recording.sensitivity is not damage.sensitivity:
+                continue
+            if name is None or damage.name.last < name.first:
+                before_ns = min(before_ns, *(int(block.ticks[0]) for block in mine), ALWAYS_NS)
+            elif name.last < damage.name.first:
+                after_ns = max(after_ns, *(int(block.ticks[-1]) for block in mine), 0)
+        return after_ns, before_ns
+
+
+def _written_ns(path: str) -> int:
+    """When a file was written, 0 where nobody can look.
+
+    :raises FileNotFoundError: where it is gone.
+    """
+    try:
+        return listing.look(path).written_ns
+    except CorruptError:
+        return 0
+
+
+def _said(recording: Recording, boot: str) -> Said:
+    """What a source says of the clocks of a boot, and of which of its ticks."""
+    rows = [each for each in recording.blocks if each.strand.boot == boot]
+    buckets = [each for each in recording.tiers if each.strand.boot == boot]
+    intervals_ns = [*(each.strand.interval_ns for each in rows), *(each.strand.interval_ns for each in buckets)]
+    ends = [(int(each.ticks[0]), int(each.ticks[-1])) for each in rows if len(each.ticks)]
+    ends += [(int(each.axis.first[0]), int(each.axis.last[-1])) for each in buckets if len(each.axis.first)]
+    return Said(
+        recording.clocks.get(boot, ()),
+        min((first for first, _ in ends), default=0),
+        max((last for _, last in ends), default=-1),
+        min([SECOND_NS, *intervals_ns]),
+    )
+
+
+def _lineage(source: Source, strand: Strand) -> Lineage:
+    return Lineage(strand.boot, strand.writer, source.recording.sensitivity, strand.interval_ns)
+
+
+def _widest_first(name: Name) -> tuple[str, int, int]:
+    return name.boot, name.first, -name.last
+
+
+def _same_quantity(one: Metric, other: Metric) -> bool:
+    return (one.unit, one.semantics) == (other.unit, other.semantics)
+
+
+_UNKNOWN = course_of((), SECOND_NS)

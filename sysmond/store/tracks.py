@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tracks: the blocks of one writer in one boot, in order of time, over all files and incarnations.
+
+Pure. Blocks that overlap (sealed but still in the ring, flushed but still in RAM, merged but its sources not
+removed yet) form one run; ticks are joined within it. What is kept as buckets is one ``Tier`` a step.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from sysmond.base.model import Sensitivity
+from sysmond.base.result import Int64Array
+from sysmond.store.archive import Name
+from sysmond.store.of_ring import Block, Key, Recording, TierBlock
+from sysmond.store.statistics import GAP_FACTOR, Axis, distinct
+
+
+class Lineage(NamedTuple):
+    """What shares a sequence of ticks: boot, writing part, class and interval, over restarts of the part."""
+
+    boot: str
+    writer: str
+    sensitivity: Sensitivity
+    interval_ns: int
+
+
+class Source(NamedTuple):
+    """A ring (which has no name) or a segment, opened. ``path``: where it lies."""
+
+    name: Name | None
+    recording: Recording
+    path: str
+
+
+class Member(NamedTuple):
+    """A block of a lineage, and where it came from."""
+
+    source: Source
+    block: Block
+
+
+class Run(NamedTuple):
+    """Ticks in order, from blocks that overlap each other; ``incarnation``: int64[tick], who wrote it, by its start."""
+
+    ticks: Int64Array
+    incarnation: Int64Array
+    members: list[Member]
+
+
+class Piece(NamedTuple):
+    """Buckets ``low`` to ``high`` of a block of a tier, and where in their tier they begin."""
+
+    source: Source
+    block: TierBlock
+    low: int
+    high: int
+    start: int
+
+
+class Tier(NamedTuple):
+    """The buckets of a lineage of one step, each tick in one; ``incarnation`` as in ``Run``."""
+
+    axis: Axis
+    incarnation: Int64Array
+    pieces: list[Piece]
+
+
+class Stretch(NamedTuple):
+    """Ticks without a hole between them: the outermost, and which incarnations wrote those."""
+
+    first_ns: int
+    last_ns: int
+    first_writer: int
+    last_writer: int
+
+
+class Track(NamedTuple):
+    """All that one lineage has: its runs in order of time, its tiers by step, and the stretches all of them cover.
+
+    ``thin``: buckets of tiers that lack ticks somewhere, where there are no rows to tell where: first and last
+    tick and how many. ``closed``: which incarnations ended in good order.
+    """
+
+    lineage: Lineage
+    runs: list[Run]
+    tiers: Mapping[int, Tier]
+    stretches: list[Stretch]
+    thin: list[tuple[int, int, int]]
+    keys: frozenset[Key]
+    closed: frozenset[int]
+
+    @property
+    def tables(self) -> set[str]:
+        """The tables that have series here."""
+        return {key.table for key in self.keys}
+
+    @property
+    def first_ns(self) -> int:
+        """The first tick."""
+        return self.stretches[0].first_ns
+
+    @property
+    def last_ns(self) -> int:
+        """The last tick."""
+        return self.stretches[-1].last_ns
+
+    @property
+    def ended_well(self) -> bool:
+        """Whether the writer of the last tick ended in good order."""
+        return self.stretches[-1].last_writer in self.closed
+
+    def axes(self) -> Iterator[tuple[Int64Array, Int64Array]]:
+        """First and last ticks of everything it has: of rows, and of the buckets of each tier."""
+        yield from ((run.ticks, run.ticks) for run in self.runs)
+        yield from ((tier.axis.first, tier.axis.last) for tier in self.tiers.values())
+
+    def neighbours(self, at_ns: int) -> tuple[int | None, int | None]:
+        """The ticks next to a boot time: the last before it, and the first from it on."""
+        befores: list[int] = []
+        afters: list[int] = []
+        for first, last in self.axes():
+            begin, end = int(np.searchsorted(first, at_ns)), int(np.searchsorted(last, at_ns))
+            if end:
+                befores.append(int(last[end - 1]))
+            if begin < len(first):
+                afters.append(int(first[begin]))
+        return max(befores, default=None), min(afters, default=None)
+
+    def extents(self) -> Iterator[tuple[Sequence[Key], int, int, int]]:
+        """Of every block its series, its first and last tick, and how far apart its values are."""
+        for run in self.runs:
+            for member in run.members:
+                ticks = member.block.ticks
+                yield member.block.keys, int(ticks[0]), int(ticks[-1]), self.lineage.interval_ns
+        for step_ns, tier in self.tiers.items():
+            for piece in tier.pieces:
+                yield piece.block.keys, int(piece.block.axis.first[0]), int(piece.block.axis.last[-1]), step_ns
+
+    def last_keys(self) -> Sequence[Key]:
+        """The series of the newest block."""
+        blocks: list[Block | TierBlock] = [member.block for run in self.runs[-1:] for member in run.members]
+        blocks += [piece.block for tier in self.tiers.values() for piece in tier.pieces[-1:]] if not blocks else []
+        return [key for block in blocks for key in block.keys]
+
+
+def join(lineage: Lineage, members: list[Member], tiers: Mapping[int, list[tuple[Source, TierBlock]]]) -> Track:
+    """Put the blocks of a lineage in order; those that overlap become one run."""
+    groups: list[list[Member]] = []
+    until_ns = 0
+    for member in sorted(members, key=lambda member: int(member.block.ticks[0])):
+        if not groups or int(member.block.ticks[0]) > until_ns:
+            groups.append([])
+        groups[-1].append(member)
+        until_ns = max(until_ns, int(member.block.ticks[-1]))
+    runs = [_run(group) for group in groups]
+    joined = {step_ns: _tier(tiers[step_ns]) for step_ns in sorted(tiers)}
+    blocks: list[Block | TierBlock] = [member.block for member in members]
+    blocks += [block for each in tiers.values() for _, block in each]
+    keys: frozenset[Key] = frozenset().union(*(block.keys for block in blocks))
+    closed = frozenset(block.strand.started_ns for block in blocks if block.closed)
+    stretches, thin = _cover(lineage.interval_ns, runs, list(joined.values()))
+    return Track(lineage, runs, joined, stretches, thin, keys, closed)
+
+
+def _tier(blocks: Iterable[tuple[Source, TierBlock]]) -> Tier:
+    """Put blocks of buckets in order; of two that hold the same ticks, the one that begins first."""
+    pieces: list[Piece] = []
+    until_ns, start = -1, 0
+    for source, block in sorted(blocks, key=lambda each: (int(each[1].axis.first[0]), -int(each[1].axis.last[-1]))):
+        low, high = int(np.searchsorted(block.axis.first, until_ns, side="right")), len(block.axis.first)
+        if low < high:
+            pieces.append(Piece(source, block, low, high, start))
+            start += high - low
+            until_ns = int(block.axis.last[-1])
+    if len(pieces) == 1:
+        axis = Axis(*(each[pieces[0].low :] for each in pieces[0].block.axis))
+        return Tier(axis, np.broadcast_to(np.int64(pieces[0].block.strand.started_ns), len(axis.first)), pieces)
+    axis = Axis(
+        *(np.concatenate([getattr(each.block.axis, name)[each.low :] for each in pieces]) for name in Axis._fields)
+    )
+    incarnation = np.concatenate([np.full(each.high - each.low, each.block.strand.started_ns) for each in pieces])
+    return Tier(axis, incarnation, pieces)
+
+
+def _cover(
+    interval_ns: int, runs: Iterable[Run], tiers: Iterable[Tier]
+) -> tuple[list[Stretch], list[tuple[int, int, int]]]:
+    """What rows and, where there are none, tiers from the finest on cover; and the buckets that lack ticks."""
+    found = [stretch for run in runs for stretch in _split(run.ticks, run.ticks, run.incarnation, interval_ns)]
+    extents = _merged([(int(run.ticks[0]), int(run.ticks[-1])) for run in runs], interval_ns)
+    thin: list[tuple[int, int, int]] = []
+    for tier in tiers:
+        first, last, rows, incarnation = *tier.axis, tier.incarnation
+        if extents:
+            first, last = first.copy(), last.copy()
+            for begin_ns, end_ns in extents:  # A bucket at the edge of what is known better is cut there.
+                first[(first >= begin_ns) & (first <= end_ns)] = end_ns + interval_ns
+                last[(last >= begin_ns) & (last <= end_ns)] = begin_ns - interval_ns
+                last[(first < begin_ns) & (last > end_ns)] = begin_ns - interval_ns
+            between = (first > tier.axis.first) & (last < tier.axis.last)  # Nothing but a hole is left of it.
+            kept = np.flatnonzero((first <= last) & ~between)
+            first, last, rows, incarnation = first[kept], last[kept], rows[kept], incarnation[kept]
+        missing = (last - first) // interval_ns + 1 - rows
+        thin += [(int(first[at]), int(last[at]), int(missing[at])) for at in np.flatnonzero(missing > 0)]
+        mine = list(_split(first, last, incarnation, interval_ns))
+        found += mine
+        extents = _merged([*extents, *((each.first_ns, each.last_ns) for each in mine)], interval_ns)
+    return list(_joined(sorted(found), interval_ns)), sorted(thin)
+
+
+def _split(first: Int64Array, last: Int64Array, incarnation: Int64Array, interval_ns: int) -> Iterator[Stretch]:
+    """Cut a time axis where there is a hole in it."""
+    if not len(first):
+        return
+    holes = np.flatnonzero(first[1:] - last[:-1] > interval_ns * GAP_FACTOR)
+    starts, ends = [0, *(holes + 1).tolist()], [*holes.tolist(), len(first) - 1]
+    for start, end in zip(starts, ends, strict=True):
+        yield Stretch(int(first[start]), int(last[end]), int(incarnation[start]), int(incarnation[end]))
+
+
+def _joined(stretches: Iterable[Stretch], interval_ns: int) -> Iterator[Stretch]:
+    held: Stretch | None = None
+    for each in stretches:
+        if held is None:
+            held = each
+        elif each.first_ns - held.last_ns > interval_ns * GAP_FACTOR:
+            yield held
+            held = each
+        elif each.last_ns > held.last_ns:
+            held = held._replace(last_ns=each.last_ns, last_writer=each.last_writer)
+    if held is not None:
+        yield held
+
+
+def _merged(extents: Iterable[tuple[int, int]], interval_ns: int) -> list[tuple[int, int]]:
+    joined = _joined((Stretch(*extent, 0, 0) for extent in sorted(extents)), interval_ns)
+    return [(each.first_ns, each.last_ns) for each in joined]
+
+
+def _run(members: list[Member]) -> Run:
+    blocks = [member.block for member in members]
+    if len(blocks) == 1:
+        ticks = blocks[0].ticks
+        return Run(ticks, np.broadcast_to(np.int64(blocks[0].strand.started_ns), len(ticks)), members)
+    ticks, first = distinct(np.concatenate([block.ticks for block in blocks]))
+    started = np.concatenate([np.full(len(block.ticks), block.strand.started_ns) for block in blocks])
+    return Run(ticks, started[first], members)
+
+
+def chosen_rows(members: Iterable[Member], wanted: Collection[Key]) -> dict[int, dict[Key, int]]:
+    """Which rows of each block are wanted, by the block's id."""
+    return {
+        id(member.block): {key: row for row, key in enumerate(member.block.keys) if key in wanted} for member in members
+    }

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernel side: BPF programs loaded and pinned once, and opened by who samples."""
+
+import os
+import sys
+
+from sysmond.plan.plan import Plan
+from sysmond.plan.settings import Settings, isolation
+
+# Below the runtime folder: where the programs are pinned, and what the loader says of them.
+PINS, REPORT = "bpf", "bpf.json"
+# The tables that BPF programs serve.
+TABLES = frozenset(("process", "thread", "process_private", "exits", "command", "thread_state"))
+
+
+def loader_command(settings: Settings, plan: Plan) -> list[str]:
+    """The program that loads what BPF programs a plan wants, and what it is told; nothing where nothing is to be done.
+
+    Where a plan wants none, what somebody who was killed left there is removed.
+    """
+    probes = {probe.table: probe for probe in plan.probes if probe.enabled}
+    if settings.user or settings.root != "/" or TABLES.isdisjoint(probes):
+        return unloader_command(settings)
+    states = probes.get("thread_state")
+    room = {"--threads": "thread" in probes, "--sleepers": states is not None and bool(states.options.get("all"))}
+    return [*_command(settings), *(option for option, is_wanted in room.items() if is_wanted)]
+
+
+def unloader_command(settings: Settings) -> list[str]:
+    """The program that removes all BPF programs: nobody listens to them any more. Nothing where there are none."""
+    left = (f"{settings.folders.runtime}/{name}" for name in (PINS, REPORT))
+    return [*_command(settings), "--unload"] if any(map(os.path.lexists, left)) else []
+
+
+def _command(settings: Settings) -> list[str]:
+    return [sys.executable, *isolation(), "-m", "sysmond.tasks.bpf.loader", "--runtime-dir", settings.folders.runtime]

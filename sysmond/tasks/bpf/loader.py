@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Load the BPF programs, pin them with their maps, say which are refused and why; and end.
+
+``python -m sysmond.tasks.bpf.loader --runtime-dir FOLDER``. It needs CAP_BPF and CAP_PERFMON, and CAP_SYS_ADMIN to
+mount a BPF file system, or one in which it may make a folder; nothing else of sysmond needs any of them. Each program
+is tried by itself: what one machine refuses costs only that. What is pinned and was made of the same bytes for the
+same purpose stays, with what it recorded meanwhile.
+"""
+
+import json
+import os
+import re
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import NamedTuple
+from zlib import crc32
+
+from sysmond.base.terminal import confess, say
+from sysmond.errors import Error, refusal
+from sysmond.machine import note
+from sysmond.machine.commandline import Parser
+from sysmond.machine.folders import UMASK, check_trusted
+from sysmond.probe import Host
+from sysmond.tasks.bpf import bpffs
+from sysmond.tasks.bpf.launch import REPORT
+from sysmond.tasks.bpf.libbpf import BTF_KIND_FUNC, BTF_KIND_TYPEDEF, Libbpf, RefusedError
+from sysmond.tasks.bpf.refusals import explained
+from sysmond.tasks.cgroup_names import in_use
+
+BTF = "/sys/kernel/btf/vmlinux"
+KALLSYMS = "/proc/kallsyms"
+TASKS_MAX = ("/proc/sys/kernel/threads-max", "/proc/sys/kernel/pid_max")
+
+# Rows of one pass: what is beyond is counted. Less where the machine cannot have as many tasks.
+PROCESSES_MAX = 16_384
+THREADS_MAX = 32_768
+# Threads of which one pass tells what they are at, and new stacks: of all threads, and of those that run or wait alone.
+STATES_MAX, STATES_AWAKE_MAX = 16_384, 4_096
+STACKS_MAX, STACKS_AWAKE_MAX = 1_024, 256
+# How many more are known as told: of 1,024 so many as who reads them keeps.
+TOLD_PER_STACK = 8
+# Ring buffers, powers of two: records of 128, of 40 to 800 and of 536 bytes that wait for their readers.
+EXITS_BYTES = 2 * 1024 * 1024
+EXECS_BYTES = 1024 * 1024
+CGROUPS_BYTES = 256 * 1024
+# ``hierarchy`` of bpf/measure.h, by the controller of version 1; version 2 has none.
+_HIERARCHIES = {"": 0, "memory": 1, "pids": 2, "cpu": 3, "cpuacct": 4}
+_NO_HIERARCHY = 5
+_PLACES = re.compile(rb"^([0-9a-f]+) \w (__sched_text_start|__sched_text_end|_stext|_etext)$", re.MULTILINE)
+
+
+class Program(NamedTuple):
+    """A program, and what of the kernel it cannot be without: a name in its BTF, of a kind, since a version."""
+
+    name: str
+    object: str
+    needs: str
+    kind: int
+    since: str
+    # Not tried where this one is there, which does the same better.
+    unless: str = ""
+
+
+PROGRAMS = (
+    Program("ended", "events", "bpf_loop", BTF_KIND_FUNC, "5.17"),
+    Program("started", "events", "bpf_task_storage_get", BTF_KIND_FUNC, "5.11"),
+    Program("made", "events", "bpf_task_storage_get", BTF_KIND_FUNC, "5.11"),
+    Program("sent", "events", "btf_trace_sock_send_length", BTF_KIND_TYPEDEF, "6.3"),
+    Program("received", "events", "btf_trace_sock_recv_length", BTF_KIND_TYPEDEF, "6.3"),
+    Program("snapshot", "tasks", "bpf_iter_task_new", BTF_KIND_FUNC, "6.7"),
+    Program("iterate", "tasks", "bpf_loop", BTF_KIND_FUNC, "5.17", unless="snapshot"),
+    Program("states", "states", "bpf_iter_task_new", BTF_KIND_FUNC, "6.7"),
+)
+
+
+class Asked(NamedTuple):
+    """What is to be loaded for whom. ``threads``: with rows of threads; ``sleepers``: with what all threads are at.
+
+    ``gid``: the group that may use the pins; -1: nobody but who loads them. ``machine``: where the machine has a BPF
+    file system, for where none of our own may be mounted.
+    """
+
+    runtime: str
+    threads: bool = False
+    sleepers: bool = False
+    gid: int = -1
+    machine: str = bpffs.MACHINE
+    objects: str = os.path.dirname(__file__)
+
+
+def load(asked: Asked) -> dict[str, object]:
+    """Load and pin what this machine allows, write ``RUNTIME/bpf.json`` and give what it says.
+
+    ``programs``: of each ``{"ok": true}`` or ``{"refused": why}``; ``folder``: of the pins.
+
+    :raises Error: where the report cannot be written, or others could lead it elsewhere.
+    """
+    check_trusted(asked.runtime)
+    folder = bpffs.own(asked.runtime)
+    try:
+        if not os.path.exists(BTF):
+            raise Error("the kernel is without BTF (/sys/kernel/btf/vmlinux); one with CONFIG_DEBUG_INFO_BTF is right")
+        with bpffs.opened(asked.runtime, asked.machine) as pins:
+            folder = pins.path
+            programs = _loaded(asked, pins)
+    except (Error, OSError) as problem:
+        why = refusal(problem) if isinstance(problem, OSError) else str(problem)
+        programs = {each.name: why for each in PROGRAMS if not each.unless}
+    report: dict[str, object] = {
+        "folder": folder,
+        "programs": {name: {"refused": why} if why else {"ok": True} for name, why in programs.items()},
+    }
+    _write(f"{asked.runtime}/{REPORT}", report)
+    return report
+
+
+def unload(runtime: str, machine: str = bpffs.MACHINE) -> None:
+    """Remove the pins of a runtime folder: programs that nobody runs are gone with them, and what they recorded.
+
+    :raises Error: where they may not be removed, or others could lead us elsewhere.
+    """
+    try:
+        check_trusted(runtime)
+        bpffs.remove(runtime, machine)
+    except OSError as failure:
+        raise Error(refusal(failure)) from None
+
+
+def _loaded(asked: Asked, pins: bpffs.Pins) -> dict[str, str]:
+    """Load all: why each program was refused, or nothing. Where none can be, nothing of an earlier loader stays.
+
+    :raises Error: without libbpf, without objects.
+    """
+    try:
+        refused = _Loading(asked, pins).run()
+    except (Error, OSError):
+        pins.clear()
+        raise
+    pins.give(asked.gid)
+    return refused
+
+
+class _Loading:
+    """The loading of all programs into one folder."""
+
+    def __init__(self, asked: Asked, pins: bpffs.Pins) -> None:
+        """Read the objects, and what is true of this machine.
+
+        :raises Error: without libbpf, without objects.
+        """
+        self._pins = pins
+        self._library = Libbpf()
+        self._contents = {
+            name: _content(asked.objects, name) for name in dict.fromkeys(each.object for each in PROGRAMS)
+        }
+        tasks = _tasks_max()
+        stacks = STACKS_MAX if asked.sleepers else STACKS_AWAKE_MAX
+        self._lengths = {
+            "exits": EXITS_BYTES,
+            "execs": EXECS_BYTES,
+            "cgroups": CGROUPS_BYTES,
+            "process_rows": min(PROCESSES_MAX, tasks),
+            "private_rows": min(PROCESSES_MAX, tasks),
+            "thread_rows": min(THREADS_MAX, tasks) if asked.threads else 1,
+            "state_rows": min(STATES_MAX if asked.sleepers else STATES_AWAKE_MAX, tasks),
+            "stack_rows": stacks,
+            "told_stacks": TOLD_PER_STACK * stacks,
+        }
+        self._constants = {
+            "processors": os.sysconf("SC_NPROCESSORS_CONF"),
+            "page_bytes": os.sysconf("SC_PAGESIZE"),
+            "hierarchy": _hierarchy(),
+            **_places(),
+        }
+        self._refused: dict[str, str] = {}
+
+    def run(self) -> dict[str, str]:
+        """Load all: why each program was refused, or nothing."""
+        known = self._library.knows({each.needs: each.kind for each in PROGRAMS})
+        markers = self._markers()
+        self._keep(markers)
+        pinned = self._pins.names()
+        for program in PROGRAMS:
+            if program.unless and not self._refused[program.unless]:
+                continue
+            if program.object == "tasks":
+                self._constants["has_network"] = not (self._refused["sent"] or self._refused["received"])
+            if not known[program.needs]:
+                self._refused[program.name] = f"the kernel has no {program.needs}; Linux {program.since} is right"
+            elif program.name in pinned:
+                self._refused[program.name] = ""
+            else:
+                self._refused[program.name] = self._try(program)
+        for marker in markers.values():
+            os.makedirs(f"{self._pins.here}/{marker}", 0o700, exist_ok=True)
+        return self._refused
+
+    def _try(self, program: Program) -> str:
+        try:
+            with self._library.object(self._contents[program.object]) as opened:
+                opened.load(program.name, self._pins.here, self._lengths, self._constants)
+                opened.pin(program.name, f"{self._pins.here}/{program.name}")
+        except RefusedError as refused:
+            return explained(refused)
+        return ""
+
+    def _markers(self) -> dict[str, str]:
+        """Of each object an empty folder that says of what its pins were made: they are complete once it is there.
+
+        An object has maps of those before it, so its pins are no older than theirs.
+        """
+        lengths = self._lengths
+        made = _sum(self._constants | {name: lengths[name] for name in ("exits", "execs", "cgroups")})
+        markers = {}
+        for name, content in self._contents.items():
+            # Threads that are wanted later change no pins of what ended: nothing of that is to be missed.
+            made = crc32(content, made if name == "events" else _sum(lengths, made))
+            markers[name] = f"{name}-{made:08x}"
+        return markers
+
+    def _keep(self, markers: dict[str, str]) -> None:
+        """Remove all pins but those that would be made just so again."""
+        kept: set[str] = set()
+        there = self._pins.names()
+        for name, marker in markers.items():
+            if marker in there:
+                # Of an object that cannot be opened nothing was pinned; each of its programs says why.
+                with suppress(RefusedError), self._library.object(self._contents[name]) as opened:
+                    kept |= {marker, *opened.maps, *opened.programs}
+        self._pins.clear(kept)
+
+
+def _sum(numbers: Mapping[str, int], begin: int = 0) -> int:
+    return crc32(json.dumps(numbers, sort_keys=True).encode(), begin)
+
+
+def _content(folder: str, name: str) -> bytes:
+    path = f"{folder}/{name}.bpf.o"
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        raise Error(f"{path}: not there; this sysmond was built without clang") from None
+
+
+def _tasks_max() -> int:
+    """How many threads this machine can have at once; it follows from its memory, where nobody sets it."""
+    found = [THREADS_MAX]
+    for path in TASKS_MAX:
+        with suppress(OSError, ValueError), open(path, "rb") as file:
+            found.append(int(file.read()))
+    return max(1, min(found))
+
+
+def _hierarchy() -> int:
+    try:
+        controllers = in_use(Host()).controllers
+    except (OSError, ValueError):
+        return _NO_HIERARCHY
+    return next((_HIERARCHIES[each] for each in controllers or ("",) if each in _HIERARCHIES), _NO_HIERARCHY)
+
+
+def _places() -> dict[str, int]:
+    """Find where functions of the scheduler and of the kernel lie; zeros where it does not show its addresses."""
+    try:
+        with open(KALLSYMS, "rb") as file:
+            found = {name: int(address, 16) for address, name in _PLACES.findall(file.read())}
+    except OSError:
+        found = {}
+    return {
+        "scheduler_start": found.get(b"__sched_text_start", 0),
+        "scheduler_end": found.get(b"__sched_text_end", 0),
+        "kernel_start": found.get(b"_stext", 0),
+        "kernel_end": found.get(b"_etext", 0),
+    }
+
+
+def _write(path: str, report: dict[str, object]) -> None:
+    try:
+        note.write(path, report, indent=1)
+    except OSError as failure:
+        raise Error(refusal(failure)) from None
+
+
+def main() -> int:
+    """Run the program; 0 also where programs are refused: what there is is used."""
+    os.umask(UMASK)
+    parser = Parser(prog="sysmond.tasks.bpf.loader", description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("--runtime-dir", required=True, metavar="FOLDER", help="where bpf.json is written")
+    parser.add_argument("--threads", action="store_true", help="make room for rows of threads")
+    parser.add_argument("--sleepers", action="store_true", help="make room for what sleeping threads are at")
+    parser.add_argument("--gid", type=int, default=-1, help="the group that may use what is pinned")
+    parser.add_argument("--unload", action="store_true", help="remove what is pinned instead")
+    try:
+        words = parser.parse_args()
+        if words.unload:
+            unload(words.runtime_dir)
+        else:
+            load(Asked(words.runtime_dir, words.threads, words.sleepers, words.gid))
+    except Error as problem:
+        say(str(problem))
+        return problem.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.excepthook = confess
+    sys.exit(main())

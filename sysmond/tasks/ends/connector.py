@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The proc connector: the kernel's own word that a process began or ended, with the time and the code.
+
+It tells of threads, one message each; a process has ended when its last thread has. So threads are counted from their
+beginnings on. A process that ran before anybody listened is unsure until somebody knows that no thread of it is left.
+
+Times are those of CLOCK_MONOTONIC, in nanoseconds, and become boot time when they are read: what ended in the second
+before the machine was suspended is late by the length of the suspension. A beginning is told some 0.1 ms after
+``start_boottime``, at the end of clone(2); an end some 0.1 ms after the last instruction, later where there was much
+memory to give back.
+
+Sources: the kernel's ``drivers/connector/cn_proc.c``, ``linux/cn_proc.h`` and ``linux/connector.h``. The filter came
+with Linux 6.6, and with it that users without capabilities may listen.
+"""
+
+import os
+from collections.abc import Callable
+from errno import EPERM
+from struct import Struct
+from typing import NamedTuple
+
+from sysmond.errors import Error
+from sysmond.tasks.ends.netlink import BUFFER_BYTES, HEADER, Socket, refused
+
+WHAT = "proc connector"
+
+_NETLINK_CONNECTOR = 11
+_GROUP = 1  # CN_IDX_PROC, as a bit.
+_LISTEN, _IGNORE = 1, 2
+FORK, EXIT = 0x1, 0x80000000
+# struct cn_msg: index and value of the id, sequence, acknowledgement, length, flags.
+MESSAGE = Struct("=IIIIHH")
+# struct proc_event after both headers: what, CPU, time, and six numbers whose meaning depends on what.
+EVENT = Struct(f"={HEADER.size + MESSAGE.size}xIIQ6I")
+_OPERATION = Struct("=I")
+_INPUT = Struct("=II")
+
+# Of how many processes the beginning is remembered; of those beyond an end is unsure, as of those that ran before.
+KNOWN_MAX = 131_072
+
+
+class Ended(NamedTuple):
+    """A process that ended: boot times, 0 where the beginning is not known; the code as wait(2) has it."""
+
+    pid: int
+    start_ns: int
+    end_ns: int
+    code: int
+    ppid: int
+
+
+# Two of these are made of each end; the constructor of a named tuple takes three times as long.
+_new = tuple.__new__
+
+
+class Lives:
+    """What follows from the messages. No I/O."""
+
+    def __init__(self) -> None:
+        """Know nothing yet. ``groups``: of every thread that ended, of which process it was, where ``is_naming``."""
+        self.is_naming = False
+        self.ended: list[Ended] = []
+        self.unsure: dict[int, Ended] = {}
+        self.groups: dict[int, int] = {}
+        self._born: dict[int, tuple[int, int]] = {}  # When, and by whom.
+        self._threads: dict[int, int] = {}  # How many there are besides the first.
+        self._leaderless: dict[int, int] = {}  # The code of a first thread that ended before others.
+
+    def follow(self, batch: memoryview | bytes, to_boot_ns: int) -> None:
+        """Take in messages; ``to_boot_ns``: what boot time is ahead of monotonic time."""
+        born, threads, is_naming, end = self._born, self._threads, self.is_naming, self.ended.append
+        for what, _, time_ns, first, second, third, fourth, _, sixth in EVENT.iter_unpack(batch):
+            if what == EXIT:
+                if is_naming:
+                    self.groups[first] = second
+                if first == second and second in born and second not in threads:
+                    start_ns, parent = born.pop(second)
+                    # Nothing is said of the parent where it had waited for the process already.
+                    end(_new(Ended, (second, start_ns, time_ns + to_boot_ns, third, sixth or parent)))
+                else:
+                    self._thread_ended(first, Ended(second, 0, time_ns + to_boot_ns, third, sixth))
+            elif what == FORK:
+                if third != fourth:
+                    threads[fourth] = threads.get(fourth, 0) + 1
+                elif len(born) < KNOWN_MAX:
+                    born[third] = time_ns + to_boot_ns, second
+                    if threads or self._leaderless or self.unsure:
+                        self._settle_reused(third)
+
+    def _thread_ended(self, thread: int, last: Ended) -> None:
+        """A thread of several ended, or one of a process of which the beginning is not known."""
+        pid = last.pid
+        left = self._threads.get(pid, 0)
+        if thread == pid:
+            # A second end of the first thread: another one had called execve(2) and taken its number.
+            left -= pid in self._leaderless
+            self._leaderless[pid] = last.code
+        else:
+            left -= 1
+        if left > 0:
+            self._threads[pid] = left
+        else:
+            self._threads.pop(pid, None)
+        code = last.code or self._leaderless.get(pid, 0)
+        if pid not in self._born:
+            self.unsure[pid] = last._replace(code=code)
+        elif pid in self._leaderless and left <= 0:
+            del self._leaderless[pid]
+            start_ns, parent = self._born.pop(pid)
+            self.ended.append(last._replace(code=code, start_ns=start_ns, ppid=last.ppid or parent))
+
+    def _settle_reused(self, pid: int) -> None:
+        """A number that is given anew is free: whatever had it is over."""
+        self._threads.pop(pid, None)
+        self._leaderless.pop(pid, None)
+        if pid in self.unsure:
+            self.ended.append(self.unsure.pop(pid))
+
+    def settle(self, is_over: Callable[[Ended], bool | None]) -> None:
+        """Ask of each unsure process whether it is over: True, False for now, or None to be asked again.
+
+        One that is not will have another thread that ends, and be unsure again then.
+        """
+        for pid, last in list(self.unsure.items()):
+            answer = is_over(last)
+            if answer is None:
+                continue
+            del self.unsure[pid]
+            if answer:
+                self._leaderless.pop(pid, None)
+                self._threads.pop(pid, None)
+                self.ended.append(last)
+
+    def doubt(self, now_ns: int) -> None:
+        """Messages were lost: no count of threads holds any more."""
+        for pid, code in self._leaderless.items():
+            start_ns, parent = self._born.get(pid, (0, 0))
+            self.unsure.setdefault(pid, Ended(pid, start_ns, now_ns, code, parent))
+        self._born.clear()
+        self._threads.clear()
+
+    def take(self) -> list[Ended]:
+        """Give what ended since the last call."""
+        ended, self.ended = self.ended, []
+        return ended
+
+
+class Connector:
+    """Listens."""
+
+    def __init__(self, buffer_bytes: int = BUFFER_BYTES) -> None:
+        """Begin to listen.
+
+        :raises Error: where this kernel has no proc connector, or does not tell this process.
+        """
+        self._mark = os.getpid()
+        right = "a kernel with CONFIG_PROC_EVENTS is right"
+        try:
+            self._socket = Socket(_NETLINK_CONNECTOR, _GROUP, EVENT.size, buffer_bytes)
+        except OSError as failure:
+            if failure.errno == EPERM:
+                right = "CAP_NET_ADMIN, or Linux 6.6, is right"
+            raise refused(WHAT, failure, right) from None
+        try:
+            # Without a filter the kernel acknowledges; where it hears nobody of these namespaces, it says nothing.
+            self._ask(_OPERATION.pack(_LISTEN))
+            if not self._is_heard():
+                raise Error(f"{WHAT}: no answer; the initial namespaces of pids and users are right")
+            self._ask(_INPUT.pack(_LISTEN, FORK | EXIT))  # Before Linux 6.6 this is not understood, and ignored.
+        except OSError as failure:
+            self._socket.close()
+            raise refused(WHAT, failure, "the initial network namespace is right") from None
+        except Error:
+            self._socket.close()
+            raise
+
+    def receive(self, lives: Lives, now_ns: int, to_boot_ns: int) -> int:
+        """Take in what waits, and give how many messages were lost: of processes or threads that began or ended.
+
+        :raises OSError: as the kernel says.
+        """
+        for batch in self._socket.receive():
+            lives.follow(batch, to_boot_ns)
+        if lost := self._socket.lost():
+            lives.doubt(now_ns)
+        return lost
+
+    def close(self) -> None:
+        """Stop listening, and the kernel telling where nobody else listens."""
+        try:
+            self._ask(_INPUT.pack(_IGNORE, 0))
+            self._ask(_OPERATION.pack(_IGNORE))
+        except OSError:
+            pass
+        self._socket.close()
+
+    def _ask(self, payload: bytes) -> None:
+        # NLMSG_DONE; CN_IDX_PROC and CN_VAL_PROC.
+        self._socket.send(3, 0, MESSAGE.pack(1, 1, 0, self._mark, len(payload), 0) + payload)
+
+    def _is_heard(self) -> bool:
+        """Whether the kernel acknowledged: it tells all listeners, with the mark of who asked and one more."""
+        found = False
+        for batch in self._socket.receive():
+            for at in range(HEADER.size, len(batch), EVENT.size):
+                found = found or MESSAGE.unpack_from(batch, at)[3] == self._mark + 1
+        return found

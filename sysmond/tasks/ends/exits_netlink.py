@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes that ended, as netlink tells of them: by the proc connector, by taskstats, or by both.
+
+The connector knows that a process ended, and when; taskstats knows what it used. Either is told even where the other
+lost a message, so only what both lost is missing. A beginning is exact to 0.1 ms where somebody listened at the time;
+of what ran before, it is the end less how long it took, late by as long as its memory took to be given back. What
+threads did that ended before somebody listened is in the CPU time alone.
+"""
+
+import os
+from threading import Thread, get_native_id
+from time import monotonic, sleep
+from typing import TYPE_CHECKING
+
+from sysmond.base import clock
+from sysmond.base.model import ABSENT
+from sysmond.errors import Error
+from sysmond.records import Records
+from sysmond.tasks.ends.connector import Connector, Ended, Lives
+from sysmond.tasks.ends.exits import RECORD
+from sysmond.tasks.ends.netlink import BUFFER_BYTES
+from sysmond.tasks.ends.taskstats import READINGS_MAX, VERSION_NAMING, Life, Sums, Taskstats
+from sysmond.tasks.tables import ABSENT_U32
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container
+
+# Of how many processes a tick /proc is asked, in at most three files each. What ended last is asked for what is left of
+# it: of what ended earlier in the tick hardly ever anything is.
+PROC_MAX = 256
+# How long at most it takes to find out, once, that taskstats tells nothing here.
+TRIAL_S = 0.25
+
+_CODE_SIGNAL, _CODE_CORE = 0x7F, 0x80
+_TICK_NS = clock.SECOND_NS // os.sysconf("SC_CLK_TCK")
+_TICK_US = _TICK_NS // 1000
+_NOTHING = (ABSENT,) * 8
+
+
+class Paired:
+    """By the proc connector, which knows who ended and when, and taskstats, which knows what they used."""
+
+    def __init__(self, buffer_bytes: int = BUFFER_BYTES) -> None:
+        """Listen to both.
+
+        :raises Error: where one of them is not to be had.
+        """
+        self._connector = Connector(buffer_bytes)
+        try:
+            self._taskstats = Taskstats(buffer_bytes)
+        except Error:
+            self._connector.close()
+            raise
+        self._lives = Lives()
+        self._lives.is_naming = True  # Until the version is known.
+        self._sums = Sums()
+        self._alone: dict[int, int] = {}  # Who is over by taskstats only, and for how many readings.
+
+    def take(self) -> Records:
+        """Give what ended."""
+        now = clock.relation()
+        lives, sums = self._lives, self._sums
+        # The connector first: of each end that it tells of, taskstats told before.
+        unheard = self._connector.receive(lives, now.boottime_ns, now.boottime_ns - now.monotonic_ns)
+        untold = self._taskstats.receive(sums)
+        lives.is_naming = sums.version < VERSION_NAMING
+        if lives.is_naming:
+            sums.name(lives.groups)
+        if lives.unsure:
+            lives.settle(_asker(sums.over))
+        lives.groups.clear()
+        rows = [record(ended, sums.pop(ended.pid)) for ended in lives.take()]
+        if sums.over or self._alone:
+            rows += self._overdue(now)
+        return Records(b"".join(rows), lost=min(unheard, untold))
+
+    def _overdue(self, now: clock.Relation) -> list[bytes]:
+        """What the connector never told of, a while after taskstats did."""
+        self._alone = {pid: self._alone.get(pid, 0) + 1 for pid in self._sums.over}
+        rows: list[bytes] = []
+        for pid, readings in list(self._alone.items()):
+            if readings > READINGS_MAX:
+                del self._alone[pid]
+                rows += [timed(life, 0, now) for life in self._sums.over.pop(pid)]
+        return rows
+
+    def close(self) -> None:
+        """Close both."""
+        self._connector.close()
+        self._taskstats.close()
+
+
+class Heard:
+    """By the proc connector alone; of a process that nobody has waited for yet, /proc still tells the rest."""
+
+    def __init__(self, buffer_bytes: int = BUFFER_BYTES) -> None:
+        """Listen to it.
+
+        :raises Error: where it is not to be had.
+        """
+        self._connector = Connector(buffer_bytes)
+        self._lives = Lives()
+
+    def take(self) -> Records:
+        """Give what ended."""
+        now = clock.relation()
+        lost = self._connector.receive(self._lives, now.boottime_ns, now.boottime_ns - now.monotonic_ns)
+        if self._lives.unsure:
+            self._lives.settle(_asker({}))
+        ended = self._lives.take()
+        hardly, maybe = ended[:-PROC_MAX], ended[-PROC_MAX:]
+        rows = [record(each, None) for each in hardly] + [_remains(each) for each in maybe]
+        return Records(b"".join(rows), lost=lost)
+
+    def close(self) -> None:
+        """Close it."""
+        self._connector.close()
+
+
+class Told:
+    """By taskstats alone."""
+
+    def __init__(self, buffer_bytes: int = BUFFER_BYTES) -> None:
+        """Listen to it, where it tells of what ends here.
+
+        :raises Error: where it is not to be had, does not, or names no process.
+        """
+        self._taskstats = Taskstats(buffer_bytes)
+        self._sums = Sums()
+        self._before_ns = clock.boottime_ns()
+        problem = self._tried()
+        if problem:
+            self._taskstats.close()
+            raise Error(problem)
+
+    def _tried(self) -> str:
+        """Let a thread end: outside the initial network namespace messages go elsewhere, and nobody says so."""
+        trial = Sums()
+        numbers: list[int] = []
+        thread = Thread(target=lambda: numbers.append(get_native_id()))
+        thread.start()
+        thread.join()
+        until_s = monotonic() + TRIAL_S
+        while not trial.version and monotonic() < until_s:
+            self._taskstats.receive(trial)
+            sleep(TRIAL_S / 100)
+        if not trial.version:
+            return "taskstats: tells of no end; the initial network namespace is right"
+        if trial.version < VERSION_NAMING:
+            return f"taskstats: version {trial.version} names no process of a thread; Linux 5.19 is right"
+        return ""
+
+    def take(self) -> Records:
+        """Give what ended."""
+        now = clock.relation()
+        lost = self._taskstats.receive(self._sums)
+        over, self._sums.over = self._sums.over, {}
+        rows = [timed(life, self._before_ns, now) for lives in over.values() for life in lives]
+        self._before_ns = now.boottime_ns
+        return Records(b"".join(rows), lost=lost)
+
+    def close(self) -> None:
+        """Close it."""
+        self._taskstats.close()
+
+
+def record(ended: Ended, life: Life | None) -> bytes:
+    """Pack a record: times and code by the connector, the rest by taskstats, where that told."""
+    pid, start_ns, end_ns, code, ppid = ended
+    signal, core = code & _CODE_SIGNAL, (code & _CODE_CORE) >> 7
+    if life is None:
+        uid, comm = ABSENT_U32, b""
+        used: tuple[int | bytes, ...] = _NOTHING
+    else:
+        uid, comm = life.uid, life.comm
+        start_ns = start_ns or end_ns - life.lasted_us * 1000
+        ppid = ppid or life.ppid
+        used = life[7:15]  # From cpu_us on, in the order of the table.
+    status = code >> 8 & 0xFF
+    return RECORD.pack(start_ns or ABSENT, end_ns, pid, ppid, uid, status, signal, core, ABSENT, comm, *used)
+
+
+def timed(life: Life, before_ns: int, now: clock.Relation) -> bytes:
+    """Pack what taskstats alone told: it ended within one second of the wall clock, and between two readings."""
+    second_ns = life.ended_s * clock.SECOND_NS - now.realtime_ns + now.boottime_ns
+    first_ns = min(max(before_ns, second_ns), now.boottime_ns)
+    last_ns = max(first_ns, min(now.boottime_ns, second_ns + clock.SECOND_NS))
+    end_ns = (first_ns + last_ns) // 2
+    return record(Ended(life.pid, 0, end_ns, life.code, life.ppid), life)
+
+
+def _asker(known: "Container[int]") -> "Callable[[Ended], bool | None]":
+    """Ask /proc whether a process is over that is not known to be, of no more than ``PROC_MAX``."""
+    left = PROC_MAX
+
+    def ask(last: Ended) -> bool | None:
+        nonlocal left
+        if last.pid in known:
+            return True
+        left -= 1
+        return is_over(last) if left >= 0 else None
+
+    return ask
+
+
+def is_over(last: Ended) -> bool:
+    """Whether no thread of a process is left whose first thread ended, by what /proc says of it."""
+    try:
+        fields = _stat(last.pid)[1]
+        if int(fields[19]) * _TICK_NS > last.end_ns:
+            return True  # Another one, with the same number.
+        # One that lives had execve(2) called by another thread, which took the place of the first.
+        return fields[0] == b"Z" and int(fields[17]) <= 1
+    except (OSError, ValueError, IndexError):
+        return True
+
+
+def _stat(pid: int) -> tuple[bytes, list[bytes]]:
+    """The name of a process, and what is behind it in /proc/PID/stat: state, parent, and so on."""
+    with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+        before, _, behind = file.read(4096).rpartition(b") ")
+    return before.partition(b" (")[2], behind.split()
+
+
+def _remains(ended: Ended) -> bytes:
+    """Pack a record with what is left in /proc of a process that nobody has waited for yet."""
+    found = record(ended, None)
+    try:
+        comm, fields = _stat(ended.pid)
+        start_ns = int(fields[19]) * _TICK_NS
+        if fields[0] != b"Z" or start_ns > ended.end_ns:  # Another one, with the same number.
+            return found
+        with open(f"/proc/{ended.pid}/status", "rb", buffering=0) as file:
+            uid = int(file.read(4096).partition(b"\nUid:")[2].split(None, 1)[0])
+        user_us, system_us = int(fields[11]) * _TICK_US, int(fields[12]) * _TICK_US
+        life = Life(
+            ended.pid,
+            int(fields[1]),
+            uid,
+            comm[:15],
+            ended.code,
+            0,
+            (ended.end_ns - start_ns) // 1000,
+            user_us + system_us,
+            user_us,
+            system_us,
+            ABSENT,
+            int(fields[7]),
+            int(fields[9]),
+            *_io(ended.pid),
+        )
+    except (OSError, ValueError, IndexError):
+        return found
+    return record(ended, life)
+
+
+def _io(pid: int) -> tuple[int, int]:
+    """What a process read from and sent towards storage, where one may know."""
+    try:
+        with open(f"/proc/{pid}/io", "rb", buffering=0) as file:
+            words = file.read(4096).split()
+        return int(words[9]), int(words[11])
+    except (OSError, ValueError, IndexError):
+        return ABSENT, ABSENT

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The number of the cgroup that /proc/PID/cgroup names: the inode of its folder, which is the kernel's own number.
+
+Version 2 numbers them, unless it has no controller that processes are sorted by and version 1 has one.
+"""
+
+import os
+from collections.abc import Sequence
+
+from sysmond.base.model import ABSENT
+from sysmond.cgroups.tree import MOUNTINFO, Hierarchy, hierarchies
+
+# By these, in this order, version 1 tells who belongs together; the last is systemd's own tree.
+_SORTING = ("memory", "pids", "cpu", "cpuacct", "name=systemd")
+_DELETED = b" (deleted)"
+
+
+class CgroupNumbers:
+    """Turns paths into numbers; each path is looked up once a reading, since a cgroup may be made again."""
+
+    def __init__(self, root: str) -> None:
+        """Look for the hierarchies of the machine below ``root``."""
+        self._root = root
+        self._top = b""
+        self._begin: bytes | None = None
+        self._numbers: dict[bytes, int] = {}
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Find out what is mounted where."""
+        self._begin = None
+        try:
+            with open(self._root + MOUNTINFO, "rb") as file:
+                found = hierarchies(file.read())
+        except (OSError, ValueError):
+            return
+        version_2 = next((each for each in found if not each.controllers), None)
+        controllers = b"" if version_2 is None else self._controllers(version_2)
+        chosen = choose(found, controllers.decode("ascii", "replace").split())
+        if chosen is not None:
+            self._top = os.fsencode(self._root + chosen.point)
+            self._begin = os.fsencode(f":{','.join(chosen.controllers)}:")
+
+    def new_reading(self) -> None:
+        """Forget the numbers."""
+        self._numbers.clear()
+
+    def number(self, content: bytes, before: int) -> int:
+        """Give the number of the cgroup in a content of /proc/PID/cgroup; that ``before`` where the cgroup is gone."""
+        if self._begin is None:
+            return ABSENT
+        for line in content.split(b"\n"):
+            at = line.find(b":")
+            if at >= 0 and line.startswith(self._begin, at):
+                path = line[at + len(self._begin) :]
+                number = self._numbers.get(path)
+                if number is None:
+                    number = self._numbers[path] = self._look(path)
+                return before if number == ABSENT and path.endswith(_DELETED) else number
+        return ABSENT
+
+    def _controllers(self, hierarchy: Hierarchy) -> bytes:
+        try:
+            with open(f"{self._root}{hierarchy.point}/cgroup.controllers", "rb") as file:
+                return file.read()
+        except OSError:
+            return b""
+
+    def _look(self, path: bytes) -> int:
+        if b"/.." in path:  # Outside of the cgroup namespace that sysmond runs in.
+            return ABSENT
+        try:
+            return os.stat(self._top + path).st_ino
+        except OSError:
+            return ABSENT
+
+
+def choose(found: Sequence[Hierarchy], controllers_of_2: Sequence[str]) -> Hierarchy | None:
+    """Choose the hierarchy that numbers cgroups, of those mounted."""
+    version_2 = next((each for each in found if not each.controllers), None)
+    if version_2 is not None and not set(controllers_of_2).isdisjoint(_SORTING):
+        return version_2
+    sorting = (each for name in _SORTING[:-1] for each in found if name in each.controllers)
+    systemd = next((each for each in found if _SORTING[-1] in each.controllers), None)
+    return next(sorting, None) or version_2 or systemd or next(iter(found), None)
