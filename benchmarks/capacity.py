@@ -166,7 +166,7 @@ class _OfBoot:
 
 def repeat(folder: str, folders: Folders, days: int, total_days: int) -> Figures:
     """Fill an archive: the merged file of the coarsest tier, again and again under boots that follow each other."""
-    from sysmond.archiver import rollup_job, seal_job  # noqa: PLC0415  as above
+    from sysmond.archiver import merge_job, rollup_job  # noqa: PLC0415  as above
     from sysmond.base.clock import Relation  # noqa: PLC0415  as above
     from sysmond.base.model import Sensitivity  # noqa: PLC0415  as above
     from sysmond.machine.folders import FILE_MODES, create_classes  # noqa: PLC0415  as above
@@ -188,7 +188,7 @@ def repeat(folder: str, folders: Folders, days: int, total_days: int) -> Figures
             image = rollup_job.merge_tier([again])
             archive.publish(target, Name(boot, 1, days).file, image, FILE_MODES[Sensitivity.PUBLIC])
     os.makedirs(f"{folders.runtime}/archiver", exist_ok=True)
-    seal_job.merge(folders)  # As the archiver would have done by and by.
+    merge_job.merge(folders)  # As the archiver would have done by and by.
     sizes = [os.path.getsize(f"{target}/{file}") for file in archive.files(target)]
     return {"archive_bytes": sum(sizes), "archive_files": len(sizes), "archive_days": number * days, "path": path}
 

@@ -46,7 +46,7 @@ def written(folder: str) -> int:
 
 def merged(folders: Folders) -> Figures:
     """Roll them up and merge them; give what that cost, and what of it the rolling up."""
-    from sysmond.archiver import seal_job  # noqa: PLC0415
+    from sysmond.archiver import merge_job, retention_job, rollup_job  # noqa: PLC0415
     from sysmond.base.model import Sensitivity  # noqa: PLC0415
     from sysmond.plan import plan  # noqa: PLC0415
     from sysmond.store import archive  # noqa: PLC0415
@@ -55,9 +55,9 @@ def merged(folders: Folders) -> Figures:
     plan.write(plan.Plan((), archiver=settings), f"{folders.runtime}/plan.json")
     folder = archive.disk_folder(folders, Sensitivity.PUBLIC)
     begin_ns = time.process_time_ns()
-    seal_job.roll_up(folders)
+    rollup_job.roll_up_rows(folders, retention_job.keeper(folders).make_room, set())
     rolled_up_ns = time.process_time_ns()
-    seal_job.merge(folders)
+    merge_job.merge(folders)
     (name,) = archive.names(folder)
     return {
         "roll_up_cpu_s": round((rolled_up_ns - begin_ns) / 1e9, 2),

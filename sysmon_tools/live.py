@@ -18,7 +18,7 @@ from sysmon_tools.panel import ASCII_SIGNS, SIGNS, Scene, Stored, frame
 from sysmon_tools.show import Console, Group, console, screen, stacked
 from sysmond.base import clock
 from sysmond.base.clock import SECOND_NS
-from sysmond.base.model import TIERS_NS, Sensitivity
+from sysmond.base.model import FINEST_TIER, TIERS_NS, Sensitivity
 from sysmond.base.terminal import say
 from sysmond.errors import CorruptError, Error
 from sysmond.machine import folders, listing
@@ -53,7 +53,7 @@ class Shelf:
             tables = ("", *self._tables_in(archive.ram_folder(self._place, each)))
             ram += [self._sum(archive.ram_folder(self._place, each, table)) for table in tables]
             tables = ("", *self._tables_in(f"{self._place.state}/{each}"))
-            tier = archive.FINEST_TIER
+            tier = FINEST_TIER
             disk += [self._sum(archive.disk_folder(self._place, each, tier, table)) for table in tables]
         newest_s = max(each[2] for each in disk)
         return Stored(

@@ -26,14 +26,14 @@ from sysmond.plan.settings import NO_BUS, PARTS, REMOVED, Settings, isolation, p
 from sysmond.tasks.bpf.launch import loader_command
 
 BUSES = (NO_BUS, "system", "session")
-# The module and the function that carry out each command: only that module is imported.
+# The module of ``sysmond.commands`` and its function that carry out each command: only that module is imported.
 COMMANDS = {
     "mark": ("orders", "mark"),
     "flush": ("orders", "flush"),
     "reload": ("orders", "reload"),
-    "pin": ("pinning", "pin"),
-    "unpin": ("pinning", "unpin"),
-    "pins": ("pinning", "list_pins"),
+    "pin": ("pins", "pin"),
+    "unpin": ("pins", "unpin"),
+    "pins": ("pins", "list_pins"),
     "budget": ("upkeep", "budget"),
     "fsck": ("upkeep", "fsck"),
     "selftest": ("upkeep", "selftest"),
@@ -70,7 +70,7 @@ def _folders(options: argparse.Namespace) -> folders.Folders:
 def _command(options: argparse.Namespace) -> int:
     """Carry out a command."""
     module, function = COMMANDS[options.command]
-    code: int = getattr(importlib.import_module(f"sysmond.{module}"), function)(_folders(options), options)
+    code: int = getattr(importlib.import_module(f"sysmond.commands.{module}"), function)(_folders(options), options)
     return code
 
 

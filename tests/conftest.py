@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from sysmond.base.model import FINEST_TIER
 from sysmond.machine.folders import Folders, create, create_classes
-from sysmond.store import archive
 from tests.leftovers import all_are_closed, leaves_nothing
 
 __all__ = ["all_are_closed", "leaves_nothing"]  # Around every test.
@@ -52,5 +52,5 @@ def folders(runtime: Path) -> Folders:
     create(made, os.geteuid())
     for part in ("archiver", "sampler", "background"):
         create_classes(f"{made.runtime}/{part}")
-    create_classes(made.state, archive.FINEST_TIER)
+    create_classes(made.state, FINEST_TIER)
     return made

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from sysmond.archiver import seal_job
+from sysmond.archiver import merge_job, seal_job
 from sysmond.base.clock import SECOND_NS, Relation
 from sysmond.base.model import Metric, Semantics, Sensitivity, Table
 from sysmond.history import Archive
@@ -122,7 +122,7 @@ class Machine:
             by_boot.setdefault(name.boot, []).append(name)
         for names in by_boot.values():
             if len(names) > 1:
-                seal_job.merge_files(folder, names, 0o644)
+                merge_job.merge_files(folder, names, 0o644)
         self._put(kept)
 
     def reboot(self) -> None:

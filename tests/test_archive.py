@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sysmond.base.model import FILE_BYTES_MAX, Metric, Semantics, Sensitivity, Table
+from sysmond.base.model import FILE_BYTES_MAX, FINEST_TIER, Metric, Semantics, Sensitivity, Table
 from sysmond.machine import note
 from sysmond.machine.folders import Folders, create_classes
 from sysmond.store import archive
@@ -234,7 +234,7 @@ def full_disk(tmp_path: Path, folders: Folders) -> Iterator[Folders]:
     if mounted.returncode:
         pytest.skip(f"cannot mount a small tmpfs: {mounted.stderr.strip()}")
     full = folders._replace(state=str(tmp_path))
-    create_classes(full.state, archive.FINEST_TIER)
+    create_classes(full.state, FINEST_TIER)
     yield full
     subprocess.run(["umount", str(tmp_path)], check=True)
 

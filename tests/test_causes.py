@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sysmond.answers.records import Answer
-from sysmond.archiver import seal_job
+from sysmond.archiver import merge_job
 from sysmond.archiver.main import Archiver
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Cause, Sensitivity, Table
@@ -168,12 +168,12 @@ def test_of_a_missing_number_nothing_is_said_where_it_may_be_in_order(machine: M
 def test_a_merge_leaves_room_for_a_segment_that_is_missing(machine: Machine) -> None:
     path = five_files(machine, restricted=True)[2]
     away = path.rename(path.with_suffix(".away"))
-    seal_job.merge(machine.folders)
+    merge_job.merge(machine.folders)
     assert len(machine.files()) == 2
     assert len(machine.files(Sensitivity.RESTRICTED)) == 2
     assert causes(machine.archive.select("disk", raw=True))[0] == (Cause.DAMAGED_FILE, SECONDS)
     away.rename(path)
-    seal_job.merge(machine.folders)
+    merge_job.merge(machine.folders)
     assert len(machine.files()) == 1
     assert len(machine.archive.select("disk", raw=True).times_ns) == FILES * SECONDS
 
@@ -183,7 +183,7 @@ def test_a_merge_leaves_room_for_a_file_of_a_long_table_that_is_missing(folders:
     archive.flush(folders)
     there = Path(archive.disk_folder(folders, Sensitivity.PUBLIC, table="process"))
     (there / paths[2].name).unlink()
-    seal_job.merge(folders)
+    merge_job.merge(folders)
     assert len(list(there.glob("*.h5"))) == 2
     assert causes(asked(folders, PROCESS)) == [(Cause.DAMAGED_FILE, SECONDS)]
 
@@ -260,4 +260,4 @@ def test_what_was_given_up_for_want_of_room_is_dropped(tmp_path: Path) -> None:
         assert [event.text for event in everything.events if event.kind == "dropped"] == said[-1:]
         machine.seal()
         machine.flush()
-        seal_job.merge(folders)
+        merge_job.merge(folders)

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sysmond.answers import series
-from sysmond.archiver import seal_job
+from sysmond.archiver import merge_job, seal_job
 from sysmond.base import clock
 from sysmond.base.clock import SECOND_NS, Relation
 from sysmond.base.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table
@@ -412,7 +412,7 @@ def test_two_writers_of_one_series_count_once(machine: Machine, kept: str, begin
         machine.seal()
         machine.flush()
     if kept == "tiers":
-        seal_job.merge(machine.folders)
+        merge_job.merge(machine.folders)
         shutil.rmtree(archive.disk_folder(machine.folders, Sensitivity.PUBLIC))
     last = max(400, end)
     for step in ("10s", "1min", "1h"):

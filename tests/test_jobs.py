@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sysmond.archiver import seal_job
+from sysmond.archiver import merge_job, seal_job
 from sysmond.base.clock import Relation
 from sysmond.base.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table
 from sysmond.base.timespec import DAY_NS
@@ -175,7 +175,7 @@ def test_a_tick_that_is_half_written_when_it_is_sealed_is_whole_after_merging(fo
     seal_job.seal(folders)
     archive.flush(folders)
     names = archive.names(disk(folders))
-    seal_job.merge_files(disk(folders), names, 0o644)
+    merge_job.merge_files(disk(folders), names, 0o644)
     assert len(archive.files(disk(folders))) == 1
     assert stored(disk(folders)) == part.written
 
@@ -205,7 +205,7 @@ def test_a_table_that_changed_with_an_upgrade_does_not_stop_sealing_or_merging(f
         new.tick(tick)
         seal_job.seal(folders)
     archive.flush(folders)
-    seal_job.merge(folders)
+    merge_job.merge(folders)
     assert len(archive.names(disk(folders))) < 8
     assert stored(disk(folders)) == {**old.written, **new.written}
 
@@ -336,7 +336,7 @@ def test_pieces_merged_are_the_whole(ticks: int, seed: int, cuts: list[int], ove
     os.mkdir(folder)
     try:
         whole, pieces = day_of(ticks, seed, cuts, overlap)
-        name = seal_job.merge_files(folder, put(folder, pieces), 0o644)
+        name = merge_job.merge_files(folder, put(folder, pieces), 0o644)
         [found] = recordings(folder)
         assert name == Name(BOOT, 1, len(pieces))
         assert os.listdir(folder) == [name.file]
@@ -359,7 +359,7 @@ def test_series_that_come_and_go_are_absent_in_between(folders: Folders) -> None
             seal_job.seal(folders)
     seal_job.seal(folders)
     archive.flush(folders)
-    seal_job.merge_files(disk(folders), archive.names(disk(folders)), 0o644)
+    merge_job.merge_files(disk(folders), archive.names(disk(folders)), 0o644)
     assert stored(disk(folders)) == part.written
     [merged] = recordings(disk(folders))
     assert len(merged.blocks) == 2
@@ -370,11 +370,11 @@ def test_a_merge_that_was_interrupted_is_finished_by_the_next(folders: Folders) 
     whole, pieces = day_of(60, 1, [10, 20, 30, 40, 50], 0)
     names = put(disk(folders), pieces)
     kept = {name: Path(disk(folders), name.file).read_bytes() for name in names}
-    merged = seal_job.merge_files(disk(folders), names, 0o644)
+    merged = merge_job.merge_files(disk(folders), names, 0o644)
     for name in names[2:]:  # As if it had died before these were removed.
         Path(disk(folders), name.file).write_bytes(kept[name])
     assert stored(disk(folders)) == values_of(whole)
-    seal_job.merge(folders)
+    merge_job.merge(folders)
     assert archive.files(disk(folders)) == [merged.file]
     assert stored(disk(folders)) == values_of(whole)
 
@@ -383,7 +383,7 @@ def test_what_a_damaged_file_seems_to_replace_is_kept(folders: Folders) -> None:
     whole, pieces = day_of(60, 2, [10, 20, 30], 0)
     names = put(disk(folders), pieces)
     Path(disk(folders), Name(BOOT, 1, 4).file).write_bytes(encode(whole, "")[:-100])
-    seal_job.merge(folders)
+    merge_job.merge(folders)
     assert set(archive.files(disk(folders))) >= {name.file for name in names}
 
 
@@ -391,7 +391,7 @@ def test_what_a_damaged_file_seems_to_replace_is_kept(folders: Folders) -> None:
 def test_a_damaged_segment_is_left_alone_and_the_rest_is_merged(
     folders: Folders, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
-    monkeypatch.setattr(seal_job, "boot_id", lambda: BOOT)
+    monkeypatch.setattr(merge_job, "boot_id", lambda: BOOT)
     whole, pieces = day_of(60, 3, list(range(3, 60, 3)), 0)
     names = put(disk(folders), pieces)
     path = Path(disk(folders), names[3].file)
@@ -402,15 +402,15 @@ def test_a_damaged_segment_is_left_alone_and_the_rest_is_merged(
         content = damaged_values(path)
     path.write_bytes(content)
     merging: list[list[Name]] = []
-    merge_files = seal_job.merge_files
+    merge_files = merge_job.merge_files
 
     def noted(folder: str, names: list[Name], *rest: Any) -> Name:
         merging.append(names)
         return merge_files(folder, names, *rest)
 
-    monkeypatch.setattr(seal_job, "merge_files", noted)
+    monkeypatch.setattr(merge_job, "merge_files", noted)
     for _ in range(4):
-        seal_job.merge(folders)
+        merge_job.merge(folders)
     assert path.read_bytes() == bytes(content)
     assert not any(names[3] in group for group in merging), "what could not be rolled up is not merged"
     left = archive.names(disk(folders))
@@ -455,7 +455,7 @@ def test_a_file_that_would_be_refused_is_not_made_and_not_tried_for_ever(
 
     monkeypatch.setattr(dense_file, "encode_plans", refuse)
     for _ in range(6):
-        seal_job.merge(folders)
+        merge_job.merge(folders)
     assert len(archive.names(disk(folders))) == 4
     assert len(tried) <= 4
 
@@ -465,16 +465,16 @@ def test_old_files_are_not_opened_again(folders: Folders, monkeypatch: pytest.Mo
     for name in put(disk(folders), pieces):
         os.utime(f"{disk(folders)}/{name.file}", (1e9, 1e9))
     monkeypatch.setattr(dense_file, "Segment", None)
-    seal_job.merge(folders)
+    merge_job.merge(folders)
     assert len(archive.names(disk(folders))) == 4
 
 
 def test_the_day_of_a_recording_is_that_of_its_first_tick() -> None:
     whole, _ = day_of(10, 1, [], 0)
-    assert seal_job.first_day(whole) == 20_000
-    assert seal_job.first_day(whole._replace(clocks={})) == 0
-    assert seal_job.first_day(whole._replace(blocks=[])) == 20_000, "by what it says is absent"
-    assert seal_job.first_day(whole._replace(blocks=[], holes=[])) is None
+    assert merge_job.first_day(whole) == 20_000
+    assert merge_job.first_day(whole._replace(clocks={})) == 0
+    assert merge_job.first_day(whole._replace(blocks=[])) == 20_000, "by what it says is absent"
+    assert merge_job.first_day(whole._replace(blocks=[], holes=[])) is None
 
 
 def test_holes_that_touch_are_one() -> None:

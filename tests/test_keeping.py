@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 from benchmarks import synthetic
-from sysmond.archiver import pinning, retention_job, rollup_job, seal_job, upkeep
+from sysmond.archiver import merge_job, retention_job, rollup_job
 from sysmond.archiver.retention_job import Keeper
 from sysmond.base import clock
 from sysmond.base.clock import Relation
 from sysmond.base.model import Metric, Semantics, Sensitivity, Table
-from sysmond.commands import fsck
+from sysmond.commands import fsck, upkeep
+from sysmond.commands import pins as pinning
 from sysmond.daemon.arguments import parser
 from sysmond.errors import ConfigError, CorruptError, UsageError
 from sysmond.machine.folders import Folders
@@ -141,7 +142,10 @@ def test_a_pin_keeps_rows_while_its_budget_lasts(folders: Folders) -> None:
 def test_rows_are_rolled_up_before_they_go(folders: Folders) -> None:
     size = max(put(folders, number) for number in range(1, 9))
     limits = dict.fromkeys(retention.TIERS_NS, Limit())
-    keep = Keeper(folders, limits | {"1s": Limit(4 * size)}, 0, lambda: seal_job.roll_up(folders))
+    make_room = retention_job.keeper(folders).make_room
+    keep = Keeper(
+        folders, limits | {"1s": Limit(4 * size)}, 0, lambda: rollup_job.roll_up_rows(folders, make_room, set())
+    )
     keep.make_room("1s", size)
     assert len(numbers(folders)) <= 4
     for tier in tiers.COARSE:
@@ -154,8 +158,8 @@ def test_what_could_not_be_rolled_up_is_tried_again_before_it_goes(folders: Fold
         put(folders, number)
     path = f"{archive.disk_folder(folders, Sensitivity.PUBLIC)}/{Name('a' * 32, 1, 1).file}"
     # As a disk leaves it that failed for a moment while the first one was read.
-    Path(folders.runtime, "archiver", seal_job.LEFT_ALONE_FILE).write_text(json.dumps([path]), encoding="utf-8")
-    seal_job.merge(folders)
+    Path(folders.runtime, "archiver", merge_job.LEFT_ALONE_FILE).write_text(json.dumps([path]), encoding="utf-8")
+    merge_job.merge(folders)
     assert there(folders, "10s") == [Name("a" * 32, 2, 2).file]
     usual = plans.builtin()
     plans.write(usual._replace(archiver=usual.archiver._replace(size_1s_bytes=1)), f"{folders.runtime}/plan.json")
@@ -170,14 +174,14 @@ def test_a_merge_takes_tiers_across_boots_into_one_file_and_nothing_twice(folder
     for number, boot in enumerate(boots):
         for piece in range(1, 5):
             put(folders, piece, boot, UTC_NS + number * 10**6 * SECOND)
-            seal_job.merge(folders)
+            merge_job.merge(folders)
     kept = {
         file: Path(archive.disk_folder(folders, Sensitivity.PUBLIC, "5min"), file).read_bytes()
         for file in there(folders, "5min")
     }
     for piece in range(5, 15):
         put(folders, piece, boots[2], UTC_NS + 2 * 10**6 * SECOND)
-        seal_job.merge(folders)
+        merge_job.merge(folders)
     for tier in tiers.COARSE:
         folder = archive.disk_folder(folders, Sensitivity.PUBLIC, tier)
         listed, unreadable = tiers.listing(folder)
@@ -192,7 +196,7 @@ def test_a_merge_takes_tiers_across_boots_into_one_file_and_nothing_twice(folder
         Path(folder, file).write_bytes(content)
     listed, _ = tiers.listing(folder)
     assert set(tiers.current({file.file: file.covers for file in listed})) == before
-    seal_job.merge(folders)
+    merge_job.merge(folders)
     assert sum(_rows(f"{folder}/{file}") for file in there(folders, "5min")) == (4 + 4 + 14) * PIECE_S
     assert not rollup_job.due(
         archive.disk_folder(folders, Sensitivity.PUBLIC),
@@ -243,12 +247,12 @@ def test_damaged_pins_keep_everything_as_far_as_their_budget_reaches(folders: Fo
     # What is pinned meanwhile waits, and a merge goes on; nothing damaged is written over.
     waiting = f"{folders.runtime}/archiver"
     pins.add(waiting, [Pin(5, 9, "oom", "sysmond")])
-    seal_job.merge(folders)
+    merge_job.merge(folders)
     assert path.read_text(encoding="utf-8") == content
     assert [finding.path for finding in fsck.check(folders)] == [str(path)]
     (step,) = fsck.repair(folders, fsck.check(folders))
     assert step.startswith(f"{path}: moved to ")
-    seal_job.merge(folders)
+    merge_job.merge(folders)
     assert pins.read(folders.state) == [Pin(5, 9, "oom", "sysmond")]
 
 
@@ -295,7 +299,7 @@ def test_a_budget_is_foretold_within_15_percent_from_an_hour_on(
         image = dense_file.encode(made, "a test")
         keep.make_room("1s", len(image))
         archive.publish(folder, Name(boot, number, number).file, image, 0o644)
-        seal_job.merge(folders)
+        merge_job.merge(folders)
         if done_s in {HOUR_S, 6 * HOUR_S, DAY_S, 7 * DAY_S}:
             said[done_s] = said_days(folders, capsys)
         if done_s > (DAYS - 3) * DAY_S:
@@ -314,7 +318,7 @@ def test_a_budget_is_foretold_within_15_percent_from_an_hour_on(
     # What fewer digits would.
     file.write_text(f"archive: {{significant_bits: 6}}\ntiers: {{1s: {{size: {BUDGETS['1s']}B}}}}")
     whole = [f"{folder}/{name.file}" for name in archive.names(folder)[1:-1]]
-    saved = sum(map(os.path.getsize, whole)) / sum(len(seal_job.merged_image([path], 6)) for path in whole)
+    saved = sum(map(os.path.getsize, whole)) / sum(len(merge_job.merged_image([path], 6)) for path in whole)
     assert saved > 1.2
     assert said_days(folders, capsys, str(file))["1s"] == pytest.approx(saved * (before["1s"] or 0), rel=0.15)
     file.write_text("tiers: {5min: {size: 1B}}")

@@ -14,7 +14,7 @@ import pytest
 
 from sysmond import history
 from sysmond.base.clock import Relation
-from sysmond.base.model import Metric, Semantics, Sensitivity, Table
+from sysmond.base.model import FINEST_TIER, Metric, Semantics, Sensitivity, Table
 from sysmond.machine.folders import Folders, create_classes
 from sysmond.store import archive, dense_file
 from sysmond.store.of_ring import Key, MemoryBlock, Recording, Strand
@@ -54,7 +54,7 @@ def block(first_s: int, last_s: int, started_s: int) -> MemoryBlock:
 def folders(tmp_path: Path) -> Folders:
     """An archive of ten minutes; in the sixth the daemon was down."""
     place = Folders(str(tmp_path / "state"), str(tmp_path / "runtime"))
-    create_classes(place.state, archive.FINEST_TIER)
+    create_classes(place.state, FINEST_TIER)
     relation = Relation(100 * SECOND, NOON_S * SECOND, 100 * SECOND)
     blocks = [block(60, 400, 1), block(460, 701, 450)]
     recording = Recording(Sensitivity.PUBLIC, TABLES, blocks, {77: "6.12.0"}, {BOOT: [relation]}, ())

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sysmond.archiver import children, retention_job
-from sysmond.base.model import TIERS_NS, Sensitivity
+from sysmond.base.model import FINEST_TIER, TIERS_NS, Sensitivity
 from sysmond.commands import fsck
 from sysmond.errors import CorruptError
 from sysmond.history import Archive
@@ -112,7 +112,7 @@ def test_a_budget_counts_and_forgets_all_others(machine: Machine) -> None:
     placed = traps(machine)
     for shelf in (None, retention_job.LONG):
         keeper = retention_job.Keeper(machine.folders, dict.fromkeys(TIERS_NS, Limit(1)), 0, shelf=shelf)
-        gone = keeper.make_room(archive.FINEST_TIER, 0)
+        gone = keeper.make_room(FINEST_TIER, 0)
         assert gone
         assert not set(gone) & set(placed)
 

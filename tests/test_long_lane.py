@@ -14,9 +14,10 @@ from sysmond.base.model import Lane, Packing, Sensitivity
 from sysmond.probe import Host, Probe, Records, Table, counter, state
 from sysmond.records import reference
 from sysmond.ring.frame import FRAME_BYTES, FULL, MORE, RECORDS, RECORDS_HEAD, REST, START
+from sysmond.ring.leftovers import culprits
 from sysmond.ring.progress import ring_files, stream_files
-from sysmond.ring.sealed import LASTING_BYTES_MIN, culprits
 from sysmond.ring.snapshot import snapshot
+from sysmond.sampler.rings import LASTING_BYTES_MIN
 from sysmond.sampler.source import FULL_S
 from tests.bench import SECOND, Bench, Many, steady
 

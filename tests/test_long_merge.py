@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sysmond.archiver import retention_job, seal_job, sparse_merge_job, sparse_seal_job, upkeep
+from sysmond.archiver import merge_job, retention_job, sparse_merge_job, sparse_seal_job
 from sysmond.archiver.sparse_merge_job import Joined
 from sysmond.base.clock import boot_id
 from sysmond.base.model import ABSENT, TIERS_NS, Cause, Packing, Sensitivity
-from sysmond.commands import fsck
+from sysmond.commands import fsck, upkeep
 from sysmond.errors import Error
 from sysmond.machine.folders import FILE_MODES, Folders
 from sysmond.plan.retention import Limit
@@ -163,7 +163,7 @@ def test_the_job_merges_files_of_a_size_and_answers_stay_the_same(folders: Folde
     stream = recorded(folders, 8, boot_id())
     before = on_disk(folders)
     assert len(before) == 9
-    seal_job.merge(folders)
+    merge_job.merge(folders)
     after = on_disk(folders)
     assert [os.path.basename(path).split("-")[1:] for path in after] == [
         ["00000001", "00000008.h5"],
@@ -188,10 +188,10 @@ def test_an_interrupted_merge_is_cleaned_up_once_the_merged_file_proves_whole(fo
         Path(path).write_bytes(content)
     whole = Path(f"{folder}/{merged.file}").read_bytes()
     Path(f"{folder}/{merged.file}").write_bytes(whole[: len(whole) // 2])
-    seal_job.merge(folders)
+    merge_job.merge(folders)
     assert len(on_disk(folders)) == len(paths) + 1, "the merged one is damaged: nothing goes"
     Path(f"{folder}/{merged.file}").write_bytes(whole)
-    seal_job.merge(folders)
+    merge_job.merge(folders)
     assert on_disk(folders) == [f"{folder}/{merged.file}"]
 
 
@@ -199,8 +199,8 @@ def test_a_damaged_file_is_left_alone_and_the_others_are_merged(folders: Folders
     recorded(folders, 20, boot_id())
     paths = on_disk(folders)
     Path(paths[3]).write_bytes(Path(paths[3]).read_bytes()[:-5000] + bytes(5000))
-    seal_job.merge(folders)
-    seal_job.merge(folders)
+    merge_job.merge(folders)
+    merge_job.merge(folders)
     left = [os.path.basename(path).split("-")[1:] for path in on_disk(folders)]
     assert [os.path.basename(paths[3]).split("-")[1], os.path.basename(paths[3]).split("-")[2]] in left
     assert len(left) < len(paths) - 6
@@ -218,7 +218,7 @@ def test_reasons_alone_are_merged_and_kept_like_rows(folders: Folders) -> None:
     assert {each.first_ns // SECOND for each in retention_job.LONG.stored(folders, "1s")} == {
         UTC_NS // SECOND + tick for tick in range(100, 108)
     }
-    seal_job.merge(folders)
+    merge_job.merge(folders)
     [path] = on_disk(folders)
     with sparse_file.open_file(path) as opened:
         assert [(hole.start_ns, hole.end_ns) for hole in opened.holes] == [(100 * SECOND, 108 * SECOND)]

@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sysmond.archiver import seal_job, sparse_seal_job
+from sysmond.archiver import merge_job, seal_job, sparse_seal_job
 from sysmond.archiver.watch import RingWatch
 from sysmond.base.model import Cause, Sensitivity
 from sysmond.errors import CorruptError, Error
 from sysmond.machine.folders import Folders
 from sysmond.ring import skipped_rings
 from sysmond.ring.frame import RING_BYTES_MIN, Layout
+from sysmond.ring.leftovers import is_over
 from sysmond.ring.progress import Progress
-from sysmond.ring.sealed import is_over
 from sysmond.ring.snapshot import snapshot
 from sysmond.ring.writer import RingWriter
 from sysmond.store import archive, sparse_file, sparse_of_ring
@@ -477,7 +477,7 @@ def test_strangers_folders_are_no_long_tables(folders: Folders) -> None:
     os.symlink(f"{folders.state}/public/elsewhere", f"{folders.state}/public/linked")
     assert [table for _, table in archive.disk_folders(folders)] == ["", "elsewhere", ""]
     Path(f"{folders.state}/public/elsewhere/1s/mine.h5").write_text("not ours")
-    seal_job.merge(folders)
+    merge_job.merge(folders)
     assert os.path.exists(f"{folders.state}/public/elsewhere/1s/mine.h5")
 
 

@@ -16,7 +16,7 @@ import pytest
 from benchmarks import tasks_synthetic
 from sysmon_tools import extract
 from sysmond.answers.records import Request, answer
-from sysmond.archiver import retention_job, seal_job, sparse_rollup_job
+from sysmond.archiver import merge_job, retention_job, sparse_rollup_job
 from sysmond.archiver import sparse_merge_job as merge_module
 from sysmond.base.clock import Relation
 from sysmond.base.model import TIERS_NS, Sensitivity, Table
@@ -327,7 +327,7 @@ def test_a_merge_job_does_all_of_it(folders: Folders) -> None:
     put(folders, 1, [stretch_of(part) for part in parts])
     names = tables.CGROUP_NAME
     put(folders, 1, [moments(names, 5, [(0, {"id": 3, "path": 0}), (2, {"id": 3, "path": 1})], ["/a", "/b"])])
-    seal_job.merge(folders)
+    merge_job.merge(folders)
     check_all(folders, readings)
     for tier in COARSE:
         with sparse_file.open_file(f"{folder_of(folders, tier, names)}/{Name(BOOT, 1, 1).file}") as opened:
@@ -386,7 +386,7 @@ def test_questions_are_answered_when_the_rows_are_gone(
         put(folders, number, [stretch])
         roll_up(folders)
     if merges:
-        seal_job.merge(folders)
+        merge_job.merge(folders)
 
     def asked() -> dict[int, float]:
         # Of whom was there when recording began, what was used before is not known.

@@ -27,7 +27,7 @@ from sysmond.ring.frame import (
     Identity,
     Layout,
 )
-from sysmond.ring.sealed import remove_sealed
+from sysmond.ring.leftovers import remove_sealed
 from sysmond.ring.snapshot import snapshot
 from sysmond.ring.writer import RingWriter
 from sysmond.tasks.tables import PROCESS

@@ -20,13 +20,14 @@ from sysmond.machine.folders import Folders, create_classes
 from sysmond.plan.plan import builtin, import_plugin, offered_probes
 from sysmond.plan.settings import Settings
 from sysmond.probe import Host, Table, counter, text
-from sysmond.ring import sealed as ring_room
 from sysmond.ring.frame import SUFFIX
+from sysmond.ring.leftovers import culprits, remove_sealed
 from sysmond.ring.progress import Progress, Sealed
-from sysmond.ring.sealed import OLD_RINGS_MAX, culprits, remove_sealed
 from sysmond.ring.snapshot import fill, snapshot
 from sysmond.ring.writer import RingWriter
+from sysmond.sampler import rings as ring_room
 from sysmond.sampler.lane import Sampler
+from sysmond.sampler.rings import OLD_RINGS_MAX
 from sysmond.store.of_ring import Hole, of_snapshot
 from tests.bench import SECOND, Bench, Many, Read, steady
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sysmond.archiver import rollup_job, seal_job
+from sysmond.archiver import merge_job, rollup_job
 from sysmond.base.clock import Relation
 from sysmond.base.model import ABSENT, Metric, Semantics, Sensitivity, Table
 from sysmond.base.result import Int64Array
@@ -107,23 +107,23 @@ def test_merging_keeps_the_digits_that_are_wanted_and_does_so_once(
     values[:, [0, -1]] = np.where(values[:, [0, -1]] == ABSENT, 7, values[:, [0, -1]])
     names = put(folder, pieces_of(values, cuts, overlap))
     half = max(1, len(names) // 2)
-    some = seal_job.merge_files(folder, names[:half], 0o644, BITS) if half > 1 else names[0]
+    some = merge_job.merge_files(folder, names[:half], 0o644, BITS) if half > 1 else names[0]
     before, bits = read(f"{folder}/{some.file}")
     assert bits == (BITS if half > 1 else 0)
-    whole = seal_job.merge_files(folder, [some, *names[half:]], 0o644, BITS) if len(names) > 1 else some
+    whole = merge_job.merge_files(folder, [some, *names[half:]], 0o644, BITS) if len(names) > 1 else some
     found, bits = read(f"{folder}/{whole.file}")
     assert bits == (BITS if len(names) > 1 else 0)
     assert half == 1 or np.array_equal(found[:, : before.shape[1]], before)
     check(found, values, [0, ticks - 1])
     if bits:
-        Path(folder, "again.h5").write_bytes(seal_job.merged_image([f"{folder}/{whole.file}"], BITS))
+        Path(folder, "again.h5").write_bytes(merge_job.merged_image([f"{folder}/{whole.file}"], BITS))
         assert np.array_equal(read(f"{folder}/again.h5")[0], found)
 
 
 def test_the_job_leaves_tiers_pins_and_what_is_not_rolled_up_alone(
     folders: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(seal_job, "boot_id", lambda: "f" * 32)  # The day is over: all of it is merged.
+    monkeypatch.setattr(merge_job, "boot_id", lambda: "f" * 32)  # The day is over: all of it is merged.
     settings = plan.ArchiverSettings(significant_bits=BITS)
     plan.write(plan.Plan((), archiver=settings), f"{folders.runtime}/plan.json")
     values = matrix_of(900, 5)
@@ -136,7 +136,7 @@ def test_the_job_leaves_tiers_pins_and_what_is_not_rolled_up_alone(
     expected = rollup_job.roll_up(
         pieces[0]._replace(blocks=[]), [plan_of([block for piece in pieces for block in piece.blocks])], tiers.COARSE
     )
-    seal_job.merge(folders)
+    merge_job.merge(folders)
     [file] = archive.files(folder)
     found, bits = read(f"{folder}/{file}")
     assert bits == BITS
@@ -155,14 +155,14 @@ def test_the_job_leaves_tiers_pins_and_what_is_not_rolled_up_alone(
 def test_where_nobody_knows_what_is_pinned_all_digits_are_kept(
     folders: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(seal_job, "boot_id", lambda: "f" * 32)
+    monkeypatch.setattr(merge_job, "boot_id", lambda: "f" * 32)
     settings = plan.ArchiverSettings(significant_bits=BITS)
     plan.write(plan.Plan((), archiver=settings), f"{folders.runtime}/plan.json")
     Path(folders.state, pins.FILE).write_text("[")
     folder = archive.disk_folder(folders, Sensitivity.PUBLIC)
     values = matrix_of(90, 5)
     put(folder, pieces_of(values, [30]))
-    seal_job.merge(folders)
+    merge_job.merge(folders)
     [file] = archive.files(folder)
     found, bits = read(f"{folder}/{file}")
     assert bits == 0
@@ -195,8 +195,8 @@ def test_an_explanation_tells_of_fewer_digits(runtime: Path, monkeypatch: pytest
         machine.flush()
     settings = plan.ArchiverSettings(significant_bits=BITS)
     plan.write(plan.Plan((), archiver=settings), f"{machine.folders.runtime}/plan.json")
-    monkeypatch.setattr(seal_job, "boot_id", lambda: "f" * 32)
-    seal_job.merge(machine.folders)
+    monkeypatch.setattr(merge_job, "boot_id", lambda: "f" * 32)
+    merge_job.merge(machine.folders)
     writer.tick(range(300, 400))
 
     def told(path: str, **how: Any) -> str:
@@ -211,7 +211,7 @@ def test_an_explanation_tells_of_fewer_digits(runtime: Path, monkeypatch: pytest
 def test_all_digits_are_kept_where_nobody_wants_fewer(folders: Folders) -> None:
     folder = archive.disk_folder(folders, Sensitivity.PUBLIC)
     values = matrix_of(50, 1)
-    name = seal_job.merge_files(folder, put(folder, pieces_of(values, [20])), 0o644)
+    name = merge_job.merge_files(folder, put(folder, pieces_of(values, [20])), 0o644)
     found, bits = read(f"{folder}/{name.file}")
     assert bits == 0
     assert np.array_equal(found, values)

@@ -17,7 +17,7 @@ import h5py
 import numpy as np
 import pytest
 
-from sysmond.archiver import seal_job
+from sysmond.archiver import merge_job
 from sysmond.errors import Error, ForeignError, NotPermittedError
 from sysmond.history import Archive
 from sysmond.machine.folders import GROUP
@@ -328,7 +328,7 @@ def test_nothing_restricted_is_in_anything_public(scene: Scene) -> None:
     assert {"process_private.ring", "process_private.h5"} <= of_number
     for _ in range(3):
         into_files(recorder)
-    seal_job.merge(recorder.folders)
+    merge_job.merge(recorder.folders)
     assert any(spans_several(path) for path in everything(recorder))
     assert leaks(scene, "public") == (set(), set())
     of_text, of_number = leaks(scene, "restricted")

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from sysmon_tools import extract
-from sysmond.archiver import seal_job
+from sysmond.archiver import merge_job
 from sysmond.base.wall_clock import CLOCK_QUANTUM_NS
 from sysmond.history import Archive
 from sysmond.probe import Host
@@ -285,7 +285,7 @@ def test_a_sampler_that_dies_before_it_says_what_it_took_makes_no_end_two(record
         assert [lives().count(pid) for pid in made] == [1] * len(made)
         recorder.flush()
     recorder.end()
-    seal_job.merge(recorder.folders)
+    merge_job.merge(recorder.folders)
     if find_spec("duckdb"):
         asked = Archive(recorder.folders).sql("select count(*) from exits where exit_code = 9", start="-1h")
         assert asked.rows == [[len(ends())]]

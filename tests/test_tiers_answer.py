@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from sysmond.answers.rates import STATISTICS
-from sysmond.archiver import seal_job
+from sysmond.archiver import merge_job
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Cause, Sensitivity
 from sysmond.base.result import Result
@@ -36,7 +36,7 @@ def keep(machine: Machine) -> None:
     """Let everything in the rings reach all tiers, and small files become larger ones."""
     machine.seal()
     machine.flush()
-    seal_job.merge(machine.folders)
+    merge_job.merge(machine.folders)
 
 
 def forget(machine: Machine, *tiers: str) -> None:

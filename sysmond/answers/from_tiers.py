@@ -18,12 +18,12 @@ from sysmond.base.result import Float64Array, Gap, Int64Array
 from sysmond.base.wall_clock import ALWAYS_NS
 from sysmond.rollup.condition import BoolArray, Words
 from sysmond.rollup.file_edges import begin_ns
-from sysmond.rollup.portion import GAP_INTERVALS, SUMS, summed, sums_in
+from sysmond.rollup.portion import SUMS, summed, sums_in
 from sysmond.rollup.top import COUNT, LENGTH, LIVED, MOST, READINGS
 from sysmond.rollup.top import MAX as PEAK
 from sysmond.store.census import Line, holes, silence, untold
 from sysmond.store.chain import END, START
-from sysmond.store.stretch import Stretch
+from sysmond.store.stretch import GAP_INTERVALS, Stretch
 
 CGROUP = "cgroup"
 # Of merged rows: integrals of gauges and over how long, by label of the column.

@@ -12,7 +12,7 @@ from sysmond.base.model import ABSENT
 from sysmond.base.result import Int64Array
 from sysmond.cgroups.owner import Owner, owner
 from sysmond.rollup.condition import Words
-from sysmond.rollup.ends import GRAIN_NS
+from sysmond.store.ends import GRAIN_NS
 from sysmond.store.stretch import Stretch
 from sysmond.tasks import syscalls
 

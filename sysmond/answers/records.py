@@ -28,14 +28,13 @@ from sysmond.answers.rows import (
     told_by_rows,
 )
 from sysmond.base import clock, paths, timespec
-from sysmond.base.model import TIERS_NS, Cause, Metric, Semantics, Sensitivity, Table
+from sysmond.base.model import FINEST_TIER, TIERS_NS, Cause, Metric, Semantics, Sensitivity, Table
 from sysmond.base.result import Column, Event, Gap, Result
 from sysmond.errors import CorruptError, Error, NotPermittedError, UsageError, nearest
 from sysmond.machine.folders import Folders
 from sysmond.rollup import condition
 from sysmond.rollup.condition import Words
 from sysmond.rollup.ended import ended_of
-from sysmond.store.archive import FINEST_TIER
 from sysmond.store.census import LATE_NS, Census, Line, gaps, losses
 from sysmond.store.stretch import Stretch, key_of, lasts
 from sysmond.store.tiers import COARSE

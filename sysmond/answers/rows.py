@@ -25,10 +25,10 @@ from sysmond.errors import UsageError
 from sysmond.rollup.condition import BoolArray, Condition, Lookup, Values, Words
 from sysmond.rollup.ended import between
 from sysmond.rollup.keys_in_buckets import Exits, Window, spans
-from sysmond.rollup.portion import SUMS, Part, summed
+from sysmond.rollup.portion import SUMS, summed
 from sysmond.store.census import LATE_NS, Line
 from sysmond.store.chain import END, START, told_before
-from sysmond.store.stretch import Stretch, key_of, lasts
+from sysmond.store.stretch import Part, Stretch, key_of, lasts
 
 # So many cells of a column are worked on at once.
 CELLS_MAX = 1 << 21

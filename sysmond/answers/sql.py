@@ -21,11 +21,10 @@ from sysmond.base.model import ABSENT, Semantics, Sensitivity
 from sysmond.errors import Error, NotPermittedError, UsageError
 from sysmond.machine.folders import Folders
 from sysmond.rollup.condition import Words
-from sysmond.rollup.ends import GRAIN_NS
-from sysmond.rollup.portion import Part
 from sysmond.store.census import Census, Line
 from sysmond.store.chain import END, START
-from sysmond.store.stretch import Stretch, key_of
+from sysmond.store.ends import GRAIN_NS
+from sysmond.store.stretch import Part, Stretch, key_of
 
 if TYPE_CHECKING:
     import duckdb

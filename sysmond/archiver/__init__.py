@@ -6,6 +6,7 @@ carries out (flush, pin, mark) over its control socket. The archiver itself (``m
 job is a child that ends (``children``), so that numpy and h5py are in no memory for longer. Called by ``daemon``,
 which starts it.
 
-``watch`` and ``flushing`` decide when the disk is written to, ``seal_job``, ``rollup_job`` and ``retention_job`` do
-it for wide tables, those with ``sparse`` in their names for long ones; ``auto_pins`` keeps what incidents look like.
+``watch`` and ``flushing`` decide when the disk is written to; ``seal_job``, ``rollup_job``, ``merge_job`` and
+``retention_job`` work for wide tables, those with ``sparse`` in their names for long ones; ``auto_pins`` keeps what
+incidents look like.
 """

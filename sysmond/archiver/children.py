@@ -17,7 +17,7 @@ from typing import Any
 
 from sysmond.archiver import disk_writes
 from sysmond.archiver.flushing import Reason
-from sysmond.base.model import TIERS_NS
+from sysmond.base.model import FINEST_TIER, TIERS_NS
 from sysmond.errors import CorruptError, Error, refusal
 from sysmond.machine import listing, memory, mounts, note
 from sysmond.machine.folders import Folders, create_classes
@@ -70,13 +70,13 @@ def flush(folders: Folders, tell: Tell = _unheard, owed: disk_writes.Counts | No
     began_s = time.monotonic()
     before = known_place(folders)
     _demand_mounted(folders, before)
-    create_classes(folders.state, archive.FINEST_TIER)
+    create_classes(folders.state, FINEST_TIER)
     place = mounts.place(folders.state)
     tell("disks", place.disks)
     carried = disk_writes.take(folders.state)
     tell("carried", carried)
     for sensitivity, table in archive.disk_folders(folders):
-        archive.remove_temporary(archive.disk_folder(folders, sensitivity, archive.FINEST_TIER, table))
+        archive.remove_temporary(archive.disk_folder(folders, sensitivity, FINEST_TIER, table))
     from sysmond.archiver import retention_job  # noqa: PLC0415  as above
 
     done = archive.flush(folders, retention_job.keeper(folders).make_room, retention_job.long_keeper(folders).make_room)
@@ -102,11 +102,11 @@ def flush(folders: Folders, tell: Tell = _unheard, owed: disk_writes.Counts | No
 def merge(folders: Folders, tell: Tell = _unheard) -> None:
     """Merge segments on disk; the imports are the child's."""
     _demand_mounted(folders, known_place(folders))
-    from sysmond.archiver import seal_job  # noqa: PLC0415
+    from sysmond.archiver import merge_job  # noqa: PLC0415
 
     before = _on_disk(folders)
     try:
-        seal_job.merge(folders)
+        merge_job.merge(folders)
     finally:
         made = _on_disk(folders).items() - before.items()
         tell("files", len(made))

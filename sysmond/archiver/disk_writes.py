@@ -21,8 +21,8 @@ from sysmond.errors import CorruptError, Error, TooMuchError
 from sysmond.machine import control, note
 from sysmond.machine.folders import Folders
 from sysmond.ring.frame import RING_BYTES_MIN, SUFFIX, Identity, Layout
+from sysmond.ring.leftovers import keep
 from sysmond.ring.progress import ARCHIVER, Sealed
-from sysmond.ring.sealed import keep
 from sysmond.ring.writer import RingWriter
 
 INTERVAL_NS = 60 * SECOND_NS

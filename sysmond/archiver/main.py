@@ -27,8 +27,8 @@ from sysmond.plan import plan as plans
 from sysmond.plan.plan import Plan
 from sysmond.plan.settings import Settings, plan_file
 from sysmond.ring import skipped_rings
+from sysmond.ring.leftovers import is_over, remove_sealed
 from sysmond.ring.progress import ARCHIVER, Progress, Sealed, ring_files, stream_files
-from sysmond.sampler.lane import is_over, remove_sealed
 from sysmond.store import archive
 
 __all__ = ["Archiver", "flush", "merge", "run", "seal"]

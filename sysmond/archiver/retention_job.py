@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from sysmond.archiver import sparse_retention_job
 from sysmond.base import clock
-from sysmond.base.model import Sensitivity
+from sysmond.base.model import FINEST_TIER, Sensitivity
 from sysmond.base.timespec import TIME_MAX_NS
 from sysmond.errors import CorruptError, Error
 from sysmond.machine import listing, note
@@ -23,7 +23,6 @@ from sysmond.plan import plan as plans
 from sysmond.plan import retention
 from sysmond.plan.retention import Believed, Limit, Stored, Window
 from sysmond.store import archive, pins
-from sysmond.store.archive import FINEST_TIER
 
 # In the state folder, where an age is set: what time is believed to be.
 BELIEVED_FILE = "clock.json"
@@ -61,14 +60,15 @@ def keeper(folders: Folders) -> "Keeper":
     """What makes room in the tiers by the plan's limits, and rolls rows up before they go."""
 
     def roll_up() -> None:
-        from sysmond.archiver import seal_job  # noqa: PLC0415  as below
+        from sysmond.archiver import rollup_job  # noqa: PLC0415  as below
 
         # What could not be rolled up is tried once more: its disk may have failed for a moment only.
-        seal_job.roll_up(folders, left_alone=set())
+        rollup_job.roll_up_rows(folders, kept.make_room, set())
 
     plan, _ = plans.first_valid([f"{folders.runtime}/plan.json", f"{folders.state}/plan.json"])
     limits, pins_bytes = retention.of_settings(plan.archiver)
-    return Keeper(folders, limits, pins_bytes, roll_up)
+    kept = Keeper(folders, limits, pins_bytes, roll_up)
+    return kept
 
 
 def _nothing() -> None:

@@ -5,7 +5,7 @@ All tiers are made from one reading of the rows, each from the one before it. Me
 series in which rows are read and buckets written.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import pairwise
 from typing import NamedTuple
@@ -13,10 +13,12 @@ from typing import NamedTuple
 import numpy as np
 
 from sysmond import CREATED_BY
-from sysmond.base.model import ABSENT
+from sysmond.base.model import ABSENT, Sensitivity
 from sysmond.base.result import Int64Array
 from sysmond.base.wall_clock import Course, course_of
 from sysmond.errors import Error
+from sysmond.machine.folders import FILE_MODES, Folders, create_classes
+from sysmond.machine.memory import BoundError, working_on
 from sysmond.plan.retention import TIERS_NS
 from sysmond.store import archive, statistics, tiers
 from sysmond.store.archive import Name
@@ -77,6 +79,44 @@ def due(rows_folder: str, tier_folders: dict[str, str], left_alone: Iterable[str
 
 def _fits(run: Due, name: Name) -> bool:
     return run.names[0].boot == name.boot and name.last - run.names[0].first < SEALS_AT_ONCE
+
+
+def roll_up_rows(folders: Folders, make_room: Callable[[str, int], object], left_alone: set[str]) -> None:
+    """Make the files of the tiers of segments that are on disk and in no tier yet.
+
+    ``make_room``: is told the tier and how many bytes will come; ``left_alone``: paths of what is not tried, to which
+    those are added that are damaged.
+    """
+    create_classes(folders.state, *tiers.COARSE)
+    for sensitivity in Sensitivity:
+        rows = archive.disk_folder(folders, sensitivity)
+        places = {tier: archive.disk_folder(folders, sensitivity, tier) for tier in tiers.COARSE}
+        for place in places.values():
+            archive.remove_temporary(place)
+        for run in due(rows, places, left_alone):
+            for name, images in _rolled_up(rows, run, left_alone):
+                for tier, image in images.items():
+                    make_room(tier, len(image))
+                    archive.publish(places[tier], name.file, image, FILE_MODES[sensitivity])
+
+
+def _rolled_up(rows: str, run: Due, left_alone: set[str]) -> Iterator[tuple[Name, dict[str, bytes]]]:
+    """Roll up a run; where that fails each of its segments by itself, so that one alone is left out."""
+    whole = Name(run.names[0].boot, run.names[0].first, run.names[-1].last)
+    try:
+        with working_on(*(f"{rows}/{name.file}" for name in run.names)):
+            images = roll_up_files(rows, run)
+        yield whole, images
+    except FileNotFoundError:
+        return
+    except (Error, BoundError) as failure:
+        if len(run.names) == 1:
+            left_alone.add(f"{rows}/{whole.file}")
+            if isinstance(failure, BoundError):
+                raise
+            return
+        for before, name in zip([run.before, *run.names], run.names, strict=False):
+            yield from _rolled_up(rows, Due([name], run.tiers, before), left_alone)
 
 
 def roll_up_files(rows_folder: str, run: Due) -> dict[str, bytes]:

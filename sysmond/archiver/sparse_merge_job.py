@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sysmond import CREATED_BY
-from sysmond.base.model import ABSENT, FILE_BYTES_MAX, Semantics, Sensitivity
+from sysmond.base.model import ABSENT, FILE_BYTES_MAX, FINEST_TIER, Semantics, Sensitivity
 from sysmond.base.result import Int64Array
 from sysmond.base.timespec import DAY_NS
 from sysmond.base.wall_clock import course_of
@@ -309,7 +309,7 @@ def merge(
     for sensitivity, table in archive.disk_folders(folders):
         if not table:
             continue
-        folder = archive.disk_folder(folders, sensitivity, archive.FINEST_TIER, table)
+        folder = archive.disk_folder(folders, sensitivity, FINEST_TIER, table)
         archive.remove_superseded(folder, is_whole)
         candidates = [*_candidates(folder, left_alone), *archive.parting(folders, table)]
         for names in archive.plan_merges(candidates, boot, largest_bytes):

@@ -17,7 +17,7 @@ import numpy as np
 
 from sysmond import CREATED_BY
 from sysmond.archiver import sparse_merge_job
-from sysmond.base.model import TIERS_NS, Semantics, Sensitivity
+from sysmond.base.model import FINEST_TIER, TIERS_NS, Semantics, Sensitivity
 from sysmond.base.result import Int64Array
 from sysmond.base.wall_clock import course_of
 from sysmond.errors import CorruptError, Error
@@ -27,7 +27,7 @@ from sysmond.machine.memory import BoundError, working_on
 from sysmond.rollup import file_edges
 from sysmond.rollup.top import CGROUP, roll_up
 from sysmond.store import archive, sparse_file, tiers
-from sysmond.store.archive import FINEST_TIER, Name
+from sysmond.store.archive import Name
 from sysmond.store.chain import END, Chain, Ends
 from sysmond.store.sparse_file import FileStretch
 from sysmond.store.stretch import Array, Stretch, key_of, lasts

@@ -16,8 +16,8 @@ from sysmond.base.model import Cause, Sensitivity
 from sysmond.errors import CorruptError, ForeignError
 from sysmond.machine.folders import FILE_MODES, Folders, create_stream
 from sysmond.machine.memory import working_on
+from sysmond.ring.leftovers import is_alive
 from sysmond.ring.progress import ARCHIVER, Progress, Sealed, stream_files
-from sysmond.ring.sealed import is_alive
 from sysmond.ring.skipped_rings import Aside, keep
 from sysmond.ring.snapshot import Snapshot, identify, snapshot
 from sysmond.store import archive, sparse_file, sparse_of_ring

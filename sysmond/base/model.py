@@ -19,6 +19,7 @@ ABSENT = -(2**63)
 
 TIERS_NS = {"1s": 0, "10s": 10_000_000_000, "1min": 60_000_000_000, "5min": 300_000_000_000}
 """The tiers by name: the length of a bucket in nanoseconds, 0 for rows as they were recorded."""
+FINEST_TIER = "1s"
 # The image of a file is built in memory; a day may be several files.
 FILE_BYTES_MAX = 16 * 1024 * 1024
 

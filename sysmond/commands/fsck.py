@@ -12,14 +12,14 @@ import numpy as np
 
 from sysmond import CREATED_BY
 from sysmond.archiver import sparse_merge_job as long_merge
-from sysmond.base.model import TIERS_NS, Sensitivity
+from sysmond.base.model import FINEST_TIER, TIERS_NS, Sensitivity
 from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
 from sysmond.machine.folders import FILE_MODES, Folders
 from sysmond.machine.memory import BoundError, working_on
 from sysmond.machine.note import TEMPORARY_SUFFIX, sync_folder
 from sysmond.store import archive, dense_file, pins, tiers
 from sysmond.store import sparse_file as long_file
-from sysmond.store.archive import FINEST_TIER, SUFFIX
+from sysmond.store.archive import SUFFIX
 from sysmond.store.dense_coding import CHUNK_SERIES
 from sysmond.store.of_ring import Block, MemoryBlock, Recording
 

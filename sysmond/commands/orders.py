@@ -6,10 +6,10 @@ import argparse
 from sysmond.archiver import main as archiver
 from sysmond.archiver.disk_writes import MARK
 from sysmond.base.terminal import put, say
-from sysmond.daemon.reloading import FOLLOW_S, RESOLVE_S
 from sysmond.errors import EXIT_PARTIAL, ConfigError, Error, UsageError
 from sysmond.machine import control
 from sysmond.machine.folders import Folders
+from sysmond.plan.settings import FOLLOW_S, RESOLVE_S
 from sysmond.ring.frame import EVENT_BYTES_MAX
 from sysmond.ring.progress import ARCHIVER
 

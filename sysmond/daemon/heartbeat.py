@@ -12,8 +12,8 @@ from sysmond.base.model import Lane, Sensitivity
 from sysmond.errors import Error
 from sysmond.plan.plan import Plan
 from sysmond.ring.frame import SUFFIX
+from sysmond.ring.leftovers import READING
 from sysmond.ring.progress import WRITERS
-from sysmond.ring.sealed import READING
 from sysmond.ring.snapshot import fill
 
 LOOK_S = 3.0

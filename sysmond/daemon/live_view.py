@@ -14,6 +14,7 @@ import time
 from contextlib import suppress
 from typing import Any, NamedTuple, Self
 
+from sysmond.base.model import FINEST_TIER
 from sysmond.base.terminal import say
 from sysmond.errors import CorruptError
 from sysmond.machine import listing
@@ -157,7 +158,7 @@ def _on_disk(folders: Folders) -> dict[str, int]:
     """Path and size of every segment on disk that we may see."""
     found = {}
     for sensitivity, table in archive.disk_folders(folders):
-        folder = archive.disk_folder(folders, sensitivity, archive.FINEST_TIER, table)
+        folder = archive.disk_folder(folders, sensitivity, FINEST_TIER, table)
         with suppress(OSError, CorruptError):
             for file in archive.files(folder):
                 with suppress(CorruptError):

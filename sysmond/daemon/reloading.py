@@ -17,15 +17,11 @@ from sysmond.machine import control
 from sysmond.machine.control import Later, Order
 from sysmond.plan import plan as plans
 from sysmond.plan.plan import Plan
-from sysmond.plan.settings import Settings, plan_file, resolver_command
+from sysmond.plan.settings import FOLLOW_S, RESOLVE_S, Settings, plan_file, resolver_command
 from sysmond.tasks.bpf.launch import loader_command
 
-# A plugin that hangs is given up after ten seconds, and there may be several.
-RESOLVE_S = 60.0
 # Killed, the child is gone by then, unless the kernel holds it: then it is left to itself.
 KILLED_S = 5.0
-# A lane follows at its next tick, and may wait for a probe before that.
-FOLLOW_S = 15.0
 CONNECT_AGAIN_S = 0.1
 CHANGES_MAX = 16
 WAITING_MAX = 256

@@ -15,7 +15,7 @@ from functools import partial
 from typing import NamedTuple
 
 from sysmond.base.clock import SECOND_NS
-from sysmond.base.model import Lane, Sensitivity
+from sysmond.base.model import FINEST_TIER, Lane, Sensitivity
 from sysmond.base.terminal import confess, put, say
 from sysmond.errors import ConfigError, Error, NotPermittedError, UsageError, nearest
 from sysmond.machine import folders
@@ -26,7 +26,6 @@ from sysmond.plan.config import Config, ProbeSettings
 from sysmond.plan.plan import LANE_INTERVAL_MIN_NS, Plan, PlannedProbe, Refusal, Scalar
 from sysmond.plan.plugins import Discovery, Plugin
 from sysmond.probe import Probe
-from sysmond.store.archive import FINEST_TIER
 
 
 def resolve(configuration: Config, discovery: Discovery, kept: str = "", asked: Collection[str] = ()) -> Plan:

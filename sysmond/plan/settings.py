@@ -12,6 +12,11 @@ PARTS = ("sampler", "background", "archiver", "bus")
 
 NO_BUS = "none"
 
+# A plugin that hangs is given up after ten seconds, and there may be several.
+RESOLVE_S = 60.0
+# A lane follows a new plan at its next tick, and may wait for a probe before that.
+FOLLOW_S = 15.0
+
 REMOVED = "SYSMOND_REMOVED"
 """In the environment of a daemon that begins anew because its runtime folder was removed: that folder."""
 

@@ -20,9 +20,10 @@ from sysmond.base.model import ABSENT, Semantics
 from sysmond.base.result import Float64Array, Int64Array
 from sysmond.base.wall_clock import ALWAYS_NS
 from sysmond.rollup.condition import BoolArray, Words
-from sysmond.rollup.ends import GRAIN_NS, ends_of
-from sysmond.rollup.portion import SUMS, Part, Portion, Watch, integrals, owned_edges
+from sysmond.rollup.portion import SUMS, Portion, Watch, integrals, owned_edges
 from sysmond.store.chain import START
+from sysmond.store.ends import GRAIN_NS, ends_of
+from sysmond.store.stretch import Part
 
 
 class Exits(NamedTuple):

@@ -3,7 +3,6 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,21 +11,12 @@ from sysmond.base.model import ABSENT, Metric, Table
 from sysmond.base.result import Float64Array, Int64Array
 from sysmond.base.wall_clock import ALWAYS_NS
 from sysmond.rollup.condition import BoolArray
-from sysmond.store.stretch import ALL, Stretch
+from sysmond.store.stretch import ALL, GAP_INTERVALS, Part
 
-# Distances of readings beyond this many intervals are gaps.
-GAP_INTERVALS = 1.5
 # The rows of so many keys are read one key after the other.
 FEW_KEYS = 64
 # Columns that are the sum of others.
 SUMS: Mapping[str, tuple[str, ...]] = {"rss": ("rss_anon", "rss_file", "rss_shmem")}
-
-
-class Part(NamedTuple):
-    """A stretch, and until when it answers (boot time, excluded): until the next one begins."""
-
-    stretch: Stretch
-    end_ns: int
 
 
 def owned_edges(part: Part, edges: Int64Array) -> slice:

@@ -16,7 +16,7 @@ from itertools import groupby, zip_longest
 from typing import NamedTuple
 
 from sysmond.base.clock import SECOND_NS
-from sysmond.base.model import FILE_BYTES_MAX, NAME_LENGTH_MAX, TIERS_NS, Sensitivity
+from sysmond.base.model import FILE_BYTES_MAX, FINEST_TIER, NAME_LENGTH_MAX, TIERS_NS, Sensitivity
 from sysmond.errors import CorruptError, Error
 from sysmond.machine import listing, note
 from sysmond.machine.folders import FILE_MODES, Folders, create_stream
@@ -24,7 +24,6 @@ from sysmond.machine.note import TEMPORARY_SUFFIX, sync_folder
 from sysmond.ring.progress import ARCHIVER, WRITERS
 
 SUFFIX = ".h5"
-FINEST_TIER = "1s"
 # The last sequence number given, by boot.
 SEQUENCES_FILE = "sequences.json"
 

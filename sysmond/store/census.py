@@ -14,7 +14,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from sysmond.base.clock import SECOND_NS
-from sysmond.base.model import TIERS_NS, Cause, Sensitivity
+from sysmond.base.model import FINEST_TIER, TIERS_NS, Cause, Sensitivity
 from sysmond.base.result import Gap, LongEntry
 from sysmond.base.wall_clock import ALWAYS_NS, Course, Said, course_of, joined
 from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
@@ -22,13 +22,12 @@ from sysmond.machine import listing
 from sysmond.machine.folders import Folders
 from sysmond.ring.progress import Progress, stream_files
 from sysmond.ring.snapshot import snapshot
-from sysmond.rollup.portion import GAP_INTERVALS, Part
 from sysmond.store import archive, pins, sparse_of_ring, unread
 from sysmond.store import sparse_file as long_file
 from sysmond.store.archive import Name
 from sysmond.store.of_ring import Hole, of_snapshot
 from sysmond.store.sparse_of_ring import Reading
-from sysmond.store.stretch import Life, Stretch
+from sysmond.store.stretch import GAP_INTERVALS, Life, Part, Stretch
 from sysmond.store.timeline import Timeline
 
 # A folder whose files are being merged is listed again, until a listing shows nothing new.
@@ -151,14 +150,14 @@ class Census:
                     yield stretch
         yield from rings
 
-    def lines(self, table: str, start_ns: int, end_ns: int, tier: str = archive.FINEST_TIER) -> list[Line]:
+    def lines(self, table: str, start_ns: int, end_ns: int, tier: str = FINEST_TIER) -> list[Line]:
         """A line a boot of a table, oldest first: all stretches that overlap a range, in UTC, and one before them.
 
         Of another ``tier`` than the finest, its buckets.
 
         :raises FileNotFoundError: where a file was merged or flushed meanwhile.
         """
-        is_rows = tier == archive.FINEST_TIER
+        is_rows = tier == FINEST_TIER
         self.is_followed = False
         stretches = [each for each in (self._rings(table) if is_rows else ()) if each.path not in self.excluded]
         there: dict[Name, str] = {}

@@ -12,7 +12,7 @@ import numpy as np
 
 from sysmond.base.model import ABSENT
 from sysmond.base.result import Int64Array
-from sysmond.rollup.ends import GRAIN_NS, ends_of
+from sysmond.store.ends import GRAIN_NS, ends_of
 from sysmond.store.stretch import ALL, Array, Bools, Stretch, is_absent, key_of, rows_of
 
 START, END = "start", "end"

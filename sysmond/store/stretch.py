@@ -26,6 +26,8 @@ Bools = npt.NDArray[np.bool_]
 
 # How many rows are worked on at once: bounds memory whatever the size of the file.
 BATCH_ROWS = 256 * 1024
+# Distances of readings beyond this many intervals are gaps.
+GAP_INTERVALS = 1.5
 ALL = slice(None)
 
 
@@ -141,6 +143,13 @@ class Stretch(ABC):
             stop = max(stop, start + 1)
             yield slice(start, stop)
             start = stop
+
+
+class Part(NamedTuple):
+    """A stretch, and until when it answers (boot time, excluded): until the next one begins."""
+
+    stretch: Stretch
+    end_ns: int
 
 
 class MemoryStretch(Stretch):

@@ -26,9 +26,9 @@ from typing import Any
 
 sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 from sysmond.archiver import main as archiver
-from sysmond.archiver import seal_job
+from sysmond.archiver import merge_job, retention_job, rollup_job, seal_job
 from sysmond.archiver.retention_job import Keeper
-from sysmond.base.model import ABSENT, TIERS_NS, Sensitivity
+from sysmond.base.model import ABSENT, FINEST_TIER, TIERS_NS, Sensitivity
 from sysmond.commands import tamper
 from sysmond.errors import Error
 from sysmond.history import Archive
@@ -49,14 +49,15 @@ CALLS = ("open", "write", "fsync", "rename", "replace", "unlink", "mkdir", "fchm
 
 def forget(folders: Folders) -> None:
     """Make room where there is none: all rows go, once the tiers have them."""
-    limits = {tier: Limit(1 if tier == archive.FINEST_TIER else 10**9) for tier in TIERS_NS}
-    Keeper(folders, limits, 0, lambda: seal_job.roll_up(folders)).make_room(archive.FINEST_TIER, 0)
+    limits = {tier: Limit(1 if tier == FINEST_TIER else 10**9) for tier in TIERS_NS}
+    make_room = retention_job.keeper(folders).make_room
+    Keeper(folders, limits, 0, lambda: rollup_job.roll_up_rows(folders, make_room, set())).make_room(FINEST_TIER, 0)
 
 
 STEPS: dict[str, Callable[[Folders], object]] = {
     "seal": seal_job.seal,
     "flush": archiver.flush,
-    "merge": seal_job.merge,
+    "merge": merge_job.merge,
     "forget": forget,
 }
 # What is done before it, without a fault.

@@ -17,7 +17,7 @@ sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(
 import h5py
 import numpy as np
 
-from sysmond.archiver import seal_job
+from sysmond.archiver import merge_job
 from sysmond.base.clock import SECOND_NS, Relation
 from sysmond.base.model import Sensitivity
 from sysmond.plan import plan
@@ -65,7 +65,7 @@ def ten_thousand(root: Path, count: int) -> tuple[Totals, list[str]]:
     if answered_s > max(5.0, count * ANSWER_S_PER_SEGMENT):
         problems.append(f"{count} segments: an answer takes {answered_s:.1f} s of CPU")
     began_s = time.monotonic()
-    seal_job.merge(machine.folders)
+    merge_job.merge(machine.folders)
     merged_s = time.monotonic() - began_s
     if _values(machine) != right:
         problems.append(f"{count} segments: rows are missing once they are merged")
@@ -107,7 +107,7 @@ def strangers(root: Path) -> list[str]:
             job(machine)
         except OSError as failure:
             problems.append(f"files of others: {job.__name__}: {failure}")
-    seal_job.merge(machine.folders)
+    merge_job.merge(machine.folders)
     if _values(machine) != [counter(second) for second in range(10, 40)]:
         problems.append("files of others: rows are missing beside them")
     if not machine.files():

@@ -23,9 +23,9 @@ from contextlib import suppress
 from pathlib import Path
 
 sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-from sysmond.archiver import retention_job, seal_job
+from sysmond.archiver import merge_job, retention_job, seal_job
 from sysmond.base.clock import SECOND_NS
-from sysmond.base.model import TIERS_NS, Cause, Metric, Semantics, Sensitivity, Table
+from sysmond.base.model import FINEST_TIER, TIERS_NS, Cause, Metric, Semantics, Sensitivity, Table
 from sysmond.commands import tamper
 from sysmond.errors import CorruptError, Error
 from sysmond.machine.control import ask
@@ -36,7 +36,7 @@ from sysmond.ring.frame import HEADER_BYTES, RING_BYTES_MIN, Identity, Layout
 from sysmond.ring.progress import ring_files
 from sysmond.ring.snapshot import snapshot
 from sysmond.ring.writer import RingWriter
-from sysmond.store import archive, pins
+from sysmond.store import pins
 from sysmond.store.dense_file import Segment
 from tests.faults.trial import Totals, main
 from tests.machine import BOOT, NOON_NS, TABLE, Machine, Writer, counter
@@ -80,10 +80,10 @@ def kinds(base: str) -> Iterator[tuple[str, str]]:
     yield "segment", shutil.copyfile(machine.files()[0], f"{base}/fresh.h5")
     machine.merge()
     yield "merged", shutil.copyfile(machine.files()[0], f"{base}/merged.h5")
-    seal_job.merge(machine.folders)
+    merge_job.merge(machine.folders)
     tiers = Path(machine.folders.state, str(Sensitivity.PUBLIC))
     for tier in sorted(tiers.iterdir()):
-        if tier.name != archive.FINEST_TIER and (found := sorted(tier.glob("*.h5"))):
+        if tier.name != FINEST_TIER and (found := sorted(tier.glob("*.h5"))):
             yield f"tier {tier.name}", shutil.copyfile(found[0], f"{base}/{tier.name}.h5")
 
 
@@ -151,7 +151,7 @@ def pinned(base: str, flips: int, chance: random.Random) -> tuple[dict[str, int]
             if pins.read(machine.folders.state) != true:
                 problems.append(f"pins.json, {damage}: read as other pins")
         keep = retention_job.Keeper(machine.folders, dict.fromkeys(TIERS_NS, Limit(1)), 10**9)
-        if str(files[0]) in keep.make_room(archive.FINEST_TIER, 0):
+        if str(files[0]) in keep.make_room(FINEST_TIER, 0):
             problems.append(f"pins.json, {damage}: rows that were pinned are gone")
             break
     return {"tried": len(todo), "read as other pins": len(problems)}, problems

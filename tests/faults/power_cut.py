@@ -24,9 +24,9 @@ from collections import Counter
 sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 import numpy as np
 
-from sysmond.archiver import seal_job
+from sysmond.archiver import merge_job
 from sysmond.base.clock import SECOND_NS, Relation
-from sysmond.base.model import ABSENT, TIERS_NS, Metric, Semantics, Sensitivity, Table
+from sysmond.base.model import ABSENT, FINEST_TIER, TIERS_NS, Metric, Semantics, Sensitivity, Table
 from sysmond.base.result import Int64Array
 from sysmond.base.timespec import TIME_MAX_NS
 from sysmond.commands import tamper
@@ -77,7 +77,7 @@ def write_until_killed(folders: Folders, images: list[bytes], acknowledge: int, 
             archive.flush(folders)
             os.write(acknowledge, struct.pack("=I", number))
             if merging and not number % FLUSHES_PER_MERGE:
-                seal_job.merge(folders)
+                merge_job.merge(folders)
         except (OSError, Error):
             os._exit(0)  # The power is gone.
     os._exit(0)
@@ -120,7 +120,7 @@ def one_round(cut: Cut, runtime: str, images: list[bytes], rng: random.Random, *
     cut.mount()
     shutil.rmtree(folders.state, ignore_errors=True)
     create_classes(f"{runtime}/archiver")
-    create_classes(folders.state, archive.FINEST_TIER)
+    create_classes(folders.state, FINEST_TIER)
     _run("sync", "-f", cut.mount_point)  # Of this one alone: others are being watched.
     reading, writing = os.pipe()
     child = os.fork()
@@ -149,7 +149,7 @@ def _look(folders: Folders, images: list[bytes], acknowledged: list[int]) -> dic
     for tier in TIERS_NS:
         folder = archive.disk_folder(folders, Sensitivity.PUBLIC, tier)
         for file in archive.files(folder):
-            merged += tier != archive.FINEST_TIER
+            merged += tier != FINEST_TIER
             try:
                 tamper.contents(f"{folder}/{file}")
             except Error:

@@ -16,7 +16,7 @@ from zlib import crc32
 import h5py
 import numpy as np
 
-from sysmond.archiver import seal_job, sparse_rollup_job
+from sysmond.archiver import merge_job, retention_job, rollup_job, sparse_rollup_job
 from sysmond.base.clock import SECOND_NS, Relation
 from sysmond.base.model import Cause, Metric, Semantics, Sensitivity, Table
 from sysmond.base.result import Int64Array
@@ -229,7 +229,7 @@ def keep(machine: Machine, *, rolls_up: bool = True) -> None:
     machine.flush()
     if not rolls_up:
         return
-    seal_job.roll_up(machine.folders)
+    rollup_job.roll_up_rows(machine.folders, retention_job.keeper(machine.folders).make_room, set())
     sparse_rollup_job.roll_up_tables(machine.folders, lambda _tier, _bytes: None, set())
 
 
@@ -260,7 +260,7 @@ def quiet(root: Path) -> Now:
     for tier, count in (("1s", 8), ("10s", 1)):
         forget(machine, tier, count)
         forget(machine, tier, count, *long_tables)
-    seal_job.merge(machine.folders)
+    merge_job.merge(machine.folders)
     run(parts, 12 * step_s, 13 * step_s, **names)
     wide.event(13 * step_s - 60, "mark", "", "backup done")
     machine.seal()
@@ -301,7 +301,7 @@ def busy(root: Path) -> Now:
     forget(machine, "10s", 1)
     forget(machine, "1s", 3, *moving)
     forget(machine, "10s", 1, *moving)
-    seal_job.merge(machine.folders)
+    merge_job.merge(machine.folders)
     wide.event(5 * step_s, "mark", "", "load\x1b[31m begins")
     run(parts, 5 * step_s, 6 * step_s, **names, disk=("nvme0",))
     machine.seal()
@@ -395,7 +395,7 @@ def _first_boot(machine: Machine) -> Boot:
     keep(machine)
     pinned_ns = boot.utc_ns(700)
     pins.add(machine.folders.state, [Pin(pinned_ns, pinned_ns + 120 * SECOND_NS, "an incident", "golden")])
-    seal_job.merge(machine.folders)
+    merge_job.merge(machine.folders)
     return boot
 
 

@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from sysmond.archiver import rollup_job, seal_job
+from sysmond.archiver import merge_job, rollup_job
 from sysmond.archiver.rollup_job import Due
 from sysmond.archiver.sparse_merge_job import Joined
 from sysmond.base.clock import SECOND_NS, Relation
@@ -147,7 +147,7 @@ def segments() -> Iterator[tuple[str, bytes]]:
     with (
         tempfile.TemporaryDirectory() as folder,
         patch.object(rollup_job, "CREATED_BY", BY),
-        patch.object(seal_job, "CREATED_BY", BY),
+        patch.object(merge_job, "CREATED_BY", BY),
     ):
         names = [Name(BOOT, number, number) for number in (1, 2, 3)]
         rows = [f"{folder}/{name.file}" for name in names]
@@ -155,10 +155,10 @@ def segments() -> Iterator[tuple[str, bytes]]:
             Path(path).write_bytes(dense_file.encode(recording(number), BY))
         yield "segment/rows.h5", Path(rows[0]).read_bytes()
         yield "segment/restricted.h5", dense_file.encode(recording(1, 90, Sensitivity.RESTRICTED), BY)
-        yield "segment/rows-merged.h5", seal_job.merged_image(rows)
+        yield "segment/rows-merged.h5", merge_job.merged_image(rows)
         pinned_ns = UTC_NS + (BEGIN_S + 1200) * SECOND_NS
         pin = Pin(pinned_ns, pinned_ns + 60 * SECOND_NS, "a test", "golden")
-        yield "segment/rows-shortened.h5", seal_job.merged_image(rows, 8, [pin])
+        yield "segment/rows-shortened.h5", merge_job.merged_image(rows, 8, [pin])
         before = [None, *names]
         fresh = [rollup_job.roll_up_files(folder, Due([name], COARSE, before[at])) for at, name in enumerate(names)]
         for tier in COARSE:
@@ -166,7 +166,7 @@ def segments() -> Iterator[tuple[str, bytes]]:
             paths = [f"{folder}/{tier}-{number}.h5" for number in range(len(names))]
             for path, tiers in zip(paths, fresh, strict=True):
                 Path(path).write_bytes(tiers[tier])
-            yield f"segment/{tier}-merged.h5", seal_job.merged_image(paths, has_rows=False)
+            yield f"segment/{tier}-merged.h5", merge_job.merged_image(paths, has_rows=False)
 
 
 # --- long tables ----------------------------------------------------------------------------------

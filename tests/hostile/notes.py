@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sysmond.archiver import auto_pins, children, disk_writes, retention_job, seal_job
+from sysmond.archiver import auto_pins, children, disk_writes, merge_job, retention_job
+from sysmond.base.model import FINEST_TIER
 from sysmond.errors import Error
 from sysmond.machine import control, note
 from sysmond.machine.folders import Folders, create, create_classes
@@ -192,7 +193,7 @@ def prepare(base: Path) -> Folders:
     create(folders, os.geteuid())
     for part in ("archiver", "sampler", "background"):
         create_classes(f"{folders.runtime}/{part}")
-    create_classes(folders.state, archive.FINEST_TIER)
+    create_classes(folders.state, FINEST_TIER)
     return folders
 
 
@@ -229,9 +230,9 @@ def readers(folders: Folders) -> dict[str, Reader]:
             lambda: auto_pins._write(archiver, auto_pins._read(archiver)),
         ),
         "left alone": Reader(
-            f"{archiver}/{seal_job.LEFT_ALONE_FILE}",
+            f"{archiver}/{merge_job.LEFT_ALONE_FILE}",
             [ring],
-            lambda: seal_job._leave_alone(folders, {ring}),
+            lambda: merge_job._leave_alone(folders, {ring}),
         ),
         "believed": Reader(
             f"{folders.state}/{retention_job.BELIEVED_FILE}",

@@ -26,17 +26,16 @@ sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(
 from sysmond.archiver import seal_job
 from sysmond.base import paths
 from sysmond.base.clock import SECOND_NS
-from sysmond.base.model import ABSENT, Cause
+from sysmond.base.model import ABSENT, FINEST_TIER, Cause
 from sysmond.base.result import Gap, Result
 from sysmond.commands import selftest
 from sysmond.errors import Error
 from sysmond.history import Archive
 from sysmond.machine.folders import Folders, create_classes
 from sysmond.ring.frame import EXPLAINING, FRAME_BYTES, HEAD, HEADER, HEADER_BYTES, MIRROR_BYTES, REST, START, U32
+from sysmond.ring.leftovers import remove_sealed
 from sysmond.ring.progress import WRITERS, ring_files, stream_files
-from sysmond.ring.sealed import remove_sealed
 from sysmond.ring.snapshot import fill, snapshot
-from sysmond.store.archive import FINEST_TIER
 from sysmond.store.of_ring import of_snapshot
 from tests.faults.trial import Totals, main
 

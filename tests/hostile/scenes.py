@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from sysmond.archiver import seal_job, sparse_rollup_job
+from sysmond.archiver import merge_job, sparse_rollup_job
 from sysmond.base.clock import SECOND_NS
-from sysmond.base.model import Sensitivity, Table
+from sysmond.base.model import FINEST_TIER, Sensitivity, Table
 from sysmond.machine.folders import Folders
 from sysmond.store import archive
-from sysmond.store.archive import FINEST_TIER, Name
+from sysmond.store.archive import Name
 from sysmond.tasks import tables
 from tests.longarchive import Row, put, relation, stretch
 from tests.machine import BOOT, NOON_NS, Machine
@@ -90,7 +90,7 @@ def _wide(base: str) -> Iterator[Scene]:
         machine.seal()
         machine.flush()
         rows |= _files(machine.folders, FINEST_TIER)
-        seal_job.merge(machine.folders)  # Each by itself: what comes later has a file of its own in each tier.
+        merge_job.merge(machine.folders)  # Each by itself: what comes later has a file of its own in each tier.
     tier = _files(machine.folders, TIER)
     shutil.rmtree(f"{base}/wide")
     yield _scene(f"{base}/1s", "wide", "disk", f"public/{FINEST_TIER}", rows)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sysmond.archiver import sparse_retention_job as long_keep
 from sysmond.base.clock import SECOND_NS
-from sysmond.base.model import Sensitivity
+from sysmond.base.model import FINEST_TIER, Sensitivity
 from sysmond.base.terminal import put, say
 from sysmond.errors import EXIT_PARTIAL, CorruptError, Error, ForeignError, NotPermittedError, refusal
 from sysmond.machine import memory
@@ -60,7 +60,7 @@ def budget(folders: Folders, options: argparse.Namespace) -> int:
     """
     settings = _settings(folders, options.config)
     limits, _ = retention.of_settings(settings)
-    bits = {archive.FINEST_TIER: settings.significant_bits}  # Buckets keep every digit.
+    bits = {FINEST_TIER: settings.significant_bits}  # Buckets keep every digit.
     try:
         answer = {tier: _forecast(folders, tier, limits[tier], bits.get(tier, 0)) for tier in TIERS_NS}
         for tier, limit in retention.of_records(settings).items():
@@ -131,8 +131,8 @@ def _bytes_per_day(files: Sequence[Measured], tier: str, largest_bytes: int, bit
     A file costs its declarations, once, and its rows. What is there is merged on trial, the newest first: then the
     difference to the sum of its parts is what the declarations take.
     """
-    is_finest = tier == archive.FINEST_TIER
-    from sysmond.archiver import seal_job  # noqa: PLC0415  what merging takes
+    is_finest = tier == FINEST_TIER
+    from sysmond.archiver import merge_job  # noqa: PLC0415  what merging takes
 
     large = [file for file in files if file.size_bytes >= largest_bytes * LARGE_FRACTION_MIN]
     if not large and is_finest:
@@ -140,7 +140,7 @@ def _bytes_per_day(files: Sequence[Measured], tier: str, largest_bytes: int, bit
     if alike := [file for file in large if file.significant_bits == bits]:
         return sum(file.size_bytes for file in alike) / sum(file.seconds for file in alike) * DAY_S
     if large and bits:  # Of other digits: shortened on trial.
-        return len(seal_job.merged_image([large[-1].path], bits)) / large[-1].seconds * DAY_S
+        return len(merge_job.merged_image([large[-1].path], bits)) / large[-1].seconds * DAY_S
     members: list[Measured] = []
     for file in reversed(files):
         if sum(each.size_bytes for each in members) + file.size_bytes <= largest_bytes:
@@ -149,10 +149,10 @@ def _bytes_per_day(files: Sequence[Measured], tier: str, largest_bytes: int, bit
     if len(members) < 2:  # noqa: PLR2004  one says nothing of the difference
         return 0.0
     paths = [file.path for file in members]
-    merged_bytes = len(seal_job.merged_image(paths, has_rows=is_finest))
+    merged_bytes = len(merge_job.merged_image(paths, has_rows=is_finest))
     fixed_bytes = max(0.0, (size_bytes - merged_bytes) / (len(members) - 1))
     if bits:
-        merged_bytes = len(seal_job.merged_image(paths, bits))
+        merged_bytes = len(merge_job.merged_image(paths, bits))
     bytes_per_s = (merged_bytes - fixed_bytes) / seconds
     full_s = (largest_bytes - fixed_bytes) / bytes_per_s
     if is_finest:  # Files of rows end with the day.

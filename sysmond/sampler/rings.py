@@ -2,9 +2,6 @@
 """The rings of a lane: opened as large as its sources ask for, one a stream, and given up when they are over.
 
 A stream is a folder: that of a class, or of a long table in it (``public``, ``public/process``).
-
-While a lane has no ring of a class yet, the file ``STARTED.reading`` names the table that is being read, as the
-ring's mark does later: a lane that dies or hangs over its very first reading names its culprit, too.
 Standard library only.
 """
 
@@ -15,23 +12,17 @@ from contextlib import suppress
 from itertools import islice
 
 from sysmond.base.clock import SECOND_NS, boottime_ns
-from sysmond.base.model import NAME_LENGTH_MAX, Sensitivity
+from sysmond.base.model import Sensitivity
 from sysmond.errors import Error
-from sysmond.machine import listing
-from sysmond.machine.folders import Folders, create, create_classes, create_stream
+from sysmond.machine.folders import create_stream
 from sysmond.ring.frame import (
     FRAME_BYTES,
-    LAYOUT,
-    REST,
     RING_BYTES_MIN,
-    START,
     SUFFIX,
     Identity,
-    decode_layout,
     encode_layout,
 )
-from sysmond.ring.progress import Progress, Sealed, ring_files, stream_files, streams_in
-from sysmond.ring.snapshot import fill, identify, snapshot
+from sysmond.ring.leftovers import READING, folders_of_streams, keep, started_ns
 from sysmond.ring.writer import RingWriter
 from sysmond.sampler.source import FULL_S, FULLS_HELD, Absence, Pieces, Reading, Source
 
@@ -47,14 +38,11 @@ FREE_PER_RING = 2
 FREE_PER_LONG_RING = 12
 # For what a table that could not be read at first may need in the ring later.
 VALUES_UNKNOWN = 32
-READING = ".reading"
 # Between two full readings of a long table this part of its rows comes at each reading.
 CHANGING_PERCENT = 15
 LASTING_BYTES_MIN = 512 * 1024
 # Of what is about its own moment, nobody knows beforehand how much will come.
 PASSING_BYTES_MIN = 4 * 1024 * 1024
-# Of a ring whose writer died only what explains is of interest: all rows lie before this.
-_NO_ROWS = 2**62
 _RING = re.compile(rf"({'|'.join(Sensitivity)})/([a-z][a-z0-9_]*/)?[0-9]+\{SUFFIX}")
 
 
@@ -195,9 +183,9 @@ class Rings:
     def give_up_old(self) -> int:
         """Bound how many rings wait to be sealed; gives how many were given up."""
         dropped = 0
-        for folder in _stream_folders(self.folder):
+        for folder in folders_of_streams(self.folder):
             names = os.listdir(folder)
-            rings = sorted((name for name in names if name.endswith(SUFFIX)), key=_started)
+            rings = sorted((name for name in names if name.endswith(SUFFIX)), key=started_ns)
             unfinished = [name for name in names if name.endswith(f"{SUFFIX}.new")]
             for name in [*rings[: max(0, len(rings) - OLD_RINGS_MAX)], *unfinished]:
                 os.unlink(f"{folder}/{name}")
@@ -216,64 +204,6 @@ class Rings:
         except FileNotFoundError:
             return {"ok": "already gone"}
         return {"ok": "gone"}
-
-
-def keep(ring: RingWriter, folder: str, stream: str, say: Callable[[str], None]) -> None:
-    """See to it that what a ring holds can be sealed: where its file was removed, put it there again.
-
-    ``folder``: of the part that writes it, made anew where it is gone as well.
-    """
-    if not ring.is_gone():
-        return
-    try:
-        runtime = os.path.dirname(folder)
-        create(Folders(runtime, runtime), os.geteuid())
-        create_classes(folder)
-        create_stream(folder, stream)
-        ring.save()
-    except (OSError, Error) as refused:
-        say(f"{ring.path}: removed, and what it held is lost: {refused}")
-
-
-def _stream_folders(folder: str) -> list[str]:
-    """The folders of all streams of a lane: those of the classes, and in them those of long tables."""
-    classes = [f"{folder}/{sensitivity}" for sensitivity in Sensitivity]
-    return [*classes, *(f"{each}/{table}" for each in classes for table in streams_in(each))]
-
-
-def culprits(folder: str, since_ns: int) -> set[str]:
-    """The tables that were being read when incarnations of a lane that began at ``since_ns`` or later died."""
-    found: set[str] = set()
-    for path in _files(folder, READING):
-        with suppress(OSError):
-            with open(path, encoding="utf-8", errors="replace") as file:
-                found.add(file.read(NAME_LENGTH_MAX))
-            os.unlink(path)
-    for stream in _stream_folders(folder):
-        for path in _files(stream, SUFFIX):
-            if _started(os.path.basename(path)) >= since_ns:
-                with suppress(OSError, Error, ValueError):
-                    found.add(_marked(path))
-    return found - {""}
-
-
-def _files(folder: str, suffix: str) -> list[str]:
-    """The files of a folder that end so."""
-    return [f"{folder}/{name}" for name in listing.files(folder, suffix)]
-
-
-def _marked(path: str) -> str:
-    """Which table a ring's writer was reading when it died; nothing where none."""
-    taken = snapshot(path, _NO_ROWS)
-    if not taken.mark or taken.closed:
-        return ""
-    for place in taken.frames:
-        length, _ = START.unpack_from(taken.image, place)
-        kind, remainder, ident, _, _ = REST.unpack_from(taken.image, place + START.size)
-        if kind == LAYOUT and ident == taken.mark - 1:
-            payload = taken.image[place + FRAME_BYTES : place + length - (-remainder & 7)]
-            return decode_layout(payload).table.name
-    return ""
 
 
 def _free_bytes(folder: str) -> int:
@@ -300,37 +230,3 @@ def _bytes_of_records(source: Source, full_bytes: int) -> int:
             LASTING_BYTES_MIN, source.paced_bytes, full_bytes * (FULLS_HELD + readings * CHANGING_PERCENT // 100)
         )
     return max(PASSING_BYTES_MIN, source.paced_bytes, full_bytes * FULLS_HELD)
-
-
-def _started(name: str) -> int:
-    digits = name.removesuffix(SUFFIX)
-    return int(digits) if digits.isdigit() else 0
-
-
-def is_over(path: str, sealed: Sealed) -> bool:
-    """Whether a ring is in segments as a whole, and nobody writes it any more."""
-    try:
-        identity, _ = identify(path)
-        return fill(path)[0] == sealed.offset and (bool(sealed.closed) or not is_alive(identity.pid))
-    except (OSError, Error):
-        return False
-
-
-def is_alive(pid: int) -> bool:
-    """Whether there is a process of this number."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
-
-
-def remove_sealed(folders: Folders, writer: str) -> None:
-    """Give back the memory of a writer's rings that are over; only the writer or its parent may."""
-    progress = Progress.read(folders)
-    for path in (*ring_files(folders), *stream_files(folders)):
-        sealed = progress.sealed.get(path)
-        if sealed is not None and path.startswith(f"{folders.runtime}/{writer}/") and is_over(path, sealed):
-            os.unlink(path)
