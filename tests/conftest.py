@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 
 from sysmond.base.model import FINEST_TIER
 from sysmond.machine.folders import Folders, create, create_classes
-from tests.leftovers import all_are_closed, leaves_nothing
+from tests.support.leftovers import all_are_closed, leaves_nothing
 
 __all__ = ["all_are_closed", "leaves_nothing"]  # Around every test.
 

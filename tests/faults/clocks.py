@@ -22,7 +22,7 @@ from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Cause
 from sysmond.base.timespec import TIME_MAX_NS
 from tests.faults.trial import Totals, main
-from tests.machine import NOON_NS, Machine, Writer, counter
+from tests.support.machine import NOON_NS, Machine, Writer, counter
 
 HALF = 60
 HOUR_S, YEARS_S = 3600, 10 * 365 * 24 * 3600

@@ -38,7 +38,7 @@ from sysmond.plan.retention import Limit
 from sysmond.ring.progress import ring_files
 from sysmond.store import archive
 from tests.faults.trial import Totals, main
-from tests.machine import Machine, counter, gauge
+from tests.support.machine import Machine, counter, gauge
 
 PIECES, PIECE_TICKS = 4, 20
 DIED = 77

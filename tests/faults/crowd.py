@@ -27,7 +27,7 @@ from sysmond.store.archive import Name
 from sysmond.store.dense_file import Segment, encode
 from sysmond.store.of_ring import Key, MemoryBlock, Recording, Strand
 from tests.faults.trial import Totals, main
-from tests.machine import BOOT, NOON_NS, TABLE, Machine, counter
+from tests.support.machine import BOOT, NOON_NS, TABLE, Machine, counter
 
 PATH = "disk/read_bytes@sda"
 # It takes 3 ms where nobody else needs the processor; what this is to find grows with the square.

@@ -39,7 +39,7 @@ from sysmond.ring.writer import RingWriter
 from sysmond.store import pins
 from sysmond.store.dense_file import Segment
 from tests.faults.trial import Totals, main
-from tests.machine import BOOT, NOON_NS, TABLE, Machine, Writer, counter
+from tests.support.machine import BOOT, NOON_NS, TABLE, Machine, Writer, counter
 
 TICKS = 240
 # A tick of two devices takes at least so many bytes of a ring.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Upgrade in mid-run: rings that another version's writer left are sealed, or refused by name and left alone.
 
-``tests/compat/ring-1.gz`` was written by the first version of the ring, with the values that ``tests/machine.py``
-foretells. It must be read, and sealed beside a ring of today. A ring of a later version is refused by name,
-stays where it is, and is in nobody's way.
+``tests/compat/ring-1.gz`` was written by the first version of the ring, with the values that
+``tests/support/machine.py`` foretells. It must be read, and sealed beside a ring of today. A ring of a later version is
+refused by name, stays where it is, and is in nobody's way.
 
     python tests/faults/upgrade.py [--rounds 1] [--json]
 """
@@ -21,7 +21,7 @@ from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Sensitivity
 from sysmond.ring import frame
 from tests.faults.trial import Totals, main
-from tests.machine import Machine, counter
+from tests.support.machine import Machine, counter
 
 COMPAT = Path(__file__).resolve().parent.parent / "compat"
 SECONDS = range(1, 61)

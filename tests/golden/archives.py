@@ -27,7 +27,7 @@ from sysmond.store import archive, pins
 from sysmond.store.of_ring import Key
 from sysmond.store.pins import Pin
 from tests.golden.inputs import DISK, HOST, declared, lasting, mixed, moments, write
-from tests.machine import Machine
+from tests.support.machine import Machine
 
 C, G, S = Semantics.COUNTER, Semantics.GAUGE, Semantics.STATE
 PUBLIC, RESTRICTED = Sensitivity.PUBLIC, Sensitivity.RESTRICTED

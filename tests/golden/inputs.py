@@ -33,7 +33,7 @@ from sysmond.store.pins import Pin
 from sysmond.store.sparse_file import FileStretch
 from sysmond.store.stretch import MemoryStretch, Stretch
 from sysmond.store.tiers import COARSE
-from tests.longarchive import Row, pack, stretch
+from tests.support.longarchive import Row, pack, stretch
 
 FOLDER = Path(__file__).parent
 BY = "golden"

@@ -18,8 +18,8 @@ from sysmond.machine.folders import Folders
 from sysmond.store import archive
 from sysmond.store.archive import Name
 from sysmond.tasks import tables
-from tests.longarchive import Row, put, relation, stretch
-from tests.machine import BOOT, NOON_NS, Machine
+from tests.support.longarchive import Row, put, relation, stretch
+from tests.support.machine import BOOT, NOON_NS, Machine
 
 OTHER_BOOT = "c" * 32
 # Seconds of boot time: those of the first file, of the victim, and of the other boot.

@@ -31,8 +31,8 @@ from tests.lab.ground import (
     remove,
     switch_on,
 )
-from tests.waiting import wait_until
-from tests.whole import a_recorder
+from tests.support.waiting import wait_until
+from tests.support.whole import a_recorder
 
 TABLES = ("cgroup", "cgroup_io", "cgroup_memory", "cgroup_numa", "cgroup_limits", "cgroup_tree", "cgroup_owner")
 # How much later than its tick a row may have been read, on a machine that is emulated.

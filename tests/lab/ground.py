@@ -16,10 +16,10 @@ from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import ABSENT
 from sysmond.errors import Error
 from sysmond.history import Archive
-from tests.children import child
 from tests.lab.files import Cells
-from tests.waiting import wait_until
-from tests.whole import Recorder
+from tests.support.children import child
+from tests.support.waiting import wait_until
+from tests.support.whole import Recorder
 
 TOP = Path("/sys/fs/cgroup")
 DISK = "/dev/vdb"

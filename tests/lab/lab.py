@@ -35,15 +35,20 @@ CHECKS = (
     "tests/lab/controllers.py",
     "tests/lab/machine.py",
     # What ordinary tests try with the kernel that is there, with this one: all ways to read processes.
-    *("tests/test_walk.py", "tests/test_kernel.py", "tests/test_execs.py", "tests/test_exits.py"),
-    *("tests/test_tasks_ways.py", "tests/test_tasks_independent.py", "tests/test_tasks_trouble.py"),
-    *("tests/test_tasks_proc.py", "tests/test_tasks_proc_states.py", "tests/test_thread_states.py"),
-    *("tests/test_daemon_tasks.py", "tests/test_tasks_access.py"),
-    *("tests/test_cgroup_names.py", "tests/test_cgroups.py"),
+    *(
+        "tests/tasks/bpf/test_walk.py",
+        "tests/tasks/bpf/test_bpf.py",
+        "tests/tasks/command/test_execs.py",
+        "tests/tasks/ends/test_exits.py",
+    ),
+    *("tests/tasks/test_ways.py", "tests/tasks/test_independent.py", "tests/tasks/test_odd_tasks.py"),
+    *("tests/tasks/proc/test_proc.py", "tests/tasks/proc/test_proc_states.py", "tests/tasks/test_thread_states.py"),
+    *("tests/daemon/test_tasks.py", "tests/tasks/test_access.py"),
+    *("tests/tasks/test_cgroup_names.py", "tests/cgroups/test_tree.py"),
     # Samplers are killed faster than an emulated archiver seals what they leave: of more than 8 rings the oldest go.
-    "--deselect=tests/test_tasks_trouble.py::test_killing_every_part_loses_no_end_and_tells_none_twice",
+    "--deselect=tests/tasks/test_odd_tasks.py::test_killing_every_part_loses_no_end_and_tells_none_twice",
     # An emulated processor misses ticks, of which /proc/stat is made.
-    "--deselect=tests/test_tasks_independent.py::test_cpu_of_all_processes_is_that_of_the_machine",
+    "--deselect=tests/tasks/test_independent.py::test_cpu_of_all_processes_is_that_of_the_machine",
 )
 """What is run where nobody says it."""
 

@@ -18,8 +18,8 @@ import pytest
 
 from sysmond.machine.folders import Folders
 from sysmond.tasks.bpf.loader import PROGRAMS
-from tests.waiting import wait_until
-from tests.whole import Recorder
+from tests.support.waiting import wait_until
+from tests.support.whole import Recorder
 
 SERVICE = "sysmond.service"
 POLICIES = Path("/etc/dbus-1/system.d")

@@ -30,7 +30,7 @@ from sysmond.tasks.pass_result import Tasks
 from sysmond.tasks.proc.states import Looks
 from sysmond.tasks.proc.walk import Proc
 from sysmond.tasks.tables import EXITS, PROCESS, PROCESS_PRIVATE, THREAD, THREAD_STATE
-from tests.pinned import child, rows, stat
+from tests.support.pinned import child, rows, stat
 
 
 class Way(NamedTuple):

@@ -22,7 +22,7 @@ from sysmond.errors import Error
 from sysmond.probe import Host
 from sysmond.tasks.command.commands import Commands
 from sysmond.tasks.command.execs import Execs
-from tests.commandrows import rows_in
+from tests.support.commandrows import rows_in
 
 CLONE_NEWNS = 0x20000
 MS_REC_PRIVATE = 0x4000 | 0x40000

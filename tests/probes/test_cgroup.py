@@ -11,7 +11,7 @@ from sysmond_probes import cgroup, cgroup_memory
 
 from sysmond.base.model import Table, check_table
 from sysmond.probe import ABSENT, Host, Probe, Row
-from tests.cgrouptree import BARE, SERVICE, V1_LINE, V2_LINE, mount, put, v2
+from tests.support.cgrouptree import BARE, SERVICE, V1_LINE, V2_LINE, mount, put, v2
 
 HZ = os.sysconf("SC_CLK_TCK")
 UNLIMITED_V1 = "9223372036854771712\n"

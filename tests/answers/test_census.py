@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which files of long tables are opened for a range, and how clocks that were set are followed."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sysmond.answers import grouping
+from sysmond.answers import rows as query
+from sysmond.answers.records import Answer, Request, answer
+from sysmond.answers.rows import LastingBatch
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import Cause, Semantics, Sensitivity
+from sysmond.errors import UsageError
+from sysmond.history import Archive
+from sysmond.machine.folders import Folders
+from sysmond.store import sparse_file
+from sysmond.store.of_ring import Hole
+from sysmond.store.stretch import Life, MemoryStretch, Readings
+from sysmond.tasks.tables import COMMAND, PROCESS
+from tests.support.longarchive import BOOT, BOOTED_NS, Row, put, relation, ring, stretch
+
+FILES = 64
+
+
+def process(pid: int, **values: int | str | None) -> Row:
+    return {"pid": pid, "start": SECOND_NS, "state": "S", **values}
+
+
+def ask(folders: Folders, start_s: float, end_s: float, booted_ns: int = BOOTED_NS, **said: Any) -> Answer:
+    start, end = (booted_ns + round(second * SECOND_NS) for second in (start_s, end_s))
+    return answer(folders, tuple(Sensitivity), Request("process", start=start, end=end, **said))
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The files that are opened, in order."""
+    found: list[str] = []
+    open_file = sparse_file.open_file
+
+    def noting(path: str) -> sparse_file.FileStretch:
+        found.append(path)
+        return open_file(path)
+
+    monkeypatch.setattr(sparse_file, "open_file", noting)
+    return found
+
+
+def test_of_many_files_few_are_opened(folders: Folders, opened: list[str]) -> None:
+    for number in range(FILES):
+        begin = 100 + 10 * number
+        rows = [(second, process(5, cpu=begin + second)) for second in range(10)]
+        put(folders, stretch(PROCESS, range(begin, begin + 10), rows), number + 1)
+    found = ask(folders, 405, 415, columns="cpu:sum")
+    assert found.records["cpu:sum"].tolist() == [10 / 1_000_000]
+    # Those of the range, the one before, both ends, and what halving needs: twice the logarithm.
+    assert len(opened) <= 2 + 1 + 2 + 2 * 7
+
+
+def test_boots_long_before_a_range_are_not_looked_at(folders: Folders, opened: list[str]) -> None:
+    for number in range(20):
+        booted_ns = BOOTED_NS + number * 7 * 86_400 * SECOND_NS
+        made = stretch(
+            PROCESS, range(100, 110), [(0, process(5))], boot=f"{number:032x}", relations=[relation(0, booted_ns)]
+        )
+        path = put(folders, made, 1)
+        os.utime(path, ns=(booted_ns + 200 * SECOND_NS,) * 2)
+    found = ask(folders, 100, 200, BOOTED_NS + 19 * 7 * 86_400 * SECOND_NS)
+    assert len(found.records) == 1
+    # That before it says since when the machine was off.
+    assert len(set(opened)) == 2
+    early = ask(folders, 100, 130)
+    assert [gap.cause for gap in early.gaps] == [Cause.OFF]
+    assert len(early.records) == 1
+
+
+def test_a_clock_that_was_set_is_followed(folders: Folders) -> None:
+    # At 150 s of boot time the clock is set an hour back: files are not in order of the wall clock any more.
+    before, after = relation(0), relation(150 * SECOND_NS, BOOTED_NS - 3600 * SECOND_NS)
+    for number, begin in enumerate(range(100, 200, 10)):
+        rows = [(second, process(5, cpu=(begin + second) * 1_000_000)) for second in range(10)]
+        relations = [before] if begin < 150 else [after]
+        put(folders, stretch(PROCESS, range(begin, begin + 10), rows, relations=relations), number + 1)
+    found = ask(folders, 160, 180, BOOTED_NS - 3600 * SECOND_NS, columns="cpu:sum")
+    assert found.records["cpu:sum"].tolist() == [20]
+    earlier = ask(folders, 120, 130, columns="cpu:sum")
+    assert earlier.records["cpu:sum"].tolist() == [10]
+
+
+def test_a_machine_that_slept_says_so(folders: Folders) -> None:
+    slept = relation(0)._replace(
+        boottime_ns=200 * SECOND_NS, realtime_ns=BOOTED_NS + 200 * SECOND_NS, monotonic_ns=110 * SECOND_NS
+    )
+    put(
+        folders,
+        stretch(PROCESS, [*range(100, 110), *range(200, 210)], [(0, process(5))], relations=[relation(0), slept]),
+        1,
+    )
+    found = ask(folders, 100, 210)
+    assert [(gap.cause, (gap.end_ns - gap.start_ns) // SECOND_NS) for gap in found.gaps] == [(Cause.SUSPENDED, 90)]
+
+
+def news(folders: Folders, number: int, *, closed: bool, holes: Sequence[Hole]) -> None:
+    """A file without a reading: what is told of a writer that ended."""
+    about = stretch(PROCESS, [100], []).about._replace(lives=[Life(0, 100 * SECOND_NS, closed)], holes=holes)
+    none = np.zeros(0, np.int64)
+    readings = Readings(none, none.astype(np.bool_), none, none)
+    put(folders, MemoryStretch(about, readings, none, lambda _: none), number)
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_how_a_writer_ended_is_told_by_a_file_without_a_reading(folders: Folders, *, closed: bool) -> None:
+    for number in range(4):
+        begin = 100 + 10 * number
+        put(folders, stretch(PROCESS, range(begin, begin + 10), [(0, process(5))]), number + 1)
+    failed = Hole(BOOT, "process", 140 * SECOND_NS, 143 * SECOND_NS, Cause.PROBE_FAILED, "no")
+    news(folders, 5, closed=closed, holes=[failed])
+    ended = Cause.CLEAN_SHUTDOWN if closed else Cause.DAEMON_DOWN
+    told = [(gap.cause, gap.start_ns - BOOTED_NS) for gap in ask(folders, 100, 200).gaps]
+    assert told == [(Cause.PROBE_FAILED, 140 * SECOND_NS), (ended, 143 * SECOND_NS)]
+    assert [gap.cause for gap in ask(folders, 150, 200).gaps] == [ended], "also where that is before the range"
+    # Another life, later: the gap between the two.
+    later = stretch(PROCESS, range(160, 170), [(0, process(5))])
+    put(folders, later.told(later.about._replace(lives=[Life(155 * SECOND_NS, 160 * SECOND_NS, closed=False)])), 6)
+    between = [gap for gap in ask(folders, 145, 168).gaps if gap.end_ns == BOOTED_NS + 160 * SECOND_NS]
+    assert [gap.cause for gap in between] == [ended]
+
+
+@pytest.mark.parametrize("other", [{"scale": 3}, {"unit": "kB"}, {"semantics": Semantics.GAUGE}], ids=str)
+def test_what_declares_a_column_as_another_quantity_is_left_out_and_named(
+    folders: Folders, other: dict[str, Any]
+) -> None:
+    metrics = tuple(each._replace(**other) if each.name == "cpu" else each for each in PROCESS.metrics)
+    paths = [
+        put(folders, stretch(table, range(begin, begin + 10), [(at, process(pid, cpu=at)) for at in range(10)]), pid)
+        for pid, table, begin in ((1, PROCESS, 100), (2, PROCESS, 110), (3, PROCESS._replace(metrics=metrics), 300))
+    ]
+    found = ask(folders, 100, 310, columns=("pid", "cpu"))
+    assert found.records["pid"].tolist() == [3]
+    for path in paths[:2]:
+        (said,) = (warning for warning in found.warnings if warning.startswith(f"{path}: process/cpu: "))
+        assert f"as {paths[2]} says; it is left out" in said
+    assert Cause.DAMAGED_FILE in {gap.cause for gap in found.gaps}
+    assert ask(folders, 100, 115).records["pid"].tolist() == [1, 2], "where nothing says otherwise they answer"
+
+
+def test_an_answer_that_is_too_large_is_refused_before_all_of_it_is_made(
+    folders: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [(0, process(pid, cpu=1)) for pid in range(1, 11)]
+    put(folders, stretch(PROCESS, range(100, 200), rows), 1)
+    made: list[int] = []
+
+    make = LastingBatch.__init__
+
+    def noting(self: LastingBatch, *of: Any) -> None:
+        made.append(1)
+        make(self, *of)
+
+    monkeypatch.setattr(LastingBatch, "__init__", noting)
+    monkeypatch.setattr(query, "CELLS_MAX", 100)
+    assert len(ask(folders, 100, 200, step=SECOND_NS, columns=("pid", "cpu")).times_ns) == 10 * 100
+    assert len(made) >= 10
+    made.clear()
+    monkeypatch.setattr(grouping, "VALUES_MAX", 200)
+    with pytest.raises(UsageError, match="an answer of over 200 values"):
+        ask(folders, 100, 200, step=SECOND_NS, columns=("pid", "cpu"))
+    assert len(made) <= 5
+
+
+def test_the_list_has_every_long_table_from_its_first_reading_to_its_last(folders: Folders) -> None:
+    for number in range(4):
+        begin = 100 + 10 * number
+        put(folders, stretch(PROCESS, range(begin, begin + 10), [(0, process(5))]), number + 1)
+    ring(folders, PROCESS, [(second, second == 140, [process(5)]) for second in range(140, 150)])
+    put(folders, stretch(COMMAND, [120, 130], [(0, process(5))], sensitivity=Sensitivity.RESTRICTED), 1, ram=True)
+    os.makedirs(f"{folders.runtime}/sampler/public/thread")  # Of which there is nothing.
+    found = Archive(folders).long_tables()
+    assert [(each.path, each.per, each.sensitivity) for each in found] == [
+        ("command", COMMAND.per, Sensitivity.RESTRICTED),
+        ("process", "process", Sensitivity.PUBLIC),
+    ]
+    spans = [((each.start_ns - BOOTED_NS) // SECOND_NS, (each.end_ns - BOOTED_NS) // SECOND_NS) for each in found]
+    assert spans == [(120, 130), (100, 149)]
+    assert [each.path for each in Archive(folders, classes=[Sensitivity.PUBLIC]).long_tables()] == ["process"]
+
+
+def test_the_list_opens_few_files(folders: Folders, opened: list[str]) -> None:
+    for number in range(FILES):
+        begin = 100 + 10 * number
+        put(folders, stretch(PROCESS, range(begin, begin + 10), [(0, process(5))]), number + 1)
+    [found] = Archive(folders).long_tables()
+    assert (found.end_ns - found.start_ns) // SECOND_NS == 10 * FILES - 1
+    assert len(opened) == 2

@@ -1,0 +1,537 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Questions to long tables, over real files and rings, beside an answer that looks at every row by itself."""
+
+import math
+from importlib.util import find_spec
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sysmond.answers.records import Answer, Request, answer
+from sysmond.archiver.sparse_merge_job import Joined
+from sysmond.base.clock import SECOND_NS, Relation
+from sysmond.base.model import ABSENT, Cause, Sensitivity
+from sysmond.errors import Error, UsageError
+from sysmond.machine.folders import Folders
+from sysmond.ring.progress import Progress, Sealed
+from sysmond.ring.snapshot import snapshot
+from sysmond.store.sparse_of_ring import readings
+from sysmond.store.stretch import Life
+from sysmond.tasks import syscalls
+from sysmond.tasks.tables import CGROUP_NAME, COMMAND, EXITS, PROCESS, THREAD, THREAD_STATE
+from tests.support.longarchive import BOOT, BOOTED_NS, Row, asked_by_sql, put, relation, ring, stretch
+
+US = 1_000_000  # CPU time is stored in microseconds.
+ALL = tuple(Sensitivity)
+
+
+def at(second: float) -> int:
+    """The UTC nanoseconds of a second of boot time."""
+    return BOOTED_NS + round(second * SECOND_NS)
+
+
+def process(pid: int, start_s: float = 1, **values: int | str | None) -> Row:
+    return {"pid": pid, "start": round(start_s * SECOND_NS), "state": "S", **values}
+
+
+def ask(folders: Folders, table: str = "process", *, classes: tuple[Sensitivity, ...] = ALL, **said: Any) -> Answer:
+    start, end = said.pop("start", None), said.pop("end", None)
+    request = Request(
+        table,
+        start=at(start) if isinstance(start, int | float) else start,
+        end=at(end) if isinstance(end, int | float) else end,
+    )
+    return answer(folders, classes, request._replace(**said))
+
+
+def rows(found: Answer, *names: str) -> list[tuple[Any, ...]]:
+    """Columns of an answer, a tuple a row."""
+    return [tuple(row) for row in found.records[list(names)].tolist()]
+
+
+def simple(folders: Folders) -> None:
+    """Twenty readings from 100 s on: one that was there before, one that works, one that begins and ends."""
+    seen = [
+        (0, process(1, comm="init", cpu=5 * US, rss_anon=1000, uid=0)),
+        (0, process(7, comm="pg", cpu=0, rss_anon=10)),
+        (5, process(7, comm="pg", cpu=5 * US // 2, rss_anon=20)),
+        (8, process(9, 107.5, comm="new", cpu=7 * US // 10, rss_anon=5)),
+        (10, process(1, comm="init", cpu=6 * US, rss_anon=2000)),
+        (19, process(1, comm="init", cpu=6 * US, rss_anon=2000)),
+        (19, process(7, comm="pg", cpu=5 * US // 2, rss_anon=20)),
+    ]
+    put(folders, stretch(PROCESS, range(100, 120), seen), 1)
+
+
+def test_counters_grow_over_a_range_and_gauges_are_averaged_over_time(folders: Folders) -> None:
+    simple(folders)
+    found = ask(folders, start=102, end=118, columns="pid,comm,cpu,cpu:sum,rss_anon,rss_anon:max,rss_anon:last")
+    # Increases lie between the readings at 101 and at 117: 16 s.
+    assert rows(found, "pid", "comm", "cpu", "cpu:sum", "rss_anon:max", "rss_anon:last") == [
+        (7, "pg", 100 * 2.5 / 16, 2.5, 20, 20),
+        (1, "init", 100 * 1 / 16, 1, 2000, 2000),
+        (9, "new", 100 * 0.7 / 16, 0.7, 5, 5),
+    ]
+    averages = dict(rows(found, "pid", "rss_anon"))
+    assert averages == {7: (3 * 10 + 13 * 20) / 16, 1: (8 * 1000 + 8 * 2000) / 16, 9: 5}
+    assert (found.column("cpu").unit, found.column("cpu:sum").unit) == ("%", "s")
+
+
+def test_a_row_a_step_and_the_first_of_each(folders: Folders) -> None:
+    simple(folders)
+    found = ask(folders, start=100, end=115, step="5s", columns="pid,cpu:sum", top=1)
+    assert [(str(time)[17:19], *row) for time, row in zip(found.times, rows(found, "pid", "cpu:sum"), strict=True)] == [
+        ("40", 1, 0),
+        ("45", 7, 2.5),
+        ("50", 1, 1),
+    ]
+
+
+def test_what_ended_counts_up_to_its_end_and_what_no_reading_saw_counts_too(folders: Folders) -> None:
+    simple(folders)
+    ends = [
+        (9, dict(process(9, 107.5, comm="new", cpu=9 * US // 10), end=round(108.7 * SECOND_NS), exit_code=3)),
+        (4, dict(process(50, 103.1, comm="short", cpu=US // 3), end=round(103.9 * SECOND_NS), signal=9)),
+        (1, dict(process(60, 20, comm="unknown", cpu=US), end=round(100.5 * SECOND_NS))),
+    ]
+    put(folders, stretch(EXITS, range(100, 120), ends, full=()), 1)
+    found = ask(folders, start=100, end=118, columns="pid,comm,cpu:sum,end,exit_code,signal")
+    told = {row[0]: row[1:] for row in rows(found, "pid", "comm", "cpu:sum", "exit_code", "signal")}
+    assert told[9] == ("new", 0.9, 3, 0)
+    assert told[50] == ("short", 0.333333, 0, 9)
+    assert told[60][0] == "unknown"
+    assert math.isnan(told[60][1])  # What it had before is not known.
+    assert told[1][-1] == ABSENT
+    ended = dict(zip(found.column("pid").integers, found.column("end").times, strict=True))  # type: ignore[arg-type]
+    assert np.isnat(ended[1])
+    assert ended[9] == np.datetime64(at(108.7), "ns")
+    # Over steps the same comes together, and who ended is not there after it.
+    steps = ask(folders, start=100, end=118, step="2s", columns="pid,cpu:sum")
+    mine = [value for pid, value in rows(steps, "pid", "cpu:sum") if pid == 9]
+    assert mine == [0.9]
+
+
+@pytest.mark.parametrize(
+    ("where", "pids"),
+    [
+        ("start >= 2025-03-01T11:01:47Z", [9, 50]),
+        ("start < '2025-03-01 11:01:43Z'", [1, 7]),
+        ("start = 1740826907.5", [9]),
+        ("start < 1740826907.500000001 and start >= 1740826907.5", [9]),
+        ("end > 2025-03-01T11:01:48.6Z", [9]),
+        ("end < 2025-03-01T11:01:48.6Z", [50]),
+        ("not end > 2025-03-01T11:01:40Z", [1, 7]),
+    ],
+)
+def test_points_in_time_are_compared_with_points_in_time(folders: Folders, where: str, pids: list[int]) -> None:
+    simple(folders)
+    ends = [
+        (9, dict(process(9, 107.5, comm="new"), end=round(108.7 * SECOND_NS))),
+        (4, dict(process(50, 107.1, comm="short"), end=round(107.9 * SECOND_NS))),
+    ]
+    put(folders, stretch(EXITS, range(100, 120), ends, full=()), 1)
+    found = ask(folders, start=100, end=118, columns="pid", where=where)
+    assert sorted(pid for (pid,) in rows(found, "pid")) == pids
+
+
+def test_a_pid_that_is_used_again_is_another_process(folders: Folders) -> None:
+    seen = [
+        (0, process(5, 1, comm="old", cpu=100 * US)),
+        (3, process(5, 102.5, comm="young", cpu=2 * US)),
+        (4, process(5, 102.5, comm="young", cpu=3 * US)),
+    ]
+    put(folders, stretch(PROCESS, range(100, 106), seen), 1)
+    found = ask(folders, start=100, end=106, columns="pid,comm,cpu:sum,start")
+    assert rows(found, "comm", "cpu:sum") == [("young", 3), ("old", 0)]
+
+
+def test_a_counter_that_fell_has_not_grown(folders: Folders) -> None:
+    put(folders, stretch(PROCESS, range(100, 103), [(0, process(5, cpu=9)), (2, process(5, cpu=1))]), 1)
+    assert rows(ask(folders, start=100, end=103, columns="cpu:sum"), "cpu:sum") == [(0,)]
+
+
+def test_what_cannot_be_read_is_absent_and_not_nothing(folders: Folders) -> None:
+    put(
+        folders,
+        stretch(PROCESS, range(100, 103), [(0, process(5, read_bytes=None)), (2, process(5, read_bytes=None))]),
+        1,
+    )
+    ((read,),) = rows(ask(folders, start=100, end=103, columns="read_bytes:sum"), "read_bytes:sum")
+    assert math.isnan(read)
+
+
+@pytest.mark.parametrize("is_merged", [False, True])
+def test_a_gap_within_a_boot_counts_in_sums_and_is_told(folders: Folders, *, is_merged: bool) -> None:
+    one = stretch(PROCESS, range(100, 110), [(0, process(5, cpu=0, rss_anon=10))])
+    other = stretch(PROCESS, range(200, 210), [(0, process(5, cpu=50 * US, rss_anon=30))])
+    lives = [Life(number, int(part.ticks[0]), closed=False) for number, part in enumerate((one, other))]
+    parts = [part.told(part.about._replace(lives=[life])) for part, life in zip((one, other), lives, strict=True)]
+    for number, part in enumerate([Joined(parts)] if is_merged else parts, 1):
+        put(folders, part, number)
+    found = ask(folders, start=100, end=210, columns="pid,cpu,cpu:sum,rss_anon")
+    assert rows(found, "cpu:sum", "rss_anon") == [(50, 20)]
+    assert rows(found, "cpu") == [(100 * 50 / 109,)]
+    assert [(gap.start_ns, gap.end_ns, gap.cause) for gap in found.gaps] == [(at(110), at(200), Cause.DAEMON_DOWN)]
+    steps = ask(folders, start=100, end=210, step="10s", columns="cpu:sum")
+    # 11:01:40 is the second 100: nothing is said about the time between.
+    assert [int(time - np.datetime64(at(0), "ns")) // SECOND_NS for time in steps.times] == [100, 200]
+    assert rows(steps, "cpu:sum") == [(0,), (50,)]
+
+
+def test_two_boots_are_told_apart(folders: Folders) -> None:
+    put(folders, stretch(PROCESS, range(100, 110), [(0, process(5, cpu=0)), (9, process(5, cpu=US))]), 1)
+    later = relation(0, BOOTED_NS + 1000 * SECOND_NS)
+    put(
+        folders,
+        stretch(
+            PROCESS,
+            range(10, 20),
+            [(0, process(5, cpu=0)), (9, process(5, cpu=2 * US))],
+            boot="c" * 32,
+            relations=[later],
+        ),
+        1,
+    )
+    found = ask(folders, start=100, end=1100, columns="pid,cpu:sum")
+    assert rows(found, "pid", "cpu:sum") == [(5, 2), (5, 1)]
+    assert [gap.cause for gap in found.gaps] == [Cause.OFF, Cause.DAEMON_DOWN]
+    assert rows(ask(folders, start=100, end=1100, columns="cpu:sum", group_by="pid"), "cpu:sum") == [(3,)]
+    assert rows(ask(folders, columns="cpu:sum", boot=-1), "cpu:sum") == [(1,)]
+    with pytest.raises(UsageError, match="only 2 boots are recorded"):
+        ask(folders, boot=-2)
+
+
+def test_a_machine_is_off_until_its_clock_was_set_where_that_was_late(folders: Folders) -> None:
+    put(folders, stretch(PROCESS, range(100, 110), [(0, process(5))]), 1)
+    corrected = Relation(15 * SECOND_NS, at(1000), 15 * SECOND_NS)
+    since_1970 = [relation(0, 20 * SECOND_NS), corrected]
+    put(folders, stretch(PROCESS, range(10, 20), [(0, process(5))], boot="c" * 32, relations=since_1970), 1)
+    off = [gap for gap in ask(folders, start=100, end=1005).gaps if gap.cause is Cause.OFF]
+    assert [(gap.start_ns, gap.end_ns) for gap in off] == [(at(110), at(1000))]
+
+
+def test_lost_records_are_said(folders: Folders) -> None:
+    put(folders, stretch(PROCESS, range(100, 110), [(0, process(5))], lost={3: 17}), 1)
+    assert ask(folders, start=100, end=110).warnings == ("process: 17 records were lost while it was recorded",)
+    assert ask(folders, start=105, end=110).warnings == ()
+
+
+def test_a_ring_goes_on_where_its_file_ends(folders: Folders) -> None:
+    put(folders, stretch(PROCESS, range(100, 105), [(0, process(5, cpu=0)), (4, process(5, cpu=US))]), 1, ram=True)
+    ring(
+        folders,
+        PROCESS,
+        [
+            (105, True, [process(5, cpu=2 * US, comm="a")]),
+            (106, False, []),
+            (107, False, [process(5, cpu=4 * US, comm="b")]),
+        ],
+    )
+    found = ask(folders, start=102, end=108, columns="pid,comm,cpu:sum")
+    assert rows(found, "pid", "comm", "cpu:sum") == [(5, "b", 4)]
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_what_a_ring_still_holds_of_a_file_counts_once(folders: Folders, is_known: bool) -> None:
+    made = stretch(PROCESS, range(100, 105), [(0, process(5, cpu=0, rss_anon=7)), (4, process(5, cpu=US, rss_anon=7))])
+    put(folders, made, 1, ram=True)
+    path = ring(
+        folders,
+        PROCESS,
+        [
+            (100, True, [process(5, cpu=0, rss_anon=7)]),
+            *((second, False, []) for second in range(101, 104)),
+            (104, False, [process(5, cpu=US, rss_anon=7)]),
+            (105, False, []),
+            (106, False, [process(5, cpu=3 * US, rss_anon=9)]),
+        ],
+    )
+    if is_known:
+        taken = snapshot(path)
+        offset = next(each.offset for each in readings(taken) if each.tick_ns == 105 * SECOND_NS)
+        Progress({path: Sealed(offset, 104 * SECOND_NS, 0)}).write(folders)
+    found = ask(folders, start=102, end=107, columns="pid,cpu:sum,rss_anon,rss_anon:max")
+    assert rows(found, "pid", "cpu:sum", "rss_anon", "rss_anon:max") == [(5, 3, (4 * 7 + 9) / 5, 9)]
+    assert found.gaps[:-1] == ()
+
+
+def test_steps_end_with_the_recording(folders: Folders) -> None:
+    simple(folders)
+    found = ask(folders, start=100, step="1s", columns="pid", where="pid = 1")
+    assert len(found.records) == 20
+
+
+def test_a_range_without_rows_says_why(folders: Folders) -> None:
+    simple(folders)
+    found = ask(folders, start=150, end=160)
+    assert len(found.records) == 0
+    assert [gap.cause for gap in found.gaps] == [Cause.DAEMON_DOWN]
+    with pytest.raises(Error, match="table 'process': nothing of it is recorded in that range"):
+        ask(folders, start=10, end=20)
+
+
+def test_what_is_in_two_places_counts_once(folders: Folders) -> None:
+    made = stretch(PROCESS, range(100, 105), [(0, process(5, cpu=0, rss_anon=7)), (4, process(5, cpu=US, rss_anon=7))])
+    put(folders, made, 1, ram=True)
+    put(folders, made, 1)
+    put(
+        folders,
+        stretch(PROCESS, range(100, 110), [(0, process(5, cpu=0, rss_anon=7)), (4, process(5, cpu=US, rss_anon=7))]),
+        1,
+        2,
+    )
+    found = ask(folders, start=100, end=110, columns="cpu:sum", group_by="pid")
+    assert rows(found, "cpu:sum") == [(1,)]
+    assert rows(ask(folders, start=100, end=110, columns="rss_anon", group_by="pid"), "rss_anon") == [(7,)]
+
+
+def test_a_damaged_file_is_named_and_the_rest_is_there(folders: Folders) -> None:
+    simple(folders)
+    path = put(folders, stretch(PROCESS, range(120, 130), [(0, process(5, cpu=0))]), 2)
+    Path(path).write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(100))
+    found = ask(folders, start=100, end=130, columns="pid")
+    assert {pid for (pid,) in rows(found, "pid")} == {1, 7, 9}
+    assert len(found.warnings) == 1
+    assert path in found.warnings[0]
+
+
+def test_groups_add_up(folders: Folders) -> None:
+    seen = [(0, process(pid, comm="pg", cpu=0, rss_anon=100, uid=pid % 2, cgroup=40 + pid % 2)) for pid in range(2, 6)]
+    seen += [
+        (9, process(pid, comm="pg", cpu=US, rss_anon=300, uid=pid % 2, cgroup=40 + pid % 2)) for pid in range(2, 6)
+    ]
+    put(folders, stretch(PROCESS, range(100, 110), seen), 1)
+    paths: list[tuple[int, Row]] = [
+        (0, {"id": 40, "path": "/system.slice/pg.service"}),
+        (0, {"id": 41, "path": "/user.slice/user-1.slice/session-3.scope"}),
+    ]
+    put(folders, stretch(CGROUP_NAME, [100, 105], paths), 1)
+    found = ask(folders, start=100, end=110, group_by="unit", columns="unit,count,cpu:sum,rss_anon,rss_anon:max")
+    assert rows(found, "unit", "count", "cpu:sum", "rss_anon", "rss_anon:max") == [
+        ("pg.service", 2, 2, 2 * (9 * 100 + 300) / 10, 300),
+        ("session-3.scope", 2, 2, 2 * (9 * 100 + 300) / 10, 300),
+    ]
+    assert rows(ask(folders, start=100, end=110, group_by="user,session"), "user", "session") == [
+        ("root", ""),
+        ("daemon", "3"),
+    ]
+    named = ask(folders, start=100, end=110, group_by="user", columns="user,cpu:sum,user:sum", by="user")
+    assert [column.path for column in named.columns] == ["user", "cpu:sum", "user:sum"]
+    assert rows(named, "user", "cpu:sum") == [("daemon", 2), ("root", 2)]
+    assert rows(ask(folders, start=100, end=110, group_by="cgroup"), "cgroup")[0] == ("/system.slice/pg.service",)
+    cgroups = ask(folders, "cgroup_name", start=100, end=110)
+    assert rows(cgroups, "id", "path", "unit", "session") == [
+        (40, "/system.slice/pg.service", "pg.service", ""),
+        (41, "/user.slice/user-1.slice/session-3.scope", "session-3.scope", "3"),
+    ]
+    chosen = ask(folders, start=100, end=110, where="slice ~ system and user = root", columns="pid,slice")
+    assert rows(chosen, "slice") == [("system.slice",)] * 2
+
+
+@pytest.mark.skipif(find_spec("duckdb") is None, reason="DuckDB is optional")
+def test_sql_counts_from_0_what_began_between_two_files(folders: Folders) -> None:
+    for number, (second, pids) in enumerate(((100, [4]), (110, [4, 5])), 1):
+        seen = [(0, process(pid, 1 if pid == 4 else 109.5, cpu=2 * US)) for pid in pids]
+        put(folders, stretch(PROCESS, range(second, second + 10), seen), number)
+    query = "select pid, sum(cpu) from process group by 1 order by 1"
+    assert asked_by_sql(folders, query) == [[4, 0], [5, 2]]
+
+
+def test_percentiles_are_over_the_steps(folders: Folders) -> None:
+    seen = [(second, process(5, cpu=second * second * US // 100)) for second in range(10)]
+    put(folders, stretch(PROCESS, range(100, 110), seen), 1)
+    found = ask(folders, start=101, end=110, step="1s", columns="pid,cpu", percentile=50)
+    assert rows(found, "pid", "cpu") == [(5, pytest.approx(9.0))]
+    with pytest.raises(UsageError, match="a percentile is one over steps"):
+        ask(folders, start=100, end=110, percentile=50)
+    with pytest.raises(UsageError, match="percentile 101: 0 to 100 are right"):
+        ask(folders, start=100, end=110, step="1s", percentile=101)
+
+
+def test_programs_are_joined_where_they_may_be_read(folders: Folders) -> None:
+    ends = [(2, dict(process(9, 100.2, comm="new"), end=round(101.5 * SECOND_NS), exit_code=3))]
+    put(folders, stretch(EXITS, range(100, 110), ends, full=()), 1)
+    programs = [(1, process(9, 100.2, exe="/usr/bin/new", command="new --fast")), (0, process(9, 50, exe="/bin/older"))]
+    put(folders, stretch(COMMAND, range(100, 110), programs, sensitivity=Sensitivity.RESTRICTED), 1)
+    found = ask(folders, "exits", start=100, end=110)
+    assert [column.path for column in found.columns][:7] == [
+        "pid",
+        "comm",
+        "exe",
+        "start",
+        "end",
+        "exit_code",
+        "signal",
+    ]
+    assert rows(found, "exe", "exit_code") == [("/usr/bin/new", 3)]
+    assert found.sensitivity is Sensitivity.RESTRICTED
+    public = ask(folders, "exits", start=100, end=110, classes=(Sensitivity.PUBLIC,))
+    assert rows(public, "exe") == [(None,)]
+    assert public.sensitivity is Sensitivity.PUBLIC
+
+
+def test_threads_are_of_programs_too(folders: Folders) -> None:
+    seen = [(0, dict(process(9, 60), tid=9)), (0, dict(process(9, 70), tid=10))]
+    put(folders, stretch(THREAD, range(100, 110), seen), 1)
+    put(folders, stretch(COMMAND, range(100, 110), [(0, process(9, 60, exe="/usr/bin/new"))]), 1)
+    assert rows(ask(folders, "thread", start=100, end=110, columns="tid,exe"), "tid", "exe") == [
+        (9, "/usr/bin/new"),
+        (10, "/usr/bin/new"),
+    ]
+
+
+def test_samples_of_thread_states_are_counted(folders: Folders) -> None:
+    seen = [
+        (number % 5, dict(process(number), tid=number, state="D", syscall=number % 2, wchan="folio_wait"))
+        for number in range(10)
+    ]
+    put(folders, stretch(THREAD_STATE, range(100, 105), seen, full=range(5)), 1)
+    found = ask(folders, "thread_state", start=100, end=105, group_by="state,syscall,wchan")
+    named = [("D", syscalls.name(number), "folio_wait", 5) for number in (0, 1)]
+    assert rows(found, "state", "syscall", "wchan", "count") == named
+    assert [column.path for column in found.columns] == ["state", "syscall", "wchan", "count"]
+    steps = ask(folders, "thread_state", start=100, end=105, group_by="state", step="2s", columns="count")
+    assert rows(steps, "count") == [(4,), (4,), (2,)]
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ({"columns": "pid,rss_annon"}, "table 'process' has no column 'rss_annon'; nearest: rss_anon"),
+        ({"where": "comn = a"}, "there is no column 'comn'; nearest: comm"),
+        ({"by": "cpuu"}, "has no column 'cpuu'"),
+        ({"group_by": "cpu"}, "group by 'cpu': it differs all the time"),
+        ({"group_by": "uid", "columns": "uid,comm"}, "column 'comm': rows of a group by uid differ in it"),
+        ({"start": 110, "end": 100}, "before it begins"),
+        ({"step": -5}, "not a length of time"),
+        ({"top": -1}, "1 or more are right"),
+        ({"step": 10}, "steps in that range; at most"),
+    ],
+)
+def test_a_wrong_question_is_one_clear_line(folders: Folders, said: dict[str, Any], told: str) -> None:
+    simple(folders)
+    with pytest.raises(UsageError) as refused:
+        ask(folders, **{"start": 100, "end": 120, **said})
+    assert told in str(refused.value)
+
+
+def test_a_table_that_was_never_recorded_is_said(folders: Folders) -> None:
+    simple(folders)
+    with pytest.raises(Error, match="table 'threads': nothing of it is recorded yet"):
+        ask(folders, "threads")
+
+
+def test_odd_names_come_through(folders: Folders) -> None:
+    names = ["a\nb", "\x1b[31mred", "caf\udce9", "", "'quoted\"", "a,b;c"]
+    ring(folders, PROCESS, [(100, True, [process(number + 2, comm=name) for number, name in enumerate(names)])])
+    found = ask(folders, start=100, end=101, columns="pid,comm")
+    assert dict(rows(found, "pid", "comm")) == {number + 2: name for number, name in enumerate(names)}
+    assert rows(ask(folders, start=100, end=101, where="comm ~ '\x1b'", columns="pid"), "pid") == [(3,)]
+
+
+# Beside an answer that looks at every row by itself.
+
+SECONDS = 40
+
+
+class History(NamedTuple):
+    """What one process does: when it starts and is gone, and its rows by reading: CPU time, memory."""
+
+    pid: int
+    start_s: float
+    gone: int
+    rows: dict[int, tuple[int, int]]
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[History]:
+    found = []
+    for pid in range(1, draw(st.integers(1, 4)) + 1):
+        born = draw(st.integers(-20, SECONDS - 2))
+        gone = draw(st.integers(max(born, 0) + 1, SECONDS))
+        cpu, rss, mine = draw(st.integers(0, 5)), draw(st.integers(0, 9)), {}
+        for reading in range(max(born, 0), gone):
+            if reading == max(born, 0) or draw(st.booleans()):
+                cpu, rss = cpu + draw(st.integers(0, 9)), draw(st.integers(0, 9))
+            mine[reading] = (cpu, rss)
+        found.append(History(pid, 100 + born - 0.5, gone, mine))
+    return found
+
+
+def archived(folders: Folders, lives: list[History], cuts: list[int], fulls: set[int]) -> None:
+    """Files of these readings, cut there; rows where something changed, and all at full readings."""
+    edges = [0, *cuts, SECONDS]
+    for number, (low, high) in enumerate(pairwise(edges), 1):
+        full = {reading - low for reading in fulls | {low} if low <= reading < high}
+        seen = [
+            (reading - low, process(life.pid, life.start_s, cpu=life.rows[reading][0], rss_anon=life.rows[reading][1]))
+            for reading in range(low, high)
+            for life in lives
+            if reading in life.rows and (reading - low in full or life.rows.get(reading - 1) != life.rows[reading])
+        ]
+        put(folders, stretch(PROCESS, range(100 + low, 100 + high), seen, full=full), number)
+
+
+def expected(life: History, low: int, high: int) -> tuple[int, int | None]:
+    """By how much its CPU time grew between two seconds, and its largest memory."""
+    before = [values for reading, values in life.rows.items() if reading < low]
+    after = [values for reading, values in life.rows.items() if reading < high]
+    base = (
+        before[-1][0]
+        if before
+        else 0
+        if life.start_s >= 100 or life.start_s >= 100 + low
+        else life.rows[min(life.rows)][0]
+    )
+    inside = [values[1] for reading, values in life.rows.items() if low - 1 <= reading < high]
+    return after[-1][0] - base, max(inside, default=None)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    lives=histories(),
+    cuts=st.lists(st.integers(1, SECONDS - 1), unique=True, max_size=4).map(sorted),
+    fulls=st.sets(st.integers(0, SECONDS - 1), max_size=4),
+    low=st.integers(0, SECONDS - 1),
+    length=st.integers(1, SECONDS),
+)
+def test_summaries_and_rows_say_the_same(
+    tmp_path_factory: pytest.TempPathFactory,
+    lives: list[History],
+    cuts: list[int],
+    fulls: set[int],
+    low: int,
+    length: int,
+) -> None:
+    high = min(SECONDS, low + length)
+    place = tmp_path_factory.mktemp("archive")
+    folders = Folders(str(place / "state"), str(place / "runtime"))
+    archived(folders, lives, cuts, fulls)
+    if not any(reading < high for life in lives for reading in life.rows):
+        return
+    found = ask(folders, start=100 + low, end=100 + high, columns="pid,cpu:last,cpu:sum,rss_anon:max")
+    told = {pid: (grown, most) for pid, grown, most in rows(found, "pid", "cpu:sum", "rss_anon:max")}
+    there = [life for life in lives if life.gone > low and any(reading < high for reading in life.rows)]
+    for life in there:
+        grown, most = expected(life, low, high)
+        assert told[life.pid] == (grown / US, most), life
+    # So do groups.
+    together = ask(folders, start=100 + low, end=100 + high, group_by="policy", columns="count,cpu:sum")
+    total = sum(grown for grown, _ in told.values())
+    assert rows(together, "count", "cpu:sum") == ([(len(told), pytest.approx(total))] if told else [])
+    # Steps of a second add up to the whole.
+    steps = ask(folders, start=100 + low, end=100 + high, step="1s", columns="pid,cpu:sum,rss_anon:max")
+    summed: dict[int, float] = {}
+    for pid, grown, _ in rows(steps, "pid", "cpu:sum", "rss_anon:max"):
+        summed[pid] = summed.get(pid, 0) + grown
+    for life in there:
+        assert summed[life.pid] == pytest.approx(expected(life, low, high)[0] / US)
+
+
+def test_the_boot_of_the_tests_is_one() -> None:
+    assert len(BOOT) == 32

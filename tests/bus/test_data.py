@@ -1,0 +1,486 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values, new and old, over the bus: right, no more than the caller may see, and bounded."""
+
+import array
+import asyncio
+import fcntl
+import json
+import math
+import os
+import select
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sysmond.base import clock
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import Cause, Metric, Semantics, Sensitivity, Table
+from sysmond.bus import reader, readers
+from sysmond.bus.latest import Latest, Listed, Quality
+from sysmond.bus.readers import Answered, Readers
+from sysmond.bus.wire.callers import Caller
+from sysmond.bus.wire.errors import InvalidArgumentError, OccupiedError, RefusedError, TooMuchError
+from sysmond.errors import NotPermittedError
+from sysmond.history import Archive
+from sysmond.machine import memory
+from sysmond.ring.newest import Follower
+from tests.support.clients import ANYBODY, STRANGER, Client, a_client, a_part
+from tests.support.clients import RefusedError as RefusedOverBus
+from tests.support.machine import TABLE, Machine, Writer, counter, gauge
+from tests.support.onbus import Answer, Bus, a_bus, call, pytestmark
+
+__all__ = ["pytestmark"]
+
+INPUT = TABLE._replace(name="input")
+TIMER = Table("timer", (Metric("busy", "s", Semantics.COUNTER, "Busy.", 2),))
+HOUR_NS = 3600 * SECOND_NS
+TICKS = 30
+as_stranger = pytest.mark.skipif(os.geteuid() != 0, reason="only root can call as another user")
+
+
+def a_machine(folder: Path) -> tuple[Machine, Writer]:
+    """A machine whose ticks are of the last half a minute; they stay good, for their interval is an hour."""
+    machine = Machine(folder)
+    boot, now_ns = clock.boot_id(), clock.boottime_ns()
+    common: dict[str, Any] = {"boot": boot, "wall_ns": time.time_ns() - now_ns, "interval_ns": HOUR_NS}
+    first = now_ns // SECOND_NS - TICKS
+    writer = machine.start(first - 1, **common)
+    writer.tick(range(first, first + TICKS), ("sda", "sdb"))
+    hidden = machine.start(first - 1, sensitivity=Sensitivity.RESTRICTED, table=INPUT, **common)
+    hidden.tick(range(first, first + TICKS))
+    hidden.ring.event(now_ns, "moved", "input", "too late")
+    writer.ring.event(now_ns, "mark", "", "here")
+    slow = machine.start(first - 1, writer="background", table=TIMER, **{**common, "interval_ns": SECOND_NS})
+    for second in (first - 2, first):
+        slow.relation(second * SECOND_NS)
+        slow.ring.rows(0, second * SECOND_NS, ("",), [second * 50])
+    return machine, writer
+
+
+@pytest.fixture(scope="module")
+def bus() -> Iterator[Bus]:
+    with a_bus(owner=ANYBODY) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def recorded(bus: Bus) -> Iterator[tuple[Machine, Writer]]:
+    folder = Path(tempfile.mkdtemp(prefix="sysmond-", dir="/dev/shm"))
+    folder.chmod(0o755)
+    machine, writer = a_machine(folder)
+    with a_part(bus, machine.folders):
+        yield machine, writer
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def machine(recorded: tuple[Machine, Writer]) -> Machine:
+    return recorded[0]
+
+
+@pytest.fixture
+def client(bus: Bus, machine: Machine) -> Iterator[Client]:
+    with a_client(bus) as made:
+        yield made
+
+
+def ids_of(client: Client, *patterns: str) -> dict[str, int]:
+    return {each[1]: each[0] for each in client.call("ListMetrics", "asa{sv}", list(patterns), {})}
+
+
+def body(answer: Answer) -> list[Any]:
+    assert answer.returncode == 0, answer.stderr
+    found: list[Any] = json.loads(answer.stdout)["data"]
+    return found
+
+
+# --- the newest values ----------------------------------------------------------------------------
+
+
+def found(latest: Latest, patterns: list[str], sensitivities: Iterable[Sensitivity]) -> list[Listed]:
+    """All pieces of an answer."""
+    pieces = latest.find(patterns, sensitivities)
+    while True:
+        try:
+            next(pieces)
+        except StopIteration as end:
+            there: list[Listed] = end.value
+            return there
+
+
+def test_series_are_listed_with_what_they_are(client: Client) -> None:
+    listed = client.call("ListMetrics", "asa{sv}", ["disk/*@sda", "input/queue", "timer"], {})
+    assert [each[1:] for each in listed] == [
+        ("disk/read_bytes@sda", "B", "counter", 1, 3600.0, {"rate_unit": ("s", "B/s")}),
+        ("disk/queue@sda", "1", "gauge", 1, 3600.0, {}),
+        ("disk/model@sda", "text", "state", 1, 3600.0, {"text": ("s", "made by sda")}),
+        ("input/queue@sda", "1", "gauge", 2, 3600.0, {}),
+        ("timer/busy", "s", "counter", 1, 1.0, {"rate_unit": ("s", "%")}),
+    ]
+
+
+def test_numbers_of_series_are_stable(bus: Bus, client: Client) -> None:
+    whole = ids_of(client)
+    assert len(set(whole.values())) == len(whole)
+    assert ids_of(client, "disk/queue@sdb") == {"disk/queue@sdb": whole["disk/queue@sdb"]}
+    with a_client(bus) as other:
+        assert ids_of(other) == whole
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "text"),
+    [
+        ("disk/queue@sdc", "NotFound", "path 'disk/queue@sdc': no such instance; nearest: sd"),
+        ("dusk", "NotFound", "path 'dusk': no such table; nearest: disk"),
+        ("a/b/c", "InvalidArgument", "path 'a/b/c': not a path of a series"),
+    ],
+)
+def test_a_wrong_pattern_is_refused(client: Client, pattern: str, name: str, text: str) -> None:
+    with pytest.raises(RefusedOverBus) as refusal:
+        client.call("ListMetrics", "asa{sv}", [pattern], {})
+    assert refusal.value.name == name
+    assert refusal.value.text.startswith(text)
+
+
+def test_the_newest_values_and_what_they_are_worth(client: Client, recorded: tuple[Machine, Writer]) -> None:
+    ids = ids_of(client)
+    asked = ["disk/read_bytes@sda", "disk/queue@sdb", "disk/model@sda", "input/queue@sda", "timer/busy"]
+    tick_ns, serial, values, qualities = client.call(
+        "GetLatest", "aua{sv}", [*(ids[each] for each in asked), 10**6], {}
+    )
+    second = tick_ns // SECOND_NS
+    assert values[:2] == [counter(second), gauge(second) / 100]
+    assert math.isnan(values[2])
+    assert values[3:5] == [gauge(second) / 100, (second - TICKS + 1) / 2]
+    assert math.isnan(values[5])
+    good, stale, text, unknown = Quality.GOOD, Quality.STALE, Quality.TEXT, Quality.UNKNOWN_ID
+    assert list(qualities) == [good, good, text, good, stale, unknown]
+    assert client.call("GetLatest", "aua{sv}", [], {}) == (tick_ns, serial, [], b"")
+
+
+def test_counters_are_rates_where_that_is_asked_for(client: Client) -> None:
+    ids = ids_of(client)
+    asked = [ids["disk/read_bytes@sda"], ids["disk/queue@sda"], ids["timer/busy"]]
+    tick_ns, _, values, _ = client.call("GetLatest", "aua{sv}", asked, {"rate": ("b", True)})
+    second = tick_ns // SECOND_NS
+    assert values == [counter(second) - counter(second - 1), gauge(second) / 100, 50.0]
+
+
+@pytest.mark.parametrize("options", [{"rote": ("b", True)}, {"rate": ("s", "yes")}])
+def test_a_wrong_option_is_refused(client: Client, options: dict[str, Any]) -> None:
+    with pytest.raises(RefusedOverBus, match="InvalidArgument"):
+        client.call("GetLatest", "aua{sv}", [], options)
+
+
+def test_a_new_tick_an_absence_and_a_new_instance_are_seen(tmp_path: Path) -> None:
+    machine, writer = a_machine(tmp_path)
+    latest = Latest(Follower(machine.folders, ticks=2))
+    [queue] = (each.series.ident for each in found(latest, ["disk/queue@sda"], Sensitivity))
+    before_ns, _, _ = latest.values([queue], Sensitivity, rate=False)
+    serial = latest.serial
+    writer.tick([before_ns // SECOND_NS + 1], ("sdb", "sda", "sdc"))
+    tick_ns, values, qualities = latest.values([queue], Sensitivity, rate=False)
+    assert (tick_ns, values, list(qualities)) == (
+        before_ns + SECOND_NS,
+        [gauge(tick_ns // SECOND_NS) / 100],
+        [Quality.GOOD],
+    )
+    assert latest.serial == serial + 1
+    [read] = (each.series.ident for each in found(latest, ["disk/read_bytes@sda"], Sensitivity))
+    [grown] = latest.values([read], Sensitivity, rate=True)[1]
+    assert grown == counter(tick_ns // SECOND_NS) - counter(before_ns // SECOND_NS), "whatever came beside it"
+    assert len(found(latest, ["disk@sdc"], Sensitivity)) == 3
+    writer.tick([before_ns // SECOND_NS + 2], ("sdb",))
+    assert list(latest.values([queue], Sensitivity, rate=False)[2]) == [Quality.ABSENT]
+    writer.tick([before_ns // SECOND_NS + 3], ("sda",))
+    writer.ring.absence(0, before_ns + 4 * SECOND_NS, Cause.NO_SOURCE, "gone")
+    assert list(latest.values([queue], Sensitivity, rate=False)[2]) == [Quality.ABSENT]
+    writer.ring.absence(0, before_ns + 5 * SECOND_NS, Cause.DISABLED, "")
+    assert {each.series.table for each in found(latest, [], Sensitivity)} == {"input", "timer"}
+
+
+@as_stranger
+def test_a_stranger_sees_no_restricted_series(bus: Bus, client: Client) -> None:
+    ids = ids_of(client)
+    [listed] = body(call(bus, "ListMetrics", "asa{sv}", "0", "0", user=STRANGER))
+    assert {each[1].partition("/")[0] for each in listed} == {"disk", "timer"}
+    for pattern in ("input", "inpu?/queue", "*@sda"):
+        answer = call(bus, "ListMetrics", "asa{sv}", "1", pattern, "0", user=STRANGER)
+        assert "input/" not in answer.stdout + answer.stderr
+    for member, words in (
+        ("ListMetrics", ("asa{sv}", "1", "input", "0")),
+        ("History", ("asxxtasa{sv}", "1", "input/queue", "0", "0", "0", "0", "0")),
+        ("GetHistory", ("suu", "input/queue@sda", "0", "10")),
+    ):
+        assert "restricted; root, " in call(bus, member, *words, user=STRANGER).stderr
+    asked = [str(ids["input/queue@sda"]), str(ids["disk/queue@sda"])]
+    _, _, values, qualities = body(call(bus, "GetLatest", "aua{sv}", "2", *asked, "0", user=STRANGER))
+    assert qualities == [Quality.NO_PERMISSION, Quality.GOOD]
+    assert values[0] is None or math.isnan(values[0])
+
+
+# --- what was recorded ----------------------------------------------------------------------------
+
+
+def test_history_is_that_of_the_library(client: Client, machine: Machine) -> None:
+    asked: tuple[Any, ...] = (["disk@sda", "timer"], 0, 0, 10 * SECOND_NS, ["mean", "max"], {})
+    times, columns, gaps, further = client.call("History", "asxxtasa{sv}", *asked)
+    result = Archive(machine.folders).select("disk@sda", "timer", step="10s", stat=["mean", "max"])
+    assert times == result.times_ns.tolist()
+    numbers = [column for column in result.columns if column.texts is None]
+    assert [each[:3] for each in columns] == [(column.path, column.stat, column.unit) for column in numbers]
+    for (_, _, _, values), column in zip(columns, numbers, strict=True):
+        np.testing.assert_array_equal(np.array(values), column.values)
+    assert {each[2] for each in gaps} <= {"disk", "timer"}
+    assert further["texts"] == ("as", ["disk/model@sda"])
+    assert further["step_ns"] == ("t", 10 * SECOND_NS)
+
+
+def test_a_query_gives_a_sealed_file_of_the_same_numbers(client: Client, machine: Machine) -> None:
+    numbers, layout = client.call("Query", "asxxtasa{sv}", ["disk/queue"], 0, 0, 5 * SECOND_NS, ["mean"], {})
+    result = Archive(machine.folders).select("disk/queue", step="5s")
+    with numbers.to_file("rb") as file:
+        seals = fcntl.fcntl(file.fileno(), fcntl.F_GET_SEALS)
+        content = file.read()
+        with pytest.raises(OSError, match="not permitted|Bad file descriptor"):
+            os.write(file.fileno(), b"x")
+        with pytest.raises(OSError, match="not permitted|Invalid argument"):
+            os.ftruncate(file.fileno(), 0)
+    assert seals == fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
+    rows, columns = layout["rows"][1], layout["columns"][1]
+    assert len(content) == rows * 8 * (1 + len(columns))
+    assert array.array("q", content[: rows * 8]).tolist() == result.times_ns.tolist()
+    for index, (path, _, _) in enumerate(columns, start=1):
+        values = np.frombuffer(content[index * rows * 8 : (index + 1) * rows * 8])
+        np.testing.assert_array_equal(values, result.column(path).values)
+
+
+@pytest.mark.parametrize("member", ["History", "Query"])
+@pytest.mark.parametrize(
+    ("asked", "name", "text"),
+    [
+        (([], 0, 0, 0, [], {}), "InvalidArgument", "no path"),
+        ((["dusk"], 0, 0, 0, [], {}), "InvalidArgument", "path 'dusk': no such table"),
+        ((["disk"], 20, 10, 0, [], {}), "InvalidArgument", "the range ends (10) before it begins (20)"),
+        ((["disk"], 0, 0, 2**64 - 1, [], {}), "InvalidArgument", "step 18446744073709551615 ns"),
+        ((["disk"], 0, 0, 0, ["mode"], {}), "InvalidArgument", "statistic 'mode': not known"),
+        ((["disk"], 0, 0, 0, [], {"boot": ("s", "-7")}), "InvalidArgument", "boot '-7': only 1 boots"),
+        ((["disk"], 0, 0, 0, [], {"boat": ("s", "0")}), "InvalidArgument", "option 'boat'"),
+    ],
+)
+def test_a_wrong_question_is_refused(client: Client, member: str, asked: tuple[Any, ...], name: str, text: str) -> None:
+    with pytest.raises(RefusedOverBus) as refusal:
+        client.call(member, "asxxtasa{sv}", *asked)
+    assert refusal.value.name == name
+    assert refusal.value.text.startswith(text)
+
+
+def test_an_answer_too_large_for_a_message_names_the_other_way(client: Client) -> None:
+    with pytest.raises(RefusedOverBus, match="Query gives up to") as refusal:
+        client.call("History", "asxxtasa{sv}", ["*"], 0, 0, SECOND_NS // 1000, ["mean"], {})
+    assert refusal.value.name == "TooMuch"
+
+
+def test_one_series_is_told_as_upower_tells_it(client: Client) -> None:
+    points = client.call("GetHistory", "suu", "disk/queue@sda", 0, 10_000)
+    assert [each[0] for each in points] == sorted(each[0] for each in points)
+    there = [each for each in points if each[2]]
+    assert there
+    assert all(0 <= value <= 10 for _, value, _ in there)
+    assert client.call("GetHistory", "suu", "disk/model@sda", 60, 10) == []
+    for path, resolution in (("disk", 10), ("disk/queue@sda", 0), ("disk/queue@sda", 10_001)):
+        with pytest.raises(RefusedOverBus, match="InvalidArgument"):
+            client.call("GetHistory", "suu", path, 60, resolution)
+
+
+def test_boots_and_events_are_listed(client: Client, machine: Machine) -> None:
+    [(boot, start_ns, end_ns)] = client.call("ListBoots", "a{sv}", {})
+    assert (boot, start_ns, end_ns) == Archive(machine.folders).boots()[0]
+    events = client.call("GetEvents", "xxa{sv}", 0, 0, {})
+    assert [each[1:] for each in events if each[1] != "clock step"] == [
+        ("mark", "", "here"),
+        ("moved", "input", "too late"),
+    ]
+    assert client.call("GetEvents", "xxa{sv}", 1, 2, {}) == []
+    with pytest.raises(RefusedOverBus, match="InvalidArgument"):
+        client.call("GetEvents", "xxa{sv}", 0, 0, {"kind": ("s", "mark")})
+    with pytest.raises(RefusedOverBus, match="InvalidArgument"):
+        client.call("ListBoots", "a{sv}", {"all": ("b", True)})
+
+
+@as_stranger
+def test_a_stranger_is_answered_as_the_kernel_lets_it_read(bus: Bus, machine: Machine) -> None:
+    def asked(pattern: str) -> Answer:
+        words = ("asxxtasa{sv}", "1", pattern, "0", "0", str(10 * SECOND_NS), "1", "mean", "0")
+        return call(bus, "History", *words, user=STRANGER)
+
+    _, columns, _, _ = body(asked("*"))
+    assert {each[0].partition("/")[0] for each in columns} == {"disk", "timer"}
+    assert "path 'input': restricted" in asked("input").stderr
+    [events] = body(call(bus, "GetEvents", "xxa{sv}", "0", "0", "0", user=STRANGER))
+    assert "moved" not in {each[1] for each in events}
+    folder = f"{machine.folders.runtime}/background/public"
+    os.chmod(folder, 0o700)  # The class says that it may; the kernel says that it may not.
+    try:
+        _, columns, _, _ = body(asked("*"))
+        assert {each[0].partition("/")[0] for each in columns} == {"disk"}
+    finally:
+        os.chmod(folder, 0o755)  # noqa: S103  as it was
+
+
+# --- bounds ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def several(tmp_path: Path) -> Readers:
+    return Readers(a_machine(tmp_path)[0].folders)
+
+
+ROOT = Caller(":1.1", os.geteuid(), os.getpid(), (), is_restricted=True)
+
+
+def query(several: Readers, caller: Caller = ROOT) -> Any:
+    return several.ask(caller, "query", 1 << 20, paths=["disk/queue"], described_bytes_max=1 << 10)
+
+
+def test_what_is_handed_out_counts_until_it_is_closed(several: Readers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "HELD_BYTES_PER_USER_MAX", (1 << 20) + 1000)
+
+    async def run() -> None:
+        answered = await query(several)
+        held = several.hand_out(ROOT, answered.bulk, 2000)
+        copy = os.dup(held)
+        os.close(held)
+        with pytest.raises(TooMuchError, match="holds 1 answers of 2000 bytes"):
+            await query(several)
+        os.close(copy)
+        os.close((await query(several)).bulk)
+
+    asyncio.run(run())
+
+
+def test_a_user_has_a_bounded_number_of_readers(several: Readers) -> None:
+    other = Caller(":1.2", 12345, 1, (), is_restricted=False)
+
+    async def run() -> list[Any]:
+        of_one = [query(several) for _ in range(readers.READERS_PER_USER_MAX + 1)]
+        return await asyncio.gather(*of_one, query(several, other), return_exceptions=True)
+
+    *of_one, of_another = asyncio.run(run())
+    assert [isinstance(each, TooMuchError) for each in of_one] == [False] * readers.READERS_PER_USER_MAX + [True]
+    assert not isinstance(of_another, TooMuchError)
+    for each in (*of_one[:-1], of_another):
+        if isinstance(each, Answered):
+            os.close(each.bulk)
+
+
+def test_readers_are_not_started_faster_than_a_rate(several: Readers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "READERS_PER_SECOND_MAX", 2)
+    monkeypatch.setattr(readers, "RATE_SPAN_S", 1e9)
+    several = Readers(several._folders)
+
+    async def run() -> list[Any]:
+        return await asyncio.gather(*(query(several) for _ in range(3)), return_exceptions=True)
+
+    *answered, refused = asyncio.run(run())
+    assert isinstance(refused, OccupiedError)
+    for each in answered:
+        os.close(each.bulk)
+
+
+def test_readers_of_one_user_are_not_all_that_start(several: Readers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "RATE_SPAN_S", 1e9)
+    other = Caller(":1.2", 12345, 1, (), is_restricted=False)
+
+    async def run() -> None:
+        for _ in range(readers.READERS_PER_USER_AND_SECOND_MAX):
+            os.close((await query(several)).bulk)
+        with pytest.raises(TooMuchError, match="8 readers started within"):
+            await query(several)
+        of_another = (await asyncio.gather(query(several, other), return_exceptions=True))[0]
+        assert not isinstance(of_another, TooMuchError)  # Whether he may read is another matter.
+        if isinstance(of_another, Answered):
+            os.close(of_another.bulk)
+
+    asyncio.run(run())
+
+
+def test_a_reader_that_takes_too_long_is_ended(several: Readers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "ANSWER_S", 0.01)
+    before = descriptors()
+    with pytest.raises(TooMuchError, match="longer than"):
+        asyncio.run(query(several))
+    assert descriptors() == before
+
+
+def test_a_reader_that_takes_too_much_memory_says_so(several: Readers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "DATA_BYTES_MAX", 8 << 20)
+    with pytest.raises(RefusedError):
+        asyncio.run(query(several))
+
+
+@pytest.mark.parametrize(
+    ("said", "failure"),
+    [(b"", RefusedError), (b"[]", RefusedError), (b"[" * 10**5, RefusedError), (b'{"error": "TooMuch"}', TooMuchError)],
+)
+def test_no_answer_of_a_reader_is_taken_on_trust(said: bytes, failure: type[Exception]) -> None:
+    with pytest.raises(failure):
+        readers._told(said, 1)
+    with pytest.raises(RefusedError):
+        readers._Layout({"rows": 10**12, "columns": [], "gaps": [], "step_ns": 1, "gaps_left_out": 0, "texts": []})
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_a_question_leaves_no_descriptor_behind(several: Readers) -> None:
+    before = descriptors()
+    several_asked: list[dict[str, Any]] = [{"paths": ["disk/queue"]}, {"paths": ["dusk"]}]
+    for asked in several_asked:
+        try:
+            os.close(asyncio.run(several.ask(ROOT, "query", 1 << 20, described_bytes_max=1 << 10, **asked)).bulk)
+        except InvalidArgumentError:
+            continue
+    assert descriptors() == before
+
+
+def test_too_many_names_are_refused_and_old_gaps_left_out(several: Readers) -> None:
+    with pytest.raises(TooMuchError, match=r"2 columns have \d+ bytes of names; up to 50 are right"):
+        asyncio.run(several.ask(ROOT, "query", 1 << 20, paths=["disk/queue"], described_bytes_max=50))
+    gaps: list[list[object]] = [[number, number + 1, "disk", "off", "x" * 100] for number in range(1000)]
+    told = reader._newest(gaps, 10_000)
+    assert told == gaps[-len(told) :]
+    assert 60 < len(told) < 80
+    assert reader._newest(gaps[:2], 10_000) == gaps[:2]
+    assert reader._newest([], 10_000) == []
+
+
+def test_what_may_not_be_read_is_named_as_that() -> None:
+    assert reader._named(NotPermittedError("x")) == "NotAuthorized"
+
+
+@as_stranger
+def test_a_reader_that_became_somebody_cannot_be_traced_by_them() -> None:
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        reader.become(1, (1, 2))
+        # The kernel gives what lies below /proc/PID to root where a process is not dumpable (proc(5)).
+        os.write(writing, json.dumps([os.getresuid(), os.getresgid(), os.getgroups()]).encode())
+        select.select([], [], [])
+    try:
+        assert json.loads(os.read(reading, 1000)) == [[1, 1, 1], [1, 1, 1], [1, 2]]
+        assert os.stat(f"/proc/{pid}/mem").st_uid == 0
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(reading)
+        os.close(writing)

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values over the bus of a whole sysmond: what its own probes record, with the oldest library and the newest."""
+
+import os
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from sysmond.base.clock import SECOND_NS
+from sysmond.bus.wire.names import MANAGER, OBJECT_PATH
+from tests.support.clients import Client, a_client
+from tests.support.onbus import OLDER, Recorder, a_bus, a_recorder, answer, gdbus, pytestmark
+from tests.support.waiting import wait_until
+
+__all__ = ["pytestmark"]
+
+LISTEN = f"type='signal',interface='{MANAGER}',member='Event'"
+
+
+@pytest.fixture(scope="module", params=["newest", "oldest"])
+def recorder(request: pytest.FixtureRequest) -> Iterator[Recorder]:
+    is_older = request.param == "oldest"
+    if is_older and not (OLDER / "dbus_fast").is_dir():
+        pytest.skip("the oldest dbus-fast is not here")
+    with a_bus() as bus, a_recorder(bus, older=is_older) as there:
+        yield there
+
+
+@pytest.fixture
+def client(recorder: Recorder) -> Iterator[Client]:
+    with a_client(recorder.bus) as made:
+        yield made
+
+
+def ids_of(client: Client, *patterns: str) -> dict[str, int]:
+    return {each[1]: each[0] for each in client.call("ListMetrics", "asa{sv}", list(patterns), {})}
+
+
+def test_three_clients_are_told_the_same(recorder: Recorder, client: Client) -> None:
+    wait_until(lambda: ids_of(client).keys() >= {"memory/total", "cpu/user@total"})
+    ident = ids_of(client, "memory/total")["memory/total"]
+    with open("/proc/meminfo", encoding="ascii") as file:
+        total = int(file.readline().split()[1]) * 1024
+    assert client.call("GetLatest", "aua{sv}", [ident], {})[2:] == ([float(total)], b"\0")
+    _, _, values, qualities = answer(recorder.bus, "GetLatest", "aua{sv}", "1", str(ident), "0")
+    assert (values, qualities) == ([total], [0])
+    told = gdbus(recorder.bus, f"{MANAGER}.GetLatest", f"[{ident}]", "{}")
+    assert f" [{total}.0], " in told.stdout
+
+
+def test_what_is_recorded_comes_back(client: Client) -> None:
+    wait_until(lambda: "memory/total" in ids_of(client))
+
+    def history() -> list[float]:
+        _, columns, _, _ = client.call("History", "asxxtasa{sv}", ["memory/total"], 0, 0, 0, [], {})
+        values: list[float] = columns[0][3]
+        return values
+
+    values = history()
+    assert values
+    numbers, layout = client.call("Query", "asxxtasa{sv}", ["memory"], 0, 0, SECOND_NS, ["max"], {})
+    with numbers.to_file("rb") as file:
+        assert len(file.read()) == layout["rows"][1] * 8 * (1 + len(layout["columns"][1]))
+    assert all(value == values[0] for value in history())
+    points = client.call("GetHistory", "suu", "memory/total", 60, 60)
+    assert {value for _, value, is_there in points if is_there} == {values[0]}
+    assert client.call("ListBoots", "a{sv}", {})
+
+
+def test_a_subscriber_is_told_of_every_tick(client: Client) -> None:
+    wait_until(lambda: "load/tasks" in ids_of(client))
+    rule = ("load/tasks", float("nan"), float("nan"), {"batch": ("b", True)})
+    path = client.call("Subscribe", "a(sdda{sv})a{sv}", [rule], {})
+    [(name, first), (_, second)] = [client.signal(path) for _ in range(2)]
+    assert name == "Batch"
+    assert second[0] > first[0]
+    assert first[2][0] > 0
+
+
+def test_a_mark_is_an_event(client: Client) -> None:
+    client.call_bus("AddMatch", "s", LISTEN)
+    before_ns = time.time_ns()
+    told = []
+
+    def is_told() -> bool:
+        client.call("Mark", "sa{sv}", "here", {})
+        name, said = client.signal(OBJECT_PATH)
+        told.append((name, said))
+        return (name, said[1:]) == ("Event", ("mark", "", "here"))
+
+    wait_until(is_told)
+    assert told[-1][1][0] >= before_ns
+    assert ("mark", "", "here") in [tuple(each[1:]) for each in client.call("GetEvents", "xxa{sv}", before_ns, 0, {})]
+
+
+def test_a_table_is_read_oftener_while_somebody_holds_that(client: Client) -> None:
+    def interval_s() -> float:
+        found: float = client.call("ListMetrics", "asa{sv}", ["load/tasks"], {})[0][5]
+        return found
+
+    wait_until(lambda: "load/tasks" in ids_of(client))
+    assert interval_s() == 1.0
+    lock = client.call("HoldRate", "astss", ["load"], SECOND_NS // 10, "a test", "to see").to_raw_fd()
+    wait_until(lambda: interval_s() == 0.1)
+    os.close(lock)
+    wait_until(lambda: interval_s() == 1.0)
+
+
+def test_the_disk_is_left_alone_while_somebody_holds_that(client: Client) -> None:
+    lock = client.call("InhibitFlush", "ssu", "a test", "to see", 60).to_raw_fd()
+    assert [each[0] for each in client.property("Holds")] == ["flush"]
+    os.close(lock)
+    wait_until(lambda: client.property("Holds") == [])

@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands beside recording: what they ask of a daemon, what they say, how they fail."""
+
+import errno
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import h5py
+import pytest
+
+from sysmond.__main__ import COMMANDS, main
+from sysmond.base.model import Sensitivity
+from sysmond.commands import selftest
+from sysmond.daemon.arguments import parser
+from sysmond.errors import Error
+from sysmond.history import Archive
+from sysmond.machine import control
+from sysmond.machine.commandline import subparsers
+from sysmond.machine.folders import Folders
+from sysmond.machine.lock import only_one
+from sysmond.plan.retention import TIERS_NS, Limit
+from sysmond.ring.frame import EVENT_BYTES_MAX
+from sysmond.ring.snapshot import snapshot
+from sysmond.store import archive
+from sysmond.store.of_ring import Event, of_snapshot
+from tests.support.waiting import HANG_S, wait_until
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def folders(runtime: Path, tmp_path: Path) -> Folders:
+    return Folders(str(tmp_path / "state"), str(runtime / "run"))
+
+
+def command(folders: Folders, *words: str) -> int:
+    name, *others = words
+    return main([name, "--state-dir", folders.state, "--runtime-dir", folders.runtime, *others])
+
+
+@pytest.fixture
+def daemon(folders: Folders, tmp_path: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    (tmp_path / "sysmond.yaml").write_text("{}\n")
+    line = [sys.executable, "-P", "-m", "sysmond", "--user", "--config", str(tmp_path / "sysmond.yaml")]
+    line += ["--state-dir", folders.state, "--runtime-dir", folders.runtime]
+    process = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: os.path.exists(f"{folders.runtime}/archiver/control") and events(folders))
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def events(folders: Folders) -> list[Event]:
+    """What the ring of the archiver has."""
+    rings = sorted(Path(folders.runtime, "archiver", "public").glob("*.ring"))
+    return [event for ring in rings for event in of_snapshot(snapshot(str(ring))).events]
+
+
+def said(captured: pytest.CaptureFixture[str]) -> str:
+    lines = captured.readouterr().err.splitlines()
+    assert len(lines) == 1
+    return lines[0].removeprefix("sysmond: ")
+
+
+def has_recorded(folders: Folders) -> bool:
+    try:
+        return Archive(folders).select("memory/total", raw=True).times_ns.size > 0
+    except Error:
+        return False
+
+
+def test_a_marker_and_a_flush_are_events_and_the_end_is_one_too(
+    daemon: "subprocess.Popen[bytes]", folders: Folders, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wait_until(lambda: has_recorded(folders))
+    assert command(folders, "mark", "deploy  12", "of\nthe\tday") == 0
+    assert command(folders, "flush") == 0
+    assert capsys.readouterr().out == f"flushed to {folders.state}\n"
+    assert len(archive.names(archive.disk_folder(folders, Sensitivity.PUBLIC))) >= 1
+    found = [(event.kind, event.subject, event.text) for event in events(folders)]
+    assert found[0] == ("start", "", "")
+    assert ("mark", "", "deploy 12 of the day") in found
+    assert any(kind == "flush" and subject == "request" for kind, subject, _ in found)
+    assert command(folders, "budget") == 0
+    assert "1s" in capsys.readouterr().out
+    daemon.send_signal(signal.SIGTERM)
+    assert daemon.wait(HANG_S) == 0
+    assert Archive(folders).select("memory/total", raw=True).times_ns.size
+
+
+def test_a_reload_is_done_or_says_what_is_wrong(
+    daemon: "subprocess.Popen[bytes]", folders: Folders, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(folders, "reload") == 0
+    assert capsys.readouterr().out == "reloaded\n"
+    (tmp_path / "sysmond.yaml").write_text("sampler: {priority: x}")
+    assert command(folders, "reload") == 2
+    assert said(capsys) == f"{tmp_path}/sysmond.yaml:1: sampler.priority: 'x' is wrong; a whole number is right"
+    assert daemon.poll() is None
+
+
+def test_a_part_that_does_not_follow_makes_it_a_partial_success(
+    folders: Folders, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "ask", lambda *_: {"ok": True, "behind": {"background": "no answer within 15 s"}})
+    assert command(folders, "reload") == 3
+    assert said(capsys) == "background does not follow yet: no answer within 15 s"
+
+
+def test_without_a_daemon_an_order_says_so(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (("mark", "text"), ("flush",), ("reload",)):
+        assert command(folders, *words) == 1
+        assert "no answer: no sysmond runs there" in said(capsys)
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["mrak", "x"], "no such command 'mrak'; nearest: mark"),
+        (["mark"], "the following arguments are required: TEXT"),
+        (["mark", " "], f"TEXT of 0 bytes; 1 to {EVENT_BYTES_MAX} is right"),
+        (["mark", "x" * 2000], f"TEXT of 2000 bytes; 1 to {EVENT_BYTES_MAX} is right"),
+        (["selftest", "--kill", "none"], "--kill: 'none' is not a number of kills; 1 to 10000 is right"),
+        (["pin", "2025-02-02", "2025-02-01"], "FROM '2025-02-02' is not before TO '2025-02-01'"),
+        (["pin", "-1h", "-2h"], "FROM '-1h' is not before TO '-2h'"),
+        (["pin", "now", "now"], "FROM 'now' is not before TO 'now'"),
+        (["unpin"], "a T or --all; one of the two is right"),
+        (["budget", "--jsno"], "unknown option '--jsno'"),
+        (["--state-dir", "", "budget"], "--state-dir: '' is not a path; that of a folder is right"),
+    ],
+)
+def test_a_wrong_line_is_one_line(
+    words: list[str], problem: str, capsys: pytest.CaptureFixture[str], runtime: Path
+) -> None:
+    assert main(["--runtime-dir", str(runtime), *words]) == 2
+    assert said(capsys).startswith(problem)
+
+
+def test_options_of_folders_count_before_and_behind_a_command() -> None:
+    before = parser().parse_args(["--user", "--state-dir", "/a", "mark", "x"])
+    behind = parser().parse_args(["mark", "--user", "--state-dir", "/a", "x"])
+    assert vars(before) == vars(behind)
+    assert not parser().parse_args(["mark", "x"]).user
+
+
+def test_every_command_has_a_place_where_it_is_carried_out() -> None:
+    assert {name for name, _ in subparsers(parser())} == set(COMMANDS)
+
+
+def test_an_archive_that_is_empty_has_no_forecast_yet(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(folders, "budget", "--json") == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert set(answer) == {*TIERS_NS, *(f"records.{tier}" for tier in TIERS_NS)}
+    for name, tier in answer.items():
+        assert tier["budget_bytes"] == (200_000_000 if name == "records.1s" else Limit().budget_bytes)
+        assert (tier["used_bytes"], tier["bytes_per_day"], tier["days"]) == (0, None, None)
+
+
+def test_a_forecast_refuses_what_a_daemon_would(
+    folders: Folders, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "planned.yaml").write_text("tiers: {pins: {size: 1MB}}\n", encoding="utf-8")
+    assert command(folders, "budget", "--config", str(tmp_path / "planned.yaml")) == 2
+    assert "6250000B is the smallest that works" in said(capsys)
+
+
+def test_a_span_is_pinned_listed_and_released(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
+    os.makedirs(folders.state)
+    assert command(folders, "pin", "2025-01-31 14:30", "2025-01-31 15:00", "--why", "it  stood still") == 0
+    assert command(folders, "pin", "2025-02-01", "2025-02-02") == 0
+    assert command(folders, "pins", "--json") == 0
+    first, second = json.loads(capsys.readouterr().out)
+    assert (first["why"], first["end_ns"] - first["start_ns"]) == ("it stood still", 1800 * 10**9)
+    assert command(folders, "unpin", "2025-02-01 12:00") == 0
+    assert command(folders, "pins") == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.endswith("it stood still")
+    assert command(folders, "unpin", "2025-02-01 12:00") == 1
+    assert "nothing is pinned then" in said(capsys)
+    assert command(folders, "unpin", "--all") == 0
+    assert command(folders, "pins") == 0
+    assert capsys.readouterr().out == ""
+    assert second["why"] == ""
+
+
+def test_a_disk_that_takes_no_pin_is_named(
+    folders: Folders, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.makedirs(folders.state)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # As fsync(2) and write(2): they name no file.
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert command(folders, "pin", "2025-02-01", "2025-02-02") == 1
+    right = "a state folder that can be written is right"
+    assert said(capsys) == f"{folders.state}/pins.json: No space left on device; {right}"
+
+
+def test_a_damaged_file_is_named_and_moved_aside_on_request(
+    folders: Folders, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = Path(archive.disk_folder(folders, Sensitivity.PUBLIC))
+    folder.mkdir(parents=True)
+    assert command(folders, "fsck") == 0
+    assert capsys.readouterr().out == ""
+    file = folder / archive.Name("b" * 32, 1, 1).file
+    file.write_bytes(b"no segment at all")
+    assert command(folders, "fsck") in {0, 3}
+    assert capsys.readouterr().out.startswith(f"{file}: ")
+    with only_one(folders.state):
+        assert command(folders, "fsck", "--repair") == 1
+    assert f"held by process {os.getpid()}" in said(capsys)
+    assert command(folders, "fsck", "--repair", "--json") in {0, 3}
+    answer = json.loads(capsys.readouterr().out)
+    assert [finding["path"] for finding in answer["findings"]] == [str(file)]
+
+
+def test_a_finding_says_what_can_be_salvaged(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = Path(archive.disk_folder(folders, Sensitivity.PUBLIC))
+    folder.mkdir(parents=True)
+    image = (Path(__file__).parent.parent / "compat" / "segment-1-rows.h5").read_bytes()
+    half, flipped = (folder / archive.Name("b" * 32, number, number).file for number in (1, 2))
+    half.write_bytes(image[: len(image) // 2])
+    flipped.write_bytes(image)
+    with h5py.File(flipped) as opened:
+        widths = [data for name, data in opened["block/0"].items() if name.startswith("i")]
+        place = widths[0].id.get_chunk_info(0).byte_offset
+    flipped.write_bytes(image[:place] + bytes([image[place] ^ 1]) + image[place + 1 :])
+    assert command(folders, "fsck") == 3
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith(f"{half}: damaged: not a readable HDF5 file")
+    assert first.endswith("; nothing of it can be read")
+    assert re.search(r": damaged: [^/].*; \d+ of \d+ series can be read$", second)
+
+
+def test_no_archive_is_no_sound_archive(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (("fsck",), ("fsck", "--repair")):
+        assert command(folders, *words) == 1
+        assert said(capsys) == f"{folders.state}: no such folder; nothing was recorded there"
+
+
+def test_who_may_not_see_or_write_an_archive_is_told_in_one_line(as_other: Callable[..., tuple[int, str]]) -> None:
+    code, problem = as_other("budget")
+    assert code == 77
+    assert re.fullmatch(r"sysmond: .*/restricted/1s: Permission denied; root, .* may\n", problem)
+    code, problem = as_other("fsck", "--repair")
+    assert code == 77
+    assert re.fullmatch(r"sysmond: .*/lock: Permission denied; nothing is lost, .*\n", problem)
+
+
+@pytest.fixture
+def as_other() -> Iterator[Callable[..., tuple[int, str]]]:
+    """Carry out a command on somebody else's archive; its exit code, and what it says on standard error."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can be somebody else")
+    with tempfile.TemporaryDirectory() as place:  # pytest's own folders are closed to others.
+        os.chmod(place, 0o755)  # noqa: S103  they are to get there
+        there = Folders(f"{place}/state", f"{place}/run")
+        for sensitivity in Sensitivity:
+            os.makedirs(archive.disk_folder(there, sensitivity))
+        os.chmod(f"{there.state}/restricted/1s", 0o700)
+
+        def run(*words: str) -> tuple[int, str]:
+            says = f"{place}/says"
+            child = os.fork()
+            if child == 0:
+                code = 1
+                with suppress(BaseException):  # Nothing may escape into a second pytest.
+                    sys.stderr = open(says, "w", encoding="utf-8", buffering=1)  # noqa: SIM115  the process ends
+                    os.setgroups([])
+                    os.setgid(NOBODY)
+                    os.setuid(NOBODY)
+                    code = command(there, *words)
+                os._exit(code)
+            code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            return code, Path(says).read_text(encoding="utf-8")
+
+        yield run
+
+
+@pytest.fixture
+def same_handlers() -> Iterator[None]:
+    """As a program that ends when its command does."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("same_handlers")
+@pytest.mark.parametrize(("ok", "code"), [(True, 0), (False, 1)])
+def test_a_selftest_says_what_it_found(
+    ok: bool, code: int, monkeypatch: pytest.MonkeyPatch, folders: Folders, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(selftest, "run", lambda kills: {"ok": ok, "kills": kills})
+    monkeypatch.setattr(selftest, "line", lambda result: f"{result['kills']} kills")
+    assert command(folders, "selftest", "--kill", "3") == code
+    assert command(folders, "selftest", "--kill", "3", "--json") == code
+    line, answer = capsys.readouterr().out.splitlines()
+    assert line == "3 kills"
+    assert json.loads(answer) == {"ok": ok, "kills": 3}

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The yardsticks of the project, measured: openings, lengths, words, who speaks to which library, and to people."""
+
+import ast
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent.parent
+PRODUCT = ("sysmond", "sysmon_tools", "probes", "docs")
+
+SPDX = "# SPDX-License-Identifier: Apache-2.0"
+FUNCTION_LINES_MAX = 70
+# Each of these says nothing about what a thing is or does.
+EMPTY_WORDS = {"manager", "handler", "helper", "helpers", "data", "info", "util", "utils", "misc"}
+# Spoken in one file each, so that one file changes when the library does.
+ONE_FILE_LIBRARIES = {"dbus_fast", "h5py", "pyudev", "rich", "textual", "yaml"}
+
+STREAMS = {f"sys.{name}" for name in ("stdout", "stderr", "__stdout__", "__stderr__")}
+HARMLESS = {"isatty", "fileno", "flush"}
+SPEAKING_MODULES = {"curses", "faulthandler", "getpass", "logging", "pdb", "pprint", "syslog", "traceback", "warnings"}
+SPEAKING_FUNCTIONS = {"print", "input", "breakpoint"}
+TERMINALS = ("/dev/tty", "/dev/pts", "/dev/std", "/dev/console", "/dev/fd/1", "/dev/fd/2")
+# Who may write past ``say`` and ``put`` of ``sysmond.base.terminal``, with what, and why that shows nothing unescaped.
+SPEAKERS = {
+    "sysmond/base/terminal.py": {"sys.stderr.write", "sys.stdout.encoding", "sys.stdout.write", "traceback"},
+    "sysmond/bus/loop.py": {"logging"},  # Has what libraries log go to ``say``.
+    "sysmond/bus/reader.py": {"sys.stdout"},  # JSON, for the process that started it.
+    "sysmond/plan/plugins.py": {"sys.stderr"},  # What plugins print is their own, and they are root's.
+    "sysmond/daemon/runner.py": {"/dev/tty"},  # Opened only to see whether there is one.
+    "sysmond/daemon/live_view.py": {"os.write(1)"},  # Constant: puts the screen as it was.
+    "sysmon_tools/output.py": {"sys.stdout.buffer"},  # What ``formats`` and ``rows`` made printable.
+    "sysmon_tools/show.py": {"sys.stdout.write"},  # What rich drew of its ``Text``.
+}
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def sources(*folders: str) -> list[Path]:
+    return sorted(path for folder in folders for path in (REPOSITORY / folder).rglob("*.py"))
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(REPOSITORY))
+
+
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+every_source = pytest.mark.parametrize("path", sources(*PRODUCT, "tests", "benchmarks"), ids=name)
+every_product_source = pytest.mark.parametrize("path", sources(*PRODUCT), ids=name)
+
+
+@every_source
+def test_a_module_opens_with_its_licence_and_a_sentence(path: Path) -> None:
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines()[:2] if not line.startswith("#!")]
+    assert lines[:1] == [SPDX]
+    docstring = ast.get_docstring(parse(path)) or ""
+    opening = docstring.partition("\n\n")[0]
+    assert re.match(r"\w.*[.:]$", opening, re.DOTALL), f"opens with {opening!r}, not with a sentence"
+
+
+@every_product_source
+def test_a_function_fits_one_screen(path: Path) -> None:
+    lengths = {
+        node.name: (node.end_lineno or node.lineno) - node.lineno + 1
+        for node in ast.walk(parse(path))
+        if isinstance(node, Function)
+    }
+    assert {function: lines for function, lines in lengths.items() if lines > FUNCTION_LINES_MAX} == {}
+
+
+@every_source
+def test_no_name_is_an_empty_word(path: Path) -> None:
+    names = [path.stem]
+    names += [node.name for node in ast.walk(parse(path)) if isinstance(node, Function | ast.ClassDef)]
+    found = {name for name in names if EMPTY_WORDS & set(words(name))}
+    if path.parts[-2] == "tests" or path.name.startswith("test_"):
+        found = {name for name in found if not name.startswith("test_")}  # A test's name is a sentence.
+    assert found == set()
+
+
+def words(identifier: str) -> list[str]:
+    """Split an identifier: ``HttpInfo`` and ``http_info`` are the same two words."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", identifier).lower().split("_")
+
+
+def test_the_empty_words_are_found_in_both_spellings() -> None:
+    assert words("DiskInfo") == ["disk", "info"]
+    assert words("disk_info") == ["disk", "info"]
+
+
+def test_a_foreign_library_is_spoken_in_one_file() -> None:
+    speakers: defaultdict[str, set[str]] = defaultdict(set)
+    for path in sources(*PRODUCT):
+        for library in imported(parse(path)) & ONE_FILE_LIBRARIES:
+            speakers[library].add(name(path))
+    assert {library: files for library, files in speakers.items() if len(files) > 1} == {}
+
+
+def imported(module: ast.Module) -> set[str]:
+    packages: set[str] = set()
+    for node in ast.walk(module):
+        if isinstance(node, ast.Import):
+            packages.update(alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            packages.add(node.module.partition(".")[0])
+    return packages
+
+
+def test_whoever_speaks_to_people_has_it_made_printable() -> None:
+    """Say it with ``say`` or ``put`` of ``sysmond.base.terminal``, draw it with ``sysmon_tools.show``."""
+    found = {name(path): spoken(parse(path)) for path in sources("sysmond", "sysmon_tools", "probes")}
+    assert {path: ways for path, ways in found.items() if ways} == SPEAKERS
+
+
+def spoken(module: ast.Module) -> set[str]:
+    """Every way in which a module might write to a terminal past ``sysmond.base.terminal``."""
+    found: set[str] = set()
+    seen: set[ast.AST] = set()
+    for node in ast.walk(module):  # Outer expressions come first.
+        match node:
+            case ast.Compare():  # ``sys.stdout is None``
+                seen.update((node.left, *node.comparators))
+            case ast.Attribute(value=ast.Attribute() as stream) if ast.unparse(stream) in STREAMS:
+                seen.add(stream)
+                found |= {ast.unparse(node)} if node.attr not in HARMLESS else set()
+            case ast.Attribute() if node not in seen and ast.unparse(node) in STREAMS:
+                found.add(ast.unparse(node))
+            case ast.Import():
+                found |= {each.name for each in node.names if each.name.partition(".")[0] in SPEAKING_MODULES}
+            case ast.ImportFrom(module=origin):
+                found |= {f"{origin}.{each.name}" for each in node.names} & {*STREAMS, "os.write"}
+                found |= {str(origin)} if str(origin).partition(".")[0] in SPEAKING_MODULES else set()
+            case ast.Constant(value=str(text)) if text.startswith(TERMINALS):
+                found.add(text)
+            case ast.Call():
+                found |= called(node)
+            case _:
+                pass
+    return found
+
+
+def called(node: ast.Call) -> set[str]:
+    function, first = ast.unparse(node.func), node.args[0] if node.args else ast.Constant(None)
+    target = ast.unparse(first)
+    if function in SPEAKING_FUNCTIONS:
+        return {function}
+    if function in {"sys.exit", "SystemExit"}:  # A text goes to standard error.
+        is_text = isinstance(first, ast.JoinedStr) or isinstance(getattr(first, "value", None), str)
+        return {f"{function}({target})"} if is_text else set()
+    if function in {"os.write", "os.writev", "os.fdopen", "open"}:
+        is_person = target in {"1", "2"} or (
+            function.startswith("os.write") and any(word in target.lower() for word in ("err", "stdout", "terminal"))
+        )
+        return {f"{function}({target})"} if is_person else set()
+    return set()
+
+
+@pytest.mark.parametrize(
+    ("source", "way"),
+    [
+        ("print('x')", "print"),
+        ("import sys; sys.stderr.write('x')", "sys.stderr.write"),
+        ("import sys; sys.stdout.buffer.write(b'x')", "sys.stdout.buffer"),
+        ("import sys; json.dump(x, sys.stdout)", "sys.stdout"),
+        ("out = sys.__stdout__", "sys.__stdout__"),
+        ("from sys import stderr", "sys.stderr"),
+        ("from os import write", "os.write"),
+        ("os.write(2, b'x')", "os.write(2)"),
+        ("os.write(self._stderr, b'x')", "os.write(self._stderr)"),
+        ("open(1, 'w').write('x')", "open(1)"),
+        ("open('/dev/tty', 'w').write('x')", "/dev/tty"),
+        ("import logging.handlers", "logging.handlers"),
+        ("from traceback import print_exc", "traceback"),
+        ("sys.exit(f'{x}: no')", "sys.exit(f'{x}: no')"),
+        ("raise SystemExit('no')", "SystemExit('no')"),
+    ],
+)
+def test_every_way_round_it_is_found(source: str, way: str) -> None:
+    assert spoken(ast.parse(source)) == {way}
+
+
+def test_looking_at_a_stream_is_not_speaking() -> None:
+    assert spoken(ast.parse("sys.stdout is None or sys.stdout.isatty(); sys.stderr.flush(); sys.exit(main())")) == set()
+
+
+def test_nothing_speaks_to_a_network() -> None:
+    """Sockets are of Unix and netlink; nothing imports what would open another."""
+    modules = {"ftplib", "http", "imaplib", "poplib", "requests", "smtplib", "socketserver", "ssl", "urllib", "xmlrpc"}
+    families = re.compile(r"AF_(?!UNIX$|NETLINK$)\w+|create_server|create_connection|start_server|open_connection")
+    found = {}
+    for path in sources("sysmond", "sysmon_tools", "probes"):
+        spelled = {
+            node.attr if isinstance(node, ast.Attribute) else node.id
+            for node in ast.walk(parse(path))
+            if isinstance(node, ast.Attribute | ast.Name)
+        }
+        found[name(path)] = (imported(parse(path)) & modules) | {word for word in spelled if families.fullmatch(word)}
+    assert {path: ways for path, ways in found.items() if ways} == {}

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""For tests of BPF programs: whether they can run here, a BPF file system of the test's own, rows by name."""
+
+import ctypes
+import os
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sysmond.base.model import Table
+from sysmond.records import Records
+from sysmond.tasks.bpf.loader import BTF, Asked, load, unload
+from sysmond.tasks.bpf.refusals import missing_capabilities
+
+OBJECTS = Path(__file__).resolve().parent.parent.parent / "sysmond/tasks/bpf"
+MNT_DETACH = 2
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def why_not() -> str:
+    """Why BPF programs cannot be loaded by this test; empty where they can."""
+    if os.geteuid() != 0 or missing_capabilities(Path("/proc/self/status").read_text()):
+        return "loading BPF programs needs root"
+    if not os.path.exists(BTF):
+        return "this kernel has no BTF"
+    if not list(OBJECTS.glob("*.bpf.o")):
+        return "the BPF programs are not built: clang is not there"
+    try:
+        ctypes.CDLL("libbpf.so.1")
+    except OSError:
+        return "libbpf.so.1 is not there"
+    return ""
+
+
+@contextmanager
+def file_system(folder: Path, options: str = "") -> Iterator[str]:
+    """Mount a BPF file system, and take it away: everything in it is gone then."""
+    folder.mkdir(exist_ok=True)
+    if _libc.mount(b"bpf", bytes(folder), b"bpf", 0, options.encode() or None) != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(folder))
+    try:
+        yield str(folder)
+    finally:
+        _libc.umount2(bytes(folder), MNT_DETACH)
+
+
+@contextmanager
+def loaded(folder: Path, **asked: Any) -> Iterator[dict[str, Any]]:
+    """Load all programs for a runtime folder of the test's own: the report."""
+    try:
+        yield load(Asked(str(folder), **asked))
+    finally:
+        unload(str(folder))
+
+
+def rows(table: Table, records: Records | bytes) -> list[dict[str, Any]]:
+    """Records as dictionaries, texts without what pads them."""
+    assert table.packing is not None
+    names = [metric.name for metric in table.metrics]
+    packed = records if isinstance(records, bytes) else records.rows
+    found = []
+    for values in struct.iter_unpack(table.packing.format, packed):
+        cut = (value.rstrip(b"\0") if isinstance(value, bytes) else value for value in values)
+        found.append(dict(zip(names, cut, strict=True)))
+    return found
+
+
+@contextmanager
+def child(program: str, *arguments: str, python: Sequence[str] = (sys.executable, "-I", "-S", "-c")) -> Iterator[Any]:
+    """Run a Python program that says a line when it is ready, and then does nothing until its input ends."""
+    ending = "\nprint(flush=True)\nimport sys\nsys.stdin.read()"
+    command = [*python, program + ending, *arguments]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout.readline()
+        yield process
+        if not process.stdin.closed:
+            process.stdin.close()
+        process.wait()
+
+
+def told(path: str) -> bytes:
+    return Path(f"/proc/{path}").read_bytes()
+
+
+def stat(path: str) -> list[bytes]:
+    """The fields of a stat file, by their numbers in proc(5): the first is nothing."""
+    before, _, after = told(f"{path}/stat").rpartition(b") ")
+    pid, _, comm = before.partition(b" (")
+    return [b"", pid, comm, *after.split()]
+
+
+def settled(pid: int) -> None:
+    """Wait until a process waits, all its threads: then nothing about it changes any more.
+
+    One that began to wait is left among those that run for a while, and /proc does not say what it waits in until then.
+    """
+    for _ in range(2000):
+        threads = [f"{pid}/task/{each}" for each in os.listdir(f"/proc/{pid}/task")]
+        if all(stat(each)[3] == b"S" and told(f"{each}/wchan") != b"0" for each in threads):
+            return
+        time.sleep(0.005)
+    raise AssertionError("it does not come to rest")

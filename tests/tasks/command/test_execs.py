@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs executed, as BPF tells of them: every one, however shortly it ran, from the kernel to the table."""
+
+import json
+import os
+import shutil
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sysmond.errors import Error
+from sysmond.probe import Host
+from sysmond.tasks.bpf.loader import Asked, load, unload
+from sysmond.tasks.command.commands import Commands
+from sysmond.tasks.command.execs import Exec, Pinned, records
+from tests.support.commandrows import Row, rows_in
+from tests.support.waiting import wait_until
+
+SHELL_LOOP = 'for number in $(seq 300); do "$0" --password hunter2 "run $number"; done'
+
+
+@pytest.fixture
+def loaded(runtime: Path) -> Iterator[Path]:
+    """A runtime folder for which the programs are loaded and pinned."""
+    loader = pytest.importorskip("sysmond.tasks.bpf.loader")
+    try:
+        report = loader.load(loader.Asked(str(runtime)))
+        if "refused" in (program := report["programs"].get("started", report["programs"])):
+            pytest.skip(f"no BPF here: {program}")
+        if program != {"ok": True}:
+            pytest.skip(f"no BPF here: {report['programs']}")
+        yield runtime
+    finally:
+        loader.unload(str(runtime))
+
+
+def read_until(source: Commands, host: Host, count: int, mark: bytes) -> list[Row]:
+    """Read again and again until so many rows have a mark."""
+    found: list[Row] = []
+
+    def are_all_there() -> bool:
+        reading = source.records(host, full=False)
+        assert sum(piece.lost for piece in reading) == 0
+        found.extend(row for row in rows_in(reading).values() if mark in row.command)
+        return len(found) >= count
+
+    wait_until(are_all_there)
+    return found
+
+
+def test_every_program_that_ran_for_a_moment_has_its_command_line(loaded: Path) -> None:
+    host, source = Host(), Commands()
+    host.runtime = str(loaded)
+    source.records(host, full=True)
+    assert source.way == "by BPF"
+    true = shutil.which("true") or ""
+    subprocess.run(["sh", "-c", SHELL_LOOP, true], check=True)
+    found = read_until(source, host, 300, b"'run ")
+    assert {row.command for row in found} == {
+        f"{true} --password *** 'run {number}'".encode() for number in range(1, 301)
+    }
+    assert {(row.program, row.uid) for row in found} == {(true.encode(), os.getuid())}
+
+
+def test_a_relative_path_is_made_absolute_while_its_process_is_there(loaded: Path, tmp_path: Path) -> None:
+    shutil.copy(shutil.which("sleep") or "", tmp_path / "slumber")
+    host, source = Host(), Commands()
+    host.runtime = str(loaded)
+    source.records(host, full=True)
+    with subprocess.Popen(["./slumber", "1000"], cwd=tmp_path) as process:
+        (row,) = read_until(source, host, 1, b"slumber 1000")
+        process.kill()
+    assert row.program == f"{tmp_path}/slumber".encode()
+
+
+def test_arguments_that_are_too_many_are_marked_as_cut(loaded: Path) -> None:
+    source = Pinned(str(loaded))
+    with subprocess.Popen([sys.executable, "-Ic", "", "x" * 5000]) as process:
+        process.wait()
+    taken: list[Exec] = []
+
+    def is_there() -> bool:
+        taken.extend(each for each in source.take()[0] if each.pid == process.pid)
+        return bool(taken)
+
+    wait_until(is_there)
+    (each,) = taken
+    assert each.is_cut
+    assert each.arguments == f"{sys.executable}\0-Ic\0\0{'x' * 5000}".encode()[:512]
+    source.close()
+
+
+def test_what_the_kernel_had_no_room_for_is_counted_once(loaded: Path) -> None:
+    from sysmond.tasks.bpf.pins import Array  # noqa: PLC0415  only where there is something pinned
+
+    source = Pinned(str(loaded))
+    folder = json.loads((loaded / "bpf.json").read_text(encoding="utf-8"))["folder"]
+    lost = Array(f"{folder}/lost", 48)  # Counted as the program in the kernel does.
+    lost.memory[:16] = struct.pack("<QQ", 5, 7)
+    assert source.take()[1] == 7
+    assert source.take()[1] == 0
+    lost.close()
+    source.close()
+
+
+def test_what_is_loaded_anew_is_gone_over_to(loaded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sysmond.tasks.command.commands.RETRY_S", 0.0)
+    host = Host()
+    host.runtime = str(loaded)
+    source = Commands()
+    source.records(host, full=False)
+    subprocess.run(["/bin/true", "mark-before"], check=True)
+    unload(str(loaded))
+    load(Asked(str(loaded)))
+    subprocess.run(["/bin/true", "mark-after"], check=True)
+    rows = read_until(source, host, 2, b"mark-")
+    assert sorted(row.command for row in rows) == [b"/bin/true mark-after", b"/bin/true mark-before"]
+    assert source.way == "by BPF"
+
+
+def test_why_the_kernel_does_not_tell_is_said(tmp_path: Path) -> None:
+    with pytest.raises(Error, match="BPF: the loader of BPF programs has not run"):
+        Pinned(str(tmp_path))
+    for report, said in [
+        ("{", "bpf.json: "),
+        ('{"folder": "/nowhere", "programs": {}}', "/nowhere/lost: "),
+        ('{"folder": "/nowhere", "programs": {"started": {"refused": "no BTF"}}}', "BPF: started: no BTF"),
+        ('{"folder": "/nowhere", "programs": {"started": {"ok": true}}}', "/nowhere/lost: "),
+    ]:
+        (tmp_path / "bpf.json").write_text(report, encoding="utf-8")
+        with pytest.raises(Error, match=said):
+            Pinned(str(tmp_path))
+
+
+def test_records_of_the_ring_buffer() -> None:
+    short = struct.pack("<QIIHHI", 7_000, 9, 1000, 9, 5, 0) + b"/bin/true" + b"true\0junk"
+    full = struct.pack("<QIIHHI", 8_000, 10, 0, 3, 512, 0) + b"/sh" + b"s" * 512
+    long = struct.pack("<QIIHHI", 9_000, 11, 0, 255, 0, 0) + b"/" * 255
+    assert records([short, full, long]) == [
+        Exec(9, 7_000, 1000, b"/bin/true", b"true\0", is_cut=False),
+        Exec(10, 8_000, 0, b"/sh", b"s" * 512, is_cut=True),
+        Exec(11, 9_000, 0, b"/" * 255 + "…".encode(), b"", is_cut=False),
+    ]

@@ -1,0 +1,378 @@
+# SPDX-License-Identifier: Apache-2.0
+"""sysmon-extract on long tables, as people call it: what it prints, what it says and how it ends."""
+
+import csv
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from sysmon_tools import ctl, extract, tasks
+from sysmond.answers import columns
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import Metric, Packing, Semantics, Sensitivity, Table
+from sysmond.machine.folders import Folders
+from sysmond.rollup import condition
+from sysmond.tasks.tables import COMMAND, EXITS, PROCESS, THREAD_STATE
+from tests.support.longarchive import Row, put, stretch
+from tests.support.waiting import let_ticks_pass
+from tests.support.whole import a_recorder
+
+US = 1_000_000
+FROM, TO = "--from=2025-03-01T11:01:42Z", "--to=2025-03-01T11:01:58Z"
+ODD = "new\n\x1b[31m"
+
+
+def process(pid: int, start_s: float = 1, **values: int | str | None) -> Row:
+    return {"pid": pid, "start": round(start_s * SECOND_NS), "state": "S", **values}
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Folders:
+    made = Folders(str(tmp_path / "state"), str(tmp_path / "runtime"))
+    seen = [
+        (0, process(1, 0.5, comm="init", cpu=5 * US, rss_anon=1000)),
+        (0, process(7, ppid=1, comm="pg", cpu=0, rss_anon=10)),
+        (5, process(7, ppid=1, comm="pg", cpu=5 * US // 2, rss_anon=20)),
+        (8, process(9, 107.5, ppid=7, comm=ODD, cpu=7 * US // 10, rss_anon=5)),
+        (10, process(1, 0.5, comm="init", cpu=6 * US, rss_anon=2000)),
+        (19, process(1, 0.5, comm="init", cpu=6 * US, rss_anon=2000)),
+        (19, process(7, ppid=1, comm="pg", cpu=5 * US // 2, rss_anon=20)),
+    ]
+    put(made, stretch(PROCESS, range(100, 120), seen, full=(0, 19)), 1)
+    ends = [
+        (9, {**process(9, 107.5, comm=ODD, cpu=9 * US // 10), "end": round(108.7 * SECOND_NS), "exit_code": 3}),
+        (4, {**process(50, 103.1, comm="short", cpu=US // 3), "end": round(103.9 * SECOND_NS), "signal": 9}),
+    ]
+    put(made, stretch(EXITS, range(100, 120), ends, full=()), 1)
+    programs = [(0, process(7, exe="/usr/bin/pg", command="pg -d"))]
+    put(made, stretch(COMMAND, range(100, 120), programs, sensitivity=Sensitivity.RESTRICTED), 1)
+    return made
+
+
+class Told:
+    """What a run said, and how it ended."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+    @property
+    def rows(self) -> list[dict[str, str]]:
+        lines = [line for line in self.out.splitlines() if not line.startswith("#")]
+        return list(csv.DictReader(lines))
+
+
+@pytest.fixture
+def run(folders: Folders, capfdbinary: pytest.CaptureFixture[bytes]) -> "Run":
+    return Run(folders, capfdbinary)
+
+
+class Run:
+    """Runs sysmon-extract on the archive of this test."""
+
+    def __init__(self, folders: Folders, captured: "pytest.CaptureFixture[bytes]") -> None:
+        self.folders = folders
+        self._captured = captured
+
+    def __call__(self, *words: str) -> Told:
+        code = extract.main(
+            [*words, "--utc", f"--state-dir={self.folders.state}", f"--runtime-dir={self.folders.runtime}"]
+        )
+        out, err = self._captured.readouterr()
+        return Told(code, out.decode(), err.decode())
+
+
+def test_the_first_processes_of_a_range(run: Run) -> None:
+    told = run("process", FROM, TO, "--top=2", "--by=cpu", "--columns=pid,comm,cpu,cpu:sum", "--format=csv")
+    assert told.out.splitlines() == [
+        "time,pid,comm,cpu,cpu:sum",
+        "2025-03-01T11:01:42Z,7,pg,15.625,2.5",
+        "2025-03-01T11:01:42Z,1,init,6.25,1",
+    ]
+    assert (told.code, told.err) == (0, "")
+
+
+def test_a_table_for_people_has_no_time_where_there_is_but_one(run: Run) -> None:
+    told = run("process", FROM, TO, "--columns=pid,comm,cpu", "--format=table")
+    assert told.out.splitlines() == [
+        "pid  comm              cpu",
+        "  1                      %",
+        "  7  pg             15.625",
+        "  1  init            6.25",
+        r"  9  new\n\x1b[31m   5.625",
+        " 50  short           2.083",
+    ]
+    assert "\x1b" not in told.out
+
+
+def test_steps_have_a_row_each(run: Run) -> None:
+    told = run("process", FROM, TO, "--sample=5s", "--top=1", "--columns=pid,cpu:sum", "--format=csv")
+    assert [(row["time"][17:19], row["pid"], row["cpu:sum"]) for row in told.rows] == [
+        ("40", "50", "0.333333"),
+        ("45", "7", "2.5"),
+        ("50", "1", "1"),
+        ("55", "1", "0"),
+    ]
+
+
+def test_exits_begin_with_what_everybody_asks_for(run: Run) -> None:
+    told = run("exits", FROM, TO, "--format=csv")
+    assert told.out.startswith("time,pid,comm,exe,start,end,exit_code,signal,")
+    assert [(row["pid"], row["exit_code"], row["signal"], row["end"]) for row in told.rows] == [
+        ("50", "0", "9", "2025-03-01T11:01:43.900Z"),
+        ("9", "3", "0", "2025-03-01T11:01:48.700Z"),
+    ]
+    # One line a process, whatever it calls itself, and no escape of a terminal.
+    assert len(told.out.splitlines()) == 3
+    assert "\x1b" not in told.out
+
+
+def test_json_has_names_as_they_are(run: Run) -> None:
+    told = run("exits", "--format=jsonl", FROM, TO)
+    assert [json.loads(line)["comm"] for line in told.out.splitlines()] == ["short", ODD]
+    whole = json.loads(run("exits", "--format=json", FROM, TO).out)
+    assert [series["path"] for series in whole["series"]][:3] == ["pid", "comm", "exe"]
+
+
+def test_the_tree_of_a_moment(run: Run) -> None:
+    told = run("process", "--tree", "--at=2025-03-01T11:01:48Z", "--format=csv", "--columns=pid,comm")
+    assert [(row["pid"], row["depth"]) for row in told.rows] == [("1", "0"), ("7", "1"), ("9", "2")]
+    shown = run("process", "--tree", "--at=2025-03-01T11:01:48Z", "--format=table", "--columns=pid,comm").out
+    assert [line.rstrip() for line in shown.splitlines()] == [
+        "pid  comm",
+        "  1",
+        "  1  init",
+        "  7    pg",
+        r"  9      new\n\x1b[31m",
+    ]
+    later = run("process", "--tree", "--at=2025-03-01T11:01:50Z", "--format=csv", "--columns=pid")
+    assert [row["pid"] for row in later.rows] == ["1", "7"]
+    assert run("process", "--tree", "--at=2025-03-02").err.count("nothing recorded at 2025-03-02T00:00:00") == 1
+
+
+def test_a_circle_of_parents_ends() -> None:
+    from sysmon_tools.tasks import _in_order  # noqa: PLC0415  beside its one use
+
+    order, depths = _in_order([4, 5, 6], [5, 4, 1])
+    assert sorted(order) == [0, 1, 2]
+    assert depths == [0, 0, 1]
+
+
+def test_one_process_over_its_life(run: Run) -> None:
+    told = run("process", "--pid=9", "--format=csv", "--columns=comm,cpu:sum")
+    begun, ended = (line for line in told.out.splitlines() if line.startswith("# event"))
+    assert begun == "# event 2025-03-01T11:01:47.500Z start 9 new\\n\\x1b[31m"
+    assert ended.startswith("# event 2025-03-01T11:01:48.700Z exit 9 exit_code=3 signal=0 core_dumped=0 cpu=0.9")
+    assert [(row["time"][17:19], row["cpu:sum"]) for row in told.rows] == [("48", "0.9")]
+    same = run("process", "--pid=9", "--start=2025-03-01T11:01:48Z", "--format=csv", "--columns=comm,cpu:sum")
+    assert same.out == told.out
+    program = run("process", "--pid=7", FROM, TO, "--format=csv")
+    assert "exec 7 exe=/usr/bin/pg command=pg -d" in program.out
+    assert run("process", "--pid=7", "--start=2020-01-01").err.endswith(
+        "process 7: nothing of it is recorded in that range; a longer one, or another number, is right\n"
+    )
+
+
+def test_a_life_behind_a_gap_of_a_moment_ago() -> None:
+    with a_recorder() as recorder:
+        daemon = recorder.start()
+        recorder.wait_for("process", f"pid = {daemon.pid}", "pid")
+        recorder.end()
+        let_ticks_pass(2)
+        daemon = recorder.start()
+        recorder.wait_for("process", f"pid = {daemon.pid}", "pid")
+        told = recorder.extract("process", f"--pid={daemon.pid}", "--sample=1s", "--format=csv")
+    assert "clean shutdown" in told.out.decode()
+    assert told.rows
+
+
+def test_samples_of_thread_states(run: Run) -> None:
+    at: Row = {"state": "D", "wchan": "folio_wait"}
+    seen = [(number % 3, {**process(number), **at, "tid": number}) for number in range(6)]
+    put(run.folders, stretch(THREAD_STATE, range(100, 103), seen, full=range(3), sensitivity=Sensitivity.RESTRICTED), 1)
+    told = run(
+        "thread_state",
+        "--group-by=state,wchan",
+        "--format=csv",
+        "--from=2025-03-01T11:01:40Z",
+        "--to=2025-03-01T11:01:43Z",
+    )
+    assert told.rows == [{"time": "2025-03-01T11:01:40Z", "state": "D", "wchan": "folio_wait", "count": "6"}]
+
+
+def test_a_table_that_does_not_come_with_sysmond_is_asked_for_like_any_other(run: Run) -> None:
+    metrics = (
+        Metric("pid", "1", Semantics.STATE, "Who has it."),
+        Metric("inode", "1", Semantics.STATE, "Of which file."),
+    )
+    locks = Table("locks", metrics, "lock", "Locks.", Packing("<i 4x q", ("pid", "inode"), lasting=False))
+    put(run.folders, stretch(locks, range(100, 102), [(0, {"pid": 5, "inode": 7}), (1, {"pid": 6, "inode": 7})]), 1)
+    told = run("locks", "--group-by=inode", "--columns=count", "--format=csv")
+    assert told.out.splitlines()[-1].endswith(",7,2")
+    assert "inode,1,Of which file." in run("locks", "--list", "--format=csv").out.splitlines()
+    assert run("lockz", "--top=1").code == run("cpu", "--top=1").code == 2
+
+
+def test_columns_are_listed(run: Run) -> None:
+    told = run("process", "--list", "--format=csv")
+    listed = {row["column"]: row for row in told.rows}
+    assert {"cpu", "cpu:sum", "rss:max", "unit", "container", "exe", "end"} <= set(listed)
+    assert listed["cpu"]["unit"] == "%"
+
+
+def test_the_time_may_be_named_among_columns(run: Run) -> None:
+    told = run("process", FROM, TO, "--columns=time,pid", "--format=csv")
+    assert list(told.rows[0]) == ["time", "pid"]
+
+
+def test_an_export_of_restricted_rows_is_its_owners(run: Run, tmp_path: Path) -> None:
+    target = tmp_path / "out.csv"
+    assert run("exits", FROM, TO, f"--output-file={target}").code == 0
+    assert target.stat().st_mode & 0o077 == 0
+    public = tmp_path / "public.h5"
+    assert run("process", FROM, TO, f"--output-file={public}").code == 0
+    assert public.stat().st_mode & 0o004
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["cpu", "--top=5"], "--top is for long tables; one of "),
+        (["process", "exits"], "process exits: one long table at a time"),
+        (["process", "cpu"], "process cpu: one long table at a time"),
+        (["process", "--stat=max"], "--stat is not for long tables; columns are spelled METRIC:STATISTIC"),
+        (["process", "--raw"], "--raw is not for long tables"),
+        (["process", "--explain"], "--explain is not for long tables"),
+        (["process", "--top=0"], "--top 0: 1 or more is right"),
+        (["process", "--at=now"], "--at goes with --tree"),
+        (["process", "--start=now"], "--start goes with --pid"),
+        (["process", "--tree", "--pid=1"], "--tree and --pid: only one of them is right"),
+        (["--sql=select 1 from process", "--where=pid = 1"], "--where means nothing with --sql; the query says that"),
+        (["process", "--tree", "--from=-1h"], "--from means nothing with --tree; --at says when"),
+        (["process", "--pid=1", "--group-by=comm"], "--group-by means nothing with --pid; its rows are one a step"),
+        (["process", "--list", "--top=3"], "--top means nothing with --list"),
+        (["--list", "--sql=select 1"], "--list and --sql: only one of them is right"),
+        (["exits", "--tree"], "--tree exits: 'process' is right"),
+        (["process", "--sql=select 1"], "--sql and process: the query names its tables"),
+        (["process", "--format=openmetrics"], "long tables have no format 'openmetrics'"),
+        (["process", "--where=cmm = 5"], "there is no column 'cmm'; nearest: comm"),
+        (["process", "--columns=cpv"], "table 'process' has no column 'cpv'; nearest: cpu"),
+        (["process", "--top=x"], "--top: invalid int value"),
+        (["process", "--from=never"], "time 'never'"),
+        (["process", "--tree", "--at=never"], "time 'never'"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line(run: Run, words: list[str], said: str) -> None:
+    told = run(*words)
+    assert said in told.err
+    assert told.err.count("\n") == 1
+    assert (told.code, told.out) == (2, "")
+
+
+def test_a_table_without_rows_is_said(run: Run) -> None:
+    told = run("thread")
+    assert (told.code, told.err) == (1, "sysmon-extract: table 'thread': nothing of it is recorded yet\n")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody who may not read")
+def test_who_may_not_read_programs_is_told_once_and_gets_the_rest(folders: Folders) -> None:
+    with tempfile.TemporaryDirectory() as place:  # That of pytest is only for who runs it.
+        Path(place).chmod(0o755)
+        shutil.copytree(folders.state, f"{place}/state")
+        Path(place, "state/restricted").chmod(0o750)
+        program = (
+            "import os, sys, pwd, numpy; from sysmon_tools import extract, formats; from sysmond import history;"
+            "from sysmond.answers import records as answer; os.setgroups([]); os.setgid(65534); os.setuid(65534);"
+            "sys.exit(extract.main(sys.argv[1:]))"
+        )
+        words = ["exits", FROM, TO, "--format=csv", f"--state-dir={place}/state", f"--runtime-dir={place}/runtime"]
+        done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 3, done.stderr
+    assert [row["exe"] for row in csv.DictReader(done.stdout.splitlines())] == ["", ""]
+    assert done.stderr.count("\n") == 1
+    assert "no permission to read it; exe is left empty" in done.stderr
+
+
+needs_duckdb = pytest.mark.skipif(find_spec("duckdb") is None, reason="DuckDB is optional")
+
+
+def apart(run: Run, *words: str) -> Told:
+    """Run in a process of its own: pytest keeps what would be DuckDB's last, and that complains of it at the end."""
+    program = "import sys; from sysmon_tools.extract import main; sys.exit(main(sys.argv[1:]))"
+    folders = [f"--state-dir={run.folders.state}", f"--runtime-dir={run.folders.runtime}"]
+    command = [sys.executable, "-c", program, *words, FROM, TO, "--utc", *folders]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return Told(done.returncode, done.stdout, done.stderr)
+
+
+@needs_duckdb
+def test_sql_sees_what_counters_grew_by(run: Run) -> None:
+    query = "select comm, sum(cpu) as used, max(cpu_total) as total from process group by 1 order by 2 desc"
+    told = apart(run, f"--sql={query}", "--format=csv")
+    assert told.out.splitlines() == ["comm,used,total", "pg,2.5,2.5", "init,1,6", r"new\n\x1b[31m,0.7,0.7"]
+    joined = 'select e.pid, e."end" - e.start as lived, time from exits e where e.signal = 9'
+    assert apart(run, f"--sql={joined}", "--format=jsonl").out == (
+        '{"pid": 50, "lived": "0:00:00.800000", "time": "2025-03-01T11:01:43.900Z"}\n'
+    )
+    everything = apart(run, "--sql=select * from process where pid = 9", "--format=csv").rows
+    assert everything[0]["rss_anon"] == "5"
+    assert apart(run, "--sql=select count(*) as n from process", "--format=json").out == '[{"n": 3}]\n'
+    nothing = "select null as none, '' as empty, 'a,b\n' as lines, 0.1::double as part from process limit 1"
+    assert apart(run, f"--sql={nothing}", "--format=csv").out == 'none,empty,lines,part\n,"","a,b\\n",0.1\n'
+    table = apart(run, f"--sql={nothing}", "--format=table")
+    assert table.out == "none  empty  lines  part\n   -         a,b\\n   0.1\n"
+
+
+@needs_duckdb
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("selec process", "Parser Error: syntax error"),
+        ("select nix from process", "Binder Error"),
+        ("select 1", "it names no table; recorded are command, exits, process"),
+        ("select * from process, read_csv('/etc/passwd')", "file system operations are disabled"),
+        ("copy process to '/tmp/never.csv'", "file system operations are disabled"),
+    ],
+)
+def test_a_wrong_query_is_one_line(run: Run, query: str, said: str) -> None:
+    told = apart(run, f"--sql={query}")
+    assert said in told.err
+    assert told.err.count("\n") == 1
+    assert (told.code, told.out) == (2, "")
+
+
+def test_without_duckdb_one_line_says_so(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    told = run("--sql=select 1 from process")
+    assert told.err == "sysmon-extract: DuckDB is not installed; 'pip install sysmond[sql]' adds it\n"
+    assert told.code == 1
+
+
+def test_every_command_line_of_the_guide_is_right() -> None:
+    guide = (Path(__file__).resolve().parent.parent.parent / "docs/tasks.md").read_text(encoding="utf-8")
+    lines = [line for block in re.findall(r"```sh\n(.*?)```", guide, re.DOTALL) for line in block.splitlines()]
+    assert len(lines) > 10
+    for line in lines:
+        program, *words = shlex.split(line)
+        if program == "sysmonctl":
+            ctl.parser().parse_args(words)
+            continue
+        assert program == "sysmon-extract"
+        options = extract.read_arguments(words)
+        assert options.is_long, line
+        if options.sql is not None:
+            continue
+        offered = columns.offer(tasks.TABLES[options.paths[0]])
+        offered.find((options.columns or "").split(",") if options.columns else [])
+        offered.groups((options.group_by or "").split(",") if options.group_by else [])
+        offered.find([options.by] if options.by else [])
+        if options.where:
+            condition.parse(options.where, offered.kinds(), lambda _text: 0)
