@@ -4,7 +4,7 @@
 import json
 from collections.abc import Callable, Iterable, Iterator
 
-from sysmon_tools.formats import Style
+from sysmon_tools.style import Style
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.result import Explanation
 from sysmond.base.terminal import printable

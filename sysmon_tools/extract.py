@@ -21,7 +21,7 @@ from sysmond.errors import EXIT_PARTIAL, Error, NotPermittedError, UsageError, n
 from sysmond.machine.commandline import Parser
 
 if TYPE_CHECKING:
-    from sysmon_tools.formats import Style
+    from sysmon_tools.style import Style
     from sysmond.base.result import Entry, LongEntry, Result
 
 PROGRAM = "sysmon-extract"
@@ -245,7 +245,7 @@ def choose_format(options: argparse.Namespace) -> str:
 
 
 def _style(options: argparse.Namespace, docs: dict[str, str] | None = None) -> "Style":
-    from sysmon_tools.formats import Style  # noqa: PLC0415  as above
+    from sysmon_tools.style import Style  # noqa: PLC0415  as above
     from sysmond.base.timespec import Notation  # noqa: PLC0415  as above
 
     notation = Notation.UTC if options.utc else Notation.EPOCH if options.epoch else Notation.LOCAL

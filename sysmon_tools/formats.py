@@ -5,33 +5,21 @@ Every writer is a function from a result and a style to pieces of text; but HDF5
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import tzinfo
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from sysmon_tools.cells import Cells, TimeCells, blocks, column_cells, integer_cells
+from sysmon_tools.style import Style
 from sysmond.base.result import TIME_SCALE, Column, Event, Gap, Int64Array, Result
 from sysmond.base.terminal import printable
-from sysmond.base.timespec import Notation, format_time
+from sysmond.base.timespec import Notation
 from sysmond.store import hdf5
 
 # Between the cells of a table while it is laid out: texts have none, since control characters are escaped.
 _CELL_END, _ROW_END = "\x1f", "\x1e"
-
-
-class Style(NamedTuple):
-    """How times are written. ``docs``: sentences about series by path, for formats that carry them."""
-
-    notation: Notation = Notation.LOCAL
-    zone: tzinfo | None = None
-    docs: Mapping[str, str] | None = None
-
-    def time(self, time_ns: int) -> str:
-        """Write one point in time."""
-        return format_time(time_ns, self.notation, self.zone)
 
 
 Writer = Callable[[Result, Style], Iterator[bytes]]

@@ -6,8 +6,8 @@ A long table is one line of it: instead of semantics it says what its rows are a
 
 from collections.abc import Callable, Iterable, Iterator
 
-from sysmon_tools.formats import Style
 from sysmon_tools.rows import WRITERS
+from sysmon_tools.style import Style
 from sysmond.base.result import Entry, LongEntry
 from sysmond.base.timespec import Notation, format_step
 

@@ -8,17 +8,14 @@ Rates, and sums over buckets, are gauges there: only a counter as stored (``--ra
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sysmon_tools.cells import blocks, column_cells, integer_cells
+from sysmon_tools.style import Style
 from sysmond.base.model import ABSENT, Semantics
 from sysmond.base.result import Column, Int64Array, Result
 from sysmond.base.terminal import printable
-
-if TYPE_CHECKING:
-    from sysmon_tools.formats import Style
 
 _UNIT_WORDS = {
     "%": "percent",
@@ -36,7 +33,7 @@ _UNIT_WORDS = {
 }
 
 
-def write(result: Result, style: "Style") -> Iterator[bytes]:
+def write(result: Result, style: Style) -> Iterator[bytes]:
     """Write families of series, of gaps (their lengths, where they begin) and of events, then the end mark."""
     families: dict[tuple[str, str, str], list[Column]] = {}
     for column in result.columns:

@@ -18,7 +18,7 @@ from sysmond.store import archive as archives
 from sysmond.tasks import tables
 
 if TYPE_CHECKING:
-    from sysmon_tools.formats import Style
+    from sysmon_tools.style import Style
     from sysmond.answers.records import Answer
     from sysmond.base.result import Column, Event
     from sysmond.history import Archive

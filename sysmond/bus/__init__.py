@@ -4,7 +4,7 @@
 Comes in: calls of anybody on the bus; the newest values of rings; events of devices and of suspends. Goes out:
 values, history, subscriptions, objects of probes; orders to the other parts, for whom polkit allows. It is a part of
 its own and carries neither numpy nor h5py: ``readers`` answers history by processes that end. Called by ``daemon``,
-which starts ``part``.
+which starts ``main``; ``loop`` puts it together.
 
 ``wire`` is D-Bus itself and knows nothing of what is recorded.
 """

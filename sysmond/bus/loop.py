@@ -10,8 +10,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from sysmond.base.model import Sensitivity
-from sysmond.bus.commands import Commands
 from sysmond.bus.offer import offered
+from sysmond.bus.part import Part
 from sysmond.bus.probes import Probes
 from sysmond.bus.sleep import Sleep
 from sysmond.bus.status import LogControl, Status
@@ -19,61 +19,42 @@ from sysmond.bus.steering import Steering
 from sysmond.bus.uevents import Uevents
 from sysmond.bus.wire.interface import Interface, ours
 from sysmond.bus.wire.names import BUS_NAME, OBJECT_PATH
-from sysmond.bus.wire.service import Service
 from sysmond.bus.wire.standard import Objects
 from sysmond.errors import Error
 from sysmond.machine import control
 from sysmond.machine.control import Listener, Order
 from sysmond.plan.plan import Plan, read
 from sysmond.plan.settings import Settings, plan_file
-from sysmond.ring.newest import Follower
-
-# A rate needs two ticks; nobody on the bus asks the rings for more.
-ROWS_KEPT = 2
 
 
-class Part:
-    """What the modules of the bus part share: settings, the plan that is in force, the service on the bus."""
+class Loop:
+    """The part as it runs: what is offered on the bus, and the orders that it obeys."""
 
     def __init__(self, settings: Settings, plan: Plan, say: Callable[[str], None]) -> None:
         """Everything is put in place; nothing is on the bus yet."""
-        self.settings = settings
-        self.plan = plan
-        self._log = LogControl()
-        self._speak = say
-        self.service = Service(settings.bus, self.say, user=settings.user)
-        self.commands = Commands(settings.folders)
-        self.follower = Follower(settings.folders, ticks=ROWS_KEPT)
-        self.when_planned: list[Callable[[], None]] = []
-        """Called when another plan is in force."""
-        self.when_recorded: list[Callable[[int, str, str, str, bool], None]] = []
-        """Called with boot time in ns, kind, subject and text of an event, and whether it is restricted."""
-        self.probes = Probes(self)
-        self.steering = Steering(self)
-        self._uevents = Uevents(self)
-        self._sleep = Sleep(self)
-        self._status = Status(self)
-        manager = (self.steering, self._status, *offered(self))
-        self.service.export(OBJECT_PATH, *manager, Objects(self.service), self._log)
-        self.when_planned.append(lambda: self.service.changed(OBJECT_PATH, self._status, "TickPeriod"))
-
-    def say(self, line: str) -> None:
-        """Say a line, unless somebody wants none."""
-        if not self._log.is_silent:
-            self._speak(line)
+        log = LogControl()
+        self._part = part = Part(settings, plan, lambda line: None if log.is_silent else say(line))
+        steering = Steering(part)
+        probes = Probes(part, steering)
+        self._uevents = Uevents(part)
+        self._sleep = Sleep(part)
+        status = Status(part, probes)
+        manager = (steering, status, *offered(part, probes))
+        part.service.export(OBJECT_PATH, *manager, Objects(part.service), log)
+        part.when_planned.append(lambda: part.service.changed(OBJECT_PATH, status, "TickPeriod"))
 
     async def run(self, stop: int) -> int:
         """Serve until a descriptor says that it is time to end, and give the exit code."""
         loop = asyncio.get_running_loop()
         ended = asyncio.Event()
-        ends = {stop} if self.settings.lifeline is None else {stop, self.settings.lifeline}
+        ends = {stop} if self._part.settings.lifeline is None else {stop, self._part.settings.lifeline}
         for descriptor in ends:
             loop.add_reader(descriptor, ended.set)
-        with control.listen(f"{self.settings.folders.runtime}/bus") as orders:
+        with control.listen(f"{self._part.settings.folders.runtime}/bus") as orders:
             watch = _Watch(orders, self._obey)
             watch.begin()
             self._uevents.follow()
-            await self.service.run(ended)
+            await self._part.service.run(ended)
             self._sleep.end()
             self._uevents.end()
             watch.end()
@@ -86,10 +67,10 @@ class Part:
         match order:
             case {"do": "plan"}:
                 try:
-                    self.plan = read(plan_file(self.settings))
+                    self._part.plan = read(plan_file(self._part.settings))
                 except OSError as failure:
-                    raise Error(f"{plan_file(self.settings)}: {failure.strerror}") from failure
-                for follow in self.when_planned:
+                    raise Error(f"{plan_file(self._part.settings)}: {failure.strerror}") from failure
+                for follow in self._part.when_planned:
                     follow()
                 return {"ok": True}
             case {
@@ -100,7 +81,7 @@ class Part:
                 "text": str(text),
             }:
                 is_restricted = order.get("sensitivity") == Sensitivity.RESTRICTED
-                for hear in self.when_recorded:
+                for hear in self._part.when_recorded:
                     hear(at_ns, kind, subject, text, is_restricted)
                 return {"ok": True}
             case _:
@@ -160,6 +141,6 @@ def serve(settings: Settings, plan: Plan, say: Callable[[str], None], stop: int)
     logging.getLogger().addHandler(_Log(say))
 
     async def run() -> int:
-        return await Part(settings, plan, say).run(stop)
+        return await Loop(settings, plan, say).run(stop)
 
     return asyncio.run(run())

@@ -1,24 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the bus part offers of values, old and new: put together from what reads rings, history and events."""
 
-from typing import TYPE_CHECKING
-
 from sysmond.base.model import Sensitivity
 from sysmond.bus.events import Events
 from sysmond.bus.holds import Holds
 from sysmond.bus.latest import Latest, Values
+from sysmond.bus.part import Part
+from sysmond.bus.probes import Probes
 from sysmond.bus.readers import History, Readers
 from sysmond.bus.subscriptions import Subscriptions
 from sysmond.bus.wire.interface import Interface
 from sysmond.bus.wire.names import OBJECT_PATH
 
-if TYPE_CHECKING:
-    from sysmond.bus.loop import Part
 
-
-def offered(part: "Part") -> list[Interface]:
+def offered(part: Part, probes: Probes) -> list[Interface]:
     """The interfaces of the manager that these are."""
-    latest = Latest(part.follower, lambda: {each.table for each in part.plan.probes}, part.probes.long_tables)
+    latest = Latest(part.follower, lambda: {each.table for each in part.plan.probes}, probes.long_tables)
 
     def emit(time_ns: int, kind: str, subject: str, text: str) -> None:
         part.service.emit(OBJECT_PATH, Events.event, time_ns, kind, subject, text)

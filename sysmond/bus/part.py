@@ -1,24 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The bus part as the daemon starts it."""
+"""What the modules of the bus part share: settings, the plan that is in force, the service on the bus."""
 
-import importlib
-import signal
-import sys
 from collections.abc import Callable
 
-from sysmond.machine import control
+from sysmond.bus.commands import Commands
+from sysmond.bus.wire.service import Service
 from sysmond.plan.plan import Plan
 from sysmond.plan.settings import Settings
+from sysmond.ring.newest import Follower
 
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-# asyncio and dbus-fast would load OpenSSL, 4 MB of it, and do without where it is not there: nothing is encrypted here.
-NEEDLESS = ("ssl", "_hashlib")
+# A rate needs two ticks; nobody on the bus asks the rings for more.
+ROWS_KEPT = 2
 
 
-def run(settings: Settings, plan: Plan, say: Callable[[str], None]) -> int:
-    """Be the bus part until told to stop, in a process of its own."""
-    stop = control.wake_on(STOP_SIGNALS)
-    for module in NEEDLESS:
-        sys.modules.setdefault(module, None)  # type: ignore[arg-type]  # that is how an import is made to fail
-    code: int = importlib.import_module("sysmond.bus.loop").serve(settings, plan, say, stop)
-    return code
+class Part:
+    """What they share, and where they say that they want to hear of a change."""
+
+    def __init__(self, settings: Settings, plan: Plan, say: Callable[[str], None]) -> None:
+        """Everything is put in place; nothing is on the bus yet."""
+        self.settings = settings
+        self.plan = plan
+        self.say = say
+        self.service = Service(settings.bus, say, user=settings.user)
+        self.commands = Commands(settings.folders)
+        self.follower = Follower(settings.folders, ticks=ROWS_KEPT)
+        self.when_planned: list[Callable[[], None]] = []
+        """Called when another plan is in force."""
+        self.when_recorded: list[Callable[[int, str, str, str, bool], None]] = []
+        """Called with boot time in ns, kind, subject and text of an event, and whether it is restricted."""
+        self.when_forgiven: list[Callable[[], None]] = []
+        """Called when the lanes were told to forget what they hold against a table."""

@@ -8,9 +8,11 @@ somebody who asks finds it.
 
 import asyncio
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from sysmond.base.model import ABSENT, Cause, Sensitivity, Table
+from sysmond.bus.part import Part
+from sysmond.bus.steering import Steering
 from sysmond.bus.wire import names
 from sysmond.bus.wire.adapter import Variant, clean, variant
 from sysmond.bus.wire.interface import Changes, Interface, Options, Request, method, prop, read_options
@@ -21,9 +23,6 @@ from sysmond.plan.plan import PlannedProbe
 from sysmond.ring.newest import Now
 from sysmond.ring.progress import WRITERS
 from sysmond.sampler.self_cost import SELF
-
-if TYPE_CHECKING:
-    from sysmond.bus.loop import Part
 
 # Several who ask at once are answered from one look.
 LOOK_S = 0.1
@@ -127,25 +126,25 @@ class ProbeObject(Interface):
     async def enable(self, _: Request, options: Options) -> None:
         """Let it record, now and after the next start."""
         read_options(options, {})
-        await self._probes.part.steering.set(self.planned.table, "enabled", value=True)
+        await self._probes.steering.set(self.planned.table, "enabled", value=True)
 
     @method("options:a{sv}", action="configure")
     async def disable(self, _: Request, options: Options) -> None:
         """Let it record no more, now and after the next start."""
         read_options(options, {})
-        await self._probes.part.steering.set(self.planned.table, "enabled", value=False)
+        await self._probes.steering.set(self.planned.table, "enabled", value=False)
 
     @method("interval_ns:t options:a{sv}", action="configure")
     async def set_interval(self, _: Request, interval_ns: int, options: Options) -> None:
         """Read it so often, now and after the next start; 0: as it declares itself."""
         read_options(options, {})
-        await self._probes.part.steering.interval(self.planned.table, interval_ns)
+        await self._probes.steering.interval(self.planned.table, interval_ns)
 
     @method("options:a{sv}", action="configure")
     async def reset(self, _: Request, options: Options) -> None:
         """Forget what is held against it: out of quarantine, back to its lane."""
         read_options(options, {})
-        await self._probes.part.steering.forgive(self.planned.table)
+        await self._probes.steering.forgive(self.planned.table)
 
     def _table(self) -> Table:
         return self._probes.table(self.planned.table)
@@ -154,9 +153,10 @@ class ProbeObject(Interface):
 class Probes:
     """The probes of the plan as objects, kept as the plan and the rings have them."""
 
-    def __init__(self, part: "Part") -> None:
-        """Put an object on the bus for each."""
+    def __init__(self, part: Part, steering: Steering) -> None:
+        """Put an object on the bus for each. ``steering``: what its methods do."""
         self.part = part
+        self.steering = steering
         self._rings = part.follower
         self._looked_s = float("-inf")
         self._now = Now({}, {}, 0)
@@ -165,6 +165,7 @@ class Probes:
         self._objects: dict[str, ProbeObject] = {}
         part.when_planned.append(self.follow)
         part.when_recorded.append(lambda *_: self._look_later())
+        part.when_forgiven.append(self.look)
         self.follow()
 
     def follow(self) -> None:

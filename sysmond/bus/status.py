@@ -5,12 +5,12 @@ Source of LogControl1: org.freedesktop.LogControl1(5).
 """
 
 import os
-from typing import TYPE_CHECKING
 
 from sysmond import __version__
 from sysmond.base import clock
 from sysmond.base.model import Lane, Sensitivity
-from sysmond.bus.probes import variants
+from sysmond.bus.part import Part
+from sysmond.bus.probes import Probes, variants
 from sysmond.bus.wire import names
 from sysmond.bus.wire.adapter import Variant, clean
 from sysmond.bus.wire.errors import ForeignCallError
@@ -18,12 +18,10 @@ from sysmond.bus.wire.interface import WHOLE_BYTES_MAX, Changes, Interface, Opti
 from sysmond.plan.settings import PARTS
 from sysmond.sampler.self_cost import PID_FILE
 
-if TYPE_CHECKING:
-    from sysmond.bus.loop import Part
-
 NEEDED = ("sampler", "background", "archiver")
 LOG_LEVELS = ("emerg", "alert", "crit", "err", "warning", "notice", "info", "debug")
 LOG_TARGETS = ("auto", "console")
+ProbeRow = tuple[str, str, str, str, int, str, str]
 BudgetRow = tuple[str, int, int, float, float]
 
 
@@ -32,11 +30,18 @@ class Status(Interface):
 
     NAME = names.MANAGER
 
-    def __init__(self, part: "Part") -> None:
-        """``part``: whose folders and probes these are."""
+    def __init__(self, part: Part, probes: Probes) -> None:
+        """``part``: whose folders these are."""
         self._part = part
+        self._probes = probes
         self._folders = part.settings.folders
         self._boot_id = clock.boot_id()
+
+    @method("options:a{sv}", "probes:a(sssstso)", bytes_max=WHOLE_BYTES_MAX)
+    def list_probes(self, request: Request, options: Options) -> list[ProbeRow]:
+        """All probes: name, state, reason, lane, interval in ns, sensitivity, object; refused plugins have ``/``."""
+        read_options(options, {})
+        return self._probes.rows(is_restricted=request.caller.is_restricted)
 
     @prop("s", changes=Changes.NEVER)
     def version(self) -> str:
@@ -77,7 +82,7 @@ class Status(Interface):
                 "uptime_ns": ("t", max(0, clock.boottime_ns() - started_ns)),
                 "bus_name": ("s", names.BUS_NAME),
                 "object_path": ("o", names.OBJECT_PATH),
-                "probes": ("a{su}", self._part.probes.counts()),
+                "probes": ("a{su}", self._probes.counts()),
                 **{name: ("u", count) for name, count in counts.items()},
             }
         )
@@ -106,7 +111,7 @@ class Status(Interface):
         Options of restricted probes are for restricted callers alone.
         """
         read_options(options, {})
-        known = self._part.probes.catalogue()
+        known = self._probes.catalogue()
         tables = [] if request.caller.is_restricted else list(known.tables.values())
         hidden = tuple(
             f"probes.{each.planned.table}.options."
@@ -123,7 +128,7 @@ class Status(Interface):
     def get_cost(self, _: Request, options: Options) -> dict[str, dict[str, float]]:
         """What sysmond costs, as the table ``self`` has it: by part, and by probe as ``probe:NAME``."""
         read_options(options, {})
-        return dict(self._part.probes.costs())
+        return dict(self._probes.costs())
 
     @method("options:a{sv}", "clients:a(suutt)")
     def list_clients(self, _: Request, options: Options) -> list[tuple[str, int, int, int, int]]:

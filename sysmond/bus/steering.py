@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 from sysmond.archiver.disk_writes import MARK
 from sysmond.archiver.main import JOB_S
 from sysmond.base.timespec import Notation, format_time
+from sysmond.bus.part import Part
 from sysmond.bus.parts import ask
 from sysmond.bus.wire import names
 from sysmond.bus.wire.adapter import Variant, clean, variant
 from sysmond.bus.wire.errors import InvalidArgumentError, NotFoundError, RefusedError, UnavailableError
-from sysmond.bus.wire.interface import WHOLE_BYTES_MAX, Interface, Options, Request, method, read_options
+from sysmond.bus.wire.interface import Interface, Options, Request, method, read_options
 from sysmond.errors import nearest
 from sysmond.plan.plan import INTERVAL_MAX_NS, INTERVAL_MIN_NS
 from sysmond.ring.frame import EVENT_BYTES_MAX
 from sysmond.ring.progress import ARCHIVER, WRITERS
 
 if TYPE_CHECKING:
-    from sysmond.bus.loop import Part
     from sysmond.machine.control import Order
 
 DAEMON = "daemon"
@@ -29,7 +29,6 @@ PLAN_S = 60.0
 FLUSH_S = 2 * JOB_S
 WHY_LENGTH_MAX = 200
 _UNITS_NS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000}
-ProbeRow = tuple[str, str, str, str, int, str, str]
 
 
 class Steering(Interface):
@@ -37,16 +36,10 @@ class Steering(Interface):
 
     NAME = names.MANAGER
 
-    def __init__(self, part: "Part") -> None:
+    def __init__(self, part: Part) -> None:
         """``part``: whose probes and folders these are."""
         self._part = part
         self._folders = part.settings.folders
-
-    @method("options:a{sv}", "probes:a(sssstso)", bytes_max=WHOLE_BYTES_MAX)
-    def list_probes(self, request: Request, options: Options) -> list[ProbeRow]:
-        """All probes: name, state, reason, lane, interval in ns, sensitivity, object; refused plugins have ``/``."""
-        read_options(options, {})
-        return self._part.probes.rows(is_restricted=request.caller.is_restricted)
 
     @method("name:s options:a{sv}", action="configure")
     async def enable_probe(self, _: Request, name: str, options: Options) -> None:
@@ -156,7 +149,8 @@ class Steering(Interface):
         self._known(name)
         for writer in WRITERS.values():
             await ask(self._folders, writer, {"do": "forgive", "table": name})
-        self._part.probes.look()
+        for hear in self._part.when_forgiven:
+            hear()
 
     def _known(self, name: str) -> None:
         known = [probe.table for probe in self._part.plan.probes]

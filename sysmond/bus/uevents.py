@@ -9,18 +9,15 @@ import asyncio
 import errno
 import os
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import pyudev
 
 from sysmond.base import clock
+from sysmond.bus.part import Part
 from sysmond.errors import Error
 from sysmond.machine import control
 from sysmond.plan import catalogue
 from sysmond.ring.progress import ARCHIVER, WRITERS
-
-if TYPE_CHECKING:
-    from sysmond.bus.loop import Part
 
 # So long nothing more must come until the lanes are told, and no longer than that in all.
 QUIET_S = 0.25
@@ -38,7 +35,7 @@ _TOLD_ACTIONS = {"add": "device added", "remove": "device removed"}
 class Uevents:
     """Listens for as long as the part runs."""
 
-    def __init__(self, part: "Part") -> None:
+    def __init__(self, part: Part) -> None:
         """Nothing is listened to before ``follow``."""
         self._part = part
         self._runtime = part.settings.folders.runtime

@@ -9,7 +9,7 @@ Sources: ``Documentation/admin-guide/cgroup-v2.rst`` and ``cgroup-v1/``. Standar
 import errno
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -26,6 +26,8 @@ LOOK_APART = 4
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 # What else stands among the options of a mount of version 1.
 _NO_CONTROLLERS = frozenset(("rw", "ro", "xattr", "noprefix", "clone_children", "cpuset_v2_mode", "none"))
+# By these, in this order, version 1 tells who belongs together; the last is systemd's own tree.
+_SORTING = ("memory", "pids", "cpu", "cpuacct", "name=systemd")
 _LINKS_MIN = 2  # A folder's own name and its dot; file systems that do not count folders say 1.
 
 
@@ -62,6 +64,32 @@ def hierarchies(mountinfo: bytes) -> list[Hierarchy]:
         if device not in chosen or (root == "/" != chosen[device][0]):
             chosen[device] = root, hierarchy
     return sorted((hierarchy for _, hierarchy in chosen.values()), key=lambda each: bool(each.controllers))
+
+
+def numbering(found: Sequence[Hierarchy], controllers_of_2: Sequence[str]) -> Hierarchy | None:
+    """Choose the hierarchy whose numbers stand for cgroups, of those mounted."""
+    version_2 = next((each for each in found if not each.controllers), None)
+    if version_2 is not None and not set(controllers_of_2).isdisjoint(_SORTING):
+        return version_2
+    sorting = (each for name in _SORTING[:-1] for each in found if name in each.controllers)
+    systemd = next((each for each in found if _SORTING[-1] in each.controllers), None)
+    return next(sorting, None) or version_2 or systemd or next(iter(found), None)
+
+
+def numbering_now(host: Host) -> Hierarchy:
+    """Choose it on this machine, or that below ``host.root``.
+
+    :raises FileNotFoundError: where none is mounted.
+    """
+    found = hierarchies(host.read(MOUNTINFO))
+    controllers = ""
+    for each in found:
+        if not each.controllers:
+            controllers = host.read(f"{each.point}/cgroup.controllers").decode("ascii", "replace")
+    chosen = numbering(found, controllers.split())
+    if chosen is None:
+        raise FileNotFoundError(errno.ENOENT, "no control groups are mounted", MOUNTINFO)
+    return chosen
 
 
 class Tree:

@@ -86,7 +86,7 @@ def run_part(part: str, settings: Settings, plan: Plan, state: ExitStack | None 
     self_cost.write_pid(folder)
     match part:
         case "bus":
-            from sysmond.bus import part as bus  # noqa: PLC0415  the other parts do without
+            from sysmond.bus import main as bus  # noqa: PLC0415  the other parts do without
 
             return bus.run(settings, plan, say(part))
         case "sampler":

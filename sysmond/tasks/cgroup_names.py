@@ -3,23 +3,21 @@
 
 A look finds what is there; what came and went between two looks is told by the kernel as it is made.
 
-Tasks have a cgroup in every hierarchy, and numbers tell cgroups apart in one only: ``proc.cgroups`` chooses it for all
+Tasks have a cgroup in every hierarchy, and numbers tell cgroups apart in one only: ``numbering`` chooses it for all
 tables. Names are as the kernel has them: systemd's escapes stay, and bytes that are not UTF-8.
 """
 
-import errno
 import os
 import struct
 from collections.abc import Sequence
 from time import monotonic
 
-from sysmond.cgroups.tree import MOUNTINFO, Hierarchy, Tree, hierarchies
+from sysmond.cgroups.tree import Hierarchy, Tree, numbering_now
 from sysmond.errors import Error
 from sysmond.probe import Host
 from sysmond.records import TEXT_BYTES_MAX, Records
 from sysmond.tasks.bpf.buffers import Buffer
 from sysmond.tasks.pieces import pieces
-from sysmond.tasks.proc.cgroups import choose
 from sysmond.tasks.tables import CGROUP_NAME
 
 # More than this are counted, not named. A deleted cgroup takes no part in it, though the kernel may keep it for long.
@@ -31,22 +29,6 @@ _ROOT = 1  # The number of every hierarchy's root.
 _PATH_BYTES = 512
 # ``struct cgroup_record`` of bpf/records.h.
 _MADE = struct.Struct(f"<8x Q I 4x {_PATH_BYTES}s")
-
-
-def in_use(host: Host) -> Hierarchy:
-    """Choose the hierarchy whose numbers stand for cgroups.
-
-    :raises FileNotFoundError: where none is mounted.
-    """
-    found = hierarchies(host.read(MOUNTINFO))
-    controllers = ""
-    for each in found:
-        if not each.controllers:
-            controllers = host.read(f"{each.point}/cgroup.controllers").decode("ascii", "replace")
-    chosen = choose(found, controllers.split())
-    if chosen is None:
-        raise FileNotFoundError(errno.ENOENT, "no control groups are mounted", MOUNTINFO)
-    return chosen
 
 
 class CgroupNames:
@@ -71,7 +53,7 @@ class CgroupNames:
 
         :raises OSError: where no hierarchy is mounted, or its root cannot be looked at.
         """
-        chosen = host.root, in_use(host)
+        chosen = host.root, numbering_now(host)
         if chosen != self._chosen:
             self._chosen = chosen
             self._tree = Tree(host.root + chosen[1].point)

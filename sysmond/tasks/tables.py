@@ -5,6 +5,8 @@ The formats are those of the C structs in ``bpf/records.h``, byte for byte. Sour
 of what it points to, in brackets the files of proc(5) that tell the same.
 """
 
+from struct import Struct
+
 from sysmond.base.model import ABSENT, Metric, Packing, Semantics, Table
 from sysmond.probe import counter, gauge, state, text
 
@@ -13,6 +15,7 @@ __all__ = [
     "CGROUP_NAME",
     "COMMAND",
     "EXITS",
+    "EXITS_RECORD",
     "KERNEL_STACK",
     "PROCESS",
     "PROCESS_PRIVATE",
@@ -140,6 +143,7 @@ EXITS = Table(
     "Processes that ended, each once, with the totals of their lives.",
     Packing("<8x q q I I I H B B q 16s 8q", ("pid", "start"), lasting=False),
 )
+EXITS_RECORD = Struct(EXITS.packing.format if EXITS.packing else "")
 COMMAND = Table(
     "command",
     (

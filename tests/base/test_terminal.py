@@ -21,6 +21,7 @@ from rich.console import Console, Group
 from sysmon_tools import explaining, formats, listing, rows
 from sysmon_tools.busiest import Busy
 from sysmon_tools.panel import ASCII_SIGNS, SIGNS, Scene, Stored, frame
+from sysmon_tools.style import Style
 from sysmond.base.clock import SECOND_NS, Relation
 from sysmond.base.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table
 from sysmond.base.result import Answered, Column, Entry, Event, Explanation, Gap, Lacking, LongEntry, Result
@@ -141,7 +142,7 @@ def hostile_result() -> Result:
 
 @pytest.mark.parametrize("chosen", formats.WRITERS)
 def test_no_format_of_an_answer_obeys_a_name(chosen: str) -> None:
-    style = formats.Style(Notation.UTC, None, {f"filesystem/used@{HOSTILE}": HOSTILE})
+    style = Style(Notation.UTC, None, {f"filesystem/used@{HOSTILE}": HOSTILE})
     text = harmless(b"".join(formats.WRITERS[chosen](hostile_result(), style)), tabs=chosen == "tsv")
     assert "forged: x" in text
     if chosen in {"csv", "tsv"}:
@@ -158,7 +159,7 @@ def test_no_format_of_rows_obeys_a_name(chosen: str) -> None:
         LongEntry(HOSTILE, HOSTILE, HOSTILE, 0, SECOND_NS, SECOND_NS, Sensitivity.PUBLIC),
     ]
     tabs = chosen == "tsv"
-    harmless(b"".join(listing.write(chosen, entries, formats.Style(Notation.UTC))), tabs=tabs)
+    harmless(b"".join(listing.write(chosen, entries, Style(Notation.UTC))), tabs=tabs)
     text = harmless(b"".join(rows.WRITERS[chosen]([HOSTILE], [[HOSTILE], ["\t"], [None], [""]])), tabs=tabs)
     if chosen in {"csv", "tsv"}:
         assert text.splitlines()[2:] == [r"\t", "", '""']
@@ -166,7 +167,7 @@ def test_no_format_of_rows_obeys_a_name(chosen: str) -> None:
 
 @pytest.mark.parametrize("chosen", explaining.WRITERS)
 def test_no_explanation_obeys_a_name(chosen: str) -> None:
-    harmless(b"".join(explaining.WRITERS[chosen](hostile_result().explanations, formats.Style())))
+    harmless(b"".join(explaining.WRITERS[chosen](hostile_result().explanations, Style())))
 
 
 @pytest.fixture

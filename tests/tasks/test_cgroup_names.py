@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from sysmond.cgroups.tree import Hierarchy, hierarchies
+from sysmond.cgroups.tree import Hierarchy, hierarchies, numbering_now
 from sysmond.probe import Host, Records
 from sysmond.records import record_bytes
 from sysmond.tasks.bpf.loader import CGROUPS_BYTES, Asked, load, unload
-from sysmond.tasks.cgroup_names import CgroupNames, in_use
+from sysmond.tasks.cgroup_names import CgroupNames
 from sysmond.tasks.pieces import ABSENT_TEXT, PIECE_BYTES_MAX, pieces
 from sysmond.tasks.tables import CGROUP_NAME, COMMAND
 from tests.support.cgrouptree import V1_LINE, V2_LINE, mount, put, v2
@@ -96,7 +96,7 @@ def test_the_hierarchy_that_sorts_processes_is_looked_at(tmp_path: Path, control
     put(tmp_path, "/cg/two", {"cgroup.controllers": controllers + "\n"})
     put(tmp_path, "/cg/memory")
     host = Host(str(tmp_path))
-    assert in_use(host).point == chosen
+    assert numbering_now(host).point == chosen
     put(tmp_path, chosen + "/child")
     assert set(read(CgroupNames(), host, full=True)) == {b"/", b"/child"}
 
@@ -104,7 +104,7 @@ def test_the_hierarchy_that_sorts_processes_is_looked_at(tmp_path: Path, control
 def test_version_1_alone_will_do_and_none_is_an_absence(tmp_path: Path) -> None:
     mount(tmp_path, V1_LINE.format(40, 1, "/cg/memory", "memory"))
     put(tmp_path, "/cg/memory")
-    assert in_use(Host(str(tmp_path))) == Hierarchy("/cg/memory", ("memory",))
+    assert numbering_now(Host(str(tmp_path))) == Hierarchy("/cg/memory", ("memory",))
     mount(tmp_path)
     with pytest.raises(FileNotFoundError, match="no control groups are mounted"):
         CgroupNames().records(Host(str(tmp_path)), full=True)
@@ -149,7 +149,7 @@ def test_a_missing_text_is_told_from_an_empty_one() -> None:
 def own_cgroup() -> Iterator[tuple[Hierarchy, Path]]:
     """A cgroup of this kernel, in the hierarchy that is in use."""
     try:
-        hierarchy = in_use(Host())
+        hierarchy = numbering_now(Host())
         folder = Path(hierarchy.point) / f"sysmond\\x2dtest-{os.getpid()}"
         folder.mkdir()
     except OSError as problem:

@@ -21,10 +21,10 @@ import pytest
 from sysmon_tools import extract
 from sysmond.archiver import merge_job
 from sysmond.base.wall_clock import CLOCK_QUANTUM_NS
+from sysmond.cgroups.tree import numbering_now
 from sysmond.history import Archive
 from sysmond.probe import Host
 from sysmond.tasks.bpf import loader, pins
-from sysmond.tasks.cgroup_names import in_use
 from sysmond.tasks.tables import EXITS
 from tests.support.pinned import why_not
 from tests.support.waiting import wait_until
@@ -183,7 +183,7 @@ def test_a_number_that_is_used_again_within_a_second_is_another_process(recorder
 @contextmanager
 def a_cgroup(*words: str) -> Iterator[Path]:
     """Cgroups below each other in the hierarchy that sorts processes here, and moved out of and removed at the end."""
-    hierarchy = in_use(Host())
+    hierarchy = numbering_now(Host())
     made: list[Path] = []
     try:
         for word in words:

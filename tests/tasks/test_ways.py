@@ -16,9 +16,9 @@ from typing import cast
 import pytest
 
 from sysmon_tools.doctor import examine
+from sysmond.cgroups.tree import numbering_now
 from sysmond.probe import Host
 from sysmond.tasks.bpf import loader
-from sysmond.tasks.cgroup_names import in_use
 from tests.support.pinned import loaded, why_not
 from tests.support.whole import CAPABILITIES, Recorder, a_recorder, within
 
@@ -190,7 +190,7 @@ def test_other_hierarchies_of_version_1_do_not_disturb(recorder: Recorder, kind:
     recorder.prefix = within(f"mount -t cgroup -o {kind} none {where}")
     seen = recorded(recorder)
     assert seen.way("process") == "by BPF, snapshot"
-    controllers = in_use(Host()).controllers
+    controllers = numbering_now(Host()).controllers
     told = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
     wanted = {path for _, names, path in told if set(names.split(",")) & set(controllers or [""])}
     recorder.wait_for("cgroup_name", "path ~ ^/", "path")

@@ -16,13 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sysmon_tools import cells, formats, listing
+from sysmon_tools.style import Style
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import ABSENT, Cause, Semantics, Sensitivity
 from sysmond.base.result import Column, Entry, Event, Gap, LongEntry, Result
 from sysmond.base.timespec import Notation
 
 START_NS = 1_700_000_000 * SECOND_NS  # 2023-11-14T22:13:20Z
-UTC = formats.Style(Notation.UTC)
+UTC = Style(Notation.UTC)
 NAN = math.nan
 
 
@@ -46,7 +47,7 @@ def result(*columns: Column, gaps: tuple[Gap, ...] = (), rows: int = 3, step_ns:
     return Result(times(rows), columns, gaps, step_ns)
 
 
-def written(name: str, answer: Result, style: formats.Style = UTC) -> str:
+def written(name: str, answer: Result, style: Style = UTC) -> str:
     return b"".join(formats.WRITERS[name](answer, style)).decode()
 
 
@@ -90,7 +91,7 @@ def test_the_time_of_a_maximum_is_spelt_like_the_time_axis() -> None:
         "2023-11-14T22:13:20.000000002Z",
     ]
     assert json.loads(written("json", answer))["values"][1][:2] == ["2023-11-14T22:13:20.000000000Z", None]
-    epoch = written("csv", answer, formats.Style(Notation.EPOCH)).splitlines()
+    epoch = written("csv", answer, Style(Notation.EPOCH)).splitlines()
     assert epoch[3] == "1700000002,2,1700000000.000000002"
     assert json.loads(written("jsonl", answer).splitlines()[0])["a/b:tmax"].endswith("20.000000000Z")
     assert "2023-11-14T22:13:20.000000002Z" in written("table", answer)
@@ -139,7 +140,7 @@ def test_times_follow_the_notation() -> None:
     zone = ZoneInfo("Asia/Kathmandu")
     cell = [
         written("csv", answer, style).splitlines()[1].split(",")[0]
-        for style in (UTC, formats.Style(Notation.EPOCH), formats.Style(Notation.LOCAL, zone))
+        for style in (UTC, Style(Notation.EPOCH), Style(Notation.LOCAL, zone))
     ]
     assert cell == ["2023-11-14T22:13:20.250Z", "1700000000.25", "2023-11-15T03:58:20.250+05:45"]
 
@@ -147,7 +148,7 @@ def test_times_follow_the_notation() -> None:
 ZONES = ["Europe/Berlin", "Australia/Lord_Howe", "Asia/Kathmandu", "Africa/Monrovia", "America/New_York"]
 
 
-def spelt(times_ns: list[int], style: formats.Style) -> list[str]:
+def spelt(times_ns: list[int], style: Style) -> list[str]:
     made = cells.blocks([formats.time_cells(np.array(times_ns, np.int64), style), b"\n"], len(times_ns))
     return b"".join(made).decode().splitlines()
 
@@ -158,7 +159,7 @@ def spelt(times_ns: list[int], style: formats.Style) -> list[str]:
     st.sampled_from(list(Notation)),
 )
 def test_many_times_are_spelt_like_one(seconds: list[int], zone: str, notation: Notation) -> None:
-    style = formats.Style(notation, ZoneInfo(zone))
+    style = Style(notation, ZoneInfo(zone))
     times_ns = [second * SECOND_NS for second in seconds]
     assert spelt(times_ns, style) == [style.time(time_ns) for time_ns in times_ns]
 
@@ -166,7 +167,7 @@ def test_many_times_are_spelt_like_one(seconds: list[int], zone: str, notation: 
 @pytest.mark.parametrize("change_s", [1743296400, 1761440400])
 @pytest.mark.parametrize("unit_ns", [1, 1000, 1_000_000])
 def test_times_over_a_clock_change_have_all_the_same_digits(change_s: int, unit_ns: int) -> None:
-    style = formats.Style(Notation.LOCAL, ZoneInfo("Europe/Berlin"))
+    style = Style(Notation.LOCAL, ZoneInfo("Europe/Berlin"))
     times_ns = [(change_s + second) * SECOND_NS + unit_ns * (second % 1000) for second in range(-4000, 4000)]
     assert spelt(times_ns[1:999], style) == [style.time(time_ns) for time_ns in times_ns[1:999]]
     assert len({len(text) for text in spelt(times_ns, style)}) == 1
@@ -207,7 +208,7 @@ def test_json_of_nothing_and_of_epochs() -> None:
     empty = json.loads(written("json", result(rate("a/b", []), rows=0)))
     assert (empty["time"], empty["values"]) == ([], [[]])
     assert json.loads(written("json", result(rows=0)))["values"] == []
-    epochs = json.loads(written("json", MIXED, formats.Style(Notation.EPOCH)))
+    epochs = json.loads(written("json", MIXED, Style(Notation.EPOCH)))
     assert epochs["time"] == [1700000000, 1700000001, 1700000002]
     assert epochs["gaps"][1]["to"] == 1700000000.5
 
@@ -358,7 +359,7 @@ ENTRIES: list[Entry | LongEntry] = [
 ]
 
 
-def listed(name: str, style: formats.Style = UTC) -> str:
+def listed(name: str, style: Style = UTC) -> str:
     return b"".join(listing.write(name, ENTRIES, style)).decode()
 
 
@@ -371,7 +372,7 @@ def test_the_catalogue_in_every_format() -> None:
     ]
     assert listed("tsv").splitlines()[2].split("\t")[0] == "filesystem/used@/a,b"
     assert [entry["path"] for entry in json.loads(listed("json"))] == [entry.path for entry in ENTRIES]
-    assert json.loads(listed("jsonl", formats.Style(Notation.EPOCH)).splitlines()[1])["to"] == 1700000000.5
+    assert json.loads(listed("jsonl", Style(Notation.EPOCH)).splitlines()[1])["to"] == 1700000000.5
     assert listed("table").splitlines()[1] == (
         "cpu/user@total        s     counter      2023-11-14T22:13:20Z  2023-11-14T22:13:21Z      1s          public"
     )

@@ -4,17 +4,34 @@
 Source: D-Bus specification, "Standard Interfaces".
 """
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any, Protocol
 
 from sysmond.bus.wire.adapter import Variant, variant
 from sysmond.bus.wire.callers import Caller
 from sysmond.bus.wire.errors import ForeignCallError
 from sysmond.bus.wire.interface import WHOLE_BYTES_MAX, Interface, Property, Request, Signal, method
 
-if TYPE_CHECKING:
-    from sysmond.bus.wire.service import Service
-
 DBUS = "org.freedesktop.DBus"
+
+
+class Served(Protocol):
+    """The service, as these interfaces see it: the objects, and who may change them."""
+
+    def interfaces(self, path: str) -> dict[str, list[Interface]]:
+        """The interfaces at a path; nothing where there is no object."""
+
+    def managed(self) -> Iterator[tuple[str, dict[str, list[Interface]]]]:
+        """The objects that the ObjectManager tells of."""
+
+    def describe(self, path: str, caller: Caller) -> str:
+        """Introspection XML of a path."""
+
+    def changed(self, path: str, implementation: Interface, *names: str) -> None:
+        """Tell whoever listens that properties changed."""
+
+    async def authorize(self, request: Request, action: str) -> None:
+        """Return where the caller may do that."""
 
 
 class Peer(Interface):
@@ -43,7 +60,7 @@ class Introspectable(Interface):
 
     NAME = f"{DBUS}.Introspectable"
 
-    def __init__(self, service: "Service") -> None:
+    def __init__(self, service: Served) -> None:
         """``service``: whose objects are described."""
         self._service = service
 
@@ -59,7 +76,7 @@ class Properties(Interface):
     NAME = f"{DBUS}.Properties"
     properties_changed = Signal("interface_name:s changed_properties:a{sv} invalidated_properties:as")
 
-    def __init__(self, service: "Service") -> None:
+    def __init__(self, service: Served) -> None:
         """``service``: whose objects' properties these are."""
         self._service = service
 
@@ -112,7 +129,7 @@ class Objects(Interface):
     interfaces_added = Signal("object_path:o interfaces_and_properties:a{sa{sv}}")
     interfaces_removed = Signal("object_path:o interfaces:as")
 
-    def __init__(self, service: "Service") -> None:
+    def __init__(self, service: Served) -> None:
         """``service``: whose objects these are."""
         self._service = service
 

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from sysmond.base.terminal import confess, say
+from sysmond.cgroups.tree import numbering_now
 from sysmond.errors import Error, refusal
 from sysmond.machine import note
 from sysmond.machine.commandline import Parser
@@ -26,7 +27,6 @@ from sysmond.tasks.bpf import bpffs
 from sysmond.tasks.bpf.launch import REPORT
 from sysmond.tasks.bpf.libbpf import BTF_KIND_FUNC, BTF_KIND_TYPEDEF, Libbpf, RefusedError
 from sysmond.tasks.bpf.refusals import explained
-from sysmond.tasks.cgroup_names import in_use
 
 BTF = "/sys/kernel/btf/vmlinux"
 KALLSYMS = "/proc/kallsyms"
@@ -255,7 +255,7 @@ def _tasks_max() -> int:
 
 def _hierarchy() -> int:
     try:
-        controllers = in_use(Host()).controllers
+        controllers = numbering_now(Host()).controllers
     except (OSError, ValueError):
         return _NO_HIERARCHY
     return next((_HIERARCHIES[each] for each in controllers or ("",) if each in _HIERARCHIES), _NO_HIERARCHY)

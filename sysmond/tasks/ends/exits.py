@@ -9,18 +9,16 @@
 | taskstats | CAP_NET_ADMIN, Linux 5.19 | cgroup; times are right to half a second |
 """
 
-from struct import Struct
 from typing import TYPE_CHECKING, Protocol
 
 from sysmond.errors import Error
 from sysmond.records import Records
 from sysmond.tasks.bpf.buffers import Buffer
-from sysmond.tasks.tables import EXITS
+from sysmond.tasks.tables import EXITS, EXITS_RECORD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-RECORD = Struct(EXITS.packing.format if EXITS.packing else "")
 BY_BPF = "by BPF"
 PROGRAM = "ended"
 
@@ -70,7 +68,7 @@ class Pinned:
 
         :raises Error: where there are none.
         """
-        self._buffer = Buffer(runtime_folder, PROGRAM, EXITS.name, RECORD.size)
+        self._buffer = Buffer(runtime_folder, PROGRAM, EXITS.name, EXITS_RECORD.size)
 
     def take(self) -> Records:
         """Give what is there: the kernel writes the records as they are kept."""
@@ -101,11 +99,11 @@ def gone_over(before: Exits, runtime_folder: str, since_ns: int, just_told: byte
     told, rest = last_of(before), pinned.rest()
     if isinstance(before, Pinned):
         return pinned, Records(bytes(told.rows) + bytes(rest.rows), lost=told.lost + rest.lost)
-    pids = {row[2] for row in RECORD.iter_unpack(just_told + told.rows)}
+    pids = {row[2] for row in EXITS_RECORD.iter_unpack(just_told + told.rows)}
     kept = [
-        rest.rows[at : at + RECORD.size]
-        for at in range(0, len(rest.rows), RECORD.size)
-        if (row := RECORD.unpack_from(rest.rows, at))[1] > since_ns and row[2] not in pids
+        rest.rows[at : at + EXITS_RECORD.size]
+        for at in range(0, len(rest.rows), EXITS_RECORD.size)
+        if (row := EXITS_RECORD.unpack_from(rest.rows, at))[1] > since_ns and row[2] not in pids
     ]
     return pinned, Records(b"".join((told.rows, *kept)), lost=told.lost)
 

@@ -17,10 +17,9 @@ from sysmond.base.model import ABSENT
 from sysmond.errors import Error
 from sysmond.records import Records
 from sysmond.tasks.ends.connector import Connector, Ended, Lives
-from sysmond.tasks.ends.exits import RECORD
 from sysmond.tasks.ends.netlink import BUFFER_BYTES
 from sysmond.tasks.ends.taskstats import READINGS_MAX, VERSION_NAMING, Life, Sums, Taskstats
-from sysmond.tasks.tables import ABSENT_U32
+from sysmond.tasks.tables import ABSENT_U32, EXITS_RECORD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
@@ -177,7 +176,7 @@ def record(ended: Ended, life: Life | None) -> bytes:
         ppid = ppid or life.ppid
         used = life[7:15]  # From cpu_us on, in the order of the table.
     status = code >> 8 & 0xFF
-    return RECORD.pack(start_ns or ABSENT, end_ns, pid, ppid, uid, status, signal, core, ABSENT, comm, *used)
+    return EXITS_RECORD.pack(start_ns or ABSENT, end_ns, pid, ppid, uid, status, signal, core, ABSENT, comm, *used)
 
 
 def timed(life: Life, before_ns: int, now: clock.Relation) -> bytes:

@@ -5,13 +5,10 @@ Version 2 numbers them, unless it has no controller that processes are sorted by
 """
 
 import os
-from collections.abc import Sequence
 
 from sysmond.base.model import ABSENT
-from sysmond.cgroups.tree import MOUNTINFO, Hierarchy, hierarchies
+from sysmond.cgroups.tree import MOUNTINFO, Hierarchy, hierarchies, numbering
 
-# By these, in this order, version 1 tells who belongs together; the last is systemd's own tree.
-_SORTING = ("memory", "pids", "cpu", "cpuacct", "name=systemd")
 _DELETED = b" (deleted)"
 
 
@@ -36,7 +33,7 @@ class CgroupNumbers:
             return
         version_2 = next((each for each in found if not each.controllers), None)
         controllers = b"" if version_2 is None else self._controllers(version_2)
-        chosen = choose(found, controllers.decode("ascii", "replace").split())
+        chosen = numbering(found, controllers.decode("ascii", "replace").split())
         if chosen is not None:
             self._top = os.fsencode(self._root + chosen.point)
             self._begin = os.fsencode(f":{','.join(chosen.controllers)}:")
@@ -73,13 +70,3 @@ class CgroupNumbers:
             return os.stat(self._top + path).st_ino
         except OSError:
             return ABSENT
-
-
-def choose(found: Sequence[Hierarchy], controllers_of_2: Sequence[str]) -> Hierarchy | None:
-    """Choose the hierarchy that numbers cgroups, of those mounted."""
-    version_2 = next((each for each in found if not each.controllers), None)
-    if version_2 is not None and not set(controllers_of_2).isdisjoint(_SORTING):
-        return version_2
-    sorting = (each for name in _SORTING[:-1] for each in found if name in each.controllers)
-    systemd = next((each for each in found if _SORTING[-1] in each.controllers), None)
-    return next(sorting, None) or version_2 or systemd or next(iter(found), None)

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
+from sysmond.cgroups.tree import numbering_now
 from sysmond.errors import Error
 from sysmond.probe import ABSENT, Host
 from sysmond.tasks.bpf.loader import Asked, load
 from sysmond.tasks.bpf.walk import Walk
-from sysmond.tasks.cgroup_names import in_use
 from sysmond.tasks.tables import PROCESS, PROCESS_PRIVATE, THREAD
 from tests.support.pinned import child, loaded, rows, settled, stat, told, why_not
 
@@ -77,7 +77,7 @@ def amounts(path: str) -> dict[str, int]:
 
 
 def cgroup(pid: int) -> int:
-    chosen = in_use(Host())
+    chosen = numbering_now(Host())
     for line in told(f"{pid}/cgroup").decode().splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == ",".join(chosen.controllers):

@@ -19,10 +19,10 @@ from sysmond.errors import Error
 from sysmond.probe import Host, Records
 from sysmond.tasks.bpf.pins import Array, Drain
 from sysmond.tasks.ends import exits
-from sysmond.tasks.ends.exits import RECORD, Exits, open_exits
+from sysmond.tasks.ends.exits import Exits, open_exits
 from sysmond.tasks.ends.exits_netlink import Heard, Paired, Told
 from sysmond.tasks.ends.taskstats import READINGS_MAX
-from sysmond.tasks.tables import ABSENT_U32, EXITS
+from sysmond.tasks.tables import ABSENT_U32, EXITS, EXITS_RECORD
 from tests.support.waiting import HANG_S, wait_until
 
 NAMES = [metric.name for metric in EXITS.metrics]
@@ -46,7 +46,7 @@ class Bench:
     def take(self) -> None:
         records = self.way.take()
         self.lost += records.lost
-        self.told += [dict(zip(NAMES, row, strict=True)) for row in RECORD.iter_unpack(records.rows)]
+        self.told += [dict(zip(NAMES, row, strict=True)) for row in EXITS_RECORD.iter_unpack(records.rows)]
         records.release()
 
     def of(self, pids: set[int]) -> list[Record]:
@@ -435,7 +435,7 @@ class Probing:
 
     def take(self) -> None:
         records = self.ended.records(self.host, False)
-        self.told += [row[2] for row in RECORD.iter_unpack(records.rows)]
+        self.told += [row[2] for row in EXITS_RECORD.iter_unpack(records.rows)]
         records.release()
 
     def close(self) -> None:
@@ -596,7 +596,7 @@ def test_the_probe_gives_records_and_tries_a_refused_way_later(monkeypatch: pyte
     found: list[int] = []
 
     def is_found() -> bool:
-        found.extend(row[2] for row in RECORD.iter_unpack(ended.records(host, False).rows))
+        found.extend(row[2] for row in EXITS_RECORD.iter_unpack(ended.records(host, False).rows))
         return pid in found
 
     wait_until(is_found)

@@ -10,10 +10,10 @@ from sysmond.base.clock import Relation
 from sysmond.base.model import ABSENT, Sensitivity
 from sysmond.errors import Error
 from sysmond.tasks import hidepid
-from sysmond.tasks.ends import exits, exits_netlink
+from sysmond.tasks.ends import exits_netlink
 from sysmond.tasks.ends.connector import Ended, Lives
 from sysmond.tasks.ends.taskstats import READINGS_MAX, SLOT_BYTES, Life, Sums, layout
-from sysmond.tasks.tables import EXITS
+from sysmond.tasks.tables import EXITS, EXITS_RECORD
 
 SECOND = 1_000_000_000
 FORK, EXEC, EXIT = 0x1, 0x2, 0x80000000
@@ -141,7 +141,7 @@ def ended(*messages: bytes, lives: Lives | None = None) -> list[Ended]:
 
 def values(row: bytes) -> dict[str, int | bytes]:
     names = [metric.name for metric in EXITS.metrics]
-    return dict(zip(names, exits.RECORD.unpack(row), strict=True))
+    return dict(zip(names, EXITS_RECORD.unpack(row), strict=True))
 
 
 @pytest.mark.parametrize("is_padded", [False, True])

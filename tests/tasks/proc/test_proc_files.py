@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sysmond.base.model import ABSENT
-from sysmond.cgroups.tree import Hierarchy
+from sysmond.cgroups.tree import Hierarchy, numbering
 from sysmond.tasks.pass_result import Taken
 from sysmond.tasks.proc import text as proc_text
 from sysmond.tasks.proc import walk
-from sysmond.tasks.proc.cgroups import CgroupNumbers, choose
+from sysmond.tasks.proc.cgroups import CgroupNumbers
 from sysmond.tasks.proc.ids import Numbers, clock_of
 from sysmond.tasks.proc.walk import Proc
 from sysmond.tasks.tables import PROCESS, PROCESS_PRIVATE, THREAD
@@ -351,13 +351,13 @@ def test_the_hierarchy_that_numbers_cgroups() -> None:
     two, memory = Hierarchy("/2"), Hierarchy("/1", ("memory",))
     cpu, systemd = Hierarchy("/c", ("cpu", "cpuacct")), Hierarchy("/s", ("name=systemd",))
     freezer = Hierarchy("/f", ("freezer",))
-    assert choose([two], []) == two
-    assert choose([two, memory], ["pids"]) == two
-    assert choose([two, cpu, memory], ["hugetlb"]) == memory
-    assert choose([two, systemd, freezer], []) == two
-    assert choose([freezer, systemd], []) == systemd
-    assert choose([freezer], []) == freezer
-    assert choose([], []) is None
+    assert numbering([two], []) == two
+    assert numbering([two, memory], ["pids"]) == two
+    assert numbering([two, cpu, memory], ["hugetlb"]) == memory
+    assert numbering([two, systemd, freezer], []) == two
+    assert numbering([freezer, systemd], []) == systemd
+    assert numbering([freezer], []) == freezer
+    assert numbering([], []) is None
 
 
 def test_a_cgroup_is_told_by_the_number_of_its_folder(tmp_path: Path) -> None:
