@@ -5,16 +5,17 @@ What the probes met stands in the service's own answers; what lies around them i
 proc_pid_status(5), and the kernel's documentation of each file named in ``NEEDS``.
 """
 
-import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from sysmond.machine import folders
+from sysmond.errors import CorruptError, refusal
+from sysmond.machine import folders, note
 from sysmond.probe import WAY_SUFFIX
 from sysmond.ring.progress import WRITERS
+from sysmond.tasks.bpf.report import REPORT
 
 # What makes a file be there; the first prefix that fits counts.
 NEEDS = {
@@ -129,14 +130,14 @@ def _of_machine(status: Mapping[str, Any], *, polkit: bool | None) -> Iterator[d
 def _of_kernel(runtime: str) -> Iterator[dict[str, str]]:
     """Which BPF programs the loader could load, and of the others why not."""
     try:
-        with open(f"{runtime}/bpf.json", encoding="utf-8") as file:
-            programs = dict(json.load(file)["programs"])
+        programs = note.read(f"{runtime}/{REPORT}", lambda report: note.fields(report["programs"]))
     except FileNotFoundError:
         why = "the loader has not run: processes are read from /proc"
         yield _finding("BPF", is_there=False, reason=why, helps="root, without --user; then start sysmond anew")
         return
-    except (OSError, ValueError, LookupError, TypeError) as problem:
-        yield _finding("BPF", is_there=False, reason=f"{runtime}/bpf.json: {problem}", helps="start sysmond anew")
+    except (OSError, CorruptError) as problem:
+        reason = refusal(problem) if isinstance(problem, OSError) else str(problem)
+        yield _finding("BPF", is_there=False, reason=reason, helps="start sysmond anew")
         return
     for name, told in sorted(programs.items()):
         refused = str(told.get("refused", "")) if isinstance(told, dict) else str(told)

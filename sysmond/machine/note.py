@@ -13,6 +13,7 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
+from zlib import crc32
 
 from sysmond.errors import CorruptError
 
@@ -21,6 +22,8 @@ NOTE_BYTES_MAX = 1024 * 1024
 INTEGER_MIN, INTEGER_MAX = -(2**63), 2**63 - 1
 # A file appears under its name when it is whole; until then it has this behind it.
 TEMPORARY_SUFFIX = ".new"
+# Under which name a note has the checksum of what else is in it.
+CHECKSUM = "crc32"
 
 _Shaped = TypeVar("_Shaped")
 
@@ -71,6 +74,20 @@ def parse(content: bytes, shape: Callable[[Any], _Shaped], name: str = "a messag
         raise CorruptError(f"{name}: not JSON ({damage})") from damage
     except (ValueError, TypeError, AttributeError, IndexError, OverflowError) as damage:
         raise CorruptError(f"{name}: damaged ({damage})") from damage
+
+
+def checksum(value: object) -> int:
+    """The CRC-32 of a value as JSON: without it, a bit turned over would make another note, as valid as this."""
+    return crc32(json.dumps(value).encode())
+
+
+def check(value: object, said: object) -> None:
+    """Compare a value with what its note has as its checksum; for shapes.
+
+    :raises ValueError: where that is the checksum of another.
+    """
+    if said != checksum(value):
+        raise ValueError("its checksum is that of another")
 
 
 def write(path: str, value: object, *, mode: int = 0o644, lasting: bool = False, indent: int | None = None) -> None:

@@ -139,7 +139,7 @@ def encode(plan: Plan, withheld: Collection[str] = ()) -> bytes:
     ``withheld``: the tables whose options stand elsewhere.
     """
     fields = _fields(plan, withheld)
-    return json.dumps({**fields, "crc32": _checksum(fields)}, indent=1).encode()
+    return json.dumps({**fields, note.CHECKSUM: note.checksum(fields)}, indent=1).encode()
 
 
 def _fields(plan: Plan, withheld: Collection[str]) -> dict[str, Any]:
@@ -152,10 +152,6 @@ def _fields(plan: Plan, withheld: Collection[str]) -> dict[str, Any]:
         "sampler": plan.sampler._asdict(),
         "archiver": plan.archiver._asdict(),
     }
-
-
-def _checksum(fields: object) -> int:
-    return crc32(json.dumps(fields).encode())
 
 
 def decode(content: bytes) -> Plan:
@@ -181,8 +177,8 @@ def _plan(fields: dict[str, Any]) -> tuple[Plan, set[str]]:
         _typed(ArchiverSettings, fields["archiver"]),
     )
     withheld = {probe["table"] for probe in fields["probes"] if probe["options"] is None}
-    if fields.get("crc32", checksum := _checksum(_fields(plan, withheld))) != checksum:
-        raise CorruptError("plan: damaged (its checksum is that of another)")
+    if note.CHECKSUM in fields:
+        note.check(_fields(plan, withheld), fields[note.CHECKSUM])
     return plan, withheld
 
 
@@ -229,7 +225,7 @@ def write(plan: Plan, path: str) -> None:
         before = _name(_content(path))
         both |= {name: options for name, options in _options(beside).items() if name == before}
     both[_name(public)] = withheld
-    put(json.dumps({"plans": both, "crc32": _checksum(both)}).encode(), beside, Sensitivity.RESTRICTED)
+    put(json.dumps({"plans": both, note.CHECKSUM: note.checksum(both)}).encode(), beside, Sensitivity.RESTRICTED)
     put(public, path)
 
 
@@ -272,8 +268,7 @@ def _options(path: str) -> Options:
 
 def _noted_options(noted: dict[str, Any]) -> Options:
     found: Options = noted["plans"]
-    if noted["crc32"] != _checksum(found):
-        raise ValueError("its checksum is that of another")
+    note.check(found, noted[note.CHECKSUM])
     for options in (options for tables in found.values() for options in tables.values()):
         _check_options(options)
     return found

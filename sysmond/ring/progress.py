@@ -5,11 +5,9 @@ It is written after the segment: an archiver that dies in between seals the same
 readers, who join by tick, see them once. Standard library only.
 """
 
-import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import Any, NamedTuple
-from zlib import crc32
 
 from sysmond.base.model import Lane, Sensitivity
 from sysmond.errors import CorruptError
@@ -18,8 +16,6 @@ from sysmond.machine.folders import Folders
 from sysmond.ring.frame import SUFFIX
 
 FILE = "progress.json"
-# One bit turned over in an offset would leave rows that nobody seals. No path of a ring is called so.
-CHECKSUM = "crc32"
 WRITERS = {Lane.REALTIME: "sampler", Lane.BACKGROUND: "background"}
 ARCHIVER = "archiver"
 """It has a small ring of its own: the ledger of its flushes."""
@@ -48,18 +44,14 @@ class Progress(NamedTuple):
 
     def write(self, folders: Folders) -> None:
         """Put it in place, whole."""
-        note.write(_path(folders), {**self.sealed, CHECKSUM: _sum(self.sealed)})
+        # One bit turned over in an offset would leave rows that nobody seals.
+        note.write(_path(folders), {**self.sealed, note.CHECKSUM: note.checksum(self.sealed)})
 
 
 def _sealed(noted: dict[str, Any]) -> dict[str, Sealed]:
-    checksum = noted.pop(CHECKSUM)
-    if checksum != _sum(noted):
-        raise ValueError("its checksum is wrong")
+    said = noted.pop(note.CHECKSUM)  # No path of a ring is called so.
+    note.check(noted, said)
     return {path: Sealed(*map(note.integer, note.array(numbers))) for path, numbers in noted.items()}
-
-
-def _sum(fields: Mapping[str, Sequence[int]]) -> int:
-    return crc32(json.dumps(fields).encode())
 
 
 def _path(folders: Folders) -> str:

@@ -5,11 +5,9 @@
 waits in the runtime folder until the disk is written anyway. Standard library only.
 """
 
-import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
-from zlib import crc32
 
 from sysmond.base.timespec import TIME_MAX_NS
 from sysmond.errors import CorruptError, Error, NotPermittedError
@@ -22,7 +20,6 @@ LOCK_FILE = "pins.lock"
 # Whoever changes pins is done within milliseconds, but for a disk that hangs.
 WAIT_S = 5.0
 # One bit turned over would pin another span.
-CHECKSUM = "crc32"
 # Some 80,000 pins.
 PINS_BYTES_MAX = 16 * 1024 * 1024
 
@@ -61,8 +58,7 @@ def are_some(state: str) -> bool:
 
 
 def _pins(noted: dict[str, Any]) -> list[Pin]:
-    if noted[CHECKSUM] != _sum(noted["pins"]):
-        raise ValueError("its checksum is wrong")
+    note.check(noted["pins"], noted[note.CHECKSUM])
     return [
         Pin(_moment(pin["start_ns"]), _moment(pin["end_ns"]), note.text(pin["why"]), note.text(pin["by"]))
         for pin in note.array(noted["pins"])
@@ -131,12 +127,8 @@ def _change(folder: str, change: Callable[[list[Pin]], list[Pin]]) -> list[Pin]:
         after = change(before)
         if after != before:
             fields = [pin._asdict() for pin in after]
-            note.write(path, {"pins": fields, CHECKSUM: _sum(fields)}, lasting=True, indent=1)
+            note.write(path, {"pins": fields, note.CHECKSUM: note.checksum(fields)}, lasting=True, indent=1)
     return after
-
-
-def _sum(fields: list[dict[str, Any]]) -> int:
-    return crc32(json.dumps(fields).encode())
 
 
 @contextmanager

@@ -181,9 +181,9 @@ def _changed(value: Any, place: tuple[Any, ...], to: Any) -> Any:
 
 def _sealed(value: Any) -> Any:
     """With a checksum that is right, where there is one: whoever makes a note up can do that."""
-    if isinstance(value, dict) and type(value.get("crc32")) is int:
-        rest = {name: each for name, each in value.items() if name != "crc32"}
-        return {**rest, "crc32": progress._sum(rest.get("pins", rest))}
+    if isinstance(value, dict) and type(value.get(note.CHECKSUM)) is int:
+        rest = {name: each for name, each in value.items() if name != note.CHECKSUM}
+        return {**rest, note.CHECKSUM: note.checksum(rest.get("pins", rest))}
     return value
 
 

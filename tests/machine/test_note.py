@@ -112,3 +112,10 @@ def test_an_integer_is_one_of_64_bits(value: object) -> None:
 def test_a_value_of_another_kind_is_refused(shape: type) -> None:
     with pytest.raises(CorruptError):
         note.parse(b"1.5", shape)
+
+
+def test_a_value_is_told_from_another_by_its_checksum() -> None:
+    value = {"offset": 4096, "paths": ["/a"]}
+    note.check(value, note.checksum(json.loads(json.dumps(value))))
+    with pytest.raises(ValueError, match="checksum"):
+        note.check({**value, "offset": 4097}, note.checksum(value))

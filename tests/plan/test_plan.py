@@ -148,10 +148,8 @@ def test_who_may_not_read_options_reads_the_plan_without() -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         os.chmod(folder, 0o755)  # noqa: S103  so that another user gets as far as the files
         plan.write(PRIVATE, f"{folder}/plan.json")
-        script = (
-            "import os, sys; from sysmond import plan; os.setgroups([]); os.setresgid(1, 1, 1); os.setresuid(1, 1, 1)"
-        )
-        script += "; print([each.options for each in plan.read(sys.argv[1]).probes])"
+        script = "import os, sys; from sysmond.plan import plan; os.setgroups([]); os.setresgid(1, 1, 1)"
+        script += "; os.setresuid(1, 1, 1); print([each.options for each in plan.read(sys.argv[1]).probes])"
         done = subprocess.run([sys.executable, "-c", script, f"{folder}/plan.json"], capture_output=True, check=True)
     assert done.stdout == b"[{'a': 1}, {}]\n"
 
@@ -239,7 +237,7 @@ def test_a_broken_probe_of_our_own_does_not_take_the_others_along(monkeypatch: p
 
 def test_the_fallback_needs_neither_pluggy_nor_yaml() -> None:
     code = (
-        "import sys; from sysmond import plan; plan.builtin(); "
+        "import sys; from sysmond.plan import plan; plan.builtin(); "
         "print(*({'pluggy', 'yaml', 'importlib.metadata', 'pathlib'} & set(sys.modules)))"
     )
     program = [sys.executable, "-c", code]
