@@ -11,15 +11,30 @@ from operator import itemgetter
 from time import monotonic
 from typing import NamedTuple, TypeVar, cast
 
-from sysmond.base.model import ABSENT, Lane, Metric, Packing, Semantics, Sensitivity, Table
+from sysmond.base.model import (
+    ABSENT,
+    Answers,
+    Ending,
+    Join,
+    Lane,
+    Metric,
+    Packing,
+    Semantics,
+    Sensitivity,
+    Table,
+    Total,
+)
 from sysmond.machine import note
 from sysmond.records import Records
 
 __all__ = [
     "ABSENT",
     "API_VERSION",
+    "Answers",
+    "Ending",
     "Fields",
     "Host",
+    "Join",
     "Lane",
     "Metric",
     "Option",
@@ -29,6 +44,7 @@ __all__ = [
     "Row",
     "Sensitivity",
     "Table",
+    "Total",
     "counter",
     "gauge",
     "hookimpl",
@@ -36,7 +52,7 @@ __all__ = [
     "text",
 ]
 
-API_VERSION = 1
+API_VERSION = 2
 
 # One read(2) usually returns a whole file; a seq_file hands out one page or less at a time.
 READ_BYTES = 65536

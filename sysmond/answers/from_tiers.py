@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is older than rows are kept: buckets of tiers, joined with the rows that are still there.
 
-A bucket has by themselves only those that used most, and all others as a row a cgroup, whose key is 0: their sums are
+A bucket has by themselves only those that used most, and all others as a row a group, whose key is 0: their sums are
 right, who they were is not known any more. A bucket answers where it begins, and where no row and no finer tier does.
 """
 
@@ -10,25 +10,25 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from sysmond.answers import joins
 from sysmond.answers.columns import MAX, MEAN, SUM, Of, Spec
 from sysmond.answers.grouping import joined, taken
-from sysmond.answers.rows import Axis, Batch, Cells, Joined, LastingBatch, MomentBatch, Numbers, Rows, Told, join
-from sysmond.base.model import ABSENT, Cause, Packing, Semantics, Table
+from sysmond.answers.rows import Axis, Batch, Cells, Joined, LastingBatch, MomentBatch, Numbers, Rows, Told, as_texts
+from sysmond.base.model import ABSENT, END, START, Cause, Packing, Semantics, Table
 from sysmond.base.result import Float64Array, Gap, Int64Array
 from sysmond.base.wall_clock import ALWAYS_NS
 from sysmond.rollup.condition import BoolArray, Words
 from sysmond.rollup.file_edges import begin_ns
-from sysmond.rollup.portion import SUMS, summed, sums_in
+from sysmond.rollup.portion import parts_of, summed, totals_in
 from sysmond.rollup.top import COUNT, LENGTH, LIVED, MOST, READINGS
 from sysmond.rollup.top import MAX as PEAK
 from sysmond.store.census import Line, holes, silence, untold
-from sysmond.store.chain import END, START
-from sysmond.store.stretch import GAP_INTERVALS, Stretch
+from sysmond.store.stretch import GAP_INTERVALS, Stretch, key_of
+from sysmond.store.undeclared import answers_of
 
-CGROUP = "cgroup"
 # Of merged rows: integrals of gauges and over how long, by label of the column.
 _MASS, _TIME = "\0mass", "\0time"
-_OTHERS = "\0others"
+_OTHERS = "\0others "
 
 
 class Bucketed(NamedTuple):
@@ -52,10 +52,11 @@ def recorded(table: Table) -> Table:
         return table
     is_lasting = LIVED in names
     added = {LENGTH, READINGS, LIVED, MOST} if is_lasting else {LENGTH, READINGS, COUNT}
-    peaks = [*names, *(metric.name for metric in sums_in(table))] if is_lasting else []
+    peaks = [*names, *(metric.name for metric in totals_in(table))] if is_lasting else []
     added |= {name + PEAK for name in peaks}
     own = tuple(metric for metric in table.metrics if metric.name not in added)
-    key = tuple(name for name in table.packing.key if name != CGROUP or START not in table.packing.key)
+    groups = answers_of(table).others_by
+    key = tuple(name for name in table.packing.key if name not in groups) or table.packing.key
     return table._replace(metrics=own, packing=Packing(table.packing.format, key, is_lasting))
 
 
@@ -206,18 +207,18 @@ class TierBatch(Batch):
         bucket = of.bucket[at[self._rows]]
         super().__init__(part.line.boot, bucket, buckets.stamps_ns[bucket])
 
-    @property
-    def others(self) -> Int64Array:
-        """Which row tells of others together, by cgroup; 0 for one process."""
-        cgroups = self._column(CGROUP) if CGROUP in self._stretch.keys else np.ones(len(self._rows), np.int64)
-        return np.where(self._column(START) == 0, cgroups, 0) if START in self._stretch.keys else cgroups * 0
+    def others(self, name: str) -> Int64Array:
+        """What others together have of a metric by which they are put together; 0 for one thing by itself."""
+        groups = self._column(name) if name in self._stretch.keys else np.ones(len(self._rows), np.int64)
+        own = [START] if START in self._stretch.keys else key_of(recorded(self._stretch.table))
+        return np.where(np.logical_or.reduce([self._column(each) != 0 for each in own]), 0, groups)
 
     def cells(self, spec: Spec) -> Cells:
         """A column."""
         if spec.of is Of.COUNT:
             return Numbers(self._column(MOST))
         if spec.of is Of.JOIN:
-            return join(spec, self._joined, self._column, of_threads="tid" in self._stretch.keys)
+            return self._joined.joins.words(spec.name, self._stored)
         if spec.semantics is Semantics.STATE and spec.of is not Of.LIFE:
             return self._state(spec)
         if spec.stat == SUM:
@@ -230,7 +231,7 @@ class TierBatch(Batch):
     def _state(self, spec: Spec) -> Cells:
         values = self._column(spec.name)
         if spec.is_text:
-            return Words(np.where(values == ABSENT, -1, values), self._stretch.texts)
+            return as_texts(values, self._stretch.texts)
         if spec.name == START:
             return Numbers(np.where(values == 0, ABSENT, self._line.course.utc_ns(values)), spec.scale)
         return Numbers(values, spec.scale)
@@ -259,8 +260,14 @@ class TierBatch(Batch):
     def _column(self, name: str) -> Int64Array:
         return self._stretch.column(name)[self._rows]
 
+    def _stored(self, name: str) -> joins.Numbers:
+        """What the rows have of a metric, as stored."""
+        values = self._column(name)
+        is_text = any(metric.name == name and metric.is_text for metric in self._stretch.table.metrics)
+        return as_texts(values, self._stretch.texts) if is_text else values
+
     def _sum(self, name: str) -> Int64Array:
-        columns = [self._column(each) for each in SUMS.get(name, (name,))]
+        columns = [self._column(each) for each in parts_of(self._stretch.table, name)]
         return summed(columns) if len(columns) > 1 else columns[0]
 
 
@@ -321,32 +328,35 @@ def labelled(spec: Spec) -> str:
 
 
 def merged(
-    batches: Sequence[Batch], specs: Sequence[Spec], key: Sequence[Spec], watched_s: Float64Array
+    batches: Sequence[Batch], specs: Sequence[Spec], table: Table, key: Sequence[Spec], watched_s: Float64Array
 ) -> Iterator[Batch]:
     """Batches of each boot as one. ``watched_s``: over how long values are known, float64[bucket]."""
+    groups = answers_of(table).others_by or ("",)
     unique = {labelled(spec): spec for spec in [*specs, *key]}
     for boot in dict.fromkeys(batch.boot for batch in batches):
         mine = [batch for batch in batches if batch.boot == boot]
-        rows = joined([_with_masses(batch, unique) for batch in mine])
+        rows = joined([_with_masses(batch, unique, groups) for batch in mine])
         yield _merged(boot, rows, unique, [labelled(spec) for spec in key], watched_s)
 
 
-def _with_masses(batch: Batch, specs: Mapping[str, Spec]) -> Rows:
+def _with_masses(batch: Batch, specs: Mapping[str, Spec], groups: Sequence[str]) -> Rows:
     columns: dict[str, Cells] = {}
     for label, spec in specs.items():
         columns[label] = batch.cells(spec)
         if spec.stat == MEAN and spec.semantics is Semantics.GAUGE and isinstance(batch, TierBatch | LastingBatch):
             mass, time_s = batch.held(spec)
             columns[label + _MASS], columns[label + _TIME] = Numbers(mass), Numbers(time_s)
-    others = batch.others if isinstance(batch, TierBatch) else np.zeros(len(batch.bucket), np.int64)
-    columns[_OTHERS] = Numbers(others)
+    for name in groups:
+        none = np.zeros(len(batch.bucket), np.int64)
+        columns[_OTHERS + name] = Numbers(batch.others(name) if isinstance(batch, TierBatch) else none)
     return Rows(batch.bucket, batch.times_ns, columns)
 
 
 def _merged(
     boot: str, rows: Rows, specs: Mapping[str, Spec], key: Sequence[str], watched_s: Float64Array
 ) -> MergedBatch:
-    identity = [rows.bucket, *(_numbers(rows.columns[name]) for name in [*key, _OTHERS])]
+    others = [name for name in rows.columns if name.startswith(_OTHERS)]
+    identity = [rows.bucket, *(_numbers(rows.columns[name]) for name in [*key, *others])]
     order = np.lexsort(tuple(reversed(identity)))  # Stable: the later of two stays the later.
     ordered = [each[order] for each in identity]
     differs = np.logical_or.reduce([each[1:] != each[:-1] for each in ordered])

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from sysmond.answers import columns as offered
 from sysmond.answers import from_tiers, grouping
-from sysmond.answers.columns import COMMAND, COUNT, EXE, FUNCTIONS, OWNERS, Of, Offer, Spec
-from sysmond.answers.joins import CGROUP_TABLE, COMMAND_TABLE, STACK_TABLE, Cgroups, Commands, Stacks
+from sysmond.answers.columns import COUNT, Of, Offer, Spec
+from sysmond.answers.joins import Joins, Texts, needed
 from sysmond.answers.rows import (
     Axis,
     Batch,
@@ -28,26 +28,26 @@ from sysmond.answers.rows import (
     told_by_rows,
 )
 from sysmond.base import clock, paths, timespec
-from sysmond.base.model import FINEST_TIER, TIERS_NS, Cause, Metric, Semantics, Sensitivity, Table
+from sysmond.base.declared_answers import within
+from sysmond.base.model import FINEST_TIER, READERS, TIERS_NS, Cause, Metric, Semantics, Sensitivity, Table
 from sysmond.base.result import Column, Event, Gap, Result
 from sysmond.errors import CorruptError, Error, NotPermittedError, UsageError, nearest
 from sysmond.machine.folders import Folders
 from sysmond.rollup import condition
 from sysmond.rollup.condition import Words
 from sysmond.rollup.ended import ended_of
+from sysmond.rollup.top import is_dictionary
 from sysmond.store.census import LATE_NS, Census, Line, gaps, losses
 from sysmond.store.stretch import Stretch, key_of, lasts
 from sysmond.store.tiers import COARSE
+from sysmond.store.undeclared import BY_COLUMNS, answers_of, declared
 
 # Files may be merged or flushed while an answer is made of them: so often it is begun anew.
 ATTEMPTS_MAX = 5
 # A refusal names so many files that cannot be read: one of a few is the reason.
 WARNINGS_TOLD_MAX = 8
-EXITS_TABLE = "exits"
 # Of these somebody may have told when he noticed.
 _LOSSES = frozenset({Cause.DAMAGED_FILE, Cause.DAEMON_DOWN, Cause.DROPPED})
-# Tables whose keys are those of exits.
-_PROCESSES = frozenset({"process", "process_private"})
 FOREVER_NS = timespec.TIME_MAX_NS - 1
 
 
@@ -148,12 +148,17 @@ class Answering:
         if self._leave_out(newest):
             self._lines, self._past, self._since_ns = self._found()
             newest = self._newest()
-        self.table: Table = from_tiers.recorded(newest.table)
+        # What the answer is made of: it is restricted where any of that is.
+        self._stretches = [each.stretch for each in self._past]
+        self._stretches += [part.stretch for line in self._lines for part in line.parts]
+        # All of it is read by what the newest says.
+        said = [stretch.table.answers for stretch in self._stretches if stretch.table.answers is not None]
+        self._said = said[-1] if said else None
+        for stretch in self._stretches if said else ():
+            stretch.table = stretch.table._replace(answers=within(said[-1], stretch.table))
+        self.table: Table = declared(from_tiers.recorded(newest.table))
         self.offer: Offer = offered.offer(self.table)
         self._warnings: list[str] = []
-        # What the answer is made of: it is restricted where any of that is.
-        self._stretches = [part.stretch for line in self._lines for part in line.parts]
-        self._stretches += [each.stretch for each in self._past]
 
     def _newest(self) -> Stretch:
         return self._lines[-1].parts[-1].stretch if self._lines else self._past[-1].stretch
@@ -268,7 +273,7 @@ class Answering:
         found: list[Batch] = [from_tiers.TierBatch(each, of_boot[each.line.boot], buckets, told) for each in self._past]
         found += lasting(self.table, lines, buckets, told, self._since_ns)
         keys = [self.offer.specs[name] for name in key_of(self.table)]
-        return meeting(question, from_tiers.merged(found, specs, keys, told.watched_s))
+        return meeting(question, from_tiers.merged(found, specs, self.table, keys, told.watched_s))
 
     def _question(self) -> Question:
         request, offer = self._request, self.offer
@@ -286,7 +291,8 @@ class Answering:
         by = by or (offer.find([by_label])[0] if by_label else offer.by(grouped=bool(groups)))
         if groups:
             for spec in dict.fromkeys([*chosen, by]):
-                grouping.check_summable(spec, groups, lasting=lasts(self.table), amount=offered.is_amount(spec))
+                is_amount = offered.is_amount(self.table, spec)
+                grouping.check_summable(spec, groups, lasting=lasts(self.table), amount=is_amount)
         if request.top < 0:
             raise UsageError(f"the first {request.top}: 1 or more are right")
         where = condition.parse(request.where, offer.kinds(), self._moment) if request.where.strip() else None
@@ -315,16 +321,18 @@ class Answering:
         return [(line, self._joined(line, names)) for line in self._lines]
 
     def _joined(self, line: Line, names: Collection[str]) -> Joined:
-        cgroups = commands = ended = None
-        if set(OWNERS).intersection(names) and (found := self._told_by(CGROUP_TABLE, line)):
-            cgroups = Cgroups(found)
-        programs = ", ".join(sorted({EXE, COMMAND}.intersection(names)))
-        if programs and (found := self._told_by(COMMAND_TABLE, line, programs)):
-            commands = Commands(found)
-        stacks = Stacks(self._told_by(STACK_TABLE, line)) if FUNCTIONS in names else None
-        if self.table.name in _PROCESSES and (exits := self._of_line(EXITS_TABLE, line)):
-            ended = ended_of(exits)
-        return Joined(cgroups, commands, ended, stacks)
+        answers = answers_of(self.table)
+        texts = {
+            join: Texts(join, found)
+            for join, labels in needed(answers.joins, names).items()
+            if join.table not in READERS and (found := self._told_by(join.table, line, ", ".join(labels)))
+        }
+        ended, ending = None, answers.ended_by
+        # A dictionary has what belongs to keys, whether they are there or not.
+        is_alive = lasts(self.table) and not is_dictionary(self.table)
+        if ending is not None and is_alive and (ends := self._of_line(ending.table, line)):
+            ended = ended_of(ends, [dict(ending.by)[name] for name in key_of(self.table)])
+        return Joined(Joins(answers.joins, texts), ended)
 
     def _told_by(self, table: str, line: Line, lacking: str = "") -> list[Stretch]:
         """The stretches of another table, whose rows belong to numbers; those of tiers, too, where they are asked."""
@@ -391,7 +399,9 @@ class Answering:
         """Up to when only buckets are there, as an event, where that is in the range."""
         ends = [each.line.course.moment_ns(int(each.stretch.ticks[-1])) for each in self._past]
         if ends and max(ends) >= self._times.start_ns:
-            text = "up to here, only what used most is told apart, and the others by cgroup together"
+            names = BY_COLUMNS["others_by"] if self._said is None else self._said.others_by
+            groups = "".join(f" by {name}" for name in names[:1])
+            text = f"up to here, only what used most is told apart, and the others{groups} together"
             yield Event(max(ends), "tier", self.table.name, text)
 
     def _told_of_losses(self, found: Sequence[Gap]) -> Iterator[Event]:

@@ -11,23 +11,24 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from math import sqrt
 from types import MappingProxyType
-from typing import ClassVar, NamedTuple, Protocol, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from sysmond.answers.columns import COMMAND, EXE, FUNCTIONS, MAX, MEAN, SUM, SYSCALL_NAME, USERNAME, Of, Spec
-from sysmond.answers.joins import CGROUP_KEY, Cgroups, Commands, Stacks, syscall_names, usernames
+from sysmond.answers import joins
+from sysmond.answers.columns import MAX, MEAN, SUM, Of, Spec
+from sysmond.answers.joins import Joins
 from sysmond.base.clock import SECOND_NS
-from sysmond.base.model import ABSENT, Semantics, Table
+from sysmond.base.model import ABSENT, END, START, Semantics, Table
 from sysmond.base.result import TIME_UNIT, Float64Array, Int64Array
 from sysmond.base.wall_clock import ALWAYS_NS
 from sysmond.errors import UsageError
 from sysmond.rollup.condition import BoolArray, Condition, Lookup, Values, Words
 from sysmond.rollup.ended import between
-from sysmond.rollup.keys_in_buckets import Exits, Window, spans
-from sysmond.rollup.portion import SUMS, summed
+from sysmond.rollup.keys_in_buckets import Ended, Window, spans
+from sysmond.rollup.portion import parts_of, summed
 from sysmond.store.census import LATE_NS, Line
-from sysmond.store.chain import END, START, told_before
+from sysmond.store.chain import told_before
 from sysmond.store.stretch import Part, Stretch, key_of, lasts
 
 # So many cells of a column are worked on at once.
@@ -80,10 +81,8 @@ class Question(NamedTuple):
 class Joined(NamedTuple):
     """What is joined to the rows of one boot; nothing where it is not asked for, or not there."""
 
-    cgroups: Cgroups | None = None
-    commands: Commands | None = None
-    ended: Exits | None = None
-    stacks: Stacks | None = None
+    joins: Joins = Joins()
+    ended: Ended | None = None
 
 
 class Rows(NamedTuple):
@@ -248,6 +247,7 @@ class LastingBatch(Batch):
             ended = between(ended, min(int(edges[0]), int(stage.parts[0].stretch.ticks[0])), int(edges[-1]))
         self._stage = stage
         self._window = Window(stage.parts, edges, ended, key_of(table))
+        self._texts = frozenset(metric.name for metric in table.metrics if metric.is_text)
         # ``_bucket``: of those of the stage.
         self._key, self._bucket = np.nonzero(self._window.alive & (stage.watched_s > 0))
         self._cache: dict[tuple[str, str], Cells] = {}
@@ -269,7 +269,7 @@ class LastingBatch(Batch):
 
     def _cells(self, spec: Spec) -> Cells:
         if spec.of is Of.JOIN:
-            return self._join(spec)
+            return self._stage.joined.joins.words(spec.name, self._stored)
         if spec.of is Of.LIFE:
             return self._life(spec)
         window, key = self._window, self._key
@@ -293,7 +293,7 @@ class LastingBatch(Batch):
             return Numbers(window.peak(spec.name)[key, bucket], spec.scale)
         values = window.at(spec.name)[key, bucket + 1]
         if spec.is_text:
-            return Words(np.where(values == ABSENT, -1, values), window.words.texts)
+            return as_texts(values, window.words.texts)
         return Numbers(values, spec.scale)
 
     def _rate(self, spec: Spec, grown: Int64Array) -> Numbers:
@@ -321,40 +321,18 @@ class LastingBatch(Batch):
         told = self._window.ended(spec.name)
         return Numbers(np.full(len(self._key), ABSENT, np.int64) if told is None else told[self._key])
 
-    def _join(self, spec: Spec) -> Words:
-        def numbers(name: str) -> Int64Array:
-            keys = self._window.keys
-            if name == "cgroup" and CGROUP_KEY in keys:  # The table of cgroups itself.
-                name = CGROUP_KEY
-            return keys[name][self._key] if name in keys else self._window.at(name)[self._key, self._bucket + 1]
-
-        return join(spec, self._stage.joined, numbers, of_threads="tid" in self._window.keys)
-
-
-class Numbering(Protocol):
-    """Gives the numbers of a metric of all rows, as stored."""
-
-    def __call__(self, name: str, /) -> Int64Array:
-        """The numbers of a metric."""
+    def _stored(self, name: str) -> joins.Numbers:
+        """What the rows have of a metric, as stored."""
+        window = self._window
+        if name in window.keys:
+            return np.asarray(window.keys[name][self._key], np.int64)
+        values: Int64Array = window.at(name)[self._key, self._bucket + 1]
+        return as_texts(values, window.words.texts) if name in self._texts else values
 
 
-def join(spec: Spec, joined: Joined, numbers: Numbering, *, of_threads: bool) -> Words:
-    """Texts that follow from numbers of a row."""
-    if spec.name == USERNAME:
-        return usernames(numbers("uid"))
-    if spec.name == SYSCALL_NAME:
-        return syscall_names(numbers("syscall"))
-    if spec.name == FUNCTIONS:
-        return (joined.stacks or Stacks()).texts(numbers("stack"))
-    if spec.name in {EXE, COMMAND}:
-        pids = numbers("pid")
-        if joined.commands is None:
-            return Words(np.full(len(pids), -1, np.int64), ())
-        return joined.commands.texts(pids, numbers(START), spec.name, of_threads=of_threads)
-    ids = numbers("cgroup")
-    return (
-        Words(np.full(len(ids), -1, np.int64), ()) if joined.cgroups is None else joined.cgroups.texts(ids, spec.name)
-    )
+def as_texts(codes: Int64Array, texts: Sequence[str]) -> Words:
+    """Codes as stored, which are ABSENT where there is no text."""
+    return Words(np.where(codes == ABSENT, -1, codes), texts)
 
 
 def _of_moments(lines: Sequence[tuple[Line, Joined]], buckets: Axis, since_ns: Since) -> Iterator["MomentBatch"]:
@@ -410,10 +388,10 @@ class MomentBatch(Batch):
         if spec.of is Of.COUNT:
             return Numbers(np.ones(len(self._rows), np.int64))
         if spec.of is Of.JOIN:
-            return join(spec, self._joined, self._numbers, of_threads=self._has("tid"))
+            return self._joined.joins.words(spec.name, self._stored)
         values = self._numbers(spec.name)
         if spec.is_text:
-            return Words(np.where(values == ABSENT, -1, values), self._stretch.texts)
+            return as_texts(values, self._stretch.texts)
         if spec.name in {START, END}:
             return Numbers(np.where(values == ABSENT, ABSENT, self._line.course.utc_ns(values)), spec.scale)
         return Numbers(values, spec.scale)
@@ -422,8 +400,14 @@ class MomentBatch(Batch):
         """Nothing has an average here."""
         return np.full(len(self._rows), np.nan)
 
+    def _stored(self, name: str) -> joins.Numbers:
+        """What the rows have of a metric, as stored."""
+        values = self._numbers(name)
+        is_text = any(metric.name == name and metric.is_text for metric in self._stretch.table.metrics)
+        return as_texts(values, self._stretch.texts) if is_text else values
+
     def _numbers(self, name: str) -> Int64Array:
-        columns = [self._stretch.column(each)[self._rows] for each in SUMS.get(name, (name,))]
+        columns = [self._stretch.column(each)[self._rows] for each in parts_of(self._stretch.table, name)]
         return summed(columns) if len(columns) > 1 else columns[0]
 
 

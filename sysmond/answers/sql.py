@@ -17,12 +17,11 @@ import numpy.typing as npt
 from sysmond.answers.columns import LAST, Of, Spec
 from sysmond.answers.records import Answering, Request
 from sysmond.answers.rows import VALUES_MAX, Axis, Joined, MomentBatch, Numbers
-from sysmond.base.model import ABSENT, Semantics, Sensitivity
+from sysmond.base.model import ABSENT, END, START, Semantics, Sensitivity
 from sysmond.errors import Error, NotPermittedError, UsageError
 from sysmond.machine.folders import Folders
 from sysmond.rollup.condition import Words
 from sysmond.store.census import Census, Line
-from sysmond.store.chain import END, START
 from sysmond.store.ends import GRAIN_NS
 from sysmond.store.stretch import Part, Stretch, key_of
 

@@ -253,6 +253,7 @@ def _about(members: Sequence[Stretch]) -> About:
         lives[life.started_ns] = Life(life.started_ns, min(life.first_ns, other.first_ns), life.closed or other.closed)
     relations = {relation for member in members for relation in member.relations}
     return members[0].about._replace(
+        table=members[-1].table,
         lives=sorted(lives.values(), key=lambda life: life.first_ns),
         relations=sorted(relations),
         holes=coalesce(hole for member in members for hole in member.holes),

@@ -17,7 +17,7 @@ import numpy as np
 
 from sysmond import CREATED_BY
 from sysmond.archiver import sparse_merge_job
-from sysmond.base.model import FINEST_TIER, TIERS_NS, Semantics, Sensitivity
+from sysmond.base.model import END, FINEST_TIER, TIERS_NS, Semantics, Sensitivity
 from sysmond.base.result import Int64Array
 from sysmond.base.wall_clock import course_of
 from sysmond.errors import CorruptError, Error
@@ -25,13 +25,14 @@ from sysmond.machine import listing
 from sysmond.machine.folders import FILE_MODES, Folders, create_stream
 from sysmond.machine.memory import BoundError, working_on
 from sysmond.rollup import file_edges
-from sysmond.rollup.top import CGROUP, roll_up
+from sysmond.rollup.top import roll_up
 from sysmond.store import archive, sparse_file, tiers
 from sysmond.store.archive import Name
-from sysmond.store.chain import END, Chain, Ends
+from sysmond.store.chain import Chain, Ends
 from sysmond.store.sparse_file import FileStretch
-from sysmond.store.stretch import Array, Stretch, key_of, lasts
+from sysmond.store.stretch import Array, Stretch, key_of
 from sysmond.store.tiers import COARSE, TierFile
+from sysmond.store.undeclared import answers_of
 
 # So much is rolled up at once: bounds memory, whatever was left undone.
 RUN_BYTES = 8 * 1024 * 1024
@@ -41,11 +42,12 @@ BEFORE_FILES = 64
 # A row, and so many characters, count as one byte of a file at least: as merge has it, of rows that are in memory.
 ROW_BYTES_MIN = 4
 TEXTS_PER_BYTE_MAX = 4
-# The table that tells when processes ended; what ended may be told so much later than it was.
-EXITS = "exits"
+# What ended may be told so much later than it did.
 LATE_NS = 60_000_000_000
 
 MakeRoom = Callable[[str, int], object]
+# The folders where files of a long table are, by its name: those that are there.
+Places = Callable[[str], Sequence[str]]
 
 
 class Due(NamedTuple):
@@ -88,10 +90,10 @@ def due(rows_folder: str, tier_folders: dict[str, str], left_alone: set[str]) ->
     return found
 
 
-def roll_up_files(rows_folder: str, run: Due, exits_folders: Sequence[str] = ()) -> dict[str, bytes]:
+def roll_up_files(rows_folder: str, run: Due, places: Places = lambda _: ()) -> dict[str, bytes]:
     """Make the files of the tiers that lack these, by tier.
 
-    ``exits_folders``: where files tell which processes ended; those of them that are there.
+    ``places``: where files of the table are that tells what ended.
 
     :raises Error: where one is damaged, or they declare the table differently. :raises FileNotFoundError: where one is
         gone.
@@ -103,7 +105,7 @@ def roll_up_files(rows_folder: str, run: Due, exits_folders: Sequence[str] = ())
         telling = [each for each in opened if len(each.ticks)]
         before, is_whole = _before(stack, rows_folder, run, telling[0]) if telling else ([], True)
         stretches = [*before, *opened]
-        chain = Chain(stretches, _ended(exits_folders, [*before, *telling]))
+        chain = Chain(stretches, _ended(places, [*before, *telling]))
         steps_ns = [TIERS_NS[tier] for tier in run.tiers]
         made = roll_up(stretches, steps_ns, len(before), chain=chain, is_cut=not is_whole)
         return {tier: sparse_file.encode(each, CREATED_BY) for tier, each in zip(run.tiers, made, strict=True)}
@@ -123,7 +125,7 @@ def _before(stack: ExitStack, folder: str, run: Due, first: FileStretch) -> tupl
             opened = stack.enter_context(sparse_file.open_file(f"{folder}/{name.file}"))
         except (Error, FileNotFoundError):
             return found, False
-        if opened.table != first.table:
+        if opened.table._replace(answers=None) != first.table._replace(answers=None):
             return found, False
         if len(opened.ticks):
             found.insert(0, opened)
@@ -132,32 +134,34 @@ def _before(stack: ExitStack, folder: str, run: Due, first: FileStretch) -> tupl
     return found, len(run.before) < BEFORE_FILES
 
 
-def _ended(folders: Sequence[str], stretches: Sequence[FileStretch]) -> Ends | None:
-    """What is told of the ends of processes while these were recorded; None where the table is of something else."""
-    if not stretches or not lasts(stretches[0].table):
+def _ended(places: Places, stretches: Sequence[FileStretch]) -> Ends | None:
+    """What is told of what ended while these were recorded; None where nothing tells that."""
+    ending = answers_of(stretches[-1].table).ended_by if stretches else None
+    if ending is None:
         return None
-    table = stretches[0].table
-    names = key_of(table)
+    table = stretches[-1].table
+    names = [dict(ending.by)[name] for name in key_of(table)]
     low_ns, high_ns = int(stretches[0].ticks[0]), int(stretches[-1].ticks[-1]) + LATE_NS
     keys: list[Array] = []
     ends: list[Array] = []
     paths: list[str] = []
     told: set[str] = {metric.name for metric in table.metrics}
-    for path in (path for folder in folders for path in _reaching(folder, stretches[0].boot, low_ns)):
+    for path in (path for folder in places(ending.table) for path in _reaching(folder, stretches[0].boot, low_ns)):
         with suppress(Error, FileNotFoundError), sparse_file.open_file(path) as opened:
-            if key_of(opened.table) != names:
+            columns = {metric.name for metric in opened.table.metrics if not metric.is_text}
+            if not columns.issuperset([END, *names]):
                 return None
             if len(opened.ticks) and opened.ticks[0] > high_ns:
                 break
             ends.append(opened.last(END))
-            keys.append(np.stack([opened.keys[name] for name in names], axis=1))
+            keys.append(np.stack([opened.last(name) for name in names], axis=1))
             paths.append(path)
-            told &= {metric.name for metric in opened.table.metrics}
+            told &= columns
     if not ends:
         return None
     counters = [metric.name for metric in table.metrics if metric.semantics is Semantics.COUNTER]
     totals = {name: partial(_column, paths, name) for name in counters if name in told}
-    groups = (CGROUP, partial(_column, paths, CGROUP)) if CGROUP in told else None
+    groups = {name: partial(_column, paths, name) for name in answers_of(table).others_by if name in told}
     return Ends(np.concatenate(keys), np.concatenate(ends), totals, groups)
 
 
@@ -196,26 +200,29 @@ def roll_up_tables(folders: Folders, make_room: MakeRoom, left_alone: set[str]) 
         for tier, place in places.items():
             create_stream(folders.state, f"{sensitivity}/{table}/{tier}")
             archive.remove_temporary(place)
-        exits = [
-            archive.ram_folder(folders, sensitivity, EXITS),
-            archive.disk_folder(folders, sensitivity, FINEST_TIER, EXITS),
-        ]
+        beside = partial(_places, folders, sensitivity)
         for run in due(rows, places, left_alone):
-            for name, images in _rolled_up(rows, run, [] if table == EXITS else exits, left_alone):
+            for name, images in _rolled_up(rows, run, beside, left_alone):
                 for tier, image in images.items():
                     make_room(tier, len(image))
                     archive.publish(places[tier], name.file, image, FILE_MODES[sensitivity])
 
 
-def _rolled_up(
-    rows: str, run: Due, exits: Sequence[str], left_alone: set[str]
-) -> Iterator[tuple[Name, dict[str, bytes]]]:
+def _places(folders: Folders, sensitivity: Sensitivity, table: str) -> list[str]:
+    """Where files of rows of a table of a class are: in RAM, and on disk."""
+    return [
+        archive.ram_folder(folders, sensitivity, table),
+        archive.disk_folder(folders, sensitivity, FINEST_TIER, table),
+    ]
+
+
+def _rolled_up(rows: str, run: Due, places: Places, left_alone: set[str]) -> Iterator[tuple[Name, dict[str, bytes]]]:
     """Roll up a run; where that fails without those before it as well, each file by itself, so that one is left out."""
     whole = Name(run.names[0].boot, run.names[0].first, run.names[-1].last)
     for each in (run, run._replace(before=[])) if run.before else (run,):
         try:
             with working_on(*(f"{rows}/{name.file}" for name in run.names)):
-                images = roll_up_files(rows, each, exits)
+                images = roll_up_files(rows, each, places)
             yield whole, images
         except FileNotFoundError:
             return
@@ -231,7 +238,7 @@ def _rolled_up(
         left_alone.add(f"{rows}/{whole.file}")
         return
     for number, name in enumerate(run.names):
-        yield from _rolled_up(rows, Due([name], run.tiers, [*run.before, *run.names[:number]]), exits, left_alone)
+        yield from _rolled_up(rows, Due([name], run.tiers, [*run.before, *run.names[:number]]), places, left_alone)
 
 
 def merge_tiers(

@@ -29,6 +29,9 @@ NAME_LENGTH_MAX = 48
 DOC_LENGTH_MAX = 400
 SCALE_MAX = 9
 
+# What metrics of a long table are called that say when a thing started and ended: of unit s with scale 9, since boot.
+START, END = "start", "end"
+
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
@@ -108,14 +111,90 @@ class Packing(NamedTuple):
     lasting: bool = True
 
 
+READERS = {
+    ":user": (("id",), ("name",)),
+    ":syscall": (("number",), ("name",)),
+    ":cgroup": (("path",), ("runtime", "container", "pod", "unit", "user_unit", "slice", "session")),
+}
+"""What every reader knows without a table, by metrics and texts: users, system calls, and what a cgroup's path says."""
+
+
+class Join(NamedTuple):
+    """Texts of another relation that belong to rows: columns of answers.
+
+    ``table``: a long table, or one of ``READERS``. ``by``: pairs of a metric, or a text joined before, and the metric
+    there that is the same. ``columns``: pairs of a name in answers and the text there. ``start`` is compared to the
+    tick of the kernel's clock; ``is_within``: a row belongs to what was there when it started. ``is_numbered``: where
+    there is no text, the number itself is shown, as ``#7``.
+    """
+
+    table: str
+    by: tuple[tuple[str, str], ...]
+    columns: tuple[tuple[str, str], ...]
+    is_within: bool = False
+    is_numbered: bool = False
+
+
+class Ending(NamedTuple):
+    """A table of moments that tells what ended: its rows have ``end``, and what the thing had come to by then.
+
+    ``by``: pairs of each metric of the key and the metric there that is the same. Other metrics are the same where they
+    have the same name. ``columns``: metrics there that answers show with the keys that ended.
+    """
+
+    table: str
+    by: tuple[tuple[str, str], ...]
+    columns: tuple[str, ...] = ()
+
+
+class Total(NamedTuple):
+    """A column that is the sum of others of one kind, row by row; absent where one of them is."""
+
+    name: str
+    parts: tuple[str, ...]
+    doc: str
+
+
+class Answers(NamedTuple):
+    """What answers about a long table, and the buckets of its tiers, must know; docs/design/0008-tables-declare.md.
+
+    Columns are spelled as in questions: METRIC or METRIC:STATISTIC.
+
+    ``top``: what a bucket keeps the first by, each a sum of metrics; None for each number by itself.
+    ``others_by``: metrics by which a bucket puts the others together. ``sums``, ``peaks``: of a table of moments, what
+    adds up (None for each number), and of what the largest is kept. ``by``: the column by which rows are put in order
+    (the first of ``top``). ``show``, ``show_groups``: the columns of rows and of groups where nobody says which.
+    ``totals``, ``joins``, ``ended_by``: columns that come from others, and from other tables.
+    ``meant``: pairs of a name and the column that is meant by it in groups and conditions. ``aliases``: pairs of a name
+    that other programs have and the column that it is here.
+    """
+
+    top: tuple[tuple[str, ...], ...] | None = None
+    others_by: tuple[str, ...] = ()
+    sums: tuple[str, ...] | None = None
+    peaks: tuple[str, ...] = ()
+    by: str = ""
+    show: tuple[str, ...] = ()
+    show_groups: tuple[str, ...] = ()
+    totals: tuple[Total, ...] = ()
+    joins: tuple[Join, ...] = ()
+    ended_by: Ending | None = None
+    meant: tuple[tuple[str, str], ...] = ()
+    aliases: tuple[tuple[str, str], ...] = ()
+
+
 class Table(NamedTuple):
-    """A relation: its name, its columns, and the kind of thing a row is about. With a packing it is a long one."""
+    """A relation: its name, its columns, and the kind of thing a row is about. With a packing it is a long one.
+
+    ``answers``: of a long table; None where it says nothing of that.
+    """
 
     name: str
     metrics: tuple[Metric, ...]
     per: str = ""
     doc: str = ""
     packing: Packing | None = None
+    answers: Answers | None = None
 
 
 def packing_of(fields: Sequence[Any] | None) -> Packing | None:
@@ -132,13 +211,13 @@ def check_table(table: Table) -> None:
     :raises UsageError: naming the table, the metric and what would be right.
     """
     where = f"table {table.name!r}"
-    _check_name(table.name, where)
+    check_name(table.name, where)
     if not 1 <= len(table.metrics) <= METRICS_PER_TABLE_MAX:
         raise UsageError(f"{where}: {len(table.metrics)} metrics; 1 to {METRICS_PER_TABLE_MAX} are right")
     seen: set[str] = set()
     for metric in table.metrics:
         inside = f"{where}, metric {metric.name!r}"
-        _check_name(metric.name, inside)
+        check_name(metric.name, inside)
         if metric.name in seen:
             raise UsageError(f"{inside}: declared twice; each name once is right")
         seen.add(metric.name)
@@ -152,7 +231,11 @@ def check_table(table: Table) -> None:
             raise UsageError(f"{inside}: its documentation must be one line of 1 to {DOC_LENGTH_MAX} characters")
 
 
-def _check_name(name: str, where: str) -> None:
+def check_name(name: str, where: str) -> None:
+    """Refuse what is no name.
+
+    :raises UsageError: naming where it stands.
+    """
     if not _NAME.fullmatch(name) or len(name) > NAME_LENGTH_MAX:
         raise UsageError(
             f"{where}: not a name; lower-case letters, digits and '_', at most {NAME_LENGTH_MAX}, are right"

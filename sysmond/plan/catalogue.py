@@ -8,6 +8,7 @@ tells everybody what he may know; the parts that sample do without. Standard lib
 import json
 from typing import Any, NamedTuple
 
+from sysmond.base import declared_answers
 from sysmond.base.model import Lane, Metric, Semantics, Sensitivity, Table, packing_of
 from sysmond.errors import CorruptError
 from sysmond.machine import note
@@ -109,6 +110,7 @@ def _spell(entry: Entry) -> dict[str, Any]:
         "subsystems": entry.subsystems,
         "metrics": [metric._asdict() for metric in table.metrics],
         "packing": table.packing,
+        "answers": declared_answers.spell(table.answers),
         "options": [{**option._asdict(), "value": planned.options[option.name]} for option in entry.options],
     }
 
@@ -126,8 +128,11 @@ def _entry(name: str, fields: dict[str, Any]) -> Entry:
         values,
     )
     declared = fields["declared"]
+    answers = declared_answers.read(fields.get("answers", ""))
+    table = Table(name, metrics, fields["per"], fields["doc"], packing_of(fields["packing"]), answers)
+    declared_answers.check(table)
     return Entry(
-        Table(name, metrics, fields["per"], fields["doc"], packing_of(fields["packing"])),
+        table,
         fields["is_ours"],
         planned,
         Declared(Lane(declared["lane"]), declared["interval_ns"], Sensitivity(declared["sensitivity"])),

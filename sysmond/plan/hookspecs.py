@@ -29,5 +29,6 @@ def sysmond_probes() -> list[Probe]:  # type: ignore[empty-body]  # a specificat
 def sysmond_api_version() -> int:  # type: ignore[empty-body]  # a specification has no body
     """Say for which ``sysmond.probe.API_VERSION`` the plugin was written; without this hook, for 1.
 
-    A plugin of another version is refused, before any other of its hooks is called.
+    Version 2 knows what tables declare about answers. A plugin of a version that this sysmond does not know is refused,
+    before any other of its hooks is called.
     """

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import pluggy
 
+from sysmond.base import declared_answers
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import (
     DOC_LENGTH_MAX,
@@ -61,7 +62,9 @@ REASON_LENGTH_MAX = 300
 DEADLINE_MAX_S = 600.0
 
 _HOOKS = ("sysmond_probes", "sysmond_api_version")
+# In version 1 tables say nothing of answers; all else is as it is now.
 _FIRST_API_VERSION = 1
+_API_VERSIONS = (_FIRST_API_VERSION, hookspecs.API_VERSION)
 
 
 class Plugin(NamedTuple):
@@ -218,14 +221,16 @@ def _bury(child: int) -> int:
 
 def _declaration(probe: Probe) -> dict[str, Any]:
     """Spell what a probe declares, for the way through a pipe."""
-    return {**probe._asdict(), "read": None, "records": probe.records is not None}
+    *table, answers = probe.table
+    spelled = [*table, declared_answers.spell(answers)]
+    return {**probe._asdict(), "table": spelled, "read": None, "records": probe.records is not None}
 
 
 def _declared(fields: dict[str, Any]) -> Probe:
-    name, metrics, per, doc, packing = fields["table"]
+    name, metrics, per, doc, packing, answers = fields["table"]
     columns = (Metric(each, unit, Semantics(semantics), *more) for each, unit, semantics, *more in metrics)
     typed = {
-        "table": Table(name, tuple(columns), per, doc, packing_of(packing)),
+        "table": Table(name, tuple(columns), per, doc, packing_of(packing), declared_answers.read(answers)),
         "read": _read_elsewhere,
         "records": _records_elsewhere if fields["records"] else None,
         "lane": Lane(fields["lane"]),
@@ -284,6 +289,7 @@ def check_probe(probe: Probe) -> None:
     if not callable(probe.read):
         raise UsageError(f"{where}: read is {_kind(probe.read)}; a function is right")
     _check_packing(probe, where)
+    declared_answers.check(table)
     _right_type(where, "lane", probe.lane, Lane)
     _right_type(where, "sensitivity", probe.sensitivity, Sensitivity)
     _right_type(where, "subsystems", probe.subsystems, tuple)
@@ -369,8 +375,9 @@ def _offered(module: types.ModuleType) -> Any:  # noqa: ANN401  that is what is 
     if inspect.isgeneratorfunction(module.sysmond_probes):
         raise UsageError("sysmond_probes is a generator; a function that returns a list of Probe is right")
     versions = registry.hook.sysmond_api_version() or [_FIRST_API_VERSION]
-    if versions != [hookspecs.API_VERSION]:
-        raise UsageError(f"written for API version {_spell(versions[0])}; {hookspecs.API_VERSION} is right")
+    if versions[0] not in _API_VERSIONS:
+        right = " or ".join(map(str, _API_VERSIONS))
+        raise UsageError(f"written for API version {_spell(versions[0])}; {right} is right")
     results = registry.hook.sysmond_probes()
     return results[0] if results else None
 

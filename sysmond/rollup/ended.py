@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that ended, as the table of exits has them: what is added to those that readings saw."""
+"""What ended, as another table tells it: what is added to that which readings saw."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from sysmond.base.model import ABSENT
+from sysmond.base.model import ABSENT, END
 from sysmond.base.result import Int64Array
 from sysmond.rollup.condition import BoolArray, Words
-from sysmond.rollup.keys_in_buckets import Exits
+from sysmond.rollup.keys_in_buckets import Ended
 from sysmond.store.census import Line
-from sysmond.store.chain import END, told_before
-from sysmond.store.stretch import Stretch, key_of
+from sysmond.store.chain import told_before
+from sysmond.store.stretch import Stretch
 
 
-def between(ended: Exits, low_ns: int, high_ns: int) -> Exits:
+def between(ended: Ended, low_ns: int, high_ns: int) -> Ended:
     """Those that ended between two boot times."""
     low, high = np.searchsorted(ended.end_ns, [low_ns, high_ns]).tolist()
 
@@ -24,20 +24,25 @@ def between(ended: Exits, low_ns: int, high_ns: int) -> Exits:
             return found._replace(codes=found.codes[low:high])
         return None if found is None else found[low:high]
 
-    return Exits(ended.keys[low:high], ended.end_ns[low:high], column)
+    return Ended(ended.keys[low:high], ended.end_ns[low:high], column)
 
 
-def ended_of(line: Line) -> Exits:
-    """What the table of exits has of one boot."""
+def ended_of(line: Line, names: Sequence[str]) -> Ended | None:
+    """What the table that tells of ends has of one boot; None where it lacks a column.
+
+    ``names``: the metrics there that are the key of what ended, in its order.
+    """
     befores = [None, *(part.stretch for part in line.parts)]
+    for part in line.parts:
+        if not {metric.name for metric in part.stretch.table.metrics if not metric.is_text}.issuperset([END, *names]):
+            return None
     stretches = [
         (each, (each.ticks[each.tick_index()] < end_ns) & ~told_before(each, before))
         for (each, end_ns, *_), before in zip(line.parts, befores, strict=False)
     ]
     end_ns = np.concatenate([np.zeros(0, np.int64), *(stretch.column(END)[mine] for stretch, mine in stretches)])
-    width = len(key_of(line.parts[0].stretch.table))
-    keys = [np.zeros((0, width), np.int64)]
-    keys += [np.array([stretch.column(name)[mine] for name in key_of(stretch.table)]).T for stretch, mine in stretches]
+    keys = [np.zeros((0, len(names)), np.int64)]
+    keys += [np.array([stretch.column(name)[mine] for name in names]).T for stretch, mine in stretches]
     order = np.argsort(end_ns, kind="stable")
     cache: dict[str, Int64Array | Words | None] = {}
 
@@ -46,7 +51,7 @@ def ended_of(line: Line) -> Exits:
             cache[name] = _column_of(stretches, name, order)
         return cache[name]
 
-    return Exits(np.concatenate(keys)[order], end_ns[order], column)
+    return Ended(np.concatenate(keys)[order], end_ns[order], column)
 
 
 def _column_of(

@@ -16,20 +16,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sysmond.base.model import ABSENT, Semantics
+from sysmond.base.model import ABSENT, START, Semantics
 from sysmond.base.result import Float64Array, Int64Array
 from sysmond.base.wall_clock import ALWAYS_NS
 from sysmond.rollup.condition import BoolArray, Words
-from sysmond.rollup.portion import SUMS, Portion, Watch, integrals, owned_edges
-from sysmond.store.chain import START
+from sysmond.rollup.portion import Portion, Watch, integrals, owned_edges, parts_of
 from sysmond.store.ends import GRAIN_NS, ends_of
 from sysmond.store.stretch import Part
 
 
-class Exits(NamedTuple):
-    """Processes that ended, one a row: key (int64[row, metric of the key]) and end (boot time), in order of the ends.
+class Ended(NamedTuple):
+    """What ended, one a row: key (int64[row, metric of the key]) and end (boot time), in order of the ends.
 
-    ``column``: what else ``exits`` tells, by name; None for what it does not.
+    ``column``: what else the table that tells it has, by name; None for what it has not.
     """
 
     keys: Int64Array
@@ -73,7 +72,7 @@ class Window:
     ALWAYS_NS where it did not.
     """
 
-    def __init__(self, parts: Sequence[Part], edges: Int64Array, ended: Exits | None, key: tuple[str, ...]) -> None:
+    def __init__(self, parts: Sequence[Part], edges: Int64Array, ended: Ended | None, key: tuple[str, ...]) -> None:
         """Look at parts in order of time: those that answer between the edges, and the one before them."""
         self.edges = edges
         self.words = Dictionary()
@@ -200,7 +199,7 @@ class Window:
         return self._with_ended(name, found)
 
     def _with_ended(self, name: str, found: Int64Array) -> Int64Array:
-        """Add what ``exits`` says, from the ends on."""
+        """Add what is told of those that ended, from the ends on."""
         totals = self.ended(name)
         if totals is None:
             return found
@@ -210,7 +209,7 @@ class Window:
         return np.where(late & (found == ABSENT), totals[:, None], found)
 
     def ended(self, name: str) -> Int64Array | None:
-        """What ``exits`` tells of each key, ABSENT of those that did not end; None where it does not tell that."""
+        """What is told of each key that ended, ABSENT of those that did not; None where that is not told."""
         column = self._ended.column(name) if self._ended is not None else None
         if column is None:
             return None
@@ -267,12 +266,13 @@ class Window:
         there = self._had[:, :-1] & (self.died_ns[:, None] > self.edges[None, :-1])
         found = np.where(there, values, ABSENT)
         buckets = len(self.edges) - 1
+        is_total = any(len(parts_of(portion.stretch.table, name)) > 1 for portion in self._portions[:1])
         for portion in self._portions:
             owned = owned_edges(portion.part, self.edges)
             bucket = owned.start - 1
             last_ns = int(portion.ticks[-1])
             whole = bucket >= 0 and last_ns < portion.end_ns and last_ns < int(self.edges[min(owned.start, buckets)])
-            if whole and bucket < buckets and name not in SUMS:
+            if whole and bucket < buckets and not is_total:
                 found[portion.where, bucket] = np.maximum(found[portion.where, bucket], portion.summary("peak", name))
             elif not whole and len(portion.local):
                 reading, begins = portion.rows()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A part of the time of a lasting table, with those of its keys that are asked for: what is read of one stretch."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -12,11 +12,10 @@ from sysmond.base.result import Float64Array, Int64Array
 from sysmond.base.wall_clock import ALWAYS_NS
 from sysmond.rollup.condition import BoolArray
 from sysmond.store.stretch import ALL, GAP_INTERVALS, Part
+from sysmond.store.undeclared import answers_of
 
 # The rows of so many keys are read one key after the other.
 FEW_KEYS = 64
-# Columns that are the sum of others.
-SUMS: Mapping[str, tuple[str, ...]] = {"rss": ("rss_anon", "rss_file", "rss_shmem")}
 
 
 def owned_edges(part: Part, edges: Int64Array) -> slice:
@@ -44,12 +43,16 @@ class Watch:
         return found
 
 
-def sums_in(table: Table) -> Iterator[Metric]:
+def totals_in(table: Table) -> Iterator[Metric]:
     """The columns of a table that are the sum of others, as metrics."""
     metrics = {metric.name: metric for metric in table.metrics}
-    for name, parts in SUMS.items():
-        if set(parts) <= set(metrics):
-            yield metrics[parts[-1]]._replace(name=name, doc="All resident memory.")
+    for name, parts, doc in answers_of(table).totals:
+        yield metrics[parts[-1]]._replace(name=name, doc=doc)
+
+
+def parts_of(table: Table, name: str) -> tuple[str, ...]:
+    """The metrics whose sum a column is; of a metric itself."""
+    return next((total.parts for total in answers_of(table).totals if total.name == name), (name,))
 
 
 def summed(columns: Sequence[Int64Array]) -> Int64Array:
@@ -131,13 +134,13 @@ class Portion:
 
     def column(self, name: str) -> Int64Array:
         """A column at ``rows``."""
-        names = SUMS.get(name, (name,))
-        return self._joined(name, [self._gathered(partial(self.stretch.column, each)) for each in names])
+        parts = parts_of(self.stretch.table, name)
+        return self._joined(name, [self._gathered(partial(self.stretch.column, each)) for each in parts])
 
     def summary(self, kind: str, name: str) -> Int64Array:
         """What each key began or ended with, or its largest: int64[key]."""
         of_kind = {"first": self.stretch.first, "last": self.stretch.last, "peak": self.stretch.peak}[kind]
-        return self._joined(name, [of_kind(each)[self.local] for each in SUMS.get(name, (name,))])
+        return self._joined(name, [of_kind(each)[self.local] for each in parts_of(self.stretch.table, name)])
 
     def gone_ns(self) -> Int64Array:
         """By when each key was gone: at the reading of all there was that comes after it was there last."""

@@ -4,13 +4,13 @@
 A **bucket** is a run of neighbouring readings between two multiples of the step in UTC; a step of the clock or a
 suspend cuts it short. The rows of a bucket add up to what all rows of its readings do, whatever the tier:
 
-- of a table whose rows last, and that measures: the first of each rank (``KEPT``) by themselves, all others added up,
-  a row a cgroup. An increment belongs to the reading that ends it; what started since the chain began counts from 0,
+- of a table whose rows last, and that measures: the first of each rank by themselves, all others added up, a row a
+  group. An increment belongs to the reading that ends it; what started since the chain began counts from 0,
   and a counter that fell has not grown. A gauge is summed over the readings at which its key was there.
 - of a table of moments: the same, where there are ranks; others are counted, and what adds up is added up.
 - of a table that lasts and measures nothing, a dictionary: the last row of each key.
 
-``derived`` declares what comes of a table.
+What is ranked, grouped and added up, tables declare (``base.model.Answers``); ``derived`` declares what comes of one.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,19 +18,20 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sysmond.base.declared_answers import within
 from sysmond.base.model import ABSENT, Metric, Packing, Semantics, Table
 from sysmond.base.result import Int64Array
 from sysmond.base.wall_clock import Course, course_of
 from sysmond.rollup.buckets import Pairs, peaks_of_sums, sums_of
-from sysmond.rollup.portion import SUMS, summed, sums_in
+from sysmond.rollup.portion import parts_of, summed, totals_in
 from sysmond.store import statistics
 from sysmond.store.chain import Chain, Late, Slab, numbered, remembering
 from sysmond.store.dense_coding import WIDTHS, Array, Bools, sentinel
 from sysmond.store.stretch import About, MemoryStretch, Readings, Stretch, is_absent, key_of, lasts
+from sysmond.store.undeclared import answers_of
 
 # So many of a bucket are kept by themselves of each rank.
 FIRST = 20
-CGROUP = "cgroup"
 LENGTH, READINGS, LIVED, MOST, COUNT, MAX = "length", "readings", "lived", "most", "count", "_max"
 # Rows and pairs of a key and a bucket that are worked on at once: bounds memory, whatever is rolled up.
 CELLS_AT_ONCE = 250_000
@@ -52,32 +53,17 @@ class Kept(NamedTuple):
     """
 
     ranks: Sequence[Sequence[str]]
-    by: Sequence[str] = (CGROUP,)
-    sums: Sequence[str] = ()
-    peaks: Sequence[str] = ()
-
-
-_RSS = ("rss_anon", "rss_file", "rss_shmem")
-_STORAGE = ("read_bytes", "written_bytes")
-KEPT: Mapping[str, Kept] = {
-    "process": Kept((("cpu",), _STORAGE, _RSS, ("run_delay",))),
-    "thread": Kept((("cpu",), _STORAGE, ("run_delay",))),
-    "process_private": Kept((("tcp_received", "tcp_sent", "udp_received", "udp_sent"),)),
-    "exits": Kept(
-        (("cpu",), ("peak_rss",)),
-        (CGROUP, "comm"),
-        ("cpu", "user", "system", "minor_faults", "major_faults", *_STORAGE),
-        ("peak_rss",),
-    ),
-    "thread_state": Kept((), (CGROUP, "syscall", "state", "wchan")),
-}
+    by: Sequence[str]
+    sums: Sequence[str]
+    peaks: Sequence[str]
 
 
 def kept(table: Table) -> Kept:
-    """What buckets keep of a table; of one that nobody told of, the first by each number."""
+    """What buckets keep of a table; where it does not say so, the first by each number, and the sum of each."""
+    answers = answers_of(table)
     numbers = [metric.name for metric in table.metrics if metric.semantics is not Semantics.STATE]
-    by = [metric.name for metric in table.metrics if metric.name == CGROUP]
-    return KEPT.get(table.name, Kept([(name,) for name in numbers], by, numbers))
+    ranks = [(name,) for name in numbers] if answers.top is None else answers.top
+    return Kept(ranks, answers.others_by, numbers if answers.sums is None else answers.sums, answers.peaks)
 
 
 def is_dictionary(table: Table) -> bool:
@@ -102,19 +88,20 @@ def derived(table: Table) -> Table:
             if metric.semantics is Semantics.GAUGE:
                 metrics.append(metric._replace(name=metric.name + MAX, doc=f"{metric.doc} The most at one reading."))
         metrics += [
-            each._replace(name=each.name + MAX, doc=f"{each.doc} The most at one reading.") for each in sums_in(table)
+            each._replace(name=each.name + MAX, doc=f"{each.doc} The most at one reading.") for each in totals_in(table)
         ]
         metrics += [_LIVED, _MOST]
-        key = (*key, *(metric.name for metric in table.metrics if metric.name == CGROUP))
+        key = (*key, *how.by)
     else:
         alone = [metric.name for metric in table.metrics] if how.ranks else [*how.by, *how.sums, *how.peaks]
         metrics += [metric for metric in table.metrics if metric.name in alone]
         numbers = [metric.name for metric in metrics if metric.name in how.by and not metric.is_text]
-        key = (*key, *numbers) if how.ranks else tuple(numbers)
+        key = tuple(dict.fromkeys([*key, *numbers])) if how.ranks else tuple(numbers)
         metrics.append(_COUNT)
     metrics += _ABOUT_BUCKETS
     form = "<" + " ".join("Q" if metric.is_text else "q" for metric in metrics)
-    return table._replace(metrics=tuple(metrics), packing=Packing(form, key or (READINGS,), lasting=False))
+    made = table._replace(metrics=tuple(metrics), packing=Packing(form, key or (READINGS,), lasting=False))
+    return made if table.answers is None else made._replace(answers=within(table.answers, made))
 
 
 class _Axis(NamedTuple):
@@ -140,7 +127,7 @@ def roll_up(
     before, since they do not reach back to where it begins.
     """
     chain = chain or Chain(stretches)
-    table = stretches[0].table
+    table = chain.table
     about = about_all(stretches[since:])
     begin = len(chain.ticks)
     for place in chain.places[since:]:
@@ -166,6 +153,7 @@ def roll_up(
 def about_all(stretches: Sequence[Stretch]) -> About:
     """What holds for all of some stretches."""
     return stretches[0].about._replace(
+        table=stretches[-1].table,
         lives=list(dict.fromkeys(life for stretch in stretches for life in stretch.lives)),
         relations=sorted({each for stretch in stretches for each in stretch.relations}),
         holes=list(dict.fromkeys(hole for stretch in stretches for hole in stretch.holes)),
@@ -236,7 +224,8 @@ class _Table:
         empty = np.setdiff1d(np.arange(len(self._last)), at)
         at = np.concatenate([at, empty])
         of_nothing = {metric.name: ABSENT if metric.semantics is Semantics.STATE else 0 for metric in table.metrics}
-        of_nothing.update((name, 0) for name in key_of(table) if name != CGROUP)
+        # Of the key all but the first group is 0.
+        of_nothing.update((name, 0) for name in key_of(table) if name not in answers_of(table).others_by[:1])
         texts = [metric.name for metric in table.metrics if metric.is_text]
         used = np.zeros(len(self._chain.texts), np.bool_)
         for piece in (piece for name in texts for piece in self._pieces.get(name, ())):
@@ -311,21 +300,22 @@ class _Measured:
         """Add a column to one of the sums by which the first are found."""
         self._totals[number] = _plus(self._totals[number], self._sums(metric, values))
 
-    def choose(self, cgroups: Int64Array | None) -> None:
-        """Find who is kept alone; the others are put together by cgroup, where there are any."""
+    def choose(self, groups: Mapping[str, Int64Array]) -> None:
+        """Find who is kept alone; the others are put together by ``groups``, columns by name."""
         pairs = self._pairs
         leads = _leading(pairs.bucket, self._totals, pairs.key)
         self._totals = []
         self._alone, self._others = np.flatnonzero(leads), np.flatnonzero(~leads)
         # What ended without a reading, or after its last one, is of the others.
         buckets = _joined(pairs.bucket[self._others], self._late_bucket)
-        by = [] if cgroups is None else [_joined(pairs.last(cgroups)[self._others], self._late_of(CGROUP))]
-        self._cell, where = numbered([buckets, *by])
+        last = {name: pairs.last(values) for name, values in groups.items()}
+        by = {name: _joined(values[self._others], self._late_of(name)) for name, values in last.items()}
+        self._cell, where = numbered([buckets, *by.values()])
         self._rest, self._rest_bucket = len(where), buckets[where]
         there = self._cell[: len(self._others)]
         self._seen, self._most = np.unique(there), peaks_of_sums(pairs, self._others, there)
-        if cgroups is not None:
-            self._columns[CGROUP] = _joined(pairs.last(cgroups)[self._alone], by[0][where])
+        for name, values in last.items():
+            self._columns[name] = _joined(values[self._alone], by[name][where])
         self._columns[LIVED] = self._both(pairs.lived, np.zeros(len(self._late_bucket), np.int64))
         self._columns[MOST] = _joined(np.ones(len(self._alone), np.int64), self._peaks(None))
 
@@ -370,20 +360,21 @@ def _measured(slab: Slab, edges: Sequence[Int64Array]) -> list[_Found]:
     """The rows of buckets between ``edges``, readings of a slab of a table that lasts; a step each."""
     table = slab.chain.table
     metrics = {metric.name: metric for metric in table.metrics}
-    ranks = kept(table).ranks
-    steps = [_Measured(slab, each, len(ranks), slab.late()) for each in edges]
-    for number, name in ((number, name) for number, rank in enumerate(ranks) for name in rank if name in metrics):
+    how = kept(table)
+    steps = [_Measured(slab, each, len(how.ranks), slab.late()) for each in edges]
+    for number, name in ((number, name) for number, rank in enumerate(how.ranks) for name in rank):
         values = slab.values(name)
         for step in steps:
             step.rank(number, metrics[name], values)
+    groups = {name: slab.values(name) for name in how.by}
     for step in steps:
-        step.choose(slab.values(CGROUP) if CGROUP in metrics else None)
+        step.choose(groups)
     for metric in table.metrics:
         values = slab.values(metric.name)
         for step in steps:
             step.take(metric, values, is_key=metric.name in key_of(table))
-    for metric in sums_in(table):
-        values = summed([slab.values(name) for name in SUMS[metric.name]])
+    for metric in totals_in(table):
+        values = summed([slab.values(name) for name in parts_of(table, metric.name)])
         for step in steps:
             step.take_peak(metric, values)
     return [step.found() for step in steps]
@@ -429,10 +420,10 @@ def _moments(slab: Slab, edges: Sequence[Int64Array]) -> list[_Found]:
     ranks = []
     for rank in how.ranks:
         total = none
-        for name in names & set(rank):
+        for name in rank:
             total = _plus(total, slab.values(name))
         ranks.append(total)
-    by = {name: slab.values(name) for name in how.by if name in names}
+    by = {name: slab.values(name) for name in how.by}
     steps = [_Moments(slab, each, ranks, by) for each in edges]
     for metric in derived(table).metrics:
         if metric.name in names:

@@ -10,31 +10,29 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sysmond.base.model import ABSENT
+from sysmond.base.model import ABSENT, END, START
 from sysmond.base.result import Int64Array
 from sysmond.store.ends import GRAIN_NS, ends_of
 from sysmond.store.stretch import ALL, Array, Bools, Stretch, is_absent, key_of, rows_of
-
-START, END = "start", "end"
 
 
 class Ends(NamedTuple):
     """What is known to have ended: int64[end, metric of the key], and when, in boot time, int64[end].
 
-    ``totals``: reads what counters had come to, int64[end], by name; ``groups``: the same of the metric by which
-    others are put together, if there is one.
+    ``totals``: reads what counters had come to, int64[end], by name; ``groups``: the same of the metrics by which
+    others are put together.
     """
 
     keys: Int64Array
     end_ns: Int64Array
     totals: Mapping[str, Callable[[], Int64Array]] = MappingProxyType({})
-    groups: tuple[str, Callable[[], Int64Array]] | None = None
+    groups: Mapping[str, Callable[[], Int64Array]] = MappingProxyType({})
 
 
 class Late(NamedTuple):
     """What counters grew by after the last reading of what ended, or without one: at the first reading after the end.
 
-    ``reading``: int64[row], one a reading and group; ``columns``: of counters and the group, int64[row] each.
+    ``reading``: int64[row], one a reading and group; ``columns``: of counters and the groups, int64[row] each.
     """
 
     reading: Int64Array
@@ -78,7 +76,8 @@ class Chain:
     def __init__(self, stretches: Sequence[Stretch], ended: Ends | None = None) -> None:
         """Join the readings and the keys; nothing is known to have ended where ``ended`` is not given."""
         self.stretches = stretches
-        self.table = stretches[0].table
+        # The newest knows best what is to be made of all.
+        self.table = stretches[-1].table
         fresh: list[Bools] = []
         reached_ns = ABSENT
         for stretch in stretches:
@@ -153,9 +152,9 @@ class Chain:
         row = row[once]
         start_ns = ended.keys[once, list(self.keys).index(START)]
         base = np.where(start_ns >= self.ticks[:1] - self.stretches[0].interval_ns - GRAIN_NS, 0, ABSENT)
-        by = [ended.groups[1]()[once]] if ended.groups else []
-        cell, where = numbered([reading, *by])
-        columns = {ended.groups[0]: by[0][where]} if ended.groups else {}
+        by = {name: values()[once] for name, values in ended.groups.items()}
+        cell, where = numbered([reading, *by.values()])
+        columns = {name: values[where] for name, values in by.items()}
         any_grew = np.zeros(len(where), np.bool_)
         for name, totals in ended.totals.items():
             values = totals()[once]

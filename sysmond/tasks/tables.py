@@ -7,7 +7,7 @@ of what it points to, in brackets the files of proc(5) that tell the same.
 
 from struct import Struct
 
-from sysmond.base.model import ABSENT, Metric, Packing, Semantics, Table
+from sysmond.base.model import ABSENT, READERS, Answers, Ending, Join, Metric, Packing, Semantics, Table, Total
 from sysmond.probe import counter, gauge, state, text
 
 __all__ = [
@@ -80,12 +80,62 @@ _MEASURES = (
 )
 _MEASURES_FORMAT = "16s 18q 2I h b B s 3x"
 
+_RSS = Total("rss", ("rss_anon", "rss_file", "rss_shmem"), "All resident memory.")
+_STORAGE = ("read_bytes", "written_bytes")
+_TRAFFIC = ("tcp_received", "tcp_sent", "udp_received", "udp_sent")
+_KEY = (("pid", "pid"), ("start", "start"))
+_ENDED = Ending("exits", _KEY, ("exit_code", "signal"))
+
+_USER = Join(":user", (("uid", "id"),), (("username", "name"),))
+_CGROUP = Join("cgroup_name", (("cgroup", "id"),), (("cgroup_path", "path"),))
+_OWNERS = tuple((name, name) for name in READERS[":cgroup"][1])
+_OWNER = Join(":cgroup", (("cgroup_path", "path"),), _OWNERS)
+_SYSCALL = Join(":syscall", (("syscall", "number"),), (("syscall_name", "name"),))
+_COMMAND = Join("command", _KEY, (("exe", "exe"), ("command", "command")))
+_COMMAND_OF_THREAD = _COMMAND._replace(is_within=True)
+
+_WHOSE = (("user", "username"), ("cgroup", "cgroup_path"))
+_WHICH_CALL = ("syscall", "syscall_name")
+# What htop and top, atop and pidstat call them.
+_ALIASES = (
+    ("tgid", "pid"),
+    ("res", "rss"),
+    ("shr", "rss_shmem"),
+    ("virt", "virtual"),
+    ("vsz", "virtual"),
+    ("thr", "threads"),
+    ("nlwp", "threads"),
+    ("ni", "nice"),
+    ("pri", "priority"),
+    ("minflt", "minor_faults"),
+    ("majflt", "major_faults"),
+    ("rddsk", "read_bytes"),
+    ("wrdsk", "written_bytes"),
+    ("utime", "user"),
+    ("stime", "system"),
+    ("rundelay", "run_delay"),
+)
+
 PROCESS = Table(
     "process",
     (START, PID, PPID, UID, CGROUP, *_MEASURES),
     "process",
     "Processes: all their threads together. ",
     Packing(f"<q I 4x I I q {_MEASURES_FORMAT}", ("pid", "start")),
+    Answers(
+        top=(("cpu",), _STORAGE, _RSS.parts, ("run_delay",)),
+        others_by=("cgroup",),
+        show=(
+            *("pid", "comm", "username", "cpu", "cpu:sum", "rss:last", "rss_anon:max"),
+            *("read_bytes:sum", "written_bytes:sum", "state", "unit"),
+        ),
+        show_groups=("cpu", "cpu:sum", "rss", "read_bytes:sum", "written_bytes:sum"),
+        totals=(_RSS,),
+        joins=(_USER, _CGROUP, _OWNER, _COMMAND),
+        ended_by=_ENDED,
+        meant=_WHOSE,
+        aliases=_ALIASES,
+    ),
 )
 THREAD = Table(
     "thread",
@@ -93,6 +143,16 @@ THREAD = Table(
     "thread",
     "Threads, each by itself. Memory is that of their process.",
     Packing(f"<q I I I I q {_MEASURES_FORMAT}", ("tid", "start")),
+    Answers(
+        top=(("cpu",), _STORAGE, ("run_delay",)),
+        others_by=("cgroup",),
+        show=("tid", "pid", "comm", "username", "cpu", "cpu:sum", "run_delay", "last_cpu", "state"),
+        show_groups=("cpu", "cpu:sum", "run_delay:sum"),
+        totals=(_RSS,),
+        joins=(_USER, _CGROUP, _OWNER, _COMMAND_OF_THREAD),
+        meant=_WHOSE,
+        aliases=_ALIASES,
+    ),
 )
 PROCESS_PRIVATE = Table(
     "process_private",
@@ -112,6 +172,19 @@ PROCESS_PRIVATE = Table(
     "process",
     "Of processes, what only they themselves and root may know.",
     Packing("<q I I I i q q q q i 4x 32s", ("pid", "start")),
+    Answers(
+        top=(_TRAFFIC,),
+        by="tcp_received:sum",
+        show=(
+            *("pid", "namespace_pid", "descriptors:last"),
+            *(f"{name}:sum" for name in _TRAFFIC),
+            *("syscall_name", "wchan"),
+        ),
+        show_groups=tuple(f"{name}:sum" for name in _TRAFFIC),
+        joins=(_SYSCALL, _COMMAND),
+        ended_by=_ENDED,
+        meant=(_WHICH_CALL,),
+    ),
 )
 EXITS = Table(
     "exits",
@@ -142,6 +215,19 @@ EXITS = Table(
     "process",
     "Processes that ended, each once, with the totals of their lives.",
     Packing("<8x q q I I I H B B q 16s 8q", ("pid", "start"), lasting=False),
+    Answers(
+        top=(("cpu",), ("peak_rss",)),
+        others_by=("cgroup", "comm"),
+        sums=("cpu", "user", "system", "minor_faults", "major_faults", *_STORAGE),
+        peaks=("peak_rss",),
+        show=(
+            *("pid", "comm", "exe", "start", "end", "exit_code", "signal", "core_dumped", "ppid", "uid", "username"),
+            *("cgroup", "cgroup_path", "cpu", "user", "system", "peak_rss", "minor_faults", "major_faults", *_STORAGE),
+        ),
+        show_groups=("cpu", *_STORAGE),
+        joins=(_USER, _CGROUP, _OWNER, _COMMAND),
+        meant=_WHOSE,
+    ),
 )
 EXITS_RECORD = Struct(EXITS.packing.format if EXITS.packing else "")
 COMMAND = Table(
@@ -156,6 +242,7 @@ COMMAND = Table(
     "process",
     "Programs and command lines of processes.",
     Packing("<q I I Q Q", ("pid", "start")),
+    Answers(joins=(_USER,), ended_by=_ENDED, meant=_WHOSE[:1]),
 )
 CGROUP_NAME = Table(
     "cgroup_name",
@@ -166,6 +253,7 @@ CGROUP_NAME = Table(
     "cgroup",
     "Paths of cgroups, by number.",
     Packing("<q Q", ("id",)),
+    Answers(joins=(Join(":cgroup", (("path", "path"),), _OWNERS),)),
 )
 THREAD_STATE = Table(
     "thread_state",
@@ -184,6 +272,18 @@ THREAD_STATE = Table(
     "thread",
     "What every thread that runs or waits uninterruptibly was at, at this moment.",
     Packing("<q I I I i q 16s s 7x 32s q", ("tid", "start"), lasting=False),
+    Answers(
+        top=(),
+        others_by=("cgroup", "syscall", "state", "wchan"),
+        sums=(),
+        show=("pid", "tid", "comm", "username", "state", "syscall_name", "wchan", "functions"),
+        joins=(
+            *(_USER, _CGROUP, _OWNER, _SYSCALL),
+            Join("kernel_stack", (("stack", "id"),), (("functions", "functions"),), is_numbered=True),
+            _COMMAND_OF_THREAD,
+        ),
+        meant=(*_WHOSE, _WHICH_CALL, ("stack", "functions")),
+    ),
 )
 KERNEL_STACK = Table(
     "kernel_stack",
@@ -196,4 +296,5 @@ KERNEL_STACK = Table(
     "stack",
     "Kernel stacks that threads were found in, by number, once each.",
     Packing("<q Q", ("id",)),
+    Answers(meant=(("stack", "functions"),)),
 )

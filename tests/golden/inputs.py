@@ -306,7 +306,7 @@ def _ends(table: Table, begin_s: int) -> Ends:
     columns = {name: np.array([row[name] for row in rows], np.int64) for name in (*table.packing.key, "cpu", "cgroup")}
     keys = np.stack([columns[name] for name in table.packing.key], axis=1)
     end_ns = np.array([begin_s + 250 + number for number in (*numbers, -210)], np.int64) * SECOND_NS
-    return Ends(keys, end_ns, {"cpu": lambda: columns["cpu"]}, ("cgroup", lambda: columns["cgroup"]))
+    return Ends(keys, end_ns, {"cpu": lambda: columns["cpu"]}, {"cgroup": lambda: columns["cgroup"]})
 
 
 def long_files() -> Iterator[tuple[str, bytes]]:

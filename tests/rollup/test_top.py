@@ -18,7 +18,7 @@ from sysmond.base.model import ABSENT, Metric, Packing, Semantics, Sensitivity, 
 from sysmond.errors import UsageError
 from sysmond.records import codes
 from sysmond.rollup import top
-from sysmond.rollup.top import KEPT, derived, is_dictionary, kept, roll_up
+from sysmond.rollup.top import derived, is_dictionary, kept, roll_up
 from sysmond.store.chain import Chain, Ends
 from sysmond.store.sparse_file import encode, open_file
 from sysmond.store.stretch import About, MemoryStretch, Readings, Stretch
@@ -307,7 +307,7 @@ def test_an_unknown_gauge_is_of_its_own_group_beside_those_of_which_only_ends_ar
     keys = np.array([[7, (begin_s + 2) * SECOND], [8, (begin_s + 2) * SECOND]], np.int64)
     ends_ns = np.array([begin_s + 3, begin_s + 3], np.int64) * SECOND
     used, cgroups = np.array([30, 50], np.int64), np.array([1, 3], np.int64)
-    told = Ends(keys, ends_ns, {"cpu": lambda: used}, ("cgroup", lambda: cgroups))
+    told = Ends(keys, ends_ns, {"cpu": lambda: used}, {"cgroup": lambda: cgroups})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(top, "FIRST", 0)
         made, *_ = roll_up(stretches, STEPS[-1:], chain=Chain(stretches, told))
@@ -363,7 +363,7 @@ def moments(
 @given(st.integers(0, 10**6), st.integers(0, 200), st.sampled_from([7, 10**6]))
 def test_processes_that_ended_are_kept_or_counted(seed: int, count: int, at_once: int) -> None:
     dice = random.Random(seed)
-    sums = KEPT["exits"].sums
+    sums = kept(tables.EXITS).sums
     rows = []
     for number in range(count):
         row = {"pid": number + 1, "start": dice.randrange(10**9), "end": 5, "comm": dice.randrange(3)}
@@ -400,7 +400,7 @@ def check_ended(mine: list[dict[str, Any]], expected: list[dict[str, Any]]) -> N
         others = [each for each in others if each["cgroup"] == row["cgroup"] and "xyz"[each["comm"]] == row["comm"]]
         assert row["count"] == len(others)
         assert row["peak_rss"] == max(each["peak_rss"] for each in others)
-        for name in KEPT["exits"].sums:
+        for name in kept(tables.EXITS).sums:
             there = [each[name] for each in others if each[name] != ABSENT]
             assert row[name] == (sum(there) if there else ABSENT)
         assert row["end"] == ABSENT
@@ -439,7 +439,7 @@ def test_ends_that_a_killed_sampler_left_twice_count_once(seed: int, at_once: in
 @given(st.integers(0, 10**6))
 def test_states_of_threads_are_counted(seed: int) -> None:
     dice = random.Random(seed)
-    names = KEPT["thread_state"].by
+    names = kept(tables.THREAD_STATE).by
     rows = [(dice.randrange(60), {"tid": n, **{name: dice.randrange(3) for name in names}}) for n in range(150)]
     made, *_ = roll_up([moments(tables.THREAD_STATE, 60, rows, ["D", "R", "w"])], STEPS)
     expected: dict[tuple[Any, ...], int] = defaultdict(int)

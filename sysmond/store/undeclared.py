@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What holds of long tables that say nothing of answers: those of plugins of API version 1, and of files before that.
+
+``BY_COLUMNS`` holds of every such table, as far as it has the columns; ``BUILT_IN`` has what is more, or other, of the
+tables that come with sysmond, as ``tasks.tables`` declares them. What is declared later changes nothing here: it is
+how older files are read.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from sysmond.base.declared_answers import parse, within
+from sysmond.base.model import READERS, Answers, Table
+
+_KEY = (("pid", "pid"), ("start", "start"))
+_OWNERS = tuple((name, name) for name in READERS[":cgroup"][1])
+_NUMBERS = (
+    (":user", (("uid", "id"),), (("username", "name"),), False, False),
+    ("cgroup_name", (("cgroup", "id"),), (("cgroup_path", "path"),), False, False),
+    (":cgroup", (("cgroup_path", "path"),), _OWNERS, False, False),
+    (":syscall", (("syscall", "number"),), (("syscall_name", "name"),), False, False),
+    ("kernel_stack", (("stack", "id"),), (("functions", "functions"),), False, True),
+)
+_COMMAND = ("command", _KEY, (("exe", "exe"), ("command", "command")))
+_STORAGE = ("read_bytes", "written_bytes")
+_RSS = ("rss_anon", "rss_file", "rss_shmem")
+_TRAFFIC = ("tcp_received", "tcp_sent", "udp_received", "udp_sent")
+
+BY_COLUMNS: Mapping[str, Any] = {
+    "others_by": ("cgroup",),
+    "totals": (("rss", _RSS, "All resident memory."),),
+    "joins": (*_NUMBERS, (*_COMMAND, False, False)),
+    "ended_by": ("exits", _KEY, ("exit_code", "signal")),
+    "meant": (("user", "username"), ("cgroup", "cgroup_path"), ("syscall", "syscall_name"), ("stack", "functions")),
+}
+_BY_COLUMNS_OF_THREADS = {**BY_COLUMNS, "joins": (*_NUMBERS, (*_COMMAND, True, False))}
+BUILT_IN: Mapping[str, Mapping[str, Any]] = {
+    "process": {
+        **BY_COLUMNS,
+        "top": (("cpu",), _STORAGE, _RSS, ("run_delay",)),
+        "show": (
+            *("pid", "comm", "username", "cpu", "cpu:sum", "rss:last", "rss_anon:max"),
+            *("read_bytes:sum", "written_bytes:sum", "state", "unit"),
+        ),
+        "show_groups": ("cpu", "cpu:sum", "rss", "read_bytes:sum", "written_bytes:sum"),
+    },
+    "thread": {
+        **_BY_COLUMNS_OF_THREADS,
+        "top": (("cpu",), _STORAGE, ("run_delay",)),
+        "show": ("tid", "pid", "comm", "username", "cpu", "cpu:sum", "run_delay", "last_cpu", "state"),
+        "show_groups": ("cpu", "cpu:sum", "run_delay:sum"),
+    },
+    "process_private": {
+        **BY_COLUMNS,
+        "top": (_TRAFFIC,),
+        "by": "tcp_received:sum",
+        "show": (
+            *("pid", "namespace_pid", "descriptors:last"),
+            *(f"{name}:sum" for name in _TRAFFIC),
+            *("syscall_name", "wchan"),
+        ),
+        "show_groups": tuple(f"{name}:sum" for name in _TRAFFIC),
+    },
+    "exits": {
+        **BY_COLUMNS,
+        "top": (("cpu",), ("peak_rss",)),
+        "others_by": ("cgroup", "comm"),
+        "sums": ("cpu", "user", "system", "minor_faults", "major_faults", *_STORAGE),
+        "peaks": ("peak_rss",),
+        "ended_by": None,
+        "show": (
+            *("pid", "comm", "exe", "start", "end", "exit_code", "signal", "core_dumped", "ppid", "uid", "username"),
+            *("cgroup", "cgroup_path", "cpu", "user", "system", "peak_rss", "minor_faults", "major_faults", *_STORAGE),
+        ),
+        "show_groups": ("cpu", *_STORAGE),
+    },
+    "thread_state": {
+        **_BY_COLUMNS_OF_THREADS,
+        "top": (),
+        "others_by": ("cgroup", "syscall", "state", "wchan"),
+        "sums": (),
+        "show": ("pid", "tid", "comm", "username", "state", "syscall_name", "wchan", "functions"),
+    },
+    "cgroup_name": {"joins": ((":cgroup", (("path", "path"),), _OWNERS, False, False),)},
+}
+
+
+def answers_of(table: Table) -> Answers:
+    """What a table declares about answers; where it says nothing, what follows from its name and its columns."""
+    return table.answers if table.answers is not None else within(_parsed(table.name), table)
+
+
+def declared(table: Table) -> Table:
+    """The table, with its answers said."""
+    return table._replace(answers=answers_of(table))
+
+
+@cache
+def _parsed(name: str) -> Answers:
+    return parse(BUILT_IN.get(name, BY_COLUMNS))
