@@ -18,26 +18,21 @@ from sysmond.base.model import FINEST_TIER, TIERS_NS, Cause, Sensitivity
 from sysmond.base.result import Gap, LongEntry
 from sysmond.base.wall_clock import ALWAYS_NS, Course, Said, course_of, joined
 from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
-from sysmond.machine import listing
 from sysmond.machine.folders import Folders
-from sysmond.ring.progress import Progress, stream_files
 from sysmond.ring.snapshot import snapshot
 from sysmond.store import archive, pins, sparse_of_ring, unread
 from sysmond.store import sparse_file as long_file
 from sysmond.store.archive import Name
+from sysmond.store.holdings import Boots, Damage, Extent, Holdings, overlapping, table_of, written_ns
 from sysmond.store.of_ring import Hole, of_snapshot
 from sysmond.store.sparse_of_ring import Reading
 from sysmond.store.stretch import GAP_INTERVALS, Life, Part, Stretch
 from sysmond.store.timeline import Timeline
 
-# A folder whose files are being merged is listed again, until a listing shows nothing new.
-LISTINGS_MAX = 8
 # Beyond every number that a file may have.
 SEQUENCES_END = 10**8
 # Until the last reading is this many intervals ago, nothing is missing yet.
 TRAILING_INTERVALS = 3
-# A file is written after its readings, by a clock that may have been wrong by so much.
-WRITTEN_NS = 86_400 * SECOND_NS
 # What is recorded at a moment may be about one up to so much earlier.
 LATE_NS = 60 * SECOND_NS
 
@@ -97,19 +92,27 @@ class Line(NamedTuple):
 class Census:
     """What there is of long tables in a pair of folders, by then.
 
-    ``warnings``: what could not be read. ``refused``: what may not be.
+    ``refused``: what may not be read.
     """
 
     def __init__(self, folders: Folders, classes: Collection[Sensitivity]) -> None:
         self._folders = folders
         self._classes = tuple(classes)
-        self.warnings: list[str] = []
-        self.refused: list[str] = []
+        self._holdings = Holdings(folders, classes)
+        self.refused = self._holdings.refused
         self.excluded: set[str] = set()
         # Whether a boot was seen that began after the range asked for last; why there is nothing at times.
         self.is_followed = False
         self.reasons: list[str] = []
         self._unread: dict[str, Hole] = {}
+
+    @property
+    def warnings(self) -> list[str]:
+        """What could not be read."""
+        return [damage.reason for damage in self._holdings.damages]
+
+    def _warn(self, said: str) -> None:
+        self._holdings.damages.append(Damage(None, None, said))
 
     def timeline(self, highest: Sensitivity) -> Timeline:
         """The wide tables beside, of no higher class; close it after use."""
@@ -142,11 +145,11 @@ class Census:
         folders = [f"{self._folders.state}/{each}/{table}/{tier}" for each in self._classes for tier in TIERS_NS]
         folders += [archive.ram_folder(self._folders, each, table) for each in self._classes]
         for folder in folders:
-            names = {name: f"{folder}/{name.file}" for name in self._names(folder) if boot in {None, name.boot}}
-            boots = sorted((_written_ns(names[name]), name.boot) for name in _last_of_boots(names).values())
-            for place, outermost in ((0, min), (-1, max)) if boots else ():
-                name = outermost(name for name in names if name.boot == boots[place][1])
-                if (stretch := self._open(names[name])) is not None:
+            names = {name: path for name, path in self._holdings.names(folder).items() if boot in {None, name.boot}}
+            opened = self._opener(names)
+            order = Boots(names, lambda name, opened=opened: _extent(opened(name))).order  # type: ignore[misc]
+            for of_boot, outermost in ((order[0], min), (order[-1], max)) if order else ():
+                if (stretch := opened(outermost(name for name in names if name.boot == of_boot))) is not None:
                     yield stretch
         yield from rings
 
@@ -165,75 +168,62 @@ class Census:
             places = (archive.ram_folder(self._folders, sensitivity), f"{self._folders.state}/{sensitivity}")
             names: dict[Name, str] = {}
             for folder in [f"{places[0]}/{table}"] * is_rows + [f"{places[1]}/{table}/{tier}"]:
-                for name in self._names(folder):
-                    names.setdefault(name, f"{folder}/{name.file}")
-            kept = {name: names[name] for name in archive.current(names) if names[name] not in self.excluded}
+                names = self._holdings.names(folder) | names
+            readable = [name for name, path in names.items() if path not in self.excluded]
+            kept = {name: names[name] for name in archive.current(readable)}
             stretches += self._overlapping(kept, start_ns, end_ns)
             there |= names
         self.reasons = [f"{hole.cause}: {hole.detail}" for stretch in stretches for hole in stretch.holes]
         damaged = {name: self._why(path) for name, path in there.items() if path in self.excluded}
-        unread = [hole for path, hole in self._unread.items() if is_rows and _table_of(path) == table]
+        unread = [hole for path, hole in self._unread.items() if is_rows and table_of(path) == table]
         lines = _lines(stretches, None if pins.are_some(self._folders.state) else there, damaged, unread)
         known = {line.boot for line in lines}
-        lost_boots = [(_written_ns(there[name]), why) for name, why in damaged.items() if name.boot not in known]
+        lost_boots = [(written_ns(there[name]), why) for name, why in damaged.items() if name.boot not in known]
         return [*lines[:-1], *(line._replace(lost_boots=lost_boots) for line in lines[-1:])]
 
     def _rings(self, table: str, of: Callable[[Sequence[Reading]], Sequence[Reading]] = list) -> list[Stretch]:
         """The stretches of rings; ``of``: chooses of their readings."""
-        sealed = Progress.read(self._folders).sealed  # Before the rings: what it says is sealed is in a file by now.
         found: list[Stretch] = []
-        for path in stream_files(self._folders, self._classes):
-            if _table_of(path) != table:
-                continue
-            since = sealed[path].offset if path in sealed else 0
+        for path, sealed in self._holdings.rings(table):
+            since = sealed.offset if sealed else 0
             with suppress(FileNotFoundError):
                 self._try(path, lambda path=path, since=since: found.extend(self._of_ring(path, since, of)))  # type: ignore[misc]
                 if path in self.excluded:
-                    self._unread[path] = unread.hole(path, sealed.get(path), self._why(path))
+                    self._unread[path] = unread.hole(path, sealed, self._why(path))
         return found
 
     def _of_ring(self, path: str, since: int, of: Callable[[Sequence[Reading]], Sequence[Reading]]) -> list[Stretch]:
         taken = snapshot(path, since)
         if damage := of_snapshot(taken).damage:
-            self.warnings.append(damage)
+            self._warn(damage)
         readings = [reading for reading in sparse_of_ring.readings(taken) if reading.offset >= since]
         return list(sparse_of_ring.stretches(taken, path, list(of(readings)), is_empty_too=taken.closed))
 
-    def _names(self, folder: str) -> set[Name]:
-        """The files of a folder, listed until there is nothing new: one listing may miss a file that is merged."""
-        seen: set[str] = set()
-        for _ in range(LISTINGS_MAX):
-            try:
-                files = set(archive.files(folder))
-            except PermissionError:
-                self.refused.append(folder)
-                break
-            except CorruptError as damage:
-                self.warnings.append(str(damage))
-                break
-            if files <= seen:
-                break
-            seen |= files
-        return {name for file in seen if (name := archive.parse_name(file))}
-
     def _overlapping(self, names: Mapping[Name, str], start_ns: int, end_ns: int) -> list[Stretch]:
         """The files that overlap a range, and one before it, of each boot."""
+        opened = self._opener(names)
+
+        def look(name: Name) -> Extent | None:
+            return _extent(opened(name))
+
         found: list[Stretch] = []
-        for boot in _not_older(names, start_ns):
+        for boot in Boots(names, look).reaching(start_ns, end_ns):
             mine = sorted(name for name in names if name.boot == boot)
-            opened: dict[int, Stretch | None] = {}
-
-            def stretch(
-                number: int, mine: Sequence[Name] = mine, opened: dict[int, Stretch | None] = opened
-            ) -> Stretch | None:
-                if number not in opened:
-                    opened[number] = self._open(names[mine[number]])
-                return opened[number]
-
-            chosen = [each for number in _chosen(stretch, len(mine), start_ns, end_ns) if (each := stretch(number))]
+            chosen = [each for at in overlapping(mine, look, start_ns, end_ns) if (each := opened(mine[at]))]
             self.is_followed = self.is_followed or not any(len(each.ticks) for each in chosen)
             found += chosen
         return found
+
+    def _opener(self, names: Mapping[Name, str]) -> Callable[[Name], Stretch | None]:
+        """Opens each of some files once."""
+        opened: dict[Name, Stretch | None] = {}
+
+        def stretch(name: Name) -> Stretch | None:
+            if name not in opened:
+                opened[name] = self._open(names[name])
+            return opened[name]
+
+        return stretch
 
     def _open(self, path: str) -> Stretch | None:
         found: list[Stretch] = []
@@ -250,7 +240,7 @@ class Census:
             self.refused.append(path)
         except (ForeignError, CorruptError, OSError, ValueError) as damage:
             said = str(damage)
-            self.warnings.append(said if path in said else f"{path}: {said}")
+            self._warn(said if path in said else f"{path}: {said}")
             self.excluded.add(path)
 
     def _why(self, path: str) -> str:
@@ -262,79 +252,20 @@ class Census:
         if not isinstance(damage, CorruptError) or not path.startswith("/") or path in self.excluded:
             return False
         self.excluded.add(path)
-        self.warnings.append(str(damage))
+        self._warn(str(damage))
         return True
 
 
-def _table_of(ring: str) -> str:
-    """The table whose ring lies at a path."""
-    return os.path.basename(os.path.dirname(ring))
-
-
-def _last_of_boots(names: Iterable[Name]) -> dict[str, Name]:
-    return {name.boot: name for name in sorted(names)}
-
-
-def _written_ns(path: str) -> int:
-    """When a file was written; nobody knows of how late a boot one is that nobody can look at."""
-    try:
-        return listing.look(path).written_ns
-    except CorruptError:
-        return ALWAYS_NS
-
-
-def _not_older(names: Mapping[Name, str], start_ns: int) -> list[str]:
-    """The boots that may reach into a range, and the last before them: by when their last files were written."""
-    written = {boot: _written_ns(names[name]) for boot, name in _last_of_boots(names).items()}
-    older = [boot for boot, at_ns in written.items() if at_ns < start_ns - WRITTEN_NS]
-    return sorted(set(written) - set(sorted(older, key=written.__getitem__)[:-1]))
+def _extent(stretch: Stretch | None) -> Extent | None:
+    if stretch is None:
+        return None
+    first, last = (int(stretch.ticks[0]), int(stretch.ticks[-1])) if len(stretch.ticks) else (0, -1)
+    return Extent(stretch.relations, first, last, stretch.interval_ns)
 
 
 def _outer(readings: Sequence[Reading]) -> list[Reading]:
     """The first and the last reading."""
     return list(dict.fromkeys([*readings[:1], *readings[-1:]]))
-
-
-def _chosen(stretch: Callable[[int], Stretch | None], count: int, start_ns: int, end_ns: int) -> list[int]:
-    """Which of a boot's files, in order of time, overlap a range, by looking at few of them; and the one before."""
-    was_set = _was_set([found for number in {0, count - 1} if count and (found := stretch(number))])
-
-    def span(number: int) -> tuple[int, int] | None:
-        nonlocal was_set
-        found = stretch(number)
-        if found is None or not len(found.ticks):
-            return None
-        was_set = was_set or _was_set([found, *(each for each in [stretch(0)] if each)])
-        course = course_of(found.relations, found.interval_ns)
-        return course.moment_ns(int(found.ticks[0])), course.moment_ns(int(found.ticks[-1]))
-
-    def first(is_late: Callable[[int, int], bool]) -> int:
-        """The first file of which that is so; what cannot be read is passed over."""
-        low, high = 0, count
-        while low < high:
-            middle = (low + high) // 2
-            at = middle
-            while at < high and span(at) is None:
-                at += 1
-            there = span(at) if at < high else None
-            if there is None or is_late(*there):
-                high = middle
-            else:
-                low = at + 1
-        return low
-
-    begin = first(lambda _first_ns, last_ns: last_ns >= start_ns)
-    end = first(lambda first_ns, _last_ns: first_ns >= end_ns)
-    # What has no reading tells of those before it: that their writer ended.
-    while end < count and span(end) is None:
-        end += 1
-    return list(range(count)) if was_set else list(range(max(0, begin - 1), max(begin, end)))
-
-
-def _was_set(files: Iterable[Stretch]) -> bool:
-    """Whether the wall clock was set by a second or more between some files: then they may not be in order of UTC."""
-    offsets = [each.realtime_ns - each.boottime_ns for found in files for each in found.relations]
-    return bool(offsets) and max(offsets) - min(offsets) > SECOND_NS
 
 
 def _lines(
@@ -407,8 +338,8 @@ def gaps(lines: Sequence[Line], table: str, start_ns: int, end_ns: int, *, is_fo
 def _with_lost_boots(gaps: Sequence[Gap], lost_boots: Iterable[tuple[int, str]]) -> list[Gap]:
     """Blame files of boots of which nothing can be read: what seems off, the last time before they were written."""
     blamed = {}
-    for written_ns, why in lost_boots:
-        off = [gap for gap in gaps if gap.cause is Cause.OFF and gap.start_ns <= written_ns]
+    for at_ns, why in lost_boots:
+        off = [gap for gap in gaps if gap.cause is Cause.OFF and gap.start_ns <= at_ns]
         if off:
             blamed[max(off)] = why
     return [gap._replace(cause=Cause.DAMAGED_FILE, detail=blamed[gap]) if gap in blamed else gap for gap in gaps]

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Holdings: what there is in rings, in RAM and on disk, listed upstream first, and which of it a range of time needs.
+
+Data moves from a ring to RAM to the disk, so what moves while it is being looked for is seen twice, never missed.
+Nothing is opened by listing it. Within a boot files are in the order of their names, so those that overlap a range
+are found by looking at few; between boots what counts is what files say themselves. When a file was written may
+spare a look at it only where those looked at agree with theirs: an archive may be a copy with other times.
+"""
+
+import os
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from sysmond.base.clock import SECOND_NS, Relation
+from sysmond.base.model import Cause, Sensitivity
+from sysmond.base.wall_clock import ALWAYS_NS, course_of
+from sysmond.errors import CorruptError
+from sysmond.machine import listing
+from sysmond.machine.folders import Folders
+from sysmond.ring.progress import Progress, Sealed, ring_files, stream_files
+from sysmond.store import archive
+from sysmond.store.archive import Name
+
+# A folder whose files are being merged is listed again, until a listing shows nothing new.
+LISTINGS_MAX = 8
+# A file is written within so much of its last reading, unless the clock was set in between.
+WRITTEN_WITHIN_NS = 86_400 * SECOND_NS
+# No file was written before 2001: what says so has its time from a clock that was never set, or from nobody.
+WRITTEN_MIN_NS = 10**9 * SECOND_NS
+# Of how many boots it is asked whether they were written when they say.
+SAMPLES = 3
+
+
+class Damage(NamedTuple):
+    """A file that could not be read: its name where it has one of ours, its class, and why.
+
+    ``modified_ns``: when it was written, which is after all of its rows; 0 where that is not known.
+    """
+
+    name: Name | None
+    sensitivity: Sensitivity | None
+    reason: str
+    cause: Cause = Cause.DAMAGED_FILE
+    modified_ns: int = 0
+
+
+class Holdings:
+    """The rings and folders of some classes. ``damages``: what cannot be read of them; ``refused``: what may not be."""
+
+    def __init__(self, folders: Folders, classes: Collection[Sensitivity]) -> None:
+        self.folders = folders
+        self.classes = tuple(classes)
+        self.damages: list[Damage] = []
+        self.refused: list[str] = []
+
+    def rings(self, table: str = "") -> Iterator[tuple[str, Sealed | None]]:
+        """The rings of wide tables, or of a long one, and how far each is in files."""
+        sealed = Progress.read(self.folders).sealed  # Before the rings: what it says is sealed is in a file by now.
+        if not table:
+            found = ring_files(self.folders, self.classes)
+        else:
+            found = [path for path in stream_files(self.folders, self.classes) if table_of(path) == table]
+        for path in found:
+            yield path, sealed.get(path)
+
+    def listings(self, folder: str, sensitivity: Sensitivity | None = None) -> Iterator[list[str]]:
+        """The files of a folder, sorted: all there are, then those that further listings add, until one adds none.
+
+        One listing may miss both a merged file and its sources, where the merge ends while it is made.
+        """
+        seen: set[str] = set()
+        for _ in range(LISTINGS_MAX):
+            try:
+                new = set(archive.files(folder)) - seen
+            except PermissionError:
+                self.refused.append(folder)
+                return
+            except CorruptError as damage:
+                self.damages.append(Damage(None, sensitivity, str(damage)))
+                return
+            if not new:
+                return
+            seen |= new
+            yield sorted(new)
+
+    def names(self, folder: str, sensitivity: Sensitivity | None = None) -> dict[Name, str]:
+        """The files of a folder that have a name of ours, with their paths."""
+        files = (file for new in self.listings(folder, sensitivity) for file in new)
+        return {name: f"{folder}/{file}" for file in files if (name := archive.parse_name(file))}
+
+
+def table_of(ring: str) -> str:
+    """The long table whose ring lies at a path."""
+    return os.path.basename(os.path.dirname(ring))
+
+
+def written_ns(path: str) -> int:
+    """When a file was written, UTC; ``ALWAYS_NS`` where nobody can look at it.
+
+    :raises FileNotFoundError: where it is gone.
+    """
+    try:
+        return listing.look(path).written_ns
+    except CorruptError:
+        return ALWAYS_NS
+
+
+class Extent(NamedTuple):
+    """What a file says of its time: its first and last reading in boot time, and how boot time stands to UTC.
+
+    ``first_tick_ns`` lies behind ``last_tick_ns`` where it has no reading.
+    """
+
+    relations: Sequence[Relation]
+    first_tick_ns: int
+    last_tick_ns: int
+    interval_ns: int
+
+    def utc_ns(self) -> tuple[int, int] | None:
+        """The first and the last reading in UTC; None where there is none."""
+        if self.first_tick_ns > self.last_tick_ns:
+            return None
+        course = course_of(self.relations, self.interval_ns)
+        return course.moment_ns(self.first_tick_ns), course.moment_ns(self.last_tick_ns)
+
+
+Look = Callable[[Name], Extent | None]
+"""Opens a file and gives its extent; None where it cannot be read."""
+
+
+class Boots:
+    """The boots of some files, in order of time: as their last files were written, or as all of those say themselves.
+
+    The former where some of them, evenly spread and the oldest among them, say that they end within a day before that.
+    """
+
+    def __init__(self, names: Mapping[Name, str], look: Look) -> None:
+        self._look = look
+        self._last = {name.boot: name for name in sorted(names)}
+        self._first = {name.boot: name for name in sorted(names, reverse=True)}
+        self._written_ns = {boot: written_ns(names[name]) for boot, name in self._last.items()}
+        order = sorted(self._last, key=self._written_ns.__getitem__)
+        is_as_written = all(map(self._agrees, order[:: max(1, len(order) // SAMPLES)]))
+        self.order = order if is_as_written else sorted(order, key=self.end_ns)
+        self._slack_ns = WRITTEN_WITHIN_NS if is_as_written else 0
+
+    def begin_ns(self, boot: str) -> int:
+        """The beginning of a boot in UTC; when it was written, where its first file cannot be read or is empty."""
+        return self._span(self._first[boot])[0]
+
+    def end_ns(self, boot: str) -> int:
+        """The end of a boot in UTC, likewise."""
+        return self._span(self._last[boot])[1]
+
+    def _span(self, name: Name) -> tuple[int, int]:
+        extent = self._look(name)
+        return (extent.utc_ns() if extent else None) or (self._written_ns[name.boot],) * 2
+
+    def _agrees(self, boot: str) -> bool:
+        written_ns = self._written_ns[boot]
+        return written_ns >= WRITTEN_MIN_NS and -SECOND_NS <= written_ns - self.end_ns(boot) <= WRITTEN_WITHIN_NS
+
+    def reaching(self, start_ns: int, end_ns: int) -> list[str]:
+        """Those that may reach into a range, the last before them, and the first behind them."""
+        low = max(0, bisect_left(self.order, start_ns - self._slack_ns, key=self.end_ns) - 1)
+        found = self.order[low : low + 1]
+        for boot in self.order[low + 1 :]:
+            found.append(boot)
+            if self.begin_ns(boot) >= end_ns + self._slack_ns:
+                break
+        return found
+
+
+def overlapping(names: Sequence[Name], look: Look, start_ns: int, end_ns: int) -> range:
+    """Which files of a boot, in order of their names, overlap a range, as indexes; found by looking at few of them.
+
+    What cannot be read, or has no reading, is passed over. With them the one before, and those without a reading after
+    them: they tell that a writer ended. Where the wall clock was set they may not be in order: then it is all of them.
+    """
+    offsets: set[int] = set()
+
+    def span(number: int) -> tuple[int, int] | None:
+        extent = look(names[number])
+        if extent is None:
+            return None
+        offsets.update(each.realtime_ns - each.boottime_ns for each in extent.relations)
+        return extent.utc_ns()
+
+    def first(is_late: Callable[[int, int], bool]) -> int:
+        """The first file of which that is so."""
+        low, high = 0, len(names)
+        while low < high:
+            middle = (low + high) // 2
+            at = middle
+            while at < high and span(at) is None:
+                at += 1
+            there = span(at) if at < high else None
+            if there is None or is_late(*there):
+                high = middle
+            else:
+                low = at + 1
+        return low
+
+    for number in {0, len(names) - 1} if names else ():
+        span(number)
+    begin = first(lambda _first_ns, last_ns: last_ns >= start_ns)
+    end = first(lambda first_ns, _last_ns: first_ns >= end_ns)
+    while end < len(names) and span(end) is None:
+        end += 1
+    if offsets and max(offsets) - min(offsets) > SECOND_NS:
+        return range(len(names))
+    return range(max(0, begin - 1), max(begin, end))
