@@ -17,7 +17,7 @@ from sysmond.answers import gaps
 from sysmond.answers.rates import STATISTICS
 from sysmond.answers.series import FOREVER_NS, Query
 from sysmond.base import clock, paths, timespec
-from sysmond.base.model import Cause, Metric, Sensitivity, series_path
+from sysmond.base.model import TIERS_NS, Cause, Metric, Sensitivity, series_path
 from sysmond.base.result import Boot, Entry, Event, LongEntry, Result
 from sysmond.errors import Error, NotPermittedError, UsageError, nearest
 from sysmond.machine import folders
@@ -214,36 +214,53 @@ class Archive:
         return sql.ask(self._folders, self._classes, query, Request("", start, end, boot=boot))
 
     def _answer(self, asked: "_Question") -> Result:
-        """Answer from what is there now.
+        """Answer from what is there now: from files near the range, where others cannot matter, else from all.
 
         :raises FileNotFoundError: where a file was merged or flushed meanwhile.
         """
+        if asked.start_ns != -FOREVER_NS and asked.boot is None:
+            margin_ns = 2 * max(asked.step_ns, *TIERS_NS.values())
+            span = asked.start_ns - margin_ns, asked.end_ns + margin_ns
+            with suppress(Error), closing(Timeline(self._folders, self._classes, span)) as line:
+                if result := self._answer_from(line, asked, is_whole=False):
+                    return result
         with closing(Timeline(self._folders, self._classes)) as line:
-            boot = _boot(line, asked.boot)
-            keys, lost = self._match(asked.patterns, line.keys(), line)
-            query = Query(line, keys, asked.start_ns, asked.end_ns, boot)
-            result = query.raw() if asked.raw else query.buckets(asked.step_ns, asked.stats)
-            found = gaps.find(line, {key.table for key in keys}, boot, asked.now_ns)
-            found += gaps.lost(line, lost, boot, asked.now_ns)
-            self.warnings = list(dict.fromkeys([*lost.values(), *(damage.reason for damage in line.damages)]))
-            self.warnings += line.redefinitions({(key.table, key.metric) for key in keys})
-            inside = tuple(
-                gap
-                for gap in gaps.coalesce([*found, *query.gaps])
-                if gap.end_ns > asked.start_ns and gap.start_ns < asked.end_ns
-            )
-            events = line.events(boot, asked.start_ns, asked.end_ns)
-            result = result._replace(
-                gaps=inside,
-                warnings=tuple(self.warnings),
-                events=tuple(events),
-                sensitivity=_sensitivity(_restricted(line) & {key.table for key in keys}),
-            )
-            if asked.explain:
-                from sysmond.answers.explain import explain  # noqa: PLC0415  few ask for it
+            result = self._answer_from(line, asked, is_whole=True)
+        if result is None:
+            raise AssertionError("everything is there")
+        return result
 
-                result = result._replace(explanations=explain(query, result))
-            return result
+    def _answer_from(self, line: Timeline, asked: "_Question", *, is_whole: bool) -> Result | None:
+        """Answer from a time line; None where what was left out of it may matter."""
+        boot = _boot(line, asked.boot)
+        keys, lost = self._match(asked.patterns, line.keys(), line)
+        tables = {key.table for key in keys}
+        if not is_whole and not line.suffices(tables, ()):
+            return None
+        query = Query(line, keys, asked.start_ns, asked.end_ns, boot)
+        result = query.raw() if asked.raw else query.buckets(asked.step_ns, asked.stats)
+        found = gaps.find(line, tables, boot, asked.now_ns)
+        found += gaps.lost(line, lost, boot, asked.now_ns)
+        inside = tuple(
+            gap
+            for gap in gaps.coalesce([*found, *query.gaps])
+            if gap.end_ns > asked.start_ns and gap.start_ns < asked.end_ns
+        )
+        if not is_whole and not line.suffices(tables, inside):
+            return None
+        self.warnings = list(dict.fromkeys([*lost.values(), *(damage.reason for damage in line.damages)]))
+        self.warnings += line.redefinitions({(key.table, key.metric) for key in keys})
+        result = result._replace(
+            gaps=inside,
+            warnings=tuple(self.warnings),
+            events=tuple(line.events(boot, asked.start_ns, asked.end_ns)),
+            sensitivity=_sensitivity(_restricted(line) & tables),
+        )
+        if asked.explain:
+            from sysmond.answers.explain import explain  # noqa: PLC0415  few ask for it
+
+            result = result._replace(explanations=explain(query, result))
+        return result
 
     def _match(
         self, patterns: Iterable[str], keys: Iterable[Key], line: Timeline

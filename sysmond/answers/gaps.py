@@ -18,9 +18,10 @@ from sysmond.base.model import Cause, series_path
 from sysmond.base.paths import Matcher, Pattern, is_wild
 from sysmond.base.result import Gap
 from sysmond.store import archive
+from sysmond.store.holdings import Damage
 from sysmond.store.of_ring import Hole, Key
 from sysmond.store.statistics import GAP_FACTOR, BoolArray
-from sysmond.store.timeline import Damage, Timeline
+from sysmond.store.timeline import Timeline
 from sysmond.store.tracks import Stretch, Track
 
 # Until the last tick is this many intervals ago, nothing is missing yet.

@@ -10,9 +10,10 @@ from sysmond.base.model import ABSENT, Cause
 from sysmond.base.result import Int64Array
 from sysmond.errors import CorruptError
 from sysmond.store import statistics
+from sysmond.store.holdings import Damage
 from sysmond.store.of_ring import Hole, Key, Strand
 from sysmond.store.statistics import COUNTER_STATS, Axis, BoolArray, Buckets, Edges, Stat
-from sysmond.store.timeline import Damage, Timeline
+from sysmond.store.timeline import Timeline
 from sysmond.store.tracks import Member, Piece, Run, Source, Track, chosen_rows
 
 # So many rows of a block are decoded at once: memory is bounded by what is asked for, not by the block.

@@ -211,3 +211,47 @@ def overlapping(names: Sequence[Name], look: Look, start_ns: int, end_ns: int) -
     if offsets and max(offsets) - min(offsets) > SECOND_NS:
         return range(len(names))
     return range(max(0, begin - 1), max(begin, end))
+
+
+class Near(NamedTuple):
+    """Files near a range, in order of boots and names: those that overlap it, and their neighbours on both sides.
+
+    ``newest``: the last file of all, which tells what names mean now. ``is_cut_before``, ``is_cut_behind``: whether
+    there are others on that side.
+    """
+
+    names: list[Name]
+    newest: list[Name]
+    is_cut_before: bool
+    is_cut_behind: bool
+
+
+def nearest_files(found: Sequence[Name], paths: Mapping[Name, str], look: Look, start_ns: int, end_ns: int) -> Near:
+    """Find the files near a range, of all boots. A neighbour is the next one that has a reading."""
+    boots = Boots({name: paths[name] for name in found}, look)
+    order = boots.order
+    reaching = boots.reaching(start_ns, end_ns)
+    chosen: list[Name] = []
+    is_cut_before, is_cut_behind = order[:1] != reaching[:1], order[-1:] != reaching[-1:]
+    for boot in reaching:
+        mine = [name for name in found if name.boot == boot]
+        within = overlapping(mine, look, start_ns, end_ns)
+        low, high = within.start, within.stop
+        while low > 0 and not _has_reading(look(mine[low])):
+            low -= 1
+        while high < len(mine) and not _has_reading(look(mine[high])):
+            high += 1
+        if low > 0:  # What is before it lies behind files that are left out.
+            chosen, is_cut_before = [], True
+        chosen += mine[low : high + 1]
+        if high + 1 < len(mine):
+            is_cut_behind = True
+            break
+    newest = [max(name for name in found if name.boot == order[-1])] if order else []
+    for name in (*chosen, *newest):
+        look(name)
+    return Near(chosen, newest, is_cut_before, is_cut_behind)
+
+
+def _has_reading(extent: Extent | None) -> bool:
+    return extent is not None and extent.utc_ns() is not None

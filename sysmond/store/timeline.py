@@ -5,66 +5,79 @@ Sources are taken upstream first (ring, then RAM, then disk): data moves that wa
 being looked for is seen twice, never missed. They are joined by tick: twice is once.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+import errno
+import os
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
-from itertools import chain
+from itertools import chain, product
 from typing import NamedTuple
 
 from sysmond.base.clock import SECOND_NS
-from sysmond.base.model import TIERS_NS, Cause, Metric, Sensitivity
-from sysmond.base.result import Event
+from sysmond.base.model import FINEST_TIER, TIERS_NS, Cause, Metric, Sensitivity
+from sysmond.base.result import Event, Gap
 from sysmond.base.wall_clock import ALWAYS_NS, Course, Said, course_of, joined
 from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
 from sysmond.machine import listing
 from sysmond.machine.folders import Folders
-from sysmond.ring.progress import Progress, ring_files
 from sysmond.ring.snapshot import snapshot
 from sysmond.store import archive, pins, unread
 from sysmond.store.archive import Name
+from sysmond.store.holdings import Damage, Extent, Holdings, nearest_files
 from sysmond.store.of_ring import ANY_TABLE, Hole, Key, Recording, Strand, TierBlock, of_snapshot
 from sysmond.store.opened import Files
 from sysmond.store.tracks import Lineage, Member, Source, Track, join
 
-# A folder whose files are being merged is listed again, until a listing shows nothing new.
-LISTINGS_MAX = 8
 
+class Shelf(NamedTuple):
+    """The files of a class and tier of which only those near a range are open.
 
-class Damage(NamedTuple):
-    """A file that could not be read: its name where it has one of ours, its class, and why.
-
-    ``modified_ns``: when it was written, which is after all of its rows; 0 where that is not known.
+    ``begin_ns``, ``end_ns``: UTC of the first and the last reading of these; endless where none were left out on that
+    side. ``tables``: of which they have series; ``always``: of which the outer ones, too.
     """
 
-    name: Name | None
-    sensitivity: Sensitivity | None
-    reason: str
-    cause: Cause = Cause.DAMAGED_FILE
-    modified_ns: int = 0
+    begin_ns: int
+    end_ns: int
+    tables: set[str]
+    always: set[str]
 
 
 class Timeline:
-    """Everything recorded, opened for reading; close it after use."""
+    """What was recorded, opened for reading; close it after use."""
 
-    def __init__(self, folders: Folders, classes: Collection[Sensitivity] = tuple(Sensitivity)) -> None:
-        """Open every source of these classes.
+    def __init__(
+        self,
+        folders: Folders,
+        classes: Collection[Sensitivity] = tuple(Sensitivity),
+        span: tuple[int, int] | None = None,
+    ) -> None:
+        """Open every source of these classes; with a ``span`` in UTC the rings, and the files in it and beside it.
 
         What is unreadable is kept in ``damages``, what we may not read in ``refused``; ``unread`` tells where a
         readable file has values that are not.
+
+        :raises FileNotFoundError: where files near a span were merged or flushed meanwhile.
         """
         self._folders = folders
-        self.damages: list[Damage] = []
-        self.refused: list[str] = []
+        self._holdings = Holdings(folders, classes)
+        self.damages = self._holdings.damages
+        self.refused = self._holdings.refused
         self.unread: dict[Hole, set[Key]] = {}
         self._files = Files()
         self._sources: list[Source] = []
+        self._newest: list[Source] = []
+        self._shelves: list[Shelf] = []
         self._of_rings: list[Hole] = []
-        self._read_rings(folders, classes)
-        for sensitivity in classes:
-            self._read_folder(archive.ram_folder(folders, sensitivity), sensitivity)
-        for tier in TIERS_NS:
-            for sensitivity in classes:
-                self._read_folder(archive.disk_folder(folders, sensitivity, tier), sensitivity)
+        self._read_rings()
+        for tier, sensitivity in product(TIERS_NS, classes):
+            places = [archive.disk_folder(folders, sensitivity, tier)]
+            if tier == FINEST_TIER:
+                places.insert(0, archive.ram_folder(folders, sensitivity))
+            if span is None:
+                for folder in places:
+                    self._read_folder(folder, sensitivity)
+            else:
+                self._read_near(places, sensitivity, *span)
         self._courses = self._join_clocks()
         self.texts = {ident: text for source in self._sources for ident, text in source.recording.texts.items()}
         self.metrics = self._join_metrics()
@@ -74,12 +87,10 @@ class Timeline:
         """Close the files."""
         self._files.close()
 
-    def _read_rings(self, folders: Folders, classes: Collection[Sensitivity]) -> None:
-        sealed = Progress.read(folders).sealed  # Before the rings: what it says is sealed is in a segment by now.
-        for path in ring_files(folders, classes):
+    def _read_rings(self) -> None:
+        for path, sealed in self._holdings.rings():
             try:
-                since = sealed[path].offset if path in sealed else 0
-                recording = of_snapshot(snapshot(path, since))
+                recording = of_snapshot(snapshot(path, sealed.offset if sealed else 0))
                 self._sources.append(Source(None, recording, path))
                 if recording.damage:
                     self.damages.append(Damage(None, None, recording.damage))
@@ -90,42 +101,87 @@ class Timeline:
             except (ForeignError, CorruptError, OSError, ValueError) as damage:
                 why = str(damage) if path in str(damage) else f"{path}: {damage}"
                 self.damages.append(Damage(None, None, why))
-                self._of_rings.append(unread.hole(path, sealed.get(path), why))
+                self._of_rings.append(unread.hole(path, sealed, why))
 
     def _read_folder(self, folder: str, sensitivity: Sensitivity) -> None:
-        """Open the segments of a folder, until a listing shows nothing that was not seen before.
-
-        One listing may miss both a merged file and its sources, where the merge ends while it is made.
-        """
-        done: set[str] = set()
-        for _ in range(LISTINGS_MAX):
-            try:
-                files = set(archive.files(folder)) - done
-            except PermissionError:
-                self.refused.append(folder)
-                return
-            except CorruptError as damage:
-                self.damages.append(Damage(None, sensitivity, str(damage)))
-                return
-            if not files:
-                return
-            done |= files
+        """Open the segments of a folder; what a merged one contains only where that one cannot be read."""
+        for files in self._holdings.listings(folder, sensitivity):
             named = sorted((name for file in files if (name := archive.parse_name(file))), key=_widest_first)
             whole: Name | None = None
             for name in named:
-                # What a merged file contains is left out, unless that one cannot be read.
                 contained = whole is not None and whole.contains(name)
-                if not contained and self._read_file(f"{folder}/{name.file}", name, sensitivity):
+                if not contained and self._take(f"{folder}/{name.file}", name, sensitivity):
                     whole = name
-            for file in sorted(files):
+            for file in files:
                 if archive.parse_name(file) is None:
-                    self._read_file(f"{folder}/{file}", None, sensitivity)
+                    self._take(f"{folder}/{file}", None, sensitivity)
 
-    def _read_file(self, path: str, name: Name | None, sensitivity: Sensitivity) -> bool:
+    def _read_near(self, places: Sequence[str], sensitivity: Sensitivity, start_ns: int, end_ns: int) -> None:
+        """Open the segments of a class and tier that overlap a span, and their neighbours on both sides."""
+        paths: dict[Name, str] = {}
+        for folder in places:
+            for file in chain.from_iterable(self._holdings.listings(folder, sensitivity)):
+                if name := archive.parse_name(file):
+                    paths.setdefault(name, f"{folder}/{file}")
+                else:  # Of several boots, or none of ours: who knows what it has.
+                    self._take(f"{folder}/{file}", None, sensitivity)
+        opened: dict[Name, Source | None] = {}
+
+        def look(name: Name) -> Extent | None:
+            if name not in opened:
+                opened[name] = self._open(paths[name], name, sensitivity)
+                if opened[name] is None and not os.path.lexists(paths[name]):
+                    raise FileNotFoundError(errno.ENOENT, "merged or flushed meanwhile", paths[name])
+            source = opened[name]
+            return _extent(source.recording, name.boot) if source else None
+
+        near = nearest_files(archive.current(paths), paths, look, start_ns, end_ns)
+        sources = [source for name in near.names if (source := opened[name])]
+        self._sources += sources
+        self._newest += [source for name in near.newest if (source := opened[name]) and source not in sources]
+        if sources:
+            tables = [{key.table for key in _keys(source.recording)} for source in sources]
+            outer = [*tables[:1] * near.is_cut_before, *tables[-1:] * near.is_cut_behind]
+            every = set().union(*tables)
+            spans = [span for name in near.names if (extent := look(name)) and (span := extent.utc_ns())]
+            self._shelves.append(
+                Shelf(
+                    min(first for first, _ in spans) if near.is_cut_before and spans else -ALWAYS_NS,
+                    max(last for _, last in spans) if near.is_cut_behind and spans else ALWAYS_NS,
+                    every,
+                    every.intersection(*outer),
+                )
+            )
+
+    def suffices(self, tables: Collection[str], gaps: Iterable[Gap]) -> bool:
+        """Whether files that were left out cannot matter to an answer about these tables, with these gaps.
+
+        They may where anything is damaged, where a table is not in the outermost files that are open, and where a gap
+        may go on in those that are not.
+        """
+        if self.damages or self.unread:
+            return False
+        held = [(gap.table, gap.start_ns, gap.end_ns) for gap in gaps]
+        return all(
+            shelf.tables.intersection(tables) <= shelf.always
+            and not any(
+                table in shelf.tables and (start_ns <= shelf.begin_ns or end_ns >= shelf.end_ns)
+                for table, start_ns, end_ns in held
+            )
+            for shelf in self._shelves
+        )
+
+    def _take(self, path: str, name: Name | None, sensitivity: Sensitivity) -> bool:
+        source = self._open(path, name, sensitivity)
+        if source is not None:
+            self._sources.append(source)
+        return source is not None
+
+    def _open(self, path: str, name: Name | None, sensitivity: Sensitivity) -> Source | None:
         try:
-            recording = self._files.recording(path)
+            return Source(name, self._files.recording(path), path)
         except FileNotFoundError:
-            return False  # Flushed or merged meanwhile: what holds its rows now is listed after it.
+            return None  # Flushed or merged meanwhile: what holds its rows now is listed after it.
         except NotPermittedError as refusal:
             self.refused.append(str(refusal))
             if sensitivity is Sensitivity.PUBLIC:
@@ -134,10 +190,7 @@ class Timeline:
             # The library looks before it opens; a file that vanishes in between is no longer there, not damaged.
             with suppress(FileNotFoundError):
                 self.damages.append(Damage(name, sensitivity, str(damage), modified_ns=_written_ns(path)))
-        else:
-            self._sources.append(Source(name, recording, path))
-            return True
-        return False
+        return None
 
     def _join_clocks(self) -> dict[str, Course]:
         said: dict[str, list[Said]] = {}
@@ -151,7 +204,8 @@ class Timeline:
         """Every metric as its newest source declares it; of several scales the finest, to which others convert."""
         metrics: dict[tuple[str, str], Metric] = {}
         self._declaring: dict[tuple[str, str], str] = {}
-        for source in sorted(self._sources, key=lambda source: self._newest_ns(source.recording), reverse=True):
+        sources = [*self._sources, *self._newest]
+        for source in sorted(sources, key=lambda source: self._newest_ns(source.recording), reverse=True):
             for table in source.recording.tables.values():
                 for metric in table.metrics:
                     newest = metrics.setdefault((table.name, metric.name), metric)
@@ -307,6 +361,15 @@ def _said(recording: Recording, boot: str) -> Said:
         max((last for _, last in ends), default=-1),
         min([SECOND_NS, *intervals_ns]),
     )
+
+
+def _extent(recording: Recording, boot: str) -> Extent:
+    return Extent(*_said(recording, boot))
+
+
+def _keys(recording: Recording) -> Iterator[Key]:
+    yield from chain.from_iterable(block.keys for block in recording.blocks)
+    yield from chain.from_iterable(tier.keys for tier in recording.tiers)
 
 
 def _lineage(source: Source, strand: Strand) -> Lineage:

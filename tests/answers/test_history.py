@@ -29,6 +29,7 @@ from sysmond.store import opened as opened_files
 from sysmond.store.dense_file import Segment
 from sysmond.store.of_ring import MemoryBlock
 from sysmond.store.timeline import Timeline
+from sysmond.store.tracks import Source
 from tests.support.machine import BOOT, NOON_NS, OLDER, TABLE, Machine, Writer, counter, gauge
 
 READ = "disk/read_bytes@sda"
@@ -575,16 +576,16 @@ def test_an_archive_of_nothing_but_damage_says_so(machine: Machine) -> None:
 
 def test_a_file_that_vanishes_is_found_where_it_went(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     files = three_files(machine)
-    opened = Timeline._read_file
+    opened = Timeline._open
     merged: list[str] = []
 
-    def read_file(line: Timeline, path: str, *rest: object) -> bool:
+    def open_file(line: Timeline, path: str, *rest: object) -> Source | None:
         if not merged and path == str(files[1]):
             merged.append(path)
             machine.merge()
         return opened(line, path, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Timeline, "_read_file", read_file)
+    monkeypatch.setattr(Timeline, "_open", open_file)
     check_whole(machine, list(range(100, 130)))
     assert merged
 
