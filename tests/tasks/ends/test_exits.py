@@ -328,7 +328,7 @@ def opened_as(prepare: str) -> str:
     program = f"""
 import ctypes, os
 from sysmond.errors import Error
-from sysmond.tasks import exits_netlink  # Now, since it may be somebody later who may not read where Python lies.
+from sysmond.tasks.ends import exits_netlink  # Now, since it may be somebody later who may not read where Python lies.
 from sysmond.tasks.ends.exits import open_exits
 {prepare}
 try:
