@@ -121,7 +121,8 @@ def parser() -> Parser:
     add("--epoch", action="store_true", help="write times as seconds since the epoch")
     add("--user", action="store_true", help="the archive of this user, not of the system")
     add("--state-dir", metavar="D", help="where the archive is (default: /var/lib/sysmond)")
-    add("--runtime-dir", metavar="D", help="where the daemon keeps what is in RAM (default: /run/sysmond)")
+    add("--runtime-dir", metavar="D", help="where the daemon keeps what is in RAM (default: /run/sysmond;"
+        " with --state-dir only where that daemon writes there)")  # fmt: skip
     tasks.add_options(made)
     add("--version", action="version", version=f"{PROGRAM} {__version__}", help="print the version and end")
     return made

@@ -216,7 +216,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.environ.pop(fixed, None)  # What a shell exports at its start is not the size for ever.
     out = console()
     try:
-        place = folders.ours(user=options.user, state_dir=options.state_dir, runtime_dir=options.runtime_dir)
+        place = folders.asked(user=options.user, state_dir=options.state_dir, runtime_dir=options.runtime_dir)
         woken = wake_on_signals()
         with keys_at_once(), suppress(BrokenPipeError):
             show(View(place, options.messages, out), out, woken)

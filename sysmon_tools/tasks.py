@@ -124,7 +124,7 @@ def _tables(options: argparse.Namespace) -> list[str]:
 
 
 def _folders(options: argparse.Namespace) -> folders.Folders:
-    return folders.ours(user=options.user, state_dir=options.state_dir, runtime_dir=options.runtime_dir)
+    return folders.asked(user=options.user, state_dir=options.state_dir, runtime_dir=options.runtime_dir)
 
 
 def _check_together(options: argparse.Namespace) -> None:

@@ -63,14 +63,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return wrong.exit_code
 
 
-def _folders(options: argparse.Namespace) -> folders.Folders:
-    return folders.ours(user=options.user, state_dir=options.state_dir, runtime_dir=options.runtime_dir)
-
-
 def _command(options: argparse.Namespace) -> int:
     """Carry out a command."""
     module, function = COMMANDS[options.command]
-    code: int = getattr(importlib.import_module(f"sysmond.commands.{module}"), function)(_folders(options), options)
+    place = folders.asked(user=options.user, state_dir=options.state_dir, runtime_dir=options.runtime_dir)
+    code: int = getattr(importlib.import_module(f"sysmond.commands.{module}"), function)(place, options)
     return code
 
 
@@ -78,7 +75,7 @@ def _start(options: argparse.Namespace, words: Sequence[str]) -> int:
     """Resolve the plan and become the daemon or a part; returns only where that is not to be."""
     _check(options)
     settings = Settings(
-        _folders(options),
+        folders.ours(user=options.user, state_dir=options.state_dir, runtime_dir=options.runtime_dir),
         os.path.abspath(options.root),
         options.ticks,
         options.user,

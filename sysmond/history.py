@@ -42,9 +42,11 @@ def open(  # noqa: A001  the name that readers expect: history.open()
 ) -> "Archive":
     """Open the archive of this machine, or with ``user`` that of this user.
 
-    :raises Error: where there is none.
+    A ``state_dir`` that is named alone is read alone, unless it is the one that a recorder of this machine writes to.
+
+    :raises Error: where there is none. :raises NotPermittedError: where we may not look.
     """
-    chosen = folders.ours(user=user, state_dir=state_dir, runtime_dir=runtime_dir)
+    chosen = folders.asked(user=user, state_dir=state_dir, runtime_dir=runtime_dir)
     if not os.path.isdir(chosen.state) and not os.path.isdir(chosen.runtime):
         raise Error(
             f"{chosen.state}: nothing was ever recorded there; 'sysmond' records, --state-dir names another place"

@@ -17,7 +17,9 @@ def parser() -> Parser:
         prog="sysmond",
         allow_abbrev=False,
         description="Record what this machine does, once a second, until told to stop. With a command: do that.",
-        epilog="Exit codes: 0 ended in order; 1 failure; 2 wrong usage or configuration; 77 no permission.",
+        epilog="A command with --state-dir alone asks the recorder that writes to that folder, and no other. "
+        "Exit codes: 0 ended in order; 1 failure, also where a folder is none; 2 wrong usage or configuration; "
+        "77 no permission.",
     )
     made.add_argument("--config", metavar="FILE", help="read this configuration instead of all others")
     _add_folders(made, default=None)

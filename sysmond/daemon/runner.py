@@ -28,7 +28,7 @@ from sysmond.daemon.live_view import View
 from sysmond.daemon.reloading import Reloading
 from sysmond.errors import EXIT_AGAIN, Error
 from sysmond.machine import control, mounts
-from sysmond.machine.folders import UMASK, Folders, check_trusted, create, create_classes
+from sysmond.machine.folders import UMASK, Folders, check_trusted, create, create_classes, link_state
 from sysmond.machine.lock import is_lost, only_one, say_ending
 from sysmond.machine.notify import READY, notify, watchdog_s
 from sysmond.plan.plan import Plan, first_valid
@@ -94,6 +94,7 @@ def run_part(part: str, settings: Settings, plan: Plan, state: ExitStack | None 
         case "background":
             return lane.run(settings, plan, Lane.BACKGROUND, say(part))
         case _:
+            link_state(settings.folders)
             return archiver.run(settings, plan, say(part), state)
 
 

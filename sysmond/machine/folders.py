@@ -30,6 +30,9 @@ SOCKET_PATH_BYTES_MAX = 107
 # In the state folder, where somebody else has the name that the runtime folder should have in shared memory.
 RUNTIME_LINK = "runtime"
 
+# In the runtime folder: leads to the state folder that the recorder there writes to.
+STATE_LINK = "archiver/state"
+
 # What others may do to what we make, whatever whoever starts us allows them.
 UMASK = 0o022
 
@@ -49,6 +52,39 @@ class Folders(NamedTuple):
 def ours(*, user: bool, state_dir: str | None, runtime_dir: str | None) -> Folders:
     """Say where things lie for whoever runs this process; see ``choose``."""
     return choose(user=user, state_dir=state_dir, runtime_dir=runtime_dir, environ=os.environ, uid=os.geteuid())
+
+
+def asked(*, user: bool, state_dir: str | None, runtime_dir: str | None) -> Folders:
+    """Say where that lies which somebody asks about: as ``ours``, but a state folder named alone is read alone.
+
+    It is its own runtime folder then, unless it is the one that a recorder of this machine writes to.
+
+    :raises UsageError: as ``choose``. :raises Error: where what is named is no folder. :raises NotPermittedError: where
+        we may not look.
+    """
+    chosen = ours(user=user, state_dir=state_dir, runtime_dir=runtime_dir)
+    if state_dir is None:
+        return chosen
+    if runtime_dir is None:
+        for runtime in (chosen.runtime, SYSTEM_RUNTIME):
+            if _is_same(f"{runtime}/{STATE_LINK}", chosen.state):
+                return Folders(chosen.state, runtime)
+        chosen = Folders(chosen.state, chosen.state)
+    try:
+        # A recorder may have begun before there is a state folder, and its runtime folder goes with the boot.
+        if not os.path.isdir(chosen.runtime) and not stat.S_ISDIR(os.stat(chosen.state).st_mode):
+            raise Error(f"{chosen.state}: not a folder; expected a state folder of sysmond")
+    except OSError as failure:
+        raise _refusal(chosen.state, failure, "expected a state folder of sysmond") from failure
+    return chosen
+
+
+def _is_same(link: str, folder: str) -> bool:
+    """Whether a link leads to a folder, also to one that is not there yet."""
+    try:
+        return os.readlink(link) == folder or os.path.samefile(link, folder)
+    except OSError:
+        return False
 
 
 def choose(
@@ -148,6 +184,12 @@ def create(folders: Folders, uid: int) -> None:
     _make(folders.state, 0o755)
     if folders.runtime.startswith(f"{private}-") and folders.state != folders.runtime:
         _link(folders)
+
+
+def link_state(folders: Folders) -> None:
+    """Say in the runtime folder where the state folder is; where there is no room, do without."""
+    with suppress(OSError):
+        _put_link(f"{folders.runtime}/{STATE_LINK}", folders.state)
 
 
 def create_classes(folder: str, *below: str) -> None:
@@ -301,11 +343,21 @@ def _link(folders: Folders) -> None:
     """Let the tools find a runtime folder of a name that nobody could guess."""
     path = f"{folders.state}/{RUNTIME_LINK}"
     try:
-        with suppress(FileNotFoundError):
-            os.unlink(path)
-        os.symlink(folders.runtime, path)
+        _put_link(path, folders.runtime)
     except OSError as failure:
         raise _refusal(path, failure) from failure
+
+
+def _put_link(path: str, target: str) -> None:
+    """Make a link; one that leads elsewhere is replaced.
+
+    :raises OSError: as the system says.
+    """
+    with suppress(FileNotFoundError):
+        if os.path.islink(path) and os.readlink(path) == target:
+            return
+        os.unlink(path)
+    os.symlink(target, path)
 
 
 def _check_private(folder: str, uid: int) -> None:
@@ -387,6 +439,6 @@ def _group() -> int:
         return os.getegid()
 
 
-def _refusal(folder: str, failure: OSError) -> Error:
+def _refusal(folder: str, failure: OSError, right: str = "a folder that can be written is right") -> Error:
     kind = NotPermittedError if isinstance(failure, PermissionError) else Error
-    return kind(f"{failure.filename or folder}: {failure.strerror}; a folder that can be written is right")
+    return kind(f"{failure.filename or folder}: {failure.strerror}; {right}")

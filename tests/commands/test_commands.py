@@ -5,17 +5,19 @@ import errno
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import h5py
 import pytest
 
+from sysmond import history
 from sysmond.__main__ import COMMANDS, main
 from sysmond.base.model import Sensitivity
 from sysmond.commands import selftest
@@ -38,6 +40,7 @@ NOBODY = 65534
 
 @pytest.fixture
 def folders(runtime: Path, tmp_path: Path) -> Folders:
+    (runtime / "run").mkdir()
     return Folders(str(tmp_path / "state"), str(runtime / "run"))
 
 
@@ -48,9 +51,16 @@ def command(folders: Folders, *words: str) -> int:
 
 @pytest.fixture
 def daemon(folders: Folders, tmp_path: Path) -> Iterator["subprocess.Popen[bytes]"]:
-    (tmp_path / "sysmond.yaml").write_text("{}\n")
-    line = [sys.executable, "-P", "-m", "sysmond", "--user", "--config", str(tmp_path / "sysmond.yaml")]
-    line += ["--state-dir", folders.state, "--runtime-dir", folders.runtime]
+    with recording(folders, tmp_path, "--runtime-dir", folders.runtime) as process:
+        yield process
+
+
+@contextmanager
+def recording(folders: Folders, place: Path, *words: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """A daemon; ``words`` lead it to its runtime folder."""
+    (place / "sysmond.yaml").write_text("{}\n")
+    line = [sys.executable, "-P", "-m", "sysmond", "--user", "--config", str(place / "sysmond.yaml")]
+    line += ["--state-dir", folders.state, *words]
     process = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     try:
         wait_until(lambda: os.path.exists(f"{folders.runtime}/archiver/control") and events(folders))
@@ -115,6 +125,49 @@ def test_a_part_that_does_not_follow_makes_it_a_partial_success(
     monkeypatch.setattr(control, "ask", lambda *_: {"ok": True, "behind": {"background": "no answer within 15 s"}})
     assert command(folders, "reload") == 3
     assert said(capsys) == "background does not follow yet: no answer within 15 s"
+
+
+def test_a_copy_of_an_archive_has_nothing_to_do_with_the_recorder(
+    runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Who names the folder that the recorder writes to, however it is spelled, sees what that has in RAM."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    folders = Folders(str(tmp_path / "state"), str(runtime / "sysmond"))
+
+    def marks(state: Path | str) -> list[str]:
+        try:
+            found = history.open(state_dir=str(state), user=True).events()
+        except Error:
+            return []
+        return [event.text for event in found if event.kind == "mark"]
+
+    with recording(folders, tmp_path):
+        assert main(["mark", "--user", "--state-dir", folders.state, "before"]) == 0
+        wait_until(lambda: marks(folders.state) == ["before"])
+        assert command(folders, "flush") == 0
+        shutil.copytree(folders.state, tmp_path / "copy", symlinks=True)
+        (tmp_path / "link").symlink_to(folders.state)
+        assert main(["mark", "--user", "--state-dir", f"{tmp_path}/link/", "behind"]) == 0
+        wait_until(lambda: marks(tmp_path / "link") == ["before", "behind"])
+        assert marks(tmp_path / "copy") == ["before"]
+        capsys.readouterr()
+        assert main(["mark", "--user", "--state-dir", str(tmp_path / "copy"), "elsewhere"]) == 1
+        assert said(capsys) == f"{tmp_path}/copy/archiver: no answer: no sysmond runs there"
+        assert marks(folders.state) == ["before", "behind"]
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS.keys() - {"selftest"}))
+def test_a_folder_that_is_none_is_an_error_of_every_command(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders = Folders(str(tmp_path / "state"), str(tmp_path / "run"))
+    words = {"mark": ["text"], "pin": ["-1h", "now"], "unpin": ["--all"]}.get(name, [])
+    for where in (["--state-dir", folders.state], ["--state-dir", folders.state, "--runtime-dir", folders.runtime]):
+        assert main([name, *where, *words]) == 1
+        assert said(capsys) == f"{folders.state}: No such file or directory; expected a state folder of sysmond"
+    (tmp_path / "state").touch()
+    assert main([name, "--state-dir", folders.state, *words]) == 1
+    assert said(capsys) == f"{folders.state}: not a folder; expected a state folder of sysmond"
 
 
 def test_without_a_daemon_an_order_says_so(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:

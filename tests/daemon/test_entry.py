@@ -52,6 +52,7 @@ def interrupts() -> Iterator[None]:
 
 
 def run(program: str, folder: Path, interrupt_at: str = "") -> "subprocess.CompletedProcess[str]":
+    (folder / "state").mkdir(exist_ok=True)
     where = [] if program == "sysmonctl" else [f"--state-dir={folder}/state", f"--runtime-dir={folder}/run"]
     command = [sys.executable, "-P", "-c", LOOKED_FOR, interrupt_at, program, *PROGRAMS[program], *where]
     return subprocess.run(command, capture_output=True, text=True, check=False)

@@ -7,6 +7,7 @@ import shutil
 import socket
 import stat
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -74,6 +75,41 @@ def test_relative_xdg_folders_are_ignored(shared_memory: Path) -> None:
 def test_given_folders_hold_whatever_else_does() -> None:
     chosen = choose(user=True, state_dir="/a/../b", runtime_dir="c", environ={}, uid=0)
     assert chosen == Folders("/b", f"{os.getcwd()}/c")
+
+
+def test_a_state_folder_named_alone_is_read_alone_but_by_its_recorder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, system = tmp_path / "mine", tmp_path / "system"
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(mine))
+    monkeypatch.setattr(folders, "SYSTEM_RUNTIME", str(system))
+    for place in (mine / "sysmond/archiver", system / "archiver", tmp_path / "copy"):
+        place.mkdir(parents=True)
+    recorders = Folders(f"{tmp_path}/a", f"{mine}/sysmond"), Folders(f"{tmp_path}/b", str(system))
+    for recorder in recorders:
+        folders.link_state(recorder._replace(state="/elsewhere"))
+        folders.link_state(recorder)
+        # Also while there is no such folder yet.
+        assert folders.asked(user=True, state_dir=recorder.state, runtime_dir=None) == recorder
+    copy = str(tmp_path / "copy")
+    assert folders.asked(user=True, state_dir=copy, runtime_dir=None) == Folders(copy, copy)
+    assert folders.asked(user=True, state_dir=copy, runtime_dir=str(system)) == Folders(copy, str(system))
+    assert folders.asked(user=True, state_dir=None, runtime_dir=None).runtime == f"{mine}/sysmond"
+
+
+@needs_root
+def test_a_folder_that_nobody_may_enter_is_a_refusal(tmp_path: Path) -> None:
+    closed = Path(tempfile.mkdtemp())
+    (closed / "state").mkdir()
+
+    def asks() -> None:
+        with pytest.raises(NotPermittedError, match=f"{closed}/state: Permission denied; expected a state folder"):
+            folders.asked(user=True, state_dir=f"{closed}/state", runtime_dir=None)
+
+    try:
+        assert as_nobody(asks)
+    finally:
+        shutil.rmtree(closed)
 
 
 @pytest.mark.parametrize("path", ["", "a\0b"])

@@ -89,9 +89,9 @@ def test_values_go_to_standard_output_as_csv(archive: FakeArchive, capsys: pytes
     assert capsys.readouterr() == (CSV, "")
 
 
-def test_options_and_paths_mix_and_all_reach_history(archive: FakeArchive) -> None:
+def test_options_and_paths_mix_and_all_reach_history(archive: FakeArchive, tmp_path: Path) -> None:
     words = "memory --from -1h disk/*@sda --to -5m --sample 10s cpu/user --stat mean,max,mean --boot -1 --utc"
-    assert extract.main([*words.split(), "--user", "--state-dir", "/s", "--runtime-dir=/r"]) == 0
+    assert extract.main([*words.split(), "--user", "--state-dir", str(tmp_path), "--runtime-dir=/r"]) == 0
     assert archive.asked == {
         "patterns": ("memory", "disk/*@sda", "cpu/user"),
         "stat": ("mean", "max"),
@@ -102,7 +102,7 @@ def test_options_and_paths_mix_and_all_reach_history(archive: FakeArchive) -> No
         "raw": False,
         "explain": False,
     }
-    assert archive.opened == {"state_dir": "/s", "runtime_dir": "/r", "user": True}
+    assert archive.opened == {"state_dir": str(tmp_path), "runtime_dir": "/r", "user": True}
 
 
 def test_without_a_path_everything_is_meant(archive: FakeArchive) -> None:
