@@ -23,7 +23,7 @@ from sysmond.errors import Error, NotPermittedError, UsageError, nearest
 from sysmond.machine import folders
 from sysmond.machine.folders import Folders
 from sysmond.store import archive
-from sysmond.store.of_ring import Key
+from sysmond.store.of_ring import Hole, Key
 from sysmond.store.timeline import Timeline
 from sysmond.store.tracks import Track
 
@@ -93,11 +93,13 @@ class Archive:
             for track in line.tracks:
                 if wanted_boot in {None, track.lineage.boot}:
                     _extend(ranges, track, line)
-            chosen, lost = self._match(patterns, ranges, line) if patterns else (list(ranges), {})
-            self.warnings = list(dict.fromkeys([*lost.values(), *(damage.reason for damage in line.damages)]))
-            restricted = _restricted(line)
+            parsed = [paths.parse(pattern, self._folders.state) for pattern in patterns]
+            chosen, empty = self._match(parsed, ranges, line) if patterns else (list(ranges), {})
+            self.warnings = list(dict.fromkeys([*empty.values(), *(damage.reason for damage in line.damages)]))
             return [
-                _entry(key, line.metrics[key.table, key.metric], _sensitivity(restricted & {key.table}), *ranges[key])
+                _entry(
+                    key, line.metrics[key.table, key.metric], _sensitivity(line.restricted & {key.table}), *ranges[key]
+                )
                 for key in sorted(chosen)
             ]
 
@@ -235,14 +237,15 @@ class Archive:
     def _answer_from(self, line: Timeline, asked: "_Question", *, is_whole: bool) -> Result | None:
         """Answer from a time line; None where what was left out of it may matter."""
         boot = _boot(line, asked.boot)
-        keys, lost = self._match(asked.patterns, line.keys(), line)
-        tables = {key.table for key in keys}
-        if not is_whole and not line.suffices(tables, ()):
+        patterns = [paths.parse(pattern, self._folders.state) for pattern in asked.patterns]
+        keys, empty = self._match(patterns, line.keys(), line)
+        tables = {key.table for key in keys} | _without_rows(line, patterns)
+        if not is_whole and (empty or not line.suffices(tables, ())):
             return None
         query = Query(line, keys, asked.start_ns, asked.end_ns, boot)
         result = query.raw() if asked.raw else query.buckets(asked.step_ns, asked.stats)
         found = gaps.find(line, tables, boot, asked.now_ns)
-        found += gaps.lost(line, lost, boot, asked.now_ns)
+        found += gaps.lost(line, empty, boot, asked.now_ns)
         inside = tuple(
             gap
             for gap in gaps.coalesce([*found, *query.gaps])
@@ -250,13 +253,13 @@ class Archive:
         )
         if not is_whole and not line.suffices(tables, inside):
             return None
-        self.warnings = list(dict.fromkeys([*lost.values(), *(damage.reason for damage in line.damages)]))
+        self.warnings = list(dict.fromkeys([*empty.values(), *(damage.reason for damage in line.damages)]))
         self.warnings += line.redefinitions({(key.table, key.metric) for key in keys})
         result = result._replace(
             gaps=inside,
             warnings=tuple(self.warnings),
             events=tuple(line.events(boot, asked.start_ns, asked.end_ns)),
-            sensitivity=_sensitivity(_restricted(line) & tables),
+            sensitivity=_sensitivity(line.restricted & tables),
         )
         if asked.explain:
             from sysmond.answers.explain import explain  # noqa: PLC0415  few ask for it
@@ -265,44 +268,47 @@ class Archive:
         return result
 
     def _match(
-        self, patterns: Iterable[str], keys: Iterable[Key], line: Timeline
+        self, patterns: Sequence[paths.Pattern], keys: Iterable[Key], line: Timeline
     ) -> tuple[list[Key], dict[paths.Pattern, str]]:
-        """The series that patterns mean; patterns whose tables damage may have taken, and what is said of that."""
+        """The series that patterns mean; patterns that mean tables without any, and why there are none.
+
+        :raises Error: where that is all of them.
+        """
         known = sorted(keys)
-        parsed = [paths.parse(pattern, self._folders.state) for pattern in patterns]
         if not known:
             raise self._nothing(line)
         try:
-            return [Key(*found) for found in paths.select(parsed, known)], {}
+            return [Key(*found) for found in paths.select(patterns, known)], {}
         except UsageError:
             long_tables = archive.long_tables(self._folders, self._classes)
-            if reason := self._unknown(parsed, known, line, long_tables):
-                raise reason from None
-            lost = _lost(parsed, known, line)
-            left = [pattern for pattern in parsed if pattern not in lost]
-            if lost and not left:
-                raise Error(next(iter(lost.values()))) from None
-            return [Key(*found) for found in paths.select(left, known, long_tables)], lost
+            empty = self._empty(patterns, known, line, long_tables)
+            left = [pattern for pattern in patterns if pattern not in empty]
+            if empty and not left:
+                raise Error(next(iter(empty.values()))) from None
+            return [Key(*found) for found in paths.select(left, known, long_tables)], empty
 
-    def _unknown(
+    def _empty(
         self, patterns: Sequence[paths.Pattern], known: Sequence[Key], line: Timeline, long_tables: Collection[str]
-    ) -> Error | None:
-        """Why a path means nothing, where it has another reason than that there is no such name."""
+    ) -> dict[paths.Pattern, str]:
+        """Patterns that mean tables without rows, and why: what was recorded of that, and what damage may have taken.
+
+        :raises UsageError: for a long table. :raises NotPermittedError: for one that we may not read.
+        """
         tables = {key.table for key in known}
+        found: dict[paths.Pattern, str] = {}
         for pattern in patterns:
             matcher = paths.Matcher(pattern)
             if any(matcher.table(table) for table in tables):
                 continue
             if pattern.table in long_tables:
-                return UsageError(f"path {pattern.text!r}: {paths.is_long(pattern.table)}")
+                raise UsageError(f"path {pattern.text!r}: {paths.is_long(pattern.table)}")
             if line.refused and self._is_restricted(matcher):
-                return NotPermittedError(f"path {pattern.text!r}: no permission to read {line.refused[0]}")
+                raise NotPermittedError(f"path {pattern.text!r}: no permission to read {line.refused[0]}")
             holes = [hole for hole in line.holes(line.tables - tables) if matcher.table(hole.table)]
-            if holes and all(hole.cause is not Cause.DAMAGED_FILE for hole in holes):
-                first = min(holes, key=lambda hole: hole.table)
-                why = "; ".join([f"{first.cause}: {first.detail}", *_damages(line)])
-                return Error(f"path {pattern.text!r}: nothing recorded; {why}")
-        return None
+            told = sorted((hole.table, f"{hole.cause}: {hole.detail}") for hole in holes if not _is_damage(hole))
+            if reasons := [*(said for _, said in told[:1]), *_damages(line)]:
+                found[pattern] = f"path {pattern.text!r}: nothing recorded; {'; '.join(reasons)}"
+        return found
 
     def _is_restricted(self, matcher: paths.Matcher) -> bool:
         """Whether the plan has a restricted table of that name; without one to read, it may be so."""
@@ -322,20 +328,20 @@ class Archive:
         return Error("; ".join([f"{self.state_dir}: nothing recorded yet", *_damages(line)]))
 
 
-def _lost(patterns: Iterable[paths.Pattern], known: Iterable[Key], line: Timeline) -> dict[paths.Pattern, str]:
-    """Patterns that mean no table there is anything of, where something is damaged: it may have been there."""
-    damages = "; ".join(_damages(line))
-    tables = {key.table for key in known}
-    return {
-        pattern: f"path {pattern.text!r}: nothing recorded; {damages}"
-        for pattern in patterns
-        if damages and not any(map(paths.Matcher(pattern).table, tables))
-    }
+def _without_rows(line: Timeline, patterns: Iterable[paths.Pattern]) -> set[str]:
+    """The tables that were declared, and that patterns mean, of which there are no rows."""
+    matchers = [paths.Matcher(pattern) for pattern in patterns]
+    empty = line.tables.difference(*(track.tables for track in line.tracks))
+    return {table for table in empty if any(matcher.table(table) for matcher in matchers)}
+
+
+def _is_damage(hole: Hole) -> bool:
+    return hole.cause is Cause.DAMAGED_FILE
 
 
 def _damages(line: Timeline) -> list[str]:
     """What is damaged, some of it in words: holes that files tell of, then what cannot be read."""
-    told = [hole.detail for hole in line.holes(line.tables) if hole.cause is Cause.DAMAGED_FILE]
+    told = [hole.detail for hole in line.holes(line.tables) if _is_damage(hole)]
     said = list(dict.fromkeys([*(damage.reason for damage in line.damages), *told]))
     return [*said[:DAMAGES_TOLD_MAX], *([f"and {len(said) - DAMAGES_TOLD_MAX} more"] * (len(said) > DAMAGES_TOLD_MAX))]
 
@@ -353,12 +359,6 @@ def _extend(ranges: dict[Key, tuple[int, int, int]], track: Track, line: Timelin
 def _entry(key: Key, metric: Metric, sensitivity: Sensitivity, start_ns: int, end_ns: int, interval_ns: int) -> Entry:
     path = series_path(*key)
     return Entry(path, metric.unit, metric.semantics, metric.doc, start_ns, end_ns, interval_ns, sensitivity)
-
-
-def _restricted(line: Timeline) -> set[str]:
-    """The tables of which anything was recorded as restricted."""
-    restricted = (track.tables for track in line.tracks if track.lineage.sensitivity is Sensitivity.RESTRICTED)
-    return {table for tables in restricted for table in tables}
 
 
 def _sensitivity(restricted: Collection[str]) -> Sensitivity:

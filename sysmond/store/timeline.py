@@ -246,6 +246,12 @@ class Timeline:
         """Every table that was declared, with rows or without."""
         return {table for _, recording, _ in self._sources for table in recording.tables}
 
+    @cached_property
+    def restricted(self) -> set[str]:
+        """The tables of which anything was recorded as restricted."""
+        recordings = [recording for _, recording, _ in self._sources]
+        return {table for each in recordings if each.sensitivity is Sensitivity.RESTRICTED for table in each.tables}
+
     def holes(self, tables: Collection[str]) -> Iterator[Hole]:
         """The recorded absences of tables, and of any table, which are absences of each."""
         for hole in chain(self._of_rings, *(recording.holes for _, recording, _ in self._sources)):

@@ -186,13 +186,31 @@ def test_a_probe_that_fails_now_and_then_is_told_each_time(machine: Machine) -> 
     assert gaps(machine.archive.select("disk/*@sda")) == expected
 
 
-def test_a_table_that_only_failed_says_why(machine: Machine) -> None:
+def test_a_table_that_only_failed_says_why_and_keeps_nobody_from_the_others(machine: Machine) -> None:
     machine.start(99).tick(range(100, 110))
-    other = machine.start(99, writer="background", table=Table("smart", TABLE.metrics, "device"))
-    other.ring.absence(0, 100 * SECOND_NS, Cause.NO_SOURCE, "no such file")
-    with pytest.raises(Error, match="no source: no such file") as raised:
-        machine.archive.select("smart")
-    assert raised.value.exit_code == 1
+    smart = Table("smart", TABLE.metrics, "device")
+    other = machine.start(99, writer="background", table=smart, sensitivity=Sensitivity.RESTRICTED)
+    other.relation(100 * SECOND_NS)
+    for second in range(100, 108):
+        other.ring.absence(0, second * SECOND_NS, Cause.NO_SOURCE, "no such file")
+    said = "path 'smart': nothing recorded; no source: no such file"
+    failed = Gap(NOON_NS + 100 * SECOND_NS, NOON_NS + 108 * SECOND_NS, "smart", Cause.NO_SOURCE, "no such file")
+    for stage in STAGES.values():
+        stage(machine)
+        with pytest.raises(Error, match=said) as raised:
+            machine.archive.select("smart")
+        assert raised.value.exit_code == 1
+        # Near the range alone there may be less than is known of a table.
+        for start_ns in (None, NOON_NS + 102 * SECOND_NS):
+            result = machine.archive.select("smart/queue", QUEUE, start=start_ns)
+            assert [column.path for column in result.columns] == [QUEUE]
+            assert result.warnings == (said.replace("'smart'", "'smart/queue'"),)
+            assert failed in result.gaps
+            assert result.sensitivity is Sensitivity.RESTRICTED
+        everything = machine.archive.select("*")
+        assert failed in everything.gaps
+        assert everything.warnings == ()
+        assert {entry.path for entry in machine.archive.catalogue("smart", QUEUE)} == {QUEUE}
 
 
 def test_devices_come_and_go_without_spikes(machine: Machine) -> None:
