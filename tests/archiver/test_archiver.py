@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -105,6 +106,11 @@ def end() -> Iterator[Started]:
         process.wait()
 
 
+def has_begun(process: "subprocess.Popen[bytes]") -> None:
+    """Wait until an archiver has done what it begins with, which would take along what comes next."""
+    wait_until(lambda: not Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text())
+
+
 def stop(process: "subprocess.Popen[bytes]") -> int:
     process.send_signal(signal.SIGTERM)
     return process.wait(HANG_S)
@@ -129,12 +135,13 @@ def test_what_is_there_is_sealed_on_order_and_flushed_at_the_end(station: Statio
 
 def test_a_new_plan_is_followed_and_holds_are_checked(station: Station, end: Started) -> None:
     end.append(station.start())
+    has_begun(end[0])
     station.tick()
     settings = ArchiverSettings(1.0, 3600.0)
     plan.write(Plan((), (), archiver=settings), f"{station.folders.runtime}/plan.json")
-    assert station.in_ram() == 0
+    before = station.in_ram()  # That it began is sealed, and flushed or not.
     assert station.order("plan") is True
-    wait_until(station.in_ram)  # Sealed after a second now, not after an hour.
+    wait_until(lambda: station.in_ram() > before)  # Sealed after a second now, not after an hour.
     Path(station.folders.runtime, "plan.json").write_text("{")
     folder = f"{station.folders.runtime}/archiver"
     assert "plan: not JSON" in str(ask(folder, {"do": "plan"}, HANG_S)["error"])
@@ -175,7 +182,8 @@ def test_a_disk_that_hangs_does_not_stop_sealing(station: Station, end: Started)
     for _ in range(3):
         station.tick()
         assert station.order("seal") is True
-    assert station.in_ram() >= 2
+    # Where the machine is busy, the flush comes to what hangs only after some of these: it has taken them along.
+    assert station.in_ram() + station.on_disk() >= 2
     with open(f"{station.folders.state}/plan.json", "wb"):
         pass  # The disk is there again.
     wait_until(lambda: os.path.isfile(f"{station.folders.state}/plan.json"))
@@ -273,11 +281,12 @@ def test_jobs_die_with_their_archiver_and_a_successor_starts_at_once(station: St
 
 FAILING = """
 import os, sys, time
+from sysmond.archiver import children, seal_job
 from sysmond.archiver import main as archiver
-from sysmond.archiver import seal_job
 from sysmond.daemon import runner
 real = seal_job.of_snapshot
-archiver.SEAL_JOB_S = 2.0
+# On a busy machine a right job ends in time, and a wrong one has its share.
+archiver.SEAL_JOB_S, children.SPINS_FRACTION, os.SCHED_IDLE = 5.0, 0.05, os.SCHED_OTHER
 
 def of_snapshot(taken):
     if taken.identity.started_ns == 2 and any(block.ticks.max() < 4 * 10**9 for block in real(taken).blocks):
@@ -293,8 +302,8 @@ sys.exit(runner.main([sys.argv[1]]))
     ("failure", "said"),
     [
         ("os.abort()", "killed by SIGABRT"),
-        ("time.sleep(1e6)", "did not end in 2 s"),
-        ("while True: pass", "did not end in 2 s"),
+        ("time.sleep(1e6)", r"did not end in \d+ s"),
+        ("while True: pass", r"did not end in \d+ s"),
     ],
 )
 def test_data_that_fails_the_job_is_set_aside_and_becomes_a_gap(
@@ -311,10 +320,12 @@ def test_data_that_fails_the_job_is_set_aside_and_becomes_a_gap(
     end.append(process)
     wait_until(station.answers)
     wait_until(lambda: station.order("seal") and station.said("set aside"))
-    assert station.said(f"{culprit.path}: set aside after 3 tries: {said}; a gap from now on") == 1
+    aside = rf"archiver: {culprit.path}: set aside after 3 tries: {said}; a gap from now on"
+    [line] = [line for line in station.log.read_text().splitlines() if culprit.path in line]
+    assert re.fullmatch(aside, line)
     culprit.rows(0, 4 * SECOND, ("",), [4])
     culprit.rows(0, 5 * SECOND, ("",), [5])
-    wait_until(lambda: station.order("seal") is True)  # Two seconds may be too few for what is right, too.
+    wait_until(lambda: station.order("seal") is True)  # Five seconds may be too few for what is right, too.
     assert os.listdir(f"{station.folders.runtime}/archiver/aside") == ["sampler-public-2.ring"]
     assert stop(process) == 0
     for ring in (culprit, station.ring):
@@ -416,16 +427,13 @@ sys.exit(runner.main([sys.argv[1]]))
 
 
 def start_clocked(station: Station, asleep: Path) -> "subprocess.Popen[bytes]":
-    """An archiver whose clock is ahead by what a file says, as after a suspend; its ledger has ten rows a second.
-
-    What it begins with is done: it would take along what is sealed next.
-    """
+    """An archiver whose clock is ahead by what a file says, as after a suspend; its ledger has ten rows a second."""
     settings = json.dumps({"folders": station.folders, "part": "archiver"})
     with station.log.open("ab") as log:
         process = subprocess.Popen([sys.executable, "-P", "-c", CLOCKED, settings, str(asleep)], stderr=log)
     wait_until(lambda: process.poll() is not None or station.answers())
     assert process.poll() is None, station.log.read_text()
-    wait_until(lambda: not Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text())
+    has_begun(process)
     return process
 
 

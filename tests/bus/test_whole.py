@@ -72,9 +72,11 @@ def test_a_subscriber_is_told_of_every_tick(client: Client) -> None:
     wait_until(lambda: "load/tasks" in ids_of(client))
     rule = ("load/tasks", float("nan"), float("nan"), {"batch": ("b", True)})
     path = client.call("Subscribe", "a(sdda{sv})a{sv}", [rule], {})
-    [(name, first), (_, second)] = [client.signal(path) for _ in range(2)]
+    name, first = client.signal(path)
     assert name == "Batch"
-    assert second[0] > first[0]
+    while (later := client.signal(path)[1][0]) == first[0]:
+        pass  # On a busy machine it is told of the newest tick again, before the next one is recorded.
+    assert later > first[0]
     assert first[2][0] > 0
 
 

@@ -483,12 +483,3 @@ def test_without_a_terminal_one_line_is_said(runtime: Path, state: Path) -> None
         said, _ = daemon.communicate(timeout=HANG_S)
     assert daemon.returncode == 0
     assert said == f"sysmond: recording to {state}, the newest in {runtime}\n"
-
-
-def test_looking_costs_little(runtime: Path, machine: Machine) -> None:
-    following = follower(runtime)
-    following.read()
-    begun_ns = time.process_time_ns()
-    for _ in range(5):
-        text(scene(following.read()))
-    assert (time.process_time_ns() - begun_ns) / 5 < 0.2 * SECOND

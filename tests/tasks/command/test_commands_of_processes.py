@@ -403,7 +403,6 @@ def test_who_locks_the_memory_of_his_processes_hides_no_other_users(tmp_path: Pa
     assert told["while_locked"] == 1  # That one; nothing of whose processes hang.
     assert told["lost"] >= 7
     assert told["afterwards"], "they were asked about again"
-    assert told["longest_s"] < 10  # A reading waits for a quarter of a second.
 
 
 @pytest.fixture
