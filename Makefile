@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The two commands are `make run` and `make test`; both first set up what is missing.
+# What there is to run; each command first sets up what is missing.
 
 # Only what the virtual environment holds counts, whatever the caller's shell has set.
 unexport PYTHONPATH PYTHONHOME PYTHONSTARTUP VIRTUAL_ENV PYTEST_ADDOPTS
@@ -11,14 +11,14 @@ BIN := .venv/bin
 ARGS ?=
 
 .NOTPARALLEL:
-.PHONY: help setup run test check-fast lint format types floors locks pytest lock audit faults lab lab-kernels docs manuals \
+.PHONY: help setup run test check-fast lint format types floors locks pytest check-all lock audit lab lab-kernels docs manuals \
 	install-files benchmarks clean
 
 help:
 	@echo 'make run           record this machine until Ctrl-C; ARGS="--ticks 60" passes arguments'
-	@echo 'make test          every check; the same as in CI'
+	@echo 'make test          the checks that take minutes'
 	@echo 'make check-fast    the checks that take seconds: style, types, floors'
-	@echo 'make faults        kill, crash, damage and starve everything, and look at what is left; half an hour'
+	@echo 'make check-all     the checks that take longer: kill, crash, damage and starve everything; half an hour; FULL=1 at length'
 	@echo 'make lab           boot a virtual machine and check there; ARGS="tests/lab/machine.py -k unit" checks less'
 	@echo 'make lab-kernels   boot the kernels of Debian one after the other, and read by every way in each; 10 minutes'
 	@echo 'make docs          write the generated documents anew'
@@ -71,15 +71,21 @@ lock: $(TOOLS)/made
 audit: $(TOOLS)/made
 	@$(BIN)/python -P tools/locks.py audit
 
+# More workers than processors: most tests wait. What runs beside what is decided by tests/support/order.py.
+WORKERS ?= 4
+PYTEST = $(BIN)/pytest --quiet --numprocesses=$(WORKERS)
 pytest:
-	@$(BIN)/pytest --quiet $(ARGS)
+	@$(PYTEST) -m 'not long' $(ARGS)
 
-# Some rounds of each run in every test. One that fails does not hide what the next would have said.
-FAULTS := upgrade clocks damage hostile crash_matrix crowd disk_trouble power_cut kill_loop
-faults: setup
-	@failed=; for program in $(FAULTS); do \
-		$(BIN)/python -P tests/faults/$$program.py $(ARGS) || failed="$$failed $$program"; \
-	done; test -z "$$failed" || { echo "faults: failed:$$failed"; exit 1; }
+# Programs that break things, each with as many rounds as half an hour has room for; all of its rounds with FULL=1.
+FAULTS := upgrade clocks damage:300 hostile:200 crash_matrix crowd:2000 disk_trouble power_cut kill_loop:60
+# One that fails does not hide what the next would have said.
+check-all: setup
+	@failed=; $(PYTEST) -m long || failed=' pytest'; \
+	for fault in $(FAULTS); do \
+		program=$${fault%:*}; rounds=$${fault#$$program}; \
+		$(BIN)/python -P tests/faults/$$program.py $(if $(FULL),,$${rounds:+--rounds $${rounds#:}}) $(ARGS) || failed="$$failed $$program"; \
+	done; test -z "$$failed" || { echo "check-all: failed:$$failed"; exit 1; }
 
 # With a kernel, a systemd and controllers of cgroups that the machine of a developer may not have.
 lab: setup

@@ -13,8 +13,10 @@ from hypothesis import HealthCheck, settings
 from sysmond.base.model import FINEST_TIER
 from sysmond.machine.folders import Folders, create, create_classes
 from tests.support.leftovers import all_are_closed, leaves_nothing
+from tests.support.order import pytest_collection_modifyitems, pytest_xdist_make_scheduler
 
-__all__ = ["all_are_closed", "leaves_nothing"]  # Around every test.
+# Around every test, and before all.
+__all__ = ["all_are_closed", "leaves_nothing", "pytest_collection_modifyitems", "pytest_xdist_make_scheduler"]
 
 # CI runs the same examples each time: a red build must mean that the change is at fault.
 # HYPOTHESIS_PROFILE=search looks for new ones.

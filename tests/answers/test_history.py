@@ -740,7 +740,7 @@ def test_many_files_need_few_descriptors(machine: Machine, monkeypatch: pytest.M
     with Segment(str(first)) as opened:
         recording, block = opened.recording, opened.recording.blocks[0]
         matrix = block.read(range(3))
-    for number in range(2, 501):
+    for number in range(2, 151):
         grown = np.array([[counter(98 + 2 * number)], [counter(99 + 2 * number)]]).T
         rows = [grown[0] if key.metric == "read_bytes" else row for key, row in zip(block.keys, matrix, strict=True)]
         ticks = block.ticks + 2 * (number - 1) * SECOND_NS
@@ -755,7 +755,7 @@ def test_many_files_need_few_descriptors(machine: Machine, monkeypatch: pytest.M
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert result.warnings == ()
-    assert ints(result, READ) == [counter(1099) - counter(100)]
+    assert ints(result, READ) == [counter(399) - counter(100)]
 
 
 def test_the_catalogue_says_from_when_to_when(machine: Machine) -> None:

@@ -181,7 +181,7 @@ def merge(paths: list[Path], story: Story) -> Path:
     return paths[0]
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(st.integers(0, 2**32))
 def test_every_way_into_a_tier_gives_the_buckets_of_the_rows(
     tmp_path_factory: pytest.TempPathFactory, seed: int

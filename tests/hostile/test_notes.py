@@ -5,6 +5,6 @@ from tests.hostile import notes
 
 
 def test_whatever_a_note_says_its_reader_gets_a_value_or_an_error_in_time() -> None:
-    found = notes.run(8, 1)
+    found = notes.run(3, 1)
     assert found["problems"] == []
-    assert found["notes"] > 300
+    assert found["notes"] > 150

@@ -61,7 +61,13 @@ def run(repository: Path, program: str, *arguments: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("program", PROMISED)
+# The others take longer, or many processes.
+SHORT = ("tick", "query", "memory")
+
+
+@pytest.mark.parametrize(
+    "program", [each if each in SHORT else pytest.param(each, marks=pytest.mark.long) for each in PROMISED]
+)
 def test_a_benchmark_prints_one_object_with_its_keys(repository: Path, program: str) -> None:
     if program == "floods" and os.geteuid():
         pytest.skip("only root can be several users")
@@ -79,6 +85,7 @@ def test_a_disk_that_nobody_uses_is_let_alone(repository: Path) -> None:
     assert found["ram_segments"] == 6
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.geteuid() != 0, reason="makes control groups")
 def test_the_cost_of_control_groups_is_measured_and_none_is_left_behind(repository: Path) -> None:
     found = run(repository, "cgroups", "--seconds", "1", "--groups", "20")
@@ -139,6 +146,7 @@ class TestLoadsOfTasks:
         assert processes == {f"/proc/{number}" for number in range(1, 8)}
         assert not alive(box.pid)
 
+    @pytest.mark.long
     def test_the_costs_of_all_are_found_in_one_run(self, repository: Path) -> None:
         found = run(repository, "tasks", "--quick", "--seconds", "1", "--only", "procs_100")
         one = found["procs_100"]
@@ -149,6 +157,7 @@ class TestLoadsOfTasks:
             assert "missing" in peer or (peer["cpu_ms"] >= 0 and peer["processes"] >= 1)
             assert "missing" in peer or peer["recorded_tasks"] is None or peer["recorded_tasks"] >= 20
 
+    @pytest.mark.long
     def test_every_program_of_a_storm_is_on_record(self, repository: Path) -> None:
         if "exits" not in passes.offered():
             pytest.skip("no probe offers the table exits")

@@ -35,7 +35,7 @@ from tests.hostile import rings
 from tests.support.longarchive import BOOTED_NS, Row, ring
 
 SECONDS = 30
-ROUNDS = 40
+ROUNDS = 20
 
 
 def process(pid: int) -> Row:

@@ -202,12 +202,14 @@ def test_vectors_come_back(numbers: list[int]) -> None:
         assert sparse_coding.decode(record, len(values), partial(_same, coded.codes)).tolist() == numbers
 
 
-def test_what_a_quiet_and_a_busy_machine_take() -> None:
+@pytest.mark.parametrize(
+    ("load", "limit"), [(tasks_synthetic.QUIET, 0.3), pytest.param(tasks_synthetic.BUSY, 2.0, marks=pytest.mark.long)]
+)
+def test_what_a_quiet_and_a_busy_machine_take(load: tasks_synthetic.Load, limit: float) -> None:
     """What a process-sample takes in an hour's file; a day's is a little better."""
-    for load, limit in ((tasks_synthetic.QUIET, 0.3), (tasks_synthetic.BUSY, 2.0)):
-        made = tasks_synthetic.stretch(1000, load, 3600)
-        assert abs(made.rows / 3600 / 1000 - load.changing) < 0.02
-        assert len(long_file.encode(made, "test")) / (1000 * 3600) <= limit
+    made = tasks_synthetic.stretch(1000, load, 3600)
+    assert abs(made.rows / 3600 / 1000 - load.changing) < 0.02
+    assert len(long_file.encode(made, "test")) / (1000 * 3600) <= limit
 
 
 def test_one_process_is_read_without_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

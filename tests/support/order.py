@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which tests run side by side, and which alone, where there are several workers (``make pytest``).
+
+The tests of a file run one after the other in one worker, files side by side. What ``ALONE`` names runs one after the
+other, too, beside those of other files: it looks at the whole machine, or changes it.
+"""
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from xdist.remote import Producer
+    from xdist.scheduler import LoadScopeScheduling
+
+ALONE = {
+    "tests/archiver/test_state_gone.py": "mounts file systems, and takes them away",
+    "tests/archiver/test_watch.py": "mounts file systems, and counts what is written to them",
+    "tests/cgroups/": "makes control groups, and looks at all of them",
+    "tests/daemon/test_tasks.py": "loads BPF programs, which see every process",
+    "tests/faults/": "kills, and mounts file systems",
+    "tests/machine/test_memory_bound.py": "takes memory until there is none",
+    "tests/project/test_benchmarks.py": "measures",
+    "tests/tasks/": "looks at all processes; loads BPF programs, which see every one",
+}
+"""Why what must not run beside itself."""
+
+WAITING = ("tests/archiver/", "tests/bus/", "tests/daemon/", "tests/golden/", "tests/tools/")
+"""Whose files take long, most of it waiting: they begin early."""
+
+
+def rounds(few: int, many: int) -> pytest.MarkDecorator:
+    """Try a test with few ``rounds`` in ``make test``, and with many in ``make check-all``."""
+    return pytest.mark.parametrize("rounds", [few, pytest.param(many, marks=pytest.mark.long)], ids=["few", "many"])
+
+
+def group(nodeid: str) -> str:
+    """Name what runs one after the other in one worker."""
+    return "alone" if nodeid.startswith(tuple(ALONE)) else nodeid.partition("::")[0]
+
+
+def _turn(item: pytest.Item) -> int:
+    return 0 if group(item.nodeid) == "alone" else 1 if item.nodeid.startswith(WAITING) else 2
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes longest: nothing else can take it over."""
+    items.sort(key=_turn)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: "Producer") -> "LoadScopeScheduling":
+    """Give workers one group after the other."""
+    from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415  machines of the lab do not have it
+
+    config.option.loadscopereorder = False
+    scheduler = LoadScopeScheduling(config, log)
+    scheduler._split_scope = group  # Its --dist=loadgroup groups nothing with the pytest that is locked.
+    return scheduler
