@@ -29,7 +29,7 @@ from sysmond.answers.rows import (
 )
 from sysmond.base import clock, paths, timespec
 from sysmond.base.declared_answers import within
-from sysmond.base.model import FINEST_TIER, READERS, TIERS_NS, Cause, Metric, Semantics, Sensitivity, Table
+from sysmond.base.model import FINEST_TIER, READERS, TIERS_NS, Answers, Cause, Metric, Semantics, Sensitivity, Table
 from sysmond.base.result import Column, Event, Gap, Result
 from sysmond.errors import CorruptError, Error, NotPermittedError, UsageError, nearest
 from sysmond.machine.folders import Folders
@@ -40,7 +40,7 @@ from sysmond.rollup.top import is_dictionary
 from sysmond.store.census import LATE_NS, Census, Line, gaps, losses
 from sysmond.store.stretch import Stretch, key_of, lasts
 from sysmond.store.tiers import COARSE
-from sysmond.store.undeclared import BY_COLUMNS, answers_of, declared
+from sysmond.store.undeclared import BUILT_IN, BY_COLUMNS, answers_of, declared
 
 # Files may be merged or flushed while an answer is made of them: so often it is begun anew.
 ATTEMPTS_MAX = 5
@@ -151,17 +151,24 @@ class Answering:
         # What the answer is made of: it is restricted where any of that is.
         self._stretches = [each.stretch for each in self._past]
         self._stretches += [part.stretch for line in self._lines for part in line.parts]
-        # All of it is read by what the newest says.
-        said = [stretch.table.answers for stretch in self._stretches if stretch.table.answers is not None]
-        self._said = said[-1] if said else None
-        for stretch in self._stretches if said else ():
-            stretch.table = stretch.table._replace(answers=within(said[-1], stretch.table))
+        self._said = said = self._declared()
+        if said is not None:
+            for stretch in self._stretches:
+                stretch.table = stretch.table._replace(answers=within(said, stretch.table))
         self.table: Table = declared(from_tiers.recorded(newest.table))
         self.offer: Offer = offered.offer(self.table)
         self._warnings: list[str] = []
 
     def _newest(self) -> Stretch:
         return self._lines[-1].parts[-1].stretch if self._lines else self._past[-1].stretch
+
+    def _declared(self) -> Answers | None:
+        """What the newest that says something declares about answers: all is read by that. Rings do not say it."""
+        newest = self._newest().table
+        if newest.answers is None and newest.name not in BUILT_IN and (found := self._census.answers(newest.name)):
+            return found
+        said = [stretch.table.answers for stretch in self._stretches if stretch.table.answers is not None]
+        return said[-1] if said else None
 
     @property
     def has_rows(self) -> bool:

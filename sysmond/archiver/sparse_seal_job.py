@@ -5,17 +5,19 @@ Of a table whose rows last it is sealed up to the last full reading, and without
 All of it is, where the writer is gone, or gives none.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
 
 from sysmond import CREATED_BY
-from sysmond.base.model import Cause, Sensitivity
+from sysmond.base.declared_answers import within
+from sysmond.base.model import Answers, Cause, Sensitivity
 from sysmond.errors import CorruptError, ForeignError
 from sysmond.machine.folders import FILE_MODES, Folders, create_stream
 from sysmond.machine.memory import working_on
+from sysmond.plan import catalogue
 from sysmond.ring.leftovers import is_alive
 from sysmond.ring.progress import ARCHIVER, Progress, Sealed, stream_files
 from sysmond.ring.skipped_rings import Aside, keep
@@ -50,6 +52,9 @@ def seal(
     ``works_on`` hears which ring a failure would be the fault of, ``unread`` what of a ring could not be read.
     """
     progress, aside = Progress.read(folders), Aside.read(folders)
+    answers: dict[str, Answers] = {}
+    with suppress(OSError, CorruptError):  # Files say less without it, and rows are there all the same.
+        answers = catalogue.answers_in(folders.runtime)
     paths = set(stream_files(folders))
     noted = {path: sealed for path, sealed in progress.sealed.items() if path in paths or not _is_stream(folders, path)}
     for path in sorted(paths):
@@ -57,7 +62,7 @@ def seal(
         before = noted.get(path, Sealed(0, 0, 0))
         try:
             with working_on(path):
-                reached = _seal_ring(folders, path, before, aside.skipped.get(path, 0), unread)
+                reached = _seal_ring(folders, path, before, aside.skipped.get(path, 0), unread, answers)
         except FileNotFoundError:
             noted.pop(path, None)
             continue
@@ -92,8 +97,15 @@ def _is_stream(folders: Folders, path: str) -> bool:
     return path.removeprefix(f"{folders.runtime}/").count("/") > _RING_DEPTH
 
 
-def _seal_ring(folders: Folders, path: str, before: Sealed, skipped: int, unread: Callable[[str, str], None]) -> Sealed:
-    """Seal one ring; gives how far."""
+def _seal_ring(
+    folders: Folders,
+    path: str,
+    before: Sealed,
+    skipped: int,
+    unread: Callable[[str, str], None],
+    answers: Mapping[str, Answers],
+) -> Sealed:
+    """Seal one ring; gives how far. ``answers``: what tables declare about them, by name."""
     is_skipped = skipped > before.offset
     identity, capacity = identify(path)
     is_over = not is_alive(identity.pid)  # Asked before the copy is made: what comes after it is for the next time.
@@ -109,7 +121,9 @@ def _seal_ring(folders: Folders, path: str, before: Sealed, skipped: int, unread
     for stretch in _stretches(taken, path, cut, before, is_skipped=is_skipped):
         sensitivity, table = stretch.sensitivity, stretch.table.name
         name = Name(stretch.boot, sequence := archive.next_sequence(stretch.boot, folders, table), sequence)
-        image = sparse_file.encode(stretch, CREATED_BY)
+        said = within(answers[table], stretch.table) if table in answers else None
+        about = stretch.about._replace(table=stretch.table._replace(answers=said))
+        image = sparse_file.encode(stretch.told(about), CREATED_BY)
         create_stream(f"{folders.runtime}/{ARCHIVER}", f"{sensitivity}/{table}")
         archive.publish(archive.ram_folder(folders, sensitivity, table), name.file, image, FILE_MODES[sensitivity])
     return Sealed(cut.offset, last_ns, int(taken.closed))

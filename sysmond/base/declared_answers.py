@@ -26,8 +26,8 @@ from sysmond.errors import UsageError, nearest
 
 # Of each list in it; the longest of our own has 21.
 ELEMENTS_MAX = 64
-# As JSON; that of the processes has 1.9 kB. An attribute of HDF5 may have 64 KiB.
-ANSWERS_BYTES_MAX = 16 * 1024
+# As JSON; that of the processes has 1.3 kB. Readers of files take no longer string.
+ANSWERS_BYTES_MAX = 8192
 STATISTICS = ("mean", "sum", "max", "last")
 # Columns that every answer may have.
 _ALWAYS = frozenset({END, "count"})
@@ -64,21 +64,26 @@ def parse(fields: Any) -> Answers:  # noqa: ANN401  decoded JSON
     return Answers(**{name: _SHAPES[name](value) for name, value in fields.items() if name in _SHAPES})
 
 
+def _kind(value: object) -> str:
+    """What stands where something else should; a stranger's value may not even be spelled."""
+    return f"a list of {len(value)}" if isinstance(value, list | tuple) else f"a value of type {type(value).__name__}"
+
+
 def _text(value: Any) -> str:  # noqa: ANN401  as above
     if type(value) is not str:
-        raise ValueError(f"answers with {value!r:.40}; expected a text")
+        raise ValueError(f"{_kind(value)}; expected a text")
     return value
 
 
 def _flag(value: Any) -> bool:  # noqa: ANN401  as above
     if type(value) is not bool:
-        raise ValueError(f"answers with {value!r:.40}; expected true or false")
+        raise ValueError(f"{_kind(value)}; expected true or false")
     return value
 
 
 def _list(value: Any) -> list[Any]:  # noqa: ANN401  as above
     if not isinstance(value, list | tuple) or len(value) > ELEMENTS_MAX:
-        raise ValueError(f"answers with {value!r:.40}; expected a list of at most {ELEMENTS_MAX}")
+        raise ValueError(f"{_kind(value)}; expected a list of at most {ELEMENTS_MAX} elements")
     return [*value]
 
 
@@ -135,7 +140,7 @@ def check(table: Table) -> None:
         raise UsageError(f"{where}: on a table without a packing; expected a long table")
     try:
         is_whole = parse(answers._asdict()) == answers
-    except (ValueError, TypeError) as wrong:
+    except (ValueError, TypeError, RecursionError) as wrong:
         raise UsageError(f"{where}: {wrong}") from wrong
     if not is_whole:
         raise UsageError(f"{where}: with lists; expected tuples")

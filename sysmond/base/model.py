@@ -29,7 +29,7 @@ NAME_LENGTH_MAX = 48
 DOC_LENGTH_MAX = 400
 SCALE_MAX = 9
 
-# What metrics of a long table are called that say when a thing started and ended: of unit s with scale 9, since boot.
+# What metrics of a long table are called that say when a thing started and ended, in nanoseconds since boot.
 START, END = "start", "end"
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")

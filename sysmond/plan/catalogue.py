@@ -9,7 +9,7 @@ import json
 from typing import Any, NamedTuple
 
 from sysmond.base import declared_answers
-from sysmond.base.model import Lane, Metric, Semantics, Sensitivity, Table, packing_of
+from sysmond.base.model import Answers, Lane, Metric, Semantics, Sensitivity, Table, packing_of
 from sysmond.errors import CorruptError
 from sysmond.machine import note
 from sysmond.plan.plan import PlannedProbe, Refusal, Scalar
@@ -92,6 +92,15 @@ def read(runtime: str) -> Catalogue:
     :raises OSError: where it cannot be read. :raises CorruptError: where it is none.
     """
     return decode(note.read_bytes(f"{runtime}/{FILE}", CATALOGUE_BYTES_MAX))
+
+
+def answers_in(runtime: str) -> dict[str, Answers]:
+    """What tables declare about answers, by name, as the catalogue in a runtime folder has it: rings do not say it.
+
+    :raises OSError: where it cannot be read. :raises CorruptError: where it is none.
+    """
+    tables = (entry.table for entry in read(runtime).tables.values())
+    return {table.name: table.answers for table in tables if table.answers is not None}
 
 
 def _spell(entry: Entry) -> dict[str, Any]:

@@ -14,11 +14,12 @@ from itertools import chain
 from typing import NamedTuple
 
 from sysmond.base.clock import SECOND_NS
-from sysmond.base.model import FINEST_TIER, TIERS_NS, Cause, Sensitivity
+from sysmond.base.model import FINEST_TIER, TIERS_NS, Answers, Cause, Sensitivity
 from sysmond.base.result import Gap, LongEntry
 from sysmond.base.wall_clock import ALWAYS_NS, Course, Said, course_of, joined
 from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
 from sysmond.machine.folders import Folders
+from sysmond.plan import catalogue
 from sysmond.ring.snapshot import snapshot
 from sysmond.store import archive, pins, sparse_of_ring, unread
 from sysmond.store import sparse_file as long_file
@@ -121,6 +122,16 @@ class Census:
     def tables(self) -> list[str]:
         """The long tables of which anything is there, sorted."""
         return archive.long_tables(self._folders, self._classes)
+
+    def answers(self, table: str) -> Answers | None:
+        """What a table that is recorded now declares about answers; None where it does not, or nobody may know."""
+        try:
+            return catalogue.answers_in(self._folders.runtime).get(table)
+        except CorruptError as damage:
+            self._warn(str(damage))
+        except OSError:
+            pass
+        return None
 
     def extents(self, boot: str | None = None) -> list[LongEntry]:
         """The long tables that are recorded, sorted by name: what their first and last files say; of one ``boot``."""

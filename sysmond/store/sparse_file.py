@@ -12,6 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
+from sysmond.base import declared_answers
 from sysmond.base.clock import Relation
 from sysmond.base.model import ABSENT, METRICS_PER_TABLE_MAX, Cause, Metric, Semantics, Sensitivity, Table, check_table
 from sysmond.base.result import Int64Array
@@ -84,6 +85,8 @@ def _describe(file: hdf5.File, stretch: Stretch, created_by: str) -> None:
         sensitivity=stretch.sensitivity,
         created_by=created_by,
     )
+    if said := declared_answers.spell(stretch.table.answers):
+        hdf5.describe(file, answers=said)
     declaration = encode_layout(Layout(stretch.table, stretch.interval_ns))
     hdf5.put(file, "declaration", np.frombuffer(declaration, np.uint8))
     lives = [(life.started_ns, life.first_ns, life.closed) for life in stretch.lives]
@@ -229,11 +232,13 @@ class FileStretch(hdf5.OpenFile, Stretch):
         if not 0 < len(key) == len(set(key)) <= invariants.KEY_COLUMNS_MAX:
             raise ValueError(f"the key of {layout.table.name} makes no sense")
         record_bytes(layout.table)
+        table = layout.table._replace(answers=declared_answers.read(root.attribute("answers", str, "")))
+        declared_answers.check(table)
         boot = root.attribute("boot", str)
         sensitivity = Sensitivity(root.attribute("sensitivity", str))
         invariants.check_place(self.path, sensitivity, layout.table.name)
         about = About(
-            layout.table,
+            table,
             boot,
             root.attribute("writer", str),
             sensitivity,

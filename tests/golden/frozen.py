@@ -24,6 +24,8 @@ SHOWN_MAX = 160
 DIFFERENCES_MAX = 20
 # A list of more text than this is a line an element.
 TEXT_LINE_MAX = 300
+# Attributes of a later version that readers may ignore.
+IGNORED = frozenset({"answers"})
 # What a file or a cell holds; how it is called in a difference.
 Arrays = Mapping[str, npt.NDArray[Any]]
 
@@ -139,7 +141,11 @@ def _told(file: h5py.File) -> dict[str, Any]:
 
 
 def _attributes(item: h5py.Dataset | h5py.Group) -> dict[str, Any]:
-    return {f"attribute {name}": [str(value.dtype), value.tolist()] for name, value in item.attrs.items()}
+    return {
+        f"attribute {name}": [str(value.dtype), value.tolist()]
+        for name, value in item.attrs.items()
+        if name not in IGNORED
+    }
 
 
 def decoded(path: Path) -> dict[str, list[int]]:

@@ -522,6 +522,7 @@ def _apart(far: int, file: h5py.File, *, are_there: bool) -> None:
 def long() -> Iterator[Case]:
     """What concerns files of long tables."""
     yield from _declarations()
+    yield from _answers()
     alone = frozenset({("readings", "tick"), ("keys", "key")})
     yield Case("long-keys-4M", partial(_claims, {"keys": 1 << 22, "rows": 1 << 22}, alone))
     yield Case("long-readings-8M", partial(_claims, {"readings": MANY}, alone))
@@ -564,6 +565,31 @@ def _declarations() -> Iterator[Case]:
     for name, at, other in (("scale", 4, 5), ("unit", 1, "furlong"), ("semantics", 2, "gauge")):
         yield Case(f"declaration-{name}-other", partial(_declared_with, (4, -1, at), other), Verdict.REDEFINES)
     yield Case("declaration-metrics-many", _many_metrics)
+
+
+def _answers() -> Iterator[Case]:
+    """What a table may be said to declare about answers."""
+    join = ["../../x", [["id", "id"]], [["said", "name"]], False, False]
+    values: Mapping[str, object] = {
+        "list": [],
+        "top": {"top": [["nothing"]]},
+        "top-deep": {"top": [[[["id"]]]]},
+        "show-text": {"show": "id"},
+        "show-many": {"show": ["id"] * 1000},
+        "join-path": {"joins": [join]},
+        "join-short": {"joins": [join[:2]]},
+        "total": {"totals": [["all", ["id", "id"], "x"]]},
+        "ended": {"ended_by": ["exits", [], []]},
+    }
+    for name, value in values.items():
+        yield Case(f"answers-{name}", partial(_answering, json.dumps(value).encode()))
+    yield Case("answers-not-json", partial(_answering, b"\xff{"))
+    yield Case("answers-deep", partial(_answering, b'{"top":' + b"[" * 8000))
+    yield Case("answers-60k", partial(_answering, b" " * 60_000))
+
+
+def _answering(text: bytes, file: h5py.File) -> None:
+    file.attrs["answers"] = np.bytes_(text)
 
 
 def _repeated(begin: bytes, piece: bytes, count: int, end: bytes, file: h5py.File) -> None:

@@ -608,6 +608,11 @@ def declared(*place: int, to: object) -> Craft:
     return craft
 
 
+def answering(text: str) -> Craft:
+    """What the table is said to declare about answers."""
+    return of_attribute("answers", np.bytes_(text.encode()), "/")
+
+
 LONG_CRAFTS: dict[str, Craft] = {
     "4 million keys": both(of_vectors("keys", 1 << 22, "key"), of_vectors("rows", 1 << 22)),
     "8 million readings": of_vectors("readings", 1 << 23, "tick"),
@@ -638,6 +643,17 @@ LONG_CRAFTS: dict[str, Craft] = {
     "no key": declared(5, 1, to=[]),
     "a key twice": declared(5, 1, to=["ident", "ident"]),
     "nested deeply": lambda file: put_array(file, "declaration", np.frombuffer(b"[" * 200_000, np.uint8)),
+    "answers that are no JSON": answering("{"),
+    "answers that are a number": of_attribute("answers", 7, "/"),
+    "answers that are a list": answering("[]"),
+    "answers nested deeply": answering('{"top":' + "[" * 8000),
+    "answers of 60 kB": answering(json.dumps({"by": "x" * 60_000})),
+    "answers of another type": answering('{"show": "ident"}'),
+    "answers with a column that is not there": answering('{"show": ["nothing"]}'),
+    "answers from a table that is a path": answering(
+        json.dumps({"joins": [["../../x", [["ident", "id"]], [["name", "name"]], False, False]]})
+    ),
+    "answers that end what never began": answering('{"ended_by": ["exits", [["ident", "pid"]], []]}'),
 }
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from benchmarks import tasks_synthetic
 from sysmond.base.clock import Relation
-from sysmond.base.model import ABSENT, Cause, Metric, Packing, Semantics, Sensitivity, Table
+from sysmond.base.model import ABSENT, Answers, Cause, Metric, Packing, Semantics, Sensitivity, Table
 from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
 from sysmond.ring.frame import VALUE_MAX
 from sysmond.store import invariants, sparse_coding
@@ -161,6 +161,15 @@ def test_parts_of_a_column_are_read_across_chunks(tmp_path: Path, monkeypatch: p
             keys = slice(low, rng.randrange(low, len(made.counts) + 1))
             name = rng.choice(["work", "size", "name", "id"])
             assert np.array_equal(opened.column(name, keys), made.column(name, keys))
+
+
+def test_what_a_table_declares_about_answers_comes_back(tmp_path: Path) -> None:
+    made = made_of(random.Random(3), 5, 4)
+    answers = Answers(top=(("work",),), show=("name", "work:sum"))
+    for said in (answers, Answers(), None):
+        told = made.told(made.about._replace(table=made.table._replace(answers=said)))
+        with long_file.open_file(written(tmp_path, told)) as opened:
+            assert opened.table.answers == said
 
 
 def test_a_stretch_without_rows_keeps_its_readings_and_holes(tmp_path: Path) -> None:
