@@ -160,7 +160,7 @@ class Answers(NamedTuple):
 
     Columns are spelled as in questions: METRIC or METRIC:STATISTIC.
 
-    ``top``: what a bucket keeps the first by, each a sum of metrics; None for each number by itself.
+    ``top``: by what a bucket keeps the first, each a sum of metrics; None for each number by itself.
     ``others_by``: metrics by which a bucket puts the others together. ``sums``, ``peaks``: of a table of moments, what
     adds up (None for each number), and of what the largest is kept. ``by``: the column by which rows are put in order
     (the first of ``top``). ``show``, ``show_groups``: the columns of rows and of groups where nobody says which.

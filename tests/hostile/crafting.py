@@ -327,6 +327,7 @@ _IMPOSSIBLE_NUMBERS = {
 }
 _IMPOSSIBLE_TEXTS = {"format": ("empty", "path", "escape"), "sensitivity": ("empty", "path", "escape")}
 _IGNORED = frozenset({"created_by", "compatible"})
+_OPTIONAL = frozenset({"answers"})
 
 
 def attributes(path: str, attrs: Mapping[str, Any]) -> Iterator[Case]:
@@ -341,7 +342,7 @@ def attributes(path: str, attrs: Mapping[str, Any]) -> Iterator[Case]:
                 file[path].attrs[name] = new
 
         named = f"attr-{where}{name}"
-        yield Case(f"{named}-lacks", partial(put, None), ignored)
+        yield Case(f"{named}-lacks", partial(put, None), Verdict.TRUE if name in _OPTIONAL else ignored)
         yield Case(f"{named}-list", partial(put, [1, 1]), ignored)
         yield Case(f"{named}-any-length", partial(put, "sysmond segment"), ignored)
         yield Case(f"{named}-half", partial(put, 0.5), ignored)
