@@ -28,6 +28,9 @@ FULL_S = 300
 # times meanwhile.
 FULLS_HELD = 4
 PACE_NS = 60 * SECOND_NS
+# A probe that raises is tried again after one interval, then after two, four … but no more than this, or one interval.
+RETRY_MAX_NS = 300 * SECOND_NS
+RETRIES_MAX = 32  # Long after the wait is the longest.
 _GONE = frozenset((ENOENT, EOPNOTSUPP, ENODEV, ENXIO))
 
 Reading = tuple[tuple[str, ...], list[int | str]]
@@ -98,34 +101,51 @@ class Source:
         self.written: Reading | Absence | None = None
         self.barred: Absence | None = None
         self._names: tuple[str, ...] = ()
+        self._failures = self._skips = 0  # How many in a row; how many readings are left out before the next try.
+        self._failure = Absence(Cause.PROBE_FAILED, "")
         self._reading: Reading | None = None
         self._files: list[tuple[str, bytes]] = []
 
     def read(self) -> Reading | Pieces | Absence:
-        """Read the probe; whatever it does wrong becomes an absence."""
+        """Read the probe; whatever it does wrong becomes an absence. One that raises again and again rests."""
         if self.barred is not None:
             return self.barred
+        if self._skips:
+            self._skips -= 1
+            return self._failure
         try:
-            if self.stride:
-                return self._take()
-            if self._reading is not None and self.host.is_unchanged(self._files):
-                return self._reading
-            self.host.note()
-            try:
-                reading = self._read()
-            except OSError as problem:
-                if problem.errno not in _GONE or not self.host.is_dated():
-                    raise
-                self.host.look_again()  # What an older listing named is gone; the others are not.
-                reading = self._read()
+            reading = self._take() if self.stride else self._read()
         except (Exception, SystemExit) as problem:  # noqa: BLE001  a probe may raise anything; the others go on
             self._reading = None
-            return self.failed(problem)
+            return self._rested(self.failed(problem))
+        self._failures = 0
+        return reading
+
+    def _rested(self, failure: Absence) -> Absence:
+        """Decide how many readings are left out after a failure; what is only not there may come at any time."""
+        self._failures = min(self._failures + 1, RETRIES_MAX) if failure.cause is Cause.PROBE_FAILED else 0
+        if self._failures > 1:
+            failure = failure._replace(detail=f"{failure.detail}; tried again ever more seldom")
+            self._skips = min(2 ** (self._failures - 1), max(1, RETRY_MAX_NS // self.interval_ns)) - 1
+            self._failure = failure
+        return failure
+
+    def _read(self) -> Reading:
+        if self._reading is not None and self.host.is_unchanged(self._files):
+            return self._reading
+        self.host.note()
+        try:
+            reading = self._read_anew()
+        except OSError as problem:
+            if problem.errno not in _GONE or not self.host.is_dated():
+                raise
+            self.host.look_again()  # What an older listing named is gone; the others are not.
+            reading = self._read_anew()
         if self.probe.pure:
             self._reading, self._files = reading, self.host.note()
         return reading
 
-    def _read(self) -> Reading:
+    def _read_anew(self) -> Reading:
         names: list[str] = []
         values: list[int | str] = []
         for name, row in islice(self.probe.read(self.host), INSTANCES_MAX + 1):

@@ -3,6 +3,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -489,6 +490,59 @@ def test_a_quarantine_is_an_absence_a_tick_until_it_is_over(bench: Bench) -> Non
         ("quarantine", "spat again; not read for 10 s"),
         ("released", "its quarantine is over"),
     ]
+    lane.close()
+
+
+@pytest.mark.parametrize("lane", list(Lane))
+@pytest.mark.parametrize("interval_s", [1, 100, 1000])
+def test_a_probe_that_raises_is_tried_ever_more_seldom_until_it_does_not(
+    bench: Bench, lane: Lane, interval_s: int
+) -> None:
+    tried: list[int] = []
+    second = 0
+
+    def read(host: Host) -> Iterator[tuple[str, Sequence[int]]]:
+        tried.append(second)
+        if len(tried) < 14:
+            raise ValueError("no such luck")
+        return steady(host)
+
+    planned = bench.planned("t", interval_s * SECOND, lane=lane)
+    bench.probes["t"] = bench.probes["t"]._replace(read=read)
+    running = bench.lane(planned, lane=lane)
+    longest = max(1, 300 // interval_s)  # In intervals.
+    waits = [min(2**number, longest) for number in range(13)]
+    ticks = range(interval_s, (sum(waits) + 4) * interval_s, interval_s)
+    for second in ticks:
+        running.tick(second * SECOND)
+    assert [(after - before) // interval_s for before, after in pairwise(tried)] == [*waits, 1, 1]
+    part = "sampler" if lane is Lane.REALTIME else "background"
+    recorded = [of_snapshot(snapshot(path)) for path in bench.rings(writer=part)]
+    first, rest = [hole for each in recorded for hole in each.holes]
+    assert (first.cause, first.detail) == (Cause.PROBE_FAILED, "ValueError: no such luck")
+    assert (rest.cause, rest.detail) == (Cause.PROBE_FAILED, f"{first.detail}; tried again ever more seldom")
+    assert (first.start_ns, first.end_ns) == (ticks[0] * SECOND, ticks[1] * SECOND)
+    assert (rest.start_ns, rest.end_ns) == (ticks[1] * SECOND, tried[13] * SECOND)
+    assert bench.rows("t", writer=part) == {1000 * interval_s: tried[13:]}
+    assert running._roster.sources[0].cost.failures == 13
+    running.close()
+
+
+def test_one_failure_is_forgotten_by_the_next_reading(bench: Bench) -> None:
+    tried: list[int] = []
+
+    def read(host: Host) -> Iterator[tuple[str, Sequence[int]]]:
+        tried.append(1)
+        if len(tried) % 2:
+            raise ValueError("now and then")
+        return steady(host)
+
+    planned = bench.planned("t")
+    bench.probes["t"] = bench.probes["t"]._replace(read=read)
+    lane = bench.lane(planned)
+    run(lane, range(1, 41))
+    assert len(tried) == 40
+    assert bench.rows("t") == {1000: list(range(2, 41, 2))}
     lane.close()
 
 
