@@ -15,9 +15,9 @@ sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from sysmond.base.model import Table
 from sysmond.machine.folders import Folders
 from sysmond.records import codes, record_bytes
-from sysmond.ring.frame import FRAME_BYTES, FULL, MORE, RECORDS, RECORDS_HEAD, REST, START
+from sysmond.ring.frame import FULL, MORE, RECORDS, RECORDS_HEAD, frame_bytes
 from sysmond.ring.progress import stream_files
-from sysmond.ring.snapshot import snapshot
+from sysmond.ring.snapshot import Snapshot, snapshot
 
 LOOK_S = 1.0
 
@@ -58,7 +58,8 @@ class Watch:
             taken = snapshot(path, since)
             self.overwritten += taken.lost
             for place in taken.frames:
-                self._frame(taken.image, place, since)
+                if place + taken.begin_offset >= since:
+                    self._frame(taken, place)
             self._seen[path] = taken.end_offset
 
     def watch(self, seconds: float) -> None:
@@ -85,12 +86,12 @@ class Watch:
             is_over.set()
             beside.join()
 
-    def _frame(self, image: bytes, place: int, since: int) -> None:
-        length, _ = START.unpack_from(image, place)
-        kind, _, _, offset, tick_ns = REST.unpack_from(image, place + START.size)
-        if kind != RECORDS or offset < since:
+    def _frame(self, taken: Snapshot, place: int) -> None:
+        kind, _, tick_ns, payload = taken.frame(place)
+        if kind != RECORDS:
             return
-        count, flags, lost, walked = RECORDS_HEAD.unpack_from(image, place + FRAME_BYTES)
+        count, flags, lost, walked = RECORDS_HEAD.unpack_from(payload)
+        length = frame_bytes(len(payload))
         this = Reading(tick_ns, bool(flags & FULL), count, length, lost, walked)
         if (begun := self._begun) is not None and begun.tick_ns == tick_ns:
             this = this._replace(records=begun.records + count, frame_bytes=begun.frame_bytes + length)
@@ -98,8 +99,7 @@ class Watch:
         if not flags & MORE:
             self.readings.append(this)
         if self._place >= 0 and self._table.packing is not None:
-            first = place + FRAME_BYTES + RECORDS_HEAD.size
-            rows = memoryview(image)[first : first + count * self._stride]
+            rows = memoryview(payload)[RECORDS_HEAD.size :][: count * self._stride]
             for row in struct.iter_unpack(self._table.packing.format, rows):
                 self.counted[row[self._place].rstrip(b"\0")] += 1
 

@@ -22,10 +22,10 @@ from sysmond.ring.leftovers import is_alive
 from sysmond.ring.progress import ARCHIVER, Progress, Sealed, stream_files
 from sysmond.ring.skipped_rings import Aside, keep
 from sysmond.ring.snapshot import Snapshot, identify, snapshot
-from sysmond.store import archive, sparse_file, sparse_of_ring
+from sysmond.store import archive, sparse_file
 from sysmond.store.archive import Name
-from sysmond.store.of_ring import Hole, of_snapshot
-from sysmond.store.sparse_of_ring import Reading
+from sysmond.store.of_ring import Hole
+from sysmond.store.sparse_of_ring import LongRing, Reading
 from sysmond.store.stretch import Life, MemoryStretch, Readings
 
 # What follows the last full reading waits for the next one, unless it takes this part of the ring.
@@ -110,15 +110,16 @@ def _seal_ring(
     identity, capacity = identify(path)
     is_over = not is_alive(identity.pid)  # Asked before the copy is made: what comes after it is for the next time.
     taken = snapshot(path, max(before.offset, skipped))
-    if damage := of_snapshot(taken).damage:
+    ring = LongRing(taken)
+    if ring.damage:
         with suppress(OSError):
             keep(folders, path)
-        unread(path, damage)
-    cut = _cut(taken, capacity, is_over=is_over or taken.closed)
+        unread(path, ring.damage)
+    cut = _cut(ring, taken.end_offset, capacity, is_over=is_over or taken.closed)
     if is_skipped and not cut.taken and not is_over and not taken.closed:
         return before  # The gap is told with the first row after it.
     last_ns = cut.taken[-1].tick_ns if cut.taken else before.last_tick_ns
-    for stretch in _stretches(taken, path, cut, before, is_skipped=is_skipped):
+    for stretch in _stretches(ring, taken, cut, before, is_skipped=is_skipped):
         sensitivity, table = stretch.sensitivity, stretch.table.name
         name = Name(stretch.boot, sequence := archive.next_sequence(stretch.boot, folders, table), sequence)
         said = within(answers[table], stretch.table) if table in answers else None
@@ -129,13 +130,13 @@ def _seal_ring(
     return Sealed(cut.offset, last_ns, int(taken.closed))
 
 
-def _cut(taken: Snapshot, capacity: int, *, is_over: bool) -> _Cut:
-    """Say what of a copy is sealed."""
-    readings = sparse_of_ring.readings(taken)
-    ended = [reading for reading in readings if reading.ended]
-    end = taken.end_offset if is_over or not readings or readings[-1].ended else readings[-1].offset
+def _cut(ring: LongRing, end: int, capacity: int, *, is_over: bool) -> _Cut:
+    """Say what of a copy that ends at the offset ``end`` is sealed."""
+    ended = [reading for reading in ring.readings if reading.ended]
+    if not is_over and ring.readings and not ring.readings[-1].ended:
+        end = ring.readings[-1].offset
     everything = _Cut(ended, end)
-    if is_over or not ended or not sparse_of_ring.is_lasting(taken):
+    if is_over or not ended or not ring.is_lasting:
         return everything
     fulls = [number for number, reading in enumerate(ended) if reading.full]
     last = fulls[-1] if fulls else 0
@@ -144,11 +145,13 @@ def _cut(taken: Snapshot, capacity: int, *, is_over: bool) -> _Cut:
     return _Cut(ended[:last], ended[last].offset, ended[last].tick_ns)
 
 
-def _stretches(taken: Snapshot, path: str, cut: _Cut, before: Sealed, *, is_skipped: bool) -> Iterator[MemoryStretch]:
+def _stretches(
+    ring: LongRing, taken: Snapshot, cut: _Cut, before: Sealed, *, is_skipped: bool
+) -> Iterator[MemoryStretch]:
     """What a copy adds to what was sealed, and that its writer ended, where that is new."""
     lost = _lost(taken, cut, before, is_skipped=is_skipped)
     found = False
-    for stretch in sparse_of_ring.stretches(taken, path, cut.taken):
+    for stretch in ring.stretches(cut.taken):
         about = stretch.about
         holes = [hole for hole in about.holes if cut.before_ns is None or hole.start_ns < cut.before_ns]
         holes += [hole._replace(table=stretch.table.name) for hole in lost if len(stretch.ticks)]
@@ -157,7 +160,7 @@ def _stretches(taken: Snapshot, path: str, cut: _Cut, before: Sealed, *, is_skip
             yield stretch.told(about._replace(holes=holes))
     if taken.closed and before.offset and not before.closed and not found and not is_skipped:
         life = Life(taken.identity.started_ns, before.last_tick_ns, closed=True)
-        for stretch in sparse_of_ring.stretches(taken, path, [], is_empty_too=True):
+        for stretch in ring.stretches([], is_empty_too=True):
             yield stretch.told(stretch.about._replace(lives=[life], holes=()))
 
 

@@ -33,10 +33,13 @@ MIRROR = MIRROR_BYTES // 8
 # What the mirror has for ``closed``: no flipped bit makes it of another word.
 CLOSED_MIRRORED = int.from_bytes(b"in order", "little")
 
-# length, crc, kind, length of the payload modulo 8, id, logical offset, tick
+# A frame opens with its length, and the CRC-32 of what follows: kind, length of the payload modulo 8, id, logical
+# offset, tick, payload.
 START, REST = Struct("=II"), Struct("=HHIQq")
+OPENING = Struct(START.format + REST.format[1:])
+OPENING_FIELDS = ("length", "crc", "kind", "remainder", "ident", "offset", "tick_ns")
 CRC_START = START.size
-FRAME_BYTES = START.size + REST.size
+FRAME_BYTES = OPENING.size
 CLOCK = Struct("=qqq")
 U32 = Struct("=I")
 # count, flags, records that were left out, how many there are
@@ -56,8 +59,8 @@ VALUE_MAX = 2**62 - 1
 
 # Kinds of frames. Plain integers: comparing with an IntEnum takes longer than all else that is done with one.
 PAD, LAYOUT, NAMES, ROWS, ABSENCE, TEXT, RELATION, EVENT, RECORDS = range(9)
-# Those that rows are explained by.
-EXPLAINING = frozenset((LAYOUT, NAMES, TEXT, RELATION))
+# Those that others are explained by, and those others.
+EXPLAINING, EXPLAINED = frozenset((LAYOUT, NAMES, TEXT, RELATION)), frozenset((ROWS, ABSENCE, EVENT, RECORDS))
 
 
 class Layout(NamedTuple):

@@ -14,14 +14,7 @@ from sysmond.base.model import NAME_LENGTH_MAX, Sensitivity
 from sysmond.errors import Error
 from sysmond.machine import listing
 from sysmond.machine.folders import Folders, create, create_classes, create_stream
-from sysmond.ring.frame import (
-    FRAME_BYTES,
-    LAYOUT,
-    REST,
-    START,
-    SUFFIX,
-    decode_layout,
-)
+from sysmond.ring.frame import LAYOUT, SUFFIX, decode_layout
 from sysmond.ring.progress import Progress, Sealed, ring_files, stream_files, streams_in
 from sysmond.ring.snapshot import fill, identify, snapshot
 from sysmond.ring.writer import RingWriter
@@ -80,11 +73,8 @@ def _marked(path: str) -> str:
     taken = snapshot(path, _NO_ROWS)
     if not taken.mark or taken.closed:
         return ""
-    for place in taken.frames:
-        length, _ = START.unpack_from(taken.image, place)
-        kind, remainder, ident, _, _ = REST.unpack_from(taken.image, place + START.size)
+    for kind, ident, _, payload in map(taken.frame, taken.frames):
         if kind == LAYOUT and ident == taken.mark - 1:
-            payload = taken.image[place + FRAME_BYTES : place + length - (-remainder & 7)]
             return decode_layout(payload).table.name
     return ""
 

@@ -23,10 +23,10 @@ from sysmond.machine.folders import Folders
 from sysmond.ring.frame import (
     ABSENCE,
     EVENT,
+    EXPLAINING,
     I64,
     LAYOUT,
     NAMES,
-    RECORDS,
     RELATION,
     ROWS,
     SUFFIX,
@@ -335,7 +335,8 @@ class Follower:
             for (_, _, table), recent in self._recent.items():
                 tables.setdefault(table, []).append(recent)
             for several in tables.values():
-                several.sort(key=lambda recent: -recent.tick_ns)
+                if len(several) > 1:
+                    several.sort(key=lambda recent: -recent.tick_ns)
             self._now = Now(tables, self._texts, self._wall_offset_ns)
         return self._now
 
@@ -359,28 +360,23 @@ class Follower:
         if ring is None:
             return
         if kind == ROWS:
-            self._take_rows(ring, ident, tick_ns, payload)
-        elif kind == RECORDS:
-            if (recent := self._of(ring, ident)) is not None:
+            layout, names = ring.instances.get(ident, (-1, ()))
+            if (recent := self._of(ring, layout)) is not None:
+                recent.put(Row(tick_ns, names, payload))
+                if (before := self._place.current.get(layout, ident)) != ident:
+                    ring.instances.pop(before, None)  # Rows about those come no more.
+                self._place.current[layout] = ident
+        elif kind in EXPLAINING:
+            self._learn(ring, kind, ident, payload)
+        elif kind == EVENT:
+            self._events.append(Happening(tick_ns, *decode_event(payload), ring.identity.sensitivity))
+        elif (recent := self._of(ring, ident)) is not None:
+            if kind == ABSENCE:
+                recent.lack(tick_ns, *decode_absence(payload))
+            else:
                 recent.absence = None
                 if (take := self._streams.get(recent.layout.table.name)) is not None:
                     take(recent.layout.table, tick_ns, payload)
-        elif kind == ABSENCE:
-            if (recent := self._of(ring, ident)) is not None:
-                recent.lack(tick_ns, *decode_absence(payload))
-        elif kind == EVENT:
-            self._events.append(Happening(tick_ns, *decode_event(payload), ring.identity.sensitivity))
-        else:
-            self._learn(ring, kind, ident, payload)
-
-    def _take_rows(self, ring: Tail, ident: int, tick_ns: int, payload: bytes) -> None:
-        layout, names = ring.instances.get(ident, (-1, ()))
-        recent = self._of(ring, layout)
-        if recent is not None:
-            recent.put(Row(tick_ns, names, payload))
-            if (before := self._place.current.get(layout, ident)) != ident:
-                ring.instances.pop(before, None)  # Rows about those come no more.
-            self._place.current[layout] = ident
 
     def _learn(self, ring: Tail, kind: int, ident: int, payload: bytes) -> None:
         """Take what explains rows; most of it is repeated."""

@@ -7,14 +7,12 @@ offsets and checksums of the frames tell everything else. ``docs/format.md`` spe
 
 import os
 from typing import NamedTuple
-from zlib import crc32
 
 from sysmond.errors import CorruptError
 from sysmond.machine import listing
 from sysmond.ring.frame import (
     CLOSED,
     CLOSED_MIRRORED,
-    CRC_START,
     DROPPED,
     EXPLAINING,
     FRAME_BYTES,
@@ -22,33 +20,32 @@ from sysmond.ring.frame import (
     HEADER_BYTES,
     MARK,
     MIRROR,
-    START,
     TAIL,
     Identity,
     is_mirrored,
     read_header,
 )
+from sysmond.ring.walk import end_of, frame_at, next_whole, offsets, whole_frames
 
 # How often the header, and a copy that shows damage, is read again: the writer may be at work there.
 HEADER_TRIES = 8
 COPY_TRIES = 3
-# Where a frame says its own offset and its tick, in words, and its kind, in half-words.
-_OFFSET_WORD, _TICK_WORD, _KIND_HALFWORD = 2, 3, 4
 
 
 class Snapshot(NamedTuple):
     """A consistent copy of the ring at ``path``.
 
-    ``frames``: where in the image each whole frame begins; those that explain nothing and lie before the
-    offset asked for are left out. ``damages``: from where to where the image is damaged behind that offset.
-    ``end_offset``: behind the last whole frame. ``lost``: bytes that were overwritten since the offset
-    asked for. ``since_ns``: the last tick before that offset, 0 where none is held. ``closed``: the writer ended
-    in good order. ``mark``: layout being read.
+    ``begin_offset``: where the image begins. ``frames``: where in it each whole frame begins; those that explain
+    nothing and lie before the offset asked for are left out. ``damages``: from where to where the image is damaged
+    behind that offset. ``end_offset``: behind the last whole frame. ``lost``: bytes that were overwritten since the
+    offset asked for. ``since_ns``: the last tick before that offset, 0 where none is held. ``closed``: the writer
+    ended in good order. ``mark``: layout being read.
     """
 
     path: str
     identity: Identity
     image: bytes
+    begin_offset: int
     frames: list[int]
     damages: list[tuple[int, int]]
     end_offset: int
@@ -57,6 +54,11 @@ class Snapshot(NamedTuple):
     closed: bool
     mark: int
     dropped: int
+
+    def frame(self, place: int) -> tuple[int, int, int, bytes]:
+        """Kind, id, tick and payload of the frame that begins there."""
+        _, stop, kind, ident, tick_ns = frame_at(self.image, place)
+        return kind, ident, tick_ns, self.image[place + FRAME_BYTES : stop]
 
 
 def snapshot(path: str, since: int = 0) -> Snapshot:
@@ -98,6 +100,7 @@ def _take(descriptor: int, identity: Identity, capacity: int, since: int, path: 
         path,
         identity,
         image,
+        tail,
         frames,
         damages,
         min(end, head),
@@ -135,19 +138,18 @@ def _recovered(descriptor: int, capacity: int, path: str) -> tuple[int, int]:
     :raises CorruptError: where there are none.
     """
     image = os.pread(descriptor, capacity, HEADER_BYTES)
-    words = memoryview(image).cast("Q")
+    words = offsets(image)
     begins: list[int] = []
     head = place = 0
     while place <= len(image) - FRAME_BYTES:
-        offset = words[(place >> 3) + _OFFSET_WORD]
-        length, crc = START.unpack_from(image, place)
-        is_here = offset % capacity == place and FRAME_BYTES <= length <= capacity - place and not length & 7
-        if is_here and crc32(image[place + CRC_START : place + length]) == crc:
-            begins.append(offset)
-            head = max(head, offset + length)
-            place += length
-        else:
-            place += 8
+        end = place
+        if words[place >> 3] % capacity == place:
+            begin = words[place >> 3] - place
+            for start, stop, *_ in whole_frames(image, begin, place):
+                begins.append(begin + start)
+                end = end_of(stop)
+                head = max(head, begin + end)
+        place = max(place + 8, end)
     if not begins:
         raise CorruptError(f"{path}: its head and tail do not belong together")
     return head, min(offset for offset in begins if offset >= head - capacity)
@@ -175,47 +177,26 @@ def _walk(
     image: bytes, base: int, capacity: int, begin: int, since: int
 ) -> tuple[list[int], list[tuple[int, int]], int, int]:
     """Find the whole frames of a copy, the damaged stretches, the offset behind the last frame, and ``since_ns``."""
-    view = memoryview(image)
-    words, sizes, kinds = view.cast("Q"), view.cast("I"), view.cast("H")
     frames: list[int] = []
     damages: list[tuple[int, int]] = []
-    stop = base + len(image) - FRAME_BYTES
-    offset = end = begin
-    since_ns = 0
-    round_end = offset - offset % capacity + capacity
-    while offset <= stop:
-        if round_end - offset < FRAME_BYTES:
-            offset = round_end
-            round_end += capacity
-            continue
-        place = offset - base
-        length = sizes[place >> 2]
-        if words[(place >> 3) + _OFFSET_WORD] == offset and length >= FRAME_BYTES:
-            # Passed over unchecked, but no further than to the offset asked for, where a frame begins.
-            if offset + length <= since and kinds[(place >> 1) + _KIND_HALFWORD] not in EXPLAINING:
-                since_ns = words[(place >> 3) + _TICK_WORD] or since_ns
-                offset = end = offset + (length & ~7)
-                continue
-            if crc32(image[place + CRC_START : place + length]) == sizes[(place >> 2) + 1]:
+    at = end = stop = begin - base
+    checked, since_ns = since - base, 0
+    while at <= len(image) - FRAME_BYTES:
+        # Passed over unchecked, but no further than to the offset asked for, where a frame begins.
+        for place, stop, kind, _, tick_ns in whole_frames(image, base, at, since):
+            if stop > checked or kind in EXPLAINING:
                 frames.append(place)
-                offset = end = offset + length
-                continue
-        offset = _next_whole(image, base, offset + 8)
-        if offset > since:
-            damages.append((place, offset - base))
-        round_end = offset - offset % capacity + capacity
-    return frames, damages, end, since_ns
-
-
-def _next_whole(image: bytes, base: int, offset: int) -> int:
-    """Find the first whole frame from ``offset`` on, by looking everywhere; the end of the image if none."""
-    words = memoryview(image).cast("Q")
-    for place in range(offset - base, len(image) - FRAME_BYTES + 1, 8):
-        if words[(place >> 3) + _OFFSET_WORD] == base + place:
-            length, crc = START.unpack_from(image, place)
-            if length >= FRAME_BYTES and crc32(image[place + CRC_START : place + length]) == crc:
-                return base + place
-    return base + len(image)
+            else:
+                since_ns = tick_ns or since_ns
+        if stop > at:
+            at = end = end_of(stop)
+        if (to_round_end := capacity - (base + at) % capacity) < FRAME_BYTES:
+            at += to_round_end
+        elif at <= len(image) - FRAME_BYTES:
+            place, at = at, next_whole(image, base, at + 8)
+            if at > checked:
+                damages.append((place, at))
+    return frames, damages, base + end, since_ns
 
 
 def fill(path: str) -> tuple[int, int]:

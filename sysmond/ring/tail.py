@@ -7,12 +7,20 @@ rule is that of ``sysmond.ring.snapshot``: copy, look again at where the oldest 
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from struct import Struct
-from zlib import crc32
 
 from sysmond.errors import CorruptError
-from sysmond.ring.frame import CRC_START, EXPLAINING, FRAME_BYTES, HEAD, HEADER_BYTES, Layout, read_header
+from sysmond.ring.frame import (
+    EXPLAINED,
+    EXPLAINING,
+    FRAME_BYTES,
+    HEAD,
+    HEADER_BYTES,
+    Layout,
+    read_header,
+)
+from sysmond.ring.walk import end_of, next_whole, whole_frames
 
 # So much is copied at a time, or a frame of the largest size, where that is more.
 _PIECE_BYTES = 256 * 1024
@@ -21,8 +29,8 @@ _FRAMES_PER_RING_MIN = 8
 _TRIES = 3
 # head, tail, closed, mark, dropped: neighbours in the header.
 _LIVE = Struct("=5Q")
-# A frame's opening: length, crc, kind, remainder, id, logical offset, tick.
-_OPENING = Struct("=IIHHIQq")
+
+_ALL = EXPLAINING | EXPLAINED
 
 Take = Callable[[int, int, int, bytes], None]
 """Is given kind, id, tick and payload of each frame."""
@@ -68,7 +76,7 @@ class Tail:
                 if self._end < tail:
                     self._begin(tail, head, take)
                 else:
-                    self._end = self._walk(self._end, head, take, explained=self._end)
+                    self._end = self._walk(self._end, head, take, _ALL, explained=self._end)
             except _OvertakenError:
                 self._end = -1
                 head, tail, *_ = self._live()
@@ -83,20 +91,11 @@ class Tail:
     def _begin(self, tail: int, head: int, take: Take) -> None:
         """Begin with what is held: what explains comes first, for a row may stand before it."""
         self.instances.clear()
+        explained = self._walk(tail, head, take, EXPLAINING, explained=head)
+        self._end = self._walk(tail, explained, take, EXPLAINED, explained=explained)
 
-        def explain(kind: int, ident: int, tick_ns: int, payload: bytes) -> None:
-            if kind in EXPLAINING:
-                take(kind, ident, tick_ns, payload)
-
-        def rest(kind: int, ident: int, tick_ns: int, payload: bytes) -> None:
-            if kind not in EXPLAINING:
-                take(kind, ident, tick_ns, payload)
-
-        explained = self._walk(tail, head, explain, explained=head)
-        self._end = self._walk(tail, explained, rest, explained=explained)
-
-    def _walk(self, begin: int, head: int, take: Take, *, explained: int) -> int:
-        """Take the frames from ``begin`` to ``head`` piece by piece; give where the next begins.
+    def _walk(self, begin: int, head: int, take: Take, kinds: Collection[int], *, explained: int) -> int:
+        """Take the frames of these kinds from ``begin`` to ``head`` piece by piece; give where the next begins.
 
         :raises _OvertakenError: where the writer overwrote what lies behind ``explained``.
         """
@@ -114,36 +113,14 @@ class Tail:
                     raise _OvertakenError
                 begin = tail
                 continue
-            taken = _frames(image, begin, take)
-            if taken:
-                tries = _TRIES
+            end = 0
+            for place, end, kind, ident, tick_ns in whole_frames(image, begin):
+                if kind in kinds:
+                    take(kind, ident, tick_ns, image[place + FRAME_BYTES : end])
+            if end:
+                end, tries = end_of(end), _TRIES
             elif (tries := tries - 1) == 0:
                 # A piece holds any frame whole: this one is damaged. Before that we may just not see all of it yet.
-                taken, tries = _next_whole(image, begin), _TRIES
-            begin += taken
+                end, tries = next_whole(image, begin, 8), _TRIES
+            begin += end
         return begin
-
-
-def _frames(image: bytes, begin: int, take: Take) -> int:
-    """Take the whole frames at the beginning of a piece; give how many bytes they have."""
-    place, size = 0, len(image)
-    while size - place >= FRAME_BYTES:
-        length, crc, kind, remainder, ident, offset, tick_ns = _OPENING.unpack_from(image, place)
-        end = place + length
-        if offset != begin + place or length < FRAME_BYTES or length & 7 or end > size:
-            break
-        if crc32(image[place + CRC_START : end]) != crc:
-            break
-        if kind:
-            take(kind, ident, tick_ns, image[place + FRAME_BYTES : end - (-remainder & 7)])
-        place = end
-    return place
-
-
-def _next_whole(image: bytes, begin: int) -> int:
-    """Where in a piece, behind its first word, the first whole frame begins; the piece's length where there is none."""
-    for at in range(8, len(image) - FRAME_BYTES + 1, 8):
-        length, crc, _, _, _, offset, _ = _OPENING.unpack_from(image, at)
-        if offset == begin + at and length >= FRAME_BYTES and crc32(image[at + CRC_START : at + length]) == crc:
-            return at
-    return len(image)

@@ -21,12 +21,12 @@ from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
 from sysmond.machine.folders import Folders
 from sysmond.plan import catalogue
 from sysmond.ring.snapshot import snapshot
-from sysmond.store import archive, pins, sparse_of_ring, unread
+from sysmond.store import archive, pins, unread
 from sysmond.store import sparse_file as long_file
 from sysmond.store.archive import Name
 from sysmond.store.holdings import Boots, Damage, Extent, Holdings, overlapping, table_of, written_ns
-from sysmond.store.of_ring import Hole, of_snapshot
-from sysmond.store.sparse_of_ring import Reading
+from sysmond.store.of_ring import Hole
+from sysmond.store.sparse_of_ring import LongRing, Reading
 from sysmond.store.stretch import GAP_INTERVALS, Life, Part, Stretch
 from sysmond.store.timeline import Timeline
 
@@ -205,10 +205,11 @@ class Census:
 
     def _of_ring(self, path: str, since: int, of: Callable[[Sequence[Reading]], Sequence[Reading]]) -> list[Stretch]:
         taken = snapshot(path, since)
-        if damage := of_snapshot(taken).damage:
-            self._warn(damage)
-        readings = [reading for reading in sparse_of_ring.readings(taken) if reading.offset >= since]
-        return list(sparse_of_ring.stretches(taken, path, list(of(readings)), is_empty_too=taken.closed))
+        ring = LongRing(taken)
+        if ring.damage:
+            self._warn(ring.damage)
+        readings = [reading for reading in ring.readings if reading.offset >= since]
+        return list(ring.stretches(list(of(readings)), is_empty_too=taken.closed))
 
     def _overlapping(self, names: Mapping[Name, str], start_ns: int, end_ns: int) -> list[Stretch]:
         """The files that overlap a range, and one before it, of each boot."""

@@ -9,6 +9,7 @@ import re
 import struct
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -24,6 +25,8 @@ from sysmond.ring.frame import (
     FRAME_BYTES,
     LAYOUT,
     NAMES,
+    OPENING,
+    OPENING_FIELDS,
     RECORDS,
     RELATION,
     ROWS,
@@ -292,44 +295,48 @@ def of_snapshot(snapshot: Snapshot) -> Recording:
 
     :raises CorruptError: where whole frames make no sense, or nobody can say any more what or when rows were.
     """
+    with sense_of(snapshot):
+        return ExplainedRing(snapshot).recording()
+
+
+@contextmanager
+def sense_of(snapshot: Snapshot) -> Iterator[None]:
+    """Whole frames that make no sense are damage, too.
+
+    :raises CorruptError: naming the ring.
+    """
     try:
-        return _Ring(snapshot).recording()
+        yield
     except (ValueError, TypeError, KeyError, struct.error) as nonsense:
         raise CorruptError(f"{snapshot.path}: {nonsense}") from nonsense
 
 
-_FRAME = np.dtype(
-    [
-        ("length", "u4"),
-        ("crc", "u4"),
-        ("kind", "u2"),
-        ("remainder", "u2"),
-        ("ident", "u4"),
-        ("offset", "u8"),
-        ("tick_ns", "i8"),
-    ]
-)
+_OPENING = np.dtype(list(zip(OPENING_FIELDS, OPENING.format[1:], strict=True)))
 
 
-class _Ring:
-    """The frames of a snapshot, explained."""
+class ExplainedRing:
+    """The frames of a copy of a ring, and what they mean: ``layouts`` and instances by their ids."""
 
     def __init__(self, snapshot: Snapshot) -> None:
+        """Decode what explains.
+
+        :raises ValueError, KeyError, struct.error: where that makes no sense.
+        """
         self._snapshot = snapshot
         self._words = np.frombuffer(snapshot.image, np.int64)
         self._places = np.array(snapshot.frames, np.int64)
         at = (self._places // 8)[:, None] + np.arange(FRAME_BYTES // 8)
-        self._frames = self._words[at].view(_FRAME)[:, 0]
+        self._frames = self._words[at].view(_OPENING)[:, 0]
         self._kinds = self._frames["kind"]
-        # Explanations are repeated: the first of each id is as good as any.
-        self._layouts = {ident: decode_layout(payload) for ident, payload in self._explaining(LAYOUT).items()}
+        # Explanations are repeated: one of each id is as good as any.
+        self.layouts = {ident: decode_layout(payload) for ident, payload in self._explaining(LAYOUT).items()}
         self._instances = {
             ident: explained
             for ident, payload in self._explaining(NAMES).items()
-            if (explained := decode_instances(payload))[0] in self._layouts
+            if (explained := decode_instances(payload))[0] in self.layouts
         }
         self._absences = [
-            (ident, tick_ns, payload) for ident, tick_ns, payload in self._payloads(ABSENCE) if ident in self._layouts
+            (ident, tick_ns, payload) for ident, tick_ns, payload in self._payloads(ABSENCE) if ident in self.layouts
         ]
 
     def recording(self) -> Recording:
@@ -338,13 +345,13 @@ class _Ring:
         :raises CorruptError: where damage took all that says what its rows are, or when they were.
         """
         identity, damage = self._snapshot.identity, self._damage()
-        if damage and self._is_of_tick().any() and not (self._layouts and (self._kinds == RELATION).any()):
+        if damage and self._is_of_tick().any() and not (self.layouts and (self._kinds == RELATION).any()):
             raise CorruptError(damage)
         texts = {payload for _, _, payload in self._payloads(TEXT)}
         relations = {payload for _, _, payload in self._payloads(RELATION)}
         return Recording(
             identity.sensitivity,
-            {layout.table.name: layout.table for layout in self._layouts.values()},
+            {layout.table.name: layout.table for layout in self.layouts.values()},
             list(self._blocks()),
             dict(sorted(map(decode_text, texts))),
             {identity.boot: sorted(map(decode_clock, relations))},
@@ -370,16 +377,18 @@ class _Ring:
         """The frames of rows whose table nobody can name any more."""
         idents = self._frames["ident"]
         is_lost = (self._kinds == ROWS) & ~np.isin(idents, list(self._instances))
-        is_lost |= ((self._kinds == ABSENCE) | (self._kinds == RECORDS)) & ~np.isin(idents, list(self._layouts))
+        is_lost |= ((self._kinds == ABSENCE) | (self._kinds == RECORDS)) & ~np.isin(idents, list(self.layouts))
         return np.flatnonzero(is_lost)
+
+    def places(self, kind: int) -> list[int]:
+        """Where in the image each frame of a kind begins."""
+        found: list[int] = self._places[self._kinds == kind].tolist()
+        return found
 
     def _payloads(self, kind: int) -> Iterator[tuple[int, int, bytes]]:
         """Id, tick and payload of every frame of a kind."""
-        image = self._snapshot.image
-        for index in np.flatnonzero(self._kinds == kind).tolist():
-            length, _, _, remainder, ident, _, tick_ns = self._frames[index].tolist()
-            place = self._snapshot.frames[index]
-            yield ident, tick_ns, image[place + FRAME_BYTES : place + length - (-remainder & 7)]
+        for place in self.places(kind):
+            yield self._snapshot.frame(place)[1:]
 
     def _explaining(self, kind: int) -> dict[int, bytes]:
         return {ident: payload for ident, _, payload in self._payloads(kind)}
@@ -388,11 +397,11 @@ class _Ring:
         rows: dict[int, list[tuple[int, Int64Array]]] = {}
         for ident, indexes in self._rows():
             if ident in self._instances:
-                interval_ns = self._layouts[self._instances[ident][0]].interval_ns
+                interval_ns = self.layouts[self._instances[ident][0]].interval_ns
                 rows.setdefault(interval_ns, []).append((ident, indexes))
         idle: dict[int, list[int]] = {}
         for table, tick_ns, _ in self._absences:
-            idle.setdefault(self._layouts[table].interval_ns, []).append(tick_ns)
+            idle.setdefault(self.layouts[table].interval_ns, []).append(tick_ns)
         identity = self._snapshot.identity
         for interval_ns in sorted(rows.keys() | idle.keys()):
             strand = Strand(identity.boot, identity.writer, identity.started_ns, interval_ns)
@@ -418,7 +427,7 @@ class _Ring:
         parts = []
         for (ident, indexes), at in zip(rows, times, strict=True):
             table_id, names = self._instances[ident]
-            table = self._layouts[table_id].table
+            table = self.layouts[table_id].table
             series = [
                 position.setdefault(Key(table.name, metric.name, name), len(position))
                 for name in names
@@ -436,13 +445,13 @@ class _Ring:
         for ident, tick_ns, payload in self._absences:
             if payload not in said:
                 said[payload] = decode_absence(payload)
-            layout = self._layouts[ident]
+            layout = self.layouts[ident]
             yield Hole(boot, layout.table.name, tick_ns, tick_ns + layout.interval_ns, *said[payload])
 
     def _damages(self) -> Iterator[Hole]:
         """Say where damage took rows that nobody can name any more: any table may have had some there."""
         spans = list(self._damaged_spans())
-        tables = [(layout.table.name, layout.interval_ns) for layout in self._layouts.values()]
+        tables = [(layout.table.name, layout.interval_ns) for layout in self.layouts.values()]
         unexplained = self._frames["tick_ns"][self._unexplained()]
         if len(unexplained):
             spans.append((int(unexplained.min()), int(unexplained.max())))
@@ -457,7 +466,7 @@ class _Ring:
         taken, of_tick = self._snapshot, self._is_of_tick()
         places, ticks = self._places[of_tick].tolist(), self._frames["tick_ns"][of_tick].tolist()
         started_ns = taken.identity.started_ns
-        shortest_ns = min((layout.interval_ns for layout in self._layouts.values()), default=0)
+        shortest_ns = min((layout.interval_ns for layout in self.layouts.values()), default=0)
         for begin, end in taken.damages:
             index = bisect_left(places, begin)
             filled = places[-1] - places[0] if places else 0

@@ -7,7 +7,7 @@ one, and so does the one from before that comes again.
 
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -16,15 +16,14 @@ import numpy as np
 
 from sysmond.base.model import ABSENT, Table
 from sysmond.base.result import Int64Array
-from sysmond.errors import CorruptError
 from sysmond.records import REFERENCE, codes
-from sysmond.ring.frame import FRAME_BYTES, FULL, LAYOUT, MORE, RECORDS, RECORDS_HEAD, VALUE_MAX, Layout, decode_layout
+from sysmond.ring.frame import FRAME_BYTES, FULL, MORE, RECORDS, RECORDS_HEAD, VALUE_MAX
 from sysmond.ring.snapshot import Snapshot
-from sysmond.store.of_ring import of_snapshot
+from sysmond.ring.walk import frame_at
+from sysmond.store.of_ring import ExplainedRing, sense_of
 from sysmond.store.stretch import About, Array, Life, MemoryStretch, Readings, lasts
 
 _TOKEN = re.compile(r"(\d*)([xbBhHiIqQs])")
-_FRAME = struct.Struct("=IIHHIQq")
 _REFERENCE_LENGTH_BITS = 32
 
 
@@ -69,57 +68,43 @@ def record_type(table: Table) -> np.dtype[Any]:
     return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": at})
 
 
-def readings(snapshot: Snapshot) -> list[Reading]:
-    """The readings that a snapshot holds, in order; one whose first pieces may be gone is not called full.
+class LongRing:
+    """A copy of the ring of a long table, decoded once.
 
-    :raises CorruptError: where whole frames make no sense.
+    ``readings``: all there are, in order; one whose first pieces may be gone is not called full.
+    ``damage``: what cannot be read, in words. ``is_lasting``: whether the rows of its table last.
     """
-    groups: dict[tuple[int, int], list[tuple[int, int, int, int, int]]] = {}
-    for place in snapshot.frames:
-        length, _, kind, _, ident, offset, tick_ns = _FRAME.unpack_from(snapshot.image, place)
-        if kind == RECORDS:
-            if length < FRAME_BYTES + RECORDS_HEAD.size:
-                raise CorruptError(f"{snapshot.path}: records without a head")
-            _, flags, lost, walked = RECORDS_HEAD.unpack_from(snapshot.image, place + FRAME_BYTES)
-            groups.setdefault((tick_ns, ident), []).append((place, offset, flags, lost, walked))
-    found: list[Reading] = []
-    before = -1  # Where the last frame of the reading before begins.
-    for (tick_ns, ident), frames in sorted(groups.items(), key=lambda group: group[1][0][1]):
-        places = tuple(frame[0] for frame in frames)
-        is_whole = not frames[-1][2] & MORE and not any(before < begin < places[-1] for begin, _ in snapshot.damages)
-        has_all = is_whole and bool(found or not snapshot.lost)
-        lost, walked = sum(frame[3] for frame in frames), frames[-1][4]
-        full = bool(frames[0][2] & FULL) and has_all
-        found.append(Reading(ident, frames[0][1], tick_ns, full, lost, walked, not frames[-1][2] & MORE, places))
-        before = places[-1]
-    return found
 
+    def __init__(self, snapshot: Snapshot) -> None:
+        """Decode it.
 
-def is_lasting(snapshot: Snapshot) -> bool:
-    """Whether the rows of a ring's table last."""
-    return any(lasts(layout.table) for layout in _layouts(snapshot).values())
+        :raises CorruptError: where whole frames make no sense, or nobody can say any more what or when rows were.
+        """
+        self._snapshot = snapshot
+        with sense_of(snapshot):
+            ring = ExplainedRing(snapshot)
+            self._recording = ring.recording()
+            self._layouts = {ident: each for ident, each in ring.layouts.items() if each.table.packing is not None}
+            self.readings = _readings(snapshot, ring.places(RECORDS))
+        self.damage = self._recording.damage
+        self.is_lasting = any(lasts(layout.table) for layout in self._layouts.values())
 
+    def stretches(self, chosen: list[Reading] | None = None, *, is_empty_too: bool = False) -> Iterator[MemoryStretch]:
+        """The stretches of these readings, else of all that ended, in order of time.
 
-def stretches(
-    snapshot: Snapshot, path: str, taken: list[Reading] | None = None, *, is_empty_too: bool = False
-) -> Iterator[MemoryStretch]:
-    """The stretches of a ring, in order of time. ``taken``: of these readings only, else of all that ended.
+        ``is_empty_too``: also those of which there is nothing.
 
-    ``is_empty_too``: also those of which there is nothing.
-
-    :raises CorruptError: where whole frames make no sense.
-    """
-    try:
-        found = [reading for reading in readings(snapshot) if reading.ended] if taken is None else taken
-        recording = of_snapshot(snapshot)
-        identity = snapshot.identity
-        layouts = _layouts(snapshot)
-        runs = [(ident, list(run)) for ident, run in groupby(found, attrgetter("layout")) if ident in layouts]
+        :raises CorruptError: where whole frames make no sense.
+        """
+        if chosen is None:
+            chosen = [reading for reading in self.readings if reading.ended]
+        runs = [(ident, list(run)) for ident, run in groupby(chosen, attrgetter("layout")) if ident in self._layouts]
         there = {ident for ident, _ in runs}
-        runs += [(ident, []) for ident in layouts if ident not in there]
+        runs += [(ident, []) for ident in self._layouts if ident not in there]
+        identity, clocks = self._snapshot.identity, self._recording.clocks
         for ident, mine in runs:
-            layout = layouts[ident]
-            holes = [hole for hole in recording.holes if hole.table == layout.table.name]
+            layout = self._layouts[ident]
+            holes = [hole for hole in self._recording.holes if hole.table == layout.table.name]
             if not mine and not holes and not is_empty_too:
                 continue
             first_ns = mine[0].tick_ns if mine else min((hole.start_ns for hole in holes), default=0)
@@ -129,23 +114,37 @@ def stretches(
                 identity.writer,
                 identity.sensitivity,
                 layout.interval_ns,
-                [Life(identity.started_ns, first_ns, snapshot.closed)],
-                recording.clocks.get(identity.boot, []),
+                [Life(identity.started_ns, first_ns, self._snapshot.closed)],
+                clocks.get(identity.boot, []),
                 holes,
-                path,
+                self._snapshot.path,
             )
-            yield _stretch(snapshot, about, mine)
-    except (ValueError, TypeError, KeyError, struct.error) as nonsense:
-        raise CorruptError(f"{snapshot.path}: {nonsense}") from nonsense
+            with sense_of(self._snapshot):
+                made = _stretch(self._snapshot, about, mine)
+            yield made
 
 
-def _layouts(snapshot: Snapshot) -> dict[int, Layout]:
-    found = {}
-    for place in snapshot.frames:
-        length, _, kind, remainder, ident, _, _ = _FRAME.unpack_from(snapshot.image, place)
-        if kind == LAYOUT:
-            found[ident] = decode_layout(snapshot.image[place + FRAME_BYTES : place + length - (-remainder & 7)])
-    return {ident: layout for ident, layout in found.items() if layout.table.packing is not None}
+def _readings(snapshot: Snapshot, places: Iterable[int]) -> list[Reading]:
+    pieces: dict[tuple[int, int], list[tuple[int, int, int, int]]] = {}
+    for place in places:
+        _, stop, _, ident, tick_ns = frame_at(snapshot.image, place)
+        if stop < place + FRAME_BYTES + RECORDS_HEAD.size:
+            raise ValueError("records without a head")
+        _, flags, lost, walked = RECORDS_HEAD.unpack_from(snapshot.image, place + FRAME_BYTES)
+        pieces.setdefault((tick_ns, ident), []).append((place, flags, lost, walked))
+    readings: list[Reading] = []
+    before = -1  # Where the last frame of the reading before begins.
+    for (tick_ns, ident), frames in sorted(pieces.items(), key=lambda piece: piece[1][0][0]):
+        begins = tuple(frame[0] for frame in frames)
+        ended = not frames[-1][1] & MORE
+        is_whole = ended and not any(before < damaged < begins[-1] for damaged, _ in snapshot.damages)
+        has_all = is_whole and bool(readings or not snapshot.lost)
+        full = bool(frames[0][1] & FULL) and has_all
+        lost, walked = sum(frame[2] for frame in frames), frames[-1][3]
+        offset = snapshot.begin_offset + begins[0]
+        readings.append(Reading(ident, offset, tick_ns, full, lost, walked, ended, begins))
+        before = begins[-1]
+    return readings
 
 
 def _stretch(snapshot: Snapshot, about: About, found: list[Reading]) -> MemoryStretch:
@@ -154,12 +153,12 @@ def _stretch(snapshot: Snapshot, about: About, found: list[Reading]) -> MemorySt
     pieces, blobs, at = [np.empty(0, plain)], [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for number, reading in enumerate(found):
         for place in reading.frames:
-            length, _, _, remainder, _, _, _ = _FRAME.unpack_from(snapshot.image, place)
+            _, stop, *_ = frame_at(snapshot.image, place)
             (count, *_) = RECORDS_HEAD.unpack_from(snapshot.image, place + FRAME_BYTES)
             begin = place + FRAME_BYTES + RECORDS_HEAD.size
             blob = begin + count * kind.itemsize
-            if blob > place + length - (-remainder & 7):
-                raise ValueError(f"{count} records of {about.table.name} in a frame of {length} bytes")
+            if blob > stop:
+                raise ValueError(f"{count} records of {about.table.name} in {stop - place - FRAME_BYTES} bytes")
             pieces.append(np.frombuffer(snapshot.image, plain, count, begin))
             blobs.append(np.full(count, blob, np.int64))
             at.append(np.full(count, number, np.int64))

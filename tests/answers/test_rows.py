@@ -20,7 +20,7 @@ from sysmond.errors import Error, UsageError
 from sysmond.machine.folders import Folders
 from sysmond.ring.progress import Progress, Sealed
 from sysmond.ring.snapshot import snapshot
-from sysmond.store.sparse_of_ring import readings
+from sysmond.store.sparse_of_ring import LongRing
 from sysmond.store.stretch import Life
 from sysmond.tasks import syscalls
 from sysmond.tasks.tables import CGROUP_NAME, COMMAND, EXITS, PROCESS, THREAD, THREAD_STATE
@@ -253,7 +253,7 @@ def test_what_a_ring_still_holds_of_a_file_counts_once(folders: Folders, is_know
     )
     if is_known:
         taken = snapshot(path)
-        offset = next(each.offset for each in readings(taken) if each.tick_ns == 105 * SECOND_NS)
+        offset = next(each.offset for each in LongRing(taken).readings if each.tick_ns == 105 * SECOND_NS)
         Progress({path: Sealed(offset, 104 * SECOND_NS, 0)}).write(folders)
     found = ask(folders, start=102, end=107, columns="pid,cpu:sum,rss_anon,rss_anon:max")
     assert rows(found, "pid", "cpu:sum", "rss_anon", "rss_anon:max") == [(5, 3, (4 * 7 + 9) / 5, 9)]

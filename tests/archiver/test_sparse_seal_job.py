@@ -24,8 +24,9 @@ from sysmond.ring.leftovers import is_over
 from sysmond.ring.progress import Progress
 from sysmond.ring.snapshot import snapshot
 from sysmond.ring.writer import RingWriter
-from sysmond.store import archive, sparse_file, sparse_of_ring
+from sysmond.store import archive, sparse_file
 from sysmond.store.chain import Chain
+from sysmond.store.sparse_of_ring import LongRing
 from sysmond.store.stretch import Life, Stretch
 from tests.support.longs import BOOT, MOMENT, SECOND, TASK, Found, Stream, Tasks, rows_of
 
@@ -55,7 +56,7 @@ def at_most(written: Found, tick: int) -> Found:
 def test_a_ring_is_read_as_it_was_written(folders: Folders) -> None:
     stream = Stream(folders)
     stream.run(Tasks(60), range(100, 130))
-    [stretch] = sparse_of_ring.stretches(snapshot(stream.path), stream.path)
+    [stretch] = LongRing(snapshot(stream.path)).stretches()
     assert rows_of(stretch) == stream.written
     assert stretch.ticks.tolist() == [tick * SECOND for tick in range(100, 130)]
     assert np.flatnonzero(stretch.full).tolist() == [0, 10, 20]
@@ -132,7 +133,7 @@ def test_a_reading_that_is_being_written_waits(folders: Folders, monkeypatch: py
     monkeypatch.setattr(stream.ring, "_append", append)
     stream.write(103, list(Tasks(300).rows.values()), full=True)
     assert len(pieces) > 1
-    [stretch] = sparse_of_ring.stretches(snapshot(stream.path), stream.path)
+    [stretch] = LongRing(snapshot(stream.path)).stretches()
     assert rows_of(stretch) == before
     sparse_seal_job.seal(folders)
     assert sealed(folders, "moment") == before
@@ -177,7 +178,7 @@ def test_a_reading_whose_first_pieces_may_be_gone_is_not_called_full(folders: Fo
     for tick in range(100, 200):
         stream.write(tick, list(tasks.rows.values()), full=True)
         taken = snapshot(stream.path)
-        first, *others = sparse_of_ring.readings(taken)
+        first, *others = LongRing(taken).readings
         assert first.full == (not taken.lost)
         assert all(each.full for each in others)
         pieces.add(len(first.frames))
@@ -317,7 +318,7 @@ def test_a_damaged_frame_costs_its_reading_and_is_told(folders: Folders) -> None
     stream.run(Tasks(20), range(100, 130), full_every=5)
     stream.ring.close()
     taken = snapshot(stream.path)
-    readings = sparse_of_ring.readings(taken)
+    readings = LongRing(taken).readings
     assert sum(reading.full for reading in readings) == 6
     with open(stream.path, "r+b") as ring:  # The reading of the tick 110, a full one.
         ring.seek(4096 + readings[10].offset + 100)
@@ -349,7 +350,7 @@ def test_damage_in_a_ring_never_makes_a_row_up_and_what_is_called_full_is(folder
             content[rng.randrange(4096, used)] ^= rng.randrange(1, 256)
         Path(stream.path).write_bytes(content)
         try:
-            found = list(sparse_of_ring.stretches(snapshot(stream.path), stream.path))
+            found = list(LongRing(snapshot(stream.path)).stretches())
         except CorruptError:
             continue
         for stretch in found:
@@ -519,7 +520,7 @@ def test_writers_that_are_killed_while_they_are_sealed_lose_nothing_whole(folder
             writer.wait()
         seal_job.seal(folders)
         assert is_over(path, Progress.read(folders).sealed[path])
-        last = max(reading.tick_ns for reading in sparse_of_ring.readings(snapshot(path)) if reading.ended) // SECOND
+        last = max(reading.tick_ns for reading in LongRing(snapshot(path)).readings if reading.ended) // SECOND
         tasks = Tasks(400, life + 1)
         for number in range(last - first + 1):
             changed = tasks.tick(number)

@@ -18,7 +18,7 @@ from sysmond.history import Archive
 from sysmond.machine import control
 from sysmond.plan.plan import import_plugin, offered_probes
 from sysmond.ring.snapshot import snapshot
-from sysmond.store.sparse_of_ring import readings
+from sysmond.store.sparse_of_ring import LongRing
 from sysmond.tasks import syscalls
 from sysmond.tasks.bpf.launch import TABLES
 from tests.support.pinned import why_not
@@ -190,7 +190,7 @@ class Ticks:
 
     def seen(self) -> set[int]:
         for path in self._rings.glob("*.ring"):
-            self._seen.update(reading.tick_ns for reading in readings(snapshot(str(path))))
+            self._seen.update(reading.tick_ns for reading in LongRing(snapshot(str(path))).readings)
         return self._seen
 
     def between_seconds(self) -> int:

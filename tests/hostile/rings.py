@@ -32,7 +32,7 @@ from sysmond.commands import selftest
 from sysmond.errors import Error
 from sysmond.history import Archive
 from sysmond.machine.folders import Folders, create_classes
-from sysmond.ring.frame import EXPLAINING, FRAME_BYTES, HEAD, HEADER, HEADER_BYTES, MIRROR_BYTES, REST, START, U32
+from sysmond.ring.frame import EXPLAINING, FRAME_BYTES, HEAD, HEADER, HEADER_BYTES, MIRROR_BYTES, U32
 from sysmond.ring.leftovers import remove_sealed
 from sysmond.ring.progress import WRITERS, ring_files, stream_files
 from sysmond.ring.snapshot import fill, snapshot
@@ -114,10 +114,9 @@ def rings(folders: Folders) -> Iterator[Ring]:
             raise RuntimeError(f"{path}: empty, or too small for {RECORDED_S} s")
         explaining: list[int] = []
         for place in taken.frames:
-            length, _ = START.unpack_from(taken.image, place)
-            kind, *_ = REST.unpack_from(taken.image, place + START.size)
+            kind, _, _, payload = taken.frame(place)
             if kind in EXPLAINING:
-                explaining += range(HEADER_BYTES + place, HEADER_BYTES + place + min(length, FRAME_BYTES + 64))
+                explaining += range(HEADER_BYTES + place, HEADER_BYTES + place + FRAME_BYTES + min(len(payload), 64))
         recording = of_snapshot(taken)
         is_long = path.count("/") - folders.runtime.count("/") == len(("part", "class", "table", "ring"))
         written = [*range(HEADER.size + U32.size), *range(HEAD * 8, HEAD * 8 + 24)]

@@ -54,6 +54,7 @@ LEAN = (
     "ring.skipped_rings",
     "ring.snapshot",
     "ring.tail",
+    "ring.walk",
     "ring.writer",
     "sampler.blocking_reader",
     "sampler.blocking_readers",

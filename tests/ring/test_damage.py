@@ -22,10 +22,9 @@ from sysmond.ring.frame import (
     MIRROR_BYTES,
     NAMES,
     RELATION,
-    REST,
-    START,
     Identity,
     Layout,
+    frame_bytes,
 )
 from sysmond.ring.leftovers import remove_sealed
 from sysmond.ring.snapshot import snapshot
@@ -65,9 +64,9 @@ def frames(path: str, *kinds: int) -> list[tuple[int, int]]:
     taken = snapshot(path)
     found = []
     for place in taken.frames:
-        length, _ = START.unpack_from(taken.image, place)
-        if REST.unpack_from(taken.image, place + START.size)[0] in kinds:
-            found.append((HEADER_BYTES + place, length))
+        kind, _, _, payload = taken.frame(place)
+        if kind in kinds:
+            found.append((HEADER_BYTES + place, frame_bytes(len(payload))))
     return found
 
 

@@ -4,7 +4,6 @@
 import os
 import random
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 from sysmond.base.clock import Relation
 from sysmond.base.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table
 from sysmond.machine.folders import Folders
-from sysmond.ring.frame import FRAME_BYTES, HEADER_BYTES, RING_BYTES_MIN, ROWS, Identity, Layout
+from sysmond.ring.frame import FRAME_BYTES, HEADER_BYTES, NAMES, RING_BYTES_MIN, ROWS, Identity, Layout
 from sysmond.ring.newest import TEXTS_KEPT, Follower, Happening, Recent
 from sysmond.ring.snapshot import snapshot
 from sysmond.ring.writer import RingWriter
@@ -63,22 +62,13 @@ class Source:
     def held(self, table: int) -> set[int]:
         """The ticks of a table that the ring still holds, by the reader of whole rings."""
         taken = snapshot(self.path)
-        names = {frame[2]: frame[4] for frame in frames(taken.image, taken.frames) if frame[0] == 2}
+        frames = [taken.frame(place) for place in taken.frames]
+        names = {ident: payload for kind, ident, _, payload in frames if kind == NAMES}
         return {
-            frame[3]
-            for frame in frames(taken.image, taken.frames)
-            if frame[0] == ROWS and int.from_bytes(names[frame[2]][:4], "little") == table
+            tick_ns
+            for kind, ident, tick_ns, _ in frames
+            if kind == ROWS and int.from_bytes(names[ident][:4], "little") == table
         }
-
-
-def frames(image: bytes, places: list[int]) -> Iterator[tuple[int, int, int, int, bytes]]:
-    for place in places:
-        kind, remainder, ident = (
-            int.from_bytes(image[place + at : place + at + size], "little") for at, size in ((8, 2), (10, 2), (12, 4))
-        )
-        tick_ns = int.from_bytes(image[place + 24 : place + 32], "little")
-        length = int.from_bytes(image[place : place + 4], "little")
-        yield kind, remainder, ident, tick_ns, image[place + FRAME_BYTES : place + length]
 
 
 def follower(runtime: Path, *sensitivities: Sensitivity, ticks: int = KEPT) -> Follower:

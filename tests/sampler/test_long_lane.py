@@ -13,7 +13,7 @@ import pytest
 from sysmond.base.model import Lane, Packing, Sensitivity
 from sysmond.probe import Host, Probe, Records, Table, counter, state
 from sysmond.records import reference
-from sysmond.ring.frame import FRAME_BYTES, FULL, MORE, RECORDS, RECORDS_HEAD, REST, START
+from sysmond.ring.frame import FULL, MORE, RECORDS, RECORDS_HEAD
 from sysmond.ring.leftovers import culprits
 from sysmond.ring.progress import ring_files, stream_files
 from sysmond.ring.snapshot import snapshot
@@ -42,11 +42,8 @@ class Frame(NamedTuple):
 
 def frames(path: str, stride: int = STRIDE) -> list[Frame]:
     taken, found = snapshot(path), []
-    for place in taken.frames:
-        length, _ = START.unpack_from(taken.image, place)
-        kind, remainder, _, _, tick_ns = REST.unpack_from(taken.image, place + START.size)
+    for kind, _, tick_ns, payload in map(taken.frame, taken.frames):
         if kind == RECORDS:
-            payload = taken.image[place + FRAME_BYTES : place + length - (-remainder & 7)]
             number, flags, lost, walked = RECORDS_HEAD.unpack_from(payload)
             found.append(Frame(tick_ns, number, flags, lost, walked, payload[RECORDS_HEAD.size :]))
             assert len(found[-1].rows) >= stride * number

@@ -22,7 +22,7 @@ from sysmond.ring.frame import Identity, Layout
 from sysmond.ring.snapshot import snapshot
 from sysmond.ring.writer import RingWriter
 from sysmond.store import sparse_file as long_file
-from sysmond.store import sparse_of_ring
+from sysmond.store.sparse_of_ring import LongRing
 from sysmond.store.stretch import Readings
 from tests.support.longarchive import memory_stretch
 
@@ -216,7 +216,7 @@ def test_records_are_read_by_the_document(ring_file: str) -> None:
 
 
 def test_a_file_is_read_by_the_document(ring_file: str, tmp_path: Path) -> None:
-    [stretch] = sparse_of_ring.stretches(snapshot(ring_file), ring_file)
+    [stretch] = LongRing(snapshot(ring_file)).stretches()
     path = tmp_path / "1.h5"
     path.write_bytes(long_file.encode(stretch, "test"))
     found = read_file(str(path))
@@ -229,7 +229,7 @@ def test_a_file_is_read_by_the_document(ring_file: str, tmp_path: Path) -> None:
 
 
 def test_absences_in_every_place_are_read_by_the_document(ring_file: str, tmp_path: Path) -> None:
-    [stretch] = sparse_of_ring.stretches(snapshot(ring_file), ring_file)
+    [stretch] = LongRing(snapshot(ring_file)).stretches()
     rng = np.random.default_rng(1)
     columns = {metric.name: stretch.column(metric.name) for metric in TABLE.metrics}
     for name in ("work", "size", "name"):

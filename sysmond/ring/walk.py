@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The walk over the frames of a ring, in a copy of some of its bytes: which are whole, and where the next one begins.
+
+A frame says its own logical offset, so it lies in a copy at that less the offset at which the copy begins. Whoever made
+the copy knows what it means where the walk ends: the end of a round, a store that is not seen yet, or damage.
+"""
+
+from collections.abc import Iterator
+from zlib import crc32
+
+from sysmond.ring.frame import CRC_START, EXPLAINING, FRAME_BYTES, OPENING
+
+Frame = tuple[int, int, int, int, int]
+"""Where in a copy a frame begins, where its payload ends (it begins behind the opening), kind, id and tick."""
+
+# Where a frame has its logical offset, in words.
+_OFFSET_WORD = 2
+
+
+def whole_frames(image: bytes, begin: int, place: int = 0, since: int = 0) -> Iterator[Frame]:
+    """The frames that follow each other from ``place`` on, a multiple of 8, up to the first that is not whole.
+
+    ``image`` begins at the logical offset ``begin``. What ends before the logical offset ``since`` is not checked,
+    unless it explains.
+    """
+    unpack, size = OPENING.unpack_from, len(image)
+    last, since = size - FRAME_BYTES, since - begin
+    while place <= last:
+        length, crc, kind, remainder, ident, offset, tick_ns = unpack(image, place)
+        end = place + length
+        if offset != begin + place or length < FRAME_BYTES or length & 7 or end > size:
+            return
+        if (end > since or kind in EXPLAINING) and crc32(image[place + CRC_START : end]) != crc:
+            return
+        yield place, end - (-remainder & 7), kind, ident, tick_ns
+        place = end
+
+
+def frame_at(image: bytes, place: int) -> Frame:
+    """A frame that was found whole before."""
+    length, _, kind, remainder, ident, _, tick_ns = OPENING.unpack_from(image, place)
+    return place, place + length - (-remainder & 7), kind, ident, tick_ns
+
+
+def next_whole(image: bytes, begin: int, place: int) -> int:
+    """Where the first whole frame from ``place`` on is, by looking at every word; the end of the copy where none is."""
+    words = offsets(image)
+    for at in range(place, len(image) - FRAME_BYTES + 1, 8):
+        if words[at >> 3] == begin + at and any(whole_frames(image, begin, at)):
+            return at
+    return len(image)
+
+
+def offsets(image: bytes) -> memoryview:
+    """For every word at which a frame might begin, what would be its logical offset."""
+    return memoryview(image)[: len(image) & ~7].cast("Q")[_OFFSET_WORD:]
+
+
+def end_of(stop: int) -> int:
+    """Where the frame ends whose payload ends there: the next one begins at a whole word."""
+    return (stop + 7) & ~7
