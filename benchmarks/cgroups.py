@@ -235,7 +235,7 @@ def main() -> None:
 def _groups(written: str) -> int:
     number = int(written)
     if not BUSY_SHARE <= number <= 3000:
-        raise argparse.ArgumentTypeError(f"{written!r}: {BUSY_SHARE} to 3000 is right")
+        raise argparse.ArgumentTypeError(f"{written!r}: expected {BUSY_SHARE} to 3000")
     return number
 
 

@@ -196,7 +196,7 @@ def missed(folders: Folders) -> int:
 def measured(seconds: int, count: int) -> Figures:
     """Measure one flood after the other."""
     if os.geteuid():
-        raise Error("only root can be several users; being root is right")
+        raise Error("only root can be several users; expected being root")
     found: Figures = {"seconds": seconds, "connections": count}
     with bus.a_bus() as address:
         os.chmod(os.path.dirname(address.removeprefix("unix:path=")), 0o755)  # noqa: S103  for the strangers

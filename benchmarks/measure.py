@@ -297,7 +297,7 @@ def at_least_one(text: str) -> int:
     """Read a number of ticks or seconds."""
     number = int(text)
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: 1 or more is right")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected 1 or more")
     return number
 
 

@@ -442,7 +442,7 @@ def document(content: str, found: dict[str, Figures]) -> str:
     before, begin, rest = content.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise ValueError(f"{DOCUMENT}: the lines {BEGIN!r} and {END!r} are right")
+        raise ValueError(f"{DOCUMENT}: expected the lines {BEGIN!r} and {END!r}")
     return f"{before}{BEGIN}\n\n{table(found)}\n\n{END}{after}"
 
 
@@ -465,7 +465,7 @@ def main() -> int:
     chosen = options.programs or [*PROGRAMS, *(("storage",) if options.data else ())]
     for name in chosen:
         if name not in known_programs or (name == "storage" and not options.data):
-            parser.error(f"{name}: {', '.join([*PROGRAMS, *SELDOM])} are right, and with --data storage")
+            parser.error(f"{name}: expected {', '.join([*PROGRAMS, *SELDOM])}, and with --data storage")
     if options.quick and not options.output:
         parser.error("--quick: only with --output")
     arguments = {**(QUICK if options.quick else {**PROGRAMS, **SELDOM}), "storage": (options.data or "",)}

@@ -53,7 +53,7 @@ def load(path: str) -> Series:
     if not values.size:
         raise ValueError(f"{path}: no values")
     if set(kinds) - {"counter", "gauge"}:
-        raise ValueError(f"{path}: kinds {sorted(set(kinds))}; counter and gauge are right")
+        raise ValueError(f"{path}: kinds {sorted(set(kinds))}; expected counter and gauge")
     return Series(names, [kind == "counter" for kind in kinds], scales, values.astype(np.int64))
 
 

@@ -143,7 +143,7 @@ def rows(figures: Figures) -> list[tuple[str, str]]:
 def _seconds(minutes: str) -> int:
     number = round(float(minutes) * 60)
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{minutes!r}: more than 0 is right")
+        raise argparse.ArgumentTypeError(f"{minutes!r}: expected more than 0")
     return number
 
 

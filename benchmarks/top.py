@@ -59,7 +59,7 @@ def measured(processes: int, hours: int, repeats: int) -> Figures:
         with open(output, "rb") as answer:
             lines = [line for line in answer if not line.startswith(b"#")]
     if len(lines) != 11:
-        raise RuntimeError(f"{len(lines) - 1} rows; 10 are right")
+        raise RuntimeError(f"{len(lines) - 1} rows; expected 10")
     return {
         "processes": processes,
         "hours": hours,

@@ -79,7 +79,7 @@ def parse_cpus(content: bytes) -> tuple[list[bytes], list[list[int]]]:
     :raises ValueError: when the content is not that of /proc/stat.
     """
     if not content.startswith(b"cpu "):
-        raise ValueError(f"{STAT} begins with {content[:16]!r}; 'cpu ' is right")
+        raise ValueError(f"{STAT} begins with {content[:16]!r}; expected 'cpu '")
     names = []
     rows = []
     for line in content.partition(b"\nintr ")[0].split(b"\n"):
@@ -100,7 +100,7 @@ def parse_system(content: bytes) -> list[int]:
     pairs, _, soft = after[after.find(b"\n") + 1 :].partition(b"\nsoftirq ")
     words = pairs.split()
     if not words or len(words) % 2:
-        raise ValueError(f"{STAT} has {len(words)} words after 'intr'; pairs of name and number are right")
+        raise ValueError(f"{STAT} has {len(words)} words after 'intr'; expected pairs of name and number")
     values = _SYSTEM_FIELDS.pick(words[::2], words[1::2])
     values.append(int(after[:24].split(None, 1)[0]))
     numbers = soft.partition(b"\n")[0].split()[:_SOFT_INTERRUPT_NUMBERS]
@@ -138,7 +138,7 @@ def _cpu(host: Host, name: bytes) -> tuple[str, str]:
     if name == b"cpu":
         return "total", ""
     if not name[3:].isdigit() or not name.startswith(b"cpu"):
-        raise ValueError(f"{STAT} has a line {name!r} among those of the CPUs; 'cpu' and a number is right")
+        raise ValueError(f"{STAT} has a line {name!r} among those of the CPUs; expected 'cpu' and a number")
     path = f"{SYSFS}/{name.decode()}/cpufreq/scaling_cur_freq"
     return name.decode(), path if host.integer(path) != ABSENT else ""
 

@@ -109,7 +109,7 @@ def parse(content: bytes) -> list[int]:
     """
     words = content.replace(b" kB\n", b"\n").split()
     if len(words) % 2:
-        raise ValueError(f"{MEMINFO} has {len(words)} words without the units; pairs of name and number are right")
+        raise ValueError(f"{MEMINFO} has {len(words)} words without the units; expected pairs of name and number")
     return _FIELDS.pick(words[::2], words[1::2])
 
 

@@ -64,7 +64,7 @@ def parse(line: bytes) -> Row:
     name, colon, numbers = line.rpartition(b":")
     values = tuple(map(int, numbers.split()))
     if not colon or len(values) != COLUMNS:
-        raise ValueError(f"{PATH}: {line[:80]!r}; a name, ':' and {COLUMNS} numbers are right")
+        raise ValueError(f"{PATH}: {line[:80]!r}; expected a name, ':' and {COLUMNS} numbers")
     return name.strip().decode("utf-8", "surrogateescape"), values
 
 

@@ -269,7 +269,7 @@ def parse(content: bytes) -> list[int]:
     """
     words = content.split()
     if len(words) % 2:
-        raise ValueError(f"{VMSTAT} has {len(words)} words; pairs of name and number are right")
+        raise ValueError(f"{VMSTAT} has {len(words)} words; expected pairs of name and number")
     return _FIELDS.pick(words[::2], words[1::2])
 
 

@@ -154,7 +154,7 @@ async def connect(address: str | None, *, user: bool) -> AsyncIterator[Client]:
     :raises Error: where there is no such bus. :raises UsageError: for what is no address.
     """
     if address is not None and ":" not in address and address not in {"system", "session"}:
-        raise UsageError(f"--bus {address!r}: not an address; unix:path=/run/dbus/system_bus_socket is right")
+        raise UsageError(f"--bus {address!r}: not an address; expected unix:path=/run/dbus/system_bus_socket")
     chosen = address or ("session" if user else "system")
     client = Client(f"{chosen} bus" if ":" not in chosen else chosen)
     await client.connect(chosen)

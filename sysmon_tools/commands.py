@@ -298,7 +298,7 @@ async def pin(client: Client, options: argparse.Namespace) -> Answer:
 async def unpin(client: Client, options: argparse.Namespace) -> Answer:
     """Release what is pinned."""
     if (options.at is None) == (not options.all):
-        raise UsageError("a T or --all; one of the two is right")
+        raise UsageError("a T or --all; expected one of the two")
     at_ns = 0 if options.all else parse_moment(options.at, clock.relation())
     await client.call("Unpin", "xa{sv}", at_ns, variants({"all": ("b", options.all)}))
     return Answer({"released": True}, lambda: put("released"))

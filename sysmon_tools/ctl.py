@@ -93,7 +93,7 @@ def _add_probe(made: argparse.ArgumentParser) -> None:
 
 def _count(text: str) -> int:
     if not text.isascii() or not text.isdigit() or not 0 < int(text) < 10**9:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of times; 1 or more is right")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of times; expected 1 or more")
     return int(text)
 
 

@@ -101,13 +101,13 @@ def concerns(options: argparse.Namespace) -> bool:
         for name in _OWN:
             if getattr(options, name) not in {None, False}:
                 raise UsageError(
-                    f"{_spelled(name)} is for long tables; one of {', '.join(sorted(TABLES))} as PATH is right"
+                    f"{_spelled(name)} is for long tables; expected one of {', '.join(sorted(TABLES))} as PATH"
                 )
         return False
     if options.sql is not None and found:
-        raise UsageError(f"--sql and {found[0]}: the query names its tables; no PATH is right")
+        raise UsageError(f"--sql and {found[0]}: the query names its tables; expected no PATH")
     if len(options.paths) > 1:
-        raise UsageError(f"{' '.join(options.paths)}: one long table at a time, and no other path, is right")
+        raise UsageError(f"{' '.join(options.paths)}: expected one long table at a time, and no other path")
     for name, instead in _NOT_HERE.items():
         if getattr(options, name):
             raise UsageError(f"--{name} is not for long tables{'; ' + instead if instead else ''}")
@@ -134,16 +134,16 @@ def _check_together(options: argparse.Namespace) -> None:
     """
     alone = [name for name in ("list", "tree", "pid", "sql") if getattr(options, name) not in {None, False}]
     if len(alone) > 1:
-        raise UsageError(f"--{' and --'.join(alone)}: only one of them is right")
+        raise UsageError(f"--{' and --'.join(alone)}: expected only one of them")
     for name in alone:
         why, others = _SENSELESS[name]
         for other in others:
             if getattr(options, other) is not None:
                 raise UsageError(f"{_spelled(other)} means nothing with --{name}{'; ' + why if why else ''}")
     if alone and alone[0] in {"tree", "pid"} and options.paths != ["process"]:
-        raise UsageError(f"--{alone[0]} {options.paths[0]}: 'process' is right")
+        raise UsageError(f"--{alone[0]} {options.paths[0]}: expected 'process'")
     if options.top is not None and options.top < 1:
-        raise UsageError(f"--top {options.top}: 1 or more is right")
+        raise UsageError(f"--top {options.top}: expected 1 or more")
     for name, needed in (("at", "tree"), ("started", "pid")):
         if getattr(options, name) is not None and needed not in alone:
             raise UsageError(f"{_spelled(name)} goes with --{needed}")
@@ -291,7 +291,7 @@ def _life(archive: "Archive", options: argparse.Namespace) -> "Answer":
     whole = _ask(archive, options, "start,end,comm", where=where, step=None, group_by="", top=0, percentile=None)
     if not len(whole.times_ns):
         raise Error(
-            f"process {options.pid}: nothing of it is recorded in that range; a longer one, or another number, is right"
+            f"process {options.pid}: nothing of it is recorded in that range; ask for a longer one, or another number"
         )
     first_ns = int(whole.column("start").times.min().view(np.int64))
     ends = whole.column("end").times

@@ -27,7 +27,7 @@ QUALITIES = {0: "", 1: "absent", 2: "stale", 3: "no permission", 4: "unknown", 5
 async def run(client: Client, metrics: Sequence[dict[str, Any]], options: argparse.Namespace) -> None:
     """Show the values of these series until interrupted, or as often as was asked for."""
     if len(metrics) > SERIES_MAX:
-        raise UsageError(f"{len(metrics)} series; at most {SERIES_MAX} are right")
+        raise UsageError(f"{len(metrics)} series; expected at most {SERIES_MAX}")
     left = options.count
     with screen(console()) if _is_live(options) else nullcontext() as shown:
         while left is None or left > 0:

@@ -115,9 +115,9 @@ def _check(options: argparse.Namespace) -> None:
     if options.bus not in BUSES and ":" not in options.bus:
         raise UsageError(f"--bus {options.bus!r}: not a bus{nearest(options.bus, BUSES)}; {', '.join(BUSES)} are")
     if options.part == "bus" and options.bus == NO_BUS:
-        raise UsageError("--part bus: without a bus; --bus system, session or an address is right")
+        raise UsageError("--part bus: without a bus; expected --bus system, session or an address")
     if not os.path.isdir(options.root):
-        raise UsageError(f"--root {options.root!r}: not a folder; one with proc and sys in it is right")
+        raise UsageError(f"--root {options.root!r}: not a folder; expected one with proc and sys in it")
 
 
 def _make_way(settings: Settings) -> None:

@@ -370,7 +370,7 @@ def _statistics(stat: str | Sequence[str]) -> list[str]:
     for name in stats:
         if name not in STATISTICS:
             raise UsageError(
-                f"statistic {name!r}: not known{nearest(name, STATISTICS)}; right are {', '.join(STATISTICS)}"
+                f"statistic {name!r}: not known{nearest(name, STATISTICS)}; expected {', '.join(STATISTICS)}"
             )
     return list(dict.fromkeys(stats))
 
@@ -386,7 +386,7 @@ def _step(step: str | int | None) -> int:
     if isinstance(step, str):
         return timespec.parse_step(step)
     if step <= 0:
-        raise UsageError(f"step {step} ns: not a length of time; more than 0 is right")
+        raise UsageError(f"step {step} ns: not a length of time; expected more than 0")
     return step
 
 

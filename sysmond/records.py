@@ -51,7 +51,7 @@ def codes(table: Table) -> tuple[str, ...]:
     form = table.packing.format
     found = [] if not form.startswith("<") else _CODE.findall(form)
     if not found or "<" + "".join(count + code for count, code in found) != form.replace(" ", ""):
-        raise UsageError(f"{where}: format {form!r}; '<' and codes of x b B h H i I q Q s are right")
+        raise UsageError(f"{where}: format {form!r}; expected '<' and codes of x b B h H i I q Q s")
     single: list[str] = []
     for count, code in found:
         if code == "s":
@@ -60,13 +60,13 @@ def codes(table: Table) -> tuple[str, ...]:
             single += [code] * int(count or 1)
     metrics = table.metrics
     if len(single) != len(metrics):
-        raise UsageError(f"{where}: {len(single)} codes for {len(metrics)} metrics; one each is right")
+        raise UsageError(f"{where}: {len(single)} codes for {len(metrics)} metrics; expected one each")
     for metric, code in zip(metrics, single, strict=True):
         if metric.is_text != (code.endswith("s") or (code == REFERENCE and metric.is_text)):
             raise UsageError(f"{where}: code {code!r} for the metric {metric.name!r} of the unit {metric.unit!r}")
     missing = set(table.packing.key) - {metric.name for metric in metrics}
     if missing or not table.packing.key:
-        raise UsageError(f"{where}: key {', '.join(table.packing.key) or '()'}; names of its metrics are right")
+        raise UsageError(f"{where}: key {', '.join(table.packing.key) or '()'}; expected names of its metrics")
     return tuple(single)
 
 
@@ -78,5 +78,5 @@ def record_bytes(table: Table) -> int:
     codes(table)
     size = struct.calcsize(table.packing.format) if table.packing else 0
     if size > RECORD_BYTES_MAX:
-        raise UsageError(f"table {table.name!r}: records of {size} bytes; at most {RECORD_BYTES_MAX} are right")
+        raise UsageError(f"table {table.name!r}: records of {size} bytes; expected at most {RECORD_BYTES_MAX}")
     return size

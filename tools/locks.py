@@ -69,7 +69,7 @@ def check(repository: Path) -> None:
             raise LockError(f"{FOLDER}/{name}.txt: older than pyproject.toml; 'make lock' brings it up to date")
         for pinned in entries(text):
             if not re.fullmatch(r"[a-z0-9-]+==\S+( ;.*?)?( --hash=sha256:[0-9a-f]{64})+", pinned):
-                raise LockError(f"{FOLDER}/{name}.txt: {pinned[:60]!r}: a version and its hashes are right")
+                raise LockError(f"{FOLDER}/{name}.txt: {pinned[:60]!r}: expected a version and its hashes")
 
 
 def entries(text: str) -> list[str]:

@@ -98,7 +98,7 @@ class Offer(NamedTuple):
             (spec,) = self.find([self.meant.get(label, label)])
             if spec.semantics is not Semantics.STATE or spec.of in {Of.LIFE, Of.COUNT}:
                 states = [each for each, known in self.specs.items() if known.semantics is Semantics.STATE]
-                raise UsageError(f"group by {label!r}: it differs all the time; right are {', '.join(states)}")
+                raise UsageError(f"group by {label!r}: it differs all the time; expected {', '.join(states)}")
             found.append(spec._replace(label=label))
         return list(dict.fromkeys(found))
 

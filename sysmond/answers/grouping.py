@@ -74,7 +74,7 @@ def check_summable(spec: Spec, groups: Sequence[Spec], *, lasting: bool, amount:
     if spec.is_text or (spec.semantics is Semantics.STATE and (lasting or not amount)):
         labels = ",".join(group.label for group in groups)
         raise UsageError(
-            f"column {spec.label!r}: rows of a group by {labels} differ in it; what can be summed is right"
+            f"column {spec.label!r}: rows of a group by {labels} differ in it; expected what can be summed"
         )
 
 
@@ -128,7 +128,7 @@ def check_size(values: int) -> None:
     :raises UsageError: where they are.
     """
     if values > VALUES_MAX:
-        raise UsageError(f"an answer of over {VALUES_MAX} values; fewer columns, --top or a larger --sample are right")
+        raise UsageError(f"an answer of over {VALUES_MAX} values; ask for fewer columns, --top or a larger --sample")
 
 
 def joined(pieces: Sequence[Rows]) -> Rows:

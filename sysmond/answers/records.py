@@ -203,9 +203,9 @@ class Answering:
         step = request.step
         step_ns = timespec.parse_step(step) if isinstance(step, str) else step or 0
         if step_ns < 0:
-            raise UsageError(f"step {step_ns} ns: not a length of time; more than 0 is right")
+            raise UsageError(f"step {step_ns} ns: not a length of time; expected more than 0")
         if request.percentile is not None and not step_ns:
-            raise UsageError("a percentile is one over steps: --sample with it is right")
+            raise UsageError("a percentile is one over steps: expected --sample with it")
         return _Times(start_ns, end_ns, step_ns)
 
     def _moment(self, moment: str | int) -> int:
@@ -301,7 +301,7 @@ class Answering:
                 is_amount = offered.is_amount(self.table, spec)
                 grouping.check_summable(spec, groups, lasting=lasts(self.table), amount=is_amount)
         if request.top < 0:
-            raise UsageError(f"the first {request.top}: 1 or more are right")
+            raise UsageError(f"the first {request.top}: expected 1 or more")
         where = condition.parse(request.where, offer.kinds(), self._moment) if request.where.strip() else None
         return Question(self.table, chosen, where, offer.specs, groups, by, request.top)
 
@@ -371,7 +371,7 @@ class Answering:
         percent = self._request.percentile
         if percent is not None:
             if not 0 <= percent <= 100:  # noqa: PLR2004  as percent are
-                raise UsageError(f"percentile {percent:g}: 0 to 100 are right")
+                raise UsageError(f"percentile {percent:g}: expected 0 to 100")
             identity = labels or [grouping.BOOT, *key_of(self.table)]
             rows = grouping.percentiles(rows, identity, percent, question.specs)
         is_ranked = question.top or self._request.by or labels

@@ -129,7 +129,7 @@ def axis(start_ns: int, end_ns: int, step_ns: int) -> Axis:
         return Axis(np.array([start_ns, end_ns], np.int64), np.array([stamp_ns], np.int64))
     first, last = start_ns // step_ns, -(-end_ns // step_ns)
     if last - first > BUCKETS_MAX:
-        raise UsageError(f"{last - first} steps in that range; at most {BUCKETS_MAX} are right")
+        raise UsageError(f"{last - first} steps in that range; expected at most {BUCKETS_MAX}")
     stamps = np.arange(first, last, dtype=np.int64) * step_ns
     edges = np.append(stamps, end_ns)
     edges[0] = start_ns

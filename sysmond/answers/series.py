@@ -374,7 +374,7 @@ class Query:
         if rows * columns > VALUES_MAX:
             raise UsageError(
                 f"{columns} columns of {rows} rows are too many at once, {VALUES_MAX} values are the most; "
-                "a longer step, fewer paths or a shorter range are right"
+                "ask for a longer step, fewer paths or a shorter range"
             )
 
     def metric(self, key: Key) -> Metric:

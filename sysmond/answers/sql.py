@@ -121,7 +121,7 @@ def _relation(source: Answering, words: set[str] | None) -> Mapping[str, Array]:
             batch = _Batch(part, line, joined, buckets, earlier)
             rows += len(batch.bucket)
             if rows * len(pieces) > VALUES_MAX:
-                raise UsageError(f"more than {VALUES_MAX} values; a shorter range or fewer columns are right")
+                raise UsageError(f"more than {VALUES_MAX} values; ask for a shorter range or fewer columns")
             pieces["time"].append(batch.times_ns.view("M8[ns]"))
             for label, spec, is_grown in specs:
                 before = carried.setdefault(label, {})

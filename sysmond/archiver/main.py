@@ -376,7 +376,7 @@ class Archiver:
                 self._disk.hold(time.monotonic() + seconds)
                 return {"ok": True}
             case {"do": "hold_flush"}:
-                return {"error": f"hold_flush: {order.get('seconds')!r} seconds; 0 to {HOLD_FLUSH_MAX_S:.0f} is right"}
+                return {"error": f"hold_flush: {order.get('seconds')!r} seconds; expected 0 to {HOLD_FLUSH_MAX_S:.0f}"}
             case _:
                 return {"error": f"{order.get('do')!r} is not an order; {', '.join(ORDERS)} are"}
 

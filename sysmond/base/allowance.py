@@ -39,5 +39,5 @@ class Allowance:
             times.popleft()
         if len(times) >= most:
             whose = f" of uid {uid}" if uid else ""
-            raise TooMuchError(f"{kind}: {most}{whose} within a minute; later is right")
+            raise TooMuchError(f"{kind}: {most}{whose} within a minute; try again later")
         times.append(now_s)

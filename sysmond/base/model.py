@@ -213,20 +213,20 @@ def check_table(table: Table) -> None:
     where = f"table {table.name!r}"
     check_name(table.name, where)
     if not 1 <= len(table.metrics) <= METRICS_PER_TABLE_MAX:
-        raise UsageError(f"{where}: {len(table.metrics)} metrics; 1 to {METRICS_PER_TABLE_MAX} are right")
+        raise UsageError(f"{where}: {len(table.metrics)} metrics; expected 1 to {METRICS_PER_TABLE_MAX}")
     seen: set[str] = set()
     for metric in table.metrics:
         inside = f"{where}, metric {metric.name!r}"
         check_name(metric.name, inside)
         if metric.name in seen:
-            raise UsageError(f"{inside}: declared twice; each name once is right")
+            raise UsageError(f"{inside}: declared twice; expected each name once")
         seen.add(metric.name)
         if not metric.unit:
-            raise UsageError(f"{inside}: no unit; '1' is right for a plain count")
+            raise UsageError(f"{inside}: no unit; expected '1' for a plain count")
         if metric.is_text and metric.semantics is not Semantics.STATE:
-            raise UsageError(f"{inside}: text with semantics {metric.semantics}; 'state' is right")
+            raise UsageError(f"{inside}: text with semantics {metric.semantics}; expected 'state'")
         if not 0 <= metric.scale <= SCALE_MAX:
-            raise UsageError(f"{inside}: scale {metric.scale}; 0 to {SCALE_MAX} is right")
+            raise UsageError(f"{inside}: scale {metric.scale}; expected 0 to {SCALE_MAX}")
         if not 0 < len(metric.doc) <= DOC_LENGTH_MAX or "\n" in metric.doc:
             raise UsageError(f"{inside}: its documentation must be one line of 1 to {DOC_LENGTH_MAX} characters")
 
@@ -237,9 +237,7 @@ def check_name(name: str, where: str) -> None:
     :raises UsageError: naming where it stands.
     """
     if not _NAME.fullmatch(name) or len(name) > NAME_LENGTH_MAX:
-        raise UsageError(
-            f"{where}: not a name; lower-case letters, digits and '_', at most {NAME_LENGTH_MAX}, are right"
-        )
+        raise UsageError(f"{where}: not a name; expected lower-case letters, digits and '_', at most {NAME_LENGTH_MAX}")
 
 
 def series_path(table: str, metric: str, instance: str) -> str:

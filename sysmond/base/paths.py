@@ -15,7 +15,7 @@ from typing import NamedTuple
 from sysmond.base.model import series_path
 from sysmond.errors import UsageError, nearest
 
-PATH_FORM = "table[/metric][@instance], with the wildcards * and ?, is right"
+PATH_FORM = "expected table[/metric][@instance], with the wildcards * and ?"
 
 # Fewer digits are a number of boots, not the beginning of an id.
 _BOOT_ID_DIGITS_MIN = 8
@@ -101,7 +101,7 @@ def is_wild(part: str) -> bool:
 
 def is_long(table: str) -> str:
     """Say that a table has no series, and how it is asked for instead."""
-    return f"{table} is a long table, without series; 'sysmon-extract {table}' by itself is right"
+    return f"{table} is a long table, without series; expected 'sysmon-extract {table}' by itself"
 
 
 def select(patterns: Iterable[Pattern], series: Iterable[Series], others: Sequence[str] = ()) -> list[Series]:
@@ -157,7 +157,7 @@ def find_boot(boot: str | int, known: Sequence[str]) -> str:
         if 0 <= back < len(known):
             return known[-1 - back]
         raise UsageError(
-            f"boot {boot!r}: only {len(known)} boots are recorded; 0 to -{max(0, len(known) - 1)} are right"
+            f"boot {boot!r}: only {len(known)} boots are recorded; expected 0 to -{max(0, len(known) - 1)}"
         )
     beginning = text.replace("-", "").lower()
     found = [each for each in known if beginning and each.startswith(beginning)]

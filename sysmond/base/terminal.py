@@ -61,7 +61,7 @@ def put(*lines: str) -> None:
     :raises Error: where it is closed. :raises OSError: where it cannot be written to.
     """
     if sys.stdout is None:
-        raise Error("standard output is closed; one that can be written to is right")
+        raise Error("standard output is closed; expected one that can be written to")
     encoding = sys.stdout.encoding or "utf-8"
     for line in lines:
         sys.stdout.write(printable(line).encode(encoding, "backslashreplace").decode(encoding) + "\n")

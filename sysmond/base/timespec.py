@@ -84,12 +84,12 @@ def parse_time(text: str, *, now_ns: int, boot_ns: int | None = None, zone: tzin
     try:
         time_ns = _read_time(wanted, now_ns, boot_ns, zone)
     except (ValueError, OverflowError) as wrong:
-        raise UsageError(f"time {_quote(text)}: {wrong}; right are {TIME_FORMS}") from None
+        raise UsageError(f"time {_quote(text)}: {wrong}; expected {TIME_FORMS}") from None
     if time_ns is None:
         likely = nearest(wanted.lower()[:40], ("now", "boot", *_DAYS, *_WEEKDAYS)) if wanted.isalpha() else ""
-        raise UsageError(f"time {_quote(text)}: not understood{likely}; right are {TIME_FORMS}")
+        raise UsageError(f"time {_quote(text)}: not understood{likely}; expected {TIME_FORMS}")
     if not TIME_MIN_NS <= time_ns < TIME_MAX_NS:
-        raise UsageError(f"time {_quote(text)}: outside the years {YEAR_MIN} to {YEAR_MAX}; right are {TIME_FORMS}")
+        raise UsageError(f"time {_quote(text)}: outside the years {YEAR_MIN} to {YEAR_MAX}; expected {TIME_FORMS}")
     return time_ns
 
 
@@ -108,7 +108,7 @@ def parse_span(start: str, end: str, now: Relation) -> tuple[int, int]:
     """
     start_ns, end_ns = parse_moment(start, now), parse_moment(end, now)
     if start_ns >= end_ns:
-        raise UsageError(f"FROM {start!r} is not before TO {end!r}; an earlier FROM is right")
+        raise UsageError(f"FROM {start!r} is not before TO {end!r}; expected an earlier FROM")
     return start_ns, end_ns
 
 
@@ -124,9 +124,9 @@ def parse_step(text: str) -> int:
     else:
         step_ns = _read_parts(wanted)
     if step_ns is None:
-        raise UsageError(f"step {_quote(text)}: not understood; right are {STEP_FORMS}")
+        raise UsageError(f"step {_quote(text)}: not understood; expected {STEP_FORMS}")
     if not 0 < step_ns <= STEP_MAX_NS:
-        raise UsageError(f"step {_quote(text)}: not between 1 ns and 100 years; right are {STEP_FORMS}")
+        raise UsageError(f"step {_quote(text)}: not between 1 ns and 100 years; expected {STEP_FORMS}")
     return step_ns
 
 

@@ -36,9 +36,9 @@ class Commands:
         :raises RefusedError: with its line, of the kind that its exit code says.
         """
         if self._waiting[uid] >= WAITING_PER_USER_MAX:
-            raise TooMuchError(f"uid {uid} has {WAITING_PER_USER_MAX} commands that wait; later is right")
+            raise TooMuchError(f"uid {uid} has {WAITING_PER_USER_MAX} commands that wait; try again later")
         if self._waiting.total() >= WAITING_MAX:
-            raise OccupiedError(f"{WAITING_MAX} commands wait already; later is right")
+            raise OccupiedError(f"{WAITING_MAX} commands wait already; try again later")
         self._waiting[uid] += 1
         try:
             async with self._places:
@@ -77,5 +77,5 @@ class Commands:
                     child.kill()
                 await child.wait()
         if len(output) > OUTPUT_BYTES_MAX:
-            raise TooMuchError(f"{command}: {len(output)} bytes to tell; up to {OUTPUT_BYTES_MAX} are right")
+            raise TooMuchError(f"{command}: {len(output)} bytes to tell; expected up to {OUTPUT_BYTES_MAX}")
         return child.returncode or 0, output.decode(), complaint.decode("utf-8", "replace")

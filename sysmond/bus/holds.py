@@ -103,7 +103,7 @@ class Holds(Interface):
         """Have tables read every so many ns while the descriptor is open, for an hour at most."""
         wanted = tuple(dict.fromkeys(tables))
         if not 1 <= len(wanted) <= TABLES_MAX:
-            raise InvalidArgumentError(f"{len(wanted)} tables; 1 to {TABLES_MAX} are right")
+            raise InvalidArgumentError(f"{len(wanted)} tables; expected 1 to {TABLES_MAX}")
         least_ns = max(PERIOD_MIN_NS[lane] for lane in self._lanes(wanted, request.caller))
         if not least_ns <= period_ns <= HOLD_S_MAX * SECOND_NS:
             raise InvalidArgumentError(
@@ -116,7 +116,7 @@ class Holds(Interface):
     async def inhibit_flush(self, request: Request, who: str, why: str, max_seconds: int) -> int:
         """Have nothing written to the disk while the descriptor is open, unless memory is full or somebody asks."""
         if not 1 <= max_seconds <= HOLD_S_MAX:
-            raise InvalidArgumentError(f"max_seconds {max_seconds}; 1 to {HOLD_S_MAX} is right")
+            raise InvalidArgumentError(f"max_seconds {max_seconds}; expected 1 to {HOLD_S_MAX}")
         return await self._add(request.caller, (), 0, (who, why), max_seconds)
 
     def hear(self, _boottime_ns: int, kind: str, *_: object) -> None:
@@ -137,11 +137,11 @@ class Holds(Interface):
     ) -> int:
         for name, word in zip(("who", "why"), said, strict=True):
             if not 0 < len(word) <= WORDS_LENGTH_MAX:
-                raise InvalidArgumentError(f"{name} of {len(word)} characters; 1 to {WORDS_LENGTH_MAX} are right")
+                raise InvalidArgumentError(f"{name} of {len(word)} characters; expected 1 to {WORDS_LENGTH_MAX}")
         if sum(each.uid == caller.uid for each in self._there.values()) >= HOLDS_PER_USER_MAX:
-            raise TooMuchError(f"uid {caller.uid} has {HOLDS_PER_USER_MAX} holds; ending one is right")
+            raise TooMuchError(f"uid {caller.uid} has {HOLDS_PER_USER_MAX} holds; end one first")
         if len(self._there) >= HOLDS_MAX:
-            raise TooMuchError(f"there are {HOLDS_MAX} holds; no more are right")
+            raise TooMuchError(f"there are {HOLDS_MAX} holds; there may be no more")
         lock, given = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._number += 1
         until_ns = clock.boottime_ns() + seconds * SECOND_NS
@@ -219,7 +219,7 @@ class Holds(Interface):
                 slowest_ns = period_ns and max(period_ns, PERIOD_MIN_NS[Lane.BACKGROUND])
                 left = await self._order(Lane.BACKGROUND, left, slowest_ns)
             if left and period_ns:
-                raise RefusedError(f"table {left[0]!r}: is not being read; one that is would be right")
+                raise RefusedError(f"table {left[0]!r}: is not being read; expected one that is")
 
     async def _order(self, lane: Lane, tables: list[str], period_ns: int) -> list[str]:
         """Order a lane to read tables so often, 0: as planned; gives those that it does not read."""

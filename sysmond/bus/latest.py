@@ -316,10 +316,10 @@ class Values(Interface):
         """The series that patterns mean: number, path, unit, semantics, class, interval in seconds, further."""
         read_options(options, {})
         if len(patterns) > PATTERNS_MAX:
-            raise TooMuchError(f"{len(patterns)} patterns; up to {PATTERNS_MAX} are right")
+            raise TooMuchError(f"{len(patterns)} patterns; expected up to {PATTERNS_MAX}")
         found = yield from self._latest.find(patterns, request.caller.sensitivities)
         if sum(_LISTED_BYTES + len(each.series.path) + len(each.text) for each in found) > REPLY_BYTES_MAX:
-            raise TooMuchError(f"{len(found)} series are too many for one answer; narrower patterns are right")
+            raise TooMuchError(f"{len(found)} series are too many for one answer; use narrower patterns")
         told = []
         for each in found:
             told.append(_told(each))

@@ -81,7 +81,7 @@ def query(question: Question, archive: "Archive", bulk: int) -> Answer:
     size = rows * 8 * (1 + len(columns))
     if size > question.bytes_max:
         raise TooLargeError(
-            f"{len(columns)} columns of {rows} rows are {size} bytes; up to {question.bytes_max} are right: "
+            f"{len(columns)} columns of {rows} rows are {size} bytes; expected up to {question.bytes_max}: "
             "a longer step, a shorter range or fewer paths"
         )
     described = [[column.path, column.stat, column.unit] for column in columns]
@@ -89,7 +89,7 @@ def query(question: Question, archive: "Archive", bulk: int) -> Answer:
     size = sum(map(_size, described)) + sum(len(path) + _TOLD_BYTES for path in texts)
     if size > question.described_bytes_max:
         raise TooLargeError(
-            f"{len(columns)} columns have {size} bytes of names; up to {question.described_bytes_max} are right: "
+            f"{len(columns)} columns have {size} bytes of names; expected up to {question.described_bytes_max}: "
             "fewer paths or statistics"
         )
     with os.fdopen(os.dup(bulk), "wb") as file:
@@ -130,7 +130,7 @@ def points(question: Question, archive: "Archive", bulk: int) -> Answer:  # noqa
     """
     found = archive.catalogue(*question.paths)
     if len(found) != 1:
-        raise UsageError(f"path {question.paths[0]!r}: means {len(found)} series; one is right")
+        raise UsageError(f"path {question.paths[0]!r}: means {len(found)} series; expected one")
     [entry] = found
     now_ns = time.time_ns()
     start_ns = now_ns - question.timespan_s * SECOND_NS if question.timespan_s else entry.start_ns
@@ -214,7 +214,7 @@ def _named(failure: Exception) -> str:
 def _line(failure: Exception) -> str:
     match failure:
         case MemoryError():
-            return "it takes more memory than a reader may have; a shorter range or fewer paths are right"
+            return "it takes more memory than a reader may have; ask for a shorter range or fewer paths"
         case Error():
             return str(failure)
         case _:

@@ -162,21 +162,21 @@ class Readers:
     def _admitted(self, uid: int, bytes_max: int) -> _Account:
         account = self._accounts.get(uid) or _Account()
         if account.open >= READERS_PER_USER_MAX:
-            raise TooMuchError(f"uid {uid} has {account.open} readers at work; up to {READERS_PER_USER_MAX} are right")
+            raise TooMuchError(f"uid {uid} has {account.open} readers at work; expected up to {READERS_PER_USER_MAX}")
         held_bytes = account.held_bytes()
         wanted_bytes = held_bytes + account.granted_bytes + bytes_max
         if wanted_bytes > HELD_BYTES_PER_USER_MAX or len(account.held) >= HELD_PER_USER_MAX:
             raise TooMuchError(
-                f"uid {uid} holds {len(account.held)} answers of {held_bytes} bytes; closing their descriptors is right"
+                f"uid {uid} holds {len(account.held)} answers of {held_bytes} bytes; close their descriptors"
             )
         if account.is_hasty:
             raise TooMuchError(
-                f"uid {uid} had {len(account.started)} readers started within {RATE_SPAN_S:.0f} s; later is right"
+                f"uid {uid} had {len(account.started)} readers started within {RATE_SPAN_S:.0f} s; try again later"
             )
         now_s = time.monotonic()
         if len(self._started) == READERS_PER_SECOND_MAX and now_s - self._started[0] < RATE_SPAN_S:
             raise OccupiedError(
-                f"{READERS_PER_SECOND_MAX} readers were started within {RATE_SPAN_S:.0f} s; later is right"
+                f"{READERS_PER_SECOND_MAX} readers were started within {RATE_SPAN_S:.0f} s; try again later"
             )
         self._started.append(now_s)
         account.started.append(now_s)
@@ -236,7 +236,7 @@ async def _ended(reader: subprocess.Popen[bytes]) -> None:
         async with asyncio.timeout(ANSWER_S):
             await ended
     except TimeoutError as slow:
-        raise TooMuchError(f"it took longer than {ANSWER_S:.0f} s; a shorter range or fewer paths are right") from slow
+        raise TooMuchError(f"it took longer than {ANSWER_S:.0f} s; ask for a shorter range or fewer paths") from slow
     finally:
         loop.remove_reader(watch)
         os.close(watch)
@@ -248,7 +248,7 @@ async def _ended(reader: subprocess.Popen[bytes]) -> None:
 def _told(said: bytes, exit_code: int) -> dict[str, Any]:
     """Read what a reader said: it may be the caller's own process, so nothing of it is taken on trust."""
     if exit_code in {-signal.SIGXCPU, -signal.SIGKILL}:
-        raise TooMuchError(f"it took more than {PROCESSOR_S} s of processor time; a shorter range is right")
+        raise TooMuchError(f"it took more than {PROCESSOR_S} s of processor time; ask for a shorter range")
     try:
         told = json.loads(said)
     except (ValueError, RecursionError) as nonsense:
@@ -360,7 +360,7 @@ class History(Interface):
     ) -> list[tuple[int, float, int]]:
         """One series as UPower tells it: so many seconds back (0: all), in about so many points."""
         if not 1 <= resolution <= RESOLUTION_MAX:
-            raise InvalidArgumentError(f"resolution {resolution}: 1 to {RESOLUTION_MAX} points are right")
+            raise InvalidArgumentError(f"resolution {resolution}: expected 1 to {RESOLUTION_MAX} points")
         asked = {"paths": [path], "timespan_s": timespan, "resolution": resolution}
         told = await self._told(request, "points", **asked)
         return [(int(at_s), float(value), int(state)) for at_s, value, state in told["points"]]
@@ -442,11 +442,11 @@ def _asked(
     paths: Sequence[str], start_ns: int, end_ns: int, step_ns: int, statistics: Sequence[str], options: Options
 ) -> dict[str, object]:
     if not paths:
-        raise InvalidArgumentError("no path; one at least is right, '*' for all")
+        raise InvalidArgumentError("no path; expected one at least, '*' for all")
     if end_ns and end_ns <= start_ns:
         raise InvalidArgumentError(f"the range ends ({end_ns}) before it begins ({start_ns})")
     if step_ns > STEP_NS_MAX:
-        raise InvalidArgumentError(f"step {step_ns} ns; up to {STEP_NS_MAX} ns, a year, is right")
+        raise InvalidArgumentError(f"step {step_ns} ns; expected up to {STEP_NS_MAX} ns, a year")
     boot = read_options(options, {"boot": "s"}).get("boot", "")
     return {
         "paths": list(paths),

@@ -184,13 +184,13 @@ class LogControl(Interface):
     def set_level(self, level: str) -> None:
         """Say less, or more."""
         if level not in LOG_LEVELS:
-            raise ForeignCallError("InvalidArgs", f"level {level[:80]!r}; {', '.join(LOG_LEVELS)} are right")
+            raise ForeignCallError("InvalidArgs", f"level {level[:80]!r}; expected {', '.join(LOG_LEVELS)}")
         self._level = level
 
     def set_target(self, target: str) -> None:
         """There is but one target."""
         if target not in LOG_TARGETS:
-            raise ForeignCallError("InvalidArgs", f"target {target[:80]!r}; {', '.join(LOG_TARGETS)} are right")
+            raise ForeignCallError("InvalidArgs", f"target {target[:80]!r}; expected {', '.join(LOG_TARGETS)}")
 
 
 def _started_ns(pid: int) -> int:

@@ -85,9 +85,9 @@ class Steering(Interface):
         """Keep a span of time, UTC ns, end excluded, as it was recorded, whatever else has to go."""
         read_options(options, {})
         if not 0 <= start_ns < end_ns:
-            raise InvalidArgumentError(f"start {start_ns} is not before end {end_ns}; an earlier start is right")
+            raise InvalidArgumentError(f"start {start_ns} is not before end {end_ns}; expected an earlier start")
         if len(why) > WHY_LENGTH_MAX:
-            raise InvalidArgumentError(f"why of {len(why)} characters; at most {WHY_LENGTH_MAX} are right")
+            raise InvalidArgumentError(f"why of {len(why)} characters; expected at most {WHY_LENGTH_MAX}")
         await self._part.commands.run(
             request.caller.uid, "pin", f"--why={why}", "--", _moment(start_ns), _moment(end_ns)
         )
@@ -97,7 +97,7 @@ class Steering(Interface):
         """Release what is pinned around a moment, UTC ns; option ``all`` (b): everything, whatever the moment."""
         everything = read_options(options, {"all": "b"}).get("all", False)
         if at_ns < 0 and not everything:
-            raise InvalidArgumentError(f"moment {at_ns}; UTC nanoseconds since 1970 are right")
+            raise InvalidArgumentError(f"moment {at_ns}; expected UTC nanoseconds since 1970")
         words = ["--all"] if everything else ["--", _moment(at_ns)]
         try:
             await self._part.commands.run(request.caller.uid, "unpin", *words)
@@ -120,7 +120,7 @@ class Steering(Interface):
         line = " ".join(text.split())
         size = len(line.encode())
         if not 0 < size <= EVENT_BYTES_MAX:
-            raise InvalidArgumentError(f"a text of {size} bytes; 1 to {EVENT_BYTES_MAX} is right")
+            raise InvalidArgumentError(f"a text of {size} bytes; expected 1 to {EVENT_BYTES_MAX}")
         order: Order = {"do": "event", "kind": MARK, "subject": "", "text": line, "uid": request.caller.uid}
         answer = await ask(self._folders, ARCHIVER, order)
         if answer.get("ok") is not True:
@@ -129,7 +129,7 @@ class Steering(Interface):
     async def interval(self, name: str, interval_ns: int) -> None:
         """Change how often a probe is read; 0: as it declares itself."""
         if interval_ns and not INTERVAL_MIN_NS <= interval_ns <= INTERVAL_MAX_NS:
-            right = f"{INTERVAL_MIN_NS} (10 ms) to {INTERVAL_MAX_NS} (24 h), or 0 to say nothing about it, is right"
+            right = f"expected {INTERVAL_MIN_NS} (10 ms) to {INTERVAL_MAX_NS} (24 h), or 0 to say nothing about it"
             raise InvalidArgumentError(f"interval of {interval_ns} ns; {right}")
         await self.set(name, "interval", value=_spelled(interval_ns) if interval_ns else None)
 

@@ -257,7 +257,7 @@ class Subscriptions(Interface):
         caller = request.caller
         self._check_room(caller)
         if not 1 <= len(rules) <= RULES_MAX:
-            raise TooMuchError(f"{len(rules)} rules; 1 to {RULES_MAX} are right")
+            raise TooMuchError(f"{len(rules)} rules; expected 1 to {RULES_MAX}")
         pace = _pace(options)
         self._number += 1
         path = f"{SUBSCRIPTION_PATH}/{self._number}"
@@ -269,7 +269,7 @@ class Subscriptions(Interface):
         self._latest.look()
         yield from made.resolve(self._latest)
         if made.left_out():
-            raise TooMuchError(f"{SERIES_MAX + made.left_out()} series; up to {SERIES_MAX} are right")
+            raise TooMuchError(f"{SERIES_MAX + made.left_out()} series; expected up to {SERIES_MAX}")
         self._check_room(caller)  # Others had their turns meanwhile.
         caller.when_gone(end)
         self._there[path] = made
@@ -282,9 +282,9 @@ class Subscriptions(Interface):
         if caller.is_gone:
             raise NotFoundError("the caller is gone")
         if sum(each.owner.uid == caller.uid for each in self._there.values()) >= SUBSCRIPTIONS_PER_USER_MAX:
-            raise TooMuchError(f"uid {caller.uid} has {SUBSCRIPTIONS_PER_USER_MAX} subscriptions; closing one is right")
+            raise TooMuchError(f"uid {caller.uid} has {SUBSCRIPTIONS_PER_USER_MAX} subscriptions; close one first")
         if len(self._there) >= SUBSCRIPTIONS_MAX:
-            raise TooMuchError(f"there are {SUBSCRIPTIONS_MAX} subscriptions; no more are right")
+            raise TooMuchError(f"there are {SUBSCRIPTIONS_MAX} subscriptions; there may be no more")
 
     def _end(self, path: str) -> None:
         gone = self._there.pop(path, None)
@@ -358,10 +358,10 @@ def _rule(pattern: str, high: float, low: float, options: Options) -> Rule:
     if math.isnan(high) and math.isnan(low):
         if not rule.is_batch:
             raise InvalidArgumentError(
-                f"rule {pattern[:80]!r}: no threshold, and no option batch; one of them is right"
+                f"rule {pattern[:80]!r}: no threshold, and no option batch; expected one of them"
             )
     elif math.isnan(high) or math.isnan(low) or low > high:
-        raise InvalidArgumentError(f"rule {pattern[:80]!r}: high {high}, low {low}; high at least low is right")
+        raise InvalidArgumentError(f"rule {pattern[:80]!r}: high {high}, low {low}; expected high at least low")
     return rule
 
 
@@ -369,7 +369,7 @@ def _pace(options: Options) -> Pace:
     said = read_options(options, {"max_wakeups_per_min": "u", "coalesce_ms": "u"})
     wakeups, coalesce_ms = said.get("max_wakeups_per_min", WAKEUPS_PER_MIN), said.get("coalesce_ms", 0)
     if not 1 <= wakeups <= WAKEUPS_PER_MIN_MAX:
-        raise InvalidArgumentError(f"option max_wakeups_per_min: {wakeups}; 1 to {WAKEUPS_PER_MIN_MAX} is right")
+        raise InvalidArgumentError(f"option max_wakeups_per_min: {wakeups}; expected 1 to {WAKEUPS_PER_MIN_MAX}")
     if coalesce_ms > COALESCE_MS_MAX:
-        raise InvalidArgumentError(f"option coalesce_ms: {coalesce_ms}; up to {COALESCE_MS_MAX} is right")
+        raise InvalidArgumentError(f"option coalesce_ms: {coalesce_ms}; expected up to {COALESCE_MS_MAX}")
     return Pace(wakeups, coalesce_ms * 1_000_000)

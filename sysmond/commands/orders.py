@@ -24,7 +24,7 @@ def mark(folders: Folders, options: argparse.Namespace) -> int:
     text = " ".join(" ".join(options.text).split())
     size = len(text.encode("utf-8", "surrogateescape"))
     if not 0 < size <= EVENT_BYTES_MAX:
-        raise UsageError(f"TEXT of {size} bytes; 1 to {EVENT_BYTES_MAX} is right")
+        raise UsageError(f"TEXT of {size} bytes; expected 1 to {EVENT_BYTES_MAX}")
     note(folders, MARK, "", text)
     return 0
 

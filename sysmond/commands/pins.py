@@ -24,7 +24,7 @@ def pin(folders: Folders, options: argparse.Namespace) -> int:
     start_ns, end_ns = parse_span(options.start, options.end, clock.relation())
     why = " ".join(options.why.split())
     if len(why) > WHY_LENGTH_MAX:
-        raise UsageError(f"--why of {len(why)} characters; at most {WHY_LENGTH_MAX} are right")
+        raise UsageError(f"--why of {len(why)} characters; expected at most {WHY_LENGTH_MAX}")
     added = Pin(start_ns, end_ns, why, BY)
     # Early in a boot there may be no state folder yet: then it waits for it, as segments do.
     folder = folders.state if os.path.isdir(folders.state) else pins.waiting(folders)
@@ -39,7 +39,7 @@ def pin(folders: Folders, options: argparse.Namespace) -> int:
 def unpin(folders: Folders, options: argparse.Namespace) -> int:
     """Release pins."""
     if (options.at is None) == (not options.all):
-        raise UsageError("a T or --all; one of the two is right")
+        raise UsageError("a T or --all; expected one of the two")
     moment_ns = None if options.all else parse_moment(options.at, clock.relation())
 
     def chosen(each: Pin) -> bool:
@@ -82,4 +82,4 @@ def _tell(folders: Folders, kind: str, each: Pin) -> None:
 def _refused(folders: Folders, failure: OSError) -> Error:
     kind = NotPermittedError if isinstance(failure, PermissionError) else Error
     said = refusal(failure) if failure.filename else f"{folders.state}/{pins.FILE}: {refusal(failure)}"
-    return kind(f"{said}; a state folder that can be written is right")
+    return kind(f"{said}; expected a state folder that can be written")

@@ -176,7 +176,7 @@ def place() -> Iterator[tuple[str, Folders]]:
         root = tempfile.mkdtemp(prefix="sysmond-selftest-")
         runtime = tempfile.mkdtemp(prefix="sysmond-selftest-", dir=in_ram)
     except OSError as refusal:
-        raise Error(f"no temporary folder: {refusal.strerror}; a TMPDIR that can be written is right") from refusal
+        raise Error(f"no temporary folder: {refusal.strerror}; expected a TMPDIR that can be written") from refusal
     try:
         yield root, Folders(f"{root}/state", f"{runtime}/run")
     finally:

@@ -70,11 +70,11 @@ def _add_commands(commands: "argparse._SubParsersAction[Parser]") -> None:
 
 def _ticks(text: str) -> int:
     if not text.isascii() or not text.isdigit() or not 0 < int(text) < 10**12:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of ticks; 1 or more is right")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of ticks; expected 1 or more")
     return int(text)
 
 
 def _kills(text: str) -> int:
     if not text.isascii() or not text.isdigit() or not 0 < int(text) <= KILLS_MAX:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of kills; 1 to {KILLS_MAX} is right")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of kills; expected 1 to {KILLS_MAX}")
     return int(text)

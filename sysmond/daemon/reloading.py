@@ -158,7 +158,7 @@ class Reloading:
                 return self._ask(Change((f"{change}={words}",), [Later()]))
             case {"do": "set"}:
                 return {
-                    "error": "set: 'probe', 'key' and 'value' are right: two texts, and a text, number, truth or null"
+                    "error": "set: expected 'probe', 'key' and 'value': two texts, and a text, number, truth or null"
                 }
             case _:
                 return {"error": f"{order.get('do')!r} is not an order; 'reload' and 'set' are"}
@@ -169,13 +169,13 @@ class Reloading:
         if last is None or last.arguments:
             return self._ask(Change((), [Later()]))
         if len(last.waiting) >= WAITING_MAX:
-            return {"error": f"{WAITING_MAX} wait for the next reload already; later is right"}
+            return {"error": f"{WAITING_MAX} wait for the next reload already; try again later"}
         last.waiting.append(Later())
         return last.waiting[-1]
 
     def _ask(self, change: Change) -> Order | Later:
         if len(self._changes) >= CHANGES_MAX:
-            return {"error": f"{CHANGES_MAX} changes wait already; later is right"}
+            return {"error": f"{CHANGES_MAX} changes wait already; try again later"}
         self._changes.append(change)
         return change.waiting[0]
 
@@ -225,7 +225,7 @@ class Reloading:
             except OSError as refusal:
                 self._refuse(f"the plan could not be made: {refusal.strerror}")
             except ValueError:
-                self._refuse("a name or value with a NUL, or with half a character; text is right")
+                self._refuse("a name or value with a NUL, or with half a character; expected text")
         return None
 
     def _resolved(self, resolver: Child, code: int) -> Plan | None:

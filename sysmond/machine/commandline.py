@@ -27,7 +27,7 @@ class Parser(argparse.ArgumentParser):
         if match := _WRONG_CHOICE.match(message):
             what, word, known = match["what"], match["word"], self._known(match["what"])
             said = f"no such command {word!r}" if what == _COMMAND else f"{what} {word!r}: there is none"
-            right = f"{', '.join(known)} {'is' if len(known) == 1 else 'are'} right"
+            right = f"expected {', '.join(known)}"
             raise UsageError(f"{said}{nearest(word, known)}; {right}")
         raise UsageError(message.removeprefix("argument "))
 

@@ -261,7 +261,7 @@ def socket_address(folder: str, name: str) -> Iterator[str]:
     try:
         short = f"/proc/self/fd/{descriptor}/{name}"
         if len(os.fsencode(short)) > SOCKET_PATH_BYTES_MAX:
-            raise UsageError(f"socket name {name!r}: too long; at most 80 bytes are right")
+            raise UsageError(f"socket name {name!r}: too long; expected at most 80 bytes")
         yield short
     finally:
         os.close(descriptor)
@@ -278,7 +278,7 @@ def _device(path: str) -> int:
 
 def _given(path: str, option: str) -> str:
     if not path or "\0" in path:
-        raise UsageError(f"{option}: {path!r} is not a path; that of a folder is right")
+        raise UsageError(f"{option}: {path!r} is not a path; expected that of a folder")
     return os.path.abspath(path)
 
 
@@ -297,7 +297,7 @@ def _home(environ: Mapping[str, str], uid: int) -> str:
             home = pwd.getpwuid(uid).pw_dir
         except KeyError as unknown:
             raise UsageError(
-                f"uid {uid} has no home folder; $HOME, or --state-dir and --runtime-dir, would be right"
+                f"uid {uid} has no home folder; expected $HOME, or --state-dir and --runtime-dir"
             ) from unknown
     return home.rstrip("/")
 
@@ -375,7 +375,7 @@ def _check_private(folder: str, uid: int) -> None:
         problem = f"has mode {mode:04o}"
     else:
         return
-    raise NotPermittedError(f"{folder}: {problem}; a folder of uid {uid} with mode 0700 is right")
+    raise NotPermittedError(f"{folder}: {problem}; expected a folder of uid {uid} with mode 0700")
 
 
 def _make(folder: str, mode: int) -> None:
@@ -388,7 +388,7 @@ def _make(folder: str, mode: int) -> None:
             os.chmod(folder, mode)  # Whatever the umask was.
     except FileExistsError as failure:
         if not os.path.isdir(folder):
-            raise Error(f"{failure.filename}: is not a folder; a folder, or nothing, is right") from failure
+            raise Error(f"{failure.filename}: is not a folder; expected a folder, or nothing") from failure
     except OSError as failure:
         raise _refusal(folder, failure) from failure
     # Class folders have a group of their own, and are looked at by themselves.
@@ -439,6 +439,6 @@ def _group() -> int:
         return os.getegid()
 
 
-def _refusal(folder: str, failure: OSError, right: str = "a folder that can be written is right") -> Error:
+def _refusal(folder: str, failure: OSError, right: str = "expected a folder that can be written") -> Error:
     kind = NotPermittedError if isinstance(failure, PermissionError) else Error
     return kind(f"{failure.filename or folder}: {failure.strerror}; {right}")

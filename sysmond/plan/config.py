@@ -99,9 +99,9 @@ def files(where: Place) -> list[str]:
     except FileNotFoundError:
         names = []
     except OSError as failure:
-        raise ConfigError(f"{drop_ins}: {failure.strerror}; a folder that can be read is right") from failure
+        raise ConfigError(f"{drop_ins}: {failure.strerror}; expected a folder that can be read") from failure
     if len(names) > FILES_MAX:
-        raise ConfigError(f"{drop_ins}: {len(names)} files; at most {FILES_MAX} are right")
+        raise ConfigError(f"{drop_ins}: {len(names)} files; expected at most {FILES_MAX}")
     return [*where.first, *(f"{drop_ins}/{name}" for name in names)]
 
 
@@ -131,12 +131,12 @@ def parse(content: bytes, file: str) -> dict[Path, Setting]:
     :raises ConfigError: with file, line, key, value and what would be right.
     """
     if len(content) > FILE_BYTES_MAX:
-        raise ConfigError(f"{file}: larger than {FILE_BYTES_MAX} bytes; a smaller file is right")
+        raise ConfigError(f"{file}: larger than {FILE_BYTES_MAX} bytes; expected a smaller file")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as wrong:
         line = content.count(b"\n", 0, wrong.start) + 1
-        raise ConfigError(f"{file}:{line}: byte 0x{content[wrong.start]:02x} is not UTF-8; UTF-8 is right") from wrong
+        raise ConfigError(f"{file}:{line}: byte 0x{content[wrong.start]:02x} is not UTF-8; expected UTF-8") from wrong
     settings: dict[Path, Setting] = {}
     root = _compose(text, file)
     if root is not None:
@@ -152,13 +152,13 @@ class _Loader(yaml.SafeLoader):
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:  # noqa: ANN401
         if self.check_event(yaml.AliasEvent):
-            raise self._refusal("an alias; the value itself is right")
+            raise self._refusal("an alias; expected the value itself")
         self._depth += 1
         if self._depth > NESTING_MAX:
-            raise self._refusal(f"nested too deeply; at most {NESTING_MAX} levels are right")
+            raise self._refusal(f"nested too deeply; expected at most {NESTING_MAX} levels")
         self._nodes += 1
         if self._nodes > NODES_MAX:
-            raise self._refusal(f"more than {NODES_MAX} keys and values; fewer are right")
+            raise self._refusal(f"more than {NODES_MAX} keys and values; expected fewer")
         node = super().compose_node(parent, index)
         self._depth -= 1
         return node
@@ -198,7 +198,7 @@ def _content(file: str) -> bytes:
             return stream.read(FILE_BYTES_MAX + 1)
     except (OSError, ValueError) as failure:
         reason = failure.strerror if isinstance(failure, OSError) else "not a path"
-        raise ConfigError(_one_line(f"{file}: {reason}; a file that can be read is right")) from failure
+        raise ConfigError(_one_line(f"{file}: {reason}; expected a file that can be read")) from failure
 
 
 _Tree = dict[str, Any]
@@ -219,7 +219,7 @@ def _walk(node: yaml.Node, path: Path, tree: _Tree, file: str, settings: dict[Pa
     for name, value, origin in _pairs(node, path, file):
         inner = (*path, name)
         if name not in tree and ANY not in tree:
-            right = nearest(name, tree) or f"; {', '.join(tree)} are right"
+            right = nearest(name, tree) or f"; expected {', '.join(tree)}"
             raise ConfigError(f"{origin}: {spell_path(inner)}: no such key{right}")
         branch = tree.get(name) or tree[ANY]
         if isinstance(branch, Key):
@@ -235,7 +235,7 @@ def _pairs(node: yaml.Node, path: Path, file: str) -> Iterator[tuple[str, yaml.N
     if isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:null":
         return
     if not isinstance(node, yaml.MappingNode) or node.tag != "tag:yaml.org,2002:map":
-        raise ConfigError(f"{place}: {_spell_node(node)} is not a section; lines of 'key: value' are right")
+        raise ConfigError(f"{place}: {_spell_node(node)} is not a section; expected lines of 'key: value'")
     first_lines: dict[str, int] = {}
     for key, value in node.value:
         origin = Origin(file, key.start_mark.line + 1)
@@ -243,14 +243,14 @@ def _pairs(node: yaml.Node, path: Path, file: str) -> Iterator[tuple[str, yaml.N
             raise ConfigError(f"{origin}: {spell_path(path) or 'the file'}: {_spell_node(key)} is not a name")
         name = key.value
         if name in first_lines:
-            once = f"given twice, first in line {first_lines[name]}; once is right"
+            once = f"given twice, first in line {first_lines[name]}; expected once"
             raise ConfigError(f"{origin}: {spell_path((*path, name))}: {once}")
         first_lines[name] = origin.line
         yield name, value, origin
 
 
 def _value(node: yaml.Node, key: Key, path: Path, origin: Origin) -> Any:  # noqa: ANN401
-    right = f"{key.kind.right} is right"
+    right = f"expected {key.kind.right}"
     tag = node.tag.removeprefix("tag:yaml.org,2002:")
     if tag == "null":
         raise ConfigError(f"{origin}: {spell_path(path)}: no value; {right}")
@@ -258,13 +258,13 @@ def _value(node: yaml.Node, key: Key, path: Path, origin: Origin) -> Any:  # noq
     if not isinstance(node, yaml.ScalarNode) or tag not in key.kind.tags:
         raise ConfigError(f"{problem} is wrong; {right}")
     if len(node.value) > VALUE_LENGTH_MAX:
-        raise ConfigError(f"{problem} has {len(node.value)} characters; at most {VALUE_LENGTH_MAX} are right")
+        raise ConfigError(f"{problem} has {len(node.value)} characters; expected at most {VALUE_LENGTH_MAX}")
     try:
         value = key.kind.parse(node.value)
     except (ValueError, KeyError):
         raise ConfigError(f"{problem} is wrong; {right}") from None
     if key.low and not key.kind.parse(key.low) <= value <= key.kind.parse(key.high):
-        raise ConfigError(f"{problem} is out of bounds; {key.low} to {key.high} is right")
+        raise ConfigError(f"{problem} is out of bounds; expected {key.low} to {key.high}")
     return value
 
 

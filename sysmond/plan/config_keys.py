@@ -107,7 +107,7 @@ def _age(step: str) -> Kind:
             raise ValueError(text)
         return age_ns
 
-    return Kind(parse, f"0 for any age, or a duration of {step} or more,", _DURATION_SCHEMA)
+    return Kind(parse, f"0 for any age, or a duration of {step} or more", _DURATION_SCHEMA)
 
 
 def _significant_bits(text: str) -> int:

@@ -380,7 +380,7 @@ def _probe(fields: dict[str, Any]) -> PlannedProbe:
 
 def _check_options(options: object) -> None:
     if type(options) is not dict or not all(_is_scalar(value) for value in options.values()):
-        raise ValueError(f"PlannedProbe.options is {options!r}; an object of texts, numbers and truths is right")
+        raise ValueError(f"PlannedProbe.options is {options!r}; expected an object of texts, numbers and truths")
 
 
 def _is_scalar(value: object) -> bool:
@@ -397,5 +397,5 @@ def _typed(kind: type[_T], fields: dict[str, Any]) -> _T:
         if right is float and type(value) is int:
             value = float(value)
         if type(value) is not getattr(right, "__origin__", right) or (right is float and not math.isfinite(value)):
-            raise ValueError(f"{kind.__name__}.{name} is {value!r}; {right.__name__} is right")
+            raise ValueError(f"{kind.__name__}.{name} is {value!r}; expected {right.__name__}")
     return kind(**fields)

@@ -108,7 +108,7 @@ def discover(probe_folder: str | None) -> Discovery:
             probes = load(candidate.name) if candidate.is_ours else load_apart(candidate.name)
             for probe in probes:
                 if owner := owners.get(probe.table.name):
-                    raise UsageError(f"table {probe.table.name!r}: already offered by {owner}; another name is right")
+                    raise UsageError(f"table {probe.table.name!r}: already offered by {owner}; expected another name")
         except Error as wrong:
             refused.append(Refusal(candidate.name, _reason(wrong)))
             continue
@@ -135,16 +135,16 @@ def load(name: str) -> tuple[Probe, ...]:
     except BaseException as failure:
         raise Error(f"does not load: {type(failure).__name__}: {_spell(failure)}") from failure
     if not isinstance(offered, (list, tuple)):
-        raise UsageError(f"sysmond_probes returned {_kind(offered)}; a list of Probe is right")
+        raise UsageError(f"sysmond_probes returned {_kind(offered)}; expected a list of Probe")
     if len(offered) > PROBES_PER_PLUGIN_MAX:
-        raise UsageError(f"sysmond_probes returned {len(offered)} probes; at most {PROBES_PER_PLUGIN_MAX} are right")
+        raise UsageError(f"sysmond_probes returned {len(offered)} probes; expected at most {PROBES_PER_PLUGIN_MAX}")
     tables: set[str] = set()
     for probe in offered:
         if not isinstance(probe, Probe):
-            raise UsageError(f"sysmond_probes returned a list with {_kind(probe)}; a list of Probe is right")
+            raise UsageError(f"sysmond_probes returned a list with {_kind(probe)}; expected a list of Probe")
         check_probe(probe)
         if probe.table.name in tables:
-            raise UsageError(f"table {probe.table.name!r}: offered twice; each table once is right")
+            raise UsageError(f"table {probe.table.name!r}: offered twice; expected each table once")
         tables.add(probe.table.name)
     _check_enables(offered)
     return tuple(offered)
@@ -256,14 +256,14 @@ def _check_packing(probe: Probe, where: str) -> None:
     packing = probe.table.packing
     if packing is None:
         if probe.records is not None:
-            raise UsageError(f"{where}: records without a packing; both or neither is right")
+            raise UsageError(f"{where}: records without a packing; expected both or neither")
         return
     _right_type(where, "packing", packing, Packing)
     _right_type(where, "format", packing.format, str)
     _right_type(where, "key", packing.key, tuple)
     _right_type(where, "lasting", packing.lasting, bool)
     if not callable(probe.records):
-        raise UsageError(f"{where}: records is {_kind(probe.records)}; a function is right for a table with a packing")
+        raise UsageError(f"{where}: records is {_kind(probe.records)}; expected a function for a table with a packing")
     record_bytes(probe.table)
 
 
@@ -274,7 +274,7 @@ def check_probe(probe: Probe) -> None:
     """
     table = probe.table
     if not isinstance(table, Table):
-        raise UsageError(f"a probe's table is {_kind(table)}; a Table is right")
+        raise UsageError(f"a probe's table is {_kind(table)}; expected a Table")
     where = f"table {_spell(table.name)}"
     _right_type(where, "name", table.name, str)
     _right_type(where, "metrics", table.metrics, tuple)
@@ -287,7 +287,7 @@ def check_probe(probe: Probe) -> None:
             _right_type(inside, field, getattr(metric, field), right)
     check_table(table)
     if not callable(probe.read):
-        raise UsageError(f"{where}: read is {_kind(probe.read)}; a function is right")
+        raise UsageError(f"{where}: read is {_kind(probe.read)}; expected a function")
     _check_packing(probe, where)
     declared_answers.check(table)
     _right_type(where, "lane", probe.lane, Lane)
@@ -300,13 +300,13 @@ def check_probe(probe: Probe) -> None:
     for field in ("interval_s", "deadline_s"):
         number = getattr(probe, field)
         if isinstance(number, bool) or not isinstance(number, (int, float)):
-            raise UsageError(f"{where}: {field} is {_kind(number)}; a number is right")
+            raise UsageError(f"{where}: {field} is {_kind(number)}; expected a number")
     if not 0 <= probe.deadline_s <= DEADLINE_MAX_S:
-        raise UsageError(f"{where}: deadline_s is {probe.deadline_s}; 0 to {DEADLINE_MAX_S:g} is right")
+        raise UsageError(f"{where}: deadline_s is {probe.deadline_s}; expected 0 to {DEADLINE_MAX_S:g}")
     _check_options(probe, where)
     low_s, high_s = plan.INTERVAL_MIN_NS / SECOND_NS, plan.INTERVAL_MAX_NS / SECOND_NS
     if not math.isfinite(probe.interval_s) or not low_s <= probe.interval_s <= high_s:
-        raise UsageError(f"{where}: interval_s is {probe.interval_s}; {low_s:g} to {high_s:g} is right")
+        raise UsageError(f"{where}: interval_s is {probe.interval_s}; expected {low_s:g} to {high_s:g}")
 
 
 def _check_options(probe: Probe, where: str) -> None:
@@ -317,7 +317,7 @@ def _check_options(probe: Probe, where: str) -> None:
         _check_option(option, f"{where}, option {_spell(option.name)}")
     names = [option.name for option in probe.options]
     if len(set(names)) < len(names):
-        raise UsageError(f"{where}: options {', '.join(names)}; each name once is right")
+        raise UsageError(f"{where}: options {', '.join(names)}; expected each name once")
     function, given = (probe.read, ()) if probe.records is None else (probe.records, (False,))
     try:
         inspect.signature(function).bind(None, *given, **dict.fromkeys(names))
@@ -331,14 +331,14 @@ def _check_option(option: Option, inside: str) -> None:
     for field in ("name", "doc", "enables"):
         _right_type(inside, field, getattr(option, field), str)
     if option.enables and type(option.default) is not bool:
-        raise UsageError(f"{inside}: enables {option.enables!r}; that is right where it is true or false")
+        raise UsageError(f"{inside}: enables {option.enables!r}; expected an option that is true or false")
     if not re.fullmatch(r"[a-z][a-z0-9_]*", option.name):
-        raise UsageError(f"{inside}: not a name; lower-case letters, digits and '_' are right")
+        raise UsageError(f"{inside}: not a name; expected lower-case letters, digits and '_'")
     if not 0 < len(option.doc) <= DOC_LENGTH_MAX or "\n" in option.doc:
         raise UsageError(f"{inside}: its documentation must be one line of 1 to {DOC_LENGTH_MAX} characters")
     for bound in (option.low, option.high):
         if bound is not None and type(bound) not in {int, float}:
-            raise UsageError(f"{inside}: a bound is {_kind(bound)}; a number is right")
+            raise UsageError(f"{inside}: a bound is {_kind(bound)}; expected a number")
     _right_type(inside, "choices", option.choices, tuple)
     for choice in option.choices:
         _right_type(inside, "choice", choice, str)
@@ -353,7 +353,7 @@ def _check_enables(offered: Sequence[Probe]) -> None:
         for option in probe.options:
             if option.enables and option.enables not in others:
                 where = f"table {probe.table.name!r}, option {option.name!r}"
-                right = f"{', '.join(others)} is right" if others else "its plugin has no other table"
+                right = f"expected {', '.join(others)}" if others else "its plugin has no other table"
                 raise UsageError(f"{where}: enables {option.enables!r}; {right}")
 
 
@@ -373,11 +373,11 @@ def _offered(module: types.ModuleType) -> Any:  # noqa: ANN401  that is what is 
     if "sysmond_probes" not in marked:
         raise UsageError("has no function sysmond_probes marked with sysmond.probe.hookimpl")
     if inspect.isgeneratorfunction(module.sysmond_probes):
-        raise UsageError("sysmond_probes is a generator; a function that returns a list of Probe is right")
+        raise UsageError("sysmond_probes is a generator; expected a function that returns a list of Probe")
     versions = registry.hook.sysmond_api_version() or [_FIRST_API_VERSION]
     if versions[0] not in _API_VERSIONS:
         right = " or ".join(map(str, _API_VERSIONS))
-        raise UsageError(f"written for API version {_spell(versions[0])}; {right} is right")
+        raise UsageError(f"written for API version {_spell(versions[0])}; expected {right}")
     results = registry.hook.sysmond_probes()
     return results[0] if results else None
 
@@ -404,7 +404,7 @@ def _entry_points(refused: list[Refusal]) -> list[_Candidate]:
             if re.fullmatch(r"\w+(\.\w+)*", value):
                 found.setdefault(value, _Candidate(value, owner == DISTRIBUTION))
             else:
-                reason = f"entry point {point.name!r} of {owner} is {value!r}; the name of a module is right"
+                reason = f"entry point {point.name!r} of {owner} is {value!r}; expected the name of a module"
                 refused.append(Refusal(value, _reason(Error(reason))))
     # Ours come first: where tables collide, the stranger is refused.
     return sorted(found.values(), key=lambda each: (not each.is_ours, each.name))
@@ -460,7 +460,7 @@ def _right_type(where: str, field: str, value: object, right: type) -> None:
     if not isinstance(value, right) or (right is int and isinstance(value, bool)):
         choices: Iterable[str] = right if right in {Lane, Semantics, Sensitivity} else ()
         name = " or ".join(f"{right.__name__}.{choice.upper()}" for choice in choices) or right.__name__
-        raise UsageError(f"{where}: {field} is {_kind(value)}; {name} is right")
+        raise UsageError(f"{where}: {field} is {_kind(value)}; expected {name}")
 
 
 def _kind(value: object) -> str:

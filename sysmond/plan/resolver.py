@@ -167,7 +167,7 @@ def write(made: Made, where: config.Place, output: str) -> str:
             raise
     except OSError as failure:
         kind = NotPermittedError if isinstance(failure, PermissionError) else Error
-        raise kind(f"{path}: {failure.strerror or failure}; a file that can be written is right") from failure
+        raise kind(f"{path}: {failure.strerror or failure}; expected a file that can be written") from failure
     return remark
 
 
@@ -202,7 +202,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say(str(wrong))
         return wrong.exit_code
     except OSError as failure:
-        say(f"standard output: {failure.strerror or failure}; one that can be written to is right")
+        say(f"standard output: {failure.strerror or failure}; expected one that can be written to")
         return 1
     for refusal in made.plan.refused:
         say(f"refused: {refusal.plugin}: {refusal.reason}")
@@ -255,20 +255,20 @@ def _options(probe: Probe, settings: ProbeSettings, configuration: Config) -> di
         path = ("probes", probe.table.name, "options", name)
         where = f"{configuration.settings[path].origin}: {config.spell_path(path)}"
         if name not in declared:
-            right = nearest(name, declared) or f"; {', '.join(declared) or 'none'} is right"
+            right = nearest(name, declared) or f"; expected {', '.join(declared) or 'none'}"
             raise ConfigError(f"{where}: no such option{right}")
         try:
             values[name] = config_keys.option_value(declared[name], text)
         except (ValueError, KeyError):
             raise ConfigError(
-                f"{where}: {config.spell_text(text)} is wrong; {declared[name].right()} is right"
+                f"{where}: {config.spell_text(text)} is wrong; expected {declared[name].right()}"
             ) from None
     return values
 
 
 def _stricter(table: str, key: str, given: str, declared: str, configuration: Config) -> ConfigError:
     origin = configuration.settings["probes", table, key].origin
-    return ConfigError(f"{origin}: probes.{table}.{key}: {given}; {declared}, as the probe declares itself, is right")
+    return ConfigError(f"{origin}: probes.{table}.{key}: {given}; expected {declared}, as the probe declares itself")
 
 
 def _parser() -> Parser:

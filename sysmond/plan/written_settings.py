@@ -40,7 +40,7 @@ def parse_change(argument: str, *, is_set: bool) -> Change:
     path = tuple(words.split("."))
     if path[0] != _SECTION or "" in path or len(path) <= config.PROBE_DEPTH or bool(equals) is not is_set:
         right = "probes.NAME.KEY=VALUE" if is_set else "probes.NAME.KEY"
-        raise UsageError(f"{argument[:80]!r} is no change; {right} is right")
+        raise UsageError(f"{argument[:80]!r} is no change; expected {right}")
     return Change(path, text if is_set else None)
 
 
@@ -66,9 +66,7 @@ def read_changed(where: Place, changes: Iterable[Change]) -> tuple[Config, bytes
         if change.text is not None and (said is None or said.origin.file != path):
             where_said = path if said is None else said.origin
             key = config.spell_path(change.path)
-            raise ConfigError(
-                f"{where_said}: {key} is said there and overrules what {NAME} says; a change there is right"
-            )
+            raise ConfigError(f"{where_said}: {key} is said there and overrules what {NAME} says; change it there")
     return made, what
 
 

@@ -73,7 +73,7 @@ def snapshot(path: str, since: int = 0) -> Snapshot:
         descriptor = file.fileno()
         identity, capacity = read_header(os.pread(descriptor, HEADER_BYTES, 0), path)
         if os.fstat(descriptor).st_size != HEADER_BYTES + capacity:
-            raise CorruptError(f"{path}: truncated; {HEADER_BYTES + capacity} bytes are right")
+            raise CorruptError(f"{path}: truncated; expected {HEADER_BYTES + capacity} bytes")
         taken = None
         for _ in range(COPY_TRIES):
             taken = _take(descriptor, identity, capacity, since, path) or taken

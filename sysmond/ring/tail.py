@@ -52,7 +52,7 @@ class Tail:
         try:
             self.identity, self._capacity = read_header(os.pread(self._file, HEADER_BYTES, 0), path)
             if os.fstat(self._file).st_size != HEADER_BYTES + self._capacity:
-                raise CorruptError(f"{path}: truncated; {HEADER_BYTES + self._capacity} bytes are right")
+                raise CorruptError(f"{path}: truncated; expected {HEADER_BYTES + self._capacity} bytes")
         except BaseException:
             os.close(self._file)
             raise

@@ -156,7 +156,7 @@ class RingWriter:
         size = frame_bytes(len(encoded))
         self._check_room(self._layouts_bytes + size + frame_bytes(CLOCK.size))
         if self._explaining_bytes + size > self._explain_every:
-            raise Error(f"{self.path}: no room for what explains {layout.table.name}; a larger ring is right")
+            raise Error(f"{self.path}: no room for what explains {layout.table.name}; expected a larger ring")
         self._layouts_bytes += size
         self._explaining_bytes += size
         self._tables.append(layout.table)
@@ -310,7 +310,7 @@ class RingWriter:
         :raises Error: where kind or subject has a NUL.
         """
         if "\0" in kind + subject:
-            raise Error(f"an event of the kind {kind!r} about {subject!r}: no NUL is right")
+            raise Error(f"an event of the kind {kind!r} about {subject!r}: expected no NUL")
         self._append(EVENT, 0, tick_ns, encode_event(kind, subject, text))
 
     def is_gone(self) -> bool:

@@ -80,7 +80,7 @@ def parse(text: str, kinds: Mapping[str, Kind], moment: Callable[[str], int]) ->
     :raises UsageError: naming what is wrong, and what would be right.
     """
     if len(text) > CONDITION_LENGTH_MAX:
-        raise UsageError(f"condition of {len(text)} characters; at most {CONDITION_LENGTH_MAX} are right")
+        raise UsageError(f"condition of {len(text)} characters; expected at most {CONDITION_LENGTH_MAX}")
     return _Parser(text, kinds, moment).whole()
 
 
@@ -97,7 +97,7 @@ class _Parser:
     def whole(self) -> Condition:
         found = self.either()
         if word := self.peek():
-            raise self.wrong(f"{word!r} after a whole condition", "'and' or 'or' in between is right")
+            raise self.wrong(f"{word!r} after a whole condition", "expected 'and' or 'or' in between")
         return found
 
     def either(self) -> Condition:
@@ -117,7 +117,7 @@ class _Parser:
     def one(self) -> Condition:
         self.depth += 1
         if self.depth > DEPTH_MAX:
-            raise self.wrong("too deep", f"at most {DEPTH_MAX} of '(' and 'not' inside each other are right")
+            raise self.wrong("too deep", f"expected at most {DEPTH_MAX} of '(' and 'not' inside each other")
         try:
             if self.peek() == "not":
                 self.take()
@@ -127,7 +127,7 @@ class _Parser:
                 self.take()
                 found = self.either()
                 if self.take() != ")":
-                    raise self.wrong("a parenthesis is open", "')' is right")
+                    raise self.wrong("a parenthesis is open", "expected ')'")
                 return found
             return self.comparison()
         finally:
@@ -136,13 +136,13 @@ class _Parser:
     def comparison(self) -> Condition:
         column = self.take()
         if not column or column in _JOINING or column in _OPERATORS:
-            raise self.wrong(f"{column!r} where a column should be" if column else "it ends", "COLUMN > VALUE is right")
+            raise self.wrong(f"{column!r} where a column should be" if column else "it ends", "expected COLUMN > VALUE")
         if column not in self.kinds:
             close = nearest(column, self.kinds) or f"; there are {', '.join(sorted(self.kinds))}"
             raise UsageError(f"condition {self.text!r}: there is no column {column!r}{close}")
         sign = self.take().replace("==", "=")
         if sign not in _OPERATORS and sign not in _OF_TEXTS:
-            raise self.wrong(f"{sign!r} after {column!r}", f"one of {' '.join([*_OPERATORS, '~', '!~'])} is right")
+            raise self.wrong(f"{sign!r} after {column!r}", f"expected one of {' '.join([*_OPERATORS, '~', '!~'])}")
         value = self.value()
         kind = self.kinds[column]
         if kind.named and (sign not in _OPERATORS or not _NUMBER.fullmatch(value)):
@@ -150,7 +150,7 @@ class _Parser:
         if kind.unit == TEXT:
             return _of_text(column, sign, value, self)
         if sign not in _OPERATORS:
-            raise self.wrong(f"{sign!r} with {column!r}, which is a number", f"one of {' '.join(_OPERATORS)} is right")
+            raise self.wrong(f"{sign!r} with {column!r}, which is a number", f"expected one of {' '.join(_OPERATORS)}")
         return self.of_number(column, kind, sign, value)
 
     def of_number(self, column: str, kind: Kind, sign: str, value: str) -> Condition:
@@ -163,7 +163,7 @@ class _Parser:
         if number is None:
             units = [kind.unit, *([kind.grown[1]] if kind.grown else [])]
             right = ", ".join(example for unit in units for example in _examples(unit))
-            raise self.wrong(f"{value!r} for {column.partition(':')[0]!r}", f"such as {right} is right")
+            raise self.wrong(f"{value!r} for {column.partition(':')[0]!r}", f"expected a value such as {right}")
         return _of_number(column, sign, number)
 
     def peek(self) -> str:
@@ -183,12 +183,12 @@ class _Parser:
         if self.text[begin : begin + 1] in {"'", '"'}:
             end = self.text.find(self.text[begin], begin + 1)
             if end < 0:
-                raise self.wrong("a quote is open", f"{self.text[begin]} at its end is right")
+                raise self.wrong("a quote is open", f"expected {self.text[begin]} at its end")
             self.at = end + 1
             return self.text[begin + 1 : end]
         self.at = _word_end(self.text, begin)
         if self.at == begin:
-            raise self.wrong("there is no value", "one behind the operator, quoted where it is empty, is right")
+            raise self.wrong("there is no value", "expected one after the operator, quoted where it is empty")
         return self.text[begin : self.at]
 
     def wrong(self, what: str, right: str) -> UsageError:
@@ -234,12 +234,12 @@ def _of_time(column: str, sign: str, time_ns: int) -> Condition:
 
 def _of_text(column: str, sign: str, value: str, parser: _Parser) -> Condition:
     if sign not in _OF_TEXTS:
-        raise parser.wrong(f"{sign!r} with {column!r}, which is text", f"one of {' '.join(_OF_TEXTS)} is right")
+        raise parser.wrong(f"{sign!r} with {column!r}, which is text", f"expected one of {' '.join(_OF_TEXTS)}")
     if sign.endswith("~"):
         try:
             search = re.compile(value).search
         except (re.error, OverflowError, RecursionError) as problem:
-            raise parser.wrong(f"{value!r} is no regular expression: {problem}", "another is right") from None
+            raise parser.wrong(f"{value!r} is no regular expression: {problem}", "expected another one") from None
 
         def meets(text: str) -> bool:
             return search(text) is not None

@@ -466,9 +466,9 @@ class Sampler:
         """Sample tables oftener for a while; an interval of 0 ends that."""
         low_ns = HOLD_MIN_NS[self._lane]
         if interval_ns and interval_ns < low_ns:
-            raise Error(f"hold: interval_ns {interval_ns}; {low_ns} or more, or 0 to end it, is right")
+            raise Error(f"hold: interval_ns {interval_ns}; expected {low_ns} or more, or 0 to end it")
         if not 0 < seconds <= HOLD_MAX_S and interval_ns:
-            raise Error(f"hold: seconds {seconds}; 1 to {HOLD_MAX_S} is right")
+            raise Error(f"hold: seconds {seconds}; expected 1 to {HOLD_MAX_S}")
         mine = [table for table in tables if table != SELF.name and self._roster.find(table)]
         for table in mine:
             self._roster.holds.pop(table, None)

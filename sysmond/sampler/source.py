@@ -163,7 +163,7 @@ class Source:
             if memoryview(piece.rows).nbytes % self.stride:
                 raise ValueError(f"{memoryview(piece.rows).nbytes} bytes are no whole records of {self.stride}")
         if not pieces:
-            raise ValueError("no records; one piece without rows is right")
+            raise ValueError("no records; expected one piece without rows")
         return Pieces(pieces)
 
     def begins(self, size_bytes: int) -> None:
@@ -232,7 +232,7 @@ def _check_names(names: tuple[str, ...]) -> None:
         raise ValueError(f"more than {INSTANCES_MAX} rows")
     for name in names:
         if type(name) is not str or "\0" in name:
-            raise ValueError(f"instance {name!r}; a text is right")
+            raise ValueError(f"instance {name!r}; expected a text")
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"instance {twice!r} comes twice")
@@ -261,7 +261,7 @@ def with_options(probe: Probe, planned: PlannedProbe) -> Probe:
     values = {option.name: planned.options.get(option.name, option.default) for option in probe.options}
     for option in probe.options:
         if not option.accepts(values[option.name]):
-            raise Error(f"{planned.table}: option {option.name}: {values[option.name]!r}; {option.right()} is right")
+            raise Error(f"{planned.table}: option {option.name}: {values[option.name]!r}; expected {option.right()}")
     if unknown := planned.options.keys() - values.keys():
         raise Error(f"{planned.table}: has no option {', '.join(sorted(unknown))}")
     if not values:

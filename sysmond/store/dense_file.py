@@ -181,7 +181,7 @@ def _claim(claims: Claims, ticks: Int64Array, series: int, interval_ns: int) -> 
 def _check_counts(**elements: Sized) -> None:
     for name, found in elements.items():
         if len(found) > (most := invariants.WIDE_ELEMENTS_MAX[name]):
-            raise Error(f"one file: {len(found)} {name}; at most {most} are right")
+            raise Error(f"one file: {len(found)} {name}; expected at most {most}")
 
 
 class TierWriter:
@@ -429,7 +429,7 @@ class _FileTier:
         chosen = np.asarray(rows, np.int64)
         kinds = {self._of.stats[row] for row in chosen.tolist()}
         if len(kinds) != 1:
-            raise ValueError("one kind of series at a time is right")
+            raise ValueError("expected one kind of series at a time")
         kept = kinds.pop()
         read = kept if wanted is None else statistics.needed(kept, wanted)
         try:

@@ -190,7 +190,7 @@ def put(group: Group, name: str, array: Array) -> h5py.Dataset:
     :raises Error: where no reader would accept it.
     """
     if array.nbytes > ARRAY_BYTES_MAX:
-        raise Error(f"{name}: {array.nbytes} bytes; at most {ARRAY_BYTES_MAX} are right in one file")
+        raise Error(f"{name}: {array.nbytes} bytes; expected at most {ARRAY_BYTES_MAX} in one file")
     if len(array):
         return group.create_dataset(name, data=array, chunks=(min(len(array), ARRAY_CHUNK),), **_FILTERS)
     return group.create_dataset(name, shape=(0,), maxshape=(None,), dtype=array.dtype, chunks=(1,), **_FILTERS)
@@ -300,7 +300,7 @@ def _linked(group: h5g.GroupID, name: str) -> bytes:
     """
     place = name.encode()
     if group.links.get_info(place).type != h5l.TYPE_HARD:
-        raise ValueError(f"{name} is a link to elsewhere; only members of the file itself are right")
+        raise ValueError(f"{name} is a link to elsewhere; expected only members of the file itself")
     return place
 
 
@@ -310,7 +310,7 @@ def _alone(opened: _Opened, name: str) -> _Opened:
     :raises ValueError: where it has.
     """
     if (names := h5g.get_objinfo(opened).nlink) != 1:
-        raise ValueError(f"{name} is one thing of {names} names; one is right")
+        raise ValueError(f"{name} is one thing of {names} names; expected one")
     return opened
 
 
@@ -349,11 +349,11 @@ class Dataset:
         if size > ARRAY_BYTES_MAX:
             raise ValueError(f"{name} has chunks of more than {ARRAY_BYTES_MAX} bytes")
         if most and (len(shape) != len(most) or any(map(int.__gt__, shape, most))):
-            raise ValueError(f"{name} has chunks of the shape {shape}; at most {tuple(most)} is right")
+            raise ValueError(f"{name} has chunks of the shape {shape}; expected at most {tuple(most)}")
         usual = most or (ARRAY_CHUNK,) * len(shape)
         # A chunk costs the same however short it is: so there are not many more than have to be.
         if any(2 * step < min(length, right) for step, length, right in zip(shape, self.shape, usual, strict=True)):
-            raise ValueError(f"{name} has chunks of the shape {shape}; {tuple(usual)} is right")
+            raise ValueError(f"{name} has chunks of the shape {shape}; expected {tuple(usual)}")
         # Whatever else the others are, no chunk of theirs can be unpacked; whether bytes were shuffled it does not say.
         first, _, values, _ = creation.get_filter(0) if creation.get_nfilters() == len(_FILTERS) - 1 else _NO_FILTER
         if first != h5z.FILTER_SHUFFLE or values[:1] != (self.dtype.itemsize,):
@@ -430,11 +430,11 @@ class Node:
 
     def _read(self, dataset: Dataset, name: str, expected: "np.dtype[Any] | None" = None) -> Array:
         if len(dataset.shape) != 1:
-            raise ValueError(f"{name} has the shape {dataset.shape}; one dimension is right")
+            raise ValueError(f"{name} has the shape {dataset.shape}; expected one dimension")
         if expected is not None and dataset.dtype != expected:
             invariants.check_type(name, dataset.dtype, expected)
         if dataset.bytes > ARRAY_BYTES_MAX:
-            raise ValueError(f"{name} has {dataset.bytes} bytes; at most {ARRAY_BYTES_MAX} are right")
+            raise ValueError(f"{name} has {dataset.bytes} bytes; expected at most {ARRAY_BYTES_MAX}")
         self._room.take(name, dataset.shape[0], dataset.bytes)
         return dataset.read((0,), dataset.shape) if dataset.bytes else np.empty(dataset.shape, dataset.dtype)
 
@@ -503,7 +503,7 @@ def _dtype(encoded: bytes) -> np.dtype[Any]:
     for each in [dtype[name] for name in dtype.names] if dtype.names else [dtype]:
         # Numbers of 64 bits without a sign would be others once they are signed.
         if (each.kind, each.itemsize) == ("u", 8) or each.kind not in "iubS" or each.itemsize > STRING_BYTES_MAX:
-            raise ValueError(f"a type {str(dtype)[:80]}; integers and texts of fixed size are right")
+            raise ValueError(f"a type {str(dtype)[:80]}; expected integers and texts of fixed size")
     return dtype
 
 

@@ -135,7 +135,7 @@ def check_count(what: str, count: int, most: int) -> None:
     :raises ValueError: naming it, as all functions here do.
     """
     if not 0 <= count <= most:
-        raise ValueError(f"{count} {what}; at most {most} are right")
+        raise ValueError(f"{count} {what}; expected at most {most}")
 
 
 def check_type(what: str, found: "np.dtype[Any]", expected: "np.dtype[Any]") -> None:
@@ -152,7 +152,7 @@ def check_boots(boots: Collection[str]) -> None:
     """Refuse what is no boot id: 32 hexadecimal digits."""
     for boot in boots:
         if len(boot) != 32 or not set(boot) <= _HEXADECIMAL:  # noqa: PLR2004  digits of an id
-            raise ValueError(f"a boot {boot[:64]!r}; 32 hexadecimal digits are right")
+            raise ValueError(f"a boot {boot[:64]!r}; expected 32 hexadecimal digits")
     if len(set(boots)) != len(boots):
         raise ValueError("a boot is there twice")
 
@@ -161,7 +161,7 @@ def check_relations(relations: Iterable[Relation]) -> None:
     """Refuse clocks that no machine has: before 1970 or after 2200, or up for longer than there are computers."""
     for relation in relations:
         if not 0 <= relation.realtime_ns < TIME_MAX_NS:
-            raise ValueError(f"a wall clock at {relation.realtime_ns} ns; the years 1970 to 2200 are right")
+            raise ValueError(f"a wall clock at {relation.realtime_ns} ns; expected the years 1970 to 2200")
         if not (0 <= relation.boottime_ns <= UPTIME_MAX_NS and 0 <= relation.monotonic_ns <= UPTIME_MAX_NS):
             raise ValueError(f"clocks at {relation.boottime_ns} and {relation.monotonic_ns} ns since the boot")
 
@@ -176,7 +176,7 @@ def check_moments(what: str, *moments_ns: int) -> None:
     """Refuse boot times before the boot, or too late to have been."""
     for moment_ns in moments_ns:
         if not 0 <= moment_ns <= UPTIME_MAX_NS:
-            raise ValueError(f"{what} at {moment_ns} ns since the boot; 0 to {UPTIME_MAX_NS} are right")
+            raise ValueError(f"{what} at {moment_ns} ns since the boot; expected 0 to {UPTIME_MAX_NS}")
 
 
 def check_span(what: str, start_ns: int, end_ns: int) -> None:
@@ -205,7 +205,7 @@ def check_series(numbers: Int64Array, first: Int64Array) -> None:
     if (ordered[1:] == ordered[:-1]).any():
         raise ValueError("a series is there twice")
     if ((first < -VALUE_MAX) | (first > VALUE_MAX))[first != ABSENT].any():
-        raise ValueError(f"a series begins with what is no value; -{VALUE_MAX} to {VALUE_MAX} are right")
+        raise ValueError(f"a series begins with what is no value; expected -{VALUE_MAX} to {VALUE_MAX}")
 
 
 def check_place(path: str, sensitivity: Sensitivity, table: str = "") -> None:

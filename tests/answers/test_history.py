@@ -253,7 +253,7 @@ def test_several_boots_lie_in_order_with_the_time_off_between(machine: Machine) 
     ]
     assert seconds(machine.archive.select(READ, boot="-1")) == list(range(10, 20))
     assert seconds(machine.archive.select(READ, boot=BOOT[:8])) == list(range(10, 20))
-    with pytest.raises(UsageError, match="0 to -1 are right"):
+    with pytest.raises(UsageError, match="expected 0 to -1"):
         machine.archive.select(READ, boot=-2)
     with pytest.raises(UsageError, match="no such boot"):
         machine.archive.select(READ, boot="c" * 32)

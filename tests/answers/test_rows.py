@@ -349,7 +349,7 @@ def test_percentiles_are_over_the_steps(folders: Folders) -> None:
     assert rows(found, "pid", "cpu") == [(5, pytest.approx(9.0))]
     with pytest.raises(UsageError, match="a percentile is one over steps"):
         ask(folders, start=100, end=110, percentile=50)
-    with pytest.raises(UsageError, match="percentile 101: 0 to 100 are right"):
+    with pytest.raises(UsageError, match="percentile 101: expected 0 to 100"):
         ask(folders, start=100, end=110, step="1s", percentile=101)
 
 
@@ -409,8 +409,8 @@ def test_samples_of_thread_states_are_counted(folders: Folders) -> None:
         ({"group_by": "uid", "columns": "uid,comm"}, "column 'comm': rows of a group by uid differ in it"),
         ({"start": 110, "end": 100}, "before it begins"),
         ({"step": -5}, "not a length of time"),
-        ({"top": -1}, "1 or more are right"),
-        ({"step": 10}, "steps in that range; at most"),
+        ({"top": -1}, "expected 1 or more"),
+        ({"step": 10}, "steps in that range; expected at most"),
     ],
 )
 def test_a_wrong_question_is_one_clear_line(folders: Folders, said: dict[str, Any], told: str) -> None:

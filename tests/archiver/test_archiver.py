@@ -148,7 +148,7 @@ def test_a_new_plan_is_followed_and_holds_are_checked(station: Station, end: Sta
     assert ask(folder, {"do": "hold_flush", "seconds": 60}, HANG_S) == {"ok": True}
     for seconds in (-1, 1e9, "long", None):
         answer = ask(folder, {"do": "hold_flush", "seconds": seconds}, HANG_S)
-        assert answer["error"] == f"hold_flush: {seconds!r} seconds; 0 to 86400 is right"
+        assert answer["error"] == f"hold_flush: {seconds!r} seconds; expected 0 to 86400"
     assert station.order("flush") is True  # On request, whatever is held.
     assert station.on_disk() >= 1
     assert stop(end[0]) == 0
@@ -344,7 +344,7 @@ def test_what_no_file_may_hold_is_set_aside_and_becomes_a_gap(station: Station, 
     process = station.start()
     end.append(process)
     wait_until(lambda: station.order("seal") and station.said("set aside"))
-    excess = f"one file: {TABLES_MAX + 1} tables; at most {TABLES_MAX} are right"
+    excess = f"one file: {TABLES_MAX + 1} tables; expected at most {TABLES_MAX}"
     assert station.said(f"{culprit.path}: set aside after 3 tries: {excess}; a gap from now on") == 1
     assert stop(process) == 0
     os.unlink(station.ring.path)

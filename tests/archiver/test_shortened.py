@@ -228,7 +228,7 @@ def test_bits_that_make_no_sense_are_refused_with_those_that_do(tmp_path: Path, 
         config.read([str(file)])
     assert str(caught.value) == (
         f"{file}:2: archive.significant_bits: '{bits}' is wrong; "
-        f"0 for every digit, or a whole number from {BITS_MIN} to {BITS_MAX}, is right"
+        f"expected 0 for every digit, or a whole number from {BITS_MIN} to {BITS_MAX}"
     )
     for right in (0, BITS_MIN, BITS_MAX):
         file.write_text(f"archive:\n  significant_bits: {right}\n")

@@ -453,7 +453,7 @@ def test_a_question_leaves_no_descriptor_behind(several: Readers) -> None:
 
 
 def test_too_many_names_are_refused_and_old_gaps_left_out(several: Readers) -> None:
-    with pytest.raises(TooMuchError, match=r"2 columns have \d+ bytes of names; up to 50 are right"):
+    with pytest.raises(TooMuchError, match=r"2 columns have \d+ bytes of names; expected up to 50"):
         asyncio.run(several.ask(ROOT, "query", 1 << 20, paths=["disk/queue"], described_bytes_max=50))
     gaps: list[list[object]] = [[number, number + 1, "disk", "off", "x" * 100] for number in range(1000)]
     told = reader._newest(gaps, 10_000)

@@ -269,7 +269,7 @@ def test_a_user_has_a_bounded_number_and_they_end_with_the_caller(bus: Bus, zone
 @pytest.mark.parametrize(
     ("rules", "options", "name", "text"),
     [
-        ([], {}, "TooMuch", "0 rules; 1 to 64 are right"),
+        ([], {}, "TooMuch", "0 rules; expected 1 to 64"),
         ([("heat", 2.0, 1.0, {})] * (RULES_MAX + 1), {}, "TooMuch", "65 rules"),
         ([("heat", 1.0, 2.0, {})], {}, "InvalidArgument", "rule 'heat': high 1.0, low 2.0"),
         ([("heat", NAN, 2.0, {})], {}, "InvalidArgument", "rule 'heat': high nan"),
@@ -491,7 +491,7 @@ def test_the_disk_is_left_alone_for_a_bounded_time(client: Client, lanes: Lanes)
         ("HoldRate", "astss", (["heap"], 10**8, "w", "y"), "NotFound", "table 'heap': no such table; nearest: heat"),
         ("HoldRate", "astss", (["heat"], 10**8, "", "y"), "InvalidArgument", "who of 0 characters"),
         ("HoldRate", "astss", (["heat"], 10**8, "w", "y" * 201), "InvalidArgument", "why of 201 characters"),
-        ("InhibitFlush", "ssu", ("w", "y", 0), "InvalidArgument", "max_seconds 0; 1 to 3600 is right"),
+        ("InhibitFlush", "ssu", ("w", "y", 0), "InvalidArgument", "max_seconds 0; expected 1 to 3600"),
         ("InhibitFlush", "ssu", ("w", "y", 3601), "InvalidArgument", "max_seconds 3601"),
     ],
 )

@@ -115,7 +115,7 @@ def test_a_reload_is_done_or_says_what_is_wrong(
     assert capsys.readouterr().out == "reloaded\n"
     (tmp_path / "sysmond.yaml").write_text("sampler: {priority: x}")
     assert command(folders, "reload") == 2
-    assert said(capsys) == f"{tmp_path}/sysmond.yaml:1: sampler.priority: 'x' is wrong; a whole number is right"
+    assert said(capsys) == f"{tmp_path}/sysmond.yaml:1: sampler.priority: 'x' is wrong; expected a whole number"
     assert daemon.poll() is None
 
 
@@ -181,15 +181,15 @@ def test_without_a_daemon_an_order_says_so(folders: Folders, capsys: pytest.Capt
     [
         (["mrak", "x"], "no such command 'mrak'; nearest: mark"),
         (["mark"], "the following arguments are required: TEXT"),
-        (["mark", " "], f"TEXT of 0 bytes; 1 to {EVENT_BYTES_MAX} is right"),
-        (["mark", "x" * 2000], f"TEXT of 2000 bytes; 1 to {EVENT_BYTES_MAX} is right"),
-        (["selftest", "--kill", "none"], "--kill: 'none' is not a number of kills; 1 to 10000 is right"),
+        (["mark", " "], f"TEXT of 0 bytes; expected 1 to {EVENT_BYTES_MAX}"),
+        (["mark", "x" * 2000], f"TEXT of 2000 bytes; expected 1 to {EVENT_BYTES_MAX}"),
+        (["selftest", "--kill", "none"], "--kill: 'none' is not a number of kills; expected 1 to 10000"),
         (["pin", "2025-02-02", "2025-02-01"], "FROM '2025-02-02' is not before TO '2025-02-01'"),
         (["pin", "-1h", "-2h"], "FROM '-1h' is not before TO '-2h'"),
         (["pin", "now", "now"], "FROM 'now' is not before TO 'now'"),
-        (["unpin"], "a T or --all; one of the two is right"),
+        (["unpin"], "a T or --all; expected one of the two"),
         (["budget", "--jsno"], "unknown option '--jsno'"),
-        (["--state-dir", "", "budget"], "--state-dir: '' is not a path; that of a folder is right"),
+        (["--state-dir", "", "budget"], "--state-dir: '' is not a path; expected that of a folder"),
     ],
 )
 def test_a_wrong_line_is_one_line(
@@ -256,7 +256,7 @@ def test_a_disk_that_takes_no_pin_is_named(
 
     monkeypatch.setattr(os, "fsync", full)
     assert command(folders, "pin", "2025-02-01", "2025-02-02") == 1
-    right = "a state folder that can be written is right"
+    right = "expected a state folder that can be written"
     assert said(capsys) == f"{folders.state}/pins.json: No space left on device; {right}"
 
 

@@ -112,7 +112,7 @@ def test_strangers_are_refused_before_the_ring_is_full_and_wipe_nothing(archiver
 def test_a_user_who_has_made_his_marks_is_told_so_and_others_go_on(archiver: Station) -> None:
     assert all(give(archiver, mark(str(number), uid=1000)) == {"ok": True} for number in range(PER_USER_MAX))
     answer = give(archiver, mark("more", uid=1000))
-    assert answer == {"error": "mark: 10 of uid 1000 within a minute; later is right", "too_much": True}
+    assert answer == {"error": "mark: 10 of uid 1000 within a minute; try again later", "too_much": True}
     assert give(archiver, mark("other", uid=1001)) == {"ok": True}
     assert give(archiver, mark("root", uid=0)) == {"ok": True}
 

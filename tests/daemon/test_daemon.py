@@ -312,7 +312,7 @@ def test_a_part_that_is_killed_is_started_again(place: Place) -> None:
 
 def test_a_bus_part_is_a_part_like_any_other(place: Place, runtime: Path) -> None:
     assert place.start("--part", "bus").wait(HANG_S) == 2
-    assert place.said() == ["sysmond: --part bus: without a bus; --bus system, session or an address is right"]
+    assert place.said() == ["sysmond: --part bus: without a bus; expected --bus system, session or an address"]
     process = place.start("--bus", f"unix:path={runtime}/nowhere")
     place.wait_for_ticks()
     wait_until(lambda: os.path.exists(f"{place.folders.runtime}/bus/pid"))
@@ -358,7 +358,7 @@ def test_a_wrong_configuration_keeps_the_plan_and_says_why_once(place: Place) ->
     wait_until(lambda: sum(problem in line for line in place.said()) == 2)
     assert (current.read_bytes(), current.stat().st_mtime_ns) == before
     place.wait_for_ticks("cpu/user@total", 2)
-    for order, wrong in (({"do": "sing"}, "'sing' is not an order"), ({"do": "set", "probe": 1}, "'value' are right")):
+    for order, wrong in (({"do": "sing"}, "'sing' is not an order"), ({"do": "set", "probe": 1}, "expected 'value'")):
         assert wrong in str(place.order(**order)["error"])
 
 

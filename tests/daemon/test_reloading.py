@@ -175,7 +175,7 @@ def test_what_no_program_can_be_told_is_refused(daemon: Daemon, text: str) -> No
     asked = daemon.reloading.obey({"do": "set", "probe": text, "key": "enabled", "value": True})
     answer = daemon.outcome(asked)["error"]
     assert answer in {
-        "a name or value with a NUL, or with half a character; text is right",
+        "a name or value with a NUL, or with half a character; expected text",
         "the plan could not be made: Argument list too long",
     }
     daemon.makes(Plan(()))
@@ -215,12 +215,12 @@ def test_wishes_to_reload_that_wait_are_one_and_changes_are_bounded(daemon: Daem
     assert {json.dumps(daemon.outcome(each)) for each in asked} == {'{"ok": true}'}
     assert counter.read_text() == "xx"  # The one that ran when the others came, and one for all of them.
     many = [daemon.reloading.reload() for _ in range(WAITING_MAX + 2)]
-    assert many[-1] == {"error": f"{WAITING_MAX} wait for the next reload already; later is right"}
+    assert many[-1] == {"error": f"{WAITING_MAX} wait for the next reload already; try again later"}
     for each in many[:-1]:
         daemon.outcome(each)
     order: Order = {"do": "set", "probe": "cpu", "key": "enabled", "value": True}
     orders = [daemon.reloading.obey(order) for _ in range(CHANGES_MAX + 1)]
-    assert orders[-1] == {"error": f"{CHANGES_MAX} changes wait already; later is right"}
+    assert orders[-1] == {"error": f"{CHANGES_MAX} changes wait already; try again later"}
     for each in orders[:-1]:
         daemon.outcome(each)
 

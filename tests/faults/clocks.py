@@ -104,7 +104,7 @@ def look(machine: Machine, course: Course) -> Iterator[str]:
     summed = machine.archive.select(PATH, start=0, end=TIME_MAX_NS - 1, step="1min", stat="sum").columns[0].integers
     grown = 0 if summed is None else sum(int(value) for value in summed if value >= 0)
     if grown != counter(seconds[-1]) - counter(seconds[0]):
-        yield f"sums over everything give {grown}; {counter(seconds[-1]) - counter(seconds[0])} is right"
+        yield f"sums over everything give {grown}; expected {counter(seconds[-1]) - counter(seconds[0])}"
 
 
 def run(rounds: int, seed: int) -> Totals:

@@ -211,7 +211,7 @@ def look(folders: Folders, *, forgot: bool = False) -> list[str]:
         buckets = history.select(path, step="10s", stat=stat).columns[0].integers
         total = 0 if buckets is None else sum(value for value in buckets.tolist() if value != ABSENT)
         if total != true:
-            problems.append(f"{stat} of {path} in steps of 10 s: {total}; {true} is right")
+            problems.append(f"{stat} of {path} in steps of 10 s: {total}; expected {true}")
     if forgot:
         return problems
     result = history.select("disk/read_bytes", "disk/queue", raw=True)

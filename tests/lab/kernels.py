@@ -248,7 +248,7 @@ def document(content: str, found: Mapping[str, Found]) -> str:
     before, begin, rest = content.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise ValueError(f"{DOCUMENT}: the lines {BEGIN!r} and {END!r} are right")
+        raise ValueError(f"{DOCUMENT}: expected the lines {BEGIN!r} and {END!r}")
     return f"{before}{BEGIN}\n\n{table(found)}\n\n{END}{after}"
 
 

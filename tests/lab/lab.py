@@ -68,7 +68,7 @@ KERNEL_ARGUMENTS = (
 def missing(tools: Mapping[str, str] = TOOLS) -> str:
     """Say in one line what is not installed, by the Debian package of each tool; nothing where all is."""
     if platform.machine() != "x86_64":
-        return f"this machine is {platform.machine()}; x86_64 is right, which the image is for"
+        return f"this machine is {platform.machine()}; expected x86_64, which the image is for"
     lacking = [tool for tool in tools if shutil.which(tool) is None]
     packages = " ".join(dict.fromkeys(tools[tool] for tool in lacking))
     return f"{', '.join(lacking)} not installed (Debian: apt install {packages})" if lacking else ""

@@ -119,7 +119,7 @@ def test_a_given_folder_must_be_a_path(path: str) -> None:
 
 
 def test_without_a_home_the_message_says_what_to_give() -> None:
-    with pytest.raises(UsageError, match="uid 4000000000 has no home folder; .HOME, or --state-dir"):
+    with pytest.raises(UsageError, match="uid 4000000000 has no home folder; expected .HOME, or --state-dir"):
         choose_for(4_000_000_000, {})
 
 
@@ -155,7 +155,7 @@ def test_a_prepared_folder_in_shared_memory_is_refused(shared_memory: Path, tmp_
     uid = os.getuid()
     trap = shared_memory / f"sysmond-{uid}"
     trap.symlink_to(tmp_path)  # Of ours: that is no attack, but no folder either.
-    with pytest.raises(NotPermittedError, match="is not a folder; a folder of uid .* with mode 0700 is right"):
+    with pytest.raises(NotPermittedError, match="is not a folder; expected a folder of uid .* with mode 0700"):
         choose_for(uid, HOME, user=True)
     trap.unlink()
     trap.mkdir()
@@ -220,7 +220,7 @@ def test_classes_that_were_opened_wide_are_closed_again(tmp_path: Path) -> None:
 def test_a_class_folder_that_is_a_symlink_is_refused(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "restricted").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(Error, match="restricted: .*; a folder that can be written is right"):
+    with pytest.raises(Error, match="restricted: .*; expected a folder that can be written"):
         folders.create_classes(str(tmp_path))
 
 
@@ -230,7 +230,7 @@ def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
         folders.create_classes(str(tmp_path / "state"))
     with pytest.raises(Error, match="/state: is not a folder"):
         folders.create_classes(str(tmp_path / "state/below"))
-    with pytest.raises(Error, match="/state/far: Not a directory; a folder that can be written is right"):
+    with pytest.raises(Error, match="/state/far: Not a directory; expected a folder that can be written"):
         folders.create_classes(str(tmp_path / "state/far/below"))
 
 

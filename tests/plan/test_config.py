@@ -100,61 +100,61 @@ def test_later_files_win_key_by_key(tmp_path: Path) -> None:
     [
         ("samplr:\n", "1: samplr: no such key; nearest: sampler"),
         ("\nsampler:\n  prioritty: 3\n", "3: sampler.prioritty: no such key; nearest: priority"),
-        ("zzz: 1\n", "1: zzz: no such key; sampler, archive, tiers, records, probes are right"),
+        ("zzz: 1\n", "1: zzz: no such key; expected sampler, archive, tiers, records, probes"),
         ("probes: {cpu: {intervall: 1}}", "1: probes.cpu.intervall: no such key; nearest: interval"),
-        ("1: 2\n", "1: 1: no such key; sampler, archive, tiers, records, probes are right"),
-        ("'a\\nb': 2\n", "1: 'a\\\\nb': no such key; sampler, archive, tiers, records, probes are right"),
+        ("1: 2\n", "1: 1: no such key; expected sampler, archive, tiers, records, probes"),
+        ("'a\\nb': 2\n", "1: 'a\\\\nb': no such key; expected sampler, archive, tiers, records, probes"),
         (
             "sampler:\n  priority: 1\n  priority: 2\n",
-            "3: sampler.priority: given twice, first in line 2; once is right",
+            "3: sampler.priority: given twice, first in line 2; expected once",
         ),
-        ("probes: {}\nprobes: {}\n", "2: probes: given twice, first in line 1; once is right"),
-        ("probes:\n  cpu: 5s\n", "2: probes.cpu: '5s' is not a section; lines of 'key: value' are right"),
-        ("[1, 2]\n", "1: the file: a list is not a section; lines of 'key: value' are right"),
-        ("just words\n", "1: the file: 'just words' is not a section; lines of 'key: value' are right"),
+        ("probes: {}\nprobes: {}\n", "2: probes: given twice, first in line 1; expected once"),
+        ("probes:\n  cpu: 5s\n", "2: probes.cpu: '5s' is not a section; expected lines of 'key: value'"),
+        ("[1, 2]\n", "1: the file: a list is not a section; expected lines of 'key: value'"),
+        ("just words\n", "1: the file: 'just words' is not a section; expected lines of 'key: value'"),
         ("? [a]\n: b\n", "1: the file: a list is not a name"),
         (
             "sampler: !!set {priority: 1}\n",
-            "1: sampler: a section tagged 'tag:yaml.org,2002:set' is not a section; lines of 'key: value' are right",
+            "1: sampler: a section tagged 'tag:yaml.org,2002:set' is not a section; expected lines of 'key: value'",
         ),
-        ("sampler: {priority: ten}", "1: sampler.priority: 'ten' is wrong; a whole number is right"),
-        ("sampler: {priority: 1.5}", "1: sampler.priority: '1.5' is wrong; a whole number is right"),
-        ("sampler: {priority: 010}", "1: sampler.priority: '010' is wrong; a whole number is right"),
-        ("sampler: {priority: 100}", "1: sampler.priority: '100' is out of bounds; 0 to 99 is right"),
-        ("sampler: {priority: -1}", "1: sampler.priority: '-1' is out of bounds; 0 to 99 is right"),
-        ("sampler: {priority: }", "1: sampler.priority: no value; a whole number is right"),
-        ("sampler: {priority: [1]}", "1: sampler.priority: a list is wrong; a whole number is right"),
-        ("sampler: {priority: !!binary 1}", "1: sampler.priority: '1' is wrong; a whole number is right"),
+        ("sampler: {priority: ten}", "1: sampler.priority: 'ten' is wrong; expected a whole number"),
+        ("sampler: {priority: 1.5}", "1: sampler.priority: '1.5' is wrong; expected a whole number"),
+        ("sampler: {priority: 010}", "1: sampler.priority: '010' is wrong; expected a whole number"),
+        ("sampler: {priority: 100}", "1: sampler.priority: '100' is out of bounds; expected 0 to 99"),
+        ("sampler: {priority: -1}", "1: sampler.priority: '-1' is out of bounds; expected 0 to 99"),
+        ("sampler: {priority: }", "1: sampler.priority: no value; expected a whole number"),
+        ("sampler: {priority: [1]}", "1: sampler.priority: a list is wrong; expected a whole number"),
+        ("sampler: {priority: !!binary 1}", "1: sampler.priority: '1' is wrong; expected a whole number"),
         (
             "sampler: {ring_size: 16}",
-            "1: sampler.ring_size: '16' is wrong; a size such as 512KiB, 16MiB or 1GiB is right",
+            "1: sampler.ring_size: '16' is wrong; expected a size such as 512KiB, 16MiB or 1GiB",
         ),
-        ("sampler: {ring_size: 1KiB}", "1: sampler.ring_size: '1KiB' is out of bounds; 64KiB to 1GiB is right"),
+        ("sampler: {ring_size: 1KiB}", "1: sampler.ring_size: '1KiB' is out of bounds; expected 64KiB to 1GiB"),
         (
             "archive: {seal_interval: 5 parsecs}",
-            "1: archive.seal_interval: '5 parsecs' is wrong; a duration such as 500ms, 5s, 10min or 1h is right",
+            "1: archive.seal_interval: '5 parsecs' is wrong; expected a duration such as 500ms, 5s, 10min or 1h",
         ),
-        ("archive: {seal_interval: 2h}", "1: archive.seal_interval: '2h' is out of bounds; 1s to 1h is right"),
-        ("probes: {cpu: {interval: 1us}}", "1: probes.cpu.interval: '1us' is out of bounds; 10ms to 24h is right"),
-        ("probes: {cpu: {enabled: 'true'}}", "1: probes.cpu.enabled: 'true' is wrong; true or false is right"),
-        ("probes: {cpu: {enabled: 1}}", "1: probes.cpu.enabled: '1' is wrong; true or false is right"),
-        ("probes: {cpu: {enabled: !!bool maybe}}", "1: probes.cpu.enabled: 'maybe' is wrong; true or false is right"),
+        ("archive: {seal_interval: 2h}", "1: archive.seal_interval: '2h' is out of bounds; expected 1s to 1h"),
+        ("probes: {cpu: {interval: 1us}}", "1: probes.cpu.interval: '1us' is out of bounds; expected 10ms to 24h"),
+        ("probes: {cpu: {enabled: 'true'}}", "1: probes.cpu.enabled: 'true' is wrong; expected true or false"),
+        ("probes: {cpu: {enabled: 1}}", "1: probes.cpu.enabled: '1' is wrong; expected true or false"),
+        ("probes: {cpu: {enabled: !!bool maybe}}", "1: probes.cpu.enabled: 'maybe' is wrong; expected true or false"),
         (
             "probes: {cpu: {options: {a: [1]}}}",
-            "1: probes.cpu.options.a: a list is wrong; true, false, a number or a text is right",
+            "1: probes.cpu.options.a: a list is wrong; expected true, false, a number or a text",
         ),
-        ("probes: {cpu: {lane: fast}}", "1: probes.cpu.lane: 'fast' is wrong; realtime or background is right"),
+        ("probes: {cpu: {lane: fast}}", "1: probes.cpu.lane: 'fast' is wrong; expected realtime or background"),
         (
             "probes: {cpu: {sensitivity: secret}}",
-            "1: probes.cpu.sensitivity: 'secret' is wrong; public or restricted is right",
+            "1: probes.cpu.sensitivity: 'secret' is wrong; expected public or restricted",
         ),
-        ("a: &x 1\nb: *x\n", "2: not valid YAML: an alias; the value itself is right"),
+        ("a: &x 1\nb: *x\n", "2: not valid YAML: an alias; expected the value itself"),
         ("sampler:\n\tpriority: 1\n", "2: not valid YAML: found character '\\t' that cannot start any token"),
         ("sampler: {priority: 1\n", "2: not valid YAML: expected ',' or '}', but got '<stream end>'"),
         ("a: 1\n---\nb: 2\n", "2: not valid YAML: but found another document"),
         ("\n\na: '\a'\n", "3: not valid YAML: the character U+0007 is not allowed"),
         ('\n"\\UFFFFFFFF": 1\n', "2: not valid YAML: an escape or a version is out of range"),
-        ("[" * 100, f"1: not valid YAML: nested too deeply; at most {config.NESTING_MAX} levels are right"),
+        ("[" * 100, f"1: not valid YAML: nested too deeply; expected at most {config.NESTING_MAX} levels"),
     ],
 )
 def test_everything_wrong_is_one_line_that_says_what_would_be_right(text: str, message: str) -> None:
@@ -166,7 +166,7 @@ def test_a_long_value_is_cut_short() -> None:
 
 
 def test_bytes_that_are_not_utf8_are_found() -> None:
-    assert complaint(b"# fine\n# not \xff\n") == "2: byte 0xff is not UTF-8; UTF-8 is right"
+    assert complaint(b"# fine\n# not \xff\n") == "2: byte 0xff is not UTF-8; expected UTF-8"
 
 
 def test_a_bomb_of_aliases_is_refused() -> None:
@@ -181,9 +181,9 @@ def test_a_file_that_is_too_large_is_refused_unread() -> None:
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     for path, reason in ((tmp_path / "none", "No such file or directory"), (tmp_path, "Is a directory")):
-        with pytest.raises(ConfigError, match=f"^{path}: {reason}; a file that can be read is right$"):
+        with pytest.raises(ConfigError, match=f"^{path}: {reason}; expected a file that can be read$"):
             load(Place((str(path),), str(tmp_path / "d")))
-    with pytest.raises(ConfigError, match="not a path; a file that can be read is right"):
+    with pytest.raises(ConfigError, match="not a path; expected a file that can be read"):
         config.read(["a\0b"])
 
 
@@ -231,7 +231,7 @@ def test_files_of_the_machine_in_their_order(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "vendor.yaml.d/a.yaml").write_text("sampler: {priority: 9}")
     assert config.read(found(str(vendor))).sampler.priority == 9  # but its own drop-ins do.
     monkeypatch.setattr(config, "FILES_MAX", 1)
-    with pytest.raises(ConfigError, match=r"conf\.d: 2 files; at most 1 are right"):
+    with pytest.raises(ConfigError, match=r"conf\.d: 2 files; expected at most 1"):
         found()
 
 
@@ -318,11 +318,11 @@ def test_every_key_has_a_valid_default_and_documentation() -> None:
 
 def test_a_tier_that_cannot_hold_names_the_smallest_that_works() -> None:
     assert complaint("tiers: {1s: {size: 1kB}}") == (
-        "1: tiers.1s.size: '1kB' is out of bounds; 512KiB to 1TiB is right"
+        "1: tiers.1s.size: '1kB' is out of bounds; expected 512KiB to 1TiB"
     )
     for text in ("-1", "299s"):
         assert complaint(f"tiers: {{5min: {{age: {text}}}}}") == (
-            f"1: tiers.5min.age: '{text}' is wrong; 0 for any age, or a duration of 5min or more, is right"
+            f"1: tiers.5min.age: '{text}' is wrong; expected 0 for any age, or a duration of 5min or more"
         )
     assert set(config_keys.TIERS) == set(retention.TIERS_NS)
     assert size_bytes("512KiB") == retention.BUDGET_BYTES_MIN

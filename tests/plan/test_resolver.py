@@ -124,10 +124,10 @@ def test_a_stranger_may_be_given_back_what_it_declares() -> None:
 
 def test_nothing_becomes_laxer_than_it_declares() -> None:
     assert complaint("probes:\n  filesystem:\n    lane: realtime\n") == (
-        "f.yaml:3: probes.filesystem.lane: realtime; background, as the probe declares itself, is right"
+        "f.yaml:3: probes.filesystem.lane: realtime; expected background, as the probe declares itself"
     )
     assert complaint("probes: {input: {sensitivity: public}}") == (
-        "f.yaml:1: probes.input.sensitivity: public; restricted, as the probe declares itself, is right"
+        "f.yaml:1: probes.input.sensitivity: public; expected restricted, as the probe declares itself"
     )
 
 
@@ -159,13 +159,13 @@ def test_options_are_read_as_the_probe_declares_them() -> None:
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ("threads: maybe", "threads: 'maybe' is wrong; true or false is right"),
-        ("depth: 6", "depth: '6' is wrong; a whole number from 1 to 5 is right"),
-        ("depth: 2.5", "depth: '2.5' is wrong; a whole number from 1 to 5 is right"),
-        ("ratio: much", "ratio: 'much' is wrong; a number is right"),
-        ("sort: name", "sort: 'name' is wrong; cpu or memory is right"),
+        ("threads: maybe", "threads: 'maybe' is wrong; expected true or false"),
+        ("depth: 6", "depth: '6' is wrong; expected a whole number from 1 to 5"),
+        ("depth: 2.5", "depth: '2.5' is wrong; expected a whole number from 1 to 5"),
+        ("ratio: much", "ratio: 'much' is wrong; expected a number"),
+        ("sort: name", "sort: 'name' is wrong; expected cpu or memory"),
         ("thread: true", "thread: no such option; nearest: threads"),
-        ("zzz: 1", "zzz: no such option; threads, depth, ratio, sort is right"),
+        ("zzz: 1", "zzz: no such option; expected threads, depth, ratio, sort"),
     ],
 )
 def test_a_wrong_option_names_what_would_be_right(option: str, message: str) -> None:
@@ -300,8 +300,8 @@ def test_the_program_writes_a_plan_whatever_its_plugins_leave_behind(tmp_path: P
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--config", "wrong.yaml"], 2, "wrong.yaml:1: sampler.priority: 'x' is wrong; a whole number is right"),
-        (["--config", "none.yaml"], 2, "none.yaml: No such file or directory; a file that can be read is right"),
+        (["--config", "wrong.yaml"], 2, "wrong.yaml:1: sampler.priority: 'x' is wrong; expected a whole number"),
+        (["--config", "none.yaml"], 2, "none.yaml: No such file or directory; expected a file that can be read"),
         (["--config", "unknown.yaml"], 2, "unknown.yaml:1: probes.cpus: no such probe; nearest: cpu, tcp, icmp"),
         (
             ["--colour"],
@@ -311,7 +311,7 @@ def test_the_program_writes_a_plan_whatever_its_plugins_leave_behind(tmp_path: P
         (
             ["--config", os.devnull, "--output", "none/plan.json"],
             1,
-            "none/plan.json: No such file or directory; a file that can be written is right",
+            "none/plan.json: No such file or directory; expected a file that can be written",
         ),
     ],
 )
@@ -390,18 +390,18 @@ def test_a_change_is_written_to_the_drop_in_and_taken_back(changed: Changed) -> 
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ("probes.disk.interval=1us", "probes.disk.interval: '1us' is out of bounds; 10ms to 24h is right"),
-        ("probes.disk.enabled=maybe", "probes.disk.enabled: 'maybe' is wrong; true or false is right"),
-        ("probes.disk.enabled=", "probes.disk.enabled: '' is wrong; true or false is right"),
+        ("probes.disk.interval=1us", "probes.disk.interval: '1us' is out of bounds; expected 10ms to 24h"),
+        ("probes.disk.enabled=maybe", "probes.disk.enabled: 'maybe' is wrong; expected true or false"),
+        ("probes.disk.enabled=", "probes.disk.enabled: '' is wrong; expected true or false"),
         (
             "probes.disk.colour=red",
-            "probes.disk.colour: no such key; enabled, interval, lane, sensitivity, options are",
+            "probes.disk.colour: no such key; expected enabled, interval, lane, sensitivity, options",
         ),
         ("probes.dsik.enabled=true", "probes.dsik: no such probe; nearest: disk"),
         ("probes.filesystem.interval=10ms", "probes.filesystem.interval: '10ms' is too short for the background lane"),
         ("probes.disk.options=5", "probes.disk.options: '5' is not a section"),
-        ("probes.disk.options.x=1", "probes.disk.options.x: no such option; none is right"),
-        ("probes.disk.lane=\u00e9: [", "probes.disk.lane: 'é: [' is wrong; realtime or background is right"),
+        ("probes.disk.options.x=1", "probes.disk.options.x: no such option; expected none"),
+        ("probes.disk.lane=\u00e9: [", "probes.disk.lane: 'é: [' is wrong; expected realtime or background"),
     ],
 )
 def test_a_wrong_change_changes_nothing(changed: Changed, change: str, problem: str) -> None:
@@ -422,7 +422,7 @@ def test_a_wrong_change_changes_nothing(changed: Changed, change: str, problem: 
     ],
 )
 def test_what_is_no_change_is_refused(changed: Changed, words: tuple[str, str]) -> None:
-    assert f"{words[1]!r} is no change; probes.NAME.KEY" in changed.change(f"{words[0]}={words[1]}")
+    assert f"{words[1]!r} is no change; expected probes.NAME.KEY" in changed.change(f"{words[0]}={words[1]}")
     assert not changed.output.exists()
 
 
@@ -431,8 +431,7 @@ def test_a_file_that_is_read_later_is_named_where_it_overrules_a_change(changed:
     later.parent.mkdir()
     later.write_text("probes: {disk: {enabled: false}}")
     assert changed.change("--set", "probes.disk.enabled=true") == (
-        f"{later}:1: probes.disk.enabled is said there and overrules what {written_settings.NAME} says; "
-        "a change there is right"
+        f"{later}:1: probes.disk.enabled is said there and overrules what {written_settings.NAME} says; change it there"
     )
     assert not changed.drop_in.exists()
     later.write_text("probes: {dsik: {}}")
@@ -475,8 +474,8 @@ def test_a_plugin_that_ends_its_process_is_in_the_catalogue_with_its_reason(tmp_
     refused = {os.path.basename(refusal.plugin): refusal.reason for refusal in catalogue.read(str(tmp_path)).refused}
     assert refused == {
         "wreck.py": "ends its process when it is loaded: SIGABRT",
-        "old.py": "written for API version 0; 1 or 2 is right",
-        "same.py": "table 'cpu': already offered by sysmond_probes.cpu; another name is right",
+        "old.py": "written for API version 0; expected 1 or 2",
+        "same.py": "table 'cpu': already offered by sysmond_probes.cpu; expected another name",
     }
     assert "cpu" in {probe.table for probe in plan.read(str(tmp_path / "plan.json")).probes}
 

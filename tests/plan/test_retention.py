@@ -116,14 +116,14 @@ def test_pinned_files_stay_until_their_own_budget_is_full() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "right"),
     [
-        ("tiers.1s.size", f"{retention.BUDGET_BYTES_MIN - 1}B", "512KiB to 1TiB is right"),
-        ("tiers.5min.size", "0B", "512KiB to 1TiB is right"),
-        ("tiers.10s.age", "-1d", "0 for any age, or a duration of 10s or more, is right"),
-        ("tiers.5min.age", "1min", "0 for any age, or a duration of 5min or more, is right"),
+        ("tiers.1s.size", f"{retention.BUDGET_BYTES_MIN - 1}B", "expected 512KiB to 1TiB"),
+        ("tiers.5min.size", "0B", "expected 512KiB to 1TiB"),
+        ("tiers.10s.age", "-1d", "expected 0 for any age, or a duration of 10s or more"),
+        ("tiers.5min.age", "1min", "expected 0 for any age, or a duration of 5min or more"),
         ("tiers.2min", "{size: 50MB}", "no such key; nearest: 5min, 1min, pins"),
-        ("tiers.pins.size", "-1B", "a size such as 512KiB, 16MiB or 1GiB is right"),
-        ("archive.ram_size", "1kB", "1MiB to 64GiB is right"),
-        ("archive.pin_pressure_percent", "101", "0 to 100 is right"),
+        ("tiers.pins.size", "-1B", "expected a size such as 512KiB, 16MiB or 1GiB"),
+        ("archive.ram_size", "1kB", "expected 1MiB to 64GiB"),
+        ("archive.pin_pressure_percent", "101", "expected 0 to 100"),
     ],
 )
 def test_a_limit_that_cannot_hold_is_refused_at_the_start(tmp_path: Path, key: str, value: str, right: str) -> None:

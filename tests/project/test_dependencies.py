@@ -63,7 +63,9 @@ def test_what_has_no_hash_is_refused(name: str, copy: Path) -> None:
     path = copy / f"locks/{name}.txt"
     with path.open("a") as lock:
         lock.write("something==1.0\n")
-    with pytest.raises(locks.LockError, match=f"^locks/{name}.txt: 'something==1.0': a version and its hashes"):
+    with pytest.raises(
+        locks.LockError, match=f"^locks/{name}.txt: 'something==1.0': expected a version and its hashes"
+    ):
         locks.check(copy)
     path.unlink()
     with pytest.raises(locks.LockError, match=f"^locks/{name}.txt: not there; 'make lock' writes it$"):

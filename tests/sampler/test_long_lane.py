@@ -224,7 +224,7 @@ def test_what_is_more_than_a_ring_may_hold_is_lost_and_counted(bench: Bench) -> 
     ("given", "said"),
     [
         (Records(b"x"), "1 bytes are no whole records of 16"),
-        ([], "no records; one piece without rows is right"),
+        ([], "no records; expected one piece without rows"),
     ],
 )
 def test_what_is_no_reading_is_an_absence(bench: Bench, given: Records | Sequence[Records], said: str) -> None:

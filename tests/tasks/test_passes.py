@@ -179,7 +179,7 @@ def enabling(option: Option, *names: str) -> list[Probe]:
 
 def test_an_option_that_enables_a_table_is_true_or_false() -> None:
     check_probe(enabling(Option("more", default=False, doc="More.", enables="thread"))[0])
-    with pytest.raises(Exception, match="option 'more': enables 'thread'; that is right where it is true or false"):
+    with pytest.raises(Exception, match="option 'more': enables 'thread'; expected an option that is true or false"):
         check_probe(enabling(Option("more", default=3, doc="More.", enables="thread"))[0])
 
 
@@ -201,7 +201,7 @@ def test_an_option_enables_a_table_of_the_same_plugin(tmp_path: Path) -> None:
     (tmp_path / "good.py").write_text(PLUGIN.replace("OTHER", "second"))
     assert load(str(tmp_path / "good.py"))[0].options[0].enables == "second"
     (tmp_path / "bad.py").write_text(PLUGIN.replace("OTHER", "third"))
-    with pytest.raises(Exception, match="table 'first', option 'more': enables 'second'; third is right"):
+    with pytest.raises(Exception, match="table 'first', option 'more': enables 'second'; expected third"):
         load(str(tmp_path / "bad.py"))
 
 

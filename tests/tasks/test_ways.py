@@ -138,7 +138,7 @@ WITHOUT_BPFFS = "umount -l -q /sys/fs/bpf || true"
         (within(WITHOUT_BTF), "the kernel is without BTF"),
         (within(drop=CAPABILITIES), "no permission: CAP_BPF and CAP_PERFMON missing"),
         (within(drop="-perfmon,-sys_admin"), "no permission: CAP_PERFMON missing"),
-        (within(WITHOUT_BPFFS, drop="-sys_admin"), "/sys/fs/bpf: no BPF file system is mounted there, one is right"),
+        (within(WITHOUT_BPFFS, drop="-sys_admin"), "/sys/fs/bpf: no BPF file system is mounted there, expected one"),
     ],
     ids=["no BTF", "no capabilities", "one capability", "no bpffs"],
 )

@@ -103,7 +103,7 @@ def test_an_interval_is_set_and_taken_back(recorder: Recorder) -> None:
 
 
 def test_who_asks_for_values_of_processes_is_told_how(recorder: Recorder) -> None:
-    right = "is a long table, without series; 'sysmon-extract {}' by itself is right"
+    right = "is a long table, without series; expected 'sysmon-extract {}' by itself"
     # Of the thread nothing is recorded: it is disabled.
     for path, table in (("process", "process"), ("exits/signal", "exits"), ("thread", "thread")):
         code, error = refused(recorder, "watch", path, "--count=1")
@@ -286,7 +286,7 @@ def test_the_doctor_says_how_processes_are_read_and_why_not_better(tmp_path: Pat
     assert said()["process"]["reason"] == "by /proc; not by BPF: the loader has not run"
     assert said()["load"]["reason"] == ""
     assert said()["BPF"]["state"] == "missing"
-    no = "no permission: CAP_BPF missing; CAP_BPF and CAP_PERFMON are right"
+    no = "no permission: CAP_BPF missing; expected CAP_BPF and CAP_PERFMON"
     programs = {"snapshot": {"refused": no}, "ended": {"ok": True}, "states": {"refused": "odd"}}
     (tmp_path / "bpf.json").write_text(json.dumps({"programs": programs}))
     found = said()
@@ -307,14 +307,14 @@ def test_the_doctor_says_how_processes_are_read_and_why_not_better(tmp_path: Pat
         (("show", "lode"), 2, "probe 'lode': there is none; nearest: load"),
         (("set", "probe", "load", "interval", "1us"), 2, "interval"),
         (("set", "probe", "load", "interval", "soon"), 2, "'soon'"),
-        (("set", "probe", "load", "colour", "red"), 2, "KEY 'colour': there is none; interval is right"),
-        (("disable", "prob", "load"), 2, "probe 'prob': there is none; nearest: probe; probe is right"),
+        (("set", "probe", "load", "colour", "red"), 2, "KEY 'colour': there is none; expected interval"),
+        (("disable", "prob", "load"), 2, "probe 'prob': there is none; nearest: probe; expected probe"),
         (("list", "probe"), 2, "WHAT 'probe': there is none; nearest: probes"),
         (("pin", "now", "-1h"), 2, "is not before TO"),
-        (("unpin",), 2, "one of the two is right"),
+        (("unpin",), 2, "expected one of the two"),
         (("unpin", "2025-01-31T14:30:00Z"), 2, "sysmonctl: 2025-01-31T14:30:00Z: nothing is pinned then"),
         (("watch", "lode/one"), 2, "no such table"),
-        (("watch", "--count", "0", "load"), 2, "1 or more is right"),
+        (("watch", "--count", "0", "load"), 2, "expected 1 or more"),
         (("stauts",), 2, "no such command 'stauts'; nearest: status"),
         (("status", "--colour"), 2, "--colour"),
     ],

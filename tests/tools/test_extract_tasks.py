@@ -177,7 +177,7 @@ def test_one_process_over_its_life(run: Run) -> None:
     program = run("process", "--pid=7", FROM, TO, "--format=csv")
     assert "exec 7 exe=/usr/bin/pg command=pg -d" in program.out
     assert run("process", "--pid=7", "--start=2020-01-01").err.endswith(
-        "process 7: nothing of it is recorded in that range; a longer one, or another number, is right\n"
+        "process 7: nothing of it is recorded in that range; ask for a longer one, or another number\n"
     )
 
 
@@ -245,22 +245,22 @@ def test_an_export_of_restricted_rows_is_its_owners(run: Run, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["cpu", "--top=5"], "--top is for long tables; one of "),
-        (["process", "exits"], "process exits: one long table at a time"),
-        (["process", "cpu"], "process cpu: one long table at a time"),
+        (["cpu", "--top=5"], "--top is for long tables; expected one of "),
+        (["process", "exits"], "process exits: expected one long table at a time"),
+        (["process", "cpu"], "process cpu: expected one long table at a time"),
         (["process", "--stat=max"], "--stat is not for long tables; columns are spelled METRIC:STATISTIC"),
         (["process", "--raw"], "--raw is not for long tables"),
         (["process", "--explain"], "--explain is not for long tables"),
-        (["process", "--top=0"], "--top 0: 1 or more is right"),
+        (["process", "--top=0"], "--top 0: expected 1 or more"),
         (["process", "--at=now"], "--at goes with --tree"),
         (["process", "--start=now"], "--start goes with --pid"),
-        (["process", "--tree", "--pid=1"], "--tree and --pid: only one of them is right"),
+        (["process", "--tree", "--pid=1"], "--tree and --pid: expected only one of them"),
         (["--sql=select 1 from process", "--where=pid = 1"], "--where means nothing with --sql; the query says that"),
         (["process", "--tree", "--from=-1h"], "--from means nothing with --tree; --at says when"),
         (["process", "--pid=1", "--group-by=comm"], "--group-by means nothing with --pid; its rows are one a step"),
         (["process", "--list", "--top=3"], "--top means nothing with --list"),
-        (["--list", "--sql=select 1"], "--list and --sql: only one of them is right"),
-        (["exits", "--tree"], "--tree exits: 'process' is right"),
+        (["--list", "--sql=select 1"], "--list and --sql: expected only one of them"),
+        (["exits", "--tree"], "--tree exits: expected 'process'"),
         (["process", "--sql=select 1"], "--sql and process: the query names its tables"),
         (["process", "--format=openmetrics"], "long tables have no format 'openmetrics'"),
         (["process", "--where=cmm = 5"], "there is no column 'cmm'; nearest: comm"),

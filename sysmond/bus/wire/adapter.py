@@ -362,7 +362,7 @@ class Connection:
         try:
             content = message._marshall(True)  # noqa: FBT003, SLF001  the library has no other door
             if message.message_type is MessageType.METHOD_RETURN and len(content) > bytes_max:
-                raise TooMuchError(f"an answer of {len(content)} bytes; up to {bytes_max} are right: ask for less")
+                raise TooMuchError(f"an answer of {len(content)} bytes; expected up to {bytes_max}: ask for less")
         except BaseException:
             close_all(message.unix_fds)
             raise
@@ -392,7 +392,7 @@ class Connection:
     def _refuse(self, call: TooLong) -> None:
         """Answer a call that was too long to be read."""
         if call.sender:
-            text = f"a message of {call.size_bytes} bytes; up to {MESSAGE_BYTES_MAX} are right"
+            text = f"a message of {call.size_bytes} bytes; expected up to {MESSAGE_BYTES_MAX}"
             self.send(
                 Message(
                     message_type=MessageType.ERROR,
@@ -437,7 +437,7 @@ def _local(address: str) -> str:
     if not found:
         raise UnavailableError("session: no bus is known; $DBUS_SESSION_BUS_ADDRESS would name it")
     if not all(each.startswith("unix:") for each in found.split(";") if each):
-        raise UnavailableError(f"{found}: not on this machine; unix:path=PATH is right")
+        raise UnavailableError(f"{found}: not on this machine; expected unix:path=PATH")
     return found
 
 

@@ -142,7 +142,7 @@ class Callers:
         uid, pid = int(values.get("UnixUserID", NO_UID)), int(values.get("ProcessID", 0))
         if uid >= NO_UID:
             self._connection.tell(BUS, "RemoveMatch", "s", [_rule(name)])
-            raise NotAuthorizedError("the bus does not say who calls; one who authenticates as a user is right")
+            raise NotAuthorizedError("the bus does not say who calls; expected one who authenticates as a user")
         gids = _gids(uid, values.get("UnixGroupIDs"))
         caller = Caller(name, uid, pid, gids, is_restricted=uid in {0, os.geteuid()} or self._group in gids)
         if len(self._there) < CALLERS_MAX or self._make_room():

@@ -276,7 +276,7 @@ class Service:
         """Have a call wait until it is known who calls."""
         calls = self._unknown.get(call.sender, [])
         if len(calls) >= UNKNOWN_CALLS_MAX or len(self._unknown) >= UNKNOWN_MAX:
-            self._turn_away(call, None, TooMuchError("too many callers are not known yet; later is right"))
+            self._turn_away(call, None, TooMuchError("too many callers are not known yet; try again later"))
             return
         if not calls:
             self._unknown[call.sender] = calls
@@ -327,7 +327,7 @@ class Service:
             caller.in_flight += 1
             turns.put(uid, self._served(call, caller), call.size_bytes)
         else:
-            much = f"{waiting} calls of this user wait for their turn; waiting for answers is right"
+            much = f"{waiting} calls of this user wait for their turn; wait for the answers"
             self._turn_away(call, caller, TooMuchError(much))
 
     def _turn_away(self, call: Call, caller: Caller | None, failure: Exception) -> None:
@@ -485,10 +485,10 @@ def _check(value: object) -> None:
     match value:
         case str():
             if len(value) > TEXT_LENGTH_MAX:
-                raise TooMuchError(f"a text of {len(value)} characters; up to {TEXT_LENGTH_MAX} are right")
+                raise TooMuchError(f"a text of {len(value)} characters; expected up to {TEXT_LENGTH_MAX}")
         case list() | tuple() | dict():
             if len(value) > ITEMS_MAX:
-                raise TooMuchError(f"{len(value)} items; up to {ITEMS_MAX} are right")
+                raise TooMuchError(f"{len(value)} items; expected up to {ITEMS_MAX}")
             for each in value.items() if isinstance(value, dict) else value:
                 if not isinstance(each, int | float):
                     _check(each)

@@ -106,7 +106,7 @@ class Properties(Interface):
         if not found.setter:
             raise ForeignCallError("PropertyReadOnly", f"{interface}.{name} can be read alone")
         if value.signature != found.signature:
-            raise ForeignCallError("InvalidArgs", f"{name}: type {value.signature}; {found.signature} is right")
+            raise ForeignCallError("InvalidArgs", f"{name}: type {value.signature}; expected {found.signature}")
         await self._service.authorize(request, "configure")
         getattr(implementation, found.setter)(value.value)
         self._service.changed(request.path, implementation, found.name)

@@ -153,7 +153,7 @@ def _made(runtime: str, machine: str, why: str) -> tuple[str, int]:
                 return f"{machine}/{name}", descriptor
             name = _PREFIX + secrets.token_hex(8)
             os.mkdir(name, stat.S_IRWXU, dir_fd=parent)
-        raise Error(f"{machine}: folders of pins disappear; one that stays is right")
+        raise Error(f"{machine}: folders of pins disappear; expected one that stays")
     finally:
         os.close(parent)
 
@@ -170,9 +170,9 @@ def _machine(machine: str, why: str) -> int:
         raise Error(f"{instead}there is no {machine} either") from None
     mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
     if not _is_bpf(descriptor):
-        problem = "no BPF file system is mounted there, one is right"
+        problem = "no BPF file system is mounted there, expected one"
     elif mode & _OTHERS_WRITE and not mode & stat.S_ISVTX:
-        problem = f"mode {mode:04o}, 1777 or 0700 is right"
+        problem = f"mode {mode:04o}, expected 1777 or 0700"
     else:
         return descriptor
     os.close(descriptor)
@@ -248,7 +248,7 @@ def _folder(path: str, parent: int | None = None) -> int:
         return descriptor
     os.close(descriptor)
     found = f"mode {stat.S_IMODE(status.st_mode):04o} of user {status.st_uid}"
-    raise NotPermittedError(f"{path}: {found}; mode 0700 of user {os.geteuid()} is right")
+    raise NotPermittedError(f"{path}: {found}; expected mode 0700 of user {os.geteuid()}")
 
 
 def _remove(name: str, parent: int) -> None:

@@ -37,7 +37,7 @@ class Buffer:
                 self._array.close()
                 raise
         except OSError as failure:
-            raise Error(f"BPF: {refusal(failure)}; what the loader pins is right") from None
+            raise Error(f"BPF: {refusal(failure)}; expected what the loader pins") from None
         except Error as problem:
             raise Error(f"BPF: {problem}") from None
         self._counts = self._array.memory.cast("Q")

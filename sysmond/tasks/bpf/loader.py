@@ -100,7 +100,7 @@ def load(asked: Asked) -> dict[str, object]:
     folder = bpffs.own(asked.runtime)
     try:
         if not os.path.exists(BTF):
-            raise Error("the kernel is without BTF (/sys/kernel/btf/vmlinux); one with CONFIG_DEBUG_INFO_BTF is right")
+            raise Error("the kernel is without BTF (/sys/kernel/btf/vmlinux); expected one with CONFIG_DEBUG_INFO_BTF")
         with bpffs.opened(asked.runtime, asked.machine) as pins:
             folder = pins.path
             programs = _loaded(asked, pins)
@@ -187,7 +187,7 @@ class _Loading:
             if program.object == "tasks":
                 self._constants["has_network"] = not (self._refused["sent"] or self._refused["received"])
             if not known[program.needs]:
-                self._refused[program.name] = f"the kernel has no {program.needs}; Linux {program.since} is right"
+                self._refused[program.name] = f"the kernel has no {program.needs}; expected Linux {program.since}"
             elif program.name in pinned:
                 self._refused[program.name] = ""
             else:

@@ -142,7 +142,7 @@ class Array:
         try:
             there, self.count = _lengths(descriptor, path)
             if there != value_bytes:
-                raise Error(f"{path}: values of {there} bytes; {value_bytes} are right: load the BPF programs anew")
+                raise Error(f"{path}: values of {there} bytes; expected {value_bytes}: load the BPF programs anew")
         except BaseException:
             os.close(descriptor)
             raise

@@ -25,7 +25,7 @@ def explained(refused: RefusedError) -> str:
     if _CONFIDENTIALITY in _text(LOCKDOWN):
         return "the kernel is locked down (confidentiality): BPF may not read its memory"
     if missing := missing_capabilities(_text(STATUS)):  # With one of both alone it may be the verifier that refuses.
-        return f"no permission: {' and '.join(missing)} missing; CAP_BPF and CAP_PERFMON are right"
+        return f"no permission: {' and '.join(missing)} missing; expected CAP_BPF and CAP_PERFMON"
     if refused.code in {errno.EPERM, errno.EACCES} and not refused.log:
         return f"no permission: {refused}; a container or a security module forbids it"
     if refused.log:

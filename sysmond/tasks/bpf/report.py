@@ -19,7 +19,7 @@ def pins_of(runtime_folder: str, root: str = "/") -> str:
         raise Error(f"only the machine that runs is seen by it, not {root}")
     folder = _report(runtime_folder).get("folder")
     if not isinstance(folder, str):
-        raise Error(f"{runtime_folder}/{REPORT}: names no folder; what the loader writes is right")
+        raise Error(f"{runtime_folder}/{REPORT}: names no folder; expected what the loader writes")
     return folder
 
 
@@ -55,7 +55,7 @@ def _report(runtime_folder: str) -> dict[str, Any]:
     except FileNotFoundError:
         raise Error("the loader of BPF programs has not run") from None
     except CorruptError as damage:
-        raise Error(f"{damage}; what the loader writes is right") from None
+        raise Error(f"{damage}; expected what the loader writes") from None
     except OSError as failure:
         raise Error(refusal(failure)) from None
 

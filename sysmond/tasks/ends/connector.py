@@ -154,22 +154,22 @@ class Connector:
         :raises Error: where this kernel has no proc connector, or does not tell this process.
         """
         self._mark = os.getpid()
-        right = "a kernel with CONFIG_PROC_EVENTS is right"
+        right = "expected a kernel with CONFIG_PROC_EVENTS"
         try:
             self._socket = Socket(_NETLINK_CONNECTOR, _GROUP, EVENT.size, buffer_bytes)
         except OSError as failure:
             if failure.errno == EPERM:
-                right = "CAP_NET_ADMIN, or Linux 6.6, is right"
+                right = "expected CAP_NET_ADMIN, or Linux 6.6"
             raise refused(WHAT, failure, right) from None
         try:
             # Without a filter the kernel acknowledges; where it hears nobody of these namespaces, it says nothing.
             self._ask(_OPERATION.pack(_LISTEN))
             if not self._is_heard():
-                raise Error(f"{WHAT}: no answer; the initial namespaces of pids and users are right")
+                raise Error(f"{WHAT}: no answer; expected the initial namespaces of pids and users")
             self._ask(_INPUT.pack(_LISTEN, FORK | EXIT))  # Before Linux 6.6 this is not understood, and ignored.
         except OSError as failure:
             self._socket.close()
-            raise refused(WHAT, failure, "the initial network namespace is right") from None
+            raise refused(WHAT, failure, "expected the initial network namespace") from None
         except Error:
             self._socket.close()
             raise

@@ -144,9 +144,9 @@ class Told:
             self._taskstats.receive(trial)
             sleep(TRIAL_S / 100)
         if not trial.version:
-            return "taskstats: tells of no end; the initial network namespace is right"
+            return "taskstats: tells of no end; expected the initial network namespace"
         if trial.version < VERSION_NAMING:
-            return f"taskstats: version {trial.version} names no process of a thread; Linux 5.19 is right"
+            return f"taskstats: version {trial.version} names no process of a thread; expected Linux 5.19"
         return ""
 
     def take(self) -> Records:

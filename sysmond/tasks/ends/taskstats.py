@@ -79,7 +79,7 @@ def layout(version: int) -> Struct:
     :raises Error: where it lacks what is read.
     """
     if version < VERSION_MIN:
-        raise Error(f"{WHAT}: version {version} of the struct; {VERSION_MIN} or a later one is right")
+        raise Error(f"{WHAT}: version {version} of the struct; expected {VERSION_MIN} or a later one")
     shifts = ((72, 48), (80, 48)) if version == _SHIFTED_VERSION else ()
     form, at = "=", 0
     for offset, code in _FIELDS + (_NAMING if version >= VERSION_NAMING else ()):
@@ -250,14 +250,14 @@ class Taskstats:
         try:
             self._socket = Socket(_NETLINK_GENERIC, 0, SLOT_BYTES, buffer_bytes)
         except OSError as failure:
-            right = "a kernel with CONFIG_TASKSTATS is right"
+            right = "expected a kernel with CONFIG_TASKSTATS"
             raise refused(WHAT, failure, right if failure.errno == EPROTONOSUPPORT else "a netlink socket") from None
         try:
             self._family = self._find()
             self._listen(_REGISTER)
         except OSError as failure:
             self._socket.close()
-            raise refused(WHAT, failure, "a kernel with CONFIG_TASKSTATS is right") from None
+            raise refused(WHAT, failure, "expected a kernel with CONFIG_TASKSTATS") from None
         except Error:
             self._socket.close()
             raise
@@ -282,17 +282,17 @@ class Taskstats:
         """The number of the family at present."""
         name = b"TASKSTATS\0"
         self._socket.send(_GENL_CTRL, 0, _COMMAND.pack(_GETFAMILY, 1, 0) + attribute(_FAMILY_NAME, name))
-        answer = self._socket.answer(WHAT, "a kernel with CONFIG_TASKSTATS is right")
+        answer = self._socket.answer(WHAT, "expected a kernel with CONFIG_TASKSTATS")
         for kind, begin, _ in attributes(answer, BEGIN, len(answer)):
             if kind == _FAMILY_ID:
                 return int(_U16.unpack_from(answer, begin)[0])
-        raise Error(f"{WHAT}: the kernel names no number of the family; CONFIG_TASKSTATS is right")
+        raise Error(f"{WHAT}: the kernel names no number of the family; expected CONFIG_TASKSTATS")
 
     def _listen(self, how: int) -> None:
         with open("/sys/devices/system/cpu/possible", "rb") as file:
             cpus = file.read().strip() + b"\0"
         self._socket.send(self._family, ACKNOWLEDGE, _COMMAND.pack(_GET, 1, 0) + attribute(how, cpus))
-        self._socket.answer(WHAT, "CAP_NET_ADMIN in the initial namespaces is right")
+        self._socket.answer(WHAT, "expected CAP_NET_ADMIN in the initial namespaces")
 
 
 def attribute(kind: int, value: bytes) -> bytes:

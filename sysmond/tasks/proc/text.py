@@ -53,7 +53,7 @@ def stat(content: bytes) -> Stat:
     begin, end = content.find(b"("), content.rfind(b")")
     fields = content[end + 1 :].split()
     if begin < 0 or len(fields) < _STAT_FIELDS_MIN:
-        raise ValueError(f"stat: {content[:80]!r}; a name in parentheses and {_STAT_FIELDS_MIN} fields are right")
+        raise ValueError(f"stat: {content[:80]!r}; expected a name in parentheses and {_STAT_FIELDS_MIN} fields")
     state, ppid = fields[0], int(fields[1])
     minor, major, user, system, priority, nice, threads, start, virtual, last_cpu, policy, block = map(
         int, _PICK(fields)

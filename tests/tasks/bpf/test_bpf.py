@@ -376,9 +376,9 @@ def refusals(report: Any) -> set[str]:
 @pytest.mark.parametrize(
     ("kept", "expected"),
     [
-        ("+bpf", "no permission: CAP_PERFMON missing; CAP_BPF and CAP_PERFMON are right"),
-        ("+perfmon", "no permission: CAP_BPF missing; CAP_BPF and CAP_PERFMON are right"),
-        ("+sys_nice", "no permission: CAP_BPF and CAP_PERFMON missing; CAP_BPF and CAP_PERFMON are right"),
+        ("+bpf", "no permission: CAP_PERFMON missing; expected CAP_BPF and CAP_PERFMON"),
+        ("+perfmon", "no permission: CAP_BPF missing; expected CAP_BPF and CAP_PERFMON"),
+        ("+sys_nice", "no permission: CAP_BPF and CAP_PERFMON missing; expected CAP_BPF and CAP_PERFMON"),
         ("+bpf,+perfmon", ""),
     ],
 )
@@ -402,7 +402,7 @@ def test_without_objects_it_says_what_is_missing(tmp_path: Path) -> None:
 def test_without_types_of_the_kernel_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sysmond.tasks.bpf.loader.BTF", str(tmp_path / "none"))
     (why,) = refusals(load(Asked(str(tmp_path))))
-    assert why == "the kernel is without BTF (/sys/kernel/btf/vmlinux); one with CONFIG_DEBUG_INFO_BTF is right"
+    assert why == "the kernel is without BTF (/sys/kernel/btf/vmlinux); expected one with CONFIG_DEBUG_INFO_BTF"
 
 
 def test_without_the_library_it_says_which_package_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -422,7 +422,7 @@ def test_an_older_kernel_is_named_by_what_it_lacks(tmp_path: Path, monkeypatch: 
     older = tuple(each._replace(needs=f"no_{each.name}") if each.name == "sent" else each for each in loader.PROGRAMS)
     monkeypatch.setattr(loader, "PROGRAMS", older)
     with loaded(tmp_path) as report:
-        assert report["programs"]["sent"] == {"refused": "the kernel has no no_sent; Linux 6.3 is right"}
+        assert report["programs"]["sent"] == {"refused": "the kernel has no no_sent; expected Linux 6.3"}
         assert report["programs"]["snapshot"] == {"ok": True}
         reader = Walk(report["folder"])
         assert network(reader, os.getpid()) == (ABSENT,) * 4

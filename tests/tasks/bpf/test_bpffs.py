@@ -111,7 +111,7 @@ def test_a_folder_of_somebody_else_is_not_mounted_on(home: Path) -> None:
     (home / "bpf").mkdir()
     os.chown(home / "bpf", STRANGER, STRANGER)
     (why,) = refusals(load(Asked(str(home))))
-    assert why == f"{home}/bpf: mode 0755 of user {STRANGER}; mode 0700 of user 0 is right"
+    assert why == f"{home}/bpf: mode 0755 of user {STRANGER}; expected mode 0700 of user 0"
     shutil.rmtree(home / "bpf")
     (home / "bpf").symlink_to("/tmp")
     (why,) = refusals(load(Asked(str(home))))
@@ -228,14 +228,14 @@ def test_where_others_may_move_what_is_ours_nothing_is_pinned(home: Path, machin
     (why,) = refusals(load_without_mounting(home, machine))
     assert why == (
         f"no BPF file system may be mounted at {home}/bpf: Operation not permitted; "
-        f"{machine}: mode 0777, 1777 or 0700 is right"
+        f"{machine}: mode 0777, expected 1777 or 0700"
     )
 
 
 def test_a_folder_that_is_no_bpf_file_system_is_said(home: Path, tmp_path: Path) -> None:
     (tmp_path / "plain").mkdir()
     (why,) = refusals(load_without_mounting(home, str(tmp_path / "plain")))
-    assert why.endswith(f"{tmp_path}/plain: no BPF file system is mounted there, one is right")
+    assert why.endswith(f"{tmp_path}/plain: no BPF file system is mounted there, expected one")
     (why,) = refusals(load_without_mounting(home, str(tmp_path / "none")))
     assert why.endswith(f"there is no {tmp_path}/none either")
     assert [path.name for path in home.iterdir()] == ["bpf.json"]

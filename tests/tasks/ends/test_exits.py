@@ -359,7 +359,7 @@ def test_without_rights_the_connector_alone_is_left_or_nothing() -> None:
     if "CONFIG_" in line:
         pytest.skip(f"not to be had here: {line}")
     assert line.startswith(("by proc connector; not by BPF", "refused: no way to learn of processes that end: BPF"))
-    assert "taskstats: Operation not permitted; CAP_NET_ADMIN in the initial namespaces is right" in line
+    assert "taskstats: Operation not permitted; expected CAP_NET_ADMIN in the initial namespaces" in line
     assert line.startswith("by") or "proc connector: Operation not permitted; CAP_NET_ADMIN, or Linux 6.6" in line
 
 
@@ -369,7 +369,10 @@ def test_in_another_network_namespace_nothing_is_told_and_that_is_said() -> None
         pytest.skip("no namespaces here")
     line = opened_as(f"assert not ctypes.CDLL(None).unshare({CLONE_NEWNET})")
     assert line.startswith("refused: no way to learn of processes that end: BPF: ")
-    assert "initial network namespace is right; taskstats: tells of no end; the initial network namespace" in line
+    assert (
+        "expected the initial network namespace; taskstats: tells of no end; expected the initial network namespace"
+        in line
+    )
 
 
 def test_where_the_connector_is_missing_taskstats_stands_in(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -380,7 +383,7 @@ def test_where_the_connector_is_missing_taskstats_stands_in(monkeypatch: pytest.
         pytest.skip(f"not to be had here: {problem}")
     way.close()
     assert line.startswith("by taskstats; not by BPF: ")
-    assert "nor by proc connector: Protocol not supported; a kernel with CONFIG_PROC_EVENTS is right" in line
+    assert "nor by proc connector: Protocol not supported; expected a kernel with CONFIG_PROC_EVENTS" in line
 
 
 def load(runtime: str, *words: str) -> "subprocess.CompletedProcess[str]":
@@ -581,7 +584,7 @@ def test_a_program_that_was_refused_is_said_why(tmp_path: Path) -> None:
 )
 def test_a_wrong_word_of_the_loader_is_one_line(content: str, tmp_path: Path) -> None:
     (tmp_path / "bpf.json").write_text(content)
-    with pytest.raises(Error, match=r"^BPF: .*; what the loader (writes|pins) is right$"):
+    with pytest.raises(Error, match=r"^BPF: .*; expected what the loader (writes|pins)$"):
         exits.Pinned(str(tmp_path))
 
 

@@ -163,7 +163,7 @@ def test_the_struct_is_as_long_as_the_kernel_says() -> None:
 
 
 def test_a_struct_that_is_too_old_or_too_long_is_none() -> None:
-    with pytest.raises(Error, match="version 3 of the struct; 4 or a later one is right"):
+    with pytest.raises(Error, match="version 3 of the struct; expected 4 or a later one"):
         layout(3)
     sums = Sums()
     sums.follow(message(taskstats(3)))
