@@ -129,7 +129,7 @@ INTEGER = Kind(_integer, "a whole number", {"type": ["integer", "string"], "patt
 BOOLEAN = Kind(_boolean, "true or false", {"type": "boolean"}, frozenset(("bool",)))
 SIGNIFICANT_BITS = Kind(
     _significant_bits,
-    "0 for every digit, or a whole number from 4 to 52,",
+    "0 for every digit, or a whole number from 4 to 52",
     {"type": ["integer", "string"], "pattern": f"^({_INTEGER})$"},
 )
 LANE = Kind(Lane, " or ".join(Lane), {"enum": list(Lane)})
