@@ -358,7 +358,10 @@ def test_a_wrong_configuration_keeps_the_plan_and_says_why_once(place: Place) ->
     wait_until(lambda: sum(problem in line for line in place.said()) == 2)
     assert (current.read_bytes(), current.stat().st_mtime_ns) == before
     place.wait_for_ticks("cpu/user@total", 2)
-    for order, wrong in (({"do": "sing"}, "'sing' is not an order"), ({"do": "set", "probe": 1}, "expected 'value'")):
+    for order, wrong in (
+        ({"do": "sing"}, "'sing' is not an order"),
+        ({"do": "set", "probe": 1}, "expected 'probe', 'key' and 'value'"),
+    ):
         assert wrong in str(place.order(**order)["error"])
 
 

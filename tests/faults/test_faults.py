@@ -123,7 +123,7 @@ def test_a_self_test_whose_owner_is_killed_ends_its_daemon(tmp_path: Path) -> No
 
 def test_a_self_test_without_a_place_says_so_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
-    with pytest.raises(Error, match="no temporary folder: No such file or directory; a TMPDIR"):
+    with pytest.raises(Error, match="no temporary folder: No such file or directory; expected a TMPDIR"):
         selftest.run(1)
 
 

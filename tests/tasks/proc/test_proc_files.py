@@ -317,7 +317,7 @@ def test_what_the_kernel_adds_to_names_of_its_own_is_left_out(name: bytes, right
 
 @pytest.mark.parametrize("line", [b"", b"1 (name) R 1", b"no stat"])
 def test_what_is_no_stat_is_refused(line: bytes) -> None:
-    with pytest.raises(ValueError, match="expected 40 fields"):
+    with pytest.raises(ValueError, match="expected a name in parentheses and 40 fields"):
         proc_text.stat(line)
 
 
