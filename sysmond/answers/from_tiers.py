@@ -15,9 +15,9 @@ from sysmond.answers.columns import MAX, MEAN, SUM, Of, Spec
 from sysmond.answers.grouping import joined, taken
 from sysmond.answers.rows import Axis, Batch, Cells, Joined, LastingBatch, MomentBatch, Numbers, Rows, Told, as_texts
 from sysmond.base.model import ABSENT, END, START, Cause, Packing, Semantics, Table
-from sysmond.base.result import Float64Array, Gap, Int64Array
+from sysmond.base.result import BoolArray, Float64Array, Gap, Int64Array
 from sysmond.base.wall_clock import ALWAYS_NS
-from sysmond.rollup.condition import BoolArray, Words
+from sysmond.rollup.condition import Words
 from sysmond.rollup.file_edges import begin_ns
 from sysmond.rollup.portion import parts_of, summed, totals_in
 from sysmond.rollup.top import COUNT, LENGTH, LIVED, MOST, READINGS

@@ -16,11 +16,11 @@ from sysmond.answers.reading import View
 from sysmond.base import clock
 from sysmond.base.model import Cause, series_path
 from sysmond.base.paths import Matcher, Pattern, is_wild
-from sysmond.base.result import Gap
+from sysmond.base.result import BoolArray, Gap
 from sysmond.store import archive
 from sysmond.store.holdings import Damage
 from sysmond.store.of_ring import Hole, Key
-from sysmond.store.statistics import GAP_FACTOR, BoolArray
+from sysmond.store.statistics import GAP_FACTOR
 from sysmond.store.timeline import Timeline
 from sysmond.store.tracks import Stretch, Track
 

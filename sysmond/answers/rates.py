@@ -19,9 +19,9 @@ import numpy.typing as npt
 
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import ABSENT, Metric, Semantics, rate_unit
-from sysmond.base.result import TIME_SCALE, TIME_UNIT, Float64Array, Int64Array
+from sysmond.base.result import TIME_SCALE, TIME_UNIT, BoolArray, Float64Array, Int64Array
 from sysmond.store import statistics
-from sysmond.store.statistics import BoolArray, Buckets, Stat
+from sysmond.store.statistics import Buckets, Stat
 
 STATISTICS = ("mean", "min", "max", "tmax", "first", "last", "sum", "count")
 

@@ -7,12 +7,12 @@ from typing import NamedTuple
 import numpy as np
 
 from sysmond.base.model import ABSENT, Cause
-from sysmond.base.result import Int64Array
+from sysmond.base.result import BoolArray, Int64Array
 from sysmond.errors import CorruptError
 from sysmond.store import statistics
 from sysmond.store.holdings import Damage
 from sysmond.store.of_ring import Hole, Key, Strand
-from sysmond.store.statistics import COUNTER_STATS, Axis, BoolArray, Buckets, Edges, Stat
+from sysmond.store.statistics import COUNTER_STATS, Axis, Buckets, Edges, Stat
 from sysmond.store.timeline import Timeline
 from sysmond.store.tracks import Member, Piece, Run, Source, Track, chosen_rows
 

@@ -20,10 +20,10 @@ from sysmond.answers.columns import MAX, MEAN, SUM, Of, Spec
 from sysmond.answers.joins import Joins
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import ABSENT, END, START, Semantics, Table
-from sysmond.base.result import TIME_UNIT, Float64Array, Int64Array
+from sysmond.base.result import TIME_UNIT, BoolArray, Float64Array, Int64Array
 from sysmond.base.wall_clock import ALWAYS_NS
 from sysmond.errors import UsageError
-from sysmond.rollup.condition import BoolArray, Condition, Lookup, Values, Words
+from sysmond.rollup.condition import Condition, Lookup, Values, Words
 from sysmond.rollup.ended import between
 from sysmond.rollup.keys_in_buckets import Ended, Window, spans
 from sysmond.rollup.portion import parts_of, summed

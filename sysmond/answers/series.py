@@ -13,11 +13,11 @@ from sysmond.answers.reading import EMPTY, Reader, View
 from sysmond.base import timespec
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import ABSENT, Cause, Metric, Semantics, series_path
-from sysmond.base.result import Column, Gap, Int64Array, Result
+from sysmond.base.result import BoolArray, Column, Gap, Int64Array, Result
 from sysmond.errors import UsageError
 from sysmond.store import statistics
 from sysmond.store.of_ring import Key
-from sysmond.store.statistics import Axis, BoolArray, Buckets, Edges, Stat, distinct
+from sysmond.store.statistics import Axis, Buckets, Edges, Stat, distinct
 from sysmond.store.timeline import Timeline
 from sysmond.store.tracks import Track
 

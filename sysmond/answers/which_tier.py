@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sysmond.base.result import Int64Array
-from sysmond.store.statistics import Axis, BoolArray, distinct
+from sysmond.base.result import BoolArray, Int64Array
+from sysmond.store.statistics import Axis, distinct
 
 ROWS_NS = 0
 

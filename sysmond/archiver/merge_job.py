@@ -18,7 +18,7 @@ from sysmond.archiver.retention_job import Keeper, keeper, long_keeper
 from sysmond.base import significant
 from sysmond.base.clock import Relation, boot_id
 from sysmond.base.model import FILE_BYTES_MAX, FINEST_TIER, Semantics, Sensitivity
-from sysmond.base.result import Int64Array
+from sysmond.base.result import BoolArray, Int64Array
 from sysmond.base.timespec import DAY_NS
 from sysmond.base.wall_clock import course_of
 from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
@@ -278,7 +278,7 @@ def _merged(recording: Recording, members: Sequence[Block], significant_bits: in
     return plan._replace(batches=_shortened(recording, plan, significant_bits, free), significant_bits=bits)
 
 
-def _shortened(recording: Recording, plan: Plan, bits: int, free: significant.Bools) -> Iterator[Int64Array]:
+def _shortened(recording: Recording, plan: Plan, bits: int, free: BoolArray) -> Iterator[Int64Array]:
     """The batches of a plan with fewer digits at the ticks that are ``free``."""
     tables = recording.tables.values()
     metrics = {(table.name, metric.name): metric for table in tables for metric in table.metrics}

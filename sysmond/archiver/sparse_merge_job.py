@@ -14,7 +14,7 @@ import numpy as np
 
 from sysmond import CREATED_BY
 from sysmond.base.model import ABSENT, FILE_BYTES_MAX, FINEST_TIER, Semantics, Sensitivity
-from sysmond.base.result import Int64Array
+from sysmond.base.result import Array, BoolArray, Int64Array
 from sysmond.base.timespec import DAY_NS
 from sysmond.base.wall_clock import course_of
 from sysmond.errors import Error
@@ -28,8 +28,6 @@ from sysmond.store.statistics import distinct
 from sysmond.store.stretch import (
     ALL,
     About,
-    Array,
-    Bools,
     Life,
     Readings,
     Stretch,
@@ -280,7 +278,7 @@ def _readings(members: Sequence[Stretch]) -> tuple[Readings, list[Int64Array], b
     reached, is_plain = -1, True
     for member in members:
         place = np.searchsorted(ticks, member.ticks)
-        fresh: Bools = ~taken[place]
+        fresh: BoolArray = ~taken[place]
         is_plain = is_plain and bool(fresh.all()) and (not len(place) or int(place[0]) > reached)
         for whole, part in ((full, member.full), (lost, member.lost), (walked, member.walked)):
             whole[place[fresh]] = part[fresh]

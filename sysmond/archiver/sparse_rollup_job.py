@@ -18,7 +18,7 @@ import numpy as np
 from sysmond import CREATED_BY
 from sysmond.archiver import sparse_merge_job
 from sysmond.base.model import END, FINEST_TIER, TIERS_NS, Semantics, Sensitivity
-from sysmond.base.result import Int64Array
+from sysmond.base.result import Array, Int64Array
 from sysmond.base.wall_clock import course_of
 from sysmond.errors import CorruptError, Error
 from sysmond.machine import listing
@@ -30,7 +30,7 @@ from sysmond.store import archive, sparse_file, tiers
 from sysmond.store.archive import Name
 from sysmond.store.chain import Chain, Ends
 from sysmond.store.sparse_file import FileStretch
-from sysmond.store.stretch import Array, Stretch, key_of
+from sysmond.store.stretch import Stretch, key_of
 from sysmond.store.tiers import COARSE, TierFile
 from sysmond.store.undeclared import answers_of
 

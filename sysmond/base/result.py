@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What history answers with: columns over one time axis, gaps with causes, and the catalogue."""
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 # What is a point in time: integers are UTC nanoseconds.
 TIME_UNIT, TIME_SCALE = "time", 9
 
+Array = np.ndarray[Any, Any]
+BoolArray = npt.NDArray[np.bool_]
 Int64Array = npt.NDArray[np.int64]
 Float64Array = npt.NDArray[np.float64]
 

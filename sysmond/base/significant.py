@@ -12,10 +12,9 @@ Only increments of one size share a remainder: a small one would else have to be
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
 from sysmond.base.model import ABSENT
-from sysmond.base.result import Int64Array
+from sysmond.base.result import BoolArray, Int64Array
 
 BITS_MIN, BITS_MAX = 4, 52
 """Fewer would tell little; more are more than a float has."""
@@ -25,10 +24,8 @@ _LARGEST = 2**61
 # An increment is shorter than so many bits.
 _SIZES_BITS = 6
 
-Bools = npt.NDArray[np.bool_]
 
-
-def shorten(values: Int64Array, bits: int, *, is_gauge: Bools, is_counter: Bools, free: Bools) -> None:
+def shorten(values: Int64Array, bits: int, *, is_gauge: BoolArray, is_counter: BoolArray, free: BoolArray) -> None:
     """Round values in place, int64[series, time]: gauges and counters, at the ticks that are ``free``.
 
     A counter is exact at the ends of each run of these.
@@ -41,7 +38,7 @@ def shorten(values: Int64Array, bits: int, *, is_gauge: Bools, is_counter: Bools
                 part[:] = rounded(part, bits)
 
 
-def _runs(free: Bools) -> Iterator[tuple[int, int]]:
+def _runs(free: BoolArray) -> Iterator[tuple[int, int]]:
     edges = np.flatnonzero(np.diff(np.concatenate([[False], free, [False]]).astype(np.int8)))
     yield from zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
 

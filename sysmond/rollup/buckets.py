@@ -9,9 +9,9 @@ from collections.abc import Callable
 import numpy as np
 
 from sysmond.base.model import ABSENT
-from sysmond.base.result import Int64Array
+from sysmond.base.result import Array, Int64Array
 from sysmond.store.chain import Slab
-from sysmond.store.stretch import Array, is_absent
+from sysmond.store.integers import is_absent
 
 # Beyond this a sum may not fit into 64 bits, and is not known.
 SUM_MAX = 2.0**62

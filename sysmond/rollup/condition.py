@@ -17,11 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sysmond.base.model import ABSENT
-from sysmond.base.result import TIME_UNIT
+from sysmond.base.result import TIME_UNIT, BoolArray
 from sysmond.base.timespec import parse_step
 from sysmond.errors import UsageError, nearest
-
-BoolArray = npt.NDArray[np.bool_]
 
 TEXT = "text"
 CONDITION_LENGTH_MAX = 10_000

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from sysmond.base.model import ABSENT, END
-from sysmond.base.result import Int64Array
-from sysmond.rollup.condition import BoolArray, Words
+from sysmond.base.result import BoolArray, Int64Array
+from sysmond.rollup.condition import Words
 from sysmond.rollup.keys_in_buckets import Ended
 from sysmond.store.census import Line
 from sysmond.store.chain import told_before

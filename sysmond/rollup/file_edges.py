@@ -9,10 +9,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from sysmond.base.model import ABSENT
-from sysmond.base.result import Int64Array
+from sysmond.base.result import Array, BoolArray, Int64Array
 from sysmond.rollup.top import LENGTH, about_all, is_dictionary, last_rows
 from sysmond.store.chain import Chain, remembering
-from sysmond.store.stretch import Array, Bools, MemoryStretch, Readings, Stretch, is_absent
+from sysmond.store.integers import filled
+from sysmond.store.stretch import MemoryStretch, Readings, Stretch
 
 
 def begin_ns(stretch: Stretch) -> int:
@@ -26,9 +27,9 @@ def begin_ns(stretch: Stretch) -> int:
     return first_ns - int(stretch.column(LENGTH, slice(key, key + 1))[0])
 
 
-def counting(stretches: Sequence[Stretch]) -> list[Bools]:
+def counting(stretches: Sequence[Stretch]) -> list[BoolArray]:
     """Which buckets of neighbouring stretches of a tier count, bool[reading] each: those that no later one replaces."""
-    found: list[Bools] = []
+    found: list[BoolArray] = []
     next_ns = -ABSENT - 1
     for stretch in reversed(stretches):
         found.append(stretch.ticks < next_ns)
@@ -60,7 +61,7 @@ def merged(stretches: Sequence[Stretch]) -> MemoryStretch:
         parts = []
         for stretch, rows, code in zip(stretches, taken, recoded, strict=True):
             values = stretch.column(name)[rows]
-            parts.append(code[np.where(is_absent(values), -1, values)] if name in texts else values)
+            parts.append(code[filled(values, -1)] if name in texts else values)
         return np.concatenate(parts)
 
     def reading(name: str) -> Array:

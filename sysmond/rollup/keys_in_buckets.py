@@ -17,9 +17,9 @@ from typing import NamedTuple
 import numpy as np
 
 from sysmond.base.model import ABSENT, START, Semantics
-from sysmond.base.result import Float64Array, Int64Array
+from sysmond.base.result import BoolArray, Float64Array, Int64Array
 from sysmond.base.wall_clock import ALWAYS_NS
-from sysmond.rollup.condition import BoolArray, Words
+from sysmond.rollup.condition import Words
 from sysmond.rollup.portion import Portion, Watch, integrals, owned_edges, parts_of
 from sysmond.store.ends import GRAIN_NS, ends_of
 from sysmond.store.stretch import Part

@@ -8,9 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sysmond.base.model import ABSENT, Metric, Table
-from sysmond.base.result import Float64Array, Int64Array
+from sysmond.base.result import BoolArray, Float64Array, Int64Array
 from sysmond.base.wall_clock import ALWAYS_NS
-from sysmond.rollup.condition import BoolArray
 from sysmond.store.stretch import ALL, GAP_INTERVALS, Part
 from sysmond.store.undeclared import answers_of
 

@@ -20,14 +20,14 @@ import numpy as np
 
 from sysmond.base.declared_answers import within
 from sysmond.base.model import ABSENT, Metric, Packing, Semantics, Table
-from sysmond.base.result import Int64Array
+from sysmond.base.result import Array, BoolArray, Int64Array
 from sysmond.base.wall_clock import Course, course_of
 from sysmond.rollup.buckets import Pairs, peaks_of_sums, sums_of
 from sysmond.rollup.portion import parts_of, summed, totals_in
 from sysmond.store import statistics
 from sysmond.store.chain import Chain, Late, Slab, numbered, remembering
-from sysmond.store.dense_coding import WIDTHS, Array, Bools, sentinel
-from sysmond.store.stretch import About, MemoryStretch, Readings, Stretch, is_absent, key_of, lasts
+from sysmond.store.integers import filled, is_absent, narrowest, numbers_of
+from sysmond.store.stretch import About, MemoryStretch, Readings, Stretch, key_of, lasts
 from sysmond.store.undeclared import answers_of
 
 # So many of a bucket are kept by themselves of each rank.
@@ -216,7 +216,7 @@ class _Table:
         asked = np.flatnonzero(found.bucket + first >= 0)
         self._bucket.append(found.bucket[asked] + first)
         for name, values in found.columns.items():
-            self._pieces.setdefault(name, []).append(_narrowed(values[asked]))
+            self._pieces.setdefault(name, []).append(narrowest(values[asked]))
 
     def stretch(self, about: About) -> MemoryStretch:
         """All of them. A bucket of nothing has one row that says so."""
@@ -229,7 +229,7 @@ class _Table:
         texts = [metric.name for metric in table.metrics if metric.is_text]
         used = np.zeros(len(self._chain.texts), np.bool_)
         for piece in (piece for name in texts for piece in self._pieces.get(name, ())):
-            codes = _widened(piece)
+            codes = numbers_of(piece)
             used[codes[~is_absent(codes)]] = True
         recoded = np.append(np.cumsum(used) - 1, ABSENT)
 
@@ -238,9 +238,9 @@ class _Table:
                 return self._length[at]
             if name == READINGS:
                 return self._readings[at]
-            parts = [_widened(piece) for piece in self._pieces.get(name, ())]
+            parts = [numbers_of(piece) for piece in self._pieces.get(name, ())]
             values = np.concatenate([*parts, np.full(len(empty), of_nothing[name], np.int64)])
-            return recoded[np.where(is_absent(values), -1, values)] if name in texts else values
+            return recoded[filled(values, -1)] if name in texts else values
 
         ones = np.ones(len(self._last), np.bool_)
         readings = Readings(self._last, ones, self._lost, self._walked)
@@ -248,23 +248,7 @@ class _Table:
         return MemoryStretch(about, readings, at, remembering(column), said)
 
 
-def _narrowed(values: Int64Array) -> Array:
-    absent = is_absent(values)
-    there = values[~absent]
-    low, high = (int(there.min()), int(there.max())) if len(there) else (0, 0)
-    width = next(width for width in WIDTHS if sentinel(width) < low and high < -sentinel(width))
-    narrow: Array = values.astype(f"<i{width}")
-    narrow[absent] = sentinel(width)
-    return narrow
-
-
-def _widened(narrow: Array) -> Int64Array:
-    values: Int64Array = narrow.astype(np.int64)
-    values[narrow == sentinel(narrow.itemsize)] = ABSENT
-    return values
-
-
-def _leading(bucket: Int64Array, values: Iterable[Int64Array], ties: Int64Array) -> Bools:
+def _leading(bucket: Int64Array, values: Iterable[Int64Array], ties: Int64Array) -> BoolArray:
     """Which are among the first of their bucket by one of some values; what used nothing is not."""
     found = np.zeros(len(bucket), np.bool_)
     for value in values:
@@ -279,7 +263,7 @@ def _leading(bucket: Int64Array, values: Iterable[Int64Array], ties: Int64Array)
 
 def _plus(total: Int64Array, more: Int64Array) -> Int64Array:
     """Add up; what is absent counts as nothing."""
-    return total + np.where(is_absent(more), 0, more)
+    return total + filled(more)
 
 
 def _joined(alone: Int64Array, others: Int64Array) -> Int64Array:

@@ -11,9 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from sysmond.base.model import ABSENT, END, START
-from sysmond.base.result import Int64Array
+from sysmond.base.result import Array, BoolArray, Int64Array
 from sysmond.store.ends import GRAIN_NS, ends_of
-from sysmond.store.stretch import ALL, Array, Bools, Stretch, is_absent, key_of, rows_of
+from sysmond.store.integers import filled, is_absent
+from sysmond.store.stretch import ALL, Stretch, key_of, rows_of
 
 
 class Ends(NamedTuple):
@@ -42,7 +43,7 @@ class Late(NamedTuple):
 def numbered(columns: Sequence[Int64Array]) -> tuple[Int64Array, Int64Array]:
     """Number the distinct rows of some columns in their order: of each row its number; where each stands first."""
     order: Int64Array = np.lexsort(tuple(reversed(columns)))
-    differs: Bools = np.zeros(len(order), np.bool_)
+    differs: BoolArray = np.zeros(len(order), np.bool_)
     differs[:1] = True
     for column in columns:
         in_order = column[order]
@@ -78,7 +79,7 @@ class Chain:
         self.stretches = stretches
         # The newest knows best what is to be made of all.
         self.table = stretches[-1].table
-        fresh: list[Bools] = []
+        fresh: list[BoolArray] = []
         reached_ns = ABSENT
         for stretch in stretches:
             fresh.append(stretch.ticks > reached_ns)
@@ -88,7 +89,7 @@ class Chain:
             return np.concatenate([getattr(each, name)[new] for each, new in zip(stretches, fresh, strict=True)])
 
         self.ticks: Int64Array = joined("ticks")
-        self.full: Bools = joined("full")
+        self.full: BoolArray = joined("full")
         self.lost: Int64Array = joined("lost")
         self.walked: Int64Array = joined("walked")
         # Of each stretch: its readings by their number here, and those that an earlier one has, -1.
@@ -96,7 +97,7 @@ class Chain:
             np.where(new, np.searchsorted(self.ticks, s.ticks), -1) for s, new in zip(stretches, fresh, strict=True)
         ]
         self._metrics = {metric.name: metric for metric in self.table.metrics}
-        self._told: dict[int, Bools] = {}
+        self._told: dict[int, BoolArray] = {}
         self._join_texts()
         self._join_keys()
         self._find_lives(ended)
@@ -140,7 +141,7 @@ class Chain:
             self.gone = np.minimum(self.gone, np.maximum(after, seen + 1))
             if ended.totals:
                 self.late = self._late(ended, row)
-        self.newborn: Bools = np.zeros(count, np.bool_)
+        self.newborn: BoolArray = np.zeros(count, np.bool_)
         if START in self.keys and readings:
             self.newborn = self.keys[START] >= self.ticks[0] - self.stretches[0].interval_ns - GRAIN_NS
 
@@ -176,7 +177,7 @@ class Chain:
             found[of] = self.remapped(number, name, stretch.last(name))
         return found
 
-    def told_before(self, number: int) -> Bools | None:
+    def told_before(self, number: int) -> BoolArray | None:
         """Which rows of one of the stretches tell of an end that was told of; None where rows tell of none."""
         if END not in self._metrics:
             return None
@@ -198,7 +199,7 @@ class Chain:
         """Values of a metric of one of the stretches; texts by their codes here."""
         if not self._metrics[name].is_text:
             return values
-        return self.codes[number][np.where(is_absent(values), -1, values)]
+        return self.codes[number][filled(values, -1)]
 
 
 class _Piece(NamedTuple):
@@ -247,7 +248,7 @@ class Slab:
         self.ends: Int64Array = np.append(self.begins[1:], len(key))[: len(self.begins)]
         self.keys: Int64Array = key[self.begins]
         self.key: Int64Array = np.cumsum(differs) - 1
-        self.has_base: Bools = self.at[self.begins] < 0
+        self.has_base: BoolArray = self.at[self.begins] < 0
         last = self.at[self.ends - 1]
         self.stop: Int64Array = np.minimum(np.maximum(chain.gone[self.keys] - low, last + 1), self.length)
 
@@ -294,7 +295,7 @@ class Slab:
         return np.concatenate(found)[self._order]
 
 
-def told_before(stretch: Stretch, before: Stretch | None) -> Bools:
+def told_before(stretch: Stretch, before: Stretch | None) -> BoolArray:
     """Which rows tell of an end that was told of, in the same stretch or the one before: bool[row].
 
     A sampler that was killed left it in its ring and in the kernel's.

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from sysmond.base.model import Metric, Semantics, Table, check_table
-from sysmond.base.result import Int64Array
+from sysmond.base.result import Array, Int64Array
 from sysmond.store import hdf5, invariants
-from sysmond.store.dense_coding import SERIES, TIER_SERIES, WIDTHS, Array
+from sysmond.store.dense_coding import SERIES, TIER_SERIES
+from sysmond.store.integers import WIDTHS
 from sysmond.store.of_ring import Key
 from sysmond.store.statistics import Stat, distinct, stats_of
 

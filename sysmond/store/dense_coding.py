@@ -6,16 +6,14 @@ fewest bytes that hold them. The smallest value of a type is "absent". ``docs/fo
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from sysmond.base.model import ABSENT
-from sysmond.base.result import Int64Array
+from sysmond.base.result import Array, BoolArray, Int64Array
 from sysmond.ring.frame import VALUE_MAX
+from sysmond.store.integers import WIDTHS, is_beyond, last_there, narrow, sentinel, widths
 
-WIDTHS = (1, 2, 4, 8)
 # Eight neighbouring series share a chunk: similar rows compress together, and reading one costs little.
 CHUNK_SERIES = 8
 # One a series: what it is, where its codes are, its first value, and between which ticks it lived.
@@ -44,16 +42,8 @@ EDGES = np.dtype(
     ]
 )
 
-Array = np.ndarray[Any, Any]
-Bools = npt.NDArray[np.bool_]
 
-
-def sentinel(width: int) -> int:
-    """The value of a type of ``width`` bytes that says absent: its smallest."""
-    return -(1 << (8 * width - 1))
-
-
-def encode(values: Int64Array, is_counter: Bools, series: Array) -> Iterator[tuple[Int64Array, int, Array]]:
+def encode(values: Int64Array, is_counter: BoolArray, series: Array) -> Iterator[tuple[Int64Array, int, Array]]:
     """Turn absolute values, int64[series, time], into codes: gives indexes, width and codes of those with any.
 
     Fills in everything of ``series`` but what is given and the row, which is for the caller to choose. Series
@@ -62,11 +52,11 @@ def encode(values: Int64Array, is_counter: Bools, series: Array) -> Iterator[tup
     if not values.size:
         return
     low, high = values.min(axis=1), values.max(axis=1)
-    whole: Bools = (low >= -VALUE_MAX) & (high <= VALUE_MAX)
+    whole: BoolArray = (low >= -VALUE_MAX) & (high <= VALUE_MAX)
     series["first"], series["start"], series["stop"] = values[:, 0], 0, values.shape[1]
     # A constant that is always there: its first value says it all.
     series["width"] = 0
-    moving: Bools = whole & (low != high)
+    moving: BoolArray = whole & (low != high)
     gauges, counters = np.flatnonzero(moving & ~is_counter), np.flatnonzero(moving & is_counter)
     if len(gauges):
         part = values if len(gauges) == len(values) else values[gauges]
@@ -76,54 +66,35 @@ def encode(values: Int64Array, is_counter: Bools, series: Array) -> Iterator[tup
         np.subtract(values[counters, 1:], values[counters, :-1], out=grown[:, 1:])
         yield from _narrowed(counters, grown, series)
     for row in np.flatnonzero(~whole).tolist():
-        absent = _absent(values[row])
+        absent = is_beyond(values[row])
         if absent.all():
             series["first"][row], series["stop"][row] = ABSENT, 0
             continue
         steps = _of_hollow(values[row], absent, series[row : row + 1], is_counter=bool(is_counter[row]))
-        for _, width, narrow in _narrowed(np.array([row]), steps[None], series):
-            narrow[0, absent] = sentinel(width)
-            yield np.array([row]), width, narrow
+        for _, width, codes in _narrowed(np.array([row]), steps[None], series):
+            codes[0, absent] = sentinel(width)
+            yield np.array([row]), width, codes
 
 
 def _narrowed(rows: Int64Array, steps: Int64Array, series: Array) -> Iterator[tuple[Int64Array, int, Array]]:
     """Put the steps of some rows into the fewest bytes that hold them and a sentinel."""
-    low, high = steps.min(axis=1), steps.max(axis=1)
-    width = np.full(len(rows), WIDTHS[-1])
-    for narrower in reversed(WIDTHS[:-1]):
-        width[np.logical_and(sentinel(narrower) < low, high < -sentinel(narrower))] = narrower
+    width = widths(steps.min(axis=1), steps.max(axis=1))
     series["width"][rows] = width
     for each in WIDTHS:
         mine = np.flatnonzero(width == each)
         if len(mine):
-            yield rows[mine], each, steps[mine].astype(f"<i{each}")
+            yield rows[mine], each, narrow(steps[mine], each)
 
 
-def _of_hollow(values: Int64Array, absent: Bools, series: Array, *, is_counter: bool) -> Int64Array:
+def _of_hollow(values: Int64Array, absent: BoolArray, series: Array, *, is_counter: bool) -> Int64Array:
     """The steps of a series with absences, each since the last value; fills in its record."""
-    held = values.copy()
-    _hold(held, absent)
     start = int(np.argmin(absent))
+    held = values[np.maximum(last_there(absent), start)]
     series["first"], series["start"], series["stop"] = held[start], start, len(absent) - int(np.argmin(absent[::-1]))
     return np.diff(held, prepend=held[:1]) if is_counter else held - held[start]
 
 
-def _absent(values: Int64Array) -> Bools:
-    found: Bools = (values < -VALUE_MAX) | (values > VALUE_MAX)
-    return found
-
-
-def _hold(row: Int64Array, absent: Bools) -> None:
-    """Fill absences with the value before them, those at the start with the first value."""
-    index = np.where(absent, 0, np.arange(len(row)))
-    np.maximum.accumulate(index, out=index)
-    row[:] = row[index]
-    present = np.flatnonzero(~absent)
-    if len(present):
-        row[: present[0]] = row[present[0]]
-
-
-def decode(series: Array, is_counter: Bools, ticks: int, codes_of: Callable[[int, Array], Array]) -> Int64Array:
+def decode(series: Array, is_counter: BoolArray, ticks: int, codes_of: Callable[[int, Array], Array]) -> Int64Array:
     """Give the absolute values of series, int64[series, time]; ``codes_of`` reads rows of a width."""
     values = np.empty((len(series), ticks), np.int64)
     for width in WIDTHS:

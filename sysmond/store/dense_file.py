@@ -15,13 +15,14 @@ import numpy as np
 
 from sysmond.base.clock import Relation
 from sysmond.base.model import Cause, Metric, Semantics, Sensitivity
-from sysmond.base.result import Int64Array
+from sysmond.base.result import Array, BoolArray, Int64Array
 from sysmond.errors import CorruptError, Error
 from sysmond.store import declarations, dense_coding, hdf5, invariants, statistics
 from sysmond.store.archive import Name
 from sysmond.store.declarations import Keys, identity
-from sysmond.store.dense_coding import EDGES, SERIES, TIER_SERIES, WIDTHS
+from sysmond.store.dense_coding import EDGES, SERIES, TIER_SERIES
 from sysmond.store.hdf5 import CHUNK_TICKS, Node, one_line
+from sysmond.store.integers import WIDTHS
 from sysmond.store.invariants import Claims
 from sysmond.store.of_ring import Event, Hole, Key, Plan, Recording, Strand, plan_of
 from sysmond.store.statistics import Axis, Buckets, Edges, Stat
@@ -164,7 +165,7 @@ class Writer:
         )
         return group
 
-    def _series(self, keys: Sequence[Key], kind: "np.dtype[Any]") -> dense_coding.Array:
+    def _series(self, keys: Sequence[Key], kind: "np.dtype[Any]") -> Array:
         series = np.zeros(len(keys), kind)
         series["metric"] = [self._metric_index[key.table, key.metric] for key in keys]
         series["instance"] = [self._instance_index[key.instance] for key in keys]
@@ -192,7 +193,7 @@ class TierWriter:
         group: hdf5.Group,
         interval_ns: int,
         axis: Axis,
-        series_of: Callable[[Sequence[Key], "np.dtype[Any]"], dense_coding.Array],
+        series_of: Callable[[Sequence[Key], "np.dtype[Any]"], Array],
         claim: Callable[[int], None],
         *,
         hasty: bool,
@@ -261,7 +262,7 @@ class _CodeStore:
         self._stores = {width: hdf5.RowStore(group, width, length, hasty=hasty) for width in WIDTHS}
         self._at_once = max(1, CODE_VALUES // max(1, length))
 
-    def add(self, values: Int64Array, is_counter: dense_coding.Bools, series: dense_coding.Array) -> None:
+    def add(self, values: Int64Array, is_counter: BoolArray, series: Array) -> None:
         """Take rows; fills in their records."""
         for start in range(0, len(values), self._at_once):
             piece = slice(start, start + self._at_once)
@@ -321,7 +322,7 @@ def _write_covers(file: hdf5.File, covers: Sequence[Name], boots: Sequence[str])
     hdf5.put(file, "covers", np.array(rows, [("boot", "<u4"), ("first", "<u4"), ("last", "<u4")]))
 
 
-def _check_lives(series: dense_coding.Array, ticks: int) -> None:
+def _check_lives(series: Array, ticks: int) -> None:
     if len(series) and int(series["stop"].max()) > ticks:
         raise ValueError(f"a series that ends at tick {series['stop'].max()} of {ticks}")
 
@@ -384,7 +385,7 @@ class _FileBlock:
         except Exception as damage:  # the library raises many kinds
             raise CorruptError(f"{self._path}: {one_line(damage)}") from damage
 
-    def _codes(self, width: int, rows: dense_coding.Array) -> dense_coding.Array:
+    def _codes(self, width: int, rows: Array) -> Array:
         if width not in self._matrices:
             self._matrices[width] = self._group.matrix(width, len(self.ticks), len(self._series))
         return self._matrices[width].rows(rows)
@@ -445,12 +446,12 @@ class _FileTier:
         except Exception as damage:  # the library raises many kinds
             raise CorruptError(f"{self._path}: {one_line(damage)}") from damage
 
-    def _codes(self, width: int, rows: dense_coding.Array) -> dense_coding.Array:
+    def _codes(self, width: int, rows: Array) -> Array:
         if width not in self._matrices:
             self._matrices[width] = self._group.matrix(width, len(self.axis.first), len(self._series))
         return self._matrices[width].rows(rows)
 
-    def _edges(self, series: dense_coding.Array) -> Edges:
+    def _edges(self, series: Array) -> Edges:
         records = self._group.array("edges", EDGES)
         order = np.argsort(identity(records))
         sought = identity(series)

@@ -18,6 +18,7 @@ import h5py
 import numpy as np
 from h5py import h5a, h5d, h5g, h5l, h5t, h5z
 
+from sysmond.base.result import Array
 from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
 from sysmond.store import invariants, packed
 from sysmond.store.dense_coding import CHUNK_SERIES
@@ -48,7 +49,6 @@ _NO_FILTER = 0, 0, (), b""
 
 File: TypeAlias = h5py.File
 Group: TypeAlias = h5py.Group
-Array = np.ndarray[Any, Any]
 # What numpy calls the types of attributes and fields.
 _KINDS = {int: "iu", bool: "b", str: "S"}
 _TEXT = np.dtype("S")

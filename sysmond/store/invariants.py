@@ -17,6 +17,7 @@ from sysmond.base.result import Int64Array
 from sysmond.base.timespec import DAY_NS, TIME_MAX_NS
 from sysmond.plan import plan
 from sysmond.ring.frame import VALUE_MAX
+from sysmond.store.integers import is_beyond
 
 # One a boot and class: a file of a tier may have those of months.
 BOOTS_MAX = 4096
@@ -204,7 +205,7 @@ def check_series(numbers: Int64Array, first: Int64Array) -> None:
     ordered = np.sort(numbers)
     if (ordered[1:] == ordered[:-1]).any():
         raise ValueError("a series is there twice")
-    if ((first < -VALUE_MAX) | (first > VALUE_MAX))[first != ABSENT].any():
+    if is_beyond(first[first != ABSENT]).any():
         raise ValueError(f"a series begins with what is no value; expected -{VALUE_MAX} to {VALUE_MAX}")
 
 

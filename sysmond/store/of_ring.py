@@ -31,7 +31,6 @@ from sysmond.ring.frame import (
     RELATION,
     ROWS,
     TEXT,
-    VALUE_MAX,
     decode_absence,
     decode_clock,
     decode_event,
@@ -42,6 +41,7 @@ from sysmond.ring.frame import (
 from sysmond.ring.snapshot import Snapshot
 from sysmond.store.archive import Name
 from sysmond.store.dense_coding import CHUNK_SERIES
+from sysmond.store.integers import is_beyond
 from sysmond.store.statistics import Axis, Buckets, Stat, distinct
 
 # How much is decoded and encoded at once.
@@ -285,7 +285,7 @@ class RingBlock:
             cells = np.flatnonzero(target >= 0)
             if len(cells):
                 taken = self._words[cells[:, None] + part.starts]
-                taken[(taken > VALUE_MAX) | (taken < -VALUE_MAX)] = ABSENT
+                taken[is_beyond(taken)] = ABSENT
                 values[target[cells][:, None], part.columns] = taken
         return values if np.array_equal(asked, wanted) else values[np.searchsorted(wanted, asked)]
 

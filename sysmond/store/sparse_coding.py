@@ -11,9 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from sysmond.base.model import ABSENT, NAME_LENGTH_MAX
-from sysmond.base.result import Int64Array
-from sysmond.store.dense_coding import WIDTHS, Array, Bools, sentinel
-from sysmond.store.stretch import is_absent
+from sysmond.base.result import Array, Int64Array
+from sysmond.store.integers import WIDTHS, is_absent, narrow, narrowest, sentinel, widen, width
 
 # One a vector: what it is, where its codes are, and what they mean.
 VECTOR = np.dtype(
@@ -56,11 +55,10 @@ def levels(values: Int64Array) -> Coded:
     if low == high and len(there) == len(values):
         return Coded(low)
     factor = _common(there - low) if high - low < -ABSENT else 1
-    width = _width(0, -(-(high - low) // factor // 2))
+    fewest = width(0, -(-(high - low) // factor // 2))
     # The smallest number becomes the smallest code: the whole range of a type is used.
-    lowest = 0 if width == WIDTHS[-1] else sentinel(width) + 1
-    codes = (_divided(values - low, factor) + lowest).astype(f"<i{width}")
-    codes[absent] = sentinel(width)
+    lowest = 0 if fewest == WIDTHS[-1] else sentinel(fewest) + 1
+    codes = narrow(_divided(values - low, factor) + lowest, fewest, absent)
     return Coded((low - factor * lowest - ABSENT) % _WRAP + ABSENT, codes, factor)
 
 
@@ -68,13 +66,13 @@ def sums(values: Int64Array) -> Coded:
     """Code numbers that grow."""
     if is_absent(values).any() or not len(values):
         return levels(values)
-    grown = np.diff(values, prepend=values[:1])
-    return steps([grown])._replace(base=int(values[0]), summed=True)
+    return steps([np.diff(values, prepend=values[:1])])._replace(base=int(values[0]), summed=True)
 
 
 def steps(pieces: Iterable[Int64Array]) -> Coded:
     """Code differences, most of which are 0; each piece is let go of once it is narrowed."""
-    narrowed = [_narrowed(piece) for piece in pieces]
+    # Where all are 0, an array of elements without bytes.
+    narrowed = [narrowest(piece) if piece.any() else np.zeros(len(piece), "V0") for piece in pieces]
     moving = [piece for piece in narrowed if piece.itemsize]
     if not moving:
         return Coded(0)
@@ -86,37 +84,16 @@ def steps(pieces: Iterable[Int64Array]) -> Coded:
             factor = int(np.gcd(factor, _common(there))) if factor != 1 else 1
             low, high = min(low, int(there.min())), max(high, int(there.max()))
     factor = factor or 1
-    width = _width(low // factor, high // factor)
-    codes = np.zeros(sum(map(len, narrowed)), f"<i{width}")
+    fewest = width(low // factor, high // factor)
+    codes = np.zeros(sum(map(len, narrowed)), f"<i{fewest}")
     at = 0
     for number, piece in enumerate(narrowed):
         if piece.itemsize:
-            part = codes[at : at + len(piece)]
-            part[:] = _divided(piece.astype(np.int64), factor)
-            part[piece == sentinel(piece.itemsize)] = sentinel(width)
+            numbers, absent = widen(piece)
+            codes[at : at + len(piece)] = narrow(_divided(numbers, factor), fewest, absent)
         at += len(piece)
         narrowed[number] = piece[:0]
     return Coded(0, codes, factor)
-
-
-def _narrowed(values: Int64Array) -> Array:
-    """Differences in the fewest bytes; an array of bytes without length a element where all are 0."""
-    absent = is_absent(values)
-    hollow = bool(absent.any())
-    there = values[~absent] if hollow else values
-    low, high = (int(there.min()), int(there.max())) if len(there) else (0, 0)
-    if not hollow and not low and not high:
-        return np.zeros(len(values), "V0")
-    width = _width(low, high)
-    narrow = values.astype(f"<i{width}")
-    if hollow:
-        narrow[absent] = sentinel(width)
-    return narrow
-
-
-def _width(low: int, high: int) -> int:
-    """The fewest bytes that hold these and a sentinel."""
-    return next(width for width in WIDTHS if sentinel(width) < low and high < -sentinel(width))
 
 
 def _common(values: Array) -> int:
@@ -132,52 +109,15 @@ def _divided(values: Int64Array, factor: int) -> Int64Array:
 
 def decode(record: Array, length: int, codes_of: Callable[[int, int], Array]) -> Int64Array:
     """Give the values of a vector, or of a part of it; ``codes_of`` gives those of a width and row."""
-    base, width = record["base"], int(record["width"])
-    if not width:
+    base = record["base"]
+    if not record["width"]:
         return np.full(length, base, np.int64)
-    codes = codes_of(width, int(record["row"]))
-    values = codes.astype(np.int64)
-    absent: Bools = codes == sentinel(width)
-    if hollow := bool(absent.any()):
-        values[absent] = 0
+    values, absent = widen(codes_of(int(record["width"]), int(record["row"])))
     if record["factor"] != 1:
         values *= record["factor"]
     if record["summed"]:
         np.cumsum(values, out=values)
     values += base
-    if hollow:
+    if absent is not None:
         values[absent] = ABSENT
-    return values
-
-
-def grown(values: Int64Array, begins: Int64Array) -> Int64Array:
-    """The differences of each row to the one before of its key; of the first of a key 0, and absent where it is.
-
-    What comes after an absence differs from the last value that was there, and from 0 where there was none.
-    """
-    absent = is_absent(values)
-    held = values
-    if hollow := bool(absent.any()):
-        is_first = np.zeros(len(values), np.bool_)
-        is_first[begins] = True
-        place = np.where(absent & ~is_first, 0, np.arange(len(values)))
-        held = values[np.maximum.accumulate(place)]
-        held[is_absent(held)] = 0
-    differences: Int64Array = np.diff(held, prepend=held[:1])
-    differences[begins] = 0
-    if hollow:
-        differences[absent] = ABSENT
-    return differences
-
-
-def summed(differences: Int64Array, first: Int64Array, begins: Int64Array, counts: Int64Array) -> Int64Array:
-    """The way back: ``first`` has what each key begins with."""
-    absent = is_absent(differences)
-    hollow = bool(absent.any())
-    values: Int64Array = np.where(absent, 0, differences) if hollow else differences.copy()
-    np.cumsum(values, out=values)
-    values += np.repeat(np.where(is_absent(first), 0, first) - values[begins], counts)
-    if hollow:
-        values[absent] = ABSENT
-    values[begins] = first
     return values

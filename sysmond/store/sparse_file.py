@@ -15,16 +15,16 @@ import numpy as np
 from sysmond.base import declared_answers
 from sysmond.base.clock import Relation
 from sysmond.base.model import ABSENT, METRICS_PER_TABLE_MAX, Cause, Metric, Semantics, Sensitivity, Table, check_table
-from sysmond.base.result import Int64Array
+from sysmond.base.result import Array, BoolArray, Int64Array
 from sysmond.errors import CorruptError, Error
 from sysmond.records import record_bytes
 from sysmond.ring.frame import Layout, decode_layout, encode_layout
 from sysmond.store import hdf5, invariants, sparse_coding
-from sysmond.store.dense_coding import WIDTHS
 from sysmond.store.hdf5 import Node, one_line
+from sysmond.store.integers import WIDTHS, filled, grown, is_absent, summed
 from sysmond.store.of_ring import Hole
 from sysmond.store.sparse_coding import VECTOR, Coded
-from sysmond.store.stretch import ALL, About, Bools, Life, Readings, Stretch, is_absent, key_of, largest, lasts, rows_of
+from sysmond.store.stretch import ALL, About, Life, Readings, Stretch, key_of, largest, lasts, rows_of
 
 # No incompatible flags exist yet.
 FORMAT = hdf5.Format("sysmond long", 1, invariants.LONG_ELEMENTS_MAX)
@@ -36,7 +36,7 @@ _BYTE, _INTEGER = np.dtype(np.uint8), np.dtype(np.int64)
 # One process is asked for more often than all: texts are unpacked in pieces.
 _LEVEL = 6
 
-_Places = dict[tuple[str, str], hdf5.Array]
+_Places = dict[tuple[str, str], Array]
 
 
 def encode(stretch: Stretch, created_by: str) -> bytes:
@@ -175,19 +175,19 @@ def _grown(stretch: Stretch, name: str) -> Iterator[Int64Array]:
     for keys in stretch.batches():
         begins = stretch.begins[keys]
         values = stretch.column(name, keys) if name else stretch.tick_index(keys)
-        yield sparse_coding.grown(values, begins - begins[0])
+        yield grown(values, begins - begins[0])
 
 
 def _less(values: Int64Array, others: Int64Array) -> Int64Array:
     """How much values are more than others, of which those that are absent count as 0."""
-    difference: Int64Array = values - np.where(is_absent(others), 0, others)
+    difference: Int64Array = values - filled(others)
     difference[is_absent(values)] = ABSENT
     return difference
 
 
 def _more(difference: Int64Array, others: Int64Array) -> Int64Array:
     """The way back."""
-    values: Int64Array = difference + np.where(is_absent(others), 0, others)
+    values: Int64Array = difference + filled(others)
     values[is_absent(difference)] = ABSENT
     return values
 
@@ -351,7 +351,7 @@ class FileStretch(hdf5.OpenFile, Stretch):
         if not len(counts):
             return np.zeros(0, np.int64)
         differences = self._read_rows(STEP, name, rows)
-        return sparse_coding.summed(differences, first, self.begins[keys] - rows.start, counts)
+        return summed(differences, first, self.begins[keys] - rows.start, counts)
 
     def _read_rows(self, role: str, name: str, rows: slice) -> Int64Array:
         try:
@@ -369,7 +369,7 @@ class FileStretch(hdf5.OpenFile, Stretch):
         if name not in self._is_text:
             raise CorruptError(f"{self.path}: it has no column {name}")
         if self._is_text[name] and len(values):
-            wrong: Bools = ((values < 0) | (values >= len(self.texts))) & ~is_absent(values)
+            wrong: BoolArray = ((values < 0) | (values >= len(self.texts))) & ~is_absent(values)
             if wrong.any():
                 raise CorruptError(f"{self.path}: {name} refers to texts that there are not")
         return values

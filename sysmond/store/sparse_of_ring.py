@@ -15,13 +15,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sysmond.base.model import ABSENT, Table
-from sysmond.base.result import Int64Array
+from sysmond.base.result import Array, Int64Array
 from sysmond.records import REFERENCE, codes
-from sysmond.ring.frame import FRAME_BYTES, FULL, MORE, RECORDS, RECORDS_HEAD, VALUE_MAX
+from sysmond.ring.frame import FRAME_BYTES, FULL, MORE, RECORDS, RECORDS_HEAD
 from sysmond.ring.snapshot import Snapshot
 from sysmond.ring.walk import frame_at
+from sysmond.store.integers import is_beyond
 from sysmond.store.of_ring import ExplainedRing, sense_of
-from sysmond.store.stretch import About, Array, Life, MemoryStretch, Readings, lasts
+from sysmond.store.stretch import About, Life, MemoryStretch, Readings, lasts
 
 _TOKEN = re.compile(r"(\d*)([xbBhHiIqQs])")
 _REFERENCE_LENGTH_BITS = 32
@@ -194,7 +195,7 @@ def _numbers(column: Array) -> Int64Array:
     if column.dtype.kind == "u":
         values[column == np.iinfo(column.dtype).max] = ABSENT
     if column.dtype.itemsize == np.dtype(np.int64).itemsize:
-        values[(values > VALUE_MAX) | (values < -VALUE_MAX)] = ABSENT
+        values[is_beyond(values)] = ABSENT
     return values
 
 

@@ -27,13 +27,11 @@ from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from sysmond.base.model import ABSENT, Metric, Semantics
-from sysmond.base.result import Int64Array
+from sysmond.base.result import BoolArray, Int64Array
 from sysmond.base.wall_clock import Course
-
-BoolArray = npt.NDArray[np.bool_]
+from sysmond.store.integers import last_there
 
 # An interval that is longer than the table's own by this factor had a gap in it.
 GAP_FACTOR = 1.5
@@ -282,10 +280,8 @@ def _increments_of_hollow(
     values: Int64Array, ticks: Int64Array, absent: BoolArray
 ) -> tuple[Int64Array, Int64Array, BoolArray]:
     """Increments since the last present value: amounts, lengths, and where there is one at all."""
-    index = np.where(absent, -1, np.arange(values.shape[1]))
-    held = np.maximum.accumulate(index, axis=1)
     before = np.full(values.shape, -1, np.int64)
-    before[:, 1:] = held[:, :-1]
+    before[:, 1:] = last_there(absent)[:, :-1]
     known = ~absent & (before >= 0)
     source = np.maximum(before, 0)
     previous = np.take_along_axis(values, source, axis=1)

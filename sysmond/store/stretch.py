@@ -12,17 +12,14 @@ the reading ``seen``; if it is gone, it went before the next one that is ``full`
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from sysmond.base.clock import Relation
-from sysmond.base.model import ABSENT, Sensitivity, Table
-from sysmond.base.result import Int64Array
+from sysmond.base.model import Sensitivity, Table
+from sysmond.base.result import BoolArray, Int64Array
 from sysmond.store.of_ring import Hole
-
-Bools = npt.NDArray[np.bool_]
 
 # How many rows are worked on at once: bounds memory whatever the size of the file.
 BATCH_ROWS = 256 * 1024
@@ -64,7 +61,7 @@ class Readings(NamedTuple):
     """
 
     ticks: Int64Array
-    full: Bools
+    full: BoolArray
     lost: Int64Array
     walked: Int64Array
 
@@ -248,18 +245,9 @@ def sorted_by_key(keys: Sequence[Int64Array], at: Int64Array) -> tuple[Int64Arra
     order: Int64Array = np.lexsort((at, *reversed(keys)))
     if not len(order):
         return order, np.zeros(0, np.int64)
-    differs: Bools = np.zeros(len(order), np.bool_)
+    differs: BoolArray = np.zeros(len(order), np.bool_)
     differs[0] = True
     for column in keys:
         in_order = column[order]
         differs[1:] |= in_order[1:] != in_order[:-1]
     return order, np.flatnonzero(differs)
-
-
-def is_absent(values: Int64Array) -> Bools:
-    """Where there is no value."""
-    found: Bools = values == ABSENT
-    return found
-
-
-Array = np.ndarray[Any, Any]
