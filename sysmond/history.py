@@ -225,23 +225,22 @@ class Archive:
         if asked.start_ns != -FOREVER_NS and asked.boot is None:
             margin_ns = 2 * max(asked.step_ns, *TIERS_NS.values())
             span = asked.start_ns - margin_ns, asked.end_ns + margin_ns
+            # Whatever is refused, all files are asked: they may know better.
             with suppress(Error), closing(Timeline(self._folders, self._classes, span)) as line:
-                if result := self._answer_from(line, asked, is_whole=False):
-                    return result
+                return self._answer_from(line, asked)
         with closing(Timeline(self._folders, self._classes)) as line:
-            result = self._answer_from(line, asked, is_whole=True)
-        if result is None:
-            raise AssertionError("everything is there")
-        return result
+            return self._answer_from(line, asked)
 
-    def _answer_from(self, line: Timeline, asked: "_Question", *, is_whole: bool) -> Result | None:
-        """Answer from a time line; None where what was left out of it may matter."""
+    def _answer_from(self, line: Timeline, asked: "_Question") -> Result:
+        """Answer from a time line.
+
+        :raises TooLittleError: where what was left out of it may matter.
+        """
         boot = _boot(line, asked.boot)
         patterns = [paths.parse(pattern, self._folders.state) for pattern in asked.patterns]
         keys, empty = self._match(patterns, line.keys(), line)
         tables = {key.table for key in keys} | _without_rows(line, patterns)
-        if not is_whole and (empty or not line.suffices(tables, ())):
-            return None
+        line.demand(tables, (), is_empty=bool(empty))
         query = Query(line, keys, asked.start_ns, asked.end_ns, boot)
         result = query.raw() if asked.raw else query.buckets(asked.step_ns, asked.stats)
         found = gaps.find(line, tables, boot, asked.now_ns)
@@ -251,8 +250,7 @@ class Archive:
             for gap in gaps.coalesce([*found, *query.gaps])
             if gap.end_ns > asked.start_ns and gap.start_ns < asked.end_ns
         )
-        if not is_whole and not line.suffices(tables, inside):
-            return None
+        line.demand(tables, inside)
         self.warnings = list(dict.fromkeys([*empty.values(), *(damage.reason for damage in line.damages)]))
         self.warnings += line.redefinitions({(key.table, key.metric) for key in keys})
         result = result._replace(

@@ -36,6 +36,13 @@ class Said(NamedTuple):
         overlaps = other.first_ns <= self.last_ns and self.first_ns <= other.last_ns
         return overlaps and its_ns <= 2 * length_ns + BESIDE_NS
 
+    def span_ns(self) -> tuple[int, int] | None:
+        """Its first and last tick in UTC by its own relations; None where it has none."""
+        if self.first_ns > self.last_ns:
+            return None
+        course = course_of(self.relations, self.grid_ns)
+        return course.moment_ns(self.first_ns), course.moment_ns(self.last_ns)
+
 
 class Piece(NamedTuple):
     """From when on (boot time) the wall clock was so much ahead of boot time, and so long had been slept."""

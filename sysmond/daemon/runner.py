@@ -33,6 +33,7 @@ from sysmond.machine.lock import is_lost, only_one, say_ending
 from sysmond.machine.notify import READY, notify, watchdog_s
 from sysmond.plan.plan import Plan, first_valid
 from sysmond.plan.settings import NO_BUS, PARTS, REMOVED, Settings, daemon_command
+from sysmond.ring.leftovers import remove_sealed
 from sysmond.ring.progress import ARCHIVER, WRITERS
 from sysmond.sampler import lane, self_cost
 from sysmond.tasks.bpf.launch import unloader_command
@@ -353,7 +354,7 @@ class Runner:
                 break
         for writer in (*WRITERS.values(), ARCHIVER):
             if writer not in self._parts:
-                lane.remove_sealed(self._settings.folders, writer)
+                remove_sealed(self._settings.folders, writer)
         if self._is_lost:
             return EXIT_AGAIN
         if unload := unloader_command(self._settings):

@@ -21,7 +21,7 @@ from sysmond.machine.notify import READY, notify, watchdog_s
 from sysmond.plan import plan as plans
 from sysmond.plan.plan import Plan, PlannedProbe
 from sysmond.plan.settings import Settings, plan_file
-from sysmond.ring.leftovers import culprits, is_over, remove_sealed
+from sysmond.ring.leftovers import culprits, remove_sealed
 from sysmond.ring.progress import WRITERS
 from sysmond.ring.writer import RingWriter
 from sysmond.sampler import self_cost
@@ -31,8 +31,6 @@ from sysmond.sampler.rings import Rings
 from sysmond.sampler.self_cost import SELF, Cost, own_row, part_rows, process_row
 from sysmond.sampler.source import Absence, Pieces, Reading, Source
 from sysmond.sampler.sources import HOLD_MAX_S, HOLD_MIN_NS, Hold, Roster
-
-__all__ = ["Sampler", "is_over", "remove_sealed", "run"]
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 

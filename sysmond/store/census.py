@@ -24,7 +24,7 @@ from sysmond.ring.snapshot import snapshot
 from sysmond.store import archive, pins, unread
 from sysmond.store import sparse_file as long_file
 from sysmond.store.archive import Name
-from sysmond.store.holdings import Boots, Damage, Extent, Holdings, overlapping, table_of, written_ns
+from sysmond.store.holdings import Boots, Damage, Holdings, overlapping, table_of, written_ns
 from sysmond.store.of_ring import Hole
 from sysmond.store.sparse_of_ring import LongRing, Reading
 from sysmond.store.stretch import GAP_INTERVALS, Life, Part, Stretch
@@ -158,7 +158,7 @@ class Census:
         for folder in folders:
             names = {name: path for name, path in self._holdings.names(folder).items() if boot in {None, name.boot}}
             opened = self._opener(names)
-            order = Boots(names, lambda name, opened=opened: _extent(opened(name))).order  # type: ignore[misc]
+            order = Boots(names, lambda name, opened=opened: _said_by(opened(name))).order  # type: ignore[misc]
             for of_boot, outermost in ((order[0], min), (order[-1], max)) if order else ():
                 if (stretch := opened(outermost(name for name in names if name.boot == of_boot))) is not None:
                     yield stretch
@@ -215,8 +215,8 @@ class Census:
         """The files that overlap a range, and one before it, of each boot."""
         opened = self._opener(names)
 
-        def look(name: Name) -> Extent | None:
-            return _extent(opened(name))
+        def look(name: Name) -> Said | None:
+            return _said_by(opened(name))
 
         found: list[Stretch] = []
         for boot in Boots(names, look).reaching(start_ns, end_ns):
@@ -268,13 +268,6 @@ class Census:
         return True
 
 
-def _extent(stretch: Stretch | None) -> Extent | None:
-    if stretch is None:
-        return None
-    first, last = (int(stretch.ticks[0]), int(stretch.ticks[-1])) if len(stretch.ticks) else (0, -1)
-    return Extent(stretch.relations, first, last, stretch.interval_ns)
-
-
 def _outer(readings: Sequence[Reading]) -> list[Reading]:
     """The first and the last reading."""
     return list(dict.fromkeys([*readings[:1], *readings[-1:]]))
@@ -308,6 +301,10 @@ def _lines(
     lines.sort(key=lambda line: (line.last_ns, line.boot))
     alone = [hole for hole in unread if hole.boot not in {line.boot for line in lines}]
     return [*lines[:-1], *(line._replace(unread=[*line.unread, *alone]) for line in lines[-1:])]
+
+
+def _said_by(stretch: Stretch | None) -> Said | None:
+    return None if stretch is None else _said(stretch)
 
 
 def _said(stretch: Stretch) -> Said:

@@ -12,9 +12,9 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from sysmond.base.clock import SECOND_NS, Relation
+from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Cause, Sensitivity
-from sysmond.base.wall_clock import ALWAYS_NS, course_of
+from sysmond.base.wall_clock import ALWAYS_NS, Said
 from sysmond.errors import CorruptError
 from sysmond.machine import listing
 from sysmond.machine.folders import Folders
@@ -106,27 +106,8 @@ def written_ns(path: str) -> int:
         return ALWAYS_NS
 
 
-class Extent(NamedTuple):
-    """What a file says of its time: its first and last reading in boot time, and how boot time stands to UTC.
-
-    ``first_tick_ns`` lies behind ``last_tick_ns`` where it has no reading.
-    """
-
-    relations: Sequence[Relation]
-    first_tick_ns: int
-    last_tick_ns: int
-    interval_ns: int
-
-    def utc_ns(self) -> tuple[int, int] | None:
-        """The first and the last reading in UTC; None where there is none."""
-        if self.first_tick_ns > self.last_tick_ns:
-            return None
-        course = course_of(self.relations, self.interval_ns)
-        return course.moment_ns(self.first_tick_ns), course.moment_ns(self.last_tick_ns)
-
-
-Look = Callable[[Name], Extent | None]
-"""Opens a file and gives its extent; None where it cannot be read."""
+Look = Callable[[Name], Said | None]
+"""Opens a file and gives what it says of its time; None where it cannot be read."""
 
 
 class Boots:
@@ -154,8 +135,8 @@ class Boots:
         return self._span(self._last[boot])[1]
 
     def _span(self, name: Name) -> tuple[int, int]:
-        extent = self._look(name)
-        return (extent.utc_ns() if extent else None) or (self._written_ns[name.boot],) * 2
+        said = self._look(name)
+        return (said.span_ns() if said else None) or (self._written_ns[name.boot],) * 2
 
     def _agrees(self, boot: str) -> bool:
         written_ns = self._written_ns[boot]
@@ -181,11 +162,11 @@ def overlapping(names: Sequence[Name], look: Look, start_ns: int, end_ns: int) -
     offsets: set[int] = set()
 
     def span(number: int) -> tuple[int, int] | None:
-        extent = look(names[number])
-        if extent is None:
+        said = look(names[number])
+        if said is None:
             return None
-        offsets.update(each.realtime_ns - each.boottime_ns for each in extent.relations)
-        return extent.utc_ns()
+        offsets.update(each.realtime_ns - each.boottime_ns for each in said.relations)
+        return said.span_ns()
 
     def first(is_late: Callable[[int, int], bool]) -> int:
         """The first file of which that is so."""
@@ -253,5 +234,5 @@ def nearest_files(found: Sequence[Name], paths: Mapping[Name, str], look: Look, 
     return Near(chosen, newest, is_cut_before, is_cut_behind)
 
 
-def _has_reading(extent: Extent | None) -> bool:
-    return extent is not None and extent.utc_ns() is not None
+def _has_reading(said: Said | None) -> bool:
+    return said is not None and said.span_ns() is not None

@@ -23,7 +23,7 @@ from sysmond.machine.folders import Folders
 from sysmond.ring.snapshot import snapshot
 from sysmond.store import archive, pins, unread
 from sysmond.store.archive import Name
-from sysmond.store.holdings import Damage, Extent, Holdings, nearest_files
+from sysmond.store.holdings import Damage, Holdings, nearest_files
 from sysmond.store.of_ring import ANY_TABLE, Hole, Key, Recording, Strand, TierBlock, of_snapshot
 from sysmond.store.opened import Files
 from sysmond.store.tracks import Lineage, Member, Source, Track, join
@@ -40,6 +40,10 @@ class Shelf(NamedTuple):
     end_ns: int
     tables: set[str]
     always: set[str]
+
+
+class TooLittleError(Error):
+    """What is near a span does not answer a question about it; everything may."""
 
 
 class Timeline:
@@ -59,6 +63,7 @@ class Timeline:
         :raises FileNotFoundError: where files near a span were merged or flushed meanwhile.
         """
         self._folders = folders
+        self._is_whole = span is None
         self._holdings = Holdings(folders, classes)
         self.damages = self._holdings.damages
         self.refused = self._holdings.refused
@@ -127,13 +132,13 @@ class Timeline:
                     self._take(f"{folder}/{file}", None, sensitivity)
         opened: dict[Name, Source | None] = {}
 
-        def look(name: Name) -> Extent | None:
+        def look(name: Name) -> Said | None:
             if name not in opened:
                 opened[name] = self._open(paths[name], name, sensitivity)
                 if opened[name] is None and not os.path.lexists(paths[name]):
                     raise FileNotFoundError(errno.ENOENT, "merged or flushed meanwhile", paths[name])
             source = opened[name]
-            return _extent(source.recording, name.boot) if source else None
+            return _said(source.recording, name.boot) if source else None
 
         near = nearest_files(archive.current(paths), paths, look, start_ns, end_ns)
         sources = [source for name in near.names if (source := opened[name])]
@@ -143,7 +148,7 @@ class Timeline:
             tables = [{key.table for key in _keys(source.recording)} for source in sources]
             outer = [*tables[:1] * near.is_cut_before, *tables[-1:] * near.is_cut_behind]
             every = set().union(*tables)
-            spans = [span for name in near.names if (extent := look(name)) and (span := extent.utc_ns())]
+            spans = [span for name in near.names if (said := look(name)) and (span := said.span_ns())]
             self._shelves.append(
                 Shelf(
                     min(first for first, _ in spans) if near.is_cut_before and spans else -ALWAYS_NS,
@@ -153,12 +158,18 @@ class Timeline:
                 )
             )
 
-    def suffices(self, tables: Collection[str], gaps: Iterable[Gap]) -> bool:
-        """Whether files that were left out cannot matter to an answer about these tables, with these gaps.
+    def demand(self, tables: Collection[str], gaps: Iterable[Gap], *, is_empty: bool = False) -> None:
+        """Refuse where files that were left out may matter to an answer about these tables, with these gaps.
 
-        They may where anything is damaged, where a table is not in the outermost files that are open, and where a gap
-        may go on in those that are not.
+        They may where anything is damaged, where a table is not in the outermost files that are open, where a gap
+        may go on in those that are not, and where there are no rows of a table (``is_empty``).
+
+        :raises TooLittleError: where they may.
         """
+        if not self._is_whole and (is_empty or not self._suffices(tables, gaps)):
+            raise TooLittleError("files that are not open may matter")
+
+    def _suffices(self, tables: Collection[str], gaps: Iterable[Gap]) -> bool:
         if self.damages or self.unread:
             return False
         held = [(gap.table, gap.start_ns, gap.end_ns) for gap in gaps]
@@ -367,10 +378,6 @@ def _said(recording: Recording, boot: str) -> Said:
         max((last for _, last in ends), default=-1),
         min([SECOND_NS, *intervals_ns]),
     )
-
-
-def _extent(recording: Recording, boot: str) -> Extent:
-    return Extent(*_said(recording, boot))
 
 
 def _keys(recording: Recording) -> Iterator[Key]:

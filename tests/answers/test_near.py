@@ -106,7 +106,7 @@ def spelled(result: Result) -> dict[str, Any]:
 
 def test_answers_from_near_are_those_from_everything(recorded: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random(1)
-    suffices = Timeline.suffices
+    suffices = Timeline._suffices
     told: list[bool] = []
 
     def noting(line: Timeline, *words: Any) -> bool:
@@ -122,10 +122,10 @@ def test_answers_from_near_are_those_from_everything(recorded: Machine, monkeypa
         begin_ns = NOON_NS + begin_s * SECOND_NS
         said = {"start": begin_ns, "end": begin_ns + chance.choice(LENGTHS_S) * SECOND_NS, **chance.choice(STEPS)}
         path = chance.choice(PATHS)
-        monkeypatch.setattr(Timeline, "suffices", noting)
+        monkeypatch.setattr(Timeline, "_suffices", noting)
         near = answer(recorded.archive, path, said)
         from_near += told[-1]
-        monkeypatch.setattr(Timeline, "suffices", lambda *_: False)
+        monkeypatch.setattr(Timeline, "_suffices", lambda *_: False)
         whole = answer(recorded.archive, path, said)
         if isinstance(near, str) or isinstance(whole, str):
             assert near == whole, (path, said)
