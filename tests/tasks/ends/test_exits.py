@@ -194,6 +194,11 @@ peak_kib = int(open("/proc/self/status").read().partition("VmHWM:")[2].split()[0
 print(json.dumps([tids, used.ru_utime + used.ru_stime, used.ru_minflt, peak_kib]), flush=True)
 """
 
+# Resident pages are counted on each CPU and added up a batch at a time (lib/percpu_counter.c), in three kinds: what
+# two readers see of one moment differs by as much.
+CPUS = os.cpu_count() or 1
+UNCOUNTED_BYTES = 3 * CPUS * max(32, 2 * CPUS) * os.sysconf("SC_PAGESIZE")
+
 
 def test_a_process_of_twenty_threads_is_one_record_with_the_totals(bench: Bench) -> None:
     pid, said = run(THREADS)
@@ -205,7 +210,7 @@ def test_a_process_of_twenty_threads_is_one_record_with_the_totals(bench: Bench)
         assert record["cpu"] >= 200_000
         assert record["cpu"] == pytest.approx(cpu_s * 1e6, rel=0.3)
         assert record["minor_faults"] >= faults
-        assert record["peak_rss"] >= peak_kib * 1024
+        assert record["peak_rss"] >= peak_kib * 1024 - UNCOUNTED_BYTES
 
 
 LEADERLESS = """
