@@ -15,7 +15,7 @@ from sysmond.ring.frame import HEADER_BYTES, Identity, Layout
 from sysmond.ring.progress import ring_files
 from sysmond.ring.snapshot import snapshot
 from sysmond.ring.writer import RingWriter
-from sysmond.store.of_ring import Block, Key, Recording, of_snapshot
+from sysmond.store.of_ring import Block, Recording, SeriesKey, of_snapshot
 
 
 class Replay:
@@ -90,7 +90,7 @@ class _Repeated:
 def _matrix(table: Table, names: Sequence[str], block: Block) -> Int64Array:
     """Values as a writer wants them, int64[time, instance × metric]."""
     place = {key: row for row, key in enumerate(block.keys)}
-    wanted = [place.get(Key(table.name, metric.name, name), -1) for name in names for metric in table.metrics]
+    wanted = [place.get(SeriesKey(table.name, metric.name, name), -1) for name in names for metric in table.metrics]
     there = [column for column, row in enumerate(wanted) if row >= 0]
     matrix = np.full((len(block.ticks), len(wanted)), ABSENT, np.int64)
     matrix[:, there] = block.read([wanted[column] for column in there]).T

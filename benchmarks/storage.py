@@ -23,7 +23,7 @@ from sysmond.base import clock, significant
 from sysmond.base.model import NAME_LENGTH_MAX, Metric, Semantics, Sensitivity, Table
 from sysmond.base.result import Int64Array
 from sysmond.store import dense_file
-from sysmond.store.of_ring import Key, MemoryBlock, Recording, Strand
+from sysmond.store.of_ring import MemoryBlock, Recording, SeriesKey, Strand
 
 REPEATS = 5
 SIGNIFICANT_BITS = 8
@@ -68,7 +68,7 @@ def _name(text: str) -> str:
 
 def recording(series: Series) -> Recording:
     """Put the series into tables: ``disk.dev.read.sda`` is table disk, metric dev_read, instance sda."""
-    seen: set[Key] = set()
+    seen: set[SeriesKey] = set()
     metrics: dict[str, dict[str, Metric]] = {}
     keys = []
     for name, counter, scale in zip(series.names, series.counters, series.scales, strict=True):
@@ -77,7 +77,7 @@ def recording(series: Series) -> Recording:
         table, metric = _name(table), _name(metric)
         semantics = Semantics.COUNTER if counter else Semantics.GAUGE
         wanted = Metric(metric, "1", semantics, "As it was recorded.", scale)
-        key = Key(table, metric, instance)
+        key = SeriesKey(table, metric, instance)
         if key in seen or metrics.setdefault(table, {}).setdefault(metric, wanted) != wanted:
             # A name that stands twice, or for different things: a metric of its own.
             wanted = wanted._replace(name=f"{metric}_{len(seen)}")

@@ -11,7 +11,7 @@ from sysmond.base.model import Metric, Semantics, Sensitivity, Table
 from sysmond.base.result import Int64Array
 from sysmond.ring.frame import Identity, Layout
 from sysmond.ring.writer import RingWriter
-from sysmond.store.of_ring import Key, MemoryBlock, Recording, Strand
+from sysmond.store.of_ring import MemoryBlock, Recording, SeriesKey, Strand
 
 METRICS_PER_TABLE = 25
 # Of ten series: three never move, four are counters (one of them mostly idle), three are gauges.
@@ -45,9 +45,9 @@ def tables(counting: Sequence[bool]) -> list[Table]:
     ]
 
 
-def keys(made: list[Table]) -> tuple[Key, ...]:
+def keys(made: list[Table]) -> tuple[SeriesKey, ...]:
     """The series of these tables."""
-    return tuple(Key(table.name, metric.name, "") for table in made for metric in table.metrics)
+    return tuple(SeriesKey(table.name, metric.name, "") for table in made for metric in table.metrics)
 
 
 def values(series: int, ticks: int, seed: int = 1) -> Int64Array:

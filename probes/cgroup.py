@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Sequence
 
 from sysmond.cgroups.batch import Group
-from sysmond.cgroups.files import File, Role, Watch, settled
+from sysmond.cgroups.files import CgroupFiles, File, Role, settled
 from sysmond.cgroups.owner import owner
 from sysmond.cgroups.tree import Forest
 from sysmond.probe import ABSENT, Host, Lane, Metric, Option, Probe, Row, Table, counter, gauge, hookimpl, state, text
@@ -160,7 +160,7 @@ class Cgroups:
 
     def __init__(self) -> None:
         """Know no cgroup yet."""
-        self.watch = Watch([file for _, file in _FILES])
+        self.watch = CgroupFiles([file for _, file in _FILES])
         self._begins = [begin for begin, _ in _FILES]
         self._counters = counters(CGROUP)
         self._groups: list[Group] = []
@@ -270,7 +270,7 @@ class CgroupIo:
 
     def __init__(self) -> None:
         """Know no cgroup yet."""
-        self.watch = Watch(self.FILES)
+        self.watch = CgroupFiles(self.FILES)
         self._counters = counters(IO)
         self._groups: list[Group] = []
         self._devices: dict[Group, Devices] = {}

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 
 from sysmond.cgroups.batch import Group
-from sysmond.cgroups.files import File, Watch, settled
+from sysmond.cgroups.files import CgroupFiles, File, settled
 from sysmond.probe import ABSENT, Host, Lane, Option, Probe, Row, Table, counter, gauge, hookimpl, state, text
 
 LIMIT = 4096
@@ -158,7 +158,7 @@ class Columns:
     def __init__(self, table: Table, files: tuple[tuple[str, File], ...]) -> None:
         """Have read nothing yet."""
         names = [metric.name for metric in table.metrics]
-        self.watch = Watch([file for _, file in files])
+        self.watch = CgroupFiles([file for _, file in files])
         self._begins = [names.index(name) for name, _ in files]
         self._counters = tuple(index for index, metric in enumerate(table.metrics) if metric.semantics == "counter")
         self._nothing = [ABSENT] * len(names)
@@ -241,7 +241,7 @@ class Numa:
             File("", ("memory.numa_stat",), numa_stat),
             File("memory", ("memory.numa_stat",), numa_stat_v1, unless=0),
         )
-        self.watch = Watch(files)
+        self.watch = CgroupFiles(files)
 
     def read(self, host: Host, *, limit: int = LIMIT) -> Iterator[Row]:
         """Give a row for every cgroup and node."""

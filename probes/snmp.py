@@ -358,7 +358,7 @@ def pair(content: bytes, section: bytes) -> tuple[bytes, bytes]:
     return content[start + len(section) : middle], content[middle + len(mark) : end]
 
 
-class Section:
+class LinePair:
     """The part of a row that comes from one pair of lines; numbers that did not change keep their row."""
 
     def __init__(self, metrics: list[Metric]) -> None:
@@ -387,7 +387,9 @@ class Section:
 def reader(table: Table) -> Callable[[Host], Iterator[Row]]:
     """Make the function that reads a table whose metrics come from one or two sections."""
     origins = dict.fromkeys(metric.origin.rsplit(" ", 1)[0] for metric in table.metrics)
-    sections = [Section([metric for metric in table.metrics if metric.origin.startswith(origin)]) for origin in origins]
+    sections = [
+        LinePair([metric for metric in table.metrics if metric.origin.startswith(origin)]) for origin in origins
+    ]
 
     def read(host: Host) -> Iterator[Row]:
         values: tuple[int, ...] = ()

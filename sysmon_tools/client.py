@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from sysmond.bus.wire.adapter import DBUS, DBUS_PATH, Call, Connection, ForeignError, Variant, variant
+from sysmond.bus.wire.adapter import DBUS, DBUS_PATH, Call, Connection, RemoteError, Variant, variant
 from sysmond.bus.wire.errors import UnavailableError
 from sysmond.bus.wire.names import BUS_NAME, ERROR, MANAGER, OBJECT_PATH
 from sysmond.errors import BusyError, Error, NotPermittedError, UsageError
@@ -114,7 +114,7 @@ class Client:
             answer = await self._connection.ask(
                 where, member, signature, body, timeout_s=ANSWER_S, interactive=where[0] == BUS_NAME
             )
-        except ForeignError as refusal:
+        except RemoteError as refusal:
             if refusal.name in _NOBODY:
                 raise Error(f"{self._place}: no sysmond there ({BUS_NAME}); 'sysmond --bus …' would be") from refusal
             said = str(refusal).removeprefix(f"{refusal.name}: ")

@@ -11,7 +11,7 @@ from math import isnan
 from typing import Any
 
 from sysmon_tools.client import Client, variants
-from sysmon_tools.show import Answer, duration, fields, interval, megabytes, table, waiting
+from sysmon_tools.show import CommandOutput, duration, fields, interval, megabytes, table, waiting
 from sysmond.base import clock
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.terminal import put
@@ -20,10 +20,10 @@ from sysmond.bus.wire.names import BUS_NAME, OBJECT_PATH, PROBE, probe_path
 from sysmond.errors import NotPermittedError, UsageError, nearest
 
 NO_OPTIONS: dict[str, Any] = {}
-Command = Callable[[Client, argparse.Namespace], Awaitable[Answer | None]]
+Command = Callable[[Client, argparse.Namespace], Awaitable[CommandOutput | None]]
 
 
-async def status(client: Client, _: argparse.Namespace) -> Answer:
+async def status(client: Client, _: argparse.Namespace) -> CommandOutput:
     """How the recorder is."""
     found = {"bus_name": BUS_NAME, "object_path": OBJECT_PATH, **await client.call("GetStatus", "a{sv}", NO_OPTIONS)}
 
@@ -43,19 +43,19 @@ async def status(client: Client, _: argparse.Namespace) -> Answer:
             ]
         )
 
-    return Answer(found, show)
+    return CommandOutput(found, show)
 
 
-async def list_(client: Client, options: argparse.Namespace) -> Answer:
+async def list_(client: Client, options: argparse.Namespace) -> CommandOutput:
     """What there is."""
     return await LISTS[options.what](client)
 
 
-async def _list_probes(client: Client) -> Answer:
+async def _list_probes(client: Client) -> CommandOutput:
     rows = await client.call("ListProbes", "a{sv}", NO_OPTIONS)
     names = ("name", "state", "reason", "lane", "interval_ns", "sensitivity", "object_path")
     found = [dict(zip(names, row, strict=True)) for row in rows]
-    return Answer(
+    return CommandOutput(
         found,
         lambda: table(
             ("probe", "state", "every", "lane", "sensitivity", "reason"),
@@ -74,7 +74,7 @@ async def _probes(client: Client) -> list[dict[str, Any]]:
     return sorted((each[PROBE] for each in objects.values() if PROBE in each), key=lambda each: str(each["Name"]))
 
 
-async def _list_tables(client: Client) -> Answer:
+async def _list_tables(client: Client) -> CommandOutput:
     probes = await _probes(client)
     found = [
         {
@@ -86,7 +86,7 @@ async def _list_tables(client: Client) -> Answer:
         }
         for each in probes
     ]
-    return Answer(
+    return CommandOutput(
         found,
         lambda: table(
             ("table", "a row is about", "metrics", "sensitivity", "it tells"),
@@ -99,13 +99,13 @@ async def _list_tables(client: Client) -> Answer:
     )  # fmt: skip
 
 
-async def _list_metrics(client: Client) -> Answer:
+async def _list_metrics(client: Client) -> CommandOutput:
     found: list[dict[str, Any]] = []
     for each in await _probes(client):
         if each["State"] == "active":
             with suppress(UsageError, NotPermittedError):  # It has no rows now, or none that the caller may see.
                 found += await _metrics(client, [each["Name"]])
-    return Answer(
+    return CommandOutput(
         found,
         lambda: table(
             ("path", "unit", "semantics", "every", "sensitivity"),
@@ -130,16 +130,16 @@ async def _metrics(client: Client, patterns: Sequence[str]) -> list[dict[str, An
     return found
 
 
-async def _list_clients(client: Client) -> Answer:
+async def _list_clients(client: Client) -> CommandOutput:
     rows = await client.call("ListClients", "a{sv}", NO_OPTIONS)
     found = [dict(zip(("name", "uid", "pid", "calls", "dropped"), row, strict=True)) for row in rows]
-    return Answer(found, lambda: _table_of(found))
+    return CommandOutput(found, lambda: _table_of(found))
 
 
-async def _list_boots(client: Client) -> Answer:
+async def _list_boots(client: Client) -> CommandOutput:
     rows = await client.call("ListBoots", "a{sv}", NO_OPTIONS)
     found = [dict(zip(("boot", "start_ns", "end_ns"), row, strict=False)) for row in rows]
-    return Answer(
+    return CommandOutput(
         found,
         lambda: table(
             ("boot", "from", "to"),
@@ -148,10 +148,10 @@ async def _list_boots(client: Client) -> Answer:
     )
 
 
-async def _list_pins(client: Client) -> Answer:
+async def _list_pins(client: Client) -> CommandOutput:
     rows = await client.call("ListPins", "a{sv}", NO_OPTIONS)
     found = [dict(zip(("start_ns", "end_ns", "why", "by"), row, strict=True)) for row in rows]
-    return Answer(
+    return CommandOutput(
         found,
         lambda: table(
             ("from", "to", "by", "why"),
@@ -163,39 +163,39 @@ async def _list_pins(client: Client) -> Answer:
     )  # fmt: skip
 
 
-async def enable(client: Client, options: argparse.Namespace) -> Answer:
+async def enable(client: Client, options: argparse.Namespace) -> CommandOutput:
     """Let a probe record."""
     await client.call("EnableProbe", "sa{sv}", options.name, NO_OPTIONS)
     return await _changed(client, options.name)
 
 
-async def disable(client: Client, options: argparse.Namespace) -> Answer:
+async def disable(client: Client, options: argparse.Namespace) -> CommandOutput:
     """Let a probe record no more."""
     await client.call("DisableProbe", "sa{sv}", options.name, NO_OPTIONS)
     return await _changed(client, options.name)
 
 
-async def set_(client: Client, options: argparse.Namespace) -> Answer:
+async def set_(client: Client, options: argparse.Namespace) -> CommandOutput:
     """Change how often a probe is read."""
     interval_ns = 0 if options.value == "default" else parse_step(options.value)
     await client.call("SetInterval", "sta{sv}", options.name, interval_ns, NO_OPTIONS)
     return await _changed(client, options.name)
 
 
-async def reset(client: Client, options: argparse.Namespace) -> Answer:
+async def reset(client: Client, options: argparse.Namespace) -> CommandOutput:
     """Forget what is held against a probe."""
     await client.call("ResetProbe", "sa{sv}", options.name, NO_OPTIONS)
     said = f"{options.name}: nothing is held against it any more; read again at its next tick"
-    return Answer({"name": options.name, "reset": True}, lambda: put(said))
+    return CommandOutput({"name": options.name, "reset": True}, lambda: put(said))
 
 
-async def _changed(client: Client, name: str) -> Answer:
+async def _changed(client: Client, name: str) -> CommandOutput:
     found = next(each for each in (await _list_probes(client)).found if each["name"] == name)
     said = f"{name}: {found['state']}, every {interval(found['interval_ns'])}, {found['lane']} lane"
-    return Answer(found, lambda: put(said))
+    return CommandOutput(found, lambda: put(said))
 
 
-async def show(client: Client, options: argparse.Namespace) -> Answer:
+async def show(client: Client, options: argparse.Namespace) -> CommandOutput:
     """All about a probe."""
     probes = await _probes(client)
     known = [str(each["Name"]) for each in probes]
@@ -222,10 +222,10 @@ async def show(client: Client, options: argparse.Namespace) -> Answer:
             [(name, unit, semantics, doc) for name, unit, semantics, doc, _ in found["Metrics"]],
         )
 
-    return Answer(found, told)
+    return CommandOutput(found, told)
 
 
-async def flush(client: Client, options: argparse.Namespace) -> Answer:
+async def flush(client: Client, options: argparse.Namespace) -> CommandOutput:
     """Have everything written to the disk; it may have to wait for it."""
     began_s = time.monotonic()
     if sys.stderr.isatty() and not options.json:
@@ -234,10 +234,10 @@ async def flush(client: Client, options: argparse.Namespace) -> Answer:
     else:
         await client.call("Flush", "a{sv}", NO_OPTIONS)
     found = {"flushed": True, "seconds": round(time.monotonic() - began_s, 3)}
-    return Answer(found, lambda: put(f"flushed in {found['seconds']:.2f} s"))
+    return CommandOutput(found, lambda: put(f"flushed in {found['seconds']:.2f} s"))
 
 
-async def reload(client: Client, _: argparse.Namespace) -> Answer:
+async def reload(client: Client, _: argparse.Namespace) -> CommandOutput:
     """Have the configuration read again."""
     outcome = await client.call("Reload", "a{sv}", NO_OPTIONS)
     behind: dict[str, str] = outcome.get("behind", {})
@@ -247,20 +247,20 @@ async def reload(client: Client, _: argparse.Namespace) -> Answer:
         for part, why in behind.items():
             put(f"{part}: not yet: {why}")
 
-    return Answer({"reloaded": True, "behind": behind}, told)
+    return CommandOutput({"reloaded": True, "behind": behind}, told)
 
 
-async def config(client: Client, _: argparse.Namespace) -> Answer:
+async def config(client: Client, _: argparse.Namespace) -> CommandOutput:
     """Every setting, and where it is said."""
     rows = await client.call("GetConfig", "a{sv}", NO_OPTIONS)
     found = [
         {"key": key, "value": value, "origin": f"{file}:{line}" if file else "default"}
         for key, value, file, line in rows
     ]
-    return Answer(found, lambda: _table_of(found))
+    return CommandOutput(found, lambda: _table_of(found))
 
 
-async def budget(client: Client, _: argparse.Namespace) -> Answer:
+async def budget(client: Client, _: argparse.Namespace) -> CommandOutput:
     """How many days each tier keeps."""
     rows = await client.call("GetBudget", "a{sv}", NO_OPTIONS)
     names = ("budget_bytes", "used_bytes", "bytes_per_day", "days")
@@ -284,40 +284,40 @@ async def budget(client: Client, _: argparse.Namespace) -> Answer:
             ],
         )
 
-    return Answer(found, told)
+    return CommandOutput(found, told)
 
 
-async def pin(client: Client, options: argparse.Namespace) -> Answer:
+async def pin(client: Client, options: argparse.Namespace) -> CommandOutput:
     """Keep a span as it was recorded."""
     start_ns, end_ns = parse_span(options.start, options.end, clock.relation())
     await client.call("Pin", "xxsa{sv}", start_ns, end_ns, " ".join(options.why.split()), NO_OPTIONS)
     found = {"start_ns": start_ns, "end_ns": end_ns, "why": options.why}
-    return Answer(found, lambda: put(f"pinned {format_time(start_ns)} to {format_time(end_ns)}"))
+    return CommandOutput(found, lambda: put(f"pinned {format_time(start_ns)} to {format_time(end_ns)}"))
 
 
-async def unpin(client: Client, options: argparse.Namespace) -> Answer:
+async def unpin(client: Client, options: argparse.Namespace) -> CommandOutput:
     """Release what is pinned."""
     if (options.at is None) == (not options.all):
         raise UsageError("a T or --all; expected one of the two")
     at_ns = 0 if options.all else parse_moment(options.at, clock.relation())
     await client.call("Unpin", "xa{sv}", at_ns, variants({"all": ("b", options.all)}))
-    return Answer({"released": True}, lambda: put("released"))
+    return CommandOutput({"released": True}, lambda: put("released"))
 
 
-async def mark(client: Client, options: argparse.Namespace) -> Answer:
+async def mark(client: Client, options: argparse.Namespace) -> CommandOutput:
     """Put a marker into the recording."""
     text = " ".join(options.text)
     await client.call("Mark", "sa{sv}", text, NO_OPTIONS)
-    return Answer({"marked": text}, lambda: put(f"marked {text!r}"))
+    return CommandOutput({"marked": text}, lambda: put(f"marked {text!r}"))
 
 
-async def events(client: Client, options: argparse.Namespace) -> Answer | None:
+async def events(client: Client, options: argparse.Namespace) -> CommandOutput | None:
     """What happened; with ``--follow`` from now on, until interrupted."""
     start_ns, end_ns = parse_span(options.start, options.end, clock.relation())
     if not options.follow:
         rows = await client.call("GetEvents", "xxa{sv}", start_ns, end_ns, NO_OPTIONS)
         found = [_event(row) for row in rows]
-        return Answer(
+        return CommandOutput(
             found,
             lambda: table(
                 ("time", "kind", "subject", "text"),
@@ -339,7 +339,7 @@ def _event(row: Sequence[Any]) -> dict[str, Any]:
     return dict(zip(("time_ns", "kind", "subject", "text"), row, strict=False))
 
 
-async def overhead(client: Client, _: argparse.Namespace) -> Answer:
+async def overhead(client: Client, _: argparse.Namespace) -> CommandOutput:
     """What sysmond costs: since each part started, and a second of it."""
     found = await client.call("GetCost", "a{sv}", NO_OPTIONS)
     ticks_s = (await client.call("GetStatus", "a{sv}", NO_OPTIONS))["uptime_ns"] / SECOND_NS
@@ -379,17 +379,17 @@ async def overhead(client: Client, _: argparse.Namespace) -> Answer:
             ],
         )
 
-    return Answer(found, told)
+    return CommandOutput(found, told)
 
 
-async def doctor(client: Client, options: argparse.Namespace) -> Answer:
+async def doctor(client: Client, options: argparse.Namespace) -> CommandOutput:
     """Each source, and what would help where it is not there."""
     from sysmon_tools.doctor import examine  # noqa: PLC0415  seldom asked for
 
     status_ = await client.call("GetStatus", "a{sv}", NO_OPTIONS)
     polkit = None if options.user else await client.has("org.freedesktop.PolicyKit1")
     found = examine((await _list_probes(client)).found, status_, polkit=polkit)
-    return Answer(
+    return CommandOutput(
         found,
         lambda: table(
             ("source", "", "because", "what helps"),
@@ -409,7 +409,7 @@ def _table_of(found: Sequence[dict[str, Any]]) -> None:
     table(tuple(found[0]) if found else (), [[str(value) for value in each.values()] for each in found])
 
 
-LISTS: dict[str, Callable[[Client], Awaitable[Answer]]] = {
+LISTS: dict[str, Callable[[Client], Awaitable[CommandOutput]]] = {
     "probes": _list_probes,
     "tables": _list_tables,
     "metrics": _list_metrics,

@@ -61,7 +61,7 @@ is there; 77 no permission.
 """.replace("LONG_TABLES", tasks.HELP)
 
 
-class Archive(Protocol):
+class Queryable(Protocol):
     """What this program needs of ``sysmond.history``."""
 
     warnings: list[str]
@@ -270,7 +270,7 @@ def _is_restricted(told: "Entry | LongEntry | Result") -> bool:
     return told.sensitivity == "restricted"
 
 
-def _list(archive: Archive, options: argparse.Namespace, chosen: str) -> list[str]:
+def _list(archive: Queryable, options: argparse.Namespace, chosen: str) -> list[str]:
     from sysmon_tools import listing  # noqa: PLC0415  as above
 
     start_ns, end_ns = _range_ns(options)
@@ -292,7 +292,7 @@ def _list(archive: Archive, options: argparse.Namespace, chosen: str) -> list[st
     return list(dict.fromkeys(warnings))
 
 
-def _extract(archive: Archive, options: argparse.Namespace, chosen: str) -> list[str]:
+def _extract(archive: Queryable, options: argparse.Namespace, chosen: str) -> list[str]:
     result = archive.select(
         *options.paths,
         start=options.start,
@@ -307,7 +307,7 @@ def _extract(archive: Archive, options: argparse.Namespace, chosen: str) -> list
     return list(dict.fromkeys((*archive.warnings, *result.warnings)))
 
 
-def _write(archive: Archive, result: "Result", options: argparse.Namespace, chosen: str) -> None:
+def _write(archive: Queryable, result: "Result", options: argparse.Namespace, chosen: str) -> None:
     if options.explain:
         from sysmon_tools import explaining  # noqa: PLC0415  as above
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from sysmon_tools.busiest import PROCESS, Busiest
-from sysmon_tools.panel import ASCII_SIGNS, SIGNS, Scene, Stored, frame
+from sysmon_tools.panel import ASCII_SIGNS, SIGNS, Scene, Storage, frame
 from sysmon_tools.show import Console, Group, console, screen, stacked
 from sysmond.base import clock
 from sysmond.base.clock import SECOND_NS
@@ -23,7 +23,7 @@ from sysmond.base.terminal import say
 from sysmond.errors import CorruptError, Error
 from sysmond.machine import folders, listing
 from sysmond.machine.folders import Folders
-from sysmond.machine.listing import Status
+from sysmond.machine.listing import FileStatus
 from sysmond.ring.newest import Follower
 from sysmond.ring.progress import streams_in
 from sysmond.store import archive
@@ -37,7 +37,7 @@ _ENDING_KEYS = frozenset(b"qQ\x03\x04")
 _ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 
 
-class Shelf:
+class StoredFolders:
     """What lies in RAM and on disk; a folder is read anew only when it changed."""
 
     def __init__(self, place: Folders) -> None:
@@ -46,7 +46,7 @@ class Shelf:
         self._known: dict[str, tuple[int, tuple[int, int, float]]] = {}
         self._tables: dict[str, tuple[int, list[str]]] = {}
 
-    def look(self) -> Stored:
+    def look(self) -> Storage:
         """Count files and bytes, those of long tables too."""
         ram, disk = [], []
         for each in Sensitivity:
@@ -56,7 +56,7 @@ class Shelf:
             tier = FINEST_TIER
             disk += [self._sum(archive.disk_folder(self._place, each, tier, table)) for table in tables]
         newest_s = max(each[2] for each in disk)
-        return Stored(
+        return Storage(
             sum(each[0] for each in ram),
             sum(each[1] for each in ram),
             sum(each[0] for each in disk),
@@ -87,7 +87,7 @@ class Shelf:
             return 0, 0, 0.0
 
 
-def _looked_at(folder: str) -> Iterator[Status]:
+def _looked_at(folder: str) -> Iterator[FileStatus]:
     for file in archive.files(folder):
         with suppress(FileNotFoundError, CorruptError):
             yield listing.look(f"{folder}/{file}")
@@ -106,14 +106,14 @@ def last_lines(path: str | None) -> list[str]:
     return os.fsdecode(content).removesuffix("\n").split("\n")[-MESSAGES_MAX:] if content else []
 
 
-class View:
+class Screen:
     """The screen, kept current."""
 
     def __init__(self, place: Folders, messages: str | None, console: Console) -> None:
         """Follow the rings of these folders."""
         self._busiest = Busiest()
         self._follower = Follower(place, streams={PROCESS: self._busiest.take})
-        self._shelf = Shelf(place)
+        self._shelf = StoredFolders(place)
         self._messages = messages
         self._console = console
         self._keys = "q or Ctrl-C ends the recording" if messages else "q or Ctrl-C ends the view; recording goes on"
@@ -143,7 +143,7 @@ class View:
         return stacked(frame(self._scene, width, height, signs))
 
 
-def show(view: View, out: Console, woken: int) -> None:
+def show(view: Screen, out: Console, woken: int) -> None:
     """Refresh after every tick and every change of size, until told to end."""
     parent = os.getppid()
     with screen(out, view.drawn(), whole=True) as live:
@@ -219,7 +219,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         place = folders.asked(user=options.user, state_dir=options.state_dir, runtime_dir=options.runtime_dir)
         woken = wake_on_signals()
         with keys_at_once(), suppress(BrokenPipeError):
-            show(View(place, options.messages, out), out, woken)
+            show(Screen(place, options.messages, out), out, woken)
     except Error as failure:
         say(str(failure), "")
         return failure.exit_code

@@ -54,7 +54,7 @@ SIGNS = Signs("█", "░", "▁▂▃▄▅▆▇█", "·", "–", "●")
 ASCII_SIGNS = Signs("#", ".", "_.-~=+*#", "|", "-", "*")
 
 
-class Stored(NamedTuple):
+class Storage(NamedTuple):
     """What lies in RAM and on disk: rings, segments, bytes; ``flushed_s``: when the disk got its newest, UTC."""
 
     ram_files: int = 0
@@ -69,7 +69,7 @@ class Scene(NamedTuple):
     """Everything that one frame shows."""
 
     now: Now
-    stored: Stored
+    stored: Storage
     boottime_ns: int
     realtime_s: float
     messages: Sequence[str] = ()

@@ -18,7 +18,7 @@ from rich.text import Text as RichText
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.terminal import printable
 
-__all__ = ["Answer", "Console", "Group", "Text", "cell_len"]
+__all__ = ["CommandOutput", "Console", "Group", "Text", "cell_len"]
 
 DAY_S = 86400
 _STYLES = {
@@ -35,7 +35,7 @@ _STYLES = {
 }
 
 
-class Answer(NamedTuple):
+class CommandOutput(NamedTuple):
     """What a command found, as JSON has it; how it is shown to people; the exit code."""
 
     found: Any

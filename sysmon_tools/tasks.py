@@ -374,12 +374,12 @@ def _list(options: argparse.Namespace, chosen: str) -> list[str]:
 
 def _sql(archive: "Archive", options: argparse.Namespace, chosen: str, style: "Style") -> list[str]:
     from sysmon_tools.rows import WRITERS  # noqa: PLC0415  as above
-    from sysmond.answers.sql import Moment  # noqa: PLC0415  as above
+    from sysmond.answers.sql import SqlTime  # noqa: PLC0415  as above
 
     found = archive.sql(options.sql, start=options.start, end=options.end, boot=options.boot)
 
     def shown(cell: object) -> object:
-        return style.time(cell.time_ns) if isinstance(cell, Moment) else cell
+        return style.time(cell.time_ns) if isinstance(cell, SqlTime) else cell
 
     rows = [list(map(shown, row)) for row in found.rows]
     is_restricted = found.sensitivity is Sensitivity.RESTRICTED

@@ -23,7 +23,7 @@ from sysmond.errors import Error, NotPermittedError, UsageError, nearest
 from sysmond.machine import folders
 from sysmond.machine.folders import Folders
 from sysmond.store import archive
-from sysmond.store.of_ring import Hole, Key
+from sysmond.store.of_ring import Hole, SeriesKey
 from sysmond.store.timeline import Timeline
 from sysmond.store.tracks import Track
 
@@ -89,7 +89,7 @@ class Archive:
         """
         with closing(Timeline(self._folders, self._classes)) as line:
             wanted_boot = _boot(line, boot)
-            ranges: dict[Key, tuple[int, int, int]] = {}
+            ranges: dict[SeriesKey, tuple[int, int, int]] = {}
             for track in line.tracks:
                 if wanted_boot in {None, track.lineage.boot}:
                     _extend(ranges, track, line)
@@ -266,8 +266,8 @@ class Archive:
         return result
 
     def _match(
-        self, patterns: Sequence[paths.Pattern], keys: Iterable[Key], line: Timeline
-    ) -> tuple[list[Key], dict[paths.Pattern, str]]:
+        self, patterns: Sequence[paths.Pattern], keys: Iterable[SeriesKey], line: Timeline
+    ) -> tuple[list[SeriesKey], dict[paths.Pattern, str]]:
         """The series that patterns mean; patterns that mean tables without any, and why there are none.
 
         :raises Error: where that is all of them.
@@ -276,17 +276,21 @@ class Archive:
         if not known:
             raise self._nothing(line)
         try:
-            return [Key(*found) for found in paths.select(patterns, known)], {}
+            return [SeriesKey(*found) for found in paths.select(patterns, known)], {}
         except UsageError:
             long_tables = archive.long_tables(self._folders, self._classes)
             empty = self._empty(patterns, known, line, long_tables)
             left = [pattern for pattern in patterns if pattern not in empty]
             if empty and not left:
                 raise Error(next(iter(empty.values()))) from None
-            return [Key(*found) for found in paths.select(left, known, long_tables)], empty
+            return [SeriesKey(*found) for found in paths.select(left, known, long_tables)], empty
 
     def _empty(
-        self, patterns: Sequence[paths.Pattern], known: Sequence[Key], line: Timeline, long_tables: Collection[str]
+        self,
+        patterns: Sequence[paths.Pattern],
+        known: Sequence[SeriesKey],
+        line: Timeline,
+        long_tables: Collection[str],
     ) -> dict[paths.Pattern, str]:
         """Patterns that mean tables without rows, and why: what was recorded of that, and what damage may have taken.
 
@@ -344,7 +348,7 @@ def _damages(line: Timeline) -> list[str]:
     return [*said[:DAMAGES_TOLD_MAX], *([f"and {len(said) - DAMAGES_TOLD_MAX} more"] * (len(said) > DAMAGES_TOLD_MAX))]
 
 
-def _extend(ranges: dict[Key, tuple[int, int, int]], track: Track, line: Timeline) -> None:
+def _extend(ranges: dict[SeriesKey, tuple[int, int, int]], track: Track, line: Timeline) -> None:
     """Take a track into the ranges of its series: from, to, finest resolution."""
     boot = track.lineage.boot
     for keys, first_ns, last_ns, step_ns in track.extents():
@@ -354,7 +358,9 @@ def _extend(ranges: dict[Key, tuple[int, int, int]], track: Track, line: Timelin
             ranges[key] = (min(seen[0], start_ns), max(seen[1], end_ns), min(seen[2], step_ns))
 
 
-def _entry(key: Key, metric: Metric, sensitivity: Sensitivity, start_ns: int, end_ns: int, interval_ns: int) -> Entry:
+def _entry(
+    key: SeriesKey, metric: Metric, sensitivity: Sensitivity, start_ns: int, end_ns: int, interval_ns: int
+) -> Entry:
     path = series_path(*key)
     return Entry(path, metric.unit, metric.semantics, metric.doc, start_ns, end_ns, interval_ns, sensitivity)
 

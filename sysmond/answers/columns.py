@@ -14,7 +14,7 @@ from typing import NamedTuple
 from sysmond.base.model import END, START, Answers, Metric, Semantics, Table, rate_unit
 from sysmond.base.result import TIME_SCALE, TIME_UNIT
 from sysmond.errors import UsageError, nearest
-from sysmond.rollup.condition import TEXT, Kind
+from sysmond.rollup.condition import TEXT, ColumnKind
 from sysmond.rollup.portion import parts_of, totals_in
 from sysmond.store.stretch import key_of, lasts
 from sysmond.store.undeclared import answers_of
@@ -102,12 +102,14 @@ class Offer(NamedTuple):
             found.append(spec._replace(label=label))
         return list(dict.fromkeys(found))
 
-    def kinds(self) -> dict[str, Kind]:
+    def kinds(self) -> dict[str, ColumnKind]:
         """The columns as conditions see them."""
         kinds = {}
         for label, spec in self.specs.items():
             grown = self.specs.get(f"{spec.name}:{SUM}") if spec.stat == MEAN else None
-            kinds[label] = Kind(spec.unit, (grown.label, grown.unit) if grown else None, self.meant.get(label, ""))
+            kinds[label] = ColumnKind(
+                spec.unit, (grown.label, grown.unit) if grown else None, self.meant.get(label, "")
+            )
         return kinds
 
     def defaults(self, *, grouped: bool) -> list[Spec]:

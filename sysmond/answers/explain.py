@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from sysmond.answers import rates
-from sysmond.answers.reading import View
+from sysmond.answers.reading import TrackView
 from sysmond.answers.series import Query
 from sysmond.base.model import TIERS_NS, Cause, Metric, Semantics, series_path
 from sysmond.base.result import Answered, Explanation, Gap, Lacking, Result
@@ -13,7 +13,7 @@ from sysmond.base.timespec import format_step
 from sysmond.store.tracks import Run
 
 if TYPE_CHECKING:
-    from sysmond.store.of_ring import Key
+    from sysmond.store.of_ring import SeriesKey
 
 ROWS = "rows"
 _TIER_OF = {step_ns: tier for tier, step_ns in TIERS_NS.items() if step_ns}
@@ -21,7 +21,7 @@ _TIER_OF = {step_ns: tier for tier, step_ns in TIERS_NS.items() if step_ns}
 
 def explain(query: Query, result: Result) -> tuple[Explanation, ...]:
     """Explain every column of a query's answer, whose gaps are known by now."""
-    answered: dict[Key, list[Answered]] = {}
+    answered: dict[SeriesKey, list[Answered]] = {}
     for view, keys in query.answered:
         if len(keys) and view.inside.any():
             part = _part(view)
@@ -52,7 +52,7 @@ def explain(query: Query, result: Result) -> tuple[Explanation, ...]:
     return tuple(found)
 
 
-def _part(view: View) -> Answered:
+def _part(view: TrackView) -> Answered:
     """What one view of a track answered."""
     times_ns = view.times_ns[view.inside]
     interval_ns = view.track.lineage.interval_ns

@@ -13,7 +13,18 @@ import numpy as np
 from sysmond.answers import joins
 from sysmond.answers.columns import MAX, MEAN, SUM, Of, Spec
 from sysmond.answers.grouping import joined, taken
-from sysmond.answers.rows import Axis, Batch, Cells, Joined, LastingBatch, MomentBatch, Numbers, Rows, Told, as_texts
+from sysmond.answers.rows import (
+    Cells,
+    JoinedRows,
+    LastingBatch,
+    MomentBatch,
+    NumberColumn,
+    RowBatch,
+    Rows,
+    TimeCovered,
+    UtcBuckets,
+    as_texts,
+)
 from sysmond.base.model import ABSENT, END, START, Cause, Packing, Semantics, Table
 from sysmond.base.result import BoolArray, Float64Array, Gap, Int64Array
 from sysmond.base.wall_clock import ALWAYS_NS
@@ -105,7 +116,7 @@ class Lengths(NamedTuple):
     readings: Int64Array
 
 
-def lengths(part: Bucketed, buckets: Axis) -> Lengths:
+def lengths(part: Bucketed, buckets: UtcBuckets) -> Lengths:
     """Of each reading of a stretch of buckets: the bucket of the question it is of, -1 for none."""
     stretch = part.stretch
     at = stretch.tick_index()
@@ -136,7 +147,7 @@ class _Sequence(NamedTuple):
     of: Lengths
 
 
-def _sequences(parts: Sequence[Bucketed], buckets: Axis) -> Iterator[_Sequence]:
+def _sequences(parts: Sequence[Bucketed], buckets: UtcBuckets) -> Iterator[_Sequence]:
     for boot in dict.fromkeys(part.line.boot for part in parts):
         mine = [part for part in parts if part.line.boot == boot]
         counts = [part.counts() for part in mine]
@@ -147,9 +158,9 @@ def _sequences(parts: Sequence[Bucketed], buckets: Axis) -> Iterator[_Sequence]:
         yield _Sequence(mine, last_ns[order] - of.length_ns, last_ns[order], of)
 
 
-def told_by_buckets(parts: Sequence[Bucketed], buckets: Axis) -> Told:
+def told_by_buckets(parts: Sequence[Bucketed], buckets: UtcBuckets) -> TimeCovered:
     """Of what time buckets of tiers tell, in each bucket of the question."""
-    total = Told(np.zeros(len(buckets.stamps_ns)), np.zeros(len(buckets.stamps_ns)))
+    total = TimeCovered(np.zeros(len(buckets.stamps_ns)), np.zeros(len(buckets.stamps_ns)))
     for _, first_ns, last_ns, of in _sequences(parts, buckets):
         # What a bucket grew by it grew since the last reading of the one before it, over a gap as well.
         since_ns = np.append(first_ns[:1], last_ns[:-1])
@@ -159,7 +170,7 @@ def told_by_buckets(parts: Sequence[Bucketed], buckets: Axis) -> Told:
     return total
 
 
-def gaps(parts: Sequence[Bucketed], rows: Sequence[Line], table: str, buckets: Axis) -> Iterator[Gap]:
+def gaps(parts: Sequence[Bucketed], rows: Sequence[Line], table: str, buckets: UtcBuckets) -> Iterator[Gap]:
     """Where nothing was recorded before rows begin, and why: holes that files tell of, and what lies between buckets.
 
     Of what is missing within a bucket only the number of its readings tells.
@@ -185,12 +196,12 @@ def gaps(parts: Sequence[Bucketed], rows: Sequence[Line], table: str, buckets: A
             yield Gap(until_ns, min(begins), table, Cause.OFF)
 
 
-class TierBatch(Batch):
+class TierBatch(RowBatch):
     """Rows of buckets of one stretch."""
 
-    of_rows = (*Batch.of_rows, "_rows", "_interval_s")
+    of_rows = (*RowBatch.of_rows, "_rows", "_interval_s")
 
-    def __init__(self, part: Bucketed, joined: Joined, buckets: Axis, told: Told) -> None:
+    def __init__(self, part: Bucketed, joined: JoinedRows, buckets: UtcBuckets, told: TimeCovered) -> None:
         """Look at all that begin in the range. ``told``: of what time buckets of the question tell."""
         self._stretch = part.stretch
         self._line = part.line
@@ -216,27 +227,27 @@ class TierBatch(Batch):
     def cells(self, spec: Spec) -> Cells:
         """A column."""
         if spec.of is Of.COUNT:
-            return Numbers(self._column(MOST))
+            return NumberColumn(self._column(MOST))
         if spec.of is Of.JOIN:
             return self._joined.joins.words(spec.name, self._stored)
         if spec.semantics is Semantics.STATE and spec.of is not Of.LIFE:
             return self._state(spec)
         if spec.stat == SUM:
-            return Numbers(self._sum(spec.name), spec.scale)
+            return NumberColumn(self._sum(spec.name), spec.scale)
         if spec.stat == MEAN:
             return self._mean(spec)
         known = spec.stat == MAX and any(metric.name == spec.name + PEAK for metric in self._stretch.table.metrics)
-        return Numbers(self._column(spec.name + PEAK) if known else np.full(len(self._rows), ABSENT), spec.scale)
+        return NumberColumn(self._column(spec.name + PEAK) if known else np.full(len(self._rows), ABSENT), spec.scale)
 
     def _state(self, spec: Spec) -> Cells:
         values = self._column(spec.name)
         if spec.is_text:
             return as_texts(values, self._stretch.texts)
         if spec.name == START:
-            return Numbers(np.where(values == 0, ABSENT, self._line.course.utc_ns(values)), spec.scale)
-        return Numbers(values, spec.scale)
+            return NumberColumn(np.where(values == 0, ABSENT, self._line.course.utc_ns(values)), spec.scale)
+        return NumberColumn(values, spec.scale)
 
-    def _mean(self, spec: Spec) -> Numbers:
+    def _mean(self, spec: Spec) -> NumberColumn:
         """The rate of a counter over all that is told of a bucket; the average of a gauge over what it was there."""
         if spec.semantics is Semantics.GAUGE:
             mass, time_s = self.held(spec)
@@ -244,7 +255,7 @@ class TierBatch(Batch):
             values, time_s = self._sum(spec.name), self._told.span_s[self.bucket]
             mass = np.where(values == ABSENT, np.nan, values) * (100.0 if spec.unit == "%" else 1.0)
         with np.errstate(divide="ignore", invalid="ignore"):
-            return Numbers(np.where(time_s > 0, mass / time_s, np.nan) / 10.0**spec.scale)
+            return NumberColumn(np.where(time_s > 0, mass / time_s, np.nan) / 10.0**spec.scale)
 
     def held(self, spec: Spec) -> tuple[Float64Array, Float64Array]:
         """The integral of a gauge over time (as stored, times seconds), and over how long."""
@@ -274,7 +285,7 @@ class TierBatch(Batch):
 class TierMomentBatch(MomentBatch):
     """Records of buckets: some by themselves, and others together, which are of the last moment of their bucket."""
 
-    def __init__(self, part: Bucketed, joined: Joined, buckets: Axis) -> None:
+    def __init__(self, part: Bucketed, joined: JoinedRows, buckets: UtcBuckets) -> None:
         """Look at all that are of the range."""
         stretch, course = part.stretch, part.line.course
         ticks = stretch.ticks[stretch.tick_index()]
@@ -287,17 +298,17 @@ class TierMomentBatch(MomentBatch):
     def cells(self, spec: Spec) -> Cells:
         """A column."""
         if spec.of is Of.COUNT:
-            return Numbers(self._numbers(COUNT))
+            return NumberColumn(self._numbers(COUNT))
         if spec.of is Of.METRIC and not self._has(spec.name):
             none = np.full(len(self.bucket), ABSENT, np.int64)
-            return Words(none * 0 - 1, ()) if spec.is_text else Numbers(none, spec.scale)
+            return Words(none * 0 - 1, ()) if spec.is_text else NumberColumn(none, spec.scale)
         return super().cells(spec)
 
     def _numbers(self, name: str) -> Int64Array:
         return super()._numbers(name) if self._has(name) else np.full(len(self.bucket), ABSENT, np.int64)
 
 
-class MergedBatch(Batch):
+class MergedBatch(RowBatch):
     """Rows of one boot whose parts come from several batches: those of one key and bucket are one."""
 
     def __init__(self, boot: str, rows: Rows, shares: Mapping[str, Float64Array]) -> None:
@@ -328,8 +339,8 @@ def labelled(spec: Spec) -> str:
 
 
 def merged(
-    batches: Sequence[Batch], specs: Sequence[Spec], table: Table, key: Sequence[Spec], watched_s: Float64Array
-) -> Iterator[Batch]:
+    batches: Sequence[RowBatch], specs: Sequence[Spec], table: Table, key: Sequence[Spec], watched_s: Float64Array
+) -> Iterator[RowBatch]:
     """Batches of each boot as one. ``watched_s``: over how long values are known, float64[bucket]."""
     groups = answers_of(table).others_by or ("",)
     unique = {labelled(spec): spec for spec in [*specs, *key]}
@@ -339,16 +350,16 @@ def merged(
         yield _merged(boot, rows, unique, [labelled(spec) for spec in key], watched_s)
 
 
-def _with_masses(batch: Batch, specs: Mapping[str, Spec], groups: Sequence[str]) -> Rows:
+def _with_masses(batch: RowBatch, specs: Mapping[str, Spec], groups: Sequence[str]) -> Rows:
     columns: dict[str, Cells] = {}
     for label, spec in specs.items():
         columns[label] = batch.cells(spec)
         if spec.stat == MEAN and spec.semantics is Semantics.GAUGE and isinstance(batch, TierBatch | LastingBatch):
             mass, time_s = batch.held(spec)
-            columns[label + _MASS], columns[label + _TIME] = Numbers(mass), Numbers(time_s)
+            columns[label + _MASS], columns[label + _TIME] = NumberColumn(mass), NumberColumn(time_s)
     for name in groups:
         none = np.zeros(len(batch.bucket), np.int64)
-        columns[_OTHERS + name] = Numbers(batch.others(name) if isinstance(batch, TierBatch) else none)
+        columns[_OTHERS + name] = NumberColumn(batch.others(name) if isinstance(batch, TierBatch) else none)
     return Rows(batch.bucket, batch.times_ns, columns)
 
 
@@ -370,7 +381,7 @@ def _merged(
         if label + _MASS in rows.columns:
             mass, time_s = (_added(_numbers(rows.columns[label + each])[order], begins) for each in (_MASS, _TIME))
             with np.errstate(divide="ignore", invalid="ignore"):
-                columns[label] = Numbers(np.where(time_s > 0, mass / time_s, np.nan) / 10.0**spec.scale)
+                columns[label] = NumberColumn(np.where(time_s > 0, mass / time_s, np.nan) / 10.0**spec.scale)
                 shares[label] = mass / watched_s[bucket] / 10.0**spec.scale
         elif isinstance(cells, Words) or spec.semantics is Semantics.STATE or spec.stat not in {MEAN, SUM, MAX}:
             largest = spec.of is Of.COUNT
@@ -398,7 +409,7 @@ def _plus(cells: Cells, order: Int64Array, begins: Int64Array) -> Cells:
     absent = np.isnan(values) if is_float else values == ABSENT
     none = np.logical_and.reduceat(absent, begins)
     total = np.add.reduceat(np.where(absent, 0, values), begins)
-    return Numbers(np.where(none, np.nan if is_float else ABSENT, total), cells.scale)
+    return NumberColumn(np.where(none, np.nan if is_float else ABSENT, total), cells.scale)
 
 
 def _largest(cells: Cells, order: Int64Array, begins: Int64Array) -> Cells:
@@ -406,5 +417,5 @@ def _largest(cells: Cells, order: Int64Array, begins: Int64Array) -> Cells:
         return taken(cells, order[begins])
     values = cells.values[order]
     if values.dtype == np.float64:
-        return Numbers(np.fmax.reduceat(values, begins), cells.scale)
-    return Numbers(np.maximum.reduceat(values, begins), cells.scale)
+        return NumberColumn(np.fmax.reduceat(values, begins), cells.scale)
+    return NumberColumn(np.maximum.reduceat(values, begins), cells.scale)

@@ -12,17 +12,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sysmond.answers.reading import View
+from sysmond.answers.reading import TrackView
 from sysmond.base import clock
 from sysmond.base.model import Cause, series_path
 from sysmond.base.paths import Matcher, Pattern, is_wild
 from sysmond.base.result import BoolArray, Gap
 from sysmond.store import archive
 from sysmond.store.holdings import Damage
-from sysmond.store.of_ring import Hole, Key
+from sysmond.store.of_ring import Hole, SeriesKey
 from sysmond.store.statistics import GAP_FACTOR
 from sysmond.store.timeline import Timeline
-from sysmond.store.tracks import Stretch, Track
+from sysmond.store.tracks import TickRun, Track
 
 # Until the last tick is this many intervals ago, nothing is missing yet.
 TRAILING_INTERVALS = 3
@@ -111,7 +111,7 @@ def lost(line: Timeline, patterns: Collection[Pattern], boot: str | None, now_ns
             yield from (Gap(start_ns, end_ns, table, damage.cause, damage.reason) for table in tables)
 
 
-def silent(view: View, missing: Mapping[str, BoolArray], line: Timeline) -> Iterator[Gap]:
+def silent(view: TrackView, missing: Mapping[str, BoolArray], line: Timeline) -> Iterator[Gap]:
     """Where a table has ticks, but none of the series asked for has a value: it was not there to be read.
 
     ``missing``: by table, where on the view's axis that is so.
@@ -213,7 +213,7 @@ def _gap(line: Timeline, hole: Hole) -> Gap:
     return Gap(start_ns, max(start_ns, end_ns), hole.table, hole.cause, hole.detail)
 
 
-def _unread(line: Timeline, hole: Hole, keys: Collection[Key]) -> Gap:
+def _unread(line: Timeline, hole: Hole, keys: Collection[SeriesKey]) -> Gap:
     """Where values of some series are damaged in a file that has others: a gap that names the first of them."""
     first, *others = sorted(series_path(*key) for key in keys)
     more = f" and {len(others)} more" if others else ""
@@ -239,7 +239,7 @@ def _breaks(track: Track, line: Timeline) -> Iterator[_Break]:
             yield from _stepped(track, line, at_ns)
 
 
-def _broken(track: Track, line: Timeline, before: Stretch, after: Stretch) -> _Break:
+def _broken(track: Track, line: Timeline, before: TickRun, after: TickRun) -> _Break:
     boot, interval_ns = track.lineage.boot, track.lineage.interval_ns
     tick_ns, next_ns = before.last_ns, after.first_ns
     if line.course(boot).asleep_ns(tick_ns, next_ns) * 2 > next_ns - tick_ns - interval_ns:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from sysmond.answers.columns import MAX, MEAN, Of, Spec
-from sysmond.answers.rows import VALUES_MAX, Batch, Cells, Numbers, Question, Rows
+from sysmond.answers.rows import VALUES_MAX, Cells, NumberColumn, Question, RowBatch, Rows
 from sysmond.base.model import ABSENT, Semantics
 from sysmond.base.result import Float64Array, Int64Array
 from sysmond.errors import UsageError
@@ -16,10 +16,10 @@ from sysmond.rollup.condition import Words
 BOOT = "\0boot"
 
 
-def rows_of(batch: Batch, specs: Iterable[Spec], boot: int) -> Rows:
+def rows_of(batch: RowBatch, specs: Iterable[Spec], boot: int) -> Rows:
     """Rows of a batch with these columns."""
     columns = {spec.label: batch.cells(spec) for spec in specs}
-    columns[BOOT] = Numbers(np.full(len(batch.bucket), boot, np.int64))
+    columns[BOOT] = NumberColumn(np.full(len(batch.bucket), boot, np.int64))
     return Rows(batch.bucket, batch.times_ns, columns)
 
 
@@ -40,7 +40,7 @@ def first(bucket: Int64Array, by: Cells, top: int) -> Int64Array:
 
 def rank(cells: Cells) -> Float64Array:
     """Numbers by which rows are put in order; of texts, those that come first are larger."""
-    if isinstance(cells, Numbers):
+    if isinstance(cells, NumberColumn):
         return cells.floats().copy()
     places = np.empty(len(cells.texts) + 1)
     places[np.argsort(np.array([*cells.texts], object), kind="stable")] = -np.arange(len(cells.texts))
@@ -48,7 +48,7 @@ def rank(cells: Cells) -> Float64Array:
     return places[cells.codes]
 
 
-def grouped(batch: Batch, question: Question) -> Rows:
+def grouped(batch: RowBatch, question: Question) -> Rows:
     """The groups of a batch, with the sums of their rows; of the largest, the largest."""
     specs = [spec for spec in dict.fromkeys([*question.columns, question.by]) if spec not in question.groups]
     keys = [_codes(batch.cells(spec)) for spec in question.groups]
@@ -82,17 +82,17 @@ def _codes(cells: Cells) -> Int64Array:
     return cells.codes if isinstance(cells, Words) else np.asarray(cells.values, np.int64)
 
 
-def _addends(batch: Batch, spec: Spec) -> Numbers:
+def _addends(batch: RowBatch, spec: Spec) -> NumberColumn:
     """What the rows of a group add: of averages of gauges, what they come to over all of the time."""
     if spec.stat == MEAN and spec.semantics is Semantics.GAUGE:
-        return Numbers(batch.mass(spec))
+        return NumberColumn(batch.mass(spec))
     cells = batch.cells(spec)
     if isinstance(cells, Words):
         raise TypeError(spec.label)
     return cells
 
 
-def _summed(addends: Numbers, order: Int64Array, begins: Int64Array, *, largest: bool) -> Numbers:
+def _summed(addends: NumberColumn, order: Int64Array, begins: Int64Array, *, largest: bool) -> NumberColumn:
     values = addends.values[order]
     absent = np.isnan(values) if values.dtype == np.float64 else values == ABSENT
     none = np.logical_and.reduceat(absent, begins) if len(begins) else np.zeros(0, bool)
@@ -100,7 +100,7 @@ def _summed(addends: Numbers, order: Int64Array, begins: Int64Array, *, largest:
         found = np.maximum.reduceat(np.where(absent, np.iinfo(np.int64).min, values), begins)
     else:
         found = np.add.reduceat(np.where(absent, 0, values), begins)
-    return Numbers(np.where(none, np.nan if values.dtype == np.float64 else ABSENT, found), addends.scale)
+    return NumberColumn(np.where(none, np.nan if values.dtype == np.float64 else ABSENT, found), addends.scale)
 
 
 def taken(cells: Cells, rows: Int64Array) -> Cells:
@@ -148,7 +148,7 @@ def joined(pieces: Sequence[Rows]) -> Rows:
 def _joined(pieces: Sequence[Cells]) -> Cells:
     codes: dict[str, int] = {}
     words: list[Int64Array] = []
-    numbers: list[Numbers] = []
+    numbers: list[NumberColumn] = []
     for piece in pieces:
         if isinstance(piece, Words):
             of_piece = np.array([*(codes.setdefault(text, len(codes)) for text in piece.texts), -1], np.int64)
@@ -158,10 +158,10 @@ def _joined(pieces: Sequence[Cells]) -> Cells:
     if words:
         return Words(np.concatenate(words), list(codes))
     scale = max(piece.scale for piece in numbers)
-    return Numbers(np.concatenate([_scaled(piece, scale) for piece in numbers]), scale)
+    return NumberColumn(np.concatenate([_scaled(piece, scale) for piece in numbers]), scale)
 
 
-def _scaled(piece: Numbers, scale: int) -> Int64Array | Float64Array:
+def _scaled(piece: NumberColumn, scale: int) -> Int64Array | Float64Array:
     if piece.values.dtype == np.float64 or piece.scale == scale:
         return piece.values
     return np.where(piece.values == ABSENT, ABSENT, piece.values * 10 ** (scale - piece.scale))
@@ -200,7 +200,7 @@ def percentiles(rows: Rows, identity: Sequence[str], percent: float, specs: Mapp
             continue
         values = cells.floats()[order]
         parts = [values[low:high] for low, high in zip(begins.tolist(), ends.tolist(), strict=True)]
-        columns[name] = Numbers(np.array([_percentile(part, percent) for part in parts]))
+        columns[name] = NumberColumn(np.array([_percentile(part, percent) for part in parts]))
     times = np.full(len(begins), rows.times_ns.min() if len(rows.times_ns) else 0)
     return Rows(np.zeros(len(begins), np.int64), times, columns)
 

@@ -38,7 +38,7 @@ _ADDING = frozenset(("mean", "sum"))
 _NEVER = np.iinfo(np.int64).max
 
 
-class Row(Enum):
+class RowStat(Enum):
     """What only rows tell: of a gauge its first value, of a counter its increments over one interval."""
 
     FIRST = "first"
@@ -46,10 +46,10 @@ class Row(Enum):
     MIN = "min"
 
 
-Kept = dict[Stat | Row, npt.NDArray[Any]]
+Kept = dict[Stat | RowStat, npt.NDArray[Any]]
 
 
-class Part(NamedTuple):
+class LineagePart(NamedTuple):
     """What one series has in one lineage: its buckets' places on the axis (increasing), and their statistics.
 
     ``kept``: as in ``rollup.Buckets``, but TMAX is UTC. ``interval_ns``: of the lineage.
@@ -154,11 +154,11 @@ def of_rows(
         more[Stat.SUM] = _large_sums(values, starts)
     if in_full and Stat.LEAP in kind:
         every = statistics.of_rows(kind, values, ticks, np.arange(len(ticks)), interval_ns).stats[Stat.MAX]
-        more[Row.FIRST] = _first(every, starts)
-        more[Row.LAST] = _last(every, starts)
-        more[Row.MIN] = _lowest(every, starts)
+        more[RowStat.FIRST] = _first(every, starts)
+        more[RowStat.LAST] = _last(every, starts)
+        more[RowStat.MIN] = _lowest(every, starts)
     elif in_full:
-        more[Row.FIRST] = _first(values, starts)
+        more[RowStat.FIRST] = _first(values, starts)
     return made, more
 
 
@@ -189,11 +189,11 @@ def _joined(kept: Kept, starts: Int64Array) -> Kept:
     axis = statistics.axis_of_rows(np.arange(len(kept[Stat.COUNT][0])))
     joined = kept_of(statistics.coarsen(Buckets(axis, buckets), starts))
     for row, values in kept.items():
-        if row is Row.FIRST:
+        if row is RowStat.FIRST:
             joined[row] = _first(values, starts)
-        elif row is Row.LAST:
+        elif row is RowStat.LAST:
             joined[row] = _last(values, starts)
-        elif row is Row.MIN:
+        elif row is RowStat.MIN:
             joined[row] = _lowest(values, starts)
     return joined
 
@@ -251,7 +251,7 @@ def decimals_of(quantum_scale: int, divisor: float) -> int:
     return min(DECIMALS_MAX, max(0, quantum_scale + ceil(log10(max(1.0, divisor)) - 1e-9)))
 
 
-def of_counter(parts: Sequence[Part], metric: Metric, stat: str, step_ns: int, buckets: int) -> Statistic:
+def of_counter(parts: Sequence[LineagePart], metric: Metric, stat: str, step_ns: int, buckets: int) -> Statistic:
     """One statistic of a counter: of its rate, except ``sum`` (of its increments), ``count`` and ``tmax``.
 
     A mean is the sum divided by the time it took: where a bucket's gaps fit into it, what was counted across
@@ -291,7 +291,12 @@ def of_counter(parts: Sequence[Part], metric: Metric, stat: str, step_ns: int, b
     return Statistic(rate_unit(metric.unit), None, 0, np.round(rate, decimals), decimals)
 
 
-_PER_INTERVAL: dict[str, Stat | Row] = {"max": Stat.MAX, "min": Row.MIN, "first": Row.FIRST, "last": Row.LAST}
+_PER_INTERVAL: dict[str, Stat | RowStat] = {
+    "max": Stat.MAX,
+    "min": RowStat.MIN,
+    "first": RowStat.FIRST,
+    "last": RowStat.LAST,
+}
 
 
 def _earlier(held: npt.NDArray[Any], own: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -310,10 +315,10 @@ _CHOICES: dict[str, Callable[[npt.NDArray[Any], npt.NDArray[Any]], npt.NDArray[A
 }
 
 
-_OF_VALUES: dict[str, Stat | Row] = {"min": Stat.MIN, "max": Stat.MAX, "first": Row.FIRST, "last": Stat.LAST}
+_OF_VALUES: dict[str, Stat | RowStat] = {"min": Stat.MIN, "max": Stat.MAX, "first": RowStat.FIRST, "last": Stat.LAST}
 
 
-def of_gauge(parts: Sequence[Part], metric: Metric, stat: str, buckets: int) -> Statistic:
+def of_gauge(parts: Sequence[LineagePart], metric: Metric, stat: str, buckets: int) -> Statistic:
     """One statistic of a gauge or state; a state has no mean or sum, its last value stands for them.
 
     A text has no order either.
@@ -343,20 +348,20 @@ def of_gauge(parts: Sequence[Part], metric: Metric, stat: str, buckets: int) -> 
     return Statistic(metric.unit, out, metric.scale, None, 0)
 
 
-def _where(part: Part, chosen: BoolArray) -> Part:
+def _where(part: LineagePart, chosen: BoolArray) -> LineagePart:
     if chosen.all():
         return part
     return part._replace(place=part.place[chosen], kept={stat: own[chosen] for stat, own in part.kept.items()})
 
 
-def _count(parts: Iterable[Part], buckets: int) -> Statistic:
+def _count(parts: Iterable[LineagePart], buckets: int) -> Statistic:
     counts = np.zeros(buckets, np.int64)
     for part in parts:
         counts[part.place] += part.kept[Stat.COUNT]
     return Statistic("1", counts, 0, None, 0)
 
 
-def _totals(parts: Sequence[Part], buckets: int) -> tuple[npt.NDArray[Any], BoolArray]:
+def _totals(parts: Sequence[LineagePart], buckets: int) -> tuple[npt.NDArray[Any], BoolArray]:
     """Sums a bucket, and where there are any; as integers where they are sure to fit, else rounded once."""
     sums = [part.kept[Stat.SUM] for part in parts]
     large = any(own.dtype != np.int64 or not _fits(np.append(own, own.size and len(parts))) for own in sums)
@@ -368,7 +373,7 @@ def _totals(parts: Sequence[Part], buckets: int) -> tuple[npt.NDArray[Any], Bool
     return total, there
 
 
-def _summed(parts: Sequence[Part], metric: Metric, buckets: int) -> Statistic:
+def _summed(parts: Sequence[LineagePart], metric: Metric, buckets: int) -> Statistic:
     """Exact sums, as integers where they fit; a week of large gauges does not."""
     total, there = _totals(parts, buckets)
     if total.dtype == np.int64:
@@ -377,7 +382,7 @@ def _summed(parts: Sequence[Part], metric: Metric, buckets: int) -> Statistic:
     return Statistic(metric.unit, None, 0, floats, metric.scale)
 
 
-def _mean(parts: Sequence[Part], metric: Metric, buckets: int) -> Statistic:
+def _mean(parts: Sequence[LineagePart], metric: Metric, buckets: int) -> Statistic:
     total, there = _totals(parts, buckets)
     counts = np.zeros(buckets, np.int64)
     for part in parts:
@@ -390,7 +395,9 @@ def _mean(parts: Sequence[Part], metric: Metric, buckets: int) -> Statistic:
     return Statistic(metric.unit, None, 0, np.round(mean, decimals), decimals)
 
 
-def _time_of_maximum(parts: Sequence[Part], buckets: int, height: Callable[[Part], npt.NDArray[Any]]) -> Statistic:
+def _time_of_maximum(
+    parts: Sequence[LineagePart], buckets: int, height: Callable[[LineagePart], npt.NDArray[Any]]
+) -> Statistic:
     """When the (first) maximum was, as UTC."""
     highest = np.full(buckets, -np.inf)
     times = np.full(buckets, ABSENT, np.int64)

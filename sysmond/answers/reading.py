@@ -11,10 +11,10 @@ from sysmond.base.result import BoolArray, Int64Array
 from sysmond.errors import CorruptError
 from sysmond.store import statistics
 from sysmond.store.holdings import Damage
-from sysmond.store.of_ring import Hole, Key, Strand
+from sysmond.store.of_ring import Hole, SeriesKey, Strand
 from sysmond.store.statistics import COUNTER_STATS, Axis, Buckets, Edges, Stat
 from sysmond.store.timeline import Timeline
-from sysmond.store.tracks import Member, Piece, Run, Source, Track, chosen_rows
+from sysmond.store.tracks import Member, OpenedFile, Run, TierPiece, Track, chosen_rows
 
 # So many rows of a block are decoded at once: memory is bounded by what is asked for, not by the block.
 BATCH_SERIES = 64
@@ -23,7 +23,7 @@ EMPTY = {Stat.COUNT: 0, Stat.SUM: 0, Stat.LEAP: 0, Stat.LEAP_NS: 0}
 _SCALED = frozenset((Stat.SUM, Stat.MIN, Stat.MAX, Stat.LAST, Stat.LEAP))
 
 
-class View(NamedTuple):
+class TrackView(NamedTuple):
     """A part of the time axis of a track: rows (``step_ns`` 0), or buckets of one of its tiers.
 
     ``times_ns``: UTC of the first tick of each. ``inside``: what belongs to the range asked for, or is chosen of
@@ -35,15 +35,15 @@ class View(NamedTuple):
     axis: Axis
     times_ns: Int64Array
     inside: BoolArray
-    pieces: list[tuple[Run | Piece, int, int]]
+    pieces: list[tuple[Run | TierPiece, int, int]]
 
-    def chosen(self, inside: BoolArray) -> "View | None":
+    def chosen(self, inside: BoolArray) -> "TrackView | None":
         """As little of it as has what is chosen, and one before; None where nothing is."""
         at = np.flatnonzero(inside)
         if not len(at):
             return None
         low, high = max(0, int(at[0]) - 1), int(at[-1]) + 1
-        pieces: list[tuple[Run | Piece, int, int]] = []
+        pieces: list[tuple[Run | TierPiece, int, int]] = []
         start = 0
         for piece, first, after in self.pieces:
             begin, end = max(first, first + low - start), min(after, first + high - start)
@@ -51,25 +51,25 @@ class View(NamedTuple):
                 pieces.append((piece, begin, end))
             start += after - first
         axis = Axis(*(each[low:high] for each in self.axis))
-        return View(self.track, self.step_ns, axis, self.times_ns[low:high], inside[low:high], pieces)
+        return TrackView(self.track, self.step_ns, axis, self.times_ns[low:high], inside[low:high], pieces)
 
 
-class Reader:
+class TimelineReader:
     """Reads from an open time line; what cannot be read is added to its ``damages`` and ``unread``."""
 
     def __init__(self, line: Timeline) -> None:
         self._line = line
 
-    def view(self, track: Track, step_ns: int, start_ns: int, end_ns: int) -> View | None:
+    def view(self, track: Track, step_ns: int, start_ns: int, end_ns: int) -> TrackView | None:
         """Look at a track over a range of wall-clock time: at its rows, or at its buckets of a step.
 
         None where it has none there.
         """
         course = self._line.course(track.lineage.boot)
         low_ns, high_ns = course.window(start_ns, end_ns)
-        pieces: list[tuple[Run | Piece, int, int]] = []
+        pieces: list[tuple[Run | TierPiece, int, int]] = []
         axes: list[Axis] = []
-        wholes: list[tuple[Run | Piece, Axis, int]] = (
+        wholes: list[tuple[Run | TierPiece, Axis, int]] = (
             [(piece, piece.block.axis, piece.low) for piece in track.tiers[step_ns].pieces]
             if step_ns
             else [(run, Axis(run.ticks, run.ticks, _ones(len(run.ticks))), 0) for run in track.runs]
@@ -86,9 +86,9 @@ class Reader:
         axis = axes[0] if len(axes) == 1 else Axis(*(np.concatenate(each) for each in zip(*axes, strict=True)))
         times_ns = course.utc_ns(axis.first)
         last_ns = course.utc_ns(axis.last) if step_ns else times_ns
-        return View(track, step_ns, axis, times_ns, (times_ns < end_ns) & (last_ns >= start_ns), pieces)
+        return TrackView(track, step_ns, axis, times_ns, (times_ns < end_ns) & (last_ns >= start_ns), pieces)
 
-    def rows(self, view: View, keys: Sequence[Key]) -> Int64Array:
+    def rows(self, view: TrackView, keys: Sequence[SeriesKey]) -> Int64Array:
         """Read series of a view of rows, int64[series, tick].
 
         A row whose values are damaged is left out and kept in ``unread``.
@@ -108,11 +108,13 @@ class Reader:
                 self._fill(part, run.ticks[low:high], member, place, chosen[id(member.block)])
         return matrix
 
-    def buckets(self, view: View, keys: Sequence[Key], kind: tuple[Stat, ...], wanted: Sequence[Stat]) -> Buckets:
+    def buckets(
+        self, view: TrackView, keys: Sequence[SeriesKey], kind: tuple[Stat, ...], wanted: Sequence[Stat]
+    ) -> Buckets:
         """Read series of a kind of a view of buckets; what counters grew by between files is in them."""
         joined: Buckets | None = None
         for piece, low, high in view.pieces:
-            if isinstance(piece, Piece):
+            if isinstance(piece, TierPiece):
                 made = self._piece(piece, low, high, keys, kind, wanted)
                 joined = (
                     made if joined is None else statistics.concatenate(joined, made, view.track.lineage.interval_ns)
@@ -122,7 +124,13 @@ class Reader:
         return joined
 
     def _piece(
-        self, piece: Piece, low: int, high: int, keys: Sequence[Key], kind: tuple[Stat, ...], wanted: Sequence[Stat]
+        self,
+        piece: TierPiece,
+        low: int,
+        high: int,
+        keys: Sequence[SeriesKey],
+        kind: tuple[Stat, ...],
+        wanted: Sequence[Stat],
     ) -> Buckets:
         """Buckets of one block; a series that it has not is empty."""
         block = piece.block
@@ -154,7 +162,7 @@ class Reader:
         return Buckets(axis, stats, edges if Stat.LEAP in kind else None)
 
     def _read_piece(
-        self, piece: Piece, mine: list[tuple[int, int, int]], wanted: Sequence[Stat]
+        self, piece: TierPiece, mine: list[tuple[int, int, int]], wanted: Sequence[Stat]
     ) -> Iterator[tuple[list[tuple[int, int, int]], Buckets]]:
         """Read rows of a block; where one is damaged, the others each by itself."""
         try:
@@ -169,7 +177,7 @@ class Reader:
             for each in mine:
                 yield from self._read_piece(piece, [each], wanted)
 
-    def _rows(self, member: Member, rows: dict[Key, int]) -> Iterator[tuple[Key, Int64Array]]:
+    def _rows(self, member: Member, rows: dict[SeriesKey, int]) -> Iterator[tuple[SeriesKey, Int64Array]]:
         """The values of a block's rows in the scale of the newest; a few rows are decoded at a time."""
         wanted = [(key, row, factor) for key, row in rows.items() if (factor := self._line.factor(member.source, key))]
         for start in range(0, len(wanted), BATCH_SERIES):
@@ -178,14 +186,19 @@ class Reader:
                 yield key, values if factor == 1 else np.where(values == ABSENT, ABSENT, values * factor)
 
     def _fill_alone(
-        self, part: Int64Array, low: int, member: Member, place: dict[Key, int], rows: dict[Key, int]
+        self, part: Int64Array, low: int, member: Member, place: dict[SeriesKey, int], rows: dict[SeriesKey, int]
     ) -> None:
         """Put the values of the only block of a run where its ticks are, from its tick ``low`` on."""
         for key, values in self._rows(member, rows):
             part[place[key]] = values[low : low + part.shape[1]]
 
     def _fill(
-        self, part: Int64Array, ticks: Int64Array, member: Member, place: dict[Key, int], rows: dict[Key, int]
+        self,
+        part: Int64Array,
+        ticks: Int64Array,
+        member: Member,
+        place: dict[SeriesKey, int],
+        rows: dict[SeriesKey, int],
     ) -> None:
         """Put a block's values where its ticks are; what another block gave already stays where this one has none."""
         block = member.block
@@ -207,7 +220,9 @@ class Reader:
                 return np.full((1, len(block.ticks)), ABSENT, np.int64)
         return np.concatenate([self._values(member, [row]) for row in rows])
 
-    def _note_unread(self, source: Source, strand: Strand, ends: tuple[int, int], key: Key, reason: str) -> None:
+    def _note_unread(
+        self, source: OpenedFile, strand: Strand, ends: tuple[int, int], key: SeriesKey, reason: str
+    ) -> None:
         noted = Damage(source.name, source.recording.sensitivity, reason)
         if noted not in self._line.damages:
             self._line.damages.append(noted)
@@ -215,9 +230,11 @@ class Reader:
         hole = Hole(strand.boot, key.table, first_ns, last_ns + strand.interval_ns, Cause.DAMAGED_FILE, reason)
         self._line.unread.setdefault(hole, set()).add(key)
 
-    def stands_before(self, track: Track, keys: Collection[Key], before_ns: int) -> dict[Key, tuple[int, int]]:
+    def stands_before(
+        self, track: Track, keys: Collection[SeriesKey], before_ns: int
+    ) -> dict[SeriesKey, tuple[int, int]]:
         """The last value that each counter had before a tick, as that value's tick and the value."""
-        found: dict[Key, tuple[int, int]] = {}
+        found: dict[SeriesKey, tuple[int, int]] = {}
         for run in reversed(track.runs):
             missing = [key for key in keys if key not in found]
             if not missing:
@@ -233,7 +250,7 @@ class Reader:
                     found[key] = max(stood, found.get(key, stood))
         return found
 
-    def _stood(self, piece: Piece, key: Key) -> tuple[int, int] | None:
+    def _stood(self, piece: TierPiece, key: SeriesKey) -> tuple[int, int] | None:
         """Where a counter stood at the end of a block of buckets."""
         high = len(piece.block.axis.first)
         edges = self._piece(piece, high, high, [key], COUNTER_STATS, COUNTER_STATS).edges
@@ -241,7 +258,9 @@ class Reader:
             return None
         return int(edges.last_tick[0]), int(edges.last_value[0])
 
-    def _stands(self, member: Member, keys: Collection[Key], before_ns: int) -> Iterator[tuple[Key, tuple[int, int]]]:
+    def _stands(
+        self, member: Member, keys: Collection[SeriesKey], before_ns: int
+    ) -> Iterator[tuple[SeriesKey, tuple[int, int]]]:
         ticks = member.block.ticks
         stop = int(np.searchsorted(ticks, before_ns))
         for key, values in self._rows(member, chosen_rows([member], keys)[id(member.block)] if stop else {}):

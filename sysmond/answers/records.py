@@ -15,12 +15,12 @@ from sysmond.answers import from_tiers, grouping
 from sysmond.answers.columns import COUNT, Of, Offer, Spec
 from sysmond.answers.joins import Joins, Texts, needed
 from sysmond.answers.rows import (
-    Axis,
-    Batch,
     Cells,
-    Joined,
+    JoinedRows,
     Question,
+    RowBatch,
     Rows,
+    UtcBuckets,
     axis,
     batches,
     lasting,
@@ -263,7 +263,7 @@ class Answering:
         rows = self._finished(question, pieces, buckets)
         return self._result(question, rows, buckets)
 
-    def _batches(self, question: Question, buckets: Axis) -> Iterator[Batch]:
+    def _batches(self, question: Question, buckets: UtcBuckets) -> Iterator[RowBatch]:
         labels = question.where.columns if question.where else ()
         specs = [*question.columns, *question.groups, question.by, *self.offer.find(labels)]
         lines = self.joined(specs)
@@ -272,12 +272,14 @@ class Answering:
         names = {spec.name for spec in specs if spec.of is Of.JOIN}
         of_boot = {each.line.boot: self._joined(each.line, names) for each in self._past}
         if not lasts(self.table):
-            moments: list[Batch] = [
+            moments: list[RowBatch] = [
                 from_tiers.TierMomentBatch(each, of_boot[each.line.boot], buckets) for each in self._past
             ]
             return chain(meeting(question, moments), batches(question, lines, buckets, self._since_ns))
         told = from_tiers.told_by_buckets(self._past, buckets).plus(told_by_rows(lines, buckets, self._since_ns))
-        found: list[Batch] = [from_tiers.TierBatch(each, of_boot[each.line.boot], buckets, told) for each in self._past]
+        found: list[RowBatch] = [
+            from_tiers.TierBatch(each, of_boot[each.line.boot], buckets, told) for each in self._past
+        ]
         found += lasting(self.table, lines, buckets, told, self._since_ns)
         keys = [self.offer.specs[name] for name in key_of(self.table)]
         return meeting(question, from_tiers.merged(found, specs, self.table, keys, told.watched_s))
@@ -305,7 +307,7 @@ class Answering:
         where = condition.parse(request.where, offer.kinds(), self._moment) if request.where.strip() else None
         return Question(self.table, chosen, where, offer.specs, groups, by, request.top)
 
-    def buckets(self) -> Axis:
+    def buckets(self) -> UtcBuckets:
         """The range as buckets.
 
         :raises UsageError: where there are too many.
@@ -322,12 +324,12 @@ class Answering:
         last_ns = max(line.latest_ns for line in lines) + LATE_NS + step_ns
         return axis(start_ns, max(start_ns + 1, min(self._times.end_ns, last_ns)), step_ns)
 
-    def joined(self, specs: Iterable[Spec]) -> list[tuple[Line, Joined]]:
+    def joined(self, specs: Iterable[Spec]) -> list[tuple[Line, JoinedRows]]:
         """The boots, and what these columns need beside the table."""
         names = {spec.name for spec in specs if spec.of is Of.JOIN}
         return [(line, self._joined(line, names)) for line in self._lines]
 
-    def _joined(self, line: Line, names: Collection[str]) -> Joined:
+    def _joined(self, line: Line, names: Collection[str]) -> JoinedRows:
         answers = answers_of(self.table)
         texts = {
             join: Texts(join, found)
@@ -339,7 +341,7 @@ class Answering:
         is_alive = lasts(self.table) and not is_dictionary(self.table)
         if ending is not None and is_alive and (ends := self._of_line(ending.table, line)):
             ended = ended_of(ends, [dict(ending.by)[name] for name in key_of(self.table)])
-        return Joined(Joins(answers.joins, texts), ended)
+        return JoinedRows(Joins(answers.joins, texts), ended)
 
     def _told_by(self, table: str, line: Line, lacking: str = "") -> list[Stretch]:
         """The stretches of another table, whose rows belong to numbers; those of tiers, too, where they are asked."""
@@ -359,7 +361,7 @@ class Answering:
         self._stretches += [part.stretch for found in lines for part in found.parts]
         return lines[0] if lines else None
 
-    def _finished(self, question: Question, pieces: list[Rows], buckets: Axis) -> Rows | None:
+    def _finished(self, question: Question, pieces: list[Rows], buckets: UtcBuckets) -> Rows | None:
         """All rows together, in order, cut to the first where that is asked for."""
         if not pieces:
             return None
@@ -383,7 +385,7 @@ class Answering:
             rows = rows._replace(times_ns=buckets.stamps_ns[rows.bucket])
         return rows
 
-    def _result(self, question: Question, rows: Rows | None, buckets: Axis) -> Answer:
+    def _result(self, question: Question, rows: Rows | None, buckets: UtcBuckets) -> Answer:
         start_ns, end_ns, step_ns = self._times
         table = self.table.name
         times = np.zeros(0, np.int64) if rows is None else rows.times_ns

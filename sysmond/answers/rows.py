@@ -25,11 +25,11 @@ from sysmond.base.wall_clock import ALWAYS_NS
 from sysmond.errors import UsageError
 from sysmond.rollup.condition import Condition, Lookup, Values, Words
 from sysmond.rollup.ended import between
-from sysmond.rollup.keys_in_buckets import Ended, Window, spans
+from sysmond.rollup.keys_in_buckets import KeyEnds, KeysInBuckets, spans
 from sysmond.rollup.portion import parts_of, summed
 from sysmond.store.census import LATE_NS, Line
 from sysmond.store.chain import told_before
-from sysmond.store.stretch import Part, Stretch, key_of, lasts
+from sysmond.store.stretch import Stretch, StretchPart, key_of, lasts
 
 # So many cells of a column are worked on at once.
 CELLS_MAX = 1 << 21
@@ -39,7 +39,7 @@ VALUES_MAX = 50_000_000
 Since = Mapping[str, int]
 
 
-class Numbers(NamedTuple):
+class NumberColumn(NamedTuple):
     """A column of numbers: int64[row] of a scale, ABSENT where there is none; or float64[row] with NaN."""
 
     values: Int64Array | Float64Array
@@ -56,10 +56,10 @@ class Numbers(NamedTuple):
         return found
 
 
-Cells = Numbers | Words
+Cells = NumberColumn | Words
 
 
-class Axis(NamedTuple):
+class UtcBuckets(NamedTuple):
     """Buckets in UTC: ``edges_ns``, int64[bucket + 1], and how each is stamped, int64[bucket]."""
 
     edges_ns: Int64Array
@@ -78,11 +78,11 @@ class Question(NamedTuple):
     top: int
 
 
-class Joined(NamedTuple):
+class JoinedRows(NamedTuple):
     """What is joined to the rows of one boot; nothing where it is not asked for, or not there."""
 
     joins: Joins = Joins()
-    ended: Ended | None = None
+    ended: KeyEnds | None = None
 
 
 class Rows(NamedTuple):
@@ -93,7 +93,7 @@ class Rows(NamedTuple):
     columns: Mapping[str, Cells]
 
 
-class Batch(ABC):
+class RowBatch(ABC):
     """Rows of one boot. ``bucket``, ``times_ns``: of each the number of its bucket, and its time in UTC: int64[row]."""
 
     # What has an element a row.
@@ -119,21 +119,21 @@ class Batch(ABC):
         return made
 
 
-def axis(start_ns: int, end_ns: int, step_ns: int) -> Axis:
+def axis(start_ns: int, end_ns: int, step_ns: int) -> UtcBuckets:
     """Buckets over [start, end): one, stamped with the second that it begins in, or on multiples of a step.
 
     :raises UsageError: where there are too many.
     """
     if not step_ns:
         stamp_ns = start_ns // SECOND_NS * SECOND_NS
-        return Axis(np.array([start_ns, end_ns], np.int64), np.array([stamp_ns], np.int64))
+        return UtcBuckets(np.array([start_ns, end_ns], np.int64), np.array([stamp_ns], np.int64))
     first, last = start_ns // step_ns, -(-end_ns // step_ns)
     if last - first > BUCKETS_MAX:
         raise UsageError(f"{last - first} steps in that range; expected at most {BUCKETS_MAX}")
     stamps = np.arange(first, last, dtype=np.int64) * step_ns
     edges = np.append(stamps, end_ns)
     edges[0] = start_ns
-    return Axis(edges, stamps)
+    return UtcBuckets(edges, stamps)
 
 
 def edges_of(line: Line, edges_ns: Int64Array) -> Int64Array:
@@ -157,12 +157,12 @@ def edges_of(line: Line, edges_ns: Int64Array) -> Int64Array:
 class _Stage(NamedTuple):
     """Some buckets of one boot, with what answers in them. ``low``: number of the first of them.
 
-    ``span_s``, ``watched_s``: of each, as ``Told`` has it.
+    ``span_s``, ``watched_s``: of each, as ``TimeCovered`` has it.
     """
 
     line: Line
-    joined: Joined
-    parts: Sequence[Part]
+    joined: JoinedRows
+    parts: Sequence[StretchPart]
     edges: Int64Array
     stamps_ns: Int64Array
     low: int
@@ -170,7 +170,7 @@ class _Stage(NamedTuple):
     watched_s: Float64Array
 
 
-class Told(NamedTuple):
+class TimeCovered(NamedTuple):
     """Of what time buckets tell: float64[bucket], seconds, over all boots.
 
     ``span_s``: how far apart the readings are between which increases lie. ``watched_s``: how long values are known.
@@ -179,29 +179,31 @@ class Told(NamedTuple):
     span_s: Float64Array
     watched_s: Float64Array
 
-    def plus(self, other: "Told") -> "Told":
+    def plus(self, other: "TimeCovered") -> "TimeCovered":
         """Both together."""
-        return Told(self.span_s + other.span_s, self.watched_s + other.watched_s)
+        return TimeCovered(self.span_s + other.span_s, self.watched_s + other.watched_s)
 
 
-def told_by_rows(lines: Sequence[tuple[Line, Joined]], buckets: Axis, since_ns: Since = MappingProxyType({})) -> Told:
+def told_by_rows(
+    lines: Sequence[tuple[Line, JoinedRows]], buckets: UtcBuckets, since_ns: Since = MappingProxyType({})
+) -> TimeCovered:
     """Of what time rows tell; ``since_ns``: from which boot time on they answer, by boot."""
-    total = Told(np.zeros(len(buckets.stamps_ns)), np.zeros(len(buckets.stamps_ns)))
+    total = TimeCovered(np.zeros(len(buckets.stamps_ns)), np.zeros(len(buckets.stamps_ns)))
     for line, _ in lines:
-        total = total.plus(Told(*spans(line.parts, _edges_since(line, buckets, since_ns))))
+        total = total.plus(TimeCovered(*spans(line.parts, _edges_since(line, buckets, since_ns))))
     return total
 
 
-def _edges_since(line: Line, buckets: Axis, since_ns: Since) -> Int64Array:
+def _edges_since(line: Line, buckets: UtcBuckets, since_ns: Since) -> Int64Array:
     """The edges of buckets in boot time, of what is not before the moment from which on rows answer."""
     return np.maximum(edges_of(line, buckets.edges_ns), since_ns.get(line.boot, -ALWAYS_NS))
 
 
 def lasting(
     table: Table,
-    lines: Sequence[tuple[Line, Joined]],
-    buckets: Axis,
-    told: Told,
+    lines: Sequence[tuple[Line, JoinedRows]],
+    buckets: UtcBuckets,
+    told: TimeCovered,
     since_ns: Since = MappingProxyType({}),
 ) -> Iterator["LastingBatch"]:
     """Rows of a table whose rows last: one a key and bucket in which it was there.
@@ -224,7 +226,7 @@ def lasting(
             low = high
 
 
-def _width(line: Line, joined: Joined, edges: Int64Array) -> int:
+def _width(line: Line, joined: JoinedRows, edges: Int64Array) -> int:
     """How many buckets are worked on at once: by the keys that are seen, and those that come and go in each."""
     low_ns, high_ns = int(edges[0]), int(edges[-1])
     keys = max((len(part.stretch.counts) for part in line.within(low_ns, high_ns)), default=1)
@@ -235,10 +237,10 @@ def _width(line: Line, joined: Joined, edges: Int64Array) -> int:
     return max(1, int(width))
 
 
-class LastingBatch(Batch):
+class LastingBatch(RowBatch):
     """Rows of a lasting table."""
 
-    of_rows = (*Batch.of_rows, "_bucket")
+    of_rows = (*RowBatch.of_rows, "_bucket")
 
     def __init__(self, table: Table, stage: _Stage) -> None:
         """Look at all keys and buckets in which they were there, where values are known."""
@@ -246,7 +248,7 @@ class LastingBatch(Batch):
         if ended is not None and stage.parts:
             ended = between(ended, min(int(edges[0]), int(stage.parts[0].stretch.ticks[0])), int(edges[-1]))
         self._stage = stage
-        self._window = Window(stage.parts, edges, ended, key_of(table))
+        self._window = KeysInBuckets(stage.parts, edges, ended, key_of(table))
         self._texts = frozenset(metric.name for metric in table.metrics if metric.is_text)
         # ``_bucket``: of those of the stage.
         self._key, self._bucket = np.nonzero(self._window.alive & (stage.watched_s > 0))
@@ -274,33 +276,35 @@ class LastingBatch(Batch):
             return self._life(spec)
         window, key = self._window, self._key
         if spec.of is Of.COUNT:
-            return Numbers(np.ones(len(key), np.int64))
+            return NumberColumn(np.ones(len(key), np.int64))
         if spec.of is Of.KEY:
             values = window.keys[spec.name]
-            return Numbers((self._stage.line.course.utc_ns(values) if spec.name == START else values)[key], spec.scale)
+            return NumberColumn(
+                (self._stage.line.course.utc_ns(values) if spec.name == START else values)[key], spec.scale
+            )
         return self._measured(spec)
 
     def _measured(self, spec: Spec) -> Cells:
         window, key, bucket = self._window, self._key, self._bucket
         if spec.semantics is Semantics.COUNTER and spec.stat in {SUM, MEAN}:
             grown = window.grown(spec.name)[key, bucket]
-            return Numbers(grown, spec.scale) if spec.stat == SUM else self._rate(spec, grown)
+            return NumberColumn(grown, spec.scale) if spec.stat == SUM else self._rate(spec, grown)
         if spec.stat == MEAN:
             mass, time_s = (each[key, bucket] for each in window.held(spec.name))
             with np.errstate(divide="ignore", invalid="ignore"):
-                return Numbers(np.where(time_s > 0, mass / time_s, np.nan) / 10.0**spec.scale)
+                return NumberColumn(np.where(time_s > 0, mass / time_s, np.nan) / 10.0**spec.scale)
         if spec.stat == MAX:
-            return Numbers(window.peak(spec.name)[key, bucket], spec.scale)
+            return NumberColumn(window.peak(spec.name)[key, bucket], spec.scale)
         values = window.at(spec.name)[key, bucket + 1]
         if spec.is_text:
             return as_texts(values, window.words.texts)
-        return Numbers(values, spec.scale)
+        return NumberColumn(values, spec.scale)
 
-    def _rate(self, spec: Spec, grown: Int64Array) -> Numbers:
+    def _rate(self, spec: Spec, grown: Int64Array) -> NumberColumn:
         took_s = self._window.took_s(self._stage.span_s)[self._key, self._bucket]
         factor = (100.0 if spec.unit == "%" else 1.0) / 10.0**spec.scale
         with np.errstate(divide="ignore", invalid="ignore"):
-            return Numbers(np.where((grown == ABSENT) | (took_s <= 0), np.nan, grown * factor / took_s))
+            return NumberColumn(np.where((grown == ABSENT) | (took_s <= 0), np.nan, grown * factor / took_s))
 
     def held(self, spec: Spec) -> tuple[Float64Array, Float64Array]:
         """The integral of a gauge over time (as stored, times seconds), and over how long."""
@@ -312,14 +316,14 @@ class LastingBatch(Batch):
         mass: Float64Array = self._window.held(spec.name)[0][self._key, self._bucket]
         return mass / self._stage.watched_s[self._bucket] / 10.0**spec.scale
 
-    def _life(self, spec: Spec) -> Numbers:
+    def _life(self, spec: Spec) -> NumberColumn:
         if spec.name == END:
             died = self._window.died_ns[self._key]
             late = died >= self._window.edges[self._bucket + 1]
             utc = self._stage.line.course.utc_ns(np.where(late, 0, died))
-            return Numbers(np.where(late, ABSENT, utc), spec.scale)
+            return NumberColumn(np.where(late, ABSENT, utc), spec.scale)
         told = self._window.ended(spec.name)
-        return Numbers(np.full(len(self._key), ABSENT, np.int64) if told is None else told[self._key])
+        return NumberColumn(np.full(len(self._key), ABSENT, np.int64) if told is None else told[self._key])
 
     def _stored(self, name: str) -> joins.Numbers:
         """What the rows have of a metric, as stored."""
@@ -335,7 +339,9 @@ def as_texts(codes: Int64Array, texts: Sequence[str]) -> Words:
     return Words(np.where(codes == ABSENT, -1, codes), texts)
 
 
-def _of_moments(lines: Sequence[tuple[Line, Joined]], buckets: Axis, since_ns: Since) -> Iterator["MomentBatch"]:
+def _of_moments(
+    lines: Sequence[tuple[Line, JoinedRows]], buckets: UtcBuckets, since_ns: Since
+) -> Iterator["MomentBatch"]:
     """Rows of a table whose rows are about their own moment: one a record."""
     for line, joined in lines:
         edges = edges_of(line, buckets.edges_ns[[0, -1]])
@@ -345,17 +351,17 @@ def _of_moments(lines: Sequence[tuple[Line, Joined]], buckets: Axis, since_ns: S
             before = part.stretch
 
 
-class MomentBatch(Batch):
+class MomentBatch(RowBatch):
     """Records of one part, in order of time. A record that tells of an end is of that time, others of their reading."""
 
-    of_rows = (*Batch.of_rows, "_rows")
+    of_rows = (*RowBatch.of_rows, "_rows")
 
     def __init__(
         self,
-        part: Part,
+        part: StretchPart,
         line: Line,
-        joined: Joined,
-        buckets: Axis,
+        joined: JoinedRows,
+        buckets: UtcBuckets,
         begin_ns: int = -ALWAYS_NS,
         before: Stretch | None = None,
     ) -> None:
@@ -370,7 +376,13 @@ class MomentBatch(Batch):
         self._take(stretch, line, joined, times, inside & (ticks >= begin_ns) & (ticks < part.end_ns), buckets)
 
     def _take(
-        self, stretch: Stretch, line: Line, joined: Joined, times: Int64Array, inside: BoolArray, buckets: Axis
+        self,
+        stretch: Stretch,
+        line: Line,
+        joined: JoinedRows,
+        times: Int64Array,
+        inside: BoolArray,
+        buckets: UtcBuckets,
     ) -> None:
         self._stretch = stretch
         self._line = line
@@ -386,15 +398,15 @@ class MomentBatch(Batch):
     def cells(self, spec: Spec) -> Cells:
         """A column."""
         if spec.of is Of.COUNT:
-            return Numbers(np.ones(len(self._rows), np.int64))
+            return NumberColumn(np.ones(len(self._rows), np.int64))
         if spec.of is Of.JOIN:
             return self._joined.joins.words(spec.name, self._stored)
         values = self._numbers(spec.name)
         if spec.is_text:
             return as_texts(values, self._stretch.texts)
         if spec.name in {START, END}:
-            return Numbers(np.where(values == ABSENT, ABSENT, self._line.course.utc_ns(values)), spec.scale)
-        return Numbers(values, spec.scale)
+            return NumberColumn(np.where(values == ABSENT, ABSENT, self._line.course.utc_ns(values)), spec.scale)
+        return NumberColumn(values, spec.scale)
 
     def mass(self, _spec: Spec, /) -> Float64Array:
         """Nothing has an average here."""
@@ -411,7 +423,7 @@ class MomentBatch(Batch):
         return summed(columns) if len(columns) > 1 else columns[0]
 
 
-def lookup(batch: Batch, specs: Mapping[str, Spec]) -> Lookup:
+def lookup(batch: RowBatch, specs: Mapping[str, Spec]) -> Lookup:
     """Columns of a batch, as conditions ask for them."""
 
     def found(label: str) -> Values:
@@ -426,10 +438,10 @@ def lookup(batch: Batch, specs: Mapping[str, Spec]) -> Lookup:
 
 def batches(
     question: Question,
-    lines: Sequence[tuple[Line, Joined]],
-    buckets: Axis,
+    lines: Sequence[tuple[Line, JoinedRows]],
+    buckets: UtcBuckets,
     since_ns: Since = MappingProxyType({}),
-) -> Iterator[Batch]:
+) -> Iterator[RowBatch]:
     """All rows that meet the condition; ``since_ns`` as of ``told_by_rows``."""
     if lasts(question.table):
         told = told_by_rows(lines, buckets, since_ns)
@@ -437,7 +449,7 @@ def batches(
     return meeting(question, _of_moments(lines, buckets, since_ns))
 
 
-def meeting(question: Question, found: Iterable[Batch]) -> Iterator[Batch]:
+def meeting(question: Question, found: Iterable[RowBatch]) -> Iterator[RowBatch]:
     """The rows of batches that meet the condition."""
     for batch in found:
         kept = batch

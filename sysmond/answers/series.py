@@ -8,15 +8,15 @@ from typing import NamedTuple
 import numpy as np
 
 from sysmond.answers import gaps, rates, which_tier
-from sysmond.answers.rates import Kept, Part, Statistic
-from sysmond.answers.reading import EMPTY, Reader, View
+from sysmond.answers.rates import Kept, LineagePart, Statistic
+from sysmond.answers.reading import EMPTY, TimelineReader, TrackView
 from sysmond.base import timespec
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import ABSENT, Cause, Metric, Semantics, series_path
 from sysmond.base.result import BoolArray, Column, Gap, Int64Array, Result
 from sysmond.errors import UsageError
 from sysmond.store import statistics
-from sysmond.store.of_ring import Key
+from sysmond.store.of_ring import SeriesKey
 from sysmond.store.statistics import Axis, Buckets, Edges, Stat, distinct
 from sysmond.store.timeline import Timeline
 from sysmond.store.tracks import Track
@@ -31,42 +31,42 @@ BATCH_SERIES_MIN = 8
 FOREVER_NS = timespec.TIME_MAX_NS - 1
 
 
-class Source(NamedTuple):
+class AnswerSource(NamedTuple):
     """What answers of one track, for these series: rows, or buckets of a tier; ``number``: of the buckets asked for.
 
     ``missing``: by table, where none of the series has a value.
     """
 
-    view: View
+    view: TrackView
     number: Int64Array
-    keys: list[Key]
+    keys: list[SeriesKey]
     missing: dict[str, BoolArray]
 
 
 class Query:
     """One question to an open time line."""
 
-    def __init__(self, line: Timeline, keys: list[Key], start_ns: int, end_ns: int, boot: str | None) -> None:
+    def __init__(self, line: Timeline, keys: list[SeriesKey], start_ns: int, end_ns: int, boot: str | None) -> None:
         self._line = line
-        self._reader = Reader(line)
+        self._reader = TimelineReader(line)
         self.keys = keys
         self._start_ns = start_ns
         self._end_ns = end_ns
         self._tracks = [track for track in line.tracks if boot in {None, track.lineage.boot}]
         # By table, where no series of it that is asked for has a value.
-        self._missing: list[tuple[View, dict[str, BoolArray]]] = []
+        self._missing: list[tuple[TrackView, dict[str, BoolArray]]] = []
         self.gaps: list[Gap] = []
-        self.sources: list[Source] = []
+        self.sources: list[AnswerSource] = []
         # What answered, and for which series.
-        self.answered: list[tuple[View, list[Key]]] = []
+        self.answered: list[tuple[TrackView, list[SeriesKey]]] = []
         # Series that several writers of a boot have, and where the values are that were read of them.
-        self._shared: dict[tuple[str, Key], list[tuple[Track, Axis]]] = {}
+        self._shared: dict[tuple[str, SeriesKey], list[tuple[Track, Axis]]] = {}
 
-    def _with_keys(self) -> Iterator[tuple[Track, list[Key], set[str]]]:
+    def _with_keys(self) -> Iterator[tuple[Track, list[SeriesKey], set[str]]]:
         """The tracks with what is asked for: the series of each, and the tables."""
         wanted = set(self.keys)
         tables = {key.table for key in wanted}
-        of_boot: dict[str, set[Key]] = {}
+        of_boot: dict[str, set[SeriesKey]] = {}
         for track in self._tracks:
             of_boot.setdefault(track.lineage.boot, set()).update(track.keys & wanted)
         for track in self._tracks:
@@ -77,7 +77,7 @@ class Query:
             if mine or elsewhere:
                 yield track, mine, {key.table for key in mine} | elsewhere
 
-    def _found(self, view: View, tables: Iterable[str]) -> dict[str, BoolArray]:
+    def _found(self, view: TrackView, tables: Iterable[str]) -> dict[str, BoolArray]:
         """Begin to look where values are missing."""
         missing = {table: np.ones(len(view.inside), bool) for table in tables}
         self._missing.append((view, missing))
@@ -100,7 +100,7 @@ class Query:
     def raw(self) -> Result:
         """A row a tick, values as stored; in the order of boots and boot time, whatever the wall clock did."""
         order = {boot: index for index, boot in enumerate(self._line.boots())}
-        found: list[tuple[View, list[Key]]] = []
+        found: list[tuple[TrackView, list[SeriesKey]]] = []
         for track, mine, tables in self._with_keys():
             if track.runs and (view := self._reader.view(track, 0, self._start_ns, self._end_ns)):
                 self._check_size(len(view.times_ns), len(mine))
@@ -150,9 +150,9 @@ class Query:
         self.answered = [(source.view, source.keys) for source in self.sources]
         self._find_shared()
         axis = self._axis([source.number[source.view.inside] for source in self.sources], len(self.keys) * len(stats))
-        made: dict[Key, list[Statistic]] = {}
+        made: dict[SeriesKey, list[Statistic]] = {}
         for keys in self._batches():
-            parts: dict[Key, list[Part]] = {}
+            parts: dict[SeriesKey, list[LineagePart]] = {}
             for source in self.sources:
                 self._read(source, keys, stats, axis, parts)
             for key in keys:
@@ -176,8 +176,8 @@ class Query:
         return int(np.searchsorted(axis, min((int(each.min()) for each in held if len(each)), default=0)))
 
     def _sources(
-        self, track: Track, mine: list[Key], tables: set[str], step_ns: int, *, rows_first: bool
-    ) -> Iterator[Source]:
+        self, track: Track, mine: list[SeriesKey], tables: set[str], step_ns: int, *, rows_first: bool
+    ) -> Iterator[AnswerSource]:
         """Choose which rows and tiers of a track answer."""
         margin_ns = max(step_ns, *track.tiers, 0) if track.tiers else 0
         start_ns, end_ns = self._start_ns - margin_ns, self._end_ns + margin_ns
@@ -195,10 +195,10 @@ class Query:
                 if chosen := views[each].chosen(mask):
                     low = max(0, int(np.flatnonzero(mask)[0]) - 1)
                     missing = self._found(chosen, tables)
-                    yield Source(chosen, number[low : low + len(chosen.inside)], mine, missing)
+                    yield AnswerSource(chosen, number[low : low + len(chosen.inside)], mine, missing)
 
     def _find_shared(self) -> None:
-        seen: dict[tuple[str, Key], Track] = {}
+        seen: dict[tuple[str, SeriesKey], Track] = {}
         tracks = {id(view.track): (view.track, keys) for view, keys in self.answered}
         boots = [track.lineage.boot for track, _ in tracks.values()]
         for track, keys in tracks.values():
@@ -207,7 +207,7 @@ class Query:
                     if seen.setdefault((track.lineage.boot, key), track) is not track:
                         self._shared[track.lineage.boot, key] = []
 
-    def _told_before(self, view: View, key: Key, known: Int64Array) -> BoolArray | None:
+    def _told_before(self, view: TrackView, key: SeriesKey, known: Int64Array) -> BoolArray | None:
         """Where another writer told all that a bucket (or row) has of a series; None where none did.
 
         ``known``: how many values each has. Of two that share a part of their ticks both count: nothing is lost.
@@ -225,17 +225,22 @@ class Query:
         held.append((view.track, Axis(view.axis.first[chosen], view.axis.last[chosen], known[chosen])))
         return twice if twice.any() else None
 
-    def _batches(self) -> Iterator[list[Key]]:
+    def _batches(self) -> Iterator[list[SeriesKey]]:
         """A few series at a time: memory is bounded whatever is asked for."""
         longest = max((len(source.number) for source in self.sources), default=1)
         size = max(BATCH_SERIES_MIN, BATCH_VALUES // max(1, longest))
         return (self.keys[first : first + size] for first in range(0, len(self.keys), size))
 
     def _read(
-        self, source: Source, keys: Sequence[Key], stats: list[str], axis: Int64Array, parts: dict[Key, list[Part]]
+        self,
+        source: AnswerSource,
+        keys: Sequence[SeriesKey],
+        stats: list[str],
+        axis: Int64Array,
+        parts: dict[SeriesKey, list[LineagePart]],
     ) -> None:
         """Read what a source has of some series, rolled up to the buckets asked for."""
-        kinds: dict[tuple[Stat, ...], list[Key]] = {}
+        kinds: dict[tuple[Stat, ...], list[SeriesKey]] = {}
         mine = set(source.keys)
         for key in keys:
             if key in mine:
@@ -259,10 +264,10 @@ class Query:
             place = _places(axis, numbers)
             for index, key in enumerate(chosen):
                 own: Kept = {stat: values[index] for stat, values in kept.items()}
-                parts.setdefault(key, []).append(Part(place, own, view.track.lineage.interval_ns))
+                parts.setdefault(key, []).append(LineagePart(place, own, view.track.lineage.interval_ns))
 
     def _from_rows(
-        self, source: Source, kind: tuple[Stat, ...], keys: list[Key], stats: list[str], starts: Int64Array
+        self, source: AnswerSource, kind: tuple[Stat, ...], keys: list[SeriesKey], stats: list[str], starts: Int64Array
     ) -> tuple[Buckets, Kept]:
         view = source.view
         ticks, interval_ns = view.axis.first, view.track.lineage.interval_ns
@@ -278,7 +283,7 @@ class Query:
         return self._after_what_stood(joined, view, keys), more
 
     def _from_tier(
-        self, source: Source, kind: tuple[Stat, ...], keys: list[Key], stats: list[str], starts: Int64Array
+        self, source: AnswerSource, kind: tuple[Stat, ...], keys: list[SeriesKey], stats: list[str], starts: Int64Array
     ) -> tuple[Buckets, Kept]:
         view = source.view
         needed = {kept for stat in stats for key in keys for kept in rates.kept_for(self.metric(key), stat)}
@@ -299,7 +304,7 @@ class Query:
                     values[index, twice] = EMPTY.get(stat, ABSENT)
         return (found if len(starts) == len(view.inside) else statistics.coarsen(found, starts)), {}
 
-    def _after_what_stood(self, buckets: Buckets, view: View, keys: Sequence[Key]) -> Buckets:
+    def _after_what_stood(self, buckets: Buckets, view: TrackView, keys: Sequence[SeriesKey]) -> Buckets:
         """Give counters that begin within the range what they grew by since the value before it, wherever that is."""
         edges = buckets.edges
         if edges is None:
@@ -323,7 +328,9 @@ class Query:
         nothing = Buckets(Axis(_NO_TIMES, _NO_TIMES, _NO_TIMES), stats, stood)
         return statistics.concatenate(nothing, buckets, view.track.lineage.interval_ns)
 
-    def _statistics(self, key: Key, parts: list[Part], stats: list[str], step_ns: int, buckets: int) -> list[Statistic]:
+    def _statistics(
+        self, key: SeriesKey, parts: list[LineagePart], stats: list[str], step_ns: int, buckets: int
+    ) -> list[Statistic]:
         metric = self.metric(key)
         if not parts:
             return [Statistic(metric.unit, np.full(buckets, ABSENT, np.int64), metric.scale, None, 0) for _ in stats]
@@ -331,14 +338,14 @@ class Query:
             return [rates.of_gauge(parts, metric, stat, buckets) for stat in stats]
         return [rates.of_counter(parts, metric, stat, step_ns, buckets) for stat in stats]
 
-    def _note_resets(self, key: Key, view: View, row: Int64Array) -> None:
+    def _note_resets(self, key: SeriesKey, view: TrackView, row: Int64Array) -> None:
         if (row[1:] < row[:-1]).any():
             for before, after in rates.resets(row).tolist():
                 if view.inside[after]:
                     start_ns, end_ns = int(view.times_ns[before]), int(view.times_ns[after])
                     self.gaps.append(Gap(start_ns, end_ns, key.table, Cause.COUNTER_RESET, series_path(*key)))
 
-    def _note_resets_within(self, keys: Sequence[Key], view: View, found: Buckets) -> None:
+    def _note_resets_within(self, keys: Sequence[SeriesKey], view: TrackView, found: Buckets) -> None:
         """Where a bucket of a tier lacks one increment and none is over a gap, a counter began anew in it."""
         count, leap_ns = found.stats[Stat.COUNT], found.stats[Stat.LEAP_NS]
         calm = (count > 0) & (leap_ns == 0)
@@ -377,11 +384,11 @@ class Query:
                 "ask for a longer step, fewer paths or a shorter range"
             )
 
-    def metric(self, key: Key) -> Metric:
+    def metric(self, key: SeriesKey) -> Metric:
         """What a series is of."""
         return self._line.metrics[key.table, key.metric]
 
-    def _column(self, key: Key, stat: str, made: Statistic) -> Column:
+    def _column(self, key: SeriesKey, stat: str, made: Statistic) -> Column:
         metric = self.metric(key)
         texts = None
         if metric.is_text and made.integers is not None and stat != "count":

@@ -16,14 +16,14 @@ import numpy.typing as npt
 
 from sysmond.answers.columns import LAST, Of, Spec
 from sysmond.answers.records import Answering, Request
-from sysmond.answers.rows import VALUES_MAX, Axis, Joined, MomentBatch, Numbers
+from sysmond.answers.rows import VALUES_MAX, JoinedRows, MomentBatch, NumberColumn, UtcBuckets
 from sysmond.base.model import ABSENT, END, START, Semantics, Sensitivity
 from sysmond.errors import Error, NotPermittedError, UsageError
 from sysmond.machine.folders import Folders
 from sysmond.rollup.condition import Words
 from sysmond.store.census import Census, Line
 from sysmond.store.ends import GRAIN_NS
-from sysmond.store.stretch import Part, Stretch, key_of
+from sysmond.store.stretch import Stretch, StretchPart, key_of
 
 if TYPE_CHECKING:
     import duckdb
@@ -37,7 +37,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Array = npt.NDArray[Any]
 
 
-class Moment(NamedTuple):
+class SqlTime(NamedTuple):
     """A point in time, in UTC nanoseconds; DuckDB gives it to the microsecond."""
 
     time_ns: int
@@ -105,7 +105,7 @@ def _plain(cell: object) -> object:
     if isinstance(cell, datetime):
         at = cell if cell.tzinfo else cell.replace(tzinfo=UTC)
         since = at - _EPOCH
-        return Moment((since.days * 86400 + since.seconds) * 10**9 + since.microseconds * 1000)
+        return SqlTime((since.days * 86400 + since.seconds) * 10**9 + since.microseconds * 1000)
     return cell
 
 
@@ -146,12 +146,14 @@ def _wanted(source: Answering, words: set[str] | None) -> Iterator[tuple[str, Sp
 class _Batch(MomentBatch):
     """The rows of a part as they were recorded, of any table."""
 
-    def __init__(self, part: Part, line: Line, joined: Joined, buckets: Axis, earlier: Stretch | None = None) -> None:
+    def __init__(
+        self, part: StretchPart, line: Line, joined: JoinedRows, buckets: UtcBuckets, earlier: Stretch | None = None
+    ) -> None:
         super().__init__(part, line, joined, buckets, before=earlier)
         # Who started since then, was not there before.
         self._since_ns = int(part.stretch.ticks[0] if earlier is None else earlier.ticks[-1]) - GRAIN_NS
 
-    def grown(self, spec: Spec, before: dict[tuple[int, ...], int]) -> Numbers:
+    def grown(self, spec: Spec, before: dict[tuple[int, ...], int]) -> NumberColumn:
         """By how much a counter grew since the row before of its key; ``before``: what they had in the part before."""
         stretch = self._stretch
         values = stretch.column(spec.name)
@@ -164,10 +166,10 @@ class _Batch(MomentBatch):
         before.update(zip(keys, stretch.last(spec.name).tolist(), strict=True))
         unknown = (base == ABSENT) | (values == ABSENT)
         grown = np.where(unknown, ABSENT, np.maximum(0, np.where(unknown, 0, values - np.where(unknown, 0, base))))
-        return Numbers(grown[self._rows], spec.scale)
+        return NumberColumn(grown[self._rows], spec.scale)
 
 
-def _values(cells: Numbers | Words, spec: Spec) -> Array:
+def _values(cells: NumberColumn | Words, spec: Spec) -> Array:
     if isinstance(cells, Words):
         texts = np.array([*(_valid(text) for text in cells.texts), None], object)
         found: Array = texts[cells.codes]

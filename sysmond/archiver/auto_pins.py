@@ -21,7 +21,7 @@ from sysmond.machine.folders import Folders
 from sysmond.plan import plan as plans
 from sysmond.plan.plan import ArchiverSettings
 from sysmond.store import pins
-from sysmond.store.of_ring import Key, Recording
+from sysmond.store.of_ring import Recording, SeriesKey
 from sysmond.store.pins import Pin, joined
 
 BY = "sysmond"
@@ -29,8 +29,8 @@ BY = "sysmond"
 AROUND_NS = 300 * SECOND_NS
 # Pressure is recorded in hundredths of a percent of ten seconds.
 HUNDREDTHS = 100
-KILLS = Key("vm", "oom_kill", "")
-STALLS = {Key("pressure", "full_avg10", resource): f"{resource} pressure" for resource in ("memory", "io")}
+KILLS = SeriesKey("vm", "oom_kill", "")
+STALLS = {SeriesKey("pressure", "full_avg10", resource): f"{resource} pressure" for resource in ("memory", "io")}
 FILE = "incidents.json"
 
 

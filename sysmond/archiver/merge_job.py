@@ -32,7 +32,7 @@ from sysmond.store.archive import Candidate, Name
 from sysmond.store.of_ring import (
     BATCH_SERIES,
     Block,
-    Plan,
+    BlockPlan,
     Recording,
     join,
     plan_of,
@@ -262,7 +262,7 @@ def merged_image(
         return dense_file.encode_plans(joined, merging, CREATED_BY)
 
 
-def _merged(recording: Recording, members: Sequence[Block], significant_bits: int, pinned: Sequence[Pin]) -> Plan:
+def _merged(recording: Recording, members: Sequence[Block], significant_bits: int, pinned: Sequence[Pin]) -> BlockPlan:
     """One block of all those of a strand."""
     plan = plan_of(members)
     free = np.full(len(plan.ticks), significant_bits > 0)
@@ -278,7 +278,7 @@ def _merged(recording: Recording, members: Sequence[Block], significant_bits: in
     return plan._replace(batches=_shortened(recording, plan, significant_bits, free), significant_bits=bits)
 
 
-def _shortened(recording: Recording, plan: Plan, bits: int, free: BoolArray) -> Iterator[Int64Array]:
+def _shortened(recording: Recording, plan: BlockPlan, bits: int, free: BoolArray) -> Iterator[Int64Array]:
     """The batches of a plan with fewer digits at the ticks that are ``free``."""
     tables = recording.tables.values()
     metrics = {(table.name, metric.name): metric for table in tables for metric in table.metrics}

@@ -18,10 +18,10 @@ from sysmond.base.timespec import TIME_MAX_NS
 from sysmond.errors import CorruptError, Error
 from sysmond.machine import listing, note
 from sysmond.machine.folders import Folders
-from sysmond.machine.listing import Status
+from sysmond.machine.listing import FileStatus
 from sysmond.plan import plan as plans
 from sysmond.plan import retention
-from sysmond.plan.retention import Believed, Limit, Stored, Window
+from sysmond.plan.retention import Believed, Limit, PinnedSpan, StoredFile
 from sysmond.store import archive, pins
 
 # In the state folder, where an age is set: what time is believed to be.
@@ -35,7 +35,7 @@ class Shelf(NamedTuple):
     """
 
     paths: Callable[[Folders, str], Iterator[str]]
-    stored: Callable[[Folders, str], Iterator[Stored]]
+    stored: Callable[[Folders, str], Iterator[StoredFile]]
     waiting: Callable[[Folders], Iterator[str]]
 
 
@@ -130,7 +130,7 @@ class Keeper:
             note.sync_folder(folder)
         return [file.path for file in going]
 
-    def _now_ns(self, stored: Sequence[Stored]) -> int:
+    def _now_ns(self, stored: Sequence[StoredFile]) -> int:
         """The time by which files are old: no later than the wall clock has it, nor than is believed."""
         now, boot, path = self._relation(), clock.boot_id(), f"{self._folders.state}/{BELIEVED_FILE}"
         # Without a note, what was recorded last is what is known.
@@ -157,12 +157,12 @@ def _as_noted(noted: dict[str, Any]) -> Believed:
     return Believed(utc_ns, note.text(noted["boot"]), boottime_ns, away_ns, doubted_ns)
 
 
-def _pinned(folders: Folders) -> list[Window]:
+def _pinned(folders: Folders) -> list[PinnedSpan]:
     """What is pinned; where that cannot be read, everything, as far as the pins' own budget reaches."""
     try:
-        return [Window(pin.start_ns, pin.end_ns) for pin in pins.read(folders.state)]
+        return [PinnedSpan(pin.start_ns, pin.end_ns) for pin in pins.read(folders.state)]
     except Error:
-        return [Window(0, TIME_MAX_NS)]
+        return [PinnedSpan(0, TIME_MAX_NS)]
 
 
 def _paths(folders: Folders, tier: str) -> Iterator[str]:
@@ -172,7 +172,7 @@ def _paths(folders: Folders, tier: str) -> Iterator[str]:
             yield from (f"{folder}/{file}" for file in archive.files(folder))
 
 
-def _stored(folders: Folders, tier: str) -> Iterator[Stored]:
+def _stored(folders: Folders, tier: str) -> Iterator[StoredFile]:
     from sysmond.store import tiers  # noqa: PLC0415  numpy and h5py, which most flushes do without
 
     for sensitivity in Sensitivity:
@@ -180,10 +180,12 @@ def _stored(folders: Folders, tier: str) -> Iterator[Stored]:
         files, unreadable = tiers.listing(folder)
         for each in files:
             for found in _looked_at([f"{folder}/{each.file}"]):
-                yield Stored(f"{folder}/{each.file}", each.size_bytes, each.first_ns, each.last_ns, found.written_ns)
+                yield StoredFile(
+                    f"{folder}/{each.file}", each.size_bytes, each.first_ns, each.last_ns, found.written_ns
+                )
         for file in unreadable:  # Its rows are of no use, its bytes count: it goes in its turn.
             for found in _looked_at([f"{folder}/{file}"]):
-                yield Stored(f"{folder}/{file}", found.size_bytes, found.written_ns, found.written_ns)
+                yield StoredFile(f"{folder}/{file}", found.size_bytes, found.written_ns, found.written_ns)
 
 
 def _ram_paths(folders: Folders) -> Iterator[str]:
@@ -193,7 +195,7 @@ def _ram_paths(folders: Folders) -> Iterator[str]:
             yield from (f"{folder}/{file}" for file in archive.files(folder))
 
 
-def _looked_at(paths: Iterable[str]) -> Iterator[Status]:
+def _looked_at(paths: Iterable[str]) -> Iterator[FileStatus]:
     """The files that are there; one that nobody can look at takes no room, and cannot be removed."""
     for path in paths:
         with suppress(FileNotFoundError, CorruptError):

@@ -27,9 +27,9 @@ from sysmond.store.of_ring import (
     BATCH_SERIES,
     BATCH_VALUES,
     Block,
-    Key,
-    Plan,
+    BlockPlan,
     Recording,
+    SeriesKey,
     Strand,
     TierBlock,
     join,
@@ -138,7 +138,7 @@ def roll_up_files(rows_folder: str, run: Due) -> dict[str, bytes]:
         return roll_up(joined._replace(covers=covers), plans, run.tiers)
 
 
-def _without(plan: Plan, known: Iterable[Block]) -> Plan | None:
+def _without(plan: BlockPlan, known: Iterable[Block]) -> BlockPlan | None:
     """Leave out what was rolled up before: a segment may begin with rows that the one before it ends with.
 
     Of the last common tick either may have tables that the other has not.
@@ -154,7 +154,7 @@ def _without(plan: Plan, known: Iterable[Block]) -> Plan | None:
     return plan._replace(ticks=plan.ticks[first:], batches=_unknown(plan, first, holders))
 
 
-def _unknown(plan: Plan, first: int, holders: Sequence[Block]) -> Iterator[Int64Array]:
+def _unknown(plan: BlockPlan, first: int, holders: Sequence[Block]) -> Iterator[Int64Array]:
     places = [{key: row for row, key in enumerate(block.keys)} for block in holders]
     start = 0
     for values in plan.batches:
@@ -176,7 +176,7 @@ class _Level(NamedTuple):
     block: TierWriter
 
 
-def roll_up(recording: Recording, plans: Sequence[Plan], wanted: Sequence[str]) -> dict[str, bytes]:
+def roll_up(recording: Recording, plans: Sequence[BlockPlan], wanted: Sequence[str]) -> dict[str, bytes]:
     """Make a file of each of the wanted tiers from the rows of ``plans`` and all else of a recording."""
     keys = [key for plan in plans for key in plan.keys]
     boots = {plan.strand.boot for plan in plans}
@@ -189,7 +189,7 @@ def roll_up(recording: Recording, plans: Sequence[Plan], wanted: Sequence[str]) 
         return {tier: writer.image() for tier, writer in writers.items()}
 
 
-def _roll_up_plan(recording: Recording, plan: Plan, writers: dict[str, Writer]) -> None:
+def _roll_up_plan(recording: Recording, plan: BlockPlan, writers: dict[str, Writer]) -> None:
     """Roll up a strand, a batch of series at a time, into all tiers."""
     course = course_of(recording.clocks.get(plan.strand.boot, []), plan.strand.interval_ns)
     axis = statistics.axis_of_rows(plan.ticks)
@@ -200,7 +200,7 @@ def _roll_up_plan(recording: Recording, plan: Plan, writers: dict[str, Writer]) 
         block = writer.tier(plan.strand._replace(step_ns=TIERS_NS[tier]), axis, closed=plan.closed)
         levels.append(_Level(starts, block))
     interval_ns = plan.strand.interval_ns
-    steady: dict[_Kind, dict[Key, int]] = {}
+    steady: dict[_Kind, dict[SeriesKey, int]] = {}
     for stats, keys, values in _pieces(recording, plan, steady):
         buckets = statistics.of_rows(stats, values, plan.ticks, levels[0].starts, interval_ns)
         for level, coarser in _levels(levels, buckets):
@@ -215,8 +215,8 @@ def _roll_up_plan(recording: Recording, plan: Plan, writers: dict[str, Writer]) 
 
 
 def _pieces(
-    recording: Recording, plan: Plan, steady: dict[_Kind, dict[Key, int]]
-) -> Iterator[tuple[_Kind, list[Key], Int64Array]]:
+    recording: Recording, plan: BlockPlan, steady: dict[_Kind, dict[SeriesKey, int]]
+) -> Iterator[tuple[_Kind, list[SeriesKey], Int64Array]]:
     """The rows of a strand, so many series of a kind at once; those that never move go into ``steady``, by value.
 
     What is given is overwritten by what is given next.
@@ -225,7 +225,7 @@ def _pieces(
         (table.name, metric.name): stats_of(metric) for table in recording.tables.values() for metric in table.metrics
     }
     shape = min(len(plan.keys), max(1, PIECE_VALUES // len(plan.ticks))), len(plan.ticks)
-    gathered: dict[_Kind, tuple[list[Key], Int64Array]] = {}
+    gathered: dict[_Kind, tuple[list[SeriesKey], Int64Array]] = {}
     keys = iter(plan.keys)
     for values in plan.batches:
         for row, rests, key in zip(values, statistics.steady(values).tolist(), keys, strict=False):
@@ -283,7 +283,7 @@ def _merge_strand(writer: Writer, course: Course, members: Sequence[TierBlock]) 
     starts = statistics.cut_axis(axis, course, strand.step_ns)
     block = writer.tier(strand, statistics.join_axis(axis, starts), closed=any(member.closed for member in members))
     places = [{key: row for row, key in enumerate(member.keys)} for member in members]
-    kinds: dict[tuple[Stat, ...], dict[Key, None]] = {}
+    kinds: dict[tuple[Stat, ...], dict[SeriesKey, None]] = {}
     for member in members:
         for key, stats in zip(member.keys, member.stats, strict=True):
             kinds.setdefault(stats, {})[key] = None

@@ -28,7 +28,7 @@ from sysmond.store.statistics import distinct
 from sysmond.store.stretch import (
     ALL,
     About,
-    Life,
+    Incarnation,
     Readings,
     Stretch,
     key_of,
@@ -245,10 +245,12 @@ class Joined(Stretch):
 
 
 def _about(members: Sequence[Stretch]) -> About:
-    lives: dict[int, Life] = {}
+    lives: dict[int, Incarnation] = {}
     for life in (life for member in members for life in member.lives):
         other = lives.get(life.started_ns, life)
-        lives[life.started_ns] = Life(life.started_ns, min(life.first_ns, other.first_ns), life.closed or other.closed)
+        lives[life.started_ns] = Incarnation(
+            life.started_ns, min(life.first_ns, other.first_ns), life.closed or other.closed
+        )
     relations = {relation for member in members for relation in member.relations}
     return members[0].about._replace(
         table=members[-1].table,

@@ -12,7 +12,7 @@ from sysmond.base.clock import SECOND_NS
 from sysmond.errors import CorruptError, Error
 from sysmond.machine import listing
 from sysmond.machine.folders import Folders
-from sysmond.plan.retention import Stored
+from sysmond.plan.retention import StoredFile
 from sysmond.store import archive
 
 DAY_S = 86400
@@ -36,7 +36,7 @@ def ram_paths(folders: Folders) -> Iterator[str]:
                 yield from (f"{folder}/{file}" for file in archive.files(folder))
 
 
-def stored(folders: Folders, tier: str) -> Iterator[Stored]:
+def stored(folders: Folders, tier: str) -> Iterator[StoredFile]:
     """Every file of a tier, of all long tables, and when its rows are from."""
     from sysmond.archiver import sparse_merge_job  # noqa: PLC0415  numpy and h5py, which most flushes do without
     from sysmond.store import sparse_file as file  # noqa: PLC0415  numpy and h5py, which most flushes do without
@@ -48,7 +48,7 @@ def stored(folders: Folders, tier: str) -> Iterator[Stored]:
             first_ns = last_ns = status.written_ns
             with suppress(Error), file.open_file(path) as opened:
                 first_ns, last_ns = sparse_merge_job.span_ns(opened)
-            yield Stored(path, status.size_bytes, first_ns, last_ns, status.written_ns)
+            yield StoredFile(path, status.size_bytes, first_ns, last_ns, status.written_ns)
 
 
 def taken(folders: Folders, tier: str, seconds_min: float) -> tuple[int, float]:
@@ -57,7 +57,7 @@ def taken(folders: Folders, tier: str, seconds_min: float) -> tuple[int, float]:
     By the files that are there: those that are not merged yet tell a little more than a day will add.
     """
     used_bytes, per_day = 0, 0.0
-    tables: dict[str, list[Stored]] = {}
+    tables: dict[str, list[StoredFile]] = {}
     for file in stored(folders, tier):
         used_bytes += file.size_bytes
         tables.setdefault(os.path.dirname(file.path), []).append(file)

@@ -26,7 +26,7 @@ from sysmond.store import archive, sparse_file
 from sysmond.store.archive import Name
 from sysmond.store.of_ring import Hole
 from sysmond.store.sparse_of_ring import LongRing, Reading
-from sysmond.store.stretch import Life, MemoryStretch, Readings
+from sysmond.store.stretch import Incarnation, MemoryStretch, Readings
 
 # What follows the last full reading waits for the next one, unless it takes this part of the ring.
 WAITING_FRACTION_MAX = 0.5
@@ -159,7 +159,7 @@ def _stretches(
             found = True
             yield stretch.told(about._replace(holes=holes))
     if taken.closed and before.offset and not before.closed and not found and not is_skipped:
-        life = Life(taken.identity.started_ns, before.last_tick_ns, closed=True)
+        life = Incarnation(taken.identity.started_ns, before.last_tick_ns, closed=True)
         for stretch in ring.stretches([], is_empty_too=True):
             yield stretch.told(stretch.about._replace(lives=[life], holes=()))
 

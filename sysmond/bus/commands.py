@@ -8,7 +8,7 @@ from collections import Counter
 from contextlib import suppress
 from typing import Any
 
-from sysmond.bus.wire.errors import InvalidArgumentError, NotAuthorizedError, OccupiedError, RefusedError, TooMuchError
+from sysmond.bus.wire.errors import InvalidArgumentError, LimitError, NotAuthorizedError, OccupiedError, RefusedError
 from sysmond.errors import NotPermittedError, UsageError
 from sysmond.machine.folders import Folders
 from sysmond.plan.settings import isolation
@@ -21,7 +21,7 @@ COMMAND_S = 60.0
 OUTPUT_BYTES_MAX = 1024 * 1024
 
 
-class Commands:
+class CommandRunner:
     """Runs them, a few at a time."""
 
     def __init__(self, folders: Folders) -> None:
@@ -36,7 +36,7 @@ class Commands:
         :raises RefusedError: with its line, of the kind that its exit code says.
         """
         if self._waiting[uid] >= WAITING_PER_USER_MAX:
-            raise TooMuchError(f"uid {uid} has {WAITING_PER_USER_MAX} commands that wait; try again later")
+            raise LimitError(f"uid {uid} has {WAITING_PER_USER_MAX} commands that wait; try again later")
         if self._waiting.total() >= WAITING_MAX:
             raise OccupiedError(f"{WAITING_MAX} commands wait already; try again later")
         self._waiting[uid] += 1
@@ -77,5 +77,5 @@ class Commands:
                     child.kill()
                 await child.wait()
         if len(output) > OUTPUT_BYTES_MAX:
-            raise TooMuchError(f"{command}: {len(output)} bytes to tell; expected up to {OUTPUT_BYTES_MAX}")
+            raise LimitError(f"{command}: {len(output)} bytes to tell; expected up to {OUTPUT_BYTES_MAX}")
         return child.returncode or 0, output.decode(), complaint.decode("utf-8", "replace")

@@ -18,8 +18,8 @@ from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Lane, Sensitivity
 from sysmond.bus.parts import ask
 from sysmond.bus.wire.callers import Caller
-from sysmond.bus.wire.errors import InvalidArgumentError, NotFoundError, RefusedError, TooMuchError
-from sysmond.bus.wire.interface import Changes, Interface, Request, method, prop
+from sysmond.bus.wire.errors import InvalidArgumentError, LimitError, NotFoundError, RefusedError
+from sysmond.bus.wire.interface import CallContext, Changes, Interface, method, prop
 from sysmond.bus.wire.names import MANAGER
 from sysmond.errors import nearest
 from sysmond.machine.folders import Folders
@@ -99,7 +99,7 @@ class Holds(Interface):
         ]
 
     @method("tables:as period_ns:t who:s why:s", "lock:h", action="hold")
-    async def hold_rate(self, request: Request, tables: list[str], period_ns: int, who: str, why: str) -> int:
+    async def hold_rate(self, request: CallContext, tables: list[str], period_ns: int, who: str, why: str) -> int:
         """Have tables read every so many ns while the descriptor is open, for an hour at most."""
         wanted = tuple(dict.fromkeys(tables))
         if not 1 <= len(wanted) <= TABLES_MAX:
@@ -113,7 +113,7 @@ class Holds(Interface):
         return await self._add(request.caller, wanted, period_ns, (who, why), HOLD_S_MAX)
 
     @method("who:s why:s max_seconds:u", "lock:h", action="flush")
-    async def inhibit_flush(self, request: Request, who: str, why: str, max_seconds: int) -> int:
+    async def inhibit_flush(self, request: CallContext, who: str, why: str, max_seconds: int) -> int:
         """Have nothing written to the disk while the descriptor is open, unless memory is full or somebody asks."""
         if not 1 <= max_seconds <= HOLD_S_MAX:
             raise InvalidArgumentError(f"max_seconds {max_seconds}; expected 1 to {HOLD_S_MAX}")
@@ -139,9 +139,9 @@ class Holds(Interface):
             if not 0 < len(word) <= WORDS_LENGTH_MAX:
                 raise InvalidArgumentError(f"{name} of {len(word)} characters; expected 1 to {WORDS_LENGTH_MAX}")
         if sum(each.uid == caller.uid for each in self._there.values()) >= HOLDS_PER_USER_MAX:
-            raise TooMuchError(f"uid {caller.uid} has {HOLDS_PER_USER_MAX} holds; end one first")
+            raise LimitError(f"uid {caller.uid} has {HOLDS_PER_USER_MAX} holds; end one first")
         if len(self._there) >= HOLDS_MAX:
-            raise TooMuchError(f"there are {HOLDS_MAX} holds; there may be no more")
+            raise LimitError(f"there are {HOLDS_MAX} holds; there may be no more")
         lock, given = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._number += 1
         until_ns = clock.boottime_ns() + seconds * SECOND_NS

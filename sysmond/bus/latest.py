@@ -15,8 +15,8 @@ from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import ABSENT, Cause, Metric, Semantics, Sensitivity, rate_unit, series_path
 from sysmond.base.paths import Matcher
 from sysmond.bus.wire.adapter import Variant, clean, variant
-from sysmond.bus.wire.errors import NotAuthorizedError, NotFoundError, RefusedError, TooMuchError
-from sysmond.bus.wire.interface import Interface, Options, Pieces, Request, method, read_options
+from sysmond.bus.wire.errors import LimitError, NotAuthorizedError, NotFoundError, RefusedError
+from sysmond.bus.wire.interface import CallContext, Interface, Options, Pieces, method, read_options
 from sysmond.bus.wire.names import MANAGER
 from sysmond.errors import UsageError
 from sysmond.machine.folders import GROUP
@@ -312,14 +312,16 @@ class Values(Interface):
         self._latest = latest
 
     @method("patterns:as options:a{sv}", "metrics:a(usssuda{sv})")
-    def list_metrics(self, request: Request, patterns: list[str], options: Options) -> Pieces[list[tuple[object, ...]]]:
+    def list_metrics(
+        self, request: CallContext, patterns: list[str], options: Options
+    ) -> Pieces[list[tuple[object, ...]]]:
         """The series that patterns mean: number, path, unit, semantics, class, interval in seconds, further."""
         read_options(options, {})
         if len(patterns) > PATTERNS_MAX:
-            raise TooMuchError(f"{len(patterns)} patterns; expected up to {PATTERNS_MAX}")
+            raise LimitError(f"{len(patterns)} patterns; expected up to {PATTERNS_MAX}")
         found = yield from self._latest.find(patterns, request.caller.sensitivities)
         if sum(_LISTED_BYTES + len(each.series.path) + len(each.text) for each in found) > REPLY_BYTES_MAX:
-            raise TooMuchError(f"{len(found)} series are too many for one answer; use narrower patterns")
+            raise LimitError(f"{len(found)} series are too many for one answer; use narrower patterns")
         told = []
         for each in found:
             told.append(_told(each))
@@ -328,7 +330,7 @@ class Values(Interface):
         return told
 
     @method("ids:au options:a{sv}", "boottime_ns:t serial:t values:ad quality:ay")
-    def get_latest(self, request: Request, ids: list[int], options: Options) -> tuple[int, int, list[float], bytes]:
+    def get_latest(self, request: CallContext, ids: list[int], options: Options) -> tuple[int, int, list[float], bytes]:
         """The newest values of series, and what each is worth; with the option ``rate`` counters as rates."""
         rate = bool(read_options(options, {"rate": "b"}).get("rate", False)) if options else False
         tick_ns, values, qualities = self._latest.values(ids, request.caller.sensitivities, rate=rate)

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from sysmond.base.model import Sensitivity
 from sysmond.bus.offer import offered
-from sysmond.bus.part import Part
+from sysmond.bus.part import BusPart
 from sysmond.bus.probes import Probes
 from sysmond.bus.sleep import Sleep
 from sysmond.bus.status import LogControl, Status
@@ -33,7 +33,7 @@ class Loop:
     def __init__(self, settings: Settings, plan: Plan, say: Callable[[str], None]) -> None:
         """Everything is put in place; nothing is on the bus yet."""
         log = LogControl()
-        self._part = part = Part(settings, plan, lambda line: None if log.is_silent else say(line))
+        self._part = part = BusPart(settings, plan, lambda line: None if log.is_silent else say(line))
         steering = Steering(part)
         probes = Probes(part, steering)
         self._uevents = Uevents(part)

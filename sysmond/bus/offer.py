@@ -5,7 +5,7 @@ from sysmond.base.model import Sensitivity
 from sysmond.bus.events import Events
 from sysmond.bus.holds import Holds
 from sysmond.bus.latest import Latest, Values
-from sysmond.bus.part import Part
+from sysmond.bus.part import BusPart
 from sysmond.bus.probes import Probes
 from sysmond.bus.readers import History, Readers
 from sysmond.bus.subscriptions import Subscriptions
@@ -13,7 +13,7 @@ from sysmond.bus.wire.interface import Interface
 from sysmond.bus.wire.names import OBJECT_PATH
 
 
-def offered(part: Part, probes: Probes) -> list[Interface]:
+def offered(part: BusPart, probes: Probes) -> list[Interface]:
     """The interfaces of the manager that these are."""
     latest = Latest(part.follower, lambda: {each.table for each in part.plan.probes}, probes.long_tables)
 

@@ -3,7 +3,7 @@
 
 from collections.abc import Callable
 
-from sysmond.bus.commands import Commands
+from sysmond.bus.commands import CommandRunner
 from sysmond.bus.wire.service import Service
 from sysmond.plan.plan import Plan
 from sysmond.plan.settings import Settings
@@ -13,7 +13,7 @@ from sysmond.ring.newest import Follower
 ROWS_KEPT = 2
 
 
-class Part:
+class BusPart:
     """What they share, and where they say that they want to hear of a change."""
 
     def __init__(self, settings: Settings, plan: Plan, say: Callable[[str], None]) -> None:
@@ -22,7 +22,7 @@ class Part:
         self.plan = plan
         self.say = say
         self.service = Service(settings.bus, say, user=settings.user)
-        self.commands = Commands(settings.folders)
+        self.commands = CommandRunner(settings.folders)
         self.follower = Follower(settings.folders, ticks=ROWS_KEPT)
         self.when_planned: list[Callable[[], None]] = []
         """Called when another plan is in force."""

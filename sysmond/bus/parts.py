@@ -5,7 +5,7 @@ import asyncio
 import json
 import socket
 
-from sysmond.bus.wire.errors import RefusedError, TooMuchError, UnavailableError
+from sysmond.bus.wire.errors import LimitError, RefusedError, UnavailableError
 from sysmond.errors import CorruptError
 from sysmond.machine import note
 from sysmond.machine.control import MESSAGE_BYTES_MAX, SOCKET_NAME, Order
@@ -18,7 +18,7 @@ async def ask(folders: Folders, part: str, order: Order, timeout_s: float = ANSW
     """Send an order to a part and give its answer.
 
     :raises UnavailableError: where it does not answer. :raises RefusedError: where its answer is an error.
-    :raises TooMuchError: where that is asked for too often.
+    :raises LimitError: where that is asked for too often.
     """
     loop = asyncio.get_running_loop()
     folder = f"{folders.runtime}/{part}"
@@ -37,6 +37,6 @@ async def ask(folders: Folders, part: str, order: Order, timeout_s: float = ANSW
     except CorruptError as damage:
         raise UnavailableError(f"{part}: no answer: {damage}") from damage
     if "error" in answer:
-        refusal = TooMuchError if answer.get("too_much") else RefusedError
+        refusal = LimitError if answer.get("too_much") else RefusedError
         raise refusal(f"{part}: {answer['error']}")
     return answer

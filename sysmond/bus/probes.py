@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from sysmond.base.model import ABSENT, Cause, Sensitivity, Table
-from sysmond.bus.part import Part
+from sysmond.bus.part import BusPart
 from sysmond.bus.steering import Steering
 from sysmond.bus.wire import names
 from sysmond.bus.wire.adapter import Variant, clean, variant
-from sysmond.bus.wire.interface import Changes, Interface, Options, Request, method, prop, read_options
+from sysmond.bus.wire.interface import CallContext, Changes, Interface, Options, method, prop, read_options
 from sysmond.errors import CorruptError
 from sysmond.plan import catalogue
 from sysmond.plan.catalogue import Catalogue
@@ -123,25 +123,25 @@ class ProbeObject(Interface):
         return self._probes.costs().get(f"probe:{self.planned.table}", {})
 
     @method("options:a{sv}", action="configure")
-    async def enable(self, _: Request, options: Options) -> None:
+    async def enable(self, _: CallContext, options: Options) -> None:
         """Let it record, now and after the next start."""
         read_options(options, {})
         await self._probes.steering.set(self.planned.table, "enabled", value=True)
 
     @method("options:a{sv}", action="configure")
-    async def disable(self, _: Request, options: Options) -> None:
+    async def disable(self, _: CallContext, options: Options) -> None:
         """Let it record no more, now and after the next start."""
         read_options(options, {})
         await self._probes.steering.set(self.planned.table, "enabled", value=False)
 
     @method("interval_ns:t options:a{sv}", action="configure")
-    async def set_interval(self, _: Request, interval_ns: int, options: Options) -> None:
+    async def set_interval(self, _: CallContext, interval_ns: int, options: Options) -> None:
         """Read it so often, now and after the next start; 0: as it declares itself."""
         read_options(options, {})
         await self._probes.steering.interval(self.planned.table, interval_ns)
 
     @method("options:a{sv}", action="configure")
-    async def reset(self, _: Request, options: Options) -> None:
+    async def reset(self, _: CallContext, options: Options) -> None:
         """Forget what is held against it: out of quarantine, back to its lane."""
         read_options(options, {})
         await self._probes.steering.forgive(self.planned.table)
@@ -153,7 +153,7 @@ class ProbeObject(Interface):
 class Probes:
     """The probes of the plan as objects, kept as the plan and the rings have them."""
 
-    def __init__(self, part: Part, steering: Steering) -> None:
+    def __init__(self, part: BusPart, steering: Steering) -> None:
         """Put an object on the bus for each. ``steering``: what its methods do."""
         self.part = part
         self.steering = steering

@@ -41,7 +41,7 @@ _TOLD_BYTES = 32
 Answer = dict[str, Any]
 
 
-class Question(NamedTuple):
+class HistoryQuestion(NamedTuple):
     """What is asked. Times are UTC nanoseconds, 0 for the first sample and for now; ``step_ns`` 0: as recorded."""
 
     do: str
@@ -66,7 +66,7 @@ class TooLargeError(Error):
     """The answer has more bytes than were granted."""
 
 
-def query(question: Question, archive: "Archive", bulk: int) -> Answer:
+def query(question: HistoryQuestion, archive: "Archive", bulk: int) -> Answer:
     """Columns over one time axis, and why there is nothing where there is nothing."""
     result = archive.select(
         *question.paths,
@@ -123,7 +123,7 @@ def _newest(told: Sequence[list[object]], bytes_max: int) -> list[list[object]]:
     return list(told[begin:])
 
 
-def points(question: Question, archive: "Archive", bulk: int) -> Answer:  # noqa: ARG001  all are called alike
+def points(question: HistoryQuestion, archive: "Archive", bulk: int) -> Answer:  # noqa: ARG001  all are called alike
     """One series as points in time, about as many as asked for: seconds, value, and whether there is one.
 
     A hole is one point without a value, where it begins.
@@ -151,7 +151,7 @@ def points(question: Question, archive: "Archive", bulk: int) -> Answer:  # noqa
     return {"points": told}
 
 
-def events(question: Question, archive: "Archive", bulk: int) -> Answer:  # noqa: ARG001  all are called alike
+def events(question: HistoryQuestion, archive: "Archive", bulk: int) -> Answer:  # noqa: ARG001  all are called alike
     """What happened: the newest of it, as far as an answer holds it."""
     from sysmond.answers.series import FOREVER_NS  # noqa: PLC0415  see answer
 
@@ -159,12 +159,12 @@ def events(question: Question, archive: "Archive", bulk: int) -> Answer:  # noqa
     return {"events": _newest([list(event) for event in found[-EVENTS_MAX:]], EVENTS_BYTES_MAX)}
 
 
-def boots(question: Question, archive: "Archive", bulk: int) -> Answer:  # noqa: ARG001  all are called alike
+def boots(question: HistoryQuestion, archive: "Archive", bulk: int) -> Answer:  # noqa: ARG001  all are called alike
     """The boots that were recorded."""
     return {"boots": [list(boot) for boot in archive.boots()]}
 
 
-QUESTIONS: dict[str, Callable[[Question, "Archive", int], Answer]] = {
+QUESTIONS: dict[str, Callable[[HistoryQuestion, "Archive", int], Answer]] = {
     "query": query,
     "events": events,
     "boots": boots,
@@ -181,7 +181,7 @@ def become(uid: int | None, gids: Sequence[int]) -> None:
         os.setresuid(uid, uid, uid)
 
 
-def answer(question: Question, bulk: int) -> Answer:
+def answer(question: HistoryQuestion, bulk: int) -> Answer:
     """Answer, or say under which name what is wrong."""
     try:
         # Within the bounds that others set meanwhile; all of it, for who it becomes may not read our program.
@@ -224,7 +224,7 @@ def _line(failure: Exception) -> str:
 def main() -> int:
     """Read the question, answer it, end."""
     os.nice(NICENESS)
-    question = Question(**json.load(sys.stdin))
+    question = HistoryQuestion(**json.load(sys.stdin))
     json.dump(answer(question, int(sys.argv[1])), sys.stdout)
     return 0
 

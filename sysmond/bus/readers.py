@@ -23,12 +23,12 @@ from typing import Any, NamedTuple
 
 from sysmond.base.clock import SECOND_NS
 from sysmond.bus.latest import Latest
-from sysmond.bus.reader import Question
+from sysmond.bus.reader import HistoryQuestion
 from sysmond.bus.wire import errors
 from sysmond.bus.wire.adapter import Variant, clean, variant
 from sysmond.bus.wire.callers import Caller
-from sysmond.bus.wire.errors import InvalidArgumentError, OccupiedError, RefusedError, TooMuchError
-from sysmond.bus.wire.interface import Interface, Options, Request, method, read_options
+from sysmond.bus.wire.errors import InvalidArgumentError, LimitError, OccupiedError, RefusedError
+from sysmond.bus.wire.interface import CallContext, Interface, Options, method, read_options
 from sysmond.bus.wire.names import MANAGER
 from sysmond.errors import UsageError
 from sysmond.machine import memory
@@ -60,7 +60,7 @@ _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_
 _ENVIRONMENT = {"LC_ALL": "C.UTF-8", **memory.QUIET_LIBRARIES}
 _REFUSALS = {
     each.bus_name.rpartition(".")[2]: each
-    for each in (errors.InvalidArgumentError, errors.TooMuchError, errors.NotAuthorizedError, errors.RefusedError)
+    for each in (errors.InvalidArgumentError, errors.LimitError, errors.NotAuthorizedError, errors.RefusedError)
 }
 
 
@@ -68,7 +68,7 @@ Column = tuple[str, str, str, list[float]]
 Told = tuple[object, ...]
 
 
-class Answered(NamedTuple):
+class Reply(NamedTuple):
     """What a reader said, and its numbers: a descriptor of ours, to be closed."""
 
     told: dict[str, Any]
@@ -117,14 +117,14 @@ class Readers:
         self._accounts: dict[int, _Account] = {}
         self._started: deque[float] = deque(maxlen=READERS_PER_SECOND_MAX)
 
-    async def ask(self, caller: Caller, do: str, bytes_max: int, **asked: object) -> Answered:
-        """Have one question answered: ``do`` and what it needs, as ``reader.Question`` has it.
+    async def ask(self, caller: Caller, do: str, bytes_max: int, **asked: object) -> Reply:
+        """Have one question answered: ``do`` and what it needs, as ``reader.HistoryQuestion`` has it.
 
-        :raises RefusedError: with the kind and the reason that the reader gave. :raises TooMuchError: where the
+        :raises RefusedError: with the kind and the reason that the reader gave. :raises LimitError: where the
             caller has too much under way or held, or it took too long. :raises OccupiedError: where all callers have.
         """
         account = self._admitted(caller.uid, bytes_max)
-        question = Question(
+        question = HistoryQuestion(
             do=do,
             state=self._folders.state,
             runtime=self._folders.runtime,
@@ -145,7 +145,7 @@ class Readers:
             account.open -= 1
             account.granted_bytes -= bytes_max
             self._tidy(caller.uid)
-        return Answered(told, bulk)
+        return Reply(told, bulk)
 
     def hand_out(self, caller: Caller, bulk: int, size: int) -> int:
         """Seal an answer of so many bytes and give a descriptor to read it; ``bulk`` is closed."""
@@ -162,15 +162,15 @@ class Readers:
     def _admitted(self, uid: int, bytes_max: int) -> _Account:
         account = self._accounts.get(uid) or _Account()
         if account.open >= READERS_PER_USER_MAX:
-            raise TooMuchError(f"uid {uid} has {account.open} readers at work; expected up to {READERS_PER_USER_MAX}")
+            raise LimitError(f"uid {uid} has {account.open} readers at work; expected up to {READERS_PER_USER_MAX}")
         held_bytes = account.held_bytes()
         wanted_bytes = held_bytes + account.granted_bytes + bytes_max
         if wanted_bytes > HELD_BYTES_PER_USER_MAX or len(account.held) >= HELD_PER_USER_MAX:
-            raise TooMuchError(
+            raise LimitError(
                 f"uid {uid} holds {len(account.held)} answers of {held_bytes} bytes; close their descriptors"
             )
         if account.is_hasty:
-            raise TooMuchError(
+            raise LimitError(
                 f"uid {uid} had {len(account.started)} readers started within {RATE_SPAN_S:.0f} s; try again later"
             )
         now_s = time.monotonic()
@@ -188,7 +188,7 @@ class Readers:
             del self._accounts[each]
 
 
-async def _answered(question: Question, bulk: int) -> dict[str, Any]:
+async def _answered(question: HistoryQuestion, bulk: int) -> dict[str, Any]:
     said = _memory("sysmond-answer", TOLD_BYTES_MAX)
     asked = os.memfd_create("sysmond-question", os.MFD_CLOEXEC)
     try:
@@ -236,7 +236,7 @@ async def _ended(reader: subprocess.Popen[bytes]) -> None:
         async with asyncio.timeout(ANSWER_S):
             await ended
     except TimeoutError as slow:
-        raise TooMuchError(f"it took longer than {ANSWER_S:.0f} s; ask for a shorter range or fewer paths") from slow
+        raise LimitError(f"it took longer than {ANSWER_S:.0f} s; ask for a shorter range or fewer paths") from slow
     finally:
         loop.remove_reader(watch)
         os.close(watch)
@@ -248,7 +248,7 @@ async def _ended(reader: subprocess.Popen[bytes]) -> None:
 def _told(said: bytes, exit_code: int) -> dict[str, Any]:
     """Read what a reader said: it may be the caller's own process, so nothing of it is taken on trust."""
     if exit_code in {-signal.SIGXCPU, -signal.SIGKILL}:
-        raise TooMuchError(f"it took more than {PROCESSOR_S} s of processor time; ask for a shorter range")
+        raise LimitError(f"it took more than {PROCESSOR_S} s of processor time; ask for a shorter range")
     try:
         told = json.loads(said)
     except (ValueError, RecursionError) as nonsense:
@@ -297,7 +297,7 @@ class History(Interface):
     )
     async def history(
         self,
-        request: Request,
+        request: CallContext,
         paths: list[str],
         start_ns: int,
         end_ns: int,
@@ -311,8 +311,8 @@ class History(Interface):
             told, bulk = await self._ask(
                 request.caller, "query", NUMBERS_BYTES_MAX, described_bytes_max=NAMES_BYTES_MAX, **asked
             )
-        except TooMuchError as refusal:
-            raise TooMuchError(f"{refusal}; Query gives up to {QUERY_BYTES_MAX} bytes") from refusal
+        except LimitError as refusal:
+            raise LimitError(f"{refusal}; Query gives up to {QUERY_BYTES_MAX} bytes") from refusal
         try:
             content = os.pread(bulk, NUMBERS_BYTES_MAX, 0)
         finally:
@@ -328,7 +328,7 @@ class History(Interface):
     @method("paths:as start_ns:x end_ns:x step_ns:t statistics:as options:a{sv}", "numbers:h layout:a{sv}")
     async def query(
         self,
-        request: Request,
+        request: CallContext,
         paths: list[str],
         start_ns: int,
         end_ns: int,
@@ -356,7 +356,7 @@ class History(Interface):
 
     @method("path:s timespan:u resolution:u", "data:a(udu)")
     async def get_history(
-        self, request: Request, path: str, timespan: int, resolution: int
+        self, request: CallContext, path: str, timespan: int, resolution: int
     ) -> list[tuple[int, float, int]]:
         """One series as UPower tells it: so many seconds back (0: all), in about so many points."""
         if not 1 <= resolution <= RESOLUTION_MAX:
@@ -366,7 +366,7 @@ class History(Interface):
         return [(int(at_s), float(value), int(state)) for at_s, value, state in told["points"]]
 
     @method("options:a{sv}", "boots:a(sxx)")
-    async def list_boots(self, request: Request, options: Options) -> list[tuple[str, int, int]]:
+    async def list_boots(self, request: CallContext, options: Options) -> list[tuple[str, int, int]]:
         """The boots that were recorded, oldest first: id, first and last tick."""
         read_options(options, {})
         told = await self._told(request, "boots")
@@ -374,18 +374,18 @@ class History(Interface):
 
     @method("start_ns:x end_ns:x options:a{sv}", "events:a(xsss)")
     async def get_events(
-        self, request: Request, start_ns: int, end_ns: int, options: Options
+        self, request: CallContext, start_ns: int, end_ns: int, options: Options
     ) -> list[tuple[int, str, str, str]]:
         """What happened, in order; the newest thousand: time, kind, subject, text."""
         read_options(options, {})
         told = await self._told(request, "events", start_ns=start_ns, end_ns=end_ns)
         return [(int(at_ns), *(clean(str(each)) for each in said)) for at_ns, *said in told["events"]]  # type: ignore[misc]
 
-    async def _ask(self, caller: Caller, do: str, bytes_max: int, **asked: object) -> Answered:
+    async def _ask(self, caller: Caller, do: str, bytes_max: int, **asked: object) -> Reply:
         """Have a question answered; where it means what the caller may not see, say so."""
         try:
             return await self._readers.ask(caller, do, bytes_max, **asked)
-        except TooMuchError:
+        except LimitError:
             raise
         except RefusedError:
             given = asked.get("paths")
@@ -395,7 +395,7 @@ class History(Interface):
                         raise refusal from None
             raise
 
-    async def _told(self, request: Request, do: str, **asked: object) -> dict[str, Any]:
+    async def _told(self, request: CallContext, do: str, **asked: object) -> dict[str, Any]:
         told, bulk = await self._ask(request.caller, do, 0, **asked)
         os.close(bulk)
         return told

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from sysmond.archiver.flushing import Reason
-from sysmond.bus.part import Part
+from sysmond.bus.part import BusPart
 from sysmond.bus.parts import ask
 from sysmond.bus.wire.adapter import DBUS, Call, Connection
 from sysmond.bus.wire.callers import BUS
@@ -40,7 +40,7 @@ _ADDRESSES = {"system", "session"}
 class Sleep:
     """Holds the lock while logind is on the bus, and flushes when it tells of a suspend."""
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: BusPart) -> None:
         """Nothing is held before there is a connection."""
         self._part = part
         self._logind = ""

@@ -9,12 +9,21 @@ import os
 from sysmond import __version__
 from sysmond.base import clock
 from sysmond.base.model import Lane, Sensitivity
-from sysmond.bus.part import Part
+from sysmond.bus.part import BusPart
 from sysmond.bus.probes import Probes, variants
 from sysmond.bus.wire import names
 from sysmond.bus.wire.adapter import Variant, clean
 from sysmond.bus.wire.errors import ForeignCallError
-from sysmond.bus.wire.interface import WHOLE_BYTES_MAX, Changes, Interface, Options, Request, method, prop, read_options
+from sysmond.bus.wire.interface import (
+    WHOLE_BYTES_MAX,
+    CallContext,
+    Changes,
+    Interface,
+    Options,
+    method,
+    prop,
+    read_options,
+)
 from sysmond.plan.settings import PARTS
 from sysmond.sampler.self_cost import PID_FILE
 
@@ -30,7 +39,7 @@ class Status(Interface):
 
     NAME = names.MANAGER
 
-    def __init__(self, part: Part, probes: Probes) -> None:
+    def __init__(self, part: BusPart, probes: Probes) -> None:
         """``part``: whose folders these are."""
         self._part = part
         self._probes = probes
@@ -38,7 +47,7 @@ class Status(Interface):
         self._boot_id = clock.boot_id()
 
     @method("options:a{sv}", "probes:a(sssstso)", bytes_max=WHOLE_BYTES_MAX)
-    def list_probes(self, request: Request, options: Options) -> list[ProbeRow]:
+    def list_probes(self, request: CallContext, options: Options) -> list[ProbeRow]:
         """All probes: name, state, reason, lane, interval in ns, sensitivity, object; refused plugins have ``/``."""
         read_options(options, {})
         return self._probes.rows(is_restricted=request.caller.is_restricted)
@@ -65,7 +74,7 @@ class Status(Interface):
         return min(there, default=0)
 
     @method("options:a{sv}", "status:a{sv}")
-    def get_status(self, _: Request, options: Options) -> dict[str, Variant]:
+    def get_status(self, _: CallContext, options: Options) -> dict[str, Variant]:
         """What there is to know in one answer; docs/dbus.md lists the keys."""
         read_options(options, {})
         pids = self._pids()
@@ -88,7 +97,7 @@ class Status(Interface):
         )
 
     @method("options:a{sv}", "tiers:a(sttdd)")
-    async def get_budget(self, request: Request, options: Options) -> list[BudgetRow]:
+    async def get_budget(self, request: CallContext, options: Options) -> list[BudgetRow]:
         """By tier: budget and use in bytes, bytes a day, days that it keeps; NaN where that is unknown yet."""
         read_options(options, {})
         found = await self._part.commands.json(request.caller.uid, "budget")
@@ -105,7 +114,7 @@ class Status(Interface):
         ]
 
     @method("options:a{sv}", "settings:a(sssu)", bytes_max=WHOLE_BYTES_MAX)
-    def get_config(self, request: Request, options: Options) -> list[tuple[str, str, str, int]]:
+    def get_config(self, request: CallContext, options: Options) -> list[tuple[str, str, str, int]]:
         """Every setting as it holds now: key, value, and file and line where it is said; no file: a default.
 
         Options of restricted probes are for restricted callers alone.
@@ -125,13 +134,13 @@ class Status(Interface):
         ]
 
     @method("options:a{sv}", "costs:a{sa{sd}}", bytes_max=WHOLE_BYTES_MAX)
-    def get_cost(self, _: Request, options: Options) -> dict[str, dict[str, float]]:
+    def get_cost(self, _: CallContext, options: Options) -> dict[str, dict[str, float]]:
         """What sysmond costs, as the table ``self`` has it: by part, and by probe as ``probe:NAME``."""
         read_options(options, {})
         return dict(self._probes.costs())
 
     @method("options:a{sv}", "clients:a(suutt)")
-    def list_clients(self, _: Request, options: Options) -> list[tuple[str, int, int, int, int]]:
+    def list_clients(self, _: CallContext, options: Options) -> list[tuple[str, int, int, int, int]]:
         """Who is connected: unique name, uid, pid, calls, signals that were dropped because it does not read."""
         read_options(options, {})
         callers = self._part.service.callers

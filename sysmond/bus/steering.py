@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from sysmond.archiver.disk_writes import MARK
 from sysmond.archiver.main import JOB_S
 from sysmond.base.timespec import Notation, format_time
-from sysmond.bus.part import Part
+from sysmond.bus.part import BusPart
 from sysmond.bus.parts import ask
 from sysmond.bus.wire import names
 from sysmond.bus.wire.adapter import Variant, clean, variant
 from sysmond.bus.wire.errors import InvalidArgumentError, NotFoundError, RefusedError, UnavailableError
-from sysmond.bus.wire.interface import Interface, Options, Request, method, read_options
+from sysmond.bus.wire.interface import CallContext, Interface, Options, method, read_options
 from sysmond.errors import nearest
 from sysmond.plan.plan import INTERVAL_MAX_NS, INTERVAL_MIN_NS
 from sysmond.ring.frame import EVENT_BYTES_MAX
@@ -36,44 +36,44 @@ class Steering(Interface):
 
     NAME = names.MANAGER
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: BusPart) -> None:
         """``part``: whose probes and folders these are."""
         self._part = part
         self._folders = part.settings.folders
 
     @method("name:s options:a{sv}", action="configure")
-    async def enable_probe(self, _: Request, name: str, options: Options) -> None:
+    async def enable_probe(self, _: CallContext, name: str, options: Options) -> None:
         """Let a probe record, now and after the next start."""
         read_options(options, {})
         await self.set(name, "enabled", value=True)
 
     @method("name:s options:a{sv}", action="configure")
-    async def disable_probe(self, _: Request, name: str, options: Options) -> None:
+    async def disable_probe(self, _: CallContext, name: str, options: Options) -> None:
         """Let a probe record no more, now and after the next start."""
         read_options(options, {})
         await self.set(name, "enabled", value=False)
 
     @method("name:s interval_ns:t options:a{sv}", action="configure")
-    async def set_interval(self, _: Request, name: str, interval_ns: int, options: Options) -> None:
+    async def set_interval(self, _: CallContext, name: str, interval_ns: int, options: Options) -> None:
         """Read a probe so often, now and after the next start; 0: as the files or else the probe itself say."""
         read_options(options, {})
         await self.interval(name, interval_ns)
 
     @method("name:s options:a{sv}", action="configure")
-    async def reset_probe(self, _: Request, name: str, options: Options) -> None:
+    async def reset_probe(self, _: CallContext, name: str, options: Options) -> None:
         """Forget what is held against a probe: out of quarantine, back to its lane."""
         read_options(options, {})
         await self.forgive(name)
 
     @method("options:a{sv}", "outcome:a{sv}", action="configure")
-    async def reload(self, _: Request, options: Options) -> dict[str, Variant]:
+    async def reload(self, _: CallContext, options: Options) -> dict[str, Variant]:
         """Read the configuration again; ``behind`` (a{ss}) names the parts that do not follow it, and why."""
         read_options(options, {})
         answer = await ask(self._folders, DAEMON, {"do": "reload"}, PLAN_S)
         return _behind(answer)
 
     @method("options:a{sv}", action="flush")
-    async def flush(self, request: Request, options: Options) -> None:
+    async def flush(self, request: CallContext, options: Options) -> None:
         """Have all that is in RAM written to the disk; answered when it is."""
         read_options(options, {})
         answer = await ask(self._folders, ARCHIVER, {"do": "flush", "uid": request.caller.uid}, FLUSH_S)
@@ -81,7 +81,7 @@ class Steering(Interface):
             raise RefusedError(f"{self._folders.state}: not flushed: {answer.get('problem', 'no reason given')}")
 
     @method("start_ns:x end_ns:x why:s options:a{sv}", action="pin")
-    async def pin(self, request: Request, start_ns: int, end_ns: int, why: str, options: Options) -> None:
+    async def pin(self, request: CallContext, start_ns: int, end_ns: int, why: str, options: Options) -> None:
         """Keep a span of time, UTC ns, end excluded, as it was recorded, whatever else has to go."""
         read_options(options, {})
         if not 0 <= start_ns < end_ns:
@@ -93,7 +93,7 @@ class Steering(Interface):
         )
 
     @method("at_ns:x options:a{sv}", action="pin")
-    async def unpin(self, request: Request, at_ns: int, options: Options) -> None:
+    async def unpin(self, request: CallContext, at_ns: int, options: Options) -> None:
         """Release what is pinned around a moment, UTC ns; option ``all`` (b): everything, whatever the moment."""
         everything = read_options(options, {"all": "b"}).get("all", False)
         if at_ns < 0 and not everything:
@@ -107,14 +107,14 @@ class Steering(Interface):
             raise
 
     @method("options:a{sv}", "pins:a(xxss)")
-    async def list_pins(self, request: Request, options: Options) -> list[tuple[int, int, str, str]]:
+    async def list_pins(self, request: CallContext, options: Options) -> list[tuple[int, int, str, str]]:
         """What is pinned: start and end in UTC ns, why, by whom."""
         read_options(options, {})
         found = await self._part.commands.json(request.caller.uid, "pins")
         return [(each["start_ns"], each["end_ns"], clean(each["why"]), clean(each["by"])) for each in found]
 
     @method("text:s options:a{sv}", action="mark")
-    async def mark(self, request: Request, text: str, options: Options) -> None:
+    async def mark(self, request: CallContext, text: str, options: Options) -> None:
         """Put a marker into the recording, at this moment."""
         read_options(options, {})
         line = " ".join(text.split())

@@ -20,8 +20,18 @@ from sysmond.base.paths import Matcher, parse
 from sysmond.bus.latest import Latest, Listed, Moment, Quality, Series
 from sysmond.bus.wire.adapter import clean
 from sysmond.bus.wire.callers import Caller
-from sysmond.bus.wire.errors import InvalidArgumentError, NotAuthorizedError, NotFoundError, TooMuchError
-from sysmond.bus.wire.interface import Changes, Interface, Options, Pieces, Request, Signal, method, prop, read_options
+from sysmond.bus.wire.errors import InvalidArgumentError, LimitError, NotAuthorizedError, NotFoundError
+from sysmond.bus.wire.interface import (
+    CallContext,
+    Changes,
+    Interface,
+    Options,
+    Pieces,
+    Signal,
+    method,
+    prop,
+    read_options,
+)
 from sysmond.bus.wire.names import MANAGER, SUBSCRIPTION, SUBSCRIPTION_PATH
 from sysmond.ring.newest import Now
 
@@ -79,7 +89,7 @@ class Crossing(NamedTuple):
     tick_ns: int
 
 
-class Watch:
+class RuleWatch:
     """One rule held against one series."""
 
     __slots__ = ("rule", "series", "state", "told")
@@ -110,9 +120,9 @@ class Subscription(Interface):
         self._rules = [(rule, Matcher(parse(rule.pattern))) for rule in rules]
         self._pace = pace
         self._end = end
-        self._watches: list[Watch] = []
+        self._watches: list[RuleWatch] = []
         self._batch: list[tuple[Series, bool]] = []
-        self._pending: dict[tuple[int, int], tuple[Watch, Crossing]] = {}
+        self._pending: dict[tuple[int, int], tuple[RuleWatch, Crossing]] = {}
         self._since_ns: int | None = None
         self._woken: deque[int] = deque(maxlen=pace.wakeups_per_min)
         self._serial = 0
@@ -122,7 +132,7 @@ class Subscription(Interface):
         self.is_waiting = False
 
     @method()
-    def close(self, request: Request) -> None:  # noqa: ARG002  nobody but its owner sees the object
+    def close(self, request: CallContext) -> None:  # noqa: ARG002  nobody but its owner sees the object
         """End it."""
         self._end()
 
@@ -168,7 +178,7 @@ class Subscription(Interface):
             nothing = nothing or ("" if meant else rule.pattern)
             for listed in meant:
                 series = listed.series
-                found[rule, series] = kept.get((rule, series)) or Watch(rule, series)
+                found[rule, series] = kept.get((rule, series)) or RuleWatch(rule, series)
                 intervals_ns.add(listed.interval_ns)
                 if rule.is_batch and not listed.metric.is_text:
                     batch[series] = rule.is_rate
@@ -252,12 +262,12 @@ class Subscriptions(Interface):
         self._timer: asyncio.TimerHandle | None = None
 
     @method("rules:a(sdda{sv}) options:a{sv}", "subscription:o")
-    def subscribe(self, request: Request, rules: list[Sequence[Any]], options: Options) -> Pieces[str]:
+    def subscribe(self, request: CallContext, rules: list[Sequence[Any]], options: Options) -> Pieces[str]:
         """Have crossings of thresholds told by an object that only the caller sees."""
         caller = request.caller
         self._check_room(caller)
         if not 1 <= len(rules) <= RULES_MAX:
-            raise TooMuchError(f"{len(rules)} rules; expected 1 to {RULES_MAX}")
+            raise LimitError(f"{len(rules)} rules; expected 1 to {RULES_MAX}")
         pace = _pace(options)
         self._number += 1
         path = f"{SUBSCRIPTION_PATH}/{self._number}"
@@ -269,7 +279,7 @@ class Subscriptions(Interface):
         self._latest.look()
         yield from made.resolve(self._latest)
         if made.left_out():
-            raise TooMuchError(f"{SERIES_MAX + made.left_out()} series; expected up to {SERIES_MAX}")
+            raise LimitError(f"{SERIES_MAX + made.left_out()} series; expected up to {SERIES_MAX}")
         self._check_room(caller)  # Others had their turns meanwhile.
         caller.when_gone(end)
         self._there[path] = made
@@ -282,9 +292,9 @@ class Subscriptions(Interface):
         if caller.is_gone:
             raise NotFoundError("the caller is gone")
         if sum(each.owner.uid == caller.uid for each in self._there.values()) >= SUBSCRIPTIONS_PER_USER_MAX:
-            raise TooMuchError(f"uid {caller.uid} has {SUBSCRIPTIONS_PER_USER_MAX} subscriptions; close one first")
+            raise LimitError(f"uid {caller.uid} has {SUBSCRIPTIONS_PER_USER_MAX} subscriptions; close one first")
         if len(self._there) >= SUBSCRIPTIONS_MAX:
-            raise TooMuchError(f"there are {SUBSCRIPTIONS_MAX} subscriptions; there may be no more")
+            raise LimitError(f"there are {SUBSCRIPTIONS_MAX} subscriptions; there may be no more")
 
     def _end(self, path: str) -> None:
         gone = self._there.pop(path, None)

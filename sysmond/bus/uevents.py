@@ -13,7 +13,7 @@ from contextlib import suppress
 import pyudev
 
 from sysmond.base import clock
-from sysmond.bus.part import Part
+from sysmond.bus.part import BusPart
 from sysmond.errors import Error
 from sysmond.machine import control
 from sysmond.plan import catalogue
@@ -35,7 +35,7 @@ _TOLD_ACTIONS = {"add": "device added", "remove": "device removed"}
 class Uevents:
     """Listens for as long as the part runs."""
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: BusPart) -> None:
         """Nothing is listened to before ``follow``."""
         self._part = part
         self._runtime = part.settings.folders.runtime

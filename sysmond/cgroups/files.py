@@ -61,7 +61,7 @@ class File(NamedTuple):
     role: Role = Role.ALONE
 
 
-class Watch:
+class CgroupFiles:
     """Reads the same files of every cgroup again and again.
 
     ``changed``: the cgroups of the last reading of which a part may be another than at the one before. ``young``: those

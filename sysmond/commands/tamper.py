@@ -83,7 +83,7 @@ def _of_tier(block: TierBlock) -> tuple[object, list[Int64Array]]:
     return (block.strand, list(block.keys), list(block.stats), block.closed), numbers
 
 
-class Damage(NamedTuple):
+class Tampering(NamedTuple):
     """A change to a copy: cut to so many bytes, or one bit turned over."""
 
     length: int
@@ -98,15 +98,15 @@ class Damage(NamedTuple):
         return bytes(damaged)
 
 
-def damages(size: int, flips: int, truncations: int, chance: random.Random) -> list[Damage]:
+def damages(size: int, flips: int, truncations: int, chance: random.Random) -> list[Tampering]:
     """Choose damages: cuts at boundaries of 512 bytes, of these at most ``truncations``, and bits at random."""
     cuts = list(range(0, size, BLOCK_BYTES))
     if len(cuts) > truncations:
         cuts = chance.sample(cuts, truncations)
-    return [Damage(cut) for cut in cuts] + [Damage(size, chance.randrange(size * 8)) for _ in range(flips)]
+    return [Tampering(cut) for cut in cuts] + [Tampering(size, chance.randrange(size * 8)) for _ in range(flips)]
 
 
-def silently_wrong(path: str, todo: Sequence[Damage], folder: str) -> dict[str, int]:
+def silently_wrong(path: str, todo: Sequence[Tampering], folder: str) -> dict[str, int]:
     """Damage copies of a file in ``folder``, read them, and count: refused, unharmed, fewer, wrong, crashed the reader.
 
     A ring may lose rows, without an error (fewer); those that it still gives must be right. A child does the reading.
@@ -129,7 +129,7 @@ def silently_wrong(path: str, todo: Sequence[Damage], folder: str) -> dict[str, 
     return dict(counts)
 
 
-def _read_damaged(path: str, todo: Sequence[Damage], folder: str, answers: int) -> None:
+def _read_damaged(path: str, todo: Sequence[Tampering], folder: str, answers: int) -> None:
     """Be the child; never returns."""
     code = 1
     try:

@@ -39,7 +39,7 @@ class Terminal(NamedTuple):
     stderr: int
 
 
-class View:
+class LiveView:
     """The live view of one daemon; without a terminal it does nothing."""
 
     def __init__(self, settings: Settings) -> None:

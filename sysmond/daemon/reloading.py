@@ -34,7 +34,7 @@ FOLLOW: Order = {"do": "plan"}
 Answer = Callable[[Later, Order], None]
 
 
-class Change:
+class ChangeRequest:
     """A change that was asked for: what the resolver is told, and who waits for the outcome."""
 
     def __init__(self, arguments: tuple[str, ...], waiting: list[Later]) -> None:
@@ -100,7 +100,7 @@ class Child:
         os.close(self.report)
 
 
-class Follower:
+class PlanFollower:
     """A running part that is told of a new plan."""
 
     def __init__(self, folder: str, pid: int) -> None:
@@ -138,10 +138,10 @@ class Reloading:
         self._parts = parts
         self._say = say
         self.answer: Answer = lambda _later, _answer: None
-        self._changes: list[Change] = []
+        self._changes: list[ChangeRequest] = []
         self._resolver: Child | None = None
         self._loader: Child | None = None
-        self._followers: dict[str, Follower] = {}
+        self._followers: dict[str, PlanFollower] = {}
         self._behind: dict[str, str] = {}
         self._limit_s = 0.0
 
@@ -155,7 +155,7 @@ class Reloading:
                 spelled = value if isinstance(value, str) else json.dumps(value)
                 change = "--unset" if value is None else "--set"
                 words = f"probes.{probe}.{key}" if value is None else f"probes.{probe}.{key}={spelled}"
-                return self._ask(Change((f"{change}={words}",), [Later()]))
+                return self._ask(ChangeRequest((f"{change}={words}",), [Later()]))
             case {"do": "set"}:
                 return {
                     "error": "set: expected 'probe', 'key' and 'value': two texts, and a text, number, truth or null"
@@ -167,13 +167,13 @@ class Reloading:
         """Have the files read again; several such wishes that wait are one."""
         last = self._changes[-1] if len(self._changes) > 1 else None  # The first is being carried out.
         if last is None or last.arguments:
-            return self._ask(Change((), [Later()]))
+            return self._ask(ChangeRequest((), [Later()]))
         if len(last.waiting) >= WAITING_MAX:
             return {"error": f"{WAITING_MAX} wait for the next reload already; try again later"}
         last.waiting.append(Later())
         return last.waiting[-1]
 
-    def _ask(self, change: Change) -> Order | Later:
+    def _ask(self, change: ChangeRequest) -> Order | Later:
         if len(self._changes) >= CHANGES_MAX:
             return {"error": f"{CHANGES_MAX} changes wait already; try again later"}
         self._changes.append(change)
@@ -260,7 +260,7 @@ class Reloading:
 
     def _tell_parts(self) -> None:
         runtime = self._settings.folders.runtime
-        self._followers = {part: Follower(f"{runtime}/{part}", pid) for part, pid in self._parts.items()}
+        self._followers = {part: PlanFollower(f"{runtime}/{part}", pid) for part, pid in self._parts.items()}
         self._behind, self._limit_s = {}, time.monotonic() + FOLLOW_S
 
     def _refuse(self, problem: str) -> None:

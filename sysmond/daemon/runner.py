@@ -24,7 +24,7 @@ from sysmond.archiver.children import known_place
 from sysmond.base import terminal
 from sysmond.base.model import Lane
 from sysmond.daemon.heartbeat import Pulse, limit_s
-from sysmond.daemon.live_view import View
+from sysmond.daemon.live_view import LiveView
 from sysmond.daemon.reloading import Reloading
 from sysmond.errors import EXIT_AGAIN, Error
 from sysmond.machine import control, mounts
@@ -102,7 +102,7 @@ def run_part(part: str, settings: Settings, plan: Plan, state: ExitStack | None 
 class Runner:
     """The parts as children, and what became of them."""
 
-    def __init__(self, settings: Settings, plan: Plan, view: View, locks: Sequence[int], state: ExitStack) -> None:
+    def __init__(self, settings: Settings, plan: Plan, view: LiveView, locks: Sequence[int], state: ExitStack) -> None:
         """Open the lifeline that tells the parts of this process's death.
 
         ``locks``: held, and never by a part; the first is that of the runtime folder. ``state``: holds the other.
@@ -423,7 +423,7 @@ def main(arguments: list[str] | None = None) -> int:
                 with suppress(OSError):
                     os.makedirs(f"{runtime}/daemon", exist_ok=True)
                 self_cost.write_pid(f"{runtime}/daemon")
-                code = Runner(settings, plan, held.enter_context(View(settings)), locks, state).run()
+                code = Runner(settings, plan, held.enter_context(LiveView(settings)), locks, state).run()
             else:
                 state = held.enter_context(ExitStack())
                 if part == "archiver":

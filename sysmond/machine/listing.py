@@ -14,7 +14,7 @@ from sysmond.errors import CorruptError
 _BLOCK_BYTES = 512
 
 
-class Status(NamedTuple):
+class FileStatus(NamedTuple):
     """What is told of a file. ``disk_bytes``: what it takes where it lies. ``written_ns``: when, in UTC."""
 
     size_bytes: int
@@ -37,7 +37,7 @@ def strangers(folder: str, suffix: str) -> list[str]:
     return _claiming(folder, suffix)[1]
 
 
-def look(path: str) -> Status:
+def look(path: str) -> FileStatus:
     """Tell of one file.
 
     :raises FileNotFoundError: where it is gone. :raises PermissionError: where we may not look.
@@ -49,7 +49,7 @@ def look(path: str) -> Status:
         raise
     except OSError as refusal:
         raise CorruptError(f"{path}: {refusal.strerror}") from refusal
-    return Status(found.st_size, found.st_blocks * _BLOCK_BYTES, found.st_mtime_ns)
+    return FileStatus(found.st_size, found.st_blocks * _BLOCK_BYTES, found.st_mtime_ns)
 
 
 def _claiming(folder: str, suffix: str) -> tuple[list[str], list[str]]:

@@ -21,7 +21,7 @@ CATALOGUE_VERSION = 1
 CATALOGUE_BYTES_MAX = 16 * 1024 * 1024
 
 
-class Declared(NamedTuple):
+class Defaults(NamedTuple):
     """How a probe would run if nobody had said anything."""
 
     lane: Lane
@@ -29,18 +29,18 @@ class Declared(NamedTuple):
     sensitivity: Sensitivity
 
 
-class Entry(NamedTuple):
+class ProbeEntry(NamedTuple):
     """One probe: what it declares, and what is planned. ``is_ours``: it comes with sysmond."""
 
     table: Table
     is_ours: bool
     planned: PlannedProbe
-    declared: Declared
+    declared: Defaults
     subsystems: tuple[str, ...] = ()
     options: tuple[Option, ...] = ()
 
 
-class Setting(NamedTuple):
+class EffectiveSetting(NamedTuple):
     """A setting as it holds now, spelled as in a file. ``file``: where it is said; None where that is a default."""
 
     key: str
@@ -52,9 +52,9 @@ class Setting(NamedTuple):
 class Catalogue(NamedTuple):
     """All of it; the tables by name."""
 
-    tables: dict[str, Entry]
+    tables: dict[str, ProbeEntry]
     refused: tuple[Refusal, ...] = ()
-    settings: tuple[Setting, ...] = ()
+    settings: tuple[EffectiveSetting, ...] = ()
 
 
 def encode(catalogue: Catalogue) -> bytes:
@@ -82,7 +82,7 @@ def _catalogue(fields: dict[str, Any]) -> Catalogue:
     return Catalogue(
         {name: _entry(name, entry) for name, entry in fields["tables"].items()},
         tuple(Refusal(**refusal) for refusal in fields["refused"]),
-        tuple(Setting(**setting) for setting in fields["settings"]),
+        tuple(EffectiveSetting(**setting) for setting in fields["settings"]),
     )
 
 
@@ -103,7 +103,7 @@ def answers_in(runtime: str) -> dict[str, Answers]:
     return {table.name: table.answers for table in tables if table.answers is not None}
 
 
-def _spell(entry: Entry) -> dict[str, Any]:
+def _spell(entry: ProbeEntry) -> dict[str, Any]:
     """Spell one table, as flat as its reader would like it."""
     table, planned = entry.table, entry.planned
     return {
@@ -124,7 +124,7 @@ def _spell(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _entry(name: str, fields: dict[str, Any]) -> Entry:
+def _entry(name: str, fields: dict[str, Any]) -> ProbeEntry:
     metrics = tuple(Metric(**{**metric, "semantics": Semantics(metric["semantics"])}) for metric in fields["metrics"])
     values: dict[str, Scalar] = {option["name"]: option.pop("value") for option in fields["options"]}
     planned = PlannedProbe(
@@ -140,11 +140,11 @@ def _entry(name: str, fields: dict[str, Any]) -> Entry:
     answers = declared_answers.read(fields.get("answers", ""))
     table = Table(name, metrics, fields["per"], fields["doc"], packing_of(fields["packing"]), answers)
     declared_answers.check(table)
-    return Entry(
+    return ProbeEntry(
         table,
         fields["is_ours"],
         planned,
-        Declared(Lane(declared["lane"]), declared["interval_ns"], Sensitivity(declared["sensitivity"])),
+        Defaults(Lane(declared["lane"]), declared["interval_ns"], Sensitivity(declared["sensitivity"])),
         tuple(fields["subsystems"]),
         tuple(Option(**{**option, "choices": tuple(option["choices"])}) for option in fields["options"]),
     )

@@ -16,7 +16,7 @@ from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Lane, Sensitivity
 from sysmond.errors import ConfigError, nearest
 from sysmond.machine.folders import configuration_home
-from sysmond.plan.config_keys import ANY, KEYS, TIERS, Key, Path
+from sysmond.plan.config_keys import ANY, KEYS, TIERS, ConfigKey, Path
 from sysmond.plan.plan import ArchiverSettings, SamplerSettings
 
 VENDOR_FILE = "/usr/lib/sysmond/sysmond.yaml"
@@ -73,22 +73,22 @@ class Config(NamedTuple):
     settings: Mapping[Path, Setting] = {}
 
 
-class Place(NamedTuple):
+class ConfigFiles(NamedTuple):
     """Which files there are to read: ``first``, where they exist, then the ``*.yaml`` of the folder ``drop_ins``."""
 
     first: tuple[str, ...]
     drop_ins: str
 
 
-def place(*, file: str | None, user: bool, environ: Mapping[str, str], uid: int) -> Place:
+def place(*, file: str | None, user: bool, environ: Mapping[str, str], uid: int) -> ConfigFiles:
     """Say where the configuration of this machine or user lies, or that which begins with ``file``."""
     if file is not None:
-        return Place((file,), f"{file}.d")
+        return ConfigFiles((file,), f"{file}.d")
     folder = configuration_home(environ, uid) if user else SYSTEM_FOLDER
-    return Place(tuple(filter(os.path.lexists, (VENDOR_FILE, f"{folder}/sysmond.yaml"))), f"{folder}/conf.d")
+    return ConfigFiles(tuple(filter(os.path.lexists, (VENDOR_FILE, f"{folder}/sysmond.yaml"))), f"{folder}/conf.d")
 
 
-def files(where: Place) -> list[str]:
+def files(where: ConfigFiles) -> list[str]:
     """Name the files that are there; later ones overrule earlier ones.
 
     :raises ConfigError: where a folder cannot be read.
@@ -205,7 +205,7 @@ _Tree = dict[str, Any]
 
 
 def _tree() -> _Tree:
-    """Arrange KEYS as they are nested in a file: names to Key or to a further tree."""
+    """Arrange KEYS as they are nested in a file: names to ConfigKey or to a further tree."""
     root: _Tree = {}
     for key in KEYS:
         branch = root
@@ -222,7 +222,7 @@ def _walk(node: yaml.Node, path: Path, tree: _Tree, file: str, settings: dict[Pa
             right = nearest(name, tree) or f"; expected {', '.join(tree)}"
             raise ConfigError(f"{origin}: {spell_path(inner)}: no such key{right}")
         branch = tree.get(name) or tree[ANY]
-        if isinstance(branch, Key):
+        if isinstance(branch, ConfigKey):
             settings[inner] = Setting(_value(value, branch, inner, origin), origin, value.value)
         else:
             settings[inner] = Setting(None, origin)
@@ -249,7 +249,7 @@ def _pairs(node: yaml.Node, path: Path, file: str) -> Iterator[tuple[str, yaml.N
         yield name, value, origin
 
 
-def _value(node: yaml.Node, key: Key, path: Path, origin: Origin) -> Any:  # noqa: ANN401
+def _value(node: yaml.Node, key: ConfigKey, path: Path, origin: Origin) -> Any:  # noqa: ANN401
     right = f"expected {key.kind.right}"
     tag = node.tag.removeprefix("tag:yaml.org,2002:")
     if tag == "null":

@@ -46,7 +46,7 @@ _DURATION_PART = re.compile(rf"{_NUMBER}\s*({'|'.join(_TIME_UNITS_NS)})(?![a-z])
 _SIZE = re.compile(rf"{_NUMBER}\s*({'|'.join(_SIZE_UNITS_BYTES)})")
 
 
-class Kind(NamedTuple):
+class ValueKind(NamedTuple):
     """A kind of value: how its text is read (ValueError where it cannot be), and what is right.
 
     ``schema``: the same for values, as JSON Schema has it. ``tags``: what YAML may have taken the text for.
@@ -98,7 +98,7 @@ def _boolean(text: str) -> bool:
     return {"true": True, "false": False, "yes": True, "no": False, "on": True, "off": False}[text.lower()]
 
 
-def _age(step: str) -> Kind:
+def _age(step: str) -> ValueKind:
     """An age for a tier of this step: nothing would live as long as one bucket of it if it were less."""
 
     def parse(text: str) -> int:
@@ -107,7 +107,7 @@ def _age(step: str) -> Kind:
             raise ValueError(text)
         return age_ns
 
-    return Kind(parse, f"0 for any age, or a duration of {step} or more", _DURATION_SCHEMA)
+    return ValueKind(parse, f"0 for any age, or a duration of {step} or more", _DURATION_SCHEMA)
 
 
 def _significant_bits(text: str) -> int:
@@ -122,20 +122,22 @@ _DURATION_SCHEMA = {
     "minimum": 0,
     "pattern": rf"^({_NUMBER}|({_DURATION_PART.pattern})+)$",
 }
-DURATION = Kind(duration_ns, "a duration such as 500ms, 5s, 10min or 1h", _DURATION_SCHEMA)
-SIZE = Kind(size_bytes, "a size such as 512KiB, 16MiB or 1GiB", {"type": "string", "pattern": rf"^{_SIZE.pattern}$"})
-INTEGER = Kind(_integer, "a whole number", {"type": ["integer", "string"], "pattern": f"^({_INTEGER})$"})
+DURATION = ValueKind(duration_ns, "a duration such as 500ms, 5s, 10min or 1h", _DURATION_SCHEMA)
+SIZE = ValueKind(
+    size_bytes, "a size such as 512KiB, 16MiB or 1GiB", {"type": "string", "pattern": rf"^{_SIZE.pattern}$"}
+)
+INTEGER = ValueKind(_integer, "a whole number", {"type": ["integer", "string"], "pattern": f"^({_INTEGER})$"})
 # YAML says by its tag that a text was quoted, where true is meant and not "true".
-BOOLEAN = Kind(_boolean, "true or false", {"type": "boolean"}, frozenset(("bool",)))
-SIGNIFICANT_BITS = Kind(
+BOOLEAN = ValueKind(_boolean, "true or false", {"type": "boolean"}, frozenset(("bool",)))
+SIGNIFICANT_BITS = ValueKind(
     _significant_bits,
     "0 for every digit, or a whole number from 4 to 52",
     {"type": ["integer", "string"], "pattern": f"^({_INTEGER})$"},
 )
-LANE = Kind(Lane, " or ".join(Lane), {"enum": list(Lane)})
-SENSITIVITY = Kind(Sensitivity, " or ".join(Sensitivity), {"enum": list(Sensitivity)})
+LANE = ValueKind(Lane, " or ".join(Lane), {"enum": list(Lane)})
+SENSITIVITY = ValueKind(Sensitivity, " or ".join(Sensitivity), {"enum": list(Sensitivity)})
 # The probe itself declares what is right: its text is read where its plugin is known.
-OPTION = Kind(
+OPTION = ValueKind(
     str,
     "true, false, a number or a text",
     {"type": ["boolean", "number", "string"]},
@@ -147,21 +149,21 @@ TIERS = {"1s": "1s", "10s": "10s", "1min": "1min", "5min": "5min"}
 """The tiers, and the least age that each may be given."""
 
 
-class Key(NamedTuple):
+class ConfigKey(NamedTuple):
     """A key of the configuration. ``default`` and the bounds are spelled as a user would."""
 
     path: Path
-    kind: Kind
+    kind: ValueKind
     doc: str
     default: str = ""
     low: str = ""
     high: str = ""
 
 
-def _tier_keys(section: str, whose: str, finest: str) -> Iterator[Key]:
+def _tier_keys(section: str, whose: str, finest: str) -> Iterator[ConfigKey]:
     """How much and how long is kept in each tier; ``finest``: the size of the finest one."""
     for number, (tier, step) in enumerate(TIERS.items()):
-        yield Key(
+        yield ConfigKey(
             (section, tier, "size"),
             SIZE,
             f"How much the tier {tier}{whose} may take on disk, at every moment; the oldest files go.",
@@ -169,7 +171,7 @@ def _tier_keys(section: str, whose: str, finest: str) -> Iterator[Key]:
             "512KiB",
             "1TiB",
         )
-        yield Key(
+        yield ConfigKey(
             (section, tier, "age"),
             _age(step),
             f"How long the tier {tier}{whose} is kept, if it fits; 0 for as long as it does.",
@@ -178,8 +180,8 @@ def _tier_keys(section: str, whose: str, finest: str) -> Iterator[Key]:
 
 
 KEYS = (
-    Key(("sampler", "ring_size"), SIZE, "The largest that a ring may be, in RAM.", "16MiB", "64KiB", "1GiB"),
-    Key(
+    ConfigKey(("sampler", "ring_size"), SIZE, "The largest that a ring may be, in RAM.", "16MiB", "64KiB", "1GiB"),
+    ConfigKey(
         ("sampler", "priority"),
         INTEGER,
         "The real-time priority of the sampler (SCHED_FIFO, 1 to 99); 0 for normal scheduling.",
@@ -187,7 +189,7 @@ KEYS = (
         "0",
         "99",
     ),
-    Key(
+    ConfigKey(
         ("archive", "seal_interval"),
         DURATION,
         "How often what the rings hold becomes a compressed segment in RAM.",
@@ -195,7 +197,7 @@ KEYS = (
         "1s",
         "1h",
     ),
-    Key(
+    ConfigKey(
         ("archive", "flush_interval"),
         DURATION,
         "How often segments may go from RAM to a disk that somebody else is using; one at rest is left at rest.",
@@ -203,7 +205,7 @@ KEYS = (
         "1s",
         "7d",
     ),
-    Key(
+    ConfigKey(
         ("archive", "ram_size"),
         SIZE,
         "How much may wait in RAM for the disk; when it is more, or a tenth of tiers.1s.size, it is flushed early.",
@@ -211,7 +213,7 @@ KEYS = (
         "1MiB",
         "64GiB",
     ),
-    Key(
+    ConfigKey(
         ("archive", "pin_pressure_percent"),
         INTEGER,
         "From how much full memory or I/O pressure (PSI, over 10 s) on rows are pinned by themselves; 0 for never.",
@@ -219,14 +221,14 @@ KEYS = (
         "0",
         "100",
     ),
-    Key(
+    ConfigKey(
         ("archive", "significant_bits"),
         SIGNIFICANT_BITS,
         "How many significant bits a number keeps once rows are merged, after they were rolled up; 0 for every digit.",
         "0",
     ),
     *_tier_keys("tiers", "", "50MB"),
-    Key(
+    ConfigKey(
         ("tiers", "pins", "size"),
         SIZE,
         "How much of 1s may be kept beyond that by pins, and as much of records.",
@@ -235,8 +237,8 @@ KEYS = (
         "1TiB",
     ),
     *_tier_keys("records", " of all long tables together", "200MB"),
-    Key(("probes", ANY, "enabled"), BOOLEAN, "Whether it runs at all; its own declaration says so without this."),
-    Key(
+    ConfigKey(("probes", ANY, "enabled"), BOOLEAN, "Whether it runs at all; its own declaration says so without this."),
+    ConfigKey(
         ("probes", ANY, "interval"),
         DURATION,
         "How often it is read; its own declaration says what it is without this. In the background no oftener than "
@@ -245,19 +247,21 @@ KEYS = (
         f"{LANE_INTERVAL_MIN_NS[Lane.REALTIME] // 1_000_000}ms",
         f"{INTERVAL_MAX_NS // (3600 * SECOND_NS)}h",
     ),
-    Key(
+    ConfigKey(
         ("probes", ANY, "lane"),
         LANE,
         "Where it runs: on the real-time tick, or in the background where it may block. A probe that declares "
         "itself for the background stays there; one that did not come with sysmond begins there.",
     ),
-    Key(
+    ConfigKey(
         ("probes", ANY, "sensitivity"),
         SENSITIVITY,
         "Who may read what it records. A probe that declares itself restricted stays so; one that did not come "
         "with sysmond begins so.",
     ),
-    Key(("probes", ANY, "options", ANY), OPTION, "What the probe itself offers to set; its documentation says what."),
+    ConfigKey(
+        ("probes", ANY, "options", ANY), OPTION, "What the probe itself offers to set; its documentation says what."
+    ),
 )
 
 

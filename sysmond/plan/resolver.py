@@ -21,7 +21,7 @@ from sysmond.errors import ConfigError, Error, NotPermittedError, UsageError, ne
 from sysmond.machine import folders
 from sysmond.machine.commandline import Parser
 from sysmond.plan import catalogue, config, config_keys, plan, plugins, retention, written_settings
-from sysmond.plan.catalogue import Catalogue, Declared, Entry, Setting
+from sysmond.plan.catalogue import Catalogue, Defaults, EffectiveSetting, ProbeEntry
 from sysmond.plan.config import Config, ProbeSettings
 from sysmond.plan.plan import LANE_INTERVAL_MIN_NS, Plan, PlannedProbe, Refusal, Scalar
 from sysmond.plan.plugins import Discovery, Plugin
@@ -91,13 +91,15 @@ def check_pins(configuration: Config) -> None:
 def describe(configuration: Config, discovery: Discovery, made: Plan) -> Catalogue:
     """Put together what is declared, what is planned, and where each setting is said."""
     planned = {probe.table: probe for probe in made.probes}
-    tables: dict[str, Entry] = {}
+    tables: dict[str, ProbeEntry] = {}
     settings = [_setting(key.path, key.default, configuration) for key in config_keys.KEYS if key.path[0] != "probes"]
     for plugin in discovery.plugins:
         for probe in plugin.probes:
             name = probe.table.name
-            declared = Declared(probe.lane, round(probe.interval_s * SECOND_NS), probe.sensitivity)
-            tables[name] = Entry(probe.table, plugin.is_ours, planned[name], declared, probe.subsystems, probe.options)
+            declared = Defaults(probe.lane, round(probe.interval_s * SECOND_NS), probe.sensitivity)
+            tables[name] = ProbeEntry(
+                probe.table, plugin.is_ours, planned[name], declared, probe.subsystems, probe.options
+            )
     for name, each in planned.items():
         own: dict[tuple[str, ...], str] = {
             ("enabled",): config_keys.spell(each.enabled),
@@ -110,11 +112,11 @@ def describe(configuration: Config, discovery: Discovery, made: Plan) -> Catalog
     return Catalogue(dict(sorted(tables.items())), made.refused, tuple(settings))
 
 
-def _setting(path: config_keys.Path, default: str, configuration: Config) -> Setting:
+def _setting(path: config_keys.Path, default: str, configuration: Config) -> EffectiveSetting:
     said = configuration.settings.get(path)
     if said is None:
-        return Setting(".".join(path), default)
-    return Setting(".".join(path), said.text, *said.origin)
+        return EffectiveSetting(".".join(path), default)
+    return EffectiveSetting(".".join(path), said.text, *said.origin)
 
 
 class Made(NamedTuple):
@@ -125,7 +127,7 @@ class Made(NamedTuple):
     changed: bytes | None = None
 
 
-def make(where: config.Place, probe_folder: str, changes: Sequence[written_settings.Change] = ()) -> Made:
+def make(where: config.ConfigFiles, probe_folder: str, changes: Sequence[written_settings.Change] = ()) -> Made:
     """Read configuration and plugins, and resolve them; nothing is written.
 
     :raises Error: as one line.
@@ -144,7 +146,7 @@ def make(where: config.Place, probe_folder: str, changes: Sequence[written_setti
     return Made(made, describe(configuration, discovery, made), changed)
 
 
-def write(made: Made, where: config.Place, output: str) -> str:
+def write(made: Made, where: config.ConfigFiles, output: str) -> str:
     """Write drop-in, catalogue and plan, in this order: who reads the plan finds the others.
 
     Where the plan cannot be written, the drop-in stays as it was; recording goes on without a catalogue, and what

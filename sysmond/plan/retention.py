@@ -30,7 +30,7 @@ class Limit(NamedTuple):
     ram_bytes: int = 0
 
 
-class Stored(NamedTuple):
+class StoredFile(NamedTuple):
     """A file as retention sees it. ``first_ns``, ``last_ns``: UTC of its outermost rows; ``written_ns``: of writing it.
 
     What was recorded while the clock was far behind is as old as its writing.
@@ -79,7 +79,7 @@ def believe(before: Believed, boot: str, boottime_ns: int, wall_ns: int) -> Beli
     return Believed(utc_ns, boot, boottime_ns, away_ns, doubted_ns)
 
 
-class Window(NamedTuple):
+class PinnedSpan(NamedTuple):
     """A pinned span of time, half-open, UTC nanoseconds."""
 
     start_ns: int
@@ -112,15 +112,15 @@ def file_bytes_max(limit: Limit) -> int:
 
 
 def expired(
-    files: Sequence[Stored],
+    files: Sequence[StoredFile],
     limit: Limit,
     now_ns: int,
     *,
     coming_bytes: int = 0,
     elsewhere_bytes: int = 0,
-    pins: Sequence[Window] = (),
+    pins: Sequence[PinnedSpan] = (),
     pins_budget_bytes: int = 0,
-) -> list[Stored]:
+) -> list[StoredFile]:
     """Choose what goes from a tier before ``coming_bytes`` more are written to it.
 
     ``now_ns``: what is believed to be the time. ``elsewhere_bytes``: what of the same budget lies in RAM; as much as

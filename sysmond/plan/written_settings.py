@@ -11,7 +11,7 @@ from typing import NamedTuple
 from sysmond.errors import ConfigError, UsageError
 from sysmond.machine import note
 from sysmond.plan import config
-from sysmond.plan.config import Config, Place
+from sysmond.plan.config import Config, ConfigFiles
 from sysmond.plan.config_keys import Path
 
 NAME = "90-sysmonctl.yaml"
@@ -44,7 +44,7 @@ def parse_change(argument: str, *, is_set: bool) -> Change:
     return Change(path, text if is_set else None)
 
 
-def read_changed(where: Place, changes: Iterable[Change]) -> tuple[Config, bytes]:
+def read_changed(where: ConfigFiles, changes: Iterable[Change]) -> tuple[Config, bytes]:
     """Read the configuration as it will be with these changes, and give the text of the drop-in that makes it so.
 
     :raises ConfigError: where the files or the changes are wrong, or a later file overrules one.
@@ -70,7 +70,7 @@ def read_changed(where: Place, changes: Iterable[Change]) -> tuple[Config, bytes
     return made, what
 
 
-def as_asked(where: Place, changes: Iterable[Change], problem: str) -> str:
+def as_asked(where: ConfigFiles, changes: Iterable[Change], problem: str) -> str:
     """Say what is wrong with a change to who asked for it: the line of the file is not written, and never will be."""
     said = re.sub(rf"^{re.escape(where.drop_ins)}/{re.escape(NAME)}:\d+: ", "", problem)
     for change in changes:
@@ -80,7 +80,7 @@ def as_asked(where: Place, changes: Iterable[Change], problem: str) -> str:
     return problem
 
 
-def content(where: Place) -> bytes:
+def content(where: ConfigFiles) -> bytes:
     """What the drop-in says now; without one, what it says where it says nothing.
 
     :raises OSError: where it cannot be read.
@@ -92,7 +92,7 @@ def content(where: Place) -> bytes:
         return HEAD.encode()
 
 
-def write(where: Place, what: bytes) -> None:
+def write(where: ConfigFiles, what: bytes) -> None:
     """Put the drop-in in place, or remove it where nothing is left in it.
 
     :raises OSError: where it cannot be written.

@@ -54,7 +54,7 @@ TEXTS_KEPT = 8 * TEXTS_MAX
 FOLDER_SETTLES_NS = 50_000_000
 
 
-class Row:
+class TickRow:
     """One tick of a table; its values stay as they were stored until somebody asks for one."""
 
     __slots__ = ("_stored", "names", "tick_ns")
@@ -89,7 +89,7 @@ class Recent:
         self.writer = identity.writer
         self.sensitivity = identity.sensitivity
         self.layout = layout
-        self.rows: deque[Row] = deque(maxlen=ticks)
+        self.rows: deque[TickRow] = deque(maxlen=ticks)
         self.absence: tuple[Cause, str] | None = None
         self.tick_ns = 0
         """The newest tick, with rows or without."""
@@ -99,7 +99,7 @@ class Recent:
         self._names: tuple[str, ...] = ()
         self._first: dict[str, int] = {}
 
-    def put(self, row: Row) -> None:
+    def put(self, row: TickRow) -> None:
         """Take one more tick."""
         self.rows.append(row)
         self.absence = None
@@ -110,24 +110,24 @@ class Recent:
         self.absence = cause, detail
         self.tick_ns = tick_ns
 
-    def places(self, row: Row) -> dict[str, int]:
+    def places(self, row: TickRow) -> dict[str, int]:
         """Where in a row each instance begins."""
         if row.names is not self._names:
             self._names = row.names
             self._first = {name: index * self._width for index, name in enumerate(row.names)}
         return self._first
 
-    def stored(self, row: Row, metric: str, instance: str) -> int | None:
+    def stored(self, row: TickRow, metric: str, instance: str) -> int | None:
         """One value of a row as it was stored; None where it is absent."""
         first, column = self.places(row).get(instance), self.columns.get(metric)
         return None if first is None or column is None else row.at(first + column)
 
-    def value(self, row: Row, metric: str, instance: str) -> float | None:
+    def value(self, row: TickRow, metric: str, instance: str) -> float | None:
         """One value of a row in the unit of its metric; None where it is absent."""
         stored = self.stored(row, metric, instance)
         return None if stored is None else stored / self.divisors[self.columns[metric]]
 
-    def rate(self, before: Row, after: Row, metric: str, instance: str) -> float | None:
+    def rate(self, before: TickRow, after: TickRow, metric: str, instance: str) -> float | None:
         """Growth a second between two rows; None where that is unknown, as after a reset."""
         start, end = self.stored(before, metric, instance), self.stored(after, metric, instance)
         if start is None or end is None or (grown := growth(start, end, after.tick_ns - before.tick_ns)) is None:
@@ -224,7 +224,7 @@ class Now:
         return []
 
 
-def _sum(each: Recent, before: Row, after: Row, metrics: Iterable[str], instance: str) -> float | None:
+def _sum(each: Recent, before: TickRow, after: TickRow, metrics: Iterable[str], instance: str) -> float | None:
     known = [rate for metric in metrics if (rate := each.rate(before, after, metric, instance)) is not None]
     return sum(known) if known else None
 
@@ -362,7 +362,7 @@ class Follower:
         if kind == ROWS:
             layout, names = ring.instances.get(ident, (-1, ()))
             if (recent := self._of(ring, layout)) is not None:
-                recent.put(Row(tick_ns, names, payload))
+                recent.put(TickRow(tick_ns, names, payload))
                 if (before := self._place.current.get(layout, ident)) != ident:
                     ring.instances.pop(before, None)  # Rows about those come no more.
                 self._place.current[layout] = ident

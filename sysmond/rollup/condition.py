@@ -54,7 +54,7 @@ Values = npt.NDArray[np.float64] | npt.NDArray[np.int64] | Words
 Lookup = Callable[[str], Values]
 
 
-class Kind(NamedTuple):
+class ColumnKind(NamedTuple):
     """What a column holds: its unit as shown. ``grown``: the column of what a counter grew by, and its unit.
 
     ``named``: a column of texts that is meant where the value is no number.
@@ -72,7 +72,7 @@ class Condition(NamedTuple):
     test: Callable[[Lookup], BoolArray]
 
 
-def parse(text: str, kinds: Mapping[str, Kind], moment: Callable[[str], int]) -> Condition:
+def parse(text: str, kinds: Mapping[str, ColumnKind], moment: Callable[[str], int]) -> Condition:
     """Read a condition on columns of these kinds; ``moment`` reads a point in time, to UTC nanoseconds.
 
     :raises UsageError: naming what is wrong, and what would be right.
@@ -85,7 +85,7 @@ def parse(text: str, kinds: Mapping[str, Kind], moment: Callable[[str], int]) ->
 class _Parser:
     """Reads from left to right; ``at`` is behind what has been read."""
 
-    def __init__(self, text: str, kinds: Mapping[str, Kind], moment: Callable[[str], int]) -> None:
+    def __init__(self, text: str, kinds: Mapping[str, ColumnKind], moment: Callable[[str], int]) -> None:
         self.text = text
         self.kinds = kinds
         self.moment = moment
@@ -151,7 +151,7 @@ class _Parser:
             raise self.wrong(f"{sign!r} with {column!r}, which is a number", f"expected one of {' '.join(_OPERATORS)}")
         return self.of_number(column, kind, sign, value)
 
-    def of_number(self, column: str, kind: Kind, sign: str, value: str) -> Condition:
+    def of_number(self, column: str, kind: ColumnKind, sign: str, value: str) -> Condition:
         if kind.unit == TIME_UNIT:
             return _of_time(column, sign, self.moment(value))
         number = _read(value, kind.unit)

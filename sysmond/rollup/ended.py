@@ -8,13 +8,13 @@ import numpy as np
 from sysmond.base.model import ABSENT, END
 from sysmond.base.result import BoolArray, Int64Array
 from sysmond.rollup.condition import Words
-from sysmond.rollup.keys_in_buckets import Ended
+from sysmond.rollup.keys_in_buckets import KeyEnds
 from sysmond.store.census import Line
 from sysmond.store.chain import told_before
 from sysmond.store.stretch import Stretch
 
 
-def between(ended: Ended, low_ns: int, high_ns: int) -> Ended:
+def between(ended: KeyEnds, low_ns: int, high_ns: int) -> KeyEnds:
     """Those that ended between two boot times."""
     low, high = np.searchsorted(ended.end_ns, [low_ns, high_ns]).tolist()
 
@@ -24,10 +24,10 @@ def between(ended: Ended, low_ns: int, high_ns: int) -> Ended:
             return found._replace(codes=found.codes[low:high])
         return None if found is None else found[low:high]
 
-    return Ended(ended.keys[low:high], ended.end_ns[low:high], column)
+    return KeyEnds(ended.keys[low:high], ended.end_ns[low:high], column)
 
 
-def ended_of(line: Line, names: Sequence[str]) -> Ended | None:
+def ended_of(line: Line, names: Sequence[str]) -> KeyEnds | None:
     """What the table that tells of ends has of one boot; None where it lacks a column.
 
     ``names``: the metrics there that are the key of what ended, in its order.
@@ -51,7 +51,7 @@ def ended_of(line: Line, names: Sequence[str]) -> Ended | None:
             cache[name] = _column_of(stretches, name, order)
         return cache[name]
 
-    return Ended(np.concatenate(keys)[order], end_ns[order], column)
+    return KeyEnds(np.concatenate(keys)[order], end_ns[order], column)
 
 
 def _column_of(

@@ -20,12 +20,12 @@ from sysmond.base.model import ABSENT, START, Semantics
 from sysmond.base.result import BoolArray, Float64Array, Int64Array
 from sysmond.base.wall_clock import ALWAYS_NS
 from sysmond.rollup.condition import Words
-from sysmond.rollup.portion import Portion, Watch, integrals, owned_edges, parts_of
+from sysmond.rollup.portion import KnownFor, Portion, integrals, owned_edges, parts_of
 from sysmond.store.ends import GRAIN_NS, ends_of
-from sysmond.store.stretch import Part
+from sysmond.store.stretch import StretchPart
 
 
-class Ended(NamedTuple):
+class KeyEnds(NamedTuple):
     """What ended, one a row: key (int64[row, metric of the key]) and end (boot time), in order of the ends.
 
     ``column``: what else the table that tells it has, by name; None for what it has not.
@@ -36,7 +36,7 @@ class Ended(NamedTuple):
     column: Callable[[str], Int64Array | Words | None]
 
 
-def spans(parts: Sequence[Part], edges: Int64Array) -> tuple[Float64Array, Float64Array]:
+def spans(parts: Sequence[StretchPart], edges: Int64Array) -> tuple[Float64Array, Float64Array]:
     """How far apart the readings are between which increases lie, and how long values are known: float64[bucket]."""
     last = np.full(len(edges), ABSENT, np.int64)
     watched = np.zeros(len(edges) - 1)
@@ -44,7 +44,7 @@ def spans(parts: Sequence[Part], edges: Int64Array) -> tuple[Float64Array, Float
         ticks = part.stretch.ticks
         owned = owned_edges(part, edges)
         last[owned] = ticks[np.searchsorted(ticks, edges[owned], "left") - 1]
-        watched += np.diff(Watch(part).since_ns(edges)) / 1e9
+        watched += np.diff(KnownFor(part).since_ns(edges)) / 1e9
     before, after = last[:-1], last[1:]
     if parts:
         before = np.where(before == ABSENT, parts[0].stretch.ticks[0], before)
@@ -65,14 +65,16 @@ class Dictionary:
         return np.array([*found, ABSENT], np.int64)
 
 
-class Window:
+class KeysInBuckets:
     """Keys and buckets. ``keys``: by metric of the key, int64[key]. ``edges``: of the buckets, int64[bucket + 1].
 
     ``alive``: whether a key was there in a bucket, bool[key, bucket]. ``died_ns``: when it ended (boot time),
     ALWAYS_NS where it did not.
     """
 
-    def __init__(self, parts: Sequence[Part], edges: Int64Array, ended: Ended | None, key: tuple[str, ...]) -> None:
+    def __init__(
+        self, parts: Sequence[StretchPart], edges: Int64Array, ended: KeyEnds | None, key: tuple[str, ...]
+    ) -> None:
         """Look at parts in order of time: those that answer between the edges, and the one before them."""
         self.edges = edges
         self.words = Dictionary()
@@ -95,7 +97,7 @@ class Window:
         self._take_ended(parts, key)
         self._finish(key)
 
-    def _since_ns(self, part: Part, before: Part | None) -> int:
+    def _since_ns(self, part: StretchPart, before: StretchPart | None) -> int:
         """Who started since then, was not there before."""
         first_ns = int(part.stretch.ticks[0])
         return min(first_ns, self._opening_ns(first_ns) if before is None else int(before.stretch.ticks[-1]))
@@ -104,7 +106,7 @@ class Window:
         """Where the bucket begins in which the first reading is."""
         return int(self.edges[max(0, int(np.searchsorted(self.edges, first_ns, "right")) - 1)])
 
-    def _take_ended(self, parts: Sequence[Part], key: tuple[str, ...]) -> None:
+    def _take_ended(self, parts: Sequence[StretchPart], key: tuple[str, ...]) -> None:
         """Give numbers to those that no reading saw, and note by number who ended."""
         ended = self._ended
         if ended is None or START not in key:
@@ -134,7 +136,7 @@ class Window:
         self._had = present
         self.alive = present[:, 1:] & (self.died_ns[:, None] > self.edges[None, :-1])
 
-    def narrow(self, chosen: Int64Array) -> "Window":
+    def narrow(self, chosen: Int64Array) -> "KeysInBuckets":
         """Only these keys, by number: what is asked for then costs less."""
         new = np.full(len(self._newborn), -1, np.int64)
         new[chosen] = np.arange(len(chosen))

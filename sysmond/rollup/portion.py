@@ -10,23 +10,23 @@ import numpy.typing as npt
 from sysmond.base.model import ABSENT, Metric, Table
 from sysmond.base.result import BoolArray, Float64Array, Int64Array
 from sysmond.base.wall_clock import ALWAYS_NS
-from sysmond.store.stretch import ALL, GAP_INTERVALS, Part
+from sysmond.store.stretch import ALL, GAP_INTERVALS, StretchPart
 from sysmond.store.undeclared import answers_of
 
 # The rows of so many keys are read one key after the other.
 FEW_KEYS = 64
 
 
-def owned_edges(part: Part, edges: Int64Array) -> slice:
+def owned_edges(part: StretchPart, edges: Int64Array) -> slice:
     """The edges at which a part answers."""
     low = int(np.searchsorted(edges, part.stretch.ticks[0], "right"))
     return slice(low, max(low, int(np.searchsorted(edges, part.end_ns, "right"))))
 
 
-class Watch:
+class KnownFor:
     """For how long values of a part are known: a reading holds until the next one, and over a gap for one interval."""
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: StretchPart) -> None:
         stretch = part.stretch
         self._ticks = stretch.ticks
         apart_ns = np.diff(self._ticks, append=self._ticks[-1:] + stretch.interval_ns)
@@ -63,7 +63,7 @@ def summed(columns: Sequence[Int64Array]) -> Int64Array:
 class Portion:
     """A part with those of its keys that are asked for: ``local``, their numbers in it; ``where``, in the window."""
 
-    def __init__(self, part: Part, local: Int64Array, where: Int64Array, codes: Int64Array) -> None:
+    def __init__(self, part: StretchPart, local: Int64Array, where: Int64Array, codes: Int64Array) -> None:
         self.stretch = part.stretch
         self.part = part
         self.local = local
@@ -73,7 +73,7 @@ class Portion:
         self.begin_ns = int(self.ticks[0])
         self.end_ns = part.end_ns
         self.held_ns = min(part.end_ns, int(self.ticks[-1]) + part.stretch.interval_ns)
-        self.watch = Watch(part)
+        self.watch = KnownFor(part)
         self._rows: tuple[Int64Array, Int64Array] | None = None
 
     def narrowed(self, new: Int64Array) -> "Portion":

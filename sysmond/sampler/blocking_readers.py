@@ -40,7 +40,7 @@ ANSWER_BYTES_MAX = 64 * 1024 * 1024
 _RECEIVED_BYTES = 256 * 1024
 
 
-class Answer(NamedTuple):
+class TimedReading(NamedTuple):
     """A reading, and how long it took."""
 
     reading: Reading | Pieces | Absence
@@ -174,16 +174,16 @@ class InThread:
         """Nothing is being read yet."""
         self._source = source
         self._thread: Thread | None = None
-        self._answers: list[Answer] = []
+        self._answers: list[TimedReading] = []
 
     def ask(self) -> None:
         """Begin to read."""
-        source, answers = self._source, list[Answer]()  # Its own: the answer of one left alone is nobody's.
+        source, answers = self._source, list[TimedReading]()  # Its own: the answer of one left alone is nobody's.
 
         def read() -> None:
             begin_s = time.monotonic()
             reading = source.read()
-            answers.append(Answer(reading, time.monotonic() - begin_s))
+            answers.append(TimedReading(reading, time.monotonic() - begin_s))
 
         self._answers = answers
         self._thread = Thread(target=read, daemon=True)
@@ -191,7 +191,7 @@ class InThread:
             self._thread.start()
         except RuntimeError as problem:  # The machine has no more of them; the next tick may have one.
             self._thread = None
-            answers.append(Answer(source.failed(problem), 0.0))
+            answers.append(TimedReading(source.failed(problem), 0.0))
 
     def is_busy(self) -> bool:
         """Whether it is still reading."""
@@ -202,7 +202,7 @@ class InThread:
         if self._thread is not None:
             self._thread.join(limit_s)
 
-    def answer(self) -> Answer | None:
+    def answer(self) -> TimedReading | None:
         """Give what has been read, once."""
         return self._answers.pop() if self._answers else None
 
@@ -223,7 +223,7 @@ class InProcess:
         """Whether it is still reading, as far as has been heard."""
         return self.process.is_busy
 
-    def answer(self) -> Answer | None:
+    def answer(self) -> TimedReading | None:
         """Give what has been read, once."""
         said = self.process.answer()
         if said is None:
@@ -234,15 +234,15 @@ class InProcess:
             source.cost.duration_ns += round(took_s * SECOND_NS)
             if "cause" in said:
                 source.cost.failures += 1
-                return Answer(Absence(Cause(said["cause"]), str(said["detail"])), took_s)
+                return TimedReading(Absence(Cause(said["cause"]), str(said["detail"])), took_s)
             if source.stride:
-                return Answer(_pieces(said["records"], source.stride), took_s)
+                return TimedReading(_pieces(said["records"], source.stride), took_s)
             names, values = said["names"], said["values"]
             if not isinstance(names, list) or not isinstance(values, list):
                 raise TypeError("names and values are lists")
-            return Answer((source.checked(names), values), took_s)
+            return TimedReading((source.checked(names), values), took_s)
         except (KeyError, TypeError, ValueError) as problem:
-            return Answer(source.failed(problem), 0.0)
+            return TimedReading(source.failed(problem), 0.0)
 
 
 def _pieces(spelled: list[list[Any]], stride: int) -> Pieces:

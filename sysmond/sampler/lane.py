@@ -30,7 +30,7 @@ from sysmond.sampler.quarantine import OVERRUNS_MAX, Conduct, Held, duration
 from sysmond.sampler.rings import Rings
 from sysmond.sampler.self_cost import SELF, Cost, own_row, part_rows, process_row
 from sysmond.sampler.source import Absence, Pieces, Reading, Source
-from sysmond.sampler.sources import HOLD_MAX_S, HOLD_MIN_NS, Hold, Roster
+from sysmond.sampler.sources import HOLD_MAX_S, HOLD_MIN_NS, Roster, TableHold
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -471,7 +471,7 @@ class Sampler:
         for table in mine:
             self._roster.holds.pop(table, None)
             if interval_ns:
-                self._roster.holds[table] = Hold(interval_ns, self._now_ns + seconds * SECOND_NS)
+                self._roster.holds[table] = TableHold(interval_ns, self._now_ns + seconds * SECOND_NS)
         if mine:
             self._follow()
         return {"ok": True, "tables": mine}

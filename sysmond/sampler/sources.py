@@ -36,7 +36,7 @@ LOAD_MAX_NS = 30 * SECOND_NS
 WORKERS_MAX = 64
 
 
-class Hold(NamedTuple):
+class TableHold(NamedTuple):
     """A table is wanted oftener for a while."""
 
     interval_ns: int
@@ -81,7 +81,7 @@ class Roster:
         self.leaving: list[tuple[Source, Absence]] = []
         self.readers: dict[Source, Reader] = {}
         self.hosts: list[Host] = []
-        self.holds: dict[str, Hold] = {}
+        self.holds: dict[str, TableHold] = {}
         self.review_ns = NEVER_NS
         self._failed: list[PlannedProbe] = []
         self._loading: dict[str, Loading] = {}

@@ -27,7 +27,7 @@ from sysmond.store.archive import Name
 from sysmond.store.holdings import Boots, Damage, Holdings, overlapping, table_of, written_ns
 from sysmond.store.of_ring import Hole
 from sysmond.store.sparse_of_ring import LongRing, Reading
-from sysmond.store.stretch import GAP_INTERVALS, Life, Part, Stretch
+from sysmond.store.stretch import GAP_INTERVALS, Incarnation, Stretch, StretchPart
 from sysmond.store.timeline import Timeline
 
 # Beyond every number that a file may have.
@@ -50,7 +50,7 @@ class Line(NamedTuple):
 
     boot: str
     course: Course
-    parts: Sequence[Part]
+    parts: Sequence[StretchPart]
     told: Sequence[Stretch] = ()
     names: Collection[Name] | None = None
     damaged: Mapping[Name, str] = {}
@@ -81,7 +81,7 @@ class Line(NamedTuple):
         """The latest wall-clock time of its readings: that of the last one, but where the clock was set back."""
         return max([self.last_ns, *(self.course.moment_ns(at_ns - 1) for at_ns, _ in self.course.steps())])
 
-    def within(self, low_ns: int, high_ns: int) -> list[Part]:
+    def within(self, low_ns: int, high_ns: int) -> list[StretchPart]:
         """The parts that answer between two boot times, and the one before them."""
         found = [number for number, part in enumerate(self.parts) if _overlaps(part, low_ns, high_ns)]
         if not found:
@@ -296,7 +296,7 @@ def _lines(
         ends = [*(int(each.ticks[0]) for each in kept[1:]), ALWAYS_NS]
         of_boot = None if names is None else [name for name in names if name.boot == boot]
         lost = {name: why for name, why in (damaged or {}).items() if name.boot == boot}
-        parts = [Part(each, end) for each, end in zip(kept, ends, strict=True)]
+        parts = [StretchPart(each, end) for each, end in zip(kept, ends, strict=True)]
         lines.append(Line(boot, course, parts, mine, of_boot, lost, [hole for hole in unread if hole.boot == boot]))
     lines.sort(key=lambda line: (line.last_ns, line.boot))
     alone = [hole for hole in unread if hole.boot not in {line.boot for line in lines}]
@@ -312,7 +312,7 @@ def _said(stretch: Stretch) -> Said:
     return Said(stretch.relations, first_ns, last_ns, min(SECOND_NS, stretch.interval_ns))
 
 
-def _overlaps(part: Part, low_ns: int, high_ns: int) -> bool:
+def _overlaps(part: StretchPart, low_ns: int, high_ns: int) -> bool:
     return int(part.stretch.ticks[0]) < high_ns and part.end_ns > low_ns
 
 
@@ -422,7 +422,7 @@ def _damaged_start(line: Line, table: str) -> Iterator[Gap]:
 
 
 def silence(
-    line: Line, table: str, between_ns: tuple[int, int], interval_ns: int, why: Cause, lives: Sequence[Life]
+    line: Line, table: str, between_ns: tuple[int, int], interval_ns: int, why: Cause, lives: Sequence[Incarnation]
 ) -> Gap:
     """The gap between two readings, because of ``why`` where neither the end of a life nor a sleep explains it."""
     low_ns, high_ns = between_ns
@@ -437,7 +437,7 @@ def silence(
     return Gap(start_ns, max(start_ns, line.course.moment_ns(high_ns)), table, cause)
 
 
-def _ended(life: Life | None, closed: Collection[int]) -> Cause:
+def _ended(life: Incarnation | None, closed: Collection[int]) -> Cause:
     """How the writer ended before a gap. ``closed``: the lives that did in good order."""
     return Cause.CLEAN_SHUTDOWN if life and life.started_ns in closed else Cause.DAEMON_DOWN
 

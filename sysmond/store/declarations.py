@@ -15,7 +15,7 @@ from sysmond.base.result import Array, Int64Array
 from sysmond.store import hdf5, invariants
 from sysmond.store.dense_coding import SERIES, TIER_SERIES
 from sysmond.store.integers import WIDTHS
-from sysmond.store.of_ring import Key
+from sysmond.store.of_ring import SeriesKey
 from sysmond.store.statistics import Stat, distinct, stats_of
 
 # So many declarations, and so many sets of series of each, are kept: bounds the memory of who reads on and on.
@@ -35,7 +35,7 @@ class TierSeries(NamedTuple):
     where there is none. ``stats``: what a tier keeps of each series.
     """
 
-    keys: Sequence[Key]
+    keys: Sequence[SeriesKey]
     stats: Sequence[tuple[Stat, ...]]
     heads: Int64Array
     place: Int64Array
@@ -71,7 +71,7 @@ class Keys:
             numbers << _STAT_BITS | series["stat"] if kind is TIER_SERIES else numbers, series["first"]
         )
 
-    def __call__(self, series: Array) -> Sequence[Key]:
+    def __call__(self, series: Array) -> Sequence[SeriesKey]:
         """Give the keys of some series."""
         return self._once(series, ("metric", "instance"), self._spell)
 
@@ -88,9 +88,9 @@ class Keys:
         found: _T = self._known[content]
         return found
 
-    def _spell(self, series: Array) -> list[Key]:
+    def _spell(self, series: Array) -> list[SeriesKey]:
         chosen = zip(series["metric"].tolist(), series["instance"].tolist(), strict=True)
-        return [Key(*self._metrics[int(metric)], self._instances[int(instance)]) for metric, instance in chosen]
+        return [SeriesKey(*self._metrics[int(metric)], self._instances[int(instance)]) for metric, instance in chosen]
 
     def _tier(self, series: Array) -> TierSeries:
         known = np.flatnonzero(series["stat"] <= max(Stat))  # A later program may keep more.

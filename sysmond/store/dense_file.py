@@ -24,7 +24,7 @@ from sysmond.store.dense_coding import EDGES, SERIES, TIER_SERIES
 from sysmond.store.hdf5 import CHUNK_TICKS, Node, one_line
 from sysmond.store.integers import WIDTHS
 from sysmond.store.invariants import Claims
-from sysmond.store.of_ring import Event, Hole, Key, Plan, Recording, Strand, plan_of
+from sysmond.store.of_ring import BlockPlan, BootEvent, Hole, Recording, SeriesKey, Strand, plan_of
 from sysmond.store.statistics import Axis, Buckets, Edges, Stat
 
 __all__ = ["CHUNK_TICKS", "Segment", "Writer", "encode", "encode_plans"]
@@ -43,7 +43,7 @@ def encode(recording: Recording, created_by: str) -> bytes:
     return encode_plans(recording, [plan_of([block]) for block in recording.blocks], created_by)
 
 
-def encode_plans(recording: Recording, plans: Sequence[Plan], created_by: str) -> bytes:
+def encode_plans(recording: Recording, plans: Sequence[BlockPlan], created_by: str) -> bytes:
     """Build a file image from all of the recording but its blocks, and the blocks of ``plans``."""
     keys = (key for plan in plans for key in plan.keys)
     with Writer(recording, keys, {plan.strand.boot for plan in plans}, created_by) as writer:
@@ -56,7 +56,13 @@ class Writer:
     """A file image in the making: first what is known of the whole, then its blocks; use it in a ``with``."""
 
     def __init__(
-        self, recording: Recording, keys: Iterable[Key], boots: Collection[str], created_by: str, *, hasty: bool = False
+        self,
+        recording: Recording,
+        keys: Iterable[SeriesKey],
+        boots: Collection[str],
+        created_by: str,
+        *,
+        hasty: bool = False,
     ) -> None:
         """Write all of a recording but its blocks; ``keys``, ``boots``: what those will refer to.
 
@@ -123,7 +129,7 @@ class Writer:
         """The bytes of the file; nothing can be written to it any more."""
         return self._image.close()
 
-    def rows(self, plan: Plan) -> None:
+    def rows(self, plan: BlockPlan) -> None:
         """Write a block of rows.
 
         :raises Error: where no reader would accept it.
@@ -165,7 +171,7 @@ class Writer:
         )
         return group
 
-    def _series(self, keys: Sequence[Key], kind: "np.dtype[Any]") -> Array:
+    def _series(self, keys: Sequence[SeriesKey], kind: "np.dtype[Any]") -> Array:
         series = np.zeros(len(keys), kind)
         series["metric"] = [self._metric_index[key.table, key.metric] for key in keys]
         series["instance"] = [self._instance_index[key.instance] for key in keys]
@@ -193,7 +199,7 @@ class TierWriter:
         group: hdf5.Group,
         interval_ns: int,
         axis: Axis,
-        series_of: Callable[[Sequence[Key], "np.dtype[Any]"], Array],
+        series_of: Callable[[Sequence[SeriesKey], "np.dtype[Any]"], Array],
         claim: Callable[[int], None],
         *,
         hasty: bool,
@@ -208,7 +214,7 @@ class TierWriter:
         for name, column in (("ticks", axis.first), ("last", axis.last), ("rows", axis.rows)):
             hdf5.put(group, name, column)
 
-    def add(self, keys: Sequence[Key], buckets: Buckets) -> None:
+    def add(self, keys: Sequence[SeriesKey], buckets: Buckets) -> None:
         """Write the statistics of some series, all of one kind."""
         small = statistics.stored(buckets, self._interval_ns)
         series = np.tile(self._series_of(keys, TIER_SERIES), len(small))
@@ -217,7 +223,7 @@ class TierWriter:
         self._series.append(series)
         self._add_edges(keys, buckets.edges)
 
-    def add_steady(self, keys: Sequence[Key], values: Sequence[int], buckets: Buckets) -> None:
+    def add_steady(self, keys: Sequence[SeriesKey], values: Sequence[int], buckets: Buckets) -> None:
         """Write the statistics of series that never move, of one kind; ``buckets``: of one that is always 0.
 
         They share their rows: these differ in nothing but the value.
@@ -237,7 +243,7 @@ class TierWriter:
             ends = (np.repeat(ticks, len(keys)) for ticks in (edges.first_tick, edges.last_tick))
             self._add_edges(keys, Edges(stood, next(ends), stood, next(ends)))
 
-    def _add_edges(self, keys: Sequence[Key], edges: Edges | None) -> None:
+    def _add_edges(self, keys: Sequence[SeriesKey], edges: Edges | None) -> None:
         if edges:
             records = self._series_of(keys, EDGES)
             for name, column in zip((EDGES.names or ())[2:], edges, strict=True):
@@ -306,7 +312,7 @@ def _write_holes(file: hdf5.File, holes: Sequence[Hole], boots: Sequence[str]) -
     )
 
 
-def _write_events(file: hdf5.File, events: Sequence[Event], boots: Sequence[str]) -> None:
+def _write_events(file: hdf5.File, events: Sequence[BootEvent], boots: Sequence[str]) -> None:
     hdf5.put_records(
         file,
         "events",
@@ -370,7 +376,7 @@ class _FileBlock:
         _check_lives(self._series, len(self.ticks))
 
     @property
-    def keys(self) -> Sequence[Key]:
+    def keys(self) -> Sequence[SeriesKey]:
         """The series, one a row."""
         return self._keys_of(self._series)
 
@@ -413,7 +419,7 @@ class _FileTier:
         self._of = keys_of.tier(self._series)
 
     @property
-    def keys(self) -> Sequence[Key]:
+    def keys(self) -> Sequence[SeriesKey]:
         """The series."""
         return self._of.keys
 
@@ -518,7 +524,7 @@ def _holes(root: Node, boots: Sequence[str]) -> Iterator[Hole]:
         yield Hole(boots[_index(boot)], table, start_ns, end_ns, Cause(cause), detail)
 
 
-def _events(root: Node, boots: Sequence[str]) -> Iterator[Event]:
+def _events(root: Node, boots: Sequence[str]) -> Iterator[BootEvent]:
     for boot, at_ns, *said in root.columns("events", boot=int, boottime_ns=int, kind=str, subject=str, text=str):
         invariants.check_moments("an event", at_ns)
-        yield Event(boots[_index(boot)], at_ns, *said)
+        yield BootEvent(boots[_index(boot)], at_ns, *said)

@@ -51,7 +51,7 @@ BATCH_VALUES = 512 * 1024
 ANY_TABLE = ""
 
 
-class Key(NamedTuple):
+class SeriesKey(NamedTuple):
     """Which series: table, metric and instance by name."""
 
     table: str
@@ -83,7 +83,7 @@ class Hole(NamedTuple):
     detail: str
 
 
-class Event(NamedTuple):
+class BootEvent(NamedTuple):
     """Something that happened, at a boot time of ``boot``: a kind (``mark``, ``pin``), what it is about, and a text."""
 
     boot: str
@@ -105,7 +105,7 @@ class Block(Protocol):
         """The time axis, strictly increasing."""
 
     @property
-    def keys(self) -> Sequence[Key]:
+    def keys(self) -> Sequence[SeriesKey]:
         """The series, one a row."""
 
     @property
@@ -132,7 +132,7 @@ class TierBlock(Protocol):
         """First and last tick and rows of every bucket, in order."""
 
     @property
-    def keys(self) -> Sequence[Key]:
+    def keys(self) -> Sequence[SeriesKey]:
         """The series."""
 
     @property
@@ -152,7 +152,7 @@ class MemoryBlock(NamedTuple):
 
     strand: Strand
     ticks: Int64Array
-    keys: Sequence[Key]
+    keys: Sequence[SeriesKey]
     matrix: Int64Array
     closed: bool = False
     significant_bits: int = 0
@@ -175,18 +175,18 @@ class Recording(NamedTuple):
     texts: dict[int, str]
     clocks: dict[str, list[Relation]]
     holes: Sequence[Hole]
-    events: Sequence[Event] = ()
+    events: Sequence[BootEvent] = ()
     tiers: Sequence[TierBlock] = ()
     covers: Sequence[Name] = ()
     damage: str = ""
 
 
-class Plan(NamedTuple):
+class BlockPlan(NamedTuple):
     """A block to be written: its place, its time axis, its series, and their values a batch at a time."""
 
     strand: Strand
     ticks: Int64Array
-    keys: Sequence[Key]
+    keys: Sequence[SeriesKey]
     closed: bool
     batches: Iterable[Int64Array]
     significant_bits: int = 0
@@ -202,7 +202,7 @@ def strands(blocks: Iterable[Block]) -> Iterator[list[Block]]:
         yield sorted(members, key=lambda block: (block.significant_bits > 0, int(block.ticks[0])))
 
 
-def plan_of(blocks: Sequence[Block]) -> Plan:
+def plan_of(blocks: Sequence[Block]) -> BlockPlan:
     """Put blocks of one strand on one time axis; where several know a value, it is the same.
 
     A tick may be in two blocks, each with the tables that were written by the time it was sealed.
@@ -211,10 +211,10 @@ def plan_of(blocks: Sequence[Block]) -> Plan:
     ticks, _ = distinct(np.concatenate([block.ticks for block in blocks]))
     closed = any(block.closed for block in blocks)
     bits = min((block.significant_bits for block in blocks if block.significant_bits), default=0)
-    return Plan(blocks[0].strand, ticks, keys, closed, _batches(blocks, keys, ticks), bits)
+    return BlockPlan(blocks[0].strand, ticks, keys, closed, _batches(blocks, keys, ticks), bits)
 
 
-def _batches(blocks: Sequence[Block], keys: Sequence[Key], ticks: Int64Array) -> Iterator[Int64Array]:
+def _batches(blocks: Sequence[Block], keys: Sequence[SeriesKey], ticks: Int64Array) -> Iterator[Int64Array]:
     """Values a few series at a time, whole chunks of them: bounds memory whatever the size of the file."""
     step = min(BATCH_SERIES, BATCH_VALUES // max(1, len(ticks))) // CHUNK_SERIES * CHUNK_SERIES or CHUNK_SERIES
     if len(blocks) == 1:
@@ -260,7 +260,7 @@ class RingBlock:
         self,
         strand: Strand,
         ticks: Int64Array,
-        keys: Sequence[Key],
+        keys: Sequence[SeriesKey],
         words: Int64Array,
         parts: Sequence[_Part],
         *,
@@ -356,7 +356,10 @@ class ExplainedRing:
             dict(sorted(map(decode_text, texts))),
             {identity.boot: sorted(map(decode_clock, relations))},
             coalesce([*self._holes(), *self._damages()]),
-            [Event(identity.boot, tick_ns, *decode_event(payload)) for _, tick_ns, payload in self._payloads(EVENT)],
+            [
+                BootEvent(identity.boot, tick_ns, *decode_event(payload))
+                for _, tick_ns, payload in self._payloads(EVENT)
+            ],
             damage=damage,
         )
 
@@ -419,17 +422,17 @@ class ExplainedRing:
 
     def _axes(
         self, rows: list[tuple[int, Int64Array]], idle: list[int]
-    ) -> tuple[Int64Array, Sequence[Key], list[_Part]]:
+    ) -> tuple[Int64Array, Sequence[SeriesKey], list[_Part]]:
         """Put the rows of all tables on one time axis; a table that had none at a tick is absent there."""
         times = [self._frames["tick_ns"][indexes] for _, indexes in rows]
         ticks, _ = distinct(np.concatenate([*times, np.array(idle, np.int64)]))
-        position: dict[Key, int] = {}
+        position: dict[SeriesKey, int] = {}
         parts = []
         for (ident, indexes), at in zip(rows, times, strict=True):
             table_id, names = self._instances[ident]
             table = self.layouts[table_id].table
             series = [
-                position.setdefault(Key(table.name, metric.name, name), len(position))
+                position.setdefault(SeriesKey(table.name, metric.name, name), len(position))
                 for name in names
                 for metric in table.metrics
             ]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from sysmond.base.result import Int64Array
 from sysmond.store.dense_file import Segment
-from sysmond.store.of_ring import Block, Key, Recording, TierBlock
+from sysmond.store.of_ring import Block, Recording, SeriesKey, TierBlock
 from sysmond.store.statistics import Buckets, Stat
 
 # So many segments are kept open; what describes the others is kept, they are opened again for their values.
@@ -63,7 +63,7 @@ class _FiledBlock:
         self._block = block
 
     @property
-    def keys(self) -> Sequence[Key]:
+    def keys(self) -> Sequence[SeriesKey]:
         """The series, one a row."""
         return self._block.keys
 
@@ -89,7 +89,7 @@ class _FiledTier:
         self._block = block
 
     @property
-    def keys(self) -> Sequence[Key]:
+    def keys(self) -> Sequence[SeriesKey]:
         """The series."""
         return self._block.keys
 

@@ -24,7 +24,7 @@ from sysmond.store.hdf5 import Node, one_line
 from sysmond.store.integers import WIDTHS, filled, grown, is_absent, summed
 from sysmond.store.of_ring import Hole
 from sysmond.store.sparse_coding import VECTOR, Coded
-from sysmond.store.stretch import ALL, About, Life, Readings, Stretch, key_of, largest, lasts, rows_of
+from sysmond.store.stretch import ALL, About, Incarnation, Readings, Stretch, key_of, largest, lasts, rows_of
 
 # No incompatible flags exist yet.
 FORMAT = hdf5.Format("sysmond long", 1, invariants.LONG_ELEMENTS_MAX)
@@ -244,7 +244,7 @@ class FileStretch(hdf5.OpenFile, Stretch):
             sensitivity,
             layout.interval_ns,
             [
-                Life(started_ns, first_ns, bool(closed))
+                Incarnation(started_ns, first_ns, bool(closed))
                 for started_ns, first_ns, closed in root.columns("lives", started_ns=int, first_ns=int, closed=int)
             ],
             [Relation(*each) for each in root.columns("clocks", boottime_ns=int, realtime_ns=int, monotonic_ns=int)],

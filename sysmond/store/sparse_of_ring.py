@@ -22,7 +22,7 @@ from sysmond.ring.snapshot import Snapshot
 from sysmond.ring.walk import frame_at
 from sysmond.store.integers import is_beyond
 from sysmond.store.of_ring import ExplainedRing, sense_of
-from sysmond.store.stretch import About, Life, MemoryStretch, Readings, lasts
+from sysmond.store.stretch import About, Incarnation, MemoryStretch, Readings, lasts
 
 _TOKEN = re.compile(r"(\d*)([xbBhHiIqQs])")
 _REFERENCE_LENGTH_BITS = 32
@@ -115,7 +115,7 @@ class LongRing:
                 identity.writer,
                 identity.sensitivity,
                 layout.interval_ns,
-                [Life(identity.started_ns, first_ns, self._snapshot.closed)],
+                [Incarnation(identity.started_ns, first_ns, self._snapshot.closed)],
                 clocks.get(identity.boot, []),
                 holes,
                 self._snapshot.path,

@@ -28,7 +28,7 @@ GAP_INTERVALS = 1.5
 ALL = slice(None)
 
 
-class Life(NamedTuple):
+class Incarnation(NamedTuple):
     """One life of a writer: when it began (boot time), the first reading it gave, whether it ended in good order."""
 
     started_ns: int
@@ -47,7 +47,7 @@ class About(NamedTuple):
     writer: str
     sensitivity: Sensitivity
     interval_ns: int
-    lives: Sequence[Life] = ()
+    lives: Sequence[Incarnation] = ()
     relations: Sequence[Relation] = ()
     holes: Sequence[Hole] = ()
     path: str = ""
@@ -142,7 +142,7 @@ class Stretch(ABC):
             start = stop
 
 
-class Part(NamedTuple):
+class StretchPart(NamedTuple):
     """A stretch, and until when it answers (boot time, excluded): until the next one begins."""
 
     stretch: Stretch

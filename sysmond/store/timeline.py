@@ -24,9 +24,9 @@ from sysmond.ring.snapshot import snapshot
 from sysmond.store import archive, pins, unread
 from sysmond.store.archive import Name
 from sysmond.store.holdings import Damage, Holdings, nearest_files
-from sysmond.store.of_ring import ANY_TABLE, Hole, Key, Recording, Strand, TierBlock, of_snapshot
+from sysmond.store.of_ring import ANY_TABLE, Hole, Recording, SeriesKey, Strand, TierBlock, of_snapshot
 from sysmond.store.opened import Files
-from sysmond.store.tracks import Lineage, Member, Source, Track, join
+from sysmond.store.tracks import Lineage, Member, OpenedFile, Track, join
 
 
 class Shelf(NamedTuple):
@@ -67,10 +67,10 @@ class Timeline:
         self._holdings = Holdings(folders, classes)
         self.damages = self._holdings.damages
         self.refused = self._holdings.refused
-        self.unread: dict[Hole, set[Key]] = {}
+        self.unread: dict[Hole, set[SeriesKey]] = {}
         self._files = Files()
-        self._sources: list[Source] = []
-        self._newest: list[Source] = []
+        self._sources: list[OpenedFile] = []
+        self._newest: list[OpenedFile] = []
         self._shelves: list[Shelf] = []
         self._of_rings: list[Hole] = []
         self._read_rings()
@@ -96,7 +96,7 @@ class Timeline:
         for path, sealed in self._holdings.rings():
             try:
                 recording = of_snapshot(snapshot(path, sealed.offset if sealed else 0))
-                self._sources.append(Source(None, recording, path))
+                self._sources.append(OpenedFile(None, recording, path))
                 if recording.damage:
                     self.damages.append(Damage(None, None, recording.damage))
             except FileNotFoundError:
@@ -130,7 +130,7 @@ class Timeline:
                     paths.setdefault(name, f"{folder}/{file}")
                 else:  # Of several boots, or none of ours: who knows what it has.
                     self._take(f"{folder}/{file}", None, sensitivity)
-        opened: dict[Name, Source | None] = {}
+        opened: dict[Name, OpenedFile | None] = {}
 
         def look(name: Name) -> Said | None:
             if name not in opened:
@@ -188,9 +188,9 @@ class Timeline:
             self._sources.append(source)
         return source is not None
 
-    def _open(self, path: str, name: Name | None, sensitivity: Sensitivity) -> Source | None:
+    def _open(self, path: str, name: Name | None, sensitivity: Sensitivity) -> OpenedFile | None:
         try:
-            return Source(name, self._files.recording(path), path)
+            return OpenedFile(name, self._files.recording(path), path)
         except FileNotFoundError:
             return None  # Flushed or merged meanwhile: what holds its rows now is listed after it.
         except NotPermittedError as refusal:
@@ -232,7 +232,7 @@ class Timeline:
 
     def _join_blocks(self) -> list[Track]:
         members: dict[Lineage, list[Member]] = {}
-        tiers: dict[Lineage, dict[int, list[tuple[Source, TierBlock]]]] = {}
+        tiers: dict[Lineage, dict[int, list[tuple[OpenedFile, TierBlock]]]] = {}
         for source in self._sources:
             for block in source.recording.blocks:
                 if len(block.ticks):
@@ -248,7 +248,7 @@ class Timeline:
         order = {boot: index for index, boot in enumerate(self._in_order(tracks))}
         return sorted(tracks, key=lambda track: (order[track.lineage.boot], track.first_ns, track.lineage))
 
-    def keys(self, boot: str | None = None) -> set[Key]:
+    def keys(self, boot: str | None = None) -> set[SeriesKey]:
         """Every series, or those of one boot."""
         return set().union(*(track.keys for track in self.tracks if boot in {None, track.lineage.boot}))
 
@@ -305,7 +305,7 @@ class Timeline:
             last[boot] = max(last.get(boot, -ALWAYS_NS), self.moment_ns(boot, track.last_ns))
         return sorted(last, key=lambda boot: (last[boot], boot))
 
-    def factor(self, source: Source, key: Key) -> int:
+    def factor(self, source: OpenedFile, key: SeriesKey) -> int:
         """By what a source's integers are multiplied; 0 where it means another quantity by that name."""
         newest = self.metrics[key.table, key.metric]
         for metric in source.recording.tables[key.table].metrics:
@@ -380,12 +380,12 @@ def _said(recording: Recording, boot: str) -> Said:
     )
 
 
-def _keys(recording: Recording) -> Iterator[Key]:
+def _keys(recording: Recording) -> Iterator[SeriesKey]:
     yield from chain.from_iterable(block.keys for block in recording.blocks)
     yield from chain.from_iterable(tier.keys for tier in recording.tiers)
 
 
-def _lineage(source: Source, strand: Strand) -> Lineage:
+def _lineage(source: OpenedFile, strand: Strand) -> Lineage:
     return Lineage(strand.boot, strand.writer, source.recording.sensitivity, strand.interval_ns)
 
 

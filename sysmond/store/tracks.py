@@ -13,7 +13,7 @@ import numpy as np
 from sysmond.base.model import Sensitivity
 from sysmond.base.result import Int64Array
 from sysmond.store.archive import Name
-from sysmond.store.of_ring import Block, Key, Recording, TierBlock
+from sysmond.store.of_ring import Block, Recording, SeriesKey, TierBlock
 from sysmond.store.statistics import GAP_FACTOR, Axis, distinct
 
 
@@ -26,7 +26,7 @@ class Lineage(NamedTuple):
     interval_ns: int
 
 
-class Source(NamedTuple):
+class OpenedFile(NamedTuple):
     """A ring (which has no name) or a segment, opened. ``path``: where it lies."""
 
     name: Name | None
@@ -37,7 +37,7 @@ class Source(NamedTuple):
 class Member(NamedTuple):
     """A block of a lineage, and where it came from."""
 
-    source: Source
+    source: OpenedFile
     block: Block
 
 
@@ -49,10 +49,10 @@ class Run(NamedTuple):
     members: list[Member]
 
 
-class Piece(NamedTuple):
+class TierPiece(NamedTuple):
     """Buckets ``low`` to ``high`` of a block of a tier, and where in their tier they begin."""
 
-    source: Source
+    source: OpenedFile
     block: TierBlock
     low: int
     high: int
@@ -64,10 +64,10 @@ class Tier(NamedTuple):
 
     axis: Axis
     incarnation: Int64Array
-    pieces: list[Piece]
+    pieces: list[TierPiece]
 
 
-class Stretch(NamedTuple):
+class TickRun(NamedTuple):
     """Ticks without a hole between them: the outermost, and which incarnations wrote those."""
 
     first_ns: int
@@ -86,9 +86,9 @@ class Track(NamedTuple):
     lineage: Lineage
     runs: list[Run]
     tiers: Mapping[int, Tier]
-    stretches: list[Stretch]
+    stretches: list[TickRun]
     thin: list[tuple[int, int, int]]
-    keys: frozenset[Key]
+    keys: frozenset[SeriesKey]
     closed: frozenset[int]
 
     @property
@@ -128,7 +128,7 @@ class Track(NamedTuple):
                 afters.append(int(first[begin]))
         return max(befores, default=None), min(afters, default=None)
 
-    def extents(self) -> Iterator[tuple[Sequence[Key], int, int, int]]:
+    def extents(self) -> Iterator[tuple[Sequence[SeriesKey], int, int, int]]:
         """Of every block its series, its first and last tick, and how far apart its values are."""
         for run in self.runs:
             for member in run.members:
@@ -138,14 +138,14 @@ class Track(NamedTuple):
             for piece in tier.pieces:
                 yield piece.block.keys, int(piece.block.axis.first[0]), int(piece.block.axis.last[-1]), step_ns
 
-    def last_keys(self) -> Sequence[Key]:
+    def last_keys(self) -> Sequence[SeriesKey]:
         """The series of the newest block."""
         blocks: list[Block | TierBlock] = [member.block for run in self.runs[-1:] for member in run.members]
         blocks += [piece.block for tier in self.tiers.values() for piece in tier.pieces[-1:]] if not blocks else []
         return [key for block in blocks for key in block.keys]
 
 
-def join(lineage: Lineage, members: list[Member], tiers: Mapping[int, list[tuple[Source, TierBlock]]]) -> Track:
+def join(lineage: Lineage, members: list[Member], tiers: Mapping[int, list[tuple[OpenedFile, TierBlock]]]) -> Track:
     """Put the blocks of a lineage in order; those that overlap become one run."""
     groups: list[list[Member]] = []
     until_ns = 0
@@ -158,20 +158,20 @@ def join(lineage: Lineage, members: list[Member], tiers: Mapping[int, list[tuple
     joined = {step_ns: _tier(tiers[step_ns]) for step_ns in sorted(tiers)}
     blocks: list[Block | TierBlock] = [member.block for member in members]
     blocks += [block for each in tiers.values() for _, block in each]
-    keys: frozenset[Key] = frozenset().union(*(block.keys for block in blocks))
+    keys: frozenset[SeriesKey] = frozenset().union(*(block.keys for block in blocks))
     closed = frozenset(block.strand.started_ns for block in blocks if block.closed)
     stretches, thin = _cover(lineage.interval_ns, runs, list(joined.values()))
     return Track(lineage, runs, joined, stretches, thin, keys, closed)
 
 
-def _tier(blocks: Iterable[tuple[Source, TierBlock]]) -> Tier:
+def _tier(blocks: Iterable[tuple[OpenedFile, TierBlock]]) -> Tier:
     """Put blocks of buckets in order; of two that hold the same ticks, the one that begins first."""
-    pieces: list[Piece] = []
+    pieces: list[TierPiece] = []
     until_ns, start = -1, 0
     for source, block in sorted(blocks, key=lambda each: (int(each[1].axis.first[0]), -int(each[1].axis.last[-1]))):
         low, high = int(np.searchsorted(block.axis.first, until_ns, side="right")), len(block.axis.first)
         if low < high:
-            pieces.append(Piece(source, block, low, high, start))
+            pieces.append(TierPiece(source, block, low, high, start))
             start += high - low
             until_ns = int(block.axis.last[-1])
     if len(pieces) == 1:
@@ -186,7 +186,7 @@ def _tier(blocks: Iterable[tuple[Source, TierBlock]]) -> Tier:
 
 def _cover(
     interval_ns: int, runs: Iterable[Run], tiers: Iterable[Tier]
-) -> tuple[list[Stretch], list[tuple[int, int, int]]]:
+) -> tuple[list[TickRun], list[tuple[int, int, int]]]:
     """What rows and, where there are none, tiers from the finest on cover; and the buckets that lack ticks."""
     found = [stretch for run in runs for stretch in _split(run.ticks, run.ticks, run.incarnation, interval_ns)]
     extents = _merged([(int(run.ticks[0]), int(run.ticks[-1])) for run in runs], interval_ns)
@@ -210,18 +210,18 @@ def _cover(
     return list(_joined(sorted(found), interval_ns)), sorted(thin)
 
 
-def _split(first: Int64Array, last: Int64Array, incarnation: Int64Array, interval_ns: int) -> Iterator[Stretch]:
+def _split(first: Int64Array, last: Int64Array, incarnation: Int64Array, interval_ns: int) -> Iterator[TickRun]:
     """Cut a time axis where there is a hole in it."""
     if not len(first):
         return
     holes = np.flatnonzero(first[1:] - last[:-1] > interval_ns * GAP_FACTOR)
     starts, ends = [0, *(holes + 1).tolist()], [*holes.tolist(), len(first) - 1]
     for start, end in zip(starts, ends, strict=True):
-        yield Stretch(int(first[start]), int(last[end]), int(incarnation[start]), int(incarnation[end]))
+        yield TickRun(int(first[start]), int(last[end]), int(incarnation[start]), int(incarnation[end]))
 
 
-def _joined(stretches: Iterable[Stretch], interval_ns: int) -> Iterator[Stretch]:
-    held: Stretch | None = None
+def _joined(stretches: Iterable[TickRun], interval_ns: int) -> Iterator[TickRun]:
+    held: TickRun | None = None
     for each in stretches:
         if held is None:
             held = each
@@ -235,7 +235,7 @@ def _joined(stretches: Iterable[Stretch], interval_ns: int) -> Iterator[Stretch]
 
 
 def _merged(extents: Iterable[tuple[int, int]], interval_ns: int) -> list[tuple[int, int]]:
-    joined = _joined((Stretch(*extent, 0, 0) for extent in sorted(extents)), interval_ns)
+    joined = _joined((TickRun(*extent, 0, 0) for extent in sorted(extents)), interval_ns)
     return [(each.first_ns, each.last_ns) for each in joined]
 
 
@@ -249,7 +249,7 @@ def _run(members: list[Member]) -> Run:
     return Run(ticks, started[first], members)
 
 
-def chosen_rows(members: Iterable[Member], wanted: Collection[Key]) -> dict[int, dict[Key, int]]:
+def chosen_rows(members: Iterable[Member], wanted: Collection[SeriesKey]) -> dict[int, dict[SeriesKey, int]]:
     """Which rows of each block are wanted, by the block's id."""
     return {
         id(member.block): {key: row for row, key in enumerate(member.block.keys) if key in wanted} for member in members

@@ -28,7 +28,7 @@ RETRY_S = 10.0
 STACKS_MAX = 8192
 
 
-class States(Protocol):
+class ThreadStates(Protocol):
     """A way to look at all threads."""
 
     def take(self, *, full: bool, every: bool = False) -> tuple[Records, dict[int, str]]:
@@ -90,7 +90,7 @@ class Looking:
         """Look at nothing yet."""
         self.way = ""
         self._runtime, self._root = runtime_folder, root
-        self._states: States | None = None
+        self._states: ThreadStates | None = None
         self._is_by_bpf = False
         self._again_s = 0.0
         self._asked = _Asked()
@@ -166,7 +166,7 @@ class Looking:
         self._states, self._is_by_bpf, self.way = states, True, BY_BPF
 
 
-def _pinned(runtime_folder: str, root: str) -> States:
+def _pinned(runtime_folder: str, root: str) -> ThreadStates:
     """Open what the loader pinned.
 
     :raises Error: where that cannot be done, with the reason.
@@ -175,7 +175,7 @@ def _pinned(runtime_folder: str, root: str) -> States:
     from sysmond.tasks.bpf import states  # noqa: PLC0415  /proc does without, and without ctypes
 
     try:
-        return states.States(folder)
+        return states.BpfStates(folder)
     except Error as why:
         raise Error(refused(runtime_folder, PROGRAM) or str(why)) from None
 

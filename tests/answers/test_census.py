@@ -19,7 +19,7 @@ from sysmond.history import Archive
 from sysmond.machine.folders import Folders
 from sysmond.store import sparse_file
 from sysmond.store.of_ring import Hole
-from sysmond.store.stretch import Life, MemoryStretch, Readings
+from sysmond.store.stretch import Incarnation, MemoryStretch, Readings
 from sysmond.tasks.tables import COMMAND, PROCESS
 from tests.support.longarchive import BOOT, BOOTED_NS, Row, put, relation, ring, stretch
 
@@ -145,7 +145,7 @@ def test_a_machine_that_slept_says_so(folders: Folders) -> None:
 
 def news(folders: Folders, number: int, *, closed: bool, holes: Sequence[Hole]) -> None:
     """A file without a reading: what is told of a writer that ended."""
-    about = stretch(PROCESS, [100], []).about._replace(lives=[Life(0, 100 * SECOND_NS, closed)], holes=holes)
+    about = stretch(PROCESS, [100], []).about._replace(lives=[Incarnation(0, 100 * SECOND_NS, closed)], holes=holes)
     none = np.zeros(0, np.int64)
     readings = Readings(none, none.astype(np.bool_), none, none)
     put(folders, MemoryStretch(about, readings, none, lambda _: none), number)
@@ -164,7 +164,11 @@ def test_how_a_writer_ended_is_told_by_a_file_without_a_reading(folders: Folders
     assert [gap.cause for gap in ask(folders, 150, 200).gaps] == [ended], "also where that is before the range"
     # Another life, later: the gap between the two.
     later = stretch(PROCESS, range(160, 170), [(0, process(5))])
-    put(folders, later.told(later.about._replace(lives=[Life(155 * SECOND_NS, 160 * SECOND_NS, closed=False)])), 6)
+    put(
+        folders,
+        later.told(later.about._replace(lives=[Incarnation(155 * SECOND_NS, 160 * SECOND_NS, closed=False)])),
+        6,
+    )
     between = [gap for gap in ask(folders, 145, 168).gaps if gap.end_ns == BOOTED_NS + 160 * SECOND_NS]
     assert [gap.cause for gap in between] == [ended]
 

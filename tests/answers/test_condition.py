@@ -11,20 +11,20 @@ from hypothesis import strategies as st
 
 from sysmond.base.model import ABSENT
 from sysmond.errors import UsageError
-from sysmond.rollup.condition import Kind, Values, Words, parse
+from sysmond.rollup.condition import ColumnKind, Values, Words, parse
 
 KINDS = {
-    "pid": Kind("1"),
-    "comm": Kind("text"),
-    "cpu": Kind("%", ("cpu:sum", "s")),
-    "cpu:sum": Kind("s"),
-    "read_bytes": Kind("B/s", ("read_bytes:sum", "B")),
-    "read_bytes:sum": Kind("B"),
-    "rss": Kind("B"),
-    "start": Kind("time"),
-    "user": Kind("%", ("user:sum", "s"), "username"),
-    "user:sum": Kind("s"),
-    "username": Kind("text"),
+    "pid": ColumnKind("1"),
+    "comm": ColumnKind("text"),
+    "cpu": ColumnKind("%", ("cpu:sum", "s")),
+    "cpu:sum": ColumnKind("s"),
+    "read_bytes": ColumnKind("B/s", ("read_bytes:sum", "B")),
+    "read_bytes:sum": ColumnKind("B"),
+    "rss": ColumnKind("B"),
+    "start": ColumnKind("time"),
+    "user": ColumnKind("%", ("user:sum", "s"), "username"),
+    "user:sum": ColumnKind("s"),
+    "username": ColumnKind("text"),
 }
 NAN = float("nan")
 COLUMNS: dict[str, Values] = {

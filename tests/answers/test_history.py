@@ -29,7 +29,7 @@ from sysmond.store import opened as opened_files
 from sysmond.store.dense_file import Segment
 from sysmond.store.of_ring import MemoryBlock
 from sysmond.store.timeline import Timeline
-from sysmond.store.tracks import Source
+from sysmond.store.tracks import OpenedFile
 from tests.support.machine import BOOT, NOON_NS, OLDER, TABLE, Machine, Writer, counter, gauge
 
 READ = "disk/read_bytes@sda"
@@ -597,7 +597,7 @@ def test_a_file_that_vanishes_is_found_where_it_went(machine: Machine, monkeypat
     opened = Timeline._open
     merged: list[str] = []
 
-    def open_file(line: Timeline, path: str, *rest: object) -> Source | None:
+    def open_file(line: Timeline, path: str, *rest: object) -> OpenedFile | None:
         if not merged and path == str(files[1]):
             merged.append(path)
             machine.merge()

@@ -17,7 +17,7 @@ from sysmond.base.clock import Relation
 from sysmond.base.model import FINEST_TIER, Metric, Semantics, Sensitivity, Table
 from sysmond.machine.folders import Folders, create_classes
 from sysmond.store import archive, dense_file
-from sysmond.store.of_ring import Key, MemoryBlock, Recording, Strand
+from sysmond.store.of_ring import MemoryBlock, Recording, SeriesKey, Strand
 from sysmond.tasks.tables import PROCESS
 from tests.support.longarchive import Row, put, stretch
 
@@ -35,10 +35,10 @@ TABLES = {
     "host": Table("host", (Metric("kernel", "text", Semantics.STATE, "Release of the kernel."),)),
 }
 KEYS = (
-    Key("cpu", "user", "total"),
-    Key("memory", "available", ""),
-    Key("disk", "read_bytes", "sda"),
-    Key("host", "kernel", ""),
+    SeriesKey("cpu", "user", "total"),
+    SeriesKey("memory", "available", ""),
+    SeriesKey("disk", "read_bytes", "sda"),
+    SeriesKey("host", "kernel", ""),
 )
 
 

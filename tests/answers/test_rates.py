@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sysmond.answers import rates
-from sysmond.answers.rates import Part, Statistic
+from sysmond.answers.rates import LineagePart, Statistic
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import ABSENT, Metric, Semantics
 from sysmond.store.statistics import stats_of
@@ -34,7 +34,7 @@ class Sample(NamedTuple):
     bucket: int
 
 
-def parts_of(samples: list[Sample], metric: Metric, interval_s: int = 1) -> list[Part]:
+def parts_of(samples: list[Sample], metric: Metric, interval_s: int = 1) -> list[LineagePart]:
     """What history makes of rows: rolled up where their bucket changes."""
     if not samples:
         return []
@@ -44,7 +44,7 @@ def parts_of(samples: list[Sample], metric: Metric, interval_s: int = 1) -> list
     interval_ns = interval_s * SECOND_NS
     made, more = rates.of_rows(stats_of(metric), values[None], ticks * SECOND_NS, starts, interval_ns, in_full=True)
     place, kept = rates.once(number[starts], {**rates.kept_of(made), **more})
-    return [Part(place, {stat: each[0] for stat, each in kept.items()}, interval_ns)]
+    return [LineagePart(place, {stat: each[0] for stat, each in kept.items()}, interval_ns)]
 
 
 @st.composite
@@ -182,7 +182,7 @@ def test_series_may_come_in_pieces(samples: list[Sample], cut: int) -> None:
     assert sum(found.values()) == sum(each.amount for piece in pieces for each in grown(piece))
 
 
-def counter_of(values: list[int], ticks: list[int] | None = None, metric: Metric = BYTES) -> list[Part]:
+def counter_of(values: list[int], ticks: list[int] | None = None, metric: Metric = BYTES) -> list[LineagePart]:
     at = ticks or list(range(len(values)))
     return parts_of([Sample(tick, value, 0) for tick, value in zip(at, values, strict=True)], metric)
 

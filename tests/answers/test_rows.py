@@ -21,7 +21,7 @@ from sysmond.machine.folders import Folders
 from sysmond.ring.progress import Progress, Sealed
 from sysmond.ring.snapshot import snapshot
 from sysmond.store.sparse_of_ring import LongRing
-from sysmond.store.stretch import Life
+from sysmond.store.stretch import Incarnation
 from sysmond.tasks import syscalls
 from sysmond.tasks.tables import CGROUP_NAME, COMMAND, EXITS, PROCESS, THREAD, THREAD_STATE
 from tests.support.longarchive import BOOT, BOOTED_NS, Row, asked_by_sql, put, relation, ring, stretch
@@ -169,7 +169,7 @@ def test_what_cannot_be_read_is_absent_and_not_nothing(folders: Folders) -> None
 def test_a_gap_within_a_boot_counts_in_sums_and_is_told(folders: Folders, *, is_merged: bool) -> None:
     one = stretch(PROCESS, range(100, 110), [(0, process(5, cpu=0, rss_anon=10))])
     other = stretch(PROCESS, range(200, 210), [(0, process(5, cpu=50 * US, rss_anon=30))])
-    lives = [Life(number, int(part.ticks[0]), closed=False) for number, part in enumerate((one, other))]
+    lives = [Incarnation(number, int(part.ticks[0]), closed=False) for number, part in enumerate((one, other))]
     parts = [part.told(part.about._replace(lives=[life])) for part, life in zip((one, other), lives, strict=True)]
     for number, part in enumerate([Joined(parts)] if is_merged else parts, 1):
         put(folders, part, number)

@@ -27,7 +27,7 @@ from sysmond.plan.retention import Limit
 from sysmond.store import archive, dense_file, pins, tiers
 from sysmond.store.archive import Name
 from sysmond.store.dense_file import Segment
-from sysmond.store.of_ring import Key, MemoryBlock, Recording, Strand
+from sysmond.store.of_ring import MemoryBlock, Recording, SeriesKey, Strand
 from sysmond.store.pins import Pin
 
 SECOND = 10**9
@@ -41,7 +41,7 @@ def put(folders: Folders, number: int, boot: str = "a" * 32, wall_ns: int = UTC_
     random = np.random.default_rng(number)
     ticks = (np.arange(PIECE_S, dtype=np.int64) + number * PIECE_S) * SECOND
     values = np.array([random.integers(-(2**30), 2**30, PIECE_S), np.cumsum(random.integers(0, 2**30, PIECE_S))])
-    keys = [Key("load", metric.name, "") for metric in TABLE.metrics]
+    keys = [SeriesKey("load", metric.name, "") for metric in TABLE.metrics]
     block = MemoryBlock(Strand(boot, "sampler", 1, SECOND), ticks, keys, values)
     made = Recording(Sensitivity.PUBLIC, {"load": TABLE}, [block], {}, {boot: [Relation(0, wall_ns, 0)]}, [])
     image = dense_file.encode(made, "a test")

@@ -20,7 +20,7 @@ from sysmond.plan.retention import TIERS_NS
 from sysmond.store import dense_file, statistics, tiers
 from sysmond.store.archive import Name
 from sysmond.store.dense_file import Segment
-from sysmond.store.of_ring import Event, Key, MemoryBlock, Recording, Strand
+from sysmond.store.of_ring import BootEvent, MemoryBlock, Recording, SeriesKey, Strand
 from sysmond.store.statistics import Stat
 
 BOOT = "d" * 32
@@ -35,7 +35,7 @@ TABLE = Table(
     ),
     "device",
 )
-KEYS = [Key("disk", metric.name, f"sd{number}") for number in range(2) for metric in TABLE.metrics]
+KEYS = [SeriesKey("disk", metric.name, f"sd{number}") for number in range(2) for metric in TABLE.metrics]
 
 
 class Story:
@@ -91,7 +91,7 @@ class Story:
         known = [relation for relation in self.relations if relation.boottime_ns < end_ns + SECOND]
         past = [relation for relation in known if relation.boottime_ns < first_ns]
         clocks = {BOOT: known[max(0, len(past) - 1) :]}
-        events = [Event(BOOT, first_ns, "mark", "", f"at {first_ns}")]
+        events = [BootEvent(BOOT, first_ns, "mark", "", f"at {first_ns}")]
         return Recording(Sensitivity.PUBLIC, {"disk": TABLE}, blocks, {}, clocks, [], events)
 
     def every_tick(self) -> Int64Array:
@@ -116,9 +116,9 @@ def write(folder: Path, story: Story, cuts: list[int]) -> list[Name]:
     return names
 
 
-def contents(path: Path) -> dict[tuple[Strand, Key], Any]:
+def contents(path: Path) -> dict[tuple[Strand, SeriesKey], Any]:
     """Everything in a file of a tier that does not depend on how it was made."""
-    found: dict[tuple[Strand, Key], Any] = {}
+    found: dict[tuple[Strand, SeriesKey], Any] = {}
     with Segment(str(path)) as opened:
         for block in opened.recording.tiers:
             for row, key in enumerate(block.keys):
@@ -135,7 +135,7 @@ def contents(path: Path) -> dict[tuple[Strand, Key], Any]:
 ZERO = {Stat.COUNT, Stat.SUM, Stat.LEAP, Stat.LEAP_NS}
 
 
-def directly(story: Story, tier: str) -> dict[tuple[Strand, Key], Any]:
+def directly(story: Story, tier: str) -> dict[tuple[Strand, SeriesKey], Any]:
     """The same from rows that were never in any file, without a finer tier in between."""
     found = {}
     for strand, ticks, values in story.lives:

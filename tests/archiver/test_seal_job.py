@@ -26,7 +26,7 @@ from sysmond.ring.writer import RingWriter
 from sysmond.store import archive, dense_file
 from sysmond.store.archive import Name
 from sysmond.store.dense_file import Segment, encode
-from sysmond.store.of_ring import Hole, Key, MemoryBlock, Recording, Strand, coalesce, of_snapshot
+from sysmond.store.of_ring import Hole, MemoryBlock, Recording, SeriesKey, Strand, coalesce, of_snapshot
 
 SECOND = 10**9
 BOOT = "a" * 32
@@ -35,7 +35,7 @@ DISK = Table("disk", (Metric("read", "B", Semantics.COUNTER, "Bytes."),), "devic
 LAYOUTS = (Layout(CPU, SECOND), Layout(DISK, SECOND), Layout(Table("slow", DISK.metrics), 10 * SECOND))
 UTC_NS = 20_000 * DAY_NS
 
-Found = dict[tuple[str, Key, int], int]
+Found = dict[tuple[str, SeriesKey, int], int]
 
 
 class Part:
@@ -69,7 +69,7 @@ class Part:
     def _rows(self, table: int, tick: int, names: tuple[str, ...], values: list[int]) -> None:
         self.ring.rows(table, tick * SECOND, names, values)
         columns = LAYOUTS[table].table
-        keys = [Key(columns.name, metric.name, name) for name in names for metric in columns.metrics]
+        keys = [SeriesKey(columns.name, metric.name, name) for name in names for metric in columns.metrics]
         for key, value in zip(keys, values, strict=True):
             if value != ABSENT:
                 self.written[self.boot, key, tick * SECOND] = value
@@ -303,7 +303,7 @@ def test_rings_are_listed_by_age(folders: Folders) -> None:
 def day_of(ticks: int, seed: int, cuts: list[int], overlap: int) -> tuple[Recording, list[Recording]]:
     """A recording, and the same in pieces that may overlap."""
     chance = np.random.default_rng(seed)
-    keys = [Key("cpu", metric, f"cpu{i}") for i in range(6) for metric in ("user", "mhz")]
+    keys = [SeriesKey("cpu", metric, f"cpu{i}") for i in range(6) for metric in ("user", "mhz")]
     matrix = np.cumsum(chance.integers(-3, 50, (12, ticks)) * 10 ** chance.integers(0, 12, (12, 1)), axis=1)
     matrix[chance.random(matrix.shape) < 0.1] = ABSENT
     matrix[-1] = ABSENT

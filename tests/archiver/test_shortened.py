@@ -24,7 +24,7 @@ from sysmond.plan import config, plan
 from sysmond.store import archive, pins, tiers
 from sysmond.store.archive import Name
 from sysmond.store.dense_file import Segment, encode
-from sysmond.store.of_ring import Key, MemoryBlock, Recording, Strand, plan_of
+from sysmond.store.of_ring import MemoryBlock, Recording, SeriesKey, Strand, plan_of
 from sysmond.store.pins import Pin
 from tests.support.machine import NOON_NS, Machine
 
@@ -42,7 +42,7 @@ TABLE = Table(
     ),
     "device",
 )
-KEYS = [Key("disk", metric.name, name) for name in ("sda", "sdb") for metric in TABLE.metrics]
+KEYS = [SeriesKey("disk", metric.name, name) for name in ("sda", "sdb") for metric in TABLE.metrics]
 COUNTERS, GAUGES, OTHERS = [0, 4], [1, 5], [2, 3, 6, 7]
 STRAND = Strand(BOOT, "sampler", 5, SECOND)
 

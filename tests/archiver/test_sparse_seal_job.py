@@ -27,7 +27,7 @@ from sysmond.ring.writer import RingWriter
 from sysmond.store import archive, sparse_file
 from sysmond.store.chain import Chain
 from sysmond.store.sparse_of_ring import LongRing
-from sysmond.store.stretch import Life, Stretch
+from sysmond.store.stretch import Incarnation, Stretch
 from tests.support.longs import BOOT, MOMENT, SECOND, TASK, Found, Stream, Tasks, rows_of
 
 DEAD = 2**22 + 1  # No process has this number: it is beyond the largest that Linux gives.
@@ -61,7 +61,7 @@ def test_a_ring_is_read_as_it_was_written(folders: Folders) -> None:
     assert stretch.ticks.tolist() == [tick * SECOND for tick in range(100, 130)]
     assert np.flatnonzero(stretch.full).tolist() == [0, 10, 20]
     assert (stretch.boot, stretch.writer, stretch.sensitivity) == (BOOT, "sampler", Sensitivity.PUBLIC)
-    assert list(stretch.lives) == [Life(5, 100 * SECOND, closed=False)]
+    assert list(stretch.lives) == [Incarnation(5, 100 * SECOND, closed=False)]
 
 
 def test_a_lasting_table_is_sealed_up_to_its_last_full_reading(folders: Folders) -> None:

@@ -20,7 +20,7 @@ from rich.console import Console, Group
 
 from sysmon_tools import explaining, formats, listing, rows
 from sysmon_tools.busiest import Busy
-from sysmon_tools.panel import ASCII_SIGNS, SIGNS, Scene, Stored, frame
+from sysmon_tools.panel import ASCII_SIGNS, SIGNS, Scene, Storage, frame
 from sysmon_tools.style import Style
 from sysmond.base.clock import SECOND_NS, Relation
 from sysmond.base.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table
@@ -105,7 +105,7 @@ def hostile_scene(runtime: Path) -> Scene:
         ring.rows(5, at, ("",), [ring.text(HOSTILE) for _ in texts])
         ring.absence(6, at, Cause.PROBE_FAILED, HOSTILE)
     now = Follower(Folders("/nowhere", str(runtime))).read()
-    stored = Stored(1, 1, 1, 1, 1000.0, f"/{HOSTILE}")
+    stored = Storage(1, 1, 1, 1, 1000.0, f"/{HOSTILE}")
     return Scene(now, stored, 102 * SECOND_NS, 1300.0, [HOSTILE, HOSTILE], HOSTILE, (Busy(HOSTILE, 7, 0.5),))
 
 

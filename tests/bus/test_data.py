@@ -24,9 +24,9 @@ from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Cause, Metric, Semantics, Sensitivity, Table
 from sysmond.bus import reader, readers
 from sysmond.bus.latest import Latest, Listed, Quality
-from sysmond.bus.readers import Answered, Readers
+from sysmond.bus.readers import Readers, Reply
 from sysmond.bus.wire.callers import Caller
-from sysmond.bus.wire.errors import InvalidArgumentError, OccupiedError, RefusedError, TooMuchError
+from sysmond.bus.wire.errors import InvalidArgumentError, LimitError, OccupiedError, RefusedError
 from sysmond.errors import NotPermittedError
 from sysmond.history import Archive
 from sysmond.machine import memory
@@ -358,7 +358,7 @@ def test_what_is_handed_out_counts_until_it_is_closed(several: Readers, monkeypa
         held = several.hand_out(ROOT, answered.bulk, 2000)
         copy = os.dup(held)
         os.close(held)
-        with pytest.raises(TooMuchError, match="holds 1 answers of 2000 bytes"):
+        with pytest.raises(LimitError, match="holds 1 answers of 2000 bytes"):
             await query(several)
         os.close(copy)
         os.close((await query(several)).bulk)
@@ -374,10 +374,10 @@ def test_a_user_has_a_bounded_number_of_readers(several: Readers) -> None:
         return await asyncio.gather(*of_one, query(several, other), return_exceptions=True)
 
     *of_one, of_another = asyncio.run(run())
-    assert [isinstance(each, TooMuchError) for each in of_one] == [False] * readers.READERS_PER_USER_MAX + [True]
-    assert not isinstance(of_another, TooMuchError)
+    assert [isinstance(each, LimitError) for each in of_one] == [False] * readers.READERS_PER_USER_MAX + [True]
+    assert not isinstance(of_another, LimitError)
     for each in (*of_one[:-1], of_another):
-        if isinstance(each, Answered):
+        if isinstance(each, Reply):
             os.close(each.bulk)
 
 
@@ -402,11 +402,11 @@ def test_readers_of_one_user_are_not_all_that_start(several: Readers, monkeypatc
     async def run() -> None:
         for _ in range(readers.READERS_PER_USER_AND_SECOND_MAX):
             os.close((await query(several)).bulk)
-        with pytest.raises(TooMuchError, match="8 readers started within"):
+        with pytest.raises(LimitError, match="8 readers started within"):
             await query(several)
         of_another = (await asyncio.gather(query(several, other), return_exceptions=True))[0]
-        assert not isinstance(of_another, TooMuchError)  # Whether he may read is another matter.
-        if isinstance(of_another, Answered):
+        assert not isinstance(of_another, LimitError)  # Whether he may read is another matter.
+        if isinstance(of_another, Reply):
             os.close(of_another.bulk)
 
     asyncio.run(run())
@@ -415,7 +415,7 @@ def test_readers_of_one_user_are_not_all_that_start(several: Readers, monkeypatc
 def test_a_reader_that_takes_too_long_is_ended(several: Readers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readers, "ANSWER_S", 0.01)
     before = descriptors()
-    with pytest.raises(TooMuchError, match="longer than"):
+    with pytest.raises(LimitError, match="longer than"):
         asyncio.run(query(several))
     assert descriptors() == before
 
@@ -428,7 +428,7 @@ def test_a_reader_that_takes_too_much_memory_says_so(several: Readers, monkeypat
 
 @pytest.mark.parametrize(
     ("said", "failure"),
-    [(b"", RefusedError), (b"[]", RefusedError), (b"[" * 10**5, RefusedError), (b'{"error": "TooMuch"}', TooMuchError)],
+    [(b"", RefusedError), (b"[]", RefusedError), (b"[" * 10**5, RefusedError), (b'{"error": "TooMuch"}', LimitError)],
 )
 def test_no_answer_of_a_reader_is_taken_on_trust(said: bytes, failure: type[Exception]) -> None:
     with pytest.raises(failure):
@@ -453,7 +453,7 @@ def test_a_question_leaves_no_descriptor_behind(several: Readers) -> None:
 
 
 def test_too_many_names_are_refused_and_old_gaps_left_out(several: Readers) -> None:
-    with pytest.raises(TooMuchError, match=r"2 columns have \d+ bytes of names; expected up to 50"):
+    with pytest.raises(LimitError, match=r"2 columns have \d+ bytes of names; expected up to 50"):
         asyncio.run(several.ask(ROOT, "query", 1 << 20, paths=["disk/queue"], described_bytes_max=50))
     gaps: list[list[object]] = [[number, number + 1, "disk", "off", "x" * 100] for number in range(1000)]
     told = reader._newest(gaps, 10_000)

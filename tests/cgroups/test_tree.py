@@ -16,7 +16,7 @@ from sysmond.base.model import ABSENT
 from sysmond.cgroups import batch
 from sysmond.cgroups import files as cgroup_files
 from sysmond.cgroups import tree as cgroups
-from sysmond.cgroups.files import File, Role, Watch, settled
+from sysmond.cgroups.files import CgroupFiles, File, Role, settled
 from sysmond.cgroups.tree import Forest, Hierarchy, Tree, hierarchies
 from sysmond.machine import descriptors
 from sysmond.probe import Host
@@ -395,7 +395,7 @@ def real() -> Iterator[str]:
             os.rmdir(folder)
 
 
-def real_rows(watch: Watch, host: Host, top: str) -> dict[str, int]:
+def real_rows(watch: CgroupFiles, host: Host, top: str) -> dict[str, int]:
     host.new_tick()
     name = f"/{os.path.basename(top)}"
     return {
@@ -406,7 +406,7 @@ def real_rows(watch: Watch, host: Host, top: str) -> dict[str, int]:
 
 
 def test_this_kernels_cgroups_come_go_and_come_again(real: str) -> None:
-    watch, host = Watch([File("", ("cgroup.procs",), len), File("", ("cpu.stat",), len)]), Host()
+    watch, host = CgroupFiles([File("", ("cgroup.procs",), len), File("", ("cpu.stat",), len)]), Host()
     with ExitStack() as ending:
         ending.callback(watch.close)
         ending.callback(host.close)
@@ -426,7 +426,7 @@ def test_this_kernels_cgroups_come_go_and_come_again(real: str) -> None:
 
 
 def test_what_this_kernel_says_of_a_busy_cgroup_is_what_is_recorded(real: str) -> None:
-    watch, host = Watch([File("", ("cpu.stat",), bytes, is_sum=True)]), Host()
+    watch, host = CgroupFiles([File("", ("cpu.stat",), bytes, is_sum=True)]), Host()
     os.mkdir(f"{real}/busy")
     os.mkdir(f"{real}/idle")
     child = os.fork()

@@ -32,7 +32,7 @@ from sysmond.plan.retention import TIERS_NS, Limit
 from sysmond.ring.frame import EVENT_BYTES_MAX
 from sysmond.ring.snapshot import snapshot
 from sysmond.store import archive
-from sysmond.store.of_ring import Event, of_snapshot
+from sysmond.store.of_ring import BootEvent, of_snapshot
 from tests.support.waiting import HANG_S, wait_until
 
 NOBODY = 65534
@@ -70,7 +70,7 @@ def recording(folders: Folders, place: Path, *words: str) -> Iterator["subproces
         process.wait()
 
 
-def events(folders: Folders) -> list[Event]:
+def events(folders: Folders) -> list[BootEvent]:
     """What the ring of the archiver has."""
     rings = sorted(Path(folders.runtime, "archiver", "public").glob("*.ring"))
     return [event for ring in rings for event in of_snapshot(snapshot(str(ring))).events]

@@ -13,7 +13,7 @@ from sysmond.machine.folders import Folders
 from sysmond.store import archive, dense_file
 from sysmond.store.archive import Name
 from sysmond.store.dense_file import Segment
-from sysmond.store.of_ring import Key, MemoryBlock, Recording, Strand
+from sysmond.store.of_ring import MemoryBlock, Recording, SeriesKey, Strand
 
 BOOT = "e" * 32
 SECOND = 10**9
@@ -23,7 +23,7 @@ TABLE = Table("load", tuple(Metric(f"m{number}", "1", Semantics.GAUGE, "Load.") 
 def put(folders: Folders, name: Name) -> Path:
     values = np.random.default_rng(1).integers(0, 100, (20, 500))
     ticks = np.arange(500, dtype=np.int64) * SECOND + name.first
-    keys = [Key("load", metric.name, "") for metric in TABLE.metrics]
+    keys = [SeriesKey("load", metric.name, "") for metric in TABLE.metrics]
     block = MemoryBlock(Strand(BOOT, "sampler", 1, SECOND), ticks, keys, values)
     image = dense_file.encode(Recording(Sensitivity.PUBLIC, {"load": TABLE}, [block], {}, {}, []), "a test")
     path = Path(archive.disk_folder(folders, Sensitivity.PUBLIC), name.file)

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from sysmon_tools.busiest import Busiest, Busy
-from sysmon_tools.live import Shelf, last_lines
-from sysmon_tools.panel import ASCII_SIGNS, SIGNS, Scene, Signs, Stored, duration, frame, number, size
+from sysmon_tools.live import StoredFolders, last_lines
+from sysmon_tools.panel import ASCII_SIGNS, SIGNS, Scene, Signs, Storage, duration, frame, number, size
 from sysmond.base.clock import Relation
 from sysmond.base.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table
 from sysmond.machine.folders import Folders
@@ -101,7 +101,7 @@ def follower(runtime: Path) -> Follower:
 
 
 def scene(now: Now, tick: int = 129, messages: tuple[str, ...] = ()) -> Scene:
-    return Scene(now, Stored(2, 3 * 2**20, 5, 7 * 2**20, 1000.0, "/state"), tick * SECOND, 1300.0, messages)
+    return Scene(now, Storage(2, 3 * 2**20, 5, 7 * 2**20, 1000.0, "/state"), tick * SECOND, 1300.0, messages)
 
 
 def text(shown: Scene, width: int = 80, height: int = 24, signs: Signs = SIGNS) -> str:
@@ -230,8 +230,8 @@ def test_numbers_have_three_digits() -> None:
 def test_the_shelf_counts_what_lies_there(tmp_path: Path) -> None:
     disk = tmp_path / "state/public/1s"
     disk.mkdir(parents=True)
-    shelf = Shelf(Folders(str(tmp_path / "state"), str(tmp_path / "runtime")))
-    assert shelf.look()._replace(state_dir="") == Stored()
+    shelf = StoredFolders(Folders(str(tmp_path / "state"), str(tmp_path / "runtime")))
+    assert shelf.look()._replace(state_dir="") == Storage()
     (disk / f"{BOOT}-00000001-00000001.h5").write_bytes(b"12345")
     (disk / f"{BOOT}-00000002-00000002.h5.new").write_bytes(b"67")
     seen = shelf.look()
@@ -249,7 +249,7 @@ def test_an_idle_disk_is_not_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     folder = tmp_path / "state/public/process/1s"
     folder.mkdir(parents=True)
     (folder / f"{BOOT}-00000001-00000001.h5").write_bytes(b"12345")
-    shelf = Shelf(Folders(str(tmp_path / "state"), str(tmp_path / "runtime")))
+    shelf = StoredFolders(Folders(str(tmp_path / "state"), str(tmp_path / "runtime")))
     seen = shelf.look()
 
     def listed(path: str) -> None:

@@ -25,7 +25,7 @@ from sysmond.ring.progress import ring_files
 from sysmond.store import archive
 from sysmond.store.archive import Name
 from sysmond.store.dense_file import Segment, encode
-from sysmond.store.of_ring import Key, MemoryBlock, Recording, Strand
+from sysmond.store.of_ring import MemoryBlock, Recording, SeriesKey, Strand
 from tests.faults.trial import Totals, main
 from tests.support.machine import BOOT, NOON_NS, TABLE, Machine, counter
 
@@ -47,7 +47,7 @@ def ten_thousand(root: Path, count: int) -> tuple[Totals, list[str]]:
     usual = plan.builtin()
     plan.write(usual._replace(archiver=usual.archiver._replace(size_1s_bytes=ROOM_BYTES)), f"{root}/run/plan.json")
     folder = archive.disk_folder(machine.folders, Sensitivity.PUBLIC)
-    keys = (Key(TABLE.name, "read_bytes", "sda"), Key(TABLE.name, "queue", "sda"))
+    keys = (SeriesKey(TABLE.name, "read_bytes", "sda"), SeriesKey(TABLE.name, "queue", "sda"))
     began_s = time.monotonic()
     for number in range(1, count + 1):
         ticks = np.array([number * SECOND_NS], np.int64)

@@ -35,7 +35,7 @@ from sysmond.history import Archive
 from sysmond.machine.folders import Folders, create_classes
 from sysmond.store import archive, dense_file
 from sysmond.store.archive import Name
-from sysmond.store.of_ring import Key, MemoryBlock, Recording, Strand
+from sysmond.store.of_ring import MemoryBlock, Recording, SeriesKey, Strand
 from tests.faults.trial import Totals, cannot_mount, main
 
 EXT4_IOC_SHUTDOWN = 0x8004587D
@@ -63,7 +63,7 @@ def image_of(number: int) -> bytes:
     """A small segment that only ``number`` has."""
     table = Table("cut", (Metric("value", "1", Semantics.GAUGE, "A number."),), doc="For a test.")
     strand = Strand(BOOT, "sampler", 1, SECOND_NS)
-    block = MemoryBlock(strand, ticks_of(number), (Key("cut", "value", ""),), values_of(number)[None])
+    block = MemoryBlock(strand, ticks_of(number), (SeriesKey("cut", "value", ""),), values_of(number)[None])
     clocks = {BOOT: [Relation(0, UTC_NS, 0)]}
     return dense_file.encode(Recording(Sensitivity.PUBLIC, {"cut": table}, [block], {}, clocks, []), "power_cut")
 

@@ -24,7 +24,7 @@ from sysmond.plan import plan
 from sysmond.ring.frame import Identity, Layout
 from sysmond.ring.writer import RingWriter
 from sysmond.store import archive, pins
-from sysmond.store.of_ring import Key
+from sysmond.store.of_ring import SeriesKey
 from sysmond.store.pins import Pin
 from tests.golden.inputs import DISK, HOST, declared, lasting, mixed, moments, write
 from tests.support.machine import Machine
@@ -72,7 +72,7 @@ class Now(NamedTuple):
     relation: Relation
 
 
-def values(key: Key, metric: Metric, ticks_s: Int64Array) -> Int64Array:
+def values(key: SeriesKey, metric: Metric, ticks_s: Int64Array) -> Int64Array:
     """What a series says at these seconds."""
     salt = crc32("/".join(key).encode()) % 1000
     chance = mixed(ticks_s, salt)
@@ -144,7 +144,9 @@ class Wide:
         made = []
         for layout in self.layouts:
             table, names = layout.table, tuple(instances.get(layout.table.name, ("",)))
-            keys = [(Key(table.name, metric.name, name), metric) for name, metric in product(names, table.metrics)]
+            keys = [
+                (SeriesKey(table.name, metric.name, name), metric) for name, metric in product(names, table.metrics)
+            ]
             made.append((layout, names, np.array([values(*key, ticks - self.reset_s) for key in keys]).T.tolist(),
                          [metric.name for _, metric in keys]))  # fmt: skip
         for at, second in enumerate(ticks.tolist()):

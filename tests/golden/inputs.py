@@ -28,7 +28,7 @@ from sysmond.rollup.top import roll_up
 from sysmond.store import dense_file, sparse_file
 from sysmond.store.archive import Name
 from sysmond.store.chain import Chain, Ends
-from sysmond.store.of_ring import Event, Hole, Key, MemoryBlock, Recording, Strand
+from sysmond.store.of_ring import BootEvent, Hole, MemoryBlock, Recording, SeriesKey, Strand
 from sysmond.store.pins import Pin
 from sysmond.store.sparse_file import FileStretch
 from sysmond.store.stretch import MemoryStretch, Stretch
@@ -83,12 +83,12 @@ HOLES = [
     for at, cause in enumerate(Cause)
 ]
 EVENTS = [
-    Event(BOOT, (BEGIN_S + 5) * SECOND_NS, "mark", "", "deploy 12"),
-    Event(BOOT, (BEGIN_S + 9) * SECOND_NS, "pin", "oom", "k\u00f6ln"),
+    BootEvent(BOOT, (BEGIN_S + 5) * SECOND_NS, "mark", "", "deploy 12"),
+    BootEvent(BOOT, (BEGIN_S + 9) * SECOND_NS, "pin", "oom", "k\u00f6ln"),
 ]
 
 
-def series(ticks_s: Int64Array) -> dict[Key, Int64Array]:
+def series(ticks_s: Int64Array) -> dict[SeriesKey, Int64Array]:
     """Series of every width and kind: still, small, wide, huge, absent here and there, reset, for a while, never."""
     at = ticks_s - ticks_s[0]
     steady = np.full_like(at, 40)
@@ -101,7 +101,7 @@ def series(ticks_s: Int64Array) -> dict[Key, Int64Array]:
         "sdf": np.full_like(at, 5),
         "sdg": np.full_like(at, ABSENT),
     }
-    found: dict[Key, Int64Array] = {}
+    found: dict[SeriesKey, Int64Array] = {}
     for number, (name, values) in enumerate(read.items()):
         gone = mixed(at, 20 + number) % 41 == 0 if number % 2 else np.zeros(len(at), np.bool_)
         if name == "sdc":
@@ -109,7 +109,7 @@ def series(ticks_s: Int64Array) -> dict[Key, Int64Array]:
         gauge = mixed(at // 3, 30 + number) % (3 if number < 3 else 10 ** min(9, 2 * number)) - number
         columns = (values, at * 7, gauge, steady if number % 3 else 300 + mixed(at, 6) % 50, at // 200 % 2)
         for metric, column in zip(DISK.metrics, (*columns, np.full_like(at, 7 + number % 2)), strict=True):
-            found[Key("disk", metric.name, name)] = np.where(gone, ABSENT, column)
+            found[SeriesKey("disk", metric.name, name)] = np.where(gone, ABSENT, column)
     return found
 
 
@@ -132,7 +132,7 @@ def recording(number: int, length_s: int = 900, sensitivity: Sensitivity = Sensi
         MemoryBlock(
             Strand(BOOT, "background", 101 * SECOND_NS, 60 * SECOND_NS),
             slow_s * SECOND_NS,
-            [Key("host", "kernel", "")],
+            [SeriesKey("host", "kernel", "")],
             np.full((1, len(slow_s)), 9, np.int64),
         ),
     ]
@@ -362,7 +362,7 @@ def rings() -> Iterator[tuple[str, bytes]]:
             ring.clock(CLOCKS[0])
             names = ("sda", "sdb", "sdc") if at < 200 else ("sda", "sdc", "sde")
             texts = {7: ring.text(TEXTS[7]), 8: ring.text(TEXTS[8])}
-            values = [int(told[Key("disk", metric.name, name)][at]) for name in names for metric in DISK.metrics]
+            values = [int(told[SeriesKey("disk", metric.name, name)][at]) for name in names for metric in DISK.metrics]
             if at % 50 == 49:
                 ring.absence(0, second * SECOND_NS, Cause.NO_SOURCE, "FileNotFoundError: /proc/diskstats")
             else:

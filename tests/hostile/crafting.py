@@ -701,7 +701,7 @@ def mutation(scene: Scene, chance: random.Random) -> tuple[str, bytes]:
         case 0:
             bits = [chance.randrange(len(content) * 8) for _ in range(chance.choice((1, 1, 1, 8, 64)))]
             for bit in bits:
-                content = tamper.Damage(len(content), bit).apply(content)
+                content = tamper.Tampering(len(content), bit).apply(content)
             return f"{len(bits)} bits from {bits[0]}", content
         case 1:
             length = chance.randrange(len(content))

@@ -259,7 +259,7 @@ def readers(folders: Folders) -> dict[str, Reader]:
         ),
         "catalogue": Reader(
             f"{folders.runtime}/{catalogue.FILE}",
-            json.loads(catalogue.encode(catalogue.Catalogue({}, (), (catalogue.Setting("a", "b"),)))),
+            json.loads(catalogue.encode(catalogue.Catalogue({}, (), (catalogue.EffectiveSetting("a", "b"),)))),
             lambda: catalogue.read(folders.runtime),
         ),
         "bpf": Reader(

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from sysmond.errors import Error
 from sysmond.tasks.bpf import loader
 from sysmond.tasks.bpf.buffers import Buffer
-from sysmond.tasks.bpf.states import States
+from sysmond.tasks.bpf.states import BpfStates
 from sysmond.tasks.bpf.walk import Walk
 from sysmond.tasks.command import execs
 from sysmond.tasks.ends import exits, exits_netlink
@@ -123,7 +123,7 @@ def reads_tasks(tasks: Tasks) -> None:
     tasks.close()
 
 
-def reads_states(states: States | Looks) -> None:
+def reads_states(states: BpfStates | Looks) -> None:
     with child(SLEEPING) as running:
         wait_until_old(running.pid)
         found, stacks = states.take(full=True, every=True)
@@ -132,14 +132,14 @@ def reads_states(states: States | Looks) -> None:
         for row in told.values():
             assert row["state"] == b"S", row
             assert row["wchan"] or (not tells_wchan(running.pid) and isinstance(states, Looks)), row
-            if isinstance(states, States):
+            if isinstance(states, BpfStates):
                 assert row["wchan"].decode() in stacks[row["stack"]].split("\n"), stacks[row["stack"]]
     del found
     states.close()
 
 
 def reads_a_start(runtime: str) -> None:
-    way = execs.Pinned(runtime)
+    way = execs.PinnedExecs(runtime)
     subprocess.run([sys.executable, "-I", "-S", "-c", "pass", "mark"], check=True)
     assert any(b"mark" in each.arguments for each in way.take()[0])
     way.close()
@@ -189,13 +189,13 @@ def by_bpf() -> Iterator[tuple[str, str]]:
         report: Any = loader.load(loader.Asked(runtime, threads=True, sleepers=True))
         folder, programs = report["folder"], report["programs"]
         reads: dict[str, Callable[[], None]] = {
-            "ended": lambda runtime=runtime: reads_an_end(exits.Pinned(runtime)),  # type: ignore[misc]
+            "ended": lambda runtime=runtime: reads_an_end(exits.PinnedExits(runtime)),  # type: ignore[misc]
             "started": lambda runtime=runtime: reads_a_start(runtime),  # type: ignore[misc]
             "made": lambda runtime=runtime: reads_a_cgroup(runtime),  # type: ignore[misc]
             "sent": lambda folder=folder: counts_bytes(folder, "tcp_sent"),  # type: ignore[misc]
             "received": lambda folder=folder: counts_bytes(folder, "tcp_received"),  # type: ignore[misc]
             "snapshot": lambda folder=folder: reads_tasks(Walk(folder)),  # type: ignore[misc]
-            "states": lambda folder=folder: reads_states(States(folder)),  # type: ignore[misc]
+            "states": lambda folder=folder: reads_states(BpfStates(folder)),  # type: ignore[misc]
         }
         if left_out:
             reads = {"iterate": reads["snapshot"]}
@@ -210,7 +210,7 @@ def by_others() -> Iterator[tuple[str, str]]:
     yield "proc_states", tried(lambda: reads_states(Looks(look_ns=10**10)))
     yield "both", tried(lambda: reads_an_end(exits_netlink.Paired()))
     yield "connector", tried(lambda: reads_an_end(exits_netlink.Heard()))
-    yield "taskstats", tried(lambda: reads_an_end(exits_netlink.Told()))
+    yield "taskstats", tried(lambda: reads_an_end(exits_netlink.TaskstatsExits()))
 
 
 @contextmanager

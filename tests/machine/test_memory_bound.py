@@ -19,7 +19,7 @@ from sysmond.machine.folders import Folders
 from sysmond.ring.frame import Identity, Layout
 from sysmond.ring.writer import RingWriter
 from sysmond.store import archive
-from sysmond.store.stretch import About, Life, Readings
+from sysmond.store.stretch import About, Incarnation, Readings
 from sysmond.tasks import tables
 from tests.support.longarchive import BOOT, memory_stretch, put, relation
 from tests.support.machine import NOON_NS, TABLE, Machine, Writer
@@ -35,7 +35,7 @@ def honest(folders: Folders, table: Table, keys: int, readings: int, sequence: i
     columns = {metric.name: np.repeat(np.arange(keys), readings) for metric in table.metrics}
     columns |= {metric.name: 0 * at for metric in table.metrics if metric.is_text}
     columns["id"] = np.repeat(np.arange(keys), readings)
-    lives = [Life(0, int(ticks[0]), closed=False)]
+    lives = [Incarnation(0, int(ticks[0]), closed=False)]
     about = About(table, BOOT, "sampler", Sensitivity.PUBLIC, SECOND_NS, lives, [relation()])
     made = memory_stretch(about, Readings(ticks, zeros == 0, zeros, zeros), at, columns, ["text"])
     return put(folders, made, sequence)

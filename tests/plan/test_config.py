@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from sysmond.base.model import Lane, Sensitivity
 from sysmond.errors import ConfigError
 from sysmond.plan import config, config_keys, retention
-from sysmond.plan.config import Config, Origin, Place, ProbeSettings
+from sysmond.plan.config import Config, ConfigFiles, Origin, ProbeSettings
 from sysmond.plan.config_keys import KEYS, duration_ns, size_bytes
 
 FILE = "/etc/sysmond/sysmond.yaml"
@@ -32,7 +32,7 @@ def read(folder: Path, *texts: str) -> Config:
     return config.read(files)
 
 
-def load(place: Place) -> Config:
+def load(place: ConfigFiles) -> Config:
     return config.read(config.files(place))
 
 
@@ -182,7 +182,7 @@ def test_a_file_that_is_too_large_is_refused_unread() -> None:
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     for path, reason in ((tmp_path / "none", "No such file or directory"), (tmp_path, "Is a directory")):
         with pytest.raises(ConfigError, match=f"^{path}: {reason}; expected a file that can be read$"):
-            load(Place((str(path),), str(tmp_path / "d")))
+            load(ConfigFiles((str(path),), str(tmp_path / "d")))
     with pytest.raises(ConfigError, match="not a path; expected a file that can be read"):
         config.read(["a\0b"])
 

@@ -241,7 +241,7 @@ def test_without_any_plugin_there_is_no_plan() -> None:
 
 
 def test_the_built_in_plan_is_what_the_resolver_makes_of_the_public_probes(tmp_path: Path) -> None:
-    where = config.Place((os.devnull,), "")
+    where = config.ConfigFiles((os.devnull,), "")
     made = resolver.make(where, str(tmp_path)).plan
     public = [probe for probe in made.probes if probe.sensitivity is Sensitivity.PUBLIC]
     assert public == sorted(plan.builtin().probes, key=lambda probe: probe.table)
@@ -249,7 +249,7 @@ def test_the_built_in_plan_is_what_the_resolver_makes_of_the_public_probes(tmp_p
 
 def test_the_installed_file_gives_the_default_plan(tmp_path: Path, repository: Path) -> None:
     files = (os.devnull, str(repository / "etc/sysmond.yaml"))
-    plans = [resolver.make(config.Place((file,), ""), str(tmp_path)).plan for file in files]
+    plans = [resolver.make(config.ConfigFiles((file,), ""), str(tmp_path)).plan for file in files]
     assert plans[0] == plans[1]
 
 
@@ -381,7 +381,7 @@ def test_a_change_is_written_to_the_drop_in_and_taken_back(changed: Changed) -> 
     assert changed.said() == "probes:\n  cpu:\n    interval: 5s\n"
     settings = catalogue.read(str(changed.folder)).settings
     line = written_settings.HEAD.count("\n") + 3
-    assert catalogue.Setting("probes.cpu.interval", "5s", str(changed.drop_in), line) in settings
+    assert catalogue.EffectiveSetting("probes.cpu.interval", "5s", str(changed.drop_in), line) in settings
     assert changed.change("--unset", "probes.cpu.interval") == ""
     assert not changed.drop_in.exists()
     assert changed.planned()["cpu"].interval_ns == 1_000_000_000

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sysmond.plan import config, retention
-from sysmond.plan.retention import Believed, Limit, Stored, Window, believe
+from sysmond.plan.retention import Believed, Limit, PinnedSpan, StoredFile, believe
 
 DAY_NS = 86_400_000_000_000
 
 
-def stored(sizes: list[int]) -> list[Stored]:
-    return [Stored(f"{day:03}.h5", size, day * DAY_NS, (day + 1) * DAY_NS - 1) for day, size in enumerate(sizes)]
+def stored(sizes: list[int]) -> list[StoredFile]:
+    return [StoredFile(f"{day:03}.h5", size, day * DAY_NS, (day + 1) * DAY_NS - 1) for day, size in enumerate(sizes)]
 
 
 @given(
@@ -46,7 +46,7 @@ def test_age_takes_what_ended_too_long_ago() -> None:
 
 
 def test_what_was_recorded_with_a_clock_far_behind_is_as_old_as_its_writing() -> None:
-    file = Stored("a.h5", 1, 0, 1000, written_ns=9 * DAY_NS)
+    file = StoredFile("a.h5", 1, 0, 1000, written_ns=9 * DAY_NS)
     assert retention.expired([file], Limit(10**6, 3 * DAY_NS), now_ns=10 * DAY_NS) == []
     assert retention.expired([file], Limit(10**6, 3 * DAY_NS), now_ns=13 * DAY_NS) == [file]
 
@@ -104,7 +104,7 @@ def test_what_is_believed_is_the_wall_clock_or_goes_on_as_boot_time_does(looks: 
 
 def test_pinned_files_stay_until_their_own_budget_is_full() -> None:
     files = stored([100] * 10)
-    pins = [Window(2 * DAY_NS, 4 * DAY_NS)]
+    pins = [PinnedSpan(2 * DAY_NS, 4 * DAY_NS)]
     kept = {"002.h5", "003.h5"}
     going = {file.path for file in retention.expired(files, Limit(300), 0, pins=pins, pins_budget_bytes=200)}
     assert not going & kept
@@ -155,12 +155,12 @@ def test_the_forecast_is_what_a_filling_tier_arrives_at() -> None:
     said = retention.forecast("1s", limit, points_per_day=100 * 86_400, bytes_per_point=0.03)
     size = retention.file_bytes_max(limit)
     days_per_file = size / said.bytes_per_day
-    files: list[Stored] = []
+    files: list[StoredFile] = []
     for number in range(100):
         begin = int(number * days_per_file * DAY_NS)
         going = retention.expired(files, limit, begin, coming_bytes=size)
         files = [file for file in files if file not in going]
-        files.append(Stored(f"{number:03}", size, begin, int(begin + days_per_file * DAY_NS) - 1))
+        files.append(StoredFile(f"{number:03}", size, begin, int(begin + days_per_file * DAY_NS) - 1))
     held_days = (files[-1].last_ns - files[0].first_ns) / DAY_NS
     assert held_days == pytest.approx(said.days, rel=0.15)
     assert retention.forecast("1s", Limit(5_000_000, 2 * DAY_NS), 100 * 86_400, 0.03).days == 2

@@ -36,7 +36,7 @@ from sysmond.ring.frame import (
 )
 from sysmond.ring.snapshot import fill, snapshot
 from sysmond.ring.writer import RingWriter
-from sysmond.store.of_ring import Hole, Key, Recording, of_snapshot
+from sysmond.store.of_ring import Hole, Recording, SeriesKey, of_snapshot
 from tests.faults.upgrade import of_later_version
 from tests.support.order import rounds
 
@@ -48,7 +48,7 @@ IDENTITY = Identity("0123456789abcdef" * 2, "sampler", Sensitivity.PUBLIC, 42, 5
 FLIPS = 1000
 KILLS = 30
 
-Found = dict[tuple[Key, int], int]
+Found = dict[tuple[SeriesKey, int], int]
 
 
 @pytest.fixture
@@ -90,11 +90,11 @@ class Model:
         names = tuple(f"thing{i}" for i in range(things))
         values = [base + i for i in range(20 * things)]
         self.writer.rows(0, self.tick, names, values)
-        cells = [(Key("wide", metric.name, name), self.tick) for name in names for metric in WIDE.metrics]
+        cells = [(SeriesKey("wide", metric.name, name), self.tick) for name in names for metric in WIDE.metrics]
         self.log.append(("wide", self.tick, dict(zip(cells, values, strict=True))))
         ident = self.writer.text(word)
         self.writer.rows(1, self.tick, ("",), [base, ident])
-        row = {(Key("sole", "n", ""), self.tick): base, (Key("sole", "s", ""), self.tick): ident}
+        row = {(SeriesKey("sole", "n", ""), self.tick): base, (SeriesKey("sole", "s", ""), self.tick): ident}
         self.log.append(("sole", self.tick, {at: value for at, value in row.items() if value != ABSENT}))
         self.strings[self.tick] = word
 
@@ -113,7 +113,7 @@ class Model:
         held = self.log[len(self.log) - count :]
         assert ring == {at: value for _, _, row in held for at, value in row.items()}
         for table, tick, row in held:
-            if table == "sole" and (ident := row.get((Key("sole", "s", ""), tick))) is not None:
+            if table == "sole" and (ident := row.get((SeriesKey("sole", "s", ""), tick))) is not None:
                 assert recording.texts[ident] == self.strings[tick]
         [relations] = recording.clocks.values()
         if held:
@@ -313,9 +313,9 @@ def test_a_layout_that_comes_later_is_explained_for_as_long_as_its_rows_are_held
         writer.rows(number, tick * SECOND, ("",), [tick])
         writer.rows(0, tick * SECOND, ("a",), list(range(20)))
     found = values_of(of_snapshot(snapshot(path)))
-    ticks = [tick for key, tick in found if key == Key("table7", "n", "")]
+    ticks = [tick for key, tick in found if key == SeriesKey("table7", "n", "")]
     assert len(ticks) > 100
-    assert all(found[Key("table7", "n", ""), tick] == tick // SECOND for tick in ticks)
+    assert all(found[SeriesKey("table7", "n", ""), tick] == tick // SECOND for tick in ticks)
 
 
 def test_a_layout_that_is_retired_explains_its_rows_until_they_are_gone_and_gives_its_room_back(path: str) -> None:
@@ -413,7 +413,7 @@ def check_rows(recording: Recording) -> list[int]:
         matrix = block.read(range(len(block.keys)))
         for column, tick_ns in enumerate(block.ticks.tolist()):
             names, values = self_checking(tick_ns)
-            cells = {Key("wide", m.name, name): 0 for name in names for m in WIDE.metrics}
+            cells = {SeriesKey("wide", m.name, name): 0 for name in names for m in WIDE.metrics}
             expected = dict(zip(cells, values, strict=True))
             found = dict(zip(block.keys, matrix[:, column].tolist(), strict=True))
             assert {key: value for key, value in found.items() if value != ABSENT} == expected

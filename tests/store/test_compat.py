@@ -19,7 +19,7 @@ from sysmond.errors import ForeignError
 from sysmond.store import dense_file, tiers
 from sysmond.store.archive import Name
 from sysmond.store.dense_file import Segment
-from sysmond.store.of_ring import Event, Hole, Key, MemoryBlock, Recording, Strand
+from sysmond.store.of_ring import BootEvent, Hole, MemoryBlock, Recording, SeriesKey, Strand
 from sysmond.store.statistics import Stat
 
 FOLDER = Path(__file__).parent.parent / "compat"
@@ -37,12 +37,12 @@ TABLE = Table(
     "device",
     "Disks.",
 )
-KEYS = [Key("disk", metric.name, "sda") for metric in TABLE.metrics]
+KEYS = [SeriesKey("disk", metric.name, "sda") for metric in TABLE.metrics]
 TICKS = np.arange(100, 160, dtype=np.int64) * SECOND
 READ = np.arange(60, dtype=np.int64) ** 2 + 10**12
 BUSY = np.arange(60, dtype=np.int64) * 37 % 100
 BUSY[7] = ABSENT
-EVENTS = [Event(BOOT, 105 * SECOND, "mark", "", "deploy 12")]
+EVENTS = [BootEvent(BOOT, 105 * SECOND, "mark", "", "deploy 12")]
 HOLES = [Hole(BOOT, "disk", 107 * SECOND, 108 * SECOND, Cause.PROBE_FAILED, "once")]
 
 

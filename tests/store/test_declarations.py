@@ -11,7 +11,7 @@ from sysmond.base.model import Metric, Semantics, Sensitivity, Table
 from sysmond.store import declarations, dense_file
 from sysmond.store.dense_coding import SERIES
 from sysmond.store.dense_file import Segment
-from sysmond.store.of_ring import Key, MemoryBlock, Recording, Strand
+from sysmond.store.of_ring import MemoryBlock, Recording, SeriesKey, Strand
 
 BOOT = "b" * 32
 
@@ -19,7 +19,7 @@ BOOT = "b" * 32
 def write(path: Path, metric: str, *instances: str, scale: int = 0) -> Path:
     """A file with one metric of some instances."""
     table = Table("disk", (Metric(metric, "B", Semantics.GAUGE, "A number.", scale),), "device")
-    keys = [Key("disk", metric, instance) for instance in instances]
+    keys = [SeriesKey("disk", metric, instance) for instance in instances]
     ticks = np.arange(1, 4, dtype=np.int64) * SECOND_NS
     block = MemoryBlock(Strand(BOOT, "sampler", 0, SECOND_NS), ticks, keys, np.ones((len(keys), 3), np.int64))
     path.write_bytes(dense_file.encode(Recording(Sensitivity.PUBLIC, {"disk": table}, [block], {}, {}, ()), "test"))
@@ -33,7 +33,7 @@ def test_files_that_differ_in_a_name_or_a_scale_are_told_apart(tmp_path: Path) -
     ):
         with Segment(str(write(tmp_path / f"{number}.h5", metric, *instances, scale=scale))) as opened:
             (block,) = opened.recording.blocks
-            assert list(block.keys) == [Key("disk", metric, instance) for instance in instances]
+            assert list(block.keys) == [SeriesKey("disk", metric, instance) for instance in instances]
             (declared_metric,) = opened.recording.tables["disk"].metrics
             assert (declared_metric.name, declared_metric.scale) == (metric, scale)
             found.append(block.keys)
@@ -55,7 +55,7 @@ def test_of_many_sets_of_series_only_a_few_are_kept() -> None:
     for number in range(100):
         series = np.zeros(1, SERIES)
         series["instance"] = number
-        assert keys(series) == [Key("disk", "read", f"sd{number}")]
+        assert keys(series) == [SeriesKey("disk", "read", f"sd{number}")]
     assert len(keys._known) == declarations.SETS_MAX
 
 

@@ -27,7 +27,7 @@ from sysmond.store import hdf5
 from sysmond.store.dense_coding import CHUNK_SERIES, SERIES
 from sysmond.store.dense_file import CHUNK_TICKS, Segment, encode
 from sysmond.store.invariants import UPTIME_MAX_NS
-from sysmond.store.of_ring import BATCH_SERIES, Hole, Key, MemoryBlock, Recording, Strand
+from sysmond.store.of_ring import BATCH_SERIES, Hole, MemoryBlock, Recording, SeriesKey, Strand
 
 SECOND = 10**9
 BOOTS = ("a" * 32, "b" * 32)
@@ -50,7 +50,7 @@ def recording_of(*blocks: MemoryBlock, **changed: Any) -> Recording:
 
 def block_of(matrix: npt.NDArray[np.int64], number: int = 0) -> MemoryBlock:
     """A block with these values: metrics of both kinds in turn."""
-    keys = [Key("disk", METRICS[row % 6].name, f"d{row // 6}") for row in range(len(matrix))]
+    keys = [SeriesKey("disk", METRICS[row % 6].name, f"d{row // 6}") for row in range(len(matrix))]
     ticks = (np.arange(matrix.shape[1], dtype=np.int64) + 5 + number) * SECOND
     return MemoryBlock(Strand(BOOTS[number % 2], "sampler", number, SECOND), ticks, keys, matrix, number % 2 == 1)
 
@@ -161,7 +161,7 @@ def test_large_and_small_blocks_come_back(path: str, rows: int, ticks: int) -> N
 
 def test_strings_of_any_length_and_bytes_come_back(path: str) -> None:
     strings = ["", "x" * 4096, "\udcff\udc80\udce2", "ä€🙂", "tab\tnewline\n"]
-    key = [Key("host", "name", string) for string in strings]
+    key = [SeriesKey("host", "name", string) for string in strings]
     block = MemoryBlock(
         Strand(BOOTS[0], "sämpler", 1, SECOND_NS),
         SECOND_NS * np.array([1, 2]),

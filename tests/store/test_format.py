@@ -30,7 +30,7 @@ from sysmond.ring.frame import Identity, Layout
 from sysmond.ring.snapshot import snapshot
 from sysmond.ring.writer import RingWriter
 from sysmond.store import dense_file
-from sysmond.store.of_ring import Hole, Key, MemoryBlock, Recording, Strand, of_snapshot
+from sysmond.store.of_ring import Hole, MemoryBlock, Recording, SeriesKey, Strand, of_snapshot
 
 DOCUMENT = Path(__file__).resolve().parent.parent.parent / "docs/format.md"
 TEXT = DOCUMENT.read_text(encoding="utf-8")
@@ -317,7 +317,7 @@ def test_every_value_comes_back_by_the_document(one: npt.NDArray[np.int64], othe
     path = f"/dev/shm/sysmond-format-{os.getpid()}.h5"
     blocks = []
     for number, matrix in enumerate((one, other)):
-        keys = [Key("disk", DISK.metrics[row % 3].name, f"d{row // 3}") for row in range(len(matrix))]
+        keys = [SeriesKey("disk", DISK.metrics[row % 3].name, f"d{row // 3}") for row in range(len(matrix))]
         ticks = np.arange(matrix.shape[1], dtype=np.int64) * SECOND + number
         blocks.append(MemoryBlock(Strand(BOOT, "sampler", number, SECOND), ticks, keys, matrix))
     recording = Recording(Sensitivity.PUBLIC, {"disk": DISK}, blocks, {}, {BOOT: [CLOCKS[0]]}, ())

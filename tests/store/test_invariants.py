@@ -22,7 +22,7 @@ from sysmond.machine.folders import Folders
 from sysmond.store import archive, dense_file, invariants
 from sysmond.store.archive import Name
 from sysmond.store.dense_coding import SERIES
-from sysmond.store.of_ring import Event, Hole, Key, MemoryBlock, Recording, Strand
+from sysmond.store.of_ring import BootEvent, Hole, MemoryBlock, Recording, SeriesKey, Strand
 from sysmond.store.packed import fletcher32
 from tests.support import longarchive
 from tests.support.longarchive import BOOT, Row, relation
@@ -62,7 +62,7 @@ Craft = Callable[[h5py.File], object]
 def wide_recording(number: int, sensitivity: Sensitivity = Sensitivity.PUBLIC) -> Recording:
     """One of several neighbours: a minute each, one after the other."""
     ticks = (np.arange(TICKS, dtype=np.int64) + 1 + number * TICKS) * SECOND_NS
-    keys = [Key("load", metric.name, f"t{thing}") for thing in range(5) for metric in LOAD.metrics]
+    keys = [SeriesKey("load", metric.name, f"t{thing}") for thing in range(5) for metric in LOAD.metrics]
     values = np.arange(len(keys) * TICKS, dtype=np.int64).reshape(len(keys), TICKS) % 97 + 100 * number
     values[2::3] = 7
     values[0::3] = np.arange(TICKS) ** 2 + 100 * number
@@ -73,7 +73,7 @@ def wide_recording(number: int, sensitivity: Sensitivity = Sensitivity.PUBLIC) -
         {7: "seven"},
         {BOOT: [relation()]},
         [Hole(BOOT, "load", int(ticks[5]), int(ticks[6]), Cause.PROBE_FAILED, "no")],
-        [Event(BOOT, int(ticks[5]), "mark", "me", f"mark {number}")],
+        [BootEvent(BOOT, int(ticks[5]), "mark", "me", f"mark {number}")],
     )
 
 
@@ -681,7 +681,7 @@ def test_bounds_are_above_all_that_is_recorded_honestly(repository: Path) -> Non
 
 def test_no_writer_makes_what_no_reader_takes() -> None:
     ticks = (np.arange(invariants.TICKS_MAX + 1, dtype=np.int64) + 1) * SECOND_NS
-    block = MemoryBlock(Strand(BOOT, "sampler", 1, SECOND_NS), ticks, [Key("load", "up", "t")], ticks[None])
+    block = MemoryBlock(Strand(BOOT, "sampler", 1, SECOND_NS), ticks, [SeriesKey("load", "up", "t")], ticks[None])
     made = wide_recording(1)
     with pytest.raises(Error, match=f"expected at most {invariants.TICKS_MAX}"):
         dense_file.encode(made._replace(blocks=[block]), "a test")

@@ -23,7 +23,7 @@ from sysmond.store import invariants, sparse_coding
 from sysmond.store import sparse_file as long_file
 from sysmond.store import stretch as stretches
 from sysmond.store.of_ring import Hole
-from sysmond.store.stretch import About, Life, MemoryStretch, Readings, Stretch
+from sysmond.store.stretch import About, Incarnation, MemoryStretch, Readings, Stretch
 from tests.support.longarchive import memory_stretch
 
 SECOND = 10**9
@@ -51,7 +51,7 @@ ABOUT = About(
     "sampler",
     Sensitivity.RESTRICTED,
     SECOND,
-    [Life(3, 4 * SECOND, False), Life(5, 7 * SECOND, True)],
+    [Incarnation(3, 4 * SECOND, False), Incarnation(5, 7 * SECOND, True)],
     [Relation(1, 2, 3), Relation(4, 5, 6)],
     HOLES,
 )

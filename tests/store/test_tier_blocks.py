@@ -19,7 +19,7 @@ from sysmond.ring.writer import RingWriter
 from sysmond.store import dense_file, statistics
 from sysmond.store.archive import Name
 from sysmond.store.dense_file import Segment, Writer
-from sysmond.store.of_ring import Event, Hole, Key, Recording, Strand, of_snapshot
+from sysmond.store.of_ring import BootEvent, Hole, Recording, SeriesKey, Strand, of_snapshot
 from sysmond.store.statistics import Buckets, Stat
 
 BOOT = "c" * 32
@@ -34,7 +34,7 @@ TABLE = Table(
     "device",
 )
 STRAND = Strand(BOOT, "sampler", 5, SECOND, 10 * SECOND)
-EVENTS = [Event(BOOT, 7 * SECOND, "mark", "", "deploy 12"), Event(BOOT, 8 * SECOND, "pin", "oom", "köln")]
+EVENTS = [BootEvent(BOOT, 7 * SECOND, "mark", "", "deploy 12"), BootEvent(BOOT, 8 * SECOND, "pin", "oom", "köln")]
 HOLES = [Hole(BOOT, "disk", 1, 5, Cause.DROPPED, "")]
 RECORDING = Recording(
     Sensitivity.PUBLIC,
@@ -49,7 +49,7 @@ RECORDING = Recording(
 )
 
 
-def rolled(values: Int64Array, hollow: bool) -> tuple[statistics.Axis, list[tuple[list[Key], Buckets]]]:
+def rolled(values: Int64Array, hollow: bool) -> tuple[statistics.Axis, list[tuple[list[SeriesKey], Buckets]]]:
     """Buckets of each kind of series, made of these rows."""
     ticks = (np.arange(values.shape[1], dtype=np.int64) + 3) * SECOND
     if hollow:
@@ -57,12 +57,12 @@ def rolled(values: Int64Array, hollow: bool) -> tuple[statistics.Axis, list[tupl
     starts = statistics.cut(ticks, 10 * SECOND, np.zeros(len(ticks), bool))
     made = []
     for metric in TABLE.metrics:
-        keys = [Key("disk", metric.name, f"sd{row}") for row in range(len(values))]
+        keys = [SeriesKey("disk", metric.name, f"sd{row}") for row in range(len(values))]
         made.append((keys, statistics.of_rows(statistics.stats_of(metric), values, ticks, starts, SECOND)))
     return made[0][1].axis, made
 
 
-def write(path: Path, axis: statistics.Axis, parts: list[tuple[list[Key], Buckets]]) -> None:
+def write(path: Path, axis: statistics.Axis, parts: list[tuple[list[SeriesKey], Buckets]]) -> None:
     with Writer(RECORDING, [key for keys, _ in parts for key in keys], {BOOT}, "a test") as writer:
         tier = writer.tier(STRAND, axis, closed=True)
         for keys, buckets in parts:
@@ -109,7 +109,7 @@ def test_buckets_come_back_from_a_file(
             tier.buckets(range(len(tier.keys)))
 
 
-def _metric(key: Key) -> Metric:
+def _metric(key: SeriesKey) -> Metric:
     return next(metric for metric in TABLE.metrics if metric.name == key.metric)
 
 

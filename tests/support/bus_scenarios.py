@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 from jeepney import DBusAddress, MessageType, new_method_call
 from jeepney.io.blocking import DBusConnection, open_dbus_connection
 
-from sysmond.bus.wire.adapter import Call, Connection, ForeignError
+from sysmond.bus.wire.adapter import Call, Connection, RemoteError
 from sysmond.bus.wire.backlog import STATS
-from sysmond.bus.wire.interface import Interface, Request, Signal, method
+from sysmond.bus.wire.interface import CallContext, Interface, Signal, method
 from sysmond.bus.wire.names import BUS_NAME, OBJECT_PATH
 from sysmond.bus.wire.service import Service
 
@@ -50,13 +50,13 @@ class Trouble(Interface):
         self.callers: list[Caller] = []
 
     @method("", "")
-    def begin(self, request: Request) -> None:
+    def begin(self, request: CallContext) -> None:
         """Be sent signals from now on."""
         if request.caller not in self.callers:
             self.callers.append(request.caller)
 
     @method("", "text:s")
-    def much(self, request: Request) -> str:
+    def much(self, request: CallContext) -> str:
         """Give a long text."""
         return MUCH
 
@@ -197,7 +197,7 @@ async def crowd(play: Play, reader: Connection) -> dict[str, int]:
         connection.close()
     async with asyncio.timeout(HANG_S):
         while True:
-            with suppress(ForeignError):
+            with suppress(RemoteError):
                 await reader.ask((BUS_NAME, OBJECT_PATH, NAME), "Much")
                 break
     return {"unread_bytes": unread_bytes}

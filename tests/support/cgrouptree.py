@@ -4,7 +4,7 @@
 from pathlib import Path
 
 from sysmond.cgroups.batch import UNKEPT
-from sysmond.cgroups.files import File, Watch
+from sysmond.cgroups.files import CgroupFiles, File
 from sysmond.probe import Host
 
 ROOT_LINE = "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n"
@@ -70,7 +70,7 @@ class Machine:
     def __init__(self, root: Path, *files: File) -> None:
         self.top = v2(root)
         self.host = Host(str(root))
-        self.watch = Watch(files or (File("", ("number",), number),))
+        self.watch = CgroupFiles(files or (File("", ("number",), number),))
 
     def put(self, path: str, **contents: object) -> Path:
         folder = Path(f"{self.top}{path}")

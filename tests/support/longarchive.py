@@ -21,7 +21,7 @@ from sysmond.ring.frame import Identity, Layout
 from sysmond.ring.writer import RingWriter
 from sysmond.store.archive import Name, ram_folder
 from sysmond.store.sparse_file import encode
-from sysmond.store.stretch import About, Life, MemoryStretch, Readings, Stretch
+from sysmond.store.stretch import About, Incarnation, MemoryStretch, Readings, Stretch
 
 BOOT = "b" * 32
 # Boot time 0 is 2025-03-01 11:00 UTC.
@@ -73,7 +73,7 @@ def stretch(  # noqa: PLR0913  a test names what it is about
         "sampler",
         sensitivity,
         round(interval_s * SECOND_NS),
-        [Life(0, int(ticks[0]), closed=False)],
+        [Incarnation(0, int(ticks[0]), closed=False)],
         list(relations),
     )
     return memory_stretch(about, readings, np.array([at for at, _ in found], np.int64), columns, list(texts))

@@ -27,11 +27,11 @@ from dbus_fast.message import Message
 from dbus_fast.signature import Variant
 
 from sysmond.bus.wire import incoming
-from sysmond.bus.wire.errors import InvalidArgumentError, TooMuchError, UnavailableError
+from sysmond.bus.wire.errors import InvalidArgumentError, LimitError, UnavailableError
 from sysmond.bus.wire.incoming import MESSAGE_BYTES_MAX, Head, Incoming, TooLong, head
 from sysmond.bus.wire.outgoing import Outgoing, close_all
 
-__all__ = ["Call", "Connection", "ForeignError", "Variant", "clean", "variant"]
+__all__ = ["Call", "Connection", "RemoteError", "Variant", "clean", "variant"]
 
 DBUS = "org.freedesktop.DBus"
 DBUS_PATH = "/org/freedesktop/DBus"
@@ -59,7 +59,7 @@ def clean(text: str) -> str:
     return text.encode("utf-8", "replace").decode().replace("\0", "?")
 
 
-class ForeignError(UnavailableError):
+class RemoteError(UnavailableError):
     """Somebody on the bus answered with an error: its name and its text."""
 
     def __init__(self, name: str, text: str) -> None:
@@ -133,7 +133,7 @@ class Call:
     ) -> int:
         """Answer, and give the answer's length. Descriptors belong to the connection from now on, which closes them.
 
-        :raises TooMuchError: where the answer would be longer than ``bytes_max``.
+        :raises LimitError: where the answer would be longer than ``bytes_max``.
         :raises Exception: where the values are not of the signature; nothing is sent then.
         """
         given = list(descriptors)
@@ -362,7 +362,7 @@ class Connection:
         try:
             content = message._marshall(True)  # noqa: FBT003, SLF001  the library has no other door
             if message.message_type is MessageType.METHOD_RETURN and len(content) > bytes_max:
-                raise TooMuchError(f"an answer of {len(content)} bytes; expected up to {bytes_max}: ask for less")
+                raise LimitError(f"an answer of {len(content)} bytes; expected up to {bytes_max}: ask for less")
         except BaseException:
             close_all(message.unix_fds)
             raise
@@ -385,7 +385,7 @@ class Connection:
                 if answer is not None and not answer.done():
                     if message.message_type is MessageType.ERROR:
                         text = message.body[0] if message.signature.startswith("s") else ""
-                        answer.set_exception(ForeignError(message.error_name or "", str(text)))
+                        answer.set_exception(RemoteError(message.error_name or "", str(text)))
                     else:
                         answer.set_result(message.body)
 
@@ -398,7 +398,7 @@ class Connection:
                     message_type=MessageType.ERROR,
                     reply_serial=call.serial,
                     destination=call.sender,
-                    error_name=TooMuchError.bus_name,
+                    error_name=LimitError.bus_name,
                     signature="s",
                     body=[text],
                 )

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
-from sysmond.bus.wire.adapter import DBUS, DBUS_PATH, Connection, ForeignError
+from sysmond.bus.wire.adapter import DBUS, DBUS_PATH, Connection, RemoteError
 from sysmond.bus.wire.errors import UnavailableError
 
 MIB = 1024 * 1024
@@ -133,7 +133,7 @@ class Backlog:
         """Whether a caller answers a Ping, if with an error, or is gone."""
         try:
             await self._connection.ask((name, "/", f"{DBUS}.Peer"), "Ping", timeout_s=PING_S)
-        except ForeignError as answer:
+        except RemoteError as answer:
             return not answer.name.endswith(_NO_ANSWER)
         except UnavailableError:
             return False

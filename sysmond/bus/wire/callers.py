@@ -15,7 +15,7 @@ from typing import Any
 
 from sysmond.base.model import Sensitivity
 from sysmond.bus.wire.adapter import DBUS, DBUS_PATH, Connection
-from sysmond.bus.wire.errors import NotAuthorizedError, TooMuchError, UnavailableError
+from sysmond.bus.wire.errors import LimitError, NotAuthorizedError, UnavailableError
 from sysmond.machine.folders import GROUP
 
 BUS = (DBUS, DBUS_PATH, DBUS)
@@ -58,10 +58,10 @@ class Caller:
     def when_gone(self, end: Callable[[], None]) -> None:
         """Have something ended when the caller's connection ends, or ours.
 
-        :raises TooMuchError: where so many others are there that nobody tells of its end.
+        :raises LimitError: where so many others are there that nobody tells of its end.
         """
         if self.is_passing:
-            raise TooMuchError(f"{CALLERS_MAX} callers are there; no more of them may hold something")
+            raise LimitError(f"{CALLERS_MAX} callers are there; no more of them may hold something")
         self._gone.append(end)
 
     def forget(self, end: Callable[[], None]) -> None:

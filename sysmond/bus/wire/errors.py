@@ -31,7 +31,7 @@ class NotAuthorizedError(RefusedError):
     bus_name = f"{ERROR}.NotAuthorized"
 
 
-class TooMuchError(RefusedError):
+class LimitError(RefusedError):
     """A bound of the caller's, or of all callers together, is reached."""
 
     bus_name = f"{ERROR}.TooMuch"

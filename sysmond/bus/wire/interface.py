@@ -8,7 +8,7 @@
         ended = Signal("why:s")
 
         @method("name:s interval_ns:t options:a{sv}", "was_ns:t", action="configure")
-        async def set_interval(self, request: Request, name: str, interval_ns: int, options: Options) -> int:
+        async def set_interval(self, request: CallContext, name: str, interval_ns: int, options: Options) -> int:
             \"\"\"Sample a probe at another interval.\"\"\"
 
         @prop("s", changes=Changes.NEVER)
@@ -50,7 +50,7 @@ WHOLE_BYTES_MAX = 4 * 1024 * 1024
 _EMITS = "org.freedesktop.DBus.Property.EmitsChangedSignal"
 
 
-class Request(NamedTuple):
+class CallContext(NamedTuple):
     """Who calls, at which object, and whether polkit may ask a person about it."""
 
     caller: Caller

@@ -7,7 +7,7 @@ Source: org.freedesktop.PolicyKit1.Authority.CheckAuthorization (polkit's manual
 
 import os
 
-from sysmond.bus.wire.adapter import Connection, ForeignError, variant
+from sysmond.bus.wire.adapter import Connection, RemoteError, variant
 from sysmond.bus.wire.callers import Caller
 from sysmond.bus.wire.errors import NotAuthorizedError, UnavailableError
 from sysmond.bus.wire.names import BUS_NAME
@@ -43,7 +43,7 @@ async def authorize(connection: Connection, caller: Caller, action: str, *, user
             question,
             timeout_s=PERSON_S if may_ask else DECISION_S,
         )
-    except ForeignError as refusal:
+    except RemoteError as refusal:
         raise NotAuthorizedError(f"{name}: nobody to authorize it: {refusal}") from refusal
     except UnavailableError as silence:
         raise NotAuthorizedError(f"{name}: polkit does not answer: {silence}") from silence

@@ -17,8 +17,8 @@ from sysmond.bus.wire import polkit
 from sysmond.bus.wire.adapter import Call, Connection, Variant, clean
 from sysmond.bus.wire.backlog import Backlog
 from sysmond.bus.wire.callers import BUS, Caller, Callers
-from sysmond.bus.wire.errors import ForeignCallError, TooMuchError, UnavailableError, bus_error
-from sysmond.bus.wire.interface import DOCTYPE, Changes, Interface, Method, Request, Signal, xml
+from sysmond.bus.wire.errors import ForeignCallError, LimitError, UnavailableError, bus_error
+from sysmond.bus.wire.interface import DOCTYPE, CallContext, Changes, Interface, Method, Signal, xml
 from sysmond.bus.wire.names import BUS_NAME
 from sysmond.bus.wire.standard import DBUS, Introspectable, Objects, Peer, Properties, values_by_interface, values_of
 from sysmond.bus.wire.turns import Turns
@@ -157,7 +157,7 @@ class Service:
 
     # What methods need
 
-    async def authorize(self, request: Request, action: str) -> None:
+    async def authorize(self, request: CallContext, action: str) -> None:
         """Return where the caller may do that.
 
         :raises NotAuthorizedError: where it may not. :raises UnavailableError: where the bus is gone meanwhile.
@@ -276,7 +276,7 @@ class Service:
         """Have a call wait until it is known who calls."""
         calls = self._unknown.get(call.sender, [])
         if len(calls) >= UNKNOWN_CALLS_MAX or len(self._unknown) >= UNKNOWN_MAX:
-            self._turn_away(call, None, TooMuchError("too many callers are not known yet; try again later"))
+            self._turn_away(call, None, LimitError("too many callers are not known yet; try again later"))
             return
         if not calls:
             self._unknown[call.sender] = calls
@@ -328,7 +328,7 @@ class Service:
             turns.put(uid, self._served(call, caller), call.size_bytes)
         else:
             much = f"{waiting} calls of this user wait for their turn; wait for the answers"
-            self._turn_away(call, caller, TooMuchError(much))
+            self._turn_away(call, caller, LimitError(much))
 
     def _turn_away(self, call: Call, caller: Caller | None, failure: Exception) -> None:
         """Refuse a call unread, in its turn; where no answer is wanted, or too many wait for theirs, drop it."""
@@ -360,7 +360,7 @@ class Service:
                 and self.backlog is not None
                 and not self.backlog.takes_answers(caller.name, caller.uid)
             ):
-                raise TooMuchError("what was answered before waits to be read; expected it to be read first")
+                raise LimitError("what was answered before waits to be read; expected it to be read first")
             method, implementation = self._find(call, caller)
             if call.signature != method.signature:
                 raise ForeignCallError(
@@ -368,7 +368,7 @@ class Service:
                 )
             for value in call.body:
                 _check(value)
-            request = Request(caller, call.path, call.may_ask)
+            request = CallContext(caller, call.path, call.may_ask)
             outcome: Any
             if method.action:
                 outcome = self._authorized(method, implementation, request, call.body)
@@ -410,7 +410,9 @@ class Service:
         below = f"{path.rstrip('/')}/"
         return isinstance(implementation, Introspectable) and any(each.startswith(below) for each in self._objects)
 
-    async def _authorized(self, method: Method, implementation: Interface, request: Request, body: list[Any]) -> object:
+    async def _authorized(
+        self, method: Method, implementation: Interface, request: CallContext, body: list[Any]
+    ) -> object:
         await self.authorize(request, method.action)
         outcome = method.function(implementation, request, *body)
         return await outcome if inspect.isawaitable(outcome) else outcome
@@ -421,9 +423,7 @@ class Service:
         if self._under_way[caller.uid] >= most or total >= CALLS_MAX:
             if inspect.iscoroutine(outcome):
                 outcome.close()
-            raise TooMuchError(
-                f"{self._under_way[caller.uid]} calls of this user are under way; wait for their answers"
-            )
+            raise LimitError(f"{self._under_way[caller.uid]} calls of this user are under way; wait for their answers")
         caller.in_flight += 1
         self._under_way[caller.uid] += 1
         self.start(self._answer_later(call, caller, method, outcome))
@@ -485,10 +485,10 @@ def _check(value: object) -> None:
     match value:
         case str():
             if len(value) > TEXT_LENGTH_MAX:
-                raise TooMuchError(f"a text of {len(value)} characters; expected up to {TEXT_LENGTH_MAX}")
+                raise LimitError(f"a text of {len(value)} characters; expected up to {TEXT_LENGTH_MAX}")
         case list() | tuple() | dict():
             if len(value) > ITEMS_MAX:
-                raise TooMuchError(f"{len(value)} items; expected up to {ITEMS_MAX}")
+                raise LimitError(f"{len(value)} items; expected up to {ITEMS_MAX}")
             for each in value.items() if isinstance(value, dict) else value:
                 if not isinstance(each, int | float):
                     _check(each)

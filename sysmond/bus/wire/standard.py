@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from sysmond.bus.wire.adapter import Variant, variant
 from sysmond.bus.wire.callers import Caller
 from sysmond.bus.wire.errors import ForeignCallError
-from sysmond.bus.wire.interface import WHOLE_BYTES_MAX, Interface, Property, Request, Signal, method
+from sysmond.bus.wire.interface import WHOLE_BYTES_MAX, CallContext, Interface, Property, Signal, method
 
 DBUS = "org.freedesktop.DBus"
 
@@ -30,7 +30,7 @@ class Served(Protocol):
     def changed(self, path: str, implementation: Interface, *names: str) -> None:
         """Tell whoever listens that properties changed."""
 
-    async def authorize(self, request: Request, action: str) -> None:
+    async def authorize(self, request: CallContext, action: str) -> None:
         """Return where the caller may do that."""
 
 
@@ -40,11 +40,11 @@ class Peer(Interface):
     NAME = f"{DBUS}.Peer"
 
     @method()
-    def ping(self, request: Request) -> None:
+    def ping(self, request: CallContext) -> None:
         """Answer."""
 
     @method("", "machine_uuid:s")
-    def get_machine_id(self, request: Request) -> str:  # noqa: ARG002  everybody may know
+    def get_machine_id(self, request: CallContext) -> str:  # noqa: ARG002  everybody may know
         """The id of this machine, as in /etc/machine-id."""
         for path in ("/etc/machine-id", "/var/lib/dbus/machine-id"):
             try:
@@ -65,7 +65,7 @@ class Introspectable(Interface):
         self._service = service
 
     @method("", "xml_data:s")
-    def introspect(self, request: Request) -> str:
+    def introspect(self, request: CallContext) -> str:
         """The interfaces of the object and the names of those below."""
         return self._service.describe(request.path, request.caller)
 
@@ -81,13 +81,13 @@ class Properties(Interface):
         self._service = service
 
     @method("interface_name:s property_name:s", "value:v")
-    def get(self, request: Request, interface: str, name: str) -> Variant:
+    def get(self, request: CallContext, interface: str, name: str) -> Variant:
         """One property."""
         implementation, found = self._find(request.path, interface, name)
         return variant(found.signature, found.value(implementation, request.caller))
 
     @method("interface_name:s", "properties:a{sv}")
-    def get_all(self, request: Request, interface: str) -> dict[str, Variant]:
+    def get_all(self, request: CallContext, interface: str) -> dict[str, Variant]:
         """All properties of an interface, or of all interfaces where its name is empty."""
         there = self._service.interfaces(request.path)
         if interface and interface not in there:
@@ -100,7 +100,7 @@ class Properties(Interface):
         }
 
     @method("interface_name:s property_name:s value:v")
-    async def set(self, request: Request, interface: str, name: str, value: Variant) -> None:
+    async def set(self, request: CallContext, interface: str, name: str, value: Variant) -> None:
         """Change a property, which most cannot be."""
         implementation, found = self._find(request.path, interface, name)
         if not found.setter:
@@ -134,7 +134,7 @@ class Objects(Interface):
         self._service = service
 
     @method("", "objects:a{oa{sa{sv}}}", bytes_max=WHOLE_BYTES_MAX)
-    def get_managed_objects(self, request: Request) -> dict[str, Any]:
+    def get_managed_objects(self, request: CallContext) -> dict[str, Any]:
         """All objects with all properties."""
         return {path: values_by_interface(there, request.caller) for path, there in self._service.managed()}
 

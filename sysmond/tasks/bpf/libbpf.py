@@ -74,7 +74,7 @@ _FAILURES = {
 }
 
 
-class RefusedError(Error):
+class BpfRefusedError(Error):
     """The kernel would not load, attach or pin a program. ``code``: the errno; ``log``: what the verifier said."""
 
     def __init__(self, what: str, code: int, log: str = "") -> None:
@@ -85,7 +85,7 @@ class RefusedError(Error):
 
 
 class Libbpf:
-    """The library, its messages switched off: what they would say is told by ``RefusedError``."""
+    """The library, its messages switched off: what they would say is told by ``BpfRefusedError``."""
 
     def __init__(self) -> None:
         """Load it.
@@ -104,14 +104,14 @@ class Libbpf:
     def call(self, function: str, *arguments: object) -> Any:  # noqa: ANN401  as the C function has it
         """Call a function of the library.
 
-        :raises RefusedError: where it gives a negative number, or no pointer and an errno.
+        :raises BpfRefusedError: where it gives a negative number, or no pointer and an errno.
         """
         ctypes.set_errno(0)
         result = getattr(self._library, function)(*arguments)
         if isinstance(result, int) and -4095 <= result < 0:  # noqa: PLR2004  MAX_ERRNO
-            raise RefusedError(function, -result)
+            raise BpfRefusedError(function, -result)
         if result is None and _SIGNATURES[function][0] is c_void_p and ctypes.get_errno():
-            raise RefusedError(function, ctypes.get_errno())
+            raise BpfRefusedError(function, ctypes.get_errno())
         return result
 
     @contextmanager
@@ -120,7 +120,7 @@ class Libbpf:
 
         ``types``: the BTF to which its programs are fitted, where that is not to be the kernel's own.
 
-        :raises RefusedError: where it is none.
+        :raises BpfRefusedError: where it is none.
         """
         path = os.fsencode(types) or None
         options = _Options(ctypes.sizeof(_Options), btf_custom_path=path)
@@ -133,7 +133,7 @@ class Libbpf:
     def knows(self, names: dict[str, int]) -> dict[str, bool]:
         """Whether the running kernel's BTF has each name of a kind.
 
-        :raises RefusedError: where the kernel has no BTF.
+        :raises BpfRefusedError: where the kernel has no BTF.
         """
         btf = self.call("btf__load_vmlinux_btf")
         try:
@@ -166,7 +166,7 @@ class Object:
 
         ``lengths``: of maps; ``constants``: what the program's constants are to be.
 
-        :raises RefusedError: where the kernel refuses it.
+        :raises BpfRefusedError: where the kernel refuses it.
         """
         call = self._library.call
         for name, pointer in self.programs.items():
@@ -182,8 +182,8 @@ class Object:
         call("bpf_program__set_log_buf", self.programs[program], log, log_bytes)
         try:
             call("bpf_object__load", self._pointer)
-        except RefusedError as refused:
-            raise RefusedError(program, refused.code, log.value.decode("utf-8", "replace")) from None
+        except BpfRefusedError as refused:
+            raise BpfRefusedError(program, refused.code, log.value.decode("utf-8", "replace")) from None
 
     def _set(self, pointer: int, constants: dict[str, int]) -> None:
         """Write constants where the BTF of the object says that they lie."""
@@ -206,7 +206,7 @@ class Object:
     def pin(self, program: str, path: str) -> None:
         """Pin a loaded program; where it is one that is attached to something, attach it and pin the link.
 
-        :raises RefusedError: where the kernel refuses either.
+        :raises BpfRefusedError: where the kernel refuses either.
         """
         call = self._library.call
         pointer = self.programs[program]

@@ -25,7 +25,7 @@ from sysmond.machine.folders import UMASK, check_trusted
 from sysmond.probe import Host
 from sysmond.tasks.bpf import bpffs
 from sysmond.tasks.bpf.launch import REPORT
-from sysmond.tasks.bpf.libbpf import BTF_KIND_FUNC, BTF_KIND_TYPEDEF, Libbpf, RefusedError
+from sysmond.tasks.bpf.libbpf import BTF_KIND_FUNC, BTF_KIND_TYPEDEF, BpfRefusedError, Libbpf
 from sysmond.tasks.bpf.refusals import explained
 
 BTF = "/sys/kernel/btf/vmlinux"
@@ -50,7 +50,7 @@ _NO_HIERARCHY = 5
 _PLACES = re.compile(rb"^([0-9a-f]+) \w (__sched_text_start|__sched_text_end|_stext|_etext)$", re.MULTILINE)
 
 
-class Program(NamedTuple):
+class ProgramSpec(NamedTuple):
     """A program, and what of the kernel it cannot be without: a name in its BTF, of a kind, since a version."""
 
     name: str
@@ -63,14 +63,14 @@ class Program(NamedTuple):
 
 
 PROGRAMS = (
-    Program("ended", "events", "bpf_loop", BTF_KIND_FUNC, "5.17"),
-    Program("started", "events", "bpf_task_storage_get", BTF_KIND_FUNC, "5.11"),
-    Program("made", "events", "bpf_task_storage_get", BTF_KIND_FUNC, "5.11"),
-    Program("sent", "events", "btf_trace_sock_send_length", BTF_KIND_TYPEDEF, "6.3"),
-    Program("received", "events", "btf_trace_sock_recv_length", BTF_KIND_TYPEDEF, "6.3"),
-    Program("snapshot", "tasks", "bpf_iter_task_new", BTF_KIND_FUNC, "6.7"),
-    Program("iterate", "tasks", "bpf_loop", BTF_KIND_FUNC, "5.17", unless="snapshot"),
-    Program("states", "states", "bpf_iter_task_new", BTF_KIND_FUNC, "6.7"),
+    ProgramSpec("ended", "events", "bpf_loop", BTF_KIND_FUNC, "5.17"),
+    ProgramSpec("started", "events", "bpf_task_storage_get", BTF_KIND_FUNC, "5.11"),
+    ProgramSpec("made", "events", "bpf_task_storage_get", BTF_KIND_FUNC, "5.11"),
+    ProgramSpec("sent", "events", "btf_trace_sock_send_length", BTF_KIND_TYPEDEF, "6.3"),
+    ProgramSpec("received", "events", "btf_trace_sock_recv_length", BTF_KIND_TYPEDEF, "6.3"),
+    ProgramSpec("snapshot", "tasks", "bpf_iter_task_new", BTF_KIND_FUNC, "6.7"),
+    ProgramSpec("iterate", "tasks", "bpf_loop", BTF_KIND_FUNC, "5.17", unless="snapshot"),
+    ProgramSpec("states", "states", "bpf_iter_task_new", BTF_KIND_FUNC, "6.7"),
 )
 
 
@@ -196,12 +196,12 @@ class _Loading:
             os.makedirs(f"{self._pins.here}/{marker}", 0o700, exist_ok=True)
         return self._refused
 
-    def _try(self, program: Program) -> str:
+    def _try(self, program: ProgramSpec) -> str:
         try:
             with self._library.object(self._contents[program.object]) as opened:
                 opened.load(program.name, self._pins.here, self._lengths, self._constants)
                 opened.pin(program.name, f"{self._pins.here}/{program.name}")
-        except RefusedError as refused:
+        except BpfRefusedError as refused:
             return explained(refused)
         return ""
 
@@ -226,7 +226,7 @@ class _Loading:
         for name, marker in markers.items():
             if marker in there:
                 # Of an object that cannot be opened nothing was pinned; each of its programs says why.
-                with suppress(RefusedError), self._library.object(self._contents[name]) as opened:
+                with suppress(BpfRefusedError), self._library.object(self._contents[name]) as opened:
                     kept |= {marker, *opened.maps, *opened.programs}
         self._pins.clear(kept)
 

@@ -165,7 +165,7 @@ class Array:
         self._window.close()
 
 
-class Program(_Held):
+class PinnedProgram(_Held):
     """A pinned program that is started by bpf(2)."""
 
     def __init__(self, path: str) -> None:

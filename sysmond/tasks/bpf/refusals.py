@@ -7,7 +7,7 @@ Sources: capabilities(7), kernel_lockdown(7), ``kernel/bpf/verifier.c``.
 import errno
 import re
 
-from sysmond.tasks.bpf.libbpf import RefusedError
+from sysmond.tasks.bpf.libbpf import BpfRefusedError
 
 LOCKDOWN = "/sys/kernel/security/lockdown"
 STATUS = "/proc/self/status"
@@ -20,7 +20,7 @@ _CONFIDENTIALITY = "[confidentiality]"
 _FIGURES = re.compile(r"^(processed \d+ insns|\d+: |; |from \d+ to|Func#|func#|verification time|stack depth|mark_)")
 
 
-def explained(refused: RefusedError) -> str:
+def explained(refused: BpfRefusedError) -> str:
     """Say why a program is refused."""
     if _CONFIDENTIALITY in _text(LOCKDOWN):
         return "the kernel is locked down (confidentiality): BPF may not read its memory"

@@ -8,7 +8,7 @@ import struct
 
 from sysmond.errors import Error, refusal
 from sysmond.records import Records, record_bytes
-from sysmond.tasks.bpf.pins import Array, Program
+from sysmond.tasks.bpf.pins import Array, PinnedProgram
 from sysmond.tasks.tables import THREAD_STATE
 
 # ``struct states_pass`` and ``struct stack_record`` of bpf/.
@@ -20,7 +20,7 @@ _STACK = struct.Struct(f"=q{FRAMES * NAME_BYTES}s")
 _ROUNDS = 1 << 32
 
 
-class States:
+class BpfStates:
     """The pinned program that looks at all threads, and the arrays that it fills."""
 
     def __init__(self, folder: str) -> None:
@@ -29,7 +29,7 @@ class States:
         :raises Error: where it is not there, may not be opened, or is of another version.
         """
         try:
-            self._program = Program(f"{folder}/states")
+            self._program = PinnedProgram(f"{folder}/states")
             self._control = Array(f"{folder}/states_control", _ASKED.size)
             self._rows = Array(f"{folder}/state_rows", record_bytes(THREAD_STATE))
             self._stacks = Array(f"{folder}/stack_rows", _STACK.size)

@@ -11,7 +11,7 @@ import struct
 
 from sysmond.errors import Error, refusal
 from sysmond.records import Records, record_bytes
-from sysmond.tasks.bpf.pins import Array, Iterator, Program
+from sysmond.tasks.bpf.pins import Array, Iterator, PinnedProgram
 from sysmond.tasks.pass_result import Taken
 from sysmond.tasks.tables import PROCESS, PROCESS_PRIVATE, THREAD
 
@@ -75,9 +75,9 @@ def _mapped(path: str, value_bytes: int) -> Array:
         raise Error(refusal(failure)) from None
 
 
-def _opened(folder: str) -> tuple[str, Program | Iterator]:
+def _opened(folder: str) -> tuple[str, PinnedProgram | Iterator]:
     """Open the best of the ways that are pinned."""
-    for way, kind in ((SNAPSHOT, Program), (ITERATE, Iterator)):
+    for way, kind in ((SNAPSHOT, PinnedProgram), (ITERATE, Iterator)):
         try:
             return way, kind(f"{folder}/{way}")
         except FileNotFoundError:

@@ -29,7 +29,7 @@ from sysmond.errors import Error
 from sysmond.probe import Host
 from sysmond.records import Records
 from sysmond.tasks.command.asking import Asking
-from sysmond.tasks.command.execs import Execs, Pinned
+from sysmond.tasks.command.execs import Execs, PinnedExecs
 from sysmond.tasks.command.masking import CUT, RAW_BYTES_MAX, command_line
 from sysmond.tasks.pieces import pieces
 from sysmond.tasks.proc.text import TICK_NS, stat, status
@@ -72,7 +72,7 @@ class Read(NamedTuple):
 class Commands:
     """Reads the table ``command``."""
 
-    def __init__(self, open_execs: Callable[[str], Execs] = Pinned) -> None:
+    def __init__(self, open_execs: Callable[[str], Execs] = PinnedExecs) -> None:
         """Know no process yet. ``open_execs``: opens what the kernel tells, by the runtime folder.
 
         ``way``: how programs being executed are learnt of, and why not by a better way, in one line.

@@ -46,7 +46,7 @@ class Execs(Protocol):
         """Hear no more."""
 
 
-class Pinned:
+class PinnedExecs:
     """By BPF. There must be no other reader."""
 
     def __init__(self, runtime: str) -> None:

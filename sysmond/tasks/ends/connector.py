@@ -39,7 +39,7 @@ _INPUT = Struct("=II")
 KNOWN_MAX = 131_072
 
 
-class Ended(NamedTuple):
+class ProcessEnd(NamedTuple):
     """A process that ended: boot times, 0 where the beginning is not known; the code as wait(2) has it."""
 
     pid: int
@@ -59,8 +59,8 @@ class Lives:
     def __init__(self) -> None:
         """Know nothing yet. ``groups``: of every thread that ended, of which process it was, where ``is_naming``."""
         self.is_naming = False
-        self.ended: list[Ended] = []
-        self.unsure: dict[int, Ended] = {}
+        self.ended: list[ProcessEnd] = []
+        self.unsure: dict[int, ProcessEnd] = {}
         self.groups: dict[int, int] = {}
         self._born: dict[int, tuple[int, int]] = {}  # When, and by whom.
         self._threads: dict[int, int] = {}  # How many there are besides the first.
@@ -76,9 +76,9 @@ class Lives:
                 if first == second and second in born and second not in threads:
                     start_ns, parent = born.pop(second)
                     # Nothing is said of the parent where it had waited for the process already.
-                    end(_new(Ended, (second, start_ns, time_ns + to_boot_ns, third, sixth or parent)))
+                    end(_new(ProcessEnd, (second, start_ns, time_ns + to_boot_ns, third, sixth or parent)))
                 else:
-                    self._thread_ended(first, Ended(second, 0, time_ns + to_boot_ns, third, sixth))
+                    self._thread_ended(first, ProcessEnd(second, 0, time_ns + to_boot_ns, third, sixth))
             elif what == FORK:
                 if third != fourth:
                     threads[fourth] = threads.get(fourth, 0) + 1
@@ -87,7 +87,7 @@ class Lives:
                     if threads or self._leaderless or self.unsure:
                         self._settle_reused(third)
 
-    def _thread_ended(self, thread: int, last: Ended) -> None:
+    def _thread_ended(self, thread: int, last: ProcessEnd) -> None:
         """A thread of several ended, or one of a process of which the beginning is not known."""
         pid = last.pid
         left = self._threads.get(pid, 0)
@@ -116,7 +116,7 @@ class Lives:
         if pid in self.unsure:
             self.ended.append(self.unsure.pop(pid))
 
-    def settle(self, is_over: Callable[[Ended], bool | None]) -> None:
+    def settle(self, is_over: Callable[[ProcessEnd], bool | None]) -> None:
         """Ask of each unsure process whether it is over: True, False for now, or None to be asked again.
 
         One that is not will have another thread that ends, and be unsure again then.
@@ -135,11 +135,11 @@ class Lives:
         """Messages were lost: no count of threads holds any more."""
         for pid, code in self._leaderless.items():
             start_ns, parent = self._born.get(pid, (0, 0))
-            self.unsure.setdefault(pid, Ended(pid, start_ns, now_ns, code, parent))
+            self.unsure.setdefault(pid, ProcessEnd(pid, start_ns, now_ns, code, parent))
         self._born.clear()
         self._threads.clear()
 
-    def take(self) -> list[Ended]:
+    def take(self) -> list[ProcessEnd]:
         """Give what ended since the last call."""
         ended, self.ended = self.ended, []
         return ended

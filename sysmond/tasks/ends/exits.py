@@ -52,15 +52,15 @@ def open_exits(runtime_folder: str) -> tuple[Exits, str]:
 
 
 def _ways(runtime_folder: str) -> "Iterator[tuple[str, Callable[[], Exits]]]":
-    yield "BPF", lambda: Pinned(runtime_folder)
+    yield "BPF", lambda: PinnedExits(runtime_folder)
     from sysmond.tasks.ends import exits_netlink as by_netlink  # noqa: PLC0415  BPF does without, and without threads
 
     yield "proc connector and taskstats", by_netlink.Paired
     yield "proc connector", by_netlink.Heard
-    yield "taskstats", by_netlink.Told
+    yield "taskstats", by_netlink.TaskstatsExits
 
 
-class Pinned:
+class PinnedExits:
     """By BPF: what the program wrote into the pinned ring buffer, also while nobody took it."""
 
     def __init__(self, runtime_folder: str) -> None:
@@ -93,11 +93,11 @@ def gone_over(before: Exits, runtime_folder: str, since_ns: int, just_told: byte
     pinned before nothing is pinned again, unless it is the very same.
     """
     try:
-        pinned = Pinned(runtime_folder)
+        pinned = PinnedExits(runtime_folder)
     except Error:
         return None
     told, rest = last_of(before), pinned.rest()
-    if isinstance(before, Pinned):
+    if isinstance(before, PinnedExits):
         return pinned, Records(bytes(told.rows) + bytes(rest.rows), lost=told.lost + rest.lost)
     pids = {row[2] for row in EXITS_RECORD.iter_unpack(just_told + told.rows)}
     kept = [
@@ -113,7 +113,7 @@ def last_of(way: Exits) -> Records:
 
     :raises OSError: as the kernel says.
     """
-    if isinstance(way, Pinned):
+    if isinstance(way, PinnedExits):
         records = way.rest()
     else:
         told = way.take()

@@ -16,9 +16,9 @@ from sysmond.base import clock
 from sysmond.base.model import ABSENT
 from sysmond.errors import Error
 from sysmond.records import Records
-from sysmond.tasks.ends.connector import Connector, Ended, Lives
+from sysmond.tasks.ends.connector import Connector, Lives, ProcessEnd
 from sysmond.tasks.ends.netlink import BUFFER_BYTES
-from sysmond.tasks.ends.taskstats import READINGS_MAX, VERSION_NAMING, Life, Sums, Taskstats
+from sysmond.tasks.ends.taskstats import READINGS_MAX, VERSION_NAMING, ExitStats, Sums, Taskstats
 from sysmond.tasks.tables import ABSENT_U32, EXITS_RECORD
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class Heard:
         self._connector.close()
 
 
-class Told:
+class TaskstatsExits:
     """By taskstats alone."""
 
     def __init__(self, buffer_bytes: int = BUFFER_BYTES) -> None:
@@ -163,7 +163,7 @@ class Told:
         self._taskstats.close()
 
 
-def record(ended: Ended, life: Life | None) -> bytes:
+def record(ended: ProcessEnd, life: ExitStats | None) -> bytes:
     """Pack a record: times and code by the connector, the rest by taskstats, where that told."""
     pid, start_ns, end_ns, code, ppid = ended
     signal, core = code & _CODE_SIGNAL, (code & _CODE_CORE) >> 7
@@ -179,20 +179,20 @@ def record(ended: Ended, life: Life | None) -> bytes:
     return EXITS_RECORD.pack(start_ns or ABSENT, end_ns, pid, ppid, uid, status, signal, core, ABSENT, comm, *used)
 
 
-def timed(life: Life, before_ns: int, now: clock.Relation) -> bytes:
+def timed(life: ExitStats, before_ns: int, now: clock.Relation) -> bytes:
     """Pack what taskstats alone told: it ended within one second of the wall clock, and between two readings."""
     second_ns = life.ended_s * clock.SECOND_NS - now.realtime_ns + now.boottime_ns
     first_ns = min(max(before_ns, second_ns), now.boottime_ns)
     last_ns = max(first_ns, min(now.boottime_ns, second_ns + clock.SECOND_NS))
     end_ns = (first_ns + last_ns) // 2
-    return record(Ended(life.pid, 0, end_ns, life.code, life.ppid), life)
+    return record(ProcessEnd(life.pid, 0, end_ns, life.code, life.ppid), life)
 
 
-def _asker(known: "Container[int]") -> "Callable[[Ended], bool | None]":
+def _asker(known: "Container[int]") -> "Callable[[ProcessEnd], bool | None]":
     """Ask /proc whether a process is over that is not known to be, of no more than ``PROC_MAX``."""
     left = PROC_MAX
 
-    def ask(last: Ended) -> bool | None:
+    def ask(last: ProcessEnd) -> bool | None:
         nonlocal left
         if last.pid in known:
             return True
@@ -202,7 +202,7 @@ def _asker(known: "Container[int]") -> "Callable[[Ended], bool | None]":
     return ask
 
 
-def is_over(last: Ended) -> bool:
+def is_over(last: ProcessEnd) -> bool:
     """Whether no thread of a process is left whose first thread ended, by what /proc says of it."""
     try:
         fields = _stat(last.pid)[1]
@@ -221,7 +221,7 @@ def _stat(pid: int) -> tuple[bytes, list[bytes]]:
     return before.partition(b" (")[2], behind.split()
 
 
-def _remains(ended: Ended) -> bytes:
+def _remains(ended: ProcessEnd) -> bytes:
     """Pack a record with what is left in /proc of a process that nobody has waited for yet."""
     found = record(ended, None)
     try:
@@ -232,7 +232,7 @@ def _remains(ended: Ended) -> bytes:
         with open(f"/proc/{ended.pid}/status", "rb", buffering=0) as file:
             uid = int(file.read(4096).partition(b"\nUid:")[2].split(None, 1)[0])
         user_us, system_us = int(fields[11]) * _TICK_US, int(fields[12]) * _TICK_US
-        life = Life(
+        life = ExitStats(
             ended.pid,
             int(fields[1]),
             uid,

@@ -91,7 +91,7 @@ def layout(version: int) -> Struct:
     return Struct(form)
 
 
-class Life(NamedTuple):
+class ExitStats(NamedTuple):
     """A process that ended, or a thread: its code as wait(2) has it, times of CPU and clock in µs, memory in bytes.
 
     ``ended_s``: in which second of the wall clock. ``is_first``: whether the first thread of its process is in it.
@@ -114,7 +114,7 @@ class Life(NamedTuple):
     written_bytes: int
     is_first: bool = True
 
-    def joined(self, other: "Life") -> "Life":
+    def joined(self, other: "ExitStats") -> "ExitStats":
         """With a thread of the same process that ended later; the name is that of the first thread, as in /proc."""
         return self._replace(
             comm=other.comm if other.is_first else self.comm,
@@ -144,14 +144,14 @@ class Sums:
 
     def __init__(self) -> None:
         """Know nothing yet."""
-        self.over: dict[int, list[Life]] = {}  # By process; several where a number was given anew.
+        self.over: dict[int, list[ExitStats]] = {}  # By process; several where a number was given anew.
         self.version = 0
         self.unread = 0  # Messages that were none, or cut.
         self._layout = Struct("=")
         self._places: dict[int, tuple[int, int]] = {}
-        self._partial: dict[int, Life] = {}
+        self._partial: dict[int, ExitStats] = {}
         # With the CPU time of their dead group, -1 where it has none or is not dead; and how often they waited.
-        self._unnamed: list[tuple[Life, int, int]] = []
+        self._unnamed: list[tuple[ExitStats, int, int]] = []
 
     def follow(self, batch: memoryview | bytes, slot_bytes: int = SLOT_BYTES) -> None:
         """Take in messages, each in a slot."""
@@ -193,11 +193,11 @@ class Sums:
         ended_s = began_s + lasted_us // 1_000_000
         used = (cpu_us, user_us, system_us, fields[13] << 10, minor, major, fields[14], fields[15])
         if self.version < VERSION_NAMING:
-            life = Life(pid, ppid, uid, comm, code, ended_s, lasted_us, *used)
+            life = ExitStats(pid, ppid, uid, comm, code, ended_s, lasted_us, *used)
             self._unnamed.append((life, group_cpu_us, 0))
             return
         group = fields[16]
-        life = _new(Life, (group, ppid, uid, comm, code, ended_s, fields[17], *used, pid == group))
+        life = _new(ExitStats, (group, ppid, uid, comm, code, ended_s, fields[17], *used, pid == group))
         if flags & GROUP_DEAD and not group_at:
             if group in self.over:
                 self.over[group].append(life)
@@ -217,7 +217,7 @@ class Sums:
                 named = life._replace(pid=pid, is_first=life.pid == pid)
                 self._join(named, group_cpu_us, is_dead=group_cpu_us >= 0)
 
-    def _join(self, life: Life, group_cpu_us: int, *, is_dead: bool) -> None:
+    def _join(self, life: ExitStats, group_cpu_us: int, *, is_dead: bool) -> None:
         before = self._partial.pop(life.pid, None)
         life = life if before is None else before.joined(life)
         if is_dead:
@@ -229,7 +229,7 @@ class Sums:
             if len(self._partial) > PARTIAL_MAX:  # Whose last thread's message was lost, or who is longest without one.
                 del self._partial[next(iter(self._partial))]
 
-    def pop(self, pid: int) -> Life | None:
+    def pop(self, pid: int) -> ExitStats | None:
         """Give the life of a process that is known to be over; None where no message told of it."""
         lives = self.over.get(pid)
         if not lives:

@@ -18,7 +18,7 @@ _FILE_BYTES_MAX = 1024 * 1024
 
 
 class Task:
-    """A process or a thread. ``folder``: below /proc. The rest belongs to ``Files``.
+    """A process or a thread. ``folder``: below /proc. The rest belongs to ``TaskFiles``.
 
     ``kept``: a descriptor a file, -1 for none; empty where none is kept. ``refused``: the files, a bit each, that may
     not be read or that this kernel has not.
@@ -32,7 +32,7 @@ class Task:
         self.refused = 0
 
 
-class Files:
+class TaskFiles:
     """Reads the files of tasks. ``kept``: how many descriptors are kept at present, of at most ``kept_max``."""
 
     def __init__(self, proc: str, kept_max: int) -> None:

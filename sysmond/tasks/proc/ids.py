@@ -24,7 +24,7 @@ def clock_of(pid: int) -> int:
     return ~pid << 3 | _CPUCLOCK_SCHED
 
 
-class Numbers:
+class NewPids:
     """Tells which processes may be new. ``is_ours``: the numbers of this /proc are those of our own namespace."""
 
     def __init__(self, top: int) -> None:

@@ -6,7 +6,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from sysmond.base.model import ABSENT, Table
-from sysmond.tasks.proc.text import Io, Stat, Status
+from sysmond.tasks.proc.text import Io, TaskStat, TaskStatus
 from sysmond.tasks.tables import ABSENT_U32, PROCESS, PROCESS_PRIVATE, THREAD
 
 
@@ -38,7 +38,7 @@ def total(parts: Iterable[Alone]) -> Alone:
     return Alone(*[ABSENT if ABSENT in each else sum(each) for each in zip(*parts, strict=True)])
 
 
-def measures(told: Stat, held: Status, moved: Io, cpu_us: int, alone: Alone) -> tuple[int | bytes, ...]:
+def measures(told: TaskStat, held: TaskStatus, moved: Io, cpu_us: int, alone: Alone) -> tuple[int | bytes, ...]:
     """Give the part that the records of a process and of a thread have alike."""
     return (
         told.comm,

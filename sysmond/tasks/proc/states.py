@@ -20,8 +20,8 @@ from sysmond.records import Records
 from sysmond.tasks.pass_result import TASKS_MAX
 from sysmond.tasks.proc import text
 from sysmond.tasks.proc.cgroups import CgroupNumbers
-from sysmond.tasks.proc.files import CGROUP, STACK, STAT, STATUS, SYSCALL, WCHAN, Files, Task
-from sysmond.tasks.proc.ids import Numbers, clock_of
+from sysmond.tasks.proc.files import CGROUP, STACK, STAT, STATUS, SYSCALL, WCHAN, Task, TaskFiles
+from sysmond.tasks.proc.ids import NewPids, clock_of
 from sysmond.tasks.tables import ABSENT_U32, THREAD_STATE
 
 # How long a reading may look at threads; listing /proc, seldom done, comes on top.
@@ -70,8 +70,8 @@ class Looks:
         :raises OSError: where there is no /proc.
         """
         root = root.rstrip("/")
-        self._files = Files(f"{root}/proc", 0)
-        self._numbers = Numbers(self._files.top)
+        self._files = TaskFiles(f"{root}/proc", 0)
+        self._numbers = NewPids(self._files.top)
         self._cgroups = CgroupNumbers(root)
         self._look_ns = look_ns
         self._known: dict[str, _Process] = {}
@@ -190,7 +190,7 @@ class Looks:
             self._unfinished.names.close()
             self._unfinished = None
 
-    def _thread(self, process: _Process, thread: Task, told: text.Stat, *, every: bool) -> bool:
+    def _thread(self, process: _Process, thread: Task, told: text.TaskStat, *, every: bool) -> bool:
         """Note what a thread is at; whether it is at something.
 
         :raises OSError: where it is gone.

@@ -25,7 +25,7 @@ _STAT_FIELDS_MIN = 40
 _PICK = itemgetter(7, 9, 11, 12, 15, 16, 17, 19, 20, 36, 38, 39)
 
 
-class Stat(NamedTuple):
+class TaskStat(NamedTuple):
     """What is used of stat. ``start_ns``: since boot; ``user_us``, ``system_us``, ``block_us``: in whole ticks."""
 
     comm: bytes
@@ -45,7 +45,7 @@ class Stat(NamedTuple):
     block_us: int
 
 
-def stat(content: bytes) -> Stat:
+def stat(content: bytes) -> TaskStat:
     """Read stat, of a process or a thread. A name may hold whatever it likes: the last parenthesis ends it.
 
     :raises ValueError: where it is none.
@@ -58,7 +58,7 @@ def stat(content: bytes) -> Stat:
     minor, major, user, system, priority, nice, threads, start, virtual, last_cpu, policy, block = map(
         int, _PICK(fields)
     )
-    return Stat(
+    return TaskStat(
         _own_name(content[begin + 1 : end], ppid),
         state,
         ppid,
@@ -84,7 +84,7 @@ def _own_name(name: bytes, ppid: int) -> bytes:
     return name[:_COMM_BYTES_MAX]
 
 
-class Status(NamedTuple):
+class TaskStatus(NamedTuple):
     """What is used of status: bytes, and counts of this one thread alone; a task without memory has 0 of it."""
 
     uid: int
@@ -101,7 +101,7 @@ _MEMORY = re.compile(rb"\nRssAnon:\s*(\d+) kB\nRssFile:\s*(\d+) kB\nRssShmem:\s*
 _SWITCHES = re.compile(rb"voluntary_ctxt_switches:\t(\d+)\nnonvoluntary_ctxt_switches:\t(\d+)\n")
 
 
-def status(content: bytes) -> Status:
+def status(content: bytes) -> TaskStatus:
     """Read status. Its name is escaped: no other line can begin within it.
 
     :raises ValueError: where a number is none.
@@ -116,7 +116,7 @@ def status(content: bytes) -> Status:
         held = (ABSENT,) * 4 if b"\nVmSize:" in content else (0,) * 4
     switches = _SWITCHES.search(content, max(0, content.rfind(b"\nvoluntary_")))
     voluntary, involuntary = map(int, switches.groups()) if switches else (ABSENT, ABSENT)
-    return Status(
+    return TaskStatus(
         int(uids[0]) if uids else ABSENT_U32,
         int(spaces.rpartition(b"\t")[2]) if spaces else ABSENT_U32,
         *held,

@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 from sysmond.base.model import ABSENT
 from sysmond.tasks.proc import text
 from sysmond.tasks.proc.cgroups import CgroupNumbers
-from sysmond.tasks.proc.files import CGROUP, IO, SCHEDSTAT, STAT, STATUS, Files, Task
+from sysmond.tasks.proc.files import CGROUP, IO, SCHEDSTAT, STAT, STATUS, Task, TaskFiles
 from sysmond.tasks.proc.rows import NOTHING, Alone, Whose, measures, thread_record, total
-from sysmond.tasks.proc.text import Stat, Status
+from sysmond.tasks.proc.text import TaskStat, TaskStatus
 
 # How a task says that it is no more.
 GONE = (FileNotFoundError, ProcessLookupError)
@@ -19,7 +19,7 @@ GONE = (FileNotFoundError, ProcessLookupError)
 class Circumstances(NamedTuple):
     """What holds for a whole reading. ``accounts_delays``: the kernel counts how long tasks wait for block I/O."""
 
-    files: Files
+    files: TaskFiles
     cgroups: CgroupNumbers
     accounts_delays: bool
 
@@ -87,13 +87,13 @@ class Threads:
         """Give all records."""
         return [thread.record for thread in self._threads.values()]
 
-    def close(self, files: Files) -> None:
+    def close(self, files: TaskFiles) -> None:
         """Let go of their files."""
         for thread in self._threads.values():
             files.shut(thread)
         self._threads.clear()
 
-    def _listed(self, files: Files) -> list[str]:
+    def _listed(self, files: TaskFiles) -> list[str]:
         with suppress(*GONE):
             folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=files.top)
             try:
@@ -125,7 +125,7 @@ class Threads:
         thread.start_ns, thread.pulse, thread.record = told.start_ns, pulse, record
 
 
-def counted(scheduled: bytes, told: Stat, held: Status, around: Circumstances) -> tuple[int, Alone]:
+def counted(scheduled: bytes, told: TaskStat, held: TaskStatus, around: Circumstances) -> tuple[int, Alone]:
     """Give the CPU time of one thread in µs, and what the kernel counts by thread alone."""
     run_ns, delay_ns = text.schedstat(scheduled)
     run_us = told.user_us + told.system_us if run_ns == ABSENT else run_ns // 1000

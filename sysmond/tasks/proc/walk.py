@@ -24,8 +24,8 @@ from sysmond.records import Records
 from sysmond.tasks.pass_result import TASKS_MAX, Taken
 from sysmond.tasks.proc import text
 from sysmond.tasks.proc.cgroups import CgroupNumbers
-from sysmond.tasks.proc.files import CGROUP, IO, SCHEDSTAT, STAT, STATUS, SYSCALL, WCHAN, Files, Task
-from sysmond.tasks.proc.ids import Numbers, clock_of
+from sysmond.tasks.proc.files import CGROUP, IO, SCHEDSTAT, STAT, STATUS, SYSCALL, WCHAN, Task, TaskFiles
+from sysmond.tasks.proc.ids import NewPids, clock_of
 from sysmond.tasks.proc.rows import (
     UNKNOWN,
     Alone,
@@ -36,7 +36,7 @@ from sysmond.tasks.proc.rows import (
     process_record,
     thread_record,
 )
-from sysmond.tasks.proc.text import NO_IO, Stat, Status
+from sysmond.tasks.proc.text import NO_IO, TaskStat, TaskStatus
 from sysmond.tasks.proc.threads import Circumstances, Threads, counted
 
 # Each takes about 5 kB in the kernel.
@@ -107,8 +107,8 @@ class Proc:
         :raises OSError: where there is no /proc.
         """
         root = root.rstrip("/")
-        files = Files(f"{root}/proc", descriptors)
-        self._numbers = Numbers(files.top)
+        files = TaskFiles(f"{root}/proc", descriptors)
+        self._numbers = NewPids(files.top)
         self._around = Circumstances(files, CgroupNumbers(root), accounts_delays=True)
         self._known: dict[str, _Process] = {}
         self._young: set[str] = set()
@@ -306,7 +306,9 @@ class Proc:
         private = Private(held.namespace_pid, process.namespace, process.descriptors, syscall, wait)
         process.private = _noted(rows.private, process.private, private_record(whose, private))
 
-    def _count(self, process: _Process, told: Stat, held: Status, whose: Whose, *, whole: bool, keep: bool) -> Alone:
+    def _count(
+        self, process: _Process, told: TaskStat, held: TaskStatus, whose: Whose, *, whole: bool, keep: bool
+    ) -> Alone:
         """Bring the CPU time up to date; give what the kernel counts by thread alone."""
         scheduled = self._around.files.read_if_allowed(process, SCHEDSTAT, keep=keep)
         run_us, alone = counted(scheduled, told, held, self._around)
@@ -323,7 +325,7 @@ class Proc:
         process.cpu_us = max(process.cpu_us, run_us if pulse_us == ABSENT else pulse_us)
         return alone
 
-    def _read_threads(self, process: _Process, told: Stat, whose: Whose, *, whole: bool) -> Alone:
+    def _read_threads(self, process: _Process, told: TaskStat, whose: Whose, *, whole: bool) -> Alone:
         if process.threads is None:
             process.threads, process.thread = Threads(process.folder), b""
         before = len(process.threads)
@@ -333,7 +335,7 @@ class Proc:
         self._rows.thread.extend(process.threads.changed())
         return alone
 
-    def _waits(self, process: _Process, told: Stat, *, keep: bool) -> tuple[int, bytes]:
+    def _waits(self, process: _Process, told: TaskStat, *, keep: bool) -> tuple[int, bytes]:
         """Give the system call that its first thread is in, and where in the kernel that waits."""
         if told.state not in _WAITS:
             return -1, b""

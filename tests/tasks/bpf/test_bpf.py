@@ -23,11 +23,11 @@ from sysmond.errors import Error
 from sysmond.probe import ABSENT
 from sysmond.records import record_bytes
 from sysmond.ring.frame import VALUE_MAX
-from sysmond.tasks.bpf.libbpf import Libbpf, RefusedError
+from sysmond.tasks.bpf.libbpf import BpfRefusedError, Libbpf
 from sysmond.tasks.bpf.loader import BTF, PROGRAMS, Asked, load, unload
 from sysmond.tasks.bpf.pins import Array, Drain
 from sysmond.tasks.bpf.refusals import missing_capabilities, verdict
-from sysmond.tasks.bpf.states import States
+from sysmond.tasks.bpf.states import BpfStates
 from sysmond.tasks.bpf.walk import Walk
 from sysmond.tasks.tables import EXITS, PROCESS, PROCESS_PRIVATE, THREAD_STATE
 from tests.support.pinned import OBJECTS, child, file_system, loaded, rows, settled, why_not
@@ -443,7 +443,7 @@ def test_the_verifier_is_quoted(tmp_path: Path) -> None:
     command = ["clang", "-target", "bpf", "-mcpu=v3", "-O2", "-g", "-w", "-c", str(source), "-o", str(target)]
     subprocess.run(command, check=True)
     with file_system(tmp_path / "bpf") as bpffs, Libbpf().object(target.read_bytes()) as opened:
-        with pytest.raises(RefusedError) as refused:
+        with pytest.raises(BpfRefusedError) as refused:
             opened.load("wrong", bpffs, {}, {})
         assert "invalid mem access 'scalar'" in verdict(refused.value.log)
 
@@ -469,7 +469,7 @@ def test_a_report_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
 
 @runs_here
 def test_what_threads_are_at_is_as_proc_has_it(loaded_programs: dict[str, Any]) -> None:
-    states = States(loaded_programs["folder"])
+    states = BpfStates(loaded_programs["folder"])
     program = "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()"
     with child(program) as running, child("print(flush=True)\nwhile True: pass") as busy:
         settled(running.pid)
@@ -502,7 +502,7 @@ def _without_scheduler(names: list[str]) -> list[str]:
 
 @runs_here
 def test_a_stack_is_told_once(loaded_programs: dict[str, Any]) -> None:
-    states = States(loaded_programs["folder"])
+    states = BpfStates(loaded_programs["folder"])
     with child("") as running:
         settled(running.pid)
         (number,) = (
@@ -511,7 +511,7 @@ def test_a_stack_is_told_once(loaded_programs: dict[str, Any]) -> None:
             if row["pid"] == running.pid
         )
         assert number not in states.take(full=False, every=True)[1]
-        again = States(loaded_programs["folder"])
+        again = BpfStates(loaded_programs["folder"])
         assert number in again.take(full=True, every=True)[1]
         again.close()
     states.close()
@@ -519,7 +519,7 @@ def test_a_stack_is_told_once(loaded_programs: dict[str, Any]) -> None:
 
 @runs_here
 def test_stacks_have_numbers_that_a_recording_holds(loaded_programs: dict[str, Any]) -> None:
-    states = States(loaded_programs["folder"])
+    states = BpfStates(loaded_programs["folder"])
     numbers = {row["stack"] for row in rows(THREAD_STATE, states.take(full=True, every=True)[0])} - {ABSENT}
     assert len(numbers) > 10
     assert 0 <= min(numbers) <= max(numbers) <= VALUE_MAX

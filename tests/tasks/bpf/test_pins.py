@@ -16,8 +16,8 @@ from sysmond.plan.settings import Settings
 from sysmond.records import record_bytes
 from sysmond.tasks.bpf import loader, pins
 from sysmond.tasks.bpf.launch import loader_command
-from sysmond.tasks.bpf.pins import Array, Drain, Program
-from sysmond.tasks.bpf.states import States
+from sysmond.tasks.bpf.pins import Array, Drain, PinnedProgram
+from sysmond.tasks.bpf.states import BpfStates
 from sysmond.tasks.bpf.walk import Walk
 from sysmond.tasks.tables import EXITS, PROCESS, PROCESS_PRIVATE, THREAD, THREAD_STATE
 from tests.support.pinned import loaded, rows, why_not
@@ -129,7 +129,8 @@ def test_records_are_taken_once_however_often_a_buffer_begins_anew(
 
 @runs_here
 @pytest.mark.parametrize(
-    ("refused", "opens"), [("private_rows", Walk), ("stack_rows", States), ("snapshot", Program), ("states", States)]
+    ("refused", "opens"),
+    [("private_rows", Walk), ("stack_rows", BpfStates), ("snapshot", PinnedProgram), ("states", BpfStates)],
 )
 def test_where_one_of_several_pins_is_not_there_none_stays_open(
     refused: str, opens: Callable[[str], object], tmp_path: Path
@@ -137,7 +138,7 @@ def test_where_one_of_several_pins_is_not_there_none_stays_open(
     with loaded(tmp_path) as report:
         os.unlink(f"{report['folder']}/{refused}")
         before = len(os.listdir("/proc/self/fd"))
-        path = f"{report['folder']}/{refused}" if opens is Program else report["folder"]
+        path = f"{report['folder']}/{refused}" if opens is PinnedProgram else report["folder"]
         with pytest.raises((Error, OSError), match="No such file"):
             opens(path)
         assert len(os.listdir("/proc/self/fd")) == before

@@ -16,7 +16,7 @@ from sysmond.errors import Error
 from sysmond.probe import Host
 from sysmond.tasks.bpf.loader import Asked, load, unload
 from sysmond.tasks.command.commands import Commands
-from sysmond.tasks.command.execs import Exec, Pinned, records
+from sysmond.tasks.command.execs import Exec, PinnedExecs, records
 from tests.support.commandrows import Row, rows_in
 from tests.support.waiting import wait_until
 
@@ -78,7 +78,7 @@ def test_a_relative_path_is_made_absolute_while_its_process_is_there(loaded: Pat
 
 
 def test_arguments_that_are_too_many_are_marked_as_cut(loaded: Path) -> None:
-    source = Pinned(str(loaded))
+    source = PinnedExecs(str(loaded))
     with subprocess.Popen([sys.executable, "-Ic", "", "x" * 5000]) as process:
         process.wait()
     taken: list[Exec] = []
@@ -97,7 +97,7 @@ def test_arguments_that_are_too_many_are_marked_as_cut(loaded: Path) -> None:
 def test_what_the_kernel_had_no_room_for_is_counted_once(loaded: Path) -> None:
     from sysmond.tasks.bpf.pins import Array  # noqa: PLC0415  only where there is something pinned
 
-    source = Pinned(str(loaded))
+    source = PinnedExecs(str(loaded))
     folder = json.loads((loaded / "bpf.json").read_text(encoding="utf-8"))["folder"]
     lost = Array(f"{folder}/lost", 48)  # Counted as the program in the kernel does.
     lost.memory[:16] = struct.pack("<QQ", 5, 7)
@@ -124,7 +124,7 @@ def test_what_is_loaded_anew_is_gone_over_to(loaded: Path, monkeypatch: pytest.M
 
 def test_why_the_kernel_does_not_tell_is_said(tmp_path: Path) -> None:
     with pytest.raises(Error, match="BPF: the loader of BPF programs has not run"):
-        Pinned(str(tmp_path))
+        PinnedExecs(str(tmp_path))
     for report, said in [
         ("{", "bpf.json: "),
         ('{"folder": "/nowhere", "programs": {}}', "/nowhere/lost: "),
@@ -133,7 +133,7 @@ def test_why_the_kernel_does_not_tell_is_said(tmp_path: Path) -> None:
     ]:
         (tmp_path / "bpf.json").write_text(report, encoding="utf-8")
         with pytest.raises(Error, match=said):
-            Pinned(str(tmp_path))
+            PinnedExecs(str(tmp_path))
 
 
 def test_records_of_the_ring_buffer() -> None:

@@ -20,13 +20,13 @@ from sysmond.probe import Host, Records
 from sysmond.tasks.bpf.pins import Array, Drain
 from sysmond.tasks.ends import exits
 from sysmond.tasks.ends.exits import Exits, open_exits
-from sysmond.tasks.ends.exits_netlink import Heard, Paired, Told
+from sysmond.tasks.ends.exits_netlink import Heard, Paired, TaskstatsExits
 from sysmond.tasks.ends.taskstats import READINGS_MAX
 from sysmond.tasks.tables import ABSENT_U32, EXITS, EXITS_RECORD
 from tests.support.waiting import HANG_S, wait_until
 
 NAMES = [metric.name for metric in EXITS.metrics]
-WAYS: dict[str, Callable[[], Exits]] = {"both": Paired, "connector": Heard, "taskstats": Told}
+WAYS: dict[str, Callable[[], Exits]] = {"both": Paired, "connector": Heard, "taskstats": TaskstatsExits}
 EXIT_THREAD = {"x86_64": 60, "aarch64": 93}
 CLONE_NEWNET = 0x40000000
 NOBODY = 65534
@@ -284,8 +284,8 @@ def test_a_thousand_that_live_for_a_moment_are_each_recorded_once(bench: Bench) 
         assert {record["comm"].rstrip(b"\0") for record in found} == {b"true"}
 
 
-@pytest.mark.parametrize("way", [Paired, Heard, Told])
-def test_what_a_buffer_does_not_hold_is_counted(way: type[Paired | Heard | Told]) -> None:
+@pytest.mark.parametrize("way", [Paired, Heard, TaskstatsExits])
+def test_what_a_buffer_does_not_hold_is_counted(way: type[Paired | Heard | TaskstatsExits]) -> None:
     try:
         bench = Bench("", way(buffer_bytes=16384))
     except Error as problem:
@@ -580,7 +580,7 @@ def test_a_program_that_was_refused_is_said_why(tmp_path: Path) -> None:
     report = {"folder": "/nowhere", "programs": {"ended": {"refused": "no BTF"}}}
     (tmp_path / "bpf.json").write_text(json.dumps(report))
     with pytest.raises(Error, match="^BPF: ended: no BTF$"):
-        exits.Pinned(str(tmp_path))
+        exits.PinnedExits(str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -590,7 +590,7 @@ def test_a_program_that_was_refused_is_said_why(tmp_path: Path) -> None:
 def test_a_wrong_word_of_the_loader_is_one_line(content: str, tmp_path: Path) -> None:
     (tmp_path / "bpf.json").write_text(content)
     with pytest.raises(Error, match=r"^BPF: .*; expected what the loader (writes|pins)$"):
-        exits.Pinned(str(tmp_path))
+        exits.PinnedExits(str(tmp_path))
 
 
 def test_the_probe_gives_records_and_tries_a_refused_way_later(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,8 @@ from sysmond.base.model import ABSENT, Sensitivity
 from sysmond.errors import Error
 from sysmond.tasks import hidepid
 from sysmond.tasks.ends import exits_netlink
-from sysmond.tasks.ends.connector import Ended, Lives
-from sysmond.tasks.ends.taskstats import READINGS_MAX, SLOT_BYTES, Life, Sums, layout
+from sysmond.tasks.ends.connector import Lives, ProcessEnd
+from sysmond.tasks.ends.taskstats import READINGS_MAX, SLOT_BYTES, ExitStats, Sums, layout
 from sysmond.tasks.tables import EXITS, EXITS_RECORD
 
 SECOND = 1_000_000_000
@@ -133,7 +133,7 @@ def end(time_ns: int, thread: int, process: int, code: int = 0, parent: int = 1)
     return event(EXIT, time_ns, thread, process, code, 17, parent, parent)
 
 
-def ended(*messages: bytes, lives: Lives | None = None) -> list[Ended]:
+def ended(*messages: bytes, lives: Lives | None = None) -> list[ProcessEnd]:
     lives = lives or Lives()
     lives.follow(b"".join(messages), 0)
     return lives.take()
@@ -152,7 +152,7 @@ def test_every_version_of_the_struct_is_read(version: int, is_padded: bool) -> N
     sums.name({42: 42})
     assert sums.unread == 0
     used = (3000, 2000, 1000, 100 * 1024, 11, 12, 13, 14)
-    life = Life(42, 7, 1000, b"name".ljust(16, b"\0"), 0x0500, 1_700_000_002, 2_500_000, *used)
+    life = ExitStats(42, 7, 1000, b"name".ljust(16, b"\0"), 0x0500, 1_700_000_002, 2_500_000, *used)
     assert sums.pop(42) == life
     assert sums.pop(42) is None
 
@@ -244,7 +244,7 @@ def test_a_process_ends_with_its_last_thread() -> None:
     lives = Lives()
     begun = (fork(1, 9, 42, 42), fork(2, 9, 43, 42), fork(3, 9, 44, 42))
     assert ended(*begun, end(4, 42, 42, 0x0100), end(5, 43, 42), lives=lives) == []
-    assert ended(end(6, 44, 42, parent=0), lives=lives) == [Ended(42, 1, 6, 0x0100, 9)]
+    assert ended(end(6, 44, 42, parent=0), lives=lives) == [ProcessEnd(42, 1, 6, 0x0100, 9)]
     assert lives.unsure == {}
 
 
@@ -254,7 +254,7 @@ def test_a_process_whose_thread_called_execve_ends_once_with_its_own_code() -> N
     # 43 calls execve: the kernel kills 44 and 42, and 43 becomes 42.
     assert ended(*begun, end(3, 42, 42, 9), end(3, 44, 42, 9), event(EXEC, 3, 42, 42, 0, 0, 0, 0), lives=lives) == []
     assert ended(fork(4, 9, 45, 42), end(5, 45, 42), lives=lives) == []
-    assert ended(end(6, 42, 42, 0, 9), lives=lives) == [Ended(42, 1, 6, 0, 9)]
+    assert ended(end(6, 42, 42, 0, 9), lives=lives) == [ProcessEnd(42, 1, 6, 0, 9)]
 
 
 def test_of_what_ran_before_somebody_must_know_that_no_thread_is_left() -> None:
@@ -267,20 +267,20 @@ def test_of_what_ran_before_somebody_must_know_that_no_thread_is_left() -> None:
     assert lives.unsure == {}
     assert ended(end(6, 43, 42, 0, 9), lives=lives) == []
     lives.settle(lambda last: last.end_ns > 5)
-    assert lives.take() == [Ended(42, 0, 6, 0x0200, 9)]
+    assert lives.take() == [ProcessEnd(42, 0, 6, 0x0200, 9)]
 
 
 def test_of_what_lost_its_first_thread_before_the_last_one_tells() -> None:
     lives = Lives()
     assert ended(end(5, 43, 42, 0x0300), lives=lives) == []
     lives.settle(lambda _: True)
-    assert lives.take() == [Ended(42, 0, 5, 0x0300, 1)]
+    assert lives.take() == [ProcessEnd(42, 0, 5, 0x0300, 1)]
 
 
 def test_a_number_given_anew_is_over() -> None:
     lives = Lives()
     ended(end(5, 42, 42, 0, 9), lives=lives)
-    assert ended(fork(7, 9, 42, 42), lives=lives) == [Ended(42, 0, 5, 0, 9)]
+    assert ended(fork(7, 9, 42, 42), lives=lives) == [ProcessEnd(42, 0, 5, 0, 9)]
 
 
 def test_after_a_loss_no_count_of_threads_is_relied_on() -> None:
@@ -295,7 +295,7 @@ def test_after_a_loss_no_count_of_threads_is_relied_on() -> None:
 def test_a_record_has_what_both_told() -> None:
     sums = Sums()
     sums.follow(message(Thread(42, 42, flags=0x20, comm=b"a\n\x1b\xff").told(16)))
-    found = values(exits_netlink.record(Ended(42, 0, 10 * SECOND, 0x8B, 9), sums.pop(42)))
+    found = values(exits_netlink.record(ProcessEnd(42, 0, 10 * SECOND, 0x8B, 9), sums.pop(42)))
     assert found["comm"] == b"a\n\x1b\xff".ljust(16, b"\0")
     assert (found["signal"], found["core_dumped"], found["exit_code"]) == (11, 1, 0)
     assert (found["start"], found["end"]) == (10 * SECOND - 2_500_000_000, 10 * SECOND)
@@ -304,7 +304,7 @@ def test_a_record_has_what_both_told() -> None:
 
 
 def test_a_record_without_taskstats_says_that_the_rest_is_absent() -> None:
-    found = values(exits_netlink.record(Ended(42, 0, 10 * SECOND, 0xFF00, 9), None))
+    found = values(exits_netlink.record(ProcessEnd(42, 0, 10 * SECOND, 0xFF00, 9), None))
     assert (found["exit_code"], found["uid"], found["start"], found["cpu"]) == (255, 0xFFFFFFFF, ABSENT, ABSENT)
 
 
@@ -322,7 +322,7 @@ def test_alone_taskstats_tells_an_end_between_two_readings(second: float, before
     ahead_s = 1_700_000_000
     now = Relation(110 * SECOND, (110 + ahead_s) * SECOND + SECOND * 2 // 5, 110 * SECOND)
     wall_s = round(second + ahead_s + 0.4)
-    life = Life(42, 7, 0, b"", 0, wall_s, 1000, 0, 0, 0, 0, 0, 0, 0, 0)
+    life = ExitStats(42, 7, 0, b"", 0, wall_s, 1000, 0, 0, 0, 0, 0, 0, 0, 0)
     found = values(exits_netlink.timed(life, round(before_s * SECOND), now))
     assert isinstance(found["end"], int)
     assert found["end"] / SECOND == pytest.approx(right_s, abs=0.45)

@@ -18,7 +18,7 @@ from sysmond.tasks.pass_result import Taken
 from sysmond.tasks.proc import text as proc_text
 from sysmond.tasks.proc import walk
 from sysmond.tasks.proc.cgroups import CgroupNumbers
-from sysmond.tasks.proc.ids import Numbers, clock_of
+from sysmond.tasks.proc.ids import NewPids, clock_of
 from sysmond.tasks.proc.walk import Proc
 from sysmond.tasks.tables import PROCESS, PROCESS_PRIVATE, THREAD
 from tests.support.cgrouptree import V1_LINE, V2_LINE, mount
@@ -389,14 +389,14 @@ def numbers(tmp_path: Path) -> Any:
     (tmp_path / "self").symlink_to(str(os.getpid()))
     (tmp_path / "loadavg").write_text("0.10 0.20 0.30 1/123 100\n")
     top = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
-    found = Numbers(top)
+    found = NewPids(top)
     assert found.is_ours
     yield found
     found.close()
     os.close(top)
 
 
-def test_numbers_given_since_are_asked_for_one_by_one(numbers: Numbers, tmp_path: Path) -> None:
+def test_numbers_given_since_are_asked_for_one_by_one(numbers: NewPids, tmp_path: Path) -> None:
     (tmp_path / "77").mkdir()
     assert numbers.candidates(1000, is_full=False) == ["77"]
     (tmp_path / "77").rename(tmp_path / "78")
@@ -413,7 +413,7 @@ def test_numbers_given_since_are_asked_for_one_by_one(numbers: Numbers, tmp_path
 
 @pytest.mark.parametrize(("last", "known", "is_full"), [(99, 1000, False), (5000, 1000, False), (100, 1000, True)])
 def test_all_are_listed_where_that_is_cheaper_or_needed(
-    numbers: Numbers, tmp_path: Path, last: int, known: int, is_full: bool
+    numbers: NewPids, tmp_path: Path, last: int, known: int, is_full: bool
 ) -> None:
     for _ in range(2):
         numbers.candidates(known, is_full=False)
@@ -426,7 +426,7 @@ def test_all_are_listed_where_that_is_cheaper_or_needed(
 def test_numbers_of_another_namespace_are_not_ours(tmp_path: Path) -> None:
     (tmp_path / "self").symlink_to(str(os.getpid() + 1))
     top = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
-    assert not Numbers(top).is_ours
+    assert not NewPids(top).is_ours
     os.close(top)
 
 
