@@ -63,7 +63,7 @@ _ESCAPE = re.compile(rb"\\([0-7]{3})")
 _NO_NUMBERS = (ABSENT,) * 7
 
 
-class MountInfo(NamedTuple):
+class MountLine(NamedTuple):
     """One line of mountinfo. ``automounted``: an automounter lies on the way to it."""
 
     id: bytes
@@ -75,7 +75,7 @@ class MountInfo(NamedTuple):
     automounted: bool = False
 
 
-def parse(content: bytes) -> list[MountInfo]:
+def parse(content: bytes) -> list[MountLine]:
     """Choose the mounts worth asking: real, and reached by their path.
 
     :raises ValueError: where a line is not one of mountinfo.
@@ -84,7 +84,7 @@ def parse(content: bytes) -> list[MountInfo]:
     covered: dict[bytes, set[bytes]] = {}
     for mount in mounts.values():
         covered.setdefault(mount.parent, set()).add(mount.point)
-    chosen: dict[bytes, MountInfo] = {}
+    chosen: dict[bytes, MountLine] = {}
     for mount in mounts.values():
         way = list(_way_up(mount, mounts))
         # A later mount upon this point, or upon a folder on the way to it, hides this one.
@@ -97,14 +97,14 @@ def parse(content: bytes) -> list[MountInfo]:
     return list(chosen.values())[:MOUNTS_MAX]
 
 
-def _parse_line(line: bytes) -> MountInfo:
+def _parse_line(line: bytes) -> MountLine:
     before, separator, after = line.partition(b" - ")
     if not separator:
         raise ValueError(f"{PATH}: {line[:80]!r}; ' - ' is missing")
     number, parent, _, _, point, options, *_ = before.split(b" ")
     kind, device, superblock_options = after.split(b" ", 2)
     read_only = b"ro" in options.split(b",") or b"ro" in superblock_options.split(b",")
-    return MountInfo(number, parent, _plain(point), _plain(kind), _plain(device), read_only)
+    return MountLine(number, parent, _plain(point), _plain(kind), _plain(device), read_only)
 
 
 def _plain(field: bytes) -> bytes:
@@ -112,7 +112,7 @@ def _plain(field: bytes) -> bytes:
     return _ESCAPE.sub(lambda match: bytes([int(match[1], 8) & 0xFF]), field) if b"\\" in field else field
 
 
-def _way_up(mount: MountInfo, mounts: Mapping[bytes, MountInfo]) -> Iterator[MountInfo]:
+def _way_up(mount: MountLine, mounts: Mapping[bytes, MountLine]) -> Iterator[MountLine]:
     """Give a mount, the mount it lies on, and so on to the root, whose parent may be itself or unknown."""
     for _ in range(len(mounts)):
         yield mount
@@ -138,10 +138,10 @@ class Statvfs:
         self._deadline_s = deadline_s
         self._stuck: dict[tuple[bytes, bytes], Thread] = {}
 
-    def answers(self, mounts: Collection[MountInfo], root: bytes) -> dict[MountInfo, os.statvfs_result | int]:
+    def answers(self, mounts: Collection[MountLine], root: bytes) -> dict[MountLine, os.statvfs_result | int]:
         """Give an answer or an errno for each mount; nothing for those that hang."""
         self._stuck = {key: thread for key, thread in self._stuck.items() if thread.is_alive()}
-        answers: dict[MountInfo, os.statvfs_result | int] = {}
+        answers: dict[MountLine, os.statvfs_result | int] = {}
         threads: dict[tuple[bytes, bytes], Thread] = {}
         for mount in mounts:
             # With its id: what is mounted later at the point of a stuck mount does not share its fate.
@@ -156,7 +156,7 @@ class Statvfs:
         # A copy: a late thread still writes into the first one.
         return answers.copy()
 
-    def _answer(self, answers: dict[MountInfo, os.statvfs_result | int], mount: MountInfo, path: bytes) -> None:
+    def _answer(self, answers: dict[MountLine, os.statvfs_result | int], mount: MountLine, path: bytes) -> None:
         try:
             answers[mount] = self._ask(path)
         except OSError as error:
@@ -171,7 +171,7 @@ class FileSystems:
         """Ask the kernel, unless told whom else to ask."""
         self._statvfs = statvfs or Statvfs()
         self._content = b""
-        self._mounts: list[MountInfo] = []
+        self._mounts: list[MountLine] = []
 
     def read(self, host: Host) -> Iterator[Row]:
         """Give a row for every real mount that is still there."""
