@@ -36,6 +36,7 @@ PROGRAMS: dict[str, tuple[str, ...]] = {
     "records": (),
     "tiers": (),
     "top": (),
+    "way": (),
     "jitter": ("--stress",),
 }
 # Just to see that everything runs; the figures mean nothing.
@@ -51,6 +52,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "capacity": ("--quick",),
     "bus": ("--seconds", "2", "--calls", "20"),
     "changes": ("--changes", "2"),
+    "way": (),
     "jitter": ("--ticks", "200"),
     "idle": ("--seconds", "3"),
     "cgroups": ("--seconds", "3", "--groups", "20"),
@@ -159,6 +161,13 @@ OF_TASKS = (
     ),
 )
 TARGETS = (
+    Target(
+        "way",
+        "modules that a value goes through from the kernel to CSV: of a wide table, of a process",
+        "≤ 22, 26",
+        lambda f: f"{f['wide']['modules']}, {f['long']['modules']}",
+        lambda f: f["wide"]["modules"] <= 22 and f["long"]["modules"] <= 26,
+    ),
     Target(
         "tick",
         "CPU per tick of the sampler, all probes",
