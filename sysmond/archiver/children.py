@@ -79,7 +79,7 @@ def flush(folders: Folders, tell: Tell = _unheard, owed: disk_writes.Counts | No
         archive.remove_temporary(archive.disk_folder(folders, sensitivity, FINEST_TIER, table))
     from sysmond.archiver import retention_job  # noqa: PLC0415  as above
 
-    done = archive.flush(folders, retention_job.keeper(folders).make_room, retention_job.long_keeper(folders).make_room)
+    done = archive.flush(folders, *(retention_job.keeper(folders, is_long=each).make_room for each in (False, True)))
     tell("files", done.files)
     tell("bytes", done.bytes)
     ram = [archive.ram_folder(folders, *place) for place in archive.ram_folders(folders)]

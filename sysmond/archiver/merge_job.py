@@ -14,7 +14,7 @@ import numpy as np
 from sysmond import CREATED_BY
 from sysmond.archiver import rollup_job, sparse_rollup_job
 from sysmond.archiver import sparse_merge_job as long_merge
-from sysmond.archiver.retention_job import Keeper, keeper, long_keeper
+from sysmond.archiver.retention_job import Keeper, keeper
 from sysmond.base import significant
 from sysmond.base.clock import Relation, boot_id
 from sysmond.base.model import FILE_BYTES_MAX, FINEST_TIER, Semantics, Sensitivity
@@ -88,7 +88,7 @@ def _merge_all(folders: Folders, left_alone: set[str]) -> None:
 
 
 def _merge_long(folders: Folders, left_alone: set[str]) -> None:
-    keep = long_keeper(folders)
+    keep = keeper(folders, is_long=True)
     sparse_rollup_job.roll_up_tables(folders, keep.make_room, left_alone)
     largest_bytes = keep.file_bytes_max(FINEST_TIER)
     long_merge.merge(folders, boot_id(), largest_bytes, lambda paths: _has_room(keep, FINEST_TIER, paths), left_alone)

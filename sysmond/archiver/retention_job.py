@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keeping: carries retention out. Before anything is written to a tier, its oldest files go until all fits.
 
-A tier's budget counts both classes, and for rows the segments that wait in RAM, or room for them; rings have a bound
-of their own, and a large one must not cost what is on disk. A segment of rows goes only when every tier has its
-buckets, unless these cannot be made.
+Wide tables have a budget for each tier, long ones another. It counts both classes, all its tables, and for rows the
+files that wait in RAM, or room for them; rings have a bound of their own, and a large one must not cost what is on
+disk. A file of rows goes only when every tier has its buckets, unless these cannot be made. Files are listed without
+opening one as long as all fits.
 """
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
-from sysmond.archiver import sparse_retention_job
 from sysmond.base import clock
-from sysmond.base.model import FINEST_TIER, Sensitivity
+from sysmond.base.model import FINEST_TIER
 from sysmond.base.timespec import TIME_MAX_NS
 from sysmond.errors import CorruptError, Error
 from sysmond.machine import listing, note
@@ -28,46 +28,25 @@ from sysmond.store import archive, pins
 BELIEVED_FILE = "clock.json"
 
 
-class Shelf(NamedTuple):
-    """The files that share budgets.
-
-    ``paths``: those of a tier. ``stored``: the same, with when their rows are from. ``waiting``: those in RAM.
-    """
-
-    paths: Callable[[Folders, str], Iterator[str]]
-    stored: Callable[[Folders, str], Iterator[StoredFile]]
-    waiting: Callable[[Folders], Iterator[str]]
-
-
-LONG = Shelf(sparse_retention_job.disk_paths, sparse_retention_job.stored, sparse_retention_job.ram_paths)
-
-
-def long_keeper(folders: Folders) -> "Keeper":
-    """What makes room in the tiers of the long tables by the plan's limits, and rolls rows up before they go."""
-    plan, _ = plans.first_valid([f"{folders.runtime}/plan.json", f"{folders.state}/plan.json"])
-    limits, pins_bytes = retention.of_records(plan.archiver), plan.archiver.pins_bytes
-    kept = Keeper(folders, limits, pins_bytes, lambda: _roll_up_long(folders, kept), shelf=LONG)
-    return kept
-
-
-def _roll_up_long(folders: Folders, kept: "Keeper") -> None:
-    from sysmond.archiver import sparse_rollup_job  # noqa: PLC0415  numpy and h5py, which most flushes do without
-
-    sparse_rollup_job.roll_up_tables(folders, kept.make_room, set())
-
-
-def keeper(folders: Folders) -> "Keeper":
+def keeper(folders: Folders, *, is_long: bool = False) -> "Keeper":
     """What makes room in the tiers by the plan's limits, and rolls rows up before they go."""
 
     def roll_up() -> None:
-        from sysmond.archiver import rollup_job  # noqa: PLC0415  as below
-
         # What could not be rolled up is tried once more: its disk may have failed for a moment only.
-        rollup_job.roll_up_rows(folders, kept.make_room, set())
+        if is_long:
+            from sysmond.archiver import sparse_rollup_job  # noqa: PLC0415  numpy and h5py, as below
+
+            sparse_rollup_job.roll_up_tables(folders, kept.make_room, set())
+        else:
+            from sysmond.archiver import rollup_job  # noqa: PLC0415  as above
+
+            rollup_job.roll_up_rows(folders, kept.make_room, set())
 
     plan, _ = plans.first_valid([f"{folders.runtime}/plan.json", f"{folders.state}/plan.json"])
     limits, pins_bytes = retention.of_settings(plan.archiver)
-    kept = Keeper(folders, limits, pins_bytes, roll_up)
+    kept = Keeper(
+        folders, retention.of_records(plan.archiver) if is_long else limits, pins_bytes, roll_up, is_long=is_long
+    )
     return kept
 
 
@@ -85,13 +64,14 @@ class Keeper:
         pins_bytes: int,
         roll_up: Callable[[], object] = _nothing,
         relation: Callable[[], clock.Relation] = clock.relation,
-        shelf: Shelf | None = None,
+        *,
+        is_long: bool = False,
     ) -> None:
         """Take the limits of each tier, the budget of the pins, and what makes buckets of rows that have none yet.
 
-        ``shelf``: which files; those of wide tables where not told.
+        ``is_long``: whether the files of long tables are kept, or those of wide ones.
         """
-        self._shelf = shelf or Shelf(_paths, _stored, _ram_paths)
+        self._is_long = is_long
         self._relation = relation
         self._folders = folders
         self._limits = limits
@@ -105,17 +85,17 @@ class Keeper:
     def make_room(self, tier: str, coming_bytes: int) -> list[str]:
         """Remove what must go before so many bytes are written; gives the paths of what went."""
         limit = self._limits[tier]
-        waiting = self._shelf.waiting(self._folders) if tier == FINEST_TIER else ()
+        waiting = _waiting(self._folders, is_long=self._is_long) if tier == FINEST_TIER else ()
         elsewhere_bytes = sum(each.disk_bytes for each in _looked_at(waiting))
-        there_bytes = sum(each.size_bytes for each in _looked_at(self._shelf.paths(self._folders, tier)))
+        there_bytes = sum(each.size_bytes for each in _looked_at(paths(self._folders, tier, is_long=self._is_long)))
         both_bytes = there_bytes + coming_bytes + max(elsewhere_bytes, limit.ram_bytes)
         if not limit.age_ns and both_bytes <= limit.budget_bytes:
             return []
-        stored = list(self._shelf.stored(self._folders, tier))
+        files = list(stored(self._folders, tier, is_long=self._is_long))
         going = retention.expired(
-            stored,
+            files,
             limit,
-            self._now_ns(stored) if limit.age_ns else 0,
+            self._now_ns(files) if limit.age_ns else 0,
             coming_bytes=coming_bytes,
             elsewhere_bytes=elsewhere_bytes,
             pins=_pinned(self._folders) if tier == FINEST_TIER else (),
@@ -130,11 +110,11 @@ class Keeper:
             note.sync_folder(folder)
         return [file.path for file in going]
 
-    def _now_ns(self, stored: Sequence[StoredFile]) -> int:
+    def _now_ns(self, files: Sequence[StoredFile]) -> int:
         """The time by which files are old: no later than the wall clock has it, nor than is believed."""
         now, boot, path = self._relation(), clock.boot_id(), f"{self._folders.state}/{BELIEVED_FILE}"
         # Without a note, what was recorded last is what is known.
-        newest_ns = max((file.last_ns for file in stored), default=now.realtime_ns)
+        newest_ns = max((file.last_ns for file in files), default=now.realtime_ns)
         before = _believed(path) or Believed(newest_ns, boot, now.boottime_ns)
         after = retention.believe(before, boot, now.boottime_ns, now.realtime_ns)
         with suppress(OSError):
@@ -165,32 +145,33 @@ def _pinned(folders: Folders) -> list[PinnedSpan]:
         return [PinnedSpan(0, TIME_MAX_NS)]
 
 
-def _paths(folders: Folders, tier: str) -> Iterator[str]:
-    for sensitivity in Sensitivity:
-        folder = archive.disk_folder(folders, sensitivity, tier)
-        with suppress(CorruptError):  # A folder that cannot be read is said by whoever writes to it.
-            yield from (f"{folder}/{file}" for file in archive.files(folder))
+def paths(folders: Folders, tier: str, *, is_long: bool) -> Iterator[str]:
+    """Every file of a tier, of all wide tables or of all long ones."""
+    places = [each for each in archive.disk_folders(folders) if bool(each[1]) == is_long]
+    return _files(archive.disk_folder(folders, sensitivity, tier, table) for sensitivity, table in places)
 
 
-def _stored(folders: Folders, tier: str) -> Iterator[StoredFile]:
-    from sysmond.store import tiers  # noqa: PLC0415  numpy and h5py, which most flushes do without
+def stored(folders: Folders, tier: str, *, is_long: bool) -> Iterator[StoredFile]:
+    """The same, and when the rows of each file are from."""
+    from sysmond.archiver.coding import coding_of  # noqa: PLC0415  numpy and h5py, which most flushes do without
 
-    for sensitivity in Sensitivity:
-        folder = archive.disk_folder(folders, sensitivity, tier)
-        files, unreadable = tiers.listing(folder)
-        for each in files:
-            for found in _looked_at([f"{folder}/{each.file}"]):
-                yield StoredFile(
-                    f"{folder}/{each.file}", each.size_bytes, each.first_ns, each.last_ns, found.written_ns
-                )
-        for file in unreadable:  # Its rows are of no use, its bytes count: it goes in its turn.
-            for found in _looked_at([f"{folder}/{file}"]):
-                yield StoredFile(f"{folder}/{file}", found.size_bytes, found.written_ns, found.written_ns)
+    span_ns = coding_of(is_long=is_long).span_ns
+    for path in paths(folders, tier, is_long=is_long):
+        for status in _looked_at([path]):
+            # The rows of one that is damaged are of no use, its bytes count: it goes in its turn.
+            first_ns = last_ns = status.written_ns
+            with suppress(Error):
+                first_ns, last_ns = span_ns(path)
+            yield StoredFile(path, status.size_bytes, first_ns, last_ns, status.written_ns)
 
 
-def _ram_paths(folders: Folders) -> Iterator[str]:
-    for sensitivity in Sensitivity:
-        folder = archive.ram_folder(folders, sensitivity)
+def _waiting(folders: Folders, *, is_long: bool) -> Iterator[str]:
+    places = [each for each in archive.ram_folders(folders) if bool(each[1]) == is_long]
+    return _files(archive.ram_folder(folders, *place) for place in places)
+
+
+def _files(places: Iterable[str]) -> Iterator[str]:
+    for folder in places:
         with suppress(CorruptError):  # A folder that cannot be read is said by whoever writes to it.
             yield from (f"{folder}/{file}" for file in archive.files(folder))
 

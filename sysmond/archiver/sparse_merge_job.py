@@ -16,12 +16,11 @@ from sysmond import CREATED_BY
 from sysmond.base.model import ABSENT, FILE_BYTES_MAX, FINEST_TIER, Semantics, Sensitivity
 from sysmond.base.result import Array, BoolArray, Int64Array
 from sysmond.base.timespec import DAY_NS
-from sysmond.base.wall_clock import course_of
 from sysmond.errors import Error
 from sysmond.machine import listing
 from sysmond.machine.folders import FILE_MODES, Folders
 from sysmond.machine.memory import working_on
-from sysmond.store import archive, invariants, sparse_file
+from sysmond.store import archive, invariants, sparse, sparse_file
 from sysmond.store.archive import Candidate, Name
 from sysmond.store.of_ring import coalesce
 from sysmond.store.statistics import distinct
@@ -290,16 +289,6 @@ def _readings(members: Sequence[Stretch]) -> tuple[Readings, list[Int64Array], b
     return Readings(ticks, full, lost, walked), places, is_plain
 
 
-def span_ns(stretch: Stretch) -> tuple[int, int]:
-    """UTC of the outermost readings, in nanoseconds; where there are none, of what else is told of that time."""
-    told = [*stretch.ticks[:1].tolist(), *stretch.ticks[-1:].tolist()]
-    told = told or [each.start_ns for each in stretch.holes] or [life.first_ns for life in stretch.lives]
-    if not told:
-        return 0, 0
-    course = course_of(stretch.relations, stretch.interval_ns)
-    return course.moment_ns(min(told)), course.moment_ns(max(told))
-
-
 def merge(
     folders: Folders, boot: str, largest_bytes: int, has_room: Callable[[Sequence[str]], bool], left_alone: set[str]
 ) -> None:
@@ -382,6 +371,9 @@ def _candidates(folder: str, left_alone: set[str]) -> Iterator[Candidate]:
                 size, _, written_ns = listing.look(path)
                 if path not in left_alone and archive.is_fresh(written_ns):
                     with sparse_file.open_file(path) as opened:
-                        day, declared = span_ns(opened)[0] // DAY_NS, {opened.table.name: sparse_file.declares(opened)}
+                        day, declared = (
+                            sparse.span_ns(path)[0] // DAY_NS,
+                            {opened.table.name: sparse_file.declares(opened)},
+                        )
                         size = max(size, _weight(opened))
             yield Candidate(name, size, day, declared)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sysmond.archiver import sparse_retention_job as long_keep
+from sysmond.archiver import retention_job
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import FINEST_TIER, Sensitivity
 from sysmond.base.terminal import put, say
@@ -21,7 +21,7 @@ from sysmond.machine.lock import only_one
 from sysmond.plan import plan as plans
 from sysmond.plan import retention
 from sysmond.plan.plan import ArchiverSettings
-from sysmond.plan.retention import TIERS_NS, Limit
+from sysmond.plan.retention import TIERS_NS, Limit, StoredFile
 from sysmond.store import archive, tiers
 from sysmond.store.dense_file import Segment
 
@@ -64,7 +64,7 @@ def budget(folders: Folders, options: argparse.Namespace) -> int:
     try:
         answer = {tier: _forecast(folders, tier, limits[tier], bits.get(tier, 0)) for tier in TIERS_NS}
         for tier, limit in retention.of_records(settings).items():
-            answer[f"records.{tier}"] = _foretold(tier, limit, *long_keep.taken(folders, tier, ROWS_S_MIN))
+            answer[f"records.{tier}"] = _foretold(tier, limit, *_taken_by_long(folders, tier))
     except PermissionError as failure:
         right = "root, the recorder's user and members of the group sysmond may"
         raise NotPermittedError(f"{refusal(failure)}; {right}") from failure
@@ -109,6 +109,23 @@ def _foretold(tier: str, limit: Limit, used_bytes: int, bytes_per_day: float) ->
         "bytes_per_day": bytes_per_day or None,
         "days": days,
     }
+
+
+def _taken_by_long(folders: Folders, tier: str) -> tuple[int, float]:
+    """How many bytes all long tables take in a tier, and how many a day adds: 0 for those there are too few seconds of.
+
+    By the files that are there: those that are not merged yet tell a little more than a day will add.
+    """
+    used_bytes, per_day = 0, 0.0
+    tables: dict[str, list[StoredFile]] = {}
+    for file in retention_job.stored(folders, tier, is_long=True):
+        used_bytes += file.size_bytes
+        tables.setdefault(os.path.dirname(file.path), []).append(file)
+    for files in tables.values():
+        seconds = sum(file.last_ns - file.first_ns for file in files) / SECOND_NS
+        if seconds >= ROWS_S_MIN:
+            per_day += sum(file.size_bytes for file in files) / seconds * DAY_S
+    return used_bytes, per_day
 
 
 def _measured(folder: str) -> list[Measured]:

@@ -215,7 +215,7 @@ def test_reasons_alone_are_merged_and_kept_like_rows(folders: Folders) -> None:
         sparse_seal_job.seal(folders)
     archive.flush(folders)
     assert len(on_disk(folders)) == 8
-    assert {each.first_ns // SECOND for each in retention_job.LONG.stored(folders, "1s")} == {
+    assert {each.first_ns // SECOND for each in retention_job.stored(folders, "1s", is_long=True)} == {
         UTC_NS // SECOND + tick for tick in range(100, 108)
     }
     merge_job.merge(folders)
@@ -256,28 +256,27 @@ def test_budgets_hold_over_all_tables_and_classes_and_the_oldest_go(folders: Fol
     stranger = f"{folders.state}/public/elsewhere/1s"
     os.makedirs(stranger)
     Path(f"{stranger}/notes.txt").write_text("not ours, and not counted")
-    shelf = retention_job.LONG
-    paths = list(shelf.paths(folders, "1s"))
+    paths = list(retention_job.paths(folders, "1s", is_long=True))
     assert len({os.path.dirname(path) for path in paths}) == 2
     sizes = {path: os.path.getsize(path) for path in paths}
-    spans = {each.path: each.last_ns for each in shelf.stored(folders, "1s")}
+    spans = {each.path: each.last_ns for each in retention_job.stored(folders, "1s", is_long=True)}
     going = sorted(paths, key=lambda path: (spans[path], path))[:3]
     budget = sum(size for path, size in sizes.items() if path not in going)
     limits = {"1s": Limit(budget)}
-    assert retention_job.Keeper(folders, limits, 0, shelf=shelf).make_room("1s", 0) == going
-    assert sorted(shelf.paths(folders, "1s")) == sorted(set(paths) - set(going))
+    assert retention_job.Keeper(folders, limits, 0, is_long=True).make_room("1s", 0) == going
+    assert sorted(retention_job.paths(folders, "1s", is_long=True)) == sorted(set(paths) - set(going))
     assert os.path.exists(f"{stranger}/notes.txt")
-    retention_job.Keeper(folders, limits, 0, shelf=shelf).make_room("1s", budget)
-    assert list(shelf.paths(folders, "1s")) == []
+    retention_job.Keeper(folders, limits, 0, is_long=True).make_room("1s", budget)
+    assert list(retention_job.paths(folders, "1s", is_long=True)) == []
 
 
 def test_what_is_pinned_stays_as_far_as_the_pins_budget_reaches(folders: Folders) -> None:
     recorded(folders, 3, boot_id())
     oldest = on_disk(folders)[0]
-    first_ns = next(each.first_ns for each in retention_job.LONG.stored(folders, "1s") if each.path == oldest)
+    first_ns = next(each.first_ns for each in retention_job.stored(folders, "1s", is_long=True) if each.path == oldest)
     pins.add(folders.state, [pins.Pin(first_ns, first_ns + SECOND, "why", "who")])
     for pins_bytes, is_kept in ((10**6, True), (0, False)):
-        retention_job.Keeper(folders, {"1s": Limit(1)}, pins_bytes, shelf=retention_job.LONG).make_room("1s", 0)
+        retention_job.Keeper(folders, {"1s": Limit(1)}, pins_bytes, is_long=True).make_room("1s", 0)
         assert os.path.exists(oldest) == is_kept
     assert on_disk(folders) == []
 

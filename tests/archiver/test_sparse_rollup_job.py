@@ -270,7 +270,7 @@ def test_rows_go_only_when_their_buckets_are_there(folders: Folders) -> None:
     put(folders, 1, [stretch_of(part) for part in parts])
     sizes = sum(os.path.getsize(f"{folder_of(folders)}/{each}") for each in os.listdir(folder_of(folders)))
     limits = {tier: Limit(sizes // 2 if tier == "1s" else 10**9) for tier in TIERS_NS}
-    keep = retention_job.Keeper(folders, limits, 0, lambda: roll_up(folders), shelf=retention_job.LONG)
+    keep = retention_job.Keeper(folders, limits, 0, lambda: roll_up(folders), is_long=True)
     assert keep.make_room("1s", 0)
     assert 0 < len(os.listdir(folder_of(folders))) < len(parts)
     check_all(folders, readings)

@@ -110,8 +110,8 @@ def test_what_is_recorded_later_is_sealed_flushed_and_merged(machine: Machine) -
 
 def test_a_budget_counts_and_forgets_all_others(machine: Machine) -> None:
     placed = traps(machine)
-    for shelf in (None, retention_job.LONG):
-        keeper = retention_job.Keeper(machine.folders, dict.fromkeys(TIERS_NS, Limit(1)), 0, shelf=shelf)
+    for is_long in (False, True):
+        keeper = retention_job.Keeper(machine.folders, dict.fromkeys(TIERS_NS, Limit(1)), 0, is_long=is_long)
         gone = keeper.make_room(FINEST_TIER, 0)
         assert gone
         assert not set(gone) & set(placed)
