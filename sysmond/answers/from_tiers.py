@@ -158,7 +158,7 @@ def _sequences(parts: Sequence[Bucketed], buckets: UtcBuckets) -> Iterator[_Sequ
         yield _Sequence(mine, last_ns[order] - of.length_ns, last_ns[order], of)
 
 
-def told_by_buckets(parts: Sequence[Bucketed], buckets: UtcBuckets) -> TimeCovered:
+def covered_by_buckets(parts: Sequence[Bucketed], buckets: UtcBuckets) -> TimeCovered:
     """Of what time buckets of tiers tell, in each bucket of the question."""
     total = TimeCovered(np.zeros(len(buckets.stamps_ns)), np.zeros(len(buckets.stamps_ns)))
     for _, first_ns, last_ns, of in _sequences(parts, buckets):
@@ -250,14 +250,14 @@ class TierBatch(RowBatch):
     def _mean(self, spec: Spec) -> NumberColumn:
         """The rate of a counter over all that is told of a bucket; the average of a gauge over what it was there."""
         if spec.semantics is Semantics.GAUGE:
-            mass, time_s = self.held(spec)
+            mass, time_s = self.integral(spec)
         else:
             values, time_s = self._sum(spec.name), self._told.span_s[self.bucket]
             mass = np.where(values == ABSENT, np.nan, values) * (100.0 if spec.unit == "%" else 1.0)
         with np.errstate(divide="ignore", invalid="ignore"):
             return NumberColumn(np.where(time_s > 0, mass / time_s, np.nan) / 10.0**spec.scale)
 
-    def held(self, spec: Spec) -> tuple[Float64Array, Float64Array]:
+    def integral(self, spec: Spec) -> tuple[Float64Array, Float64Array]:
         """The integral of a gauge over time (as stored, times seconds), and over how long."""
         values = self._sum(spec.name)
         absent = values == ABSENT
@@ -266,7 +266,7 @@ class TierBatch(RowBatch):
 
     def mass(self, spec: Spec, /) -> Float64Array:
         """The integral of a gauge over time, as a share of the time that values are known."""
-        return self.held(spec)[0] / self._told.watched_s[self.bucket] / 10.0**spec.scale
+        return self.integral(spec)[0] / self._told.watched_s[self.bucket] / 10.0**spec.scale
 
     def _column(self, name: str) -> Int64Array:
         return self._stretch.column(name)[self._rows]
@@ -355,7 +355,7 @@ def _with_masses(batch: RowBatch, specs: Mapping[str, Spec], groups: Sequence[st
     for label, spec in specs.items():
         columns[label] = batch.cells(spec)
         if spec.stat == MEAN and spec.semantics is Semantics.GAUGE and isinstance(batch, TierBatch | LastingBatch):
-            mass, time_s = batch.held(spec)
+            mass, time_s = batch.integral(spec)
             columns[label + _MASS], columns[label + _TIME] = NumberColumn(mass), NumberColumn(time_s)
     for name in groups:
         none = np.zeros(len(batch.bucket), np.int64)

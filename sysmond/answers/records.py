@@ -23,9 +23,9 @@ from sysmond.answers.rows import (
     UtcBuckets,
     axis,
     batches,
+    covered_by_rows,
     lasting,
     meeting,
-    told_by_rows,
 )
 from sysmond.base import clock, paths, timespec
 from sysmond.base.declared_answers import within
@@ -276,7 +276,7 @@ class Answering:
                 from_tiers.TierMomentBatch(each, of_boot[each.line.boot], buckets) for each in self._past
             ]
             return chain(meeting(question, moments), batches(question, lines, buckets, self._since_ns))
-        told = from_tiers.told_by_buckets(self._past, buckets).plus(told_by_rows(lines, buckets, self._since_ns))
+        told = from_tiers.covered_by_buckets(self._past, buckets).plus(covered_by_rows(lines, buckets, self._since_ns))
         found: list[RowBatch] = [
             from_tiers.TierBatch(each, of_boot[each.line.boot], buckets, told) for each in self._past
         ]

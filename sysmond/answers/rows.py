@@ -28,7 +28,7 @@ from sysmond.rollup.ended import between
 from sysmond.rollup.keys_in_buckets import KeyEnds, KeysInBuckets, spans
 from sysmond.rollup.portion import parts_of, summed
 from sysmond.store.census import LATE_NS, Line
-from sysmond.store.chain import told_before
+from sysmond.store.chain import reported_before
 from sysmond.store.stretch import Stretch, StretchPart, key_of, lasts
 
 # So many cells of a column are worked on at once.
@@ -184,7 +184,7 @@ class TimeCovered(NamedTuple):
         return TimeCovered(self.span_s + other.span_s, self.watched_s + other.watched_s)
 
 
-def told_by_rows(
+def covered_by_rows(
     lines: Sequence[tuple[Line, JoinedRows]], buckets: UtcBuckets, since_ns: Since = MappingProxyType({})
 ) -> TimeCovered:
     """Of what time rows tell; ``since_ns``: from which boot time on they answer, by boot."""
@@ -208,7 +208,7 @@ def lasting(
 ) -> Iterator["LastingBatch"]:
     """Rows of a table whose rows last: one a key and bucket in which it was there.
 
-    ``told``: of what time buckets tell, by rows and elsewhere. ``since_ns``: as of ``told_by_rows``.
+    ``told``: of what time buckets tell, by rows and elsewhere. ``since_ns``: as of ``covered_by_rows``.
     """
     for line, joined in lines:
         mine = _edges_since(line, buckets, since_ns)
@@ -248,10 +248,10 @@ class LastingBatch(RowBatch):
         if ended is not None and stage.parts:
             ended = between(ended, min(int(edges[0]), int(stage.parts[0].stretch.ticks[0])), int(edges[-1]))
         self._stage = stage
-        self._window = KeysInBuckets(stage.parts, edges, ended, key_of(table))
+        self._window = KeysInBuckets.of(stage.parts, edges, ended, key_of(table))
         self._texts = frozenset(metric.name for metric in table.metrics if metric.is_text)
         # ``_bucket``: of those of the stage.
-        self._key, self._bucket = np.nonzero(self._window.alive & (stage.watched_s > 0))
+        self._key, self._bucket = np.nonzero(self._window.of_keys.alive & (stage.watched_s > 0))
         self._cache: dict[tuple[str, str], Cells] = {}
         super().__init__(stage.line.boot, self._bucket + stage.low, stage.stamps_ns[self._bucket])
 
@@ -290,7 +290,7 @@ class LastingBatch(RowBatch):
             grown = window.grown(spec.name)[key, bucket]
             return NumberColumn(grown, spec.scale) if spec.stat == SUM else self._rate(spec, grown)
         if spec.stat == MEAN:
-            mass, time_s = (each[key, bucket] for each in window.held(spec.name))
+            mass, time_s = (part[key, bucket] for part in window.integral(spec.name))
             with np.errstate(divide="ignore", invalid="ignore"):
                 return NumberColumn(np.where(time_s > 0, mass / time_s, np.nan) / 10.0**spec.scale)
         if spec.stat == MAX:
@@ -306,19 +306,19 @@ class LastingBatch(RowBatch):
         with np.errstate(divide="ignore", invalid="ignore"):
             return NumberColumn(np.where((grown == ABSENT) | (took_s <= 0), np.nan, grown * factor / took_s))
 
-    def held(self, spec: Spec) -> tuple[Float64Array, Float64Array]:
+    def integral(self, spec: Spec) -> tuple[Float64Array, Float64Array]:
         """The integral of a gauge over time (as stored, times seconds), and over how long."""
-        mass, time_s = self._window.held(spec.name)
+        mass, time_s = self._window.integral(spec.name)
         return mass[self._key, self._bucket], time_s[self._key, self._bucket]
 
     def mass(self, spec: Spec, /) -> Float64Array:
         """The integral of a gauge over time, as a share of the time that values are known."""
-        mass: Float64Array = self._window.held(spec.name)[0][self._key, self._bucket]
+        mass: Float64Array = self._window.integral(spec.name)[0][self._key, self._bucket]
         return mass / self._stage.watched_s[self._bucket] / 10.0**spec.scale
 
     def _life(self, spec: Spec) -> NumberColumn:
         if spec.name == END:
-            died = self._window.died_ns[self._key]
+            died = self._window.of_keys.died_ns[self._key]
             late = died >= self._window.edges[self._bucket + 1]
             utc = self._stage.line.course.utc_ns(np.where(late, 0, died))
             return NumberColumn(np.where(late, ABSENT, utc), spec.scale)
@@ -372,7 +372,7 @@ class MomentBatch(RowBatch):
         times = line.course.utc_ns(stretch.column(END) if is_end else ticks)
         inside = (times >= buckets.edges_ns[0]) & (times < buckets.edges_ns[-1])
         if is_end:
-            inside &= ~told_before(stretch, before)
+            inside &= ~reported_before(stretch, before)
         self._take(stretch, line, joined, times, inside & (ticks >= begin_ns) & (ticks < part.end_ns), buckets)
 
     def _take(
@@ -442,9 +442,9 @@ def batches(
     buckets: UtcBuckets,
     since_ns: Since = MappingProxyType({}),
 ) -> Iterator[RowBatch]:
-    """All rows that meet the condition; ``since_ns`` as of ``told_by_rows``."""
+    """All rows that meet the condition; ``since_ns`` as of ``covered_by_rows``."""
     if lasts(question.table):
-        told = told_by_rows(lines, buckets, since_ns)
+        told = covered_by_rows(lines, buckets, since_ns)
         return meeting(question, lasting(question.table, lines, buckets, told, since_ns))
     return meeting(question, _of_moments(lines, buckets, since_ns))
 

@@ -207,7 +207,7 @@ class Query:
                     if seen.setdefault((track.lineage.boot, key), track) is not track:
                         self._shared[track.lineage.boot, key] = []
 
-    def _told_before(self, view: TrackView, key: SeriesKey, known: Int64Array) -> BoolArray | None:
+    def _reported_before(self, view: TrackView, key: SeriesKey, known: Int64Array) -> BoolArray | None:
         """Where another writer told all that a bucket (or row) has of a series; None where none did.
 
         ``known``: how many values each has. Of two that share a part of their ticks both count: nothing is lost.
@@ -276,7 +276,7 @@ class Query:
             source.missing[key.table] &= row == ABSENT
             if Stat.LEAP in kind:
                 self._note_resets(key, view, row)
-            if (twice := self._told_before(view, key, (row != ABSENT).astype(np.int64))) is not None:
+            if (twice := self._reported_before(view, key, (row != ABSENT).astype(np.int64))) is not None:
                 row[twice] = ABSENT
         in_full = any(rates.needs_rows(self.metric(keys[0]), stat) for stat in stats)
         joined, more = rates.of_rows(kind, matrix, ticks, starts, interval_ns, in_full=in_full)
@@ -299,7 +299,7 @@ class Query:
             if Stat.LEAP in kind:  # The first row of a counter has no increment.
                 known = np.maximum(known, (found.stats[Stat.LEAP_NS][index] > 0) | (view.axis.rows == 1))
             source.missing[key.table] &= known == 0
-            if (twice := self._told_before(view, key, known)) is not None:
+            if (twice := self._reported_before(view, key, known)) is not None:
                 for stat, values in found.stats.items():
                     values[index, twice] = EMPTY.get(stat, ABSENT)
         return (found if len(starts) == len(view.inside) else statistics.coarsen(found, starts)), {}

@@ -50,7 +50,7 @@ class Pairs:
         until[slab.ends - 1] = slab.stop
         self._weight: Int64Array = until - self._since_at
         # These are many, and small.
-        self._from, self._to, self._since = (each.astype(np.int32) for each in (self._from, self._to, self._since))
+        self._from, self._to, self._since = (rows.astype(np.int32) for rows in (self._from, self._to, self._since))
         self.begin, self.end = self.begin.astype(np.int32), self.end.astype(np.int32)
 
     @property
@@ -60,8 +60,8 @@ class Pairs:
 
     def last(self, values: Int64Array) -> Int64Array:
         """What each had at its last reading."""
-        found: Int64Array = values[self._to]
-        return found
+        last: Int64Array = values[self._to]
+        return last
 
     def grown(self, values: Int64Array) -> Int64Array:
         """By how much a counter grew; ABSENT where it was not known at any reading of the bucket.
@@ -79,37 +79,37 @@ class Pairs:
         counts = slab.chain.newborn[slab.keys] & ~slab.has_base & ~is_absent(opening)
         grown[slab.begins] = np.where(counts, opening, 0)
         total = np.append(0, np.cumsum(np.maximum(grown, 0)))
-        found: Int64Array = total[self._to + 1] - total[self._since]
+        increments: Int64Array = total[self._to + 1] - total[self._since]
         if hollow:
             known = np.append(0, np.cumsum(~absent))
-            found[known[self._to + 1] == known[self._from]] = ABSENT
-        return found
+            increments[known[self._to + 1] == known[self._from]] = ABSENT
+        return increments
 
-    def held(self, values: Int64Array) -> Int64Array:
+    def summed(self, values: Int64Array) -> Int64Array:
         """The sum of a gauge over the readings at which it was there; ABSENT where it was not known at any."""
         absent = is_absent(values)
         hollow = bool(absent.any())
         heights: Int64Array = np.where(absent, 0, values) if hollow else values
-        found = self._integral(heights)
+        sums = self._integral(heights)
         if hollow:
-            found[self._integral((~absent).astype(np.int64)) == 0] = ABSENT
-        return found
+            sums[self._integral((~absent).astype(np.int64)) == 0] = ABSENT
+        return sums
 
     def _integral(self, heights: Int64Array) -> Int64Array:
         mass = heights * self._weight
         before = np.cumsum(mass) - mass
         to = before[self._to] + heights[self._to] * (self.end - self._since_at[self._to])
         since = before[self._from] + heights[self._from] * (self.begin - self._since_at[self._from])
-        found: Int64Array = to - since
-        return found
+        sums: Int64Array = to - since
+        return sums
 
     def peak(self, values: Int64Array) -> Int64Array:
         """The largest value of each."""
         if not len(self._from):
             return np.zeros(0, np.int64)
         spans = np.stack([self._from, self._to + 1], axis=1).ravel()
-        found: Int64Array = np.maximum.reduceat(np.append(values, ABSENT), spans)[::2]
-        return found
+        peaks: Int64Array = np.maximum.reduceat(np.append(values, ABSENT), spans)[::2]
+        return peaks
 
     def rows_between(self, chosen: Int64Array) -> tuple[Int64Array, Int64Array]:
         """The rows of some pairs after the one that holds at their first reading; of each row, its place in these."""
@@ -135,12 +135,12 @@ def sums_of(cell: Int64Array, values: Int64Array) -> Int64Array:
     starts = np.flatnonzero(np.diff(cell[order], prepend=-1))
     absent = is_absent(values)[order]
     there = np.where(absent, 0, values[order])
-    found = np.add.reduceat(there, starts)
+    sums = np.add.reduceat(there, starts)
     if absent.any():
-        found[np.logical_and.reduceat(absent, starts)] = ABSENT
+        sums[np.logical_and.reduceat(absent, starts)] = ABSENT
     if float(there.max()) * len(there) > SUM_MAX:
-        found[np.add.reduceat(there.astype(np.float64), starts) > SUM_MAX] = ABSENT
-    return found
+        sums[np.add.reduceat(there.astype(np.float64), starts) > SUM_MAX] = ABSENT
+    return sums
 
 
 def peaks_of_sums(pairs: Pairs, chosen: Int64Array, cell: Int64Array) -> Callable[[Int64Array | None], Int64Array]:
@@ -148,6 +148,11 @@ def peaks_of_sums(pairs: Pairs, chosen: Int64Array, cell: Int64Array) -> Callabl
 
     What is given takes the values of a gauge at the rows of the slab, or None to count, and gives int64[cell], of the
     cells that any pair is of, in order.
+
+    Each row that begins to hold adds its value and takes away that of the row before it; a pair that ends before its
+    bucket takes its last one away. Summed up in order of the readings, that is the sum at each of them, which counts
+    once the last move of its reading is in. With A: 5 from reading 0, 2 from reading 3, and B: 4 from reading 1 until
+    before reading 3, the moves are +5, +4, (-5 +2, -4): the sums are 5, 9, 2, and the largest is 9.
     """
     if not len(chosen):
         return lambda _: np.zeros(0, np.int64)
@@ -177,11 +182,11 @@ def peaks_of_sums(pairs: Pairs, chosen: Int64Array, cell: Int64Array) -> Callabl
         moves = heights[plus] - heights[minus]
         total = np.cumsum(moves)
         total -= np.repeat(total[starts] - moves[starts], np.diff(np.append(starts, len(total))))
-        found: Int64Array = np.maximum.reduceat(total[settled], of_settled)
+        largest: Int64Array = np.maximum.reduceat(total[settled], of_settled)
         if absent.any():
             known = np.logical_or.reduceat(~absent[plus] & (plus != none), starts)
-            found[~known] = ABSENT
-        return found
+            largest[~known] = ABSENT
+        return largest
 
     return peaks
 

@@ -93,24 +93,24 @@ class _Parser:
         self.depth = 0
 
     def whole(self) -> Condition:
-        found = self.either()
+        condition = self.either()
         if word := self.peek():
             raise self.wrong(f"{word!r} after a whole condition", "expected 'and' or 'or' in between")
-        return found
+        return condition
 
     def either(self) -> Condition:
-        found = self.both()
+        condition = self.both()
         while self.peek() == "or":
             self.take()
-            found = _joined(found, self.both(), np.logical_or)
-        return found
+            condition = _joined(condition, self.both(), np.logical_or)
+        return condition
 
     def both(self) -> Condition:
-        found = self.one()
+        condition = self.one()
         while self.peek() == "and":
             self.take()
-            found = _joined(found, self.one(), np.logical_and)
-        return found
+            condition = _joined(condition, self.one(), np.logical_and)
+        return condition
 
     def one(self) -> Condition:
         self.depth += 1
@@ -123,10 +123,10 @@ class _Parser:
                 return Condition(inner.columns, lambda lookup: ~inner.test(lookup))
             if self.peek() == "(":
                 self.take()
-                found = self.either()
+                condition = self.either()
                 if self.take() != ")":
                     raise self.wrong("a parenthesis is open", "expected ')'")
-                return found
+                return condition
             return self.comparison()
         finally:
             self.depth -= 1

@@ -10,7 +10,7 @@ from sysmond.base.result import BoolArray, Int64Array
 from sysmond.rollup.condition import Words
 from sysmond.rollup.keys_in_buckets import KeyEnds
 from sysmond.store.census import Line
-from sysmond.store.chain import told_before
+from sysmond.store.chain import reported_before
 from sysmond.store.stretch import Stretch
 
 
@@ -19,10 +19,10 @@ def between(ended: KeyEnds, low_ns: int, high_ns: int) -> KeyEnds:
     low, high = np.searchsorted(ended.end_ns, [low_ns, high_ns]).tolist()
 
     def column(name: str) -> Int64Array | Words | None:
-        found = ended.column(name)
-        if isinstance(found, Words):
-            return found._replace(codes=found.codes[low:high])
-        return None if found is None else found[low:high]
+        values = ended.column(name)
+        if isinstance(values, Words):
+            return values._replace(codes=values.codes[low:high])
+        return None if values is None else values[low:high]
 
     return KeyEnds(ended.keys[low:high], ended.end_ns[low:high], column)
 
@@ -37,7 +37,7 @@ def ended_of(line: Line, names: Sequence[str]) -> KeyEnds | None:
         if not {metric.name for metric in part.stretch.table.metrics if not metric.is_text}.issuperset([END, *names]):
             return None
     stretches = [
-        (each, (each.ticks[each.tick_index()] < end_ns) & ~told_before(each, before))
+        (each, (each.ticks[each.tick_index()] < end_ns) & ~reported_before(each, before))
         for (each, end_ns, *_), before in zip(line.parts, befores, strict=False)
     ]
     end_ns = np.concatenate([np.zeros(0, np.int64), *(stretch.column(END)[mine] for stretch, mine in stretches)])

@@ -29,13 +29,13 @@ def begin_ns(stretch: Stretch) -> int:
 
 def counting(stretches: Sequence[Stretch]) -> list[BoolArray]:
     """Which buckets of neighbouring stretches of a tier count, bool[reading] each: those that no later one replaces."""
-    found: list[BoolArray] = []
+    masks: list[BoolArray] = []
     next_ns = -ABSENT - 1
     for stretch in reversed(stretches):
-        found.append(stretch.ticks < next_ns)
+        masks.append(stretch.ticks < next_ns)
         if len(stretch.ticks):
             next_ns = min(next_ns, begin_ns(stretch))
-    return found[::-1]
+    return masks[::-1]
 
 
 def merged(stretches: Sequence[Stretch]) -> MemoryStretch:
@@ -44,12 +44,12 @@ def merged(stretches: Sequence[Stretch]) -> MemoryStretch:
     if is_dictionary(about.table):
         return last_rows(Chain(stretches), about, 0)
     counts = counting(stretches)
-    offsets = np.cumsum([0, *(int(each.sum()) for each in counts)])
+    offsets = np.cumsum([0, *(int(mask.sum()) for mask in counts)])
     places = [
-        np.where(each, np.cumsum(each) - 1 + offset, -1) for each, offset in zip(counts, offsets.tolist(), strict=False)
+        np.where(mask, np.cumsum(mask) - 1 + offset, -1) for mask, offset in zip(counts, offsets.tolist(), strict=False)
     ]
     at = [place[stretch.tick_index()] for stretch, place in zip(stretches, places, strict=True)]
-    taken = [np.flatnonzero(each >= 0) for each in at]
+    rows_of = [np.flatnonzero(place >= 0) for place in at]
     codes: dict[str, int] = {}
     recoded = [
         np.array([*(codes.setdefault(text, len(codes)) for text in stretch.texts), ABSENT], np.int64)
@@ -59,14 +59,14 @@ def merged(stretches: Sequence[Stretch]) -> MemoryStretch:
 
     def column(name: str) -> Int64Array:
         parts = []
-        for stretch, rows, code in zip(stretches, taken, recoded, strict=True):
+        for stretch, rows, code in zip(stretches, rows_of, recoded, strict=True):
             values = stretch.column(name)[rows]
             parts.append(code[filled(values, -1)] if name in texts else values)
         return np.concatenate(parts)
 
     def reading(name: str) -> Array:
-        return np.concatenate([getattr(each, name)[mask] for each, mask in zip(stretches, counts, strict=True)])
+        return np.concatenate([getattr(stretch, name)[mask] for stretch, mask in zip(stretches, counts, strict=True)])
 
     readings = Readings(reading("ticks"), reading("full"), reading("lost"), reading("walked"))
-    rows_at = np.concatenate([each[rows] for each, rows in zip(at, taken, strict=True)])
+    rows_at = np.concatenate([place[rows] for place, rows in zip(at, rows_of, strict=True)])
     return MemoryStretch(about, readings, rows_at, remembering(column), list(codes))

@@ -11,7 +11,7 @@ ended is one more row of it, at its end. A counter that fell has not grown.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from copy import copy
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -60,167 +60,145 @@ class Dictionary:
 
     def codes(self, texts: Iterable[str]) -> Int64Array:
         """The code of each text; ABSENT goes behind the last, where index -1 finds it."""
-        found = [self._codes.setdefault(text, len(self._codes)) for text in texts]
+        codes = [self._codes.setdefault(text, len(self._codes)) for text in texts]
         self.texts += list(self._codes)[len(self.texts) :]
-        return np.array([*found, ABSENT], np.int64)
+        return np.array([*codes, ABSENT], np.int64)
 
 
+class _OfKeys(NamedTuple):
+    """What is known of each key, a row each.
+
+    ``first``: the number of the first part that has it, int64[key]. ``newborn``: whether it started after the reading
+    before that, bool[key]. ``end_row``: its row among the ends, int64[key], -1 for none. ``end_ns``: when that says
+    that it ended; ``died_ns``: when it was gone at the latest (boot time, int64[key], ALWAYS_NS where it did not end).
+    ``had``: whether a row of it is known at an edge, bool[key, edge]. ``alive``: whether it was there in a bucket,
+    bool[key, bucket].
+    """
+
+    first: Int64Array
+    newborn: BoolArray
+    end_row: Int64Array
+    end_ns: Int64Array
+    died_ns: Int64Array
+    had: BoolArray
+    alive: BoolArray
+
+    def chosen(self, keys: Int64Array) -> "_OfKeys":
+        """Only those of some keys."""
+        first, newborn, end_row = self.first[keys], self.newborn[keys], self.end_row[keys]
+        return _OfKeys(first, newborn, end_row, self.end_ns[keys], self.died_ns[keys], self.had[keys], self.alive[keys])
+
+
+@dataclass(frozen=True)
 class KeysInBuckets:
     """Keys and buckets. ``keys``: by metric of the key, int64[key]. ``edges``: of the buckets, int64[bucket + 1].
 
-    ``alive``: whether a key was there in a bucket, bool[key, bucket]. ``died_ns``: when it ended (boot time),
-    ALWAYS_NS where it did not.
+    ``words``: the texts of all parts, by their codes. ``portions``: of each part its keys, by number.
     """
 
-    def __init__(
-        self, parts: Sequence[StretchPart], edges: Int64Array, ended: KeyEnds | None, key: tuple[str, ...]
-    ) -> None:
+    edges: Int64Array
+    words: Dictionary
+    keys: dict[str, Int64Array]
+    portions: Sequence[Portion]
+    of_keys: _OfKeys
+    ends: KeyEnds | None
+
+    @classmethod
+    def of(
+        cls, parts: Sequence[StretchPart], edges: Int64Array, ends: KeyEnds | None, key: tuple[str, ...]
+    ) -> "KeysInBuckets":
         """Look at parts in order of time: those that answer between the edges, and the one before them."""
-        self.edges = edges
-        self.words = Dictionary()
-        self._ended = ended
-        keys = [np.stack([part.stretch.keys[name] for name in key], axis=1) for part in parts]
-        self._known, where = _numbered(np.concatenate([np.zeros((0, len(key)), np.int64), *keys]))
-        self._first = np.full(len(self._known), len(parts), np.int64)
-        self._newborn = np.zeros(len(self._known), bool)
-        self._portions: list[Portion] = []
-        at = 0
-        for number, (part, before) in enumerate(zip(parts, [None, *parts], strict=False)):
-            mine = where[at : at + len(keys[number])]
-            at += len(mine)
-            self._portions.append(Portion(part, np.arange(len(mine)), mine, self.words.codes(part.stretch.texts)))
-            new = mine[self._first[mine] > number]
-            self._first[new] = number
-            if START in key:
-                self._newborn[new] = self._known[new, key.index(START)] >= self._since_ns(part, before) - GRAIN_NS
-        self._end_row = np.full(len(self._known), -1, np.int64)
-        self._take_ended(parts, key)
-        self._finish(key)
-
-    def _since_ns(self, part: StretchPart, before: StretchPart | None) -> int:
-        """Who started since then, was not there before."""
-        first_ns = int(part.stretch.ticks[0])
-        return min(first_ns, self._opening_ns(first_ns) if before is None else int(before.stretch.ticks[-1]))
-
-    def _opening_ns(self, first_ns: int) -> int:
-        """Where the bucket begins in which the first reading is."""
-        return int(self.edges[max(0, int(np.searchsorted(self.edges, first_ns, "right")) - 1)])
-
-    def _take_ended(self, parts: Sequence[StretchPart], key: tuple[str, ...]) -> None:
-        """Give numbers to those that no reading saw, and note by number who ended."""
-        ended = self._ended
-        if ended is None or START not in key:
-            self._ended = None
-            return
-        since_ns = int(self.edges[0])
-        if parts:
-            since_ns = min(since_ns, int(parts[0].stretch.ticks[0]))
-        known = self._known
-        row = ends_of(known, ended.keys, ended.end_ns, key.index(START))
-        self._end_row[row[row >= 0]] = np.flatnonzero(row >= 0)
-        new = np.flatnonzero((row < 0) & (ended.end_ns >= self.edges[0]) & (ended.end_ns < self.edges[-1]))
-        self._known = np.concatenate([known, ended.keys[new]])
-        self._newborn = np.append(self._newborn, ended.keys[new, key.index(START)] >= since_ns - GRAIN_NS)
-        self._end_row = np.append(self._end_row, new)
-        self._first = np.append(self._first, np.full(len(new), len(parts)))
-
-    def _finish(self, key: tuple[str, ...]) -> None:
-        self.keys = dict(zip(key, self._known.T, strict=True))
-        count = len(self._known)
-        self._end_ns = np.full(count, ALWAYS_NS, np.int64)
-        if self._ended is not None and len(self._ended.end_ns):
-            known = self._end_row >= 0
-            self._end_ns[known] = self._ended.end_ns[self._end_row[known]]
-        self.died_ns = np.minimum(self._end_ns, self._gone())
-        present = self._present()
-        self._had = present
-        self.alive = present[:, 1:] & (self.died_ns[:, None] > self.edges[None, :-1])
+        words = Dictionary()
+        of_part = [np.stack([part.stretch.keys[name] for name in key], axis=1) for part in parts]
+        keys, numbers = _numbered(np.concatenate([np.zeros((0, len(key)), np.int64), *of_part]))
+        places = np.split(numbers, np.cumsum([len(rows) for rows in of_part[:-1]], dtype=np.int64))
+        portions = [
+            Portion(part, np.arange(len(place)), place, words.codes(part.stretch.texts))
+            for part, place in zip(parts, places, strict=False)
+        ]
+        starts = keys[:, key.index(START)] if START in key else None
+        first, newborn = _first_seen(portions, starts, len(keys), edges)
+        end_row = np.full(len(keys), -1, np.int64)
+        if starts is None:
+            ends = None
+        if ends is not None:
+            # Some ended that no reading saw.
+            end_row, unseen = _ended(keys, ends, edges, key.index(START))
+            keys = np.concatenate([keys, ends.keys[unseen]])
+            since_ns = min([int(edges[0]), *(portion.begin_ns for portion in portions[:1])])
+            newborn = np.append(newborn, ends.keys[unseen, key.index(START)] >= since_ns - GRAIN_NS)
+            first = np.append(first, np.full(len(unseen), len(parts)))
+            end_row = np.append(end_row, unseen)
+        end_ns = np.full(len(keys), ALWAYS_NS, np.int64)
+        if ends is not None and len(ends.end_ns):
+            end_ns = np.where(end_row >= 0, ends.end_ns[end_row], ALWAYS_NS)
+        died_ns = np.minimum(end_ns, _gone_ns(portions, len(keys)))
+        had = _had(portions, edges, len(keys)) | (edges[None, :] > end_ns[:, None])
+        alive = had[:, 1:] & (died_ns[:, None] > edges[None, :-1])
+        of_keys = _OfKeys(first, newborn, end_row, end_ns, died_ns, had, alive)
+        return cls(edges, words, dict(zip(key, keys.T, strict=True)), portions, of_keys, ends)
 
     def narrow(self, chosen: Int64Array) -> "KeysInBuckets":
         """Only these keys, by number: what is asked for then costs less."""
-        new = np.full(len(self._newborn), -1, np.int64)
-        new[chosen] = np.arange(len(chosen))
-        made = copy(self)
-        made.__dict__["_portions"] = [portion.narrowed(new) for portion in self._portions]
-        for name in ("_first", "_newborn", "_end_row", "_end_ns", "died_ns", "_had", "alive"):
-            setattr(made, name, getattr(self, name)[chosen])
-        made.keys = {name: column[chosen] for name, column in self.keys.items()}
-        return made
-
-    def _gone(self) -> Int64Array:
-        """When a reading of all there was had no row of a key any more."""
-        gone = np.full(len(self._newborn), ALWAYS_NS, np.int64)
-        known = np.zeros(len(gone), bool)
-        for portion in self._portions:
-            here = np.zeros(len(gone), bool)
-            here[portion.where] = True
-            if portion.stretch.full[0]:
-                missed = known & ~here & (gone == ALWAYS_NS)
-                gone[missed] = portion.begin_ns
-            gone[portion.where] = portion.gone_ns()
-            known |= here
-        return gone
-
-    def _present(self) -> BoolArray:
-        present = np.zeros((len(self._newborn), len(self.edges)), bool)
-        before = np.zeros(len(present), bool)
-        for portion in self._portions:
-            owned = owned_edges(portion.part, self.edges)
-            present[:, owned] = before[:, None]
-            present[portion.where, owned] |= portion.seen(self.edges[owned])
-            before[portion.where] = True
-        return present | (self.edges[None, :] > self._end_ns[:, None])
+        number = np.full(len(self.of_keys.first), -1, np.int64)
+        number[chosen] = np.arange(len(chosen))
+        return replace(
+            self,
+            keys={name: column[chosen] for name, column in self.keys.items()},
+            portions=[portion.narrowed(number) for portion in self.portions],
+            of_keys=self.of_keys.chosen(chosen),
+        )
 
     def took_s(self, span_s: Float64Array) -> Float64Array:
         """How long it took the counters of each key to grow: float64[key, bucket], of readings that span this.
 
         Longer for who started before the first reading of all, as it counts from 0.
         """
-        took = np.broadcast_to(span_s, self.alive.shape).copy()
-        if self._portions and START in self.keys:
-            begin_ns = self._portions[0].begin_ns
+        took = np.broadcast_to(span_s, self.of_keys.alive.shape).copy()
+        if self.portions and START in self.keys:
+            begin_ns = self.portions[0].begin_ns
             bucket = int(np.searchsorted(self.edges, begin_ns, "right")) - 1
             if bucket >= 0:
-                took[:, bucket] += np.where(self._newborn, np.maximum(0, begin_ns - self.keys[START]), 0) / 1e9
+                took[:, bucket] += np.where(self.of_keys.newborn, np.maximum(0, begin_ns - self.keys[START]), 0) / 1e9
         return took
 
     def at(self, name: str) -> Int64Array:
         """What each key had at each edge: int64[key, edge], as stored; texts by their codes in ``words``."""
-        found = np.full((len(self._newborn), len(self.edges)), ABSENT, np.int64)
-        carried = np.full(len(found), ABSENT, np.int64)
-        for portion in self._portions:
+        values = np.full((len(self.of_keys.newborn), len(self.edges)), ABSENT, np.int64)
+        carried = np.full(len(values), ABSENT, np.int64)
+        for portion in self.portions:
             owned = owned_edges(portion.part, self.edges)
-            if portion is self._portions[-1] and owned.start == owned.stop:
+            if portion is self.portions[-1] and owned.start == owned.stop:
                 continue
             edges = np.append(self.edges[owned], portion.end_ns)
             mine = portion.at(name, edges)
             mine = np.where(portion.seen(edges), mine, carried[portion.where][:, None])
-            found[:, owned] = carried[:, None]
-            found[portion.where, owned] = mine[:, :-1]
+            values[:, owned] = carried[:, None]
+            values[portion.where, owned] = mine[:, :-1]
             carried[portion.where] = mine[:, -1]
-        return self._with_ended(name, found)
+        return self._with_ended(name, values)
 
-    def _with_ended(self, name: str, found: Int64Array) -> Int64Array:
+    def _with_ended(self, name: str, values: Int64Array) -> Int64Array:
         """Add what is told of those that ended, from the ends on."""
         totals = self.ended(name)
         if totals is None:
-            return found
-        late = self.edges[None, :] > self._end_ns[:, None]
+            return values
+        late = self.edges[None, :] > self.of_keys.end_ns[:, None]
         if self._is_counter(name):
-            return np.where(late, np.maximum(found, totals[:, None]), found)
-        return np.where(late & (found == ABSENT), totals[:, None], found)
+            return np.where(late, np.maximum(values, totals[:, None]), values)
+        return np.where(late & (values == ABSENT), totals[:, None], values)
 
     def ended(self, name: str) -> Int64Array | None:
         """What is told of each key that ended, ABSENT of those that did not; None where that is not told."""
-        column = self._ended.column(name) if self._ended is not None else None
+        column = self.ends.column(name) if self.ends is not None else None
         if column is None:
             return None
         if isinstance(column, Words):
             column = self.words.codes(column.texts)[column.codes]
-        return np.append(column, ABSENT)[self._end_row]
+        return np.append(column, ABSENT)[self.of_keys.end_row]
 
     def _is_counter(self, name: str) -> bool:
-        tables = [portion.stretch.table for portion in self._portions[:1]]
+        tables = [portion.stretch.table for portion in self.portions[:1]]
         metrics = [metric for table in tables for metric in table.metrics if metric.name == name]
         return all(metric.semantics is Semantics.COUNTER for metric in metrics)
 
@@ -228,36 +206,38 @@ class KeysInBuckets:
         """By how much a counter grew: int64[key, bucket], as stored; ABSENT where that is not known."""
         values = self.at(name)
         before, after = values[:, :-1], values[:, 1:]
-        base = np.where(self._newborn, 0, self._summary("first", name))
-        before = np.where(self._had[:, :-1], before, base[:, None])
+        base = np.where(self.of_keys.newborn, 0, self._summary("first", name))
+        before = np.where(self.of_keys.had[:, :-1], before, base[:, None])
         unknown = (before == ABSENT) | (after == ABSENT)
         return np.where(unknown, ABSENT, np.maximum(0, np.where(unknown, 0, after) - np.where(unknown, 0, before)))
 
     def _summary(self, kind: str, name: str) -> Int64Array:
         """What each key began with, where it was first seen."""
-        found = np.full(len(self._newborn), ABSENT, np.int64)
-        for number, portion in enumerate(self._portions):
-            first_here = self._first[portion.where] == number
+        firsts = np.full(len(self.of_keys.newborn), ABSENT, np.int64)
+        for number, portion in enumerate(self.portions):
+            first_here = self.of_keys.first[portion.where] == number
             if first_here.any():
-                found[portion.where[first_here]] = portion.summary(kind, name)[first_here]
-        return found
+                firsts[portion.where[first_here]] = portion.summary(kind, name)[first_here]
+        return firsts
 
-    def held(self, name: str) -> tuple[Float64Array, Float64Array]:
+    def integral(self, name: str) -> tuple[Float64Array, Float64Array]:
         """The integral of a gauge over time (as stored, times seconds), and over how long: float64[key, bucket]."""
-        mass = np.zeros(self.alive.shape)
-        time_s = np.zeros(self.alive.shape)
+        mass = np.zeros(self.of_keys.alive.shape)
+        time_s = np.zeros(self.of_keys.alive.shape)
         carried = np.full(len(mass), ABSENT, np.int64)
-        for portion in self._portions:
+        for portion in self.portions:
             inside = self.edges[(self.edges > portion.begin_ns) & (self.edges < portion.held_ns)]
             cuts = np.concatenate([[portion.begin_ns], inside, [portion.held_ns]])
             bucket = np.searchsorted(self.edges, cuts[:-1], "right") - 1
             valid = (bucket >= 0) & (bucket < len(self.edges) - 1)
             if valid.any() and len(portion.local):
-                of_mass, of_time = integrals(portion, name, cuts, carried[portion.where], self.died_ns[portion.where])
+                of_mass, of_time = integrals(
+                    portion, name, cuts, carried[portion.where], self.of_keys.died_ns[portion.where]
+                )
                 for number in np.flatnonzero(valid).tolist():
                     mass[portion.where, bucket[number]] += of_mass[:, number]
                     time_s[portion.where, bucket[number]] += of_time[:, number]
-            if portion is not self._portions[-1] and len(portion.local):
+            if portion is not self.portions[-1] and len(portion.local):
                 ends = portion.at(name, np.array([portion.end_ns]))[:, 0]
                 carried[portion.where] = np.where(ends == ABSENT, carried[portion.where], ends)
         return mass, time_s
@@ -265,17 +245,17 @@ class KeysInBuckets:
     def peak(self, name: str) -> Int64Array:
         """The largest that a gauge was: int64[key, bucket], as stored."""
         values = self.at(name)[:, :-1]
-        there = self._had[:, :-1] & (self.died_ns[:, None] > self.edges[None, :-1])
-        found = np.where(there, values, ABSENT)
+        there = self.of_keys.had[:, :-1] & (self.of_keys.died_ns[:, None] > self.edges[None, :-1])
+        peaks = np.where(there, values, ABSENT)
         buckets = len(self.edges) - 1
-        is_total = any(len(parts_of(portion.stretch.table, name)) > 1 for portion in self._portions[:1])
-        for portion in self._portions:
+        is_total = any(len(parts_of(portion.stretch.table, name)) > 1 for portion in self.portions[:1])
+        for portion in self.portions:
             owned = owned_edges(portion.part, self.edges)
             bucket = owned.start - 1
             last_ns = int(portion.ticks[-1])
             whole = bucket >= 0 and last_ns < portion.end_ns and last_ns < int(self.edges[min(owned.start, buckets)])
             if whole and bucket < buckets and not is_total:
-                found[portion.where, bucket] = np.maximum(found[portion.where, bucket], portion.summary("peak", name))
+                peaks[portion.where, bucket] = np.maximum(peaks[portion.where, bucket], portion.summary("peak", name))
             elif not whole and len(portion.local):
                 reading, begins = portion.rows()
                 ticks = portion.ticks[reading]
@@ -283,13 +263,67 @@ class KeysInBuckets:
                 counts = np.diff(np.append(begins, len(reading)))
                 key = np.repeat(portion.where, counts)
                 valid = (of_row >= 0) & (of_row < buckets) & (ticks < portion.end_ns)
-                np.maximum.at(found, (key[valid], of_row[valid]), portion.column(name)[valid])
+                np.maximum.at(peaks, (key[valid], of_row[valid]), portion.column(name)[valid])
             elif whole and 0 <= bucket < buckets:
-                np.maximum.at(found, (portion.where[self._row_keys(portion)], bucket), portion.column(name))
-        return found
+                np.maximum.at(peaks, (portion.where[self._row_keys(portion)], bucket), portion.column(name))
+        return peaks
 
     def _row_keys(self, portion: Portion) -> Int64Array:
         return np.repeat(np.arange(len(portion.local)), portion.stretch.counts[portion.local])
+
+
+def _first_seen(
+    portions: Sequence[Portion], starts: Int64Array | None, count: int, edges: Int64Array
+) -> tuple[Int64Array, BoolArray]:
+    """The number of the first portion of each key, and whether it had not started at the reading before."""
+    first = np.full(count, len(portions), np.int64)
+    newborn = np.zeros(count, bool)
+    for number, portion in enumerate(portions):
+        new = portion.where[first[portion.where] > number]
+        first[new] = number
+        if starts is not None:
+            # Before the first reading of all nothing is known: its bucket counts as a whole.
+            bucket = max(0, int(np.searchsorted(edges, portion.begin_ns, "right")) - 1)
+            before_ns = int(portions[number - 1].ticks[-1]) if number else int(edges[bucket])
+            newborn[new] = starts[new] >= min(portion.begin_ns, before_ns) - GRAIN_NS
+    return first, newborn
+
+
+def _ended(keys: Int64Array, ends: KeyEnds, edges: Int64Array, start: int) -> tuple[Int64Array, Int64Array]:
+    """The row in ``ends`` of each key, int64[key], -1 for none; and the rows of others that ended between the edges.
+
+    ``start``: which metric of the key says when it started.
+    """
+    key = ends_of(keys, ends.keys, ends.end_ns, start)
+    end_row = np.full(len(keys), -1, np.int64)
+    end_row[key[key >= 0]] = np.flatnonzero(key >= 0)
+    return end_row, np.flatnonzero((key < 0) & (ends.end_ns >= edges[0]) & (ends.end_ns < edges[-1]))
+
+
+def _gone_ns(portions: Sequence[Portion], count: int) -> Int64Array:
+    """When a reading of all there was had no row of a key any more: int64[key], boot time."""
+    gone_ns = np.full(count, ALWAYS_NS, np.int64)
+    was_seen = np.zeros(count, bool)
+    for portion in portions:
+        here = np.zeros(count, bool)
+        here[portion.where] = True
+        if portion.stretch.full[0]:
+            gone_ns[was_seen & ~here & (gone_ns == ALWAYS_NS)] = portion.begin_ns
+        gone_ns[portion.where] = portion.gone_ns()
+        was_seen |= here
+    return gone_ns
+
+
+def _had(portions: Sequence[Portion], edges: Int64Array, count: int) -> BoolArray:
+    """Whether a reading before an edge had a row of a key: bool[key, edge]."""
+    had = np.zeros((count, len(edges)), bool)
+    before = np.zeros(count, bool)
+    for portion in portions:
+        owned = owned_edges(portion.part, edges)
+        had[:, owned] = before[:, None]
+        had[portion.where, owned] |= portion.seen(edges[owned])
+        before[portion.where] = True
+    return had
 
 
 def _numbered(keys: Int64Array) -> tuple[Int64Array, Int64Array]:

@@ -38,8 +38,8 @@ class KnownFor:
     def since_ns(self, times_ns: Int64Array) -> Int64Array:
         """For how long they are known from the first reading up to each of some boot times: int64[...]."""
         place = np.maximum(np.searchsorted(self._ticks, times_ns, "right") - 1, 0)
-        found: Int64Array = self._before_ns[place] + np.clip(times_ns - self._ticks[place], 0, self._held_ns[place])
-        return found
+        since_ns: Int64Array = self._before_ns[place] + np.clip(times_ns - self._ticks[place], 0, self._held_ns[place])
+        return since_ns
 
 
 def totals_in(table: Table) -> Iterator[Metric]:
@@ -78,8 +78,8 @@ class Portion:
 
     def narrowed(self, new: Int64Array) -> "Portion":
         """Only the keys that ``new`` gives a number, int64[key of the window]; -1 for the others."""
-        kept = new[self.where] >= 0
-        return Portion(self.part, self.local[kept], new[self.where[kept]], self.codes)
+        is_chosen = new[self.where] >= 0
+        return Portion(self.part, self.local[is_chosen], new[self.where[is_chosen]], self.codes)
 
     def rows(self) -> tuple[Int64Array, Int64Array]:
         """The rows of these keys: the number of the reading of each, and where each key begins in them."""
@@ -93,7 +93,7 @@ class Portion:
         if len(self.local) == len(self.stretch.counts):
             return read(ALL)
         if len(self.local) <= FEW_KEYS:
-            pieces = [read(slice(each, each + 1)) for each in self.local.tolist()]
+            pieces = [read(slice(key, key + 1)) for key in self.local.tolist()]
             return np.concatenate(pieces) if pieces else np.zeros(0, np.int64)
         counts = self.stretch.counts[self.local]
         offsets = self.stretch.begins[self.local] - (np.cumsum(counts) - counts)
@@ -104,9 +104,9 @@ class Portion:
         reading, begins = self.rows()
         span = len(self.ticks) + 1
         order = np.repeat(np.arange(len(self.local)), self.stretch.counts[self.local]) * span + reading
-        found = np.searchsorted(order, np.arange(len(self.local))[:, None] * span + readings[None, :], "left") - 1
-        found[found < begins[:, None]] = -1
-        return found
+        rows = np.searchsorted(order, np.arange(len(self.local))[:, None] * span + readings[None, :], "left") - 1
+        rows[rows < begins[:, None]] = -1
+        return rows
 
     def seen(self, edges: Int64Array) -> BoolArray:
         """Whether there is a row before each edge: bool[key, edge]."""
@@ -121,25 +121,25 @@ class Portion:
     def at(self, name: str, edges: Int64Array) -> Int64Array:
         """What each key had before each edge: int64[key, edge], ABSENT before its first row."""
         readings = np.searchsorted(self.ticks, edges, "left")
-        found = np.full((len(self.local), len(edges)), ABSENT, np.int64)
+        values = np.full((len(self.local), len(edges)), ABSENT, np.int64)
         over = readings == len(self.ticks)
         if over.any():
-            found[:, over] = self.summary("last", name)[:, None]
+            values[:, over] = self.summary("last", name)[:, None]
         inside = ~over & (readings > 0)
         if inside.any():
             index = self.index(readings[inside])
-            found[:, inside] = np.where(index < 0, ABSENT, self.column(name)[index]) if len(self.local) else ABSENT
-        return found
+            values[:, inside] = np.where(index < 0, ABSENT, self.column(name)[index]) if len(self.local) else ABSENT
+        return values
 
     def column(self, name: str) -> Int64Array:
         """A column at ``rows``."""
         parts = parts_of(self.stretch.table, name)
-        return self._joined(name, [self._gathered(partial(self.stretch.column, each)) for each in parts])
+        return self._joined(name, [self._gathered(partial(self.stretch.column, part)) for part in parts])
 
     def summary(self, kind: str, name: str) -> Int64Array:
         """What each key began or ended with, or its largest: int64[key]."""
         of_kind = {"first": self.stretch.first, "last": self.stretch.last, "peak": self.stretch.peak}[kind]
-        return self._joined(name, [of_kind(each)[self.local] for each in parts_of(self.stretch.table, name)])
+        return self._joined(name, [of_kind(part)[self.local] for part in parts_of(self.stretch.table, name)])
 
     def gone_ns(self) -> Int64Array:
         """By when each key was gone: at the reading of all there was that comes after it was there last."""
@@ -180,8 +180,8 @@ def integrals(
     place = np.maximum(index, 0)
     tail_s = np.where(index < 0, 0, np.maximum(0, until - ticks[place]) / 1e9)
     integrals: list[npt.NDArray[np.float64]] = []
-    for each, lead in ((heights, np.where(known, carried, 0).astype(np.float64)), (weight, known.astype(np.float64))):
-        total = np.cumsum(each * step_s) - each * step_s
-        inner = np.where(index < 0, 0.0, total[place] - total[begins][:, None] + each[place] * tail_s)
+    for series, lead in ((heights, np.where(known, carried, 0).astype(np.float64)), (weight, known.astype(np.float64))):
+        total = np.cumsum(series * step_s) - series * step_s
+        inner = np.where(index < 0, 0.0, total[place] - total[begins][:, None] + series[place] * tail_s)
         integrals.append(np.diff(inner + lead[:, None] * lead_s, axis=1))
     return integrals[0], integrals[1]

@@ -45,7 +45,7 @@ _MOST = Metric(MOST, "1", Semantics.GAUGE, "How many there were at most at one r
 _COUNT = Metric(COUNT, "1", Semantics.COUNTER, "How many rows it stands for.")
 
 
-class Kept(NamedTuple):
+class Selection(NamedTuple):
     """What of a table buckets keep.
 
     ``ranks``: sums of columns by which the first are found. ``by``: of moments, the columns by which others are put
@@ -58,12 +58,12 @@ class Kept(NamedTuple):
     peaks: Sequence[str]
 
 
-def kept(table: Table) -> Kept:
+def selection(table: Table) -> Selection:
     """What buckets keep of a table; where it does not say so, the first by each number, and the sum of each."""
     answers = answers_of(table)
     numbers = [metric.name for metric in table.metrics if metric.semantics is not Semantics.STATE]
     ranks = [(name,) for name in numbers] if answers.top is None else answers.top
-    return Kept(ranks, answers.others_by, numbers if answers.sums is None else answers.sums, answers.peaks)
+    return Selection(ranks, answers.others_by, numbers if answers.sums is None else answers.sums, answers.peaks)
 
 
 def is_dictionary(table: Table) -> bool:
@@ -75,20 +75,21 @@ def derived(table: Table) -> Table:
     """Declare the table of the buckets of a long table: it has the same name, and its rows do not last."""
     if is_dictionary(table):
         return table
-    how, key = kept(table), key_of(table)
+    how, key = selection(table), key_of(table)
     metrics: list[Metric] = []
     if lasts(table):
         for metric in table.metrics:
-            said = {
+            doc = {
                 Semantics.COUNTER: f"{metric.doc} By how much it grew in the bucket.",
                 Semantics.GAUGE: f"{metric.doc} The sum over the readings.",
                 Semantics.STATE: metric.doc,
             }[metric.semantics]
-            metrics.append(metric._replace(doc=said))
+            metrics.append(metric._replace(doc=doc))
             if metric.semantics is Semantics.GAUGE:
                 metrics.append(metric._replace(name=metric.name + MAX, doc=f"{metric.doc} The most at one reading."))
         metrics += [
-            each._replace(name=each.name + MAX, doc=f"{each.doc} The most at one reading.") for each in totals_in(table)
+            total._replace(name=total.name + MAX, doc=f"{total.doc} The most at one reading.")
+            for total in totals_in(table)
         ]
         metrics += [_LIVED, _MOST]
         key = (*key, *how.by)
@@ -134,15 +135,15 @@ def roll_up(
         begin = min([begin, *place[place >= 0][:1].tolist()])
     if is_dictionary(table):
         return [last_rows(chain, about._replace(interval_ns=step_ns), begin) for step_ns in steps_ns]
-    relations = {each for stretch in stretches for each in stretch.relations}
+    relations = {relation for stretch in stretches for relation in stretch.relations}
     course = course_of(relations, min(stretch.interval_ns for stretch in stretches))
     axes = [_axis(chain, course, step_ns, begin, is_cut=is_cut) for step_ns in steps_ns]
     made = [_Table(chain, axis) for axis in axes]
     for low, high in _windows(chain, axes, begin):
         slab = Slab(chain, low, high, lasting=lasts(table))
         edges = [np.append(axis.starts[(axis.starts >= low) & (axis.starts < high)], high) - low for axis in axes]
-        found = (_measured if lasts(table) else _moments)(slab, edges)
-        for axis, pieces, rows in zip(axes, made, found, strict=True):
+        rows_of_steps = (_measured if lasts(table) else _moments)(slab, edges)
+        for axis, pieces, rows in zip(axes, made, rows_of_steps, strict=True):
             pieces.add(rows, int(np.searchsorted(axis.starts, low)) - axis.asked)
     return [
         pieces.stretch(about._replace(table=derived(table), interval_ns=axis.step_ns))
@@ -155,7 +156,7 @@ def about_all(stretches: Sequence[Stretch]) -> About:
     return stretches[0].about._replace(
         table=stretches[-1].table,
         lives=list(dict.fromkeys(life for stretch in stretches for life in stretch.lives)),
-        relations=sorted({each for stretch in stretches for each in stretch.relations}),
+        relations=sorted({relation for stretch in stretches for relation in stretch.relations}),
         holes=list(dict.fromkeys(hole for stretch in stretches for hole in stretch.holes)),
         path="",
     )
@@ -180,15 +181,15 @@ def _windows(chain: Chain, axes: Sequence[_Axis], begin: int) -> Iterator[tuple[
     there = np.cumsum(changes)[: len(weight)]
     weight[finest.starts] += there[finest.starts]
     total = np.append(np.add.reduceat(weight, edges), 0)
-    low, held = int(edges[0]), 0
+    low, cells = int(edges[0]), 0
     for edge, more in zip([*edges[1:].tolist(), len(weight)], total[1:].tolist(), strict=True):
-        held += int(total[np.searchsorted(edges, edge) - 1])
-        if held + more > CELLS_AT_ONCE or edge == len(weight):
+        cells += int(total[np.searchsorted(edges, edge) - 1])
+        if cells + more > CELLS_AT_ONCE or edge == len(weight):
             yield low, edge
-            low, held = edge, 0
+            low, cells = edge, 0
 
 
-class _Found(NamedTuple):
+class _BucketRows(NamedTuple):
     """Rows of some buckets: of each its bucket, int64[row], and columns, texts by their codes in the chain."""
 
     bucket: Int64Array
@@ -211,11 +212,11 @@ class _Table:
         self._pieces: dict[str, list[Array]] = {}
         self._bucket: list[Int64Array] = [np.zeros(0, np.int64)]
 
-    def add(self, found: _Found, first: int) -> None:
+    def add(self, rows: _BucketRows, first: int) -> None:
         """Take the rows of neighbouring buckets, of which the first has this number; below 0 it is not asked for."""
-        asked = np.flatnonzero(found.bucket + first >= 0)
-        self._bucket.append(found.bucket[asked] + first)
-        for name, values in found.columns.items():
+        asked = np.flatnonzero(rows.bucket + first >= 0)
+        self._bucket.append(rows.bucket[asked] + first)
+        for name, values in rows.columns.items():
             self._pieces.setdefault(name, []).append(narrowest(values[asked]))
 
     def stretch(self, about: About) -> MemoryStretch:
@@ -250,15 +251,15 @@ class _Table:
 
 def _leading(bucket: Int64Array, values: Iterable[Int64Array], ties: Int64Array) -> BoolArray:
     """Which are among the first of their bucket by one of some values; what used nothing is not."""
-    found = np.zeros(len(bucket), np.bool_)
+    leads = np.zeros(len(bucket), np.bool_)
     for value in values:
         mine = np.flatnonzero(value > 0)
         order = mine[np.lexsort((ties[mine], -value[mine], bucket[mine]))]
         of = bucket[order]
         if len(of):
             place = np.arange(len(of)) - np.searchsorted(of, of)
-            found[order[place < FIRST]] = True
-    return found
+            leads[order[place < FIRST]] = True
+    return leads
 
 
 def _plus(total: Int64Array, more: Int64Array) -> Int64Array:
@@ -319,33 +320,33 @@ class _Measured:
         """Make the column of what a gauge was at most."""
         self._columns[metric.name + MAX] = _joined(self._pairs.peak(values)[self._alone], self._peaks(values))
 
-    def found(self) -> _Found:
+    def rows(self) -> _BucketRows:
         """All of it."""
         bucket = self._pairs.bucket
-        return _Found(_joined(bucket[self._alone], self._rest_bucket), self._columns)
+        return _BucketRows(_joined(bucket[self._alone], self._rest_bucket), self._columns)
 
     def _late_of(self, name: str) -> Int64Array:
         return self._late.columns.get(name, np.full(len(self._late_bucket), ABSENT, np.int64))
 
     def _peaks(self, values: Int64Array | None) -> Int64Array:
         """The most of others together; 0 where no reading saw any."""
-        found = np.zeros(self._rest, np.int64)
-        found[self._seen] = self._most(values)
-        return found
+        peaks = np.zeros(self._rest, np.int64)
+        peaks[self._seen] = self._most(values)
+        return peaks
 
     def _sums(self, metric: Metric, values: Int64Array) -> Int64Array:
-        return self._pairs.grown(values) if metric.semantics is Semantics.COUNTER else self._pairs.held(values)
+        return self._pairs.grown(values) if metric.semantics is Semantics.COUNTER else self._pairs.summed(values)
 
     def _both(self, values: Int64Array, late: Int64Array) -> Int64Array:
         return _joined(values[self._alone], sums_of(self._cell, _joined(values[self._others], late)))
 
 
-def _measured(slab: Slab, edges: Sequence[Int64Array]) -> list[_Found]:
+def _measured(slab: Slab, edges: Sequence[Int64Array]) -> list[_BucketRows]:
     """The rows of buckets between ``edges``, readings of a slab of a table that lasts; a step each."""
     table = slab.chain.table
     metrics = {metric.name: metric for metric in table.metrics}
-    how = kept(table)
-    steps = [_Measured(slab, each, len(how.ranks), slab.late()) for each in edges]
+    how = selection(table)
+    steps = [_Measured(slab, edges_of_step, len(how.ranks), slab.late()) for edges_of_step in edges]
     for number, name in ((number, name) for number, rank in enumerate(how.ranks) for name in rank):
         values = slab.values(name)
         for step in steps:
@@ -361,7 +362,7 @@ def _measured(slab: Slab, edges: Sequence[Int64Array]) -> list[_Found]:
         values = summed([slab.values(name) for name in parts_of(table, metric.name)])
         for step in steps:
             step.take_peak(metric, values)
-    return [step.found() for step in steps]
+    return [step.rows() for step in steps]
 
 
 class _Moments:
@@ -377,7 +378,7 @@ class _Moments:
         self._columns = {COUNT: _joined(ones[self._alone], sums_of(self._cell, ones[self._others]))}
         self._by = by.keys()
 
-    def take(self, name: str, values: Int64Array, how: Kept, *, is_key: bool) -> None:
+    def take(self, name: str, values: Int64Array, how: Selection, *, is_key: bool) -> None:
         """Make the column of a metric."""
         others = values[self._others]
         if name in self._by:
@@ -390,15 +391,15 @@ class _Moments:
                 np.maximum.at(rest, self._cell, others)
         self._columns[name] = _joined(values[self._alone], rest)
 
-    def found(self) -> _Found:
+    def rows(self) -> _BucketRows:
         """All of it."""
-        return _Found(_joined(self._bucket[self._alone], self._bucket[self._others][self._where]), self._columns)
+        return _BucketRows(_joined(self._bucket[self._alone], self._bucket[self._others][self._where]), self._columns)
 
 
-def _moments(slab: Slab, edges: Sequence[Int64Array]) -> list[_Found]:
+def _moments(slab: Slab, edges: Sequence[Int64Array]) -> list[_BucketRows]:
     """The rows of buckets between ``edges``, readings of a slab of a table of moments; a step each."""
     table = slab.chain.table
-    how = kept(table)
+    how = selection(table)
     names = {metric.name for metric in table.metrics}
     none = np.zeros(len(slab.at), np.int64)
     ranks = []
@@ -408,13 +409,13 @@ def _moments(slab: Slab, edges: Sequence[Int64Array]) -> list[_Found]:
             total = _plus(total, slab.values(name))
         ranks.append(total)
     by = {name: slab.values(name) for name in how.by}
-    steps = [_Moments(slab, each, ranks, by) for each in edges]
+    steps = [_Moments(slab, edges_of_step, ranks, by) for edges_of_step in edges]
     for metric in derived(table).metrics:
         if metric.name in names:
             values = slab.values(metric.name)
             for step in steps:
                 step.take(metric.name, values, how, is_key=metric.name in key_of(table))
-    return [step.found() for step in steps]
+    return [step.rows() for step in steps]
 
 
 def last_rows(chain: Chain, about: About, begin: int) -> MemoryStretch:

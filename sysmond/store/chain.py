@@ -177,13 +177,13 @@ class Chain:
             found[of] = self.remapped(number, name, stretch.last(name))
         return found
 
-    def told_before(self, number: int) -> BoolArray | None:
+    def reported_before(self, number: int) -> BoolArray | None:
         """Which rows of one of the stretches tell of an end that was told of; None where rows tell of none."""
         if END not in self._metrics:
             return None
         if number not in self._told:
             earlier = [each for each in self.stretches[:number] if each.rows]
-            self._told[number] = told_before(self.stretches[number], earlier[-1] if earlier else None)
+            self._told[number] = reported_before(self.stretches[number], earlier[-1] if earlier else None)
         return self._told[number]
 
     def rows_per_reading(self) -> Int64Array:
@@ -270,7 +270,7 @@ class Slab:
                 if lasting:
                     follows = np.append((key[1:] == key[:-1]) & (reading[1:] < low), np.False_)[: len(key)]
                     taken |= (reading >= 0) & (reading < low) & ~follows & (chain.gone[key] > low)
-                elif (told := chain.told_before(number)) is not None:
+                elif (told := chain.reported_before(number)) is not None:
                     taken &= ~told[rows_of(stretch, keys)]
                 rows = np.flatnonzero(taken)
                 if len(rows):
@@ -295,7 +295,7 @@ class Slab:
         return np.concatenate(found)[self._order]
 
 
-def told_before(stretch: Stretch, before: Stretch | None) -> BoolArray:
+def reported_before(stretch: Stretch, before: Stretch | None) -> BoolArray:
     """Which rows tell of an end that was told of, in the same stretch or the one before: bool[row].
 
     A sampler that was killed left it in its ring and in the kernel's.

@@ -18,7 +18,7 @@ from sysmond.base.model import ABSENT, Metric, Packing, Semantics, Sensitivity, 
 from sysmond.errors import UsageError
 from sysmond.records import codes
 from sysmond.rollup import top
-from sysmond.rollup.top import derived, is_dictionary, kept, roll_up
+from sysmond.rollup.top import derived, is_dictionary, roll_up, selection
 from sysmond.store.chain import Chain, Ends
 from sysmond.store.sparse_file import encode, open_file
 from sysmond.store.stretch import About, MemoryStretch, Readings, Stretch
@@ -363,7 +363,7 @@ def moments(
 @given(st.integers(0, 10**6), st.integers(0, 200), st.sampled_from([7, 10**6]))
 def test_processes_that_ended_are_kept_or_counted(seed: int, count: int, at_once: int) -> None:
     dice = random.Random(seed)
-    sums = kept(tables.EXITS).sums
+    sums = selection(tables.EXITS).sums
     rows = []
     for number in range(count):
         row = {"pid": number + 1, "start": dice.randrange(10**9), "end": 5, "comm": dice.randrange(3)}
@@ -400,7 +400,7 @@ def check_ended(mine: list[dict[str, Any]], expected: list[dict[str, Any]]) -> N
         others = [each for each in others if each["cgroup"] == row["cgroup"] and "xyz"[each["comm"]] == row["comm"]]
         assert row["count"] == len(others)
         assert row["peak_rss"] == max(each["peak_rss"] for each in others)
-        for name in kept(tables.EXITS).sums:
+        for name in selection(tables.EXITS).sums:
             there = [each[name] for each in others if each[name] != ABSENT]
             assert row[name] == (sum(there) if there else ABSENT)
         assert row["end"] == ABSENT
@@ -439,7 +439,7 @@ def test_ends_that_a_killed_sampler_left_twice_count_once(seed: int, at_once: in
 @given(st.integers(0, 10**6))
 def test_states_of_threads_are_counted(seed: int) -> None:
     dice = random.Random(seed)
-    names = kept(tables.THREAD_STATE).by
+    names = selection(tables.THREAD_STATE).by
     rows = [(dice.randrange(60), {"tid": n, **{name: dice.randrange(3) for name in names}}) for n in range(150)]
     made, *_ = roll_up([moments(tables.THREAD_STATE, 60, rows, ["D", "R", "w"])], STEPS)
     expected: dict[tuple[Any, ...], int] = defaultdict(int)
@@ -484,7 +484,7 @@ def test_tables_of_buckets_are_declared_well(table: Table) -> None:
     codes(made)
     assert (made == table) == is_dictionary(table)
     names = {metric.name for metric in table.metrics}
-    how = kept(table)
+    how = selection(table)
     assert {name for rank in how.ranks for name in rank} <= names
     assert names >= {*how.sums, *how.peaks, *(name for name in how.by if table is not tables.PROCESS_PRIVATE)}
 
