@@ -48,20 +48,20 @@ def numbered(columns: Sequence[Int64Array]) -> tuple[Int64Array, Int64Array]:
     for column in columns:
         in_order = column[order]
         differs[1:] |= in_order[1:] != in_order[:-1]
-    found = np.empty(len(order), np.int64)
-    found[order] = np.cumsum(differs) - 1
-    return found, order[differs]
+    numbers = np.empty(len(order), np.int64)
+    numbers[order] = np.cumsum(differs) - 1
+    return numbers, order[differs]
 
 
 def remembering(column: Callable[[str], Int64Array]) -> Callable[[str], Int64Array]:
     """Give the column that was asked for last once more without making it again."""
-    held: dict[str, Int64Array] = {}
+    latest: dict[str, Int64Array] = {}
 
     def of(name: str) -> Int64Array:
-        if name not in held:
-            held.clear()
-            held[name] = column(name)
-        return held[name]
+        if name not in latest:
+            latest.clear()
+            latest[name] = column(name)
+        return latest[name]
 
     return of
 
@@ -86,7 +86,7 @@ class Chain:
             reached_ns = max([reached_ns, *stretch.ticks[-1:].tolist()])
 
         def joined(name: str) -> Array:
-            return np.concatenate([getattr(each, name)[new] for each, new in zip(stretches, fresh, strict=True)])
+            return np.concatenate([getattr(stretch, name)[new] for stretch, new in zip(stretches, fresh, strict=True)])
 
         self.ticks: Int64Array = joined("ticks")
         self.full: BoolArray = joined("full")
@@ -97,7 +97,7 @@ class Chain:
             np.where(new, np.searchsorted(self.ticks, s.ticks), -1) for s, new in zip(stretches, fresh, strict=True)
         ]
         self._metrics = {metric.name: metric for metric in self.table.metrics}
-        self._told: dict[int, BoolArray] = {}
+        self._reported: dict[int, BoolArray] = {}
         self._join_texts()
         self._join_keys()
         self._find_lives(ended)
@@ -161,39 +161,39 @@ class Chain:
             values = totals()[once]
             before = np.where(row >= 0, np.append(self.last(name), ABSENT)[row], base)
             known = ~is_absent(values) & ~is_absent(before)
-            found, is_known = np.zeros(len(where), np.int64), np.zeros(len(where), np.bool_)
-            np.add.at(found, cell[known], np.maximum(0, values[known] - before[known]))
+            sums, is_known = np.zeros(len(where), np.int64), np.zeros(len(where), np.bool_)
+            np.add.at(sums, cell[known], np.maximum(0, values[known] - before[known]))
             is_known[cell[known]] = True
-            any_grew |= found > 0
-            columns[name] = np.where(is_known, found, ABSENT)
+            any_grew |= sums > 0
+            columns[name] = np.where(is_known, sums, ABSENT)
         return Late(reading[where][any_grew], {name: values[any_grew] for name, values in columns.items()})
 
     def last(self, name: str) -> Int64Array:
         """What each key was last, int64[key]: the latest stretch that has it says so."""
         if name in self.keys:
             return self.keys[name]
-        found = np.full(len(self.first), ABSENT, np.int64)
+        values = np.full(len(self.first), ABSENT, np.int64)
         for number, (stretch, of) in enumerate(zip(self.stretches, self.of, strict=True)):
-            found[of] = self.remapped(number, name, stretch.last(name))
-        return found
+            values[of] = self.remapped(number, name, stretch.last(name))
+        return values
 
     def reported_before(self, number: int) -> BoolArray | None:
         """Which rows of one of the stretches tell of an end that was told of; None where rows tell of none."""
         if END not in self._metrics:
             return None
-        if number not in self._told:
-            earlier = [each for each in self.stretches[:number] if each.rows]
-            self._told[number] = reported_before(self.stretches[number], earlier[-1] if earlier else None)
-        return self._told[number]
+        if number not in self._reported:
+            earlier = [stretch for stretch in self.stretches[:number] if stretch.rows]
+            self._reported[number] = reported_before(self.stretches[number], earlier[-1] if earlier else None)
+        return self._reported[number]
 
     def rows_per_reading(self) -> Int64Array:
         """How many rows each reading has."""
-        found = np.zeros(len(self.ticks) + 1, np.int64)
+        rows = np.zeros(len(self.ticks) + 1, np.int64)
         for stretch, place in zip(self.stretches, self.places, strict=True):
             for keys in stretch.batches():
                 # Those of readings that do not count go behind the last.
-                found += np.bincount(place[stretch.tick_index(keys)] % len(found), minlength=len(found))
-        return found[:-1]
+                rows += np.bincount(place[stretch.tick_index(keys)] % len(rows), minlength=len(rows))
+        return rows[:-1]
 
     def remapped(self, number: int, name: str, values: Int64Array) -> Int64Array:
         """Values of a metric of one of the stretches; texts by their codes here."""
@@ -238,8 +238,8 @@ class Slab:
         key, reading = key[order], reading[order]
         if lasting:
             # Of rows from before only the last of its key, which is the one next to others.
-            kept = (reading >= low) | np.append((key[1:] != key[:-1]) | (reading[1:] >= low), np.True_)[: len(key)]
-            order, key, reading = order[kept], key[kept], reading[kept]
+            inside = (reading >= low) | np.append((key[1:] != key[:-1]) | (reading[1:] >= low), np.True_)[: len(key)]
+            order, key, reading = order[inside], key[inside], reading[inside]
         self._order = order
         self.at: Int64Array = np.maximum(reading - low, -1)
         differs = np.ones(len(key), np.bool_)
@@ -266,13 +266,13 @@ class Slab:
             for keys in stretch.batches():
                 counts = stretch.counts[keys]
                 key, reading = np.repeat(of[keys], counts), place[stretch.tick_index(keys)]
-                taken = (reading >= low) & (reading < high)
+                inside = (reading >= low) & (reading < high)
                 if lasting:
                     follows = np.append((key[1:] == key[:-1]) & (reading[1:] < low), np.False_)[: len(key)]
-                    taken |= (reading >= 0) & (reading < low) & ~follows & (chain.gone[key] > low)
-                elif (told := chain.reported_before(number)) is not None:
-                    taken &= ~told[rows_of(stretch, keys)]
-                rows = np.flatnonzero(taken)
+                    inside |= (reading >= 0) & (reading < low) & ~follows & (chain.gone[key] > low)
+                elif (repeated := chain.reported_before(number)) is not None:
+                    inside &= ~repeated[rows_of(stretch, keys)]
+                rows = np.flatnonzero(inside)
                 if len(rows):
                     yield _Piece(number, ALL if len(counts) == len(of) else keys, rows), key[rows], reading[rows]
 
@@ -288,11 +288,11 @@ class Slab:
         """A column at these rows; texts by their codes in the chain."""
         if name in self.chain.keys:
             return self.chain.keys[name][self.keys][self.key]
-        found = [np.zeros(0, np.int64)]
+        pieces = [np.zeros(0, np.int64)]
         for piece in self._pieces:
             values = piece.values(self.chain.stretches[piece.number], name)
-            found.append(self.chain.remapped(piece.number, name, values))
-        return np.concatenate(found)[self._order]
+            pieces.append(self.chain.remapped(piece.number, name, values))
+        return np.concatenate(pieces)[self._order]
 
 
 def reported_before(stretch: Stretch, before: Stretch | None) -> BoolArray:
@@ -301,7 +301,7 @@ def reported_before(stretch: Stretch, before: Stretch | None) -> BoolArray:
     A sampler that was killed left it in its ring and in the kernel's.
     """
     end_ns = stretch.column(END)
-    found = np.zeros(len(end_ns), np.bool_)
+    is_repeated = np.zeros(len(end_ns), np.bool_)
     maybe = np.repeat(stretch.counts > 1, stretch.counts)
     late = np.zeros(0, np.bool_)
     if before is not None and before.rows and len(end_ns):
@@ -310,7 +310,7 @@ def reported_before(stretch: Stretch, before: Stretch | None) -> BoolArray:
         late = earlier_ns >= end_ns.min()
     rows = np.flatnonzero(maybe)
     if not len(rows):
-        return found
+        return is_repeated
     names = (*key_of(stretch.table), END)
     mine = [stretch.column(name)[rows] for name in names]
     if before is not None and late.any():
@@ -319,5 +319,5 @@ def reported_before(stretch: Stretch, before: Stretch | None) -> BoolArray:
     same = np.logical_and.reduce([column[order[1:]] == column[order[:-1]] for column in mine])
     repeated = np.zeros(len(order), np.bool_)
     repeated[order[1:]] = same
-    found[rows] = repeated[-len(rows) :]
-    return found
+    is_repeated[rows] = repeated[-len(rows) :]
+    return is_repeated

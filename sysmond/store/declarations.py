@@ -85,8 +85,8 @@ class Keys:
             while len(self._known) >= SETS_MAX:
                 del self._known[next(iter(self._known))]
             self._known[content] = make(series)
-        found: _T = self._known[content]
-        return found
+        known: _T = self._known[content]
+        return known
 
     def _spell(self, series: Array) -> list[SeriesKey]:
         chosen = zip(series["metric"].tolist(), series["instance"].tolist(), strict=True)
@@ -115,7 +115,7 @@ def read(tables: Array, metrics: Array, instances: Array) -> Declared:
 
     :raises ValueError: where they make no sense. :raises KeyError: where a field lacks.
     """
-    return _read(*((each.dtype, each.tobytes()) for each in (tables, metrics, instances)))
+    return _read(*((records.dtype, records.tobytes()) for records in (tables, metrics, instances)))
 
 
 @lru_cache(DECLARATIONS_MAX)

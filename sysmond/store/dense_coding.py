@@ -80,18 +80,18 @@ def _narrowed(rows: Int64Array, steps: Int64Array, series: Array) -> Iterator[tu
     """Put the steps of some rows into the fewest bytes that hold them and a sentinel."""
     width = widths(steps.min(axis=1), steps.max(axis=1))
     series["width"][rows] = width
-    for each in WIDTHS:
-        mine = np.flatnonzero(width == each)
+    for size in WIDTHS:
+        mine = np.flatnonzero(width == size)
         if len(mine):
-            yield rows[mine], each, narrow(steps[mine], each)
+            yield rows[mine], size, narrow(steps[mine], size)
 
 
 def _of_hollow(values: Int64Array, absent: BoolArray, series: Array, *, is_counter: bool) -> Int64Array:
     """The steps of a series with absences, each since the last value; fills in its record."""
     start = int(np.argmin(absent))
-    held = values[np.maximum(last_there(absent), start)]
-    series["first"], series["start"], series["stop"] = held[start], start, len(absent) - int(np.argmin(absent[::-1]))
-    return np.diff(held, prepend=held[:1]) if is_counter else held - held[start]
+    carried = values[np.maximum(last_there(absent), start)]
+    series["first"], series["start"], series["stop"] = carried[start], start, len(absent) - int(np.argmin(absent[::-1]))
+    return np.diff(carried, prepend=carried[:1]) if is_counter else carried - carried[start]
 
 
 def decode(series: Array, is_counter: BoolArray, ticks: int, codes_of: Callable[[int, Array], Array]) -> Int64Array:

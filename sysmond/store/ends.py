@@ -28,17 +28,19 @@ def ends_of(known: Int64Array, keys: Int64Array, end_ns: Int64Array, start: int)
 
 def _matched(known: Int64Array, keys: Int64Array) -> Int64Array:
     """The row of ``known`` that each of many keys is, or -1: int64[key]. Both are int64[row, metric of the key]."""
-    found = np.full(len(keys), -1, np.int64)
+    rows = np.full(len(keys), -1, np.int64)
     if not len(known) or not len(keys):
-        return found
+        return rows
     # By one number a key, then to the last digit: what shares its number with another is taken for unknown.
     factors = np.array([_FACTOR**place % 2**64 for place in range(known.shape[1])], np.uint64)
-    number, wanted = ((each.astype(np.uint64) * factors).sum(axis=1, dtype=np.uint64) for each in (known, keys))
+    number, wanted = (
+        (keys_of_side.astype(np.uint64) * factors).sum(axis=1, dtype=np.uint64) for keys_of_side in (known, keys)
+    )
     order = np.argsort(number)
     place = order[np.minimum(np.searchsorted(number[order], wanted), len(order) - 1)]
     same = (known[place] == keys).all(axis=1)
-    found[same] = place[same]
-    return found
+    rows[same] = place[same]
+    return rows
 
 
 def _nearly(known: Int64Array, keys: Int64Array, end_ns: Int64Array, row: Int64Array, start: int) -> Int64Array:
@@ -68,6 +70,6 @@ def _nearly(known: Int64Array, keys: Int64Array, end_ns: Int64Array, row: Int64A
     nearest = np.argsort(off_ns, kind="stable")
     nearest = nearest[best[nearest] >= 0]
     _, once = np.unique(best[nearest], return_index=True)
-    found = row.copy()
-    found[left[nearest[once]]] = best[nearest[once]]
-    return found
+    chosen = row.copy()
+    chosen[left[nearest[once]]] = best[nearest[once]]
+    return chosen

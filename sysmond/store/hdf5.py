@@ -238,10 +238,10 @@ class Format(NamedTuple):
         :raises ForeignError: where it is none.
         """
         try:
-            found = root.attribute("format", str)
+            name = root.attribute("format", str)
         except (KeyError, ValueError):
-            found = None
-        if found != self.name:
+            name = None
+        if name != self.name:
             raise ForeignError(f"{path}: not a {self.name} file")
         version, flags = root.attribute("version", int), root.attribute("incompatible", int)
         if version != self.version or flags & ~self.known:
@@ -371,7 +371,7 @@ class Dataset:
         """
         if high == self._chunk and not any(low):
             return self._unpacked(low)
-        found = np.empty([end - begin for begin, end in zip(low, high, strict=True)], self.dtype)
+        values = np.empty([end - begin for begin, end in zip(low, high, strict=True)], self.dtype)
         steps = zip(low, high, self._chunk, strict=True)
         for corner in product(*(range(begin - begin % step, end, step) for begin, end, step in steps)):
             to, of = [], []
@@ -379,8 +379,8 @@ class Dataset:
                 first, last = max(begin, at), min(end, at + step)
                 to.append(slice(first - begin, last - begin))
                 of.append(slice(first - at, last - at))
-            found[tuple(to)] = self._unpacked(corner)[tuple(of)]
-        return found
+            values[tuple(to)] = self._unpacked(corner)[tuple(of)]
+        return values
 
     def _unpacked(self, corner: tuple[int, ...]) -> Array:
         """The chunk that begins there, whole."""
@@ -455,13 +455,13 @@ class Node:
         """
         if default is not None and not h5a.exists(self._group, name.encode()):
             return default
-        found = h5a.open(self._group, name.encode())
-        kind = found.get_type()
+        stored = h5a.open(self._group, name.encode())
+        kind = stored.get_type()
         dtype = _dtype(kind.encode())
-        if found.get_storage_size() != dtype.itemsize or dtype.kind not in _KINDS[expected]:
+        if stored.get_storage_size() != dtype.itemsize or dtype.kind not in _KINDS[expected]:
             raise ValueError(f"attribute {name} is no {expected.__name__}")
         value = np.empty((), dtype)
-        found.read(value, kind)
+        stored.read(value, kind)
         item = value.item()
         return _string(item) if isinstance(item, bytes) else item  # type: ignore[return-value]
 
@@ -474,21 +474,21 @@ class Node:
         return Vectors(self._group, length)
 
 
-def texts(found: Array) -> list[str]:
+def texts(strings: Array) -> list[str]:
     """Bytes as texts."""
-    return list(map(_string, found.tolist()))
+    return list(map(_string, strings.tolist()))
 
 
-def fields(found: Array, **expected: type) -> Iterator[tuple[Any, ...]]:
+def fields(records: Array, **expected: type) -> Iterator[tuple[Any, ...]]:
     """The given fields of records, ``int`` or ``str``.
 
     :raises ValueError: where one of them is something else.
     """
     lists = []
     for name, kind in expected.items():
-        if name not in (found.dtype.names or ()) or found.dtype[name].kind not in _KINDS[kind]:
+        if name not in (records.dtype.names or ()) or records.dtype[name].kind not in _KINDS[kind]:
             raise ValueError(f"records without a field {name}, or of another type than {kind.__name__}")
-        column = found[name].tolist()
+        column = records[name].tolist()
         lists.append([_string(cell) for cell in column] if kind is str else column)
     return zip(*lists, strict=True)
 
@@ -500,9 +500,13 @@ def _dtype(encoded: bytes) -> np.dtype[Any]:
     :raises ValueError: where it is neither of numbers and texts of fixed size, nor of records of such.
     """
     dtype: np.dtype[Any] = h5t.decode(encoded).dtype
-    for each in [dtype[name] for name in dtype.names] if dtype.names else [dtype]:
+    for element in [dtype[name] for name in dtype.names] if dtype.names else [dtype]:
         # Numbers of 64 bits without a sign would be others once they are signed.
-        if (each.kind, each.itemsize) == ("u", 8) or each.kind not in "iubS" or each.itemsize > STRING_BYTES_MAX:
+        if (
+            (element.kind, element.itemsize) == ("u", 8)
+            or element.kind not in "iubS"
+            or element.itemsize > STRING_BYTES_MAX
+        ):
             raise ValueError(f"a type {str(dtype)[:80]}; expected integers and texts of fixed size")
     return dtype
 
@@ -522,7 +526,7 @@ class Matrix:
             raise ValueError(f"i{width} is no matrix of this block")
         invariants.check_count(f"rows of i{width}", self._rows, rows)
         self._length = length
-        self._held_from, self._held = -1, np.empty((0, length), self._dtype)
+        self._last_from, self._last = -1, np.empty((0, length), self._dtype)
 
     def rows(self, rows: Array) -> Array:
         """Read rows; those whose chunks touch as one range."""
@@ -536,22 +540,22 @@ class Matrix:
         result = np.empty((len(wanted), self._length), self._dtype)
         for part in np.split(order, np.flatnonzero(np.diff(wanted[order] // CHUNK_SERIES) > 1) + 1):
             low = int(wanted[part[0]]) // CHUNK_SERIES * CHUNK_SERIES
-            found = self._chunks(low, int(wanted[part[-1]]) // CHUNK_SERIES * CHUNK_SERIES)
-            result[part] = found[wanted[part] - low]
+            chunks = self._chunks(low, int(wanted[part[-1]]) // CHUNK_SERIES * CHUNK_SERIES)
+            result[part] = chunks[wanted[part] - low]
         return result
 
     def _chunks(self, low: int, last: int) -> Array:
         """All rows of the chunks from the one that begins at ``low`` to the one at ``last``, which is held."""
         high = min(last + CHUNK_SERIES, self._rows)
-        found = np.empty((high - low, self._length), self._dtype)
+        rows = np.empty((high - low, self._length), self._dtype)
         begin = low
-        if low == self._held_from:
+        if low == self._last_from:
             begin = min(low + CHUNK_SERIES, high)
-            found[: begin - low] = self._held
+            rows[: begin - low] = self._last
         if high > begin and self._length:
-            found[begin - low :] = self._dataset.read((begin, 0), (high, self._length))
-        self._held_from, self._held = last, found if low == last else found[last - low :].copy()
-        return found
+            rows[begin - low :] = self._dataset.read((begin, 0), (high, self._length))
+        self._last_from, self._last = last, rows if low == last else rows[last - low :].copy()
+        return rows
 
 
 class Vectors:
@@ -562,7 +566,7 @@ class Vectors:
         self._group = group
         self._length = length
         self._open: dict[int, Dataset] = {}
-        self._held_place, self._held = (0, 0, 0), np.empty(0, np.int8)
+        self._last_place, self._last = (0, 0, 0), np.empty(0, np.int8)
 
     def read(self, width: int, row: int, low: int, high: int) -> Array:
         """The codes of a row of a width, from ``low`` to ``high``.
@@ -572,20 +576,20 @@ class Vectors:
         dataset = self._open[width] if width in self._open else self._opened(width)
         if row >= dataset.shape[0]:
             raise ValueError(f"i{width} has no row {row}")
-        found = np.empty(high - low, f"<i{width}")
+        values = np.empty(high - low, f"<i{width}")
         begin = low
-        if self._held_place[:2] == (width, row) and self._held_place[2] <= low < self._held_place[2] + len(self._held):
-            there = self._held[low - self._held_place[2] :][: high - low]
-            found[: len(there)] = there
+        if self._last_place[:2] == (width, row) and self._last_place[2] <= low < self._last_place[2] + len(self._last):
+            there = self._last[low - self._last_place[2] :][: high - low]
+            values[: len(there)] = there
             begin += len(there)
         if begin < high:
             start = begin - begin % VECTOR_CHUNK
             stop = min(-(-high // VECTOR_CHUNK) * VECTOR_CHUNK, self._length)
             chunks = dataset.read((row, start), (row + 1, stop))[0]
-            found[begin - low :] = chunks[begin - start : high - start]
+            values[begin - low :] = chunks[begin - start : high - start]
             last = (stop - start - 1) // VECTOR_CHUNK * VECTOR_CHUNK
-            self._held_place, self._held = (width, row, start + last), chunks[last:].copy()
-        return found
+            self._last_place, self._last = (width, row, start + last), chunks[last:].copy()
+        return values
 
     def _opened(self, width: int) -> Dataset:
         dataset = Dataset(self._group, f"i{width}", (1, VECTOR_CHUNK))

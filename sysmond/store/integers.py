@@ -25,14 +25,14 @@ _LIMITS = np.array([-sentinel(width) for width in WIDTHS[:-1]])
 
 def is_absent(numbers: Int64Array) -> BoolArray:
     """Where there is no number: bool, shaped as they are."""
-    found: BoolArray = numbers == ABSENT
-    return found
+    absent: BoolArray = numbers == ABSENT
+    return absent
 
 
 def is_beyond(numbers: Int64Array) -> BoolArray:
     """Where a number is larger than any that is stored, or absent: bool, shaped as they are."""
-    found: BoolArray = (numbers < -VALUE_MAX) | (numbers > VALUE_MAX)
-    return found
+    beyond: BoolArray = (numbers < -VALUE_MAX) | (numbers > VALUE_MAX)
+    return beyond
 
 
 def filled(numbers: Int64Array, by: int = 0) -> Int64Array:
@@ -51,7 +51,7 @@ def widths(low: Int64Array, high: Int64Array) -> Int64Array:
 
 def width(low: int, high: int) -> int:
     """The same of one range."""
-    return next(each for each in WIDTHS if sentinel(each) < low and high < -sentinel(each))
+    return next(size for size in WIDTHS if sentinel(size) < low and high < -sentinel(size))
 
 
 def narrow(numbers: Int64Array, width: int, absent: BoolArray | None = None) -> Array:
@@ -99,12 +99,12 @@ def grown(numbers: Int64Array, begins: Int64Array) -> Int64Array:
     by 0. What comes after an absence differs from the last number that was there, and from 0 where there was none.
     """
     absent = is_absent(numbers)
-    held = numbers
+    filled_in = numbers
     if hollow := bool(absent.any()):
         skipped = absent.copy()
         skipped[begins] = False
-        held = filled(numbers[last_there(skipped)])
-    differences: Int64Array = np.diff(held, prepend=held[:1])
+        filled_in = filled(numbers[last_there(skipped)])
+    differences: Int64Array = np.diff(filled_in, prepend=filled_in[:1])
     differences[begins] = 0
     if hollow:
         differences[absent] = ABSENT

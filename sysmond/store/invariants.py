@@ -139,12 +139,12 @@ def check_count(what: str, count: int, most: int) -> None:
         raise ValueError(f"{count} {what}; expected at most {most}")
 
 
-def check_type(what: str, found: "np.dtype[Any]", expected: "np.dtype[Any]") -> None:
+def check_type(what: str, given: "np.dtype[Any]", expected: "np.dtype[Any]") -> None:
     """Refuse elements that are not of a type, or of one that fits into it; of records each of its fields."""
     for name in expected.names or (None,):
-        if name is not None and name not in (found.names or ()):
+        if name is not None and name not in (given.names or ()):
             raise ValueError(f"{what} lack {name}")
-        there, right = (found, expected) if name is None else (found[name], expected[name])
+        there, right = (given, expected) if name is None else (given[name], expected[name])
         if there.names or not (there.kind == right.kind == "S" or np.can_cast(there, right, "safe")):
             raise ValueError(f"{f'{name} of ' if name else ''}{what}: {there} is not of the type {right}")
 

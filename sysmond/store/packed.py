@@ -79,7 +79,7 @@ def _unshuffled(shuffled: bytes, size: int, count: int) -> Buffer:
     planes = np.ndarray((size, count), np.uint8, shuffled)
     if count < _MANY or size > _FEW:
         return planes.T.tobytes()
-    found = np.empty((count, size), np.uint8)
+    elements = np.empty((count, size), np.uint8)
     for number, plane in enumerate(planes):
-        found[:, number] = plane
-    return found.data
+        elements[:, number] = plane
+    return elements.data

@@ -92,15 +92,15 @@ def remove(folder: str, chosen: Callable[[Pin], bool]) -> list[Pin]:
 def joined(pins: Iterable[Pin]) -> list[Pin]:
     """Make one of pins that touch and say the same."""
     last: dict[tuple[str, str], int] = {}
-    kept: list[Pin] = []
+    merged: list[Pin] = []
     for pin in sorted(pins):
         at = last.get((pin.why, pin.by), -1)
-        if at >= 0 and pin.start_ns <= kept[at].end_ns:
-            kept[at] = kept[at]._replace(end_ns=max(kept[at].end_ns, pin.end_ns))
+        if at >= 0 and pin.start_ns <= merged[at].end_ns:
+            merged[at] = merged[at]._replace(end_ns=max(merged[at].end_ns, pin.end_ns))
         else:
-            last[pin.why, pin.by] = len(kept)
-            kept.append(pin)
-    return kept
+            last[pin.why, pin.by] = len(merged)
+            merged.append(pin)
+    return merged
 
 
 def waiting(folders: Folders) -> str:
@@ -113,10 +113,10 @@ def collect(folders: Folders) -> None:
 
     :raises OSError: where it cannot be written; then they wait on. :raises Error: where what is there cannot be read.
     """
-    found = read(waiting(folders))
-    if found:
-        add(folders.state, found)
-        remove(waiting(folders), lambda pin: pin in found)
+    new = read(waiting(folders))
+    if new:
+        add(folders.state, new)
+        remove(waiting(folders), lambda pin: pin in new)
 
 
 def _change(folder: str, change: Callable[[list[Pin]], list[Pin]]) -> list[Pin]:

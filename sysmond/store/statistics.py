@@ -157,10 +157,10 @@ def cut_axis(axis: Axis, course: Course, step_ns: int) -> Int64Array:
 def steady(values: Int64Array) -> BoolArray:
     """Which series, int64[series, row], are there at every row and never move: bool[series]."""
     first = values[:, :1]
-    found: BoolArray = np.asarray(((values[:, ::_GLANCE_ROWS] == first) & (first != ABSENT)).all(axis=1))
-    for row in np.flatnonzero(found).tolist():
-        found[row] = bool((values[row] == first[row]).all())
-    return found
+    is_steady: BoolArray = np.asarray(((values[:, ::_GLANCE_ROWS] == first) & (first != ABSENT)).all(axis=1))
+    for row in np.flatnonzero(is_steady).tolist():
+        is_steady[row] = bool((values[row] == first[row]).all())
+    return is_steady
 
 
 def of_gauges(values: Int64Array, ticks: Int64Array, starts: Int64Array) -> Buckets:
@@ -416,12 +416,12 @@ _NEEDS_OF_GAUGE = {Stat.SUM: (Stat.LAST,), Stat.MIN: (Stat.LAST,), Stat.MAX: (St
 _NEEDS_OF_COUNTER = {Stat.MAX: (Stat.SUM,)}
 
 
-def needed(kept: tuple[Stat, ...], wanted: Iterable[Stat]) -> tuple[Stat, ...]:
+def needed(stored: tuple[Stat, ...], wanted: Iterable[Stat]) -> tuple[Stat, ...]:
     """Which of the kept statistics must be read to know the wanted ones; COUNT always."""
-    needs = _NEEDS_OF_COUNTER if Stat.LEAP in kept else _NEEDS_OF_GAUGE
+    needs = _NEEDS_OF_COUNTER if Stat.LEAP in stored else _NEEDS_OF_GAUGE
     asked = set(wanted)
-    found = {Stat.COUNT, *asked, *(other for stat in asked for other in needs.get(stat, ()))}
-    return tuple(stat for stat in kept if stat in found)
+    required = {Stat.COUNT, *asked, *(other for stat in asked for other in needs.get(stat, ()))}
+    return tuple(stat for stat in stored if stat in required)
 
 
 def stored(buckets: Buckets, interval_ns: int) -> dict[Stat, Int64Array]:

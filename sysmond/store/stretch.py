@@ -161,9 +161,9 @@ class MemoryStretch(Stretch):
         texts: Sequence[str] = (),
     ) -> None:
         """Sort the rows. ``at``: the reading of each, int64[row]; ``columns``: gives a metric of all, int64[row]."""
-        found = {name: columns(name) for name in key_of(about.table)}
-        order, begins = sorted_by_key([*found.values()], at)
-        keys = {name: column[order][begins] for name, column in found.items()}
+        unsorted = {name: columns(name) for name in key_of(about.table)}
+        order, begins = sorted_by_key([*unsorted.values()], at)
+        keys = {name: column[order][begins] for name, column in unsorted.items()}
         super().__init__(about, readings, keys, np.diff(begins, append=len(order)))
         self._readings = readings
         self._columns = columns
@@ -236,8 +236,8 @@ def rows_of(stretch: Stretch, keys: slice) -> slice:
 
 def largest(values: Int64Array, begins: Int64Array) -> Int64Array:
     """The largest value of each key; ABSENT is the smallest integer, and so never that of a key with others."""
-    found: Int64Array = np.maximum.reduceat(values, begins) if len(begins) else np.zeros(0, np.int64)
-    return found
+    peaks: Int64Array = np.maximum.reduceat(values, begins) if len(begins) else np.zeros(0, np.int64)
+    return peaks
 
 
 def sorted_by_key(keys: Sequence[Int64Array], at: Int64Array) -> tuple[Int64Array, Int64Array]:

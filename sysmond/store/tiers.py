@@ -57,32 +57,32 @@ def file_name(covers: Sequence[Name]) -> str:
 
 def joined(covers: Iterable[Name]) -> tuple[Name, ...]:
     """Make one of neighbouring ranges of a boot; the order of time stays."""
-    kept: list[Name] = []
+    merged: list[Name] = []
     for name in covers:
-        if kept and kept[-1].boot == name.boot:
-            kept[-1] = Name(name.boot, min(kept[-1].first, name.first), max(kept[-1].last, name.last))
+        if merged and merged[-1].boot == name.boot:
+            merged[-1] = Name(name.boot, min(merged[-1].first, name.first), max(merged[-1].last, name.last))
         else:
-            kept.append(name)
-    return tuple(kept)
+            merged.append(name)
+    return tuple(merged)
 
 
 def current(covers: Mapping[str, Sequence[Name]]) -> list[str]:
     """Which of some files of a tier count, by name: those of which no other covers all."""
-    kept = []
+    files = []
     for file, mine in covers.items():
         larger = (
             other
             for other, theirs in covers.items()
-            if other != file and all(any(each.contains(name) for each in theirs) for name in mine)
+            if other != file and all(any(cover.contains(name) for cover in theirs) for name in mine)
         )
         # Two that cover the same (which nothing writes) do not remove each other.
         if not any(_covers_more(covers[other], mine) or other < file for other in larger):
-            kept.append(file)
-    return kept
+            files.append(file)
+    return files
 
 
 def _covers_more(these: Sequence[Name], than: Sequence[Name]) -> bool:
-    return not all(any(each.contains(name) for each in than) for name in these)
+    return not all(any(cover.contains(name) for cover in than) for name in these)
 
 
 def covered(folder: str) -> list[Name]:
@@ -103,13 +103,13 @@ def hold(covers: Iterable[Name], name: Name) -> bool:
 
     A merged one was made of segments that the tier had: where it has the first and the last, it has all.
     """
-    of_boot = [each for each in covers if each.boot == name.boot]
-    return all(any(each.first <= end <= each.last for each in of_boot) for end in (name.first, name.last))
+    of_boot = [cover for cover in covers if cover.boot == name.boot]
+    return all(any(cover.first <= end <= cover.last for cover in of_boot) for end in (name.first, name.last))
 
 
 def listing(folder: str) -> tuple[list[TierFile], list[str]]:
     """The files of a tier in order of time; and those that are no whole files of ours."""
-    found, unreadable = [], []
+    files, unreadable = [], []
     for file in archive.files(folder):
         try:
             size = look(f"{folder}/{file}").size_bytes
@@ -118,12 +118,12 @@ def listing(folder: str) -> tuple[list[TierFile], list[str]]:
                 first_ns, last_ns = span_ns(recording)
                 name = parse_name(file)
                 covers = tuple(recording.covers) or ((name,) if name else ())
-                found.append(TierFile(file, size, covers, first_ns, last_ns, recording.tables))
+                files.append(TierFile(file, size, covers, first_ns, last_ns, recording.tables))
         except FileNotFoundError:
             continue
         except (CorruptError, ForeignError, NotPermittedError):
             unreadable.append(file)
-    return sorted(found, key=lambda each: (each.first_ns, each.last_ns, each.file)), unreadable
+    return sorted(files, key=lambda of_name: (of_name.first_ns, of_name.last_ns, of_name.file)), unreadable
 
 
 def span_ns(recording: Recording) -> tuple[int, int]:

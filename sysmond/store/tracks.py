@@ -157,7 +157,7 @@ def join(lineage: Lineage, members: list[Member], tiers: Mapping[int, list[tuple
     runs = [_run(group) for group in groups]
     joined = {step_ns: _tier(tiers[step_ns]) for step_ns in sorted(tiers)}
     blocks: list[Block | TierBlock] = [member.block for member in members]
-    blocks += [block for each in tiers.values() for _, block in each]
+    blocks += [block for tier in tiers.values() for _, block in tier]
     keys: frozenset[SeriesKey] = frozenset().union(*(block.keys for block in blocks))
     closed = frozenset(block.strand.started_ns for block in blocks if block.closed)
     stretches, thin = _cover(lineage.interval_ns, runs, list(joined.values()))
@@ -168,19 +168,19 @@ def _tier(blocks: Iterable[tuple[OpenedFile, TierBlock]]) -> Tier:
     """Put blocks of buckets in order; of two that hold the same ticks, the one that begins first."""
     pieces: list[TierPiece] = []
     until_ns, start = -1, 0
-    for source, block in sorted(blocks, key=lambda each: (int(each[1].axis.first[0]), -int(each[1].axis.last[-1]))):
+    for source, block in sorted(blocks, key=lambda piece: (int(piece[1].axis.first[0]), -int(piece[1].axis.last[-1]))):
         low, high = int(np.searchsorted(block.axis.first, until_ns, side="right")), len(block.axis.first)
         if low < high:
             pieces.append(TierPiece(source, block, low, high, start))
             start += high - low
             until_ns = int(block.axis.last[-1])
     if len(pieces) == 1:
-        axis = Axis(*(each[pieces[0].low :] for each in pieces[0].block.axis))
+        axis = Axis(*(piece[pieces[0].low :] for piece in pieces[0].block.axis))
         return Tier(axis, np.broadcast_to(np.int64(pieces[0].block.strand.started_ns), len(axis.first)), pieces)
     axis = Axis(
-        *(np.concatenate([getattr(each.block.axis, name)[each.low :] for each in pieces]) for name in Axis._fields)
+        *(np.concatenate([getattr(piece.block.axis, name)[piece.low :] for piece in pieces]) for name in Axis._fields)
     )
-    incarnation = np.concatenate([np.full(each.high - each.low, each.block.strand.started_ns) for each in pieces])
+    incarnation = np.concatenate([np.full(piece.high - piece.low, piece.block.strand.started_ns) for piece in pieces])
     return Tier(axis, incarnation, pieces)
 
 
@@ -188,7 +188,7 @@ def _cover(
     interval_ns: int, runs: Iterable[Run], tiers: Iterable[Tier]
 ) -> tuple[list[TickRun], list[tuple[int, int, int]]]:
     """What rows and, where there are none, tiers from the finest on cover; and the buckets that lack ticks."""
-    found = [stretch for run in runs for stretch in _split(run.ticks, run.ticks, run.incarnation, interval_ns)]
+    runs_of_ticks = [stretch for run in runs for stretch in _split(run.ticks, run.ticks, run.incarnation, interval_ns)]
     extents = _merged([(int(run.ticks[0]), int(run.ticks[-1])) for run in runs], interval_ns)
     thin: list[tuple[int, int, int]] = []
     for tier in tiers:
@@ -200,14 +200,14 @@ def _cover(
                 last[(last >= begin_ns) & (last <= end_ns)] = begin_ns - interval_ns
                 last[(first < begin_ns) & (last > end_ns)] = begin_ns - interval_ns
             between = (first > tier.axis.first) & (last < tier.axis.last)  # Nothing but a hole is left of it.
-            kept = np.flatnonzero((first <= last) & ~between)
-            first, last, rows, incarnation = first[kept], last[kept], rows[kept], incarnation[kept]
+            left = np.flatnonzero((first <= last) & ~between)
+            first, last, rows, incarnation = first[left], last[left], rows[left], incarnation[left]
         missing = (last - first) // interval_ns + 1 - rows
         thin += [(int(first[at]), int(last[at]), int(missing[at])) for at in np.flatnonzero(missing > 0)]
         mine = list(_split(first, last, incarnation, interval_ns))
-        found += mine
-        extents = _merged([*extents, *((each.first_ns, each.last_ns) for each in mine)], interval_ns)
-    return list(_joined(sorted(found), interval_ns)), sorted(thin)
+        runs_of_ticks += mine
+        extents = _merged([*extents, *((tick_run.first_ns, tick_run.last_ns) for tick_run in mine)], interval_ns)
+    return list(_joined(sorted(runs_of_ticks), interval_ns)), sorted(thin)
 
 
 def _split(first: Int64Array, last: Int64Array, incarnation: Int64Array, interval_ns: int) -> Iterator[TickRun]:
@@ -221,22 +221,22 @@ def _split(first: Int64Array, last: Int64Array, incarnation: Int64Array, interva
 
 
 def _joined(stretches: Iterable[TickRun], interval_ns: int) -> Iterator[TickRun]:
-    held: TickRun | None = None
-    for each in stretches:
-        if held is None:
-            held = each
-        elif each.first_ns - held.last_ns > interval_ns * GAP_FACTOR:
-            yield held
-            held = each
-        elif each.last_ns > held.last_ns:
-            held = held._replace(last_ns=each.last_ns, last_writer=each.last_writer)
-    if held is not None:
-        yield held
+    whole: TickRun | None = None
+    for ticks in stretches:
+        if whole is None:
+            whole = ticks
+        elif ticks.first_ns - whole.last_ns > interval_ns * GAP_FACTOR:
+            yield whole
+            whole = ticks
+        elif ticks.last_ns > whole.last_ns:
+            whole = whole._replace(last_ns=ticks.last_ns, last_writer=ticks.last_writer)
+    if whole is not None:
+        yield whole
 
 
 def _merged(extents: Iterable[tuple[int, int]], interval_ns: int) -> list[tuple[int, int]]:
     joined = _joined((TickRun(*extent, 0, 0) for extent in sorted(extents)), interval_ns)
-    return [(each.first_ns, each.last_ns) for each in joined]
+    return [(run.first_ns, run.last_ns) for run in joined]
 
 
 def _run(members: list[Member]) -> Run:
