@@ -68,7 +68,7 @@ def written(folders: Folders) -> int:
 
 def sealed(folders: Folders) -> Figures:
     """Seal it."""
-    from sysmond.archiver import sparse_seal_job as seal  # noqa: PLC0415
+    from sysmond.archiver import seal_job as seal  # noqa: PLC0415
     from sysmond.base.model import Sensitivity  # noqa: PLC0415
     from sysmond.store import archive, sparse_file  # noqa: PLC0415  as above
 

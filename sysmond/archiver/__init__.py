@@ -7,6 +7,6 @@ job is a child that ends (``children``), so that numpy and h5py are in no memory
 which starts it.
 
 ``watch`` and ``flushing`` decide when the disk is written to; ``seal_job``, ``rollup_job``, ``merge_job`` and
-``retention_job`` work for wide tables, those with ``sparse`` in their names for long ones; ``auto_pins`` keeps what
+``retention_job`` work on files of both codings, of which ``coding`` says how they differ; ``auto_pins`` keeps what
 incidents look like.
 """

@@ -1,154 +1,139 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The archiver's jobs that need numpy and h5py: seal rings into segments, merge segments of a day.
+"""The job that seals: what rings hold, and no file has yet, becomes files in RAM, and how far that is is noted.
 
-Each runs in a child of the archiver that lives for one job, so their memory and their crashes are its own.
+It runs in a child of the archiver that lives for one job, so its memory and its crashes are its own.
 """
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 
-from sysmond import CREATED_BY
 from sysmond.archiver import auto_pins
-from sysmond.archiver.sparse_seal_job import empty as empty_long
-from sysmond.archiver.sparse_seal_job import seal as seal_long
-from sysmond.base.model import Cause, Sensitivity, Table
+from sysmond.archiver.coding import DENSE, SPARSE, Coding, coding_of
+from sysmond.base.model import Answers, Sensitivity
 from sysmond.errors import CorruptError, Error, ForeignError
 from sysmond.machine import note
-from sysmond.machine.folders import FILE_MODES, Folders
+from sysmond.machine.folders import FILE_MODES, Folders, create_stream
 from sysmond.machine.memory import working_on
-from sysmond.ring.progress import Progress, Sealed, ring_files, stream_files
+from sysmond.plan import catalogue
+from sysmond.ring.progress import ARCHIVER, Progress, Sealed, ring_files, stream_files
 from sysmond.ring.skipped_rings import Aside
 from sysmond.ring.skipped_rings import keep as keep_copy
-from sysmond.ring.snapshot import Snapshot, snapshot
-from sysmond.store import archive, dense_file
+from sysmond.store import archive
 from sysmond.store.archive import Name
-from sysmond.store.of_ring import (
-    Block,
-    Hole,
-    MemoryBlock,
-    Recording,
-    coalesce,
-    join,
-    of_snapshot,
-)
+from sysmond.store.of_ring import Recording
+from sysmond.store.unsealed import FilePart, Unsealed
 
 # What a hole says that was given up for want of room.
 GIVEN_UP = "RAM for segments was full"
+UNSEALED = Sealed(0, 0, 0)
 
-# Of one file: the tables of all of them agree. With each recording the ring it is from.
-_Group = list[tuple[str, Recording]]
+WorksOn = Callable[[Sequence[str]], None]
+"""Hears which rings a failure would be the fault of."""
+
+Unread = Callable[[str, str], None]
+"""Hears of a ring what of it could not be read."""
+
+_Group = list[tuple[str, FilePart]]
+"""What becomes one file: parts, each with the ring it is from."""
 
 
-def seal(
-    folders: Folders,
-    works_on: Callable[[Sequence[str]], None] = lambda _: None,
-    unread: Callable[[str, str], None] = lambda _, __: None,
-) -> None:
-    """Turn what the rings hold and no segment has yet into segments in RAM, and note how far.
+def seal(folders: Folders, works_on: WorksOn = lambda _: None, unread: Unread = lambda _, __: None) -> None:
+    """Turn what the rings hold and no file has yet into files in RAM, and note how far.
 
-    One a class; more only where rings of several boots, or tables that are declared in two ways, meet; and where
-    a seal failed before. ``works_on`` hears which rings that would be the fault of, ``unread`` of a ring what of it
-    could not be read.
+    Of wide tables one a class; more only where rings of several boots, or tables that are declared in two ways, meet;
+    and where a seal failed before. Of long tables one a stretch of a ring, one ring after the other: they are large.
     """
-    progress, aside = Progress.read(folders), Aside.read(folders)
-    noted = {path: progress.sealed[path] for path in stream_files(folders) if path in progress.sealed}
-    reached: dict[str, Sealed] = {}
-    found: dict[tuple[Sensitivity, str], list[_Group]] = {}
-    for path in ring_files(folders):
-        before = progress.sealed.get(path, Sealed(0, 0, 0))
-        noted[path] = before
-        works_on([path])
-        skipped = aside.skipped.get(path, 0)
+    wide, long = ring_files(folders), stream_files(folders)
+    job = _SealJob(folders, [*wide, *long], works_on, unread)
+    job.seal(DENSE, wide)
+    for path in long:
+        job.seal(SPARSE, [path])
+    job.note()
+
+
+class _SealJob:
+    """One run: it notes how far each of these rings is sealed."""
+
+    def __init__(self, folders: Folders, rings: Sequence[str], works_on: WorksOn, unread: Unread) -> None:
+        self._folders = folders
+        self._works_on = works_on
+        self._unread = unread
+        self._aside = Aside.read(folders)
+        self._written = Progress.read(folders).sealed
+        self._noted = {path: self._written.get(path, UNSEALED) for path in rings}
+        self._answers: dict[str, Answers] = {}
+        with suppress(OSError, CorruptError):  # Files say less without it, and rows are there all the same.
+            self._answers = catalogue.answers_in(folders.runtime)
+
+    def seal(self, coding: Coding, paths: Sequence[str]) -> None:
+        """Seal some rings together."""
+        reached: dict[str, Sealed] = {}
+        groups: list[_Group] = []
+        for path in paths:
+            self._works_on([path])
+            if found := self._unsealed(coding, path):
+                reached[path] = found.reached
+                for part in found.parts:
+                    self._place(groups, path, part)
+        waiting = Counter(path for group in groups for path, _ in group)
+        self._noted.update((path, reached[path]) for path in reached.keys() - waiting.keys())
         try:
-            is_skipped = skipped > before.offset
-            with working_on(path):
-                taken = snapshot(path, max(before.offset, skipped))
-                recording = _unsealed(path, taken, before, is_skipped=is_skipped)
-        except FileNotFoundError:
-            del noted[path]
-            continue
-        except (ForeignError, CorruptError, PermissionError) as refusal:
-            unread(path, str(refusal))
-            continue  # It stays; readers meet it as well, and name it.
-        if recording.damage:
-            with suppress(OSError):
-                keep_copy(folders, path)
-            unread(path, recording.damage)
-        reached[path] = Sealed(taken.end_offset, _last_tick(recording, before.last_tick_ns), int(taken.closed))
-        if recording.events or any(len(block.ticks) for block in recording.blocks):
-            groups = found.setdefault((recording.sensitivity, taken.identity.boot), [])
-            if aside.blamed:
-                groups.append([(path, recording)])
-            else:
-                _place(groups, path, recording)
-        elif taken.closed or not is_skipped:  # Else the gap is told with the first row after it.
-            noted[path] = reached[path]
-    try:
-        for (sensitivity, boot), groups in found.items():
             for group in groups:
-                works_on([path for path, _ in group])
-                name = Name(boot, sequence := archive.next_sequence(boot, folders), sequence)
-                joined = join([recording for _, recording in group])
-                with working_on(*(path for path, _ in group)):
-                    image = dense_file.encode(joined, CREATED_BY)
-                archive.publish(archive.ram_folder(folders, sensitivity), name.file, image, FILE_MODES[sensitivity])
-                noted.update((path, reached[path]) for path, _ in group)
-                with suppress(OSError, Error):
-                    auto_pins.pin(folders, joined)
-    finally:
-        Progress(noted).write(folders)
-    seal_long(folders, works_on, unread)
+                self._publish(coding, group)
+                waiting.subtract(path for path, _ in group)
+                self._noted.update((path, reached[path]) for path, _ in group if not waiting[path])
+        finally:
+            self.note()
 
+    def note(self) -> None:
+        """Put in place how far the rings are sealed."""
+        if self._noted != self._written:
+            self._written = dict(self._noted)
+            Progress(self._written).write(self._folders)
 
-def _unsealed(path: str, taken: Snapshot, before: Sealed, *, is_skipped: bool) -> Recording:
-    """What a snapshot adds to what was sealed, and that its writer ended, where that is new."""
-    recording = of_snapshot(taken)
-    blocks = [block for block in recording.blocks if len(block.ticks)]
-    holes = [*recording.holes, *_lost(taken, before, blocks, is_skipped=is_skipped)]
-    if taken.closed and before.offset and not before.closed and not is_skipped:
-        there = {block.strand for block in blocks}
-        blocks += [block for block in _last_ticks(of_snapshot(snapshot(path))) if block.strand not in there]
-    return recording._replace(blocks=blocks, holes=holes)
+    def _unsealed(self, coding: Coding, path: str) -> Unsealed | None:
+        """What of a ring is to be sealed; None where it is gone, or cannot be read."""
+        try:
+            with working_on(path):
+                found = coding.unsealed(path, self._noted[path], self._aside.skipped.get(path, 0), self._answers)
+        except FileNotFoundError:
+            del self._noted[path]
+            return None
+        except (ForeignError, CorruptError, PermissionError) as refusal:
+            self._unread(path, str(refusal))
+            return None  # It stays; readers meet it as well, and name it.
+        if found.damage:
+            with suppress(OSError):
+                keep_copy(self._folders, path)
+            self._unread(path, found.damage)
+        return found
 
+    def _place(self, groups: list[_Group], path: str, part: FilePart) -> None:
+        """Put a part to those that it may share a file with."""
+        for group in groups if not self._aside.blamed else ():
+            if all(other.may_join(part) for _, other in group):
+                group.append((path, part))
+                return
+        groups.append([(path, part)])
 
-def _last_ticks(recording: Recording) -> Iterator[Block]:
-    """The last tick of each block once more: a place for the news that it was the last."""
-    for block in recording.blocks:
-        if len(block.ticks):
-            values = block.read(range(len(block.keys)))[:, -1:]
-            yield MemoryBlock(block.strand, block.ticks[-1:], block.keys, values, block.closed)
-
-
-def _place(groups: list[_Group], path: str, recording: Recording) -> None:
-    """Put a recording to those that declare their tables alike: after an upgrade two declarations may meet."""
-    for group in groups:
-        if all(_agree(each.tables, recording.tables) for _, each in group):
-            group.append((path, recording))
-            return
-    groups.append([(path, recording)])
-
-
-def _agree(one: dict[str, Table], other: dict[str, Table]) -> bool:
-    return all(one.get(name, table) == table for name, table in other.items())
-
-
-def _last_tick(recording: Recording, before_ns: int) -> int:
-    return max([before_ns, *(int(block.ticks[-1]) for block in recording.blocks)])
-
-
-def _lost(taken: Snapshot, before: Sealed, blocks: Sequence[Block], *, is_skipped: bool) -> Iterator[Hole]:
-    """Say what the ring overwrote before it could be sealed, and what was set aside."""
-    if not (taken.lost or is_skipped) or not blocks:
-        return
-    detail = "set aside: sealing failed on it" if is_skipped else "overwritten before it was sealed"
-    start_ns = max(before.last_tick_ns + 1, taken.identity.started_ns)  # Perhaps no tick of it was sealed.
-    ends_ns: dict[str, int] = {}  # Blocks of other intervals begin again at other ticks.
-    for block in blocks:
-        for table in {key.table for key in block.keys}:
-            ends_ns[table] = min(ends_ns.get(table, int(block.ticks[0])), int(block.ticks[0]))
-    for table, end_ns in sorted(ends_ns.items()):
-        yield Hole(taken.identity.boot, table, start_ns, end_ns, Cause.DROPPED, detail)
+    def _publish(self, coding: Coding, group: _Group) -> None:
+        """Make a file of the parts of a group."""
+        paths, (first, *_) = [path for path, _ in group], [part for _, part in group]
+        self._works_on(paths)
+        sequence = archive.next_sequence(first.boot, self._folders, first.table)
+        with working_on(*paths):
+            joined = coding.join([part.content for _, part in group])
+            image = coding.encode(joined)
+        if first.table:
+            create_stream(f"{self._folders.runtime}/{ARCHIVER}", f"{first.sensitivity}/{first.table}")
+        folder = archive.ram_folder(self._folders, first.sensitivity, first.table)
+        file = Name(first.boot, sequence, sequence).file
+        archive.publish(folder, file, image, FILE_MODES[first.sensitivity])
+        if isinstance(joined, Recording):
+            with suppress(OSError, Error):
+                auto_pins.pin(self._folders, joined)
 
 
 def empty(paths: Iterable[str]) -> Iterator[str]:
@@ -156,23 +141,8 @@ def empty(paths: Iterable[str]) -> Iterator[str]:
     for path in paths:
         with suppress(Error, OSError):
             folder, file = os.path.split(path)
-            is_wide = os.path.basename(folder) in set(Sensitivity)
-            sensitivity, image = _emptied(path) if is_wide else empty_long(path, GIVEN_UP)
+            is_long = os.path.basename(folder) not in set(Sensitivity)
+            sensitivity, image = coding_of(is_long=is_long).emptied(path, GIVEN_UP)
             if file in archive.files(folder):  # Else a flush has just saved it.
                 note.put(path, image, mode=FILE_MODES[sensitivity])
                 yield path
-
-
-def _emptied(path: str) -> tuple[Sensitivity, bytes]:
-    """A segment that has of another one all but its rows, and in their place their absence."""
-    with dense_file.Segment(path) as opened:
-        recording = opened.recording
-        holes = [
-            Hole(boot, table, int(block.ticks[0]), int(block.ticks[-1]) + interval_ns, Cause.DROPPED, GIVEN_UP)
-            for block in recording.blocks
-            if len(block.ticks)
-            for boot, interval_ns in [(block.strand.boot, block.strand.interval_ns)]
-            for table in sorted({key.table for key in block.keys})
-        ]
-        told = recording._replace(blocks=(), texts={}, holes=coalesce([*recording.holes, *holes]))
-        return recording.sensitivity, dense_file.encode(told, CREATED_BY)

@@ -38,8 +38,9 @@ class Snapshot(NamedTuple):
     ``begin_offset``: where the image begins. ``frames``: where in it each whole frame begins; those that explain
     nothing and lie before the offset asked for are left out. ``damages``: from where to where the image is damaged
     behind that offset. ``end_offset``: behind the last whole frame. ``lost``: bytes that were overwritten since the
-    offset asked for. ``since_ns``: the last tick before that offset, 0 where none is held. ``closed``: the writer
-    ended in good order. ``mark``: layout being read.
+    offset asked for. ``since_ns``: the last tick before that offset, 0 where none is held. ``passed``: where the last
+    frame of each kind and id before that offset begins, unchecked. ``closed``: the writer ended in good order.
+    ``mark``: layout being read.
     """
 
     path: str
@@ -51,6 +52,7 @@ class Snapshot(NamedTuple):
     end_offset: int
     lost: int
     since_ns: int
+    passed: dict[tuple[int, int], int]
     closed: bool
     mark: int
     dropped: int
@@ -59,6 +61,12 @@ class Snapshot(NamedTuple):
         """Kind, id, tick and payload of the frame that begins there."""
         _, stop, kind, ident, tick_ns = frame_at(self.image, place)
         return kind, ident, tick_ns, self.image[place + FRAME_BYTES : stop]
+
+    def before(self) -> "Snapshot":
+        """Of what lies before the offset asked for: explanations, and the last frame of each other kind and id."""
+        explaining = [place for place in self.frames if self.frame(place)[0] in EXPLAINING]
+        last = [place for place in self.passed.values() if any(whole_frames(self.image, self.begin_offset, place))]
+        return self._replace(frames=sorted([*explaining, *last]), damages=[])
 
 
 def snapshot(path: str, since: int = 0) -> Snapshot:
@@ -95,7 +103,7 @@ def _take(descriptor: int, identity: Identity, capacity: int, since: int, path: 
     held_from = max(tail, words[TAIL]) if bounds else tail
     if held_from > head:
         return None
-    frames, damages, end, since_ns = _walk(image, tail, capacity, held_from, since)
+    frames, damages, end, since_ns, passed = _walk(image, tail, capacity, held_from, since)
     return Snapshot(
         path,
         identity,
@@ -106,6 +114,7 @@ def _take(descriptor: int, identity: Identity, capacity: int, since: int, path: 
         min(end, head),
         max(0, held_from - since),
         since_ns,
+        passed,
         _is_closed(words) and (not bounds or words[HEAD] == head),
         words[MARK],
         words[DROPPED],
@@ -175,19 +184,21 @@ def _copy(descriptor: int, capacity: int, tail: int, head: int) -> bytes:
 
 def _walk(
     image: bytes, base: int, capacity: int, begin: int, since: int
-) -> tuple[list[int], list[tuple[int, int]], int, int]:
-    """Find the whole frames of a copy, the damaged stretches, the offset behind the last frame, and ``since_ns``."""
+) -> tuple[list[int], list[tuple[int, int]], int, int, dict[tuple[int, int], int]]:
+    """Find the whole frames, the damaged stretches, the offset behind the last frame, ``since_ns`` and ``passed``."""
     frames: list[int] = []
+    passed: dict[tuple[int, int], int] = {}
     damages: list[tuple[int, int]] = []
     at = end = stop = begin - base
     checked, since_ns = since - base, 0
     while at <= len(image) - FRAME_BYTES:
         # Passed over unchecked, but no further than to the offset asked for, where a frame begins.
-        for place, stop, kind, _, tick_ns in whole_frames(image, base, at, since):
+        for place, stop, kind, ident, tick_ns in whole_frames(image, base, at, since):
             if stop > checked or kind in EXPLAINING:
                 frames.append(place)
             else:
                 since_ns = tick_ns or since_ns
+                passed[kind, ident] = place
         if stop > at:
             at = end = end_of(stop)
         if (to_round_end := capacity - (base + at) % capacity) < FRAME_BYTES:
@@ -196,7 +207,7 @@ def _walk(
             place, at = at, next_whole(image, base, at + 8)
             if at > checked:
                 damages.append((place, at))
-    return frames, damages, base + end, since_ns
+    return frames, damages, base + end, since_ns, passed
 
 
 def fill(path: str) -> tuple[int, int]:

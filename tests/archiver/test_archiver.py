@@ -281,10 +281,11 @@ def test_jobs_die_with_their_archiver_and_a_successor_starts_at_once(station: St
 
 FAILING = """
 import os, sys, time
-from sysmond.archiver import children, seal_job
+from sysmond.archiver import children
 from sysmond.archiver import main as archiver
 from sysmond.daemon import runner
-real = seal_job.of_snapshot
+from sysmond.store import dense
+real = dense.of_snapshot
 # On a busy machine a right job ends in time, and a wrong one has its share.
 archiver.SEAL_JOB_S, children.SPINS_FRACTION, os.SCHED_IDLE = 5.0, 0.05, os.SCHED_OTHER
 
@@ -293,7 +294,7 @@ def of_snapshot(taken):
         {}  # As a library would.
     return real(taken)
 
-seal_job.of_snapshot = of_snapshot
+dense.of_snapshot = of_snapshot
 sys.exit(runner.main([sys.argv[1]]))
 """
 

@@ -21,9 +21,9 @@ from sysmond.errors import CorruptError, Error
 from sysmond.machine.folders import Folders, create, create_classes
 from sysmond.ring.frame import RING_BYTES_MIN, Identity, Layout
 from sysmond.ring.progress import Progress, Sealed, ring_files
-from sysmond.ring.snapshot import snapshot
+from sysmond.ring.snapshot import Snapshot, snapshot
 from sysmond.ring.writer import RingWriter
-from sysmond.store import archive, dense_file
+from sysmond.store import archive, dense, dense_file
 from sysmond.store.archive import Name
 from sysmond.store.dense_file import Segment, encode
 from sysmond.store.of_ring import Hole, MemoryBlock, Recording, SeriesKey, Strand, coalesce, of_snapshot
@@ -224,6 +224,44 @@ def test_a_writer_that_ended_after_the_last_seal_is_known_to_have_ended(folders:
     assert [(block.strand.interval_ns, block.ticks.tolist(), block.closed) for block in ended] == [
         (SECOND, [14 * SECOND], True),
         (10 * SECOND, [10 * SECOND], True),
+    ]
+    assert stored(ram(folders)) == part.written
+
+
+def test_a_ring_is_copied_and_checked_once_a_seal(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+    copied: list[str] = []
+
+    def noted(path: str, since: int = 0) -> Snapshot:
+        copied.append(path)
+        return snapshot(path, since)
+
+    monkeypatch.setattr(dense, "snapshot", noted)
+    part = Part(folders)
+    for tick in range(9, 15):
+        part.tick(tick)
+    seal_job.seal(folders)
+    part.ring.close()
+    seal_job.seal(folders)
+    assert any(block.closed for block in recordings(ram(folders))[-1].blocks)
+    assert copied == [part.ring.path] * 2
+
+
+@pytest.mark.parametrize("cut", [slice(0, 0), slice(-1, None)])
+def test_the_end_of_a_writer_is_told_of_each_interval_once(folders: Folders, cut: slice) -> None:
+    """Of those that had more rows since they were sealed with these, of the others with their last tick."""
+    part = Part(folders)
+    for tick in range(9, 22):
+        part.tick(tick)
+    seal_job.seal(folders)
+    later = [22, 23][cut]
+    for tick in later:
+        part.tick(tick)
+    part.ring.close()
+    seal_job.seal(folders)
+    ended = recordings(ram(folders))[-1]
+    assert [(block.strand.interval_ns, block.ticks.tolist(), block.closed) for block in ended.blocks] == [
+        (SECOND, [tick * SECOND for tick in later or [21]], True),
+        (10 * SECOND, [20 * SECOND], True),
     ]
     assert stored(ram(folders)) == part.written
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sysmond.archiver import merge_job, retention_job, sparse_merge_job, sparse_seal_job
+from sysmond.archiver import merge_job, retention_job, seal_job, sparse_merge_job
 from sysmond.archiver.sparse_merge_job import Joined
 from sysmond.base.clock import boot_id
 from sysmond.base.model import ABSENT, TIERS_NS, Cause, Packing, Sensitivity
@@ -45,10 +45,10 @@ def recorded(folders: Folders, count: int, boot: str, tasks: Tasks | None = None
     tasks = tasks or Tasks(30)
     for number in range(count):
         stream.run(tasks, range(100 + 20 * number, 120 + 20 * number))
-        sparse_seal_job.seal(folders)
+        seal_job.seal(folders)
         archive.flush(folders)
     stream.ring.close()
-    sparse_seal_job.seal(folders)
+    seal_job.seal(folders)
     archive.flush(folders)
     return stream
 
@@ -149,7 +149,7 @@ def test_what_is_about_its_moment_stays_though_it_is_as_before(folders: Folders)
     rows = list(Tasks(5).rows.values())
     for tick in range(100, 110):
         stream.write(tick, rows)
-        sparse_seal_job.seal(folders)
+        seal_job.seal(folders)
     archive.flush(folders)
     paths = on_disk(folders, "moment")
     assert len(paths) == 10
@@ -212,7 +212,7 @@ def test_reasons_alone_are_merged_and_kept_like_rows(folders: Folders) -> None:
     stream = Stream(folders, boot=boot_id())
     for number in range(8):
         stream.ring.absence(0, (100 + number) * SECOND, Cause.NO_PERMISSION, "bpf")
-        sparse_seal_job.seal(folders)
+        seal_job.seal(folders)
     archive.flush(folders)
     assert len(on_disk(folders)) == 8
     assert {each.first_ns // SECOND for each in retention_job.stored(folders, "1s", is_long=True)} == {
@@ -230,7 +230,7 @@ def test_two_declarations_do_not_become_one(folders: Folders) -> None:
         stream = Stream(folders, 5 + number, layouts=[layout], boot=boot_id())
         stream.run(Tasks(5), range(100, 110))
         stream.ring.close()
-    sparse_seal_job.seal(folders)
+    seal_job.seal(folders)
     archive.flush(folders)
     paths = on_disk(folders)
     names = [name for path in paths if (name := archive.parse_name(os.path.basename(path)))]

@@ -86,7 +86,7 @@ TIDY = frozenset(
         "sparse_file",
         "sparse_format",
         "sparse_merge_job",
-        "sparse_seal_job",
+        "sparse_seal",
         "statistics",
         "tasks",
         "timespec",

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sysmond.archiver import merge_job, seal_job, sparse_seal_job
+from sysmond.archiver import merge_job, seal_job
 from sysmond.archiver.watch import RingWatch
 from sysmond.base.model import Cause, Sensitivity
 from sysmond.errors import CorruptError, Error
@@ -68,12 +68,12 @@ def test_a_lasting_table_is_sealed_up_to_its_last_full_reading(folders: Folders)
     stream = Stream(folders)
     tasks = Tasks(60)
     stream.run(tasks, range(100, 125))
-    sparse_seal_job.seal(folders)
+    seal_job.seal(folders)
     assert sealed(folders) == at_most(stream.written, 120)
-    sparse_seal_job.seal(folders)
+    seal_job.seal(folders)
     assert len(in_ram(folders)) == 1, "nothing is new"
     stream.run(tasks, range(125, 150))
-    sparse_seal_job.seal(folders)
+    seal_job.seal(folders)
     assert sealed(folders) == at_most(stream.written, 145)
     for path in in_ram(folders):
         with sparse_file.open_file(path) as opened:
@@ -83,10 +83,10 @@ def test_a_lasting_table_is_sealed_up_to_its_last_full_reading(folders: Folders)
 def test_all_is_sealed_of_a_writer_that_ended(folders: Folders) -> None:
     stream = Stream(folders)
     stream.run(Tasks(60), range(100, 125))
-    sparse_seal_job.seal(folders)
+    seal_job.seal(folders)
     assert not is_over(stream.path, Progress.read(folders).sealed[stream.path])
     stream.ring.close()
-    sparse_seal_job.seal(folders)
+    seal_job.seal(folders)
     assert sealed(folders) == stream.written
     assert is_over(stream.path, Progress.read(folders).sealed[stream.path])
     with sparse_file.open_file(in_ram(folders)[-1]) as opened:
@@ -96,7 +96,7 @@ def test_all_is_sealed_of_a_writer_that_ended(folders: Folders) -> None:
 def test_all_is_sealed_of_a_writer_that_died(folders: Folders) -> None:
     stream = Stream(folders, pid=DEAD)
     stream.run(Tasks(60), range(100, 125))
-    sparse_seal_job.seal(folders)
+    seal_job.seal(folders)
     assert sealed(folders) == stream.written
     with sparse_file.open_file(in_ram(folders)[-1]) as opened:
         assert [life.closed for life in opened.lives] == [False]
@@ -106,10 +106,10 @@ def test_all_is_sealed_of_a_writer_that_died(folders: Folders) -> None:
 def test_what_is_about_its_moment_is_sealed_at_once_and_its_end_is_news(folders: Folders) -> None:
     stream = Stream(folders, layouts=[Layout(MOMENT, SECOND)])
     stream.run(Tasks(60), range(100, 125))
-    sparse_seal_job.seal(folders)
+    seal_job.seal(folders)
     assert sealed(folders, "moment") == stream.written
     stream.ring.close()
-    sparse_seal_job.seal(folders)
+    seal_job.seal(folders)
     assert sealed(folders, "moment") == stream.written
     with sparse_file.open_file(in_ram(folders, "moment")[-1]) as opened:
         assert [(life.started_ns, life.closed) for life in opened.lives] == [(5, True)]
@@ -135,11 +135,11 @@ def test_a_reading_that_is_being_written_waits(folders: Folders, monkeypatch: py
     assert len(pieces) > 1
     [stretch] = LongRing(snapshot(stream.path)).stretches()
     assert rows_of(stretch) == before
-    sparse_seal_job.seal(folders)
+    seal_job.seal(folders)
     assert sealed(folders, "moment") == before
     monkeypatch.undo()
     stream.ring.close()
-    sparse_seal_job.seal(folders)
+    seal_job.seal(folders)
     assert sealed(folders, "moment") == before
 
 
@@ -149,7 +149,7 @@ def test_large_readings_in_pieces_come_back_whole(folders: Folders) -> None:
     stream.run(tasks, range(100, 104))
     stream.ring.close()
     assert len(stream.written) > 10_000 + 3 * 2000 - 10
-    sparse_seal_job.seal(folders)
+    seal_job.seal(folders)
     assert sealed(folders) == stream.written
     with sparse_file.open_file(in_ram(folders)[0]) as opened:
         assert opened.full.tolist() == [True, False, False, False]
@@ -159,7 +159,7 @@ def test_what_was_overwritten_is_a_hole_and_no_full_reading_is_made_up(folders: 
     stream = Stream(folders, size=RING_BYTES_MIN)
     stream.run(Tasks(40), range(100, 400), full_every=20)
     stream.ring.close()
-    sparse_seal_job.seal(folders)
+    seal_job.seal(folders)
     found = sealed(folders)
     first = min(found)[0]
     assert 100 * SECOND < first < 395 * SECOND
@@ -188,9 +188,9 @@ def test_a_reading_whose_first_pieces_may_be_gone_is_not_called_full(folders: Fo
 def test_a_hole_begins_no_earlier_than_its_ring(folders: Folders) -> None:
     stream = Stream(folders, size=RING_BYTES_MIN)
     stream.run(Tasks(40), range(100, 102), full_every=1000)
-    sparse_seal_job.seal(folders)  # What was begun is taken note of, and waits.
+    seal_job.seal(folders)  # What was begun is taken note of, and waits.
     stream.run(Tasks(40), range(102, 400), full_every=20)
-    sparse_seal_job.seal(folders)
+    seal_job.seal(folders)
     with sparse_file.open_file(in_ram(folders)[0]) as opened:
         [hole] = [hole for hole in opened.holes if hole.cause is Cause.DROPPED]
     assert hole.start_ns == 5
@@ -200,16 +200,16 @@ def test_rows_that_follow_no_full_reading_are_sealed_before_they_are_overwritten
     stream = Stream(folders, size=RING_BYTES_MIN)
     tasks = Tasks(40)
     stream.run(tasks, range(100, 103), full_every=1000)
-    sparse_seal_job.seal(folders)
+    seal_job.seal(folders)
     assert sealed(folders) == {}
     watch = RingWatch(folders, 0.0)
     for tick in range(103, 400):
         stream.write(tick, tasks.tick(tick))
         watch.look(float(tick))
         if watch.is_short:
-            sparse_seal_job.seal(folders)
+            seal_job.seal(folders)
     stream.ring.close()
-    sparse_seal_job.seal(folders)
+    seal_job.seal(folders)
     assert len(in_ram(folders)) > 1
     assert sealed(folders) == stream.written
 
@@ -222,9 +222,9 @@ def test_absences_are_holes_and_are_told_once(folders: Folders) -> None:
         stream.ring.absence(0, tick * SECOND, Cause.PROBE_FAILED, "OSError: no")
     stream.run(tasks, range(115, 140))
     stream.ring.absence(0, 140 * SECOND, Cause.PROBE_FAILED, "OSError: again")
-    sparse_seal_job.seal(folders)
+    seal_job.seal(folders)
     stream.ring.close()
-    sparse_seal_job.seal(folders)
+    seal_job.seal(folders)
     holes = []
     for path in in_ram(folders):
         with sparse_file.open_file(path) as opened:
@@ -237,8 +237,8 @@ def test_a_table_that_only_ever_fails_leaves_its_reasons(folders: Folders) -> No
     stream = Stream(folders)
     for tick in range(100, 105):
         stream.ring.absence(0, tick * SECOND, Cause.NO_PERMISSION, "bpf")
-    sparse_seal_job.seal(folders)
-    sparse_seal_job.seal(folders)
+    seal_job.seal(folders)
+    seal_job.seal(folders)
     [path] = in_ram(folders)
     with sparse_file.open_file(path) as opened:
         assert [(hole.start_ns, hole.end_ns) for hole in opened.holes] == [(100 * SECOND, 105 * SECOND)]
@@ -278,7 +278,7 @@ def test_a_declaration_that_changed_begins_a_file_of_its_own(folders: Folders) -
         stream.write(tick, list(tasks.rows.values()), full=tick == 110, layout=number)
         tasks.tick(tick)
     stream.ring.close()
-    sparse_seal_job.seal(folders)
+    seal_job.seal(folders)
     intervals = []
     for path in in_ram(folders):
         with sparse_file.open_file(path) as opened:
@@ -294,7 +294,7 @@ def test_an_interval_that_held_for_a_while_loses_nothing_before_or_after_it(fold
     for tick in [100, 102, *range(103, 110), *range(110, 120, 2)]:
         stream.write(tick, list(tasks.rows.values()), full=True, layout=shorter if 103 <= tick < 110 else 0)
     stream.ring.close()
-    sparse_seal_job.seal(folders)
+    seal_job.seal(folders)
     with ExitStack() as files:
         opened = [files.enter_context(sparse_file.open_file(path)) for path in in_ram(folders, "moment")]
         assert [each.interval_ns for each in opened] == [2 * SECOND, SECOND, 2 * SECOND]
@@ -305,9 +305,9 @@ def test_an_interval_that_held_for_a_while_loses_nothing_before_or_after_it(fold
 def test_sealing_again_after_its_note_was_lost_seals_the_same_once_more(folders: Folders) -> None:
     stream = Stream(folders)
     stream.run(Tasks(20), range(100, 125))
-    sparse_seal_job.seal(folders)
+    seal_job.seal(folders)
     os.unlink(f"{folders.runtime}/archiver/progress.json")
-    sparse_seal_job.seal(folders)
+    seal_job.seal(folders)
     first, second = in_ram(folders)
     with sparse_file.open_file(first) as one, sparse_file.open_file(second) as other:
         assert rows_of(one) == rows_of(other)
@@ -323,7 +323,7 @@ def test_a_damaged_frame_costs_its_reading_and_is_told(folders: Folders) -> None
     with open(stream.path, "r+b") as ring:  # The reading of the tick 110, a full one.
         ring.seek(4096 + readings[10].offset + 100)
         ring.write(b"\xff\xff\xff")
-    sparse_seal_job.seal(folders)
+    seal_job.seal(folders)
     found = sealed(folders)
     assert found == {key: row for key, row in stream.written.items() if key[0] != 110 * SECOND}
     with sparse_file.open_file(in_ram(folders)[0]) as opened:
@@ -378,9 +378,9 @@ def test_a_ring_that_cannot_be_sealed_is_set_aside(folders: Folders, monkeypatch
     for _ in range(skipped_rings.TRIES):
         blamed: list[str] = []
         with pytest.raises(MemoryError):
-            sparse_seal_job.seal(folders, lambda rings, blamed=blamed: blamed.extend(rings))  # type: ignore[misc]
+            seal_job.seal(folders, lambda rings, blamed=blamed: blamed.extend(rings))  # type: ignore[misc]
         skipped_rings.blame(folders, blamed[-1:])
-    sparse_seal_job.seal(folders)
+    seal_job.seal(folders)
     assert sealed(folders) == good.written
     assert Progress.read(folders).sealed[bad.path].offset == snapshot(bad.path).end_offset
 
@@ -391,10 +391,10 @@ def test_what_is_set_aside_is_a_hole_once_there_are_rows_again(folders: Folders)
     stream.run(tasks, range(100, 110))
     for _ in range(skipped_rings.TRIES):
         skipped_rings.blame(folders, [stream.path])
-    sparse_seal_job.seal(folders)
+    seal_job.seal(folders)
     assert in_ram(folders) == []
     stream.run(tasks, range(110, 130))
-    sparse_seal_job.seal(folders)
+    seal_job.seal(folders)
     [path] = in_ram(folders)
     with sparse_file.open_file(path) as opened:
         assert opened.ticks[0] == 110 * SECOND
