@@ -89,7 +89,7 @@ def files_of(folders: Folders) -> dict[str, int]:
     return {path: os.stat(path).st_mtime_ns for path in sorted(paths)}
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 8))])
 def test_files_that_come_one_by_one_give_the_buckets_of_all(folders: Folders, seed: int) -> None:
     readings, _ = history(seed, 900, 7)
     parts = parts_of(readings, 24, random.Random(seed))

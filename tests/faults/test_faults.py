@@ -141,6 +141,7 @@ def test_a_damaged_copy_that_reads_as_something_else_is_found(tmp_path: Path, mo
     assert len(true.rows()) <= len(block.keys) * len(block.ticks)
 
 
+@pytest.mark.long
 def test_the_matrix_finds_a_job_that_does_not_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (archive, note):
         monkeypatch.setattr(module, "sync_folder", lambda folder: None)

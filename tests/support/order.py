@@ -18,14 +18,13 @@ ALONE = {
     "tests/archiver/test_watch.py": "mounts file systems, and counts what is written to them",
     "tests/cgroups/": "makes control groups, and looks at all of them",
     "tests/daemon/test_tasks.py": "loads BPF programs, which see every process",
-    "tests/faults/": "kills, and mounts file systems",
     "tests/machine/test_memory_bound.py": "takes memory until there is none",
     "tests/project/test_benchmarks.py": "measures",
     "tests/tasks/": "looks at all processes; loads BPF programs, which see every one",
 }
 """Why what must not run beside itself."""
 
-WAITING = ("tests/archiver/", "tests/bus/", "tests/daemon/", "tests/golden/", "tests/tools/")
+WAITING = ("tests/archiver/", "tests/bus/", "tests/daemon/", "tests/faults/", "tests/golden/", "tests/tools/")
 """Whose files take long, most of it waiting: they begin early."""
 
 
