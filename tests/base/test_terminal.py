@@ -341,7 +341,8 @@ def test_what_parts_said_meanwhile_is_only_text(tmp_path: Path) -> None:
     messages = tmp_path / "messages"
     messages.write_bytes(b"sampler: \x1b]0;T\x07\xff\nlibrary: \x9b31m\rforged: x\n")
     main = (
-        "import os; from sysmond.daemon.live_view import LiveView, Terminal; from sysmond.machine.folders import Folders\n"
+        "import os; from sysmond.daemon.live_view import LiveView, Terminal\n"
+        "from sysmond.machine.folders import Folders\n"
         "view = LiveView.__new__(LiveView); view._terminal = Terminal([], os.dup(2)); view._before = {}\n"
         f"os.dup2(os.open({str(messages)!r}, os.O_RDWR), 2)\n"
         "view._folders = Folders('/nowhere', '/nowhere'); view._conclude()"
