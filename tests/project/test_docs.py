@@ -20,6 +20,7 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
 PROGRAM = re.compile(r"\b(?:tests|benchmarks)/[\w/]+\.py(?:::(\w+))?")
 CHOICE = re.compile(r"pytest ([^`]*?) -k \"?([\w ]+)")
+MODULE = re.compile(r"`([a-z_]+(?:/[a-z_]+)*\.py)`")
 ELSEWHERE = ("https://", "http://", "mailto:")
 
 
@@ -127,3 +128,9 @@ def test_every_promise_about_security_names_a_test() -> None:
     promises = {promise.strip(): tests for promise, tests in rows[1:] if not promise.strip().startswith("**")}
     assert len(promises) > 20
     assert [promise for promise, tests in promises.items() if "::test_" not in tests] == []
+
+
+def test_modules_that_the_architecture_names_are_there() -> None:
+    named = MODULE.findall((REPOSITORY / "docs" / "architecture.md").read_text())
+    assert len(named) > 40
+    assert [each for each in named if not any((REPOSITORY / top / each).is_file() for top in ("", "sysmond"))] == []
