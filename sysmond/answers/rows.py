@@ -24,8 +24,8 @@ from sysmond.base.result import TIME_UNIT, BoolArray, Float64Array, Int64Array
 from sysmond.base.wall_clock import ALWAYS_NS
 from sysmond.errors import UsageError
 from sysmond.rollup.condition import Condition, Lookup, Values, Words
-from sysmond.rollup.ended import between
-from sysmond.rollup.keys_in_buckets import KeyEnds, KeysInBuckets, spans
+from sysmond.rollup.ended import KeyEnds, between
+from sysmond.rollup.keys_in_buckets import KeysInBuckets, spans
 from sysmond.rollup.portion import parts_of, summed
 from sysmond.store.census import LATE_NS, Line
 from sysmond.store.chain import reported_before

@@ -1,17 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """What ended, as another table tells it: what is added to that which readings saw."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from sysmond.base.model import ABSENT, END
 from sysmond.base.result import BoolArray, Int64Array
 from sysmond.rollup.condition import Words
-from sysmond.rollup.keys_in_buckets import KeyEnds
 from sysmond.store.census import Line
 from sysmond.store.chain import reported_before
 from sysmond.store.stretch import Stretch
+
+
+class KeyEnds(NamedTuple):
+    """What ended, one a row: key (int64[row, metric of the key]) and end (boot time), in order of the ends.
+
+    ``column``: what else the table that tells it has, by name; None for what it has not.
+    """
+
+    keys: Int64Array
+    end_ns: Int64Array
+    column: Callable[[str], Int64Array | Words | None]
 
 
 def between(ended: KeyEnds, low_ns: int, high_ns: int) -> KeyEnds:

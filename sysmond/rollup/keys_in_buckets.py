@@ -10,7 +10,7 @@ belongs to the later of its two readings. A process that started after the readi
 ended is one more row of it, at its end. A counter that fell has not grown.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -20,20 +20,10 @@ from sysmond.base.model import ABSENT, START, Semantics
 from sysmond.base.result import BoolArray, Float64Array, Int64Array
 from sysmond.base.wall_clock import ALWAYS_NS
 from sysmond.rollup.condition import Words
+from sysmond.rollup.ended import KeyEnds
 from sysmond.rollup.portion import KnownFor, Portion, integrals, owned_edges, parts_of
 from sysmond.store.ends import GRAIN_NS, ends_of
 from sysmond.store.stretch import StretchPart
-
-
-class KeyEnds(NamedTuple):
-    """What ended, one a row: key (int64[row, metric of the key]) and end (boot time), in order of the ends.
-
-    ``column``: what else the table that tells it has, by name; None for what it has not.
-    """
-
-    keys: Int64Array
-    end_ns: Int64Array
-    column: Callable[[str], Int64Array | Words | None]
 
 
 def spans(parts: Sequence[StretchPart], edges: Int64Array) -> tuple[Float64Array, Float64Array]:
