@@ -89,7 +89,7 @@ def column_cells(column: Column, *, absent: bytes = b"", spell: Callable[[str], 
 
 
 def integer_cells(integers: Int64Array, scale: int, *, absent: bytes = b"") -> Cells:
-    """Cells for exact numbers: the integers divided by ten to the power of the scale."""
+    """Cells for exact numbers, int64[row]: the integers divided by ten to the power of the scale."""
     present = integers[integers != ABSENT] if (integers == ABSENT).any() else integers
     low, high = (int(present.min()), int(present.max())) if present.size else (0, 0)
     return NumberCells(_Integers(integers), scale, low, high, absent)
@@ -225,7 +225,7 @@ class TimeCells:
     def __init__(
         self, times_ns: Int64Array, notation: Notation, zone: tzinfo | None, *, quote: bytes = b"", absent: bytes = b""
     ) -> None:
-        """Find out by how much the zone is ahead at each, and so how wide they are."""
+        """Find out by how much the zone is ahead at each time, int64[row] of UTC, and so how wide they are."""
         self._missing = times_ns == ABSENT
         self._times_ns = np.where(self._missing, 0, times_ns) if self._missing.any() else times_ns
         self._thousands = fraction_digits(int(np.gcd.reduce(self._times_ns))) // 3

@@ -32,7 +32,7 @@ def labels(columns: Sequence[Column]) -> list[str]:
 
 
 def time_cells(times_ns: Int64Array, style: Style, quote: str = "", absent: bytes = b"") -> Cells:
-    """Cells of times, all with the fractional digits that the finest of them needs."""
+    """Cells of times, int64[row] of UTC nanoseconds, all with the fractional digits that the finest of them needs."""
     if style.notation is Notation.EPOCH:
         return integer_cells(times_ns, TIME_SCALE, absent=absent)
     return TimeCells(times_ns, style.notation, style.zone, quote=quote.encode(), absent=absent)

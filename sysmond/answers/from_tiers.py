@@ -51,7 +51,7 @@ class Bucketed(NamedTuple):
     before_ns: int
 
     def counts(self) -> BoolArray:
-        """Which of its buckets these are."""
+        """Which of its buckets these are: bool[bucket]."""
         ticks = self.stretch.ticks
         return (ticks > self.after_ns) & (ticks < self.before_ns)
 
@@ -219,7 +219,7 @@ class TierBatch(RowBatch):
         super().__init__(part.line.boot, bucket, buckets.stamps_ns[bucket])
 
     def others(self, name: str) -> Int64Array:
-        """What others together have of a metric by which they are put together; 0 for one thing by itself."""
+        """What others have of a metric by which they are put together, int64[row]; 0 for one thing by itself."""
         groups = self._column(name) if name in self._stretch.keys else np.ones(len(self._rows), np.int64)
         own = [START] if START in self._stretch.keys else key_of(recorded(self._stretch.table))
         return np.where(np.logical_or.reduce([self._column(each) != 0 for each in own]), 0, groups)
@@ -258,14 +258,14 @@ class TierBatch(RowBatch):
             return NumberColumn(np.where(time_s > 0, mass / time_s, np.nan) / 10.0**spec.scale)
 
     def integral(self, spec: Spec) -> tuple[Float64Array, Float64Array]:
-        """The integral of a gauge over time (as stored, times seconds), and over how long."""
+        """The integral of a gauge over time (as stored, times seconds), and over how long (seconds): float64[row]."""
         values = self._sum(spec.name)
         absent = values == ABSENT
         mass = np.where(absent, 0, values) * self._interval_s
         return mass, np.where(absent, 0, self._column(LIVED)) * self._interval_s
 
     def mass(self, spec: Spec, /) -> Float64Array:
-        """The integral of a gauge over time, as a share of the time that values are known."""
+        """The integral of a gauge over time, by the time that values are known: float64[row], in its unit."""
         return self.integral(spec)[0] / self._told.watched_s[self.bucket] / 10.0**spec.scale
 
     def _column(self, name: str) -> Int64Array:
@@ -312,7 +312,7 @@ class MergedBatch(RowBatch):
     """Rows of one boot whose parts come from several batches: those of one key and bucket are one."""
 
     def __init__(self, boot: str, rows: Rows, shares: Mapping[str, Float64Array]) -> None:
-        """Take rows that are merged. ``shares``: of gauges, what they come to over all of the time."""
+        """Take rows that are merged. ``shares``: of gauges, what they come to over all of the time, float64[row]."""
         super().__init__(boot, rows.bucket, rows.times_ns)
         self._columns = rows.columns
         self._shares = shares
@@ -322,11 +322,11 @@ class MergedBatch(RowBatch):
         return self._columns[labelled(spec)]
 
     def mass(self, spec: Spec, /) -> Float64Array:
-        """The integral of a gauge over time, as a share of the time that values are known."""
+        """The integral of a gauge over time, by the time that values are known: float64[row], in its unit."""
         return self._shares[labelled(spec)]
 
     def keep(self, rows: Int64Array) -> Self:
-        """Only these rows."""
+        """Only these rows, int64[row]."""
         made = super().keep(rows)
         columns = {name: taken(cells, rows) for name, cells in self._columns.items()}
         made.__dict__.update(_columns=columns, _shares={name: share[rows] for name, share in self._shares.items()})

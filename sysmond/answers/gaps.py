@@ -114,7 +114,7 @@ def lost(line: Timeline, patterns: Collection[Pattern], boot: str | None, now_ns
 def silent(view: TrackView, missing: Mapping[str, BoolArray], line: Timeline) -> Iterator[Gap]:
     """Where a table has ticks, but none of the series asked for has a value: it was not there to be read.
 
-    ``missing``: by table, where on the view's axis that is so.
+    ``missing``: by table, where on the view's axis that is so, bool[row].
     """
     boot, interval_ns = view.track.lineage.boot, view.track.lineage.interval_ns
     told = _told(hole for hole in [*line.holes(missing), *line.unread] if hole.boot == boot)

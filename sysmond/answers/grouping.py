@@ -39,7 +39,7 @@ def first(bucket: Int64Array, by: Cells, top: int) -> Int64Array:
 
 
 def rank(cells: Cells) -> Float64Array:
-    """Numbers by which rows are put in order; of texts, those that come first are larger."""
+    """Numbers by which rows are put in order, float64[row]; of texts, those that come first are larger."""
     if isinstance(cells, NumberColumn):
         return cells.floats().copy()
     places = np.empty(len(cells.texts) + 1)
@@ -104,14 +104,14 @@ def _summed(addends: NumberColumn, order: Int64Array, begins: Int64Array, *, lar
 
 
 def taken(cells: Cells, rows: Int64Array) -> Cells:
-    """Some rows of a column."""
+    """Some rows of a column, int64[row]."""
     if isinstance(cells, Words):
         return cells._replace(codes=cells.codes[rows])
     return cells._replace(values=cells.values[rows])
 
 
 def only(rows: Rows, kept: Int64Array) -> Rows:
-    """Some rows."""
+    """Some rows, int64[row]."""
     return Rows(
         rows.bucket[kept], rows.times_ns[kept], {name: taken(cells, kept) for name, cells in rows.columns.items()}
     )

@@ -170,7 +170,10 @@ def kept_of(buckets: Buckets) -> Kept:
 
 
 def once(number: Int64Array, kept: Kept) -> tuple[Int64Array, Kept]:
-    """Give each bucket once, in order, without ``OUTSIDE``: where the wall clock was set back, one comes twice."""
+    """Give each bucket once, int64[bucket], in order, without ``OUTSIDE``.
+
+    Where the wall clock was set back, one comes twice.
+    """
     inside = number != OUTSIDE
     if not inside.all():
         number, kept = number[inside], {stat: values[:, inside] for stat, values in kept.items()}

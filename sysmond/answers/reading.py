@@ -38,7 +38,7 @@ class TrackView(NamedTuple):
     pieces: list[tuple[Run | TierPiece, int, int]]
 
     def chosen(self, inside: BoolArray) -> "TrackView | None":
-        """As little of it as has what is chosen, and one before; None where nothing is."""
+        """As little of it as has what is chosen, bool[row of the axis], and one before; None where nothing is."""
         at = np.flatnonzero(inside)
         if not len(at):
             return None

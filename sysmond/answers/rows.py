@@ -113,7 +113,7 @@ class RowBatch(ABC):
         """What an average of a gauge is made of: its integral over time, float64[row]."""
 
     def keep(self, rows: Int64Array) -> Self:
-        """Only these rows."""
+        """Only these rows, int64[row]."""
         made = copy(self)
         made.__dict__.update({name: getattr(self, name)[rows] for name in self.of_rows})
         return made
@@ -137,7 +137,7 @@ def axis(start_ns: int, end_ns: int, step_ns: int) -> UtcBuckets:
 
 
 def edges_of(line: Line, edges_ns: Int64Array) -> Int64Array:
-    """The boot times at which a wall clock passed these times.
+    """The boot times at which a wall clock passed these times (UTC): int64[edge], nanoseconds.
 
     A clock that was set back passed some of them twice: the later time counts, where there are readings of it.
     """
@@ -256,7 +256,7 @@ class LastingBatch(RowBatch):
         super().__init__(stage.line.boot, self._bucket + stage.low, stage.stamps_ns[self._bucket])
 
     def keep(self, rows: Int64Array) -> Self:
-        """Only these rows."""
+        """Only these rows, int64[row]."""
         made = super().keep(rows)
         chosen, key = np.unique(self._key[rows], return_inverse=True)
         made.__dict__.update(_key=key, _window=self._window.narrow(chosen), _cache={})
@@ -307,12 +307,12 @@ class LastingBatch(RowBatch):
             return NumberColumn(np.where((grown == ABSENT) | (took_s <= 0), np.nan, grown * factor / took_s))
 
     def integral(self, spec: Spec) -> tuple[Float64Array, Float64Array]:
-        """The integral of a gauge over time (as stored, times seconds), and over how long."""
+        """The integral of a gauge over time (as stored, times seconds), and over how long (seconds): float64[row]."""
         mass, time_s = self._window.integral(spec.name)
         return mass[self._key, self._bucket], time_s[self._key, self._bucket]
 
     def mass(self, spec: Spec, /) -> Float64Array:
-        """The integral of a gauge over time, as a share of the time that values are known."""
+        """The integral of a gauge over time, by the time that values are known: float64[row], in its unit."""
         mass: Float64Array = self._window.integral(spec.name)[0][self._key, self._bucket]
         return mass / self._stage.watched_s[self._bucket] / 10.0**spec.scale
 
@@ -335,7 +335,7 @@ class LastingBatch(RowBatch):
 
 
 def as_texts(codes: Int64Array, texts: Sequence[str]) -> Words:
-    """Codes as stored, which are ABSENT where there is no text."""
+    """Codes as stored, int64[row], which are ABSENT where there is no text."""
     return Words(np.where(codes == ABSENT, -1, codes), texts)
 
 
@@ -409,7 +409,7 @@ class MomentBatch(RowBatch):
         return NumberColumn(values, spec.scale)
 
     def mass(self, _spec: Spec, /) -> Float64Array:
-        """Nothing has an average here."""
+        """Nothing has an average here: float64[row] of NaN."""
         return np.full(len(self._rows), np.nan)
 
     def _stored(self, name: str) -> joins.Numbers:

@@ -67,14 +67,17 @@ class Course:
         self._asleep_ns = [each.asleep_ns for each in pieces]
 
     def utc_ns(self, ticks: Int64Array) -> Int64Array:
-        """Wall-clock time of ticks, by the relation that held then; the first known one before any was recorded."""
+        """Wall-clock time of ticks, int64[tick] nanoseconds, by the relation that held then.
+
+        Before any was recorded it is the first known one.
+        """
         if len(self._at_ns) == 1:
             return ticks + self._wall_ns[0]
         at = np.searchsorted(self._at_ns, ticks, side="right") - 1
         return ticks + np.array(self._wall_ns, np.int64)[np.maximum(0, at)]
 
     def era(self, ticks: Int64Array) -> Int64Array:
-        """Number the spans between steps and suspends in which ticks lie."""
+        """Number the spans between steps and suspends in which ticks lie: int64[tick]."""
         number: Int64Array = np.searchsorted(self._at_ns[1:], ticks, side="right")
         return number
 

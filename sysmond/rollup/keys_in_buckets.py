@@ -49,7 +49,7 @@ class Dictionary:
         self._codes: dict[str, int] = {}
 
     def codes(self, texts: Iterable[str]) -> Int64Array:
-        """The code of each text; ABSENT goes behind the last, where index -1 finds it."""
+        """The code of each text, int64[text + 1]; ABSENT goes behind the last, where index -1 finds it."""
         codes = [self._codes.setdefault(text, len(self._codes)) for text in texts]
         self.texts += list(self._codes)[len(self.texts) :]
         return np.array([*codes, ABSENT], np.int64)

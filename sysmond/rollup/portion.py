@@ -18,7 +18,7 @@ FEW_KEYS = 64
 
 
 def owned_edges(part: StretchPart, edges: Int64Array) -> slice:
-    """The edges at which a part answers."""
+    """Which of the edges, int64[edge] in boot time, are those at which a part answers."""
     low = int(np.searchsorted(edges, part.stretch.ticks[0], "right"))
     return slice(low, max(low, int(np.searchsorted(edges, part.end_ns, "right"))))
 
@@ -55,13 +55,17 @@ def parts_of(table: Table, name: str) -> tuple[str, ...]:
 
 
 def summed(columns: Sequence[Int64Array]) -> Int64Array:
-    """The sum of columns, row by row; ABSENT where one of them is."""
+    """The sum of columns, int64[row] each, row by row; ABSENT where one of them is."""
     absent = np.logical_or.reduce([column == ABSENT for column in columns])
     return np.where(absent, ABSENT, np.sum(columns, axis=0))
 
 
 class Portion:
-    """A part with those of its keys that are asked for: ``local``, their numbers in it; ``where``, in the window."""
+    """A part with those of its keys that are asked for.
+
+    ``local``: their numbers in it; ``where``: among all keys; int64[key] each. ``codes``: of each text of the part,
+    int64[text + 1].
+    """
 
     def __init__(self, part: StretchPart, local: Int64Array, where: Int64Array, codes: Int64Array) -> None:
         self.stretch = part.stretch
@@ -82,7 +86,7 @@ class Portion:
         return Portion(self.part, self.local[is_chosen], new[self.where[is_chosen]], self.codes)
 
     def rows(self) -> tuple[Int64Array, Int64Array]:
-        """The rows of these keys: the number of the reading of each, and where each key begins in them."""
+        """The rows of these keys: the reading of each, int64[row]; and where each key begins, int64[key]."""
         if self._rows is None:
             counts = self.stretch.counts[self.local]
             self._rows = self._gathered(self.stretch.tick_index), np.cumsum(counts) - counts
@@ -132,7 +136,7 @@ class Portion:
         return values
 
     def column(self, name: str) -> Int64Array:
-        """A column at ``rows``."""
+        """A column at ``rows``: int64[row], as stored; texts by their codes."""
         parts = parts_of(self.stretch.table, name)
         return self._joined(name, [self._gathered(partial(self.stretch.column, part)) for part in parts])
 
@@ -142,7 +146,7 @@ class Portion:
         return self._joined(name, [of_kind(part)[self.local] for part in parts_of(self.stretch.table, name)])
 
     def gone_ns(self) -> Int64Array:
-        """By when each key was gone: at the reading of all there was that comes after it was there last."""
+        """By when each key was gone, int64[key], boot time: at the full reading that comes after it was there last."""
         full = np.append(self.ticks[self.stretch.full], ALWAYS_NS)
         return full[np.searchsorted(full, self.ticks[self.stretch.seen()[self.local]], "right")]
 

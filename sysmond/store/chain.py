@@ -41,7 +41,10 @@ class Late(NamedTuple):
 
 
 def numbered(columns: Sequence[Int64Array]) -> tuple[Int64Array, Int64Array]:
-    """Number the distinct rows of some columns in their order: of each row its number; where each stands first."""
+    """Number the distinct rows of some columns, int64[row] each, in their order.
+
+    Gives of each row its number, int64[row], and where each stands first, int64[number].
+    """
     order: Int64Array = np.lexsort(tuple(reversed(columns)))
     differs: BoolArray = np.zeros(len(order), np.bool_)
     differs[:1] = True
@@ -54,7 +57,7 @@ def numbered(columns: Sequence[Int64Array]) -> tuple[Int64Array, Int64Array]:
 
 
 def remembering(column: Callable[[str], Int64Array]) -> Callable[[str], Int64Array]:
-    """Give the column that was asked for last once more without making it again."""
+    """Give the column, int64[row], that was asked for last once more without making it again."""
     latest: dict[str, Int64Array] = {}
 
     def of(name: str) -> Int64Array:

@@ -53,7 +53,7 @@ class Keys:
         self._known: dict[tuple[bytes, ...], Any] = {}
 
     def check(self, series: Array, kind: "np.dtype[Any]" = SERIES) -> None:
-        """Refuse records that lack a field, or refer to what is not there.
+        """Refuse records, a row[series] each, that lack a field, or refer to what is not there.
 
         :raises ValueError: naming it.
         """
@@ -76,7 +76,7 @@ class Keys:
         return self._once(series, ("metric", "instance"), self._spell)
 
     def tier(self, series: Array) -> TierSeries:
-        """Give the series of a block of buckets."""
+        """Give the series of a block of buckets, of records [series and statistic]."""
         return self._once(series, ("metric", "instance", "stat"), self._tier)
 
     def _once(self, series: Array, fields: Sequence[str], make: Callable[[Array], _T]) -> _T:
@@ -111,7 +111,7 @@ class Declared(NamedTuple):
 
 
 def read(tables: Array, metrics: Array, instances: Array) -> Declared:
-    """Understand the records of the three datasets.
+    """Understand the records of the three datasets, of one dimension [row].
 
     :raises ValueError: where they make no sense. :raises KeyError: where a field lacks.
     """
@@ -151,6 +151,6 @@ def _read(
 
 
 def identity(records: Array) -> Int64Array:
-    """One number for metric and instance."""
+    """One number for metric and instance: int64[series]."""
     number: Int64Array = (records["metric"].astype(np.int64) << 32) | records["instance"]
     return number

@@ -192,7 +192,7 @@ def _check_counts(**elements: Sized) -> None:
 
 
 class TierWriter:
-    """A block of buckets in the making."""
+    """A block of buckets in the making. ``series_of`` gives the records [series] of keys, of a type."""
 
     def __init__(
         self,

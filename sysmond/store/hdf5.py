@@ -141,7 +141,7 @@ class VectorStore:
         self._datasets: dict[int, h5py.Dataset] = {}
 
     def add(self, codes: Array) -> int:
-        """Write the codes of one; gives the number of its row."""
+        """Write the codes of one, i1[n] to i8[n]; gives the number of its row."""
         width = codes.dtype.itemsize
         if width not in self._datasets:
             self._datasets[width] = self._group.create_dataset(
@@ -185,7 +185,7 @@ def put_records(
 
 
 def put(group: Group, name: str, array: Array) -> h5py.Dataset:
-    """Store a one-dimensional array: chunked even when it is empty, since only chunks have a checksum.
+    """Store an array [n] of any type: chunked even when it is empty, since only chunks have a checksum.
 
     :raises Error: where no reader would accept it.
     """
@@ -365,7 +365,7 @@ class Dataset:
         return shape
 
     def read(self, low: tuple[int, ...], high: tuple[int, ...]) -> Array:
-        """What lies between two corners.
+        """What lies between two corners: an array [high - low], int64 or whatever the dataset is of.
 
         :raises ValueError: where a chunk lacks, or is damaged.
         """
@@ -422,7 +422,9 @@ class Node:
                 yield groups.member(str(number))
 
     def array(self, name: str, expected: "np.dtype[Any] | None" = None) -> Array:
-        """Read a one-dimensional dataset. ``expected``: what its numbers fit into, field by field where it has any.
+        """Read a one-dimensional dataset: an array [n].
+
+        ``expected``: what its numbers fit into, field by field where it has any.
 
         :raises ValueError: where there are more than may be, or of another type.
         """
@@ -475,12 +477,12 @@ class Node:
 
 
 def texts(strings: Array) -> list[str]:
-    """Bytes as texts."""
+    """Bytes, S[n], as texts."""
     return list(map(_string, strings.tolist()))
 
 
 def fields(records: Array, **expected: type) -> Iterator[tuple[Any, ...]]:
-    """The given fields of records, ``int`` or ``str``.
+    """The given fields of records [row], ``int`` or ``str``.
 
     :raises ValueError: where one of them is something else.
     """
@@ -529,7 +531,7 @@ class Matrix:
         self._last_from, self._last = -1, np.empty((0, length), self._dtype)
 
     def rows(self, rows: Array) -> Array:
-        """Read rows; those whose chunks touch as one range."""
+        """Read rows, i1[row, n] to i8[row, n]; those whose chunks touch as one range."""
         wanted = rows.astype(np.int64)
         if wanted.max() >= self._rows:
             raise ValueError(f"the matrix has no row {wanted.max()}")
@@ -569,7 +571,7 @@ class Vectors:
         self._last_place, self._last = (0, 0, 0), np.empty(0, np.int8)
 
     def read(self, width: int, row: int, low: int, high: int) -> Array:
-        """The codes of a row of a width, from ``low`` to ``high``.
+        """The codes of a row of a width, from ``low`` to ``high``: i1[n] to i8[n].
 
         :raises ValueError: where there is no such row, or its length is another.
         """

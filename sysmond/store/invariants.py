@@ -95,7 +95,7 @@ class Claims:
         self._ticks = self._series = self._cells = self._breaks = 0
 
     def add(self, ticks: Int64Array, series: int, interval_ns: int) -> None:
-        """Count one block.
+        """Count one block; ``ticks``: int64[tick].
 
         :raises ValueError: where they are too many.
         """
@@ -193,7 +193,7 @@ def check_length(what: str, length: int, columns: int = 0) -> None:
 
 
 def check_ticks(what: str, ticks: Int64Array) -> None:
-    """Refuse a time axis that does not increase, or leaves the boot."""
+    """Refuse a time axis, int64[tick] nanoseconds of boot time, that does not increase, or leaves the boot."""
     if len(ticks):
         if (ticks[1:] <= ticks[:-1]).any():
             raise ValueError(f"{what} that do not increase")
@@ -201,7 +201,7 @@ def check_ticks(what: str, ticks: Int64Array) -> None:
 
 
 def check_series(numbers: Int64Array, first: Int64Array) -> None:
-    """Refuse series that are there twice, by a number each, and values that are none."""
+    """Refuse series that are there twice, by a number each, and first values that are none: int64[series] both."""
     ordered = np.sort(numbers)
     if (ordered[1:] == ordered[:-1]).any():
         raise ValueError("a series is there twice")

@@ -102,7 +102,7 @@ class Block(Protocol):
 
     @property
     def ticks(self) -> Int64Array:
-        """The time axis, strictly increasing."""
+        """The time axis, int64[tick] nanoseconds of boot time, strictly increasing."""
 
     @property
     def keys(self) -> Sequence[SeriesKey]:
@@ -252,7 +252,10 @@ class _Part(NamedTuple):
 
 
 class RingBlock:
-    """A block whose values still lie in the image of a ring; only those that are read are taken out."""
+    """A block whose values still lie in the image of a ring; only those that are read are taken out.
+
+    ``ticks``: int64[tick]. ``words``: the image, int64[word].
+    """
 
     significant_bits = 0
 

@@ -46,7 +46,7 @@ class Coded(NamedTuple):
 
 
 def levels(values: Int64Array) -> Coded:
-    """Code numbers that lie near each other."""
+    """Code numbers, int64[n], that lie near each other."""
     absent = is_absent(values)
     there = values[~absent] if absent.any() else values
     if not len(there):
@@ -63,14 +63,14 @@ def levels(values: Int64Array) -> Coded:
 
 
 def sums(values: Int64Array) -> Coded:
-    """Code numbers that grow."""
+    """Code numbers, int64[n], that grow."""
     if is_absent(values).any() or not len(values):
         return levels(values)
     return steps([np.diff(values, prepend=values[:1])])._replace(base=int(values[0]), summed=True)
 
 
 def steps(pieces: Iterable[Int64Array]) -> Coded:
-    """Code differences, most of which are 0; each piece is let go of once it is narrowed."""
+    """Code differences, int64[n] a piece, most of which are 0; each piece is let go of once it is narrowed."""
     # Where all are 0, an array of elements without bytes.
     narrowed = [narrowest(piece) if piece.any() else np.zeros(len(piece), "V0") for piece in pieces]
     moving = [piece for piece in narrowed if piece.itemsize]
@@ -108,7 +108,7 @@ def _divided(values: Int64Array, factor: int) -> Int64Array:
 
 
 def decode(record: Array, length: int, codes_of: Callable[[int, int], Array]) -> Int64Array:
-    """Give the values of a vector, or of a part of it; ``codes_of`` gives those of a width and row."""
+    """Give the values of a vector, or of a part of it, int64[n]; ``codes_of`` gives the codes of a width and row."""
     base = record["base"]
     if not record["width"]:
         return np.full(length, base, np.int64)

@@ -97,7 +97,7 @@ class Buckets(NamedTuple):
 
 
 def distinct(values: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """Each value once, in order, and the index where it stood first.
+    """Each value of int64[n] once, in order, and the index where it stood first: int64[value] both.
 
     As ``np.unique`` has it, which imports numpy.ma: a tenth of a cold start.
     """
@@ -109,7 +109,7 @@ def distinct(values: Int64Array) -> tuple[Int64Array, Int64Array]:
 
 
 def axis_of_rows(ticks: Int64Array) -> Axis:
-    """Each row as a bucket of its own."""
+    """Each row as a bucket of its own; ``ticks``: int64[row]."""
     return Axis(ticks, ticks, np.ones(len(ticks), np.int64))
 
 
@@ -127,7 +127,7 @@ def cut(first_utc_ns: Int64Array, step_ns: int, breaks: BoolArray) -> Int64Array
 
 
 def join_axis(axis: Axis, starts: Int64Array) -> Axis:
-    """The axis of the longer buckets that begin at ``starts``."""
+    """The axis of the longer buckets that begin at ``starts``, int64[bucket], indexes into the axis."""
     ends = np.append(starts[1:], len(axis.first)) - 1
     return Axis(axis.first[starts], axis.last[ends], np.add.reduceat(axis.rows, starts))
 
@@ -202,7 +202,7 @@ def of_texts(values: Int64Array, ticks: Int64Array, starts: Int64Array) -> Bucke
 def of_rows(
     stats: tuple[Stat, ...], values: Int64Array, ticks: Int64Array, starts: Int64Array, interval_ns: int
 ) -> Buckets:
-    """Roll up rows of series of which buckets keep ``stats``."""
+    """Roll up rows of series, int64[series, row], of which buckets keep ``stats``."""
     if stats == COUNTER_STATS:
         return of_counters(values, ticks, starts, interval_ns)
     return of_texts(values, ticks, starts) if stats == TEXT_STATS else of_gauges(values, ticks, starts)
@@ -330,7 +330,7 @@ def _peaks(values: Int64Array, starts: Int64Array, lowest: int | None = None) ->
 
 
 def coarsen(buckets: Buckets, starts: Int64Array) -> Buckets:
-    """Join each run of neighbouring buckets that begins at one of ``starts`` into one."""
+    """Join each run of neighbouring buckets that begins at one of ``starts``, int64[bucket], into one."""
     return Buckets(join_axis(buckets.axis, starts), _join_stats(buckets.stats, starts), buckets.edges)
 
 
@@ -425,7 +425,7 @@ def needed(stored: tuple[Stat, ...], wanted: Iterable[Stat]) -> tuple[Stat, ...]
 
 
 def stored(buckets: Buckets, interval_ns: int) -> dict[Stat, Int64Array]:
-    """The small numbers that a file keeps for statistics; ``natural`` is the way back.
+    """The small numbers that a file keeps for statistics, int64[series, bucket]; ``natural`` is the way back.
 
     A constant costs nothing in a file, and neighbours that are alike cost little.
     """
@@ -452,7 +452,10 @@ def stored(buckets: Buckets, interval_ns: int) -> dict[Stat, Int64Array]:
 def natural(
     axis: Axis, small: dict[Stat, Int64Array], interval_ns: int, *, counter: bool, edges: Edges | None = None
 ) -> Buckets:
-    """The statistics of which a file keeps ``small``: any that are there with those that they need."""
+    """The statistics of which a file keeps ``small``, int64[series, bucket].
+
+    Any that are there with those that they need.
+    """
     count = axis.rows - small[Stat.COUNT]
     empty = count == 0
     stats = {Stat.COUNT: count}

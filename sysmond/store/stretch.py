@@ -235,13 +235,16 @@ def rows_of(stretch: Stretch, keys: slice) -> slice:
 
 
 def largest(values: Int64Array, begins: Int64Array) -> Int64Array:
-    """The largest value of each key; ABSENT is the smallest integer, and so never that of a key with others."""
+    """The largest value, int64[row], of each key, int64[key].
+
+    ABSENT is the smallest integer, and so never that of a key with others.
+    """
     peaks: Int64Array = np.maximum.reduceat(values, begins) if len(begins) else np.zeros(0, np.int64)
     return peaks
 
 
 def sorted_by_key(keys: Sequence[Int64Array], at: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """How rows are sorted by key, then tick; and where in that order each key begins."""
+    """How rows are sorted by key, then tick: int64[row]; and where in that order each key begins: int64[key]."""
     order: Int64Array = np.lexsort((at, *reversed(keys)))
     if not len(order):
         return order, np.zeros(0, np.int64)

@@ -112,7 +112,7 @@ class Track(NamedTuple):
         return self.stretches[-1].last_writer in self.closed
 
     def axes(self) -> Iterator[tuple[Int64Array, Int64Array]]:
-        """First and last ticks of everything it has: of rows, and of the buckets of each tier."""
+        """First and last ticks of everything it has, int64[n]: of rows, and of the buckets of each tier."""
         yield from ((run.ticks, run.ticks) for run in self.runs)
         yield from ((tier.axis.first, tier.axis.last) for tier in self.tiers.values())
 

@@ -4,6 +4,7 @@
 import ast
 import re
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -201,3 +202,42 @@ def test_nothing_speaks_to_a_network() -> None:
         }
         found[name(path)] = (imported(parse(path)) & modules) | {word for word in spelled if families.fullmatch(word)}
     assert {path: ways for path, ways in found.items() if ways} == {}
+
+
+# How arrays are called in annotations, and what a docstring says of one: its type, or what it has one of each.
+ARRAYS = {"Int64Array", "Float64Array", "BoolArray", "Array"}
+ARRAY = re.compile(rf"\b(?:{'|'.join(ARRAYS)}|NDArray|ndarray)\b")
+SHAPE = re.compile(r"\b(?:int64|float64|bool|int32|i1|S)\b|\[(?:series|row|key|n|…|tick|bucket|edge|reading)|shaped as")
+
+
+def public_functions(module: ast.Module) -> Iterator[tuple[str, ast.FunctionDef, str]]:
+    """Each with its name and its documentation; methods that a base has documented are left out."""
+    for node in module.body:
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+            yield node.name, node, ast.get_docstring(node) or ""
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            bases = {ast.unparse(base) for base in node.bases}
+            for method in node.body:
+                if not isinstance(method, ast.FunctionDef) or (bases - {"NamedTuple", "ABC", "Protocol"}):
+                    continue
+                if method.name == "__init__" or not method.name.startswith("_"):
+                    doc = f"{ast.get_docstring(node)} {ast.get_docstring(method)}"
+                    yield f"{node.name}.{method.name}", method, doc
+
+
+def test_whoever_takes_or_gives_arrays_says_of_what_shape() -> None:
+    silent, count = [], 0
+    for path in sources("sysmond", "sysmon_tools", "probes"):
+        module = parse(path)
+        imported = {alias.name for node in ast.walk(module) if isinstance(node, ast.ImportFrom) for alias in node.names}
+        if not ARRAYS & imported:
+            continue  # ``Array`` is also what memory shared with the kernel is called.
+        for function, node, doc in public_functions(module):
+            annotations = [argument.annotation for argument in (*node.args.args, *node.args.kwonlyargs)]
+            signature = " ".join(ast.unparse(each) for each in (*annotations, node.returns) if each is not None)
+            if ARRAY.search(signature):
+                count += 1
+                if not SHAPE.search(doc):
+                    silent.append(f"{name(path)}: {function}")
+    assert count > 100
+    assert silent == []
