@@ -105,7 +105,7 @@ def _begin_ns(days_ago: int) -> int:
 
 def write_days(folder: str, data: str | None, series: int, days: int, ticks: int) -> Figures:
     """Encode and roll up day after day; give what a sample costs."""
-    from sysmond.archiver import rollup_job  # noqa: PLC0415  as above
+    from sysmond.rollup import series as rolling  # noqa: PLC0415  as above
     from sysmond.store import dense_file  # noqa: PLC0415  as above
     from sysmond.store.of_ring import plan_of  # noqa: PLC0415  as above
 
@@ -114,7 +114,7 @@ def write_days(folder: str, data: str | None, series: int, days: int, ticks: int
         made = recording(data, series, day, ticks)
         if not day:
             size = len(dense_file.encode(made._replace(covers=[]), "benchmark"))
-        for tier, image in rollup_job.roll_up(made._replace(blocks=[]), [plan_of(made.blocks)], TIERS).items():
+        for tier, image in rolling.roll_up(made._replace(blocks=[]), [plan_of(made.blocks)], TIERS).items():
             with open(f"{folder}/{tier}-{day:04d}.h5", "wb") as file:
                 file.write(image)
     return {"bytes_per_sample": round(size / (series * ticks), 4), "bytes_per_day_1s": size * DAY_TICKS // ticks}
@@ -122,7 +122,7 @@ def write_days(folder: str, data: str | None, series: int, days: int, ticks: int
 
 def merge_days(folder: str, days: int) -> Figures:
     """Merge the days of each tier, as many as make a file of a few megabytes; give what a point costs."""
-    from sysmond.archiver import rollup_job  # noqa: PLC0415  as above
+    from sysmond.rollup import series as rolling  # noqa: PLC0415  as above
     from sysmond.store.dense_file import Segment  # noqa: PLC0415  as above
 
     figures: Figures = {}
@@ -130,7 +130,7 @@ def merge_days(folder: str, days: int) -> Figures:
         with ExitStack() as stack:
             members = [f"{folder}/{tier}-{day:04d}.h5" for day in range(min(days, most))]
             opened = [stack.enter_context(Segment(path)).recording for path in members]
-            image = rollup_job.merge_tier(opened)
+            image = rolling.merge_tier(opened)
         with open(f"{folder}/{tier}.h5", "wb") as file:
             file.write(image)
         with Segment(f"{folder}/{tier}.h5") as merged:
@@ -166,10 +166,11 @@ class _OfBoot:
 
 def repeat(folder: str, folders: Folders, days: int, total_days: int) -> Figures:
     """Fill an archive: the merged file of the coarsest tier, again and again under boots that follow each other."""
-    from sysmond.archiver import merge_job, rollup_job  # noqa: PLC0415  as above
+    from sysmond.archiver import merge_job  # noqa: PLC0415  as above
     from sysmond.base.clock import Relation  # noqa: PLC0415  as above
     from sysmond.base.model import Sensitivity  # noqa: PLC0415  as above
     from sysmond.machine.folders import FILE_MODES, create_classes  # noqa: PLC0415  as above
+    from sysmond.rollup import series as rolling  # noqa: PLC0415  as above
     from sysmond.store import archive  # noqa: PLC0415  as above
     from sysmond.store.archive import Name  # noqa: PLC0415  as above
     from sysmond.store.dense_file import Segment  # noqa: PLC0415  as above
@@ -185,7 +186,7 @@ def repeat(folder: str, folders: Folders, days: int, total_days: int) -> Figures
                 clocks={boot: [Relation(0, _begin_ns(total_days - done_days), 0)]},
                 covers=[Name(boot, 1, days)],
             )
-            image = rollup_job.merge_tier([again])
+            image = rolling.merge_tier([again])
             archive.publish(target, Name(boot, 1, days).file, image, FILE_MODES[Sensitivity.PUBLIC])
     os.makedirs(f"{folders.runtime}/archiver", exist_ok=True)
     merge_job.merge(folders)  # As the archiver would have done by and by.
@@ -195,13 +196,13 @@ def repeat(folder: str, folders: Folders, days: int, total_days: int) -> Figures
 
 def roll_up_job(path: str) -> Figures:
     """Roll a day file up into all tiers, as the archiver's job does; give processor time and peak memory."""
-    from sysmond.archiver import rollup_job  # noqa: PLC0415  as above
+    from sysmond.rollup import series as rolling  # noqa: PLC0415  as above
     from sysmond.store.dense_file import Segment  # noqa: PLC0415  as above
     from sysmond.store.of_ring import plan_of  # noqa: PLC0415  as above
 
     begin_ns = time.process_time_ns()
     with Segment(path) as opened:
-        rollup_job.roll_up(opened.recording._replace(blocks=[]), [plan_of(opened.recording.blocks)], TIERS)
+        rolling.roll_up(opened.recording._replace(blocks=[]), [plan_of(opened.recording.blocks)], TIERS)
     return {
         "roll_up_cpu_s": round((time.process_time_ns() - begin_ns) / 1e9, 3),
         "roll_up_peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6, 1),

@@ -104,12 +104,12 @@ def pieces(folder: str) -> int:
 
 def merged(folder: str) -> Figures:
     """Merge them."""
-    from sysmond.archiver import sparse_merge_job  # noqa: PLC0415
-    from sysmond.base.model import Sensitivity  # noqa: PLC0415
+    from sysmond.archiver import merge_job  # noqa: PLC0415
+    from sysmond.archiver.coding import SPARSE  # noqa: PLC0415
     from sysmond.store import archive, sparse_file  # noqa: PLC0415  as above
 
     begin_ns = time.process_time_ns()
-    name = sparse_merge_job.merge_files(folder, archive.names(folder), Sensitivity.PUBLIC)
+    name = merge_job.merge_files(SPARSE, folder, archive.names(folder), 0o644)
     found = {
         "merge_cpu_s": round((time.process_time_ns() - begin_ns) / 1e9, 2),
         "merge_peak_mb": _peak_mb(),

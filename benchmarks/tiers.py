@@ -23,6 +23,8 @@ DAY_S = 86400
 FILE_S = 600
 FILES_PER_JOB = 3
 LIMIT_S = 900
+# Nothing is forgotten.
+BUDGET_BYTES = 10**12
 
 
 def recorded(folder: str, kind: str, hours: int) -> int:
@@ -48,15 +50,17 @@ def recorded(folder: str, kind: str, hours: int) -> int:
 def job(folders: Folders) -> Figures:
     """Make the tiers of what has come, and merge small files."""
     from benchmarks import tasks_synthetic  # noqa: PLC0415  as above
-    from sysmond.archiver import sparse_rollup_job  # noqa: PLC0415
-    from sysmond.base.model import FILE_BYTES_MAX  # noqa: PLC0415
+    from sysmond.archiver import merge_job, retention_job, sparse_rollup_job  # noqa: PLC0415
+    from sysmond.archiver.coding import SPARSE  # noqa: PLC0415
+    from sysmond.plan.retention import TIERS_NS, Limit  # noqa: PLC0415
 
     begin_ns = time.process_time_ns()
     sparse_rollup_job.roll_up_tables(folders, lambda _tier, _bytes: None, set())
     rolled_ns = time.process_time_ns()
     left_alone: set[str] = set()
-    largest_bytes, boot = FILE_BYTES_MAX, tasks_synthetic.BOOT
-    sparse_rollup_job.merge_tiers(folders, boot, lambda _: largest_bytes, lambda _tier, _paths: True, left_alone)
+    limits = dict.fromkeys(TIERS_NS, Limit(BUDGET_BYTES))
+    keep = retention_job.Keeper(folders, limits, 0, is_long=True)
+    merge_job.MergeJob(folders, SPARSE, keep, left_alone, tasks_synthetic.BOOT).merge_tiers()
     assert not left_alone
     return {
         "roll_up_s": (rolled_ns - begin_ns) / 1e9,

@@ -6,7 +6,11 @@ from typing import Any, NamedTuple
 
 from sysmond.base.model import Answers, Sensitivity
 from sysmond.ring.progress import Sealed
+from sysmond.rollup import neighbours, series
 from sysmond.store import dense, sparse
+from sysmond.store.archive import Candidate, Name
+from sysmond.store.pins import Pin
+from sysmond.store.tiers import TierFile
 from sysmond.store.unsealed import Unsealed
 
 
@@ -15,19 +19,53 @@ class Coding(NamedTuple):
 
     ``unsealed``: what a ring has that no file has yet, given its path, how far it was sealed, up to which offset it is
     skipped, and what tables declare about answers. ``join``, ``encode``: what the parts of a file are together, and its
-    image. ``emptied``: the class of a file, and the image of one without its rows, given why. ``span_ns``: UTC of the
-    outermost rows of a file.
+    image. ``emptied``: the class of a file, and the image of one without its rows, given why.
+
+    ``check``: read all of a file. ``span_ns``: UTC of its outermost rows. ``weighed``: a file of rows as the plan of
+    merges sees it. ``merged``: the image of what several become, given to how many bits numbers are shortened and what
+    is pinned. ``plan_tier``: which small files of a tier become one, given its folder, the current boot, how large a
+    file may be, which rows have no buckets yet, and what is left alone. ``merged_tier``: the image of what they become.
     """
 
+    is_long: bool
     unsealed: Callable[[str, Sealed, int, Mapping[str, Answers]], Unsealed]
     join: Callable[[Sequence[Any]], Any]
     encode: Callable[[Any], bytes]
     emptied: Callable[[str, str], tuple[Sensitivity, bytes]]
+    check: Callable[[str], None]
     span_ns: Callable[[str], tuple[int, int]]
+    weighed: Callable[[str, Candidate], Candidate]
+    merged: Callable[[Sequence[str], int, Sequence[Pin]], bytes]
+    plan_tier: Callable[[str, str, int, Sequence[Name], set[str]], list[list[TierFile]]]
+    merged_tier: Callable[[Sequence[str]], bytes]
 
 
-DENSE = Coding(dense.unsealed, dense.join, dense.encode, dense.emptied, dense.span_ns)
-SPARSE = Coding(sparse.unsealed, sparse.join, sparse.encode, sparse.emptied, sparse.span_ns)
+DENSE = Coding(
+    is_long=False,
+    unsealed=dense.unsealed,
+    join=dense.join,
+    encode=dense.encode,
+    emptied=dense.emptied,
+    check=dense.check,
+    span_ns=dense.span_ns,
+    weighed=dense.weighed,
+    merged=dense.merged,
+    plan_tier=dense.plan_tier,
+    merged_tier=series.merged,
+)
+SPARSE = Coding(
+    is_long=True,
+    unsealed=sparse.unsealed,
+    join=sparse.join,
+    encode=sparse.encode,
+    emptied=sparse.emptied,
+    check=sparse.check,
+    span_ns=sparse.span_ns,
+    weighed=sparse.weighed,
+    merged=sparse.merged,
+    plan_tier=sparse.plan_tier,
+    merged_tier=neighbours.merged,
+)
 
 
 def coding_of(*, is_long: bool) -> Coding:

@@ -147,7 +147,7 @@ def _pinned(folders: Folders) -> list[PinnedSpan]:
 
 def paths(folders: Folders, tier: str, *, is_long: bool) -> Iterator[str]:
     """Every file of a tier, of all wide tables or of all long ones."""
-    places = [each for each in archive.disk_folders(folders) if bool(each[1]) == is_long]
+    places = archive.disk_folders(folders, is_long=is_long)
     return _files(archive.disk_folder(folders, sensitivity, tier, table) for sensitivity, table in places)
 
 

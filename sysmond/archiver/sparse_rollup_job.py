@@ -10,13 +10,11 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
-from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
 
 from sysmond import CREATED_BY
-from sysmond.archiver import sparse_merge_job
 from sysmond.base.model import END, FINEST_TIER, TIERS_NS, Semantics, Sensitivity
 from sysmond.base.result import Array, Int64Array
 from sysmond.base.wall_clock import course_of
@@ -24,14 +22,13 @@ from sysmond.errors import CorruptError, Error
 from sysmond.machine import listing
 from sysmond.machine.folders import FILE_MODES, Folders, create_stream
 from sysmond.machine.memory import BoundError, working_on
-from sysmond.rollup import file_edges
 from sysmond.rollup.top import roll_up
 from sysmond.store import archive, sparse_file, tiers
 from sysmond.store.archive import Name
 from sysmond.store.chain import Chain, Ends
 from sysmond.store.sparse_file import FileStretch
-from sysmond.store.stretch import Stretch, key_of
-from sysmond.store.tiers import COARSE, TierFile
+from sysmond.store.stretch import key_of
+from sysmond.store.tiers import COARSE
 from sysmond.store.undeclared import answers_of
 
 # So much is rolled up at once: bounds memory, whatever was left undone.
@@ -239,118 +236,3 @@ def _rolled_up(rows: str, run: Due, places: Places, left_alone: set[str]) -> Ite
         return
     for number, name in enumerate(run.names):
         yield from _rolled_up(rows, Due([name], run.tiers, [*run.before, *run.names[:number]]), places, left_alone)
-
-
-def merge_tiers(
-    folders: Folders,
-    boot: str,
-    file_bytes_max: Callable[[str], int],
-    has_room: Callable[[str, Sequence[str]], bool],
-    left_alone: set[str],
-) -> None:
-    """Merge small files of every tier of all long tables, and remove what an interrupted merge left.
-
-    ``boot``: the current one. ``file_bytes_max``: how large a file of a tier may be. ``has_room``: makes room for what
-    files become beside them, or says that they had to go themselves.
-    """
-    for sensitivity, table in archive.disk_folders(folders):
-        for tier in COARSE if table else ():
-            folder = archive.disk_folder(folders, sensitivity, tier, table)
-            archive.remove_superseded(folder, sparse_merge_job.is_whole)
-            rows = archive.names(archive.disk_folder(folders, sensitivity, FINEST_TIER, table))
-            while True:
-                there = archive.names(folder)
-                unrolled = [name for name in rows if not tiers.hold(there, name)]
-                groups = _plan(folder, there, boot, file_bytes_max(tier), unrolled, left_alone)
-                if not groups:
-                    break
-                for paths in groups:
-                    if not has_room(tier, paths):
-                        return
-                    _merge(folder, paths, sensitivity, left_alone)
-
-
-def _plan(
-    folder: str,
-    names: Sequence[Name],
-    boot: str,
-    largest_bytes: int,
-    unrolled: Sequence[Name],
-    left_alone: set[str],
-) -> list[list[str]]:
-    """Which files of a tier become one: neighbours of one boot and declaration; of another than ``boot`` all that fit.
-
-    One that must stay, or cannot be read, parts its neighbours: the name of what they become would claim it.
-    """
-    groups: list[list[TierFile]] = []
-    for of_boot, mine in groupby(names, key=lambda name: name.boot):
-        plan = partial(tiers.plan_merges if of_boot == boot else _plan_of_past_boot,
-                       largest_bytes=largest_bytes, unrolled=unrolled)  # fmt: skip
-        files = [_TierPath(name, f"{folder}/{name.file}") for name in mine]
-        # Most often there is nothing to do, which the sizes tell already.
-        if plan([each.by_size() for each in files]):
-            groups += [group for run in _runs(files, left_alone) for group in plan(run)]
-    return [[f"{folder}/{each.file}" for each in group] for group in groups]
-
-
-class _TierPath(NamedTuple):
-    """A file of a tier, not opened yet."""
-
-    name: Name
-    path: str
-
-    def by_size(self) -> TierFile:
-        """The file as the plan sees it, by its size alone."""
-        size_bytes = 0
-        with suppress(FileNotFoundError, CorruptError):
-            size_bytes = listing.look(self.path).size_bytes
-        return TierFile(self.name.file, size_bytes, (self.name,), 0, 0, {})
-
-
-def _runs(files: Sequence[_TierPath], left_alone: set[str]) -> Iterator[list[TierFile]]:
-    """Neighbours that may become one, as far as their declarations say."""
-    run: list[TierFile] = []
-    declared = ""
-    for each in files:
-        said, weight_bytes = "", 0
-        if each.path not in left_alone:
-            with suppress(Error, FileNotFoundError), sparse_file.open_file(each.path) as opened:
-                said, weight_bytes = sparse_file.declares(opened), _weight(opened, listing.look(each.path).size_bytes)
-        if said != declared or not said:
-            yield run
-            run, declared = [], said
-        if said:
-            run.append(each.by_size()._replace(size_bytes=weight_bytes))
-    yield run
-
-
-def _plan_of_past_boot(run: Sequence[TierFile], largest_bytes: int, unrolled: Sequence[Name]) -> list[list[TierFile]]:
-    """All neighbours that fit into one."""
-    groups: list[list[TierFile]] = []
-    for each in run:
-        last = groups[-1] if groups else []
-        if last and sum(other.size_bytes for other in last) + each.size_bytes <= largest_bytes:
-            between = Name(each.covers[0].boot, last[-1].covers[0].last, each.covers[0].first)
-            if not any(between.contains(name) for name in unrolled):
-                last.append(each)
-                continue
-        groups.append([each])
-    return [group for group in groups if len(group) > 1]
-
-
-def _merge(folder: str, paths: Sequence[str], sensitivity: Sensitivity, left_alone: set[str]) -> None:
-    names = [name for path in paths if (name := archive.parse_name(os.path.basename(path)))]
-    whole = Name(names[0].boot, names[0].first, names[-1].last)
-    try:
-        with working_on(*paths), ExitStack() as stack:
-            members = [stack.enter_context(sparse_file.open_file(path)) for path in paths]
-            image = sparse_file.encode(file_edges.merged(members), CREATED_BY)
-    except Error:  # They stay as they are; readers name what is damaged.
-        left_alone.update([path for path in paths if not sparse_merge_job.is_whole(path)] or paths[-1:])
-        return
-    archive.replace(folder, [name.file for name in names], whole.file, image, FILE_MODES[sensitivity])
-
-
-def _weight(stretch: Stretch, size_bytes: int) -> int:
-    """How large a file counts: one of few bytes may have many rows or texts, which are in memory when it is merged."""
-    return max(size_bytes, stretch.rows * ROW_BYTES_MIN, sum(map(len, stretch.texts)) // TEXTS_PER_BYTE_MAX)

@@ -11,14 +11,12 @@ from typing import NamedTuple
 import numpy as np
 
 from sysmond import CREATED_BY
-from sysmond.archiver import sparse_merge_job as long_merge
 from sysmond.base.model import FINEST_TIER, TIERS_NS, Sensitivity
 from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
 from sysmond.machine.folders import FILE_MODES, Folders
 from sysmond.machine.memory import BoundError, working_on
 from sysmond.machine.note import TEMPORARY_SUFFIX, sync_folder
-from sysmond.store import archive, dense_file, pins, tiers
-from sysmond.store import sparse_file as long_file
+from sysmond.store import archive, dense_file, pins, sparse, tiers
 from sysmond.store.archive import SUFFIX
 from sysmond.store.dense_coding import CHUNK_SERIES
 from sysmond.store.of_ring import Block, MemoryBlock, Recording
@@ -102,8 +100,8 @@ def _check_file(path: str, sensitivity: Sensitivity, tier: str, table: str) -> F
 def _check_whole(path: str, sensitivity: Sensitivity, tier: str, table: str) -> Finding | None:
     try:
         if table:
-            with working_on(path), long_file.open_file(path) as stretch:
-                long_merge.check(stretch)
+            with working_on(path):
+                sparse.check(path)
             return None
         with working_on(path), dense_file.Segment(path) as opened:
             return _check_values(path, opened.recording, sensitivity, tier)

@@ -149,7 +149,7 @@ def _bytes_per_day(files: Sequence[Measured], tier: str, largest_bytes: int, bit
     difference to the sum of its parts is what the declarations take.
     """
     is_finest = tier == FINEST_TIER
-    from sysmond.archiver import merge_job  # noqa: PLC0415  what merging takes
+    from sysmond.archiver.coding import DENSE  # noqa: PLC0415  what merging takes
 
     large = [file for file in files if file.size_bytes >= largest_bytes * LARGE_FRACTION_MIN]
     if not large and is_finest:
@@ -157,7 +157,7 @@ def _bytes_per_day(files: Sequence[Measured], tier: str, largest_bytes: int, bit
     if alike := [file for file in large if file.significant_bits == bits]:
         return sum(file.size_bytes for file in alike) / sum(file.seconds for file in alike) * DAY_S
     if large and bits:  # Of other digits: shortened on trial.
-        return len(merge_job.merged_image([large[-1].path], bits)) / large[-1].seconds * DAY_S
+        return len(DENSE.merged([large[-1].path], bits, [])) / large[-1].seconds * DAY_S
     members: list[Measured] = []
     for file in reversed(files):
         if sum(each.size_bytes for each in members) + file.size_bytes <= largest_bytes:
@@ -166,10 +166,10 @@ def _bytes_per_day(files: Sequence[Measured], tier: str, largest_bytes: int, bit
     if len(members) < 2:  # noqa: PLR2004  one says nothing of the difference
         return 0.0
     paths = [file.path for file in members]
-    merged_bytes = len(merge_job.merged_image(paths, has_rows=is_finest))
+    merged_bytes = len(DENSE.merged(paths, 0, []) if is_finest else DENSE.merged_tier(paths))
     fixed_bytes = max(0.0, (size_bytes - merged_bytes) / (len(members) - 1))
     if bits:
-        merged_bytes = len(merge_job.merged_image(paths, bits))
+        merged_bytes = len(DENSE.merged(paths, bits, []))
     bytes_per_s = (merged_bytes - fixed_bytes) / seconds
     full_s = (largest_bytes - fixed_bytes) / bytes_per_s
     if is_finest:  # Files of rows end with the day.

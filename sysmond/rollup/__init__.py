@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What rows of long tables become in the buckets of a tier: the first by each measure, and the rest by group.
+"""What rows become in the buckets of a tier: of long tables the first by each measure, and the rest by group.
 
 Comes in: stretches of rows in order. Goes out: rows of buckets, each with what it stands for, such that buckets of
-buckets are the buckets of the rows. Pure: nothing here opens a file. (Series of wide tables have closed statistics
-instead: ``store.statistics``.) Called by ``archiver`` (tiers) and ``answers`` (the same buckets, made for a
-question).
+buckets are the buckets of the rows. Called by ``archiver`` (tiers) and ``answers`` (the same buckets, made for a
+question). Series of wide tables have closed statistics instead (``store.statistics``): ``series`` makes their tiers.
 
-``keys_in_buckets`` counts, ``top`` says who is kept, ``ended`` adds what ended between two readings, ``condition``
-filters.
+Only ``series`` and ``neighbours`` open files. ``keys_in_buckets`` counts, ``top`` says who is kept, ``ended`` adds what
+ended between two readings, ``condition`` filters.
 """

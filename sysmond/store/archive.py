@@ -77,10 +77,16 @@ def ram_folders(folders: Folders) -> list[tuple[Sensitivity, str]]:
     return [(each, table) for each in Sensitivity for table in ("", *_long_tables(ram_folder(folders, each)))]
 
 
-def disk_folders(folders: Folders) -> list[tuple[Sensitivity, str]]:
-    """Class and table of every folder on disk that holds tiers; no table where wide ones lie together."""
+def disk_folders(folders: Folders, *, is_long: bool | None = None) -> list[tuple[Sensitivity, str]]:
+    """Class and table of every folder on disk that holds tiers; no table where wide ones lie together.
+
+    ``is_long``: only those of long tables, or only that of wide ones.
+    """
     return [
-        (each, table) for each in Sensitivity for table in ("", *_long_tables(f"{folders.state}/{each}", *TIERS_NS))
+        (each, table)
+        for each in Sensitivity
+        for table in ("", *_long_tables(f"{folders.state}/{each}", *TIERS_NS))
+        if is_long is None or is_long == bool(table)
     ]
 
 

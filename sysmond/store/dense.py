@@ -1,15 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dense coding as jobs see it: what of a ring becomes a file, and when the rows of one are from."""
+"""The dense coding as jobs see it: what of a ring becomes a file, what files weigh, which become one."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+
+import numpy as np
 
 from sysmond import CREATED_BY
-from sysmond.base.model import Answers, Cause, Sensitivity
+from sysmond.base import significant
+from sysmond.base.clock import Relation
+from sysmond.base.model import FILE_BYTES_MAX, Answers, Cause, Semantics, Sensitivity
+from sysmond.base.result import BoolArray, Int64Array
+from sysmond.base.timespec import DAY_NS
+from sysmond.base.wall_clock import course_of
 from sysmond.ring.progress import Sealed
 from sysmond.ring.snapshot import snapshot
-from sysmond.store import dense_file, of_ring, tiers
+from sysmond.store import dense_file, invariants, of_ring, tiers
+from sysmond.store.archive import Candidate, Name
 from sysmond.store.dense_file import Segment
-from sysmond.store.of_ring import Block, Hole, MemoryBlock, Recording, coalesce, of_snapshot
+from sysmond.store.of_ring import (
+    BATCH_SERIES,
+    Block,
+    BlockPlan,
+    Hole,
+    MemoryBlock,
+    Recording,
+    coalesce,
+    of_snapshot,
+    plan_of,
+    strands,
+)
+from sysmond.store.pins import Pin
+from sysmond.store.tiers import TierFile
 from sysmond.store.unsealed import FilePart, Unsealed, dropped, has_ended_since
 
 
@@ -86,6 +108,115 @@ def emptied(path: str, why: str) -> tuple[Sensitivity, bytes]:
         ]
         told = recording._replace(blocks=(), texts={}, holes=coalesce([*recording.holes, *holes]))
         return recording.sensitivity, encode(told)
+
+
+def check(path: str) -> None:
+    """Read all of a file.
+
+    :raises Error: where it is damaged.
+    """
+    with Segment(path) as opened:
+        for block in opened.recording.blocks:
+            for first in range(0, len(block.keys), BATCH_SERIES):
+                block.read(range(first, min(first + BATCH_SERIES, len(block.keys))))
+        for tier in opened.recording.tiers:
+            for row in range(len(tier.keys)):
+                tier.buckets([row])
+
+
+def weighed(path: str, candidate: Candidate) -> Candidate:
+    """What a merge of rows must know of a file: the day of its first, what it declares, as how many bytes it counts.
+
+    :raises Error: where it is damaged.
+    """
+    with Segment(path) as opened:
+        size_bytes = max(candidate.size_bytes, _weight(opened.recording))
+        tables = opened.recording.tables
+        return candidate._replace(day=first_day(opened.recording), tables=tables, size_bytes=size_bytes)
+
+
+def _weight(recording: Recording) -> int:
+    """A file of few bytes may claim much, and no reader would take more: it counts by its share of that, in bytes."""
+    lengths = [(len(block.ticks), len(block.keys)) for block in recording.blocks]
+    shares = (
+        sum(ticks for ticks, _ in lengths) / invariants.TICKS_MAX,
+        sum(ticks * series for ticks, series in lengths) / invariants.CELLS_MAX,
+        len(lengths) / invariants.BLOCKS_MAX,
+        len(recording.holes) / invariants.WIDE_ELEMENTS_MAX["gaps"],
+    )
+    return round(FILE_BYTES_MAX * max(shares))
+
+
+def first_day(recording: Recording) -> int | None:
+    """The UTC day of a recording's first tick, else of its first hole, in days since 1970; None where there is none."""
+    starts = [
+        int(block.ticks[0]) + _wall_offset_ns(recording.clocks.get(block.strand.boot, []), int(block.ticks[0]))
+        for block in recording.blocks
+        if len(block.ticks)
+    ]
+    starts = starts or [
+        hole.start_ns + _wall_offset_ns(recording.clocks.get(hole.boot, []), hole.start_ns) for hole in recording.holes
+    ]
+    return min(starts) // DAY_NS if starts else None
+
+
+def _wall_offset_ns(relations: Sequence[Relation], tick_ns: int) -> int:
+    before = [relation for relation in relations if relation.boottime_ns <= tick_ns] or list(relations[:1])
+    return before[-1].realtime_ns - before[-1].boottime_ns if before else 0
+
+
+def merged(paths: Sequence[str], significant_bits: int = 0, pinned: Sequence[Pin] = ()) -> bytes:
+    """What files of rows become when they are merged.
+
+    With ``significant_bits`` rows have so many, but for those that have fewer already, or lie in a pinned span.
+
+    :raises Error: where one of them is damaged or declares a table differently.
+    """
+    with ExitStack() as stack:
+        joined = of_ring.join([stack.enter_context(Segment(path)).recording for path in paths])
+        merging = [_merged(joined, members, significant_bits, pinned) for members in strands(joined.blocks)]
+        return dense_file.encode_plans(joined, merging, CREATED_BY)
+
+
+def _merged(recording: Recording, members: Sequence[Block], significant_bits: int, pinned: Sequence[Pin]) -> BlockPlan:
+    """One block of all those of a strand."""
+    plan = plan_of(members)
+    free = np.full(len(plan.ticks), significant_bits > 0)
+    for member in members:
+        if member.significant_bits:
+            free[np.searchsorted(plan.ticks, member.ticks)] = False
+    utc_ns = course_of(recording.clocks.get(plan.strand.boot, []), plan.strand.interval_ns).utc_ns(plan.ticks)
+    for pin in pinned:
+        free &= (utc_ns < pin.start_ns) | (utc_ns >= pin.end_ns)
+    if not free.any():
+        return plan
+    bits = min(significant_bits, plan.significant_bits or significant_bits)
+    return plan._replace(batches=_shortened(recording, plan, significant_bits, free), significant_bits=bits)
+
+
+def _shortened(recording: Recording, plan: BlockPlan, bits: int, free: BoolArray) -> Iterator[Int64Array]:
+    """The batches of a plan with fewer digits at the ticks that are ``free``."""
+    tables = recording.tables.values()
+    metrics = {(table.name, metric.name): metric for table in tables for metric in table.metrics}
+    kinds = [metrics[key.table, key.metric] for key in plan.keys]
+    is_counter = np.array([metric.semantics is Semantics.COUNTER for metric in kinds], bool)
+    is_gauge = np.array([metric.semantics is Semantics.GAUGE and not metric.is_text for metric in kinds], bool)
+    start = 0
+    for values in plan.batches:
+        batch = slice(start, start + len(values))
+        significant.shorten(values, bits, is_gauge=is_gauge[batch], is_counter=is_counter[batch], free=free)
+        start += len(values)
+        yield values
+
+
+def plan_tier(
+    folder: str, _boot: str, largest_bytes: int, unrolled: Sequence[Name], left_alone: set[str]
+) -> list[list[TierFile]]:
+    """Which small files of a tier become one: neighbours, of whatever boots; see ``tiers.plan_merges``."""
+    files, _ = tiers.listing(folder)
+    counting = set(tiers.current({each.file: each.covers for each in files}))
+    usable = [each for each in files if each.file in counting and f"{folder}/{each.file}" not in left_alone]
+    return tiers.plan_merges(usable, largest_bytes, unrolled)
 
 
 def span_ns(path: str) -> tuple[int, int]:

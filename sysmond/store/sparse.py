@@ -1,30 +1,49 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sparse coding as jobs see it: what of a ring becomes files, and when the rows of one are from.
+"""The sparse coding as jobs see it: what of a ring becomes files, what these weigh, which become one.
 
 Of a table whose rows last a ring is sealed up to the last full reading, and without it: so the next file begins with
 one. All of it is, where the writer is gone, or gives none.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from functools import partial
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
 
 from sysmond import CREATED_BY
 from sysmond.base.declared_answers import within
-from sysmond.base.model import Answers, Cause, Sensitivity
+from sysmond.base.model import FILE_BYTES_MAX, Answers, Cause, Semantics, Sensitivity
+from sysmond.base.timespec import DAY_NS
 from sysmond.base.wall_clock import course_of
+from sysmond.errors import CorruptError, Error
+from sysmond.machine import listing
 from sysmond.ring.leftovers import is_alive
 from sysmond.ring.progress import Sealed
 from sysmond.ring.snapshot import Snapshot, identify, snapshot
-from sysmond.store import sparse_file
+from sysmond.store import archive, invariants, sparse_file, tiers
+from sysmond.store.archive import Candidate, Name
+from sysmond.store.joined import Joined
 from sysmond.store.of_ring import Hole
+from sysmond.store.pins import Pin
 from sysmond.store.sparse_of_ring import LongRing, Reading
 from sysmond.store.stretch import Incarnation, MemoryStretch, Readings, Stretch
+from sysmond.store.tiers import TierFile
 from sysmond.store.unsealed import FilePart, Unsealed, dropped, has_ended_since
 
 # What follows the last full reading waits for the next one, unless it takes this part of the ring.
 WAITING_FRACTION_MAX = 0.5
+# A file of few bytes may have many rows, keys or texts: it counts as large as if each took so many. Of rows only their
+# order is kept in memory, of a key all that it begins with.
+ROW_BYTES_MIN = -(-FILE_BYTES_MAX // sparse_file.ROWS_MAX)
+KEY_BYTES_MIN = 40
+TEXTS_PER_BYTE_MAX = 4
+TEXT_BYTES_MIN = 16
+READING_BYTES_MIN = FILE_BYTES_MAX // invariants.TICKS_MAX
+# The same of files of tiers, of which rows and texts are in memory.
+TIER_ROW_BYTES_MIN = 4
 
 
 class _Cut(NamedTuple):
@@ -128,15 +147,138 @@ def emptied(path: str, why: str) -> tuple[Sensitivity, bytes]:
         return about.sensitivity, encode(told)
 
 
+def check(path: str) -> None:
+    """Read all of a file.
+
+    :raises Error: where it is damaged.
+    """
+    with sparse_file.open_file(path) as stretch:
+        stretch.seen()
+        for metric in stretch.table.metrics:
+            stretch.last(metric.name)
+            if metric.semantics is Semantics.GAUGE and metric.name not in stretch.keys:
+                stretch.peak(metric.name)
+            for keys in stretch.batches():
+                stretch.column(metric.name, keys)
+        for keys in stretch.batches():
+            stretch.tick_index(keys)
+
+
+def weighed(path: str, candidate: Candidate) -> Candidate:
+    """What a merge of rows must know of a file: the day of its first, what it declares, as how many bytes it counts.
+
+    :raises Error: where it is damaged.
+    """
+    with sparse_file.open_file(path) as opened:
+        declared = {opened.table.name: sparse_file.declares(opened)}
+        size_bytes = max(candidate.size_bytes, _weight(opened))
+        return candidate._replace(day=_span_ns(opened)[0] // DAY_NS, tables=declared, size_bytes=size_bytes)
+
+
+def _weight(opened: Stretch) -> int:
+    """As how many bytes a file counts: no reader takes more of anything than a file may have."""
+    texts = max(sum(map(len, opened.texts)) // TEXTS_PER_BYTE_MAX, len(opened.texts) * TEXT_BYTES_MIN)
+    fields = opened.rows * len(opened.table.metrics) * FILE_BYTES_MAX // invariants.FIELDS_MAX
+    readings = len(opened.ticks) * READING_BYTES_MIN
+    return max(opened.rows * ROW_BYTES_MIN, len(opened.counts) * KEY_BYTES_MIN, texts, fields, readings)
+
+
+def merged(paths: Sequence[str], _bits: int = 0, _pinned: Sequence[Pin] = ()) -> bytes:
+    """What files of rows become when they are merged; of long tables no number is shortened.
+
+    :raises Error: where one of them is damaged, or declares the table differently.
+    """
+    with ExitStack() as stack:
+        members = [stack.enter_context(sparse_file.open_file(path)) for path in paths]
+        if len({sparse_file.declares(member) for member in members}) > 1:
+            raise Error(f"{paths[0]} and those after it would be of two declarations")
+        return encode(Joined(members))
+
+
+def plan_tier(
+    folder: str, boot: str, largest_bytes: int, unrolled: Sequence[Name], left_alone: set[str]
+) -> list[list[TierFile]]:
+    """Which small files of a tier become one: neighbours of a boot and declaration; of a past boot all that fit.
+
+    One that must stay, or cannot be read, parts its neighbours: the name of what they become would claim it.
+    """
+    groups: list[list[TierFile]] = []
+    for of_boot, mine in groupby(archive.names(folder), key=lambda name: name.boot):
+        plan = partial(tiers.plan_merges if of_boot == boot else _plan_of_past_boot,
+                       largest_bytes=largest_bytes, unrolled=unrolled)  # fmt: skip
+        files = [_TierPath(name, f"{folder}/{name.file}") for name in mine]
+        # Most often there is nothing to do, which the sizes tell already.
+        if plan([each.by_size() for each in files]):
+            groups += [group for run in _runs(files, left_alone) for group in plan(run)]
+    return groups
+
+
+class _TierPath(NamedTuple):
+    """A file of a tier, not opened yet."""
+
+    name: Name
+    path: str
+
+    def by_size(self) -> TierFile:
+        """The file as the plan sees it, by its size alone."""
+        size_bytes = 0
+        with suppress(FileNotFoundError, CorruptError):
+            size_bytes = listing.look(self.path).size_bytes
+        return TierFile(self.name.file, size_bytes, (self.name,), 0, 0, {})
+
+
+def _runs(files: Sequence[_TierPath], left_alone: set[str]) -> Iterator[list[TierFile]]:
+    """Neighbours that may become one, as far as their declarations say."""
+    run: list[TierFile] = []
+    declared = ""
+    for each in files:
+        said, weight_bytes = "", 0
+        if each.path not in left_alone:
+            with suppress(Error, FileNotFoundError), sparse_file.open_file(each.path) as opened:
+                said, weight_bytes = (
+                    sparse_file.declares(opened),
+                    _tier_weight(opened, listing.look(each.path).size_bytes),
+                )
+        if said != declared or not said:
+            yield run
+            run, declared = [], said
+        if said:
+            run.append(each.by_size()._replace(size_bytes=weight_bytes))
+    yield run
+
+
+def _plan_of_past_boot(run: Sequence[TierFile], largest_bytes: int, unrolled: Sequence[Name]) -> list[list[TierFile]]:
+    """All neighbours that fit into one."""
+    groups: list[list[TierFile]] = []
+    for each in run:
+        last = groups[-1] if groups else []
+        if last and sum(other.size_bytes for other in last) + each.size_bytes <= largest_bytes:
+            between = Name(each.covers[0].boot, last[-1].covers[0].last, each.covers[0].first)
+            if not any(between.contains(name) for name in unrolled):
+                last.append(each)
+                continue
+        groups.append([each])
+    return [group for group in groups if len(group) > 1]
+
+
+def _tier_weight(stretch: Stretch, size_bytes: int) -> int:
+    """How large a file counts: one of few bytes may have many rows or texts, which are in memory when it is merged."""
+    return max(size_bytes, stretch.rows * TIER_ROW_BYTES_MIN, sum(map(len, stretch.texts)) // TEXTS_PER_BYTE_MAX)
+
+
 def span_ns(path: str) -> tuple[int, int]:
     """UTC of the outermost readings of a file, in nanoseconds; where it has none, of what else it says of that time.
 
     :raises Error: where it is damaged.
     """
     with sparse_file.open_file(path) as opened:
-        told = [*opened.ticks[:1].tolist(), *opened.ticks[-1:].tolist()]
-        told = told or [each.start_ns for each in opened.holes] or [life.first_ns for life in opened.lives]
-        if not told:
-            return 0, 0
-        course = course_of(opened.relations, opened.interval_ns)
-        return course.moment_ns(min(told)), course.moment_ns(max(told))
+        return _span_ns(opened)
+
+
+def _span_ns(stretch: Stretch) -> tuple[int, int]:
+    told = [*stretch.ticks[:1].tolist(), *stretch.ticks[-1:].tolist()]
+    told = told or [each.start_ns for each in stretch.holes] or [life.first_ns for life in stretch.lives]
+    if not told:
+        return 0, 0
+    course = course_of(stretch.relations, stretch.interval_ns)
+    return course.moment_ns(min(told)), course.moment_ns(max(told))

@@ -6,8 +6,9 @@ named by its first and its last, and has all ranges in itself. A tier's file cou
 does: a merge that was interrupted leaves such.
 """
 
+import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -105,6 +106,24 @@ def hold(covers: Iterable[Name], name: Name) -> bool:
     """
     of_boot = [cover for cover in covers if cover.boot == name.boot]
     return all(any(cover.first <= end <= cover.last for cover in of_boot) for end in (name.first, name.last))
+
+
+def lacking(folder: str, names: Iterable[Name]) -> list[Name]:
+    """Which of these segments of rows a tier has no buckets of."""
+    covers = covered(folder)
+    return [name for name in names if not hold(covers, name)]
+
+
+def remove_superseded(folder: str, is_whole: Callable[[str], bool]) -> None:
+    """Remove what an interrupted merge left behind, once the files that count prove whole."""
+    archive.remove_superseded(folder, is_whole)
+    if all(map(parse_name, archive.files(folder))):
+        return  # Of one boot each: their names said it all.
+    files, _ = listing(folder)
+    counting = set(current({each.file: each.covers for each in files}))
+    for each in files:
+        if each.file not in counting and all(is_whole(f"{folder}/{file}") for file in counting):
+            os.unlink(f"{folder}/{each.file}")
 
 
 def listing(folder: str) -> tuple[list[TierFile], list[str]]:

@@ -19,11 +19,11 @@ import pytest
 
 from sysmond.answers.records import Answer, Request, answer
 from sysmond.archiver import sparse_rollup_job
-from sysmond.archiver.sparse_merge_job import Joined
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Sensitivity, Table
 from sysmond.machine.folders import Folders
 from sysmond.rollup import top
+from sysmond.store.joined import Joined
 from sysmond.store.stretch import Stretch
 from sysmond.tasks.tables import CGROUP_NAME, EXITS, PROCESS
 from tests.support.longarchive import BOOTED_NS, Row, asked_by_sql, put, stretch

@@ -13,13 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sysmond.answers.records import Answer, Request, answer
-from sysmond.archiver.sparse_merge_job import Joined
 from sysmond.base.clock import SECOND_NS, Relation
 from sysmond.base.model import ABSENT, Cause, Sensitivity
 from sysmond.errors import Error, UsageError
 from sysmond.machine.folders import Folders
 from sysmond.ring.progress import Progress, Sealed
 from sysmond.ring.snapshot import snapshot
+from sysmond.store.joined import Joined
 from sysmond.store.sparse_of_ring import LongRing
 from sysmond.store.stretch import Incarnation
 from sysmond.tasks import syscalls

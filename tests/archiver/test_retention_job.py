@@ -24,7 +24,7 @@ from sysmond.machine.folders import Folders
 from sysmond.plan import plan, retention
 from sysmond.plan import plan as plans
 from sysmond.plan.retention import Limit
-from sysmond.store import archive, dense_file, pins, tiers
+from sysmond.store import archive, dense, dense_file, pins, tiers
 from sysmond.store.archive import Name
 from sysmond.store.dense_file import Segment
 from sysmond.store.of_ring import MemoryBlock, Recording, SeriesKey, Strand
@@ -318,7 +318,7 @@ def test_a_budget_is_foretold_within_15_percent_from_an_hour_on(
     # What fewer digits would.
     file.write_text(f"archive: {{significant_bits: 6}}\ntiers: {{1s: {{size: {BUDGETS['1s']}B}}}}")
     whole = [f"{folder}/{name.file}" for name in archive.names(folder)[1:-1]]
-    saved = sum(map(os.path.getsize, whole)) / sum(len(merge_job.merged_image([path], 6)) for path in whole)
+    saved = sum(map(os.path.getsize, whole)) / sum(len(dense.merged([path], 6)) for path in whole)
     assert saved > 1.2
     assert said_days(folders, capsys, str(file))["1s"] == pytest.approx(saved * (before["1s"] or 0), rel=0.15)
     file.write_text("tiers: {5min: {size: 1B}}")

@@ -17,6 +17,7 @@ from sysmond.base.model import ABSENT, Metric, Semantics, Sensitivity, Table
 from sysmond.base.result import Int64Array
 from sysmond.base.wall_clock import course_of
 from sysmond.plan.retention import TIERS_NS
+from sysmond.rollup import series
 from sysmond.store import dense_file, statistics, tiers
 from sysmond.store.archive import Name
 from sysmond.store.dense_file import Segment
@@ -173,7 +174,7 @@ def merge(paths: list[Path], story: Story) -> Path:
         at = int(story.random.integers(0, len(paths) - 1))
         end = at + int(story.random.integers(2, 5))
         opened = [Segment(str(path)) for path in paths[at:end]]
-        image = rollup_job.merge_tier([each.recording for each in opened])
+        image = series.merge_tier([each.recording for each in opened])
         for each in opened:
             each.close()
         paths[at].write_bytes(image)

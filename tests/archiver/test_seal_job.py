@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sysmond.archiver import merge_job, seal_job
+from sysmond.archiver.coding import DENSE, Coding
 from sysmond.base.clock import Relation
 from sysmond.base.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table
 from sysmond.base.timespec import DAY_NS
@@ -175,7 +176,7 @@ def test_a_tick_that_is_half_written_when_it_is_sealed_is_whole_after_merging(fo
     seal_job.seal(folders)
     archive.flush(folders)
     names = archive.names(disk(folders))
-    merge_job.merge_files(disk(folders), names, 0o644)
+    merge_job.merge_files(DENSE, disk(folders), names, 0o644)
     assert len(archive.files(disk(folders))) == 1
     assert stored(disk(folders)) == part.written
 
@@ -374,7 +375,7 @@ def test_pieces_merged_are_the_whole(ticks: int, seed: int, cuts: list[int], ove
     os.mkdir(folder)
     try:
         whole, pieces = day_of(ticks, seed, cuts, overlap)
-        name = merge_job.merge_files(folder, put(folder, pieces), 0o644)
+        name = merge_job.merge_files(DENSE, folder, put(folder, pieces), 0o644)
         [found] = recordings(folder)
         assert name == Name(BOOT, 1, len(pieces))
         assert os.listdir(folder) == [name.file]
@@ -397,7 +398,7 @@ def test_series_that_come_and_go_are_absent_in_between(folders: Folders) -> None
             seal_job.seal(folders)
     seal_job.seal(folders)
     archive.flush(folders)
-    merge_job.merge_files(disk(folders), archive.names(disk(folders)), 0o644)
+    merge_job.merge_files(DENSE, disk(folders), archive.names(disk(folders)), 0o644)
     assert stored(disk(folders)) == part.written
     [merged] = recordings(disk(folders))
     assert len(merged.blocks) == 2
@@ -408,7 +409,7 @@ def test_a_merge_that_was_interrupted_is_finished_by_the_next(folders: Folders) 
     whole, pieces = day_of(60, 1, [10, 20, 30, 40, 50], 0)
     names = put(disk(folders), pieces)
     kept = {name: Path(disk(folders), name.file).read_bytes() for name in names}
-    merged = merge_job.merge_files(disk(folders), names, 0o644)
+    merged = merge_job.merge_files(DENSE, disk(folders), names, 0o644)
     for name in names[2:]:  # As if it had died before these were removed.
         Path(disk(folders), name.file).write_bytes(kept[name])
     assert stored(disk(folders)) == values_of(whole)
@@ -442,9 +443,9 @@ def test_a_damaged_segment_is_left_alone_and_the_rest_is_merged(
     merging: list[list[Name]] = []
     merge_files = merge_job.merge_files
 
-    def noted(folder: str, names: list[Name], *rest: Any) -> Name:
+    def noted(coding: Coding, folder: str, names: list[Name], *rest: Any) -> Name:
         merging.append(names)
-        return merge_files(folder, names, *rest)
+        return merge_files(coding, folder, names, *rest)
 
     monkeypatch.setattr(merge_job, "merge_files", noted)
     for _ in range(4):
@@ -509,10 +510,10 @@ def test_old_files_are_not_opened_again(folders: Folders, monkeypatch: pytest.Mo
 
 def test_the_day_of_a_recording_is_that_of_its_first_tick() -> None:
     whole, _ = day_of(10, 1, [], 0)
-    assert merge_job.first_day(whole) == 20_000
-    assert merge_job.first_day(whole._replace(clocks={})) == 0
-    assert merge_job.first_day(whole._replace(blocks=[])) == 20_000, "by what it says is absent"
-    assert merge_job.first_day(whole._replace(blocks=[], holes=[])) is None
+    assert dense.first_day(whole) == 20_000
+    assert dense.first_day(whole._replace(clocks={})) == 0
+    assert dense.first_day(whole._replace(blocks=[])) == 20_000, "by what it says is absent"
+    assert dense.first_day(whole._replace(blocks=[], holes=[])) is None
 
 
 def test_holes_that_touch_are_one() -> None:

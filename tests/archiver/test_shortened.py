@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sysmond.archiver import merge_job, rollup_job
+from sysmond.archiver import merge_job
+from sysmond.archiver.coding import DENSE
 from sysmond.base.clock import Relation
 from sysmond.base.model import ABSENT, Metric, Semantics, Sensitivity, Table
 from sysmond.base.result import Int64Array
@@ -21,7 +22,8 @@ from sysmond.commands import fsck
 from sysmond.errors import ConfigError
 from sysmond.machine.folders import Folders
 from sysmond.plan import config, plan
-from sysmond.store import archive, pins, tiers
+from sysmond.rollup import series
+from sysmond.store import archive, dense, pins, tiers
 from sysmond.store.archive import Name
 from sysmond.store.dense_file import Segment, encode
 from sysmond.store.of_ring import MemoryBlock, Recording, SeriesKey, Strand, plan_of
@@ -107,16 +109,16 @@ def test_merging_keeps_the_digits_that_are_wanted_and_does_so_once(
     values[:, [0, -1]] = np.where(values[:, [0, -1]] == ABSENT, 7, values[:, [0, -1]])
     names = put(folder, pieces_of(values, cuts, overlap))
     half = max(1, len(names) // 2)
-    some = merge_job.merge_files(folder, names[:half], 0o644, BITS) if half > 1 else names[0]
+    some = merge_job.merge_files(DENSE, folder, names[:half], 0o644, BITS) if half > 1 else names[0]
     before, bits = read(f"{folder}/{some.file}")
     assert bits == (BITS if half > 1 else 0)
-    whole = merge_job.merge_files(folder, [some, *names[half:]], 0o644, BITS) if len(names) > 1 else some
+    whole = merge_job.merge_files(DENSE, folder, [some, *names[half:]], 0o644, BITS) if len(names) > 1 else some
     found, bits = read(f"{folder}/{whole.file}")
     assert bits == (BITS if len(names) > 1 else 0)
     assert half == 1 or np.array_equal(found[:, : before.shape[1]], before)
     check(found, values, [0, ticks - 1])
     if bits:
-        Path(folder, "again.h5").write_bytes(merge_job.merged_image([f"{folder}/{whole.file}"], BITS))
+        Path(folder, "again.h5").write_bytes(dense.merged([f"{folder}/{whole.file}"], BITS))
         assert np.array_equal(read(f"{folder}/again.h5")[0], found)
 
 
@@ -133,7 +135,7 @@ def test_the_job_leaves_tiers_pins_and_what_is_not_rolled_up_alone(
     put(folder, pieces)
     at_ns = UTC_NS + 10 * SECOND
     pins.add(folders.state, [Pin(at_ns + 300 * SECOND, at_ns + 400 * SECOND, "oom", "sysmond")])
-    expected = rollup_job.roll_up(
+    expected = series.roll_up(
         pieces[0]._replace(blocks=[]), [plan_of([block for piece in pieces for block in piece.blocks])], tiers.COARSE
     )
     merge_job.merge(folders)
@@ -211,7 +213,7 @@ def test_an_explanation_tells_of_fewer_digits(runtime: Path, monkeypatch: pytest
 def test_all_digits_are_kept_where_nobody_wants_fewer(folders: Folders) -> None:
     folder = archive.disk_folder(folders, Sensitivity.PUBLIC)
     values = matrix_of(50, 1)
-    name = merge_job.merge_files(folder, put(folder, pieces_of(values, [20])), 0o644)
+    name = merge_job.merge_files(DENSE, folder, put(folder, pieces_of(values, [20])), 0o644)
     found, bits = read(f"{folder}/{name.file}")
     assert bits == 0
     assert np.array_equal(found, values)

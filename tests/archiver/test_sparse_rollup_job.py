@@ -17,9 +17,10 @@ from benchmarks import tasks_synthetic
 from sysmon_tools import extract
 from sysmond.answers.records import Request, answer
 from sysmond.archiver import merge_job, retention_job, sparse_rollup_job
-from sysmond.archiver import sparse_merge_job as merge_module
+from sysmond.archiver.coding import SPARSE
 from sysmond.base.clock import Relation
 from sysmond.base.model import TIERS_NS, Sensitivity, Table
+from sysmond.errors import Error
 from sysmond.machine.folders import FILE_MODES, Folders, create_stream
 from sysmond.plan.retention import Limit
 from sysmond.rollup import file_edges, top
@@ -62,8 +63,26 @@ def roll_up(folders: Folders, left_alone: set[str] | None = None) -> None:
     sparse_rollup_job.roll_up_tables(folders, no_room_needed, set() if left_alone is None else left_alone)
 
 
+class Roomy(retention_job.Keeper):
+    """Has room for everything, in files of a size."""
+
+    def __init__(self, folders: Folders, largest_bytes: int) -> None:
+        super().__init__(folders, dict.fromkeys(TIERS_NS, Limit(10**12)), 0, is_long=True)
+        self._largest_bytes = largest_bytes
+
+    def file_bytes_max(self, _: str) -> int:
+        return self._largest_bytes
+
+
+def merge_tiers(
+    folders: Folders, boot: str = BOOT, left_alone: set[str] | None = None, largest_bytes: int = 1 << 24
+) -> None:
+    alone = set() if left_alone is None else left_alone
+    merge_job.MergeJob(folders, SPARSE, Roomy(folders, largest_bytes), alone, boot).merge_tiers()
+
+
 def merge(folders: Folders, largest_bytes: int = 1 << 24) -> None:
-    sparse_rollup_job.merge_tiers(folders, BOOT, lambda _: largest_bytes, lambda _tier, _paths: True, set())
+    merge_tiers(folders, largest_bytes=largest_bytes)
 
 
 def merged(folders: Folders, tier: str, table: Table = LONG) -> MemoryStretch:
@@ -161,7 +180,7 @@ def test_files_of_a_boot_that_is_over_become_one(folders: Folders) -> None:
         roll_up(folders)
     merge(folders)
     assert len(archive.names(folder_of(folders, "10s"))) == len(parts)
-    sparse_rollup_job.merge_tiers(folders, "c" * 32, lambda _: 1 << 24, lambda _tier, _paths: True, set())
+    merge_tiers(folders, "c" * 32)
     assert archive.names(folder_of(folders, "10s")) == [Name(BOOT, 1, len(parts))]
     check_all(folders, readings)
 
@@ -352,11 +371,12 @@ def test_a_damaged_file_of_a_tier_is_not_merged(folders: Folders, where: float) 
     with open(path, "r+b") as damaged:
         damaged.seek(int(os.path.getsize(path) * where))
         damaged.write(bytes(500))
-    assert not merge_module.is_whole(path)
+    with pytest.raises(Error):
+        SPARSE.check(path)
     before = os.listdir(place)
     alone: set[str] = set()
     for _ in range(2):
-        sparse_rollup_job.merge_tiers(folders, BOOT, lambda _: 1 << 24, lambda _tier, _paths: True, alone)
+        merge_tiers(folders, left_alone=alone)
     assert alone <= {path}
     assert os.path.basename(path) in os.listdir(place)
     assert len(os.listdir(place)) < len(before)

@@ -14,9 +14,8 @@ from unittest.mock import patch
 
 import numpy as np
 
-from sysmond.archiver import merge_job, rollup_job
+from sysmond.archiver import rollup_job
 from sysmond.archiver.rollup_job import Due
-from sysmond.archiver.sparse_merge_job import Joined
 from sysmond.base.clock import SECOND_NS, Relation
 from sysmond.base.model import ABSENT, TIERS_NS, Cause, Metric, Semantics, Sensitivity, Table
 from sysmond.base.result import Int64Array
@@ -24,10 +23,12 @@ from sysmond.records import Records, codes, record_bytes
 from sysmond.ring.frame import Identity, Layout, decode_layout
 from sysmond.ring.writer import RingWriter
 from sysmond.rollup import file_edges
+from sysmond.rollup import series as rolling
 from sysmond.rollup.top import roll_up
-from sysmond.store import dense_file, sparse_file
+from sysmond.store import dense, dense_file, sparse_file
 from sysmond.store.archive import Name
 from sysmond.store.chain import Chain, Ends
+from sysmond.store.joined import Joined
 from sysmond.store.of_ring import BootEvent, Hole, MemoryBlock, Recording, SeriesKey, Strand
 from sysmond.store.pins import Pin
 from sysmond.store.sparse_file import FileStretch
@@ -146,8 +147,8 @@ def segments() -> Iterator[tuple[str, bytes]]:
     """Files of rows and of tiers of wide tables, fresh, merged and shortened."""
     with (
         tempfile.TemporaryDirectory() as folder,
-        patch.object(rollup_job, "CREATED_BY", BY),
-        patch.object(merge_job, "CREATED_BY", BY),
+        patch.object(rolling, "CREATED_BY", BY),
+        patch.object(dense, "CREATED_BY", BY),
     ):
         names = [Name(BOOT, number, number) for number in (1, 2, 3)]
         rows = [f"{folder}/{name.file}" for name in names]
@@ -155,10 +156,10 @@ def segments() -> Iterator[tuple[str, bytes]]:
             Path(path).write_bytes(dense_file.encode(recording(number), BY))
         yield "segment/rows.h5", Path(rows[0]).read_bytes()
         yield "segment/restricted.h5", dense_file.encode(recording(1, 90, Sensitivity.RESTRICTED), BY)
-        yield "segment/rows-merged.h5", merge_job.merged_image(rows)
+        yield "segment/rows-merged.h5", dense.merged(rows)
         pinned_ns = UTC_NS + (BEGIN_S + 1200) * SECOND_NS
         pin = Pin(pinned_ns, pinned_ns + 60 * SECOND_NS, "a test", "golden")
-        yield "segment/rows-shortened.h5", merge_job.merged_image(rows, 8, [pin])
+        yield "segment/rows-shortened.h5", dense.merged(rows, 8, [pin])
         before = [None, *names]
         fresh = [rollup_job.roll_up_files(folder, Due([name], COARSE, before[at])) for at, name in enumerate(names)]
         for tier in COARSE:
@@ -166,7 +167,7 @@ def segments() -> Iterator[tuple[str, bytes]]:
             paths = [f"{folder}/{tier}-{number}.h5" for number in range(len(names))]
             for path, tiers in zip(paths, fresh, strict=True):
                 Path(path).write_bytes(tiers[tier])
-            yield f"segment/{tier}-merged.h5", merge_job.merged_image(paths, has_rows=False)
+            yield f"segment/{tier}-merged.h5", rolling.merged(paths)
 
 
 # --- long tables ----------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sysmond.archiver.sparse_merge_job import Joined
 from sysmond.base.clock import Relation
 from sysmond.base.model import ABSENT, Metric, Packing, Semantics, Sensitivity, Table, check_table
 from sysmond.errors import UsageError
@@ -20,6 +19,7 @@ from sysmond.records import codes
 from sysmond.rollup import top
 from sysmond.rollup.top import derived, is_dictionary, roll_up, selection
 from sysmond.store.chain import Chain, Ends
+from sysmond.store.joined import Joined
 from sysmond.store.sparse_file import encode, open_file
 from sysmond.store.stretch import About, MemoryStretch, Readings, Stretch
 from sysmond.tasks import tables

@@ -85,7 +85,7 @@ TIDY = frozenset(
         "sockets",
         "sparse_file",
         "sparse_format",
-        "sparse_merge_job",
+        "sparse_merge",
         "sparse_seal",
         "statistics",
         "tasks",

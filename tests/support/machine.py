@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from sysmond.archiver import merge_job, seal_job
+from sysmond.archiver.coding import DENSE
 from sysmond.base.clock import SECOND_NS, Relation
 from sysmond.base.model import Metric, Semantics, Sensitivity, Table
 from sysmond.history import Archive
@@ -122,7 +123,7 @@ class Machine:
             by_boot.setdefault(name.boot, []).append(name)
         for names in by_boot.values():
             if len(names) > 1:
-                merge_job.merge_files(folder, names, 0o644)
+                merge_job.merge_files(DENSE, folder, names, 0o644)
         self._put(kept)
 
     def reboot(self) -> None:

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sysmond.archiver import merge_job, retention_job, seal_job, sparse_merge_job
-from sysmond.archiver.sparse_merge_job import Joined
+from sysmond.archiver import merge_job, retention_job, seal_job
+from sysmond.archiver.coding import SPARSE
 from sysmond.base.clock import boot_id
 from sysmond.base.model import ABSENT, TIERS_NS, Cause, Packing, Sensitivity
 from sysmond.commands import fsck, upkeep
@@ -23,8 +23,10 @@ from sysmond.errors import Error
 from sysmond.machine.folders import FILE_MODES, Folders
 from sysmond.plan.retention import Limit
 from sysmond.ring.frame import Layout
-from sysmond.store import archive, pins, sparse_file
-from sysmond.store.archive import Name
+from sysmond.store import archive, pins, sparse, sparse_file
+from sysmond.store import joined as joined_stretch
+from sysmond.store.archive import Candidate, Name
+from sysmond.store.joined import Joined
 from sysmond.store.stretch import About, MemoryStretch, Readings, Stretch
 from sysmond.tasks.tables import PROCESS
 from tests.store.test_sparse_file import contents, made_of
@@ -79,7 +81,7 @@ def as_said(stretch: Stretch) -> object:
 
 @pytest.mark.parametrize("edges", [[5], [1, 2, 3], [4, 9, 15, 19], [0, 20]])
 def test_parts_joined_are_the_whole(monkeypatch: pytest.MonkeyPatch, edges: list[int]) -> None:
-    monkeypatch.setattr(sparse_merge_job, "BATCH_ROWS", 50)
+    monkeypatch.setattr(joined_stretch, "BATCH_ROWS", 50)
     whole = made_of(random.Random(1), 40, 20)
     passing = whole.told(whole.about._replace(table=whole.table._replace(packing=_passing(whole))))
     joined = Joined(parts(passing, edges))
@@ -109,7 +111,9 @@ def test_rows_in_which_nothing_changed_go_and_what_they_said_stays(folders: Fold
     stream = recorded(folders, 4, boot_id(), tasks)
     paths = on_disk(folders)
     names = [archive.parse_name(os.path.basename(path)) for path in paths]
-    merged = sparse_merge_job.merge_files(os.path.dirname(paths[0]), [name for name in names if name], PUBLIC)
+    merged = merge_job.merge_files(
+        SPARSE, os.path.dirname(paths[0]), [name for name in names if name], FILE_MODES[PUBLIC]
+    )
     assert [os.path.basename(path) for path in on_disk(folders)] == [merged.file]
     with sparse_file.open_file(on_disk(folders)[0]) as opened:
         found, fulls = rows_of(opened), np.flatnonzero(opened.full).tolist()
@@ -154,7 +158,7 @@ def test_what_is_about_its_moment_stays_though_it_is_as_before(folders: Folders)
     paths = on_disk(folders, "moment")
     assert len(paths) == 10
     names = [name for path in paths if (name := archive.parse_name(os.path.basename(path)))]
-    sparse_merge_job.merge_files(os.path.dirname(paths[0]), names, PUBLIC)
+    merge_job.merge_files(SPARSE, os.path.dirname(paths[0]), names, FILE_MODES[PUBLIC])
     with sparse_file.open_file(on_disk(folders, "moment")[0]) as opened:
         assert rows_of(opened) == stream.written
 
@@ -183,7 +187,7 @@ def test_an_interrupted_merge_is_cleaned_up_once_the_merged_file_proves_whole(fo
     kept = {path: Path(path).read_bytes() for path in paths}
     folder = os.path.dirname(paths[0])
     names = [name for path in paths if (name := archive.parse_name(os.path.basename(path)))]
-    merged = sparse_merge_job.merge_files(folder, names, PUBLIC)
+    merged = merge_job.merge_files(SPARSE, folder, names, FILE_MODES[PUBLIC])
     for path, content in kept.items():
         Path(path).write_bytes(content)
     whole = Path(f"{folder}/{merged.file}").read_bytes()
@@ -225,6 +229,12 @@ def test_reasons_alone_are_merged_and_kept_like_rows(folders: Folders) -> None:
         assert (len(opened.ticks), opened.rows) == (0, 0)
 
 
+def candidates(folders: Folders, path: str) -> list[Candidate]:
+    """The files beside one as the plan of merges sees them."""
+    keep = retention_job.keeper(folders, is_long=True)
+    return list(merge_job.MergeJob(folders, SPARSE, keep, set(), boot_id()).candidates(os.path.dirname(path)))
+
+
 def test_two_declarations_do_not_become_one(folders: Folders) -> None:
     for number, layout in enumerate([Layout(TASK, SECOND), Layout(TASK, 2 * SECOND)]):
         stream = Stream(folders, 5 + number, layouts=[layout], boot=boot_id())
@@ -235,18 +245,18 @@ def test_two_declarations_do_not_become_one(folders: Folders) -> None:
     paths = on_disk(folders)
     names = [name for path in paths if (name := archive.parse_name(os.path.basename(path)))]
     with pytest.raises(Error, match="two declarations"):
-        sparse_merge_job.merge_files(os.path.dirname(paths[0]), names, PUBLIC)
-    found = list(sparse_merge_job._candidates(os.path.dirname(paths[0]), set()))
+        merge_job.merge_files(SPARSE, os.path.dirname(paths[0]), names, FILE_MODES[PUBLIC])
+    found = candidates(folders, paths[0])
     assert archive.plan_merges([each._replace(day=1) for each in found], "another boot") == []
 
 
 def test_texts_and_rows_count_where_bytes_are_few(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
     recorded(folders, 1, boot_id())
     path = on_disk(folders)[0]
-    [candidate, *_] = sparse_merge_job._candidates(os.path.dirname(path), set())
+    [candidate, *_] = candidates(folders, path)
     assert candidate.size_bytes == os.path.getsize(path)
-    monkeypatch.setattr(sparse_merge_job, "ROW_BYTES_MIN", 10**6)
-    [candidate, *_] = sparse_merge_job._candidates(os.path.dirname(path), set())
+    monkeypatch.setattr(sparse, "ROW_BYTES_MIN", 10**6)
+    [candidate, *_] = candidates(folders, path)
     assert candidate.size_bytes > 10**7
 
 
@@ -321,14 +331,14 @@ def test_fsck_reads_long_files_and_puts_the_damaged_aside(folders: Folders) -> N
 
 MEASURE = """
 import os, resource, sys
-from sysmond.archiver import sparse_merge_job
-from sysmond.base.model import Sensitivity
+from sysmond.archiver import merge_job
+from sysmond.archiver.coding import SPARSE
 from sysmond.store import archive
 folder = sys.argv[1]
 names = archive.names(folder)
 def peak():
     return int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1])
-sparse_merge_job.merge_files(folder, names, Sensitivity.PUBLIC)
+merge_job.merge_files(SPARSE, folder, names, 0o644)
 print(peak(), resource.getrusage(resource.RUSAGE_SELF).ru_utime)
 """
 

@@ -1,27 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Merging of long tables: several stretches as one, and the small files of a day as few large ones.
+"""Several stretches of a long table as one.
 
 Memory is bounded: of all rows only their order is kept, values are read a column and some keys at a time. Of a table
 whose rows last those go in which nothing changed: what a full reading inside a file says is that the key was there.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from sysmond import CREATED_BY
-from sysmond.base.model import ABSENT, FILE_BYTES_MAX, FINEST_TIER, Semantics, Sensitivity
+from sysmond.base.model import ABSENT
 from sysmond.base.result import Array, BoolArray, Int64Array
-from sysmond.base.timespec import DAY_NS
 from sysmond.errors import Error
-from sysmond.machine import listing
-from sysmond.machine.folders import FILE_MODES, Folders
-from sysmond.machine.memory import working_on
-from sysmond.store import archive, invariants, sparse, sparse_file
-from sysmond.store.archive import Candidate, Name
 from sysmond.store.of_ring import coalesce
 from sysmond.store.statistics import distinct
 from sysmond.store.stretch import (
@@ -36,13 +28,6 @@ from sysmond.store.stretch import (
     sorted_by_key,
 )
 
-# A file of few bytes may have many rows, keys or texts: it counts as large as if each took so many. Of rows only their
-# order is kept in memory, of a key all that it begins with.
-ROW_BYTES_MIN = -(-FILE_BYTES_MAX // sparse_file.ROWS_MAX)
-KEY_BYTES_MIN = 40
-TEXTS_PER_BYTE_MAX = 4
-TEXT_BYTES_MIN = 16
-READING_BYTES_MIN = FILE_BYTES_MAX // invariants.TICKS_MAX
 # How many rows are put in order at once.
 BATCH_ROWS = 128 * 1024
 
@@ -287,93 +272,3 @@ def _readings(members: Sequence[Stretch]) -> tuple[Readings, list[Int64Array], b
         reached = max(reached, int(place[-1])) if len(place) else reached
         places.append(np.where(fresh, place, -1))
     return Readings(ticks, full, lost, walked), places, is_plain
-
-
-def merge(
-    folders: Folders, boot: str, largest_bytes: int, has_room: Callable[[Sequence[str]], bool], left_alone: set[str]
-) -> None:
-    """Merge what has become ripe of every long table, and remove what a merged file contains.
-
-    ``has_room``: makes room for what files become beside them. ``left_alone``: files that could not be merged.
-    """
-    for sensitivity, table in archive.disk_folders(folders):
-        if not table:
-            continue
-        folder = archive.disk_folder(folders, sensitivity, FINEST_TIER, table)
-        archive.remove_superseded(folder, is_whole)
-        candidates = [*_candidates(folder, left_alone), *archive.parting(folders, table)]
-        for names in archive.plan_merges(candidates, boot, largest_bytes):
-            paths = [f"{folder}/{name.file}" for name in names]
-            if not has_room(paths):
-                continue
-            try:
-                with working_on(*paths):
-                    merge_files(folder, names, sensitivity)
-            except Error:  # They stay as they are; readers name what is damaged.
-                left_alone.update([path for path in paths if not is_whole(path)] or paths[-1:])
-
-
-def merge_files(folder: str, names: Sequence[Name], sensitivity: Sensitivity) -> Name:
-    """Write one file that holds the rows of several neighbours, then remove those.
-
-    :raises Error: where one of them is damaged; nothing is changed then.
-    """
-    merged = Name(names[0].boot, names[0].first, names[-1].last)
-    with ExitStack() as stack:
-        members = [stack.enter_context(sparse_file.open_file(f"{folder}/{name.file}")) for name in names]
-        if len({sparse_file.declares(member) for member in members}) > 1:
-            raise Error(f"{folder}: {merged.file}: would be of two declarations")
-        image = sparse_file.encode(Joined(members), CREATED_BY)
-    archive.replace(folder, [name.file for name in names], merged.file, image, FILE_MODES[sensitivity])
-    return merged
-
-
-def is_whole(path: str) -> bool:
-    """Read all of a file."""
-    try:
-        with sparse_file.open_file(path) as opened:
-            check(opened)
-    except (Error, OSError):
-        return False
-    return True
-
-
-def check(stretch: Stretch) -> None:
-    """Read all of a stretch.
-
-    :raises CorruptError: where it is damaged.
-    """
-    stretch.seen()
-    for metric in stretch.table.metrics:
-        stretch.last(metric.name)
-        if metric.semantics is Semantics.GAUGE and metric.name not in stretch.keys:
-            stretch.peak(metric.name)
-        for keys in stretch.batches():
-            stretch.column(metric.name, keys)
-    for keys in stretch.batches():
-        stretch.tick_index(keys)
-
-
-def _weight(opened: Stretch) -> int:
-    """As how many bytes a file counts: no reader takes more of anything than a file may have."""
-    texts = max(sum(map(len, opened.texts)) // TEXTS_PER_BYTE_MAX, len(opened.texts) * TEXT_BYTES_MIN)
-    fields = opened.rows * len(opened.table.metrics) * FILE_BYTES_MAX // invariants.FIELDS_MAX
-    readings = len(opened.ticks) * READING_BYTES_MIN
-    return max(opened.rows * ROW_BYTES_MIN, len(opened.counts) * KEY_BYTES_MIN, texts, fields, readings)
-
-
-def _candidates(folder: str, left_alone: set[str]) -> Iterator[Candidate]:
-    for name in archive.names(folder):
-        path = f"{folder}/{name.file}"
-        with suppress(FileNotFoundError):
-            day, declared, size = None, {}, 0
-            with suppress(Error):
-                size, _, written_ns = listing.look(path)
-                if path not in left_alone and archive.is_fresh(written_ns):
-                    with sparse_file.open_file(path) as opened:
-                        day, declared = (
-                            sparse.span_ns(path)[0] // DAY_NS,
-                            {opened.table.name: sparse_file.declares(opened)},
-                        )
-                        size = max(size, _weight(opened))
-            yield Candidate(name, size, day, declared)
