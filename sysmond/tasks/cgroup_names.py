@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which cgroup a number means: the table ``cgroup_name``, by looking at the folders of one hierarchy, and by BPF.
+"""Which cgroup a number means: the table ``cgroup_name``, by listing the folders of one hierarchy, and by BPF.
 
-A look finds what is there; what came and went between two looks is told by the kernel as it is made.
+A listing has the cgroups that exist; BPF reports each cgroup as it is made, also those gone before the next listing.
 
 Tasks have a cgroup in every hierarchy, and numbers tell cgroups apart in one only: ``numbering`` chooses it for all
 tables. Names are as the kernel has them: systemd's escapes stay, and bytes that are not UTF-8.
@@ -20,7 +20,7 @@ from sysmond.tasks.bpf.buffers import Buffer
 from sysmond.tasks.pieces import pieces
 from sysmond.tasks.tables import CGROUP_NAME
 
-# More than this are counted, not named. A deleted cgroup takes no part in it, though the kernel may keep it for long.
+# More cgroups than this are counted, not named. Deleted ones do not count, though the kernel may keep them for long.
 CGROUPS_MAX = 32_768
 # The loader is another program, and may come later or again.
 RETRY_S = 30.0
@@ -35,21 +35,21 @@ class CgroupNames:
     """Reads the table ``cgroup_name``. ``limit``: how many cgroups it names at most."""
 
     def __init__(self, limit: int = CGROUPS_MAX) -> None:
-        """Know no cgroup yet. ``way``: how they are learnt of, and why not by a better way, in one line."""
+        """Know no cgroup yet. ``way``: how new cgroups are noticed, and why not by a better way, in one line."""
         self._limit = limit
         self._chosen: tuple[str, Hierarchy] | None = None
         self._tree = Tree("")
-        self._told: dict[int, str] = {}
+        self._named: dict[int, str] = {}
         self._left_out = 0
         self._made: Buffer | None = None
         self._tried_s = float("-inf")
         self.way = ""
 
     def records(self, host: Host, full: bool) -> Sequence[Records]:  # noqa: FBT001
-        """Name the cgroups that were not told yet, or all.
+        """Name the cgroups that are new since the reading before; with ``full`` all.
 
-        A cgroup that is gone is told of if it was made since the reading before; it is missing when all are told next.
-        What the limit leaves out is lost.
+        A cgroup that is gone is named if it was made since the reading before; the next full reading leaves it out.
+        What the limit leaves out counts as lost.
 
         :raises OSError: where no hierarchy is mounted, or its root cannot be looked at.
         """
@@ -57,8 +57,8 @@ class CgroupNames:
         if chosen != self._chosen:
             self._chosen = chosen
             self._tree = Tree(host.root + chosen[1].point)
-            self._told, full = {}, True
-        passing, lost = self._taken(host.runtime) if not host.root else ({}, 0)
+            self._named, full = {}, True
+        passing, lost = self._made_since(host.runtime) if not host.root else ({}, 0)
         self._tree.look(self._limit)
         names = {inode: path for path, inode in self._tree.groups.items()}
         # The kernel names it from its own root, which a container does not see.
@@ -67,17 +67,17 @@ class CgroupNames:
         rows += [
             (inode, os.fsencode(path)[:TEXT_BYTES_MAX])
             for inode, path in names.items()
-            if full or self._told.get(inode) != path
+            if full or self._named.get(inode) != path
         ]
         before, self._left_out = self._left_out, self._tree.left_out
-        self._told = names
+        self._named = names
         lost += self._left_out if full else max(0, self._left_out - before)
         host.tell_way(CGROUP_NAME.name, self.way)
         return pieces(CGROUP_NAME, rows, full=full, lost=lost, walked=len(names) + self._left_out)
 
-    def _taken(self, runtime: str) -> tuple[dict[int, bytes], int]:
-        """What was made since the call before, by number, and how many more there were."""
-        taken, lost = (self._made.take(), self._made.lost()) if self._made else (b"", 0)
+    def _made_since(self, runtime: str) -> tuple[dict[int, bytes], int]:
+        """Paths of the cgroups made since the call before, by number, and how many more there were."""
+        content, lost = (self._made.take(), self._made.lost()) if self._made else (b"", 0)
         if monotonic() - self._tried_s >= RETRY_S and not (self._made and self._made.is_current()):
             self._tried_s = monotonic()
             if self._made:
@@ -85,9 +85,11 @@ class CgroupNames:
             try:
                 self._made = Buffer(runtime, PROGRAM, "cgroups", _MADE.size)
                 self.way = "by looking, and by BPF"
-                taken, lost = taken + self._made.take(), lost + self._made.lost()
+                content, lost = content + self._made.take(), lost + self._made.lost()
             except Error as why:
                 self._made, self.way = None, f"by looking; not by {why}"
-        # A path that was cut is none.
-        made = {number: path[: length - 1] for number, length, path in _MADE.iter_unpack(taken) if length < _PATH_BYTES}
+        # A path that was cut is left out.
+        made = {
+            number: path[: length - 1] for number, length, path in _MADE.iter_unpack(content) if length < _PATH_BYTES
+        }
         return made, lost

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The best way to go over all tasks that this machine has: BPF where the loader pinned it, else /proc."""
+"""The best way this machine has to go over all tasks: BPF where the loader pinned it, else /proc."""
 
 import fcntl
 import os
@@ -7,17 +7,17 @@ from contextlib import suppress
 
 from sysmond.errors import Error, refusal
 from sysmond.tasks.bpf.report import pins_of, refused
-from sysmond.tasks.pass_result import Taken, Tasks
+from sysmond.tasks.pass_result import PassResult, Tasks
 
 BY_PROC = "by /proc"
 
 
 def open_tasks(runtime_folder: str, root: str = "/") -> tuple[Tasks, str]:
-    """Open the best way there is, and say in one line which it is, and why none that is better.
+    """Open the best way there is; say in one line which it is, and why no better one.
 
     ``runtime_folder``: where the loader of BPF programs left its report; ``root``: of the machine to look at.
 
-    :raises OSError: where there is not even /proc.
+    :raises OSError: where even /proc is missing.
     """
     try:
         tasks = open_walk(runtime_folder, root)
@@ -30,12 +30,12 @@ def open_tasks(runtime_folder: str, root: str = "/") -> tuple[Tasks, str]:
 
 
 class Owned:
-    """The pass by BPF, which has one reader on this machine: it tells a change once. ``way``: which program it is."""
+    """The pass by BPF. It reports each change once, so it has one reader on a machine. ``way``: which program it is."""
 
     def __init__(self, folder: str) -> None:
         """Open what is pinned in a folder.
 
-        :raises Error: where that cannot be done, or somebody else reads it.
+        :raises Error: where that fails, or another process reads it.
         """
         from sysmond.tasks.bpf.walk import Walk  # noqa: PLC0415  /proc does without, and without ctypes
 
@@ -54,12 +54,12 @@ class Owned:
             raise
         self.way = self._walk.way
 
-    def take(self, *, full: bool, threads: bool) -> Taken:
+    def take(self, *, full: bool, threads: bool) -> PassResult:
         """Pass over all tasks once."""
         return self._walk.take(full=full, threads=threads)
 
     def close(self) -> None:
-        """Let somebody else read it."""
+        """Let another process read it."""
         os.close(self._lock)
         with suppress(BufferError):  # Rows are still in use: memory is given back when those go.
             self._walk.close()
@@ -68,7 +68,7 @@ class Owned:
 def open_walk(runtime_folder: str, root: str = "/") -> Owned:
     """Open what the loader pinned.
 
-    :raises Error: where that cannot be done, with the reason.
+    :raises Error: where that fails, with the reason.
     """
     folder = pins_of(runtime_folder, root)
     try:

@@ -9,8 +9,8 @@ from sysmond.records import Records
 TASKS_MAX = 65_536
 
 
-class Taken(NamedTuple):
-    """The records of the tables PROCESS, THREAD (None where they were not asked for) and PROCESS_PRIVATE."""
+class PassResult(NamedTuple):
+    """The records of the tables PROCESS, THREAD (None where nobody asked for them) and PROCESS_PRIVATE."""
 
     process: Records
     thread: Records | None
@@ -20,13 +20,13 @@ class Taken(NamedTuple):
 class Tasks(Protocol):
     """A way to go over all tasks."""
 
-    def take(self, *, full: bool, threads: bool) -> Taken:
-        """Give what changed since the call before, or all there are.
+    def take(self, *, full: bool, threads: bool) -> PassResult:
+        """Give the tasks that changed since the call before, or all.
 
-        ``full``: all that there are are asked for; a way may give them unasked, and says so in ``Records.full``.
+        ``full``: give all; a way may do so unasked, and says so in ``Records.full``.
 
-        :raises OSError: where there is nothing to be read at all.
+        :raises OSError: where nothing can be read at all.
         """
 
     def close(self) -> None:
-        """Let go of what is kept open."""
+        """Close what is open."""

@@ -23,7 +23,7 @@ def pieces(
 ) -> list[Records]:
     """Pack rows, whose texts are bytes or None, into as many pieces as it takes, at least one.
 
-    ``full``, ``lost``, ``walked``: of the reading, as in ``Records``; what was lost is counted in the first piece.
+    ``full``, ``lost``, ``walked``: of the reading, as in ``Records``; the first piece carries the number of lost rows.
 
     :raises struct.error: where a number does not fit.
     """

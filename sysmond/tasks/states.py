@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What threads are at, at this moment, by BPF or /proc; and the kernel stacks that they were found in.
+"""What threads are doing at this moment, by BPF or /proc, and the kernel stacks that they were in.
 
-A kernel stack is a number in the table of threads, and a text once in a table of its own, told at the same tick or,
-where that is read more seldom, later. In full, every few minutes, it has all that were met since the last full reading
-but one: so what is recorded of threads can be read by what is recorded of stacks over the same time.
+A thread's row has the number of its kernel stack; the table of stacks has its text once, at the same tick or, where
+that table has a longer interval, later. Its full reading, every few minutes, has all stacks since the last full reading
+but one: so the stacks of threads recorded in a range of time are recorded in the same range.
 """
 
 import errno
@@ -22,7 +22,7 @@ from sysmond.tasks.tables import KERNEL_STACK
 
 BY_BPF = "by BPF"
 PROGRAM = "states"
-# While it is not there: the loader is another program, and may come later.
+# How often it is looked for: the loader is another program, and may run later.
 RETRY_S = 10.0
 # Stacks of one round, half a KiB each. More than these are counted as lost.
 STACKS_MAX = 8192
@@ -32,31 +32,31 @@ class ThreadStates(Protocol):
     """A way to look at all threads."""
 
     def take(self, *, full: bool, every: bool = False) -> tuple[Records, dict[int, str]]:
-        """Look: rows that hold until the next look, and by number stacks that were not told yet, a line a function.
+        """Look: rows that hold until the next look, and stacks not given before, by number, a line a function.
 
-        ``full``: stacks are told again; ``every``: rows of all threads, not only of those that run or wait
+        ``full``: give all stacks again; ``every``: rows of all threads, not only of those that run or wait
         uninterruptibly.
 
-        :raises OSError: where there is nothing to be seen.
+        :raises OSError: where threads cannot be seen.
         """
 
     def close(self) -> None:
-        """Let go of what is open."""
+        """Close what is open."""
 
 
 class Stacks:
-    """Which stacks were met, and which of them were told."""
+    """Which stacks were seen, and which of them are recorded."""
 
     def __init__(self, most: int = STACKS_MAX) -> None:
         """Know none. ``most``: of one round, from one full reading to the next."""
         self._most = most
         self._before: dict[int, bytes] = {}
         self._met: dict[int, bytes] = {}
-        self._told: set[int] = set()
+        self._recorded: set[int] = set()
         self._lost = 0
 
     def meet(self, stacks: Mapping[int, str]) -> None:
-        """Take note of stacks, a line a function."""
+        """Note stacks, a line a function."""
         for number, text in stacks.items():
             if number in self._met:
                 continue
@@ -65,17 +65,17 @@ class Stacks:
                 continue
             self._met[number] = text.replace("\n", ";").encode("utf-8", "replace")
 
-    def tell(self, *, full: bool) -> Sequence[Records]:
-        """Give those that were not told yet; or all of this round and the one before, and begin another round."""
+    def records(self, *, full: bool) -> Sequence[Records]:
+        """Give those not recorded yet; with ``full`` all of this round and the one before, and begin another round."""
         if full:
-            telling = self._before | self._met
-            self._told = set(telling)
+            stacks = self._before | self._met
+            self._recorded = set(stacks)
             self._before, self._met = self._met, {}
         else:
-            telling = {number: text for number, text in self._met.items() if number not in self._told}
-            self._told.update(telling)
+            stacks = {number: text for number, text in self._met.items() if number not in self._recorded}
+            self._recorded.update(stacks)
         lost, self._lost = self._lost, 0
-        return pieces(KERNEL_STACK, telling.items(), full=full, lost=lost, walked=len(telling) + lost)
+        return pieces(KERNEL_STACK, stacks.items(), full=full, lost=lost, walked=len(stacks) + lost)
 
 
 class _Asked(NamedTuple):
@@ -94,18 +94,18 @@ class Looking:
         self._is_by_bpf = False
         self._again_s = 0.0
         self._asked = _Asked()
-        self._is_awaited = False  # Threads were asked for since stacks were.
+        self._is_awaited = False  # Threads were read since stacks were.
         self._tick = -1
         self._rows = Records(b"")
-        self._are_stacks_due = True  # All that are met next.
+        self._are_stacks_due = True  # Give all at the next look.
         self._stacks = Stacks()
 
     def threads(self, tick: int, *, every: bool, by_proc: bool) -> Records:
         """Give what threads are at. The rows hold until the next look.
 
-        ``every``: also those that sleep. ``by_proc``: /proc is looked at where BPF is not to be had.
+        ``every``: also those that sleep. ``by_proc``: look at /proc where BPF is unavailable.
 
-        :raises OSError: where nothing is to be had.
+        :raises OSError: where neither is available.
         """
         asked = _Asked(every, by_proc)
         if tick != self._tick or asked != self._asked:
@@ -114,20 +114,20 @@ class Looking:
         return self._rows
 
     def stacks(self, tick: int, *, full: bool) -> Sequence[Records]:
-        """Give the stacks in which threads were found and that were not told yet, or all that were met lately.
+        """Give the stacks of threads that are not recorded yet, or with ``full`` all recent ones.
 
-        It may be asked for before the threads of the tick: those are looked at then already.
+        May be called before the threads of the tick are read: it looks at them then.
         """
         if self._is_awaited and tick != self._tick:
-            with suppress(OSError):  # It is said of the threads.
+            with suppress(OSError):  # The reading of threads reports it.
                 self._look(tick, self._asked)
         self._is_awaited = False
         self._are_stacks_due = self._are_stacks_due or full
-        return self._stacks.tell(full=full)
+        return self._stacks.records(full=full)
 
     def _look(self, tick: int, asked: "_Asked") -> None:
         if asked != self._asked:
-            self.close()  # The loader has made room for as many as are asked for.
+            self.close()  # The loader makes room for as many as the plan asks for.
         self._asked = asked
         if not self._is_by_bpf and monotonic() >= self._again_s:
             self._open()
@@ -142,7 +142,7 @@ class Looking:
         self._stacks.meet(stacks)
 
     def close(self) -> None:
-        """Let go of the way; the next look opens one anew."""
+        """Close the way; the next look opens one anew."""
         self._again_s, self._is_by_bpf = 0.0, False
         self._tick, self._rows = -1, Records(b"")
         states, self._states = self._states, None
@@ -151,7 +151,7 @@ class Looking:
                 states.close()
 
     def _open(self) -> None:
-        """Go over to the best way there is; without BPF, stay with /proc where that is asked for."""
+        """Switch to the best way there is; without BPF, use /proc where the option asks for it."""
         try:
             states = _pinned(self._runtime, self._root)
         except Error as why:
@@ -169,7 +169,7 @@ class Looking:
 def _pinned(runtime_folder: str, root: str) -> ThreadStates:
     """Open what the loader pinned.
 
-    :raises Error: where that cannot be done, with the reason.
+    :raises Error: where that fails, with the reason.
     """
     folder = pins_of(runtime_folder, root)
     from sysmond.tasks.bpf import states  # noqa: PLC0415  /proc does without, and without ctypes

@@ -2,7 +2,7 @@
 """The names of system calls by number, as the kernel's tables have them.
 
 Sources: arch/x86/entry/syscalls/syscall_64.tbl; include/uapi/asm-generic/unistd.h, which arm64 and riscv64 use.
-From 424 on all architectures count alike. Of others the number itself is the name.
+From 424 on all architectures use the same numbers. Calls of other architectures are named by their number.
 """
 
 import os

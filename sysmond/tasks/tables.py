@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The long tables about tasks: what their records hold, and where each comes from.
+"""The long tables about tasks: the fields of their records, and the source of each.
 
 The formats are those of the C structs in ``bpf/records.h``, byte for byte. Sources are fields of ``task_struct`` and
-of what it points to, in brackets the files of proc(5) that tell the same.
+of what it points to, in brackets the files of proc(5) with the same value.
 """
 
 from struct import Struct
@@ -23,7 +23,7 @@ __all__ = [
     "THREAD_STATE",
 ]
 
-# What an unsigned field holds where there is no value.
+# The value of an unsigned field that has none.
 ABSENT_U32 = 0xFFFFFFFF
 
 START = Metric("start", "s", Semantics.STATE, "When it started, since boot.", 9, "start_boottime (stat 22)")

@@ -148,7 +148,7 @@ def reads_a_start(runtime: str) -> None:
 def reads_a_cgroup(runtime: str) -> None:
     way = Buffer(runtime, "made", "cgroups")
     os.mkdir("/sys/fs/cgroup/made-here")
-    assert any(b"/made-here" in each for each in way.each())
+    assert any(b"/made-here" in each for each in way.records())
     way.close()
 
 

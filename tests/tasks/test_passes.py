@@ -15,7 +15,7 @@ from sysmond.records import record_bytes
 from sysmond.tasks import passes
 from sysmond.tasks.bpf import loader
 from sysmond.tasks.choose import open_tasks
-from sysmond.tasks.pass_result import Taken
+from sysmond.tasks.pass_result import PassResult
 from sysmond.tasks.passes import Passes, passes_of
 from sysmond.tasks.proc import walk
 from sysmond.tasks.proc.walk import Proc
@@ -32,13 +32,13 @@ class Counted:
         self.asked: list[tuple[bool, bool]] = []
         self.fails = False
 
-    def take(self, *, full: bool, threads: bool) -> Taken:
+    def take(self, *, full: bool, threads: bool) -> PassResult:
         if self.fails:
             raise OSError("no more")
         self.asked.append((full, threads))
         number = len(self.asked)
         records = Records(bytes([number]), full)
-        return Taken(records, records if threads else None, records)
+        return PassResult(records, records if threads else None, records)
 
     def close(self) -> None:
         self.asked.append((False, False))

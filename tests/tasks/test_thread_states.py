@@ -45,23 +45,23 @@ def texts(pieces: "list[Records] | tuple[Records, ...]") -> dict[int, str]:
 def test_a_stack_is_told_once_and_in_full_with_those_of_the_round_before() -> None:
     stacks = Stacks()
     stacks.meet({1: "a\nb", 2: "c"})
-    assert texts(tuple(stacks.tell(full=True))) == {1: "a;b", 2: "c"}
+    assert texts(tuple(stacks.records(full=True))) == {1: "a;b", 2: "c"}
     stacks.meet({2: "c", 3: "d"})  # A way that tells anew after a full reading, or always.
-    assert texts(tuple(stacks.tell(full=False))) == {3: "d"}
+    assert texts(tuple(stacks.records(full=False))) == {3: "d"}
     stacks.meet({2: "c", 3: "d"})
-    assert texts(tuple(stacks.tell(full=False))) == {}
-    assert texts(tuple(stacks.tell(full=True))) == {1: "a;b", 2: "c", 3: "d"}
-    assert texts(tuple(stacks.tell(full=True))) == {2: "c", 3: "d"}
+    assert texts(tuple(stacks.records(full=False))) == {}
+    assert texts(tuple(stacks.records(full=True))) == {1: "a;b", 2: "c", 3: "d"}
+    assert texts(tuple(stacks.records(full=True))) == {2: "c", 3: "d"}
     stacks.meet({1: "a\nb"})  # It was away for two rounds.
-    assert texts(tuple(stacks.tell(full=False))) == {1: "a;b"}
+    assert texts(tuple(stacks.records(full=False))) == {1: "a;b"}
 
 
 def test_stacks_beyond_the_bound_are_counted() -> None:
     stacks = Stacks(most=2)
     stacks.meet({1: "a", 2: "b", 3: "c"})
-    [told] = stacks.tell(full=True)
+    [told] = stacks.records(full=True)
     assert (len(texts((told,))), told.lost, told.walked, told.full) == (2, 1, 3, True)
-    [told] = stacks.tell(full=False)
+    [told] = stacks.records(full=False)
     assert (told.lost, told.full) == (0, False)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""By BPF: programs that the loader pins once, and whoever samples opens.
+"""By BPF: programs that the loader pins once, and the sampler opens.
 
 Comes in: compiled programs beside this file, made of ``bpf/``. Goes out: pins and a report (``bpf.json``) of the
 loader, a program that ends; arrays and ring buffers as memory, for ``walk``, ``states`` and ``buffers``. Called by

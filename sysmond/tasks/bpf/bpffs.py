@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The folder where BPF programs and maps are pinned: a BPF file system of our own, below the runtime folder.
 
-Nobody else may enter it, so no name in it is somebody else's. Where none may be mounted, which takes CAP_SYS_ADMIN, it
-is a folder that we make in that of the machine. All work goes by descriptors of folders, and follows no link.
+Nobody else may enter it, so every name in it is ours. Mounting takes CAP_SYS_ADMIN; without it, the folder is made in
+the BPF file system of the machine. All operations use descriptors of folders, and follow no link.
 Sources: mount(2), ``kernel/bpf/inode.c``. Standard library only.
 """
 
@@ -20,7 +20,7 @@ from sysmond.tasks.bpf.launch import PINS, REPORT
 from sysmond.tasks.bpf.report import pins_of
 
 MACHINE = "/sys/fs/bpf"
-# In a folder in the machine's: a link to the runtime folder whose report names it.
+# In a folder in the machine's file system: a link to the runtime folder whose report names it.
 _OWNER = "runtime"
 _PREFIX = "sysmond-"
 _OF_THE_KERNEL = ("maps.debug", "progs.debug")
@@ -36,7 +36,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 class Pins:
     """An open folder of pins.
 
-    ``path``: as others open it; ``here``: as this process does, whatever becomes of the names above it.
+    ``path``: how others open it; ``here``: how this process does, whatever happens to the names above it.
     """
 
     def __init__(self, path: str, descriptor: int) -> None:
@@ -46,16 +46,16 @@ class Pins:
         self._descriptor = descriptor
 
     def names(self) -> set[str]:
-        """What lies there, but for our own link and what the kernel puts there and nobody may remove."""
+        """The names in it, without our own link and without what the kernel puts there and nobody may remove."""
         return set(os.listdir(self._descriptor)) - {_OWNER, *_OF_THE_KERNEL}
 
-    def clear(self, kept: Iterable[str] = ()) -> None:
-        """Remove what lies there, but for some: a program that nothing else refers to is gone with its pin."""
-        for name in self.names() - set(kept):
+    def clear(self, spared: Iterable[str] = ()) -> None:
+        """Remove all pins but the spared ones: a program without another reference goes with its pin."""
+        for name in self.names() - set(spared):
             _remove(name, self._descriptor)
 
     def give(self, gid: int) -> None:
-        """Let a group enter, and use what is pinned; -1: nobody else."""
+        """Let a group enter and use what is pinned; -1: nobody else."""
         for name in self.names() if gid >= 0 else ():
             pin = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._descriptor)
             try:
@@ -75,9 +75,9 @@ def own(runtime: str) -> str:
 
 @contextmanager
 def opened(runtime: str, machine: str = MACHINE) -> Iterator[Pins]:
-    """Open the folder of pins of a runtime folder; it is mounted, or made, where it is not there.
+    """Open the folder of pins of a runtime folder; mount or make it where it is missing.
 
-    :raises Error: where there can be none, or somebody else made it.
+    :raises Error: where it cannot be made, or somebody else made it.
     :raises OSError: where it cannot be opened.
     """
     path = own(runtime)
@@ -95,9 +95,9 @@ def remove(runtime: str, machine: str = MACHINE) -> None:
     """Remove the pins of a runtime folder, their folder and the report that names it.
 
     :raises Error: where the folder is somebody else's.
-    :raises OSError: where they may not be removed.
+    :raises OSError: where they cannot be removed.
     """
-    told = _told(runtime, machine)
+    reported = _reported_folder(runtime, machine)
     with suppress(FileNotFoundError):
         os.unlink(f"{runtime}/{REPORT}")
     path = own(runtime)
@@ -110,23 +110,23 @@ def remove(runtime: str, machine: str = MACHINE) -> None:
             _call("umount2", os.fsencode(path), _MNT_DETACH | _UMOUNT_NOFOLLOW)
         os.close(descriptor)
         os.rmdir(path)
-    if told:
+    if reported:
         parent = _machine(machine, "")
         try:
-            _remove_folder(told, parent)
+            _remove_folder(reported, parent)
         finally:
             os.close(parent)
 
 
 def _mounted(path: str) -> int:
-    """Open the root of the file system that is mounted at a path, or of one that is mounted now."""
+    """Open the root of the file system at a path; mount one where there is none."""
     with suppress(FileExistsError):
         os.mkdir(path, stat.S_IRWXU)
     descriptor = _folder(path)
     if _is_bpf(descriptor):
         return descriptor
     try:
-        # On what was opened, not on what the name may stand for by now.
+        # On the folder that was opened: the name may mean another one by now.
         flags = _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
         _call("mount", b"bpf", f"/proc/self/fd/{descriptor}".encode(), b"bpf", ctypes.c_ulong(flags), b"mode=0700")
     except OSError:
@@ -139,10 +139,10 @@ def _mounted(path: str) -> int:
 
 
 def _made(runtime: str, machine: str, why: str) -> tuple[str, int]:
-    """Open the folder in the machine's file system that the report names, or a new one of a free name."""
+    """Open the folder in the machine's file system that the report names, or make one with a free name."""
     parent = _machine(machine, why)
     try:
-        name = _told(runtime, machine)
+        name = _reported_folder(runtime, machine)
         for other in os.listdir(parent):
             if other.startswith(_PREFIX) and other != name:
                 _remove_orphan(other, parent, machine)
@@ -161,7 +161,7 @@ def _made(runtime: str, machine: str, why: str) -> tuple[str, int]:
 def _machine(machine: str, why: str) -> int:
     """Open the machine's file system.
 
-    :raises Error: where there is none, or others may move what is ours there.
+    :raises Error: where there is none, or others may move our folders there.
     """
     instead = f"no BPF file system may be mounted {why}; "
     try:
@@ -179,8 +179,8 @@ def _machine(machine: str, why: str) -> int:
     raise Error(f"{instead}{machine}: {problem}")
 
 
-def _told(runtime: str, machine: str) -> str:
-    """Which folder in the machine's file system the report of a runtime folder names; empty where none."""
+def _reported_folder(runtime: str, machine: str) -> str:
+    """The folder in the machine's file system that the report of a runtime folder names; empty for none."""
     try:
         parent, _, name = pins_of(runtime).rpartition("/")
     except Error:
@@ -189,7 +189,7 @@ def _told(runtime: str, machine: str) -> str:
 
 
 def _locked(name: str, parent: int) -> int | None:
-    """Open a folder of ours for as long as nobody else works in it; None where that is not so."""
+    """Open and lock a folder of ours; None where another process works in it."""
     try:
         descriptor = _folder(name, parent)
     except (OSError, Error):
@@ -203,13 +203,13 @@ def _locked(name: str, parent: int) -> int | None:
 
 
 def _remove_orphan(name: str, parent: int, machine: str) -> None:
-    """Remove a folder of ours that no report names: nobody else would, and its programs would run for ever."""
+    """Remove a folder of ours that no report names: otherwise its programs would run for ever."""
     descriptor = _locked(name, parent)
     if descriptor is None:
         return
     try:
         with suppress(OSError):
-            if _told(os.readlink(_OWNER, dir_fd=descriptor), machine) == name:
+            if _reported_folder(os.readlink(_OWNER, dir_fd=descriptor), machine) == name:
                 return
         with suppress(OSError):
             _remove_folder(name, parent)
@@ -218,9 +218,9 @@ def _remove_orphan(name: str, parent: int, machine: str) -> None:
 
 
 def _remove_folder(name: str, parent: int) -> None:
-    """Remove a folder of ours with what lies in it.
+    """Remove a folder of ours with its pins.
 
-    :raises OSError: where it may not be removed.
+    :raises OSError: where it cannot be removed.
     """
     try:
         descriptor = _folder(name, parent)
@@ -239,7 +239,7 @@ def _folder(path: str, parent: int | None = None) -> int:
     """Open a folder that is ours.
 
     :raises NotPermittedError: where it is somebody else's, or others may write to it.
-    :raises OSError: where it is no folder, or may not be opened.
+    :raises OSError: where it is no folder, or cannot be opened.
     """
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, dir_fd=parent)
@@ -247,8 +247,8 @@ def _folder(path: str, parent: int | None = None) -> int:
     if status.st_uid == os.geteuid() and not status.st_mode & _OTHERS_WRITE:
         return descriptor
     os.close(descriptor)
-    found = f"mode {stat.S_IMODE(status.st_mode):04o} of user {status.st_uid}"
-    raise NotPermittedError(f"{path}: {found}; expected mode 0700 of user {os.geteuid()}")
+    actual = f"mode {stat.S_IMODE(status.st_mode):04o} of user {status.st_uid}"
+    raise NotPermittedError(f"{path}: {actual}; expected mode 0700 of user {os.geteuid()}")
 
 
 def _remove(name: str, parent: int) -> None:
@@ -259,10 +259,10 @@ def _remove(name: str, parent: int) -> None:
 
 
 def _is_bpf(descriptor: int) -> bool:
-    """Whether a folder lies in a BPF file system; Python has no statfs(2) that would say so."""
+    """Whether a folder lies in a BPF file system, by its mount: Python's statvfs does not give the type."""
     device = os.fstat(descriptor).st_dev
     number = f"{os.major(device)}:{os.minor(device)}"
-    return any(each.device == number and each.kind == "bpf" for each in mounts())
+    return any(mount.device == number and mount.kind == "bpf" for mount in mounts())
 
 
 def _call(function: str, *arguments: object) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pinned ring buffers that BPF programs fill: until one is full, nothing is lost while nobody takes.
+"""Pinned ring buffers that BPF programs fill: while nobody reads one, nothing is lost until it is full.
 
 Standard library only: the real-time sampler reads by this.
 """
@@ -16,14 +16,15 @@ _HEAD_BYTES = 8
 
 
 class Buffer:
-    """A ring buffer, and the count of records for which it had no room. There is one reader."""
+    """A ring buffer with one reader, and the count of records that it had no room for."""
 
     def __init__(self, runtime: str, program: str, name: str, record_bytes: int = _HEAD_BYTES) -> None:
         """Open what the loader pinned for a runtime folder, if the program that fills it is there.
 
-        ``record_bytes``: with the 8 in front of each. Without them records may have any length; ``each`` takes those.
+        ``record_bytes``: of a record with its 8-byte header. By default records may have any length; read them with
+        ``records``.
 
-        :raises Error: where it is not, saying why.
+        :raises Error: where it is missing, with the reason.
         """
         self._runtime, self._report = runtime, report_of(runtime)
         try:
@@ -44,33 +45,33 @@ class Buffer:
         self._place = _LOST[name]
 
     def look(self) -> memoryview:
-        """Give what is there, of one reading; it is given again until it is released."""
+        """Give the records there, up to the bound of a reading; they are given again until released."""
         return self._drain.look()
 
     def release(self) -> None:
-        """Give back what was looked at."""
+        """Release the records that ``look`` gave."""
         self._drain.release()
 
     def take(self) -> bytes:
         """Look, copy and release."""
         return self._drain.take()
 
-    def each(self) -> list[bytes]:
-        """Copy record by record, without the 8 in front, and release."""
-        return self._drain.each()
+    def records(self) -> list[bytes]:
+        """Copy the records, without their headers, and release them."""
+        return self._drain.records()
 
     def lost(self) -> int:
-        """How many were lost since somebody asked last, in whichever process."""
-        lost, told = self._counts[self._place], self._place + len(_LOST)
-        before, self._counts[told] = self._counts[told], lost
+        """How many were lost since the last call, in whichever process that was."""
+        lost, previous = self._counts[self._place], self._place + len(_LOST)
+        before, self._counts[previous] = self._counts[previous], lost
         return int(lost - before)
 
     def is_current(self) -> bool:
-        """Whether the loader has not run since it was opened, which may have pinned another."""
+        """Whether this is still the newest: the loader has not run since it was opened."""
         return report_of(self._runtime) == self._report
 
     def close(self) -> None:
-        """Let go of the mappings; what is pinned stays."""
+        """Unmap it; what is pinned stays."""
         self._counts.release()
         self._array.close()
         with suppress(BufferError):  # Records are still in use: memory is given back when those go.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel side: BPF programs loaded and pinned once, and opened by who samples."""
+"""The kernel side: BPF programs, loaded and pinned once, and opened by the sampler."""
 
 import os
 import sys
@@ -14,9 +14,9 @@ TABLES = frozenset(("process", "thread", "process_private", "exits", "command", 
 
 
 def loader_command(settings: Settings, plan: Plan) -> list[str]:
-    """The program that loads what BPF programs a plan wants, and what it is told; nothing where nothing is to be done.
+    """The command line that loads the BPF programs of a plan; empty where there is nothing to do.
 
-    Where a plan wants none, what somebody who was killed left there is removed.
+    Where a plan needs none, it is the one that removes what a killed daemon left.
     """
     probes = {probe.table: probe for probe in plan.probes if probe.enabled}
     if settings.user or settings.root != "/" or TABLES.isdisjoint(probes):

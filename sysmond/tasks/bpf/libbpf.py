@@ -14,7 +14,7 @@ from typing import Any
 from sysmond.errors import Error
 
 LIBRARY = "libbpf.so.1"
-# What the verifier says of one program; its last lines are of interest.
+# Of the verifier's log of one program, of which the last lines matter.
 LOG_BYTES = 4 * 1024 * 1024
 BTF_KIND_FUNC = 12
 BTF_KIND_TYPEDEF = 8
@@ -85,7 +85,7 @@ class BpfRefusedError(Error):
 
 
 class Libbpf:
-    """The library, its messages switched off: what they would say is told by ``BpfRefusedError``."""
+    """The library, its messages switched off: ``BpfRefusedError`` has their content."""
 
     def __init__(self) -> None:
         """Load it.
@@ -116,11 +116,11 @@ class Libbpf:
 
     @contextmanager
     def object(self, content: bytes, types: str = "") -> Iterator["Object"]:
-        """Open an object file, and close it: what is pinned by then stays.
+        """Open an object file, and close it at the end; what was pinned stays.
 
         ``types``: the BTF to which its programs are fitted, where that is not to be the kernel's own.
 
-        :raises BpfRefusedError: where it is none.
+        :raises BpfRefusedError: where it is no object of BPF programs.
         """
         path = os.fsencode(types) or None
         options = _Options(ctypes.sizeof(_Options), btf_custom_path=path)
@@ -155,16 +155,16 @@ class Object:
         self.maps = dict(self._all("map"))
 
     def _all(self, kind: str) -> Iterator[tuple[str, int]]:
-        found = None
-        while found := self._library.call(f"bpf_object__next_{kind}", self._pointer, found):
-            yield self._library.call(f"bpf_{kind}__name", found).decode(), found
+        pointer = None
+        while pointer := self._library.call(f"bpf_object__next_{kind}", self._pointer, pointer):
+            yield self._library.call(f"bpf_{kind}__name", pointer).decode(), pointer
 
     def load(
         self, program: str, folder: str, lengths: dict[str, int], constants: dict[str, int], log_bytes: int = LOG_BYTES
     ) -> None:
-        """Load one program alone, with the maps of the object, which are pinned in ``folder`` or found there.
+        """Load one program alone, with the maps of the object, which are pinned in ``folder``, or reused from there.
 
-        ``lengths``: of maps; ``constants``: what the program's constants are to be.
+        ``lengths``: entries of maps, by name; ``constants``: values of the program's constants, by name.
 
         :raises BpfRefusedError: where the kernel refuses it.
         """
@@ -186,7 +186,7 @@ class Object:
             raise BpfRefusedError(program, refused.code, log.value.decode("utf-8", "replace")) from None
 
     def _set(self, pointer: int, constants: dict[str, int]) -> None:
-        """Write constants where the BTF of the object says that they lie."""
+        """Write constants to their places, which the BTF of the object has."""
         call = self._library.call
         size = c_size_t()
         start = call("bpf_map__initial_value", pointer, byref(size))
@@ -196,7 +196,7 @@ class Object:
         for number in range(count):
             # struct btf_var_secinfo: type, offset, size; that type is a variable with a name.
             kind, offset, width = (
-                c_uint32.from_address(section + 12 + 12 * number + 4 * each).value for each in range(3)
+                c_uint32.from_address(section + 12 + 12 * number + 4 * field).value for field in range(3)
             )
             name = call("btf__name_by_offset", btf, c_uint32.from_address(call("btf__type_by_id", btf, kind)).value)
             if name.decode() in constants:
@@ -204,7 +204,7 @@ class Object:
                 place.value = constants[name.decode()]
 
     def pin(self, program: str, path: str) -> None:
-        """Pin a loaded program; where it is one that is attached to something, attach it and pin the link.
+        """Pin a loaded program; attach it first, and pin the link, where it is of a kind that is attached.
 
         :raises BpfRefusedError: where the kernel refuses either.
         """

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Load the BPF programs, pin them with their maps, say which are refused and why; and end.
+"""Load the BPF programs, pin them with their maps, report which are refused and why; and end.
 
 ``python -m sysmond.tasks.bpf.loader --runtime-dir FOLDER``. It needs CAP_BPF and CAP_PERFMON, and CAP_SYS_ADMIN to
-mount a BPF file system, or one in which it may make a folder; nothing else of sysmond needs any of them. Each program
-is tried by itself: what one machine refuses costs only that. What is pinned and was made of the same bytes for the
-same purpose stays, with what it recorded meanwhile.
+mount a BPF file system, or one in which it may make a folder; no other part of sysmond needs any of them. Each program
+is tried by itself, so a refusal costs that one only. Pins made from the same bytes for the same purpose stay, with what
+they recorded meanwhile.
 """
 
 import json
@@ -32,14 +32,14 @@ BTF = "/sys/kernel/btf/vmlinux"
 KALLSYMS = "/proc/kallsyms"
 TASKS_MAX = ("/proc/sys/kernel/threads-max", "/proc/sys/kernel/pid_max")
 
-# Rows of one pass: what is beyond is counted. Less where the machine cannot have as many tasks.
+# Rows of one pass; more are counted. Less where the machine cannot have as many tasks.
 PROCESSES_MAX = 16_384
 THREADS_MAX = 32_768
-# Threads of which one pass tells what they are at, and new stacks: of all threads, and of those that run or wait alone.
+# Rows and new stacks of one pass over what threads are doing: of all threads, and of those only that run or wait.
 STATES_MAX, STATES_AWAKE_MAX = 16_384, 4_096
 STACKS_MAX, STACKS_AWAKE_MAX = 1_024, 256
-# How many more are known as told: of 1,024 so many as who reads them keeps.
-TOLD_PER_STACK = 8
+# How many stacks are remembered as given, for each of a pass: with 1,024, as many as the reader keeps.
+KNOWN_PER_STACK = 8
 # Ring buffers, powers of two: records of 128, of 40 to 800 and of 536 bytes that wait for their readers.
 EXITS_BYTES = 2 * 1024 * 1024
 EXECS_BYTES = 1024 * 1024
@@ -51,14 +51,14 @@ _PLACES = re.compile(rb"^([0-9a-f]+) \w (__sched_text_start|__sched_text_end|_st
 
 
 class ProgramSpec(NamedTuple):
-    """A program, and what of the kernel it cannot be without: a name in its BTF, of a kind, since a version."""
+    """A program, and what it needs of the kernel: a name in its BTF, of a kind, since a version."""
 
     name: str
     object: str
     needs: str
     kind: int
     since: str
-    # Not tried where this one is there, which does the same better.
+    # Not tried where this program was loaded, which does the same better.
     unless: str = ""
 
 
@@ -75,10 +75,10 @@ PROGRAMS = (
 
 
 class Asked(NamedTuple):
-    """What is to be loaded for whom. ``threads``: with rows of threads; ``sleepers``: with what all threads are at.
+    """What to load for whom. ``threads``: with rows of threads; ``sleepers``: with what all threads are doing.
 
-    ``gid``: the group that may use the pins; -1: nobody but who loads them. ``machine``: where the machine has a BPF
-    file system, for where none of our own may be mounted.
+    ``gid``: the group that may use the pins; -1: only the user who loads them. ``machine``: where the machine has a
+    BPF file system, used where we may not mount our own.
     """
 
     runtime: str
@@ -90,9 +90,9 @@ class Asked(NamedTuple):
 
 
 def load(asked: Asked) -> dict[str, object]:
-    """Load and pin what this machine allows, write ``RUNTIME/bpf.json`` and give what it says.
+    """Load and pin what this machine allows; write ``RUNTIME/bpf.json`` and return its content.
 
-    ``programs``: of each ``{"ok": true}`` or ``{"refused": why}``; ``folder``: of the pins.
+    ``programs``: for each ``{"ok": true}`` or ``{"refused": why}``; ``folder``: of the pins.
 
     :raises Error: where the report cannot be written, or others could lead it elsewhere.
     """
@@ -106,7 +106,7 @@ def load(asked: Asked) -> dict[str, object]:
             programs = _loaded(asked, pins)
     except (Error, OSError) as problem:
         why = refusal(problem) if isinstance(problem, OSError) else str(problem)
-        programs = {each.name: why for each in PROGRAMS if not each.unless}
+        programs = {program.name: why for program in PROGRAMS if not program.unless}
     report: dict[str, object] = {
         "folder": folder,
         "programs": {name: {"refused": why} if why else {"ok": True} for name, why in programs.items()},
@@ -116,9 +116,9 @@ def load(asked: Asked) -> dict[str, object]:
 
 
 def unload(runtime: str, machine: str = bpffs.MACHINE) -> None:
-    """Remove the pins of a runtime folder: programs that nobody runs are gone with them, and what they recorded.
+    """Remove the pins of a runtime folder, and with them programs that nobody runs, and what they recorded.
 
-    :raises Error: where they may not be removed, or others could lead us elsewhere.
+    :raises Error: where they cannot be removed, or others could lead us elsewhere.
     """
     try:
         check_trusted(runtime)
@@ -128,7 +128,7 @@ def unload(runtime: str, machine: str = bpffs.MACHINE) -> None:
 
 
 def _loaded(asked: Asked, pins: bpffs.Pins) -> dict[str, str]:
-    """Load all: why each program was refused, or nothing. Where none can be, nothing of an earlier loader stays.
+    """Load all; return why each program was refused, or nothing. On an error, remove an earlier loader's pins, too.
 
     :raises Error: without libbpf, without objects.
     """
@@ -145,14 +145,14 @@ class _Loading:
     """The loading of all programs into one folder."""
 
     def __init__(self, asked: Asked, pins: bpffs.Pins) -> None:
-        """Read the objects, and what is true of this machine.
+        """Read the objects, and the limits and addresses of this machine.
 
         :raises Error: without libbpf, without objects.
         """
         self._pins = pins
         self._library = Libbpf()
         self._contents = {
-            name: _content(asked.objects, name) for name in dict.fromkeys(each.object for each in PROGRAMS)
+            name: _content(asked.objects, name) for name in dict.fromkeys(program.object for program in PROGRAMS)
         }
         tasks = _tasks_max()
         stacks = STACKS_MAX if asked.sleepers else STACKS_AWAKE_MAX
@@ -165,7 +165,7 @@ class _Loading:
             "thread_rows": min(THREADS_MAX, tasks) if asked.threads else 1,
             "state_rows": min(STATES_MAX if asked.sleepers else STATES_AWAKE_MAX, tasks),
             "stack_rows": stacks,
-            "told_stacks": TOLD_PER_STACK * stacks,
+            "told_stacks": KNOWN_PER_STACK * stacks,
         }
         self._constants = {
             "processors": os.sysconf("SC_NPROCESSORS_CONF"),
@@ -176,10 +176,10 @@ class _Loading:
         self._refused: dict[str, str] = {}
 
     def run(self) -> dict[str, str]:
-        """Load all: why each program was refused, or nothing."""
-        known = self._library.knows({each.needs: each.kind for each in PROGRAMS})
+        """Load all; return why each program was refused, or nothing."""
+        known = self._library.knows({spec.needs: spec.kind for spec in PROGRAMS})
         markers = self._markers()
-        self._keep(markers)
+        self._remove_outdated(markers)
         pinned = self._pins.names()
         for program in PROGRAMS:
             if program.unless and not self._refused[program.unless]:
@@ -206,7 +206,7 @@ class _Loading:
         return ""
 
     def _markers(self) -> dict[str, str]:
-        """Of each object an empty folder that says of what its pins were made: they are complete once it is there.
+        """The name of an empty folder for each object: it names what its pins were made of, and marks them as complete.
 
         An object has maps of those before it, so its pins are no older than theirs.
         """
@@ -214,21 +214,21 @@ class _Loading:
         made = _sum(self._constants | {name: lengths[name] for name in ("exits", "execs", "cgroups")})
         markers = {}
         for name, content in self._contents.items():
-            # Threads that are wanted later change no pins of what ended: nothing of that is to be missed.
+            # Turning on threads later leaves the pins for ends alone, so that no end is missed.
             made = crc32(content, made if name == "events" else _sum(lengths, made))
             markers[name] = f"{name}-{made:08x}"
         return markers
 
-    def _keep(self, markers: dict[str, str]) -> None:
-        """Remove all pins but those that would be made just so again."""
-        kept: set[str] = set()
+    def _remove_outdated(self, markers: dict[str, str]) -> None:
+        """Remove all pins but those that would be made the same again."""
+        current: set[str] = set()
         there = self._pins.names()
         for name, marker in markers.items():
             if marker in there:
                 # Of an object that cannot be opened nothing was pinned; each of its programs says why.
                 with suppress(BpfRefusedError), self._library.object(self._contents[name]) as opened:
-                    kept |= {marker, *opened.maps, *opened.programs}
-        self._pins.clear(kept)
+                    current |= {marker, *opened.maps, *opened.programs}
+        self._pins.clear(current)
 
 
 def _sum(numbers: Mapping[str, int], begin: int = 0) -> int:
@@ -245,12 +245,12 @@ def _content(folder: str, name: str) -> bytes:
 
 
 def _tasks_max() -> int:
-    """How many threads this machine can have at once; it follows from its memory, where nobody sets it."""
-    found = [THREADS_MAX]
+    """How many threads this machine can have at once; by default that follows from its memory."""
+    limits = [THREADS_MAX]
     for path in TASKS_MAX:
         with suppress(OSError, ValueError), open(path, "rb") as file:
-            found.append(int(file.read()))
-    return max(1, min(found))
+            limits.append(int(file.read()))
+    return max(1, min(limits))
 
 
 def _hierarchy() -> int:
@@ -258,21 +258,23 @@ def _hierarchy() -> int:
         controllers = numbering_now(Host()).controllers
     except (OSError, ValueError):
         return _NO_HIERARCHY
-    return next((_HIERARCHIES[each] for each in controllers or ("",) if each in _HIERARCHIES), _NO_HIERARCHY)
+    return next(
+        (_HIERARCHIES[controller] for controller in controllers or ("",) if controller in _HIERARCHIES), _NO_HIERARCHY
+    )
 
 
 def _places() -> dict[str, int]:
     """Find where functions of the scheduler and of the kernel lie; zeros where it does not show its addresses."""
     try:
         with open(KALLSYMS, "rb") as file:
-            found = {name: int(address, 16) for address, name in _PLACES.findall(file.read())}
+            addresses = {name: int(address, 16) for address, name in _PLACES.findall(file.read())}
     except OSError:
-        found = {}
+        addresses = {}
     return {
-        "scheduler_start": found.get(b"__sched_text_start", 0),
-        "scheduler_end": found.get(b"__sched_text_end", 0),
-        "kernel_start": found.get(b"_stext", 0),
-        "kernel_end": found.get(b"_etext", 0),
+        "scheduler_start": addresses.get(b"__sched_text_start", 0),
+        "scheduler_end": addresses.get(b"__sched_text_end", 0),
+        "kernel_start": addresses.get(b"_stext", 0),
+        "kernel_end": addresses.get(b"_etext", 0),
     }
 
 
@@ -284,12 +286,12 @@ def _write(path: str, report: dict[str, object]) -> None:
 
 
 def main() -> int:
-    """Run the program; 0 also where programs are refused: what there is is used."""
+    """Run the program; the exit code is 0 also where programs are refused: sysmond uses the others."""
     os.umask(UMASK)
     parser = Parser(prog="sysmond.tasks.bpf.loader", description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--runtime-dir", required=True, metavar="FOLDER", help="where bpf.json is written")
     parser.add_argument("--threads", action="store_true", help="make room for rows of threads")
-    parser.add_argument("--sleepers", action="store_true", help="make room for what sleeping threads are at")
+    parser.add_argument("--sleepers", action="store_true", help="make room for the states of sleeping threads")
     parser.add_argument("--gid", type=int, default=-1, help="the group that may use what is pinned")
     parser.add_argument("--unload", action="store_true", help="remove what is pinned instead")
     try:

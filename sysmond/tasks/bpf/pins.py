@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pinned BPF objects, as who uses them sees them: programs are started, arrays and ring buffers are memory.
+"""Pinned BPF objects, for their users: programs are started, arrays and ring buffers are memory.
 
 Whoever may open the pins needs no capability, no libbpf and no compiler. Sources: bpf(2), ``linux/bpf.h``,
 ``kernel/bpf/ringbuf.c``. Standard library only: the real-time sampler reads by this.
@@ -25,13 +25,13 @@ _RUN = struct.Struct("=I76x")
 _INFO = struct.Struct("=IIQ")
 _MAP_INFO = struct.Struct("=6I16s40x")
 
-# In front of each record of a ring buffer: its length, with these bits set while it is written or where it is void.
+# Before each record of a ring buffer: its length, with these bits set while it is written or where it is void.
 RECORD_HEAD_BYTES = 8
 _BUSY, _BUSY_OR_VOID = 0x80000000, 0x40000000
 _HEAD = struct.Struct("=I4x")
 # A reading should not take half of a ring.
 RECORDS_MAX = 8192
-# How much of a map is mapped at least, and how many times what is looked at it may be before it is given back.
+# The least part of a map that is mapped; a mapping that is more than so many times what is read shrinks.
 WINDOW_BYTES = 16 * 1024
 SHRINK = 4
 
@@ -69,8 +69,8 @@ def _whole(size: int, unit: int = mmap.PAGESIZE) -> int:
     return -(-size // unit) * unit
 
 
-class _Held:
-    """Holds a descriptor until it is closed, or dropped: of several pins one may be refused."""
+class _Descriptor:
+    """A descriptor, closed by ``close`` or with its last reference: opening several pins may fail half way."""
 
     _descriptor = -1
 
@@ -87,8 +87,8 @@ class _Held:
             os.close(descriptor)
 
 
-class _Window(_Held):
-    """What of a map is mapped: only what was looked at lately.
+class _Window(_Descriptor):
+    """The part of a map that is mapped: only what was read lately.
 
     The kernel maps all pages of a map at once, touched or not, and all of them count as the process's own.
     """
@@ -165,7 +165,7 @@ class Array:
         self._window.close()
 
 
-class PinnedProgram(_Held):
+class PinnedProgram(_Descriptor):
     """A pinned program that is started by bpf(2)."""
 
     def __init__(self, path: str) -> None:
@@ -216,9 +216,9 @@ class Drain:
     """The reader of a pinned ring buffer. There must be no other reader."""
 
     def __init__(self, path: str, record_bytes: int = 0) -> None:
-        """Map it: ``record_bytes`` are those of each record, the 8 in front of it not counted, a multiple of 8.
+        """Map it. ``record_bytes``: of a record without its 8-byte header, a multiple of 8.
 
-        Without them records may have any length, and only ``each`` takes them.
+        By default records may have any length, and only ``records`` reads them.
 
         :raises OSError: as the kernel says.
         """
@@ -231,52 +231,52 @@ class Drain:
         except BaseException:
             os.close(descriptor)
             raise
-        # The kernel has the buffer twice, one behind the other: no record is ever in two pieces.
+        # The kernel maps the buffer twice, one after the other, so no record is in two pieces.
         self._window = _Window(descriptor, 2 * mmap.PAGESIZE, 2 * self._size, mmap.ACCESS_READ)
         self._read_to = memoryview(self._reader).cast("Q")
         self._written_to = memoryview(self._writer).cast("Q")
         self._seen = self._read_to[0]
 
     def look(self, most: int = RECORDS_MAX) -> memoryview:
-        """Give what is complete, so many records at most, in one piece, with the 8 bytes in front of each.
+        """Give the complete records, at most so many, in one piece, with their 8-byte headers.
 
-        It stays there, and is given again, until it is released.
+        They stay there, and are given again, until released.
         """
         begin, end = self._read_to[0], self._written_to[0]
         count = min(most, (end - begin) // self._stride)
         start = begin & (self._size - 1)
         waiting = self._window.look(start, count * self._stride)
         heads = waiting.cast("I")[:: self._stride // 4]
-        if count and max(heads) >= _BUSY_OR_VOID:  # One is being written: it and those behind it are for the next time.
+        if count and max(heads) >= _BUSY_OR_VOID:  # One is being written: it and those after it wait for the next call.
             count = next(number for number, head in enumerate(heads) if head >= _BUSY_OR_VOID)
         self._seen = begin + count * self._stride
         return waiting[: count * self._stride]
 
     def release(self) -> None:
-        """Give back what was looked at: the kernel may write there."""
+        """Release what ``look`` gave: the kernel may write there."""
         self._read_to[0] = self._seen
 
     def take(self) -> bytes:
         """Look, copy and release."""
-        taken = bytes(self.look(self._size))
+        content = bytes(self.look(self._size))
         self.release()
-        return taken
+        return content
 
-    def each(self) -> list[bytes]:
-        """Copy what is complete, record by record, without the 8 bytes in front, and release it."""
+    def records(self) -> list[bytes]:
+        """Copy the complete records, without their headers, and release them."""
         begin, end = self._read_to[0], self._written_to[0]
         waiting = self._window.look(begin & (self._size - 1), end - begin)
-        found, at = [], 0
+        records, at = [], 0
         while at < len(waiting):
             (head,) = _HEAD.unpack_from(waiting, at)
             if head >= _BUSY:
                 break
             behind = at + RECORD_HEAD_BYTES + (head & ~_BUSY_OR_VOID)
             if head < _BUSY_OR_VOID:
-                found.append(bytes(waiting[at + RECORD_HEAD_BYTES : behind]))
+                records.append(bytes(waiting[at + RECORD_HEAD_BYTES : behind]))
             at = -(-behind // 8) * 8
         self._read_to[0] = self._seen = begin + at
-        return found
+        return records
 
     def close(self) -> None:
         """Unmap it."""

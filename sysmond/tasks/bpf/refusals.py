@@ -24,7 +24,7 @@ def explained(refused: BpfRefusedError) -> str:
     """Say why a program is refused."""
     if _CONFIDENTIALITY in _text(LOCKDOWN):
         return "the kernel is locked down (confidentiality): BPF may not read its memory"
-    if missing := missing_capabilities(_text(STATUS)):  # With one of both alone it may be the verifier that refuses.
+    if missing := missing_capabilities(_text(STATUS)):  # With only one of the two, the verifier may be what refuses.
         return f"no permission: {' and '.join(missing)} missing; expected CAP_BPF and CAP_PERFMON"
     if refused.code in {errno.EPERM, errno.EACCES} and not refused.log:
         return f"no permission: {refused}; a container or a security module forbids it"
@@ -34,7 +34,7 @@ def explained(refused: BpfRefusedError) -> str:
 
 
 def missing_capabilities(status: str) -> list[str]:
-    """Which of both capabilities a process is without, by the text of its /proc/PID/status."""
+    """Which of the two capabilities a process lacks, by the text of its /proc/PID/status."""
     match = re.search(r"^CapEff:\s*([0-9a-f]+)$", status, re.MULTILINE)
     has = int(match[1], 16) if match else 0
     if has >> _CAP_SYS_ADMIN & 1:
@@ -43,10 +43,10 @@ def missing_capabilities(status: str) -> list[str]:
 
 
 def verdict(log: str) -> str:
-    """Give the last line of a verifier's log that says something."""
+    """Give the last line of a verifier's log that is a message."""
     lines = [line.strip() for line in log.splitlines()]
-    told = [line for line in lines if line and not _FIGURES.match(line)]
-    return (told or lines or [""])[-1][:LINE_CHARACTERS_MAX]
+    messages = [line for line in lines if line and not _FIGURES.match(line)]
+    return (messages or lines or [""])[-1][:LINE_CHARACTERS_MAX]
 
 
 def _text(path: str) -> str:

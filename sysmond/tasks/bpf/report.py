@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the loader of BPF programs says of what it pinned, in ``bpf.json`` of the runtime folder."""
+"""The report of the loader of BPF programs: what it pinned, in ``bpf.json`` of the runtime folder."""
 
 import os
 from typing import Any
@@ -11,9 +11,9 @@ REPORT = "bpf.json"
 
 
 def pins_of(runtime_folder: str, root: str = "/") -> str:
-    """Name the folder of what the loader pinned.
+    """Name the folder of the loader's pins.
 
-    :raises Error: where it pinned nothing, or it is of another machine than that below the root.
+    :raises Error: where it pinned nothing, or the root is not that of the running machine.
     """
     if root.rstrip("/"):
         raise Error(f"only the machine that runs is seen by it, not {root}")
@@ -24,9 +24,9 @@ def pins_of(runtime_folder: str, root: str = "/") -> str:
 
 
 def pins_with(program: str, runtime_folder: str) -> str:
-    """Name the folder of what the loader pinned, a program among it.
+    """Name the folder of the loader's pins, if this program is among them.
 
-    :raises Error: where it is not there, with the reason.
+    :raises Error: where it is not, with the reason.
     """
     folder = pins_of(runtime_folder)
     why = refused(runtime_folder, program)
@@ -36,7 +36,7 @@ def pins_with(program: str, runtime_folder: str) -> str:
 
 
 def report_of(runtime_folder: str) -> tuple[int, int] | None:
-    """What tells one report of the loader from the next: after another, pins may be others. None without one."""
+    """Identify the loader's report: with another one, the pins may be others. None without a report."""
     try:
         status = os.stat(f"{runtime_folder}/{REPORT}")
     except OSError:
@@ -45,9 +45,9 @@ def report_of(runtime_folder: str) -> tuple[int, int] | None:
 
 
 def _report(runtime_folder: str) -> dict[str, Any]:
-    """Read what the loader says.
+    """Read the report.
 
-    :raises Error: where it says nothing that can be read.
+    :raises Error: where it is missing, or cannot be read.
     """
     path = f"{runtime_folder}/{REPORT}"
     try:
@@ -61,11 +61,11 @@ def _report(runtime_folder: str) -> dict[str, Any]:
 
 
 def refused(runtime_folder: str, *programs: str) -> str:
-    """Why programs were not loaded, as the loader reports it; empty where it says nothing of them."""
-    told = _report(runtime_folder).get("programs")
+    """Why programs were not loaded, as the loader reports it; empty where it reports nothing."""
+    outcomes = _report(runtime_folder).get("programs")
     reasons = []
     for name in programs:
-        of_one = told.get(name) if isinstance(told, dict) else None
-        if isinstance(of_one, dict) and (why := of_one.get("refused")):
+        outcome = outcomes.get(name) if isinstance(outcomes, dict) else None
+        if isinstance(outcome, dict) and (why := outcome.get("refused")):
             reasons.append(f"{name}: {' '.join(str(why).split())}")
     return "; ".join(reasons)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What threads are at, at this moment, by one pass of the kernel: rows of ``thread_state``, and stacks by number.
+"""What threads are doing at this moment, by one pass of the kernel: rows of ``thread_state``, and stacks by number.
 
 A pass is one system call. Standard library only: the real-time sampler reads by this.
 """
@@ -13,7 +13,7 @@ from sysmond.tasks.tables import THREAD_STATE
 
 # ``struct states_pass`` and ``struct stack_record`` of bpf/.
 _ASKED = struct.Struct("=II24x")
-_FOUND = struct.Struct("=8x5I4x")
+_COUNTS = struct.Struct("=8x5I4x")
 FRAMES = 16
 NAME_BYTES = 32
 _STACK = struct.Struct(f"=q{FRAMES * NAME_BYTES}s")
@@ -26,7 +26,7 @@ class BpfStates:
     def __init__(self, folder: str) -> None:
         """Open what is pinned in a folder.
 
-        :raises Error: where it is not there, may not be opened, or is of another version.
+        :raises Error: where it is missing, may not be opened, or is of another version.
         """
         try:
             self._program = PinnedProgram(f"{folder}/states")
@@ -40,9 +40,9 @@ class BpfStates:
     def take(self, *, full: bool, every: bool = False) -> tuple[Records, dict[int, str]]:
         """Look at all threads: rows of those that run or wait uninterruptibly, or of ``every``; and stacks.
 
-        A stack is told once: its functions, innermost first, a line each; with ``full`` all that are met are told
-        again. A stack that found no room is told by the next pass. The rows are those of the mapping: they hold until
-        the next pass.
+        A stack is given once: its functions, innermost first, a line each; with ``full`` all are given again. A stack
+        for which there was no room is given by the next pass. The rows are the mapped memory itself: they hold
+        until the next pass.
 
         :raises OSError: where the kernel does not run the program.
         """
@@ -50,18 +50,18 @@ class BpfStates:
             self._round = (self._round + 1) % _ROUNDS
         _ASKED.pack_into(self._control.memory, 0, every, self._round)
         self._program.run()
-        walked, count, lost, stacks, _ = _FOUND.unpack_from(self._control.memory)
-        told = {number: _joined(names) for number, names in _STACK.iter_unpack(self._stacks.first(stacks))}
-        return Records(self._rows.first(count), full=True, lost=lost, walked=walked), told
+        walked, count, lost, stacks, _ = _COUNTS.unpack_from(self._control.memory)
+        texts = {number: _joined(names) for number, names in _STACK.iter_unpack(self._stacks.first(stacks))}
+        return Records(self._rows.first(count), full=True, lost=lost, walked=walked), texts
 
     def close(self) -> None:
         """Close all. Rows that were given must not be in use any more."""
         self._program.close()
-        for each in (self._control, self._rows, self._stacks):
-            each.close()
+        for array in (self._control, self._rows, self._stacks):
+            array.close()
 
 
 def _joined(names: bytes) -> str:
-    """Functions as they lie in a record, 32 bytes each: a line each."""
-    each = (names[at : at + NAME_BYTES].partition(b"\0")[0] for at in range(0, len(names), NAME_BYTES))
-    return "\n".join(name.decode("utf-8", "replace") for name in each if name)
+    """The functions of a record, 32 bytes each, as one line each."""
+    functions = (names[at : at + NAME_BYTES].partition(b"\0")[0] for at in range(0, len(names), NAME_BYTES))
+    return "\n".join(name.decode("utf-8", "replace") for name in functions if name)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """One pass of the kernel over all tasks: what changed, as packed records in memory shared with the kernel.
 
-Rows of ``process``, ``thread`` and ``process_private``. A pass is a fixed number of system calls, whatever it finds:
-with ``snapshot`` one, with ``iterate`` three; and five for an array of which much more, or much less, is to be mapped
-than before. Standard library only: the real-time sampler reads by this.
+Rows of ``process``, ``thread`` and ``process_private``. A pass takes a fixed number of system calls for any number
+of tasks: with ``snapshot`` one, with ``iterate`` three; and five for each array whose mapping has to grow or shrink
+much. Standard library only: the real-time sampler reads by this.
 """
 
 import os
@@ -12,14 +12,15 @@ import struct
 from sysmond.errors import Error, refusal
 from sysmond.records import Records, record_bytes
 from sysmond.tasks.bpf.pins import Array, Iterator, PinnedProgram
-from sysmond.tasks.pass_result import Taken
+from sysmond.tasks.pass_result import PassResult
 from sysmond.tasks.tables import PROCESS, PROCESS_PRIVATE, THREAD
 
 # The ways, best first: the names of the pins.
 SNAPSHOT, ITERATE = "snapshot", "iterate"
-# ``struct pass`` of bpf/tasks.bpf.c: what is asked, what was walked, and of each array how many and how many not.
+# ``struct pass`` of bpf/tasks.bpf.c: the request, how many tasks there were, and for each array how many rows
+# it has, and how many had no room.
 _ASKED = struct.Struct("=IIII32x")
-_FOUND = struct.Struct("=16x8I")
+_COUNTS = struct.Struct("=16x8I")
 _TURN_MAX = 0xFFFFFFFF
 
 
@@ -29,7 +30,7 @@ class Walk:
     def __init__(self, folder: str) -> None:
         """Open what is pinned in a folder.
 
-        :raises Error: where neither program is there or may be opened, or its arrays are not of this version.
+        :raises Error: where neither program is there and may be opened, or its arrays are of another version.
         """
         self.way, self._program = _opened(folder)
         self._turn = 0
@@ -43,19 +44,19 @@ class Walk:
             )
         )
 
-    def take(self, *, full: bool, threads: bool) -> Taken:
+    def take(self, *, full: bool, threads: bool) -> PassResult:
         """Pass over all tasks once: give what changed since the last pass, with ``full`` all.
 
-        The rows are those of the mapping: they hold until the next pass.
+        The rows are the mapped memory itself: they hold until the next pass.
 
         :raises OSError: where the kernel does not run the program.
         """
         self._turn = (self._turn + 1) & _TURN_MAX
         _ASKED.pack_into(self._control.memory, 0, full, threads, 1, self._turn)
         self._program.run()
-        walked, walked_threads, *counts = _FOUND.unpack_from(self._control.memory)
+        walked, walked_threads, *counts = _COUNTS.unpack_from(self._control.memory)
         processes, processes_lost, of_threads, threads_lost, privates, privates_lost = counts
-        return Taken(
+        return PassResult(
             Records(self._process.first(processes), full, processes_lost, walked),
             Records(self._thread.first(of_threads), full, threads_lost, walked_threads) if threads else None,
             Records(self._private.first(privates), full, privates_lost, walked),
@@ -64,8 +65,8 @@ class Walk:
     def close(self) -> None:
         """Close all. Rows that were given must not be in use any more."""
         self._program.close()
-        for each in (self._control, self._process, self._thread, self._private):
-            each.close()
+        for array in (self._control, self._process, self._thread, self._private):
+            array.close()
 
 
 def _mapped(path: str, value_bytes: int) -> Array:
@@ -76,7 +77,7 @@ def _mapped(path: str, value_bytes: int) -> Array:
 
 
 def _opened(folder: str) -> tuple[str, PinnedProgram | Iterator]:
-    """Open the best of the ways that are pinned."""
+    """Open the best way that is pinned."""
     for way, kind in ((SNAPSHOT, PinnedProgram), (ITERATE, Iterator)):
         try:
             return way, kind(f"{folder}/{way}")

@@ -2,5 +2,5 @@
 """What processes run: their command lines, once each, with what looks like a secret masked.
 
 Comes in: /proc/PID/cmdline and what BPF recorded at exec. Goes out: records of the table ``command``, restricted.
-``masking`` is pure; ``asking`` asks in threads, since a command line may hang. Called by the probe ``command``.
+``masking`` is pure; ``asking`` uses threads, since reading a command line may hang. Called by the probe ``command``.
 """

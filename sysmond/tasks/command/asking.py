@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Questions that may take long each: asked in threads, so that one that hangs keeps no other waiting.
+"""Questions that may hang, asked in threads, so that one that hangs delays no other.
 
-Whoever is asked about may have made the question hang: only so many of one account's may be slow at a time, the others
-of that account wait until one of those has its answer.
+The owner of a process may make questions about it hang: only so many of one account may be slow at a time; the others
+of that account wait until one of those is answered.
 """
 
 import os
@@ -13,10 +13,10 @@ from threading import Condition, Thread
 from time import monotonic
 from typing import Generic, TypeVar
 
-# Who takes longer than this has another thread started beside it.
+# A question that takes longer has another thread started beside it.
 SLOW_S = 0.1
 # How many may be slow at a time: of one account, and of all.
-SLOW_EACH = 4
+SLOW_PER_ACCOUNT = 4
 THREADS_MAX = 64
 
 Answer = TypeVar("Answer")
@@ -26,7 +26,7 @@ class Asking(Generic[Answer]):
     """Asks one question about each of many numbers. Threads live only while there is something to ask."""
 
     def __init__(self, question: Callable[[int], Answer], account: Callable[[int], Hashable]) -> None:
-        """Ask nothing yet; ``question`` is called in a thread. ``account``: at whose cost a question is, at once.
+        """Ask nothing yet. ``question``: called in threads; ``account``: called at once for the account of a number.
 
         Neither raises anything.
         """
@@ -40,18 +40,18 @@ class Asking(Generic[Answer]):
         self._queue: deque[int] = deque()
         self._waiting: set[int] = set()
         self._answers: list[tuple[int, Answer]] = []
-        self._busy: dict[int, float] = {}  # Since when each is asked about.
-        self._slow: dict[int, Hashable] = {}  # Which of them are slow, and at whose cost.
-        self._apart: dict[Hashable, deque[int]] = {}  # Not asked about while too many of the same account are slow.
+        self._busy: dict[int, float] = {}  # Since when each question runs.
+        self._slow: dict[int, Hashable] = {}  # The slow ones of them, with their accounts.
+        self._apart: dict[Hashable, deque[int]] = {}  # Put off while too many of the same account are slow.
 
     @property
     def waiting(self) -> AbstractSet[int]:
-        """Those asked about whose answers have not been given yet."""
+        """The numbers whose answers have not been given yet."""
         return self._waiting
 
     @property
     def in_line(self) -> int:
-        """How many are to be asked about next; none of those that somebody keeps from it."""
+        """How many are in the queue, without those put off."""
         return len(self._queue)
 
     def ask(self, number: int) -> None:
@@ -63,10 +63,7 @@ class Asking(Generic[Answer]):
             self._queue.append(number)
 
     def answers(self, wait_s: float) -> list[tuple[int, Answer]]:
-        """Give the answers that are there, after waiting for the others, but not for longer than this.
-
-        It does not wait for those that have been slow already, either.
-        """
+        """Wait for answers for at most this long, but not for slow ones; return those that are there."""
         if self._process != os.getpid():
             self._reset()
         until_s = monotonic() + wait_s
@@ -75,7 +72,7 @@ class Asking(Generic[Answer]):
                 for number, since_s in self._busy.items():
                     if now_s - since_s > SLOW_S and number not in self._slow:
                         self._slow[number] = self._account(number)
-                if len(self._busy) == len(self._slow):  # Nobody is asked but the slow.
+                if len(self._busy) == len(self._slow):  # Only slow questions are running.
                     following = self._next() if len(self._slow) < THREADS_MAX else None
                     if following is None:
                         break
@@ -87,30 +84,30 @@ class Asking(Generic[Answer]):
         return answers
 
     def give_up(self, there: Container[int]) -> int:
-        """Forget those that are not there any more and were kept from being asked about; gives how many."""
+        """Forget the numbers put off that are not in ``there``; return how many."""
         if self._process != os.getpid():
             self._reset()
         with self._changed:
-            gone = [number for each in self._apart.values() for number in each if number not in there]
+            gone = [number for queue in self._apart.values() for number in queue if number not in there]
             for account, numbers in self._apart.items() if gone else ():
                 self._apart[account] = deque(number for number in numbers if number in there)
         self._waiting.difference_update(gone)
         return len(gone)
 
     def _next(self) -> int | None:
-        """Take the next one whose account has not too many that are slow; the others are put apart."""
+        """Take the next number whose account has few slow ones; put off the others."""
         while self._queue:
             number = self._queue.popleft()
-            if not self._slow:  # As nearly always: nobody need be asked at whose cost it is.
+            if not self._slow:  # As nearly always: no need to look up the account.
                 return number
             account = self._account(number)
-            if list(self._slow.values()).count(account) < SLOW_EACH:
+            if list(self._slow.values()).count(account) < SLOW_PER_ACCOUNT:
                 return number
             self._apart.setdefault(account, deque()).append(number)
         return None
 
     def _go_on(self, number: int) -> None:
-        """Ask about a number and those behind it, in a thread, up to one that is slow."""
+        """Ask about a number and those after it, in a thread, until one is slow."""
         while True:
             answer = self._question(number)
             with self._changed:

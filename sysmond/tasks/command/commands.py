@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """What each process runs: the table ``command``, once a process, and again where that may have changed.
 
-``cmdline`` of /proc waits for the lock of the process's memory, which its user may have something hold for as long as
-he likes: threads read it, and few at a time of one user. Who has them all hang loses what he runs himself, counted, and
-nobody else anything. A process is read
+Reading ``cmdline`` of /proc waits for the lock of the process's memory, which its user can have held for any time:
+threads read it, few at a time for one user. A user who makes them all hang loses records of their own processes only,
+and those are counted. A process is read
 
 - when it is seen first, again at the next look, since it may just be about to execute something, and once more when it
   is a minute old, since services give themselves titles;
-- when its name changed: so does that of most who execute another program;
-- when the kernel says that it executed one (``Execs``): its record is at once what it executed, so that a process that
-  lived for a moment has one, too. Of its program only the path that was asked for is known then.
+- when its name changed, as it does for most that execute another program;
+- when the kernel reports that it executed one (``Execs``): its record comes from that report at once, so that a process
+  that lived for a moment has one, too. Its program is then the path given to execve(2).
 
-A process is named by when it started in ticks of the kernel (10 ms), as /proc has it, however it was found.
+The key of a process is its start in ticks of the kernel (10 ms), as in /proc, whichever way noticed it.
 """
 
 import fcntl
@@ -35,21 +35,21 @@ from sysmond.tasks.pieces import pieces
 from sysmond.tasks.proc.text import TICK_NS, stat, status
 from sysmond.tasks.tables import COMMAND
 
-# More processes than this are counted, not kept.
+# More processes than this are counted, not recorded.
 PROCESSES_MAX = 65_536
 PROGRAM_BYTES_MAX = 1024
 SPELLED_MAX = 256
-# So many are asked about in one reading, and waited for so long; the others follow.
+# How many are read in one reading, and how long it waits for them; the others follow.
 READS_MAX = 2048
 WAIT_S = 0.25
-# Where the kernel tells of programs being executed, it is enough to look for who is there now and then.
+# Where the kernel reports executed programs, /proc is listed less often.
 LOOK_S, LOOK_RARELY_S = 1.0, 5.0
-# In which time everybody known is looked at, for a new name or a new owner of its number; the same, with that.
+# How long a round over all known processes takes, which looks for new names and reused numbers; the same, with reports.
 ROUND_S, ROUND_RARELY_S = 10.0, 60.0
 ROUND_MAX = 1024
-# How often a process is read that becomes another while it is read.
+# How often a process is read again that changes while it is read.
 TRIES_MAX = 3
-# Where the kernel does not tell, it is asked again after so long.
+# Where the kernel reports nothing, its reports are tried again after so long.
 RETRY_S = 30.0
 # At what age a process that was read early is read again.
 SETTLED_S = 60.0
@@ -60,7 +60,7 @@ _ZOMBIES = frozenset((b"Z", b"X"))
 
 
 class Read(NamedTuple):
-    """What /proc says of a process. ``program``: none where there is none, or where it is not to be seen."""
+    """What /proc has of a process. ``program``: None where it has none, or hides it."""
 
     start_ns: int
     comm: bytes
@@ -73,9 +73,9 @@ class Commands:
     """Reads the table ``command``."""
 
     def __init__(self, open_execs: Callable[[str], Execs] = PinnedExecs) -> None:
-        """Know no process yet. ``open_execs``: opens what the kernel tells, by the runtime folder.
+        """Know no process yet. ``open_execs``: opens the kernel's reports, by the runtime folder.
 
-        ``way``: how programs being executed are learnt of, and why not by a better way, in one line.
+        ``way``: how executed programs are noticed, and why not by a better way, in one line.
         """
         self.way = ""
         self._open_execs = open_execs
@@ -87,22 +87,22 @@ class Commands:
         self._root, self._mask = root, mask
         self._proc = f"{root}/proc"
         self._asking = Asking(self._question, partial(account, self._proc))
-        # Who executes often executes the same.
+        # Programs that execute others often execute the same ones.
         self._spelled = lru_cache(SPELLED_MAX)(partial(command_line, mask=mask))
         self._known: dict[int, Read] = {}
         self._round: deque[int] = deque()
         self._new: deque[int] = deque()
-        # When to read whom again. Of too many, the first ones are left as they were read.
+        # When to read which process again. Of too many, the first are not read again.
         self._again: deque[tuple[float, int]] = deque(maxlen=PROCESSES_MAX)
         self._settling: deque[tuple[float, int]] = deque(maxlen=PROCESSES_MAX)
         self._looked_s = float("-inf")
         self._there = self._beyond = self._unread = 0
 
     def records(self, host: Host, full: bool, *, mask: bool = True) -> Sequence[Records]:  # noqa: FBT001
-        """Give what processes run: of those where it is new, or of all that are there.
+        """Give what processes run: where that is new, or with ``full`` of all.
 
-        ``walked``: how many processes there were at the last look. ``lost``: what the kernel could not tell, who came
-        and went while their user kept them from being read, and of all that are there those that are not read yet.
+        ``walked``: how many processes there were at the last look. ``lost``: reports for which the kernel had no room,
+        processes that ended while their user blocked reading them, and with ``full`` those not read yet.
 
         :raises OSError: where there is no /proc.
         """
@@ -118,8 +118,8 @@ class Commands:
         if now_s - self._looked_s >= (LOOK_RARELY_S if self._execs else LOOK_S) or full:
             self._look(now_s)
         self._ask(now_s)
-        for pid, found in self._asking.answers(WAIT_S):
-            self._learn(pid, found, rows, now_s)
+        for pid, answer in self._asking.answers(WAIT_S):
+            self._learn(pid, answer, rows, now_s)
         if full:
             rows.update({(pid, read.start_ns): read for pid, read in self._known.items()})
             lost += len(self._asking.waiting - self._known.keys()) + len(self._new) + self._beyond
@@ -128,7 +128,7 @@ class Commands:
         return pieces(COMMAND, packed, full=full, lost=lost, walked=self._there)
 
     def _follow_loader(self, runtime: str, now_s: float, rows: dict[tuple[int, int], Read]) -> int:
-        """Try to have the kernel tell, by what the loader pinned last; gives how much of what it told got lost."""
+        """Open the kernel's reports where the loader pinned them last; return how many were lost."""
         self._opened_s = now_s
         if self._execs is not None:
             if self._execs.is_current():
@@ -143,27 +143,27 @@ class Commands:
         return self._take_execs(rows)
 
     def _take_execs(self, rows: dict[tuple[int, int], Read]) -> int:
-        """Record what was executed since the reading before; gives how much of it got lost."""
+        """Record what was executed since the reading before; return how many reports were lost."""
         if self._execs is None:
             return 0
         execs, lost = self._execs.take()
-        again_s = self._looked_s + LOOK_RARELY_S  # Who is gone by then is not asked about.
-        for each in execs:
-            start_ns = each.start_ns // TICK_NS * TICK_NS
-            command = self._spelled(each.arguments, is_cut=each.is_cut)
-            before = self._known.get(each.pid)
+        again_s = self._looked_s + LOOK_RARELY_S  # Processes gone by then are not read.
+        for execution in execs:
+            start_ns = execution.start_ns // TICK_NS * TICK_NS
+            command = self._spelled(execution.arguments, is_cut=execution.is_cut)
+            before = self._known.get(execution.pid)
             if before is not None and before.comm and (before.start_ns, before.command) == (start_ns, command):
-                continue  # It was read from /proc since, which knows better what its program is.
-            program = self._absolute(each.pid, each.program)
-            read = Read(start_ns, b"", each.uid, program and _bounded(program), command)
-            rows[each.pid, start_ns] = read
+                continue  # It was read from /proc since, which knows the program better.
+            program = self._absolute(execution.pid, execution.program)
+            read = Read(start_ns, b"", execution.uid, program and _bounded(program), command)
+            rows[execution.pid, start_ns] = read
             if len(self._known) < PROCESSES_MAX or before is not None:
-                self._known[each.pid] = read
-                self._again.append((again_s, each.pid))
+                self._known[execution.pid] = read
+                self._again.append((again_s, execution.pid))
         return lost
 
     def _absolute(self, pid: int, program: bytes) -> bytes | None:
-        """Put the folder of the process before a relative path, as long as it is there to be asked."""
+        """Put the folder of the process before a relative path, while the process exists."""
         if not program or program.startswith(b"/"):
             return program or None
         try:
@@ -172,7 +172,7 @@ class Commands:
             return program
 
     def _look(self, now_s: float) -> None:
-        """Find out who is there: the new ones and those to be read again come to be asked about, the others go."""
+        """List processes: queue new ones and those to be read again, forget those that are gone."""
         before_s, self._looked_s = self._looked_s, now_s
         there = {int(name) for name in os.listdir(self._proc) if name.isdigit()}
         self._there = len(there)
@@ -193,12 +193,12 @@ class Commands:
                 self._again.append((now_s, pid))
 
     def _is_another(self, pid: int, read: Read) -> bool:
-        """Whether a process has another name than when it was read, or is another."""
+        """Whether a process has changed its name since it was read, or another has its number."""
         try:
-            found = stat(_content(f"{self._proc}/{pid}/stat"))
+            current = stat(_content(f"{self._proc}/{pid}/stat"))
         except (OSError, ValueError):
-            return False  # Gone: the next look says so.
-        return (found.start_ns, found.comm) != (read.start_ns, read.comm)
+            return False  # Gone: the next look notices it.
+        return (current.start_ns, current.comm) != (read.start_ns, read.comm)
 
     def _ask(self, now_s: float) -> None:
         room = READS_MAX - self._asking.in_line
@@ -213,24 +213,24 @@ class Commands:
             self._new.popleft()
 
     def _question(self, pid: int) -> Read | None:
-        """Read a process, in a thread; nothing where it is gone."""
+        """Read a process, in a thread; None where it is gone."""
         try:
             return read_process(self._proc, pid, mask=self._mask)
         except (OSError, ValueError):
             return None
 
-    def _learn(self, pid: int, found: Read | None, rows: dict[tuple[int, int], Read], now_s: float) -> None:
+    def _learn(self, pid: int, read: Read | None, rows: dict[tuple[int, int], Read], now_s: float) -> None:
         before = self._known.get(pid)
-        if found is None:
-            return  # Gone; the next look says so.
-        is_same = before is not None and before.start_ns == found.start_ns
-        if before is not None and is_same and found.program is None and not found.command:
-            found = found._replace(program=before.program, command=before.command)  # It ends: this was what it ran.
-        self._known[pid] = found
-        if before is None or found._replace(comm=before.comm) != before:
-            rows[pid, found.start_ns] = found
+        if read is None:
+            return  # Gone: the next look notices it.
+        is_same = before is not None and before.start_ns == read.start_ns
+        if before is not None and is_same and read.program is None and not read.command:
+            read = read._replace(program=before.program, command=before.command)  # It is ending: that is what it ran.
+        self._known[pid] = read
+        if before is None or read._replace(comm=before.comm) != before:
+            rows[pid, read.start_ns] = read
         if not is_same:
-            age_ns = clock_gettime_ns(CLOCK_BOOTTIME) - found.start_ns
+            age_ns = clock_gettime_ns(CLOCK_BOOTTIME) - read.start_ns
             if age_ns < YOUNG_NS:
                 self._again.append((now_s + LOOK_S / 2, pid))
             if age_ns < SETTLED_NS:
@@ -238,10 +238,10 @@ class Commands:
 
 
 def read_process(proc: str, pid: int, *, mask: bool = True) -> Read:
-    """Read what a process runs, waiting for the lock of its memory where somebody has it.
+    """Read what a process runs; this waits while another task holds the lock of its memory.
 
     :raises OSError: where it is gone.
-    :raises ValueError: where /proc says what it never says.
+    :raises ValueError: where a file of /proc cannot be parsed.
     """
     folder = f"{proc}/{pid}"
     before = stat(_content(f"{folder}/stat"))
@@ -253,19 +253,19 @@ def read_process(proc: str, pid: int, *, mask: bool = True) -> Read:
             try:
                 program = _bounded(os.readlink(f"{folder}/exe".encode()))
             except OSError:
-                program = None  # None of the kernel's own has one, and not everybody may see it.
+                program = None  # Kernel threads have none, and not everybody may see it.
             raw = _content(f"{folder}/cmdline", RAW_BYTES_MAX + 1)
         uid = status(_content(f"{folder}/status")).uid
         after = stat(_content(f"{folder}/stat"))
         if tries == TRIES_MAX or (after.start_ns, after.comm) == (before.start_ns, before.comm):
             return Read(after.start_ns, after.comm, uid, program, command_line(raw, mask=mask))
-        before = after  # It executed something meanwhile, or its number is another's, or it renames itself for ever.
+        before = after  # It executed a program meanwhile, its number was reused, or it keeps renaming itself.
 
 
 def account(proc: str, pid: int) -> int:
-    """Give the user at whose cost a process is: its real one, or who made the outermost user namespace it is in.
+    """Give the user to whom a process is charged: its real one, or the maker of the outermost user namespace it is in.
 
-    In one of his own a user has thousands of numbers. Waits for nothing; -1 where the process is gone.
+    In a namespace of their own, a user has thousands of numbers. Waits for nothing; -1 where the process is gone.
     """
     uid = -1
     try:
@@ -280,7 +280,7 @@ def account(proc: str, pid: int) -> int:
         finally:
             os.close(space)
     except (OSError, ValueError):
-        pass  # Gone, or beyond what we may look into: as far as is known.
+        pass  # Gone, or hidden from us: return what is known so far.
     return uid
 
 
@@ -289,12 +289,12 @@ def _bounded(program: bytes) -> bytes:
     if len(program) <= PROGRAM_BYTES_MAX:
         return program
     mark = CUT.encode()
-    kept = program[: PROGRAM_BYTES_MAX - len(mark)].decode("utf-8", "surrogateescape")
-    return kept.rstrip("".join(map(chr, range(0xDC80, 0xDD00)))).encode("utf-8", "surrogateescape") + mark
+    beginning = program[: PROGRAM_BYTES_MAX - len(mark)].decode("utf-8", "surrogateescape")
+    return beginning.rstrip("".join(map(chr, range(0xDC80, 0xDD00)))).encode("utf-8", "surrogateescape") + mark
 
 
 def _content(path: str, size: int = 65536) -> bytes:
-    """Read a file of /proc, at most so much of it.
+    """Read a file of /proc, at most so many bytes of it.
 
     :raises OSError: as the kernel says.
     """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs that processes executed, as the kernel side recorded them at that moment: the pinned ring buffer ``execs``.
 
-A record holds what ``struct exec_record`` of ``bpf/records.h`` does; a count of those for which there was no room is
-kept beside it. Both are pinned, so nothing is lost while nobody takes them, until the buffer is full.
+A record is ``struct exec_record`` of ``bpf/records.h``; beside the buffer is the count of records that it had no room
+for. Both are pinned: while nobody reads them, nothing is lost until the buffer is full.
 """
 
 import struct
@@ -14,13 +14,13 @@ from sysmond.tasks.command.masking import CUT
 
 PROGRAM = "started"
 _PROGRAM_BYTES, _ARGUMENTS_BYTES = 256, 512
-# When the process started, pid, uid, and how long the texts are that follow.
+# Start of the process, pid, uid, and the lengths of the texts that follow.
 _HEAD = struct.Struct("<q I I H H 4x")
 _CUT = CUT.encode()
 
 
 class Exec(NamedTuple):
-    """A program that a process executed. ``program``: its path as it was asked for, empty where that is not known.
+    """A program that a process executed. ``program``: the path given to execve(2), empty where that is unknown.
 
     ``arguments``: as cmdline has them. ``is_cut``: there were more of them.
     """
@@ -34,48 +34,48 @@ class Exec(NamedTuple):
 
 
 class Execs(Protocol):
-    """The kernel's word about programs being executed."""
+    """The kernel's reports of executed programs."""
 
     def take(self) -> tuple[list[Exec], int]:
-        """Give those since the call before, in their order, and how many more there were that got lost."""
+        """Give those since the call before, in order, and how many more were lost."""
 
     def is_current(self) -> bool:
-        """Whether the loader has not run since it was opened, which may have pinned another."""
+        """Whether this is still the newest: the loader has not run since it was opened."""
 
     def close(self) -> None:
-        """Hear no more."""
+        """Stop reading."""
 
 
 class PinnedExecs:
     """By BPF. There must be no other reader."""
 
     def __init__(self, runtime: str) -> None:
-        """Open what the loader pinned, and said so in this runtime folder.
+        """Open what the loader pinned for this runtime folder.
 
-        :raises Error: where there is nothing, saying why.
+        :raises Error: where it is missing, with the reason.
         """
         self._buffer = Buffer(runtime, PROGRAM, "execs")
 
     def take(self) -> tuple[list[Exec], int]:
-        """Give those since the call before, in their order, and how many more there were that got lost."""
-        return records(self._buffer.each()), self._buffer.lost()
+        """Give those since the call before, in order, and how many more were lost."""
+        return records(self._buffer.records()), self._buffer.lost()
 
     def is_current(self) -> bool:
-        """Whether the loader has not run since it was opened, which may have pinned another."""
+        """Whether this is still the newest: the loader has not run since it was opened."""
         return self._buffer.is_current()
 
     def close(self) -> None:
-        """Let go of the mappings; what is pinned stays."""
+        """Unmap it; what is pinned stays."""
         self._buffer.close()
 
 
 def records(contents: Iterable[bytes]) -> list[Exec]:
-    """Read records as they lie in the buffer."""
-    found = []
+    """Parse the records of the buffer."""
+    execs = []
     for content in contents:
         start_ns, pid, uid, length, arguments_length = _HEAD.unpack_from(content)
         behind = _HEAD.size + length
         program = content[_HEAD.size : behind] + (_CUT if length >= _PROGRAM_BYTES - 1 else b"")
         arguments = content[behind : behind + arguments_length]
-        found.append(Exec(pid, start_ns, uid, program, arguments, is_cut=arguments_length >= _ARGUMENTS_BYTES))
-    return found
+        execs.append(Exec(pid, start_ns, uid, program, arguments, is_cut=arguments_length >= _ARGUMENTS_BYTES))
+    return execs

@@ -23,7 +23,7 @@ from sysmond.base.terminal import escape
 
 COMMAND_BYTES_MAX = 1024
 """A command line is cut to so many bytes."""
-# What is looked at of a command line; masking takes time in proportion to it.
+# How much of a command line is read; masking takes time in proportion to it.
 RAW_BYTES_MAX = 4096
 MASK = "***"
 CUT = "…"
@@ -36,7 +36,7 @@ _SECRET_NAME = re.compile(
     r"|(?<!by)(?<!com)pass$|pwd$|psk$|pin$(?<=[-_.]pin)",
     re.IGNORECASE,
 )
-# With these endings, or being these, a name tells of a secret without being followed by it.
+# A name that ends like these, or is one of these, mentions a secret, but the value after it is none.
 _HARMLESS_NAME = re.compile(
     r"(?:^|[-_.])(?:file|path|fd|stdin|store|prompt|dir|jar|url|ttl|type|length|policy|env|name)$|^-*(?:old)?pwd$",
     re.IGNORECASE,
@@ -44,7 +44,7 @@ _HARMLESS_NAME = re.compile(
 _KEY_NAME = re.compile(r"[-_.]key$", re.IGNORECASE)
 _SEPARATOR = re.compile(r"""(\\*+["']?\]?\s*+)(=>|:=|[=:])\s*+\\*+["']?|>""")
 _SPACE = re.compile(r"\s++")
-# A value of which a shell sees the end without knowing about quotes.
+# A value whose end a shell sees without quotes.
 _PLAIN_VALUE = re.compile(r"""[^-\s"'\\`;&|<>(){},][^\s"'\\`;&|<>(){},]*+(?=[\s;&|]|$)""")
 _QUOTING = re.compile(r"""["'\\`]""")
 _SCRIPT_OPTION = re.compile(r"-[A-Za-z]*c")
@@ -58,7 +58,7 @@ _SHAPES = re.compile(
 
 
 class _Options(NamedTuple):
-    """What a program calls its secrets: options that it is glued to, and such that the next argument holds it."""
+    """Options of a program that take secrets: ``glued`` to the secret, or ``apart``, with it in the next argument."""
 
     glued: tuple[str, ...] = ()
     apart: tuple[str, ...] = ()
@@ -92,7 +92,7 @@ _BY_PROGRAMS = (
 )
 _PROGRAMS = {program: options for programs, options in _BY_PROGRAMS for program in programs.split()}
 
-# Most command lines hold nothing of this, and so no secret: a tenth of the work says so.
+# Most command lines have none of these, and so no secret: checking that takes a tenth of the work.
 _HINTS = tuple(
     b"pass pwd psk pin secret token credential authorization cookie bearer key :// akia asia"
     b" ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- xox k_live_ aiza eyj".split()
@@ -107,7 +107,7 @@ _Span = tuple[int, int]
 def command_line(raw: bytes, *, mask: bool = True, is_cut: bool = False) -> bytes:
     """Spell a command line, at most ``COMMAND_BYTES_MAX`` bytes of UTF-8; empty where there is none.
 
-    ``raw``: arguments as /proc/PID/cmdline has them, each ended by a NUL. ``is_cut``: there was more than this.
+    ``raw``: arguments as /proc/PID/cmdline has them, each ended by a NUL. ``is_cut``: there was more.
     More than one empty argument at the end is the padding of a title that a process gave itself, and left out.
     """
     if len(raw) > RAW_BYTES_MAX:
@@ -154,7 +154,7 @@ def is_secret_name(name: str) -> bool:
 
 
 class _Masker:
-    """Goes over the arguments of one command line; remembers the programs named, and whether a secret is to come."""
+    """Goes over the arguments of one command line; remembers the programs named, and whether a secret comes next."""
 
     def __init__(self, *, is_cut: bool) -> None:
         """Know no program yet. ``is_cut``: the last argument goes on."""
@@ -176,13 +176,13 @@ class _Masker:
                 spans = chain(
                     self._named(argument, is_script=is_script),
                     _urls(argument, is_cut=self._is_cut and number == last),
-                    (found.span() for found in _SHAPES.finditer(argument)),
+                    (match.span() for match in _SHAPES.finditer(argument)),
                 )
                 yield _spell(argument, sorted(spans))
             before = argument
 
     def _announces(self, argument: str) -> bool:
-        """Whether the argument behind this one is a secret."""
+        """Whether the argument after this one is a secret."""
         text = argument.strip()
         if text.lower() == _BEARER or text in self._apart:
             return True
@@ -192,14 +192,14 @@ class _Masker:
         return text[-1:] == ":" and is_secret_name(text[:-1])
 
     def _has_glued(self, word: str) -> int:
-        """How long the option is at the beginning of a word that holds its secret; 0 for none."""
+        """The length of the option at the beginning of a word that holds its secret; 0 for none."""
         for option in self._glued:
             if word.startswith(option) and len(word) > len(option):
                 return len(option)
         return 0
 
     def _is_cluster(self, word: str) -> bool:
-        """Whether a word is several options in one, of which the last has a secret for its value."""
+        """Whether a word is several options in one, the last of which takes a secret."""
         return _CLUSTER.fullmatch(word) is not None and f"-{word[-1]}" in self._apart
 
     def _named(self, text: str, *, is_script: bool) -> Iterator[_Span]:
@@ -225,7 +225,7 @@ class _Masker:
             self._apart.update(dict.fromkeys(options.apart))
 
     def _secret_in(self, text: str, word: re.Match[str]) -> int | None:
-        """Where the secret begins that a word has or announces; none at the very end of the argument."""
+        """Where the secret begins that a word holds or announces; None at the very end of the argument."""
         spelled, start, end = word[0], word.start(), word.end()
         glued = self._has_glued(text if start == 0 else spelled + text[end : end + 1].strip())
         if glued:
@@ -245,7 +245,7 @@ class _Masker:
 
     @staticmethod
     def _end(text: str, start: int) -> int:
-        """Where a secret in a script ends: only without quotes, in a header or an object, can that be told."""
+        """Where a secret in a script ends: at the end of a plain assigned value, else at the end of the text."""
         value = _PLAIN_VALUE.match(text, start)
         lead = text[max(0, start - 2) : start]
         is_assigned = lead[-1:] == "=" or (lead[-1:].isspace() and ":" not in lead)
@@ -255,7 +255,7 @@ class _Masker:
 
 
 def _spell(text: str, spans: Iterable[_Span]) -> str:
-    """Spell an argument but for some of it; spans come in order, and may overlap."""
+    """Spell an argument, masking the spans, which are sorted and may overlap."""
     words: list[str] = []
     position = 0
     for start, end in spans:

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The proc connector: the kernel's own word that a process began or ended, with the time and the code.
+"""The proc connector: the kernel's own messages that a process began or ended, with the time and the exit code.
 
-It tells of threads, one message each; a process has ended when its last thread has. So threads are counted from their
-beginnings on. A process that ran before anybody listened is unsure until somebody knows that no thread of it is left.
+There is a message for each thread; a process has ended when its last thread has. So threads are counted from their
+beginnings on. The end of a process that ran before anybody listened is unsure until no thread of it is left.
 
-Times are those of CLOCK_MONOTONIC, in nanoseconds, and become boot time when they are read: what ended in the second
-before the machine was suspended is late by the length of the suspension. A beginning is told some 0.1 ms after
-``start_boottime``, at the end of clone(2); an end some 0.1 ms after the last instruction, later where there was much
-memory to give back.
+Times are those of CLOCK_MONOTONIC, in nanoseconds, converted to boot time when they are read: an end in the second
+before a suspend is late by the length of the suspend. The message of a beginning comes some 0.1 ms after
+``start_boottime``, at the end of clone(2); that of an end some 0.1 ms after the last instruction, later where much
+memory had to be freed.
 
 Sources: the kernel's ``drivers/connector/cn_proc.c``, ``linux/cn_proc.h`` and ``linux/connector.h``. The filter came
 with Linux 6.6, and with it that users without capabilities may listen.
@@ -35,12 +35,12 @@ EVENT = Struct(f"={HEADER.size + MESSAGE.size}xIIQ6I")
 _OPERATION = Struct("=I")
 _INPUT = Struct("=II")
 
-# Of how many processes the beginning is remembered; of those beyond an end is unsure, as of those that ran before.
+# Of how many processes the beginning is remembered; the ends of others are unsure, as of those that ran before.
 KNOWN_MAX = 131_072
 
 
 class ProcessEnd(NamedTuple):
-    """A process that ended: boot times, 0 where the beginning is not known; the code as wait(2) has it."""
+    """A process that ended: boot times, 0 for an unknown beginning; the code as in wait(2)."""
 
     pid: int
     start_ns: int
@@ -49,15 +49,15 @@ class ProcessEnd(NamedTuple):
     ppid: int
 
 
-# Two of these are made of each end; the constructor of a named tuple takes three times as long.
+# Two of these are made for each end; the constructor of a named tuple takes three times as long.
 _new = tuple.__new__
 
 
 class Lives:
-    """What follows from the messages. No I/O."""
+    """The processes that ended, by the messages. No I/O."""
 
     def __init__(self) -> None:
-        """Know nothing yet. ``groups``: of every thread that ended, of which process it was, where ``is_naming``."""
+        """Know nothing yet. ``groups``: the process of every thread that ended, where ``is_naming``."""
         self.is_naming = False
         self.ended: list[ProcessEnd] = []
         self.unsure: dict[int, ProcessEnd] = {}
@@ -67,7 +67,7 @@ class Lives:
         self._leaderless: dict[int, int] = {}  # The code of a first thread that ended before others.
 
     def follow(self, batch: memoryview | bytes, to_boot_ns: int) -> None:
-        """Take in messages; ``to_boot_ns``: what boot time is ahead of monotonic time."""
+        """Read messages; ``to_boot_ns``: boot time minus monotonic time."""
         born, threads, is_naming, end = self._born, self._threads, self.is_naming, self.ended.append
         for what, _, time_ns, first, second, third, fourth, _, sixth in EVENT.iter_unpack(batch):
             if what == EXIT:
@@ -75,7 +75,7 @@ class Lives:
                     self.groups[first] = second
                 if first == second and second in born and second not in threads:
                     start_ns, parent = born.pop(second)
-                    # Nothing is said of the parent where it had waited for the process already.
+                    # The message has no parent where that had waited for the process already.
                     end(_new(ProcessEnd, (second, start_ns, time_ns + to_boot_ns, third, sixth or parent)))
                 else:
                     self._thread_ended(first, ProcessEnd(second, 0, time_ns + to_boot_ns, third, sixth))
@@ -88,7 +88,7 @@ class Lives:
                         self._settle_reused(third)
 
     def _thread_ended(self, thread: int, last: ProcessEnd) -> None:
-        """A thread of several ended, or one of a process of which the beginning is not known."""
+        """A thread of several ended, or one of a process with an unknown beginning."""
         pid = last.pid
         left = self._threads.get(pid, 0)
         if thread == pid:
@@ -110,16 +110,16 @@ class Lives:
             self.ended.append(last._replace(code=code, start_ns=start_ns, ppid=last.ppid or parent))
 
     def _settle_reused(self, pid: int) -> None:
-        """A number that is given anew is free: whatever had it is over."""
+        """A number is given anew, so the process that had it is over."""
         self._threads.pop(pid, None)
         self._leaderless.pop(pid, None)
         if pid in self.unsure:
             self.ended.append(self.unsure.pop(pid))
 
     def settle(self, is_over: Callable[[ProcessEnd], bool | None]) -> None:
-        """Ask of each unsure process whether it is over: True, False for now, or None to be asked again.
+        """Ask of each unsure process whether it is over: True, False for now, or None to ask again.
 
-        One that is not will have another thread that ends, and be unsure again then.
+        A process that is not over has another thread, and is unsure again when that ends.
         """
         for pid, last in list(self.unsure.items()):
             answer = is_over(last)
@@ -132,7 +132,7 @@ class Lives:
                 self.ended.append(last)
 
     def doubt(self, now_ns: int) -> None:
-        """Messages were lost: no count of threads holds any more."""
+        """Messages were lost, so the counts of threads are not valid any more."""
         for pid, code in self._leaderless.items():
             start_ns, parent = self._born.get(pid, (0, 0))
             self.unsure.setdefault(pid, ProcessEnd(pid, start_ns, now_ns, code, parent))
@@ -140,18 +140,18 @@ class Lives:
         self._threads.clear()
 
     def take(self) -> list[ProcessEnd]:
-        """Give what ended since the last call."""
+        """Give the processes that ended since the last call."""
         ended, self.ended = self.ended, []
         return ended
 
 
 class Connector:
-    """Listens."""
+    """A socket of the proc connector."""
 
     def __init__(self, buffer_bytes: int = BUFFER_BYTES) -> None:
         """Begin to listen.
 
-        :raises Error: where this kernel has no proc connector, or does not tell this process.
+        :raises Error: where this kernel has no proc connector, or sends nothing to this process.
         """
         self._mark = os.getpid()
         right = "expected a kernel with CONFIG_PROC_EVENTS"
@@ -162,11 +162,11 @@ class Connector:
                 right = "expected CAP_NET_ADMIN, or Linux 6.6"
             raise refused(WHAT, failure, right) from None
         try:
-            # Without a filter the kernel acknowledges; where it hears nobody of these namespaces, it says nothing.
+            # Without a filter the kernel acknowledges, to processes of the initial namespaces only.
             self._ask(_OPERATION.pack(_LISTEN))
             if not self._is_heard():
                 raise Error(f"{WHAT}: no answer; expected the initial namespaces of pids and users")
-            self._ask(_INPUT.pack(_LISTEN, FORK | EXIT))  # Before Linux 6.6 this is not understood, and ignored.
+            self._ask(_INPUT.pack(_LISTEN, FORK | EXIT))  # Linux before 6.6 ignores this.
         except OSError as failure:
             self._socket.close()
             raise refused(WHAT, failure, "expected the initial network namespace") from None
@@ -175,7 +175,7 @@ class Connector:
             raise
 
     def receive(self, lives: Lives, now_ns: int, to_boot_ns: int) -> int:
-        """Take in what waits, and give how many messages were lost: of processes or threads that began or ended.
+        """Read the messages that wait; return how many were lost, of beginnings and ends of threads.
 
         :raises OSError: as the kernel says.
         """
@@ -186,7 +186,7 @@ class Connector:
         return lost
 
     def close(self) -> None:
-        """Stop listening, and the kernel telling where nobody else listens."""
+        """Stop listening; the kernel stops sending where nobody else listens."""
         try:
             self._ask(_INPUT.pack(_IGNORE, 0))
             self._ask(_OPERATION.pack(_IGNORE))
@@ -199,9 +199,9 @@ class Connector:
         self._socket.send(3, 0, MESSAGE.pack(1, 1, 0, self._mark, len(payload), 0) + payload)
 
     def _is_heard(self) -> bool:
-        """Whether the kernel acknowledged: it tells all listeners, with the mark of who asked and one more."""
-        found = False
+        """Whether the kernel acknowledged: all listeners get that, with the mark of the sender, and one added."""
+        is_acknowledged = False
         for batch in self._socket.receive():
             for at in range(HEADER.size, len(batch), EVENT.size):
-                found = found or MESSAGE.unpack_from(batch, at)[3] == self._mark + 1
-        return found
+                is_acknowledged = is_acknowledged or MESSAGE.unpack_from(batch, at)[3] == self._mark + 1
+        return is_acknowledged

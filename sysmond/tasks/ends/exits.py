@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that ended, by the best way that this machine has: the records of the table ``exits``.
+"""Processes that ended, by the best way this machine has: the records of the table ``exits``.
 
 | way | needs | what its records lack |
 |---|---|---|
 | BPF | programs that the loader pinned | nothing |
 | proc connector and taskstats | CAP_NET_ADMIN, initial namespaces | cgroup |
-| proc connector | the same; nothing from Linux 6.6 on | all but times, code and parent, unless found in /proc |
-| taskstats | CAP_NET_ADMIN, Linux 5.19 | cgroup; times are right to half a second |
+| proc connector | the same; nothing from Linux 6.6 on | all but times, code and parent, unless /proc still has it |
+| taskstats | CAP_NET_ADMIN, Linux 5.19 | cgroup; times are exact to half a second |
 """
 
 from typing import TYPE_CHECKING, Protocol
@@ -24,29 +24,29 @@ PROGRAM = "ended"
 
 
 class Exits(Protocol):
-    """A way to learn of ends."""
+    """A way to notice ends."""
 
     def take(self) -> Records:
-        """Give what ended since the call before; ``lost``: at most as many are missing.
+        """Give the processes that ended since the call before; ``lost``: at most so many are missing.
 
         :raises OSError: as the kernel says.
         """
 
     def close(self) -> None:
-        """Learn of no more."""
+        """Stop listening."""
 
 
 def open_exits(runtime_folder: str) -> tuple[Exits, str]:
-    """Open the best way there is, and say in one line which it is, and why none that is better.
+    """Open the best way there is; say in one line which it is, and why no better one.
 
-    :raises Error: where there is none, saying why of each.
+    :raises Error: where there is none, with the reason of each.
     """
     refusals: list[str] = []
     for name, way in _ways(runtime_folder):
         try:
             return way(), f"by {name}" + (f"; not by {', nor by '.join(refusals)}" if refusals else "")
         except Error as problem:
-            if str(problem) not in refusals:  # The pair is refused as one of both is.
+            if str(problem) not in refusals:  # The pair is refused for the reason of one of the two.
                 refusals.append(str(problem))
     raise Error(f"no way to learn of processes that end: {'; '.join(refusals)}")
 
@@ -61,7 +61,7 @@ def _ways(runtime_folder: str) -> "Iterator[tuple[str, Callable[[], Exits]]]":
 
 
 class PinnedExits:
-    """By BPF: what the program wrote into the pinned ring buffer, also while nobody took it."""
+    """By BPF: what the program wrote into the pinned ring buffer, also while nobody read it."""
 
     def __init__(self, runtime_folder: str) -> None:
         """Open the pins that the loader named.
@@ -71,53 +71,53 @@ class PinnedExits:
         self._buffer = Buffer(runtime_folder, PROGRAM, EXITS.name, EXITS_RECORD.size)
 
     def take(self) -> Records:
-        """Give what is there: the kernel writes the records as they are kept."""
+        """Give the records there: the kernel writes them in the format of the table."""
         rows = self._buffer.look()
         return Records(rows, lost=self._buffer.lost(), release=self._buffer.release)
 
     def rest(self) -> Records:
-        """Copy all that is there, however much it is."""
+        """Copy all records there, without a bound."""
         rows = self._buffer.take()
         return Records(rows, lost=self._buffer.lost())
 
     def close(self) -> None:
-        """Let go of the mappings; what is pinned stays."""
+        """Unmap it; what is pinned stays."""
         self._buffer.close()
 
 
-def gone_over(before: Exits, runtime_folder: str, since_ns: int, just_told: bytes) -> tuple[Exits, Records] | None:
-    """Go over to BPF that was loaded since: the new way, and what ended. None where it is not there.
+def switch_to_bpf(before: Exits, runtime_folder: str, since_ns: int, last_rows: bytes) -> tuple[Exits, Records] | None:
+    """Switch to BPF that was loaded since; return the new way, and the processes that ended. None where it is missing.
 
-    BPF recorded from when it was loaded on, so what another way told of until ``since_ns``, when it was last taken, or
-    tells now is left out; and what it told then, ``just_told``: some of that ended while it was taken. Of what was
-    pinned before nothing is pinned again, unless it is the very same.
+    BPF has recorded since it was loaded, so ends that the other way gave are left out: those until ``since_ns``, when
+    it was last read, those it gives now, and those it gave then, ``last_rows``: some ended while it was read. Where the
+    way before was BPF, too, its pins are others, or unchanged ones that are read on.
     """
     try:
         pinned = PinnedExits(runtime_folder)
     except Error:
         return None
-    told, rest = last_of(before), pinned.rest()
+    last, rest = last_of(before), pinned.rest()
     if isinstance(before, PinnedExits):
-        return pinned, Records(bytes(told.rows) + bytes(rest.rows), lost=told.lost + rest.lost)
-    pids = {row[2] for row in EXITS_RECORD.iter_unpack(just_told + told.rows)}
-    kept = [
+        return pinned, Records(bytes(last.rows) + bytes(rest.rows), lost=last.lost + rest.lost)
+    pids = {row[2] for row in EXITS_RECORD.iter_unpack(last_rows + last.rows)}
+    missed = [
         rest.rows[at : at + EXITS_RECORD.size]
         for at in range(0, len(rest.rows), EXITS_RECORD.size)
         if (row := EXITS_RECORD.unpack_from(rest.rows, at))[1] > since_ns and row[2] not in pids
     ]
-    return pinned, Records(b"".join((told.rows, *kept)), lost=told.lost)
+    return pinned, Records(b"".join((last.rows, *missed)), lost=last.lost)
 
 
 def last_of(way: Exits) -> Records:
-    """Take all that a way tells of, and close it.
+    """Read the last records of a way, and close it.
 
     :raises OSError: as the kernel says.
     """
     if isinstance(way, PinnedExits):
         records = way.rest()
     else:
-        told = way.take()
-        records = Records(bytes(told.rows), lost=told.lost)
-        told.release()
+        last = way.take()
+        records = Records(bytes(last.rows), lost=last.lost)
+        last.release()
     way.close()
     return records

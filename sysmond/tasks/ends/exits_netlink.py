@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that ended, as netlink tells of them: by the proc connector, by taskstats, or by both.
+"""Processes that ended, by netlink: by the proc connector, by taskstats, or by both.
 
-The connector knows that a process ended, and when; taskstats knows what it used. Either is told even where the other
-lost a message, so only what both lost is missing. A beginning is exact to 0.1 ms where somebody listened at the time;
-of what ran before, it is the end less how long it took, late by as long as its memory took to be given back. What
-threads did that ended before somebody listened is in the CPU time alone.
+The connector reports that a process ended, and when; taskstats what it used. One reports an end even where the other
+lost a message, so only ends that both lost are missing. A beginning is exact to 0.1 ms where sysmond listened at the
+time; for a process that ran before, it is the end less its elapsed time, late by as long as it took to free its memory.
+Threads that ended before sysmond listened count in the CPU time only.
 """
 
 import os
@@ -24,10 +24,10 @@ from sysmond.tasks.tables import ABSENT_U32, EXITS_RECORD
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
 
-# Of how many processes a tick /proc is asked, in at most three files each. What ended last is asked for what is left of
-# it: of what ended earlier in the tick hardly ever anything is.
+# Of how many processes a tick /proc is read, at most three files each: of those that ended last, since hardly anything
+# is left of those that ended earlier in the tick.
 PROC_MAX = 256
-# How long at most it takes to find out, once, that taskstats tells nothing here.
+# How long to wait, once, for a first message of taskstats.
 TRIAL_S = 0.25
 
 _CODE_SIGNAL, _CODE_CORE = 0x7F, 0x80
@@ -37,12 +37,12 @@ _NOTHING = (ABSENT,) * 8
 
 
 class Paired:
-    """By the proc connector, which knows who ended and when, and taskstats, which knows what they used."""
+    """By the proc connector, which has who ended and when, and taskstats, which has what they used."""
 
     def __init__(self, buffer_bytes: int = BUFFER_BYTES) -> None:
         """Listen to both.
 
-        :raises Error: where one of them is not to be had.
+        :raises Error: where one of them is unavailable.
         """
         self._connector = Connector(buffer_bytes)
         try:
@@ -53,15 +53,15 @@ class Paired:
         self._lives = Lives()
         self._lives.is_naming = True  # Until the version is known.
         self._sums = Sums()
-        self._alone: dict[int, int] = {}  # Who is over by taskstats only, and for how many readings.
+        self._alone: dict[int, int] = {}  # Processes over by taskstats only, and for how many readings.
 
     def take(self) -> Records:
-        """Give what ended."""
+        """Give the processes that ended."""
         now = clock.relation()
         lives, sums = self._lives, self._sums
-        # The connector first: of each end that it tells of, taskstats told before.
-        unheard = self._connector.receive(lives, now.boottime_ns, now.boottime_ns - now.monotonic_ns)
-        untold = self._taskstats.receive(sums)
+        # The connector first: taskstats sends its message of an end before the connector does.
+        connector_lost = self._connector.receive(lives, now.boottime_ns, now.boottime_ns - now.monotonic_ns)
+        taskstats_lost = self._taskstats.receive(sums)
         lives.is_naming = sums.version < VERSION_NAMING
         if lives.is_naming:
             sums.name(lives.groups)
@@ -71,10 +71,10 @@ class Paired:
         rows = [record(ended, sums.pop(ended.pid)) for ended in lives.take()]
         if sums.over or self._alone:
             rows += self._overdue(now)
-        return Records(b"".join(rows), lost=min(unheard, untold))
+        return Records(b"".join(rows), lost=min(connector_lost, taskstats_lost))
 
     def _overdue(self, now: clock.Relation) -> list[bytes]:
-        """What the connector never told of, a while after taskstats did."""
+        """Records of ends that the connector never reported, a while after taskstats did."""
         self._alone = {pid: self._alone.get(pid, 0) + 1 for pid in self._sums.over}
         rows: list[bytes] = []
         for pid, readings in list(self._alone.items()):
@@ -90,25 +90,25 @@ class Paired:
 
 
 class Heard:
-    """By the proc connector alone; of a process that nobody has waited for yet, /proc still tells the rest."""
+    """By the proc connector alone; while nobody has waited for a process, /proc still has the rest."""
 
     def __init__(self, buffer_bytes: int = BUFFER_BYTES) -> None:
         """Listen to it.
 
-        :raises Error: where it is not to be had.
+        :raises Error: where it is unavailable.
         """
         self._connector = Connector(buffer_bytes)
         self._lives = Lives()
 
     def take(self) -> Records:
-        """Give what ended."""
+        """Give the processes that ended."""
         now = clock.relation()
         lost = self._connector.receive(self._lives, now.boottime_ns, now.boottime_ns - now.monotonic_ns)
         if self._lives.unsure:
             self._lives.settle(_asker({}))
         ended = self._lives.take()
         hardly, maybe = ended[:-PROC_MAX], ended[-PROC_MAX:]
-        rows = [record(each, None) for each in hardly] + [_remains(each) for each in maybe]
+        rows = [record(end, None) for end in hardly] + [_remains(end) for end in maybe]
         return Records(b"".join(rows), lost=lost)
 
     def close(self) -> None:
@@ -120,9 +120,9 @@ class TaskstatsExits:
     """By taskstats alone."""
 
     def __init__(self, buffer_bytes: int = BUFFER_BYTES) -> None:
-        """Listen to it, where it tells of what ends here.
+        """Listen to it, where it reports ends to this process.
 
-        :raises Error: where it is not to be had, does not, or names no process.
+        :raises Error: where it is unavailable, reports none, or names no process.
         """
         self._taskstats = Taskstats(buffer_bytes)
         self._sums = Sums()
@@ -133,7 +133,7 @@ class TaskstatsExits:
             raise Error(problem)
 
     def _tried(self) -> str:
-        """Let a thread end: outside the initial network namespace messages go elsewhere, and nobody says so."""
+        """Let a thread end, and wait for its message: outside the initial network namespace none comes."""
         trial = Sums()
         numbers: list[int] = []
         thread = Thread(target=lambda: numbers.append(get_native_id()))
@@ -150,7 +150,7 @@ class TaskstatsExits:
         return ""
 
     def take(self) -> Records:
-        """Give what ended."""
+        """Give the processes that ended."""
         now = clock.relation()
         lost = self._taskstats.receive(self._sums)
         over, self._sums.over = self._sums.over, {}
@@ -164,7 +164,7 @@ class TaskstatsExits:
 
 
 def record(ended: ProcessEnd, life: ExitStats | None) -> bytes:
-    """Pack a record: times and code by the connector, the rest by taskstats, where that told."""
+    """Pack a record: times and code by the connector, the rest by taskstats, where that reported."""
     pid, start_ns, end_ns, code, ppid = ended
     signal, core = code & _CODE_SIGNAL, (code & _CODE_CORE) >> 7
     if life is None:
@@ -180,7 +180,7 @@ def record(ended: ProcessEnd, life: ExitStats | None) -> bytes:
 
 
 def timed(life: ExitStats, before_ns: int, now: clock.Relation) -> bytes:
-    """Pack what taskstats alone told: it ended within one second of the wall clock, and between two readings."""
+    """Pack an end that only taskstats reported: within one second of the wall clock, and between two readings."""
     second_ns = life.ended_s * clock.SECOND_NS - now.realtime_ns + now.boottime_ns
     first_ns = min(max(before_ns, second_ns), now.boottime_ns)
     last_ns = max(first_ns, min(now.boottime_ns, second_ns + clock.SECOND_NS))
@@ -189,7 +189,7 @@ def timed(life: ExitStats, before_ns: int, now: clock.Relation) -> bytes:
 
 
 def _asker(known: "Container[int]") -> "Callable[[ProcessEnd], bool | None]":
-    """Ask /proc whether a process is over that is not known to be, of no more than ``PROC_MAX``."""
+    """Make a function that says whether a process is over: by ``known``, else by /proc, for at most ``PROC_MAX``."""
     left = PROC_MAX
 
     def ask(last: ProcessEnd) -> bool | None:
@@ -203,32 +203,32 @@ def _asker(known: "Container[int]") -> "Callable[[ProcessEnd], bool | None]":
 
 
 def is_over(last: ProcessEnd) -> bool:
-    """Whether no thread of a process is left whose first thread ended, by what /proc says of it."""
+    """Whether no thread is left of a process whose first thread ended, by /proc."""
     try:
         fields = _stat(last.pid)[1]
         if int(fields[19]) * _TICK_NS > last.end_ns:
-            return True  # Another one, with the same number.
-        # One that lives had execve(2) called by another thread, which took the place of the first.
+            return True  # Another process has its number.
+        # Where it lives, another thread called execve(2) and took the place of the first.
         return fields[0] == b"Z" and int(fields[17]) <= 1
     except (OSError, ValueError, IndexError):
         return True
 
 
 def _stat(pid: int) -> tuple[bytes, list[bytes]]:
-    """The name of a process, and what is behind it in /proc/PID/stat: state, parent, and so on."""
+    """The name of a process, and the fields after it in /proc/PID/stat: state, parent, and so on."""
     with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
         before, _, behind = file.read(4096).rpartition(b") ")
     return before.partition(b" (")[2], behind.split()
 
 
 def _remains(ended: ProcessEnd) -> bytes:
-    """Pack a record with what is left in /proc of a process that nobody has waited for yet."""
-    found = record(ended, None)
+    """Pack a record with what /proc still has of a process that nobody has waited for yet."""
+    minimal = record(ended, None)
     try:
         comm, fields = _stat(ended.pid)
         start_ns = int(fields[19]) * _TICK_NS
-        if fields[0] != b"Z" or start_ns > ended.end_ns:  # Another one, with the same number.
-            return found
+        if fields[0] != b"Z" or start_ns > ended.end_ns:  # Another process has its number.
+            return minimal
         with open(f"/proc/{ended.pid}/status", "rb", buffering=0) as file:
             uid = int(file.read(4096).partition(b"\nUid:")[2].split(None, 1)[0])
         user_us, system_us = int(fields[11]) * _TICK_US, int(fields[12]) * _TICK_US
@@ -249,12 +249,12 @@ def _remains(ended: ProcessEnd) -> bytes:
             *_io(ended.pid),
         )
     except (OSError, ValueError, IndexError):
-        return found
+        return minimal
     return record(ended, life)
 
 
 def _io(pid: int) -> tuple[int, int]:
-    """What a process read from and sent towards storage, where one may know."""
+    """Bytes that a process read from and sent towards storage; absent where they are hidden."""
     try:
         with open(f"/proc/{pid}/io", "rb", buffering=0) as file:
             words = file.read(4096).split()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Netlink sockets on which the kernel tells of events: what waits is taken in few calls, and what was lost is counted.
+"""Netlink sockets with events of the kernel: few calls read many messages, and lost messages are counted.
 
 Sources: netlink(7), recvmmsg(2), and ``sock_get_meminfo`` in the kernel's ``net/core/sock.c``, whose last number is how
 many messages did not fit the socket's buffer.
@@ -15,11 +15,11 @@ from struct import Struct
 
 from sysmond.errors import Error, refusal
 
-# A second of 3,000 ends a second, each in messages of 1 to 2 KiB as the kernel counts them, and of slow ticks after it.
+# For 3,000 ends in a second, each of 1 to 2 KiB as the kernel counts them, and slow ticks after it.
 BUFFER_BYTES = 16 * 1024 * 1024
-# How many messages one call takes.
+# How many messages one call reads.
 BATCH = 128
-# How many a tick takes; what is left waits in the buffer for the next.
+# How many a tick reads; the rest waits in the buffer for the next.
 MESSAGES_MAX = 20_480
 
 REQUEST, ACKNOWLEDGE = 0x1, 0x4
@@ -64,7 +64,7 @@ class Socket:
     """A socket to the kernel, to which nobody else can send."""
 
     def __init__(self, protocol: int, groups: int, slot_bytes: int, buffer_bytes: int = BUFFER_BYTES) -> None:
-        """Open it; ``groups``: bits of the multicast groups to hear; ``slot_bytes``: as much is taken of a message.
+        """Open it; ``groups``: bits of the multicast groups; ``slot_bytes``: how much of a message is read.
 
         :raises OSError: as the kernel says.
         """
@@ -102,12 +102,12 @@ class Socket:
         self._socket.send(HEADER.pack(HEADER.size + len(payload), kind, flags | REQUEST, 1, 0) + payload)
 
     def answer(self, what: str, right: str) -> memoryview:
-        """Give what the kernel answered to a request; it does so before ``send`` returns.
+        """Give the kernel's answer to a request, which is there when ``send`` returns.
 
-        :raises Error: where it refused or said nothing, naming ``what`` was asked and what would be ``right``.
+        :raises Error: where it refused or did not answer, with ``what`` was requested, and what to expect (``right``).
         """
-        taken = self._batch(1)
-        if not taken:
+        count = self._batch(1)
+        if not count:
             raise Error(f"{what}: no answer; {right}")
         reply = self._view[: min(self.slot_bytes, HEADER.unpack_from(self._slab)[0])]
         if HEADER.unpack_from(reply)[1] == NLMSG_ERROR and (number := -_ERROR.unpack_from(reply, HEADER.size)[0]):
@@ -115,19 +115,19 @@ class Socket:
         return reply
 
     def receive(self) -> Iterator[memoryview]:
-        """Yield what waits, in pieces that hold only until the next: messages each in ``slot_bytes``, cut there.
+        """Yield the messages that wait, in batches that hold until the next: each in ``slot_bytes``, cut there.
 
-        At most ``MESSAGES_MAX`` are taken.
+        At most ``MESSAGES_MAX`` are read.
         """
         for _ in range(MESSAGES_MAX // BATCH):
-            taken = self._batch(BATCH)
-            if taken:
-                yield self._view[: taken * self.slot_bytes]
-            if taken < BATCH:
+            count = self._batch(BATCH)
+            if count:
+                yield self._view[: count * self.slot_bytes]
+            if count < BATCH:
                 return
 
     def lost(self) -> int:
-        """How many did not fit since the last call; at least, where the kernel (before 4.12) tells no number."""
+        """How many did not fit since the last call; at least, where the kernel (before 4.12) keeps no count."""
         if self._dropped is None:
             lost, self._overruns = self._overruns, 0
             return lost
@@ -136,19 +136,19 @@ class Socket:
         return lost
 
     def close(self) -> None:
-        """Hear nothing more."""
+        """Close the socket."""
         self._socket.close()
 
     def __del__(self) -> None:
-        """Hear nothing more, where nobody said so: a probe that is turned off is dropped without a word."""
-        with suppress(AttributeError):  # There was no socket to be had.
+        """Close the socket of a probe that was turned off, and dropped without a ``close``."""
+        with suppress(AttributeError):  # It could not be opened.
             self._socket.close()
 
     def _batch(self, limit: int) -> int:
         while True:
-            taken = int(self._receive(self._socket.fileno(), self._messages, limit, socket.MSG_DONTWAIT, None))
-            if taken >= 0:
-                return taken
+            count = int(self._receive(self._socket.fileno(), self._messages, limit, socket.MSG_DONTWAIT, None))
+            if count >= 0:
+                return count
             number = ctypes.get_errno()
             if number == ENOBUFS:
                 self._overruns += 1
@@ -164,5 +164,5 @@ class Socket:
 
 
 def refused(what: str, failure: OSError, right: str) -> Error:
-    """An error of the operating system in one line: what, why, what would be right."""
+    """An error of the operating system in one line: what, why, what was expected."""
     return Error(f"{what}: {refusal(failure)}; {right}")

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Taskstats: what the kernel counted for a thread, told when it ends; a process is the sum of its threads.
+"""Taskstats: what the kernel counted for a thread, sent when it ends; a process is the sum of its threads.
 
-The kernel's own message for a group of threads holds delays and CPU time alone: faults, bytes and memory are summed
+The kernel's own message for a group of threads holds only delays and CPU time: faults, bytes and memory are summed
 here from the threads. From version 12 of the struct (Linux 5.19) on, a message names the process and says whether the
-thread was its last; before, who listens to the proc connector as well knows both.
+thread was its last; before, the proc connector has to say both.
 
-Messages have no time. Alone, taskstats tells an end to half a second: by the second of the wall clock that a beginning
-and how long it took add up to, and by when the readings before and after were.
+Messages have no time of the end. By taskstats alone, it is known to half a second: from the wall-clock second of the
+beginning plus the elapsed time, and from the times of the readings before and after.
 
 Sources: the kernel's ``Documentation/accounting/taskstats-struct.rst``, ``linux/taskstats.h``, ``kernel/taskstats.c``,
-``kernel/tsacct.c``, and genetlink for how it is asked.
+``kernel/tsacct.c``, and genetlink for requests.
 """
 
 from collections.abc import Iterator, Mapping
@@ -41,9 +41,9 @@ BEGIN = HEADER.size + _COMMAND.size
 SLOT_BYTES = 2048
 
 GROUP_DEAD = 0x20  # AGROUP in ac_flag.
-# A message of a thread waits as many readings for the connector to name its process.
+# For how many readings a message of a thread waits for the connector to name its process.
 READINGS_MAX = 30
-# Of how many processes that have lost threads, but not all, the sums are kept.
+# Sums are kept for how many processes of which some threads, but not all, have ended.
 PARTIAL_MAX = 65_536
 
 # Where the fields lie, in the order of Task without the last two: offset and code. Version 15 alone (Linux 6.14) had
@@ -74,9 +74,9 @@ _SHIFTED_VERSION = 15
 
 
 def layout(version: int) -> Struct:
-    """How to read the struct of a version: the fields above, and from version 12 on those that name the process.
+    """The layout of the struct of a version: the fields above, and from version 12 on those that name the process.
 
-    :raises Error: where it lacks what is read.
+    :raises Error: where it lacks fields that are read.
     """
     if version < VERSION_MIN:
         raise Error(f"{WHAT}: version {version} of the struct; expected {VERSION_MIN} or a later one")
@@ -92,7 +92,7 @@ def layout(version: int) -> Struct:
 
 
 class ExitStats(NamedTuple):
-    """A process that ended, or a thread: its code as wait(2) has it, times of CPU and clock in µs, memory in bytes.
+    """A process that ended, or a thread: its code as in wait(2), times of CPU and clock in µs, memory in bytes.
 
     ``ended_s``: in which second of the wall clock. ``is_first``: whether the first thread of its process is in it.
     """
@@ -115,7 +115,7 @@ class ExitStats(NamedTuple):
     is_first: bool = True
 
     def joined(self, other: "ExitStats") -> "ExitStats":
-        """With a thread of the same process that ended later; the name is that of the first thread, as in /proc."""
+        """Add a thread of the same process that ended later; the name is that of the first thread, as in /proc."""
         return self._replace(
             comm=other.comm if other.is_first else self.comm,
             is_first=self.is_first or other.is_first,
@@ -135,39 +135,39 @@ class ExitStats(NamedTuple):
         )
 
 
-# One of these is made of each end; the constructor of a named tuple takes three times as long.
+# One of these is made for each end; the constructor of a named tuple takes three times as long.
 _new = tuple.__new__
 
 
 class Sums:
-    """What follows from the messages. No I/O."""
+    """What processes used that ended, by the messages. No I/O."""
 
     def __init__(self) -> None:
         """Know nothing yet."""
         self.over: dict[int, list[ExitStats]] = {}  # By process; several where a number was given anew.
         self.version = 0
-        self.unread = 0  # Messages that were none, or cut.
+        self.unread = 0  # Messages that could not be parsed, or were cut.
         self._layout = Struct("=")
         self._places: dict[int, tuple[int, int]] = {}
         self._partial: dict[int, ExitStats] = {}
-        # With the CPU time of their dead group, -1 where it has none or is not dead; and how often they waited.
+        # With the CPU time of its process, -1 where that lives or sent none; and how many readings it has waited.
         self._unnamed: list[tuple[ExitStats, int, int]] = []
 
     def follow(self, batch: memoryview | bytes, slot_bytes: int = SLOT_BYTES) -> None:
-        """Take in messages, each in a slot."""
+        """Read messages, each in a slot."""
         for begin in range(0, len(batch), slot_bytes):
             length = _LENGTH.unpack_from(batch, begin)[0]
             try:
-                found = self._places.get(length)
-                if found is None:
-                    found = self._places[length] = self._learn(batch[begin : begin + min(length, slot_bytes)])
-                place, group = found
+                places = self._places.get(length)
+                if places is None:
+                    places = self._places[length] = self._learn(batch[begin : begin + min(length, slot_bytes)])
+                place, group = places
                 self._add(batch, begin + place, begin + group if group else 0)
             except (error, Error):
                 self.unread += 1
 
     def _learn(self, message: memoryview | bytes) -> tuple[int, int]:
-        """Where the struct of the thread lies, and where that of its group, or 0; the same in all of that length."""
+        """The offsets of the thread's struct, and of its group's, or 0; the same in all messages of that length."""
         if HEADER.unpack_from(message)[1] <= _GENL_CTRL:
             raise Error("an answer, not an event")
         place = group = 0
@@ -207,7 +207,7 @@ class Sums:
             self._join(life, group_cpu_us, is_dead=bool(flags & GROUP_DEAD))
 
     def name(self, groups: Mapping[int, int]) -> None:
-        """Say of which process threads were; a thread that is not named for long counts as a process."""
+        """Give threads their processes; a thread without one for long counts as a process."""
         waiting, self._unnamed = self._unnamed, []
         for life, group_cpu_us, waited in waiting:
             pid = groups.get(life.pid, 0 if waited < READINGS_MAX else life.pid)
@@ -221,16 +221,16 @@ class Sums:
         before = self._partial.pop(life.pid, None)
         life = life if before is None else before.joined(life)
         if is_dead:
-            # The kernel's own sum has the threads that ended before somebody listened, too.
+            # The kernel's own sum includes threads that ended before sysmond listened.
             life = life._replace(cpu_us=max(life.cpu_us, group_cpu_us))
             self.over.setdefault(life.pid, []).append(life)
         else:
             self._partial[life.pid] = life
-            if len(self._partial) > PARTIAL_MAX:  # Whose last thread's message was lost, or who is longest without one.
+            if len(self._partial) > PARTIAL_MAX:  # Drop the oldest: the message of its last thread may be lost.
                 del self._partial[next(iter(self._partial))]
 
     def pop(self, pid: int) -> ExitStats | None:
-        """Give the life of a process that is known to be over; None where no message told of it."""
+        """Give what a process used that is over; None where no message reported it."""
         lives = self.over.get(pid)
         if not lives:
             return self._partial.pop(pid, None)
@@ -240,12 +240,12 @@ class Sums:
 
 
 class Taskstats:
-    """Listens."""
+    """A socket of taskstats."""
 
     def __init__(self, buffer_bytes: int = BUFFER_BYTES) -> None:
-        """Begin to listen, on all CPUs there may be.
+        """Begin to listen, on all possible CPUs.
 
-        :raises Error: where this kernel has no taskstats, or does not tell this process.
+        :raises Error: where this kernel has no taskstats, or sends nothing to this process.
         """
         try:
             self._socket = Socket(_NETLINK_GENERIC, 0, SLOT_BYTES, buffer_bytes)
@@ -263,7 +263,7 @@ class Taskstats:
             raise
 
     def receive(self, sums: Sums) -> int:
-        """Take in what waits, and give how many messages were lost: of threads that ended.
+        """Read the messages that wait; return how many were lost, of ends of threads.
 
         :raises OSError: as the kernel says.
         """
@@ -274,7 +274,7 @@ class Taskstats:
 
     def close(self) -> None:
         """Stop listening."""
-        with suppress(OSError, Error):  # The kernel forgets a listener that is not there at the next end of a thread.
+        with suppress(OSError, Error):  # The kernel forgets a listener that is gone at the next end of a thread.
             self._listen(_DEREGISTER)
         self._socket.close()
 
@@ -296,12 +296,12 @@ class Taskstats:
 
 
 def attribute(kind: int, value: bytes) -> bytes:
-    """Spell an attribute, padded to the next."""
+    """Encode an attribute, padded to the next."""
     return _ATTRIBUTE.pack(_ATTRIBUTE.size + len(value), kind) + value + bytes(-len(value) & 3)
 
 
 def attributes(message: memoryview | bytes, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the attributes of a stretch of a message: type, and where the value begins and ends."""
+    """Yield the attributes in a part of a message: type, and the offsets where the value begins and ends."""
     while begin + _ATTRIBUTE.size <= end:
         length, kind = _ATTRIBUTE.unpack_from(message, begin)
         if length < _ATTRIBUTE.size:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""By /proc: where BPF is not to be had, and all that a user without rights can have.
+"""By /proc: where BPF is unavailable, and for users without privileges.
 
-Comes in: files of /proc/PID and /proc/PID/task/TID. Goes out: the same records as by BPF, with what /proc does not
-say absent. ``text`` reads bytes, ``files`` keeps descriptors, ``ids`` finds who is there, ``walk`` makes a pass of
-it. Called by ``tasks.choose``.
+Comes in: files of /proc/PID and /proc/PID/task/TID. Goes out: the same records as by BPF; values that /proc lacks are
+absent. ``text`` parses bytes, ``files`` keeps descriptors, ``ids`` finds new processes, ``walk`` makes a pass of
+them. Called by ``tasks.choose``.
 """

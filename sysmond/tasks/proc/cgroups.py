@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The number of the cgroup that /proc/PID/cgroup names: the inode of its folder, which is the kernel's own number.
 
-Version 2 numbers them, unless it has no controller that processes are sorted by and version 1 has one.
+Numbers are those of version 2, unless only version 1 has one of the controllers that group processes.
 """
 
 import os
@@ -13,7 +13,7 @@ _DELETED = b" (deleted)"
 
 
 class CgroupNumbers:
-    """Turns paths into numbers; each path is looked up once a reading, since a cgroup may be made again."""
+    """Turns paths into numbers; looks each path up once a reading, since a cgroup may be made again."""
 
     def __init__(self, root: str) -> None:
         """Look for the hierarchies of the machine below ``root``."""
@@ -24,16 +24,16 @@ class CgroupNumbers:
         self.look_again()
 
     def look_again(self) -> None:
-        """Find out what is mounted where."""
+        """Read which hierarchies are mounted where."""
         self._begin = None
         try:
             with open(self._root + MOUNTINFO, "rb") as file:
-                found = hierarchies(file.read())
+                mounted = hierarchies(file.read())
         except (OSError, ValueError):
             return
-        version_2 = next((each for each in found if not each.controllers), None)
+        version_2 = next((hierarchy for hierarchy in mounted if not hierarchy.controllers), None)
         controllers = b"" if version_2 is None else self._controllers(version_2)
-        chosen = numbering(found, controllers.decode("ascii", "replace").split())
+        chosen = numbering(mounted, controllers.decode("ascii", "replace").split())
         if chosen is not None:
             self._top = os.fsencode(self._root + chosen.point)
             self._begin = os.fsencode(f":{','.join(chosen.controllers)}:")
@@ -43,7 +43,7 @@ class CgroupNumbers:
         self._numbers.clear()
 
     def number(self, content: bytes, before: int) -> int:
-        """Give the number of the cgroup in a content of /proc/PID/cgroup; that ``before`` where the cgroup is gone."""
+        """Give the number of the cgroup in the text of /proc/PID/cgroup; ``before`` where the cgroup is gone."""
         if self._begin is None:
             return ABSENT
         for line in content.split(b"\n"):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which processes there are, without listing /proc every time.
 
-Which number was given last is in loadavg, and those up to it were given since: where few were, each is asked for by
-itself. This needs sysmond to live in the pid namespace that /proc shows; elsewhere, as where that of the machine around
-a container is read, /proc is listed.
+The number given last is in loadavg; those up to it are new: where they are few, each is tried by itself. This
+needs sysmond to live in the pid namespace that /proc shows; elsewhere, as where a container reads the /proc of the
+machine around it, /proc is listed.
 """
 
 import os
@@ -12,9 +12,9 @@ from time import clock_gettime_ns
 
 from sysmond.tasks.proc.text import last_pid
 
-# Numbers may be chosen freely (clone3 with set_tid), which moves no counter.
+# A program may choose a number (clone3 with set_tid), which leaves the counter alone.
 LIST_EVERY = 30
-# Asking for a number that is nobody's costs as much as listing one process.
+# Trying a number that no process has costs as much as listing one process.
 _ASKED_MIN = 64
 _CPUCLOCK_SCHED = 2
 
@@ -25,7 +25,7 @@ def clock_of(pid: int) -> int:
 
 
 class NewPids:
-    """Tells which processes may be new. ``is_ours``: the numbers of this /proc are those of our own namespace."""
+    """Finds processes that may be new. ``is_ours``: the numbers of this /proc are those of our own namespace."""
 
     def __init__(self, top: int) -> None:
         """Look at the /proc that is open as ``top``."""
@@ -40,7 +40,7 @@ class NewPids:
             self._loadavg = os.open("loadavg", os.O_RDONLY | os.O_CLOEXEC, dir_fd=top)
 
     def close(self) -> None:
-        """Let go of what is open."""
+        """Close what is open."""
         if self._loadavg >= 0:
             os.close(self._loadavg)
             self._loadavg = -1
@@ -48,7 +48,7 @@ class NewPids:
     def candidates(self, known: int, *, is_full: bool) -> list[str]:
         """Give the names of processes that may be new.
 
-        ``known``: how many are; ``is_full``: there is no room for more, so that they are only counted.
+        ``known``: how many are known; ``is_full``: there is no room for more, so more are only counted.
         """
         since, asked = self._given_before, -1
         if self.is_ours and self._loadavg >= 0:
@@ -59,9 +59,9 @@ class NewPids:
         turn = self._readings % LIST_EVERY == 0
         if since < 0 or turn or is_full or not 0 <= asked <= max(_ASKED_MIN, known):
             return [name for name in os.listdir(self._top) if name.isdigit()]
-        found = []
+        names = []
         for pid in range(since + 1, since + asked + 1):
-            with suppress(OSError):  # That of a thread, or of one that has ended.
+            with suppress(OSError):  # It is the number of a thread, or of a process that has ended.
                 clock_gettime_ns(clock_of(pid))
-                found.append(str(pid))
-        return found
+                names.append(str(pid))
+        return names

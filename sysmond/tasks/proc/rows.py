@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records of tasks, packed from what the files of /proc say."""
+"""Records of tasks, packed from the values in the files of /proc."""
 
 from collections.abc import Iterable
 from struct import Struct
@@ -11,7 +11,7 @@ from sysmond.tasks.tables import ABSENT_U32, PROCESS, PROCESS_PRIVATE, THREAD
 
 
 class Alone(NamedTuple):
-    """What the kernel counts a thread alone, in µs and times; of a process, that of all its threads."""
+    """What the kernel counts by thread only, in µs and times; for a process, the sum of its threads."""
 
     delay_us: int
     block_us: int
@@ -24,7 +24,7 @@ NOTHING = Alone(0, 0, 0, 0)
 
 
 class Whose(NamedTuple):
-    """Whom a record is about."""
+    """The task that a record is about."""
 
     start_ns: int
     pid: int
@@ -34,32 +34,32 @@ class Whose(NamedTuple):
 
 
 def total(parts: Iterable[Alone]) -> Alone:
-    """Add up; what one of them does not know is not known."""
-    return Alone(*[ABSENT if ABSENT in each else sum(each) for each in zip(*parts, strict=True)])
+    """Add up each count; absent where one part lacks it."""
+    return Alone(*[ABSENT if ABSENT in column else sum(column) for column in zip(*parts, strict=True)])
 
 
-def measures(told: TaskStat, held: TaskStatus, moved: Io, cpu_us: int, alone: Alone) -> tuple[int | bytes, ...]:
-    """Give the part that the records of a process and of a thread have alike."""
+def measures(stat: TaskStat, status: TaskStatus, moved: Io, cpu_us: int, alone: Alone) -> tuple[int | bytes, ...]:
+    """Give the fields that records of processes and of threads share."""
     return (
-        told.comm,
+        stat.comm,
         cpu_us,
-        told.user_us,
-        told.system_us,
+        stat.user_us,
+        stat.system_us,
         *alone,
-        told.minor,
-        told.major,
+        stat.minor,
+        stat.major,
         *moved,
-        held.rss_anon,
-        held.rss_file,
-        held.rss_shmem,
-        held.swap,
-        told.virtual,
-        told.threads,
-        told.last_cpu,
-        told.priority,
-        told.nice,
-        told.policy,
-        told.state,
+        status.rss_anon,
+        status.rss_file,
+        status.rss_shmem,
+        status.swap,
+        stat.virtual,
+        stat.threads,
+        stat.last_cpu,
+        stat.priority,
+        stat.nice,
+        stat.policy,
+        stat.state,
     )
 
 
@@ -74,7 +74,7 @@ def thread_record(whose: Whose, tid: int, measured: tuple[int | bytes, ...]) -> 
 
 
 class Private(NamedTuple):
-    """What the table ``process_private`` has and /proc can tell: namespaces and descriptors are -1 where hidden."""
+    """What /proc has for the table ``process_private``: namespaces and descriptors are -1 where hidden."""
 
     namespace_pid: int
     namespace: int
@@ -84,7 +84,7 @@ class Private(NamedTuple):
 
 
 def private_record(whose: Whose, private: Private) -> bytes:
-    """Pack a record of the table ``process_private``; what went over the network is not to be had here."""
+    """Pack a record of the table ``process_private``; /proc has no traffic of processes."""
     numbers = private.namespace_pid & ABSENT_U32, private.namespace & ABSENT_U32, private.descriptors
     return _PRIVATE.pack(whose.start_ns, whose.pid, *numbers, *[ABSENT] * 4, private.syscall, private.wait)
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What threads are at, at this moment, by /proc: rows of ``thread_state`` where BPF is not to be had.
+"""What threads are doing at this moment, by /proc: rows of ``thread_state`` where BPF is unavailable.
 
-Only those are looked at whose process used a CPU since the reading before, or was at something then: a thread that
-neither ran meanwhile nor waited uninterruptibly before does so now only if it has been woken and waits for a CPU.
+Only processes that used a CPU since the reading before, or were busy then, are looked at: a thread that neither ran
+meanwhile nor waited uninterruptibly before does so now only if it has been woken and waits for a CPU.
 
-Looking ends when its time is up: who was not looked at is counted, and is first at the next reading.
+Looking ends when its time is up: the threads left are counted, and come first at the next reading.
 """
 
 import os
@@ -26,13 +26,13 @@ from sysmond.tasks.tables import ABSENT_U32, THREAD_STATE
 
 # How long a reading may look at threads; listing /proc, seldom done, comes on top.
 LOOK_NS = 20_000_000
-# User and cgroup of a process that is at something are read so often.
+# How often user and cgroup of a busy process are read.
 OWNER_NS = 5_000_000_000
 # ``syscall`` and ``stack`` wait while a process executes a program: they are left alone in its first second.
 YOUNG_NS = 1_000_000_000
 # Running, or waiting uninterruptibly; the rest only where all are wanted.
-AT_SOMETHING = frozenset((b"R", b"D"))
-# Asking a clock takes about a microsecond: the time is looked at after so many.
+BUSY = frozenset((b"R", b"D"))
+# Reading a clock takes about a microsecond: the time is checked after so many processes.
 _CLOCKS = 64
 # A prime number; what is beyond 2**62 is not recorded.
 _STACKS = (1 << 61) - 1
@@ -40,22 +40,22 @@ _RECORD = Struct(THREAD_STATE.packing.format if THREAD_STATE.packing else "")
 
 
 class _Process(Task):
-    """A process, and what is kept of it. ``pulse``: its CPU time when it was looked at last."""
+    """A process as it was last seen. ``pulse``: its CPU time then."""
 
-    __slots__ = ("at_something", "cgroup", "clock", "owner_ns", "pid", "pulse", "start_ns", "uid")
+    __slots__ = ("cgroup", "clock", "is_busy", "owner_ns", "pid", "pulse", "start_ns", "uid")
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.pid: Final = int(name)
         self.clock: Final = clock_of(self.pid)
         self.pulse = -1
-        self.at_something = True  # As far as is known.
+        self.is_busy = True  # As far as is known.
         self.uid, self.cgroup = ABSENT_U32, ABSENT
         self.start_ns, self.owner_ns = -1, -OWNER_NS
 
 
 class _Unfinished(NamedTuple):
-    """A process with more threads than there was time for. ``names``: of those that are left."""
+    """A process with more threads than there was time for. ``names``: of the threads left."""
 
     process: _Process
     names: Generator[str]
@@ -82,7 +82,7 @@ class Looks:
         self._walked = 0
 
     def close(self) -> None:
-        """Let go of every file."""
+        """Close every file."""
         self._finish()
         self._numbers.close()
         self._files.close()
@@ -91,8 +91,8 @@ class Looks:
         """Look at threads: rows of those that run or wait uninterruptibly, or of ``every``; and stacks by number.
 
         Stacks are those of threads that wait uninterruptibly, where they may be read: the functions, innermost first, a
-        line each. ``full``: as by BPF; here every stack that is met is told. ``lost``: who was not looked at; of
-        processes that nobody got to, one each.
+        line each. ``full``: as by BPF; /proc gives every stack at every reading. ``lost``: threads not looked at;
+        a process that was not reached counts as one.
 
         :raises OSError: where /proc cannot be listed.
         """
@@ -113,21 +113,21 @@ class Looks:
         return Records(b"".join(rows), full=True, lost=lost, walked=self._walked + lost), self._stacks
 
     def _look(self, *, every: bool) -> int:
-        """Look at whoever may be at something, until time is up; gives how many were not looked at."""
+        """Look at processes that may be busy, until time is up; return how many were not looked at."""
         known = self._known
         gone: list[str] = []
         lost = number = 0
         for number, process in enumerate(known.values(), 1):
             looked = False
             try:
-                looked = self._may_be_at_something(process) or every
+                looked = self._may_be_busy(process) or every
                 if looked:
                     lost += self._process(process, every=every)
             except (FileNotFoundError, ProcessLookupError):
                 gone.append(process.folder)
                 if self._unfinished is not None and self._unfinished.process is process:
                     self._finish()
-            except ValueError:  # No stat of a kernel that is known.
+            except ValueError:  # Not the stat of a known kernel.
                 lost += 1
             if (looked or number % _CLOCKS == 0) and perf_counter_ns() >= self._until_ns:
                 break
@@ -139,7 +139,7 @@ class Looks:
             del known[name]
         return lost
 
-    def _may_be_at_something(self, process: _Process) -> bool:
+    def _may_be_busy(self, process: _Process) -> bool:
         if not self._numbers.is_ours:
             return True  # Clocks are those of other processes.
         try:
@@ -148,19 +148,19 @@ class Looks:
             raise ProcessLookupError from None
         moved, process.pulse = pulse != process.pulse, pulse
         is_unfinished = self._unfinished is not None and self._unfinished.process is process
-        return moved or process.at_something or is_unfinished
+        return moved or process.is_busy or is_unfinished
 
     def _process(self, process: _Process, *, every: bool) -> int:
-        """Look at the threads of a process; gives how many there was no time for.
+        """Look at the threads of a process; return how many there was no time for.
 
-        :raises OSError: where it is gone. :raises ValueError: where its stat is none.
+        :raises OSError: where it is gone. :raises ValueError: where its stat cannot be parsed.
         """
-        told = text.stat(self._files.read(process, STAT))
-        if told.start_ns != process.start_ns:  # Another has its number.
-            process.start_ns, process.owner_ns = told.start_ns, -OWNER_NS
-        if told.threads > 1:
-            return self._threads(process, told.threads, every=every)
-        process.at_something = self._thread(process, process, told, every=every)
+        stat = text.stat(self._files.read(process, STAT))
+        if stat.start_ns != process.start_ns:  # Another process has its number.
+            process.start_ns, process.owner_ns = stat.start_ns, -OWNER_NS
+        if stat.threads > 1:
+            return self._threads(process, stat.threads, every=every)
+        process.is_busy = self._thread(process, process, stat, every=every)
         return 0
 
     def _threads(self, process: _Process, threads: int, *, every: bool) -> int:
@@ -169,19 +169,19 @@ class Looks:
         if self._unfinished is None or is_whole:
             self._finish()
             self._unfinished = _Unfinished(process, _listed(self._files.top, f"{process.folder}/task"))
-            process.at_something = False
+            process.is_busy = False
         looked = 0
         for name in self._unfinished.names:
             with suppress(FileNotFoundError, ProcessLookupError):
                 thread = Task(f"{process.folder}/task/{name}")
-                told = text.stat(self._files.read(thread, STAT))
-                process.at_something |= self._thread(process, thread, told, every=every)
+                stat = text.stat(self._files.read(thread, STAT))
+                process.is_busy |= self._thread(process, thread, stat, every=every)
             looked += 1
             if looked < threads and perf_counter_ns() >= self._until_ns:
                 break
         else:
             self._finish()
-            if is_whole:  # Those that it had when it was asked may have ended.
+            if is_whole:  # Threads that it had when its stat was read may have ended.
                 return 0
         return max(0, threads - looked)
 
@@ -190,13 +190,13 @@ class Looks:
             self._unfinished.names.close()
             self._unfinished = None
 
-    def _thread(self, process: _Process, thread: Task, told: text.TaskStat, *, every: bool) -> bool:
-        """Note what a thread is at; whether it is at something.
+    def _thread(self, process: _Process, thread: Task, stat: text.TaskStat, *, every: bool) -> bool:
+        """Record what a thread is doing; return whether it is busy.
 
         :raises OSError: where it is gone.
         """
         self._walked += 1
-        if not every and told.state not in AT_SOMETHING:
+        if not every and stat.state not in BUSY:
             return False
         files = self._files
         if self._now_ns - process.owner_ns >= OWNER_NS:
@@ -204,20 +204,20 @@ class Looks:
             process.uid = text.status(files.read(process, STATUS)).uid
             process.cgroup = self._cgroups.number(files.read(process, CGROUP), process.cgroup)
         syscall, wait, stack = -1, b"", ABSENT
-        if told.state != b"R":
+        if stat.state != b"R":
             wait = text.wait(files.read_if_allowed(thread, WCHAN))
-            is_young = self._now_ns - told.start_ns < YOUNG_NS
-            if told.virtual and not is_young:
+            is_young = self._now_ns - stat.start_ns < YOUNG_NS
+            if stat.virtual and not is_young:
                 syscall = text.syscall(files.read_if_allowed(thread, SYSCALL))
-            if told.state == b"D" and not is_young:
+            if stat.state == b"D" and not is_young:
                 stack = self._stack(text.stack(files.read_if_allowed(thread, STACK)))
         tid = int(thread.folder.rpartition("/")[2])
         owner = process.uid, syscall, process.cgroup
-        self._rows.append(_RECORD.pack(told.start_ns, process.pid, tid, *owner, told.comm, told.state, wait, stack))
+        self._rows.append(_RECORD.pack(stat.start_ns, process.pid, tid, *owner, stat.comm, stat.state, wait, stack))
         return True
 
     def _stack(self, functions: str) -> int:
-        """Give the number of a stack: it follows from its text."""
+        """Give the number of a stack, which follows from its text."""
         if not functions:
             return ABSENT
         number = int.from_bytes(functions.encode(), "big") % _STACKS

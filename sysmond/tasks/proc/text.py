@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the files of /proc/PID say, read from their bytes.
+"""Parsers of the files of /proc/PID: they take bytes, and open no file.
 
-Nothing here touches a file. Sources: ``Documentation/filesystems/proc.rst``, ``fs/proc/array.c``, ``fs/proc/base.c``.
+Sources: ``Documentation/filesystems/proc.rst``, ``fs/proc/array.c``, ``fs/proc/base.c``.
 """
 
 import os
@@ -18,7 +18,7 @@ TICK_US = MICRO // _USER_HZ
 TICK_NS = 1000 * TICK_US
 _COMM_BYTES_MAX = 15
 _KTHREADD = 2
-# As by BPF: a stack shall read alike.
+# As by BPF, so that both ways give the same text of a stack.
 _FRAMES_MAX, _FUNCTION_CHARACTERS_MAX = 16, 31
 _STAT_FIELDS_MIN = 40
 # From the state on, which is field 3 of proc(5).
@@ -26,7 +26,7 @@ _PICK = itemgetter(7, 9, 11, 12, 15, 16, 17, 19, 20, 36, 38, 39)
 
 
 class TaskStat(NamedTuple):
-    """What is used of stat. ``start_ns``: since boot; ``user_us``, ``system_us``, ``block_us``: in whole ticks."""
+    """The used fields of stat. ``start_ns``: since boot; ``user_us``, ``system_us``, ``block_us``: in whole ticks."""
 
     comm: bytes
     state: bytes
@@ -46,9 +46,9 @@ class TaskStat(NamedTuple):
 
 
 def stat(content: bytes) -> TaskStat:
-    """Read stat, of a process or a thread. A name may hold whatever it likes: the last parenthesis ends it.
+    """Parse stat, of a process or a thread. A name may hold any byte: the last parenthesis ends it.
 
-    :raises ValueError: where it is none.
+    :raises ValueError: where this is no stat.
     """
     begin, end = content.find(b"("), content.rfind(b")")
     fields = content[end + 1 :].split()
@@ -78,14 +78,14 @@ def stat(content: bytes) -> TaskStat:
 
 
 def _own_name(name: bytes, ppid: int) -> bytes:
-    """Leave out what the kernel adds to the name of a worker of its own: what it works on just now."""
+    """Leave out the work item that the kernel adds to the names of its workers."""
     if ppid == _KTHREADD and name.startswith(b"kworker/") and name[8:10] != b"R-":
         name = name.partition(b"-")[0].partition(b"+")[0]
     return name[:_COMM_BYTES_MAX]
 
 
 class TaskStatus(NamedTuple):
-    """What is used of status: bytes, and counts of this one thread alone; a task without memory has 0 of it."""
+    """The used fields of status: bytes, and counts of this one thread; a task without memory has 0 bytes."""
 
     uid: int
     namespace_pid: int
@@ -102,24 +102,24 @@ _SWITCHES = re.compile(rb"voluntary_ctxt_switches:\t(\d+)\nnonvoluntary_ctxt_swi
 
 
 def status(content: bytes) -> TaskStatus:
-    """Read status. Its name is escaped: no other line can begin within it.
+    """Parse status. The name in it is escaped, so no line can begin within it.
 
-    :raises ValueError: where a number is none.
+    :raises ValueError: where a number cannot be parsed.
     """
     uids = _line(content, b"\nUid:").split(None, 1)
     spaces = _line(content, b"\nNSpid:")
     memory = _MEMORY.search(content)
     if memory is not None:
         anon, file, shmem = memory.groups()
-        held = int(anon) << 10, int(file) << 10, int(shmem) << 10, int(_line(content, b"\nVmSwap:")[:-3] or 0) << 10
-    else:  # What has no memory says nothing of it; an old kernel says less of what has some.
-        held = (ABSENT,) * 4 if b"\nVmSize:" in content else (0,) * 4
+        sizes = int(anon) << 10, int(file) << 10, int(shmem) << 10, int(_line(content, b"\nVmSwap:")[:-3] or 0) << 10
+    else:  # A task without memory has no such lines; an old kernel has VmSize, but not these.
+        sizes = (ABSENT,) * 4 if b"\nVmSize:" in content else (0,) * 4
     switches = _SWITCHES.search(content, max(0, content.rfind(b"\nvoluntary_")))
     voluntary, involuntary = map(int, switches.groups()) if switches else (ABSENT, ABSENT)
     return TaskStatus(
         int(uids[0]) if uids else ABSENT_U32,
         int(spaces.rpartition(b"\t")[2]) if spaces else ABSENT_U32,
-        *held,
+        *sizes,
         voluntary,
         involuntary,
     )
@@ -131,7 +131,7 @@ def _line(content: bytes, key: bytes) -> bytes:
 
 
 class Io(NamedTuple):
-    """What is used of io, in bytes."""
+    """The used fields of io, in bytes."""
 
     read: int
     written: int
@@ -145,9 +145,9 @@ NO_IO = Io(ABSENT, ABSENT, ABSENT, ABSENT)
 
 
 def io(content: bytes) -> Io:
-    """Read io; without storage accounting the kernel tells of characters alone.
+    """Parse io; without storage accounting the kernel counts characters only.
 
-    :raises ValueError: where a number is none.
+    :raises ValueError: where a number cannot be parsed.
     """
     words = content.split()
     if len(words) < _IO_WORDS:
@@ -156,14 +156,14 @@ def io(content: bytes) -> Io:
 
 
 def is_counted(content: bytes) -> bool:
-    """Whether a content of schedstat tells anything: not where there is none, nor where the kernel does not count."""
+    """Whether a schedstat has values: it is empty or zero where the kernel does not count."""
     return content not in {b"", b"0 0 0\n"}
 
 
 def schedstat(content: bytes) -> tuple[int, int]:
     """Give CPU time and the time it waited for a CPU, in ns; absent where the kernel does not count them.
 
-    :raises ValueError: where a number is none.
+    :raises ValueError: where a number cannot be parsed.
     """
     if not is_counted(content):
         return ABSENT, ABSENT
@@ -178,18 +178,18 @@ def syscall(content: bytes) -> int:
 
 
 def wait(content: bytes) -> bytes:
-    """Give the function of the kernel that a task waits in; empty where it waits in none, or where that is hidden."""
+    """Give the kernel function that a task waits in; empty where it does not wait, or that is hidden."""
     return b"" if content == b"0" else content[:_FUNCTION_CHARACTERS_MAX].rstrip(b"\n")
 
 
 def stack(content: bytes) -> str:
-    """Give the functions of a kernel stack, innermost first, a line each; empty where it has none, or hides it."""
+    """Give the functions of a kernel stack, innermost first, a line each; empty for none, or where hidden."""
     lines = content.decode("utf-8", "replace").splitlines()[:_FRAMES_MAX]
     return "\n".join(line.partition("] ")[2].partition("+")[0][:_FUNCTION_CHARACTERS_MAX] for line in lines)
 
 
 def last_pid(loadavg: bytes) -> int:
-    """Give the number that was given to a task last.
+    """Give the newest pid.
 
     :raises ValueError: where there is none.
     """

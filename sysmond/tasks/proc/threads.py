@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The threads of a process that has, or had, several, by /proc: which there are, and what each did."""
+"""The threads of a process that has, or had, several, by /proc: their numbers and counts."""
 
 import os
 from contextlib import suppress
@@ -12,12 +12,12 @@ from sysmond.tasks.proc.files import CGROUP, IO, SCHEDSTAT, STAT, STATUS, Task, 
 from sysmond.tasks.proc.rows import NOTHING, Alone, Whose, measures, thread_record, total
 from sysmond.tasks.proc.text import TaskStat, TaskStatus
 
-# How a task says that it is no more.
+# How the kernel says that a task has ended.
 GONE = (FileNotFoundError, ProcessLookupError)
 
 
 class Circumstances(NamedTuple):
-    """What holds for a whole reading. ``accounts_delays``: the kernel counts how long tasks wait for block I/O."""
+    """What stays the same in a reading. ``accounts_delays``: the kernel counts how long tasks wait for block I/O."""
 
     files: TaskFiles
     cgroups: CgroupNumbers
@@ -43,11 +43,11 @@ class Threads:
     """The threads of one process. ``lost``: how many there was no room for."""
 
     def __init__(self, folder: str) -> None:
-        """Know none of the process whose folder this is."""
+        """Know no thread yet. ``folder``: of the process."""
         self.lost = 0
         self._folder = f"{folder}/task"
         self._threads: dict[str, _Thread] = {}
-        self._gone = NOTHING  # What those counted that ended, as far as that was seen.
+        self._gone = NOTHING  # The counts of threads that ended, as last seen.
         self._changed: list[bytes] = []
 
     def __len__(self) -> int:
@@ -55,9 +55,9 @@ class Threads:
         return len(self._threads)
 
     def read(self, whose: Whose, count: int, room: int, around: Circumstances, *, whole: bool) -> Alone:
-        """Read those that moved, or all; give what all of them counted by themselves.
+        """Read the threads that ran, or all; give the sum of their counts.
 
-        ``whose``: the process; ``count``: how many the kernel says there are; ``room``: how many may be known.
+        ``whose``: the process; ``count``: how many threads the kernel says it has; ``room``: how many may be known.
         """
         has_ended = False
         self._changed, self.lost = [], 0
@@ -88,7 +88,7 @@ class Threads:
         return [thread.record for thread in self._threads.values()]
 
     def close(self, files: TaskFiles) -> None:
-        """Let go of their files."""
+        """Close their files."""
         for thread in self._threads.values():
             files.shut(thread)
         self._threads.clear()
@@ -109,26 +109,26 @@ class Threads:
             pulse = files.read(thread, STAT, keep=True)
         if pulse == thread.pulse and not whole:
             return
-        told = text.stat(files.read(thread, STAT))
-        held = text.status(files.read(thread, STATUS))
-        if thread.start_ns not in {-1, told.start_ns}:
+        stat = text.stat(files.read(thread, STAT))
+        status = text.status(files.read(thread, STATUS))
+        if thread.start_ns not in {-1, stat.start_ns}:
             raise ProcessLookupError  # Another thread has its number.
         moved = text.io(files.read_if_allowed(thread, IO))
         if whole:
             thread.cgroup = around.cgroups.number(files.read(thread, CGROUP), thread.cgroup)
-        run_us, thread.alone = counted(scheduled, told, held, around)
-        measured = measures(told, held, moved, run_us, thread.alone)
-        about = Whose(told.start_ns, whose.pid, told.ppid, held.uid, thread.cgroup)
+        run_us, thread.alone = counted(scheduled, stat, status, around)
+        measured = measures(stat, status, moved, run_us, thread.alone)
+        about = Whose(stat.start_ns, whose.pid, stat.ppid, status.uid, thread.cgroup)
         record = thread_record(about, thread.tid, measured)
         if record != thread.record:
             self._changed.append(record)
-        thread.start_ns, thread.pulse, thread.record = told.start_ns, pulse, record
+        thread.start_ns, thread.pulse, thread.record = stat.start_ns, pulse, record
 
 
-def counted(scheduled: bytes, told: TaskStat, held: TaskStatus, around: Circumstances) -> tuple[int, Alone]:
-    """Give the CPU time of one thread in µs, and what the kernel counts by thread alone."""
+def counted(scheduled: bytes, stat: TaskStat, status: TaskStatus, around: Circumstances) -> tuple[int, Alone]:
+    """Give the CPU time of one thread in µs, and what the kernel counts by thread only."""
     run_ns, delay_ns = text.schedstat(scheduled)
-    run_us = told.user_us + told.system_us if run_ns == ABSENT else run_ns // 1000
+    run_us = stat.user_us + stat.system_us if run_ns == ABSENT else run_ns // 1000
     delay_us = ABSENT if delay_ns == ABSENT else delay_ns // 1000
-    block_us = told.block_us if around.accounts_delays else ABSENT
-    return run_us, Alone(delay_us, block_us, held.voluntary, held.involuntary)
+    block_us = stat.block_us if around.accounts_delays else ABSENT
+    return run_us, Alone(delay_us, block_us, status.voluntary, status.involuntary)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes and threads by /proc: where BPF is not to be had, and all that a user without rights can have.
+"""Processes and threads by /proc: where BPF is unavailable, and for users without privileges.
 
-Of most processes nothing is read but one number, which tells whether they used a CPU. Where sysmond lives in the pid
+For most processes one number is read, which shows whether they used a CPU. Where sysmond lives in the pid
 namespace that /proc shows, that is the clock of the process (``clock_getcpuclockid``): the CPU time of all its threads,
-those that ended included, in ns, told to everybody, for half of what reading a kept descriptor costs. Elsewhere it is
-``schedstat``, which tells of the first thread alone; of a process with several, ``stat``.
+those that ended included, in ns, readable by everybody, at half the cost of reading an open descriptor. Elsewhere it is
+``schedstat``, which counts the first thread only; for a process with several, ``stat``.
 
 What changes without the process running (its cgroup, memory taken from it) is seen when its turn comes.
 
@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 from sysmond.base.model import ABSENT
 from sysmond.records import Records
-from sysmond.tasks.pass_result import TASKS_MAX, Taken
+from sysmond.tasks.pass_result import TASKS_MAX, PassResult
 from sysmond.tasks.proc import text
 from sysmond.tasks.proc.cgroups import CgroupNumbers
 from sysmond.tasks.proc.files import CGROUP, IO, SCHEDSTAT, STAT, STATUS, SYSCALL, WCHAN, Task, TaskFiles
@@ -46,7 +46,7 @@ REFRESH_EVERY = 150
 # One that moved within so many readings is likely to move again: its files are kept open.
 KEEP_READINGS = 10
 YOUNG_NS = 1_000_000_000
-# A first reading is long: others shall run meanwhile, and no limit of real-time CPU be reached, however slow a machine.
+# The first reading is long: naps let others run, and keep it below the limit of real-time CPU on a slow machine.
 NAP_AFTER_NS = 20_000_000
 NAP_S = 0.001
 DESCRIPTORS_LISTED_MAX = 1024
@@ -57,7 +57,7 @@ _WAITS = frozenset((b"S", b"D", b"T", b"t"))
 
 
 class _Process(Task):
-    """A process as it was last read. ``pulse``: by which moving is told; ``several``: it has, or had, threads."""
+    """A process as it was last read. ``pulse``: changes when it runs; ``several``: it has, or had, threads."""
 
     __slots__ = (
         *(
@@ -119,14 +119,14 @@ class Proc:
         self._now_ns = self._rested_ns = 0
 
     def close(self) -> None:
-        """Let go of every file."""
+        """Close every file."""
         for name in list(self._known):
             self._drop(name)
         self._numbers.close()
         self._around.files.close()
 
-    def take(self, *, full: bool, threads: bool) -> Taken:
-        """Read what moved; give what changed, or all there are.
+    def take(self, *, full: bool, threads: bool) -> PassResult:
+        """Read the processes that ran; give the records that changed, or all.
 
         :raises OSError: where /proc cannot be listed.
         """
@@ -149,7 +149,7 @@ class Proc:
         for name in names:
             if name not in self._known:
                 self._meet(name)
-        return self._taken(full=full)
+        return self._result(full=full)
 
     def _begin(self, *, look_again: bool) -> None:
         if look_again:
@@ -161,7 +161,7 @@ class Proc:
         self._lost = 0
         self._rested_ns = monotonic_ns()
 
-    def _taken(self, *, full: bool) -> Taken:
+    def _result(self, *, full: bool) -> PassResult:
         processes, rows = self._known.values(), self._rows
         with_several = [process.threads for process in processes if process.threads is not None]
         if full:
@@ -179,14 +179,14 @@ class Proc:
             known = len(processes) - len(with_several) + sum(map(len, with_several))
             self._threads = known
             thread = Records(b"".join(rows.thread), full, threads_lost, known + threads_lost)
-        return Taken(
+        return PassResult(
             Records(b"".join(rows.process), full, lost, walked),
             thread,
             Records(b"".join(rows.private), full, lost, walked),
         )
 
     def _moved(self) -> tuple[list[_Process], list[str]]:
-        """Find those that used a CPU, and those that are gone."""
+        """Find the processes that used a CPU, and those that are gone."""
         moved: list[_Process] = []
         gone: list[str] = []
         clock = clock_gettime_ns
@@ -222,19 +222,21 @@ class Proc:
         return pulse
 
     def _due(self, gone: set[int], *, every: bool) -> dict[str, _Process]:
-        """Choose those that are read again wholly."""
+        """Choose the processes of which all files are read again."""
         known = self._known
         if every:
             due = dict(known)
         else:
             turn = self._readings % REFRESH_EVERY
             due = {name: known[name] for name in self._young if name in known}
-            due.update((each.folder, each) for each in known.values() if each.turn == turn or each.ppid in gone)
+            due.update(
+                (process.folder, process) for process in known.values() if process.turn == turn or process.ppid in gone
+            )
         self._young.clear()
         return due
 
     def _visit(self, process: _Process, *, whole: bool) -> None:
-        """Read one that is known, or whoever has its number now."""
+        """Read a known process, or the one that has its number now."""
         try:
             self._read(process, whole=whole)
         except OSError:
@@ -245,7 +247,7 @@ class Proc:
             self._lost += 1
 
     def _meet(self, name: str) -> None:
-        """Read one that is not known yet; one that ended meanwhile, or is hidden, is not there."""
+        """Read a new process; skip it where it has ended meanwhile, or is hidden."""
         if len(self._known) >= TASKS_MAX:
             self._lost += 1
             return
@@ -272,7 +274,7 @@ class Proc:
     def _read(self, process: _Process, *, whole: bool) -> None:
         """Read the files of a process; note the records that changed.
 
-        :raises OSError: where it is gone, or another has its number. :raises ValueError: where a file is none.
+        :raises OSError: where it is gone, or another has its number. :raises ValueError: where a file cannot be parsed.
         """
         files = self._around.files
         keep = self._readings - process.moved_at <= KEEP_READINGS
@@ -280,21 +282,21 @@ class Proc:
             self._nap()
             if not keep:
                 files.shut(process)
-        told = text.stat(files.read(process, STAT, keep=keep))
-        if process.start_ns not in {-1, told.start_ns}:
+        stat = text.stat(files.read(process, STAT, keep=keep))
+        if process.start_ns not in {-1, stat.start_ns}:
             raise ProcessLookupError(errno.ESRCH, "another process has its number")
-        process.start_ns = told.start_ns
-        held = text.status(files.read(process, STATUS, keep=keep))
-        is_young = self._now_ns - told.start_ns < YOUNG_NS
+        process.start_ns = stat.start_ns
+        status = text.status(files.read(process, STATUS, keep=keep))
+        is_young = self._now_ns - stat.start_ns < YOUNG_NS
         if is_young:
             self._young.add(process.folder)
         moved = NO_IO if is_young else text.io(files.read_if_allowed(process, IO, keep=keep))
-        if whole or told.comm != process.comm:  # It executed another program: it may have been put elsewhere.
+        if whole or stat.comm != process.comm:  # It executed another program: it may have been put elsewhere.
             process.cgroup = self._around.cgroups.number(files.read(process, CGROUP), process.cgroup)
-        process.ppid, process.comm, process.uid = told.ppid, told.comm, held.uid
-        whose = Whose(told.start_ns, process.pid, told.ppid, held.uid, process.cgroup)
-        alone = self._count(process, told, held, whose, whole=whole, keep=keep)
-        measured = measures(told, held, moved, process.cpu_us, alone)
+        process.ppid, process.comm, process.uid = stat.ppid, stat.comm, status.uid
+        whose = Whose(stat.start_ns, process.pid, stat.ppid, status.uid, process.cgroup)
+        alone = self._count(process, stat, status, whose, whole=whole, keep=keep)
+        measured = measures(stat, status, moved, process.cpu_us, alone)
         rows = self._rows
         process.record = _noted(rows.process, process.record, process_record(whose, measured))
         if self._with_threads and process.threads is None:
@@ -302,48 +304,48 @@ class Proc:
         if whole:
             process.namespace = files.pid_namespace(process)
             process.descriptors = files.count_descriptors(process, DESCRIPTORS_LISTED_MAX)
-        syscall, wait = self._waits(process, told, keep=keep) if not is_young else (-1, b"")
-        private = Private(held.namespace_pid, process.namespace, process.descriptors, syscall, wait)
+        syscall, wait = self._waits(process, stat, keep=keep) if not is_young else (-1, b"")
+        private = Private(status.namespace_pid, process.namespace, process.descriptors, syscall, wait)
         process.private = _noted(rows.private, process.private, private_record(whose, private))
 
     def _count(
-        self, process: _Process, told: TaskStat, held: TaskStatus, whose: Whose, *, whole: bool, keep: bool
+        self, process: _Process, stat: TaskStat, status: TaskStatus, whose: Whose, *, whole: bool, keep: bool
     ) -> Alone:
-        """Bring the CPU time up to date; give what the kernel counts by thread alone."""
+        """Bring the CPU time up to date; give what the kernel counts by thread only."""
         scheduled = self._around.files.read_if_allowed(process, SCHEDSTAT, keep=keep)
-        run_us, alone = counted(scheduled, told, held, self._around)
+        run_us, alone = counted(scheduled, stat, status, self._around)
         pulse_us = process.pulse // 1000 if isinstance(process.pulse, int) else ABSENT
-        # The clock, which was asked before, has more than its one thread had: there were others.
-        process.several |= told.threads > 1 or (pulse_us > run_us and text.is_counted(scheduled))
+        # The clock, read before, shows more than its one thread used: there were others.
+        process.several |= stat.threads > 1 or (pulse_us > run_us and text.is_counted(scheduled))
         if process.threads is not None and not self._with_threads:
             process.threads.close(self._around.files)
             process.threads = None
         if process.several:
-            run_us, alone = told.user_us + told.system_us, UNKNOWN
+            run_us, alone = stat.user_us + stat.system_us, UNKNOWN
             if self._with_threads:
-                alone = self._read_threads(process, told, whose, whole=whole)
+                alone = self._read_threads(process, stat, whose, whole=whole)
         process.cpu_us = max(process.cpu_us, run_us if pulse_us == ABSENT else pulse_us)
         return alone
 
-    def _read_threads(self, process: _Process, told: TaskStat, whose: Whose, *, whole: bool) -> Alone:
+    def _read_threads(self, process: _Process, stat: TaskStat, whose: Whose, *, whole: bool) -> Alone:
         if process.threads is None:
             process.threads, process.thread = Threads(process.folder), b""
         before = len(process.threads)
         room = TASKS_MAX - self._threads + before
-        alone = process.threads.read(whose, told.threads, room, self._around, whole=whole)
+        alone = process.threads.read(whose, stat.threads, room, self._around, whole=whole)
         self._threads += len(process.threads) - before
         self._rows.thread.extend(process.threads.changed())
         return alone
 
-    def _waits(self, process: _Process, told: TaskStat, *, keep: bool) -> tuple[int, bytes]:
+    def _waits(self, process: _Process, stat: TaskStat, *, keep: bool) -> tuple[int, bytes]:
         """Give the system call that its first thread is in, and where in the kernel that waits."""
-        if told.state not in _WAITS:
+        if stat.state not in _WAITS:
             return -1, b""
         files = self._around.files
         wait = text.wait(files.read_if_allowed(process, WCHAN, keep=keep))
         if not wait:  # It is hidden from us, and would be the next time.
             process.refused |= 1 << WCHAN
-        if not told.virtual:  # The kernel's own.
+        if not stat.virtual:  # The kernel's own.
             return -1, wait
         return text.syscall(files.read_if_allowed(process, SYSCALL, keep=keep)), wait
 
@@ -353,7 +355,7 @@ class Proc:
             self._rested_ns = monotonic_ns()
 
     def _accounts_delays(self) -> bool:
-        """Whether the kernel counts waits for block I/O; before Linux 5.14 it did, and did not say so."""
+        """Whether the kernel counts waits for block I/O; before Linux 5.14 it always did, and had no such file."""
         try:
             descriptor = os.open(_DELAY_ACCOUNTING, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._around.files.top)
         except OSError:
@@ -365,7 +367,7 @@ class Proc:
 
 
 def _noted(rows: list[bytes], before: bytes, record: bytes) -> bytes:
-    """Note a record where it is another than before."""
+    """Add a record where it differs from the one before."""
     if record == before:
         return before
     rows.append(record)

@@ -221,7 +221,7 @@ def test_what_nobody_takes_is_counted_as_lost(tmp_path: Path, monkeypatch: pytes
         subprocess.run(["sh", "-c", "for i in $(seq 100); do /bin/true $0; done", "x" * 200], check=True)
         kept = len(events.ended())
         assert kept == 8192 // (EXIT_BYTES + 8) - 1  # One that fills it to the last byte would look like none.
-        told = events.execs.each()
+        told = events.execs.records()
         started = sum(8 + -(-len(each) // 8) * 8 for each in told)
         assert 8192 - 8 - EXEC.size - 256 - 512 < started < 8192
         assert events.lost()[0] >= 101 - kept
@@ -232,11 +232,11 @@ def test_what_nobody_takes_is_counted_as_lost(tmp_path: Path, monkeypatch: pytes
 
 @runs_here
 def test_programs_are_told_as_they_start(events: Events, tmp_path: Path) -> None:
-    events.execs.each()
+    events.execs.records()
     long = "x" * 600
     running = subprocess.Popen(["/bin/sh", "-c", ":", "--password=secret", long], env={})
     running.wait()
-    (found,) = (each for each in events.execs.each() if EXEC.unpack_from(each)[1] == running.pid)
+    (found,) = (each for each in events.execs.records() if EXEC.unpack_from(each)[1] == running.pid)
     start, _, uid, filename_bytes, arguments_bytes = EXEC.unpack_from(found)
     assert 0 < start < time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     assert uid == os.getuid()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sysmond.base.model import ABSENT
 from sysmond.cgroups.tree import Hierarchy, numbering
-from sysmond.tasks.pass_result import Taken
+from sysmond.tasks.pass_result import PassResult
 from sysmond.tasks.proc import text as proc_text
 from sysmond.tasks.proc import walk
 from sysmond.tasks.proc.cgroups import CgroupNumbers
@@ -67,7 +67,7 @@ class Machine:
     def remove(self, pid: int, folder: str = "") -> None:
         shutil.rmtree(self.root / "proc" / str(pid) / folder)
 
-    def take(self, *, full: bool = False, threads: bool = False) -> Taken:
+    def take(self, *, full: bool = False, threads: bool = False) -> PassResult:
         return self.tasks.take(full=full, threads=threads)
 
     def taken(self, *, full: bool = False) -> dict[int, Row]:

@@ -203,7 +203,7 @@ def test_a_process_whose_many_threads_sleep_is_left_alone_once_all_were_looked_a
             unfinished = looks._unfinished
             walked += unfinished is not None and unfinished.process.pid == pid
         assert walked >= 3  # Readings that ended within it.
-        assert not known.at_something
+        assert not known.is_busy
     looks.close()
 
 
