@@ -47,6 +47,7 @@ def written(folder: str) -> int:
 def merged(folders: Folders) -> Figures:
     """Roll them up and merge them; give what that cost, and what of it the rolling up."""
     from sysmond.archiver import merge_job, retention_job, rollup_job  # noqa: PLC0415
+    from sysmond.archiver.coding import DENSE  # noqa: PLC0415
     from sysmond.base.model import Sensitivity  # noqa: PLC0415
     from sysmond.plan import plan  # noqa: PLC0415
     from sysmond.store import archive  # noqa: PLC0415
@@ -55,7 +56,7 @@ def merged(folders: Folders) -> Figures:
     plan.write(plan.Plan((), archiver=settings), f"{folders.runtime}/plan.json")
     folder = archive.disk_folder(folders, Sensitivity.PUBLIC)
     begin_ns = time.process_time_ns()
-    rollup_job.roll_up_rows(folders, retention_job.keeper(folders).make_room, set())
+    rollup_job.roll_up(folders, DENSE, retention_job.keeper(folders).make_room, set())
     rolled_up_ns = time.process_time_ns()
     merge_job.merge(folders)
     (name,) = archive.names(folder)

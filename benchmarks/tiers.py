@@ -50,12 +50,12 @@ def recorded(folder: str, kind: str, hours: int) -> int:
 def job(folders: Folders) -> Figures:
     """Make the tiers of what has come, and merge small files."""
     from benchmarks import tasks_synthetic  # noqa: PLC0415  as above
-    from sysmond.archiver import merge_job, retention_job, sparse_rollup_job  # noqa: PLC0415
+    from sysmond.archiver import merge_job, retention_job, rollup_job  # noqa: PLC0415
     from sysmond.archiver.coding import SPARSE  # noqa: PLC0415
     from sysmond.plan.retention import TIERS_NS, Limit  # noqa: PLC0415
 
     begin_ns = time.process_time_ns()
-    sparse_rollup_job.roll_up_tables(folders, lambda _tier, _bytes: None, set())
+    rollup_job.roll_up(folders, SPARSE, lambda _tier, _bytes: None, set())
     rolled_ns = time.process_time_ns()
     left_alone: set[str] = set()
     limits = dict.fromkeys(TIERS_NS, Limit(BUDGET_BYTES))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The two codings as the jobs see them: what differs between dense and sparse files; all else the jobs do alike."""
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ from sysmond.rollup import neighbours, series
 from sysmond.store import dense, sparse
 from sysmond.store.archive import Candidate, Name
 from sysmond.store.pins import Pin
-from sysmond.store.tiers import TierFile
+from sysmond.store.tiers import Beside, Due, TierFile
 from sysmond.store.unsealed import Unsealed
 
 
@@ -25,6 +26,9 @@ class Coding(NamedTuple):
     merges sees it. ``merged``: the image of what several become, given to how many bits numbers are shortened and what
     is pinned. ``plan_tier``: which small files of a tier become one, given its folder, the current boot, how large a
     file may be, which rows have no buckets yet, and what is left alone. ``merged_tier``: the image of what they become.
+
+    ``roll_up``: the images of the tiers of a run of files in a folder, given where rows of other tables are.
+    ``seals_at_once``, ``bytes_at_once``: how much of rows is rolled up at once.
     """
 
     is_long: bool
@@ -38,6 +42,9 @@ class Coding(NamedTuple):
     merged: Callable[[Sequence[str], int, Sequence[Pin]], bytes]
     plan_tier: Callable[[str, str, int, Sequence[Name], set[str]], list[list[TierFile]]]
     merged_tier: Callable[[Sequence[str]], bytes]
+    roll_up: Callable[[str, Due, Beside], dict[str, bytes]]
+    seals_at_once: int
+    bytes_at_once: int
 
 
 DENSE = Coding(
@@ -52,6 +59,9 @@ DENSE = Coding(
     merged=dense.merged,
     plan_tier=dense.plan_tier,
     merged_tier=series.merged,
+    roll_up=series.roll_up_files,
+    seals_at_once=series.SEALS_AT_ONCE,
+    bytes_at_once=sys.maxsize,
 )
 SPARSE = Coding(
     is_long=True,
@@ -65,6 +75,9 @@ SPARSE = Coding(
     merged=sparse.merged,
     plan_tier=sparse.plan_tier,
     merged_tier=neighbours.merged,
+    roll_up=neighbours.roll_up_files,
+    seals_at_once=neighbours.SEALS_AT_ONCE,
+    bytes_at_once=neighbours.BYTES_AT_ONCE,
 )
 
 

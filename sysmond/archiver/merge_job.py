@@ -8,9 +8,9 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from sysmond.archiver import rollup_job, sparse_rollup_job
 from sysmond.archiver.coding import DENSE, SPARSE, Coding
 from sysmond.archiver.retention_job import Keeper, keeper
+from sysmond.archiver.rollup_job import roll_up
 from sysmond.base.clock import boot_id
 from sysmond.base.model import FINEST_TIER
 from sysmond.errors import CorruptError, Error
@@ -47,10 +47,7 @@ def _merge_all(folders: Folders, left_alone: set[str]) -> None:
         pins.collect(folders)
     for coding in (DENSE, SPARSE):
         keep = keeper(folders, is_long=coding.is_long)
-        if coding.is_long:
-            sparse_rollup_job.roll_up_tables(folders, keep.make_room, left_alone)
-        else:
-            rollup_job.roll_up_rows(folders, keep.make_room, left_alone)
+        roll_up(folders, coding, keep.make_room, left_alone)
         job = MergeJob(folders, coding, keep, left_alone, boot_id())
         job.merge_rows()
         job.merge_tiers()

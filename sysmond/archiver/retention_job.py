@@ -32,15 +32,10 @@ def keeper(folders: Folders, *, is_long: bool = False) -> "Keeper":
     """What makes room in the tiers by the plan's limits, and rolls rows up before they go."""
 
     def roll_up() -> None:
+        from sysmond.archiver import coding, rollup_job  # noqa: PLC0415  numpy and h5py, which most flushes do without
+
         # What could not be rolled up is tried once more: its disk may have failed for a moment only.
-        if is_long:
-            from sysmond.archiver import sparse_rollup_job  # noqa: PLC0415  numpy and h5py, as below
-
-            sparse_rollup_job.roll_up_tables(folders, kept.make_room, set())
-        else:
-            from sysmond.archiver import rollup_job  # noqa: PLC0415  as above
-
-            rollup_job.roll_up_rows(folders, kept.make_room, set())
+        rollup_job.roll_up(folders, coding.coding_of(is_long=is_long), kept.make_room, set())
 
     plan, _ = plans.first_valid([f"{folders.runtime}/plan.json", f"{folders.state}/plan.json"])
     limits, pins_bytes = retention.of_settings(plan.archiver)
@@ -153,7 +148,7 @@ def paths(folders: Folders, tier: str, *, is_long: bool) -> Iterator[str]:
 
 def stored(folders: Folders, tier: str, *, is_long: bool) -> Iterator[StoredFile]:
     """The same, and when the rows of each file are from."""
-    from sysmond.archiver.coding import coding_of  # noqa: PLC0415  numpy and h5py, which most flushes do without
+    from sysmond.archiver.coding import coding_of  # noqa: PLC0415  as above
 
     span_ns = coding_of(is_long=is_long).span_ns
     for path in paths(folders, tier, is_long=is_long):

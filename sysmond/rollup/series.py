@@ -5,8 +5,8 @@ All tiers are made from one reading of the rows, each from the one before it. Me
 series in which rows are read and buckets written.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -19,25 +19,81 @@ from sysmond.base.wall_clock import Course, course_of
 from sysmond.errors import Error
 from sysmond.plan.retention import TIERS_NS
 from sysmond.store import statistics, tiers
+from sysmond.store.archive import Name
 from sysmond.store.dense_file import Segment, TierWriter, Writer
 from sysmond.store.of_ring import (
     BATCH_SERIES,
     BATCH_VALUES,
+    Block,
     BlockPlan,
     Recording,
     SeriesKey,
     Strand,
     TierBlock,
     join,
+    plan_of,
+    strands,
 )
 from sysmond.store.statistics import Buckets, Edges, Stat, stats_of
+from sysmond.store.tiers import Beside, Due, nothing_beside
 
+# So many sealed files (a day and a half) are rolled up at once: bounds memory, whatever was left undone.
+SEALS_AT_ONCE = 288
 # How many rows' values are rolled up at once: their intermediate results stay in the processor's cache.
 PIECE_VALUES = 384 * 1024
 
 
 _Kind = tuple[Stat, ...]
 """What is kept of a series."""
+
+
+def roll_up_files(rows_folder: str, run: Due, _: Beside = nothing_beside) -> dict[str, bytes]:
+    """Make the files of the tiers that lack these, by tier.
+
+    :raises Error: where one is damaged, or they declare a table differently.
+    """
+    with ExitStack() as stack:
+        opened = [stack.enter_context(Segment(f"{rows_folder}/{name.file}")).recording for name in run.names]
+        joined = join(opened)
+        known: list[Block] = []
+        for name in run.before[-1:]:
+            # What one that is damaged had in common with the others, if anything, is counted twice.
+            with suppress(Error, FileNotFoundError):
+                known = list(stack.enter_context(Segment(f"{rows_folder}/{name.file}")).recording.blocks)
+        covers = [Name(run.names[0].boot, run.names[0].first, run.names[-1].last)]
+        plans = [plan for strand in strands(joined.blocks) if (plan := _without(plan_of(strand), known)) is not None]
+        return roll_up(joined._replace(covers=covers), plans, run.tiers)
+
+
+def _without(plan: BlockPlan, known: Iterable[Block]) -> BlockPlan | None:
+    """Leave out what was rolled up before: a segment may begin with rows that the one before it ends with.
+
+    Of the last common tick either may have tables that the other has not.
+    """
+    shared = [b for b in known if b.strand == plan.strand and len(b.ticks) and b.ticks[-1] >= plan.ticks[0]]
+    if not shared:
+        return plan
+    reached = max(int(block.ticks[-1]) for block in shared)
+    first = int(np.searchsorted(plan.ticks, reached))
+    if first == len(plan.ticks):
+        return None
+    holders = [block for block in shared if int(block.ticks[-1]) == reached] if plan.ticks[first] == reached else []
+    return plan._replace(ticks=plan.ticks[first:], batches=_unknown(plan, first, holders))
+
+
+def _unknown(plan: BlockPlan, first: int, holders: Sequence[Block]) -> Iterator[Int64Array]:
+    places = [{key: row for row, key in enumerate(block.keys)} for block in holders]
+    start = 0
+    for values in plan.batches:
+        kept = values[:, first:].copy()
+        for block, place in zip(holders, places, strict=True):
+            batch = plan.keys[start : start + len(values)]
+            mine = [row for row, key in enumerate(batch) if key in place]
+            if mine:
+                there = block.read([place[batch[row]] for row in mine])[:, -1] != ABSENT
+                kept[np.array(mine)[there], 0] = ABSENT
+        start += len(values)
+        yield kept
 
 
 class _Level(NamedTuple):

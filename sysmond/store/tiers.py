@@ -8,7 +8,7 @@ does: a merge that was interrupted leaves such.
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -29,7 +29,18 @@ COARSE = tuple(tier for tier, step_ns in TIERS_NS.items() if step_ns)
 MERGE_FANOUT = 8
 SMALLEST_CLASS_BYTES = 32 * 1024
 
+# So many files back is looked for the beginning of a bucket: more where a writer began anew again and again.
+BEFORE_FILES = 64
+
+Beside = Callable[[str], Sequence[str]]
+"""Gives the folders where rows of a table are that lies beside the one that is rolled up."""
+
 _NAME_OF_SEVERAL = re.compile(r"([0-9a-f]{32})-(\d{8})-([0-9a-f]{32})-(\d{8})\.h5")
+
+
+def nothing_beside(_: str) -> Sequence[str]:
+    """There is no other table."""
+    return ()
 
 
 class TierFile(NamedTuple):
@@ -124,6 +135,55 @@ def remove_superseded(folder: str, is_whole: Callable[[str], bool]) -> None:
     for each in files:
         if each.file not in counting and all(is_whole(f"{folder}/{file}") for file in counting):
             os.unlink(f"{folder}/{each.file}")
+
+
+class Due(NamedTuple):
+    """Neighbouring files of rows that some tiers do not have; ``before``: those before them, the nearest last."""
+
+    names: list[Name]
+    tiers: tuple[str, ...]
+    before: list[Name]
+
+
+def due(
+    rows_folder: str,
+    tier_folders: Mapping[str, str],
+    left_alone: Collection[str],
+    seals_at_once: int,
+    bytes_at_once: int,
+) -> list[Due]:
+    """Find what is to be rolled up: runs of files of one boot that the same tiers lack.
+
+    A run has so many sealed files, however they are merged, and so many bytes, or is one file. What is left alone parts
+    its neighbours: a range would claim it.
+    """
+    covers = {tier: covered(folder) for tier, folder in tier_folders.items()}
+    found: list[Due] = []
+    passed: list[Name] = []
+    is_next = False
+    run_bytes = 0
+    for name in archive.names(rows_folder):
+        path = f"{rows_folder}/{name.file}"
+        passed = [each for each in passed if each.boot == name.boot][-BEFORE_FILES:]
+        lacking = () if path in left_alone else tuple(tier for tier in covers if not hold(covers[tier], name))
+        if lacking:
+            run_bytes += (own_bytes := _size_bytes(path))
+            last = found[-1] if is_next else Due([], (), [])
+            is_alike = last.tiers == lacking and last.names[0].boot == name.boot
+            if is_alike and name.last - last.names[0].first < seals_at_once and run_bytes <= bytes_at_once:
+                last.names.append(name)
+            else:
+                found.append(Due([name], lacking, list(passed)))
+                run_bytes = own_bytes
+        is_next = bool(lacking)
+        passed.append(name)
+    return found
+
+
+def _size_bytes(path: str) -> int:
+    with suppress(FileNotFoundError, CorruptError):
+        return look(path).size_bytes
+    return 0
 
 
 def listing(folder: str) -> tuple[list[TierFile], list[str]]:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from sysmond.archiver import retention_job, rollup_job
+from sysmond.archiver.coding import DENSE
 from sysmond.base import clock
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Cause, Metric, Semantics, Sensitivity, Table
@@ -79,7 +80,7 @@ def recorded(folder: Path) -> Machine:
     """The rows of the first two boots, in part, are left in tiers only."""
     machine = Machine(folder)
     record(machine, random.Random(7))
-    rollup_job.roll_up_rows(machine.folders, retention_job.keeper(machine.folders).make_room, set())
+    rollup_job.roll_up(machine.folders, DENSE, retention_job.keeper(machine.folders).make_room, set())
     for path in machine.files()[: FILES + FILES // 2]:
         path.unlink()
     return machine

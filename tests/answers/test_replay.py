@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 
 from sysmond.answers.records import Answer, Request, answer
-from sysmond.archiver import sparse_rollup_job
+from sysmond.archiver import rollup_job
+from sysmond.archiver.coding import SPARSE
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Sensitivity, Table
 from sysmond.machine.folders import Folders
@@ -356,7 +357,7 @@ def test_tiers_have_the_totals_of_all_rows_and_ends(
     replay = Replay(seed, 900, count=30)
     for each in folders:
         replay.put(each)
-    sparse_rollup_job.roll_up_tables(folders[1], lambda _tier, _bytes: None, set())
+    rollup_job.roll_up(folders[1], SPARSE, lambda _tier, _bytes: None, set())
     place = tmp_path / "aged/public/process"
     for other in {"10s", "1min", "5min"} - {tier}:
         (place / other).rename(tmp_path / other)

@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks import synthetic
 from sysmond.archiver import merge_job, retention_job, rollup_job
+from sysmond.archiver.coding import DENSE
 from sysmond.archiver.retention_job import Keeper
 from sysmond.base import clock
 from sysmond.base.clock import Relation
@@ -144,7 +145,7 @@ def test_rows_are_rolled_up_before_they_go(folders: Folders) -> None:
     limits = dict.fromkeys(retention.TIERS_NS, Limit())
     make_room = retention_job.keeper(folders).make_room
     keep = Keeper(
-        folders, limits | {"1s": Limit(4 * size)}, 0, lambda: rollup_job.roll_up_rows(folders, make_room, set())
+        folders, limits | {"1s": Limit(4 * size)}, 0, lambda: rollup_job.roll_up(folders, DENSE, make_room, set())
     )
     keep.make_room("1s", size)
     assert len(numbers(folders)) <= 4
@@ -198,9 +199,12 @@ def test_a_merge_takes_tiers_across_boots_into_one_file_and_nothing_twice(folder
     assert set(tiers.current({file.file: file.covers for file in listed})) == before
     merge_job.merge(folders)
     assert sum(_rows(f"{folder}/{file}") for file in there(folders, "5min")) == (4 + 4 + 14) * PIECE_S
-    assert not rollup_job.due(
+    assert not tiers.due(
         archive.disk_folder(folders, Sensitivity.PUBLIC),
         {tier: archive.disk_folder(folders, Sensitivity.PUBLIC, tier) for tier in tiers.COARSE},
+        (),
+        1,
+        0,
     )
     assert archive.free_sequence(boots[2], folders) == 15
 

@@ -10,8 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sysmond.archiver import rollup_job
-from sysmond.archiver.rollup_job import Due
 from sysmond.base.clock import Relation
 from sysmond.base.model import ABSENT, Metric, Semantics, Sensitivity, Table
 from sysmond.base.result import Int64Array
@@ -23,6 +21,7 @@ from sysmond.store.archive import Name
 from sysmond.store.dense_file import Segment
 from sysmond.store.of_ring import BootEvent, MemoryBlock, Recording, SeriesKey, Strand
 from sysmond.store.statistics import Stat
+from sysmond.store.tiers import Due
 
 BOOT = "d" * 32
 SECOND = 10**9
@@ -157,8 +156,8 @@ def roll(folder: Path, story: Story, names: list[Name]) -> dict[str, list[Path]]
     at = 0
     while at < len(names):
         end = at + int(story.random.integers(1, 4))
-        run = Due(names[at:end], tiers.COARSE, names[at - 1] if at else None)
-        for tier, image in rollup_job.roll_up_files(str(folder), run).items():
+        run = Due(names[at:end], tiers.COARSE, names[max(0, at - 1) : at])
+        for tier, image in series.roll_up_files(str(folder), run).items():
             path = folder / tier / f"{at:03}.h5"
             path.parent.mkdir(exist_ok=True)
             path.write_bytes(image)

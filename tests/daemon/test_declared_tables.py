@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from sysmond.answers.records import Answer
-from sysmond.archiver.sparse_rollup_job import roll_up_tables
+from sysmond.archiver.coding import SPARSE
+from sysmond.archiver.rollup_job import roll_up
 from sysmond.base import clock
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import FINEST_TIER, Sensitivity
@@ -192,7 +193,7 @@ def test_a_stranger_s_tables_are_answered_as_they_declare(place: Place, tmp_path
 
     # Older than rows are kept: the first of each bucket, and all others a queue.
     totals = Counter({row["queue"]: row["pages:sum"] for row in said(ask(elsewhere, **span, group_by="queue"))})
-    roll_up_tables(elsewhere, lambda *_: None, set())
+    roll_up(elsewhere, SPARSE, lambda *_: None, set())
     for table in ("print_job", "print_done"):
         folder = archive.disk_folder(elsewhere, Sensitivity.RESTRICTED, FINEST_TIER, table)
         with sparse_file.open_file(f"{folder}/{archive.files(folder)[0]}") as opened:

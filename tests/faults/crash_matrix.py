@@ -27,6 +27,7 @@ from typing import Any
 sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 from sysmond.archiver import main as archiver
 from sysmond.archiver import merge_job, retention_job, rollup_job, seal_job
+from sysmond.archiver.coding import DENSE
 from sysmond.archiver.retention_job import Keeper
 from sysmond.base.model import ABSENT, FINEST_TIER, TIERS_NS, Sensitivity
 from sysmond.commands import tamper
@@ -52,7 +53,7 @@ def forget(folders: Folders) -> None:
     """Make room where there is none: all rows go, once the tiers have them."""
     limits = {tier: Limit(1 if tier == FINEST_TIER else 10**9) for tier in TIERS_NS}
     make_room = retention_job.keeper(folders).make_room
-    Keeper(folders, limits, 0, lambda: rollup_job.roll_up_rows(folders, make_room, set())).make_room(FINEST_TIER, 0)
+    Keeper(folders, limits, 0, lambda: rollup_job.roll_up(folders, DENSE, make_room, set())).make_room(FINEST_TIER, 0)
 
 
 STEPS: dict[str, Callable[[Folders], object]] = {

@@ -16,7 +16,8 @@ from zlib import crc32
 import h5py
 import numpy as np
 
-from sysmond.archiver import merge_job, retention_job, rollup_job, sparse_rollup_job
+from sysmond.archiver import merge_job, retention_job, rollup_job
+from sysmond.archiver.coding import DENSE, SPARSE
 from sysmond.base.clock import SECOND_NS, Relation
 from sysmond.base.model import Cause, Metric, Semantics, Sensitivity, Table
 from sysmond.base.result import Int64Array
@@ -231,8 +232,8 @@ def keep(machine: Machine, *, rolls_up: bool = True) -> None:
     machine.flush()
     if not rolls_up:
         return
-    rollup_job.roll_up_rows(machine.folders, retention_job.keeper(machine.folders).make_room, set())
-    sparse_rollup_job.roll_up_tables(machine.folders, lambda _tier, _bytes: None, set())
+    rollup_job.roll_up(machine.folders, DENSE, retention_job.keeper(machine.folders).make_room, set())
+    rollup_job.roll_up(machine.folders, SPARSE, lambda _tier, _bytes: None, set())
 
 
 def run(parts: Sequence[Wide | Long], low_s: int, high_s: int, **instances: Sequence[str]) -> None:

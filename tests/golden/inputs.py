@@ -14,8 +14,6 @@ from unittest.mock import patch
 
 import numpy as np
 
-from sysmond.archiver import rollup_job
-from sysmond.archiver.rollup_job import Due
 from sysmond.base.clock import SECOND_NS, Relation
 from sysmond.base.model import ABSENT, TIERS_NS, Cause, Metric, Semantics, Sensitivity, Table
 from sysmond.base.result import Int64Array
@@ -33,7 +31,7 @@ from sysmond.store.of_ring import BootEvent, Hole, MemoryBlock, Recording, Serie
 from sysmond.store.pins import Pin
 from sysmond.store.sparse_file import FileStretch
 from sysmond.store.stretch import MemoryStretch, Stretch
-from sysmond.store.tiers import COARSE
+from sysmond.store.tiers import COARSE, Due
 from tests.support.longarchive import Row, pack, stretch
 
 FOLDER = Path(__file__).parent
@@ -160,8 +158,8 @@ def segments() -> Iterator[tuple[str, bytes]]:
         pinned_ns = UTC_NS + (BEGIN_S + 1200) * SECOND_NS
         pin = Pin(pinned_ns, pinned_ns + 60 * SECOND_NS, "a test", "golden")
         yield "segment/rows-shortened.h5", dense.merged(rows, 8, [pin])
-        before = [None, *names]
-        fresh = [rollup_job.roll_up_files(folder, Due([name], COARSE, before[at])) for at, name in enumerate(names)]
+        before = [[], *([name] for name in names)]
+        fresh = [rolling.roll_up_files(folder, Due([name], COARSE, before[at])) for at, name in enumerate(names)]
         for tier in COARSE:
             yield f"segment/{tier}.h5", fresh[1][tier]
             paths = [f"{folder}/{tier}-{number}.h5" for number in range(len(names))]

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from sysmond.archiver import merge_job, sparse_rollup_job
+from sysmond.archiver import merge_job, rollup_job
+from sysmond.archiver.coding import SPARSE
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import FINEST_TIER, Sensitivity, Table
 from sysmond.machine.folders import Folders
@@ -120,7 +121,7 @@ def _long(base: str, table: Table) -> Iterator[Scene]:
         )
         put(folders, made, 1 if is_other else 1 + number)
         rows |= _files(folders, FINEST_TIER, table.name)
-        sparse_rollup_job.roll_up_tables(folders, lambda _tier, _bytes: None, set())
+        rollup_job.roll_up(folders, SPARSE, lambda _tier, _bytes: None, set())
     tier = _files(folders, TIER, table.name)
     shutil.rmtree(f"{base}/long")
     yield _scene(f"{base}/{table.name}", table.name, table.name, f"public/{table.name}/{FINEST_TIER}", rows)

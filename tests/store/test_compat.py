@@ -11,16 +11,16 @@ import h5py
 import numpy as np
 import pytest
 
-from sysmond.archiver import rollup_job
-from sysmond.archiver.rollup_job import Due
 from sysmond.base.clock import Relation
 from sysmond.base.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table
 from sysmond.errors import ForeignError
+from sysmond.rollup import series
 from sysmond.store import dense_file, tiers
 from sysmond.store.archive import Name
 from sysmond.store.dense_file import Segment
 from sysmond.store.of_ring import BootEvent, Hole, MemoryBlock, Recording, SeriesKey, Strand
 from sysmond.store.statistics import Stat
+from sysmond.store.tiers import Due
 
 FOLDER = Path(__file__).parent.parent / "compat"
 ROWS, TIER = "segment-1-rows.h5", "segment-1-10s.h5"
@@ -54,7 +54,7 @@ def write(folder: Path) -> None:
     made = Recording(Sensitivity.PUBLIC, {"disk": TABLE}, [block], {7: "ACME"}, clocks, HOLES, EVENTS)
     name = Name(BOOT, 1, 1)
     (folder / name.file).write_bytes(dense_file.encode(made, "sysmond"))
-    (folder / TIER).write_bytes(rollup_job.roll_up_files(str(folder), Due([name], tiers.COARSE, None))["10s"])
+    (folder / TIER).write_bytes(series.roll_up_files(str(folder), Due([name], tiers.COARSE, []))["10s"])
     (folder / name.file).rename(folder / ROWS)
 
 

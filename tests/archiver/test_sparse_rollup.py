@@ -16,8 +16,8 @@ import pytest
 from benchmarks import tasks_synthetic
 from sysmon_tools import extract
 from sysmond.answers.records import Request, answer
-from sysmond.archiver import merge_job, retention_job, sparse_rollup_job
-from sysmond.archiver.coding import SPARSE
+from sysmond.archiver import merge_job, retention_job, rollup_job
+from sysmond.archiver.coding import SPARSE, Coding
 from sysmond.base.clock import Relation
 from sysmond.base.model import TIERS_NS, Sensitivity, Table
 from sysmond.errors import Error
@@ -25,7 +25,7 @@ from sysmond.machine.folders import FILE_MODES, Folders, create_stream
 from sysmond.plan.retention import Limit
 from sysmond.rollup import file_edges, top
 from sysmond.rollup.top import derived
-from sysmond.store import archive, sparse_file
+from sysmond.store import archive, sparse_file, tiers
 from sysmond.store.archive import Name
 from sysmond.store.stretch import MemoryStretch, Stretch
 from sysmond.store.tiers import COARSE
@@ -59,8 +59,8 @@ def no_room_needed(_tier: str, _bytes: int) -> None:
     """There is room."""
 
 
-def roll_up(folders: Folders, left_alone: set[str] | None = None) -> None:
-    sparse_rollup_job.roll_up_tables(folders, no_room_needed, set() if left_alone is None else left_alone)
+def roll_up(folders: Folders, left_alone: set[str] | None = None, coding: Coding = SPARSE) -> None:
+    rollup_job.roll_up(folders, coding, no_room_needed, set() if left_alone is None else left_alone)
 
 
 class Roomy(retention_job.Keeper):
@@ -129,18 +129,16 @@ def test_files_that_come_one_by_one_give_the_buckets_of_all(folders: Folders, se
     check_all(folders, readings)
 
 
-def test_runs_are_bounded(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_are_bounded(folders: Folders) -> None:
     readings, _ = history(5, 600, 6)
     parts = parts_of(readings, 12, random.Random(5))
     put(folders, 1, [stretch_of(part) for part in parts])
-    monkeypatch.setattr(sparse_rollup_job, "RUN_FILES", 3)
-    roll_up(folders)
+    roll_up(folders, coding=SPARSE._replace(seals_at_once=3))
     assert len(archive.names(folder_of(folders, "10s"))) == -(-len(parts) // 3)
     check_all(folders, readings)
     for tier in COARSE:
         shutil.rmtree(folder_of(folders, tier))
-    monkeypatch.setattr(sparse_rollup_job, "RUN_BYTES", 1)
-    roll_up(folders)
+    roll_up(folders, coding=SPARSE._replace(bytes_at_once=1))
     assert len(archive.names(folder_of(folders, "10s"))) == len(parts)
     check_all(folders, readings)
 
@@ -215,7 +213,7 @@ def killed_after(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_whoever_is_killed_leaves_what_the_next_one_completes(
     folders: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sparse_rollup_job, "COARSE", ("1min",))
+    monkeypatch.setattr(tiers, "COARSE", ("1min",))
     readings, _ = history(2, 250, 3)
     parts = parts_of(readings, 9, random.Random(2))
     for number, part in enumerate(parts[:-1], 1):
