@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The archiver: decides when rings are sealed and segments flushed, and has a child do it.
 
-It waits at normal priority with the standard library alone. A job runs at idle priority, and at normal
-priority where time runs short and at shutdown. Jobs on rings and jobs on the disk run side by side: a disk
-that hangs never stops sealing.
+It waits at normal priority with the standard library alone. A job runs at idle priority; at normal priority where
+rings would run out before it ends, where somebody waits for it, and at shutdown. Jobs on rings and jobs on the disk run
+side by side: a disk that hangs never stops sealing.
 """
 
 import os
@@ -249,7 +249,7 @@ class Archiver:
         is_waiting = seal in self._problems or self._now_s - self._sealed_s < LOOK_MIN_S
         is_short = self._rings.is_short or (self._ledger.is_filling and not is_waiting)
         if (is_short or self._now_s >= self._seal_due_s) and not self._is_place_taken(seal):
-            self._begin(seal, idle=not is_short)
+            self._begin(seal, idle=self._idle_s(PLACES[seal]) >= LOOK_MIN_S)
         if _asleep_ns() - self._asleep_ns > SECOND_NS // 2:
             self._asleep_ns = _asleep_ns()
             self._disk.resumed = True
@@ -263,9 +263,7 @@ class Archiver:
         self._disk.unsealed = self._rings.unsealed
         sealing = self._running.get(PLACES[seal])
         if sealing is not None and sealing.idle and not sealing.killed:
-            look_s = LOOK_MIN_S
-            if self._rings.is_short:
-                self._hurry(sealing)
+            look_s = LOOK_MIN_S  # It is promoted in time.
         self._look_due_s = self._now_s + min(look_s, max(LOOK_MIN_S, self._ledger.due_in_s()))
 
     def _is_flushing(self) -> bool:

@@ -6,9 +6,12 @@ from contextlib import suppress
 
 from sysmond.archiver import flushing
 from sysmond.archiver.flushing import Reason, Situation, Supply, Watch
+from sysmond.base import clock
+from sysmond.base.clock import SECOND_NS
 from sysmond.errors import Error
 from sysmond.machine import mounts
 from sysmond.machine.folders import Folders
+from sysmond.ring.leftovers import started_ns
 from sysmond.ring.progress import Progress, ring_files, stream_files
 from sysmond.ring.snapshot import fill
 
@@ -56,13 +59,20 @@ class RingWatch:
                 heads[path], capacity = fill(path)
                 allowed = capacity * UNSEALED_FRACTION_MAX
                 unsealed = heads[path] - (sealed[path].offset if path in sealed else 0)
-                growth = max(1.0, (heads[path] - self._heads.get(path, 0)) / elapsed_s)
+                known_s = elapsed_s if path in self._heads else _age_s(path)
+                growth = max(1.0, (heads[path] - self._heads.get(path, 0)) / known_s)
                 self.unsealed = self.unsealed or unsealed > 0
                 self.is_short = self.is_short or unsealed > allowed
                 look_s = min(look_s, allowed / 2 / growth)
                 left_s = min(left_s, max(0.0, capacity - unsealed) / growth)
         self._heads, self.left_s = heads, left_s
         return max(LOOK_MIN_S, look_s)
+
+
+def _age_s(ring: str) -> float:
+    """For how long a ring has been written to."""
+    age_ns = clock.boottime_ns() - started_ns(os.path.basename(ring))
+    return max(LOOK_MIN_S, age_ns / SECOND_NS)
 
 
 class DiskWatch:

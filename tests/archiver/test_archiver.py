@@ -548,6 +548,34 @@ def test_a_ring_that_fills_fast_is_looked_at_often(station: Station) -> None:
     assert rings.is_short
 
 
+def test_a_ring_is_sealed_at_idle_priority_unless_it_runs_out(station: Station) -> None:
+    """Half a ring to be sealed is routine. What counts is the time until the rest is full, too."""
+    made, said = archiver(station)
+
+    def policy() -> int:
+        """How the kernel had scheduled the job that is due when it ended: it keeps that until the job is waited for."""
+        made._begin_what_is_due()
+        sealing = made._running["rings"]
+        while not sealing.listen():
+            pass
+        policy = os.sched_getscheduler(sealing.child)
+        made._ended("rings", sealing)
+        return policy
+
+    for _ in range(900):
+        station.tick()
+    made._look_due_s = 0.0
+    assert policy() == os.SCHED_IDLE
+    assert Progress.read(station.folders).sealed
+    for _ in range(900):
+        station.tick()
+    made._look()
+    assert made._rings.is_short
+    made._rings.left_s = 5.0
+    assert policy() == os.SCHED_OTHER
+    assert not said
+
+
 def test_only_rings_that_nobody_writes_are_to_be_forgotten(station: Station, end: Started) -> None:
     station.tick()
     process = station.start()
