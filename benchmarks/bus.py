@@ -85,8 +85,8 @@ async def connected(address: str, where: tuple[str, str, str] = WHERE) -> Connec
 
 async def some_series(connection: Connection) -> list[int]:
     """The numbers of a hundred series, or of as many as there are."""
-    (found,) = await connection.ask(WHERE, "ListMetrics", "asa{sv}", [list(TABLES), {}])
-    return [each[0] for each in found][:SERIES]
+    (series,) = await connection.ask(WHERE, "ListMetrics", "asa{sv}", [list(TABLES), {}])
+    return [fields[0] for fields in series][:SERIES]
 
 
 async def latencies(connection: Connection, calls: int) -> Figures:
@@ -151,7 +151,7 @@ def at_rest(daemon: Daemon, seconds: int) -> Figures:
         "idle_ms_per_s": round((measure.cpu_ns(pid) - before_ns) / 1e6 / seconds, 4),
         "idle_wakeups": wakeups(pid) - woken,
         "rss_mb": round(kilobytes(pid, "Rss") * 1024 / 1e6, 2),
-        "pss_mb": round(sum(kilobytes(each, "Pss") for each in pids) * 1024 / 1e6, 2),
+        "pss_mb": round(sum(kilobytes(part, "Pss") for part in pids) * 1024 / 1e6, 2),
         "pss_bus_mb": round(kilobytes(pid, "Pss") * 1024 / 1e6, 2),
     }
 
@@ -181,7 +181,7 @@ def lateness(folders: Folders, spans: list[Span], slice_s: float) -> Figures:
     }
 
 
-def as_client(address: str, work: Callable[[Connection], Awaitable[Any]]) -> Any:  # noqa: ANN401  what it found
+def as_client(address: str, work: Callable[[Connection], Awaitable[Any]]) -> Any:  # noqa: ANN401  what the work returns
     """Do what a client does, in a process of its own."""
 
     async def run() -> Any:  # noqa: ANN401  as above
@@ -199,19 +199,22 @@ def measured(seconds: int, calls: int) -> Figures:
             daemon.wait_for_ring()
             measure.in_child(partial(as_client, address, some_series), LIMIT_S)
             time.sleep(settle_s)
-            found = {"seconds": seconds, **at_rest(daemon, seconds)}
-            found |= measure.in_child(partial(as_client, address, lambda each: latencies(each, calls)), LIMIT_S)
+            figures = {"seconds": seconds, **at_rest(daemon, seconds)}
+            figures |= measure.in_child(
+                partial(as_client, address, lambda connection: latencies(connection, calls)), LIMIT_S
+            )
         with measure.daemon(LIMIT_S * 100, _FAST, arguments=arguments) as daemon:
             daemon.wait_for_ring()
             time.sleep(settle_s)
             before_ns = measure.cpu_ns(bus_pid(daemon))
             made, spans = measure.in_child(
-                partial(as_client, address, lambda each: load(each, seconds, slice_s)), 4 * seconds + LIMIT_S
+                partial(as_client, address, lambda connection: load(connection, seconds, slice_s)),
+                4 * seconds + LIMIT_S,
             )
-            found["cpu_us_per_call"] = round((measure.cpu_ns(bus_pid(daemon)) - before_ns) / 1e3 / made, 1)
+            figures["cpu_us_per_call"] = round((measure.cpu_ns(bus_pid(daemon)) - before_ns) / 1e3 / made, 1)
             measure.end(daemon.process)
-            found |= measure.in_child(partial(lateness, daemon.folders, spans, slice_s), FINISH_S)
-    return {**found, "calls_per_s": round(made / sum(end - begin for begin, end in spans), 1)}
+            figures |= measure.in_child(partial(lateness, daemon.folders, spans, slice_s), FINISH_S)
+    return {**figures, "calls_per_s": round(made / sum(end - begin for begin, end in spans), 1)}
 
 
 def rows(figures: Figures) -> list[tuple[str, str]]:

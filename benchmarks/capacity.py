@@ -140,7 +140,7 @@ def merge_days(folder: str, days: int) -> Figures:
     return figures
 
 
-def kept(figures: Figures) -> Figures:
+def days_in_budget(figures: Figures) -> Figures:
     """How many days each tier keeps in its default budget."""
     from sysmond.plan.plan import ArchiverSettings  # noqa: PLC0415  as above
     from sysmond.plan.retention import forecast, of_settings  # noqa: PLC0415  as above
@@ -226,11 +226,11 @@ def ask(folders: Folders, paths: Iterable[str], days: int, repeats: int) -> tupl
     output = f"{folders.runtime}/answer"
     spent = [measure.spend(command, output) for _ in range(repeats + 1)][1:]
     with open(output, "rb") as file:
-        found = sum(not line.startswith(b"#") for line in file) - 1
-    if found < 1:
+        rows = sum(not line.startswith(b"#") for line in file) - 1
+    if rows < 1:
         raise RuntimeError(f"{' '.join(command)}: the answer is empty")
-    wall_ns, cpu_ns = (measure.median([getattr(each, name) for each in spent]) for name in ("wall_ns", "cpu_ns"))
-    return measure.ms(wall_ns, 1), measure.ms(cpu_ns, 1), found
+    wall_ns, cpu_ns = (measure.median([getattr(one, name) for one in spent]) for name in ("wall_ns", "cpu_ns"))
+    return measure.ms(wall_ns, 1), measure.ms(cpu_ns, 1), rows
 
 
 def measured(data: str | None, days: int, total_days: int, ticks: int, repeats: int) -> Figures:
@@ -241,13 +241,13 @@ def measured(data: str | None, days: int, total_days: int, ticks: int, repeats: 
         os.mkdir(work)
         figures: Figures = measure.in_child(partial(write_days, work, data, SERIES, days, ticks), LIMIT_S)
         figures |= measure.in_child(partial(merge_days, work, days), LIMIT_S)
-        figures |= measure.in_child(lambda: kept(figures), LIMIT_S)
+        figures |= measure.in_child(lambda: days_in_budget(figures), LIMIT_S)
         measure.in_child(partial(write_day, f"{work}/day.h5", data, JOB_SERIES, ticks), LIMIT_S)
         figures |= measure.in_child(partial(roll_up_job, f"{work}/day.h5"), LIMIT_S)
         figures |= measure.in_child(partial(repeat, work, folders, days, total_days), LIMIT_S)
         for name, paths, asked_days in (("two_years", [figures.pop("path")], total_days), ("month", [], 30)):
-            wall_ms, cpu_ms, found = ask(folders, paths, min(asked_days, total_days), repeats)
-            figures |= {f"{name}_ms": wall_ms, f"{name}_cpu_ms": cpu_ms, f"{name}_rows": found}
+            wall_ms, cpu_ms, rows = ask(folders, paths, min(asked_days, total_days), repeats)
+            figures |= {f"{name}_ms": wall_ms, f"{name}_cpu_ms": cpu_ms, f"{name}_rows": rows}
     return {**figures, "recorded": data is not None, "days": days, "took_s": round(time.monotonic() - begin_s, 1)}
 
 

@@ -44,8 +44,12 @@ FAST = ("cgroup", "cgroup_io")
 def made(groups: int) -> Iterator[list[list[str]]]:
     """Make cgroups in every hierarchy of interest: of each its folders."""
     with open(MOUNTINFO, "rb") as file:
-        found = hierarchies(file.read())
-    tops = [f"{each.point}/{FOLDER}" for each in found if not CONTROLLERS.isdisjoint(each.controllers or ("",))]
+        mounted = hierarchies(file.read())
+    tops = [
+        f"{hierarchy.point}/{FOLDER}"
+        for hierarchy in mounted
+        if not CONTROLLERS.isdisjoint(hierarchy.controllers or ("",))
+    ]
     try:
         for top in tops:
             os.mkdir(top)
@@ -208,16 +212,19 @@ def figures(groups: int, seconds: int) -> Figures:
     }
 
 
-def rows(found: Figures) -> list[tuple[str, str]]:
+def rows(figures: Figures) -> list[tuple[str, str]]:
     """What is printed for people."""
-    slow = ", ".join(f"{table} {ms:.1f} ms" for table, ms in found["slow_tables_ms_per_reading"].items())
+    slow = ", ".join(f"{table} {ms:.1f} ms" for table, ms in figures["slow_tables_ms_per_reading"].items())
     return [
-        (f"{found['groups']} cgroups, a tenth of them at work", f"{found['cpu_ms_per_tick']:.2f} ms a tick, median"),
-        ("… mean", f"{found['cpu_ms_per_tick_mean']:.2f} ms"),
-        ("… none at work", f"{found['quiet_ms_per_tick']:.2f} ms"),
-        ("… every file parsed anew, without the ring", f"{found['all_parsed_ms_per_tick']:.2f} ms"),
-        ("… opening every file every time", f"{found['opened_ms_per_tick']:.2f} ms"),
-        ("only reading five files of each", f"{found['five_files_floor_ms']:.2f} ms"),
+        (
+            f"{figures['groups']} cgroups, a tenth of them at work",
+            f"{figures['cpu_ms_per_tick']:.2f} ms a tick, median",
+        ),
+        ("… mean", f"{figures['cpu_ms_per_tick_mean']:.2f} ms"),
+        ("… none at work", f"{figures['quiet_ms_per_tick']:.2f} ms"),
+        ("… every file parsed anew, without the ring", f"{figures['all_parsed_ms_per_tick']:.2f} ms"),
+        ("… opening every file every time", f"{figures['opened_ms_per_tick']:.2f} ms"),
+        ("only reading five files of each", f"{figures['five_files_floor_ms']:.2f} ms"),
         ("slow tables, a reading", slow),
     ]
 

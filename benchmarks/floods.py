@@ -142,22 +142,22 @@ async def took_ms(connection: Connection, where: tuple[str, str, str]) -> float:
 async def waits(address: str, begin_s: float, seconds: float) -> Waits:
     """Ask in turns, for a while."""
     connection = await bus.connected(address)
-    found = Waits([], [], [])
+    waits_ms = Waits([], [], [])
     await asyncio.sleep(max(0.0, begin_s - time.monotonic()))
     end_s = time.monotonic() + seconds
     while time.monotonic() < end_s:
-        found.same.append(await took_ms(connection, bus.WHERE))
-        if len(found.same) % CALLS_PER_S == 0:
+        waits_ms.same.append(await took_ms(connection, bus.WHERE))
+        if len(waits_ms.same) % CALLS_PER_S == 0:
             begun_s = time.monotonic()
             another = await Connection.connect(address, lambda _: None, lambda _: None)
             await took_ms(another, bus.WHERE)
-            found.new.append((time.monotonic() - begun_s) * 1e3)
+            waits_ms.new.append((time.monotonic() - begun_s) * 1e3)
             another.close()
         await asyncio.sleep(0.5 / CALLS_PER_S)
-        found.echo.append(await took_ms(connection, ECHO))
+        waits_ms.echo.append(await took_ms(connection, ECHO))
         await asyncio.sleep(0.5 / CALLS_PER_S)
     connection.close()
-    return Waits(*(sorted(each) for each in found))
+    return Waits(*(sorted(times) for times in waits_ms))
 
 
 def flooded(address: str, pid: int, kind: tuple[str, Flood | None], seconds: int, count: int) -> Figures:
@@ -197,7 +197,7 @@ def measured(seconds: int, count: int) -> Figures:
     """Measure one flood after the other."""
     if os.geteuid():
         raise Error("only root can be several users; expected being root")
-    found: Figures = {"seconds": seconds, "connections": count}
+    figures: Figures = {"seconds": seconds, "connections": count}
     with bus.a_bus() as address:
         os.chmod(os.path.dirname(address.removeprefix("unix:path=")), 0o755)  # noqa: S103  for the strangers
         os.chmod(address.removeprefix("unix:path="), 0o777)  # noqa: S103  as above
@@ -210,17 +210,17 @@ def measured(seconds: int, count: int) -> Figures:
             measure.in_child(partial(wait_for_echo, address), LIMIT_S)
             time.sleep(min(seconds, SETTLE_S))
             for kind in FLOODS.items():
-                found |= flooded(address, bus.bus_pid(daemon), kind, seconds, count)
+                figures |= flooded(address, bus.bus_pid(daemon), kind, seconds, count)
             measure.end(daemon.process)
-            found["missed"] = measure.in_child(partial(missed, daemon.folders), LIMIT_S)
+            figures["missed"] = measure.in_child(partial(missed, daemon.folders), LIMIT_S)
     answered = [name for name in FLOODS if name != "unanswered"]
-    worst = max(answered, key=lambda name: found[f"{name}_p99_ms"])
+    worst = max(answered, key=lambda name: figures[f"{name}_p99_ms"])
     return {
-        **found,
+        **figures,
         "worst": worst,
-        "worst_p99_ms": found[f"{worst}_p99_ms"],
-        "worst_echo_p99_ms": found[f"{worst}_echo_p99_ms"],
-        "new_max_ms": max(found[f"{name}_new_max_ms"] or 0 for name in FLOODS),
+        "worst_p99_ms": figures[f"{worst}_p99_ms"],
+        "worst_echo_p99_ms": figures[f"{worst}_echo_p99_ms"],
+        "new_max_ms": max(figures[f"{name}_new_max_ms"] or 0 for name in FLOODS),
     }
 
 
@@ -229,14 +229,14 @@ WHAT = ("median", "p99", "max", "new_max", "echo_median", "echo_p99")
 
 def rows(figures: Figures) -> list[tuple[str, str]]:
     """Tell it to people."""
-    told = [
+    lines = [
         (
             f"flood: {name}",
             ", ".join(f"{what} {figures[f'{name}_{what}_ms']} ms" for what in WHAT),
         )
         for name in FLOODS
     ]
-    return [*told, ("ticks missed", str(figures["missed"]))]
+    return [*lines, ("ticks missed", str(figures["missed"]))]
 
 
 if __name__ == "__main__":

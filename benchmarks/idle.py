@@ -74,23 +74,23 @@ def requests(point: str) -> Requests:
 
 def written_bytes(pids: dict[str, int]) -> dict[str, int]:
     """What each part has caused to be written to whatever disk (/proc/PID/io)."""
-    found = {}
+    written = {}
     for part, pid in pids.items():
         with open(f"/proc/{pid}/io", encoding="ascii") as file:
-            found[part] = next(int(line.split()[1]) for line in file if line.startswith("write_bytes:"))
-    return found
+            written[part] = next(int(line.split()[1]) for line in file if line.startswith("write_bytes:"))
+    return written
 
 
-def until_quiet(point: str, kept: str, quiet_s: float) -> None:
+def until_quiet(point: str, file: str, quiet_s: float) -> None:
     """Wait until the first flush is over and the disk has been still for so long.
 
     :raises RuntimeError: where it does not come to rest.
     """
     limit = time.monotonic() + QUIET_WITHIN_S
-    while not os.path.exists(kept):
+    while not os.path.exists(file):
         time.sleep(0.1)
         if time.monotonic() > limit:
-            raise RuntimeError(f"{kept}: nothing was flushed within {QUIET_WITHIN_S:.0f} s")
+            raise RuntimeError(f"{file}: nothing was flushed within {QUIET_WITHIN_S:.0f} s")
     trial.command("sync", "-f", point)
     last, since = requests(point).written_bytes, time.monotonic()
     while time.monotonic() - since < quiet_s:
@@ -104,8 +104,8 @@ def until_quiet(point: str, kept: str, quiet_s: float) -> None:
 def segments(folders: Folders) -> tuple[int, int]:
     """How many segments wait in RAM, and their bytes."""
     folder = f"{folders.runtime}/archiver"
-    found = [f"{where}/{name}" for where, _, names in os.walk(folder) for name in names if name.endswith(".h5")]
-    sizes = [os.path.getsize(path) for path in found]
+    paths = [f"{where}/{name}" for where, _, names in os.walk(folder) for name in names if name.endswith(".h5")]
+    sizes = [os.path.getsize(path) for path in paths]
     return len(sizes), sum(sizes)
 
 

@@ -76,7 +76,7 @@ def measured(ticks: int, *, stress: bool) -> Figures:
     duration_s = ticks * PERIOD_S * SPARE + START_S + 1
     if stress and shutil.which(STRESS[0]) is None:
         raise RuntimeError("stress-ng is not installed")
-    found: Figures = {}
+    loops: Figures = {}
     with ExitStack() as running:
         if stress:
             command = [*STRESS, "--timeout", f"{round(duration_s) + 30}"]
@@ -94,17 +94,17 @@ def measured(ticks: int, *, stress: bool) -> Figures:
             daemon.process.send_signal(signal.SIGTERM)
         for name, daemon in daemons.items():
             daemon.process.wait(FINISH_S)
-            found[name] = measure.in_child(partial(lateness, daemon.folders), 120)
-            found[name]["real_time"] = real_time[name]
-    main = found["fifo_10ms"]
+            loops[name] = measure.in_child(partial(lateness, daemon.folders), 120)
+            loops[name]["real_time"] = real_time[name]
+    main = loops["fifo_10ms"]
     return {
         **{key: main[key] for key in ("p99_us", "max_us", "missed", "ticks", "real_time")},
-        "p99_to_normal": round(main["p99_us"] / max(1, found["normal_10ms"]["p99_us"]), 4),
-        "max_us_1s": found["fifo_1s"]["max_us"],
-        "missed_1s": found["fifo_1s"]["missed"],
-        "ticks_1s": found["fifo_1s"]["ticks"],
+        "p99_to_normal": round(main["p99_us"] / max(1, loops["normal_10ms"]["p99_us"]), 4),
+        "max_us_1s": loops["fifo_1s"]["max_us"],
+        "missed_1s": loops["fifo_1s"]["missed"],
+        "ticks_1s": loops["fifo_1s"]["ticks"],
         "stress": stress,
-        "loops": found,
+        "loops": loops,
     }
 
 

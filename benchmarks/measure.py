@@ -205,11 +205,11 @@ class Daemon(NamedTuple):
 
     def pids(self) -> dict[str, int]:
         """The process of each part; ``daemon`` is their parent."""
-        found = {}
+        pids = {}
         for part in ("daemon", "sampler", "background", "archiver"):
             with open(f"{self.folders.runtime}/{part}/pid", encoding="ascii") as file:
-                found[part] = int(file.read())
-        return found
+                pids[part] = int(file.read())
+        return pids
 
     def wait_for_ring(self, limit_s: float = 20.0) -> str:
         """Wait until the sampler ticks; give the path of its ring.

@@ -47,19 +47,19 @@ def kernel_bytes(runtime: str) -> int:
     """What the kernel keeps for the maps that are pinned for a runtime folder."""
     with bpffs.opened(runtime) as pinned:
         folder, names = pinned.path, pinned.names()
-    found = 0
+    total = 0
     for name in names:
         if os.path.isdir(f"{folder}/{name}"):
             continue
         descriptor = pins.opened(f"{folder}/{name}")
         try:
             with open(f"/proc/self/fdinfo/{descriptor}", encoding="ascii") as file:
-                told = dict(line.split(":", 1) for line in file if ":" in line)
-            if "map_type" in told:
-                found += int(told["memlock"])
+                fields = dict(line.split(":", 1) for line in file if ":" in line)
+            if "map_type" in fields:
+                total += int(fields["memlock"])
         finally:
             os.close(descriptor)
-    return found
+    return total
 
 
 def measured(seconds: int) -> Figures:

@@ -43,7 +43,7 @@ SETTLE_S = 4
 WARM_UP_TICKS = 3
 READING_PHASE = 0.8
 RELOAD_S = 60.0
-LONG = {each.name: each for each in vars(tables).values() if isinstance(each, Table)}
+LONG = {table.name: table for table in vars(tables).values() if isinstance(table, Table)}
 # One pass of the kernel gives these.
 SNAPSHOT = ("process", "thread", "process_private")
 
@@ -59,13 +59,13 @@ def by_itself(way: str, seconds: int, *, threads: bool) -> Figures:
     with measure.workplace() as folders:
         try:
             work = partial(_passes, way, folders.runtime, seconds, threads=threads)
-            found: Figures = measure.in_child(work, seconds + 60)
+            figures: Figures = measure.in_child(work, seconds + 60)
         finally:
             with suppress(Error):
                 loader.unload(folders.runtime)
-    if "refused" in found:
-        raise Error(found["refused"])
-    return found
+    if "refused" in figures:
+        raise Error(figures["refused"])
+    return figures
 
 
 def _passes(way: str, runtime: str, seconds: int, *, threads: bool) -> Figures:
@@ -84,25 +84,25 @@ def _passes(way: str, runtime: str, seconds: int, *, threads: bool) -> Figures:
         measure.sleep_until_phase(0.0)
         at_ns = clock.boottime_ns()
         begin_ns = time.process_time_ns()
-        taken = tasks.take(full=not number, threads=threads)
-        given = [taken.process, *([taken.thread] if taken.thread is not None else []), taken.private]
+        result = tasks.take(full=not number, threads=threads)
+        given = [result.process, *([result.thread] if result.thread is not None else []), result.private]
         for table, records in zip(wanted, given, strict=True):
             lost += records.lost + rings[table.name].records(0, at_ns, [records], record_bytes(table))
         spent.append(time.process_time_ns() - begin_ns)
-        walked = given[1].walked if threads else taken.process.walked
+        walked = given[1].walked if threads else result.process.walked
         if number >= warm_up:
             for table, records in zip(wanted, given, strict=True):
                 count[table.name] += len(memoryview(records.rows).cast("B")) // record_bytes(table)
-        del taken, given, records
-    kept = spent[warm_up:]
+        del result, given, records
+    measured = spent[warm_up:]
     return {
         "way": name,
-        "cpu_ms": measure.ms(sum(kept) / len(kept), 3),
-        "median_ms": measure.ms(measure.median(kept), 3),
+        "cpu_ms": measure.ms(sum(measured) / len(measured), 3),
+        "median_ms": measure.ms(measure.median(measured), 3),
         "full_ms": measure.ms(spent[0], 3),
         "walked": walked,
         "lost": lost,
-        "records_per_tick": {table: round(each / len(kept), 1) for table, each in count.items()},
+        "records_per_tick": {table: round(rows / len(measured), 1) for table, rows in count.items()},
     }
 
 
@@ -124,9 +124,9 @@ def _ring(runtime: str, table: Table) -> RingWriter:
 
 def offered() -> list[str]:
     """The long tables that the probes of this version offer."""
-    plugins = [f"{plans.BUILTIN_PACKAGE}.{each.name}" for each in pkgutil.iter_modules(sysmond_probes.__path__)]
-    found = {probe.table.name for each in plugins for probe in plans.offered_probes(plans.import_plugin(each))}
-    return sorted(found & LONG.keys())
+    plugins = [f"{plans.BUILTIN_PACKAGE}.{name.name}" for name in pkgutil.iter_modules(sysmond_probes.__path__)]
+    names = {probe.table.name for name in plugins for probe in plans.offered_probes(plans.import_plugin(name))}
+    return sorted(names & LONG.keys())
 
 
 def configured(enabled: Sequence[str], *, threads: bool = False) -> str:
@@ -172,29 +172,29 @@ def configure(running: Daemon, config: str, settle_s: float = SETTLE_S) -> None:
     time.sleep(settle_s)
 
 
-def each_tick(running: Daemon, seconds: int) -> dict[str, list[int]]:
+def cpu_by_tick(running: Daemon, seconds: int) -> dict[str, list[int]]:
     """Processor time of each part, of every second, in ns."""
     pids = running.pids()
-    found: dict[str, list[int]] = {part: [] for part in pids}
+    spent: dict[str, list[int]] = {part: [] for part in pids}
     measure.sleep_until_phase(READING_PHASE)
     before = {part: measure.cpu_ns(pid) for part, pid in pids.items()}
     for _ in range(seconds):
         measure.sleep_until_phase(READING_PHASE)
         for part, pid in pids.items():
             now = measure.cpu_ns(pid)
-            found[part].append(now - before[part])
+            spent[part].append(now - before[part])
             before[part] = now
-    return found
+    return spent
 
 
 def phase(running: Daemon, seconds: int) -> Figures:
     """A while of the daemon: processor time a tick, in ms, and system calls a second of the sampler."""
-    spent = each_tick(running, seconds)
+    spent = cpu_by_tick(running, seconds)
     sampler = spent["sampler"]
     return {
         "sampler_ms": measure.ms(sum(sampler) / len(sampler), 3),
         "sampler_median_ms": measure.ms(measure.median(sampler), 3),
-        "parts_ms": {part: measure.ms(sum(each) / len(each), 3) for part, each in spent.items()},
+        "parts_ms": {part: measure.ms(sum(ticks) / len(ticks), 3) for part, ticks in spent.items()},
         "system_calls": trees.system_calls([running.pids()["sampler"]], min(seconds, 10)),
         "pss_mb": trees.pss_mb(running.pids().values()),
     }
@@ -213,7 +213,7 @@ def whole(seconds: int, *, threads: bool) -> Figures:
         time.sleep(settle_s)
         off = phase(running, seconds)
         configure(running, configured(SNAPSHOT, threads=threads), settle_s)
-        taken = _snapshot_phase(running, seconds, tables.THREAD if threads else tables.PROCESS)
+        snapshot = _snapshot_phase(running, seconds, tables.THREAD if threads else tables.PROCESS)
         configure(running, configured(names, threads=threads), settle_s)
         watches = [streams.Watch(running.folders, LONG[name]) for name in (*SNAPSHOT, "exits")]
         on = phase(running, seconds)
@@ -223,11 +223,11 @@ def whole(seconds: int, *, threads: bool) -> Figures:
         return {
             "on": on,
             "off": off,
-            "snapshot": taken,
-            "snapshot_ms": round(taken["sampler_ms"] - off["sampler_ms"], 3),
-            "snapshot_median_ms": round(taken["sampler_median_ms"] - off["sampler_median_ms"], 3),
+            "snapshot": snapshot,
+            "snapshot_ms": round(snapshot["sampler_ms"] - off["sampler_ms"], 3),
+            "snapshot_median_ms": round(snapshot["sampler_median_ms"] - off["sampler_median_ms"], 3),
             "duration_ms": {name: measure.ms(ns, 3) for name, ns in durations.items() if name in LONG},
-            "tables": {name: _told(watch) for name, watch in zip((*SNAPSHOT, "exits"), watches, strict=True)},
+            "tables": {name: _readings(watch) for name, watch in zip((*SNAPSHOT, "exits"), watches, strict=True)},
         }
 
 
@@ -235,31 +235,35 @@ def _snapshot_phase(running: Daemon, seconds: int, table: Table) -> Figures:
     """A while with the tables of a snapshot, and what there was to be seen meanwhile.
 
     ``way``: as the daemon says it; ``walked_min``, ``walked_max``: of ``table``, by a pass; ``full``: how many passes
-    told of all. A pass sees the whole machine, so what others start meanwhile is in what it costs.
+    gave all rows. A pass sees the whole machine, so what others start meanwhile is in what it costs.
     """
     watch = streams.Watch(running.folders, table)
     begin_ns = clock.boottime_ns()
-    found = phase(running, seconds)
+    figures = phase(running, seconds)
     watch.look()
     seen = watch.since(begin_ns)
     if not seen:
         raise RuntimeError(f"no reading of the table {table.name} within {seconds} s")
     with open(f"{running.folders.runtime}/sampler/{tables.PROCESS.name}{WAY_SUFFIX}", encoding="utf-8") as file:
-        found["way"] = file.read().strip()
-    walked = [each.walked for each in seen]
-    return found | {"walked_min": min(walked), "walked_max": max(walked), "full": sum(each.full for each in seen)}
+        figures["way"] = file.read().strip()
+    walked = [reading.walked for reading in seen]
+    return figures | {
+        "walked_min": min(walked),
+        "walked_max": max(walked),
+        "full": sum(reading.full for reading in seen),
+    }
 
 
-def _told(watch: streams.Watch) -> Figures | None:
+def _readings(watch: streams.Watch) -> Figures | None:
     """What a table's readings held; the first, which is full, does not count."""
     seen = watch.readings[1:]
     if not seen:
         return None
     return {
         "walked": seen[-1].walked,
-        "lost": sum(each.lost for each in watch.readings),
-        "records_per_tick": round(sum(each.records for each in seen) / len(seen), 1),
-        "bytes_per_tick": round(sum(each.frame_bytes for each in seen) / len(seen)),
+        "lost": sum(reading.lost for reading in watch.readings),
+        "records_per_tick": round(sum(reading.records for reading in seen) / len(seen), 1),
+        "bytes_per_tick": round(sum(reading.frame_bytes for reading in seen) / len(seen)),
     }
 
 

@@ -105,8 +105,8 @@ def _not_there(*programs: str) -> str:
 
 def _missing(*programs: str) -> Callable[[], str]:
     def missing() -> str:
-        found = _not_there(*programs)
-        return f"{found}: not installed" if found else ""
+        names = _not_there(*programs)
+        return f"{names}: not installed" if names else ""
 
     return missing
 
@@ -128,10 +128,10 @@ def _of_atop(folder: str, name: str) -> Captured:
     for line in _lines(["atop", "-r", f"{folder}/atop.raw", "-P", "PRG"]):
         if line.startswith("SEP"):
             last, now = now, 0
-        elif found := re.match(r"PRG \S+ \d+ \S+ \S+ \d+ (\d+) \((.*?)\) (\S)", line):
+        elif match := re.match(r"PRG \S+ \d+ \S+ \S+ \d+ (\d+) \((.*?)\) (\S)", line):
             now += 1
-            if found[2] == name:
-                known.add(found[1])
+            if match[2] == name:
+                known.add(match[1])
     return Captured(now or last, len(known))
 
 
@@ -169,10 +169,10 @@ def _of_pcp(folder: str, name: str) -> Captured:
     last = now = 0
     known = set()
     for line in _lines(["pmdumplog", f"{folder}/archive", "proc.psinfo.cmd"]):
-        if found := re.match(r'\s+inst \[(\d+) or ".*"\] value "(.*)"', line):
+        if match := re.match(r'\s+inst \[(\d+) or ".*"\] value "(.*)"', line):
             now += 1
-            if found[2] == name:
-                known.add(found[1])
+            if match[2] == name:
+                known.add(match[1])
         elif re.match(r"\d\d:\d\d", line):
             last, now = now, 0
     return Captured(now or last, len(known))
@@ -213,9 +213,9 @@ def _of_psutil(folder: str, name: str) -> Captured:
     with open(f"{folder}/psutil.json", encoding="utf-8") as file:
         for line in file:
             with suppress(ValueError):  # The last line may not be whole.
-                found = json.loads(line)
-                last = len(found)
-                known |= {each["pid"] for each in found if each["name"] == name}
+                processes = json.loads(line)
+                last = len(processes)
+                known |= {process["pid"] for process in processes if process["name"] == name}
     return Captured(last, len(known))
 
 

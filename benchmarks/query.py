@@ -74,13 +74,13 @@ def questions(folders: Folders, start_s: int, end_s: int) -> dict[str, list[str]
 
 def by_turns(commands: dict[str, list[str]], repeats: int) -> dict[str, list[Spent]]:
     """Run each command so many times, always the one after the other; the first round does not count."""
-    found: dict[str, list[Spent]] = {name: [] for name in commands}
+    spent_by_name: dict[str, list[Spent]] = {name: [] for name in commands}
     for turn in range(repeats + 1):
         for name, command in commands.items():
             spent = measure.spend(command)
             if turn:
-                found[name].append(spent)
-    return found
+                spent_by_name[name].append(spent)
+    return spent_by_name
 
 
 def hour(series: int, ticks: int) -> dict[str, int]:
@@ -116,14 +116,14 @@ def measured(series: int, hours: int, repeats: int) -> Figures:
     for _ in range(max(1, repeats // 2)):
         jobs.append(hour(HOUR_SERIES, min(HOUR_TICKS, hours * 3600)))
         starts.append(measure.spend(START))
-    start_ns = measure.median([each.cpu_ns for each in (*spent["start"], *starts)])
+    start_ns = measure.median([run.cpu_ns for run in (*spent["start"], *starts)])
     seal_ns = measure.median([job["seal"] for job in jobs])
     flush_ns = measure.median([job["flush"] for job in jobs])
     figures: Figures = {"series": series, "hours": hours, "bytes": stored, "build_s": round(build_s, 1)}
-    for name, each in spent.items():
-        figures[f"{name}_cpu_ms"] = measure.ms(measure.median([one.cpu_ns for one in each]), 1)
-        figures[f"{name}_wall_ms"] = measure.ms(measure.median([one.wall_ns for one in each]), 1)
-        figures[f"{name}_rss_mb"] = round(max(one.rss_max_bytes for one in each) / 1e6, 1)
+    for name, runs in spent.items():
+        figures[f"{name}_cpu_ms"] = measure.ms(measure.median([run.cpu_ns for run in runs]), 1)
+        figures[f"{name}_wall_ms"] = measure.ms(measure.median([run.wall_ns for run in runs]), 1)
+        figures[f"{name}_rss_mb"] = round(max(run.rss_max_bytes for run in runs) / 1e6, 1)
     return figures | {
         "start_cpu_ms": measure.ms(start_ns, 1),
         "one_series_to_start": round(figures["one_series_cpu_ms"] * 1e6 / start_ns, 3),
@@ -157,18 +157,18 @@ def _answers(folders: Folders, commands: dict[str, list[str]]) -> Figures:
 def rows(figures: Figures) -> list[tuple[str, str]]:
     """Tell it to people."""
 
-    def told(name: str) -> str:
+    def cost(name: str) -> str:
         return f"{figures[f'{name}_cpu_ms']:7.0f} ms of CPU, {figures[f'{name}_wall_ms']:7.0f} ms of wall-clock time"
 
     return [
         ("archive", f"{figures['series']} series, {figures['hours']} h, {figures['bytes'] / 1e6:.1f} MB"),
-        ("starting Python, numpy, h5py", told("start")),
-        ("  without the threads of OpenBLAS", told("start_one_thread")),
-        ("one series, all of it → 1 min", told("one_series")),
+        ("starting Python, numpy, h5py", cost("start")),
+        ("  without the threads of OpenBLAS", cost("start_one_thread")),
+        ("one series, all of it → 1 min", cost("one_series")),
         ("  : start", f"{figures['one_series_to_start']:.2f}, wall {figures['one_series_wall_to_start']:.2f}"),
-        ("100 series at 1 s → CSV", told("hundred_series")),
+        ("100 series at 1 s → CSV", cost("hundred_series")),
         ("  rows, memory", f"{figures['hundred_series_rows']}, {figures['hundred_series_rss_mb']:.0f} MB"),
-        ("catalogue", told("catalogue")),
+        ("catalogue", cost("catalogue")),
         (f"an hour of {HOUR_SERIES} series: seal", f"{figures['seal_cpu_ms']:7.0f} ms of CPU"),
         ("  flush", f"{figures['flush_cpu_ms']:7.0f} ms of CPU"),
         ("  both : start", f"{figures['seal_flush_to_start']:.2f}"),

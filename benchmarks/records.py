@@ -31,14 +31,14 @@ def sizes() -> Figures:
     from benchmarks import tasks_synthetic  # noqa: PLC0415  numpy must not be in the children forked before
     from sysmond.store import sparse_file  # noqa: PLC0415
 
-    found: Figures = {}
+    figures: Figures = {}
     for name, load in (("quiet", tasks_synthetic.QUIET), ("busy", tasks_synthetic.BUSY)):
         made = tasks_synthetic.stretch(PROCESSES, load, HOUR_S)
         size = len(sparse_file.encode(made, "benchmark"))
-        found[f"{name}_bytes_per_process_sample"] = round(size / (PROCESSES * HOUR_S), 3)
-        found[f"{name}_bytes_per_row"] = round(size / made.rows, 2)
-        found[f"{name}_changing_percent"] = round(100 * made.rows / (PROCESSES * HOUR_S), 1)
-    return found
+        figures[f"{name}_bytes_per_process_sample"] = round(size / (PROCESSES * HOUR_S), 3)
+        figures[f"{name}_bytes_per_row"] = round(size / made.rows, 2)
+        figures[f"{name}_changing_percent"] = round(100 * made.rows / (PROCESSES * HOUR_S), 1)
+    return figures
 
 
 def written(folders: Folders) -> int:
@@ -110,13 +110,13 @@ def merged(folder: str) -> Figures:
 
     begin_ns = time.process_time_ns()
     name = merge_job.merge_files(SPARSE, folder, archive.names(folder), 0o644)
-    found = {
+    figures = {
         "merge_cpu_s": round((time.process_time_ns() - begin_ns) / 1e9, 2),
         "merge_peak_mb": _peak_mb(),
         "merge_file_mb": round(os.path.getsize(f"{folder}/{name.file}") / 1e6, 2),
     }
     with sparse_file.open_file(f"{folder}/{name.file}") as opened:
-        return {**found, "merge_rows": opened.rows}
+        return {**figures, "merge_rows": opened.rows}
 
 
 def _peak_mb() -> float:
@@ -126,33 +126,33 @@ def _peak_mb() -> float:
 def measured() -> Figures:
     """Do all of it, each in a child."""
     with measure.workplace() as folders:
-        found = measure.in_child(sizes, LIMIT_S)
+        figures = measure.in_child(sizes, LIMIT_S)
         ring_bytes = measure.in_child(lambda: written(folders), LIMIT_S)
-        found |= measure.in_child(lambda: sealed(folders), LIMIT_S)
+        figures |= measure.in_child(lambda: sealed(folders), LIMIT_S)
         folder = f"{folders.runtime}/pieces"
         os.mkdir(folder)
         number = measure.in_child(lambda: pieces(folder), LIMIT_S)
-        found |= measure.in_child(lambda: merged(folder), LIMIT_S)
-        return {**found, "ring_mb": round(ring_bytes / 1e6, 2), "pieces": number}
+        figures |= measure.in_child(lambda: merged(folder), LIMIT_S)
+        return {**figures, "ring_mb": round(ring_bytes / 1e6, 2), "pieces": number}
 
 
 def rows(figures: Figures) -> list[tuple[str, str]]:
     """Tell it to people."""
-    told = []
+    lines = []
     for name in ("quiet", "busy"):
         changing, sample, row = (
             figures[f"{name}_{what}"] for what in ("changing_percent", "bytes_per_process_sample", "bytes_per_row")
         )
         said = f"a {name} machine, {changing:.0f} % of processes change a second"
-        told.append((said, f"{sample:.2f} B a process-sample, {row:.1f} B a row"))
+        lines.append((said, f"{sample:.2f} B a process-sample, {row:.1f} B a row"))
     seal = f"{figures['ring_mb']:.1f} MB become {figures['seal_file_mb']:.2f} MB"
     cost = f"{figures['seal_cpu_ms']:.0f} ms CPU, peak {figures['seal_peak_mb']:.0f} MB"
-    told.append(
+    lines.append(
         (f"sealing {SEALED_S // 60} min of {PROCESSES} processes, {SEALED_CHANGING:.0%} changing", f"{seal}: {cost}")
     )
     what = f"merging {figures['pieces']} files, {figures['merge_rows'] / 1e6:.1f} million rows"
     cost = f"{figures['merge_cpu_s']:.1f} s CPU, peak {figures['merge_peak_mb']:.0f} MB"
-    return [*told, (what, f"{figures['merge_file_mb']:.1f} MB: {cost}")]
+    return [*lines, (what, f"{figures['merge_file_mb']:.1f} MB: {cost}")]
 
 
 if __name__ == "__main__":

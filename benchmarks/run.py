@@ -70,7 +70,7 @@ class Target(NamedTuple):
     program: str
     what: str
     reach: str
-    told: Callable[[Figures], str]
+    spell: Callable[[Figures], str]
     met: Callable[[Figures], bool]
 
 
@@ -78,8 +78,8 @@ def _snapshot(load: str, reach_ms: float) -> Target:
     """A row about a load of tasks: what a snapshot costs us, and beside it the peers of the same run."""
     what = f"{tasks.LOADS[load].what}: CPU per tick, snapshot to ring"
 
-    def told(figures: Figures) -> str:
-        parts = [tasks.told(tasks.snapshot_ms(figures, load))]
+    def spell(figures: Figures) -> str:
+        parts = [tasks.spell(tasks.snapshot_ms(figures, load))]
         if (walked := tasks.walked(figures, load)) is not None:
             parts.append(f"{walked:.0f} walked")
         if (lost := tasks.lost(figures, load)) is not None:
@@ -90,16 +90,16 @@ def _snapshot(load: str, reach_ms: float) -> Target:
         cost = tasks.snapshot_ms(figures, load)
         return cost is not None and cost <= reach_ms and tasks.lost(figures, load) == 0
 
-    return Target("tasks", what, f"≤ {reach_ms:g} ms", told, met)
+    return Target("tasks", what, f"≤ {reach_ms:g} ms", spell, met)
 
 
 def _ended(name: str, what: str) -> Target:
     """A row about programs that end at once."""
 
-    def told(figures: Figures) -> str:
-        found = [tasks.told(tasks.of(figures, name, "daemon", key), "", 0) for key in ("recorded", "made", "per_s")]
-        cost = tasks.told(tasks.of(figures, name, "daemon", "exits_ms"))
-        said = f"{found[0]} of {found[1]} at {found[2]} a second, {cost}"
+    def spell(figures: Figures) -> str:
+        numbers = [tasks.spell(tasks.of(figures, name, "daemon", key), "", 0) for key in ("recorded", "made", "per_s")]
+        cost = tasks.spell(tasks.of(figures, name, "daemon", "exits_ms"))
+        said = f"{numbers[0]} of {numbers[1]} at {numbers[2]} a second, {cost}"
         others = tasks.known_to_peers(figures, name)
         return f"{said} (peers: {others})" if others else said
 
@@ -107,7 +107,7 @@ def _ended(name: str, what: str) -> Target:
         made, recorded, cost = (tasks.of(figures, name, "daemon", key) for key in ("made", "recorded", "exits_ms"))
         return made is not None and recorded == made and cost is not None and cost <= 1
 
-    return Target("tasks", what, "all, ≤ 1 ms", told, met)
+    return Target("tasks", what, "all, ≤ 1 ms", spell, met)
 
 
 OF_TASKS = (
@@ -119,14 +119,14 @@ OF_TASKS = (
         "tasks",
         "… by /proc, where BPF is not to be had, 1,000 processes",
         "≤ 5 ms",
-        lambda f: tasks.told(tasks.of(f, tasks.FALLBACK, "proc", "cpu_ms")),
+        lambda f: tasks.spell(tasks.of(f, tasks.FALLBACK, "proc", "cpu_ms")),
         lambda f: (tasks.of(f, tasks.FALLBACK, "proc", "cpu_ms") or 1e9) <= 5,
     ),
     Target(
         "tasks",
         "system calls of the sampler a tick, all long tables: 100, 1,000, 10,000 processes",
         "no growth",
-        lambda f: ", ".join(tasks.told(calls, "", 1) for calls in tasks.calls(f)),
+        lambda f: ", ".join(tasks.spell(calls, "", 1) for calls in tasks.calls(f)),
         tasks.calls_stay,
     ),
     _ended("forks", "1,000 `/bin/true` in a minute: on record, CPU a tick"),
@@ -405,10 +405,10 @@ def known(path: str) -> dict[str, Figures]:
     """What earlier runs found; nothing where there was none."""
     try:
         with open(path, encoding="utf-8") as file:
-            found: dict[str, Figures] = json.load(file)
+            figures: dict[str, Figures] = json.load(file)
     except FileNotFoundError:
         return {}
-    return found
+    return figures
 
 
 def put(path: str, content: str) -> None:
@@ -429,21 +429,21 @@ def measured(program: str, extra: tuple[str, ...]) -> Figures:
     return figures
 
 
-def table(found: dict[str, Figures]) -> str:
+def table(measured: dict[str, Figures]) -> str:
     """The table of the document."""
     lines = ["| what | reach | measured | | with |", "|---|---|---|---|---|"]
     for target in TARGETS:
-        if target.program not in found:
+        if target.program not in measured:
             continue  # It has a row once it was measured.
-        figures = found[target.program]["figures"]
-        said = target.told(figures)
+        figures = measured[target.program]["figures"]
+        said = target.spell(figures)
         met = "reached" if target.met(figures) else "**missed**"
         lines.append(f"| {target.what} | {target.reach} | {said} | {met} | `benchmarks/{target.program}.py` |")
-    kinds = sorted({one["machine"] for one in found.values()})
+    kinds = sorted({one["machine"] for one in measured.values()})
     return "\n".join([*lines, "", *(f"Measured on a {kind}." for kind in kinds)])
 
 
-def document(content: str, found: dict[str, Figures]) -> str:
+def document(content: str, measured: dict[str, Figures]) -> str:
     """The document with its table written anew.
 
     :raises ValueError: where the marks are gone between which it stands.
@@ -452,7 +452,7 @@ def document(content: str, found: dict[str, Figures]) -> str:
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise ValueError(f"{DOCUMENT}: expected the lines {BEGIN!r} and {END!r}")
-    return f"{before}{BEGIN}\n\n{table(found)}\n\n{END}{after}"
+    return f"{before}{BEGIN}\n\n{table(measured)}\n\n{END}{after}"
 
 
 def main() -> int:
@@ -482,16 +482,16 @@ def main() -> int:
         for name in ("capacity", "idle"):
             arguments[name] = (*arguments[name], "--data", options.data)
     output = options.output or FIGURES
-    found = known(output)
+    known_figures = known(output)
     for name in chosen:
         print(f"== {name} {' '.join(arguments[name])}".rstrip(), flush=True)
-        found[name] = {"machine": machine(), "figures": measured(name, arguments[name])}
-        put(output, json.dumps(found, indent=1, sort_keys=True) + "\n")
+        known_figures[name] = {"machine": machine(), "figures": measured(name, arguments[name])}
+        put(output, json.dumps(known_figures, indent=1, sort_keys=True) + "\n")
     if not options.output:
         with open(DOCUMENT, encoding="utf-8") as file:
             content = file.read()
-        put(DOCUMENT, document(content, found))
-    print(table(found))
+        put(DOCUMENT, document(content, known_figures))
+    print(table(known_figures))
     return 0
 
 

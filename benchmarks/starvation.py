@@ -55,7 +55,7 @@ def watch(folders: Folders, ring: str, seconds: float) -> Figures:
     return {"seals": seals, "unsealed_max": round(worst, 3), "ring_bytes": capacity}
 
 
-def found(folders: Folders, begin_ns: int) -> Figures:
+def recorded(folders: Folders, begin_ns: int) -> Figures:
     """What the archive has of it: ticks, and how many from ``begin_ns`` (UTC) to the last are missing."""
     from sysmond import history  # noqa: PLC0415  numpy and h5py: not in the process that forks the hogs
 
@@ -90,7 +90,7 @@ def measured(seconds: int, hogs: int) -> Figures:
         daemon.process.send_signal(signal.SIGTERM)
         code = daemon.process.wait(FINISH_S)
         figures |= {"end_s": round(time.monotonic() - begin_s, 2), "exit_code": code}
-        figures |= measure.in_child(partial(found, daemon.folders, begin_ns), 120)
+        figures |= measure.in_child(partial(recorded, daemon.folders, begin_ns), 120)
     in_time = figures["unsealed_max"] <= 1
     figures["ok"] = in_time and not (figures["lost"] or figures["dropped"] or figures["warnings"] or code)
     return {"hogs": hogs, "seconds": seconds} | figures

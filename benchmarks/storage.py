@@ -125,9 +125,9 @@ def measured(path: str, keep: str | None) -> Figures:
             with dense_file.Segment(file) as opened:
                 (block,) = opened.recording.blocks
                 read = block.read(range(len(block.keys)))
-                ticks, found = block.ticks, list(block.keys)
+                ticks, keys = block.ticks, list(block.keys)
             decoding.append(time.process_time_ns() - begin_ns)
-            if found != list(made.blocks[0].keys) or not np.array_equal(ticks, made.blocks[0].ticks):
+            if keys != list(made.blocks[0].keys) or not np.array_equal(ticks, made.blocks[0].ticks):
                 raise RuntimeError("the series or ticks read back are not those written")
             if not np.array_equal(read, series.values):
                 raise RuntimeError("the values read back are not those written")

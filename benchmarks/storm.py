@@ -72,16 +72,16 @@ def _bytes(folder: str, suffix: str = "") -> int:
 
 def grown(samples: Sequence[dict[str, dict[str, float]]]) -> list[str]:
     """What has grown beyond its bound, in words: the most of the last third after the warm-up, against that before."""
-    kept = samples[len(samples) // WARM_UP_PART :]
-    third = max(1, len(kept) // 3)
-    before, after = kept[-2 * third : -third], kept[-third:]
-    found = []
+    warm = samples[len(samples) // WARM_UP_PART :]
+    third = max(1, len(warm) // 3)
+    before, after = warm[-2 * third : -third], warm[-third:]
+    lines = []
     for kind, (factor, amount) in BOUNDS.items():
         for name in after[-1][kind]:
-            most_before, most_after = (max(each[kind].get(name, 0.0) for each in part) for part in (before, after))
+            most_before, most_after = (max(sample[kind].get(name, 0.0) for sample in part) for part in (before, after))
             if most_after > most_before * factor + amount:
-                found.append(f"{kind} of {name}: {most_before:.1f} → {most_after:.1f}")
-    return found
+                lines.append(f"{kind} of {name}: {most_before:.1f} → {most_after:.1f}")
+    return lines
 
 
 def measured(seconds: int, rate: int) -> Figures:
@@ -116,7 +116,7 @@ def measured(seconds: int, rate: int) -> Figures:
         "rate": rate,
         "made": made,
         "recorded": watch.counted[os.path.basename(program).encode()],
-        "lost": sum(each.lost for each in watch.readings),
+        "lost": sum(reading.lost for reading in watch.readings),
         "overwritten_bytes": watch.overwritten,
         "cpu_ms_per_s": measure.ms(spent_ns / seconds, 2),
         "grew": grown(samples),

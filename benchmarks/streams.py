@@ -44,7 +44,7 @@ class Watch:
         self._folders = folders
         self._table = table
         self._stride = record_bytes(table)
-        self._place = [each.name for each in table.metrics].index(metric) if metric else -1
+        self._place = [column.name for column in table.metrics].index(metric) if metric else -1
         self._seen: dict[str, int] = {}
         self._begun: Reading | None = None
         assert len(codes(table)) == len(table.metrics)
@@ -55,12 +55,12 @@ class Watch:
             if path.split("/")[-2] != self._table.name:
                 continue
             since = self._seen.get(path, 0)
-            taken = snapshot(path, since)
-            self.overwritten += taken.lost
-            for place in taken.frames:
-                if place + taken.begin_offset >= since:
-                    self._frame(taken, place)
-            self._seen[path] = taken.end_offset
+            copy = snapshot(path, since)
+            self.overwritten += copy.lost
+            for place in copy.frames:
+                if place + copy.begin_offset >= since:
+                    self._frame(copy, place)
+            self._seen[path] = copy.end_offset
 
     def watch(self, seconds: float) -> None:
         """Look again and again, for so long."""
@@ -86,8 +86,8 @@ class Watch:
             is_over.set()
             beside.join()
 
-    def _frame(self, taken: Snapshot, place: int) -> None:
-        kind, _, tick_ns, payload = taken.frame(place)
+    def _frame(self, copy: Snapshot, place: int) -> None:
+        kind, _, tick_ns, payload = copy.frame(place)
         if kind != RECORDS:
             return
         count, flags, lost, walked = RECORDS_HEAD.unpack_from(payload)
@@ -105,7 +105,7 @@ class Watch:
 
     def since(self, tick_ns: int) -> list[Reading]:
         """The readings from a moment on."""
-        return [each for each in self.readings if each.tick_ns >= tick_ns]
+        return [reading for reading in self.readings if reading.tick_ns >= tick_ns]
 
 
 def until(watched: Callable[[], bool], limit_s: float, what: str) -> None:

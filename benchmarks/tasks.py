@@ -70,17 +70,19 @@ class Run:
     def load(self, name: str) -> Figures:
         """A load, with us and with every peer."""
         load = self.loads[name]
-        found: Figures = {"what": load.what, "tasks": load.tasks}
+        figures: Figures = {"what": load.what, "tasks": load.tasks}
         with loads.standing(load.command(self.program)):
-            found["pass"] = passes.either(partial(passes.by_itself, "kernel", self.seconds, threads=load.threads))
+            figures["pass"] = passes.either(partial(passes.by_itself, "kernel", self.seconds, threads=load.threads))
             if name in {FALLBACK, next(iter(QUICK_LOADS))}:
-                found["proc"] = passes.either(partial(passes.by_itself, "proc", self.seconds, threads=False))
-            found["daemon"] = passes.either(partial(passes.whole, self.seconds, threads=load.threads))
+                figures["proc"] = passes.either(partial(passes.by_itself, "proc", self.seconds, threads=False))
+            figures["daemon"] = passes.either(partial(passes.whole, self.seconds, threads=load.threads))
         busy = load.tasks // BUSY_SHARE
         with loads.standing(load.command(self.program, busy)):
-            found["pass_busy"] = passes.either(partial(passes.by_itself, "kernel", self.seconds, threads=load.threads))
-        found["peers"] = {peer.name: self._peer(peer, load) for peer in self.peers}
-        return found
+            figures["pass_busy"] = passes.either(
+                partial(passes.by_itself, "kernel", self.seconds, threads=load.threads)
+            )
+        figures["peers"] = {peer.name: self._peer(peer, load) for peer in self.peers}
+        return figures
 
     def _peer(self, peer: Peer, load: Load) -> Figures:
         if reason := peer.missing() or self.reason:
@@ -107,10 +109,10 @@ class Run:
 
     def ended(self, name: str) -> Figures:
         """Programs that end at once: how many of them are on record. Of a storm the peers see next to nothing."""
-        found: Figures = {"daemon": passes.either(partial(self._recorded, name))}
+        figures: Figures = {"daemon": passes.either(partial(self._recorded, name))}
         if name == "forks":
-            found["peers"] = {peer.name: self._peer_forks(peer) for peer in self.peers if peer.captured}
-        return found
+            figures["peers"] = {peer.name: self._peer_forks(peer) for peer in self.peers if peer.captured}
+        return figures
 
     def _recorded(self, name: str) -> Figures:
         if "exits" not in passes.offered():
@@ -121,7 +123,7 @@ class Run:
         with passes.daemon(3 * seconds + 120, passes.configured(())) as running:
             time.sleep(self.warm_up_s)
             with loads.standing(command) as load:
-                off = passes.each_tick(running, seconds - 1)["sampler"]
+                off = passes.cpu_by_tick(running, seconds - 1)["sampler"]
                 loads.made(load, 10 * seconds + 60)
             passes.configure(running, passes.configured(("exits",)))
             watch = streams.Watch(running.folders, EXITS, "comm")
@@ -130,16 +132,16 @@ class Run:
             watch.readings.clear()  # What was lost while nobody took it is not this load's.
             with loads.standing(command) as load, watch.watching():
                 begin_s = time.monotonic()
-                on = passes.each_tick(running, seconds - 1)["sampler"]
+                on = passes.cpu_by_tick(running, seconds - 1)["sampler"]
                 made = loads.made(load, 10 * seconds + 60)
                 took_s = time.monotonic() - begin_s
             durations = measure.in_child(partial(tick.last_seconds, running.wait_for_ring()), 60)["by_probe"]
             watch.watch(2 + self.warm_up_s)
-        spent = [measure.ms(sum(each) / len(each), 3) for each in (on, off)]
+        spent = [measure.ms(sum(ticks) / len(ticks), 3) for ticks in (on, off)]
         return {
             "made": made,
             "recorded": watch.counted[known],
-            "lost": sum(each.lost for each in watch.readings),
+            "lost": sum(reading.lost for reading in watch.readings),
             "overwritten_bytes": watch.overwritten,
             "per_s": round(made / took_s),
             "on_ms": spent[0],
@@ -179,26 +181,26 @@ def measured(parts: list[str], seconds: int, *, quick: bool) -> Figures:
         run = Run(program, folder, seconds, quick=quick)
         work: dict[str, Callable[[], Figures]] = {name: partial(run.load, name) for name in run.loads}
         work |= {name: partial(run.ended, name) for name in ("forks", "storm")}
-        found: Figures = {"seconds": seconds, "counter": trees.counter()}
+        figures: Figures = {"seconds": seconds, "counter": trees.counter()}
         for name in parts:
             if name in work:
                 print(f"-- {name}", file=sys.stderr, flush=True)
-                found[name] = passes.either(work[name])
-    return found
+                figures[name] = passes.either(work[name])
+    return figures
 
 
-# --- What is told
+# --- Rows of the document
 
 
 def of(figures: Figures, *path: str) -> float | None:
     """A figure by its path; None where it was not measured."""
-    found: Any = figures
+    value: Any = figures
     for name in path:
-        found = found.get(name) if isinstance(found, dict) else None
-    return found if isinstance(found, int | float) else None
+        value = value.get(name) if isinstance(value, dict) else None
+    return value if isinstance(value, int | float) else None
 
 
-def told(number: float | None, unit: str = " ms", digits: int = 2) -> str:
+def spell(number: float | None, unit: str = " ms", digits: int = 2) -> str:
     """A figure for people."""
     return "not measured" if number is None else f"{number:.{digits}f}{unit}"
 
@@ -219,7 +221,7 @@ def walked(figures: Figures, load: str) -> float | None:
 def beside(figures: Figures, load: str) -> str:
     """What the peers cost under a load, in one line."""
     costs = {name: of(one, "cpu_ms") for name, one in figures.get(load, {}).get("peers", {}).items()}
-    return ", ".join(f"{name} {told(cost, '', 1)}" for name, cost in costs.items())
+    return ", ".join(f"{name} {spell(cost, '', 1)}" for name, cost in costs.items())
 
 
 def lost(figures: Figures, load: str) -> float | None:
@@ -231,7 +233,7 @@ def lost(figures: Figures, load: str) -> float | None:
 
 def calls(figures: Figures) -> list[float | None]:
     """System calls of the sampler a tick, by the number of processes."""
-    return [of(figures, load, "daemon", "on", "system_calls") for load, each in LOADS.items() if not each.threads]
+    return [of(figures, name, "daemon", "on", "system_calls") for name, load in LOADS.items() if not load.threads]
 
 
 def calls_stay(figures: Figures) -> bool:
@@ -242,8 +244,8 @@ def calls_stay(figures: Figures) -> bool:
 
 def known_to_peers(figures: Figures, name: str) -> str:
     """How many of the programs that ended are on record with the peers, in one line."""
-    found = figures.get(name, {}).get("peers", {})
-    return ", ".join(f"{peer} {told(of(one, 'recorded'), '', 0)}" for peer, one in found.items())
+    peers = figures.get(name, {}).get("peers", {})
+    return ", ".join(f"{peer} {spell(of(one, 'recorded'), '', 0)}" for peer, one in peers.items())
 
 
 def rows(figures: Figures) -> list[tuple[str, str]]:
@@ -264,14 +266,14 @@ def _load_rows(one: Figures, what: str) -> list[tuple[str, str]]:
     lines = []
     for kind, label in (("pass", "a pass"), ("pass_busy", "… a tenth at work"), ("proc", "… by /proc")):
         if kind in one:
-            lines.append((f"{what}: {label}", _told_pass(one[kind])))
+            lines.append((f"{what}: {label}", _pass_line(one[kind])))
     whole = one["daemon"]
     said = whole.get("missing")
     if said is None:
-        calls = [told(of(whole, phase, "system_calls"), "", 0) for phase in ("on", "off")]
-        taken, off = whole["snapshot"], whole["off"]
-        said = f"{whole['snapshot_ms']:.2f} ms ({taken['sampler_ms']:.2f} less {off['sampler_ms']:.2f}), "
-        said += f"{taken['way']}, {taken['walked_min']} to {taken['walked_max']} walked, "
+        calls = [spell(of(whole, phase, "system_calls"), "", 0) for phase in ("on", "off")]
+        snapshot, off = whole["snapshot"], whole["off"]
+        said = f"{whole['snapshot_ms']:.2f} ms ({snapshot['sampler_ms']:.2f} less {off['sampler_ms']:.2f}), "
+        said += f"{snapshot['way']}, {snapshot['walked_min']} to {snapshot['walked_max']} walked, "
         said += f"{calls[0]} system calls a tick (without {calls[1]}), {whole['on']['pss_mb']:.1f} MB"
     lines.append(("  sysmond", said))
     for name, peer in one["peers"].items():
@@ -279,14 +281,14 @@ def _load_rows(one: Figures, what: str) -> list[tuple[str, str]]:
             lines.append((f"  {name}", f"not measured: {peer['missing']}"))
             continue
         tasks = "screen only" if peer["recorded_tasks"] is None else f"{peer['recorded_tasks']} tasks on record"
-        calls_s = told(peer["system_calls"], "", 0)
+        calls_s = spell(peer["system_calls"], "", 0)
         lines.append(
             (f"  {name}", f"{peer['cpu_ms']:.1f} ms, {calls_s} system calls, {peer['pss_mb']:.1f} MB, {tasks}")
         )
     return lines
 
 
-def _told_pass(one: Figures) -> str:
+def _pass_line(one: Figures) -> str:
     if "missing" in one:
         return f"not measured: {one['missing']}"
     records = ", ".join(f"{count:.0f} {name}" for name, count in one["records_per_tick"].items())
@@ -301,8 +303,12 @@ def _ended_rows(one: Figures, name: str) -> list[tuple[str, str]]:
     else:
         cost = f"{daemon['exits_ms']:.2f} ms a tick ({daemon['duration_ms']:.2f} of them the probe's)"
         lines = [(what, f"{daemon['recorded']} of {daemon['made']} on record, {daemon['per_s']} a second, {cost}")]
-    for peer, found in one.get("peers", {}).items():
-        said = f"{found['recorded']} of {found['made']}" if "made" in found else f"not measured: {found['missing']}"
+    for peer, figures in one.get("peers", {}).items():
+        said = (
+            f"{figures['recorded']} of {figures['made']}"
+            if "made" in figures
+            else f"not measured: {figures['missing']}"
+        )
         lines.append((f"  {peer}", said))
     return lines
 

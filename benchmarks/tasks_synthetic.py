@@ -79,7 +79,7 @@ def _beginning(processes: int, random: np.random.Generator) -> Array:
     rows["ppid"] = random.choice([1, 2, *rows["pid"][:20]], processes)
     rows["uid"] = random.choice([0, 0, 0, 1000, 33, 101], processes)
     rows["cgroup"] = 4000 + 41 * (number // 8)
-    rows["comm"] = [f"program-{each % 120}".encode() for each in number]
+    rows["comm"] = [f"program-{task % 120}".encode() for task in number]
     rows["cpu"] = np.round(random.lognormal(13.0, 3.0, processes))
     rows["user"] = rows["cpu"] * 6 // 10 // _SAMPLED_US * _SAMPLED_US
     rows["system"] = rows["cpu"] * 4 // 10 // _SAMPLED_US * _SAMPLED_US
@@ -112,8 +112,8 @@ def _run(rows: Array, who: Array, habits: _Habits, random: np.random.Generator) 
     has_memory = rows["virtual"][who] > 0
     faults = random.poisson(used_us / 3000.0) * has_memory
     rows["minor_faults"][who] += faults
-    kept = random.random(count) < 0.3
-    rows["rss_anon"][who] += faults * kept * PAGE_BYTES
+    grows = random.random(count) < 0.3
+    rows["rss_anon"][who] += faults * grows * PAGE_BYTES
     shrinks = who[(random.random(count) < 0.01) & has_memory]
     rows["rss_anon"][shrinks] = rows["rss_anon"][shrinks] * 7 // 8 // PAGE_BYTES * PAGE_BYTES
     speaks = (random.random(count) < 0.4) & has_memory

@@ -239,23 +239,23 @@ def measured(ticks: int, tight_ticks: int) -> Figures:
 def rows(figures: Figures) -> list[tuple[str, str]]:
     """Tell it to people."""
 
-    def told(name: str) -> str:
+    def cost(name: str) -> str:
         return "not installed" if figures[name] is None else f"{figures[name]:.3f} ms"
 
     lines = [
-        ("one tick of the sampler, once a second", f"{told('cpu_ms_per_tick')} of CPU, {figures['values']} values"),
+        ("one tick of the sampler, once a second", f"{cost('cpu_ms_per_tick')} of CPU, {figures['values']} values"),
         *((f"  {name}", f"{ms:.3f} ms") for name, ms in sorted(figures["by_probe"].items(), key=lambda item: -item[1])),
-        (f"only reading its {figures['files']} files", told("floor_ms_per_tick")),
-        ("reading, and every number an int", told("floor_parse_ms_per_tick")),
-        ("sadc -S XALL 1", told("sadc_ms_per_tick")),
-        ("all parts, a second", told("parts_ms_per_s")),
+        (f"only reading its {figures['files']} files", cost("floor_ms_per_tick")),
+        ("reading, and every number an int", cost("floor_parse_ms_per_tick")),
+        ("sadc -S XALL 1", cost("sadc_ms_per_tick")),
+        ("all parts, a second", cost("parts_ms_per_s")),
         *((f"  {name}", f"{ms:.3f} ms") for name, ms in figures["by_part"].items()),
         ("sealing, each time", f"{figures['seal_cpu_ms']:.0f} ms"),
         ("flushing, each time", f"{figures['flush_cpu_ms']:.0f} ms"),
         ("merging, each time", f"{figures['merge_cpu_ms']:.0f} ms"),
-        ("in a tight loop: a tick", told("tight_cpu_ms_per_tick")),
-        ("  only reading", told("tight_floor_ms_per_tick")),
-        ("  reading, and every number an int", told("tight_floor_parse_ms_per_tick")),
+        ("in a tight loop: a tick", cost("tight_cpu_ms_per_tick")),
+        ("  only reading", cost("tight_floor_ms_per_tick")),
+        ("  reading, and every number an int", cost("tight_floor_parse_ms_per_tick")),
     ]
     if figures["sadc_ms_per_tick"] is not None:
         lines.append(("sampler : sadc", f"{figures['sampler_to_sadc']:.2f}"))

@@ -89,19 +89,19 @@ def of_kind(folders: Folders, kind: str, hours: int) -> Figures:
             shutil.move(f"{waiting}/{name}", f"{place}/{name}")
         jobs.append(measure.in_child(lambda: job(folders), LIMIT_S))
     days = hours * HOUR_S / DAY_S
-    found: Figures = {"1s_mb_per_day": round(size / days / 1e6, 1)}
+    figures: Figures = {"1s_mb_per_day": round(size / days / 1e6, 1)}
     for tier in TIERS_NS:
         folder = archive.disk_folder(folders, Sensitivity.PUBLIC, tier, table)
         there = [f"{folder}/{name}" for name in os.listdir(folder)]
         if tier != "1s":
-            found[f"{tier}_mb_per_day"] = round(sum(map(os.path.getsize, there)) / days / 1e6, 1)
-            found[f"{tier}_files"] = len(there)
+            figures[f"{tier}_mb_per_day"] = round(sum(map(os.path.getsize, there)) / days / 1e6, 1)
+            figures[f"{tier}_files"] = len(there)
         for path in there:
             os.unlink(path)
     for name in ("roll_up_s", "merge_s"):
-        found[f"{name}_per_day"] = round(sum(each[name] for each in jobs) / days, 1)
-    found["peak_mb"] = max(each["peak_mb"] for each in jobs)
-    return {f"{kind}_{name}": value for name, value in found.items()}
+        figures[f"{name}_per_day"] = round(sum(cost[name] for cost in jobs) / days, 1)
+    figures["peak_mb"] = max(cost["peak_mb"] for cost in jobs)
+    return {f"{kind}_{name}": value for name, value in figures.items()}
 
 
 def measured(hours: int) -> Figures:
@@ -112,15 +112,15 @@ def measured(hours: int) -> Figures:
 
 def rows(figures: Figures) -> list[tuple[str, str]]:
     """Tell it to people."""
-    told = []
+    lines = []
     for kind in ("quiet", "busy"):
         sizes = ", ".join(
             f"{tier} {figures[f'{kind}_{tier}_mb_per_day']:.1f} MB" for tier in ("1s", "10s", "1min", "5min")
         )
-        told.append((f"tiers of {PROCESSES} processes, a {kind} machine, a day", sizes))
+        lines.append((f"tiers of {PROCESSES} processes, a {kind} machine, a day", sizes))
         cost = f"{figures[f'{kind}_roll_up_s_per_day']:.0f} s and {figures[f'{kind}_merge_s_per_day']:.0f} s CPU"
-        told.append((f"rolling that up and merging it, {kind}", f"{cost}, peak {figures[f'{kind}_peak_mb']:.0f} MB"))
-    return told
+        lines.append((f"rolling that up and merging it, {kind}", f"{cost}, peak {figures[f'{kind}_peak_mb']:.0f} MB"))
+    return lines
 
 
 if __name__ == "__main__":

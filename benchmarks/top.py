@@ -65,9 +65,9 @@ def measured(processes: int, hours: int, repeats: int) -> Figures:
         "hours": hours,
         "archive_mb": round(size / 1e6, 2),
         "bytes_per_process_sample": round(size / (processes * hours * HOUR_S), 4),
-        "wall_ms": measure.ms(measure.median([each.wall_ns for each in spent]), 1),
-        "cpu_ms": measure.ms(measure.median([each.cpu_ns for each in spent]), 1),
-        "peak_mb": round(max(each.rss_max_bytes for each in spent) / 1e6, 1),
+        "wall_ms": measure.ms(measure.median([one.wall_ns for one in spent]), 1),
+        "cpu_ms": measure.ms(measure.median([one.cpu_ns for one in spent]), 1),
+        "peak_mb": round(max(one.rss_max_bytes for one in spent) / 1e6, 1),
     }
 
 

@@ -39,13 +39,13 @@ class Cost(NamedTuple):
 
 def parents() -> dict[int, int]:
     """The parent of each process, by their numbers (/proc/PID/stat, the fourth field)."""
-    found = {}
+    by_pid = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
             with suppress(*_GONE), open(f"/proc/{name}/stat", "rb") as file:
                 # The name may hold anything but ends at the last parenthesis.
-                found[int(name)] = int(file.read().rpartition(b")")[2].split()[1])
-    return found
+                by_pid[int(name)] = int(file.read().rpartition(b")")[2].split()[1])
+    return by_pid
 
 
 def below(roots: Iterable[int], *, roots_too: bool = True) -> list[int]:
@@ -54,10 +54,10 @@ def below(roots: Iterable[int], *, roots_too: bool = True) -> list[int]:
     for pid, parent in parents().items():
         children[parent].append(pid)
     first = list(roots)
-    found = list(first)
-    for pid in found:
-        found += children.get(pid, [])
-    return found if roots_too else found[len(first) :]
+    pids = list(first)
+    for pid in pids:
+        pids += children.get(pid, [])
+    return pids if roots_too else pids[len(first) :]
 
 
 def spent_ns(pids: Iterable[int]) -> int:
@@ -161,10 +161,10 @@ def _by_perf(pids: Sequence[int], seconds: int) -> tuple[int, float]:
     wanted = ",".join(map(str, pids))
     command = ["perf", "stat", "-x,", "-e", _ENTRIES, "-p", wanted, "--", "sleep", str(seconds)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds + END_S)
-    found = re.search(rf"^(\d+),.*{_ENTRIES}", done.stderr, re.MULTILINE)
-    if found is None:
+    match = re.search(rf"^(\d+),.*{_ENTRIES}", done.stderr, re.MULTILINE)
+    if match is None:
         raise RuntimeError(f"perf stat: {done.stderr.strip().rpartition(os.linesep)[2] or 'it says nothing'}")
-    return int(found[1]), seconds
+    return int(match[1]), seconds
 
 
 def _by_strace(pids: Sequence[int], seconds: int) -> tuple[int, float]:

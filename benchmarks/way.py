@@ -206,9 +206,9 @@ def main() -> None:
     if options.json:
         print(json.dumps(figures))
         return
-    for name, found in figures.items():
-        print(f"{name}: {found['modules']} modules in {found['packages']} packages")
-        for step in found["way"]:
+    for name, path in figures.items():
+        print(f"{name}: {path['modules']} modules in {path['packages']} packages")
+        for step in path["way"]:
             print(f"    {step}")
 
 

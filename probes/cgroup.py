@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Control groups: what each one uses of CPU, memory, tasks and devices, how long it waits, and whose it is.
+"""Control groups: how much CPU, memory, tasks and devices each uses, how long it waits, and who owns it.
 
 Sources: ``Documentation/admin-guide/cgroup-v2.rst``, ``cgroup-v1/`` and ``accounting/psi.rst``. Hierarchies of
-version 1 that stand beside version 2 fill the same columns. How a cgroup made again under its old name is told from
-the one before stands in ``docs/design/0004-cgroups.md``.
+version 1 that stand beside version 2 fill the same columns. ``docs/design/0004-cgroups.md`` says how a cgroup made
+again under its old name is told from the one before.
 """
 
 import os
@@ -17,7 +17,7 @@ from sysmond.probe import ABSENT, Host, Lane, Metric, Option, Probe, Row, Table,
 
 LIMIT = 4096
 DESCRIPTORS = 8192
-# A ring keeps about a thousand different texts for all tables together.
+# A ring has room for about a thousand different texts of all tables together.
 OWNERS = 256
 SLOW_S = 60.0
 TREE_S = 10.0
@@ -82,14 +82,14 @@ _WIDTH = len(CGROUP.metrics) - 1
 
 
 def number(content: bytes) -> tuple[int]:
-    """Read a file of one number; ``max`` is no limit, and no number."""
+    """Parse a file of one number; ``max`` means no limit, and is absent."""
     return (ABSENT if content[:3] == b"max" else int(content),)
 
 
 def cpu_stat(content: bytes) -> tuple[int, ...]:
     """Give usage, user, system, periods, throttled periods and throttled time; without a limit only the first three."""
-    found = dict(zip(*[iter(content.split())] * 2, strict=True))
-    return tuple([int(found.get(name, ABSENT)) for name in _CPU_STAT])
+    values = dict(zip(*[iter(content.split())] * 2, strict=True))
+    return tuple([int(values.get(name, ABSENT)) for name in _CPU_STAT])
 
 
 _CPU_STAT = (b"usage_usec", b"user_usec", b"system_usec", b"nr_periods", b"nr_throttled", b"throttled_usec")
@@ -103,15 +103,15 @@ def cpuacct_usage(content: bytes) -> tuple[int]:
 def cpuacct_stat(content: bytes) -> tuple[int, int]:
     """Give user and system time in µs; version 1 has them in ticks."""
     words = content.split()
-    found = dict(zip(words[::2], words[1::2], strict=True))
-    return int(found[b"user"]) * MICRO // USER_HZ, int(found[b"system"]) * MICRO // USER_HZ
+    values = dict(zip(words[::2], words[1::2], strict=True))
+    return int(values[b"user"]) * MICRO // USER_HZ, int(values[b"system"]) * MICRO // USER_HZ
 
 
 def cpu_stat_v1(content: bytes) -> tuple[int, int, int]:
     """Give periods, throttled periods and throttled time in µs; version 1 has it in ns."""
     words = content.split()
-    found = dict(zip(words[::2], map(int, words[1::2]), strict=True))
-    return found[b"nr_periods"], found[b"nr_throttled"], found[b"throttled_time"] // 1000
+    values = dict(zip(words[::2], map(int, words[1::2]), strict=True))
+    return values[b"nr_periods"], values[b"nr_throttled"], values[b"throttled_time"] // 1000
 
 
 def pressure(content: bytes) -> tuple[int, ...]:
@@ -119,13 +119,13 @@ def pressure(content: bytes) -> tuple[int, ...]:
 
     :raises ValueError: where a line is not of the form ``some avg10=2.25 avg60=0.85 avg300=0.24 total=3653689``.
     """
-    found = {b"some": (ABSENT, ABSENT), b"full": (ABSENT, ABSENT)}
+    values = {b"some": (ABSENT, ABSENT), b"full": (ABSENT, ABSENT)}
     for line in content.splitlines():
         kind, avg10, _, _, total = line.split()
         if avg10[-3:-2] != b"." or avg10[:6] != b"avg10=" or total[:6] != b"total=":
             raise ValueError(f"pressure: {line[:80]!r}; avg10=0.00 avg60=0.00 avg300=0.00 total=0 is its form")
-        found[kind] = int(total[6:]), int(avg10[6:-3] + avg10[-2:])
-    return *found[b"some"], *found[b"full"]
+        values[kind] = int(total[6:]), int(avg10[6:-3] + avg10[-2:])
+    return *values[b"some"], *values[b"full"]
 
 
 def is_calm(part: tuple[int, ...]) -> bool:
@@ -133,7 +133,7 @@ def is_calm(part: tuple[int, ...]) -> bool:
     return part[1] <= 0 and part[3] <= 0
 
 
-# Each with the column at which its numbers begin. Later ones fill in what earlier ones do not have.
+# Each with the column at which its numbers begin. Later ones fill columns that earlier ones lack.
 _FILES = (
     (0, File("", ("cpu.stat",), cpu_stat, is_sum=True, role=Role.LEADER)),
     (0, File("cpuacct", ("cpuacct.usage",), cpuacct_usage, 0, is_sum=True, role=Role.LEADER)),
@@ -151,7 +151,7 @@ _CONTROLLERS = frozenset(("blkio", *(file.controller for _, file in _FILES)))
 
 
 def counters(table: Table) -> tuple[int, ...]:
-    """Which columns of a table count."""
+    """Indexes of the columns of a table that are counters."""
     return tuple(index for index, metric in enumerate(table.metrics) if metric.semantics == "counter")
 
 
@@ -224,30 +224,30 @@ Devices = dict[str, tuple[int, ...]]
 
 
 def io_stat(content: bytes) -> Devices:
-    """Read io.stat; a device without numbers, as some kernels list them, is left out."""
+    """Parse io.stat; a device without numbers, as some kernels list them, is left out."""
     devices: Devices = {}
     for line in content.splitlines():
         device, *fields = line.split()
-        found = dict(field.split(b"=", 1) for field in fields)
-        if found:
-            vrate = found.pop(b"cost.vrate", b"")
-            numbers = tuple(int(found[name]) if name in found else ABSENT for name in _IO_NAMES)
+        values = dict(field.split(b"=", 1) for field in fields)
+        if values:
+            vrate = values.pop(b"cost.vrate", b"")
+            numbers = tuple(int(values[name]) if name in values else ABSENT for name in _IO_NAMES)
             devices[device.decode()] = *numbers, int(vrate.replace(b".", b"")) if vrate else ABSENT
     return devices
 
 
 def blkio(content: bytes) -> Devices:
-    """Read one of version 1's files: what was read, written and discarded."""
-    found: dict[str, dict[bytes, int]] = {}
+    """Parse one of version 1's files: reads, writes and discards by device."""
+    devices: dict[str, dict[bytes, int]] = {}
     for line in content.splitlines():
         words = line.split()
         if len(words) == 3:  # noqa: PLR2004  The last line is a sum of two words.
-            found.setdefault(words[0].decode(), {})[words[1]] = int(words[2])
-    return {device: tuple(kinds.get(kind, ABSENT) for kind in _V1_KINDS) for device, kinds in found.items()}
+            devices.setdefault(words[0].decode(), {})[words[1]] = int(words[2])
+    return {device: tuple(kinds.get(kind, ABSENT) for kind in _V1_KINDS) for device, kinds in devices.items()}
 
 
 def _device_names(root: str, devices: set[str]) -> dict[str, str]:
-    """Give devices the names they have at present; one that has none keeps its number."""
+    """Give the names of devices at present; a device without a name keeps its number."""
     names = {}
     for device in devices:
         try:
@@ -274,7 +274,7 @@ class CgroupIo:
         self._counters = counters(IO)
         self._groups: list[Group] = []
         self._devices: dict[Group, Devices] = {}
-        # When each device of a cgroup that was made again was first seen: it may come to be used late.
+        # The age at which a cgroup made again first used each device, which may be late.
         self._since: dict[Group, dict[str, int]] = {}
 
     def read(self, host: Host, *, limit: int = LIMIT, descriptors: int = LIMIT) -> Iterator[Row]:
@@ -301,7 +301,7 @@ class CgroupIo:
 
 
 def _joined(parts: Sequence[Devices | None]) -> Devices:
-    """Join what version 1 has in two files; old kernels have not those that tell of all below."""
+    """Join the two files of version 1; old kernels lack those that include all cgroups below."""
     whole, moved, served, own_moved, own_served = parts
     if whole is not None:
         return whole
@@ -341,7 +341,7 @@ class CgroupTree:
             if not hierarchy.controllers:
                 words = _words(host, f"{hierarchy.point}/cgroup.stat")
                 dying = int(words.get(b"nr_dying_descendants", ABSENT))
-        mounted = " ".join(",".join(each.controllers) or "cgroup2" for each in forest.mounted)
+        mounted = " ".join(",".join(mount.controllers) or "cgroup2" for mount in forest.mounted)
         yield "", (len(forest.groups), forest.left_out, dying, mounted)
 
 
@@ -379,7 +379,7 @@ class Owners:
         self._forest = Forest(_CONTROLLERS)
 
     def read(self, host: Host, *, limit: int = OWNERS) -> Iterator[Row]:
-        """Give a row for every cgroup that belongs to something else than the one above it."""
+        """Give a row for every cgroup that has another owner than its parent."""
         self._forest.look(host, LIMIT, is_suspect=True)
         left = limit
         for path, inodes in self._forest.groups.items():

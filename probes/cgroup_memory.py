@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Control groups, what changes slowly or is dear to read: kinds of memory, events, NUMA nodes, and limits.
+"""Control groups, values that change slowly or are expensive to read: kinds of memory, events, NUMA nodes, and limits.
 
 Sources: ``Documentation/admin-guide/cgroup-v2.rst`` and ``cgroup-v1/memory.rst``. For one reading the kernel sums
 memory.stat over all CPUs and all cgroups below.
@@ -16,7 +16,7 @@ LIMIT = 4096
 MEMORY_S = 10.0
 LIMITS_S = 60.0
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-# What version 1 says where there is no limit is 2**63 less a page; no machine has a quarter of that.
+# Version 1 says 2**63 less a page where there is no limit; no machine has a quarter of that.
 UNLIMITED = 2**61
 
 _ID = state(
@@ -25,7 +25,7 @@ _ID = state(
     "inode of its folder",
 )
 
-# Name, sentence, and what version 1 calls it in its memory.stat, with all below: total_….
+# Name, sentence, and the name in version 1's memory.stat, there with all below as total_….
 _STAT_GAUGES = (
     ("anon", "Anonymous memory: heaps, stacks.", "rss"),
     ("file", "Page cache, tmpfs and shared memory included.", "cache"),
@@ -117,26 +117,26 @@ _EVENT_NAMES = tuple(name.encode() for name, _ in _EVENTS)
 
 
 def number(content: bytes) -> tuple[int]:
-    """Read a file of one number; ``max`` is no limit, and no number, nor is what version 1 says for it."""
-    found = ABSENT if content[:3] == b"max" else int(content)
-    return (ABSENT if found >= UNLIMITED else found,)
+    """Parse a file of one number; ``max``, or version 1's number for it, means no limit, and is absent."""
+    value = ABSENT if content[:3] == b"max" else int(content)
+    return (ABSENT if value >= UNLIMITED else value,)
 
 
 def words(content: bytes) -> dict[bytes, int]:
-    """Read a file that names each of its numbers."""
+    """Parse a file of names and numbers."""
     fields = content.split()
     return dict(zip(fields[::2], map(int, fields[1::2]), strict=True))
 
 
 def _named(names: tuple[bytes, ...]) -> Callable[[bytes], tuple[int, ...]]:
     def parse(content: bytes) -> tuple[int, ...]:
-        found = words(content)
-        return tuple(found.get(name, ABSENT) for name in names)
+        numbers = words(content)
+        return tuple(numbers.get(name, ABSENT) for name in names)
 
     return parse
 
 
-# Files with the metric at which their numbers begin; later ones fill in what earlier ones do not have.
+# Files with the metric at which their numbers begin; later ones fill columns that earlier ones lack.
 _MEMORY_FILES = (
     ("peak", File("", ("memory.peak",), number)),
     ("peak", File("memory", ("memory.max_usage_in_bytes",), number, unless=0)),
@@ -153,10 +153,10 @@ _MEMORY_FILES = (
 
 
 class Columns:
-    """Reads a table each of whose metrics is a number, or a word, at a fixed place of some file of the cgroup."""
+    """Reads a table whose metrics are numbers or words at fixed places of files of the cgroup."""
 
     def __init__(self, table: Table, files: tuple[tuple[str, File], ...]) -> None:
-        """Have read nothing yet."""
+        """Read nothing yet."""
         names = [metric.name for metric in table.metrics]
         self.watch = CgroupFiles([file for _, file in files])
         self._begins = [names.index(name) for name, _ in files]
@@ -212,31 +212,31 @@ Nodes = Mapping[str, tuple[int, ...]]
 
 
 def numa_stat(content: bytes) -> Nodes:
-    """Read what version 2 says, in bytes."""
+    """Parse version 2's file, in bytes."""
     return _nodes(content, b" ", tuple(name.encode() for name, _, _ in _NUMA), 1)
 
 
 def numa_stat_v1(content: bytes) -> Nodes:
-    """Read what version 1 says, in pages."""
+    """Parse version 1's file, in pages."""
     return _nodes(content, b"=", tuple(v1.encode() for _, _, v1 in _NUMA), PAGE_BYTES)
 
 
 def _nodes(content: bytes, separator: bytes, names: tuple[bytes, ...], factor: int) -> Nodes:
-    found: dict[str, dict[bytes, int]] = {}
+    nodes: dict[str, dict[bytes, int]] = {}
     for line in content.splitlines():
         name, _, rest = line.partition(separator)
         for field in rest.split():
             node, is_one, value = field.partition(b"=")
             if is_one:
-                found.setdefault(node.decode(), {})[name] = int(value) * factor
-    return {node: tuple(values.get(name, ABSENT) for name in names) for node, values in found.items()}
+                nodes.setdefault(node.decode(), {})[name] = int(value) * factor
+    return {node: tuple(values.get(name, ABSENT) for name in names) for node, values in nodes.items()}
 
 
 class Numa:
     """Reads the table ``cgroup_numa``."""
 
     def __init__(self) -> None:
-        """Have read nothing yet."""
+        """Read nothing yet."""
         files = (
             File("", ("memory.numa_stat",), numa_stat),
             File("memory", ("memory.numa_stat",), numa_stat_v1, unless=0),
@@ -282,7 +282,7 @@ LIMITS = Table(
 
 
 def cpu_max(content: bytes) -> tuple[int, int]:
-    """Give quota and period in µs; without a quota only the period."""
+    """Give quota and period in µs; the quota is absent where there is none."""
     quota, period = content.split()
     return (ABSENT if quota == b"max" else int(quota)), int(period)
 
@@ -293,7 +293,7 @@ def cfs_quota(content: bytes) -> tuple[int]:
 
 
 def io_weight(content: bytes) -> tuple[int]:
-    """Give the default weight; those of single devices stand behind it. BFQ and version 1 may write it alone."""
+    """Give the default weight; those of single devices follow it. BFQ and version 1 may write it without 'default'."""
     fields = content.split()
     return (int(fields[fields[0] == b"default"]),)
 

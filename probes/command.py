@@ -8,7 +8,7 @@ from sysmond.tasks.tables import COMMAND
 
 @hookimpl
 def sysmond_probes() -> list[Probe]:
-    """Offer the table, every second: where the kernel does not tell of new processes, looking finds them."""
+    """Offer the table, every second: where the kernel does not report new processes, listing /proc finds them."""
     return [
         Probe(
             COMMAND,

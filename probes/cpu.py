@@ -111,7 +111,7 @@ def parse_system(content: bytes) -> list[int]:
 
 
 class Cpus:
-    """The CPUs of a host and where each tells its frequency: looked up when something changes, not every tick."""
+    """The CPUs of a host and the files with their frequencies: looked up when something changes, not every tick."""
 
     def __init__(self) -> None:
         """Know no host yet."""

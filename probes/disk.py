@@ -46,15 +46,15 @@ DISK = Table(
     ),
 )
 
-# Devices that exist in case they are wanted. A disk without I/O is news; one of these is not.
+# Devices that exist in case they are needed. A disk without I/O is worth a row; one of these is not.
 _SPARE = ("loop", "ram", "zram", "nbd", "fd", "sr")
-# Kernels by their number of columns, and what each lacks; beyond the newest known there may be more.
+# Values that kernels lack, by their number of columns; later kernels may have more.
 _OLDEST, _NEWEST = 14, 20
 _LACKING: dict[int, tuple[int, ...]] = {_OLDEST: (ABSENT,) * 6, 18: (ABSENT,) * 2, _NEWEST: ()}
 
 
 def parse(line: bytes) -> Row | None:
-    """Read one device's line; ``None`` for a spare device without any I/O.
+    """Parse one device's line; ``None`` for a spare device without any I/O.
 
     :raises ValueError: where the line has not the columns of any known kernel.
     """

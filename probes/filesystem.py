@@ -113,7 +113,7 @@ def _plain(field: bytes) -> bytes:
 
 
 def _way_up(mount: MountLine, mounts: Mapping[bytes, MountLine]) -> Iterator[MountLine]:
-    """Give a mount, the mount it lies on, and so on to the root, whose parent may be itself or unknown."""
+    """Yield a mount, the mount it lies on, and so on to the root, whose parent may be itself or unknown."""
     for _ in range(len(mounts)):
         yield mount
         if mount.parent == mount.id or mount.parent not in mounts:
@@ -129,11 +129,11 @@ def _folders_above(path: bytes) -> list[bytes]:
 class Statvfs:
     """Asks many mounts at the same time, and waits for none of them longer than the deadline.
 
-    A call that hangs costs its own thread, at most one a mount: it is not asked again until the call returns.
+    A call that hangs costs its own thread, at most one for each mount, which is not asked again until it returns.
     """
 
     def __init__(self, ask: Callable[[bytes], os.statvfs_result] = os.statvfs, deadline_s: float = DEADLINE_S) -> None:
-        """Ask by ``ask``, which may block for ever."""
+        """``ask``: statvfs(3), which may block for ever."""
         self._ask = ask
         self._deadline_s = deadline_s
         self._stuck: dict[tuple[bytes, bytes], Thread] = {}
@@ -144,7 +144,7 @@ class Statvfs:
         answers: dict[MountLine, os.statvfs_result | int] = {}
         threads: dict[tuple[bytes, bytes], Thread] = {}
         for mount in mounts:
-            # With its id: what is mounted later at the point of a stuck mount does not share its fate.
+            # With its id: a later mount at the point of a stuck one is asked again.
             key = mount.id, mount.point
             if key not in self._stuck and len(self._stuck) + len(threads) < THREADS_MAX:
                 threads[key] = Thread(target=self._answer, args=(answers, mount, root + mount.point), daemon=True)
@@ -168,13 +168,13 @@ class FileSystems:
     """Reads mountinfo, chooses the mounts anew where it changed, and asks them."""
 
     def __init__(self, statvfs: Statvfs | None = None) -> None:
-        """Ask the kernel, unless told whom else to ask."""
+        """``statvfs``: by default that of the kernel."""
         self._statvfs = statvfs or Statvfs()
         self._content = b""
         self._mounts: list[MountLine] = []
 
     def read(self, host: Host) -> Iterator[Row]:
-        """Give a row for every real mount that is still there."""
+        """Give a row for every real mount that still exists."""
         content = host.read(PATH)
         if content != self._content:
             self._mounts, self._content = parse(content), content
@@ -183,7 +183,7 @@ class FileSystems:
         for mount in self._mounts:
             answer = answers.get(mount)
             if answer == errno.ENOENT or (isinstance(answer, os.statvfs_result) and not answer.f_blocks):
-                continue  # Unmounted meanwhile, or one that holds nothing.
+                continue  # Unmounted meanwhile, or without blocks.
             if isinstance(answer, os.statvfs_result):
                 numbers, status = _numbers(answer), ANSWERED
             else:

@@ -81,7 +81,7 @@ def parse_distribution(os_release: str) -> str:
 
 
 def _content(host: Host, *paths: str) -> str:
-    """Read the first of these files that is there, else nothing. None is kept open: most can be replaced."""
+    """Read the first of these files that exists, else nothing. None stays open: most can be replaced."""
     for path in paths:
         try:
             content = host.read_anew(path)
@@ -100,7 +100,7 @@ def _timezone(host: Host) -> str:
 
 
 def _architecture(host: Host) -> str:
-    # Kernels before 6.1 have no such file; what runs this program tells nothing about a copied tree.
+    # Kernels before 6.1 have no such file; uname(2) says nothing about a copied tree.
     return _content(host, f"{KERNEL}/arch") or ("" if host.root else os.uname().machine)
 
 
@@ -111,9 +111,9 @@ def _total_memory(meminfo: str) -> int:
     return ABSENT
 
 
-def _different(host: Host, cpus: list[int], path: str) -> int:
-    found = {_content(host, f"{SYSFS_CPU}/cpu{cpu}/topology/{path}") for cpu in cpus} - {""}
-    return len(found) or ABSENT
+def _count_distinct(host: Host, cpus: list[int], path: str) -> int:
+    values = {_content(host, f"{SYSFS_CPU}/cpu{cpu}/topology/{path}") for cpu in cpus} - {""}
+    return len(values) or ABSENT
 
 
 def read(host: Host) -> list[Row]:
@@ -140,8 +140,8 @@ def read(host: Host) -> list[Row]:
         memory,
         len(online) or ABSENT,
         len(parse_cpu_list(_content(host, f"{SYSFS_CPU}/present"))) or ABSENT,
-        _different(host, online, "thread_siblings_list"),
-        _different(host, online, "physical_package_id"),
+        _count_distinct(host, online, "thread_siblings_list"),
+        _count_distinct(host, online, "physical_package_id"),
         os.sysconf("SC_PAGESIZE"),
         os.sysconf("SC_CLK_TCK"),
     )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """sysmond itself: processor time, memory, lateness, losses, and the cost of every probe.
 
-Each part of sysmond counts for itself; the numbers come from the process that asks.
+Each part of sysmond counts for itself: the numbers are those of the process that reads this table.
 """
 
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from sysmond.sampler.self_cost import SELF
 
 
 def read(host: Host) -> Iterable[Row]:
-    """One row a part and one a probe, as the sampler that runs this keeps them."""
+    """One row for each part and each probe, from the sampler that runs this."""
     return host.costs()
 
 

@@ -10,7 +10,7 @@ from sysmond.probe import ABSENT, Host, Metric, Probe, Row, Table, counter, gaug
 
 FOLDER = "/proc/pressure"
 RESOURCES = ("cpu", "memory", "io", "irq")
-# What the kernel says of a resource that it never tells about until the next boot; anything else may pass.
+# Errors of a resource without pressure files until the next boot; others may pass.
 NOT_THERE = (errno.ENOENT, errno.EOPNOTSUPP)
 
 
@@ -61,7 +61,7 @@ def parse(content: bytes) -> tuple[int, ...]:
 
 
 class Resources:
-    """Which resources a host tells about: those it lacks are asked for once, not every tick."""
+    """The resources that a host has files for: missing ones are tried once, not every tick."""
 
     def __init__(self) -> None:
         """Know no host yet."""
@@ -72,7 +72,7 @@ class Resources:
     def read(self, host: Host) -> list[Row]:
         """Read a row for each resource.
 
-        :raises OSError: when this kernel tells about none of them.
+        :raises OSError: when this kernel has none of them.
         """
         if host is not self._host:
             self._host = host

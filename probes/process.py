@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes, and threads where they are wanted: what each uses, every second; only what changed is recorded.
+"""Processes, and optionally threads: what each uses, every second; only changes are recorded.
 
-``sysmond/tasks`` has the ways to read them, by BPF and by /proc. All three tables are made of one pass a tick.
+``sysmond/tasks`` reads them, by BPF or by /proc. All three tables come from one pass a tick.
 """
 
 from sysmond.probe import Host, Option, Probe, Records, Sensitivity, hookimpl
@@ -9,7 +9,7 @@ from sysmond.tasks.hidepid import sensitivity
 from sysmond.tasks.passes import passes_of
 from sysmond.tasks.tables import PROCESS, PROCESS_PRIVATE, THREAD
 
-# By /proc, ten thousand that come or go within a second take a tenth of one; in the background it would take longer.
+# By /proc, ten thousand that begin or end within a second take 0.1 s; in the background it would take longer.
 # Tables with a ring of their own are read after all others, so nothing waits for it.
 DEADLINE_S = 0.5
 _THREADS = Option("threads", default=False, doc="Whether the table thread is recorded, too.", enables=THREAD.name)
@@ -28,7 +28,7 @@ def thread(host: Host, full: bool) -> Records:  # noqa: FBT001
 
 
 def process_private(host: Host, full: bool) -> Records:  # noqa: FBT001
-    """Give the same of what only the owner of a process may know."""
+    """Give the processes of which private values changed, or all."""
     return passes_of(host).records(PROCESS_PRIVATE.name, host.tick, full=full)
 
 

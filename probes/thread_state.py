@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What everything waits for: threads that run or wait uninterruptibly, each at this moment, and their kernel stacks.
 
-``sysmond/tasks/states.py`` has the ways to look, by BPF and by /proc. Stacks are those that the looks met.
+``sysmond/tasks/states.py`` reads them, by BPF or by /proc. Stacks are those of the threads recorded.
 """
 
 from collections.abc import Sequence
@@ -12,10 +12,10 @@ from sysmond.tasks.tables import KERNEL_STACK, THREAD_STATE
 
 _ALL = Option("all", default=False, doc="Whether threads that sleep, are stopped or dead are recorded, too.")
 _BY_PROC = Option(
-    "by_proc", default=False, doc="Whether /proc is read where BPF is not to be had: up to 20 ms of CPU a reading."
+    "by_proc", default=False, doc="Whether /proc is read where BPF is unavailable: up to 20 ms of CPU a reading."
 )
 
-# As of processes: many that wait at once are when it is worth most.
+# As for processes: it is worth most when many wait at once.
 DEADLINE_S = 0.5
 _STACKS = Option(
     "stacks", default=True, doc="Whether their kernel stacks are recorded, too.", enables=KERNEL_STACK.name
@@ -30,7 +30,7 @@ def thread_state(
     by_proc: bool = False,
     stacks: bool = True,  # noqa: ARG001  what it enables does that
 ) -> Records:
-    """Give what threads are at."""
+    """Give what threads are doing."""
     looking = looking_at(host)
     try:
         return looking.threads(host.tick, every=all, by_proc=by_proc)
@@ -39,7 +39,7 @@ def thread_state(
 
 
 def kernel_stack(host: Host, full: bool) -> Sequence[Records]:  # noqa: FBT001
-    """Give the stacks that were not told yet, or all that were met lately."""
+    """Give the stacks not recorded yet, or with ``full`` all recent ones."""
     return looking_at(host).stacks(host.tick, full=full)
 
 

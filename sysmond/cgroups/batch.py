@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The same file of many control groups, read in one go.
 
-With cold caches every object that is touched costs a look at memory: so descriptors and contents lie in a row, and a
-cgroup is touched only where its file is another than before. Standard library only.
+With cold caches every object that is touched costs an access to memory: so descriptors and contents are lists, and a
+cgroup is touched only where its file changed. Standard library only.
 """
 
 import errno
@@ -11,24 +11,23 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-# Most files are smaller; one that is not is read again, in one piece, since two would be of different moments. With its
-# header it is the largest object for which Python need not ask the C library.
+# Most files are smaller; a larger one is read again, in one piece, since two would be of different moments. With its
+# header this is the largest object that Python allocates without the C library.
 PIECE_BYTES = 512 - sys.getsizeof(b"")
 READ_BYTES = 4096
 FILE_BYTES_MAX = 1024 * 1024
 FOREVER = sys.maxsize
-UNKEPT = -1
+NOT_OPEN = -1
 
 
 class Group:
-    """A cgroup that is read: ``parts`` of its files, None for those it lacks; ``which`` says those that it has.
+    """A cgroup that is read: ``parts`` of its files, None for missing ones; ``which``: indexes of those that exist.
 
-    ``path``: from the root of its hierarchy. ``inode``: by which one that was made again is told from the one before.
-    ``age``: readings since it was made again under a name that was there before, 0 at the first; ``None`` for one that
-    was not. The rest is the watch's own.
+    ``path``: from the root of its hierarchy. ``inode``: differs where it was made again. ``age``: readings since it was
+    made again under a known name, 0 at the first; ``None`` where it was not. The rest belongs to ``CgroupFiles``.
     """
 
-    __slots__ = ("above", "age", "files", "inodes", "is_unkept", "parts", "path", "turn", "which")
+    __slots__ = ("above", "age", "files", "inodes", "is_closed", "parts", "path", "turn", "which")
 
     def __init__(self, path: str, files: int) -> None:
         self.path = path
@@ -39,21 +38,21 @@ class Group:
         self.above: Group | None = None
         self.files = 0  # The same as ``which``, a bit each.
         self.turn = 0
-        self.is_unkept = False  # None of its files is kept open.
+        self.is_closed = False  # None of its files stays open.
 
     @property
     def inode(self) -> int:
-        """That of version 2, else of the first hierarchy that has it; the kernel calls it the cgroup's id."""
+        """The inode in version 2, else in the first hierarchy that has it: the kernel's id of the cgroup."""
         return next(filter(None, self.inodes), 0)
 
 
 class Batch:
     """The same file of several cgroups, each at its place.
 
-    ``above``: the cgroup right above all of them, whose file tells whether any of theirs can have changed; None where
-    nothing is concluded. ``failed``: those of which the last reading found the file gone, with its cgroup or with a
-    controller that was switched off. ``restless``: the places that are read whatever else says, and up to which
-    reading. ``turn``: for what is not to happen in all batches at the same reading.
+    ``above``: their parent, if its file shows whether any of theirs can have changed, else None. ``failed``: cgroups
+    whose file was gone at the last reading, with the cgroup or with a controller that was switched off. ``restless``:
+    places that are always read, and up to which reading. ``turn``: differs between batches, to spread work over
+    readings.
     """
 
     def __init__(self, above: Group | None, turn: int) -> None:
@@ -69,9 +68,9 @@ class Batch:
         self._piece_bytes = PIECE_BYTES
 
     def __del__(self) -> None:
-        """A source that is read no more is dropped without a word."""
+        """Close the descriptors: a source that is not read any more is dropped without a ``close``."""
         for descriptor in self._descriptors:
-            if descriptor != UNKEPT:
+            if descriptor != NOT_OPEN:
                 os.close(descriptor)
 
     def __contains__(self, group: Group) -> bool:
@@ -79,17 +78,17 @@ class Batch:
         return group in self._places
 
     def add(self, group: Group, path: str, descriptor: int) -> None:
-        """Give a cgroup a place. ``descriptor``: to be kept; ``UNKEPT`` where the file is to be opened each time."""
+        """Give a cgroup a place. ``descriptor``: stays open; ``NOT_OPEN``: open the file for each reading."""
         place = len(self.groups)
         self._places[group] = place
         self.restless[place] = FOREVER
         self.groups.append(group)
-        self._paths.append(path if descriptor == UNKEPT else "")
+        self._paths.append(path if descriptor == NOT_OPEN else "")
         self._descriptors.append(descriptor)
         self._contents.append(None)
 
     def drop(self, group: Group) -> bool:
-        """Let go of a cgroup, the last one gets its place; whether it had a descriptor."""
+        """Remove a cgroup; the last one gets its place. Return whether it had a descriptor."""
         place, last = self._places.pop(group), len(self.groups) - 1
         descriptor = self._descriptors[place]
         self.restless.pop(place, None)
@@ -102,40 +101,40 @@ class Batch:
         self._descriptors[place] = self._descriptors[last]
         self._contents[place] = self._contents[last]
         del self.groups[last], self._paths[last], self._descriptors[last], self._contents[last]
-        if descriptor != UNKEPT:
+        if descriptor != NOT_OPEN:
             os.close(descriptor)
-        return descriptor != UNKEPT
+        return descriptor != NOT_OPEN
 
     def forget(self) -> None:
-        """Take every content for another at the next reading."""
+        """Treat every file as changed at the next reading."""
         self._contents = [None] * len(self.groups)
         self.restless = dict.fromkeys(range(len(self.groups)), FOREVER)
 
     def read(self, places: Iterable[int]) -> list[tuple[int, bytes]]:
-        """Read the files at some places; gives those that are another than what is kept, and their contents."""
-        found = []
-        pread, descriptors, kept, piece_bytes = os.pread, self._descriptors, self._contents, self._piece_bytes
+        """Read the files at some places; return the places of those that changed, and their contents."""
+        changed = []
+        pread, descriptors, contents, piece_bytes = os.pread, self._descriptors, self._contents, self._piece_bytes
         for place in places:
             descriptor = descriptors[place]
             try:
                 content = pread(descriptor, piece_bytes, 0) if descriptor >= 0 else self._content(place)
             except OSError:
                 content = None
-            if content != kept[place] or content is None:
-                found.append((place, content))
+            if content != contents[place] or content is None:
+                changed.append((place, content))
         self.failed = []
-        return self._others(found) if found else []
+        return self._others(changed) if changed else []
 
     def keep(self, place: int, content: bytes) -> None:
-        """Hold what is read from now on against this content."""
+        """Remember a content: later readings are compared with it."""
         self._contents[place] = content
 
-    def _others(self, found: list[tuple[int, bytes | None]]) -> list[tuple[int, bytes]]:
+    def _others(self, changed: list[tuple[int, bytes | None]]) -> list[tuple[int, bytes]]:
         others = []
-        for place, begun in found:
+        for place, begun in changed:
             content = begun
-            if begun is not None and len(begun) >= self._piece_bytes and self._descriptors[place] != UNKEPT:
-                content = self._content(place)  # There is more, and from now on all of it is read at once.
+            if begun is not None and len(begun) >= self._piece_bytes and self._descriptors[place] != NOT_OPEN:
+                content = self._content(place)  # There is more; from now on all of it is read at once.
                 self._piece_bytes = max(self._piece_bytes, 2 * len(content or b""))
             if content is None:
                 self.failed.append(self.groups[place])
@@ -147,7 +146,7 @@ class Batch:
         """Read a whole file, however large; None where it is gone."""
         descriptor = self._descriptors[place]
         try:
-            return _read_once(self._paths[place]) if descriptor == UNKEPT else _read_whole(descriptor)
+            return _read_once(self._paths[place]) if descriptor == NOT_OPEN else _read_whole(descriptor)
         except OSError:
             return None
 

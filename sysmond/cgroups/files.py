@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of control groups, read again and again: which a cgroup has, what changed, and which cgroup is a new one.
+"""The files of control groups, read again and again: which a cgroup has, what changed, and which cgroup is new.
 
-Opening a file of a cgroup costs three times what reading it does, so descriptors are kept, within a bound: each that
-was read holds about 4.8 kB in the kernel. A kept one belongs to one incarnation of a cgroup: it fails once that is
-gone. Standard library only.
+Opening a file of a cgroup costs three times as much as reading it, so descriptors stay open, within a bound: each takes
+about 4.8 kB in the kernel once it was read. An open one belongs to one incarnation of a cgroup: reading it fails once
+that is gone. Standard library only.
 """
 
 import os
@@ -13,25 +13,25 @@ from enum import Enum
 from itertools import islice
 from typing import Any, NamedTuple
 
-from sysmond.cgroups.batch import FOREVER, READ_BYTES, UNKEPT, Batch, Group
+from sysmond.cgroups.batch import FOREVER, NOT_OPEN, READ_BYTES, Batch, Group
 from sysmond.cgroups.tree import Forest
 from sysmond.machine.descriptors import allow_descriptors, moved_up
 from sysmond.probe import Host
 
-# A controller may be switched on later: files that were not there are asked for again once in so many readings.
+# A controller may be switched on later: missing files are looked for again once in so many readings.
 ASK_AGAIN_EVERY = 30
-# Those that the cgroup above lacks as well are asked for so much more seldom.
+# Those that the parent lacks as well are looked for so many times less often.
 ASK_ALL_EVERY = 10
-# Nothing but CPU time tells that a follower may have changed; what else changes it is seen this much later.
+# Only CPU time shows that a follower may have changed; other changes are seen after so many readings.
 FOLLOW_EVERY = 10
-# A file that changed is read as often once more, whatever else says: averages move on for two seconds.
+# A file that changed is read at so many more readings in any case: averages move for two more seconds.
 READ_ON = 3
-# Names remembered so as to know one that comes back.
+# Names remembered, to know one that comes back.
 NAMES_MAX = 65536
 
 
 class Role(Enum):
-    """How often a file is read beside the others of its cgroup."""
+    """How often a file is read compared with the others of its cgroup."""
 
     ALONE = "alone"
     LEADER = "leader"
@@ -45,10 +45,10 @@ def _always(_part: object) -> bool:
 class File(NamedTuple):
     """A file that each cgroup may have.
 
-    ``controller``: in which hierarchy of version 1; empty for version 2. ``names``: the first that is there is read.
-    ``parse``: makes a part of its content. ``unless``: the index of another file; this one is not read beside it.
-    ``is_at_rest``: whether a part stays the same for as long as nothing happens.
-    ``is_sum``: it tells of all below as well: at rest, it is not read where that of the cgroup above did not change.
+    ``controller``: of its hierarchy of version 1; empty for version 2. ``names``: the first that exists is read.
+    ``parse``: turns its content into a part. ``unless``: the index of another file; this one is not read beside it.
+    ``is_at_rest``: whether a part stays the same while nothing happens.
+    ``is_sum``: it includes all cgroups below: at rest, it is not read where that of the parent did not change.
     ``role``: a follower at rest is read where a leader changed, and once in so many readings.
     """
 
@@ -64,12 +64,12 @@ class File(NamedTuple):
 class CgroupFiles:
     """Reads the same files of every cgroup again and again.
 
-    ``changed``: the cgroups of the last reading of which a part may be another than at the one before. ``young``: those
-    whose ``age`` is known.
+    ``changed``: the cgroups of which a part may have changed at the last reading. ``young``: those whose ``age`` is
+    known.
     """
 
     def __init__(self, files: Sequence[File]) -> None:
-        """Have read nothing yet."""
+        """Read nothing yet."""
         self.forest = Forest({file.controller for file in files})
         self.changed: set[Group] = set()
         self.young: set[Group] = set()
@@ -82,27 +82,27 @@ class CgroupFiles:
         self._often = ~followers & (~sums | self._leaders)
         # Followers last.
         self._order = sorted(range(len(files)), key=lambda index: files[index].role is Role.FOLLOWER)
-        # Of each file, by the cgroup above: that of a cgroup stands before those below it.
+        # Batches of each file, by the parent: that of a cgroup stands before those below it.
         self._batches: list[dict[Group | None, Batch]] = [{} for _ in files]
         self._groups: dict[str, Group] = {}
         self._there: list[Group] | None = None
         self._asking: list[set[Group]] = [set() for _ in range(ASK_AGAIN_EVERY)]
         self._opened: set[Group] = set()
         self._failed: set[Group] = set()
-        self._known: dict[str, tuple[int, ...]] = {}  # The inodes of every path so far, those that are gone included.
+        self._known: dict[str, tuple[int, ...]] = {}  # The inodes of every path so far, also of cgroups that are gone.
         self._mounted: object = None
         self._version = 0
-        self._kept = self._unkept = 0  # Descriptors; cgroups without any.
+        self._open_count = self._closed_count = 0  # Open descriptors; cgroups without any.
         self._descriptors_max = 0
-        self._is_tight = False  # There is no room for all descriptors, but for those of files that are read often.
+        self._is_tight = False  # There is room only for descriptors of files that are read often.
         self._is_suspect = False
         self._readings = 0
         self._root = ""
 
     def read(self, host: Host, limit: int, descriptors_max: int = 0) -> list[Group]:
-        """Read the files of every cgroup that is there, of at most so many cgroups.
+        """Read the files of every cgroup, of at most ``limit`` cgroups.
 
-        Gives the same list for as long as they are the same cgroups.
+        Returns the same list object while the cgroups are the same.
 
         :raises FileNotFoundError: where no hierarchy of interest is mounted.
         :raises ValueError: where a file is not of the form that the kernel documents.
@@ -110,8 +110,8 @@ class CgroupFiles:
         if descriptors_max > self._descriptors_max:
             allow_descriptors()
         self._root, self._descriptors_max = host.root, descriptors_max
-        # Only a descriptor that was kept fails when its cgroup goes; for the others, looking tells.
-        self.forest.look(host, limit, is_suspect=self._is_suspect or self._unkept > 0)
+        # An open descriptor fails when its cgroup goes; cgroups without one have to be looked for.
+        self.forest.look(host, limit, is_suspect=self._is_suspect or self._closed_count > 0)
         if self.forest.version != self._version:
             self._align()
         self._readings += 1
@@ -128,24 +128,24 @@ class CgroupFiles:
         return self._settle()
 
     def close(self) -> None:
-        """Let go of every file."""
+        """Close every file."""
         self._batches = [{} for _ in self._files]
         self._asking = [set() for _ in range(ASK_AGAIN_EVERY)]
         self._groups.clear()
         self.young.clear()
         self._opened.clear()
         self._there = None
-        self._kept = self._unkept = 0
+        self._open_count = self._closed_count = 0
         self._version = 0
 
     def forget(self) -> None:
-        """Take everything for new at the next reading."""
+        """Treat everything as new at the next reading."""
         for batches in self._batches:
             for batch in batches.values():
                 batch.forget()
 
     def _align(self) -> None:
-        """Follow the forest: open what came, close what went, and take note of what was made again."""
+        """Follow the forest: open new cgroups, close those that are gone, and note those made again."""
         if self.forest.mounted is not self._mounted:  # Inodes of other hierarchies mean nothing.
             self.close()
             self._known.clear()
@@ -162,7 +162,7 @@ class CgroupFiles:
                 # Not all of them at the same reading.
                 group.turn = len(self._known) % ASK_AGAIN_EVERY
                 self._asking[group.turn].add(group)
-                # Not the root: the kernel makes its numbers of coarser ones.
+                # Not the root: the kernel derives its numbers from coarser ones.
                 group.above = self._groups.get(path.rpartition("/")[0])
             group.inodes = inodes
             before = self._known.get(path, inodes)
@@ -172,28 +172,28 @@ class CgroupFiles:
             self._known[path] = tuple(new or old for old, new in zip(before, inodes, strict=True))
             others.append(group)
         self._open(others)
-        if self._kept >= self._descriptors_max and not self._is_tight:
+        if self._open_count >= self._descriptors_max and not self._is_tight:
             self._tighten()
         if len(self._known) > NAMES_MAX:
             self._forget_names()
         self._version = self.forest.version
 
     def _lose(self, groups: Collection[Group]) -> None:
-        """Cgroups are gone."""
+        """Forget cgroups that are gone."""
         for group in groups:
             self._shut(group)
             self._asking[group.turn].discard(group)
             self.young.discard(group)
             self._opened.discard(group)
             del self._groups[group.path]
-        # Those below went with them, but not before.
+        # Their descendants went with them, but not before.
         for group in groups:
             for batches in self._batches:
                 if group in batches and not batches[group].groups:
                     del batches[group]
 
     def _tighten(self) -> None:
-        """From now on keep open only what is read often."""
+        """From now on keep only those files open that are read often."""
         self._is_tight = True
         self._open(self._groups.values())
 
@@ -207,20 +207,20 @@ class CgroupFiles:
         for index in group.which:
             for batch in self._batches[index].get(group.above), self._batches[index].get(None):
                 if batch is not None and group in batch:
-                    self._kept -= batch.drop(group)
+                    self._open_count -= batch.drop(group)
                     break
-        self._unkept -= group.is_unkept
-        group.which, group.files, group.is_unkept = [], 0, False
+        self._closed_count -= group.is_closed
+        group.which, group.files, group.is_closed = [], 0, False
 
     def _open(self, groups: Collection[Group]) -> None:
-        """Find the files that cgroups have, and keep open those that there is room for.
+        """Find the files that cgroups have, and keep open as many as there is room for.
 
-        One kind after the other, as they are read: what lies side by side in the kernel's memory is read sooner.
+        One kind after the other, as they are read: objects side by side in the kernel's memory are read faster.
         """
         for group in groups:
             self._shut(group)
             group.parts = [None] * len(self._files)
-            group.is_unkept = True
+            group.is_closed = True
         for index, file in enumerate(self._files):
             batches = self._batches[index]
             for group in groups:
@@ -229,28 +229,28 @@ class CgroupFiles:
                     continue
                 group.which.append(index)
                 group.files |= 1 << index
-                descriptor = self._kept_or_not(descriptor, index)
-                group.is_unkept = group.is_unkept and descriptor < 0
+                descriptor = self._keep_if_room(descriptor, index)
+                group.is_closed = group.is_closed and descriptor < 0
                 above = group.above if file.is_sum and group.above and group.above.files >> index & 1 else None
                 if above not in batches:
-                    # It would stand behind those below it.
+                    # Else it would stand behind its descendants.
                     above = None if group in batches else above
                     batches.setdefault(above, Batch(above, group.turn))
                 batches[above].add(group, path, descriptor)
-        self._unkept += sum(group.is_unkept for group in groups)
+        self._closed_count += sum(group.is_closed for group in groups)
         self._opened.update(groups)
 
-    def _kept_or_not(self, descriptor: int, index: int) -> int:
-        """Keep a descriptor where there is room for it; -1 where it is closed."""
-        if self._kept < self._descriptors_max and (self._often >> index & 1 or not self._is_tight):
+    def _keep_if_room(self, descriptor: int, index: int) -> int:
+        """Keep a descriptor open where there is room for it; -1 where it was closed."""
+        if self._open_count < self._descriptors_max and (self._often >> index & 1 or not self._is_tight):
             descriptor = moved_up(descriptor)
-            self._kept += descriptor >= 0
+            self._open_count += descriptor >= 0
             return descriptor
         os.close(descriptor)
-        return UNKEPT
+        return NOT_OPEN
 
     def _find(self, group: Group, index: int) -> tuple[int, str]:
-        """Open a file, by the first of its names that can be read; -1 where there is none, or another instead."""
+        """Open a file, by the first of its names that can be read; -1 where there is none, or its ``unless`` exists."""
         file = self._files[index]
         if file.unless in group.which:
             return -1, ""
@@ -263,7 +263,7 @@ class CgroupFiles:
                 with suppress(OSError):
                     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
                     try:
-                        os.pread(descriptor, READ_BYTES, 0)  # One that is switched off refuses only now.
+                        os.pread(descriptor, READ_BYTES, 0)  # A file of a controller that is off refuses only now.
                     except OSError:
                         os.close(descriptor)
                         raise
@@ -271,14 +271,14 @@ class CgroupFiles:
         return -1, ""
 
     def _ask_again(self, groups: Collection[Group]) -> None:
-        """Open all anew where a file is there that was not: a controller was switched on, perhaps below as well."""
+        """Open all files anew where one has appeared: a controller was switched on, perhaps below as well."""
         while groups:
             gained = {group for group in groups if self._has_gained(group)}
             self._open(gained)
             groups = [group for group in self._groups.values() if group.above in gained] if gained else ()
 
     def _has_gained(self, group: Group) -> bool:
-        # A controller is never on below one where it is off; of what else makes files come and go, little is known.
+        # A controller is never on below a cgroup where it is off; a thorough look does not rely on that.
         is_thorough = (self._readings // ASK_AGAIN_EVERY + group.turn) % ASK_ALL_EVERY == 0
         possible = -1 if group.above is None or is_thorough else group.above.files
         for index in range(len(self._files)):
@@ -290,7 +290,7 @@ class CgroupFiles:
         return False
 
     def _read_files(self) -> None:
-        """Read what may have changed."""
+        """Read the files that may have changed."""
         led: set[Group] = set()
         for index in self._order:
             is_follower = self._files[index].role is Role.FOLLOWER
@@ -298,14 +298,14 @@ class CgroupFiles:
             for batch in self._batches[index].values():
                 above = batch.above
                 if above is not None and above not in moved and above not in self._failed and above.files >> index & 1:
-                    found = batch.read(batch.restless)
+                    changed = batch.read(batch.restless)
                 elif is_follower:
-                    found = batch.read(self._following(batch, led))
+                    changed = batch.read(self._following(batch, led))
                 else:
-                    found = batch.read(range(len(batch.groups)))
-                if found:
-                    self._take(index, batch, found)
-                    moved.update([batch.groups[place] for place, _ in found])
+                    changed = batch.read(range(len(batch.groups)))
+                if changed:
+                    self._take(index, batch, changed)
+                    moved.update([batch.groups[place] for place, _ in changed])
                 self._failed.update(batch.failed)
                 for place in [place for place, until in batch.restless.items() if until <= self._readings]:
                     del batch.restless[place]
@@ -318,10 +318,10 @@ class CgroupFiles:
         turns = range(-(self._readings + batch.turn) % FOLLOW_EVERY, len(batch.groups), FOLLOW_EVERY)
         return {*batch.restless, *turns, *[place for place, group in enumerate(batch.groups) if group in led]}
 
-    def _take(self, index: int, batch: Batch, found: list[tuple[int, bytes]]) -> None:
-        """Make parts of what changed."""
+    def _take(self, index: int, batch: Batch, changed: list[tuple[int, bytes]]) -> None:
+        """Parse the contents that changed."""
         file = self._files[index]
-        for place, content in found:
+        for place, content in changed:
             group = batch.groups[place]
             group.parts[index] = part = file.parse(content)
             batch.keep(place, content)
@@ -329,7 +329,7 @@ class CgroupFiles:
             batch.restless[place] = self._readings + READ_ON if is_led and file.is_at_rest(part) else FOREVER
 
     def _settle(self) -> list[Group]:
-        """Say which cgroups are there. What has lost a file is not, now: it went, or a controller was switched off."""
+        """Give the cgroups that exist, without those that lost a file: they went, or a controller was switched off."""
         for group in self.young - self._failed:
             group.age = (group.age or 0) + 1
         if self._failed:
@@ -342,11 +342,11 @@ class CgroupFiles:
 
 
 def settled(values: Iterable[int], counters: Collection[int], age: int | None, absent: int) -> list[int]:
-    """Give the values of a cgroup so that no reader takes it for the one that had its name before.
+    """Give the values of a cgroup so that readers tell it from an earlier one of the same name.
 
-    ``counters``: which of them count. At the first reading of one made again they are 0, what they were when it was
-    made: readers see the fall. At the second they are absent, so that what it did in between counts in sums and in no
-    rate. From then on they are what the kernel says.
+    ``counters``: indexes of counters. At the first reading of a cgroup made again they are 0, as when it was made:
+    readers see the fall. At the second they are absent, so that what it did in between counts in sums and in no rate.
+    From then on they are what the kernel says.
     """
     row = list(values)
     if age is not None and age <= 1:

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attribution: whom a control group belongs to, by its path alone: container, pod, systemd unit, slice, session.
+"""The owner of a control group, by its path alone: container, pod, systemd unit, slice, session.
 
 Sources: systemd's ``CONTROL_GROUP_INTERFACE`` and systemd.unit(5); how docker, containerd, CRI-O, podman, kubelet
 and LXC name the cgroups that they make, with systemd as their cgroup driver and without. Pure, and without
-regular expressions: it is asked for every cgroup and may be asked for every process.
+regular expressions: it is called for every cgroup, and perhaps for every process.
 """
 
 from typing import NamedTuple
 
 DOCKER, CONTAINERD, CRIO, PODMAN, LXC, NSPAWN = "docker", "containerd", "cri-o", "podman", "lxc", "nspawn"
-# Of a container whose path does not tell who runs it, only that its name is that of an OCI container.
+# The runtime of a container whose path does not name it; its name is that of an OCI container.
 OCI = "oci"
 
 _HEX = frozenset("0123456789abcdef")
@@ -31,10 +31,10 @@ _ROOT_SLICE = "-.slice"
 
 
 class Owner(NamedTuple):
-    """Whom a cgroup belongs to; what does not apply is empty.
+    """The owner of a cgroup; fields that do not apply are empty.
 
-    ``runtime``: docker, containerd, cri-o, podman, lxc, nspawn, or oci where the path does not tell.
-    ``container``: its id, or its name where the runtime goes by names. ``pod``: UID of the pod of Kubernetes.
+    ``runtime``: docker, containerd, cri-o, podman, lxc, nspawn, or oci where the path does not name it.
+    ``container``: its id, or its name where the runtime uses names. ``pod``: UID of the pod of Kubernetes.
     ``unit``, ``slice``: of the system's systemd. ``user_unit``: of the systemd of a user. ``session``: of logind.
     """
 
@@ -48,7 +48,7 @@ class Owner(NamedTuple):
 
 
 def owner(path: str) -> Owner:
-    """Say whom a cgroup belongs to; of nested containers the innermost counts.
+    """Name the owner of a cgroup; of nested containers the innermost counts.
 
     ``path``: as in /proc/PID/cgroup, from the root of the hierarchy: ``/system.slice/ssh.service``.
     """
@@ -66,11 +66,11 @@ def _container(names: list[str]) -> tuple[str, str, str]:
     runtime = container = pod = folder = ""
     for before, name in zip(["", *names], names, strict=False):
         pod = _pod(name) or pod
-        found = _lxc(before, name) or _nspawn(name) or _oci(name, folder)
-        if found:
-            runtime, container = found
-        # What a container runs inside need not be run by the same runtime.
-        folder = "" if found else _FOLDERS.get(name, folder)
+        matched = _lxc(before, name) or _nspawn(name) or _oci(name, folder)
+        if matched:
+            runtime, container = matched
+        # Containers inside a container may have another runtime.
+        folder = "" if matched else _FOLDERS.get(name, folder)
     return runtime, container, pod
 
 
@@ -133,7 +133,7 @@ def _units(names: list[str]) -> tuple[str, str, str, str]:
 
 
 def _unescaped(name: str) -> str:
-    """Undo systemd's escapes, as that of a dash; what is no such escape stays as it is."""
+    """Undo systemd's escapes, as that of a dash; other text stays as it is."""
     first, *rest = name.split("\\x")
     parts = [first]
     for part in rest:

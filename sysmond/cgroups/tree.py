@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Control groups: where their hierarchies are mounted, and which there are.
+"""Control groups: where their hierarchies are mounted, and which cgroups exist.
 
-Nothing is taken for granted of where version 2 is mounted, of which controllers are on, or of version 1, whose
-hierarchies may stand beside it: a cgroup is a path, which one hierarchy may have and another not.
+Version 2 may be mounted anywhere, any of its controllers may be off, and hierarchies of version 1 may stand beside it:
+a cgroup is a path, which one hierarchy may have and another not.
 Sources: ``Documentation/admin-guide/cgroup-v2.rst`` and ``cgroup-v1/``. Standard library only.
 """
 
@@ -19,16 +19,16 @@ MOUNTINFO = "/proc/self/mountinfo"
 CONTROLLERS = "/proc/cgroups"
 STAT = "cgroup.stat"
 
-# Every so many looks a hierarchy is looked at whatever the kernel's count of cgroups says, which in version 1 has those
-# in it that are gone and not yet freed. Not all at the same look.
+# Every so many looks a hierarchy is looked at even where the kernel counts as many cgroups as before: in version 1 it
+# counts those that are gone and not yet freed, too. Hierarchies take turns.
 LOOK_EVERY = 30
 LOOK_APART = 4
 _ESCAPE = re.compile(r"\\([0-7]{3})")
-# What else stands among the options of a mount of version 1.
+# Options of a mount of version 1 that are no controllers.
 _NO_CONTROLLERS = frozenset(("rw", "ro", "xattr", "noprefix", "clone_children", "cpuset_v2_mode", "none"))
-# By these, in this order, version 1 tells who belongs together; the last is systemd's own tree.
+# Controllers that group processes in version 1, best first; the last is systemd's own tree.
 _SORTING = ("memory", "pids", "cpu", "cpuacct", "name=systemd")
-_LINKS_MIN = 2  # A folder's own name and its dot; file systems that do not count folders say 1.
+_LINKS_MIN = 2  # A folder's own name and its dot; file systems that do not count folders have 1.
 
 
 class Hierarchy(NamedTuple):
@@ -51,7 +51,7 @@ def hierarchies(mountinfo: bytes) -> list[Hierarchy]:
         kind, _, options = after.split(" ", 2)
         _, _, device, root, point, *_ = before.split(" ")
         point = _ESCAPE.sub(lambda match: chr(int(match[1], 8)), point)
-        controllers = tuple(each for each in options.rpartition(" ")[2].split(",") if each not in _NO_CONTROLLERS)
+        controllers = tuple(word for word in options.rpartition(" ")[2].split(",") if word not in _NO_CONTROLLERS)
         if kind in {"cgroup", "cgroup2"}:
             points[point] = (
                 device,
@@ -60,40 +60,40 @@ def hierarchies(mountinfo: bytes) -> list[Hierarchy]:
             )  # A later mount hides an earlier one.
     chosen: dict[str, tuple[str, Hierarchy]] = {}
     for device, root, hierarchy in points.values():
-        # Of two views of one hierarchy that from its root shows more.
+        # Of two views of one hierarchy the one from its root shows more.
         if device not in chosen or (root == "/" != chosen[device][0]):
             chosen[device] = root, hierarchy
-    return sorted((hierarchy for _, hierarchy in chosen.values()), key=lambda each: bool(each.controllers))
+    return sorted((hierarchy for _, hierarchy in chosen.values()), key=lambda hierarchy: bool(hierarchy.controllers))
 
 
-def numbering(found: Sequence[Hierarchy], controllers_of_2: Sequence[str]) -> Hierarchy | None:
-    """Choose the hierarchy whose numbers stand for cgroups, of those mounted."""
-    version_2 = next((each for each in found if not each.controllers), None)
+def numbering(mounted: Sequence[Hierarchy], controllers_of_2: Sequence[str]) -> Hierarchy | None:
+    """Choose the mounted hierarchy whose inodes are the numbers of cgroups."""
+    version_2 = next((hierarchy for hierarchy in mounted if not hierarchy.controllers), None)
     if version_2 is not None and not set(controllers_of_2).isdisjoint(_SORTING):
         return version_2
-    sorting = (each for name in _SORTING[:-1] for each in found if name in each.controllers)
-    systemd = next((each for each in found if _SORTING[-1] in each.controllers), None)
-    return next(sorting, None) or version_2 or systemd or next(iter(found), None)
+    sorting = (hierarchy for name in _SORTING[:-1] for hierarchy in mounted if name in hierarchy.controllers)
+    systemd = next((hierarchy for hierarchy in mounted if _SORTING[-1] in hierarchy.controllers), None)
+    return next(sorting, None) or version_2 or systemd or next(iter(mounted), None)
 
 
 def numbering_now(host: Host) -> Hierarchy:
-    """Choose it on this machine, or that below ``host.root``.
+    """Choose it for this machine, or for that below ``host.root``.
 
     :raises FileNotFoundError: where none is mounted.
     """
-    found = hierarchies(host.read(MOUNTINFO))
+    mounted = hierarchies(host.read(MOUNTINFO))
     controllers = ""
-    for each in found:
-        if not each.controllers:
-            controllers = host.read(f"{each.point}/cgroup.controllers").decode("ascii", "replace")
-    chosen = numbering(found, controllers.split())
+    for hierarchy in mounted:
+        if not hierarchy.controllers:
+            controllers = host.read(f"{hierarchy.point}/cgroup.controllers").decode("ascii", "replace")
+    chosen = numbering(mounted, controllers.split())
     if chosen is None:
         raise FileNotFoundError(errno.ENOENT, "no control groups are mounted", MOUNTINFO)
     return chosen
 
 
 class Tree:
-    """The cgroups of one hierarchy: path → inode, parents first. ``left_out``: those that the limit left out."""
+    """The cgroups of one hierarchy: path → inode, parents first. ``left_out``: how many the limit left out."""
 
     def __init__(self, top: str) -> None:
         """Know nothing yet of the hierarchy mounted at ``top``."""
@@ -105,14 +105,14 @@ class Tree:
 
     @property
     def left_out(self) -> int:
-        """How many cgroups the limit left out, those below them not counted."""
+        """How many cgroups the limit left out, without those below them."""
         return sum(self._left_out.values())
 
     def look(self, limit: int) -> bool:
-        """Bring it up to date, at most so many cgroups; whether anything changed.
+        """Bring it up to date, with at most so many cgroups; return whether anything changed.
 
         A folder is listed again only where its number of links changed, which counts the folders in it, or where
-        one that was known in it is gone: both together miss nothing.
+        a known one in it is gone: the two together miss nothing.
         """
         self._limit = limit
         if "/" not in self.groups:
@@ -141,7 +141,7 @@ class Tree:
         return changed
 
     def _status(self, path: str) -> os.stat_result | None:
-        """Nothing where a cgroup is gone or hidden; of the top the reason is of interest."""
+        """None where a cgroup is gone or hidden; at the top, the error is raised."""
         try:
             return os.stat(self._top + path)
         except OSError:
@@ -154,7 +154,7 @@ class Tree:
         self._left_out.pop(path, None)
 
     def _add(self, level: list[str]) -> None:
-        """Add cgroups and all below them, level by level: the limit leaves out the deepest."""
+        """Add cgroups and all below them, level by level, so that the limit leaves out the deepest."""
         while level:
             below: list[str] = []
             for path in level:
@@ -167,15 +167,15 @@ class Tree:
             level = below
 
     def _children(self, path: str) -> list[str]:
-        """Name the children that are not known yet."""
+        """Paths of the children that are not known yet."""
         above = "" if path == "/" else path
         self._left_out.pop(path, None)
         try:
             with os.scandir(self._top + path) as entries:
-                found = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+                names = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
         except OSError:
             return []  # Gone since it was seen.
-        return [child for name in found if (child := f"{above}/{name}") not in self.groups]
+        return [child for name in names if (child := f"{above}/{name}") not in self.groups]
 
 
 class Forest:
@@ -198,9 +198,9 @@ class Forest:
         self._looks = 0
 
     def look(self, host: Host, limit: int, *, is_suspect: bool = False) -> None:
-        """Bring it up to date: at most so many cgroups in each hierarchy. ``is_suspect``: one is gone.
+        """Bring it up to date, with at most so many cgroups in each hierarchy. ``is_suspect``: one is gone.
 
-        Where as many cgroups are counted as before and none of those known is gone, nothing has changed.
+        Where the kernel counts as many cgroups as before and no known one is gone, nothing has changed.
 
         :raises FileNotFoundError: where no hierarchy of interest is mounted.
         """
@@ -208,7 +208,7 @@ class Forest:
             self._find(host)
         self._limit = limit
         changed = False
-        counts = [_count(host, each) for each in self.mounted]
+        counts = [_count(host, hierarchy) for hierarchy in self.mounted]
         for number, tree in enumerate(self._trees):
             is_its_turn = (self._looks + LOOK_APART * number) % LOOK_EVERY == 0
             if is_its_turn or is_suspect or not counts[number] or counts[number] != self._counts[number]:
@@ -219,19 +219,19 @@ class Forest:
             self._join(limit)
 
     def _find(self, host: Host) -> None:
-        found = hierarchies(host.read(MOUNTINFO))
-        wanted = [each for each in found if not self._wanted.isdisjoint(each.controllers or ("",))]
+        mounted = hierarchies(host.read(MOUNTINFO))
+        wanted = [hierarchy for hierarchy in mounted if not self._wanted.isdisjoint(hierarchy.controllers or ("",))]
         if not wanted:
             raise FileNotFoundError(errno.ENOENT, "no control groups are mounted", MOUNTINFO)
         if wanted != self.mounted or host is not self._host:
             self._host, self.mounted = host, wanted
-            self._trees = [Tree(host.root + each.point) for each in wanted]
+            self._trees = [Tree(host.root + hierarchy.point) for hierarchy in wanted]
             self._counts = [b""] * len(wanted)
             self.groups = {}
             self.version += 1
 
     def _join(self, limit: int) -> None:
-        """Put the trees together, keeping the order of what is known already: rows keep their places."""
+        """Join the trees; known cgroups keep their order, so that rows keep their places."""
         every = dict.fromkeys(path for path in self.groups if any(path in tree.groups for tree in self._trees))
         every.update(dict.fromkeys(chain.from_iterable(tree.groups for tree in self._trees)))
         paths = list(every)
@@ -241,7 +241,7 @@ class Forest:
 
 
 def _count(host: Host, hierarchy: Hierarchy) -> bytes:
-    """How many cgroups the kernel counts, as it spells it; empty where it does not say."""
+    """The kernel's count of cgroups, as text; empty where there is none."""
     try:
         if not hierarchy.controllers:
             return host.read(f"{hierarchy.point}/{STAT}").partition(b"\n")[0]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parts, started and watched: two lanes, the archiver, the bus part.
 
-Comes in: the command line of ``sysmond`` without a command. Goes out: a recording machine; exit codes. ``runner``
-starts the parts, ``heartbeat`` sees whether they live, ``reloading`` has a new plan made and carries it out,
+Comes in: the command line of ``sysmond`` without a command. Goes out: recordings; exit codes. ``runner`` starts the
+parts, ``heartbeat`` checks that they live, ``reloading`` has a new plan made and carries it out,
 ``live_view`` shows the newest values on a terminal. Called by ``sysmond.__main__``.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line of ``sysmond``: its options, its commands, and what is wrong with a line, in one line."""
+"""The command line of ``sysmond``: its options and commands, and errors in one line."""
 
 import argparse
 

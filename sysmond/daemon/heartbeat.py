@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pulse of the real-time lane: whether its rings still grow. Its parent feels it every few seconds.
+"""The pulse of the real-time lane: whether its rings still grow. Its parent checks that every few seconds.
 
-A lane whose probe hangs in the kernel cannot say so itself. What the machine slept does not count, nor what the
-parent itself came too late for: then everybody is short of time. Standard library only.
+A lane whose probe hangs in the kernel cannot say so itself. Time asleep does not count, nor does a check that the
+parent itself made too late: then everybody is short of time. Standard library only.
 """
 
 import os
@@ -19,16 +19,16 @@ from sysmond.ring.snapshot import fill
 LOOK_S = 3.0
 STUCK_MIN_S = 5.0
 STUCK_INTERVALS = 3
-# A parent that looks so much later than it wanted to is no judge of others.
+# A parent that checks so much too late cannot judge others.
 LATE_S = 1.0
 _NS = 1e-9
 
 
 class Pulse:
-    """What the rings of the lane looked like, and since when they have looked so."""
+    """The fill of the lane's rings, and since when it has been the same."""
 
     def __init__(self, runtime: str) -> None:
-        """Nothing has been seen yet."""
+        """Know no rings yet."""
         self._folder = f"{runtime}/{WRITERS[Lane.REALTIME]}"
         self.due_s = 0.0
         self._seen: list[tuple[str, int]] = []
@@ -36,14 +36,14 @@ class Pulse:
         self._before: set[str] = set()
 
     def begin(self, now_s: float) -> None:
-        """A new incarnation starts: what lies there is of those before it."""
+        """A new incarnation starts: the rings there belong to earlier ones."""
         self.due_s = now_s + LOOK_S
         self._seen = self._heads()
         self._since_s = now_s
         self._before = {path for path, _ in self._seen}
 
     def silent_s(self, now_s: float) -> float:
-        """Look; for how long nothing was written. None of its own ring yet is no silence."""
+        """Look; return for how long nothing was written. It is 0 while the incarnation has no ring yet."""
         is_late = now_s - self.due_s > LATE_S
         self.due_s = now_s + LOOK_S
         heads = self._heads()
@@ -52,22 +52,22 @@ class Pulse:
         return now_s - self._since_s
 
     def _heads(self) -> list[tuple[str, int]]:
-        found = []
+        heads = []
         for sensitivity in Sensitivity:
             folder = f"{self._folder}/{sensitivity}"
             with suppress(OSError, Error, ValueError):
                 names = [name for name in os.listdir(folder) if name.endswith(SUFFIX)]
                 path = f"{folder}/{max(names, key=lambda name: int(name.removesuffix(SUFFIX)))}"
-                found.append((path, fill(path)[0]))
-        with suppress(OSError):  # Before it has a ring, this tells which table it reads.
+                heads.append((path, fill(path)[0]))
+        with suppress(OSError):  # Before it has a ring, this file names the table that it reads.
             for name in os.listdir(self._folder):
                 if name.endswith(READING):
                     path = f"{self._folder}/{name}"
-                    found.append((path, os.stat(path).st_mtime_ns))
-        return found
+                    heads.append((path, os.stat(path).st_mtime_ns))
+        return heads
 
 
 def limit_s(plan: Plan) -> float:
-    """After how long a silence the lane hangs."""
+    """After how long a silence the lane counts as hanging."""
     planned = [probe.interval_ns for probe in plan.probes if probe.enabled and probe.lane is Lane.REALTIME]
     return max(STUCK_MIN_S, STUCK_INTERVALS * min(planned, default=0) * _NS)

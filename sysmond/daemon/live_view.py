@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The live view beside a daemon that runs on a terminal: starts it, notices its end, puts the terminal right.
+"""The live view beside a daemon that runs on a terminal: starts it, notices its end, restores the terminal.
 
-It is a program of its own (``sysmon_tools.live``), known here by name alone: what it imports must not be in
-the memory of the parts. Its death ends nothing; ending it by a key ends the daemon. While it has the screen,
-what the parts say goes to a file, which the view shows and whose content is said at the end.
+It is a program of its own (``sysmon_tools.live``), known here by name only: its imports must not be in the memory of
+the parts. Its death ends nothing; ending it by a key ends the daemon. While it has the screen, messages of the parts go
+to a file, which the view shows and which is printed at the end.
 """
 
 import os
@@ -24,7 +24,7 @@ from sysmond.store import archive
 
 PROGRAM = "sysmon_tools.live"
 MESSAGES_FILE = "messages"
-# The parts append to it; beyond this what was said so far is forgotten.
+# The parts append to it; beyond this it is emptied.
 MESSAGES_BYTES_MAX = 1024 * 1024
 END_S = 2.0
 # Leave the alternate screen, show the cursor, end all colours.
@@ -33,7 +33,7 @@ _ERROR = 2
 
 
 class Terminal(NamedTuple):
-    """What the view took over: the settings of the terminal, and where messages went before."""
+    """What the view replaces: the settings of the terminal, and where messages went before."""
 
     settings: list[Any]
     stderr: int
@@ -58,7 +58,7 @@ class LiveView:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Give the terminal back, and say what there is to say."""
+        """Restore the terminal, and print the messages."""
         self.end()
         self._conclude()
 
@@ -71,12 +71,12 @@ class LiveView:
         isolation = "-I" if sys.flags.isolated else "-P"
         command = [sys.executable, isolation, "-m", PROGRAM, "--state-dir", self._folders.state]
         command += ["--runtime-dir", self._folders.runtime, "--messages", self._messages]
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])  # Its end must not go by before it is waited for.
-        # The parent blocks the signals that it waits for; a view that inherited that could not be ended.
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])  # Its end must not pass before it is waited for.
+        # The parent blocks the signals that it waits for; a view that inherited that could not be stopped.
         self._pid = os.posix_spawn(sys.executable, command, os.environ, setsigmask=[])
 
     def ended_by_key(self) -> bool:
-        """Whether somebody ended the view, and with it the recording; its death alone is said and no reason."""
+        """Whether the user ended the view, and with it the recording; its death is reported, and ends nothing."""
         if self._pid is None:
             return False
         if os.fstat(_ERROR).st_size > MESSAGES_BYTES_MAX:
@@ -95,7 +95,7 @@ class LiveView:
         return False
 
     def end(self) -> None:
-        """Give the terminal back, when the daemon was told to end."""
+        """Restore the terminal, when the daemon was told to end."""
         if self._pid is not None:
             os.kill(self._pid, signal.SIGTERM)
             limit_s = time.monotonic() + END_S
@@ -109,7 +109,7 @@ class LiveView:
             self._restore(screen=True)
 
     def _conclude(self) -> None:
-        """Say what the parts said meanwhile, and what was written where."""
+        """Print what the parts said meanwhile, and what was written where."""
         if self._terminal is None:
             return
         messages = os.pread(_ERROR, MESSAGES_BYTES_MAX, 0)  # Whether or not the file is still in its folder.
@@ -125,7 +125,7 @@ class LiveView:
             self._say(f"{_files(len(waiting))} in RAM only, not on disk: {self._folders.runtime}/archiver")
 
     def _restore(self, *, screen: bool) -> None:
-        """Put the terminal as it was; the screen too, where the view may not have done so."""
+        """Restore the terminal; the screen too, where the view may not have done so."""
         if self._terminal is not None:
             with suppress(OSError, termios.error):
                 if screen:
@@ -133,7 +133,7 @@ class LiveView:
                 termios.tcsetattr(0, termios.TCSADRAIN, self._terminal.settings)
 
     def _say(self, text: str) -> None:
-        """Speak on the terminal, whatever standard error is now."""
+        """Print on the terminal, wherever standard error goes now."""
         if self._terminal is not None:
             say(text, descriptor=self._terminal.stderr)
 
@@ -156,11 +156,11 @@ def _ram(folders: Folders) -> list[str]:
 
 def _on_disk(folders: Folders) -> dict[str, int]:
     """Path and size of every segment on disk that we may see."""
-    found = {}
+    sizes = {}
     for sensitivity, table in archive.disk_folders(folders):
         folder = archive.disk_folder(folders, sensitivity, FINEST_TIER, table)
         with suppress(OSError, CorruptError):
             for file in archive.files(folder):
                 with suppress(CorruptError):
-                    found[f"{folder}/{file}"] = listing.look(f"{folder}/{file}").size_bytes
-    return found
+                    sizes[f"{folder}/{file}"] = listing.look(f"{folder}/{file}").size_bytes
+    return sizes

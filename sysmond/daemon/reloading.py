@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reloading: a resolver child makes the plan anew, and the running parts are told to follow it.
 
-One change at a time, and the daemon never waits for any of it: ``Reloading.turn`` looks what has come since.
+One change at a time; the daemon waits for none of it: ``Reloading.turn`` goes on with what is ready.
 A configuration that is wrong changes nothing. Standard library only.
 """
 
@@ -20,7 +20,7 @@ from sysmond.plan.plan import Plan
 from sysmond.plan.settings import FOLLOW_S, RESOLVE_S, Settings, plan_file, resolver_command
 from sysmond.tasks.bpf.launch import loader_command
 
-# Killed, the child is gone by then, unless the kernel holds it: then it is left to itself.
+# A killed child is gone by then, unless it hangs in the kernel: then it is left alone.
 KILLED_S = 5.0
 CONNECT_AGAIN_S = 0.1
 CHANGES_MAX = 16
@@ -35,7 +35,7 @@ Answer = Callable[[Later, Order], None]
 
 
 class ChangeRequest:
-    """A change that was asked for: what the resolver is told, and who waits for the outcome."""
+    """A requested change: arguments for the resolver, and who waits for the outcome."""
 
     def __init__(self, arguments: tuple[str, ...], waiting: list[Later]) -> None:
         """``arguments``: none where the files themselves have changed."""
@@ -44,12 +44,12 @@ class ChangeRequest:
 
 
 class Child:
-    """A child that does something for the plan: makes it, or loads what it wants."""
+    """A child that makes the plan, or loads the BPF programs that it wants."""
 
     def __init__(self, command: list[str]) -> None:
         """Start it.
 
-        :raises OSError: where it cannot be started. :raises ValueError: where an argument is no text for a program.
+        :raises OSError: where it cannot be started. :raises ValueError: where an argument has a NUL.
         """
         self.report, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         actions = [
@@ -70,9 +70,9 @@ class Child:
         self._is_killed = False
 
     def ended(self) -> int | None:
-        """Listen; the exit code once it has ended, and one of our own where it never does."""
+        """Read its output; return the exit code once it has ended, and -SIGKILL where it never does."""
         ended, status = os.waitpid(self._pid, os.WNOHANG)
-        with suppress(BlockingIOError):  # Only now: what it said last is there when it has ended.
+        with suppress(BlockingIOError):  # Only now: its last output is there once it has ended.
             for _ in range(READS_PER_TURN_MAX):
                 self._heard = (self._heard + os.read(self.report, _PIPE_BYTES))[-REPORT_BYTES_MAX:]
         if ended:
@@ -96,21 +96,21 @@ class Child:
         return f"the plan could not be made ({reason})"
 
     def close(self) -> None:
-        """Have no more to do with it; what still runs writes nothing without its parent."""
+        """Leave it alone: without its parent it writes nothing."""
         os.close(self.report)
 
 
 class PlanFollower:
-    """A running part that is told of a new plan."""
+    """A running part that is to follow a new plan."""
 
     def __init__(self, folder: str, pid: int) -> None:
-        """Tell it, if it listens already."""
+        """Send it the order, if it listens already."""
         self.pid = pid
         self._folder = folder
         self.connection = control.call(folder, FOLLOW)
 
     def outcome(self) -> str | None:
-        """Give what came of it: nothing where it follows, or why it does not; None before that."""
+        """Return an empty text where it follows, else why not; None while it has not answered."""
         if self.connection is None:
             self.connection = control.call(self._folder, FOLLOW)
         if self.connection is None:
@@ -122,17 +122,17 @@ class PlanFollower:
         return str(answer["error"]) if "error" in answer else ""
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         if self.connection is not None:
             self.connection.close()
             self.connection = None
 
 
 class Reloading:
-    """What is asked for, what the resolver makes of it, and who follows."""
+    """Requested changes: the resolver that makes a plan of each, and the parts that follow."""
 
     def __init__(self, settings: Settings, plan: Plan, parts: Mapping[str, int], say: Callable[[str], None]) -> None:
-        """``parts``: the process ids of those that run now, kept up to date by their parent."""
+        """``parts``: the process ids of the running ones, kept up to date by their parent."""
         self._settings = settings
         self._plan = plan
         self._parts = parts
@@ -164,7 +164,7 @@ class Reloading:
                 return {"error": f"{order.get('do')!r} is not an order; 'reload' and 'set' are"}
 
     def reload(self) -> Order | Later:
-        """Have the files read again; several such wishes that wait are one."""
+        """Have the files read again; waiting requests of this kind are joined."""
         last = self._changes[-1] if len(self._changes) > 1 else None  # The first is being carried out.
         if last is None or last.arguments:
             return self._ask(ChangeRequest((), [Later()]))
@@ -185,9 +185,11 @@ class Reloading:
         return bool(self._changes)
 
     def descriptors(self) -> list[int]:
-        """What to wait on."""
-        told = [each.connection.fileno() for each in self._followers.values() if each.connection is not None]
-        return [*told, *(child.report for child in (self._resolver, self._loader) if child is not None)]
+        """The descriptors to wait on."""
+        connections = [
+            follower.connection.fileno() for follower in self._followers.values() if follower.connection is not None
+        ]
+        return [*connections, *(child.report for child in (self._resolver, self._loader) if child is not None)]
 
     def due_s(self) -> float:
         """Until when to wait at most, by the monotonic clock."""
@@ -201,12 +203,12 @@ class Reloading:
         return 0.0 if self._changes else float("inf")
 
     def turn(self) -> Plan | None:
-        """Go on with what can go on; gives the new plan once, when there is one, before the parts are told."""
+        """Do what is ready; return a new plan once, when there is one, before the parts follow it."""
         if self._resolver is not None and (code := self._resolver.ended()) is not None:
             return self._resolved(self._resolver, code)
         self._hear_loader()
         for part, follower in list(self._followers.items()):
-            # One that died meanwhile begins with the new plan.
+            # A part that died meanwhile starts with the new plan.
             outcome = follower.outcome() if self._parts.get(part) == follower.pid else ""
             if outcome is None and time.monotonic() >= self._limit_s:
                 outcome = f"no answer within {FOLLOW_S:.0f} s"
@@ -246,7 +248,7 @@ class Reloading:
         is_loaded = command == loader_command(self._settings, self._plan)
         self._plan = made
         if command and not is_loaded:
-            with suppress(OSError):  # Without it, what the plan wants is read from /proc.
+            with suppress(OSError):  # Without it, tasks are read from /proc.
                 self._loader = Child(command)
         if self._loader is None:
             self._tell_parts()
@@ -273,7 +275,7 @@ class Reloading:
             self.answer(later, answer)
 
     def close(self) -> None:
-        """Let go of everything: at the end, and in a part that was forked in the midst of it."""
+        """Close everything: at the end, and in a part that was forked during a change."""
         for child in (self._resolver, self._loader):
             if child is not None:
                 child.close()

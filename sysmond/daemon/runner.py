@@ -40,8 +40,8 @@ from sysmond.tasks.bpf.launch import unloader_command
 
 STOP_SIGNALS = frozenset((signal.SIGTERM, signal.SIGINT))
 
-# A part that dies after having worked for a while is started again at once: it costs at most the tick in
-# flight. One that dies again and again, ever more seldom.
+# A part that dies after having worked for a while is started again at once: that costs at most the tick in
+# flight. For one that dies again and again, the pauses grow.
 RESTART_FIRST_S = 0.1
 RESTART_MAX_S = 10.0
 WORKED_S = 3.0
@@ -49,35 +49,35 @@ WORKED_S = 3.0
 # How long the parts may take to end: a lane may wait for a probe that hangs, the archiver writes to disk.
 LANES_END_S = 6.0
 ARCHIVER_END_S = 2 * archiver.LAST_JOB_S
-# An archiver that dies while it ends is started again, so often.
+# How often an archiver that dies while it ends is started again.
 ARCHIVER_TRIES = 3
-# An earlier daemon that has said that it ends is waited for.
+# How long an earlier daemon that has said that it ends is waited for.
 LOCK_WAIT_S = 5.0
-# Jobs of an archiver that was killed are killed with it; they hold what it held until they are gone.
+# Jobs of a killed archiver are killed with it; its locks stay until they are gone.
 ORPHANS_S = 2.0
-# So many lanes that the kernel holds, though they were killed, are left to it and replaced.
-HELD_MAX = 4
-# What became of the parts is recorded by the archiver, later where that is the part that died.
-UNTOLD_MAX = 64
+# How many killed lanes that hang in the kernel are left there and replaced.
+UNKILLABLE_MAX = 4
+# Events about parts that wait for the archiver to record them, since it may be the part that died.
+PENDING_EVENTS_MAX = 64
 TELL_AGAIN_S = 0.5
 _PIPE_BYTES = 65536
 _ERROR = 2
 
 
 class Crash(NamedTuple):
-    """A part's latest deaths: how long to wait before the next start, and when that is due."""
+    """The next start of a part that died: after which pause, and when."""
 
     pause_s: float
     due_s: float
 
 
 def say(part: str) -> Callable[[str], None]:
-    """Give the function with which a part speaks: one line to standard error."""
+    """Make the function by which a part reports: one line to standard error."""
     return partial(terminal.say, program=part, descriptor=_ERROR)
 
 
 def run_part(part: str, settings: Settings, plan: Plan, state: ExitStack | None = None) -> int:
-    """Be one part, in this process, until told to stop. ``state``: what it holds of the state folder."""
+    """Run one part, in this process, until told to stop. ``state``: its locks on the state folder."""
     folder = f"{settings.folders.runtime}/{part}"
     if part == "bus":
         with suppress(OSError):
@@ -100,12 +100,12 @@ def run_part(part: str, settings: Settings, plan: Plan, state: ExitStack | None 
 
 
 class Runner:
-    """The parts as children, and what became of them."""
+    """The parts as children: started, watched, restarted, ended."""
 
     def __init__(self, settings: Settings, plan: Plan, view: LiveView, locks: Sequence[int], state: ExitStack) -> None:
-        """Open the lifeline that tells the parts of this process's death.
+        """Open the lifeline, by which the parts notice this process's death.
 
-        ``locks``: held, and never by a part; the first is that of the runtime folder. ``state``: holds the other.
+        ``locks``: held here, never by a part; the first is that of the runtime folder. ``state``: owns the other.
         """
         self._view = view
         reading, self._lifeline = os.pipe()
@@ -119,11 +119,11 @@ class Runner:
         self._started_s: dict[str, float] = {}
         self._crashes: dict[str, Crash] = {}
         self._ended: dict[str, int] = {}
-        self._held: list[int] = []
-        self._untold: deque[control.Order] = deque(maxlen=UNTOLD_MAX)
+        self._unkillable: list[int] = []
+        self._pending_events: deque[control.Order] = deque(maxlen=PENDING_EVENTS_MAX)
         self._is_stuck = self._is_reloading = self._is_lost = False
         if before := os.environ.pop(REMOVED, ""):
-            self._untold.append(removal(before))
+            self._pending_events.append(removal(before))
         self._pulse = Pulse(settings.folders.runtime)
         self._reloading = Reloading(settings, plan, self._parts, self._say)
         self._listener: control.Listener | None = None
@@ -131,18 +131,18 @@ class Runner:
         self._received: set[int] = set()
         self._beat_s = watchdog_s() / 2
         self._stops, self._reloads = set(STOP_SIGNALS), set[int]()
-        # A hang-up that is ignored, as by nohup, is no reason for anything.
+        # A hang-up that is ignored, as under nohup, stays ignored.
         if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
             (self._stops if belongs_to_terminal() else self._reloads).add(signal.SIGHUP)
         self._signals = {*self._stops, *self._reloads, signal.SIGCHLD}
 
     def run(self) -> int:
-        """Start the parts, keep them running until told to stop, end them in order; give the exit code.
+        """Start the parts, keep them running until told to stop, end them in order; return the exit code.
 
-        That says where the runtime folder was removed: this process is to begin anew.
+        EXIT_AGAIN: the runtime folder was removed, and this process must begin anew.
         """
         signal.pthread_sigmask(signal.SIG_BLOCK, {*self._signals, signal.SIGHUP})
-        signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # The parts may speak to a terminal that is not theirs.
+        signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # The parts may write to a terminal that is not theirs.
         if signal.sigtimedwait(self._stops, 0):
             return 0  # Told to stop before anything began.
         gc.collect()
@@ -169,14 +169,14 @@ class Runner:
         return self._end()
 
     def _due_s(self) -> float:
-        """When something is to be done though nothing happens."""
+        """When to wake up though nothing happens."""
         waiting = [crash.due_s for part, crash in self._crashes.items() if part not in self._parts]
         beat = [time.monotonic() + self._beat_s] if self._beat_s else []
-        again = [time.monotonic() + TELL_AGAIN_S] if self._untold else []
+        again = [time.monotonic() + TELL_AGAIN_S] if self._pending_events else []
         return min(*waiting, *beat, *again, self._reloading.due_s(), self._pulse.due_s)
 
     def _turn(self, due_s: float) -> set[int]:
-        """Wait for whatever comes first, and serve who asks; gives the signals that came."""
+        """Wait for whatever comes first, serve orders, and return the signals that came."""
         if self._beat_s:
             notify("WATCHDOG=1")
         asking = [] if self._listener is None else self._listener.descriptors()
@@ -192,18 +192,18 @@ class Runner:
             return self._reloading.obey(order)
         self._state.close()
         self._locks = self._locks[:1]
-        self._settings = self._settings._replace(state_locked=False)  # The archiver locks it, as soon as it is there.
+        self._settings = self._settings._replace(state_locked=False)  # The archiver locks it as soon as it exists.
         return {"ok": True}
 
     def _wait(self, others: list[int], due_s: float) -> list[int]:
-        """Wait for a signal or one of the descriptors; gives those that are ready."""
+        """Wait for a signal or one of the descriptors; return those that are ready."""
         ready, _, _ = select.select([self._wake, *others], [], [], max(0.0, due_s - time.monotonic()))
         if self._wake in ready:
             self._received.update(os.read(self._wake, _PIPE_BYTES))
         return ready
 
     def _is_over(self, signals: set[int]) -> bool:
-        """Look what has happened, and whether that is the end."""
+        """Handle what has happened; return whether that is the end."""
         if not signals.isdisjoint(self._stops):
             return True
         if not signals.isdisjoint(self._reloads):
@@ -226,7 +226,7 @@ class Runner:
         return is_done or self._view.ended_by_key()
 
     def _has_lost_runtime(self) -> bool:
-        """Look whether the runtime folder, or that of this part, is still the one that is locked and listened in."""
+        """Whether the runtime folder, or that of this part, is no longer the one that this process locked."""
         runtime = self._settings.folders.runtime
         self._is_lost = is_lost(self._locks[0], runtime) or not os.path.isdir(f"{runtime}/daemon")
         if self._is_lost:
@@ -234,14 +234,14 @@ class Runner:
         return self._is_lost
 
     def _end_the_lost(self) -> None:
-        """Have a part end whose folder is gone, and its control socket with it: the next one makes them anew."""
+        """End a part whose folder is gone with its control socket: the next one makes them anew."""
         for part, child in self._parts.items():
             has_begun = time.monotonic() - self._started_s[part] > WORKED_S
             if has_begun and not os.path.isdir(f"{self._settings.folders.runtime}/{part}"):
                 os.kill(child, signal.SIGTERM)
 
     def _feel_pulse(self) -> None:
-        """Kill the real-time lane where it does not tick any more; the next one knows why."""
+        """Kill the real-time lane where it does not tick any more; the next one is told why."""
         silent_s = self._pulse.silent_s(time.monotonic())
         if "sampler" not in self._parts or silent_s < limit_s(self._plan):
             return
@@ -249,10 +249,10 @@ class Runner:
             self._is_stuck = True
             reason = f"no tick for {silent_s:.0f} s; killed"
             self._say(f"sampler: {reason}")
-            self._untold.append({"do": "event", "kind": "stuck", "subject": "sampler", "text": reason})
+            self._pending_events.append({"do": "event", "kind": "stuck", "subject": "sampler", "text": reason})
             os.kill(self._parts["sampler"], signal.SIGKILL)
-        elif len(self._held) < HELD_MAX:
-            self._held.append(self._parts.pop("sampler"))
+        elif len(self._unkillable) < UNKILLABLE_MAX:
+            self._unkillable.append(self._parts.pop("sampler"))
             self._plan_restart("sampler", "killed, and held by the kernel")
 
     def _start(self, part: str) -> None:
@@ -260,7 +260,7 @@ class Runner:
         self._started_s[part] = time.monotonic()
         if part == "sampler":
             self._pulse.begin(time.monotonic())
-        signal.pthread_sigmask(signal.SIG_BLOCK, self._signals)  # A part told to end at once must not miss that.
+        signal.pthread_sigmask(signal.SIG_BLOCK, self._signals)  # A part told at once to end must not miss that.
         try:
             child = os.fork()
             if child == 0:
@@ -276,18 +276,18 @@ class Runner:
             self._is_stuck = False
 
     def _be(self, part: str, *, again: bool) -> None:
-        """Be a part; never returns."""
+        """Run a part in the child; never returns."""
         code = 1
         try:
-            for held in (self._lifeline, *self._locks, self._wake, signal.set_wakeup_fd(-1)):
-                os.close(held)
+            for descriptor in (self._lifeline, *self._locks, self._wake, signal.set_wakeup_fd(-1)):
+                os.close(descriptor)
             for number in self._signals:
                 signal.signal(number, signal.SIG_DFL)
             if self._listener is not None:
                 self._listener.close()
             self._reloading.close()
-            os.environ.pop("NOTIFY_SOCKET", None)  # It asks for one process, and that is the parent.
-            os.setpgid(0, 0)  # An interrupt from the terminal is for the parent, who ends the parts in order.
+            os.environ.pop("NOTIFY_SOCKET", None)  # systemd expects one process to notify it: the parent.
+            os.setpgid(0, 0)  # An interrupt from the terminal is for the parent, which ends the parts in order.
             settings = self._settings._replace(again=again, stuck=self._is_stuck and part == "sampler")
             code = run_part(part, settings, self._plan)
         except Error as failure:
@@ -299,26 +299,26 @@ class Runner:
             os._exit(code)
 
     def _reap(self) -> None:
-        """Take note of parts that ended; one that was not told to is started again."""
+        """Notice parts that ended; start those again that were not told to end."""
         for part, code in self._collect():
             reason = signal.Signals(-code).name if code < 0 else f"exit code {code}"
             folder = f"{self._settings.folders.runtime}/{part}"
             if code == EXIT_AGAIN or not os.path.isdir(folder):
                 reason = f"{folder}: removed while it was written to"
-                self._untold.append(removal(folder))
+                self._pending_events.append(removal(folder))
             self._plan_restart(part, "" if code == 0 and self._settings.ticks is not None else reason)
 
     def _collect(self) -> list[tuple[str, int]]:
-        """Bury the parts that have ended, and give their exit codes."""
-        found = []
-        self._held = [child for child in self._held if not os.waitpid(child, os.WNOHANG)[0]]
+        """Wait for the parts that have ended, and return their exit codes."""
+        codes = []
+        self._unkillable = [child for child in self._unkillable if not os.waitpid(child, os.WNOHANG)[0]]
         for part, child in list(self._parts.items()):
             ended, status = os.waitpid(child, os.WNOHANG)
             if ended:
                 del self._parts[part]
                 code = self._ended[part] = os.waitstatus_to_exitcode(status)
-                found.append((part, code))
-        return found
+                codes.append((part, code))
+        return codes
 
     def _plan_restart(self, part: str, reason: str) -> None:
         now_s = time.monotonic()
@@ -330,16 +330,16 @@ class Runner:
         if reason:
             again = f"started again {f'in {pause_s:.1f} s' if pause_s else 'at once'}"
             self._say(f"{part} ended ({reason}); {again}")
-            self._untold.append({"do": "event", "kind": "died", "subject": part, "text": f"{reason}; {again}"})
+            self._pending_events.append({"do": "event", "kind": "died", "subject": part, "text": f"{reason}; {again}"})
 
     def _tell(self) -> None:
-        """Have the archiver record what became of the parts, in order."""
+        """Have the archiver record the pending events, in order."""
         archive = f"{self._settings.folders.runtime}/{ARCHIVER}"
-        while self._untold and ARCHIVER in self._parts and control.tell(archive, self._untold[0]):
-            self._untold.popleft()
+        while self._pending_events and ARCHIVER in self._parts and control.tell(archive, self._pending_events[0]):
+            self._pending_events.popleft()
 
     def _end(self) -> int:
-        """End the lanes first: what they leave in their rings is the archiver's last work."""
+        """End the lanes first: the archiver then seals what is left in their rings."""
         self._tell()
         for lock in self._locks:
             say_ending(lock)
@@ -385,7 +385,7 @@ def removal(folder: str) -> control.Order:
 
 
 def belongs_to_terminal() -> bool:
-    """Whether a terminal controls this process, in the foreground or not: its hang-up is then the end."""
+    """Whether a terminal controls this process, in the foreground or not: then its hang-up is the end."""
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
     except OSError:
@@ -394,12 +394,12 @@ def belongs_to_terminal() -> bool:
 
 
 def plan_files(folders: Folders) -> tuple[str, str]:
-    """Where the current plan and the last good one lie."""
+    """Paths of the current plan and the last good one."""
     return f"{folders.runtime}/plan.json", f"{folders.state}/plan.json"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Be the daemon: the only argument is a JSON object of the settings, and optionally a part."""
+    """Run the daemon: the only argument is a JSON object of the settings, and optionally a part."""
     os.umask(UMASK)
     (content,) = sys.argv[1:] if arguments is None else arguments
     fields = json.loads(content)
@@ -409,23 +409,23 @@ def main(arguments: list[str] | None = None) -> int:
     speak = say("sysmond" if part is None else part)
     runtime = settings.folders.runtime
     try:
-        # What outlives a boot may come later, and is the archiver's business.
+        # The state folder may appear later; the archiver takes care of it.
         create(settings.folders._replace(state=runtime), os.geteuid())
         plan, reasons = first_valid(plan_files(settings.folders))
         for reason in reasons if part is not None or not plan.probes else ():
             speak(reason)
-        with ExitStack() as held:
+        with ExitStack() as resources:
             if part is None:
-                locks = [held.enter_context(only_one(runtime, ending_wait_s=LOCK_WAIT_S))]
-                state = held.enter_context(ExitStack())
+                locks = [resources.enter_context(only_one(runtime, ending_wait_s=LOCK_WAIT_S))]
+                state = resources.enter_context(ExitStack())
                 locks += lock_state(state, settings.folders)
                 settings = settings._replace(state_locked=len(locks) > 1)
                 with suppress(OSError):
                     os.makedirs(f"{runtime}/daemon", exist_ok=True)
                 self_cost.write_pid(f"{runtime}/daemon")
-                code = Runner(settings, plan, held.enter_context(LiveView(settings)), locks, state).run()
+                code = Runner(settings, plan, resources.enter_context(LiveView(settings)), locks, state).run()
             else:
-                state = held.enter_context(ExitStack())
+                state = resources.enter_context(ExitStack())
                 if part == "archiver":
                     locks = lock_state(state, settings.folders, wait_s=ORPHANS_S)
                     settings = settings._replace(state_locked=bool(locks))
@@ -445,12 +445,12 @@ def begin_anew(settings: Settings) -> NoReturn:
     os.execve(command[0], command, {**os.environ, REMOVED: settings.folders.runtime})  # noqa: S606
 
 
-def lock_state(held: ExitStack, folders: Folders, wait_s: float = 0.0) -> list[int]:
-    """Make sure that no other daemon records there, or will not after ``wait_s``.
+def lock_state(stack: ExitStack, folders: Folders, wait_s: float = 0.0) -> list[int]:
+    """Lock the state folder against other daemons, waiting ``wait_s`` for one that records there.
 
     A folder that cannot be written now, or whose file system is not mounted yet, is left to the archiver.
 
-    :raises BusyError: naming the process that does. :raises NotPermittedError: where it is somebody else's.
+    :raises BusyError: naming the process that records there. :raises NotPermittedError: where it is somebody else's.
     """
     if mounts.awaited(folders.state, known_place(folders).point):
         return []
@@ -459,7 +459,7 @@ def lock_state(held: ExitStack, folders: Folders, wait_s: float = 0.0) -> list[i
     with suppress(Error):
         create(folders, os.geteuid())
     with suppress(OSError):
-        return [held.enter_context(only_one(folders.state, wait_s=wait_s, ending_wait_s=LOCK_WAIT_S))]
+        return [stack.enter_context(only_one(folders.state, wait_s=wait_s, ending_wait_s=LOCK_WAIT_S))]
     return []
 
 

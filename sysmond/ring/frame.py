@@ -16,7 +16,7 @@ from sysmond.machine import note
 
 MAGIC = b"SYSMRING"
 VERSION = 1
-# What readers accept: an upgrade seals what the version before it wrote. A new version keeps its predecessor here.
+# Versions that readers accept: after an upgrade, rings of the version before are sealed. A new one is added here.
 VERSIONS_READ = (VERSION,)
 HEADER_BYTES = 4096
 RING_BYTES_MIN = 64 * 1024
@@ -27,10 +27,10 @@ HEADER = Struct("=8sIIQ32s16s16sqq")
 # Live words of the header, as indexes of 8-byte words; each is stored in one machine instruction.
 HEAD, TAIL, CLOSED, MARK, DROPPED = range(32, 37)
 
-# All of that stands twice: here, so many bytes and words after the first, in another sector.
+# The header stands twice: the copy is so many bytes and words after the first, in another sector.
 MIRROR_BYTES = 2048
 MIRROR = MIRROR_BYTES // 8
-# What the mirror has for ``closed``: no flipped bit makes it of another word.
+# The copy's value of ``closed``: no flipped bit makes it of another word.
 CLOSED_MIRRORED = int.from_bytes(b"in order", "little")
 
 # A frame opens with its length, and the CRC-32 of what follows: kind, length of the payload modulo 8, id, logical
@@ -42,9 +42,9 @@ CRC_START = START.size
 FRAME_BYTES = OPENING.size
 CLOCK = Struct("=qqq")
 U32 = Struct("=I")
-# count, flags, records that were left out, how many there are
+# number of records, flags, records that were lost, records that exist
 RECORDS_HEAD = Struct("=IIQQ")
-# Flags of records: these are all there are; further pieces of the same reading follow.
+# Flags of records: the reading is full; more frames of the same reading follow.
 FULL, MORE = 1, 2
 _INSTANCES = Struct("=II")
 I64 = Struct("=q")
@@ -53,13 +53,13 @@ DETAIL_BYTES_MAX = 200
 TEXT_BYTES_MAX = 4096
 EVENT_BYTES_MAX = 1024
 TEXTS_MAX = 1024
-# Half of 64 bits, so that the difference of any two values fits as well; what is beyond is a kernel's "no limit".
+# Half of 64 bits, so that the difference of any two values fits as well; larger ones are a kernel's "no limit".
 VALUE_MAX = 2**62 - 1
 
 
-# Kinds of frames. Plain integers: comparing with an IntEnum takes longer than all else that is done with one.
+# Kinds of frames. Plain integers: comparing with an IntEnum takes longer than all other work on a frame.
 PAD, LAYOUT, NAMES, ROWS, ABSENCE, TEXT, RELATION, EVENT, RECORDS = range(9)
-# Those that others are explained by, and those others.
+# Frames that explain others, and frames that need them.
 EXPLAINING, EXPLAINED = frozenset((LAYOUT, NAMES, TEXT, RELATION)), frozenset((ROWS, ABSENCE, EVENT, RECORDS))
 
 
@@ -81,12 +81,12 @@ class Identity(NamedTuple):
 
 
 def frame_bytes(payload_bytes: int) -> int:
-    """How long the frame of a payload is."""
+    """The length of the frame of a payload."""
     return (FRAME_BYTES + payload_bytes + 7) & ~7
 
 
 def cut(encoded: bytes, limit: int) -> bytes:
-    """Shorten UTF-8 to whole characters; closing NULs, which no file keeps, go as well."""
+    """Shorten UTF-8 to whole characters, without NULs at the end, which no file keeps."""
     if len(encoded) > limit:
         for _ in range(3):  # A character has at most three bytes that continue it.
             if encoded[limit] & 0xC0 != 0x80:  # noqa: PLR2004  the mark of such a byte
@@ -96,7 +96,7 @@ def cut(encoded: bytes, limit: int) -> bytes:
 
 
 def encode_header(identity: Identity, capacity: int) -> bytes:
-    """Spell the part of the header that never changes, with its checksum."""
+    """Encode the part of the header that never changes, with its checksum."""
     header = HEADER.pack(
         MAGIC,
         VERSION,
@@ -138,7 +138,7 @@ def read_header(header: bytes, path: str) -> tuple[Identity, int]:
 
 
 def is_mirrored(header: bytes) -> bool:
-    """Whether a header has a second copy of itself: that of a ring of an earlier release has none."""
+    """Whether a header has its second copy; rings of earlier releases have none."""
     return _is_whole(header, MIRROR_BYTES)
 
 
@@ -156,16 +156,16 @@ def text_id(encoded: bytes) -> int:
 
 
 def encode_layout(layout: Layout) -> bytes:
-    """Spell a layout as the JSON of a layout frame."""
+    """Encode a layout as the JSON of a layout frame."""
     table = layout.table
     spelled = [layout.interval_ns, table.name, table.per, table.doc, [list(metric) for metric in table.metrics]]
     return json.dumps([*spelled, table.packing] if table.packing else spelled, separators=(",", ":")).encode()
 
 
 def decode_layout(payload: bytes) -> Layout:
-    """Read the payload of a layout frame.
+    """Decode the payload of a layout frame.
 
-    :raises ValueError: where it is none; so do the functions below.
+    :raises ValueError: where it cannot be decoded; so do the functions below.
     """
     return note.parse(payload, _layout, "a layout")
 
@@ -178,19 +178,19 @@ def _layout(fields: list[Any]) -> Layout:
         Metric(column, unit, Semantics(semantics), said, scale, origin)
         for column, unit, semantics, said, scale, origin in metrics
     )
-    texts = [name, per, doc, *(each for one in columns for each in (one.name, one.unit, one.doc, one.origin))]
+    texts = [name, per, doc, *(field for one in columns for field in (one.name, one.unit, one.doc, one.origin))]
     if not all(type(text) is str for text in texts) or not all(type(one.scale) is int for one in columns):
         raise ValueError("a declaration with other than texts and whole numbers")
     return Layout(Table(name, columns, per, doc, packing_of(*packed or [None])), interval_ns)
 
 
 def encode_instances(table: int, names: tuple[str, ...]) -> bytes:
-    """Spell the names of instances as the payload of an instances frame."""
+    """Encode the names of instances as the payload of an instances frame."""
     return _INSTANCES.pack(table, len(names)) + "\0".join(names).encode("utf-8", "surrogateescape")
 
 
 def decode_instances(payload: bytes) -> tuple[int, tuple[str, ...]]:
-    """Read the payload of an instances frame: the layout they belong to, and their names."""
+    """Decode the payload of an instances frame: the layout they belong to, and their names."""
     table, count = _INSTANCES.unpack_from(payload)
     names = payload[_INSTANCES.size :].decode("utf-8", "surrogateescape").split("\0") if count else []
     if len(names) != count:
@@ -199,28 +199,28 @@ def decode_instances(payload: bytes) -> tuple[int, tuple[str, ...]]:
 
 
 def decode_absence(payload: bytes) -> tuple[Cause, str]:
-    """Read the payload of an absence frame."""
+    """Decode the payload of an absence frame."""
     cause, _, detail = payload.partition(b"\0")
     return Cause(cause.decode()), detail.decode("utf-8", "replace")
 
 
 def decode_text(payload: bytes) -> tuple[int, str]:
-    """Read the payload of a text frame: its id and the text."""
+    """Decode the payload of a text frame: its id and the text."""
     return I64.unpack_from(payload)[0], payload[I64.size :].decode("utf-8", "surrogateescape")
 
 
 def decode_clock(payload: bytes) -> Relation:
-    """Read the payload of a clock frame."""
+    """Decode the payload of a clock frame."""
     return Relation(*CLOCK.unpack(payload))
 
 
 def encode_event(kind: str, subject: str, text: str) -> bytes:
-    """Spell an event as the payload of its frame: neither kind nor subject has a NUL; a long text is cut."""
+    """Encode an event as the payload of its frame: neither kind nor subject has a NUL; a long text is cut."""
     head = b"".join(cut(part.encode("utf-8", "surrogateescape"), DETAIL_BYTES_MAX) + b"\0" for part in (kind, subject))
     return head + cut(text.encode("utf-8", "surrogateescape"), EVENT_BYTES_MAX)
 
 
 def decode_event(payload: bytes) -> tuple[str, str, str]:
-    """Read the payload of an event frame: kind, subject and text."""
+    """Decode the payload of an event frame: kind, subject and text."""
     kind, subject, text = payload.decode("utf-8", "surrogateescape").split("\0", 2)
     return kind, subject, text

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is left of rings: by a writer that died, by an archiver that has sealed them, by somebody who removed the file.
+"""Rings whose writer died, that the archiver has sealed, or whose file somebody removed.
 
 While a lane has no ring of a class yet, the file ``STARTED.reading`` names the table that is being read, as the
 ring's mark does later: a lane that dies or hangs over its very first reading names its culprit, too.
@@ -20,12 +20,12 @@ from sysmond.ring.snapshot import fill, identify, snapshot
 from sysmond.ring.writer import RingWriter
 
 READING = ".reading"
-# Of a ring whose writer died only what explains is of interest: all rows lie before this.
+# An offset behind all rows: of a dead writer's ring only the frames that explain are needed.
 _NO_ROWS = 2**62
 
 
 def keep(ring: RingWriter, folder: str, stream: str, say: Callable[[str], None]) -> None:
-    """See to it that what a ring holds can be sealed: where its file was removed, put it there again.
+    """Make sure that the content of a ring can be sealed: where its file was removed, write it again.
 
     ``folder``: of the part that writes it, made anew where it is gone as well.
     """
@@ -44,49 +44,49 @@ def keep(ring: RingWriter, folder: str, stream: str, say: Callable[[str], None])
 def folders_of_streams(folder: str) -> list[str]:
     """The folders of all streams of a lane: those of the classes, and in them those of long tables."""
     classes = [f"{folder}/{sensitivity}" for sensitivity in Sensitivity]
-    return [*classes, *(f"{each}/{table}" for each in classes for table in streams_in(each))]
+    return [*classes, *(f"{parent}/{table}" for parent in classes for table in streams_in(parent))]
 
 
 def culprits(folder: str, since_ns: int) -> set[str]:
     """The tables that were being read when incarnations of a lane that began at ``since_ns`` or later died."""
-    found: set[str] = set()
+    tables: set[str] = set()
     for path in _files(folder, READING):
         with suppress(OSError):
             with open(path, encoding="utf-8", errors="replace") as file:
-                found.add(file.read(NAME_LENGTH_MAX))
+                tables.add(file.read(NAME_LENGTH_MAX))
             os.unlink(path)
     for stream in folders_of_streams(folder):
         for path in _files(stream, SUFFIX):
             if started_ns(os.path.basename(path)) >= since_ns:
                 with suppress(OSError, Error, ValueError):
-                    found.add(_marked(path))
-    return found - {""}
+                    tables.add(_marked(path))
+    return tables - {""}
 
 
 def _files(folder: str, suffix: str) -> list[str]:
-    """The files of a folder that end so."""
+    """The files of a folder with this suffix."""
     return [f"{folder}/{name}" for name in listing.files(folder, suffix)]
 
 
 def _marked(path: str) -> str:
-    """Which table a ring's writer was reading when it died; nothing where none."""
-    taken = snapshot(path, _NO_ROWS)
-    if not taken.mark or taken.closed:
+    """The table that a ring's writer was reading when it died; empty for none."""
+    copy = snapshot(path, _NO_ROWS)
+    if not copy.mark or copy.closed:
         return ""
-    for kind, ident, _, payload in map(taken.frame, taken.frames):
-        if kind == LAYOUT and ident == taken.mark - 1:
+    for kind, ident, _, payload in map(copy.frame, copy.frames):
+        if kind == LAYOUT and ident == copy.mark - 1:
             return decode_layout(payload).table.name
     return ""
 
 
 def started_ns(name: str) -> int:
-    """When the ring of a file's name began, in boot time; 0 where the name is none of a ring."""
+    """When a ring began, by the name of its file, in boot time; 0 where it is not the name of a ring."""
     digits = name.removesuffix(SUFFIX)
     return int(digits) if digits.isdigit() else 0
 
 
 def is_over(path: str, sealed: Sealed) -> bool:
-    """Whether a ring is in segments as a whole, and nobody writes it any more."""
+    """Whether all of a ring is in segments, and nobody writes it any more."""
     try:
         identity, _ = identify(path)
         return fill(path)[0] == sealed.offset and (bool(sealed.closed) or not is_alive(identity.pid))
@@ -106,7 +106,7 @@ def is_alive(pid: int) -> bool:
 
 
 def remove_sealed(folders: Folders, writer: str) -> None:
-    """Give back the memory of a writer's rings that are over; only the writer or its parent may."""
+    """Remove a writer's rings that are over, to free their memory; only the writer or its parent may."""
     progress = Progress.read(folders)
     for path in (*ring_files(folders), *stream_files(folders)):
         sealed = progress.sealed.get(path)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Follows the rings: the newest rows of every table, as their writers go on.
 
-A follower keeps its place in each ring and reads only what is new there: a look that finds nothing costs a read
-of five words a ring, one that finds a tick of 831 values a tenth of a millisecond. What was overwritten before it was
-read is lost; the follower then begins anew with what the ring holds, explanations first.
+A follower keeps its place in each ring and reads only new frames: a look without any costs a read of five words a
+ring, one with a tick of 831 values a tenth of a millisecond. Frames that were overwritten before they were read are
+lost; the follower then begins anew with the content of the ring, explanations first.
 
 Standard library only: what is shown live must cost less than what it shows.
 """
@@ -44,18 +44,18 @@ from sysmond.ring.frame import (
 from sysmond.ring.progress import ARCHIVER, WRITERS
 from sysmond.ring.tail import Tail
 
-# So many ticks of a table are kept: the length of a curve.
+# Ticks of a table in memory: the length of a curve.
 TICKS_MAX = 120
-# Events wait for whoever asks next; of more than this the oldest are forgotten.
+# Events wait for the next call; of more than this the oldest are dropped.
 EVENTS_MAX = 1024
-# Texts are repeated in their ring while rows mean them: what was not for so many others is forgotten.
-TEXTS_KEPT = 8 * TEXTS_MAX
-# A folder whose time of change is younger may change once more without showing it.
+# Texts are repeated in their ring while rows refer to them: one not repeated for so many others is forgotten.
+TEXTS_REMEMBERED = 8 * TEXTS_MAX
+# A folder that changed less than this ago may change again without a new time of change.
 FOLDER_SETTLES_NS = 50_000_000
 
 
 class TickRow:
-    """One tick of a table; its values stay as they were stored until somebody asks for one."""
+    """One tick of a table; its values are decoded when they are read."""
 
     __slots__ = ("_stored", "names", "tick_ns")
 
@@ -72,7 +72,7 @@ class TickRow:
 
     @property
     def stored(self) -> memoryview:
-        """The values as they were stored, to be taken by place; ABSENT where there is none."""
+        """The values as stored, by place; ABSENT for none."""
         return memoryview(self._stored).cast("q")
 
     def at(self, place: int) -> int | None:
@@ -85,7 +85,7 @@ class Recent:
     """The last ticks of one table of one writer in one class."""
 
     def __init__(self, identity: Identity, layout: Layout, ticks: int) -> None:
-        """Begin without any."""
+        """Begin without ticks."""
         self.writer = identity.writer
         self.sensitivity = identity.sensitivity
         self.layout = layout
@@ -100,13 +100,13 @@ class Recent:
         self._first: dict[str, int] = {}
 
     def put(self, row: TickRow) -> None:
-        """Take one more tick."""
+        """Add a tick."""
         self.rows.append(row)
         self.absence = None
         self.tick_ns = row.tick_ns
 
     def lack(self, tick_ns: int, cause: Cause, detail: str) -> None:
-        """Take note why a tick has no rows."""
+        """Note why a tick has no rows."""
         self.absence = cause, detail
         self.tick_ns = tick_ns
 
@@ -118,7 +118,7 @@ class Recent:
         return self._first
 
     def stored(self, row: TickRow, metric: str, instance: str) -> int | None:
-        """One value of a row as it was stored; None where it is absent."""
+        """One value of a row as stored; None where it is absent."""
         first, column = self.places(row).get(instance), self.columns.get(metric)
         return None if first is None or column is None else row.at(first + column)
 
@@ -144,7 +144,7 @@ def growth(start: int, end: int, length_ns: int) -> float | None:
 
 
 TakeRecords = Callable[[Table, int, bytes], None]
-"""Is given a long table, a tick, and the payload of a frame of its records."""
+"""Receives a long table, a tick, and the payload of a frame of its records."""
 NO_STREAMS: Mapping[str, TakeRecords] = {}
 
 
@@ -159,10 +159,10 @@ class Happening(NamedTuple):
 
 
 class Now:
-    """What is known at one moment, by table; of several writers of one table the one with the newest tick first."""
+    """The newest rows by table; of several writers of one table the one with the newest tick first."""
 
     def __init__(self, tables: dict[str, list[Recent]], texts: dict[int, str], wall_offset_ns: int) -> None:
-        """``wall_offset_ns``: what turns a tick into UTC."""
+        """``wall_offset_ns``: UTC minus boot time."""
         self.tables = tables
         self._texts = texts
         self.wall_offset_ns = wall_offset_ns
@@ -170,62 +170,65 @@ class Now:
     @property
     def tick_ns(self) -> int | None:
         """The newest tick of all; None before the first."""
-        return max((each.rows[-1].tick_ns for each in self._every() if each.rows), default=None)
+        return max((recent.rows[-1].tick_ns for recent in self._every() if recent.rows), default=None)
 
     @property
     def series(self) -> int:
         """How many series have a value in the newest row of their table."""
-        return sum(sum(value != ABSENT for value in each.rows[-1].values) for each in self._every() if each.rows)
+        return sum(sum(value != ABSENT for value in recent.rows[-1].values) for recent in self._every() if recent.rows)
 
     @property
     def absences(self) -> list[tuple[str, Cause, str]]:
         """The tables that had no rows at their newest tick, and why."""
-        return sorted((each.layout.table.name, *each.absence) for each in self._every() if each.absence)
+        return sorted((recent.layout.table.name, *recent.absence) for recent in self._every() if recent.absence)
 
     def _every(self) -> Iterator[Recent]:
-        for each in self.tables.values():
-            yield from each
+        for recents in self.tables.values():
+            yield from recents
 
     def instances(self, table: str) -> list[str]:
         """The instances of the newest row of a table, in its order."""
-        return [name for each in self.tables.get(table, []) if each.rows for name in each.rows[-1].names]
+        return [name for recent in self.tables.get(table, []) if recent.rows for name in recent.rows[-1].names]
 
     def value(self, table: str, metric: str, instance: str = "") -> float | None:
         """The newest value of a series; None where there is none."""
-        for each in self.tables.get(table, []):
-            if each.rows and (value := each.value(each.rows[-1], metric, instance)) is not None:
+        for recent in self.tables.get(table, []):
+            if recent.rows and (value := recent.value(recent.rows[-1], metric, instance)) is not None:
                 return value
         return None
 
     def text(self, table: str, metric: str, instance: str = "") -> str:
         """The newest text of a series; empty where there is none."""
-        for each in self.tables.get(table, []):
-            if each.rows and (stored := each.stored(each.rows[-1], metric, instance)) is not None:
+        for recent in self.tables.get(table, []):
+            if recent.rows and (stored := recent.stored(recent.rows[-1], metric, instance)) is not None:
                 return self.text_of(stored)
         return ""
 
     def text_of(self, stored: int) -> str:
-        """The text that a stored value stands for; empty where it is not known."""
+        """The text of a stored value; empty where it is unknown."""
         return self._texts.get(stored, "")
 
     def rate(self, table: str, metric: str, instance: str = "") -> float | None:
         """Growth a second of a counter between its two newest rows."""
-        for each in self.tables.get(table, []):
-            if len(each.rows) > 1 and (rate := each.rate(each.rows[-2], each.rows[-1], metric, instance)) is not None:
+        for recent in self.tables.get(table, []):
+            if (
+                len(recent.rows) > 1
+                and (rate := recent.rate(recent.rows[-2], recent.rows[-1], metric, instance)) is not None
+            ):
                 return rate
         return None
 
     def rates(self, table: str, metrics: Sequence[str], instance: str, count: int) -> list[float | None]:
         """The sum of several counters' rates over the last ``count`` ticks, oldest first."""
-        for each in self.tables.get(table, []):
-            if each.rows and instance in each.rows[-1].names:
-                rows = list(each.rows)[-count - 1 :]
-                return [_sum(each, before, after, metrics, instance) for before, after in pairwise(rows)]
+        for recent in self.tables.get(table, []):
+            if recent.rows and instance in recent.rows[-1].names:
+                rows = list(recent.rows)[-count - 1 :]
+                return [_sum(recent, before, after, metrics, instance) for before, after in pairwise(rows)]
         return []
 
 
-def _sum(each: Recent, before: TickRow, after: TickRow, metrics: Iterable[str], instance: str) -> float | None:
-    known = [rate for metric in metrics if (rate := each.rate(before, after, metric, instance)) is not None]
+def _sum(recent: Recent, before: TickRow, after: TickRow, metrics: Iterable[str], instance: str) -> float | None:
+    known = [rate for metric in metrics if (rate := recent.rate(before, after, metric, instance)) is not None]
     return sum(known) if known else None
 
 
@@ -258,7 +261,7 @@ class _Place:
         return newest
 
     def open(self, file: str) -> None:
-        """Follow this ring from now on; none, where it cannot be read."""
+        """Follow this ring from now on; none where it cannot be read."""
         if self.ring is not None:
             self.ring.close()
         self.recents.clear()
@@ -271,7 +274,7 @@ class _Place:
 
 
 class Follower:
-    """Reads what the rings of a runtime folder got since the last time."""
+    """Reads the frames that the rings of a runtime folder got since the last time."""
 
     def __init__(
         self,
@@ -281,12 +284,14 @@ class Follower:
         ticks: int = TICKS_MAX,
         streams: Mapping[str, TakeRecords] = NO_STREAMS,
     ) -> None:
-        """Look at the rings of these classes, as far as we may read them; ``ticks`` of each table are kept.
+        """Look at the rings of these classes, as far as we may read them; keep ``ticks`` of each table.
 
-        ``streams``: the long tables that are followed, too, and who is given their records.
+        ``streams``: long tables to follow, too, with the functions that receive their records.
         """
-        self._lanes = [f"{folders.runtime}/{writer}/{each}" for writer in WRITERS.values() for each in sensitivities]
-        ledgers = [f"{folders.runtime}/{ARCHIVER}/{each}" for each in sensitivities]
+        self._lanes = [
+            f"{folders.runtime}/{writer}/{sensitivity}" for writer in WRITERS.values() for sensitivity in sensitivities
+        ]
+        ledgers = [f"{folders.runtime}/{ARCHIVER}/{sensitivity}" for sensitivity in sensitivities]
         self._places = [_Place(path) for path in (*self._lanes, *ledgers)]
         self._followed: set[str] = set()
         self._streams = streams
@@ -300,7 +305,7 @@ class Follower:
         self._events: deque[Happening] = deque(maxlen=EVENTS_MAX)
 
     def attend(self, tables: Iterable[str]) -> None:
-        """Follow the rings of these long tables, too: without rows, but why there are no records is told."""
+        """Follow the rings of these long tables, too: not for rows, but for reasons why there are none."""
         for table in tables:
             if table not in self._followed:
                 self._followed.add(table)
@@ -308,26 +313,26 @@ class Follower:
 
     @property
     def marks(self) -> dict[str, str]:
-        """By writer, the table that it was reading at the last look; a writer between two readings is not here."""
-        found = {}
+        """By writer, the table that it was reading at the last look; without writers between two readings."""
+        tables = {}
         for place in self._places:
             if place.ring is not None and (layout := place.ring.layouts.get(place.ring.mark - 1)) is not None:
-                found[place.ring.identity.writer] = layout.table.name
-        return found
+                tables[place.ring.identity.writer] = layout.table.name
+        return tables
 
     def events(self) -> list[Happening]:
-        """What happened since the last call, as far as it was read, in the order of their rings."""
+        """Events that were read since the last call, in the order of their rings."""
         happened = list(self._events)
         self._events.clear()
         return happened
 
     def read(self) -> Now:
-        """Look at the newest ring of every writer and class; where nothing is new, what was given last is given."""
+        """Look at the newest ring of every writer and class; return the same object where nothing is new."""
         is_new = False
         for place in self._places:
             is_new |= self._look(place)
             if (file := place.find()) is not None:
-                is_new |= self._look(place)  # What it got until its successor was there.
+                is_new |= self._look(place)  # Its last frames, before its successor began.
                 place.open(file)
                 is_new |= self._look(place)
         if is_new:
@@ -341,7 +346,7 @@ class Follower:
         return self._now
 
     def close(self) -> None:
-        """Let the rings go."""
+        """Close the rings."""
         for place in self._places:
             place.open("")
 
@@ -364,7 +369,7 @@ class Follower:
             if (recent := self._of(ring, layout)) is not None:
                 recent.put(TickRow(tick_ns, names, payload))
                 if (before := self._place.current.get(layout, ident)) != ident:
-                    ring.instances.pop(before, None)  # Rows about those come no more.
+                    ring.instances.pop(before, None)  # No more rows refer to those.
                 self._place.current[layout] = ident
         elif kind in EXPLAINING:
             self._learn(ring, kind, ident, payload)
@@ -379,7 +384,7 @@ class Follower:
                     take(recent.layout.table, tick_ns, payload)
 
     def _learn(self, ring: Tail, kind: int, ident: int, payload: bytes) -> None:
-        """Take what explains rows; most of it is repeated."""
+        """Note frames that explain rows; most are repeated."""
         if kind == NAMES:
             if ident not in ring.instances:
                 ring.instances[ident] = decode_instances(payload)
@@ -393,7 +398,7 @@ class Follower:
             self._wall_offset_ns = relation.realtime_ns - relation.boottime_ns
 
     def _of(self, ring: Tail, ident: int) -> Recent | None:
-        """The rows of a table; begun anew where its columns are declared otherwise than before."""
+        """The rows of a table; begun anew where its columns have changed."""
         if (layout := ring.layouts.get(ident)) is None:
             return None
         recent = self._place.recents.get(ident)
@@ -409,7 +414,7 @@ class Follower:
     def _keep_text(self, ident: int, text: str) -> None:
         self._texts.pop(ident, None)
         self._texts[ident] = text
-        if len(self._texts) > TEXTS_KEPT:
+        if len(self._texts) > TEXTS_REMEMBERED:
             del self._texts[next(iter(self._texts))]
 
 

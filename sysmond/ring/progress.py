@@ -2,7 +2,7 @@
 """How far each ring has been sealed: the archiver's only memory, a small file in its runtime folder.
 
 It is written after the segment: an archiver that dies in between seals the same rows once more, and
-readers, who join by tick, see them once. Standard library only.
+readers, which join by tick, see them once. Standard library only.
 """
 
 import os
@@ -36,20 +36,20 @@ class Progress(NamedTuple):
 
     @classmethod
     def read(cls, folders: Folders) -> "Progress":
-        """Read it; nothing, where it is not there or damaged: then everything held is sealed again."""
+        """Read it; empty where it is missing or damaged: then all rings are sealed again."""
         try:
             return cls(note.read(_path(folders), _sealed))
         except (OSError, CorruptError):
             return cls({})
 
     def write(self, folders: Folders) -> None:
-        """Put it in place, whole."""
+        """Replace the file as a whole."""
         # One bit turned over in an offset would leave rows that nobody seals.
         note.write(_path(folders), {**self.sealed, note.CHECKSUM: note.checksum(self.sealed)})
 
 
 def _sealed(noted: dict[str, Any]) -> dict[str, Sealed]:
-    said = noted.pop(note.CHECKSUM)  # No path of a ring is called so.
+    said = noted.pop(note.CHECKSUM)  # No path of a ring has this name.
     note.check(noted, said)
     return {path: Sealed(*map(note.integer, note.array(numbers))) for path, numbers in noted.items()}
 
@@ -59,22 +59,26 @@ def _path(folders: Folders) -> str:
 
 
 def ring_files(folders: Folders, classes: Iterable[Sensitivity] = tuple(Sensitivity)) -> list[str]:
-    """The rings of every writer and of these classes that we may look for, oldest first within each.
+    """The rings of every writer and these classes that we may list, oldest first within each.
 
-    Those of long tables lie deeper: ``stream_files``.
+    Not those of long tables: see ``stream_files``.
     """
-    places = [f"{folders.runtime}/{writer}/{each}" for writer in (*WRITERS.values(), ARCHIVER) for each in classes]
+    places = [
+        f"{folders.runtime}/{writer}/{sensitivity}"
+        for writer in (*WRITERS.values(), ARCHIVER)
+        for sensitivity in classes
+    ]
     return [path for folder in places for path in rings_in(folder)]
 
 
 def stream_files(folders: Folders, classes: Iterable[Sensitivity] = tuple(Sensitivity)) -> list[str]:
     """The rings of long tables, ``WRITER/CLASS/TABLE/STARTED.ring``, oldest first within each stream."""
-    places = [f"{folders.runtime}/{writer}/{each}" for writer in WRITERS.values() for each in classes]
+    places = [f"{folders.runtime}/{writer}/{sensitivity}" for writer in WRITERS.values() for sensitivity in classes]
     return [path for folder in places for stream in streams_in(folder) for path in rings_in(f"{folder}/{stream}")]
 
 
 def streams_in(folder: str) -> list[str]:
-    """The long tables that have a folder of their own in that of a class, sorted; none where we may not look."""
+    """The long tables with a folder in that of a class, sorted; none where we may not list it."""
     try:
         with os.scandir(folder) as entries:
             return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
@@ -83,7 +87,7 @@ def streams_in(folder: str) -> list[str]:
 
 
 def rings_in(folder: str) -> list[str]:
-    """The rings of one folder, oldest first; none where we may not look."""
+    """The rings of one folder, oldest first; none where we may not list it."""
     try:
         rings = listing.files(folder, SUFFIX)
     except (PermissionError, CorruptError):

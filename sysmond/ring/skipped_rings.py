@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is set aside: data of a ring with which the seal job fails again and again, and that must not stop the rest.
+"""Ring data that is set aside, because the seal job fails on it again and again, and the other rings must go on.
 
-The child tells on which rings it works. After a failure it takes every ring by itself; a ring that it fails on three
-times is not sealed up to where its writer is by then, which becomes a gap. A copy is kept for whoever looks
-into it. Standard library only.
+The child reports which rings it works on. After a failure it works on one ring at a time; a ring that it fails on three
+times is skipped up to where its writer is by then, which becomes a gap. A copy of the ring stays for a later
+analysis. Standard library only.
 """
 
 import os
@@ -20,35 +20,37 @@ from sysmond.ring.snapshot import fill
 FILE = "aside.json"
 FOLDER = "aside"
 TRIES = 3
-# Copies lie in RAM: a few tell what there is to know.
+# Copies lie in RAM, and a few are enough for an analysis.
 COPIES_MAX = 2
 
 
 class Aside(NamedTuple):
-    """By path of the ring: how often it was failed on, and the logical offset up to which it is not sealed."""
+    """By path of the ring: how often the job failed on it, and the logical offset up to which it is skipped."""
 
     blamed: dict[str, int]
     skipped: dict[str, int]
 
     @classmethod
     def read(cls, folders: Folders) -> "Aside":
-        """Read it; nothing, where it is not there or damaged."""
+        """Read it; empty where it is missing or damaged."""
         try:
             return note.read(_path(folders), lambda noted: cls(*map(_numbers, note.array(noted))))
         except (OSError, CorruptError):
             return cls({}, {})
 
     def write(self, folders: Folders) -> None:
-        """Put it in place, whole; without rings that are gone."""
-        there = [{path: number for path, number in each.items() if not path or os.path.exists(path)} for each in self]
+        """Replace the file as a whole, without rings that are gone."""
+        there = [
+            {path: number for path, number in numbers.items() if not path or os.path.exists(path)} for numbers in self
+        ]
         with suppress(OSError):
             note.write(_path(folders), there)
 
 
 def blame(folders: Folders, rings: Sequence[str]) -> str | None:
-    """Note on which rings the job failed; give the one that is set aside for it."""
+    """Note which rings the job failed on; return the ring that is set aside now, if any."""
     noted = Aside.read(folders)
-    ring = rings[0] if len(rings) == 1 else ""  # Which of several it was, the next try tells.
+    ring = rings[0] if len(rings) == 1 else ""  # With several, the next try shows which it was.
     noted.blamed[ring] = noted.blamed.get(ring, 0) + 1
     is_enough = bool(ring) and noted.blamed[ring] >= TRIES
     if is_enough:
@@ -61,14 +63,14 @@ def blame(folders: Folders, rings: Sequence[str]) -> str | None:
 
 
 def forgive(folders: Folders) -> None:
-    """The job succeeded: it may take the rings together again."""
+    """The job succeeded: the next one may work on all rings again."""
     noted = Aside.read(folders)
     if noted.blamed:
         noted._replace(blamed={}).write(folders)
 
 
 def keep(folders: Folders, ring: str) -> None:
-    """Copy a ring to where nobody removes it, as long as there are few.
+    """Copy a ring to a folder where nobody removes it, unless there are enough copies.
 
     :raises OSError: where there is no room.
     """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copies of a ring, made while its writer goes on: what is in a copy is whole and right.
+"""Consistent copies of a ring, made while its writer goes on.
 
-A reader copies, then looks again at where the oldest frame begins, and drops what was overwritten meanwhile;
-offsets and checksums of the frames tell everything else. ``docs/format.md`` specifies the bytes.
+A reader copies, then reads again where the oldest frame begins, and drops what was overwritten meanwhile; offsets and
+checksums of the frames show any other damage. ``docs/format.md`` specifies the bytes.
 """
 
 import os
@@ -27,7 +27,7 @@ from sysmond.ring.frame import (
 )
 from sysmond.ring.walk import end_of, frame_at, next_whole, offsets, whole_frames
 
-# How often the header, and a copy that shows damage, is read again: the writer may be at work there.
+# How often the header, and a copy that shows damage, is read again: the writer may be writing there.
 HEADER_TRIES = 8
 COPY_TRIES = 3
 
@@ -35,12 +35,12 @@ COPY_TRIES = 3
 class Snapshot(NamedTuple):
     """A consistent copy of the ring at ``path``.
 
-    ``begin_offset``: where the image begins. ``frames``: where in it each whole frame begins; those that explain
-    nothing and lie before the offset asked for are left out. ``damages``: from where to where the image is damaged
-    behind that offset. ``end_offset``: behind the last whole frame. ``lost``: bytes that were overwritten since the
-    offset asked for. ``since_ns``: the last tick before that offset, 0 where none is held. ``passed``: where the last
-    frame of each kind and id before that offset begins, unchecked. ``closed``: the writer ended in good order.
-    ``mark``: layout being read.
+    ``begin_offset``: where the image begins. ``frames``: where each whole frame begins in it, without frames before
+    the requested offset that explain nothing. ``damages``: begin and end of each damaged part of the image after that
+    offset. ``end_offset``: behind the last whole frame. ``lost``: bytes that were overwritten since the requested
+    offset. ``since_ns``: the last tick before that offset, 0 where the ring has none. ``passed``: where the last frame
+    of each kind and id before that offset begins, unchecked. ``closed``: the writer ended in order. ``mark``: the
+    layout being read.
     """
 
     path: str
@@ -70,11 +70,11 @@ class Snapshot(NamedTuple):
 
 
 def snapshot(path: str, since: int = 0) -> Snapshot:
-    """Copy what a ring holds from logical offset ``since`` on, and the explanations before it.
+    """Copy the content of a ring from logical offset ``since`` on, and the explanations before it.
 
     :raises FileNotFoundError: where it is gone. :raises PermissionError: where we may not read it.
-    :raises ForeignError: where it is no ring of this version. :raises CorruptError: where its header makes no sense,
-        it is overwritten faster than it can be read, or nobody can read it.
+    :raises ForeignError: where it is no ring of this version. :raises CorruptError: where its header is damaged, or
+        it is overwritten faster than it can be read.
     """
     listing.look(path)
     with open(path, "rb", buffering=0) as file:
@@ -82,14 +82,14 @@ def snapshot(path: str, since: int = 0) -> Snapshot:
         identity, capacity = read_header(os.pread(descriptor, HEADER_BYTES, 0), path)
         if os.fstat(descriptor).st_size != HEADER_BYTES + capacity:
             raise CorruptError(f"{path}: truncated; expected {HEADER_BYTES + capacity} bytes")
-        taken = None
+        copy = None
         for _ in range(COPY_TRIES):
-            taken = _take(descriptor, identity, capacity, since, path) or taken
-            if taken is not None and not taken.damages:
-                break  # Else we were overtaken, or do not see a store yet; if it stays so, it is damage.
-    if taken is None:
+            copy = _take(descriptor, identity, capacity, since, path) or copy
+            if copy is not None and not copy.damages:
+                break  # Else the writer overtook us, or a store is not visible yet; if that stays so, it is damage.
+    if copy is None:
         raise CorruptError(f"{path}: overwritten faster than it can be read")
-    return taken
+    return copy
 
 
 def _take(descriptor: int, identity: Identity, capacity: int, since: int, path: str) -> Snapshot | None:
@@ -100,10 +100,10 @@ def _take(descriptor: int, identity: Identity, capacity: int, since: int, path: 
     words = _words(descriptor)
     if len(image) != head - tail:
         raise CorruptError(f"{path}: truncated while it was read")
-    held_from = max(tail, words[TAIL]) if bounds else tail
-    if held_from > head:
+    valid_from = max(tail, words[TAIL]) if bounds else tail
+    if valid_from > head:
         return None
-    frames, damages, end, since_ns, passed = _walk(image, tail, capacity, held_from, since)
+    frames, damages, end, since_ns, passed = _walk(image, tail, capacity, valid_from, since)
     return Snapshot(
         path,
         identity,
@@ -112,7 +112,7 @@ def _take(descriptor: int, identity: Identity, capacity: int, since: int, path: 
         frames,
         damages,
         min(end, head),
-        max(0, held_from - since),
+        max(0, valid_from - since),
         since_ns,
         passed,
         _is_closed(words) and (not bounds or words[HEAD] == head),
@@ -126,7 +126,7 @@ def _words(descriptor: int) -> memoryview:
 
 
 def _bounds(descriptor: int, capacity: int) -> tuple[int, int] | None:
-    """Head and tail; None where what the header says of them is damaged."""
+    """Head and tail; None where they are damaged in the header."""
     for _ in range(HEADER_TRIES):
         words = _words(descriptor)
         head, tail = words[HEAD], words[TAIL]
@@ -142,9 +142,9 @@ def _belong_together(head: int, tail: int, capacity: int) -> bool:
 
 
 def _recovered(descriptor: int, capacity: int, path: str) -> tuple[int, int]:
-    """Head and tail by the frames that are there: each says its own logical offset.
+    """Head and tail by the frames themselves, each of which has its own logical offset.
 
-    :raises CorruptError: where there are none.
+    :raises CorruptError: where there is no frame.
     """
     image = os.pread(descriptor, capacity, HEADER_BYTES)
     words = offsets(image)
@@ -165,7 +165,7 @@ def _recovered(descriptor: int, capacity: int, path: str) -> tuple[int, int]:
 
 
 def _is_closed(words: memoryview) -> bool:
-    """Whether the writer ended in good order: by the copy of the word, which one flipped bit cannot make."""
+    """Whether the writer ended in order: by the copy of the word, which no single flipped bit can produce."""
     said = words[CLOSED + MIRROR]
     return bool(
         said == CLOSED_MIRRORED if said in {0, CLOSED_MIRRORED} and is_mirrored(words.tobytes()) else words[CLOSED]
@@ -173,7 +173,7 @@ def _is_closed(words: memoryview) -> bool:
 
 
 def _copy(descriptor: int, capacity: int, tail: int, head: int) -> bytes:
-    """Copy the bytes from tail to head into one straight piece."""
+    """Copy the bytes from tail to head into one contiguous piece."""
     first = tail % capacity
     until_end = min(head - tail, capacity - first)
     image = os.pread(descriptor, until_end, HEADER_BYTES + first)
@@ -185,14 +185,14 @@ def _copy(descriptor: int, capacity: int, tail: int, head: int) -> bytes:
 def _walk(
     image: bytes, base: int, capacity: int, begin: int, since: int
 ) -> tuple[list[int], list[tuple[int, int]], int, int, dict[tuple[int, int], int]]:
-    """Find the whole frames, the damaged stretches, the offset behind the last frame, ``since_ns`` and ``passed``."""
+    """Find the whole frames, the damaged parts, the offset behind the last frame, ``since_ns`` and ``passed``."""
     frames: list[int] = []
     passed: dict[tuple[int, int], int] = {}
     damages: list[tuple[int, int]] = []
     at = end = stop = begin - base
     checked, since_ns = since - base, 0
     while at <= len(image) - FRAME_BYTES:
-        # Passed over unchecked, but no further than to the offset asked for, where a frame begins.
+        # Frames before the requested offset, where one begins, are passed over unchecked.
         for place, stop, kind, ident, tick_ns in whole_frames(image, base, at, since):
             if stop > checked or kind in EXPLAINING:
                 frames.append(place)
@@ -211,7 +211,7 @@ def _walk(
 
 
 def fill(path: str) -> tuple[int, int]:
-    """How many bytes a ring has been given so far, and how many it holds.
+    """How many bytes were written to a ring so far, and its capacity in bytes.
 
     :raises OSError: where it cannot be read. :raises ForeignError: where it is no ring.
     :raises CorruptError: where its header is damaged.
@@ -222,7 +222,7 @@ def fill(path: str) -> tuple[int, int]:
 
 
 def identify(path: str) -> tuple[Identity, int]:
-    """Who writes a ring, and how many bytes it holds; raises as ``fill``."""
+    """Who writes a ring, and its capacity in bytes; raises as ``fill``."""
     return read_header(_header(path), path)
 
 

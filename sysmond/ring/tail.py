@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The end of a ring as it grows: every frame once, in order, without reading anything twice.
 
-Who reads keeps its place: a look that finds nothing costs a read of five words. What was overwritten before it was
-read is lost; reading then begins anew with what the ring holds. ``docs/format.md`` specifies the bytes; the
-rule is that of ``sysmond.ring.snapshot``: copy, look again at where the oldest frame begins, drop what was overwritten.
+A reader keeps its place: a look without new frames costs a read of five words. Frames that were overwritten before
+they were read are lost; reading then begins anew with the content of the ring. ``docs/format.md`` specifies the bytes;
+the rule is that of ``sysmond.ring.snapshot``: copy, look again where the oldest frame begins, drop overwritten ones.
 """
 
 import os
@@ -22,10 +22,10 @@ from sysmond.ring.frame import (
 )
 from sysmond.ring.walk import end_of, next_whole, whole_frames
 
-# So much is copied at a time, or a frame of the largest size, where that is more.
+# Bytes copied at a time; more where the largest possible frame is longer.
 _PIECE_BYTES = 256 * 1024
 _FRAMES_PER_RING_MIN = 8
-# How often a copy is made again that was overwritten meanwhile, or shows damage: the writer may be at work there.
+# How often a copy that was overwritten, or shows damage, is made again: the writer may be writing there.
 _TRIES = 3
 # head, tail, closed, mark, dropped: neighbours in the header.
 _LIVE = Struct("=5Q")
@@ -33,15 +33,15 @@ _LIVE = Struct("=5Q")
 _ALL = EXPLAINING | EXPLAINED
 
 Take = Callable[[int, int, int, bytes], None]
-"""Is given kind, id, tick and payload of each frame."""
+"""Receives kind, id, tick and payload of each frame."""
 
 
 class _OvertakenError(Exception):
-    """The writer was there before us."""
+    """The writer overwrote what was being read."""
 
 
 class Tail:
-    """One ring that is followed: an open file, what explains its rows, and how far it was read."""
+    """One ring that is followed: an open file, the explanations of its rows, and how far it was read."""
 
     def __init__(self, path: str) -> None:
         """Open it.
@@ -57,17 +57,17 @@ class Tail:
             os.close(self._file)
             raise
         self._piece_bytes = max(_PIECE_BYTES, self._capacity // _FRAMES_PER_RING_MIN)
-        self._end = -1  # Behind the last frame that was taken; everything before it is explained.
+        self._end = -1  # Behind the last frame that was given; every row before it is explained.
         self.mark = 0
         self.layouts: dict[int, Layout] = {}
         self.instances: dict[int, tuple[int, tuple[str, ...]]] = {}
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         os.close(self._file)
 
     def read(self, take: Take) -> bool:
-        """Give every whole frame since the last time to ``take``; whether there were any."""
+        """Give every whole frame since the last time to ``take``; return whether there were any."""
         head, tail, _, self.mark, _ = self._live()
         if head == self._end:
             return False
@@ -89,15 +89,15 @@ class Tail:
         return _LIVE.unpack(words) if len(words) == _LIVE.size else (self._end, 0, 0, 0, 0)
 
     def _begin(self, tail: int, head: int, take: Take) -> None:
-        """Begin with what is held: what explains comes first, for a row may stand before it."""
+        """Begin with the content of the ring: first explanations, since a row may stand before its own."""
         self.instances.clear()
         explained = self._walk(tail, head, take, EXPLAINING, explained=head)
         self._end = self._walk(tail, explained, take, EXPLAINED, explained=explained)
 
     def _walk(self, begin: int, head: int, take: Take, kinds: Collection[int], *, explained: int) -> int:
-        """Take the frames of these kinds from ``begin`` to ``head`` piece by piece; give where the next begins.
+        """Give the frames of these kinds from ``begin`` to ``head`` to ``take``; return where the next begins.
 
-        :raises _OvertakenError: where the writer overwrote what lies behind ``explained``.
+        :raises _OvertakenError: where the writer overwrote frames after ``explained``.
         """
         tries = _TRIES
         while begin < head:
@@ -120,7 +120,7 @@ class Tail:
             if end:
                 end, tries = end_of(end), _TRIES
             elif (tries := tries - 1) == 0:
-                # A piece holds any frame whole: this one is damaged. Before that we may just not see all of it yet.
+                # A piece holds any frame whole, so this one is damaged; at first, stores may just not be visible yet.
                 end, tries = next_whole(image, begin, 8), _TRIES
             begin += end
         return begin

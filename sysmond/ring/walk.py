@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The walk over the frames of a ring, in a copy of some of its bytes: which are whole, and where the next one begins.
 
-A frame says its own logical offset, so it lies in a copy at that less the offset at which the copy begins. Whoever made
-the copy knows what it means where the walk ends: the end of a round, a store that is not seen yet, or damage.
+A frame has its own logical offset, so its place in a copy is that minus the offset at which the copy begins. The caller
+knows why a walk ends: at the end of a round, at a store that is not visible yet, or at damage.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from zlib import crc32
 from sysmond.ring.frame import CRC_START, EXPLAINING, FRAME_BYTES, OPENING
 
 Frame = tuple[int, int, int, int, int]
-"""Where in a copy a frame begins, where its payload ends (it begins behind the opening), kind, id and tick."""
+"""Where a frame begins in a copy, where its payload ends (it begins after the opening), kind, id and tick."""
 
 # Where a frame has its logical offset, in words.
 _OFFSET_WORD = 2
@@ -20,8 +20,8 @@ _OFFSET_WORD = 2
 def whole_frames(image: bytes, begin: int, place: int = 0, since: int = 0) -> Iterator[Frame]:
     """The frames that follow each other from ``place`` on, a multiple of 8, up to the first that is not whole.
 
-    ``image`` begins at the logical offset ``begin``. What ends before the logical offset ``since`` is not checked,
-    unless it explains.
+    ``image`` begins at the logical offset ``begin``. A frame that ends before the logical offset ``since`` is not
+    checked, unless it explains others.
     """
     unpack, size = OPENING.unpack_from, len(image)
     last, since = size - FRAME_BYTES, since - begin
@@ -43,7 +43,7 @@ def frame_at(image: bytes, place: int) -> Frame:
 
 
 def next_whole(image: bytes, begin: int, place: int) -> int:
-    """Where the first whole frame from ``place`` on is, by looking at every word; the end of the copy where none is."""
+    """Where the first whole frame from ``place`` on begins, trying every word; the end of the copy if none does."""
     words = offsets(image)
     for at in range(place, len(image) - FRAME_BYTES + 1, 8):
         if words[at >> 3] == begin + at and any(whole_frames(image, begin, at)):
@@ -52,10 +52,10 @@ def next_whole(image: bytes, begin: int, place: int) -> int:
 
 
 def offsets(image: bytes) -> memoryview:
-    """For every word at which a frame might begin, what would be its logical offset."""
+    """For every word at which a frame might begin, the logical offset that it would have."""
     return memoryview(image)[: len(image) & ~7].cast("Q")[_OFFSET_WORD:]
 
 
 def end_of(stop: int) -> int:
-    """Where the frame ends whose payload ends there: the next one begins at a whole word."""
+    """Where a frame ends whose payload ends at ``stop``: the next one begins at a whole word."""
     return (stop + 7) & ~7

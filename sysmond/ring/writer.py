@@ -12,7 +12,7 @@
 - It is repeated every quarter of the ring, and layouts, instances and clocks once more when they stop being current.
   No frame is longer than an eighth and all that is current takes at most a quarter: from the start of one repetition
   to the end of the next are then at most seven eighths (1/4 and one frame with its padding, 1/4 and once padding). So
-  every row still held is explained by a frame still held.
+  every row in the ring is explained by a frame in it.
 
 Standard library only: the real-time sampler writes here.
 """
@@ -79,16 +79,16 @@ from sysmond.ring.frame import (
     text_id,
 )
 
-# See above why these make every row explained.
+# The opening of this file says why these explain every row.
 _REPEATS_PER_RING = 4
 _FRAMES_PER_RING_MIN = 8
-# What is put together before it goes into the ring is copied three times, in memory that the writer keeps: of a long
-# reading so much at once.
+# Frames that are joined before they go into the ring are copied three times, in memory that the writer keeps: the
+# bytes of a long reading that are joined at once.
 _COPIED_BYTES_MAX = 128 * 1024
 
 
 class _Current(NamedTuple):
-    """What explains the rows of a table at present."""
+    """The explanation of a table's rows at present."""
 
     ident: int
     names: tuple[str, ...]
@@ -99,7 +99,7 @@ class _Current(NamedTuple):
 class RingWriter:
     """Writes one ring. The caller is the only writer; readers need no cooperation.
 
-    ``wanted_bytes``: how large it would have to be for rows that found no room, 0 where all did.
+    ``wanted_bytes``: the capacity that rows without room would have needed; 0 where all had room.
     """
 
     def __init__(self, path: str, capacity: int, identity: Identity, layouts: Sequence[Layout]) -> None:
@@ -112,13 +112,13 @@ class RingWriter:
         self.capacity = capacity = max(RING_BYTES_MIN, capacity & ~7)
         self.wanted_bytes = 0
         self._tables = [layout.table for layout in layouts]
-        # None once retired: numbers are never given again.
+        # None once retired: numbers are not used again.
         self._layouts: list[bytes | None] = [encode_layout(layout) for layout in layouts]
         self._frame_bytes_max = capacity // _FRAMES_PER_RING_MIN
         self._explain_every = capacity // _REPEATS_PER_RING
         self._explained_at = 0
         self._explaining = False
-        self._layouts_bytes = sum(frame_bytes(len(each)) for each in self._layouts if each)
+        self._layouts_bytes = sum(frame_bytes(len(encoded)) for encoded in self._layouts if encoded)
         self._explaining_bytes = frame_bytes(CLOCK.size) + self._layouts_bytes
         self._check_room(self._explaining_bytes)
         self._current: list[_Current | None] = [None] * len(layouts)
@@ -133,22 +133,22 @@ class RingWriter:
                 self._map[at : at + len(header)] = header
         self._words = memoryview(self._map)[:HEADER_BYTES].cast("Q")
         self._bytes = memoryview(self._map)[HEADER_BYTES:]
-        self._head = 0  # Behind the last frame, held back or not.
+        self._head = 0  # Behind the last frame, published or pending.
         self._published = 0
         self._tail = 0
-        self._held: list[bytes] | None = None
+        self._pending: list[bytes] | None = None
         self._written: list[tuple[int, bytes]] = [(0, b"")] * len(layouts)
         self._clock: Relation | None = None
-        self._once: list[tuple[int, int, int, bytes]] = []  # What explains and stands in one place only.
+        self._once: list[tuple[int, int, int, bytes]] = []  # Explaining frames that stand in one place only.
         for ident, layout in enumerate(self._layouts):
             if layout is not None:
                 self._append(LAYOUT, ident, 0, layout)
 
     def add(self, layout: Layout) -> int:
-        """Explain one more table from here on, and give its number; that of an equal layout where there is one.
+        """Explain one more table from here on, and return its number; that of an equal layout where there is one.
 
         :raises Error: where the layouts would take more than an eighth of the ring, or all explanations more than
-            a quarter; nothing has changed then.
+            a quarter; then nothing is changed.
         """
         encoded = encode_layout(layout)
         if encoded in self._layouts:
@@ -168,7 +168,7 @@ class RingWriter:
         return number
 
     def retire(self, table: int) -> None:
-        """Explain a table one last time: nothing more will be written of it."""
+        """Explain a table one last time: no more of its rows will be written."""
         layout, current = self._layouts[table], self._current[table]
         if layout is None:
             return
@@ -191,7 +191,7 @@ class RingWriter:
             raise Error(f"{self.path}: {layouts_bytes} bytes of layouts; eight times that is the least capacity")
 
     def mark(self, table: int) -> None:
-        """Say which table is being read (an index into the layouts), so that a dead writer names its culprit."""
+        """Say which table is being read (an index into the layouts), so that a dead writer's ring names the culprit."""
         self._words[MARK] = table + 1
 
     def unmark(self) -> None:
@@ -201,10 +201,10 @@ class RingWriter:
     def rows(self, table: int, tick_ns: int, names: tuple[str, ...], values: Sequence[int]) -> int:
         """Write one tick of a table: ``values`` holds the metrics of each of ``names`` in turn.
 
-        A value that does not fit is stored as absent; rows that do not fit as an absence. Gives the number of
-        values that were lost so.
+        A value that does not fit is stored as absent; rows that do not fit as an absence. Returns the
+        number of values that were lost.
         :raises Error: where the number of values is not instances × metrics, or a name is there twice.
-        :raises UnicodeEncodeError: where a name is no text.
+        :raises UnicodeEncodeError: where a name cannot be encoded.
         """
         if len(values) != len(names) * len(self._tables[table].metrics):
             raise Error(f"{len(values)} values for {len(names)} instances of {self._tables[table].name}")
@@ -226,20 +226,20 @@ class RingWriter:
         self._written[table] = current.ident, payload
         return lost
 
-    def room(self, kept: int) -> int:
-        """How many bytes may be written before what lies from a logical offset on is overtaken."""
-        return self.capacity - (self._head - kept)
+    def room(self, offset: int) -> int:
+        """How many bytes may be written before those from a logical offset on are overwritten."""
+        return self.capacity - (self._head - offset)
 
     @property
     def written(self) -> int:
-        """How many bytes it has been given so far."""
+        """How many bytes were written to it so far."""
         return self._head
 
     def records(self, table: int, tick_ns: int, pieces: Sequence[Records], stride: int) -> int:
         """Write one reading of a long table, in as many frames as it takes; ``stride``: bytes of a record.
 
-        What is beyond half of the ring, or does not fit a frame beside the texts of its piece, is lost, and counted.
-        Gives the number of records that were lost so.
+        Records beyond half of the ring, or without room in a frame beside the texts of their piece, are lost, and
+        counted. Returns the number of records that were lost.
         """
         frames: list[tuple[memoryview, bytes]] = []
         left, dropped = self.capacity // 2 // stride, 0
@@ -266,18 +266,18 @@ class RingWriter:
         return dropped
 
     def repeat(self, table: int, tick_ns: int) -> None:
-        """Write for this tick the rows that ``rows`` wrote last; they hold no texts."""
+        """Write for this tick the rows that ``rows`` wrote last; they have no texts."""
         self._append(ROWS, self._written[table][0], tick_ns, self._written[table][1])
 
     def hold(self) -> None:
-        """Keep the frames that follow back until ``commit``: a tick in one piece costs less than in many."""
-        self._held = []
+        """Collect the frames that follow until ``commit``: a tick in one piece costs less than in many."""
+        self._pending = []
 
     def commit(self) -> None:
-        """Make visible what was held back."""
-        if self._held is not None:
-            self._publish(b"".join(self._held))
-            self._held = None
+        """Publish the collected frames."""
+        if self._pending is not None:
+            self._publish(b"".join(self._pending))
+            self._pending = None
 
     def absence(self, table: int, tick_ns: int, cause: Cause, detail: str) -> None:
         """Write why a table has no rows at this tick."""
@@ -285,9 +285,9 @@ class RingWriter:
         self._append(ABSENCE, table, tick_ns, cause.encode() + b"\0" + said)
 
     def text(self, string: str) -> int:
-        """Give the id of a text, having written it where it is new; ABSENT where there are too many.
+        """Return the id of a text, and write it where it is new; ABSENT where there are too many.
 
-        :raises UnicodeEncodeError: where it is no text.
+        :raises UnicodeEncodeError: where it cannot be encoded.
         """
         ident = self._idents.get(string)
         if ident is None:
@@ -297,7 +297,7 @@ class RingWriter:
         return ident
 
     def clock(self, relation: Relation) -> None:
-        """Record how the clocks stand to each other, where that differs from what was last recorded."""
+        """Record the relation of the clocks, where it differs from the last one recorded."""
         if self._clock is None or relation.differs(self._clock):
             if self._clock is not None:  # The closing copy, as for instances.
                 self._write(RELATION, 0, self._clock.boottime_ns, CLOCK.pack(*self._clock))
@@ -305,7 +305,7 @@ class RingWriter:
             self._append(RELATION, 0, relation.boottime_ns, CLOCK.pack(*relation))
 
     def event(self, tick_ns: int, kind: str, subject: str, text: str) -> None:
-        """Record that something happened at a boot time.
+        """Record an event at a boot time.
 
         :raises Error: where kind or subject has a NUL.
         """
@@ -314,32 +314,32 @@ class RingWriter:
         self._append(EVENT, 0, tick_ns, encode_event(kind, subject, text))
 
     def is_gone(self) -> bool:
-        """Whether its file was removed, or another lies in its place: nobody would find what is written from now on."""
+        """Whether its file was removed, or another has its name: readers would not find what is written from now on."""
         try:
             status = os.stat(self.path)
         except (FileNotFoundError, NotADirectoryError):
             return True
-        except OSError:  # It cannot be looked at now, which says nothing.
+        except OSError:  # That it cannot be looked at now says nothing.
             return False
         return (status.st_dev, status.st_ino) != self._file
 
     def save(self) -> None:
-        """Put all that it holds into a file of its name again, and go on in that; the folder is there.
+        """Write its content into a new file of its name, and go on in that; the folder exists.
 
-        :raises OSError: where there is no room for it; nothing has changed then.
+        :raises OSError: where there is no room for it; then nothing is changed.
         """
         self.commit()
         with _allocate(self.path, HEADER_BYTES + self.capacity, self._sensitivity) as (copy, file):
-            held_bytes = HEADER_BYTES + min(self._head, self.capacity)
+            used_bytes = HEADER_BYTES + min(self._head, self.capacity)
             with memoryview(copy) as target, memoryview(self._map) as source:
-                target[:held_bytes] = source[:held_bytes]
+                target[:used_bytes] = source[:used_bytes]
         self._release()
         self._map, self._file = copy, file
         self._words = memoryview(self._map)[:HEADER_BYTES].cast("Q")
         self._bytes = memoryview(self._map)[HEADER_BYTES:]
 
     def close(self, *, is_over: bool = True) -> None:
-        """Let go of the file, which stays for the archiver; where it ``is_over``, say that it ended in good order."""
+        """Close the file, which stays for the archiver; where it ``is_over``, mark that it ended in order."""
         self.commit()
         self._words[MARK] = 0
         if is_over:
@@ -353,11 +353,11 @@ class RingWriter:
         self._map.close()
 
     def drop(self, count: int) -> None:
-        """Count values that could not be kept."""
+        """Count values that could not be stored."""
         self._words[DROPPED] += count
 
     def _new_instances(self, table: int, tick_ns: int, names: tuple[str, ...]) -> _Current | None:
-        """Explain the rows to come; None where they, or what explains them, would not fit."""
+        """Explain the rows to come; None where they, or their explanation, would not fit."""
         if len(set(names)) != len(names) or any("\0" in name for name in names):
             raise Error(f"{self._tables[table].name}: an instance is named twice, or with a NUL in its name")
         payload = encode_instances(table, names)
@@ -398,7 +398,7 @@ class RingWriter:
         return ident
 
     def _forget_texts(self) -> None:
-        """Let go of texts that no row still held can mean: those not used for two rounds."""
+        """Forget texts that no row in the ring can refer to: those not used for two rounds."""
         old = {ident for ident, used in self._text_used.items() if self._head - used > 2 * self.capacity}
         if old:
             self._idents = {string: ident for string, ident in self._idents.items() if ident not in old}
@@ -407,7 +407,7 @@ class RingWriter:
             del self._text_used[ident]
 
     def _explain(self) -> None:
-        """Write everything that rows are explained by."""
+        """Write everything that explains rows."""
         self._explained_at = self._head
         self._explaining = True
         self._forget_texts()
@@ -424,7 +424,7 @@ class RingWriter:
         self._explaining = False
 
     def _append(self, kind: int, ident: int, tick_ns: int, payload: bytes) -> None:
-        """Write a frame: what explains once more behind the first one that it explains."""
+        """Write a frame, and repeat explanations after the first frame that they explain."""
         self._write(kind, ident, tick_ns, payload)
         if kind in EXPLAINING:
             self._once.append((kind, ident, tick_ns, payload))
@@ -451,10 +451,10 @@ class RingWriter:
             rest = REST.pack(kind, -padding & 7, ident, self._head, tick_ns) + payload + bytes(padding)
             frame = START.pack(length, crc32(rest)) + rest
         self._head += length
-        if self._held is None:
+        if self._pending is None:
             self._publish(frame)
             return
-        self._held.append(frame)
+        self._pending.append(frame)
         if self._head - self._published > min(self._frame_bytes_max, _COPIED_BYTES_MAX):
             self.commit()
             self.hold()
@@ -481,15 +481,15 @@ class RingWriter:
             to_end = self.capacity - place
             tail += to_end if to_end < FRAME_BYTES else U32.unpack_from(self._bytes, place)[0]
         self._tail = tail
-        # Before the bytes change: a reader that looks again sees they are gone.
+        # Before the bytes change, so that a reader that looks again sees that they are gone.
         self._words[TAIL] = self._words[TAIL + MIRROR] = tail
 
 
 @contextmanager
 def _allocate(path: str, size: int, sensitivity: Sensitivity) -> Iterator[tuple[mmap.mmap, tuple[int, int]]]:
-    """Map a new file of full size, and give its device and number; when the block ends well, it is ``path``.
+    """Map a new file of full size, with its device and inode; when the block ends without error, it becomes ``path``.
 
-    :raises OSError: as the file system says; nothing is left behind then.
+    :raises OSError: as the file system says; then nothing is left behind.
     """
     _remove_unfinished(os.path.dirname(path) or ".")
     with note.create(path, FILE_MODES[sensitivity]) as descriptor:
@@ -499,7 +499,7 @@ def _allocate(path: str, size: int, sensitivity: Sensitivity) -> Iterator[tuple[
 
 
 def _remove_unfinished(folder: str) -> None:
-    """Remove what a writer that was killed half-way left, under whatever number."""
+    """Remove what a writer that was killed half way left, under any number."""
     for name in os.listdir(folder):
         if name.endswith(SUFFIX + TEMPORARY_SUFFIX):
             with suppress(FileNotFoundError):

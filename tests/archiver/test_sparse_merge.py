@@ -31,7 +31,7 @@ from sysmond.store.stretch import About, MemoryStretch, Readings, Stretch
 from sysmond.tasks.tables import PROCESS
 from tests.store.test_sparse_file import contents, made_of
 from tests.support.longarchive import memory_stretch
-from tests.support.longs import BOOT, MOMENT, SECOND, TASK, UTC_NS, Found, Stream, Tasks, rows_of
+from tests.support.longs import BOOT, MOMENT, SECOND, TASK, UTC_NS, RowsByKey, Stream, Tasks, rows_of
 
 PUBLIC = Sensitivity.PUBLIC
 
@@ -124,10 +124,10 @@ def test_rows_in_which_nothing_changed_go_and_what_they_said_stays(folders: Fold
         _check_seen(opened, stream.written, fulls)
 
 
-def _changes(written: Found) -> Found:
+def _changes(written: RowsByKey) -> RowsByKey:
     """The rows that differ from the one before of their key."""
     before: dict[tuple[int, int], object] = {}
-    found: Found = {}
+    found: RowsByKey = {}
     for key, row in sorted(written.items()):
         if before.get(key[1:]) != row:
             found[key] = row
@@ -135,7 +135,7 @@ def _changes(written: Found) -> Found:
     return found
 
 
-def _check_seen(opened: Stretch, written: Found, fulls: list[int]) -> None:
+def _check_seen(opened: Stretch, written: RowsByKey, fulls: list[int]) -> None:
     """A key was seen when a row of it was written last, and was gone by the next reading that has all."""
     last = {key[1:]: key[0] for key in sorted(written)}
     seen = {
@@ -173,7 +173,7 @@ def test_the_job_merges_files_of_a_size_and_answers_stay_the_same(folders: Folde
         ["00000001", "00000008.h5"],
         ["00000009", "00000009.h5"],
     ]
-    found: Found = {}
+    found: RowsByKey = {}
     for path in after:
         with sparse_file.open_file(path) as opened:
             found |= rows_of(opened)

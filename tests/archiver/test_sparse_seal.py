@@ -28,7 +28,7 @@ from sysmond.store import archive, sparse_file
 from sysmond.store.chain import Chain
 from sysmond.store.sparse_of_ring import LongRing
 from sysmond.store.stretch import Incarnation, Stretch
-from tests.support.longs import BOOT, MOMENT, SECOND, TASK, Found, Stream, Tasks, rows_of
+from tests.support.longs import BOOT, MOMENT, SECOND, TASK, RowsByKey, Stream, Tasks, rows_of
 
 DEAD = 2**22 + 1  # No process has this number: it is beyond the largest that Linux gives.
 
@@ -38,9 +38,9 @@ def in_ram(folders: Folders, table: str = "task", sensitivity: Sensitivity = Sen
     return [f"{folder}/{name.file}" for name in archive.names(folder)]
 
 
-def sealed(folders: Folders, table: str = "task", sensitivity: Sensitivity = Sensitivity.PUBLIC) -> Found:
+def sealed(folders: Folders, table: str = "task", sensitivity: Sensitivity = Sensitivity.PUBLIC) -> RowsByKey:
     """All rows in the files in RAM; none is there twice."""
-    found: Found = {}
+    found: RowsByKey = {}
     for path in in_ram(folders, table, sensitivity):
         with sparse_file.open_file(path) as opened:
             rows = rows_of(opened)
@@ -49,7 +49,7 @@ def sealed(folders: Folders, table: str = "task", sensitivity: Sensitivity = Sen
     return found
 
 
-def at_most(written: Found, tick: int) -> Found:
+def at_most(written: RowsByKey, tick: int) -> RowsByKey:
     return {key: row for key, row in written.items() if key[0] < tick * SECOND}
 
 
@@ -406,7 +406,7 @@ def test_what_is_set_aside_is_a_hole_once_there_are_rows_again(folders: Folders)
 def test_random_times_of_sealing_never_lose_or_double_a_row(folders: Folders) -> None:
     rng = random.Random(5)
     tasks, tick = Tasks(30), 100
-    written: Found = {}
+    written: RowsByKey = {}
     for life in range(5):
         stream = Stream(folders, 1000 + life)
         for _ in range(rng.randrange(3, 9)):
@@ -502,7 +502,7 @@ for number in range(10**9):
 def test_writers_that_are_killed_while_they_are_sealed_lose_nothing_whole(folders: Folders, repository: Path) -> None:
     """What a killed writer would have written is known: its tasks follow from a seed."""
     rng = random.Random(7)
-    expected: Found = {}
+    expected: RowsByKey = {}
     for life in range(4):
         first = 100 + 100_000 * life
         writer = subprocess.Popen(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sysmond.cgroups import files as cgroup_files
-from sysmond.cgroups.batch import READ_BYTES, UNKEPT, Batch, Group
+from sysmond.cgroups.batch import NOT_OPEN, READ_BYTES, Batch, Group
 from sysmond.cgroups.files import File, Role
 from tests.support.cgrouptree import Machine, number
 
@@ -81,7 +81,7 @@ def test_what_is_recorded_is_always_what_a_plain_reading_finds(tmp_path: Path, s
             found = kernel.machine.read(descriptors=descriptors)
             assert found == {path or "/": numbers for path, numbers in kernel.numbers.items()}, tick
         kernel.step()
-    assert len(kernel.machine.descriptors()) == kernel.machine.watch._kept <= descriptors
+    assert len(kernel.machine.descriptors()) == kernel.machine.watch._open_count <= descriptors
     for batches in kernel.machine.watch._batches:
         paths = {above.path for above in batches if above is not None}
         assert paths <= kernel.numbers.keys(), "nothing is kept of those that are gone"
@@ -111,7 +111,7 @@ def batch(tmp_path: Path) -> Iterator[Batch]:
     found = Batch(None, 0)
     for name in "abcd":
         (tmp_path / name).write_text(name)
-        descriptor = UNKEPT if name == "b" else os.open(tmp_path / name, os.O_RDONLY)
+        descriptor = NOT_OPEN if name == "b" else os.open(tmp_path / name, os.O_RDONLY)
         found.add(Group(name, 1), str(tmp_path / name), descriptor)
     yield found
     del found
@@ -141,8 +141,8 @@ def test_who_leaves_a_batch_takes_nothing_of_others_along(batch: Batch, gone: in
         batch.keep(place, content)
     batch.restless = {3: 7, gone: 8}
     had = batch._descriptors[gone]
-    assert batch.drop(groups[gone]) == (had != UNKEPT)
-    if had != UNKEPT:
+    assert batch.drop(groups[gone]) == (had != NOT_OPEN)
+    if had != NOT_OPEN:
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(had)
     assert groups[gone] not in batch

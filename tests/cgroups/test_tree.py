@@ -201,7 +201,7 @@ def test_files_are_read_with_and_without_kept_descriptors(tmp_path: Path, descri
     assert machine.read(descriptors=descriptors) == {"/": [None], "/a": [1], "/b": [2], "/c": [None]}
     (tmp_path / "sys/fs/cgroup/a/number").write_text("3\n")
     assert machine.read(descriptors=descriptors)["/a"] == [3]
-    assert len(machine.descriptors()) == machine.watch._kept == min(descriptors, 2)
+    assert len(machine.descriptors()) == machine.watch._open_count == min(descriptors, 2)
     machine.watch.close()
 
 

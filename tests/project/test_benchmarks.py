@@ -203,7 +203,7 @@ def test_costs_that_were_not_measured_are_said_and_reach_nothing() -> None:
     found = {"procs_100": {"missing": "gone"}}
     for target in benchmarks_run.OF_TASKS:
         if target.program == "tasks":
-            assert "not measured" in target.told(found)
+            assert "not measured" in target.spell(found)
             assert not target.met(found)
 
 

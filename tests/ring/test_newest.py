@@ -15,7 +15,7 @@ from sysmond.base.clock import Relation
 from sysmond.base.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table
 from sysmond.machine.folders import Folders
 from sysmond.ring.frame import FRAME_BYTES, HEADER_BYTES, NAMES, RING_BYTES_MIN, ROWS, Identity, Layout
-from sysmond.ring.newest import TEXTS_KEPT, Follower, Happening, Recent
+from sysmond.ring.newest import TEXTS_REMEMBERED, Follower, Happening, Recent
 from sysmond.ring.snapshot import snapshot
 from sysmond.ring.writer import RingWriter
 
@@ -267,16 +267,16 @@ def test_a_pipe_in_place_of_a_ring_stops_nobody(runtime: Path) -> None:
 def test_names_and_texts_that_are_gone_take_no_room(runtime: Path) -> None:
     source = Source(runtime)
     following = follower(runtime)
-    for number in range(TEXTS_KEPT + 500):
+    for number in range(TEXTS_REMEMBERED + 500):
         source.tick(number % 3, number, f"text {number}")
         if number % 7 == 0:
             following.read()
     now = following.read()
-    assert len(following._texts) <= TEXTS_KEPT
+    assert len(following._texts) <= TEXTS_REMEMBERED
     place = following._places[0]
     assert place.ring is not None
     assert len(place.ring.instances) <= 4
-    assert now.text("sole", "s") in {f"text {TEXTS_KEPT + 499}", ""}
+    assert now.text("sole", "s") in {f"text {TEXTS_REMEMBERED + 499}", ""}
 
 
 def test_an_interval_that_changes_and_comes_again_is_that_of_the_newest_row(runtime: Path) -> None:

@@ -43,7 +43,7 @@ class Trouble(Interface):
     """Sends signals to whoever asks for them."""
 
     NAME = NAME
-    told = Signal("number:u text:s")
+    sent = Signal("number:u text:s")
 
     def __init__(self) -> None:
         """Nobody has asked."""
@@ -91,11 +91,11 @@ class Play:
                 with suppress(Exception):
                     await reader.ask((BUS_NAME, OBJECT_PATH, NAME), "Begin")
                     break
-        found = await scenario(self, reader)
+        counts = await scenario(self, reader)
         ended.set()
         await serving
         reader.close()
-        return found
+        return counts
 
     @property
     def connection(self) -> Connection | None:
@@ -123,13 +123,13 @@ async def stopped(play: Play, _reader: Connection) -> dict[str, int]:
     os.kill(play.bus_pid, signal.SIGSTOP)
     try:
         for number in range(SIGNALS):
-            play.service.emit(OBJECT_PATH, Trouble.told, number, TEXT)
-        found = {"queued_bytes": connection.queued_bytes, "dropped": connection.dropped, "emitted": SIGNALS}
+            play.service.emit(OBJECT_PATH, Trouble.sent, number, TEXT)
+        counts = {"queued_bytes": connection.queued_bytes, "dropped": connection.dropped, "emitted": SIGNALS}
     finally:
         os.kill(play.bus_pid, signal.SIGCONT)
-    found["sent"] = SIGNALS - found["dropped"]
-    await until(lambda: play.arrived >= found["sent"])
-    return {**found, "arrived": play.arrived, "is_connected": int(play.connection is connection)}
+    counts["sent"] = SIGNALS - counts["dropped"]
+    await until(lambda: play.arrived >= counts["sent"])
+    return {**counts, "arrived": play.arrived, "is_connected": int(play.connection is connection)}
 
 
 async def unread(play: Play, _reader: Connection) -> dict[str, int]:
@@ -144,19 +144,19 @@ async def unread(play: Play, _reader: Connection) -> dict[str, int]:
     most_bytes = 0
     for number in range(SIGNALS):
         for caller in (good, deaf):
-            play.service.emit(OBJECT_PATH, Trouble.told, number, TEXT, to=caller)
+            play.service.emit(OBJECT_PATH, Trouble.sent, number, TEXT, to=caller)
         most_bytes = max(most_bytes, account.of(deaf.name))
         if number % TURN == 0:
             await until(partial(play.has_arrived, number))
     await until(lambda: play.arrived >= SIGNALS - good.dropped)
-    found = {"emitted": SIGNALS, "others": play.arrived, "dropped": deaf.dropped, "sent_bytes": most_bytes}
+    counts = {"emitted": SIGNALS, "others": play.arrived, "dropped": deaf.dropped, "sent_bytes": most_bytes}
 
     def is_sent_signals() -> bool:
         drain(silent)
-        return play.service.emit(OBJECT_PATH, Trouble.told, 0, TEXT, to=deaf)
+        return play.service.emit(OBJECT_PATH, Trouble.sent, 0, TEXT, to=deaf)
 
     await until(is_sent_signals)
-    return found
+    return counts
 
 
 async def unanswered(play: Play, reader: Connection) -> dict[str, int]:

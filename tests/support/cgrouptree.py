@@ -3,7 +3,7 @@
 
 from pathlib import Path
 
-from sysmond.cgroups.batch import UNKEPT
+from sysmond.cgroups.batch import NOT_OPEN
 from sysmond.cgroups.files import CgroupFiles, File
 from sysmond.probe import Host
 
@@ -84,8 +84,8 @@ class Machine:
         return {group.path: list(group.parts) for group in self.watch.read(self.host, limit, descriptors)}
 
     def descriptors(self) -> list[int]:
-        batches = [batch for each in self.watch._batches for batch in each.values()]
-        return [each for batch in batches for each in batch._descriptors if each != UNKEPT]
+        batches = [batch for by_parent in self.watch._batches for batch in by_parent.values()]
+        return [number for batch in batches for number in batch._descriptors if number != NOT_OPEN]
 
     def ages(self) -> dict[str, int | None]:
         self.host.new_tick()

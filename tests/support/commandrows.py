@@ -20,12 +20,12 @@ class Row(NamedTuple):
 
 def rows_in(reading: Sequence[Records]) -> dict[int, Row]:
     """Resolve what a reading refers to, by pid."""
-    found = {}
+    rows = {}
     for piece in reading:
         for start_ns, pid, uid, program, command in struct.iter_unpack("<q I I Q Q", piece.rows):
             texts = [None if word == ABSENT_TEXT else _text(piece.blob, word) for word in (program, command)]
-            found[pid] = Row(start_ns, uid, texts[0], texts[1] or b"")
-    return found
+            rows[pid] = Row(start_ns, uid, texts[0], texts[1] or b"")
+    return rows
 
 
 def _text(blob: bytes, word: int) -> bytes:

@@ -130,8 +130,8 @@ def all_are_closed(leaves_nothing: None, monkeypatch: pytest.MonkeyPatch) -> Ite
 
         monkeypatch.setattr(kind, "__init__", note)
     yield
-    for each in made:
-        each.close()
+    for opened in made:
+        opened.close()
 
 
 def present() -> Counter[str]:

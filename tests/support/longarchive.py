@@ -49,7 +49,7 @@ def stretch(  # noqa: PLR0913  a test names what it is about
 ) -> MemoryStretch:
     """Make a stretch of readings at these seconds; ``rows``: the number of its reading, and values, of each."""
     ticks = np.array([round(tick * SECOND_NS) for tick in ticks_s], np.int64)
-    found = list(rows)
+    numbered = list(rows)
     texts: dict[str, int] = {}
 
     def stored(value: int | str | None) -> int:
@@ -58,7 +58,9 @@ def stretch(  # noqa: PLR0913  a test names what it is about
         return ABSENT if value is None else value
 
     columns = {
-        metric.name: np.array([stored(row.get(metric.name, "" if metric.is_text else 0)) for _, row in found], np.int64)
+        metric.name: np.array(
+            [stored(row.get(metric.name, "" if metric.is_text else 0)) for _, row in numbered], np.int64
+        )
         for metric in table.metrics
     }
     readings = Readings(
@@ -76,7 +78,7 @@ def stretch(  # noqa: PLR0913  a test names what it is about
         [Incarnation(0, int(ticks[0]), closed=False)],
         list(relations),
     )
-    return memory_stretch(about, readings, np.array([at for at, _ in found], np.int64), columns, list(texts))
+    return memory_stretch(about, readings, np.array([at for at, _ in numbered], np.int64), columns, list(texts))
 
 
 def memory_stretch(
@@ -154,5 +156,5 @@ def asked_by_sql(folders: Folders, query: str) -> list[list[Any]]:
     """What DuckDB finds, in a process of its own: pytest keeps what would be its last, and it complains of that."""
     command = [sys.executable, "-c", _ASK, folders.state, folders.runtime, query]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    found: list[list[Any]] = json.loads(done.stdout)
-    return found
+    answer: list[list[Any]] = json.loads(done.stdout)
+    return answer

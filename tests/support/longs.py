@@ -39,7 +39,7 @@ MOMENT = TASK._replace(name="moment", packing=Packing("<q I 4x q q 16s Q", ("pid
 Row = tuple[int, int, int | None, int | None, str | None, str | None]
 """start, pid, cpu, rss, comm, line"""
 
-Found = dict[tuple[int, int, int], Row]
+RowsByKey = dict[tuple[int, int, int], Row]
 """By tick, pid and start."""
 
 
@@ -98,7 +98,7 @@ class Stream:
         self.path = f"{folders.runtime}/{writer}/{stream}/{started}.ring"
         self.ring = RingWriter(self.path, how.get("size", RING_BYTES), identity, self.layouts)
         self.ring.clock(Relation(1, UTC_NS, 1))
-        self.written: Found = {}
+        self.written: RowsByKey = {}
         self.stride = struct.calcsize(self.layouts[0].table.packing.format)
 
     def write(self, tick: int, rows: list[Row], *, full: bool = False, layout: int = 0) -> None:
@@ -118,7 +118,7 @@ class Stream:
             self.write(tick, list(tasks.rows.values()) if is_full else changed, full=is_full)
 
 
-def rows_of(stretch: Stretch) -> Found:
+def rows_of(stretch: Stretch) -> RowsByKey:
     """The rows of a stretch, as they were written."""
     columns = {metric.name: stretch.column(metric.name).tolist() for metric in stretch.table.metrics}
     ticks = stretch.ticks[stretch.tick_index()].tolist()
@@ -130,10 +130,10 @@ def rows_of(stretch: Stretch) -> Found:
     def number(value: int) -> int | None:
         return None if value == ABSENT else value
 
-    found: Found = {}
+    rows: RowsByKey = {}
     for row, tick in enumerate(ticks):
         start, pid = columns["start"][row], columns["pid"][row]
-        found[tick, pid, start] = (
+        rows[tick, pid, start] = (
             start,
             pid,
             number(columns["cpu"][row]),
@@ -141,5 +141,5 @@ def rows_of(stretch: Stretch) -> Found:
             said(columns["comm"][row]),
             said(columns["line"][row]),
         )
-    assert len(found) == len(ticks)
-    return found
+    assert len(rows) == len(ticks)
+    return rows

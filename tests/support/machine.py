@@ -110,13 +110,13 @@ class Machine:
 
     def flush(self, *, keep_ram: bool = False) -> None:
         """Flush; the archiver may die before it lets go of the copies in RAM."""
-        kept = self._files("ram") if keep_ram else {}
+        copies = self._files("ram") if keep_ram else {}
         archive.flush(self.folders)
-        self._put(kept)
+        self._put(copies)
 
     def merge(self, *, keep_sources: bool = False) -> None:
         """Merge all that lies on disk into one file; the archiver may die before it removes what that holds."""
-        kept = self._files("disk") if keep_sources else {}
+        copies = self._files("disk") if keep_sources else {}
         folder = archive.disk_folder(self.folders, Sensitivity.PUBLIC)
         by_boot: dict[str, list[archive.Name]] = {}
         for name in archive.names(folder):
@@ -124,7 +124,7 @@ class Machine:
         for names in by_boot.values():
             if len(names) > 1:
                 merge_job.merge_files(DENSE, folder, names, 0o644)
-        self._put(kept)
+        self._put(copies)
 
     def reboot(self) -> None:
         """Lose what is in RAM."""

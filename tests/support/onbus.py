@@ -212,8 +212,8 @@ def answer(bus: Bus, member: str, *words: str, path: str = OBJECT_PATH, interfac
     """Call a method that succeeds, and give what it answers."""
     called = call(bus, member, *words, path=path, interface=interface)
     assert called.returncode == 0, called.stderr
-    found: list[Any] = json.loads(called.stdout)["data"] if called.stdout.strip() else []
-    return found
+    values: list[Any] = json.loads(called.stdout)["data"] if called.stdout.strip() else []
+    return values
 
 
 def gdbus(bus: Bus, method: str, *words: str, path: str = OBJECT_PATH, user: str = "") -> Answer:

@@ -64,11 +64,11 @@ def rows(table: Table, records: Records | bytes) -> list[dict[str, Any]]:
     assert table.packing is not None
     names = [metric.name for metric in table.metrics]
     packed = records if isinstance(records, bytes) else records.rows
-    found = []
+    dictionaries = []
     for values in struct.iter_unpack(table.packing.format, packed):
         cut = (value.rstrip(b"\0") if isinstance(value, bytes) else value for value in values)
-        found.append(dict(zip(names, cut, strict=True)))
-    return found
+        dictionaries.append(dict(zip(names, cut, strict=True)))
+    return dictionaries
 
 
 @contextmanager
@@ -86,13 +86,13 @@ def child(program: str, *arguments: str, python: Sequence[str] = (sys.executable
         process.wait()
 
 
-def told(path: str) -> bytes:
+def read_proc(path: str) -> bytes:
     return Path(f"/proc/{path}").read_bytes()
 
 
 def stat(path: str) -> list[bytes]:
     """The fields of a stat file, by their numbers in proc(5): the first is nothing."""
-    before, _, after = told(f"{path}/stat").rpartition(b") ")
+    before, _, after = read_proc(f"{path}/stat").rpartition(b") ")
     pid, _, comm = before.partition(b" (")
     return [b"", pid, comm, *after.split()]
 
@@ -103,8 +103,8 @@ def settled(pid: int) -> None:
     One that began to wait is left among those that run for a while, and /proc does not say what it waits in until then.
     """
     for _ in range(2000):
-        threads = [f"{pid}/task/{each}" for each in os.listdir(f"/proc/{pid}/task")]
-        if all(stat(each)[3] == b"S" and told(f"{each}/wchan") != b"0" for each in threads):
+        threads = [f"{pid}/task/{thread}" for thread in os.listdir(f"/proc/{pid}/task")]
+        if all(stat(thread)[3] == b"S" and read_proc(f"{thread}/wchan") != b"0" for thread in threads):
             return
         time.sleep(0.005)
     raise AssertionError("it does not come to rest")

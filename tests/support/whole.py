@@ -43,7 +43,7 @@ class Asker(NamedTuple):
         os.setresuid(self.uid, self.uid, self.uid)
 
 
-class Told(NamedTuple):
+class ProgramRun(NamedTuple):
     """What a run of a program said, and how it ended."""
 
     code: int
@@ -107,18 +107,18 @@ class Recorder:
 
     def flush(self) -> None:
         """Have all that is recorded be in files."""
-        told = control.ask(f"{self.folders.runtime}/archiver", {"do": "flush"}, HANG_S)
-        assert told["ok"], told
+        answer = control.ask(f"{self.folders.runtime}/archiver", {"do": "flush"}, HANG_S)
+        assert answer["ok"], answer
 
     def records(self, table: str, columns: str = "", **asked: Any) -> list[dict[str, Any]]:
         """Rows as the library gives them; none while nothing is recorded."""
         asked = {"start": "-1h", **asked}
         try:
-            found = Archive(self.folders).records(table, columns=columns, **asked).records
+            records = Archive(self.folders).records(table, columns=columns, **asked).records
         except Error:
             return []
-        names = found.dtype.names or ()
-        return [dict(zip(names, row, strict=True)) for row in found.tolist()]
+        names = records.dtype.names or ()
+        return [dict(zip(names, row, strict=True)) for row in records.tolist()]
 
     def wait_for(self, table: str, where: str, columns: str = "", **asked: Any) -> list[dict[str, Any]]:
         """Wait until rows are there."""
@@ -127,11 +127,11 @@ class Recorder:
         )
         return self.records(table, columns, where=where, **asked)
 
-    def extract(self, *words: str, by: Asker | None = None) -> Told:
+    def extract(self, *words: str, by: Asker | None = None) -> ProgramRun:
         """Ask with sysmon-extract, as ourselves or as somebody else."""
         return run_as(by, lambda: extract.main([*words, *self.where()]))
 
-    def command(self, *words: str, by: Asker | None = None) -> Told:
+    def command(self, *words: str, by: Asker | None = None) -> ProgramRun:
         """Have sysmond work on its files, as ourselves or as somebody else."""
         return run_as(by, lambda: __main__.main([*words, *self.where()]))
 
@@ -140,7 +140,7 @@ class Recorder:
         return f"--state-dir={self.folders.state}", f"--runtime-dir={self.folders.runtime}"
 
 
-def run_as(by: Asker | None, does: Callable[[], int]) -> Told:
+def run_as(by: Asker | None, does: Callable[[], int]) -> ProgramRun:
     """Run a program in a child, as somebody; what it needs is imported before, where only root may read it."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         child = os.fork()
@@ -161,7 +161,7 @@ def run_as(by: Asker | None, does: Callable[[], int]) -> Told:
         _, status = os.waitpid(child, 0)
         for file in (out, err):
             file.seek(0)
-        return Told(os.waitstatus_to_exitcode(status), out.read(), err.read().decode())
+        return ProgramRun(os.waitstatus_to_exitcode(status), out.read(), err.read().decode())
 
 
 def within(*mounts: str, drop: str = "", network: bool = False) -> list[str]:

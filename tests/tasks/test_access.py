@@ -25,7 +25,7 @@ from sysmond.store import sparse_file as long_file
 from tests.support.onbus import run
 from tests.support.pinned import why_not
 from tests.support.waiting import wait_until
-from tests.support.whole import NOBODY, Asker, Recorder, Told, a_recorder, run_as
+from tests.support.whole import NOBODY, Asker, ProgramRun, Recorder, a_recorder, run_as
 
 MARK = "hunter2-sesame-4711"
 PLAIN = "plainly-nobodys-business"
@@ -171,7 +171,7 @@ def test_the_library_refuses_as_well(scene: Scene) -> None:
     assert lines[2] in {"NotPermittedError", "Error", "UsageError"}
 
 
-def check_told(told: Told) -> None:
+def check_told(told: ProgramRun) -> None:
     """Check that it was told; of a busy machine some may be missing, which is said: it is not what is tested here."""
     lost = [line for line in told.err.splitlines() if line.endswith(" records were lost while it was recorded")]
     assert told.err.splitlines() == lost

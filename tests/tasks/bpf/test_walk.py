@@ -20,7 +20,7 @@ from sysmond.probe import ABSENT, Host
 from sysmond.tasks.bpf.loader import Asked, load
 from sysmond.tasks.bpf.walk import Walk
 from sysmond.tasks.tables import PROCESS, PROCESS_PRIVATE, THREAD
-from tests.support.pinned import child, loaded, rows, settled, stat, told, why_not
+from tests.support.pinned import child, loaded, read_proc, rows, settled, stat, why_not
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not() or "BPF programs run here")
 
@@ -69,16 +69,16 @@ def private(walk: Walk, pid: int) -> Row:
 
 
 def status(path: str) -> dict[bytes, bytes]:
-    return dict(line.split(b":\t", 1) for line in told(f"{path}/status").splitlines())
+    return dict(line.split(b":\t", 1) for line in read_proc(f"{path}/status").splitlines())
 
 
 def amounts(path: str) -> dict[str, int]:
-    return {name: int(value) for name, value in (line.split(": ") for line in told(path).decode().splitlines())}
+    return {name: int(value) for name, value in (line.split(": ") for line in read_proc(path).decode().splitlines())}
 
 
 def cgroup(pid: int) -> int:
     chosen = numbering_now(Host())
-    for line in told(f"{pid}/cgroup").decode().splitlines():
+    for line in read_proc(f"{pid}/cgroup").decode().splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == ",".join(chosen.controllers):
             return os.stat(chosen.point + path).st_ino
@@ -88,7 +88,7 @@ def cgroup(pid: int) -> int:
 def of_proc(path: str) -> Row:
     """What /proc tells of a process or thread, as far as it is exact."""
     fields, words = stat(path), status(path)
-    on_cpu_ns, waited_ns, _ = map(int, told(f"{path}/schedstat").split())
+    on_cpu_ns, waited_ns, _ = map(int, read_proc(f"{path}/schedstat").split())
     io = amounts(f"{path}/io")
     row: Row = {
         "ppid": int(fields[4]),
@@ -167,7 +167,7 @@ def test_nice_and_policy_are_those_set(walk: Walk) -> None:
 def test_states_are_those_of_proc(walk: Walk) -> None:
     with child("") as stopped, child("import os\nif not os.fork(): os._exit(0)") as parent:
         os.kill(stopped.pid, signal.SIGSTOP)
-        (dead,) = (int(each) for each in told(f"{parent.pid}/task/{parent.pid}/children").split())
+        (dead,) = (int(each) for each in read_proc(f"{parent.pid}/task/{parent.pid}/children").split())
         while stat(str(stopped.pid))[3] != b"T" or stat(str(dead))[3] != b"Z":
             time.sleep(0.005)
         every = {row["pid"]: row for row in rows(PROCESS, walk.take(full=True, threads=False).process)}
@@ -267,8 +267,8 @@ def test_what_waits_is_known_by_name(walk: Walk) -> None:
     with child("import os\nfor _ in range(90): os.dup(1)") as running:
         settled(running.pid)
         row = private(walk, running.pid)
-        assert row["wchan"].decode() == told(f"{running.pid}/wchan").decode()
-        assert row["syscall"] == int(told(f"{running.pid}/syscall").split()[0])
+        assert row["wchan"].decode() == read_proc(f"{running.pid}/wchan").decode()
+        assert row["syscall"] == int(read_proc(f"{running.pid}/syscall").split()[0])
         assert row["descriptors"] == len(os.listdir(f"/proc/{running.pid}/fd")) >= 93
         assert row["namespace_pid"] == running.pid
         assert row["namespace"] == os.stat(f"/proc/{running.pid}/ns/pid").st_ino
@@ -280,7 +280,7 @@ def test_a_pid_namespace_has_numbers_of_its_own(walk: Walk) -> None:
         assert unshared.stdout is not None
         if not unshared.stdout.readline():
             pytest.skip("no pid namespace may be made here")
-        (pid,) = (int(each) for each in told(f"{unshared.pid}/task/{unshared.pid}/children").split())
+        (pid,) = (int(each) for each in read_proc(f"{unshared.pid}/task/{unshared.pid}/children").split())
         row = private(walk, pid)
         assert (row["namespace_pid"], row["namespace"]) == (1, os.stat(f"/proc/{pid}/ns/pid").st_ino)
 

@@ -71,7 +71,7 @@ def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
     try:
         way = WAYS[request.param]()
     except Error as problem:
-        pytest.skip(f"not to be had here: {problem}")
+        pytest.skip(f"unavailable here: {problem}")
     yield Bench(request.param, way)
     way.close()
 
@@ -173,7 +173,7 @@ def Heard_or_skip() -> Bench:  # noqa: N802  named as what it makes
     try:
         return Bench("connector", Heard())
     except Error as problem:
-        pytest.skip(f"not to be had here: {problem}")
+        pytest.skip(f"unavailable here: {problem}")
 
 
 THREADS = """
@@ -250,7 +250,7 @@ def test_a_process_that_outlives_its_first_thread_ends_once(name: str, when: str
         if child:
             child.kill()
             child.communicate()
-        pytest.skip(f"not to be had here: {problem}")
+        pytest.skip(f"unavailable here: {problem}")
     child = child or begin()
     if how == "exit":
         wait_until(lambda: Path(f"/proc/{child.pid}/stat").read_text().rpartition(") ")[2].startswith("Z"))
@@ -289,7 +289,7 @@ def test_what_a_buffer_does_not_hold_is_counted(way: type[Paired | Heard | Tasks
     try:
         bench = Bench("", way(buffer_bytes=16384))
     except Error as problem:
-        pytest.skip(f"not to be had here: {problem}")
+        pytest.skip(f"unavailable here: {problem}")
     bench.take()
     before = bench.lost
     _, said = run(SPAWNING, "300")
@@ -307,7 +307,7 @@ def test_where_the_kernel_tells_no_number_each_overrun_counts(monkeypatch: pytes
     try:
         bench = Bench("", Heard(buffer_bytes=16384))
     except Error as problem:
-        pytest.skip(f"not to be had here: {problem}")
+        pytest.skip(f"unavailable here: {problem}")
     run(SPAWNING, "100")
     bench.take()
     assert bench.lost >= 1
@@ -354,7 +354,7 @@ needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root gives its ri
 def test_with_all_rights_both_are_used_and_the_line_says_why_not_bpf() -> None:
     line = opened_as("")
     if not line.startswith("by proc connector and taskstats"):
-        pytest.skip(f"not to be had here: {line}")
+        pytest.skip(f"unavailable here: {line}")
     assert line == "by proc connector and taskstats; not by BPF: the loader of BPF programs has not run"
 
 
@@ -362,7 +362,7 @@ def test_with_all_rights_both_are_used_and_the_line_says_why_not_bpf() -> None:
 def test_without_rights_the_connector_alone_is_left_or_nothing() -> None:
     line = opened_as(f"os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})")
     if "CONFIG_" in line:
-        pytest.skip(f"not to be had here: {line}")
+        pytest.skip(f"unavailable here: {line}")
     assert line.startswith(("by proc connector; not by BPF", "refused: no way to learn of processes that end: BPF"))
     assert "taskstats: Operation not permitted; expected CAP_NET_ADMIN in the initial namespaces" in line
     assert line.startswith("by") or "proc connector: Operation not permitted; CAP_NET_ADMIN, or Linux 6.6" in line
@@ -385,7 +385,7 @@ def test_where_the_connector_is_missing_taskstats_stands_in(monkeypatch: pytest.
     try:
         way, line = open_exits("/nowhere")
     except Error as problem:
-        pytest.skip(f"not to be had here: {problem}")
+        pytest.skip(f"unavailable here: {problem}")
     way.close()
     assert line.startswith("by taskstats; not by BPF: ")
     assert "nor by proc connector: Protocol not supported; expected a kernel with CONFIG_PROC_EVENTS" in line
@@ -404,10 +404,10 @@ def pinned(runtime: Path) -> Iterator[str]:
     loaded = load(str(runtime))
     try:
         if loaded.returncode:
-            pytest.skip(f"not to be had here: {loaded.stderr.strip()}")
+            pytest.skip(f"unavailable here: {loaded.stderr.strip()}")
         refused = json.loads((runtime / "bpf.json").read_text())["programs"][exits.PROGRAM].get("refused")
         if refused:
-            pytest.skip(f"not to be had here: {refused}")
+            pytest.skip(f"unavailable here: {refused}")
         yield str(runtime)
     finally:
         load(str(runtime), "--unload")
@@ -599,7 +599,7 @@ def test_the_probe_gives_records_and_tries_a_refused_way_later(monkeypatch: pyte
     try:
         ended.records(host, True)
     except Error as problem:
-        pytest.skip(f"not to be had here: {problem}")
+        pytest.skip(f"unavailable here: {problem}")
     pid, _ = run("")
     found: list[int] = []
 
