@@ -19,8 +19,8 @@ class Coding(NamedTuple):
     """What a job asks of a coding; the modules ``dense`` and ``sparse`` say what they raise.
 
     ``unsealed``: what a ring has that no file has yet, given its path, how far it was sealed, up to which offset it is
-    skipped, and what tables declare about answers. ``join``, ``encode``: what the parts of a file are together, and its
-    image. ``emptied``: the class of a file, and the image of one without its rows, given why.
+    skipped, and what tables declare about answers. ``encode``: the image of a file of several such parts.
+    ``emptied``: the class of a file, and the image of one without its rows, given why.
 
     ``check``: read all of a file. ``span_ns``: UTC of its outermost rows. ``weighed``: a file of rows as the plan of
     merges sees it. ``merged``: the image of what several become, given to how many bits numbers are shortened and what
@@ -33,8 +33,7 @@ class Coding(NamedTuple):
 
     is_long: bool
     unsealed: Callable[[str, Sealed, int, Mapping[str, Answers]], Unsealed]
-    join: Callable[[Sequence[Any]], Any]
-    encode: Callable[[Any], bytes]
+    encode: Callable[[Sequence[Any]], bytes]
     emptied: Callable[[str, str], tuple[Sensitivity, bytes]]
     check: Callable[[str], None]
     span_ns: Callable[[str], tuple[int, int]]
@@ -50,7 +49,6 @@ class Coding(NamedTuple):
 DENSE = Coding(
     is_long=False,
     unsealed=dense.unsealed,
-    join=dense.join,
     encode=dense.encode,
     emptied=dense.emptied,
     check=dense.check,
@@ -66,7 +64,6 @@ DENSE = Coding(
 SPARSE = Coding(
     is_long=True,
     unsealed=sparse.unsealed,
-    join=sparse.join,
     encode=sparse.encode,
     emptied=sparse.emptied,
     check=sparse.check,

@@ -124,16 +124,15 @@ class _SealJob:
         self._works_on(paths)
         sequence = archive.next_sequence(first.boot, self._folders, first.table)
         with working_on(*paths):
-            joined = coding.join([part.content for _, part in group])
-            image = coding.encode(joined)
+            image = coding.encode([part.content for _, part in group])
         if first.table:
             create_stream(f"{self._folders.runtime}/{ARCHIVER}", f"{first.sensitivity}/{first.table}")
         folder = archive.ram_folder(self._folders, first.sensitivity, first.table)
         file = Name(first.boot, sequence, sequence).file
         archive.publish(folder, file, image, FILE_MODES[first.sensitivity])
-        if isinstance(joined, Recording):
+        for content in (part.content for _, part in group if isinstance(part.content, Recording)):
             with suppress(OSError, Error):
-                auto_pins.pin(self._folders, joined)
+                auto_pins.pin(self._folders, content)
 
 
 def empty(paths: Iterable[str]) -> Iterator[str]:

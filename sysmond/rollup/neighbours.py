@@ -136,4 +136,4 @@ def merged(paths: Sequence[str]) -> bytes:
     :raises Error: where one of them is damaged.
     """
     with ExitStack() as stack:
-        return sparse.encode(file_edges.merged([stack.enter_context(sparse_file.open_file(path)) for path in paths]))
+        return sparse.encode([file_edges.merged([stack.enter_context(sparse_file.open_file(path)) for path in paths])])

@@ -8,7 +8,6 @@ import numpy as np
 
 from sysmond import CREATED_BY
 from sysmond.base import significant
-from sysmond.base.clock import Relation
 from sysmond.base.model import FILE_BYTES_MAX, Answers, Cause, Semantics, Sensitivity
 from sysmond.base.result import BoolArray, Int64Array
 from sysmond.base.timespec import DAY_NS
@@ -76,20 +75,12 @@ def _last_ticks(recording: Recording) -> Iterator[Block]:
             yield MemoryBlock(block.strand, block.ticks[-1:], block.keys, values, block.closed)
 
 
-def join(contents: Sequence[Recording]) -> Recording:
-    """Put what becomes one file side by side.
+def encode(contents: Sequence[Recording]) -> bytes:
+    """The image of a file of all of these.
 
-    :raises Error: where two declare a table differently.
+    :raises Error: where two declare a table differently, or there is more than a file may have.
     """
-    return of_ring.join(contents)
-
-
-def encode(content: Recording) -> bytes:
-    """The image of a file.
-
-    :raises Error: where it has more than a file may.
-    """
-    return dense_file.encode(content, CREATED_BY)
+    return dense_file.encode(of_ring.join(contents), CREATED_BY)
 
 
 def emptied(path: str, why: str) -> tuple[Sensitivity, bytes]:
@@ -107,7 +98,7 @@ def emptied(path: str, why: str) -> tuple[Sensitivity, bytes]:
             for table in sorted({key.table for key in block.keys})
         ]
         told = recording._replace(blocks=(), texts={}, holes=coalesce([*recording.holes, *holes]))
-        return recording.sensitivity, encode(told)
+        return recording.sensitivity, dense_file.encode(told, CREATED_BY)
 
 
 def check(path: str) -> None:
@@ -149,20 +140,8 @@ def _weight(recording: Recording) -> int:
 
 def first_day(recording: Recording) -> int | None:
     """The UTC day of a recording's first tick, else of its first hole, in days since 1970; None where there is none."""
-    starts = [
-        int(block.ticks[0]) + _wall_offset_ns(recording.clocks.get(block.strand.boot, []), int(block.ticks[0]))
-        for block in recording.blocks
-        if len(block.ticks)
-    ]
-    starts = starts or [
-        hole.start_ns + _wall_offset_ns(recording.clocks.get(hole.boot, []), hole.start_ns) for hole in recording.holes
-    ]
-    return min(starts) // DAY_NS if starts else None
-
-
-def _wall_offset_ns(relations: Sequence[Relation], tick_ns: int) -> int:
-    before = [relation for relation in relations if relation.boottime_ns <= tick_ns] or list(relations[:1])
-    return before[-1].realtime_ns - before[-1].boottime_ns if before else 0
+    is_empty = not recording.holes and not any(len(block.ticks) for block in recording.blocks)
+    return None if is_empty else tiers.span_ns(recording)[0] // DAY_NS
 
 
 def merged(paths: Sequence[str], significant_bits: int = 0, pinned: Sequence[Pin] = ()) -> bytes:
@@ -220,7 +199,7 @@ def plan_tier(
 
 
 def span_ns(path: str) -> tuple[int, int]:
-    """UTC of the outermost rows of a file, in nanoseconds; 0 where it has none.
+    """UTC of the outermost rows of a file, in nanoseconds; where it has none, of its holes; else 0.
 
     :raises Error: where it is damaged.
     """

@@ -116,17 +116,12 @@ def _stretches(
             yield stretch.told(stretch.about._replace(lives=[life], holes=()))
 
 
-def join(contents: Sequence[Stretch]) -> Stretch:
-    """What becomes a file: a stretch of a ring has one of its own."""
-    (content,) = contents
-    return content
-
-
-def encode(content: Stretch) -> bytes:
-    """The image of a file.
+def encode(contents: Sequence[Stretch]) -> bytes:
+    """The image of a file of one stretch: each has a file of its own.
 
     :raises Error: where it has more than a file may.
     """
+    (content,) = contents
     return sparse_file.encode(content, CREATED_BY)
 
 
@@ -144,7 +139,7 @@ def emptied(path: str, why: str) -> tuple[Sensitivity, bytes]:
         none = np.zeros(0, np.int64)
         readings = Readings(none, none.astype(np.bool_), none, none)
         told = MemoryStretch(about._replace(holes=holes), readings, none, lambda _: none)
-        return about.sensitivity, encode(told)
+        return about.sensitivity, encode([told])
 
 
 def check(path: str) -> None:
@@ -192,7 +187,7 @@ def merged(paths: Sequence[str], _bits: int = 0, _pinned: Sequence[Pin] = ()) ->
         members = [stack.enter_context(sparse_file.open_file(path)) for path in paths]
         if len({sparse_file.declares(member) for member in members}) > 1:
             raise Error(f"{paths[0]} and those after it would be of two declarations")
-        return encode(Joined(members))
+        return encode([Joined(members)])
 
 
 def plan_tier(
@@ -203,67 +198,37 @@ def plan_tier(
     One that must stay, or cannot be read, parts its neighbours: the name of what they become would claim it.
     """
     groups: list[list[TierFile]] = []
-    for of_boot, mine in groupby(archive.names(folder), key=lambda name: name.boot):
-        plan = partial(tiers.plan_merges if of_boot == boot else _plan_of_past_boot,
-                       largest_bytes=largest_bytes, unrolled=unrolled)  # fmt: skip
-        files = [_TierPath(name, f"{folder}/{name.file}") for name in mine]
+    for of_boot, names in groupby(archive.names(folder), key=lambda name: name.boot):
+        plan = partial(tiers.plan_merges if of_boot == boot else tiers.plan_rest, largest_bytes=largest_bytes)
+        files = [_by_size(folder, name) for name in names]
         # Most often there is nothing to do, which the sizes tell already.
-        if plan([each.by_size() for each in files]):
-            groups += [group for run in _runs(files, left_alone) for group in plan(run)]
+        if plan(files, unrolled=unrolled):
+            weighed = [_weighed_tier(folder, file, left_alone) for file in files]
+            parting = [file.covers[0] for file, known in zip(files, weighed, strict=True) if not known]
+            groups += plan([known for known in weighed if known], unrolled=[*unrolled, *parting])
     return groups
 
 
-class _TierPath(NamedTuple):
-    """A file of a tier, not opened yet."""
-
-    name: Name
-    path: str
-
-    def by_size(self) -> TierFile:
-        """The file as the plan sees it, by its size alone."""
-        size_bytes = 0
-        with suppress(FileNotFoundError, CorruptError):
-            size_bytes = listing.look(self.path).size_bytes
-        return TierFile(self.name.file, size_bytes, (self.name,), 0, 0, {})
+def _by_size(folder: str, name: Name) -> TierFile:
+    """A file of a tier as the plan sees it, by its size alone."""
+    size_bytes = 0
+    with suppress(FileNotFoundError, CorruptError):
+        size_bytes = listing.look(f"{folder}/{name.file}").size_bytes
+    return TierFile(name.file, size_bytes, (name,), 0, 0, {})
 
 
-def _runs(files: Sequence[_TierPath], left_alone: set[str]) -> Iterator[list[TierFile]]:
-    """Neighbours that may become one, as far as their declarations say."""
-    run: list[TierFile] = []
-    declared = ""
-    for each in files:
-        said, weight_bytes = "", 0
-        if each.path not in left_alone:
-            with suppress(Error, FileNotFoundError), sparse_file.open_file(each.path) as opened:
-                said, weight_bytes = (
-                    sparse_file.declares(opened),
-                    _tier_weight(opened, listing.look(each.path).size_bytes),
-                )
-        if said != declared or not said:
-            yield run
-            run, declared = [], said
-        if said:
-            run.append(each.by_size()._replace(size_bytes=weight_bytes))
-    yield run
+def _weighed_tier(folder: str, file: TierFile, left_alone: set[str]) -> TierFile | None:
+    """The same by what is in it: one of few bytes may have many rows or texts, which are in memory when it is merged.
 
-
-def _plan_of_past_boot(run: Sequence[TierFile], largest_bytes: int, unrolled: Sequence[Name]) -> list[list[TierFile]]:
-    """All neighbours that fit into one."""
-    groups: list[list[TierFile]] = []
-    for each in run:
-        last = groups[-1] if groups else []
-        if last and sum(other.size_bytes for other in last) + each.size_bytes <= largest_bytes:
-            between = Name(each.covers[0].boot, last[-1].covers[0].last, each.covers[0].first)
-            if not any(between.contains(name) for name in unrolled):
-                last.append(each)
-                continue
-        groups.append([each])
-    return [group for group in groups if len(group) > 1]
-
-
-def _tier_weight(stretch: Stretch, size_bytes: int) -> int:
-    """How large a file counts: one of few bytes may have many rows or texts, which are in memory when it is merged."""
-    return max(size_bytes, stretch.rows * TIER_ROW_BYTES_MIN, sum(map(len, stretch.texts)) // TEXTS_PER_BYTE_MAX)
+    None where it is left alone, or cannot be read.
+    """
+    path = f"{folder}/{file.file}"
+    if path not in left_alone:
+        with suppress(Error, FileNotFoundError), sparse_file.open_file(path) as opened:
+            texts = sum(map(len, opened.texts)) // TEXTS_PER_BYTE_MAX
+            size_bytes = max(file.size_bytes, opened.rows * TIER_ROW_BYTES_MIN, texts)
+            return file._replace(size_bytes=size_bytes, tables={opened.table.name: sparse_file.declares(opened)})
+    return None
 
 
 def span_ns(path: str) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from sysmond.base.model import Table
+from sysmond.base.clock import SECOND_NS
 from sysmond.base.wall_clock import course_of
 from sysmond.errors import CorruptError, ForeignError, NotPermittedError
 from sysmond.machine.listing import look
@@ -51,7 +51,7 @@ class TierFile(NamedTuple):
     covers: tuple[Name, ...]
     first_ns: int
     last_ns: int
-    tables: Mapping[str, Table]
+    tables: Mapping[str, object]
 
 
 def is_name(file: str) -> bool:
@@ -206,7 +206,7 @@ def listing(folder: str) -> tuple[list[TierFile], list[str]]:
 
 
 def span_ns(recording: Recording) -> tuple[int, int]:
-    """UTC of the outermost rows of a recording, in nanoseconds; 0 where it has none."""
+    """UTC of the outermost rows of a recording, in nanoseconds; where it has none, of its holes; else 0."""
     ends = []
     for strand, first, last in [
         *((block.strand, block.ticks, block.ticks) for block in recording.blocks),
@@ -215,6 +215,10 @@ def span_ns(recording: Recording) -> tuple[int, int]:
         if len(first):
             course = course_of(recording.clocks.get(strand.boot, []), strand.interval_ns)
             ends += [course.moment_ns(int(first[0])), course.moment_ns(int(last[-1]))]
+    # Whatever the interval: only the relation of the clocks matters.
+    ends = ends or [
+        course_of(recording.clocks.get(hole.boot, []), SECOND_NS).moment_ns(hole.start_ns) for hole in recording.holes
+    ]
     return (min(ends), max(ends)) if ends else (0, 0)
 
 
@@ -231,6 +235,19 @@ def plan_merges(files: Sequence[TierFile], largest_bytes: int, unrolled: Sequenc
         else:
             runs.append([file])
     return [group for run in runs for group in _groups(run, largest_bytes)]
+
+
+def plan_rest(files: Sequence[TierFile], largest_bytes: int, unrolled: Sequence[Name] = ()) -> list[list[TierFile]]:
+    """Choose of files to which nothing is added any more: all neighbours that fit into one; not across as above."""
+    groups: list[list[TierFile]] = []
+    for file in files:
+        last = groups[-1] if groups else []
+        fits = last and _size(last) + file.size_bytes <= largest_bytes
+        if fits and _may_follow(last[-1], file, unrolled):
+            last.append(file)
+        else:
+            groups.append([file])
+    return [group for group in groups if len(group) > 1]
 
 
 def _may_follow(before: TierFile, after: TierFile, unrolled: Sequence[Name]) -> bool:
