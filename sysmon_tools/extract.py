@@ -22,7 +22,7 @@ from sysmond.machine.commandline import Parser
 
 if TYPE_CHECKING:
     from sysmon_tools.style import Style
-    from sysmond.base.result import Entry, LongEntry, Result
+    from sysmond.base.result import Entry, Gap, LongEntry, Result
 
 PROGRAM = "sysmon-extract"
 
@@ -214,10 +214,15 @@ def _run(options: argparse.Namespace) -> int:
     gc.freeze()
     gc.enable()
     archive = history.open(state_dir=options.state_dir, runtime_dir=options.runtime_dir, user=options.user)
+    gaps: Sequence[Gap] = ()
     if options.is_long:
-        warnings = tasks.run(archive, options, chosen, _style(options))
+        warnings, gaps = tasks.run(archive, options, chosen, _style(options))
+    elif options.list:
+        warnings = _list(archive, options, chosen)
     else:
-        warnings = _list(archive, options, chosen) if options.list else _extract(archive, options, chosen)
+        warnings, gaps = _extract(archive, options, chosen)
+    if beginning := _style(options).beginning(gaps):
+        _say(beginning)
     for warning in warnings:
         _say(f"warning: {warning}")
     return EXIT_PARTIAL if warnings else 0
@@ -292,7 +297,8 @@ def _list(archive: Queryable, options: argparse.Namespace, chosen: str) -> list[
     return list(dict.fromkeys(warnings))
 
 
-def _extract(archive: Queryable, options: argparse.Namespace, chosen: str) -> list[str]:
+def _extract(archive: Queryable, options: argparse.Namespace, chosen: str) -> "tuple[list[str], Sequence[Gap]]":
+    """Write values, or how they come about; gives the warnings and the gaps."""
     result = archive.select(
         *options.paths,
         start=options.start,
@@ -304,7 +310,7 @@ def _extract(archive: Queryable, options: argparse.Namespace, chosen: str) -> li
         explain=options.explain,
     )
     _write(archive, result, options, chosen)
-    return list(dict.fromkeys((*archive.warnings, *result.warnings)))
+    return list(dict.fromkeys((*archive.warnings, *result.warnings))), result.gaps
 
 
 def _write(archive: Queryable, result: "Result", options: argparse.Namespace, chosen: str) -> None:

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a result is written, whatever the format."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import tzinfo
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from sysmond.base.model import Cause
 from sysmond.base.timespec import Notation, format_time
+
+if TYPE_CHECKING:
+    from sysmond.base.result import Gap
 
 
 class Style(NamedTuple):
@@ -18,3 +22,8 @@ class Style(NamedTuple):
     def time(self, time_ns: int) -> str:
         """Write one point in time."""
         return format_time(time_ns, self.notation, self.zone)
+
+    def beginning(self, gaps: "Iterable[Gap]") -> str:
+        """Say when recording begins, where a range begins before that; empty where it does not."""
+        begins_ns = [gap.end_ns for gap in gaps if gap.cause is Cause.BEFORE_RECORDING]
+        return f"recording begins at {self.time(min(begins_ns))}" if begins_ns else ""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sysmon_tools.output import ROW_FORMATS, put_in_place, send
-from sysmond.base.model import Sensitivity, Table
+from sysmond.base.model import Cause, Sensitivity, Table
 from sysmond.errors import Error, UsageError
 from sysmond.machine import folders
 from sysmond.store import archive as archives
@@ -20,7 +20,7 @@ from sysmond.tasks import tables
 if TYPE_CHECKING:
     from sysmon_tools.style import Style
     from sysmond.answers.records import Answer
-    from sysmond.base.result import Column, Event
+    from sysmond.base.result import Column, Event, Gap
     from sysmond.history import Archive
 
 TABLES = {each.name: each for each in vars(tables).values() if isinstance(each, Table) and each.packing is not None}
@@ -154,15 +154,17 @@ def _spelled(name: str) -> str:
     return f"--{spelled.replace('_', '-')}"
 
 
-def run(archive: "Archive", options: argparse.Namespace, chosen: str, style: "Style") -> list[str]:
-    """Answer, and give the warnings."""
+def run(
+    archive: "Archive", options: argparse.Namespace, chosen: str, style: "Style"
+) -> "tuple[list[str], Sequence[Gap]]":
+    """Answer, and give the warnings and the gaps."""
     known = ROW_FORMATS if options.sql is not None else FORMATS
     if chosen not in known:
         raise UsageError(f"long tables have no format {chosen!r}; there are {', '.join(known)}")
     if options.list:
-        return _list(options, chosen)
+        return _list(options, chosen), ()
     if options.sql is not None:
-        return _sql(archive, options, chosen, style)
+        return _sql(archive, options, chosen, style), ()
     if options.tree:
         found = _tree(archive, options, indented=chosen == "table")
     elif options.pid is not None:
@@ -170,7 +172,7 @@ def run(archive: "Archive", options: argparse.Namespace, chosen: str, style: "St
     else:
         found = _ask(archive, options, options.columns or "")
     _write(found, options, chosen, style)
-    return list(found.warnings)
+    return list(found.warnings), found.gaps if options.start is not None else ()
 
 
 def _ask(
@@ -230,7 +232,9 @@ def _tree(archive: "Archive", options: argparse.Namespace, *, indented: bool) ->
         semantics = found.column("pid").semantics
         columns.append(Column("depth", "1", semantics, "last", integers=np.array(depths, np.int64)))
     second_ns = at_ns // _SECOND_NS * _SECOND_NS
-    return found._replace(times_ns=np.full(len(rows), second_ns), columns=tuple(columns))
+    # Nobody asked for the time before the moment: it is for measuring.
+    gaps = tuple(gap for gap in found.gaps if gap.end_ns > at_ns or gap.cause is not Cause.BEFORE_RECORDING)
+    return found._replace(times_ns=np.full(len(rows), second_ns), columns=tuple(columns), gaps=gaps)
 
 
 def _in_order(pids: Sequence[int], parents: Sequence[int]) -> tuple[list[int], list[int]]:
@@ -297,7 +301,7 @@ def _life(archive: "Archive", options: argparse.Namespace) -> "Answer":
     ends = whole.column("end").times
     last_ns = asked_ns if np.isnat(ends).any() else int(ends.max().view(np.int64))
     # A recording that ended tells nothing about the time since then: its last gap reaches up to now.
-    last_ns = min([last_ns, *(gap.start_ns for gap in whole.gaps[-1:] if gap.end_ns >= asked_ns)])
+    last_ns = min([last_ns, *(gap.start_ns for gap in whole.gaps if gap.end_ns >= asked_ns)])
     first_ns = max(first_ns, int(whole.times_ns[0]))
     step = options.sample or next(
         (f"{step}s" for step in _STEPS_S if (last_ns - first_ns) // _SECOND_NS <= step * _STEPS_MAX), "1d"

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sysmond.answers import gaps
 from sysmond.answers.rates import STATISTICS
-from sysmond.answers.series import FOREVER_NS, Query
+from sysmond.answers.series import Query
 from sysmond.base import clock, paths, timespec
 from sysmond.base.model import TIERS_NS, Cause, Metric, Sensitivity, series_path
 from sysmond.base.result import Boot, Entry, Event, LongEntry, Result
+from sysmond.base.timespec import FOREVER_NS
 from sysmond.errors import Error, NotPermittedError, UsageError, nearest
 from sysmond.machine import folders
 from sysmond.machine.folders import Folders
@@ -244,11 +245,12 @@ class Archive:
         query = Query(line, keys, asked.start_ns, asked.end_ns, boot)
         result = query.raw() if asked.raw else query.buckets(asked.step_ns, asked.stats)
         found = gaps.find(line, tables, boot, asked.now_ns)
-        found += gaps.lost(line, empty, boot, asked.now_ns)
+        found += [*gaps.lost(line, empty, boot, asked.now_ns), *query.gaps]
+        begins = gaps.begins(line, tables, found)
+        start_ns = asked.start_ns if boot is None else -FOREVER_NS
+        found += gaps.outside(begins, start_ns, asked.end_ns, asked.now_ns)
         inside = tuple(
-            gap
-            for gap in gaps.coalesce([*found, *query.gaps])
-            if gap.end_ns > asked.start_ns and gap.start_ns < asked.end_ns
+            gap for gap in gaps.coalesce(found) if gap.end_ns > asked.start_ns and gap.start_ns < asked.end_ns
         )
         line.demand(tables, inside)
         self.warnings = list(dict.fromkeys([*empty.values(), *(damage.reason for damage in line.damages)]))

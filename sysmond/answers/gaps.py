@@ -17,6 +17,7 @@ from sysmond.base import clock
 from sysmond.base.model import Cause, series_path
 from sysmond.base.paths import Matcher, Pattern, is_wild
 from sysmond.base.result import BoolArray, Gap
+from sysmond.base.timespec import FOREVER_NS
 from sysmond.store import archive
 from sysmond.store.holdings import Damage
 from sysmond.store.of_ring import Hole, SeriesKey
@@ -70,6 +71,27 @@ def find(line: Timeline, tables: Collection[str], boot: str | None, now_ns: int)
     damaged = [gap for gap in found if gap.cause is Cause.DAMAGED_FILE]
     found = [gap for gap in found if not _is_told_of(gap, damaged)]
     return coalesce(_with_lost_boots(found, line) if boot is None else found)
+
+
+def begins(line: Timeline, tables: Collection[str], found: Iterable[Gap]) -> dict[str, int]:
+    """When what is known of each table begins, UTC: with its first tick, or with a gap before that."""
+    known = [
+        (table, line.moment_ns(track.lineage.boot, track.first_ns)) for track in line.tracks for table in track.tables
+    ]
+    known += [(gap.table, gap.start_ns) for gap in found]
+    return {table: begin_ns for table, begin_ns in sorted(known, reverse=True) if table in tables}
+
+
+def outside(begin_ns: Mapping[str, int], start_ns: int, end_ns: int, now_ns: int) -> Iterator[Gap]:
+    """The parts of a range of which nothing can be known: before recording began, and from now on.
+
+    ``begin_ns``: when it began, by table. A range for which no end was asked is open, or ends behind what is now.
+    """
+    for table, since_ns in begin_ns.items():
+        if -FOREVER_NS < start_ns < since_ns:
+            yield Gap(start_ns, since_ns, table, Cause.BEFORE_RECORDING)
+        if now_ns + 1 < end_ns < FOREVER_NS:
+            yield Gap(max(start_ns, now_ns), end_ns, table, Cause.IN_THE_FUTURE)
 
 
 def _is_told_of(gap: Gap, damaged: Iterable[Gap]) -> bool:

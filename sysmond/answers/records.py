@@ -13,6 +13,7 @@ import numpy.typing as npt
 from sysmond.answers import columns as offered
 from sysmond.answers import from_tiers, grouping
 from sysmond.answers.columns import COUNT, Of, Offer, Spec
+from sysmond.answers.gaps import outside
 from sysmond.answers.joins import Joins, Texts, needed
 from sysmond.answers.rows import (
     Cells,
@@ -31,6 +32,7 @@ from sysmond.base import clock, paths, timespec
 from sysmond.base.declared_answers import within
 from sysmond.base.model import FINEST_TIER, READERS, TIERS_NS, Answers, Cause, Metric, Semantics, Sensitivity, Table
 from sysmond.base.result import Column, Event, Gap, Result
+from sysmond.base.timespec import FOREVER_NS
 from sysmond.errors import CorruptError, Error, NotPermittedError, UsageError, nearest
 from sysmond.machine.folders import Folders
 from sysmond.rollup import condition
@@ -48,7 +50,6 @@ ATTEMPTS_MAX = 5
 WARNINGS_TOLD_MAX = 8
 # Of these somebody may have told when he noticed.
 _LOSSES = frozenset({Cause.DAMAGED_FILE, Cause.DAEMON_DOWN, Cause.DROPPED})
-FOREVER_NS = timespec.TIME_MAX_NS - 1
 
 
 class Request(NamedTuple):
@@ -193,9 +194,9 @@ class Answering:
 
     def _range(self) -> _Times:
         request = self._request
-        now_ns = time.time_ns()
+        self._now_ns = time.time_ns()
         start_ns = -FOREVER_NS if request.start is None else self._moment(request.start)
-        end_ns = now_ns + 1 if request.end is None else self._moment(request.end)
+        end_ns = self._now_ns + 1 if request.end is None else self._moment(request.end)
         if request.boot is not None and request.end is None:
             end_ns = FOREVER_NS
         if end_ns <= start_ns:
@@ -217,28 +218,36 @@ class Answering:
         :raises Error: where there is nothing.
         """
         census, table, times = self._census, self._request.table, self._times
-        lines = census.lines(table, times.start_ns, times.end_ns + LATE_NS)
-        self._is_followed, reasons = census.is_followed, census.reasons
-        tiers: list[list[Line]] = []
-        if not lines or _earliest_ns(lines[-1]) > times.start_ns:
-            # Of the boots before the newest one, too, rows may be gone. What begins in the range may have its first
-            # reading to tell of after it.
-            tiers = [census.lines(table, times.start_ns, times.end_ns + TIERS_NS[tier], tier) for tier in COARSE]
-        if self._request.boot is not None:
-            recorded = sorted([*lines, *chain(*tiers)], key=lambda line: line.last_ns)
-            self._boot = paths.find_boot(self._request.boot, list(dict.fromkeys(line.boot for line in recorded)))
-            lines, *tiers = ([line for line in each if line.boot == self._boot] for each in (lines, *tiers))
-        buckets, since_ns = from_tiers.bucketed(lines, tiers)
-        if lines or buckets:
-            return lines, buckets, since_ns
+        found = self._within(times.start_ns, times.end_ns)
+        if not any(found[:2]) and (first := census.extent(table)) and times.end_ns <= first.start_ns:
+            # Before anything was recorded: what came first says which columns there are.
+            found = self._within(first.start_ns, first.start_ns + 1)
+        if any(found[:2]):
+            return found
         if census.refused:
             raise NotPermittedError(f"table {table!r}: no permission to read {census.refused[0]}")
         known = census.tables()
         if table in known:
             # A table that could never be read is told why, as a gap is.
-            why = "; ".join(dict.fromkeys([*census.warnings[:WARNINGS_TOLD_MAX], *reasons[-1:]]))
+            why = "; ".join(dict.fromkeys([*census.warnings[:WARNINGS_TOLD_MAX], *self._reasons[-1:]]))
             raise Error(f"table {table!r}: nothing of it is recorded in that range{f': {why}' if why else ''}")
         raise Error(f"table {table!r}: nothing of it is recorded yet{nearest(table, known)}")
+
+    def _within(self, start_ns: int, end_ns: int) -> tuple[list[Line], list[from_tiers.Bucketed], dict[str, int]]:
+        """What there is of the table in a range, as ``_found``; nothing where that is so."""
+        census, table = self._census, self._request.table
+        lines = census.lines(table, start_ns, end_ns + LATE_NS)
+        self._is_followed, self._reasons = census.is_followed, census.reasons
+        tiers: list[list[Line]] = []
+        if not lines or _earliest_ns(lines[-1]) > start_ns:
+            # Of the boots before the newest one, too, rows may be gone. What begins in the range may have its first
+            # reading to tell of after it.
+            tiers = [census.lines(table, start_ns, end_ns + TIERS_NS[tier], tier) for tier in COARSE]
+        if self._request.boot is not None:
+            recorded = sorted([*lines, *chain(*tiers)], key=lambda line: line.last_ns)
+            self._boot = paths.find_boot(self._request.boot, list(dict.fromkeys(line.boot for line in recorded)))
+            lines, *tiers = ([line for line in each if line.boot == self._boot] for each in (lines, *tiers))
+        return lines, *from_tiers.bucketed(lines, tiers)
 
     def answer(self) -> Answer:
         """Answer it."""
@@ -314,9 +323,8 @@ class Answering:
         """
         start_ns, end_ns, step_ns = self._times
         lines = [*self._lines, *(each.line for each in self._past)]
-        first_ns = min(line.first_ns - _longest_ns(line) for line in lines)
         if start_ns == -FOREVER_NS:
-            start_ns = first_ns
+            start_ns = self._begin_ns()
         if end_ns == FOREVER_NS:
             end_ns = max(line.last_ns for line in lines) + 1
         self._times = self._times._replace(start_ns=start_ns, end_ns=max(end_ns, start_ns + 1))
@@ -386,23 +394,34 @@ class Answering:
         return rows
 
     def _result(self, question: Question, rows: Rows | None, buckets: UtcBuckets) -> Answer:
-        start_ns, end_ns, step_ns = self._times
-        table = self.table.name
         times = np.zeros(0, np.int64) if rows is None else rows.times_ns
         columns = [_column(spec, None if rows is None else rows.columns[spec.label]) for spec in question.columns]
-        found = gaps(self._lines, table, start_ns, end_ns, is_followed=self._is_followed)
-        earlier = from_tiers.gaps(self._past, self._lines, table, buckets)
-        found = sorted({*found, *(gap for gap in earlier if gap.end_ns > start_ns and gap.start_ns < end_ns)})
+        found = self._gaps(buckets)
         events = [*self._told_of_tiers(), *self._told_of_losses(found)]
         return Answer(
             times,
             tuple(columns),
             tuple(found),
-            step_ns,
+            self._times.step_ns,
             tuple(dict.fromkeys(self.warnings())),
             tuple(sorted(events)),
             sensitivity=self._sensitivity(),
         )
+
+    def _gaps(self, buckets: UtcBuckets) -> list[Gap]:
+        """Why there is nothing in the range where there is nothing."""
+        start_ns, end_ns, _ = self._times
+        table = self.table.name
+        found = set(gaps(self._lines, table, start_ns, min(end_ns, self._now_ns), is_followed=self._is_followed))
+        found.update(from_tiers.gaps(self._past, self._lines, table, buckets))
+        begin_ns = min([self._begin_ns(), *(gap.start_ns for gap in found)])
+        asked_ns = -FOREVER_NS if self._boot else start_ns
+        found.update(outside({table: begin_ns}, asked_ns, end_ns, self._now_ns))
+        return sorted(gap for gap in found if gap.end_ns > start_ns and gap.start_ns < end_ns)
+
+    def _begin_ns(self) -> int:
+        """When what was found begins to tell of anything."""
+        return min(line.first_ns - _longest_ns(line) for line in [*self._lines, *(each.line for each in self._past)])
 
     def _told_of_tiers(self) -> Iterator[Event]:
         """Up to when only buckets are there, as an event, where that is in the range."""
@@ -419,7 +438,7 @@ class Answering:
         Only then, for events are in the files of all other tables. Of what ended last nobody came to tell.
         """
         start_ns, end_ns, _ = self._times
-        if any(gap.cause in _LOSSES for gap in found if gap.end_ns < end_ns):
+        if any(gap.cause in _LOSSES for gap in found if gap.end_ns < min(end_ns, self._now_ns)):
             with closing(self._census.timeline(self._sensitivity())) as line:
                 yield from line.events(self._boot, start_ns, end_ns)
 

@@ -10,10 +10,10 @@ import numpy as np
 from sysmond.answers import gaps, rates, which_tier
 from sysmond.answers.rates import Kept, LineagePart, Statistic
 from sysmond.answers.reading import EMPTY, TimelineReader, TrackView
-from sysmond.base import timespec
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import ABSENT, Cause, Metric, Semantics, series_path
 from sysmond.base.result import BoolArray, Column, Gap, Int64Array, Result
+from sysmond.base.timespec import FOREVER_NS
 from sysmond.errors import UsageError
 from sysmond.store import statistics
 from sysmond.store.of_ring import SeriesKey
@@ -28,7 +28,6 @@ VALUES_MAX = 100_000_000
 # A few series are read and rolled up at a time: so many values of each, but at least so many series.
 BATCH_VALUES = 1024 * 1024
 BATCH_SERIES_MIN = 8
-FOREVER_NS = timespec.TIME_MAX_NS - 1
 
 
 class AnswerSource(NamedTuple):

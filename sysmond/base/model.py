@@ -74,6 +74,8 @@ class Cause(StrEnum):
     COUNTER_RESET = "counter reset"
     CLOCK_STEP = "clock step"
     DAMAGED_FILE = "damaged file"
+    BEFORE_RECORDING = "before recording"
+    IN_THE_FUTURE = "in the future"
 
 
 class Metric(NamedTuple):

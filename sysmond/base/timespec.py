@@ -34,6 +34,8 @@ YEAR_MIN, YEAR_MAX = 1900, 2199
 TIME_MIN_NS = -2_208_988_800 * SECOND_NS
 TIME_MAX_NS = 7_258_118_400 * SECOND_NS
 STEP_MAX_NS = 36_525 * DAY_NS
+# Later than any time that can be written, and the same before: a range that is open on that side.
+FOREVER_NS = TIME_MAX_NS - 1
 
 # An error stays a line, whatever was typed.
 QUOTE_LENGTH_MAX = 60

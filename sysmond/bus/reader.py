@@ -153,7 +153,7 @@ def points(question: HistoryQuestion, archive: "Archive", bulk: int) -> Answer: 
 
 def events(question: HistoryQuestion, archive: "Archive", bulk: int) -> Answer:  # noqa: ARG001  all are called alike
     """What happened: the newest of it, as far as an answer holds it."""
-    from sysmond.answers.series import FOREVER_NS  # noqa: PLC0415  see answer
+    from sysmond.base.timespec import FOREVER_NS  # noqa: PLC0415  see answer
 
     found = archive.events(question.start_ns or -FOREVER_NS, question.end_ns or FOREVER_NS)
     return {"events": _newest([list(event) for event in found[-EVENTS_MAX:]], EVENTS_BYTES_MAX)}

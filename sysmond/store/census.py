@@ -135,20 +135,22 @@ class Census:
 
     def extents(self, boot: str | None = None) -> list[LongEntry]:
         """The long tables that are recorded, sorted by name: what their first and last files say; of one ``boot``."""
-        found = []
-        for table in self.tables():
-            ends = [each for each in self._ends(table, boot) if len(each.ticks)]
-            moments = [
-                course.moment_ns(int(tick))
-                for each in ends
-                for course in [course_of(each.relations, each.interval_ns)]
-                for tick in (each.ticks[0], each.ticks[-1])
-            ]
-            if moments:
-                newest, interval_ns = ends[-1], min(each.interval_ns for each in ends)
-                per, doc = newest.table.per, newest.table.doc
-                found.append(LongEntry(table, per, doc, min(moments), max(moments), interval_ns, newest.sensitivity))
-        return found
+        return [found for table in self.tables() if (found := self.extent(table, boot))]
+
+    def extent(self, table: str, boot: str | None = None) -> LongEntry | None:
+        """What the first and last files of a table say; None where nothing of it is recorded."""
+        ends = [each for each in self._ends(table, boot) if len(each.ticks)]
+        moments = [
+            course.moment_ns(int(tick))
+            for each in ends
+            for course in [course_of(each.relations, each.interval_ns)]
+            for tick in (each.ticks[0], each.ticks[-1])
+        ]
+        if not moments:
+            return None
+        newest, interval_ns = ends[-1], min(each.interval_ns for each in ends)
+        per, doc = newest.table.per, newest.table.doc
+        return LongEntry(table, per, doc, min(moments), max(moments), interval_ns, newest.sensitivity)
 
     def _ends(self, table: str, boot: str | None) -> Iterator[Stretch]:
         """The first and the last stretch of every folder of a table: the rings last, of which the outer readings."""

@@ -41,6 +41,15 @@ class Shelf(NamedTuple):
     tables: set[str]
     always: set[str]
 
+    def may_go_on(self, gap: Gap) -> bool:
+        """Whether a gap may be another one by files that were left out, whatever table it is of.
+
+        A table may have changed its class: then none of these has it, and those that were left out do.
+        """
+        if gap.cause is Cause.BEFORE_RECORDING and self.begin_ns != -ALWAYS_NS:
+            return True
+        return gap.start_ns <= self.begin_ns or gap.end_ns >= self.end_ns
+
 
 class TooLittleError(Error):
     """What is near a span does not answer a question about it; everything may."""
@@ -172,13 +181,9 @@ class Timeline:
     def _suffices(self, tables: Collection[str], gaps: Iterable[Gap]) -> bool:
         if self.damages or self.unread:
             return False
-        held = [(gap.table, gap.start_ns, gap.end_ns) for gap in gaps]
+        found = list(gaps)
         return all(
-            shelf.tables.intersection(tables) <= shelf.always
-            and not any(
-                table in shelf.tables and (start_ns <= shelf.begin_ns or end_ns >= shelf.end_ns)
-                for table, start_ns, end_ns in held
-            )
+            shelf.tables.intersection(tables) <= shelf.always and not any(map(shelf.may_go_on, found))
             for shelf in self._shelves
         )
 

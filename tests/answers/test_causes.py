@@ -97,7 +97,7 @@ def test_the_only_file_of_a_boot(folders: Folders, *, is_last: bool) -> None:
     written_ns = BOOTED_NS + 1020 * SECOND_NS
     os.utime(paths[1], ns=(written_ns, written_ns))
     end_ns = BOOTED_NS + (1020 if is_last else 2020) * SECOND_NS
-    found = Archive(folders).records("process", start=BOOTED_NS, end=end_ns)
+    found = Archive(folders).records("process", start=BOOTED_NS + 10 * SECOND_NS, end=end_ns)
     assert causes(found) == [(Cause.DAMAGED_FILE, 1000 if is_last else 1990)]
     assert paths[1].name in found.gaps[0].detail
 

@@ -468,7 +468,7 @@ def test_the_end_says_whether_the_daemon_went_in_good_order(machine: Machine, mo
     writer.tick(range(100, 110))
     assert [gap.cause for gap in machine.archive.select(READ).gaps] == [Cause.DAEMON_DOWN]
     writer.ring.close()
-    (gap,) = machine.archive.select(READ, start=NOON_NS, end=NOON_NS + 120 * SECOND_NS).gaps
+    (gap,) = machine.archive.select(READ, start=NOON_NS + 100 * SECOND_NS, end=NOON_NS + 120 * SECOND_NS).gaps
     assert (gap.cause, gap.start_ns) == (Cause.CLEAN_SHUTDOWN, NOON_NS + 110 * SECOND_NS)
     monkeypatch.setattr(clock, "boot_id", lambda: OLDER)
     assert {gap.cause for gap in machine.archive.select(READ).gaps} >= {Cause.OFF}
@@ -479,8 +479,8 @@ def test_a_slow_table_that_is_on_time_has_no_gap_at_the_end(machine: Machine, mo
     now_ns = time.time_ns()
     wall_ns = now_ns - 1000 * SECOND_NS
     machine.start(99, interval_ns=60 * SECOND_NS, wall_ns=wall_ns).tick([720, 780, 840])
-    assert machine.archive.select(READ, start=wall_ns).gaps == ()
-    assert [gap.cause for gap in machine.archive.select(READ, start=wall_ns, end="now").gaps] == []
+    assert machine.archive.select(READ, start=wall_ns + 720 * SECOND_NS).gaps == ()
+    assert [gap.cause for gap in machine.archive.select(READ, start=wall_ns + 720 * SECOND_NS, end="now").gaps] == []
 
 
 def test_a_gap_around_the_whole_range_is_told_with_its_true_ends(machine: Machine) -> None:
@@ -489,6 +489,29 @@ def test_a_gap_around_the_whole_range_is_told_with_its_true_ends(machine: Machin
     result = machine.archive.select(READ, start=NOON_NS + 150 * SECOND_NS, end=NOON_NS + 160 * SECOND_NS)
     assert len(result.times_ns) == 0
     assert gaps(result) == [(110, 200, "daemon down")]
+
+
+def test_before_the_first_row_and_after_now_is_nothing_and_said(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.start(0.5).tick(range(10, 20))
+    machine.start(0.5, writer="background", table=TABLE._replace(name="raid")).tick(range(15, 20))
+
+    def asked(start_s: int, end_s: int) -> list[tuple[float, float, str, str]]:
+        start_ns, end_ns = NOON_NS + start_s * SECOND_NS, NOON_NS + end_s * SECOND_NS
+        found = machine.archive.select("disk/queue", "raid/queue", start=start_ns, end=end_ns)
+        assert len(found.columns) == 2
+        return [(*told, gap.table) for gap, told in zip(found.gaps, gaps(found), strict=True)]
+
+    assert asked(1, 5) == [(1, 10, "before recording", "disk"), (1, 15, "before recording", "raid")]
+    assert asked(12, 18) == [(12, 15, "before recording", "raid")]
+    assert asked(15, 18) == []
+    monkeypatch.setattr(time, "time_ns", lambda: NOON_NS + 20 * SECOND_NS)
+    future = [(20, 30, "in the future", "disk"), (20, 30, "in the future", "raid")]
+    assert asked(16, 30) == future
+    assert asked(25, 30) == [(25, *gap[1:]) for gap in future]
+    # Where no beginning and no end is asked for, nothing is outside.
+    assert machine.archive.select("disk/queue").gaps == ()
 
 
 def damage(path: Path, how: str) -> None:

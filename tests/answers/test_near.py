@@ -137,6 +137,42 @@ def test_answers_from_near_are_those_from_everything(recorded: Machine, monkeypa
     assert from_near > RANGES // 3
 
 
+def test_a_table_that_changed_its_class_is_asked_of_files_that_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only files far from the range have it in its other class: the gap between is that of the table."""
+    machine = Machine(tmp_path)
+    classes = [Sensitivity.RESTRICTED, Sensitivity.PUBLIC]
+    moved = {each: machine.start(0.5, writer="background", sensitivity=each, table=SLOW) for each in classes}
+    others = machine.start(0.5)
+    for file in range(12):
+        for second in range(file * 1000 + 1, file * 1000 + 1001):
+            others.tick([second])
+            for number, each in enumerate(classes):
+                if (file < 3, file > 9)[number]:
+                    moved[each].relation(second * SECOND_NS)
+                    moved[each].ring.rows(0, second * SECOND_NS, ("",), [second])
+        machine.seal()
+        machine.flush()
+    for writer in (*moved.values(), others):
+        writer.ring.close()
+    machine.seal()
+    machine.flush()
+    machine.reboot()
+    # Within the last of the earlier class, or the first of the later one: the gap goes on behind what is opened.
+    for begin_s in (2500, 9900):
+        begin_ns = NOON_NS + begin_s * SECOND_NS
+        said = {"start": begin_ns, "end": begin_ns + 600 * SECOND_NS}
+        near = answer(machine.archive, "slow/count", said)
+        with monkeypatch.context() as patch:
+            patch.setattr(Timeline, "_suffices", lambda *_: False)
+            whole = answer(machine.archive, "slow/count", said)
+        assert not isinstance(near, str)
+        assert not isinstance(whole, str)
+        assert [gap for gap in near[0].gaps if gap.end_ns < time.time_ns() - SECOND_NS]
+        assert near[0].gaps == whole[0].gaps
+
+
 def test_few_files_are_opened_for_a_short_range(recorded: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     found: set[str] = set()
 

@@ -2,6 +2,7 @@
 """Questions to long tables, over real files and rings, beside an answer that looks at every row by itself."""
 
 import math
+import time
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
@@ -271,8 +272,25 @@ def test_a_range_without_rows_says_why(folders: Folders) -> None:
     found = ask(folders, start=150, end=160)
     assert len(found.records) == 0
     assert [gap.cause for gap in found.gaps] == [Cause.DAEMON_DOWN]
-    with pytest.raises(Error, match="table 'process': nothing of it is recorded in that range"):
-        ask(folders, start=10, end=20)
+
+
+def outside(found: Answer) -> list[tuple[float, float, Cause]]:
+    return [((gap.start_ns - at(0)) / SECOND_NS, (gap.end_ns - at(0)) / SECOND_NS, gap.cause) for gap in found.gaps]
+
+
+def test_before_the_first_reading_and_after_now_is_nothing_and_said(
+    folders: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simple(folders)
+    before = ask(folders, start=10, end=20, columns="pid,cpu:sum")
+    assert len(before.records) == 0
+    assert outside(before) == [(10, 100, Cause.BEFORE_RECORDING)]
+    assert outside(ask(folders, start=90, end=110)) == [(90, 100, Cause.BEFORE_RECORDING)]
+    assert outside(ask(folders, start=100, end=110)) == []
+    monkeypatch.setattr(time, "time_ns", lambda: at(130))
+    later = outside(ask(folders, start=110, end=150))
+    assert later == [(120, 130, Cause.DAEMON_DOWN), (130, 150, Cause.IN_THE_FUTURE)]
+    assert outside(ask(folders, start=140, end=150)) == [(140, 150, Cause.IN_THE_FUTURE)]
 
 
 def test_what_is_in_two_places_counts_once(folders: Folders) -> None:

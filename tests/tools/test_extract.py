@@ -21,7 +21,7 @@ import sysmond
 from sysmon_tools import extract, output
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Cause, Semantics, Sensitivity
-from sysmond.base.result import Answered, Column, Entry, Explanation, Lacking, LongEntry, Result
+from sysmond.base.result import Answered, Column, Entry, Explanation, Gap, Lacking, LongEntry, Result
 from sysmond.errors import Error, NotPermittedError, UsageError
 
 START_NS = 1_700_000_000 * SECOND_NS
@@ -42,6 +42,7 @@ class FakeArchive:
         self.opened: dict[str, Any] = {}
         self.failure: BaseException | None = None
         self.explanations: tuple[Explanation, ...] = ()
+        self.gaps: tuple[Gap, ...] = ()
 
     def catalogue(self, *patterns: str, boot: str | int | None = None) -> list[Entry]:
         return self.entries
@@ -59,7 +60,9 @@ class FakeArchive:
             for entry in self.entries
             for one in stat
         )
-        result = Result(START_NS + np.arange(3) * SECOND_NS, columns, (), SECOND_NS, explanations=self.explanations)
+        result = Result(
+            START_NS + np.arange(3) * SECOND_NS, columns, self.gaps, SECOND_NS, explanations=self.explanations
+        )
         return result._replace(sensitivity=self.entries[0].sensitivity)
 
 
@@ -173,6 +176,17 @@ def test_what_could_not_be_read_is_named_and_the_rest_is_there(
     warned = "sysmon-extract: warning: a.h5: truncated\nsysmon-extract: warning: b.h5: not ours\n"
     assert capsys.readouterr() == (CSV, warned)
     assert extract.main(["--list"]) == 3
+
+
+def test_a_range_before_the_first_row_says_when_recording_begins(
+    archive: FakeArchive, capsys: pytest.CaptureFixture[str]
+) -> None:
+    since = {"disk": 2, "memory": 1}
+    archive.gaps = tuple(
+        Gap(START_NS, START_NS + after * SECOND_NS, table, Cause.BEFORE_RECORDING) for table, after in since.items()
+    )
+    assert extract.main(["memory", "disk", "--utc"]) == 0
+    assert capsys.readouterr().err == "sysmon-extract: recording begins at 2023-11-14T22:13:21Z\n"
 
 
 @pytest.mark.parametrize(

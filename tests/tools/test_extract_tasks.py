@@ -113,6 +113,18 @@ def test_a_table_for_people_has_no_time_where_there_is_but_one(run: Run) -> None
     assert "\x1b" not in told.out
 
 
+def test_a_range_before_the_first_reading_says_when_recording_begins(run: Run) -> None:
+    begin = "--from=2025-03-01T11:00Z"
+    said = run("process", begin, "--to=2025-03-01T11:01:50Z", "--format=csv")
+    assert said.code == 0
+    assert "# gap 2025-03-01T11:00:00Z 2025-03-01T11:01:40Z process before recording\n" in said.out
+    assert said.err == "sysmon-extract: recording begins at 2025-03-01T11:01:40Z\n"
+    said = run("process", begin, "--to=2025-03-01T11:01Z", "--format=csv")
+    assert (said.code, said.rows, said.err) == (0, [], "sysmon-extract: recording begins at 2025-03-01T11:01:40Z\n")
+    for words in ([FROM, TO], [TO], []):
+        assert run("process", *words, "--format=csv").err == ""
+
+
 def test_steps_have_a_row_each(run: Run) -> None:
     told = run("process", FROM, TO, "--sample=5s", "--top=1", "--columns=pid,cpu:sum", "--format=csv")
     assert [(row["time"][17:19], row["pid"], row["cpu:sum"]) for row in told.rows] == [
