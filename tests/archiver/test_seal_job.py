@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sysmond.archiver import merge_job, seal_job
+from sysmond.archiver import merge_job, retention_job, rollup_job, seal_job
 from sysmond.archiver.coding import DENSE, Coding
 from sysmond.base.clock import Relation
 from sysmond.base.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table
@@ -24,7 +24,7 @@ from sysmond.ring.frame import RING_BYTES_MIN, Identity, Layout
 from sysmond.ring.progress import Progress, Sealed, ring_files
 from sysmond.ring.snapshot import Snapshot, snapshot
 from sysmond.ring.writer import RingWriter
-from sysmond.store import archive, dense, dense_file
+from sysmond.store import archive, dense, dense_file, tiers
 from sysmond.store.archive import Name
 from sysmond.store.dense_file import Segment, encode
 from sysmond.store.of_ring import Hole, MemoryBlock, Recording, SeriesKey, Strand, coalesce, of_snapshot
@@ -528,3 +528,27 @@ def test_holes_that_touch_are_one() -> None:
         Hole(BOOT, "disk", 0, 10, Cause.NO_SOURCE, "x"),
     ]
     assert coalesce(coalesce(holes)) == coalesce(holes)
+
+
+def test_a_file_is_rolled_up_although_the_one_before_it_is_damaged(folders: Folders) -> None:
+    """It is looked at for rows that both have: these are then counted twice, and nothing else is lost."""
+    _, pieces = day_of(60, 3, [30], 2)
+    first, second = put(disk(folders), pieces)
+    held = Path(disk(folders), second.file)
+    content = held.read_bytes()
+    held.unlink()
+    left_alone: set[str] = set()
+    rollup_job.roll_up(folders, DENSE, lambda _tier, _bytes: None, left_alone)
+    damaged_values(Path(disk(folders), first.file))
+    held.write_bytes(content)
+    rollup_job.roll_up(folders, DENSE, lambda _tier, _bytes: None, left_alone)
+    assert left_alone == set()
+    for tier in tiers.COARSE:
+        assert archive.names(archive.disk_folder(folders, Sensitivity.PUBLIC, tier)) == [first, second]
+
+
+def test_a_file_that_tells_of_holes_alone_is_from_when_these_are(folders: Folders) -> None:
+    whole, _ = day_of(60, 3, [], 0)
+    put(disk(folders), [whole._replace(blocks=[])])
+    [stored_file] = retention_job.stored(folders, "1s", is_long=False)
+    assert stored_file.first_ns // DAY_NS == stored_file.last_ns // DAY_NS == 20_000
