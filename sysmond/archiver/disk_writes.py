@@ -75,7 +75,7 @@ class Ledger:
         self._lost = 0
         before = _read(self._parent, self._boot)
         if before is None:  # Nothing was written in this boot: a row that says so, for what comes to grow from.
-            self._row(self._next_ns - INTERVAL_NS)
+            self._row(self._started_ns - self._started_ns % SECOND_NS)
         _add(self._counts, before or {})
         self._in_rows = {reason: list(counts) for reason, counts in self._counts.items()}
 

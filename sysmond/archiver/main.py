@@ -249,7 +249,7 @@ class Archiver:
         is_waiting = seal in self._problems or self._now_s - self._sealed_s < LOOK_MIN_S
         is_short = self._rings.is_short or (self._ledger.is_filling and not is_waiting)
         if (is_short or self._now_s >= self._seal_due_s) and not self._is_place_taken(seal):
-            self._begin(seal, idle=self._idle_s(PLACES[seal]) >= LOOK_MIN_S)
+            self._begin(seal, idle=not self._rings.is_urgent)
         if _asleep_ns() - self._asleep_ns > SECOND_NS // 2:
             self._asleep_ns = _asleep_ns()
             self._disk.resumed = True
@@ -263,7 +263,9 @@ class Archiver:
         self._disk.unsealed = self._rings.unsealed
         sealing = self._running.get(PLACES[seal])
         if sealing is not None and sealing.idle and not sealing.killed:
-            look_s = LOOK_MIN_S  # It is promoted in time.
+            look_s = LOOK_MIN_S
+            if self._rings.is_urgent:
+                self._hurry(sealing)
         self._look_due_s = self._now_s + min(look_s, max(LOOK_MIN_S, self._ledger.due_in_s()))
 
     def _is_flushing(self) -> bool:
@@ -424,7 +426,7 @@ class Archiver:
         if self._seals_first:
             self._seals_first, self._flush_waits = False, True
         self._disk.waiting_bytes = self._ram_bytes()
-        self._rings.is_short = False  # Until the next look.
+        self._rings.is_short = self._rings.is_urgent = False  # Until the next look.
         self._ledger.sealed(Progress.read(self._folders).sealed)
         if problem:
             self._seal_due_s = min(self._seal_due_s, self._now_s + SEAL_RETRY_S)

@@ -11,7 +11,7 @@ from sysmond.base.terminal import put
 from sysmond.base.timespec import format_time, parse_moment, parse_span
 from sysmond.commands import orders
 from sysmond.errors import Error, NotPermittedError, UsageError, refusal
-from sysmond.machine.folders import Folders
+from sysmond.machine.folders import Folders, create
 from sysmond.store import pins
 from sysmond.store.pins import Pin
 
@@ -26,14 +26,25 @@ def pin(folders: Folders, options: argparse.Namespace) -> int:
     if len(why) > WHY_LENGTH_MAX:
         raise UsageError(f"--why of {len(why)} characters; expected at most {WHY_LENGTH_MAX}")
     added = Pin(start_ns, end_ns, why, BY)
-    # Early in a boot there may be no state folder yet: then it waits for it, as segments do.
-    folder = folders.state if os.path.isdir(folders.state) else pins.waiting(folders)
     try:
-        pins.add(folder, [added])
+        pins.add(_folder(folders), [added])
     except OSError as failure:
         raise _refused(folders, failure) from failure
     _tell(folders, "pin", added)
     return 0
+
+
+def _folder(folders: Folders) -> str:
+    """Where a pin is put: early in a boot there may be no state folder yet, and it waits for it, as segments do.
+
+    Before anything was recorded there is neither: then the folders are made, as the recorder makes them.
+    """
+    waiting = pins.waiting(folders)
+    if not os.path.isdir(folders.state):
+        if os.path.isdir(waiting):
+            return waiting
+        create(folders, os.geteuid())
+    return folders.state
 
 
 def unpin(folders: Folders, options: argparse.Namespace) -> int:

@@ -570,10 +570,20 @@ def test_a_ring_is_sealed_at_idle_priority_unless_it_runs_out(station: Station) 
     for _ in range(900):
         station.tick()
     made._look()
-    assert made._rings.is_short
-    made._rings.left_s = 5.0
+    assert made._rings.is_urgent  # What was written within this moment fills the rest in another.
     assert policy() == os.SCHED_OTHER
     assert not said
+
+
+def test_the_first_row_of_the_ledger_is_from_when_it_began(runtime: Path, tmp_path: Path, end: Started) -> None:
+    """The first boot that is listed began with it, not with the minute before."""
+    began_s = time.time()
+    station = Station(runtime, tmp_path)
+    process = station.start()
+    end.append(process)
+    assert stop(process) == 0
+    rows = Archive(station.folders).select("flush", raw=True)
+    assert began_s - 1.0 <= rows.times_ns[0] / SECOND <= time.time()
 
 
 def test_only_rings_that_nobody_writes_are_to_be_forgotten(station: Station, end: Started) -> None:

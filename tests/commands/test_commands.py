@@ -246,6 +246,18 @@ def test_a_span_is_pinned_listed_and_released(folders: Folders, capsys: pytest.C
     assert second["why"] == ""
 
 
+def test_what_is_about_to_happen_is_pinned_before_anything_was_recorded(tmp_path: Path) -> None:
+    environ = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state"), "XDG_RUNTIME_DIR": str(tmp_path / "run")}
+    (tmp_path / "run").mkdir(mode=0o700)
+
+    def sysmond(*words: str) -> str:
+        command = [sys.executable, "-P", "-m", "sysmond", *words, "--user"]
+        return subprocess.run(command, env=environ, capture_output=True, text=True, check=True).stdout
+
+    sysmond("pin", "2040-01-01", "2040-01-02", "--why", "the first night")
+    assert sysmond("pins").endswith("the first night\n")
+
+
 def test_a_disk_that_takes_no_pin_is_named(
     folders: Folders, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
