@@ -5,7 +5,7 @@ A whole daemon records, all as it is by default, on a bus of its own. First nobo
 (voluntary context switches) and memory of the bus part at rest, and of all parts together. Then one client asks for
 the latest values of 100 series, one call after the other. Last, another daemon with a tick of 10 ms: half of the
 time a client makes 500 such calls a second, half of it nobody does, in turns; what its sampler recorded about its
-own lateness is read back from the archive and told apart by the time.
+own lateness is read back from the archive and separated by the time.
 """
 
 import asyncio

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the benchmarks share: clocks of processes, a daemon in a temporary place, and how results are told.
+"""What the benchmarks share: clocks of processes, a daemon in a temporary place, and how results are printed.
 
 Whatever is started here ends with the program that started it, also on Ctrl-C, and by itself after a
 bounded time where that program is killed.
@@ -174,7 +174,7 @@ def _be_the_child(work: Callable[[], object], limit_s: int) -> NoReturn:
         code = 0
     except KeyboardInterrupt:
         code = 130
-    except BaseException as failure:  # noqa: BLE001  told here, since nobody above will
+    except BaseException as failure:  # noqa: BLE001  reported here, since no caller will
         os.write(2, f"{type(failure).__name__}: {failure}\n".encode())
     finally:
         os._exit(code)

@@ -117,7 +117,7 @@ OF_TASKS = (
     _snapshot("procs_10000", 9),
     Target(
         "tasks",
-        "… by /proc, where BPF is not to be had, 1,000 processes",
+        "… by /proc, without BPF, 1,000 processes",
         "≤ 5 ms",
         lambda f: tasks.spell(tasks.of(f, tasks.FALLBACK, "proc", "cpu_ms")),
         lambda f: (tasks.of(f, tasks.FALLBACK, "proc", "cpu_ms") or 1e9) <= 5,

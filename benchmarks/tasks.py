@@ -2,7 +2,7 @@
 """What recording every process costs, beside what atop, htop, PCP and psutil cost under the same load in the same run.
 
 Loads of ``loadgen.c``: processes and threads that stand there, programs that end at once. A peer sees nothing but the
-load, in namespaces of its own. The pass of the kernel sees the whole machine, whoever asks: ours is measured on the
+load, in namespaces of its own. The pass of the kernel sees the whole machine: ours is measured on the
 bare machine, carries the machine's other tasks as well, and says how many it walked. As root.
 """
 
@@ -212,7 +212,7 @@ def snapshot_ms(figures: Figures, load: str) -> float | None:
 
 
 def walked(figures: Figures, load: str) -> float | None:
-    """How many tasks the costliest pass of that had to look at: those of the load, and of whoever else is there."""
+    """How many tasks the costliest pass of that had to look at: those of the load, and all others."""
     table = "thread" if LOADS[load].threads else "process"
     most = of(figures, load, "daemon", "snapshot", "walked_max")
     return of(figures, load, "daemon", "tables", table, "walked") if most is None else most

@@ -7,7 +7,7 @@ where sysstat is installed, and two loops in plain Python that show the floor: o
 probes read, one also turns every number in them into an int.
 
 All are measured over the same seconds, by the processor clock of each process: caches and clock frequency
-are those of a machine that does something else in between. A tight loop is told as well, for comparison.
+are those of a machine that does something else in between. A tight loop is measured as well, for comparison.
 
 The archiver's jobs are too rare for those seconds: an hour of them is carried out on rings filled with what
 was just recorded, and its cost is spread over the hour.

@@ -80,7 +80,7 @@ def pss_mb(pids: Iterable[int]) -> float:
 
 @contextmanager
 def running(command: Sequence[str], output: int | str = os.devnull) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a program beside this one; with the block it and all that is below it are asked to end, then killed."""
+    """Run a program beside this one; at the end of the block it and its descendants get SIGTERM, then SIGKILL."""
     with ExitStack() as stack:
         said = output if isinstance(output, int) else stack.enter_context(open(output, "wb"))
         at_terminal = isinstance(output, int)

@@ -210,7 +210,7 @@ IO = Table(
         counter("cost_wait", "s", "Time in which its requests waited for budget.", 6, "io.stat cost.wait"),
         counter("cost_indebt", "s", "Time in which it was in debt of device time.", 6, "io.stat cost.indebt"),
         counter("cost_indelay", "s", "Time in which it was slowed down for its debt.", 6, "io.stat cost.indelay"),
-        gauge("cost_vrate", "%", "Pace of the device's budget, told of / alone.", 2, "io.stat cost.vrate"),
+        gauge("cost_vrate", "%", "Pace of the device's budget, for / only.", 2, "io.stat cost.vrate"),
     ),
 )
 _IO_NAMES = (
@@ -360,7 +360,7 @@ OWNER = Table(
     " below them left out.",
     metrics=(
         _ID,
-        text("runtime", "docker, containerd, cri-o, podman, lxc, nspawn; oci where none is told.", "path"),
+        text("runtime", "docker, containerd, cri-o, podman, lxc, nspawn; oci where it is unknown.", "path"),
         text("container", "Id or name of the container.", "path"),
         text("pod", "UID of the pod of Kubernetes.", "path"),
         text("unit", "Unit of systemd.", "path"),

@@ -2,7 +2,7 @@
 """Mounted file systems: room and inodes, from ``/proc/self/mountinfo`` and statvfs(3).
 
 Source: proc(5), the kernel's ``Documentation/filesystems/proc.rst`` (3.5) and statvfs(3). What lies
-behind a mount may hang for ever in the kernel, so each mount is asked by a thread of its own.
+behind a mount may hang for ever in the kernel, so a thread of its own asks each mount.
 """
 
 import errno
@@ -52,7 +52,7 @@ FILESYSTEM = Table(
     ),
 )
 
-# What the kernel makes up and nobody can fill; automounters are told apart by parse().
+# File systems that the kernel makes up and nobody can fill; parse() recognizes automounters.
 _PSEUDO = frozenset(
     b"bdev binder binfmt_misc bpf cgroup cgroup2 configfs cpuset debugfs devpts efivarfs fuse.gvfsd-fuse fuse.lxcfs"
     b" fuse.portal fusectl hugetlbfs mqueue nfsd nsfs pipefs proc pstore resctrl rootfs rpc_pipefs securityfs"

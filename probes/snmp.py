@@ -303,7 +303,7 @@ TCP = Table(
                 ("mtup_fail", "TCPMTUPFail", "Path MTU probes that failed."),
                 ("mtup_success", "TCPMTUPSuccess", "Path MTU probes that succeeded."),
                 ("delivered", "TCPDelivered", "Segments delivered to the other side, retransmitted ones included."),
-                ("delivered_ce", "TCPDeliveredCE", "Segments delivered whose ACK told of congestion."),
+                ("delivered_ce", "TCPDeliveredCE", "Segments delivered whose ACK signalled congestion."),
                 ("ack_compressed", "TCPAckCompressed", "ACKs saved by compression."),
                 ("zero_window_drop", "TCPZeroWindowDrop", "Segments dropped because the receive window was zero."),
                 ("rcv_q_drop", "TCPRcvQDrop", "Segments in order dropped because the receive queue was full."),
@@ -359,7 +359,7 @@ def pair(content: bytes, section: bytes) -> tuple[bytes, bytes]:
 
 
 class LinePair:
-    """The part of a row that comes from one pair of lines; numbers that did not change keep their row."""
+    """The part of a row from one pair of lines; unchanged numbers keep their row."""
 
     def __init__(self, metrics: list[Metric]) -> None:
         """Take metrics whose ``origin`` names the same file and section."""
@@ -372,7 +372,7 @@ class LinePair:
         self._values: tuple[int, ...] = ()
 
     def read(self, host: Host) -> tuple[int, ...]:
-        """Give the numbers, ABSENT for those that this kernel does not have."""
+        """Give the numbers, ABSENT for those that this kernel lacks."""
         names_line, numbers_line = pair(host.read(self._path), self._section)
         if numbers_line != self._numbers_line or names_line != self._names_line:
             names = self._names if names_line == self._names_line else names_line.split()

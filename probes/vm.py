@@ -167,8 +167,8 @@ METRICS = (
     # NUMA balancing and migration.
     _pages("numa_pte_updates", "Pages made to fault to learn which node uses them."),
     _times("numa_huge_pte_updates", "Huge pages made to fault to learn which node uses them."),
-    _times("numa_hint_faults", "Faults that told which node uses a page."),
-    _times("numa_hint_faults_local", "Faults that told that a page is used by its own node."),
+    _times("numa_hint_faults", "Faults that showed which node uses a page."),
+    _times("numa_hint_faults_local", "Faults that showed that a page is used by its own node."),
     _pages("numa_pages_migrated", "Pages moved to the node that uses them."),
     _times("numa_task_migrated", "Tasks moved to another node by NUMA balancing (some kernels)."),
     _times("numa_task_swapped", "Tasks that changed nodes with each other by NUMA balancing (some kernels)."),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reloading: a resolver child makes the plan anew, and the running parts are told to follow it.
+"""Reloading: a resolver child makes the plan anew, and the running parts follow it.
 
 One change at a time; the daemon waits for none of it: ``Reloading.turn`` goes on with what is ready.
 A configuration that is wrong changes nothing. Standard library only.

@@ -241,7 +241,7 @@ class Runner:
                 os.kill(child, signal.SIGTERM)
 
     def _feel_pulse(self) -> None:
-        """Kill the real-time lane where it does not tick any more; the next one is told why."""
+        """Kill the real-time lane where it does not tick any more; the next one knows the reason."""
         silent_s = self._pulse.silent_s(time.monotonic())
         if "sampler" not in self._parts or silent_s < limit_s(self._plan):
             return

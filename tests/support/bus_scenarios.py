@@ -40,7 +40,7 @@ HANG_S = 30.0
 
 
 class Trouble(Interface):
-    """Sends signals to whoever asks for them."""
+    """Sends signals to its subscribers."""
 
     NAME = NAME
     sent = Signal("number:u text:s")
@@ -111,7 +111,7 @@ class Play:
 
 
 async def stopped(play: Play, _reader: Connection) -> dict[str, int]:
-    """The bus stops reading while signals go to whoever listens, then goes on."""
+    """The bus stops reading while signals are sent, then goes on."""
     connection = play.connection
     assert connection is not None
     await _reader.ask(

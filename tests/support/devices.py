@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Devices that a test plugs in and pulls out: a /sys of umockdev's, and uevents that every libudev under it hears.
 
-The program that this file is, too, runs under ``umockdev-wrapper`` and does what it is told on standard input.
+This file is also a program, which runs under ``umockdev-wrapper`` and takes orders on standard input.
 """
 
 import ctypes
@@ -88,7 +88,7 @@ def _obey() -> None:
                 words = subsystem.encode(), name.encode(), None, _texts(pairs), _texts([])
                 path = f"/sys/devices/{name}"
                 if not _done(lambda words=words: library.umockdev_testbed_add_devicev(testbed, *words), 1):  # type: ignore[misc]
-                    tell(path, "add")  # It is there, but was not told to all.
+                    tell(path, "add")  # It exists, but not all listeners got the event.
                 _say(path)
             case ["remove", path]:
                 tell(path, "remove")

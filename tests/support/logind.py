@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A logind for tests: takes delay locks as the real one does, and puts a suspend off until they are released.
 
-``python logind.py ADDRESS`` owns the name on that bus. A line ``suspend`` on its standard input has it tell of a
-suspend; it writes ``asleep`` when no lock is held any more, and ``awake`` when it has told of the end. ``locked`` says
+``python logind.py ADDRESS`` owns the name on that bus. At a line ``suspend`` on its standard input it announces a
+suspend; it writes ``asleep`` when all locks are released, and ``awake`` when it has announced the end. ``locked`` says
 that a lock was taken.
 """
 

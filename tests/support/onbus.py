@@ -110,7 +110,7 @@ class Recorder:
     """A whole sysmond that records into folders of its own, with its bus part on a bus."""
 
     def __init__(self, bus: Bus, folder: Path, *, older: bool = False, user: bool = True) -> None:
-        """``older``: with the oldest dbus-fast. ``user``: as that of a user, whom nobody has to authorize."""
+        """``older``: with the oldest dbus-fast. ``user``: as that of a user, which needs no authorization."""
         self.bus = bus
         self.folder = folder
         self.folders = Folders(f"{folder}/state", f"{folder}/run")
@@ -260,9 +260,9 @@ def every(items: Sequence[str]) -> str:
 
 @contextmanager
 def a_user(name: str = "") -> Iterator[str]:
-    """Make a user without any rights, and remove it; a test that needs one is skipped where nobody can be made.
+    """Make a user without privileges, and remove it; the test is skipped where no user can be made.
 
-    Without a name he is called after this process: others may run the same tests.
+    By default the name has this process's id: others may run the same tests.
     """
     name = name or f"sysmond-test-{os.getpid()}"
     if os.geteuid() != 0:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""For tests of the whole: a daemon of the machine in folders that everybody may look into, and who asks it."""
+"""For tests of the whole: a daemon of the machine in folders that everybody may read, and its clients."""
 
 import csv
 import io
