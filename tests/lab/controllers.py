@@ -170,7 +170,7 @@ def test_bytes_of_a_disk_are_those_that_were_moved(ground: Ground, groups: dict[
     assert (cells["read_bytes"], cells["reads"]) == (2 * MIB, 32)
     assert (cells["discarded_bytes"], cells["discards"]) == (MIB, 1)
     assert number(cells["cost_usage"]) > 0
-    # The pace of the device is told of / alone.
+    # Only / has the pace of the device.
     assert number(ground.last("cgroup_io", f"/:{disk}")["cost_vrate"]) > 0
 
 
