@@ -120,7 +120,7 @@ def parser() -> Parser:
     add("--local", action="store_true", help="write times in local time with its offset (default)")
     add("--epoch", action="store_true", help="write times as seconds since the epoch")
     add("--user", action="store_true", help="the archive of this user, not of the system")
-    add("--state-dir", metavar="D", help="where the archive is (default: /var/lib/sysmond)")
+    add("--state-dir", metavar="D", help="where the archive is, or one segment of it (default: /var/lib/sysmond)")
     add("--runtime-dir", metavar="D", help="where the daemon keeps what is in RAM (default: /run/sysmond;"
         " with --state-dir only where that daemon writes there)")  # fmt: skip
     tasks.add_options(made)

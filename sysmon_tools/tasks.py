@@ -5,6 +5,7 @@ The options are those of ``sysmon-extract``, and some of its own. Imports are la
 """
 
 import argparse
+import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -119,12 +120,18 @@ def _tables(options: argparse.Namespace) -> list[str]:
     """The paths that are long tables: of those that come with sysmond, and of others that are recorded."""
     known = set(TABLES)
     if any(_TABLE.fullmatch(path) for path in {*options.paths} - known):
-        known.update(archives.long_tables(_folders(options)))
+        place = _folders(options)
+        if os.path.isfile(place.state):
+            from sysmond.store.alone import look  # noqa: PLC0415  numpy and h5py
+
+            known.add(look(place.state).table)
+        else:
+            known.update(archives.long_tables(place))
     return [path for path in options.paths if path in known]
 
 
 def _folders(options: argparse.Namespace) -> folders.Folders:
-    return folders.asked(user=options.user, state_dir=options.state_dir, runtime_dir=options.runtime_dir)
+    return folders.asked(user=options.user, state_dir=options.state_dir, runtime_dir=options.runtime_dir, or_file=True)
 
 
 def _check_together(options: argparse.Namespace) -> None:

@@ -23,7 +23,6 @@ from sysmond.base.timespec import FOREVER_NS
 from sysmond.errors import Error, NotPermittedError, UsageError, nearest
 from sysmond.machine import folders
 from sysmond.machine.folders import Folders
-from sysmond.store import archive
 from sysmond.store.of_ring import Hole, SeriesKey
 from sysmond.store.timeline import Timeline
 from sysmond.store.tracks import Track
@@ -44,11 +43,12 @@ def open(  # noqa: A001  the name that readers expect: history.open()
     """Open the archive of this machine, or with ``user`` that of this user.
 
     A ``state_dir`` that is named alone is read alone, unless it is the one that a recorder of this machine writes to.
+    It may be one segment: that file answers alone.
 
     :raises Error: where there is none. :raises NotPermittedError: where we may not look.
     """
-    chosen = folders.asked(user=user, state_dir=state_dir, runtime_dir=runtime_dir)
-    if not os.path.isdir(chosen.state) and not os.path.isdir(chosen.runtime):
+    chosen = folders.asked(user=user, state_dir=state_dir, runtime_dir=runtime_dir, or_file=True)
+    if not any(map(os.path.exists, chosen)):
         raise Error(
             f"{chosen.state}: nothing was ever recorded there; 'sysmond' records, --state-dir names another place"
         )
@@ -280,7 +280,7 @@ class Archive:
         try:
             return [SeriesKey(*found) for found in paths.select(patterns, known)], {}
         except UsageError:
-            long_tables = archive.long_tables(self._folders, self._classes)
+            long_tables = line.long_tables()
             empty = self._empty(patterns, known, line, long_tables)
             left = [pattern for pattern in patterns if pattern not in empty]
             if empty and not left:
@@ -329,7 +329,9 @@ class Archive:
     def _nothing(self, line: Timeline) -> Error:
         if line.refused:
             return NotPermittedError(f"{line.refused[0]}: no permission to read it")
-        return Error("; ".join([f"{self.state_dir}: nothing recorded yet", *_damages(line)]))
+        tables = line.long_tables()
+        recorded = f"no series, only long tables: {', '.join(tables)}" if tables else "nothing recorded yet"
+        return Error("; ".join([f"{self.state_dir}: {recorded}", *_damages(line)]))
 
 
 def _without_rows(line: Timeline, patterns: Iterable[paths.Pattern]) -> set[str]:

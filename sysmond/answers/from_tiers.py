@@ -31,10 +31,10 @@ from sysmond.base.wall_clock import ALWAYS_NS
 from sysmond.rollup.condition import Words
 from sysmond.rollup.file_edges import begin_ns
 from sysmond.rollup.portion import parts_of, summed, totals_in
-from sysmond.rollup.top import COUNT, LENGTH, LIVED, MOST, READINGS
+from sysmond.rollup.top import COUNT, LENGTH, LIVED, MOST
 from sysmond.rollup.top import MAX as PEAK
 from sysmond.store.census import Line, holes, silence, untold
-from sysmond.store.stretch import GAP_INTERVALS, Stretch, key_of
+from sysmond.store.stretch import GAP_INTERVALS, READINGS, Stretch, is_of_buckets, key_of
 from sysmond.store.undeclared import answers_of
 
 # Of merged rows: integrals of gauges and over how long, by label of the column.
@@ -59,7 +59,7 @@ class Bucketed(NamedTuple):
 def recorded(table: Table) -> Table:
     """The table of rows that a table of buckets was derived from."""
     names = {metric.name for metric in table.metrics}
-    if not _is_of_buckets(table) or table.packing is None:
+    if not is_of_buckets(table) or table.packing is None:
         return table
     is_lasting = LIVED in names
     added = {LENGTH, READINGS, LIVED, MOST} if is_lasting else {LENGTH, READINGS, COUNT}
@@ -69,10 +69,6 @@ def recorded(table: Table) -> Table:
     groups = answers_of(table).others_by
     key = tuple(name for name in table.packing.key if name not in groups) or table.packing.key
     return table._replace(metrics=own, packing=Packing(table.packing.format, key, is_lasting))
-
-
-def _is_of_buckets(table: Table) -> bool:
-    return any(metric.name == READINGS for metric in table.metrics)
 
 
 def bucketed(rows: Sequence[Line], tiers: Iterable[Sequence[Line]]) -> tuple[list[Bucketed], dict[str, int]]:
@@ -85,7 +81,7 @@ def bucketed(rows: Sequence[Line], tiers: Iterable[Sequence[Line]]) -> tuple[lis
     found: list[Bucketed] = []
     for line in (line for lines in tiers for line in lines):
         boot = line.boot
-        mine = [part.stretch for part in line.parts if _is_of_buckets(part.stretch.table)]
+        mine = [part.stretch for part in line.parts if is_of_buckets(part.stretch.table)]
         if not mine or begin_ns(mine[0]) >= begin.get(boot, ALWAYS_NS):
             continue
         # The first bucket of a file may begin before it: it replaces the part that the file before has of it.

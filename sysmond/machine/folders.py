@@ -54,10 +54,11 @@ def ours(*, user: bool, state_dir: str | None, runtime_dir: str | None) -> Folde
     return choose(user=user, state_dir=state_dir, runtime_dir=runtime_dir, environ=os.environ, uid=os.geteuid())
 
 
-def asked(*, user: bool, state_dir: str | None, runtime_dir: str | None) -> Folders:
+def asked(*, user: bool, state_dir: str | None, runtime_dir: str | None, or_file: bool = False) -> Folders:
     """Say where that lies which somebody asks about: as ``ours``, but a state folder named alone is read alone.
 
-    It is its own runtime folder then, unless it is the one that a recorder of this machine writes to.
+    It is its own runtime folder then, unless it is the one that a recorder of this machine writes to; so is one file,
+    where that may be named (``or_file``).
 
     :raises UsageError: as ``choose``. :raises Error: where what is named is no folder. :raises NotPermittedError: where
         we may not look.
@@ -65,6 +66,8 @@ def asked(*, user: bool, state_dir: str | None, runtime_dir: str | None) -> Fold
     chosen = ours(user=user, state_dir=state_dir, runtime_dir=runtime_dir)
     if state_dir is None:
         return chosen
+    if or_file and os.path.isfile(chosen.state):
+        return Folders(chosen.state, chosen.state)
     if runtime_dir is None:
         for runtime in (chosen.runtime, SYSTEM_RUNTIME):
             if _is_same(f"{runtime}/{STATE_LINK}", chosen.state):

@@ -27,12 +27,12 @@ from sysmond.rollup.portion import parts_of, summed, totals_in
 from sysmond.store import statistics
 from sysmond.store.chain import Chain, Late, Slab, numbered, remembering
 from sysmond.store.integers import filled, is_absent, narrowest, numbers_of
-from sysmond.store.stretch import About, MemoryStretch, Readings, Stretch, key_of, lasts
+from sysmond.store.stretch import READINGS, About, MemoryStretch, Readings, Stretch, key_of, lasts
 from sysmond.store.undeclared import answers_of
 
 # So many of a bucket are kept by themselves of each rank.
 FIRST = 20
-LENGTH, READINGS, LIVED, MOST, COUNT, MAX = "length", "readings", "lived", "most", "count", "_max"
+LENGTH, LIVED, MOST, COUNT, MAX = "length", "lived", "most", "count", "_max"
 # Rows and pairs of a key and a bucket that are worked on at once: bounds memory, whatever is rolled up.
 CELLS_AT_ONCE = 250_000
 

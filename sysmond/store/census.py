@@ -121,7 +121,7 @@ class Census:
 
     def tables(self) -> list[str]:
         """The long tables of which anything is there, sorted."""
-        return archive.long_tables(self._folders, self._classes)
+        return self._holdings.tables()
 
     def answers(self, table: str) -> Answers | None:
         """What a table that is recorded now declares about answers; None where it does not, or nobody may know."""
@@ -155,9 +155,8 @@ class Census:
     def _ends(self, table: str, boot: str | None) -> Iterator[Stretch]:
         """The first and the last stretch of every folder of a table: the rings last, of which the outer readings."""
         rings = [each for each in self._rings(table, _outer) if boot in {None, each.boot}]
-        folders = [f"{self._folders.state}/{each}/{table}/{tier}" for each in self._classes for tier in TIERS_NS]
-        folders += [archive.ram_folder(self._folders, each, table) for each in self._classes]
-        for folder in folders:
+        tiers = [(each, tier) for each in self._classes for tier in reversed(TIERS_NS)]
+        for folder in (place for each in tiers for place in reversed(self._holdings.places(*each, table))):
             names = {name: path for name, path in self._holdings.names(folder).items() if boot in {None, name.boot}}
             opened = self._opener(names)
             order = Boots(names, lambda name, opened=opened: _said_by(opened(name))).order  # type: ignore[misc]
@@ -178,9 +177,8 @@ class Census:
         stretches = [each for each in (self._rings(table) if is_rows else ()) if each.path not in self.excluded]
         there: dict[Name, str] = {}
         for sensitivity in self._classes:
-            places = (archive.ram_folder(self._folders, sensitivity), f"{self._folders.state}/{sensitivity}")
             names: dict[Name, str] = {}
-            for folder in [f"{places[0]}/{table}"] * is_rows + [f"{places[1]}/{table}/{tier}"]:
+            for folder in self._holdings.places(sensitivity, tier, table):
                 names = self._holdings.names(folder) | names
             readable = [name for name, path in names.items() if path not in self.excluded]
             kept = {name: names[name] for name in archive.current(readable)}

@@ -248,6 +248,21 @@ class Format(NamedTuple):
             raise ForeignError(f"{path}: version {version}, flags {flags}; this program reads version {self.version}")
 
 
+def format_of(path: str) -> str:
+    """The format that a file says it is of; empty where it says none.
+
+    :raises CorruptError: where it is no HDF5 file. :raises NotPermittedError: where we may not read it.
+    :raises FileNotFoundError: where it is gone.
+    """
+    with open_file(path) as file:
+        try:
+            return Node(h5g.open(file.id, b"/"), invariants.Room({})).attribute("format", str)
+        except (KeyError, ValueError):
+            return ""
+        except Exception as damage:  # the library raises many kinds
+            raise CorruptError(f"{path}: {one_line(damage)}") from damage
+
+
 class OpenFile(ABC):
     """A file of a format, open for reading; close it, or use it in a ``with``."""
 

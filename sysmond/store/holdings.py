@@ -10,10 +10,10 @@ spare a look at it only where those looked at agree with theirs: an archive may 
 import os
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sysmond.base.clock import SECOND_NS
-from sysmond.base.model import Cause, Sensitivity
+from sysmond.base.model import FINEST_TIER, Cause, Sensitivity
 from sysmond.base.wall_clock import ALWAYS_NS, Said
 from sysmond.errors import CorruptError
 from sysmond.machine import listing
@@ -21,6 +21,9 @@ from sysmond.machine.folders import Folders
 from sysmond.ring.progress import Progress, Sealed, ring_files, stream_files
 from sysmond.store import archive
 from sysmond.store.archive import Name
+
+if TYPE_CHECKING:
+    from sysmond.store.alone import Alone
 
 # A folder whose files are being merged is listed again, until a listing shows nothing new.
 LISTINGS_MAX = 8
@@ -53,6 +56,22 @@ class Holdings:
         self.classes = tuple(classes)
         self.damages: list[Damage] = []
         self.refused: list[str] = []
+        # A file by itself is all there is then.
+        self._alone = _look(folders.state) if os.path.isfile(folders.state) else None
+
+    def tables(self) -> list[str]:
+        """The long tables of which anything is there, sorted."""
+        if self._alone is None:
+            return archive.long_tables(self.folders, self.classes)
+        return [self._alone.table] if self._alone.table and self._alone.sensitivity in self.classes else []
+
+    def places(self, sensitivity: Sensitivity, tier: str, table: str = "") -> list[str]:
+        """The folders where files of a class and tier may be, those of wide tables or of a long one; RAM first."""
+        if self._alone is not None:
+            is_there = (sensitivity, tier, table) == self._alone[:3]
+            return [os.path.dirname(self.folders.state)] if is_there else []
+        on_disk = archive.disk_folder(self.folders, sensitivity, tier, table)
+        return [archive.ram_folder(self.folders, sensitivity, table), on_disk] if tier == FINEST_TIER else [on_disk]
 
     def rings(self, table: str = "") -> Iterator[tuple[str, Sealed | None]]:
         """The rings of wide tables, or of a long one, and how far each is in files."""
@@ -72,7 +91,8 @@ class Holdings:
         seen: set[str] = set()
         for _ in range(LISTINGS_MAX):
             try:
-                new = set(archive.files(folder)) - seen
+                new = {os.path.basename(self.folders.state)} if self._alone else set(archive.files(folder))
+                new -= seen
             except PermissionError:
                 self.refused.append(folder)
                 return
@@ -86,8 +106,16 @@ class Holdings:
 
     def names(self, folder: str, sensitivity: Sensitivity | None = None) -> dict[Name, str]:
         """The files of a folder that have a name of ours, with their paths."""
+        if self._alone is not None:
+            return {self._alone.name: self.folders.state} if self._alone.name else {}
         files = (file for new in self.listings(folder, sensitivity) for file in new)
         return {name: f"{folder}/{file}" for file in files if (name := archive.parse_name(file))}
+
+
+def _look(path: str) -> "Alone":
+    from sysmond.store import alone  # noqa: PLC0415  most archives are folders
+
+    return alone.look(path)
 
 
 def table_of(ring: str) -> str:

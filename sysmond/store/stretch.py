@@ -26,6 +26,8 @@ BATCH_ROWS = 256 * 1024
 # Distances of readings beyond this many intervals are gaps.
 GAP_INTERVALS = 1.5
 ALL = slice(None)
+# Which metric tells a table of buckets from one of rows: how many readings a bucket has.
+READINGS = "readings"
 
 
 class Incarnation(NamedTuple):
@@ -224,6 +226,11 @@ def key_of(table: Table) -> tuple[str, ...]:
 def lasts(table: Table) -> bool:
     """Whether a row holds until the next of its key."""
     return table.packing is not None and table.packing.lasting
+
+
+def is_of_buckets(table: Table) -> bool:
+    """Whether the rows of a table are buckets of a tier."""
+    return any(metric.name == READINGS for metric in table.metrics)
 
 
 def rows_of(stretch: Stretch, keys: slice) -> slice:

@@ -14,7 +14,7 @@ from itertools import chain, product
 from typing import NamedTuple
 
 from sysmond.base.clock import SECOND_NS
-from sysmond.base.model import FINEST_TIER, TIERS_NS, Cause, Metric, Sensitivity
+from sysmond.base.model import TIERS_NS, Cause, Metric, Sensitivity
 from sysmond.base.result import Event, Gap
 from sysmond.base.wall_clock import ALWAYS_NS, Course, Said, course_of, joined
 from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
@@ -84,9 +84,7 @@ class Timeline:
         self._of_rings: list[Hole] = []
         self._read_rings()
         for tier, sensitivity in product(TIERS_NS, classes):
-            places = [archive.disk_folder(folders, sensitivity, tier)]
-            if tier == FINEST_TIER:
-                places.insert(0, archive.ram_folder(folders, sensitivity))
+            places = self._holdings.places(sensitivity, tier)
             if span is None:
                 for folder in places:
                     self._read_folder(folder, sensitivity)
@@ -256,6 +254,10 @@ class Timeline:
     def keys(self, boot: str | None = None) -> set[SeriesKey]:
         """Every series, or those of one boot."""
         return set().union(*(track.keys for track in self.tracks if boot in {None, track.lineage.boot}))
+
+    def long_tables(self) -> list[str]:
+        """The long tables of which anything is there, sorted."""
+        return self._holdings.tables()
 
     @property
     def tables(self) -> set[str]:

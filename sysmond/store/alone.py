@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One file by itself, asked like an archive: of which class, table and tier it is, as it says itself."""
+
+from typing import NamedTuple
+
+from sysmond.base.model import FINEST_TIER, TIERS_NS, Sensitivity
+from sysmond.errors import CorruptError, ForeignError
+from sysmond.store import dense_file, hdf5, sparse_file
+from sysmond.store.archive import Name
+from sysmond.store.stretch import is_of_buckets
+from sysmond.store.tiers import COARSE
+
+_EXPECTED = "expected a state folder, or a segment from one"
+
+
+class Alone(NamedTuple):
+    """Where a file would be in an archive.
+
+    ``table``: the long one that it is of, else empty; ``name``: what it would be called then.
+    """
+
+    sensitivity: Sensitivity
+    tier: str = FINEST_TIER
+    table: str = ""
+    name: Name | None = None
+
+
+def look(path: str) -> Alone:
+    """Say what a file is of.
+
+    :raises ForeignError: where it is no segment. :raises CorruptError: where it is damaged.
+    :raises NotPermittedError: where we may not read it. :raises FileNotFoundError: where it is gone.
+    """
+    try:
+        form = hdf5.format_of(path)
+    except CorruptError as damage:
+        raise CorruptError(f"{damage}; {_EXPECTED}") from damage
+    if form == dense_file.FORMAT.name:
+        with dense_file.Segment(path) as segment:
+            return Alone(segment.recording.sensitivity)
+    if form != sparse_file.FORMAT.name:
+        raise ForeignError(f"{path}: not a segment of sysmond; {_EXPECTED}")
+    with sparse_file.open_file(path) as stretch:
+        steps = {TIERS_NS[tier]: tier for tier in COARSE}
+        tier = steps.get(stretch.interval_ns, COARSE[-1]) if is_of_buckets(stretch.table) else FINEST_TIER
+        return Alone(stretch.sensitivity, tier, stretch.table.name, Name(stretch.boot, 1, 1))
