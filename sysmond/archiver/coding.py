@@ -1,26 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two codings as the jobs see them: what differs between dense and sparse files; all else the jobs do alike."""
+"""The two codings as the jobs on disk see them: what differs between dense and sparse files; all else they do alike.
+
+What seals asks ``store.dense`` and ``store.sparse`` themselves, and so loads nothing of tiers.
+"""
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-from sysmond.base.model import Answers, Sensitivity
-from sysmond.ring.progress import Sealed
 from sysmond.rollup import neighbours, series
 from sysmond.store import dense, sparse
 from sysmond.store.archive import Candidate, Name
 from sysmond.store.pins import Pin
 from sysmond.store.tiers import Beside, Due, TierFile
-from sysmond.store.unsealed import Unsealed
 
 
 class Coding(NamedTuple):
-    """What a job asks of a coding; the modules ``dense`` and ``sparse`` say what they raise.
-
-    ``unsealed``: what a ring has that no file has yet, given its path, how far it was sealed, up to which offset it is
-    skipped, and what tables declare about answers. ``encode``: the image of a file of several such parts.
-    ``emptied``: the class of a file, and the image of one without its rows, given why.
+    """What a job asks a coding about files on disk; the modules named below say what each function raises.
 
     ``check``: read all of a file. ``span_ns``: UTC of its outermost rows. ``weighed``: a file of rows as the plan of
     merges sees it. ``merged``: the image of what several become, given to how many bits numbers are shortened and what
@@ -32,9 +28,6 @@ class Coding(NamedTuple):
     """
 
     is_long: bool
-    unsealed: Callable[[str, Sealed, int, Mapping[str, Answers]], Unsealed]
-    encode: Callable[[Sequence[Any]], bytes]
-    emptied: Callable[[str, str], tuple[Sensitivity, bytes]]
     check: Callable[[str], None]
     span_ns: Callable[[str], tuple[int, int]]
     weighed: Callable[[str, Candidate], Candidate]
@@ -48,9 +41,6 @@ class Coding(NamedTuple):
 
 DENSE = Coding(
     is_long=False,
-    unsealed=dense.unsealed,
-    encode=dense.encode,
-    emptied=dense.emptied,
     check=dense.check,
     span_ns=dense.span_ns,
     weighed=dense.weighed,
@@ -63,9 +53,6 @@ DENSE = Coding(
 )
 SPARSE = Coding(
     is_long=True,
-    unsealed=sparse.unsealed,
-    encode=sparse.encode,
-    emptied=sparse.emptied,
     check=sparse.check,
     span_ns=sparse.span_ns,
     weighed=sparse.weighed,

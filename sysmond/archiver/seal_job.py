@@ -6,11 +6,11 @@ It runs in a child of the archiver that lives for one job, so its memory and its
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from typing import Any, Protocol
 
 from sysmond.archiver import auto_pins
-from sysmond.archiver.coding import DENSE, SPARSE, Coding, coding_of
 from sysmond.base.model import Answers, Sensitivity
 from sysmond.errors import CorruptError, Error, ForeignError
 from sysmond.machine import note
@@ -20,7 +20,7 @@ from sysmond.plan import catalogue
 from sysmond.ring.progress import ARCHIVER, Progress, Sealed, ring_files, stream_files
 from sysmond.ring.skipped_rings import Aside
 from sysmond.ring.skipped_rings import keep as keep_copy
-from sysmond.store import archive
+from sysmond.store import archive, dense, sparse
 from sysmond.store.archive import Name
 from sysmond.store.of_ring import Recording
 from sysmond.store.unsealed import FilePart, Unsealed
@@ -35,6 +35,17 @@ WorksOn = Callable[[Sequence[str]], None]
 Unread = Callable[[str, str], None]
 """Hears of a ring what of it could not be read."""
 
+
+class RingCoding(Protocol):
+    """What sealing asks a coding: the modules ``dense`` and ``sparse`` have it."""
+
+    def unsealed(self, path: str, before: Sealed, skipped: int, answers: Mapping[str, Answers], /) -> Unsealed:
+        """What a ring has that no file has yet."""
+
+    def encode(self, contents: Sequence[Any], /) -> bytes:
+        """The image of a file of several such parts."""
+
+
 _Group = list[tuple[str, FilePart]]
 """What becomes one file: parts, each with the ring it is from."""
 
@@ -47,9 +58,9 @@ def seal(folders: Folders, works_on: WorksOn = lambda _: None, unread: Unread = 
     """
     wide, long = ring_files(folders), stream_files(folders)
     job = _SealJob(folders, [*wide, *long], works_on, unread)
-    job.seal(DENSE, wide)
+    job.seal(dense, wide)
     for path in long:
-        job.seal(SPARSE, [path])
+        job.seal(sparse, [path])
     job.note()
 
 
@@ -67,7 +78,7 @@ class _SealJob:
         with suppress(OSError, CorruptError):  # Files say less without it, and rows are there all the same.
             self._answers = catalogue.answers_in(folders.runtime)
 
-    def seal(self, coding: Coding, paths: Sequence[str]) -> None:
+    def seal(self, coding: RingCoding, paths: Sequence[str]) -> None:
         """Seal some rings together."""
         reached: dict[str, Sealed] = {}
         groups: list[_Group] = []
@@ -93,7 +104,7 @@ class _SealJob:
             self._written = dict(self._noted)
             Progress(self._written).write(self._folders)
 
-    def _unsealed(self, coding: Coding, path: str) -> Unsealed | None:
+    def _unsealed(self, coding: RingCoding, path: str) -> Unsealed | None:
         """What of a ring is to be sealed; None where it is gone, or cannot be read."""
         try:
             with working_on(path):
@@ -118,7 +129,7 @@ class _SealJob:
                 return
         groups.append([(path, part)])
 
-    def _publish(self, coding: Coding, group: _Group) -> None:
+    def _publish(self, coding: RingCoding, group: _Group) -> None:
         """Make a file of the parts of a group."""
         paths, (first, *_) = [path for path, _ in group], [part for _, part in group]
         self._works_on(paths)
@@ -140,8 +151,8 @@ def empty(paths: Iterable[str]) -> Iterator[str]:
     for path in paths:
         with suppress(Error, OSError):
             folder, file = os.path.split(path)
-            is_long = os.path.basename(folder) not in set(Sensitivity)
-            sensitivity, image = coding_of(is_long=is_long).emptied(path, GIVEN_UP)
+            is_wide = os.path.basename(folder) in set(Sensitivity)
+            sensitivity, image = (dense if is_wide else sparse).emptied(path, GIVEN_UP)
             if file in archive.files(folder):  # Else a flush has just saved it.
                 note.put(path, image, mode=FILE_MODES[sensitivity])
                 yield path
