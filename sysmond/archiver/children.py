@@ -79,7 +79,9 @@ def flush(folders: Folders, tell: Tell = _unheard, owed: disk_writes.Counts | No
         archive.remove_temporary(archive.disk_folder(folders, sensitivity, FINEST_TIER, table))
     from sysmond.archiver import retention_job  # noqa: PLC0415  as above
 
-    done = archive.flush(folders, *(retention_job.keeper(folders, is_long=each).make_room for each in (False, True)))
+    done = archive.flush(
+        folders, *(retention_job.keeper(folders, is_long=is_long).make_room for is_long in (False, True))
+    )
     tell("files", done.files)
     tell("bytes", done.bytes)
     ram = [archive.ram_folder(folders, *place) for place in archive.ram_folders(folders)]
@@ -120,13 +122,13 @@ def _demand_mounted(folders: Folders, known: Place) -> None:
 
 def _on_disk(folders: Folders) -> dict[str, int]:
     """Every file of the archive on disk, and its size."""
-    found = {}
-    places = [(each, tier, table) for each, table in archive.disk_folders(folders) for tier in TIERS_NS]
+    sizes = {}
+    places = [(sensitivity, tier, table) for sensitivity, table in archive.disk_folders(folders) for tier in TIERS_NS]
     for folder in (archive.disk_folder(folders, *place) for place in places):
         for file in archive.files(folder):
             with suppress(FileNotFoundError, CorruptError):
-                found[f"{folder}/{file}"] = listing.look(f"{folder}/{file}").size_bytes
-    return found
+                sizes[f"{folder}/{file}"] = listing.look(f"{folder}/{file}").size_bytes
+    return sizes
 
 
 def empty(folders: Folders, tell: Tell = _unheard, paths: Sequence[str] = ()) -> None:  # noqa: ARG001  as all jobs
@@ -208,9 +210,9 @@ class Running:
 
     def listen(self) -> bool:
         """Take what it tells; whether that was all."""
-        told = os.read(self.report, REPORT_BYTES_MAX)
-        self.message += told
-        return not told
+        content = os.read(self.report, REPORT_BYTES_MAX)
+        self.message += content
+        return not content
 
     def end(self) -> dict[str, object]:
         """Collect the child and give what it told; ``problem`` is what went wrong, if anything did.
@@ -220,18 +222,18 @@ class Running:
         """
         os.close(self.report)
         code = os.waitstatus_to_exitcode(os.waitpid(self.child, 0)[1])
-        told: dict[str, object] = {}
+        report: dict[str, object] = {}
         for line in self.message.splitlines():
             with suppress(CorruptError):  # A child that is killed may leave half a line.
-                told.update(note.parse(line, note.fields))
+                report.update(note.parse(line, note.fields))
         if code < 0:
-            told["is_outside"] = -code in OUTSIDE_SIGNALS
-            told["problem"] = f"killed by {signal.Signals(-code).name}"
+            report["is_outside"] = -code in OUTSIDE_SIGNALS
+            report["problem"] = f"killed by {signal.Signals(-code).name}"
             if self.is_late:
-                told |= {"is_outside": False, "problem": f"did not end in {time.monotonic() - self.began_s:.0f} s"}
+                report |= {"is_outside": False, "problem": f"did not end in {time.monotonic() - self.began_s:.0f} s"}
         elif code:
-            told.setdefault("problem", f"exit code {code}")
-        return told
+            report.setdefault("problem", f"exit code {code}")
+        return report
 
 
 def start(job: Job, folders: Folders, limit_s: float, *, idle: bool, lock: int, **options: object) -> Running:
@@ -270,11 +272,11 @@ def _be(do: Job, folders: Folders, report: int, parent: int, let_go: int | None,
             # Also puts its disk requests into the idle class, as long as none is set (ioprio_set(2)).
             with suppress(OSError):
                 os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-        with memory.bounded(), ExitStack() as held:
+        with memory.bounded(), ExitStack() as locks:
             if let_go is not None:
                 # The disk may hold this process for ever; that must not keep a new archiver from sealing.
                 os.close(let_go)
-                held.enter_context(only_one(f"{folders.runtime}/archiver", name=DISK_LOCK, wait_s=KILLED_S))
+                locks.enter_context(only_one(f"{folders.runtime}/archiver", name=DISK_LOCK, wait_s=KILLED_S))
             do(tell)
     except BaseException as failure:  # noqa: BLE001  whatever it was, the archiver hears of it and the child ends
         code = 1

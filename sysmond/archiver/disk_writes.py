@@ -227,8 +227,8 @@ def leave(state: str, *owed: Mapping[str, Sequence[int]]) -> None:
     :raises OSError: where it cannot be written.
     """
     counts: Counts = {}
-    for each in owed:
-        _add(counts, each)
+    for counts_of_run in owed:
+        _add(counts, counts_of_run)
     _write(state, "", counts, is_lasting=True)
 
 
@@ -248,19 +248,19 @@ def _spelled(files: int, size_bytes: int, duration_s: float) -> str:
 
 
 def _add(counts: Counts, more: Mapping[str, Sequence[int]]) -> None:
-    for reason, each in more.items():
+    for reason, grown in more.items():
         before = counts.get(reason, [0] * len(FLUSH.metrics))
-        counts[reason] = [a + b for a, b in zip(before, each, strict=True)]
+        counts[reason] = [a + b for a, b in zip(before, grown, strict=True)]
 
 
 def _checked(counts: object) -> Counts:
     """Counts as they must be, by known reasons; what is not is left out."""
-    found = counts.items() if isinstance(counts, dict) else ()
+    items = counts.items() if isinstance(counts, dict) else ()
     return {
-        reason: list(each)
-        for reason, each in found
-        if reason in set(Reason) and isinstance(each, list) and len(each) == len(FLUSH.metrics)
-        if all(type(value) is int and value >= 0 for value in each)
+        reason: list(numbers)
+        for reason, numbers in items
+        if reason in set(Reason) and isinstance(numbers, list) and len(numbers) == len(FLUSH.metrics)
+        if all(type(value) is int and value >= 0 for value in numbers)
     }
 
 

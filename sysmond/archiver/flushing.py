@@ -123,11 +123,11 @@ def read_disks(diskstats: bytes, names: Collection[str]) -> Disk | None:
 
     Fields 6 and 10 of the lines of /proc/diskstats. None where there is none of them.
     """
-    found = []
+    lines = []
     for line in diskstats.splitlines():
         fields = line.split()
         if len(fields) > 9:  # noqa: PLR2004  the fields needed
             name = fields[2].decode("utf-8", "replace")
             if name in names or (not names and not _NO_DISK.match(name)):
-                found.append((int(fields[5]), int(fields[9])))
-    return Disk(*map(sum, zip(*found, strict=True))) if found else None
+                lines.append((int(fields[5]), int(fields[9])))
+    return Disk(*map(sum, zip(*lines, strict=True))) if lines else None

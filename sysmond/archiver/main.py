@@ -110,11 +110,11 @@ class Archiver:
         self._looked_at_disk = False
         self._sealed_s = float("-inf")
         self._flushes = 0
-        self._held = state or ExitStack()
+        self._state = state or ExitStack()
         self._holds_state = settings.state_locked
         self._ends = [] if settings.lifeline is None else [settings.lifeline]
         self._lifeline = settings.lifeline
-        self._told_to_end = False
+        self._is_over = False
 
     def run(self) -> int:
         """Work until told to stop (SIGTERM, SIGINT, the end of the parent); then seal and flush everything.
@@ -131,7 +131,7 @@ class Archiver:
         with control.listen(self._folder) as orders:
             self._begin(seal)  # What earlier incarnations left behind.
             self._begin(flush)  # Says at once where the state folder cannot be written.
-            while not self._told_to_end:
+            while not self._is_over:
                 if self._turn(orders.descriptors()):
                     orders.serve(self._obey)
                 if self._ledger.is_gone():
@@ -151,7 +151,7 @@ class Archiver:
         self._wait_for(flush)
         self._reason = Reason.SHUTDOWN
         is_flushed = self._complete(flush)
-        self._held.close()
+        self._state.close()
         self._disk.close()
         return 0 if is_sealed and is_flushed else 1
 
@@ -179,7 +179,7 @@ class Archiver:
         if exceptional:
             self._disk.mounts_changed(self._now_s)
         if not set(self._ends).isdisjoint(ready):
-            self._told_to_end, self._ends = True, []
+            self._is_over, self._ends = True, []
         for place, running in list(self._running.items()):
             if running.report in ready:
                 if running.listen():
@@ -191,7 +191,7 @@ class Archiver:
     def _wait_s(self, *, only_jobs: bool) -> float:
         """How long nothing is due, or nothing that concerns jobs which run."""
         due_s = [] if only_jobs else [self._look_due_s, time.monotonic() + self._ledger.due_in_s()]
-        if not only_jobs and not self._is_place_taken(seal):
+        if not only_jobs and not self._is_busy(seal):
             due_s.append(self._seal_due_s)
         if not only_jobs and not self._is_flushing():
             due_s.append(self._disk.due_s())
@@ -223,10 +223,10 @@ class Archiver:
 
     def _ended(self, place: str, running: Running) -> None:
         del self._running[place]
-        told = running.end()
-        if told.get("is_gone") and running.job is flush:
+        report = running.end()
+        if report.get("is_gone") and running.job is flush:
             self._let_go()
-        problem = str(told.get("problem", ""))
+        problem = str(report.get("problem", ""))
         if place == PLACES[flush]:
             self._disk.wrote(self._now_s)
         if running.job is merge and self._stopping:
@@ -234,13 +234,13 @@ class Archiver:
         if running.killed and running.idle:
             self._begin(running.job, idle=False)
         elif running.job is seal:
-            self._judge(told)
-            self._say_unread(told)
+            self._judge(report)
+            self._say_unread(report)
             self._sealed(problem)
         elif running.job is flush:
-            self._flushed(problem, told, self._now_s - running.began_s)
+            self._flushed(problem, report, self._now_s - running.began_s)
         else:
-            self._merged(problem, told, self._now_s - running.began_s)
+            self._merged(problem, report, self._now_s - running.began_s)
 
     def _begin_what_is_due(self) -> None:
         self._ledger.tick()
@@ -248,14 +248,14 @@ class Archiver:
             self._look()
         is_waiting = seal in self._problems or self._now_s - self._sealed_s < LOOK_MIN_S
         is_short = self._rings.is_short or (self._ledger.is_filling and not is_waiting)
-        if (is_short or self._now_s >= self._seal_due_s) and not self._is_place_taken(seal):
+        if (is_short or self._now_s >= self._seal_due_s) and not self._is_busy(seal):
             self._begin(seal, idle=not self._rings.is_urgent)
         if _asleep_ns() - self._asleep_ns > SECOND_NS // 2:
             self._asleep_ns = _asleep_ns()
             self._disk.resumed = True
         if not self._is_flushing() and (reason := self._disk.decide(self._now_s)):
             self._want(reason)
-        if self._flush_waits and not self._is_place_taken(flush):
+        if self._flush_waits and not self._is_busy(flush):
             self._begin(flush)
 
     def _look(self) -> None:
@@ -272,7 +272,7 @@ class Archiver:
         running = self._running.get(PLACES[flush])
         return self._seals_first or self._flush_waits or (running is not None and running.job is flush)
 
-    def _is_place_taken(self, job: Job) -> bool:
+    def _is_busy(self, job: Job) -> bool:
         """Whether a job of its place runs that may still come to an end."""
         running = self._running.get(PLACES[job])
         return running is not None and not running.is_stuck(self._now_s)
@@ -397,22 +397,22 @@ class Archiver:
             self._say(line)
         self._problems[job] = problem
 
-    def _judge(self, told: dict[str, object]) -> None:
+    def _judge(self, report: dict[str, object]) -> None:
         """Set aside what makes the seal job fail again and again."""
-        rings = told.get("rings")
-        if "problem" not in told:
+        rings = report.get("rings")
+        if "problem" not in report:
             skipped_rings.forgive(self._folders)
-        elif told.get("is_outside") is False and isinstance(rings, list):
+        elif report.get("is_outside") is False and isinstance(rings, list):
             with suppress(OSError, Error):
                 if ring := skipped_rings.blame(self._folders, rings):
                     self._say(
-                        f"{ring}: set aside after {skipped_rings.TRIES} tries: {told['problem']}; a gap from now on"
+                        f"{ring}: set aside after {skipped_rings.TRIES} tries: {report['problem']}; a gap from now on"
                     )
-                    self._ledger.event("aside", ring, str(told["problem"]))
+                    self._ledger.event("aside", ring, str(report["problem"]))
 
-    def _say_unread(self, told: dict[str, object]) -> None:
+    def _say_unread(self, report: dict[str, object]) -> None:
         """Say, once a ring, what of it could not be read."""
-        unread = told.get("unread")
+        unread = report.get("unread")
         for ring, why in unread.items() if isinstance(unread, dict) else ():
             if ring not in self._unread:
                 self._say(
@@ -439,11 +439,11 @@ class Archiver:
         if not self._stopping:
             self._forget_rings()
 
-    def _flushed(self, problem: str, told: dict[str, object], duration_s: float) -> None:
+    def _flushed(self, problem: str, report: dict[str, object], duration_s: float) -> None:
         self._looked_at_disk = True
         self._disk.waiting_bytes = self._ram_bytes()
-        files, size_bytes = _amount(told)
-        if told.get("left"):
+        files, size_bytes = _amount(report)
+        if report.get("left"):
             self._ledger.left()
         elif files:
             self._ledger.flushed(self._reason, files, size_bytes, duration_s)
@@ -460,7 +460,7 @@ class Archiver:
             return
         self._disk.accepted()
         self._on_disk = self._flushing
-        self._hear(told)
+        self._hear(report)
         if self._problems.pop(flush, None):
             self._say(f"flushed to {self._folders.state} again")
         if not self._holds_state:
@@ -470,19 +470,19 @@ class Archiver:
                 self._begin(merge)
             self._flushes += 1
 
-    def _hear(self, told: dict[str, object]) -> None:
+    def _hear(self, report: dict[str, object]) -> None:
         """Take what a flush found: the disks, what the run before left, and what lies among segments and is none."""
-        if isinstance(disks := told.get("disks"), list):
+        if isinstance(disks := report.get("disks"), list):
             self._disk.disks = tuple(map(str, disks))
-        if not told.get("left"):
-            self._ledger.carry(told.get("carried"))
-        found = set(map(str, paths)) if isinstance(paths := told.get("strange"), list) else set()
-        for path in sorted(found - self._strange):
+        if not report.get("left"):
+            self._ledger.carry(report.get("carried"))
+        strange = set(map(str, paths)) if isinstance(paths := report.get("strange"), list) else set()
+        for path in sorted(strange - self._strange):
             self._say(f"{path}: called like a segment, but no file; left alone, and never flushed")
-        self._strange |= found
+        self._strange |= strange
 
-    def _merged(self, problem: str, told: dict[str, object], duration_s: float) -> None:
-        files, size_bytes = _amount(told)
+    def _merged(self, problem: str, report: dict[str, object], duration_s: float) -> None:
+        files, size_bytes = _amount(report)
         if files:
             self._ledger.flushed(Reason.MERGE, files, size_bytes, duration_s)
         if problem:
@@ -494,7 +494,7 @@ class Archiver:
         """Have nobody hold a file of the state folder: as long as that lasts it cannot be repaired and mounted anew."""
         if not self._holds_state:
             return
-        self._held.close()
+        self._state.close()
         if self._lifeline is not None:
             try:
                 control.ask(f"{self._folders.runtime}/daemon", {"do": LET_GO}, LET_GO_S)
@@ -505,7 +505,7 @@ class Archiver:
     def _hold_state(self) -> None:
         """Lock the state folder, which was not there when the daemon started, or has been let go of."""
         try:
-            self._held.enter_context(only_one(self._folders.state))
+            self._state.enter_context(only_one(self._folders.state))
         except BusyError as other:
             self._say(f"{other}; both record there")
         except OSError:
@@ -529,7 +529,7 @@ class Archiver:
         over_bytes = sum(size_bytes for _, _, size_bytes in there) - self._settings.ram_bytes
         going: list[str] = []
         # What was emptied before says where rows are missing: it goes last.
-        for _, path, size_bytes in sorted(there, key=lambda each: each[1] in self._emptied):
+        for _, path, size_bytes in sorted(there, key=lambda segment: segment[1] in self._emptied):
             if over_bytes > 0:
                 going.append(path)
                 over_bytes -= size_bytes
@@ -547,12 +547,12 @@ class Archiver:
 
     def _by_age(self) -> list[tuple[int, str, int]]:
         """The segments in RAM, oldest first: when written, path and size."""
-        found = []
+        segments = []
         for path in self._ram_segments():
             with suppress(FileNotFoundError, CorruptError):  # A flush is just taking them.
                 size_bytes, _, written_ns = listing.look(path)
-                found.append((written_ns, path, size_bytes))
-        return sorted(found)
+                segments.append((written_ns, path, size_bytes))
+        return sorted(segments)
 
     def _emptied_of(self, paths: list[str]) -> set[str]:
         """Have a child put in the place of files what tells of the hole; for which it came to that."""
@@ -568,8 +568,8 @@ class Archiver:
             is_over = bool(select.select([child.report], [], [], left_s or LOOK_S)[0]) and child.listen()
             if not left_s and not child.killed:
                 child.kill()
-        told = child.end() if is_over else {}
-        return {path for path in paths if told.get(path)}
+        report = child.end() if is_over else {}
+        return {path for path in paths if report.get(path)}
 
     def _forget_rings(self) -> None:
         """Ask the writers to remove their predecessors' rings that are in segments as a whole."""
@@ -581,9 +581,9 @@ class Archiver:
                     control.ask(f"{self._folders.runtime}/{writer}", {"do": "forget", "ring": ring}, FORGET_S)
 
 
-def _amount(told: dict[str, object]) -> tuple[int, int]:
+def _amount(report: dict[str, object]) -> tuple[int, int]:
     """How many files a job wrote, and their bytes."""
-    files, size_bytes = (value if isinstance(value := told.get(name), int) else 0 for name in ("files", "bytes"))
+    files, size_bytes = (value if isinstance(value := report.get(name), int) else 0 for name in ("files", "bytes"))
     return files, size_bytes
 
 

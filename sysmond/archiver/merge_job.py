@@ -110,13 +110,13 @@ class MergeJob:
         largest_bytes = self._keep.file_bytes_max(tier)
         while groups := self._coding.plan_tier(folder, self._boot, largest_bytes, unrolled, self._left_alone):
             for group in groups:
-                paths = [f"{folder}/{each.file}" for each in group]
+                paths = [f"{folder}/{tier_file.file}" for tier_file in group]
                 if not self._has_room(tier, paths):
                     return
                 with self._leaving_alone(paths):
                     image = self._coding.merged_tier(paths)
-                    merged = tiers.file_name(tiers.joined(name for each in group for name in each.covers))
-                    archive.replace(folder, [each.file for each in group], merged, image, mode)
+                    merged = tiers.file_name(tiers.joined(name for tier_file in group for name in tier_file.covers))
+                    archive.replace(folder, [tier_file.file for tier_file in group], merged, image, mode)
 
     def _has_room(self, tier: str, sources: Sequence[str]) -> bool:
         """Make room for what files become beside them; False where one of themselves had to go for it."""

@@ -35,14 +35,14 @@ def keeper(folders: Folders, *, is_long: bool = False) -> "Keeper":
         from sysmond.archiver import coding, rollup_job  # noqa: PLC0415  numpy and h5py, which most flushes do without
 
         # What could not be rolled up is tried once more: its disk may have failed for a moment only.
-        rollup_job.roll_up(folders, coding.coding_of(is_long=is_long), kept.make_room, set())
+        rollup_job.roll_up(folders, coding.coding_of(is_long=is_long), budgets.make_room, set())
 
     plan, _ = plans.first_valid([f"{folders.runtime}/plan.json", f"{folders.state}/plan.json"])
     limits, pins_bytes = retention.of_settings(plan.archiver)
-    kept = Keeper(
+    budgets = Keeper(
         folders, retention.of_records(plan.archiver) if is_long else limits, pins_bytes, roll_up, is_long=is_long
     )
-    return kept
+    return budgets
 
 
 def _nothing() -> None:
@@ -81,8 +81,10 @@ class Keeper:
         """Remove what must go before so many bytes are written; gives the paths of what went."""
         limit = self._limits[tier]
         waiting = _waiting(self._folders, is_long=self._is_long) if tier == FINEST_TIER else ()
-        elsewhere_bytes = sum(each.disk_bytes for each in _looked_at(waiting))
-        there_bytes = sum(each.size_bytes for each in _looked_at(paths(self._folders, tier, is_long=self._is_long)))
+        elsewhere_bytes = sum(looked_at.disk_bytes for looked_at in _looked_at(waiting))
+        there_bytes = sum(
+            looked_at.size_bytes for looked_at in _looked_at(paths(self._folders, tier, is_long=self._is_long))
+        )
         both_bytes = there_bytes + coming_bytes + max(elsewhere_bytes, limit.ram_bytes)
         if not limit.age_ns and both_bytes <= limit.budget_bytes:
             return []
@@ -161,7 +163,7 @@ def stored(folders: Folders, tier: str, *, is_long: bool) -> Iterator[StoredFile
 
 
 def _waiting(folders: Folders, *, is_long: bool) -> Iterator[str]:
-    places = [each for each in archive.ram_folders(folders) if bool(each[1]) == is_long]
+    places = [folder for folder in archive.ram_folders(folders) if bool(folder[1]) == is_long]
     return _files(archive.ram_folder(folders, *place) for place in places)
 
 

@@ -56,15 +56,15 @@ def _rolled_up(
 ) -> Iterator[tuple[Name, dict[str, bytes]]]:
     """Roll up a run; where that fails without those before it as well, each file by itself, so that one is left out."""
     whole = Name(run.names[0].boot, run.names[0].first, run.names[-1].last)
-    for each in (run, run._replace(before=[])) if run.before else (run,):
+    for attempt in (run, run._replace(before=[])) if run.before else (run,):
         try:
             with working_on(*(f"{rows}/{name.file}" for name in run.names)):
-                images = coding.roll_up(rows, each, beside)
+                images = coding.roll_up(rows, attempt, beside)
             yield whole, images
         except FileNotFoundError:
             return
         except BoundError:
-            if each.before or len(run.names) > 1:
+            if attempt.before or len(run.names) > 1:
                 continue
             left_alone.add(f"{rows}/{whole.file}")
             raise

@@ -84,9 +84,9 @@ class _SealJob:
         groups: list[_Group] = []
         for path in paths:
             self._works_on([path])
-            if found := self._unsealed(coding, path):
-                reached[path] = found.reached
-                for part in found.parts:
+            if unsealed := self._unsealed(coding, path):
+                reached[path] = unsealed.reached
+                for part in unsealed.parts:
                     self._place(groups, path, part)
         waiting = Counter(path for group in groups for path, _ in group)
         self._noted.update((path, reached[path]) for path in reached.keys() - waiting.keys())
@@ -108,18 +108,18 @@ class _SealJob:
         """What of a ring is to be sealed; None where it is gone, or cannot be read."""
         try:
             with working_on(path):
-                found = coding.unsealed(path, self._noted[path], self._aside.skipped.get(path, 0), self._answers)
+                unsealed = coding.unsealed(path, self._noted[path], self._aside.skipped.get(path, 0), self._answers)
         except FileNotFoundError:
             del self._noted[path]
             return None
         except (ForeignError, CorruptError, PermissionError) as refusal:
             self._unread(path, str(refusal))
             return None  # It stays; readers meet it as well, and name it.
-        if found.damage:
+        if unsealed.damage:
             with suppress(OSError):
                 keep_copy(self._folders, path)
-            self._unread(path, found.damage)
-        return found
+            self._unread(path, unsealed.damage)
+        return unsealed
 
     def _place(self, groups: list[_Group], path: str, part: FilePart) -> None:
         """Put a part to those that it may share a file with."""

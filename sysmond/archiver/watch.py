@@ -91,7 +91,7 @@ class DiskWatch:
         self._polled_s = -NEVER_S
         self._pause_s = 0.0
         self._retry_s = NEVER_S
-        self._held_until_s = -NEVER_S
+        self._resting_until_s = -NEVER_S
         self._mounts: int | None = None
         with suppress(OSError):
             self._mounts = os.open(mounts.MOUNTINFO, os.O_RDONLY | os.O_CLOEXEC)
@@ -116,12 +116,12 @@ class DiskWatch:
 
     def hold(self, until_s: float) -> None:
         """Leave the disk alone until then, unless more waits than may."""
-        self._held_until_s = until_s
+        self._resting_until_s = until_s
 
     def due_s(self) -> float:
         """When to ask ``decide`` next; never, where nothing waits."""
         due_s = self._due_s()
-        return due_s if self.waiting_bytes > self._budget_bytes else max(due_s, self._held_until_s)
+        return due_s if self.waiting_bytes > self._budget_bytes else max(due_s, self._resting_until_s)
 
     def _due_s(self) -> float:
         now = self._situation(self._polled_s, None)
@@ -136,7 +136,7 @@ class DiskWatch:
 
     def decide(self, now_s: float) -> Reason | None:
         """Say whether to flush now, and why."""
-        if now_s < self._held_until_s and self.waiting_bytes <= self._budget_bytes:
+        if now_s < self._resting_until_s and self.waiting_bytes <= self._budget_bytes:
             self.resumed = False
             return None
         if self._retry_s < NEVER_S:

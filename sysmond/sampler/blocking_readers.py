@@ -362,7 +362,9 @@ def wait_for(readers: Iterable[Reader], begun_s: float) -> None:
     """Wait until the processes of these readers have answered, each until its deadline."""
     waiting = list(readers)
     while waiting := [reader for reader in waiting if reader.is_awaited() and _left_s(reader, begun_s) > 0]:
-        descriptors = [each for reader in waiting if reader.process for each in reader.process.descriptors()]
+        descriptors = [
+            descriptor for reader in waiting if reader.process for descriptor in reader.process.descriptors()
+        ]
         select.select(descriptors, [], [], min(_left_s(reader, begun_s) for reader in waiting))
 
 
@@ -374,16 +376,16 @@ def declared(processes: Iterable[Process], limit_s: float) -> None:
     """Wait until processes have said what their probes declare, or are over."""
     until_s = time.monotonic() + limit_s
     waiting = list(processes)
-    for each in waiting:
-        each.hear()
-    while waiting := [each for each in waiting if each.hello is None and not each.end]:
+    for waiter in waiting:
+        waiter.hear()
+    while waiting := [waiter for waiter in waiting if waiter.hello is None and not waiter.end]:
         left_s = until_s - time.monotonic()
         if left_s <= 0:
             return
-        ready, _, _ = select.select([number for each in waiting for number in each.descriptors()], [], [], left_s)
-        for each in waiting:
-            if not set(each.descriptors()).isdisjoint(ready):
-                each.hear()
+        ready, _, _ = select.select([number for waiter in waiting for number in waiter.descriptors()], [], [], left_s)
+        for waiter in waiting:
+            if not set(waiter.descriptors()).isdisjoint(ready):
+                waiter.hear()
 
 
 def probe_of(process: Process) -> Probe:
@@ -414,5 +416,5 @@ def bury(processes: Iterable[Process]) -> None:
     """Wait a moment until killed processes are gone."""
     until_s = time.monotonic() + GONE_S
     waiting = list(processes)
-    while (waiting := [each for each in waiting if not each.is_gone()]) and time.monotonic() < until_s:
+    while (waiting := [process for process in waiting if not process.is_gone()]) and time.monotonic() < until_s:
         time.sleep(0.01)

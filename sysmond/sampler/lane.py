@@ -26,7 +26,7 @@ from sysmond.ring.progress import WRITERS
 from sysmond.ring.writer import RingWriter
 from sysmond.sampler import self_cost
 from sysmond.sampler.grid import next_slot_ns, slot_at
-from sysmond.sampler.quarantine import OVERRUNS_MAX, Conduct, Held, duration
+from sysmond.sampler.quarantine import OVERRUNS_MAX, Conduct, Record, duration
 from sysmond.sampler.rings import Rings
 from sysmond.sampler.self_cost import SELF, Cost, own_row, part_rows, process_row
 from sysmond.sampler.source import Absence, Pieces, Reading, Source
@@ -149,7 +149,7 @@ class Sampler:
         """Read every due source once and write its rows, or why there are none."""
         self._prepare(tick_ns)
         groups = [
-            (each, [source for source in group if tick_ns >= source.due_ns]) for each, group in self._roster.groups
+            (name, [source for source in group if tick_ns >= source.due_ns]) for name, group in self._roster.groups
         ]
         is_apart = self._lane is Lane.BACKGROUND
         early = self._gathered(tick_ns, [source for _, due in groups for source in due]) if is_apart else {}
@@ -179,8 +179,8 @@ class Sampler:
             self._review()
         if self._is_new:
             self._rearrange(tick_ns)
-        for each in self._roster.hosts:
-            each.new_tick()
+        for host in self._roster.hosts:
+            host.new_tick()
 
     def _read_all(self, ring: RingWriter, due: list[Source], tick_ns: int) -> None:
         """Read sources of the real-time lane, one after the other, and judge how long each takes."""
@@ -198,9 +198,9 @@ class Sampler:
 
     def _gathered(self, tick_ns: int, due: list[Source]) -> dict[Source, Reading | Pieces | Absence]:
         """Read sources of the background lane: the threads one after the other, the processes meanwhile."""
-        found: dict[Source, Reading | Pieces | Absence] = {}
+        readings: dict[Source, Reading | Pieces | Absence] = {}
         if not due:
-            return found
+            return readings
         from sysmond.sampler.blocking_readers import wait_for  # noqa: PLC0415  the real-time lane does without
 
         begun_s = monotonic()
@@ -220,10 +220,10 @@ class Sampler:
             if reading is None:
                 begun.append(reader)
             else:
-                found[reader.source] = reading
+                readings[reader.source] = reading
         self._rings.unmark()
         wait_for(begun, begun_s)
-        return {**found, **{reader.source: reader.finish() for reader in begun}}
+        return {**readings, **{reader.source: reader.finish() for reader in begun}}
 
     def _first_tick(
         self, stream: str, due: list[Source], early: dict[Source, Reading | Pieces | Absence], tick_ns: int
@@ -233,11 +233,11 @@ class Sampler:
             self.own.dropped += len(due)
             return
         readings: dict[Source, Reading | Pieces | Absence] = dict(early)
-        for source in (each for each in due if each not in early):
+        for source in (item for item in due if item not in early):
             self._rings.mark(source)
             readings[source] = source.read()
         self._rings.unmark()
-        asked = {each: readings.get(each) for name, group in self._roster.groups if name == stream for each in group}
+        asked = {item: readings.get(item) for name, group in self._roster.groups if name == stream for item in group}
         if not self._rings.begin(stream, asked, self._plan.sampler.ring_bytes, tick_ns):
             self.own.dropped += len(due)
             return
@@ -364,7 +364,7 @@ class Sampler:
 
     def _blame(self, table: str, sensitivity: Sensitivity, reason: str, *, at_once: bool = False) -> None:
         if self._conduct.offend(table, self._now_ns, reason, at_once=at_once):
-            length = duration(self._conduct.held[table].until_ns - self._now_ns)
+            length = duration(self._conduct.records[table].until_ns - self._now_ns)
             self._tell(sensitivity, "quarantine", table, f"{reason}; not read for {length}")
         else:
             self._tell(sensitivity, "stuck", table, reason)
@@ -380,13 +380,13 @@ class Sampler:
         guilty = culprits(self._folder, self._conduct.judged_ns)
         self._conduct.judged_ns = now_ns
         for table in () if is_daemon_new else sorted(guilty):
-            planned = next((each for each in self._plan.probes if each.table == table), None)
+            planned = next((probe for probe in self._plan.probes if probe.table == table), None)
             if planned is None:
                 continue
             said = "did not come to an end" if self._settings.stuck else "died"
             self._blame(table, planned.sensitivity, f"{self.name} {said} reading it", at_once=self._settings.stuck)
             if self._lane is Lane.BACKGROUND:
-                self._conduct.set_apart(table, self._conduct.held[table].reason)
+                self._conduct.set_apart(table, self._conduct.records[table].reason)
         self._conduct.write()
 
     def _moved(self) -> set[str]:
@@ -477,15 +477,15 @@ class Sampler:
         return {"ok": True, "tables": mine}
 
     def _forgive(self, table: str) -> bool:
-        held = self._conduct.held.get(table, Held())
+        record = self._conduct.records.get(table, Record())
         if not self._conduct.forgive(table):
             return False
-        planned = next((each for each in self._plan.probes if each.table == table), None)
+        planned = next((probe for probe in self._plan.probes if probe.table == table), None)
         if planned is not None:
             self._tell(planned.sensitivity, "released", table, "forgiven")
             self._write_events()
         self._follow(again=True)
-        if held.moved:
+        if record.moved:
             control.tell(f"{self._settings.folders.runtime}/{WRITERS[Lane.BACKGROUND]}", {"do": "plan"})
         return True
 

@@ -46,7 +46,7 @@ class Judge(Protocol):
         """A probe killed or wedged its process while it was loaded; it may be barred now."""
 
 
-class Held(NamedTuple):
+class Record(NamedTuple):
     """What is held against a table.
 
     ``last_ns``: its latest offence. ``level``: how often it was quarantined. ``until_ns``: end of the latest
@@ -62,23 +62,23 @@ class Held(NamedTuple):
     reason: str = ""
 
 
-def offended(held: Held, now_ns: int, reason: str, *, at_once: bool = False) -> Held:
+def offended(record: Record, now_ns: int, reason: str, *, at_once: bool = False) -> Record:
     """Judge an offence: a reading that killed or wedged its process. ``at_once``: it was no chance."""
-    held = aged(held, now_ns)
-    is_again = held.last_ns > 0 and now_ns - held.last_ns < CHANCE_NS
-    if not (at_once or is_again or held.level):
-        return held._replace(last_ns=now_ns, reason=reason)
-    length_ns = min(QUARANTINE_MAX_NS, QUARANTINE_FIRST_NS * QUARANTINE_GROWTH**held.level)
-    return held._replace(
-        last_ns=now_ns, level=min(held.level + 1, LEVEL_MAX), until_ns=now_ns + length_ns, reason=reason
+    record = aged(record, now_ns)
+    is_again = record.last_ns > 0 and now_ns - record.last_ns < CHANCE_NS
+    if not (at_once or is_again or record.level):
+        return record._replace(last_ns=now_ns, reason=reason)
+    length_ns = min(QUARANTINE_MAX_NS, QUARANTINE_FIRST_NS * QUARANTINE_GROWTH**record.level)
+    return record._replace(
+        last_ns=now_ns, level=min(record.level + 1, LEVEL_MAX), until_ns=now_ns + length_ns, reason=reason
     )
 
 
-def aged(held: Held, now_ns: int) -> Held:
+def aged(record: Record, now_ns: int) -> Record:
     """Forget the count where it is long ago."""
-    if held.level and now_ns - max(held.until_ns, held.last_ns) > FORGET_NS:
-        return held._replace(level=0, last_ns=0, until_ns=0)
-    return held
+    if record.level and now_ns - max(record.until_ns, record.last_ns) > FORGET_NS:
+        return record._replace(level=0, last_ns=0, until_ns=0)
+    return record
 
 
 def duration(length_ns: int) -> str:
@@ -96,84 +96,88 @@ class Conduct:
         """Begin with nothing; ``folder``: of the lane."""
         self._path = f"{folder}/{FILE}"
         self._boot = boot
-        self.held: dict[str, Held] = {}
+        self.records: dict[str, Record] = {}
         self.judged_ns = 0
 
     def read(self) -> None:
         """Take over what an incarnation before left; nothing, where that is of another boot, or damaged."""
         with suppress(OSError, CorruptError):
-            self.held, self.judged_ns = note.read(self._path, self._shape)
+            self.records, self.judged_ns = note.read(self._path, self._shape)
 
-    def _shape(self, noted: dict[str, Any]) -> tuple[dict[str, Held], int]:
+    def _shape(self, noted: dict[str, Any]) -> tuple[dict[str, Record], int]:
         if noted["boot"] != self._boot:
             return {}, 0
-        held = {table: _held(each) for table, each in note.fields(noted["tables"]).items()}
-        return held, note.integer(noted["judged_ns"])
+        records = {table: _held(fields) for table, fields in note.fields(noted["tables"]).items()}
+        return records, note.integer(noted["judged_ns"])
 
     def write(self) -> None:
         """Leave it for whoever comes next; where there is no room, do without."""
         noted = {
             "boot": self._boot,
             "judged_ns": self.judged_ns,
-            "tables": {table: held._asdict() for table, held in self.held.items()},
+            "tables": {table: record._asdict() for table, record in self.records.items()},
         }
         with suppress(OSError):
             note.write(self._path, noted)
 
     def offend(self, table: str, now_ns: int, reason: str, *, at_once: bool = False) -> bool:
         """Note an offence; whether the table is in quarantine now."""
-        held = self.held[table] = offended(self.held.get(table, Held()), now_ns, reason, at_once=at_once)
+        record = self.records[table] = offended(self.records.get(table, Record()), now_ns, reason, at_once=at_once)
         self.write()
-        return held.until_ns > now_ns
+        return record.until_ns > now_ns
 
     def move(self, table: str, reason: str) -> None:
         """Note that a table belongs to the background lane now."""
-        self.held[table] = self.held.get(table, Held())._replace(moved=True, reason=reason)
+        self.records[table] = self.records.get(table, Record())._replace(moved=True, reason=reason)
         self.write()
 
     def set_apart(self, table: str, reason: str) -> None:
         """Note that a table is to be read in a process of its own."""
-        self.held[table] = self.held.get(table, Held())._replace(apart=True, reason=reason)
+        self.records[table] = self.records.get(table, Record())._replace(apart=True, reason=reason)
         self.write()
 
     def forgive(self, table: str) -> bool:
         """Hold nothing against a table any more; whether anything was."""
-        was_held = self.held.pop(table, None) is not None
+        was_held = self.records.pop(table, None) is not None
         if was_held:
             self.write()
         return was_held
 
     def moved(self) -> set[str]:
         """The tables that were moved to the background lane."""
-        return {table for table, held in self.held.items() if held.moved}
+        return {table for table, record in self.records.items() if record.moved}
 
     def is_moved(self, table: str) -> bool:
         """Whether a table belongs to the background lane now."""
-        return table in self.held and self.held[table].moved
+        return table in self.records and self.records[table].moved
 
     def is_apart(self, table: str) -> bool:
         """Whether a table is to be read in a process of its own."""
-        return table in self.held and self.held[table].apart
+        return table in self.records and self.records[table].apart
 
     def barred(self, table: str, now_ns: int) -> Absence | None:
         """Why a table is not to be read now, and for how long."""
-        held = self.held.get(table)
-        if held is None or now_ns >= held.until_ns:
+        record = self.records.get(table)
+        if record is None or now_ns >= record.until_ns:
             return None
-        return Absence(Cause.QUARANTINED, f"{held.reason}; not read for {duration(held.until_ns - held.last_ns)}")
+        return Absence(Cause.QUARANTINED, f"{record.reason}; not read for {duration(record.until_ns - record.last_ns)}")
 
     def ends_ns(self, tables: Iterable[str], now_ns: int) -> int:
         """When the next quarantine of these tables ends."""
-        ends = [held.until_ns for table, held in self.held.items() if held.until_ns > now_ns and table in set(tables)]
+        ends = [
+            record.until_ns
+            for table, record in self.records.items()
+            if record.until_ns > now_ns and table in set(tables)
+        ]
         return min(ends, default=NEVER_NS)
 
 
-def _held(fields: dict[str, Any]) -> Held:
-    right = {name: type(default) for name, default in Held._field_defaults.items()}
+def _held(fields: dict[str, Any]) -> Record:
+    right = {name: type(default) for name, default in Record._field_defaults.items()}
     if fields.keys() != right.keys() or any(type(fields[name]) is not kind for name, kind in right.items()):
         raise ValueError(f"not what is held against a table: {fields!r}")
     if not (
         0 <= fields["level"] <= LEVEL_MAX and all(note.integer(fields[name]) >= 0 for name in ("last_ns", "until_ns"))
     ):
         raise ValueError(f"no level of quarantine, or no time: {fields!r}")
-    return Held(**fields)
+    return Record(**fields)

@@ -123,7 +123,7 @@ class Rings:
             try:
                 source.index = ring.add(source.layout)
             except Error:
-                ring.retire_all_but({each.index for each in current})
+                ring.retire_all_but({planned.index for planned in current})
                 try:
                     source.index = ring.add(source.layout)
                 except Error:

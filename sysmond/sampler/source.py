@@ -157,8 +157,8 @@ class Source:
         records = self.probe.records
         if records is None:
             raise ValueError("a long table without records")
-        found = records(self.host, full=self.is_full_due)
-        pieces = (found,) if isinstance(found, Records) else tuple(found)
+        read = records(self.host, full=self.is_full_due)
+        pieces = (read,) if isinstance(read, Records) else tuple(read)
         for piece in pieces:
             if memoryview(piece.rows).nbytes % self.stride:
                 raise ValueError(f"{memoryview(piece.rows).nbytes} bytes are no whole records of {self.stride}")
@@ -214,10 +214,10 @@ class Source:
 
         :raises ValueError: where rows cannot be told apart by them.
         """
-        found = tuple(names)
-        if found != self._names:
-            _check_names(found)
-            self._names = found
+        checked = tuple(names)
+        if checked != self._names:
+            _check_names(checked)
+            self._names = checked
         return self._names
 
     def failed(self, problem: BaseException) -> Absence:

@@ -89,8 +89,8 @@ class Roster:
     @property
     def intervals_ns(self) -> set[int]:
         """At which intervals there is something to do."""
-        found = {source.interval_ns for source in self.sources} or {SECOND_NS}
-        return {*found, SECOND_NS} if self._loading else found
+        intervals_ns = {source.interval_ns for source in self.sources} or {SECOND_NS}
+        return {*intervals_ns, SECOND_NS} if self._loading else intervals_ns
 
     def follow(self, plan: Plan, moved: Collection[str], now_ns: int, *, again: bool = False) -> None:
         """Make the sources those that are wanted. ``moved``: to the background lane. ``again``: try what failed."""
@@ -99,19 +99,19 @@ class Roster:
         self.holds = {table: hold for table, hold in self.holds.items() if hold.until_ns > now_ns}
         before = {source.table: source for source in self.sources}
         wanted = list(self._wanted(plan, moved))
-        for loading in [each for each in self._loading.values() if each.planned not in wanted]:
+        for loading in [wish for wish in self._loading.values() if wish.planned not in wanted]:
             loading.process.kill("not wanted any more")
             del self._loading[loading.planned.table]
-        kept: dict[str, Source] = {}
+        staying: dict[str, Source] = {}
         for planned in wanted:
             old = before.get(planned.table)
             if old is not None and old.planned._replace(interval_ns=planned.interval_ns) == planned:
-                kept[planned.table] = old if old.planned == planned else self._regraded(old, planned)
-        found = {**kept, **self._loaded([each for each in wanted if each.table not in kept], now_ns)}
+                staying[planned.table] = old if old.planned == planned else self._regraded(old, planned)
+        loaded = {**staying, **self._loaded([wish for wish in wanted if wish.table not in staying], now_ns)}
         for table, source in before.items():
-            if table not in kept:
-                self._part_with(source, plan, found.get(table))
-        self.sources = [found[planned.table] for planned in wanted if planned.table in found]
+            if table not in staying:
+                self._part_with(source, plan, loaded.get(table))
+        self.sources = [loaded[planned.table] for planned in wanted if planned.table in loaded]
         streams = dict.fromkeys([*Sensitivity, *(source.stream for source in self.sources)])
         self.groups = [
             (str(stream), group)
@@ -146,12 +146,17 @@ class Roster:
 
     def workers(self) -> list[tuple[str, int]]:
         """The tables that are read in processes of their own, and those."""
-        found = [(source.table, reader.process) for source, reader in list(self.readers.items())]
-        return [(table, process.pid) for table, process in found if process and process.pid]
+        workers = [(source.table, reader.process) for source, reader in list(self.readers.items())]
+        return [(table, process.pid) for table, process in workers if process and process.pid]
 
     def descriptors(self) -> list[int]:
         """What the processes of readers speak on."""
-        return [each for reader in self.readers.values() if reader.process for each in reader.process.descriptors()]
+        return [
+            descriptor
+            for reader in self.readers.values()
+            if reader.process
+            for descriptor in reader.process.descriptors()
+        ]
 
     def hear(self) -> None:
         """Take in what the processes of readers have said."""
@@ -204,7 +209,9 @@ class Roster:
         if (reader := self.readers.pop(source, None)) is not None:
             reader.close()
             self.hosts.remove(source.host)
-        goes_on = successor is not None or any(each.table == source.table and each.enabled for each in plan.probes)
+        goes_on = successor is not None or any(
+            planned.table == source.table and planned.enabled for planned in plan.probes
+        )
         if not goes_on:
             self.leaving.append((source, Absence(Cause.DISABLED, "")))
         elif successor is not None and successor.planned.sensitivity is not source.planned.sensitivity is PUBLIC:
@@ -212,9 +219,9 @@ class Roster:
 
     def _loaded(self, wanted: list[PlannedProbe], now_ns: int) -> dict[str, Source]:
         """Load probes; one that cannot be loaded is left out, which is said once."""
-        wanted = [each for each in wanted if each not in self._failed or self._was_released(each, now_ns)]
-        apart = [each for each in wanted if self._is_apart(each)]
-        found = self._loaded_apart(apart, now_ns) if apart else {}
+        wanted = [wish for wish in wanted if wish not in self._failed or self._was_released(wish, now_ns)]
+        apart = [wish for wish in wanted if self._is_apart(wish)]
+        loaded = self._loaded_apart(apart, now_ns) if apart else {}
         for planned in wanted:
             if planned in apart:
                 continue
@@ -224,18 +231,18 @@ class Roster:
                 self._say(f"probe {planned.table} is left out: {problem}")
                 self._failed.append(planned)
                 continue
-            found[planned.table] = self._source(planned, probe)
-        return found
+            loaded[planned.table] = self._source(planned, probe)
+        return loaded
 
     def _loaded_apart(self, wanted: list[PlannedProbe], now_ns: int) -> dict[str, Source]:
         """Start worker processes, all at once, and wait a moment for what they declare."""
         from sysmond.sampler import blocking_readers as workers  # noqa: PLC0415  the real-time lane does without
 
-        free = [each for each in wanted if self._conduct.barred(each.table, now_ns) is None]
-        self._failed += [each for each in wanted if each not in free]
-        fresh = [each for each in free if each.table not in self._loading]
+        free = [wish for wish in wanted if self._conduct.barred(wish.table, now_ns) is None]
+        self._failed += [wish for wish in wanted if wish not in free]
+        fresh = [wish for wish in free if wish.table not in self._loading]
         room = max(
-            0, WORKERS_MAX - len(self._loading) - sum(each.process is not None for each in self.readers.values())
+            0, WORKERS_MAX - len(self._loading) - sum(wish.process is not None for wish in self.readers.values())
         )
         for planned in fresh[room:]:
             self._say(f"probe {planned.table} is left out: {WORKERS_MAX} others are read in processes of their own")
@@ -245,8 +252,8 @@ class Roster:
         for planned in fresh:
             self._loading[planned.table] = Loading(planned, workers.Process(planned, self._root), now_ns)
         loading = [self._loading[planned.table] for planned in free]
-        workers.declared([each.process for each in loading], LOAD_WAIT_S if fresh else 0.0)
-        found = {}
+        workers.declared([wish.process for wish in loading], LOAD_WAIT_S if fresh else 0.0)
+        loaded = {}
         for planned, process, since_ns in loading:
             if process.hello is None and not process.end and now_ns - since_ns < LOAD_MAX_NS:
                 continue  # It is looked at again every second.
@@ -255,19 +262,19 @@ class Roster:
                 if process.hello is None:
                     process.kill(f"not loaded within {LOAD_MAX_NS // SECOND_NS} s")
                     raise ValueError(process.end)
-                found[planned.table] = self._source(planned, workers.probe_of(process), process)
+                loaded[planned.table] = self._source(planned, workers.probe_of(process), process)
             except ValueError as problem:
                 process.kill("")
                 workers.bury([process])
                 self._say(f"probe {planned.table} is left out: {problem}")
                 self._failed.append(planned)
                 self._judge.fails_to_load(planned, str(problem))
-        return found
+        return loaded
 
     def _was_released(self, planned: PlannedProbe, now_ns: int) -> bool:
         """Whether a probe that failed is to be tried again: its quarantine is over."""
-        held = self._conduct.held.get(planned.table)
-        if held is None or not 0 < held.until_ns <= now_ns:
+        record = self._conduct.records.get(planned.table)
+        if record is None or not 0 < record.until_ns <= now_ns:
             return False
         self._failed.remove(planned)
         return True

@@ -74,7 +74,11 @@ def disk_folder(folders: Folders, sensitivity: Sensitivity, tier: str = FINEST_T
 
 def ram_folders(folders: Folders) -> list[tuple[Sensitivity, str]]:
     """Class and table of every folder in RAM; no table where wide ones lie together."""
-    return [(each, table) for each in Sensitivity for table in ("", *_long_tables(ram_folder(folders, each)))]
+    return [
+        (sensitivity, table)
+        for sensitivity in Sensitivity
+        for table in ("", *_long_tables(ram_folder(folders, sensitivity)))
+    ]
 
 
 def disk_folders(folders: Folders, *, is_long: bool | None = None) -> list[tuple[Sensitivity, str]]:
@@ -83,18 +87,22 @@ def disk_folders(folders: Folders, *, is_long: bool | None = None) -> list[tuple
     ``is_long``: only those of long tables, or only that of wide ones.
     """
     return [
-        (each, table)
-        for each in Sensitivity
-        for table in ("", *_long_tables(f"{folders.state}/{each}", *TIERS_NS))
+        (sensitivity, table)
+        for sensitivity in Sensitivity
+        for table in ("", *_long_tables(f"{folders.state}/{sensitivity}", *TIERS_NS))
         if is_long is None or is_long == bool(table)
     ]
 
 
 def long_tables(folders: Folders, classes: Collection[Sensitivity] = tuple(Sensitivity)) -> list[str]:
     """The long tables of these classes of which anything is there, in a ring, in RAM or on disk; sorted."""
-    places = [(writer, each) for writer in (*WRITERS.values(), ARCHIVER) for each in classes]
-    found = {table for writer, each in places for table in _long_tables(f"{folders.runtime}/{writer}/{each}")}
-    return sorted(found.union(table for each, table in disk_folders(folders) if table and each in classes))
+    places = [(writer, sensitivity) for writer in (*WRITERS.values(), ARCHIVER) for sensitivity in classes]
+    tables = {
+        table for writer, sensitivity in places for table in _long_tables(f"{folders.runtime}/{writer}/{sensitivity}")
+    }
+    return sorted(
+        tables.union(table for sensitivity, table in disk_folders(folders) if table and sensitivity in classes)
+    )
 
 
 def _long_tables(folder: str, *within: str) -> list[str]:
@@ -107,15 +115,15 @@ def _long_tables(folder: str, *within: str) -> list[str]:
             name
             for name in names
             if len(name) <= NAME_LENGTH_MAX
-            and (not within or any(os.path.isdir(f"{folder}/{name}/{each}") for each in within))
+            and (not within or any(os.path.isdir(f"{folder}/{name}/{below}") for below in within))
         )
     return []
 
 
 def names(folder: str) -> list[Name]:
     """The segments of a folder that count, in order: those contained in a merged one are left out."""
-    found = sorted(name for file in files(folder) if (name := parse_name(file)))
-    return current(found)
+    names_there = sorted(name for file in files(folder) if (name := parse_name(file)))
+    return current(names_there)
 
 
 def files(folder: str) -> list[str]:
@@ -134,13 +142,13 @@ def strangers(folder: str) -> list[str]:
     return listing.strangers(folder, SUFFIX)
 
 
-def current(found: Iterable[Name]) -> list[Name]:
+def current(names: Iterable[Name]) -> list[Name]:
     """Leave out the names that another one contains."""
-    kept: list[Name] = []
-    for name in sorted(found, key=lambda name: (name.boot, name.first, -name.last)):
-        if not (kept and kept[-1].contains(name)):
-            kept.append(name)
-    return kept
+    outermost: list[Name] = []
+    for name in sorted(names, key=lambda name: (name.boot, name.first, -name.last)):
+        if not (outermost and outermost[-1].contains(name)):
+            outermost.append(name)
+    return outermost
 
 
 def missing(folders: Folders, table: str = "") -> list[Name]:
@@ -148,17 +156,19 @@ def missing(folders: Folders, table: str = "") -> list[Name]:
 
     :raises PermissionError: where we may not look. :raises CorruptError: where a folder cannot be read.
     """
-    places = [place(folders, each, table=table) for each in Sensitivity for place in (ram_folder, disk_folder)]
+    places = [
+        place(folders, sensitivity, table=table) for sensitivity in Sensitivity for place in (ram_folder, disk_folder)
+    ]
     return list(missing_of(name for folder in places for file in files(folder) if (name := parse_name(file))))
 
 
-def missing_of(found: Iterable[Name]) -> Iterator[Name]:
+def missing_of(names: Iterable[Name]) -> Iterator[Name]:
     """The numbers between the files of a boot that none has, those that follow each other as one name.
 
     Each file is given the next number. One is passed over where a job died, which costs no row.
     """
     last: Name | None = None
-    for name in sorted(found):
+    for name in sorted(names):
         if last and last.boot == name.boot and name.first > last.last + 1:
             yield Name(name.boot, last.last + 1, name.first - 1)
         if last is None or last.boot != name.boot or name.last > last.last:
@@ -173,8 +183,8 @@ def spelled_missing(missing: Name) -> str:
 
 def superseded(folder: str) -> list[Name]:
     """The segments whose rows a merged one holds too: what a merge that was interrupted left behind."""
-    found = {name for file in files(folder) if (name := parse_name(file))}
-    return sorted(found - set(current(found)))
+    names_there = {name for file in files(folder) if (name := parse_name(file))}
+    return sorted(names_there - set(current(names_there)))
 
 
 def remove_superseded(folder: str, is_whole: Callable[[str], bool]) -> None:
@@ -182,7 +192,7 @@ def remove_superseded(folder: str, is_whole: Callable[[str], bool]) -> None:
     there = names(folder)
     proven: dict[Name, bool] = {}
     for name in superseded(folder):
-        larger = next(each for each in there if each.contains(name))
+        larger = next(other for other in there if other.contains(name))
         if larger not in proven:
             proven[larger] = is_whole(f"{folder}/{larger.file}")
         path = f"{folder}/{name.file}"
@@ -212,20 +222,20 @@ def free_sequence(boot: str, folders: Folders, table: str = "") -> int:
 
     A tier tells by these numbers which rows it has: those of segments that are gone are not given again.
     """
-    taken = [0]
+    used = [0]
     for sensitivity in Sensitivity:
         places = [disk_folder(folders, sensitivity, tier, table) for tier in TIERS_NS]
         for folder in (ram_folder(folders, sensitivity, table), *places):
             with suppress(PermissionError, CorruptError):
                 claiming = [*files(folder), *strangers(folder)]
-                taken += [int(last) for file in claiming for last in _LAST.findall(file) if _is_of(boot, file)]
-    return max(taken) + 1
+                used += [int(last) for file in claiming for last in _LAST.findall(file) if _is_of(boot, file)]
+    return max(used) + 1
 
 
 def _is_of(boot: str, file: str) -> bool:
     """Whether the last rows that a file's name tells of are of this boot."""
-    found = _LAST_BOOT.search(file)
-    return found is not None and found[1] == boot
+    match = _LAST_BOOT.search(file)
+    return match is not None and match[1] == boot
 
 
 def publish(folder: str, file: str, content: bytes, mode: int) -> None:
@@ -250,9 +260,9 @@ def replace(folder: str, files: Iterable[str], file: str, content: bytes, mode: 
     :raises OSError: as ``publish``.
     """
     publish(folder, file, content, mode)
-    for each in files:
-        if each != file:
-            os.unlink(f"{folder}/{each}")
+    for old in files:
+        if old != file:
+            os.unlink(f"{folder}/{old}")
     sync_folder(folder)
 
 

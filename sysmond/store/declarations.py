@@ -140,8 +140,8 @@ def _read(
         name: Table(name, tuple(metrics_of.pop(name, ())), per, doc)
         for name, per, doc in hdf5.fields(of_table, name=str, per=str, doc=str)
     }
-    for each in known.values():
-        check_table(each)
+    for table_declared in known.values():
+        check_table(table_declared)
     if metrics_of or len(known) != len(of_table):
         raise ValueError(f"{len(of_table)} tables of {len(known)} names, and metrics of no table: {[*metrics_of][:3]}")
     names = hdf5.texts(of_instance)

@@ -41,30 +41,30 @@ def unsealed(path: str, before: Sealed, skipped: int, _: Mapping[str, Answers]) 
     :raises Error: where it is no ring of ours, or so damaged that nobody can say what or when rows were.
     """
     is_skipped = skipped > before.offset
-    taken = snapshot(path, max(before.offset, skipped))
-    recording = of_snapshot(taken)
+    copied = snapshot(path, max(before.offset, skipped))
+    recording = of_snapshot(copied)
     blocks = [block for block in recording.blocks if len(block.ticks)]
     last_ns = max([before.last_tick_ns, *(int(block.ticks[-1]) for block in blocks)])
-    reached = Sealed(taken.end_offset, last_ns, int(taken.closed))
-    lost = dropped(taken, before, _firsts_ns(blocks), is_skipped=is_skipped, how="overwritten before it was sealed")
-    if has_ended_since(taken, before, is_skipped=is_skipped):
+    reached = Sealed(copied.end_offset, last_ns, int(copied.closed))
+    lost = dropped(copied, before, _firsts_ns(blocks), is_skipped=is_skipped, how="overwritten before it was sealed")
+    if has_ended_since(copied, before, is_skipped=is_skipped):
         there = {block.strand for block in blocks}
-        blocks += [block for block in _last_ticks(of_snapshot(taken.before())) if block.strand not in there]
+        blocks += [block for block in _last_ticks(of_snapshot(copied.before())) if block.strand not in there]
     if not blocks and not recording.events:
         # The gap of what is skipped is told with the first row after it.
-        return Unsealed([], before if is_skipped and not taken.closed else reached, recording.damage)
+        return Unsealed([], before if is_skipped and not copied.closed else reached, recording.damage)
     whole = recording._replace(blocks=blocks, holes=[*recording.holes, *lost])
-    part = FilePart(taken.identity.boot, recording.sensitivity, "", whole, recording.tables)
+    part = FilePart(copied.identity.boot, recording.sensitivity, "", whole, recording.tables)
     return Unsealed([part], reached, recording.damage)
 
 
 def _firsts_ns(blocks: Sequence[Block]) -> dict[str, int]:
     """The first tick of each table: blocks of other intervals begin at other ticks."""
-    found: dict[str, int] = {}
+    firsts_ns: dict[str, int] = {}
     for block in blocks:
         for table in {key.table for key in block.keys}:
-            found[table] = min(found.get(table, int(block.ticks[0])), int(block.ticks[0]))
-    return found
+            firsts_ns[table] = min(firsts_ns.get(table, int(block.ticks[0])), int(block.ticks[0]))
+    return firsts_ns
 
 
 def _last_ticks(recording: Recording) -> Iterator[Block]:
@@ -97,8 +97,8 @@ def emptied(path: str, why: str) -> tuple[Sensitivity, bytes]:
             for boot, interval_ns in [(block.strand.boot, block.strand.interval_ns)]
             for table in sorted({key.table for key in block.keys})
         ]
-        told = recording._replace(blocks=(), texts={}, holes=coalesce([*recording.holes, *holes]))
-        return recording.sensitivity, dense_file.encode(told, CREATED_BY)
+        empty = recording._replace(blocks=(), texts={}, holes=coalesce([*recording.holes, *holes]))
+        return recording.sensitivity, dense_file.encode(empty, CREATED_BY)
 
 
 def check(path: str) -> None:
@@ -193,8 +193,8 @@ def plan_tier(
 ) -> list[list[TierFile]]:
     """Which small files of a tier become one: neighbours, of whatever boots; see ``tiers.plan_merges``."""
     files, _ = tiers.listing(folder)
-    counting = set(tiers.current({each.file: each.covers for each in files}))
-    usable = [each for each in files if each.file in counting and f"{folder}/{each.file}" not in left_alone]
+    counting = set(tiers.current({file.file: file.covers for file in files}))
+    usable = [file for file in files if file.file in counting and f"{folder}/{file.file}" not in left_alone]
     return tiers.plan_merges(usable, largest_bytes, unrolled)
 
 

@@ -89,7 +89,7 @@ class Writer:
             metrics=metrics,
             instances=instances,
             boots=self._boots,
-            clocks=[each for relations in recording.clocks.values() for each in relations],
+            clocks=[relation for relations in recording.clocks.values() for relation in relations],
             texts=recording.texts,
             gaps=recording.holes,
             events=recording.events,
@@ -186,9 +186,9 @@ def _claim(claims: Claims, ticks: Int64Array, series: int, interval_ns: int) -> 
 
 
 def _check_counts(**elements: Sized) -> None:
-    for name, found in elements.items():
-        if len(found) > (most := invariants.WIDE_ELEMENTS_MAX[name]):
-            raise Error(f"one file: {len(found)} {name}; expected at most {most}")
+    for name, elements_of_kind in elements.items():
+        if len(elements_of_kind) > (most := invariants.WIDE_ELEMENTS_MAX[name]):
+            raise Error(f"one file: {len(elements_of_kind)} {name}; expected at most {most}")
 
 
 class TierWriter:
@@ -437,8 +437,8 @@ class _FileTier:
         kinds = {self._of.stats[row] for row in chosen.tolist()}
         if len(kinds) != 1:
             raise ValueError("expected one kind of series at a time")
-        kept = kinds.pop()
-        read = kept if wanted is None else statistics.needed(kept, wanted)
+        stats = kinds.pop()
+        read = stats if wanted is None else statistics.needed(stats, wanted)
         try:
             at = self._of.place[chosen][:, list(read)].T.ravel()
             if (at < 0).any():
@@ -446,7 +446,7 @@ class _FileTier:
             series = self._series[at]
             values = dense_coding.decode(series, np.zeros(len(series), bool), len(self.axis.first), self._codes)
             small = dict(zip(read, values.reshape(len(read), len(chosen), -1), strict=True))
-            counter = Stat.LEAP in kept
+            counter = Stat.LEAP in stats
             edges = self._edges(self._series[self._of.heads[chosen]]) if counter else None
             return statistics.natural(self.axis, small, self.strand.interval_ns, counter=counter, edges=edges)
         except Exception as damage:  # the library raises many kinds

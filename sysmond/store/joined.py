@@ -86,28 +86,28 @@ class Joined(Stretch):
         """With what each key begins."""
         if not self._is_plain:
             return self._of_rows(name, lambda values, begins: values[begins])
-        found = np.empty(len(self.counts), np.int64)
+        firsts = np.empty(len(self.counts), np.int64)
         for number in reversed(range(len(self._members))):
-            found[self._numbers[number]] = self._translated(name, number, self._members[number].first(name))
-        return found
+            firsts[self._numbers[number]] = self._translated(name, number, self._members[number].first(name))
+        return firsts
 
     def last(self, name: str) -> Int64Array:
         """With what each key ends."""
         if not self._is_plain:
             return self._of_rows(name, lambda values, begins: values[np.append(begins[1:], len(values)) - 1])
-        found = np.empty(len(self.counts), np.int64)
+        lasts = np.empty(len(self.counts), np.int64)
         for number, member in enumerate(self._members):
-            found[self._numbers[number]] = self._translated(name, number, member.last(name))
-        return found
+            lasts[self._numbers[number]] = self._translated(name, number, member.last(name))
+        return lasts
 
     def peak(self, name: str) -> Int64Array:
         """The largest value of a gauge at each key."""
         if not self._is_plain:
             return self._of_rows(name, largest)
-        found = np.full(len(self.counts), ABSENT)
+        peaks = np.full(len(self.counts), ABSENT)
         for numbers, member in zip(self._numbers, self._members, strict=True):
-            found[numbers] = np.maximum(found[numbers], member.peak(name))
-        return found
+            peaks[numbers] = np.maximum(peaks[numbers], member.peak(name))
+        return peaks
 
     def first_tick(self) -> Int64Array:
         """The reading of each key's first row."""
@@ -119,11 +119,11 @@ class Joined(Stretch):
 
     def seen(self) -> Int64Array:
         """The last reading at which each key is known to be there."""
-        found = self._last_tick.copy()
+        last_seen = self._last_tick.copy()
         for numbers, member in zip(self._numbers, self._members, strict=True):
             seen = np.searchsorted(self.ticks, member.ticks[member.seen()])
-            found[numbers] = np.maximum(found[numbers], seen)
-        return found
+            last_seen[numbers] = np.maximum(last_seen[numbers], seen)
+        return last_seen
 
     def _ordered(self, keys: int, readings: int) -> tuple[list[_Batch], list[int]]:
         """Put the rows in order, some keys at a time; and between which keys that is."""
@@ -150,9 +150,9 @@ class Joined(Stretch):
             at.append(of[member.tick_index(mine)])
         number, reading = np.concatenate(numbered), np.concatenate(at)
         fresh = np.flatnonzero(reading >= 0)
-        taken = fresh[np.argsort(number[fresh] * readings + reading[fresh], kind="stable")].astype(np.int32)
-        begins = np.searchsorted(number[taken], np.arange(high - low))
-        return _Batch(keys, taken, begins)
+        rows = fresh[np.argsort(number[fresh] * readings + reading[fresh], kind="stable")].astype(np.int32)
+        begins = np.searchsorted(number[rows], np.arange(high - low))
+        return _Batch(keys, rows, begins)
 
     def _leave_out_what_stayed(self) -> None:
         """Leave out the rows that are as the one before of their key in all columns."""
@@ -169,15 +169,15 @@ class Joined(Stretch):
                     values = self._values_of(name, batch)
                     stays[1:] &= values[1:] == values[:-1]
         for number, (batch, stays) in enumerate(zip(self._batches, same, strict=True)):
-            kept = np.append(0, np.cumsum(~stays))
-            self._batches[number] = batch._replace(taken=batch.taken[~stays], begins=kept[batch.begins])
+            before = np.append(0, np.cumsum(~stays))
+            self._batches[number] = batch._replace(taken=batch.taken[~stays], begins=before[batch.begins])
 
     def _count(self, keys: int) -> Int64Array:
         counts = [np.diff(batch.begins, append=len(batch.taken)) for batch in self._batches]
-        found = np.concatenate([*counts, np.zeros(0, np.int64)]).astype(np.int64)
-        if len(found) != keys or (found < 1).any():
+        all_counts = np.concatenate([*counts, np.zeros(0, np.int64)]).astype(np.int64)
+        if len(all_counts) != keys or (all_counts < 1).any():
             raise Error(f"{self._members[0].path}: keys without a row")
-        return found
+        return all_counts
 
     def _ends_of_keys(self) -> tuple[Int64Array, Int64Array]:
         first, last = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
@@ -206,9 +206,9 @@ class Joined(Stretch):
         absent = values == ABSENT
         if absent.all():
             return values
-        found: Int64Array = self._recoded[number][np.where(absent, 0, values)]
-        found[absent] = ABSENT
-        return found
+        codes: Int64Array = self._recoded[number][np.where(absent, 0, values)]
+        codes[absent] = ABSENT
+        return codes
 
     def _of_rows(self, name: str, of: Callable[[Int64Array, Int64Array], Int64Array]) -> Int64Array:
         parts = [of(self._values_of(name, batch), batch.begins) for batch in self._batches]
@@ -258,17 +258,17 @@ def _readings(members: Sequence[Stretch]) -> tuple[Readings, list[Int64Array], b
     Also that is said where they are not in order.
     """
     ticks, _ = distinct(np.concatenate([member.ticks for member in members]))
-    taken = np.zeros(len(ticks), np.bool_)
+    is_new = np.zeros(len(ticks), np.bool_)
     full, lost, walked = np.zeros(len(ticks), np.bool_), np.zeros(len(ticks), np.int64), np.zeros(len(ticks), np.int64)
     places: list[Int64Array] = []
     reached, is_plain = -1, True
     for member in members:
         place = np.searchsorted(ticks, member.ticks)
-        fresh: BoolArray = ~taken[place]
+        fresh: BoolArray = ~is_new[place]
         is_plain = is_plain and bool(fresh.all()) and (not len(place) or int(place[0]) > reached)
         for whole, part in ((full, member.full), (lost, member.lost), (walked, member.walked)):
             whole[place[fresh]] = part[fresh]
-        taken[place] = True
+        is_new[place] = True
         reached = max(reached, int(place[-1])) if len(place) else reached
         places.append(np.where(fresh, place, -1))
     return Readings(ticks, full, lost, walked), places, is_plain

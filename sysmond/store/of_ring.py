@@ -194,11 +194,11 @@ class BlockPlan(NamedTuple):
 
 def strands(blocks: Iterable[Block]) -> Iterator[list[Block]]:
     """The blocks of each strand: those with all digits in order of time, then the others; so the former count."""
-    found: dict[Strand, list[Block]] = {}
+    blocks_of: dict[Strand, list[Block]] = {}
     for block in blocks:
         if len(block.ticks):
-            found.setdefault(block.strand, []).append(block)
-    for _, members in sorted(found.items()):
+            blocks_of.setdefault(block.strand, []).append(block)
+    for _, members in sorted(blocks_of.items()):
         yield sorted(members, key=lambda block: (block.significant_bits > 0, int(block.ticks[0])))
 
 
@@ -231,13 +231,13 @@ def _batches(blocks: Sequence[Block], keys: Sequence[SeriesKey], ticks: Int64Arr
             mine = [row for row, key in enumerate(batch) if key in place]
             if not mine or not len(at):
                 continue
-            found = block.read([place[batch[row]] for row in mine])
+            read = block.read([place[batch[row]] for row in mine])
             begin, after = int(at[0]), int(at[-1]) + 1
             if begin >= reached and after - begin == len(at) and len(mine) == len(batch):
-                values[:, begin:after] = found  # The usual case: one block after the other.
+                values[:, begin:after] = read  # The usual case: one block after the other.
             else:
                 where = np.array(mine)[:, None], at
-                values[where] = np.where(found == ABSENT, values[where], found)
+                values[where] = np.where(read == ABSENT, values[where], read)
             reached = max(reached, after)
         yield values
         del values  # Before there are others.
@@ -287,9 +287,9 @@ class RingBlock:
             target = place[part.series]
             cells = np.flatnonzero(target >= 0)
             if len(cells):
-                taken = self._words[cells[:, None] + part.starts]
-                taken[is_beyond(taken)] = ABSENT
-                values[target[cells][:, None], part.columns] = taken
+                read = self._words[cells[:, None] + part.starts]
+                read[is_beyond(read)] = ABSENT
+                values[target[cells][:, None], part.columns] = read
         return values if np.array_equal(asked, wanted) else values[np.searchsorted(wanted, asked)]
 
 
@@ -388,8 +388,8 @@ class ExplainedRing:
 
     def places(self, kind: int) -> list[int]:
         """Where in the image each frame of a kind begins."""
-        found: list[int] = self._places[self._kinds == kind].tolist()
-        return found
+        places: list[int] = self._places[self._kinds == kind].tolist()
+        return places
 
     def _payloads(self, kind: int) -> Iterator[tuple[int, int, bytes]]:
         """Id, tick and payload of every frame of a kind."""
@@ -416,11 +416,15 @@ class ExplainedRing:
 
     def _rows(self) -> Iterator[tuple[int, Int64Array]]:
         """The rows frames of each set of instances, as indexes, in order of their first."""
-        found = np.flatnonzero(self._kinds == ROWS)
-        idents = self._frames["ident"][found]
+        frames = np.flatnonzero(self._kinds == ROWS)
+        idents = self._frames["ident"][frames]
         order = np.argsort(idents, kind="stable")
         edges = np.flatnonzero(np.diff(idents[order])) + 1
-        for group in sorted(np.split(found[order], edges), key=lambda each: int(each[0])) if len(found) else ():
+        for group in (
+            sorted(np.split(frames[order], edges), key=lambda frames_of_one: int(frames_of_one[0]))
+            if len(frames)
+            else ()
+        ):
             yield int(self._frames["ident"][group[0]]), group
 
     def _axes(
@@ -469,21 +473,21 @@ class ExplainedRing:
 
     def _damaged_spans(self) -> Iterator[tuple[int, int]]:
         """The first and the last tick of which each damaged place may have had rows."""
-        taken, of_tick = self._snapshot, self._is_of_tick()
+        copied, of_tick = self._snapshot, self._is_of_tick()
         places, ticks = self._places[of_tick].tolist(), self._frames["tick_ns"][of_tick].tolist()
-        started_ns = taken.identity.started_ns
+        started_ns = copied.identity.started_ns
         shortest_ns = min((layout.interval_ns for layout in self.layouts.values()), default=0)
-        for begin, end in taken.damages:
+        for begin, end in copied.damages:
             index = bisect_left(places, begin)
             filled = places[-1] - places[0] if places else 0
             # Where nothing says how long that took: as long as other frames of that length, a tick at least.
             long_ns = max(shortest_ns, (end - begin) * (ticks[-1] - ticks[0]) // filled if filled else 0)
             if index:
                 first_ns = ticks[index - 1]
-            elif taken.lost and ticks:  # What was before it is overwritten.
+            elif copied.lost and ticks:  # What was before it is overwritten.
                 first_ns = ticks[0] - long_ns
             else:
-                first_ns = taken.since_ns or started_ns
+                first_ns = copied.since_ns or started_ns
             last_ns = ticks[index] if index < len(ticks) else first_ns + long_ns
             yield max(started_ns, min(first_ns, last_ns)), max(started_ns, last_ns)
 

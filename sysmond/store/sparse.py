@@ -49,7 +49,7 @@ TIER_ROW_BYTES_MIN = 4
 class _Cut(NamedTuple):
     """What of a ring is sealed now: the readings, up to which offset, and up to which tick, if not to the end."""
 
-    taken: list[Reading]
+    readings: list[Reading]
     offset: int
     before_ns: int | None = None
 
@@ -65,20 +65,20 @@ def unsealed(path: str, before: Sealed, skipped: int, answers: Mapping[str, Answ
     is_skipped = skipped > before.offset
     identity, capacity = identify(path)
     is_over = not is_alive(identity.pid)  # Asked before the copy is made: what comes after it is for the next time.
-    taken = snapshot(path, max(before.offset, skipped))
-    is_over = is_over or taken.closed
-    ring = LongRing(taken)
-    cut = _cut(ring, taken.end_offset, capacity, is_over=is_over)
-    if is_skipped and not cut.taken and not is_over:
+    copied = snapshot(path, max(before.offset, skipped))
+    is_over = is_over or copied.closed
+    ring = LongRing(copied)
+    cut = _cut(ring, copied.end_offset, capacity, is_over=is_over)
+    if is_skipped and not cut.readings and not is_over:
         return Unsealed([], before, ring.damage)  # The gap is told with the first row after it.
-    last_ns = cut.taken[-1].tick_ns if cut.taken else before.last_tick_ns
+    last_ns = cut.readings[-1].tick_ns if cut.readings else before.last_tick_ns
     parts = []
-    for stretch in _stretches(ring, taken, cut, before, is_skipped=is_skipped):
+    for stretch in _stretches(ring, copied, cut, before, is_skipped=is_skipped):
         table = stretch.table
         said = within(answers[table.name], table) if table.name in answers else None
         content = stretch.told(stretch.about._replace(table=table._replace(answers=said)))
         parts.append(FilePart(stretch.boot, stretch.sensitivity, table.name, content))
-    return Unsealed(parts, Sealed(cut.offset, last_ns, int(taken.closed)), ring.damage)
+    return Unsealed(parts, Sealed(cut.offset, last_ns, int(copied.closed)), ring.damage)
 
 
 def _cut(ring: LongRing, end: int, capacity: int, *, is_over: bool) -> _Cut:
@@ -97,21 +97,23 @@ def _cut(ring: LongRing, end: int, capacity: int, *, is_over: bool) -> _Cut:
 
 
 def _stretches(
-    ring: LongRing, taken: Snapshot, cut: _Cut, before: Sealed, *, is_skipped: bool
+    ring: LongRing, copied: Snapshot, cut: _Cut, before: Sealed, *, is_skipped: bool
 ) -> Iterator[MemoryStretch]:
     """What a copy adds to what was sealed, and that its writer ended, where that is new."""
-    how = f"{taken.lost} bytes overwritten before they were sealed"
-    found = False
-    for stretch in ring.stretches(cut.taken):
+    how = f"{copied.lost} bytes overwritten before they were sealed"
+    is_any = False
+    for stretch in ring.stretches(cut.readings):
         about = stretch.about
         holes = [hole for hole in about.holes if cut.before_ns is None or hole.start_ns < cut.before_ns]
         if len(stretch.ticks):
-            holes += dropped(taken, before, {stretch.table.name: cut.taken[0].tick_ns}, is_skipped=is_skipped, how=how)
+            holes += dropped(
+                copied, before, {stretch.table.name: cut.readings[0].tick_ns}, is_skipped=is_skipped, how=how
+            )
         if len(stretch.ticks) or holes:
-            found = True
+            is_any = True
             yield stretch.told(about._replace(holes=holes))
-    if not found and has_ended_since(taken, before, is_skipped=is_skipped):
-        life = Incarnation(taken.identity.started_ns, before.last_tick_ns, closed=True)
+    if not is_any and has_ended_since(copied, before, is_skipped=is_skipped):
+        life = Incarnation(copied.identity.started_ns, before.last_tick_ns, closed=True)
         for stretch in ring.stretches([], is_empty_too=True):
             yield stretch.told(stretch.about._replace(lives=[life], holes=()))
 
@@ -138,8 +140,8 @@ def emptied(path: str, why: str) -> tuple[Sensitivity, bytes]:
             holes.append(Hole(about.boot, about.table.name, int(ticks[0]), end_ns, Cause.DROPPED, why))
         none = np.zeros(0, np.int64)
         readings = Readings(none, none.astype(np.bool_), none, none)
-        told = MemoryStretch(about._replace(holes=holes), readings, none, lambda _: none)
-        return about.sensitivity, encode([told])
+        empty = MemoryStretch(about._replace(holes=holes), readings, none, lambda _: none)
+        return about.sensitivity, encode([empty])
 
 
 def check(path: str) -> None:
@@ -241,9 +243,9 @@ def span_ns(path: str) -> tuple[int, int]:
 
 
 def _span_ns(stretch: Stretch) -> tuple[int, int]:
-    told = [*stretch.ticks[:1].tolist(), *stretch.ticks[-1:].tolist()]
-    told = told or [each.start_ns for each in stretch.holes] or [life.first_ns for life in stretch.lives]
-    if not told:
+    times_ns = [*stretch.ticks[:1].tolist(), *stretch.ticks[-1:].tolist()]
+    times_ns = times_ns or [hole.start_ns for hole in stretch.holes] or [life.first_ns for life in stretch.lives]
+    if not times_ns:
         return 0, 0
     course = course_of(stretch.relations, stretch.interval_ns)
-    return course.moment_ns(min(told)), course.moment_ns(max(told))
+    return course.moment_ns(min(times_ns)), course.moment_ns(max(times_ns))

@@ -66,8 +66,8 @@ def _check_bounds(stretch: Stretch) -> None:
             invariants.check_length(name, length)
         invariants.check_length("rows", stretch.rows, len(stretch.table.metrics))
         invariants.Claims(0).add(stretch.ticks, 0, stretch.interval_ns)
-        for name, found in (("lives", stretch.lives), ("clocks", stretch.relations), ("gaps", stretch.holes)):
-            invariants.check_count(name, len(found), invariants.LONG_ELEMENTS_MAX[name])
+        for name, items in (("lives", stretch.lives), ("clocks", stretch.relations), ("gaps", stretch.holes)):
+            invariants.check_count(name, len(items), invariants.LONG_ELEMENTS_MAX[name])
         invariants.check_count("texts", len(stretch.texts), invariants.LONG_ELEMENTS_MAX["text_ends"])
     except ValueError as excess:
         raise Error(f"{stretch.table.name}: {excess} in one file") from excess
@@ -108,7 +108,7 @@ def _write_texts(file: hdf5.File, texts: Sequence[str]) -> None:
     """Texts one after the other, and where each ends: the longest must not make all as long."""
     encoded = [text.encode("utf-8", "surrogateescape") for text in texts]
     hdf5.put(file, "texts", np.frombuffer(b"".join(encoded), np.uint8))
-    hdf5.put(file, "text_ends", np.cumsum([len(each) for each in encoded], dtype=np.int64))
+    hdf5.put(file, "text_ends", np.cumsum([len(word) for word in encoded], dtype=np.int64))
 
 
 class _Writer:
@@ -247,7 +247,10 @@ class FileStretch(hdf5.OpenFile, Stretch):
                 Incarnation(started_ns, first_ns, bool(closed))
                 for started_ns, first_ns, closed in root.columns("lives", started_ns=int, first_ns=int, closed=int)
             ],
-            [Relation(*each) for each in root.columns("clocks", boottime_ns=int, realtime_ns=int, monotonic_ns=int)],
+            [
+                Relation(*relation)
+                for relation in root.columns("clocks", boottime_ns=int, realtime_ns=int, monotonic_ns=int)
+            ],
             [
                 Hole(boot, layout.table.name, start_ns, end_ns, Cause(cause), detail)
                 for start_ns, end_ns, cause, detail in root.columns(
@@ -289,10 +292,10 @@ class FileStretch(hdf5.OpenFile, Stretch):
 
     def tick_index(self, keys: slice = ALL) -> Int64Array:
         """Of each row of these keys the reading that it is of."""
-        found = self._summed("", keys, self.first_tick()[keys])
-        if len(found) and not 0 <= found.min() <= found.max() < len(self.ticks):
+        index = self._summed("", keys, self.first_tick()[keys])
+        if len(index) and not 0 <= index.min() <= index.max() < len(self.ticks):
             raise CorruptError(f"{self.path}: rows of readings that there are not")
-        return found
+        return index
 
     def column(self, name: str, keys: slice = ALL) -> Int64Array:
         """The values of a metric, of these keys."""
@@ -309,8 +312,8 @@ class FileStretch(hdf5.OpenFile, Stretch):
         if name in self.keys:
             return self.keys[name]
         if not self._keys.has(FIRST, name):
-            found: Int64Array = self.column(name)[self.begins]
-            return found
+            firsts: Int64Array = self.column(name)[self.begins]
+            return firsts
         return self._checked(name, self._of_keys(FIRST, name))
 
     def last(self, name: str) -> Int64Array:
@@ -318,8 +321,8 @@ class FileStretch(hdf5.OpenFile, Stretch):
         if name in self.keys:
             return self.keys[name]
         if not self._keys.has(LAST, name):
-            found: Int64Array = self.column(name)[self.begins + self.counts - 1]
-            return found
+            lasts: Int64Array = self.column(name)[self.begins + self.counts - 1]
+            return lasts
         return self._checked(name, _more(self._of_keys(LAST, name), self.first(name)))
 
     def peak(self, name: str) -> Int64Array:
@@ -359,10 +362,10 @@ class FileStretch(hdf5.OpenFile, Stretch):
         except Exception as damage:  # the library raises many kinds
             raise self._corrupt(damage) from damage
 
-    def _of_reading(self, found: Int64Array) -> Int64Array:
-        if len(found) and not 0 <= found.min() <= found.max() < len(self.ticks):
+    def _of_reading(self, readings: Int64Array) -> Int64Array:
+        if len(readings) and not 0 <= readings.min() <= readings.max() < len(self.ticks):
             raise CorruptError(f"{self.path}: keys of readings that there are not")
-        return found
+        return readings
 
     def _checked(self, name: str, values: Int64Array) -> Int64Array:
         """Codes of texts must be of texts that there are."""

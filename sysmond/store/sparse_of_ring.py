@@ -85,7 +85,9 @@ class LongRing:
         with sense_of(snapshot):
             ring = ExplainedRing(snapshot)
             self._recording = ring.recording()
-            self._layouts = {ident: each for ident, each in ring.layouts.items() if each.table.packing is not None}
+            self._layouts = {
+                ident: declared for ident, declared in ring.layouts.items() if declared.table.packing is not None
+            }
             self.readings = _readings(snapshot, ring.places(RECORDS))
         self.damage = self._recording.damage
         self.is_lasting = any(lasts(layout.table) for layout in self._layouts.values())
@@ -148,11 +150,11 @@ def _readings(snapshot: Snapshot, places: Iterable[int]) -> list[Reading]:
     return readings
 
 
-def _stretch(snapshot: Snapshot, about: About, found: list[Reading]) -> MemoryStretch:
+def _stretch(snapshot: Snapshot, about: About, readings_of: list[Reading]) -> MemoryStretch:
     kind = record_type(about.table)
     plain = np.dtype((np.void, kind.itemsize))  # Copied as they are, and not field by field.
     pieces, blobs, at = [np.empty(0, plain)], [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    for number, reading in enumerate(found):
+    for number, reading in enumerate(readings_of):
         for place in reading.frames:
             _, stop, *_ = frame_at(snapshot.image, place)
             (count, *_) = RECORDS_HEAD.unpack_from(snapshot.image, place + FRAME_BYTES)
@@ -164,12 +166,12 @@ def _stretch(snapshot: Snapshot, about: About, found: list[Reading]) -> MemorySt
             blobs.append(np.full(count, blob, np.int64))
             at.append(np.full(count, number, np.int64))
     rows = np.concatenate(pieces).view(kind)
-    ticks = np.array([reading.tick_ns for reading in found], np.int64)
+    ticks = np.array([reading.tick_ns for reading in readings_of], np.int64)
     axis = Readings(
         ticks,
-        np.array([reading.full for reading in found], np.bool_),
-        np.array([reading.lost for reading in found], np.int64),
-        np.array([reading.walked for reading in found], np.int64),
+        np.array([reading.full for reading in readings_of], np.bool_),
+        np.array([reading.lost for reading in readings_of], np.int64),
+        np.array([reading.walked for reading in readings_of], np.int64),
     )
     dictionary: dict[str, int] = {}
     text_columns: dict[str, Int64Array] = {}
@@ -226,5 +228,5 @@ def _references(image: bytes, column: Array, blobs: Int64Array, dictionary: dict
 
 def _coded(said: list[bytes], dictionary: dict[str, int]) -> Int64Array:
     """Codes of distinct texts; what follows a NUL is not theirs."""
-    texts = (each.partition(b"\0")[0].decode("utf-8", "surrogateescape") for each in said)
+    texts = (word.partition(b"\0")[0].decode("utf-8", "surrogateescape") for word in said)
     return np.array([dictionary.setdefault(text, len(dictionary)) for text in texts], np.int64)

@@ -131,10 +131,10 @@ def remove_superseded(folder: str, is_whole: Callable[[str], bool]) -> None:
     if all(map(parse_name, archive.files(folder))):
         return  # Of one boot each: their names said it all.
     files, _ = listing(folder)
-    counting = set(current({each.file: each.covers for each in files}))
-    for each in files:
-        if each.file not in counting and all(is_whole(f"{folder}/{file}") for file in counting):
-            os.unlink(f"{folder}/{each.file}")
+    counting = set(current({tier_file.file: tier_file.covers for tier_file in files}))
+    for tier_file in files:
+        if tier_file.file not in counting and all(is_whole(f"{folder}/{file}") for file in counting):
+            os.unlink(f"{folder}/{tier_file.file}")
 
 
 class Due(NamedTuple):
@@ -158,26 +158,26 @@ def due(
     its neighbours: a range would claim it.
     """
     covers = {tier: covered(folder) for tier, folder in tier_folders.items()}
-    found: list[Due] = []
+    runs: list[Due] = []
     passed: list[Name] = []
     is_next = False
     run_bytes = 0
     for name in archive.names(rows_folder):
         path = f"{rows_folder}/{name.file}"
-        passed = [each for each in passed if each.boot == name.boot][-BEFORE_FILES:]
+        passed = [file_name for file_name in passed if file_name.boot == name.boot][-BEFORE_FILES:]
         lacking = () if path in left_alone else tuple(tier for tier in covers if not hold(covers[tier], name))
         if lacking:
             run_bytes += (own_bytes := _size_bytes(path))
-            last = found[-1] if is_next else Due([], (), [])
+            last = runs[-1] if is_next else Due([], (), [])
             is_alike = last.tiers == lacking and last.names[0].boot == name.boot
             if is_alike and name.last - last.names[0].first < seals_at_once and run_bytes <= bytes_at_once:
                 last.names.append(name)
             else:
-                found.append(Due([name], lacking, list(passed)))
+                runs.append(Due([name], lacking, list(passed)))
                 run_bytes = own_bytes
         is_next = bool(lacking)
         passed.append(name)
-    return found
+    return runs
 
 
 def _size_bytes(path: str) -> int:

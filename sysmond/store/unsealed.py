@@ -42,21 +42,21 @@ class Unsealed(NamedTuple):
     damage: str = ""
 
 
-def has_ended_since(taken: Snapshot, before: Sealed, *, is_skipped: bool) -> bool:
+def has_ended_since(copied: Snapshot, before: Sealed, *, is_skipped: bool) -> bool:
     """Whether it is news that the writer ended in good order."""
-    return bool(taken.closed and before.offset and not before.closed and not is_skipped)
+    return bool(copied.closed and before.offset and not before.closed and not is_skipped)
 
 
 def dropped(
-    taken: Snapshot, before: Sealed, firsts_ns: Mapping[str, int], *, is_skipped: bool, how: str
+    copied: Snapshot, before: Sealed, firsts_ns: Mapping[str, int], *, is_skipped: bool, how: str
 ) -> Iterator[Hole]:
     """Say what the ring overwrote before it could be sealed, or what was set aside.
 
     ``firsts_ns``: the first tick of each table that is there. ``how``: it was lost, unless it is skipped.
     """
-    if taken.lost or is_skipped:
+    if copied.lost or is_skipped:
         # Perhaps no tick of it was sealed.
-        start_ns = max(before.last_tick_ns + 1, taken.identity.started_ns)
+        start_ns = max(before.last_tick_ns + 1, copied.identity.started_ns)
         for table, end_ns in sorted(firsts_ns.items()):
             detail = SET_ASIDE if is_skipped else how
-            yield Hole(taken.identity.boot, table, start_ns, end_ns, Cause.DROPPED, detail)
+            yield Hole(copied.identity.boot, table, start_ns, end_ns, Cause.DROPPED, detail)

@@ -29,7 +29,7 @@ from sysmond.probe import Table, counter
 from sysmond.ring import frame, progress, skipped_rings
 from sysmond.ring.frame import Layout
 from sysmond.sampler import quarantine
-from sysmond.sampler.quarantine import Conduct, Held
+from sysmond.sampler.quarantine import Conduct, Record
 from sysmond.store import archive, pins
 from sysmond.store.pins import Pin
 from sysmond.tasks.bpf import report
@@ -202,7 +202,7 @@ def readers(folders: Folders) -> dict[str, Reader]:
     archiver = f"{folders.runtime}/archiver"
     ring = f"{folders.runtime}/sampler/public/1.ring"
     Path(ring).write_bytes(b"")
-    held = Held(last_ns=1, level=1, until_ns=2, reason="it hangs")
+    held = Record(last_ns=1, level=1, until_ns=2, reason="it hangs")
     there = plan.builtin()
     pinned = [Pin(1, 2, "why", "who")._asdict()]
     return {

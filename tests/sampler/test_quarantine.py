@@ -17,7 +17,7 @@ from sysmond.sampler.quarantine import (
     NEVER_NS,
     QUARANTINE_MAX_NS,
     Conduct,
-    Held,
+    Record,
     aged,
     duration,
     offended,
@@ -28,7 +28,7 @@ NOW = 10_000 * SECOND_NS
 
 
 def test_once_may_be_chance_and_twice_in_ten_minutes_is_not() -> None:
-    once = offended(Held(), NOW, "died")
+    once = offended(Record(), NOW, "died")
     assert (once.level, once.until_ns, once.reason) == (0, 0, "died")
     assert offended(once, NOW + CHANCE_NS, "died").until_ns == 0
     twice = offended(once, NOW + CHANCE_NS - 1, "died")
@@ -36,11 +36,11 @@ def test_once_may_be_chance_and_twice_in_ten_minutes_is_not() -> None:
 
 
 def test_what_was_no_chance_counts_at_once() -> None:
-    assert offended(Held(), NOW, "hangs", at_once=True).until_ns == NOW + 10 * SECOND_NS
+    assert offended(Record(), NOW, "hangs", at_once=True).until_ns == NOW + 10 * SECOND_NS
 
 
 def test_each_quarantine_is_six_times_as_long_up_to_a_day() -> None:
-    held, now = Held(), NOW
+    held, now = Record(), NOW
     lengths: list[int] = []
     for _ in range(9):
         held = offended(held, now, "died", at_once=not lengths)
@@ -50,7 +50,7 @@ def test_each_quarantine_is_six_times_as_long_up_to_a_day() -> None:
 
 
 def test_an_hour_without_offence_after_the_quarantine_forgets_the_count() -> None:
-    held = offended(Held(), NOW, "died", at_once=True)
+    held = offended(Record(), NOW, "died", at_once=True)
     assert aged(held, held.until_ns + FORGET_NS) == held
     assert aged(held, held.until_ns + FORGET_NS + 1).level == 0
     assert offended(held, held.until_ns + FORGET_NS + 1, "died").until_ns == 0
@@ -60,7 +60,7 @@ def test_an_hour_without_offence_after_the_quarantine_forgets_the_count() -> Non
 def test_a_quarantine_never_lasts_longer_than_a_day_nor_shorter_than_ten_seconds(
     offences: list[tuple[int, bool]],
 ) -> None:
-    held, now = Held(), NOW
+    held, now = Record(), NOW
     for after_ns, at_once in offences:
         now += after_ns
         held = offended(held, now, "x", at_once=at_once)
@@ -76,7 +76,7 @@ def test_the_next_incarnation_knows_what_is_held(tmp_path: Path) -> None:
     first.set_apart("gpu", "hangs")
     later = Conduct(str(tmp_path), BOOT)
     later.read()
-    assert (later.held, later.judged_ns) == (first.held, 7)
+    assert (later.records, later.judged_ns) == (first.records, 7)
     assert (later.moved(), later.is_moved("cpu"), later.is_moved("disk")) == ({"cpu"}, True, False)
     assert (later.is_apart("gpu"), later.is_apart("cpu")) == (True, False)
     assert later.barred("disk", NOW + 2) == (Cause.QUARANTINED, "died again; not read for 10 s")
@@ -86,14 +86,14 @@ def test_the_next_incarnation_knows_what_is_held(tmp_path: Path) -> None:
     assert (later.forgive("disk"), later.forgive("disk")) == (True, False)
     last = Conduct(str(tmp_path), BOOT)
     last.read()
-    assert last.held.keys() == {"cpu", "gpu"}
+    assert last.records.keys() == {"cpu", "gpu"}
 
 
 def test_of_another_boot_nothing_is_held(tmp_path: Path) -> None:
     Conduct(str(tmp_path), BOOT).move("cpu", "late")
     other = Conduct(str(tmp_path), "c" * 32)
     other.read()
-    assert other.held == {}
+    assert other.records == {}
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_of_another_boot_nothing_is_held(tmp_path: Path) -> None:
         '{"boot": "BOOT", "judged_ns": 1, "tables": {"disk": [1, 2]}}',
         '{"boot": "BOOT", "judged_ns": "1", "tables": {"disk": HELD}}'.replace("HELD", json.dumps({"reason": ""})),
         '{"boot": "BOOT", "judged_ns": 1, "tables": {"disk": HELD}}'.replace(
-            "HELD", json.dumps(Held(reason="x")._asdict() | {"moved": 1})
+            "HELD", json.dumps(Record(reason="x")._asdict() | {"moved": 1})
         ),
     ],
 )
@@ -115,7 +115,7 @@ def test_damage_is_nothing_held(tmp_path: Path, content: str) -> None:
     (tmp_path / quarantine.FILE).write_text(content.replace("BOOT", BOOT))
     found = Conduct(str(tmp_path), BOOT)
     found.read()
-    assert (found.held, found.judged_ns) == ({}, 0)
+    assert (found.records, found.judged_ns) == ({}, 0)
 
 
 def test_where_there_is_no_room_it_is_held_all_the_same(tmp_path: Path) -> None:

@@ -431,7 +431,7 @@ def test_options_reach_the_probe(tmp_path: Path, runtime: Path) -> None:
     (block,) = of_snapshot(snapshot(str(ring))).blocks
     assert ([key.instance for key in block.keys], block.read([0])[0].tolist()) == (["a"], [7, 7, 7])
     assert any("offers no table 'other'" in line for line in said)
-    assert Conduct(str(runtime / "background"), lane._boot).held == {}
+    assert Conduct(str(runtime / "background"), lane._boot).records == {}
     process = lane._roster.readers[lane._roster.sources[0]].process
     assert process is not None
     lane.close()
