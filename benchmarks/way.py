@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from functools import partial
 from itertools import islice
-from types import FrameType, FunctionType, ModuleType
+from types import FrameType, FunctionType, GenericAlias, ModuleType
 from typing import Any
 
 sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -48,7 +48,7 @@ TICKS = 4
 DEPTH_MAX, ITEMS_MAX = 5, 400
 OURS = ("sysmond.", "sysmond_probes.", "sysmon_tools.")
 # What leads everywhere and holds no sample.
-OPAQUE = (bool, float, ModuleType, FunctionType, type, FrameType, io.IOBase)
+OPAQUE = (bool, float, ModuleType, FunctionType, type, GenericAlias, FrameType, io.IOBase)
 
 
 def holds(thing: Any, depth: int = DEPTH_MAX) -> bool:  # noqa: ANN401, PLR0911  whatever a function is given
