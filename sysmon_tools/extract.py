@@ -205,9 +205,13 @@ def _described(problem: OSError) -> str:
 
 
 def _run(options: argparse.Namespace) -> int:
+    import platform  # noqa: PLC0415  numpy has it, and --help needs none of it
+
     chosen = choose_format(options)
     # Nothing here multiplies matrices, but OpenBLAS starts a thread a processor: more CPU time than an answer costs.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # As it is imported h5py asks what the processor is called, and platform would start a program to find that out.
+    vars(platform.uname()).setdefault("processor", os.uname().machine)
     gc.disable()  # What is imported stays: to look for garbage in it takes a tenth of a cold start.
     from sysmond import history  # noqa: PLC0415  numpy and h5py: not before the command line is right
 

@@ -17,6 +17,8 @@ from sysmond.errors import UsageError
 
 ABSENT = -(2**63)
 
+# The shortest interval: below this a tick would be mostly overhead, and a typing error a busy loop.
+INTERVAL_MIN_NS = 10_000_000
 TIERS_NS = {"1s": 0, "10s": 10_000_000_000, "1min": 60_000_000_000, "5min": 300_000_000_000}
 """The tiers by name: the length of a bucket in nanoseconds, 0 for rows as they were recorded."""
 FINEST_TIER = "1s"

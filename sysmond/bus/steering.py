@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sysmond.archiver.disk_writes import MARK
 from sysmond.archiver.main import JOB_S
+from sysmond.base.model import INTERVAL_MIN_NS
 from sysmond.base.timespec import Notation, format_time
 from sysmond.bus.part import BusPart
 from sysmond.bus.parts import ask
@@ -16,7 +17,7 @@ from sysmond.bus.wire.adapter import Variant, clean, variant
 from sysmond.bus.wire.errors import InvalidArgumentError, NotFoundError, RefusedError, UnavailableError
 from sysmond.bus.wire.interface import CallContext, Interface, Options, method, read_options
 from sysmond.errors import nearest
-from sysmond.plan.plan import INTERVAL_MAX_NS, INTERVAL_MIN_NS
+from sysmond.plan.plan import INTERVAL_MAX_NS
 from sysmond.ring.frame import EVENT_BYTES_MAX
 from sysmond.ring.progress import ARCHIVER, WRITERS
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 from zlib import crc32
 
 from sysmond.base.clock import SECOND_NS
-from sysmond.base.model import Lane, Sensitivity
+from sysmond.base.model import INTERVAL_MIN_NS, Lane, Sensitivity
 from sysmond.errors import CorruptError, Error
 from sysmond.machine import note
 from sysmond.machine.folders import admit_file, check_trusted
@@ -29,8 +29,6 @@ READINGS_MAX = 5
 # A plan of 1,000 probes has 0.2 MB.
 PLAN_BYTES_MAX = 4 * 1024 * 1024
 
-# Below this a tick would be mostly overhead, and a typing error a busy loop.
-INTERVAL_MIN_NS = SECOND_NS // 100
 # What may block is read by threads and processes, and tells of nothing that changes faster.
 LANE_INTERVAL_MIN_NS = {Lane.REALTIME: INTERVAL_MIN_NS, Lane.BACKGROUND: SECOND_NS}
 INTERVAL_MAX_NS = 24 * 3600 * SECOND_NS

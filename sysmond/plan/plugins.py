@@ -28,6 +28,7 @@ from sysmond.base import declared_answers
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import (
     DOC_LENGTH_MAX,
+    INTERVAL_MIN_NS,
     Lane,
     Metric,
     Packing,
@@ -304,7 +305,7 @@ def check_probe(probe: Probe) -> None:
     if not 0 <= probe.deadline_s <= DEADLINE_MAX_S:
         raise UsageError(f"{where}: deadline_s is {probe.deadline_s}; expected 0 to {DEADLINE_MAX_S:g}")
     _check_options(probe, where)
-    low_s, high_s = plan.INTERVAL_MIN_NS / SECOND_NS, plan.INTERVAL_MAX_NS / SECOND_NS
+    low_s, high_s = INTERVAL_MIN_NS / SECOND_NS, plan.INTERVAL_MAX_NS / SECOND_NS
     if not math.isfinite(probe.interval_s) or not low_s <= probe.interval_s <= high_s:
         raise UsageError(f"{where}: interval_s is {probe.interval_s}; expected {low_s:g} to {high_s:g}")
 

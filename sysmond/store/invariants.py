@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 from sysmond.base.clock import Relation
-from sysmond.base.model import ABSENT, Sensitivity
+from sysmond.base.model import ABSENT, INTERVAL_MIN_NS, Sensitivity
 from sysmond.base.result import Int64Array
 from sysmond.base.timespec import DAY_NS, TIME_MAX_NS
-from sysmond.plan import plan
 from sysmond.ring.frame import VALUE_MAX
 from sysmond.store.integers import is_beyond
 
@@ -44,7 +43,7 @@ KEY_COLUMNS_MAX = 8
 OPENING_BYTES_MAX = 64 * 1024 * 1024
 # Nothing is recorded more often (10 ms); all rows of others would lie on the grid of a shorter interval. A bucket is an
 # hour at most, and a day is more than that.
-INTERVAL_MIN_NS, INTERVAL_MAX_NS = plan.INTERVAL_MIN_NS, DAY_NS
+INTERVAL_MAX_NS = DAY_NS
 # Added to the latest wall-clock time it is still an int64.
 UPTIME_MAX_NS = 50 * 365 * DAY_NS
 # The longest text that is recorded has 4096 bytes, documentation 400 characters.

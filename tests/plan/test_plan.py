@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sysmond.base.model import Lane, Sensitivity
+from sysmond.base.model import INTERVAL_MIN_NS, Lane, Sensitivity
 from sysmond.errors import CorruptError, Error
 from sysmond.plan import plan
 from sysmond.plan.plan import ArchiverSettings, Plan, PlannedProbe, Refusal, SamplerSettings
@@ -36,7 +36,7 @@ PLANS = st.builds(
             st.text(),
             st.text(),
             st.sampled_from(Lane),
-            st.integers(plan.INTERVAL_MIN_NS, plan.INTERVAL_MAX_NS),
+            st.integers(INTERVAL_MIN_NS, plan.INTERVAL_MAX_NS),
             st.sampled_from(Sensitivity),
             st.booleans(),
             st.dictionaries(st.text(), st.booleans() | st.integers() | st.floats(-1e9, 1e9) | st.text()),

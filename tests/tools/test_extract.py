@@ -457,6 +457,16 @@ def test_help_and_wrong_usage_cost_no_numpy() -> None:
     assert "examples:" in done.stdout
 
 
+def test_a_question_starts_no_program_and_loads_no_plan(tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "sys.addaudithook(lambda name, _: print(name) if name in {'subprocess.Popen', 'os.exec'} else None)\n"
+        f"assert extract.main(['cpu', '--state-dir={tmp_path}']) == 1\n"
+        "print(sorted({'h5py', 'sysmond.plan.plan'} & set(sys.modules)))"
+    )
+    assert run_python(code).stdout == "['h5py']\n"
+
+
 def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         extract.main(["--version"])
