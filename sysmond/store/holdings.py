@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import FINEST_TIER, Cause, Sensitivity
-from sysmond.base.wall_clock import ALWAYS_NS, Said
+from sysmond.base.wall_clock import Said
 from sysmond.errors import CorruptError
 from sysmond.machine import listing
 from sysmond.machine.folders import Folders
@@ -124,14 +124,14 @@ def table_of(ring: str) -> str:
 
 
 def written_ns(path: str) -> int:
-    """When a file was written, UTC; ``ALWAYS_NS`` where nobody can look at it.
+    """When a file was written, UTC; 0 where nobody can look at it.
 
     :raises FileNotFoundError: where it is gone.
     """
     try:
         return listing.look(path).written_ns
     except CorruptError:
-        return ALWAYS_NS
+        return 0
 
 
 Look = Callable[[Name], Said | None]

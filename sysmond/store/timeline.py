@@ -18,12 +18,11 @@ from sysmond.base.model import TIERS_NS, Cause, Metric, Sensitivity
 from sysmond.base.result import Event, Gap
 from sysmond.base.wall_clock import ALWAYS_NS, Course, Said, course_of, joined
 from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
-from sysmond.machine import listing
 from sysmond.machine.folders import Folders
 from sysmond.ring.snapshot import snapshot
 from sysmond.store import archive, pins, unread
 from sysmond.store.archive import Name
-from sysmond.store.holdings import Damage, Holdings, nearest_files
+from sysmond.store.holdings import Damage, Holdings, nearest_files, written_ns
 from sysmond.store.of_ring import ANY_TABLE, Hole, Recording, SeriesKey, Strand, TierBlock, of_snapshot
 from sysmond.store.opened import Files
 from sysmond.store.tracks import Lineage, Member, OpenedFile, Track, join
@@ -203,7 +202,7 @@ class Timeline:
         except Error as damage:
             # The library looks before it opens; a file that vanishes in between is no longer there, not damaged.
             with suppress(FileNotFoundError):
-                self.damages.append(Damage(name, sensitivity, str(damage), modified_ns=_written_ns(path)))
+                self.damages.append(Damage(name, sensitivity, str(damage), modified_ns=written_ns(path)))
         return None
 
     def _join_clocks(self) -> dict[str, Course]:
@@ -359,17 +358,6 @@ class Timeline:
             elif name.last < damage.name.first:
                 after_ns = max(after_ns, *(int(block.ticks[-1]) for block in mine), 0)
         return after_ns, before_ns
-
-
-def _written_ns(path: str) -> int:
-    """When a file was written, 0 where nobody can look.
-
-    :raises FileNotFoundError: where it is gone.
-    """
-    try:
-        return listing.look(path).written_ns
-    except CorruptError:
-        return 0
 
 
 def _said(recording: Recording, boot: str) -> Said:

@@ -566,6 +566,16 @@ def test_where_nothing_of_a_boot_can_be_read_its_file_is_blamed(machine: Machine
     assert lost.name in result.gaps[0].detail
 
 
+def test_a_file_that_nobody_can_look_at_is_named_and_blamed_for_no_other_time(machine: Machine) -> None:
+    test_where_nothing_of_a_boot_can_be_read_its_file_is_blamed(machine, 150)
+    (lost,) = [path for path in machine.files() if path.name.startswith(BOOT)]
+    lost.unlink()
+    lost.symlink_to(lost)
+    result = machine.archive.select(READ)
+    assert Cause.DAMAGED_FILE not in {gap.cause for gap in result.gaps}
+    assert any(str(lost) in warning for warning in result.warnings)
+
+
 def test_values_that_cannot_be_read_are_a_gap_of_that_file(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     three_files(machine)
     kind = type(Timeline(machine.folders).tracks[0].runs[1].members[0].block)
