@@ -5,6 +5,7 @@ Comes in: paths or tables, a time range, an interval, conditions, groups. Goes o
 their causes, marks and events. Whatever a caller may not read is left out and said. Called by ``history``, the public
 door, which ``sysmon-extract`` and the bus stand on.
 
-``series`` answers for wide tables, ``rows`` and ``records`` for long ones; ``which_tier`` and ``from_tiers`` choose
-the files; ``gaps`` says why something is missing; ``explain`` how a number came about.
+``series`` answers for wide tables, with rates by ``rates``; ``records`` for long ones, whose rows ``rows`` makes of
+records and ``from_tiers`` of buckets. ``which_tier`` says which resolution answers (which files have it:
+``store.holdings``); ``gaps`` why something is missing; ``explain`` how a number came about.
 """

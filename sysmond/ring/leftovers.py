@@ -95,13 +95,15 @@ def is_over(path: str, sealed: Sealed) -> bool:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether there is a process of this number."""
+    """Whether a process of this number runs; one that ended, and that nobody has waited for yet, does not."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except OSError:
         return True
+    with suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].split()[0] not in {b"Z", b"X"}  # proc(5)
     return True
 
 

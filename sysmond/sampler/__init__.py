@@ -6,5 +6,6 @@ else, and nothing waits for a disk. There are two lanes, each a process: the rea
 what may take long. Called by ``daemon``, which starts a lane and starts it again when it dies.
 
 ``lane`` is the loop, ``grid`` its ticks, ``sources`` the probes that it reads, ``quarantine`` what becomes of a probe
-that is slow, hangs or dies; ``blocking_reader`` is the process in which those are read that may hang.
+that is slow, hangs or dies. A probe that may hang is read in a process of its own, ``blocking_reader``;
+``blocking_readers`` is the lane's side of it, which notices.
 """
