@@ -110,12 +110,12 @@ class Archive:
 
         census = Census(self._folders, self._classes)
         if boot is None:
-            found = census.extents()
+            extents = census.extents()
         else:
             with closing(Timeline(self._folders, self._classes)) as line:
-                found = census.extents(_boot(line, boot))
+                extents = census.extents(_boot(line, boot))
         self.warnings = census.warnings
-        return found
+        return extents
 
     def boots(self) -> list[Boot]:
         """Every boot with anything recorded, oldest first."""
@@ -244,13 +244,13 @@ class Archive:
         line.demand(tables, (), is_empty=bool(empty))
         query = Query(line, keys, asked.start_ns, asked.end_ns, boot)
         result = query.raw() if asked.raw else query.buckets(asked.step_ns, asked.stats)
-        found = gaps.find(line, tables, boot, asked.now_ns)
-        found += [*gaps.lost(line, empty, boot, asked.now_ns), *query.gaps]
-        begins = gaps.begins(line, tables, found)
+        known = gaps.find(line, tables, boot, asked.now_ns)
+        known += [*gaps.lost(line, empty, boot, asked.now_ns), *query.gaps]
         start_ns = asked.start_ns if boot is None else -FOREVER_NS
-        found += gaps.outside(begins, start_ns, asked.end_ns, asked.now_ns)
+        begins = gaps.begins(line, tables, known, start_ns)
+        known += gaps.outside(begins, start_ns, asked.end_ns, asked.now_ns)
         inside = tuple(
-            gap for gap in gaps.coalesce(found) if gap.end_ns > asked.start_ns and gap.start_ns < asked.end_ns
+            gap for gap in gaps.coalesce(known) if gap.end_ns > asked.start_ns and gap.start_ns < asked.end_ns
         )
         line.demand(tables, inside)
         self.warnings = list(dict.fromkeys([*empty.values(), *(damage.reason for damage in line.damages)]))
@@ -278,14 +278,14 @@ class Archive:
         if not known:
             raise self._nothing(line)
         try:
-            return [SeriesKey(*found) for found in paths.select(patterns, known)], {}
+            return [SeriesKey(*key) for key in paths.select(patterns, known)], {}
         except UsageError:
             long_tables = line.long_tables()
             empty = self._empty(patterns, known, line, long_tables)
             left = [pattern for pattern in patterns if pattern not in empty]
             if empty and not left:
                 raise Error(next(iter(empty.values()))) from None
-            return [SeriesKey(*found) for found in paths.select(left, known, long_tables)], empty
+            return [SeriesKey(*key) for key in paths.select(left, known, long_tables)], empty
 
     def _empty(
         self,
@@ -299,7 +299,7 @@ class Archive:
         :raises UsageError: for a long table. :raises NotPermittedError: for one that we may not read.
         """
         tables = {key.table for key in known}
-        found: dict[paths.Pattern, str] = {}
+        whys: dict[paths.Pattern, str] = {}
         for pattern in patterns:
             matcher = paths.Matcher(pattern)
             if any(matcher.table(table) for table in tables):
@@ -309,10 +309,10 @@ class Archive:
             if line.refused and self._is_restricted(matcher):
                 raise NotPermittedError(f"path {pattern.text!r}: no permission to read {line.refused[0]}")
             holes = [hole for hole in line.holes(line.tables - tables) if matcher.table(hole.table)]
-            told = sorted((hole.table, f"{hole.cause}: {hole.detail}") for hole in holes if not _is_damage(hole))
-            if reasons := [*(said for _, said in told[:1]), *_damages(line)]:
-                found[pattern] = f"path {pattern.text!r}: nothing recorded; {'; '.join(reasons)}"
-        return found
+            absences = sorted((hole.table, f"{hole.cause}: {hole.detail}") for hole in holes if not _is_damage(hole))
+            if reasons := [*(said for _, said in absences[:1]), *_damages(line)]:
+                whys[pattern] = f"path {pattern.text!r}: nothing recorded; {'; '.join(reasons)}"
+        return whys
 
     def _is_restricted(self, matcher: paths.Matcher) -> bool:
         """Whether the plan has a restricted table of that name; without one to read, it may be so."""
@@ -323,7 +323,7 @@ class Archive:
                 planned = plan.read(f"{place}/plan.json").probes
             except (Error, OSError):
                 continue
-            return any(matcher.table(each.table) for each in planned if each.sensitivity is Sensitivity.RESTRICTED)
+            return any(matcher.table(probe.table) for probe in planned if probe.sensitivity is Sensitivity.RESTRICTED)
         return True
 
     def _nothing(self, line: Timeline) -> Error:
@@ -347,8 +347,8 @@ def _is_damage(hole: Hole) -> bool:
 
 def _damages(line: Timeline) -> list[str]:
     """What is damaged, some of it in words: holes that files tell of, then what cannot be read."""
-    told = [hole.detail for hole in line.holes(line.tables) if _is_damage(hole)]
-    said = list(dict.fromkeys([*(damage.reason for damage in line.damages), *told]))
+    details = [hole.detail for hole in line.holes(line.tables) if _is_damage(hole)]
+    said = list(dict.fromkeys([*(damage.reason for damage in line.damages), *details]))
     return [*said[:DAMAGES_TOLD_MAX], *([f"and {len(said) - DAMAGES_TOLD_MAX} more"] * (len(said) > DAMAGES_TOLD_MAX))]
 
 

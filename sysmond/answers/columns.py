@@ -76,7 +76,7 @@ class Offer(NamedTuple):
 
         :raises UsageError: for one that there is not, naming those that come nearest.
         """
-        found = []
+        specs = []
         for label in labels:
             if label == TIME:
                 continue  # Every row begins with it.
@@ -85,22 +85,22 @@ class Offer(NamedTuple):
                 close = known.get(label.lower()) or nearest(label, self.specs)
                 close = close or f"; there are {', '.join(self._plain())}"
                 raise UsageError(f"table {self.table.name!r} has no column {label!r}{close}")
-            found.append(self.specs[label])
-        return list(dict.fromkeys(found))
+            specs.append(self.specs[label])
+        return list(dict.fromkeys(specs))
 
     def groups(self, labels: Iterable[str]) -> list[Spec]:
         """The columns by which rows are put together.
 
         :raises UsageError: for one that there is not, and for one that is no condition of a row.
         """
-        found = []
+        groups = []
         for label in labels:
             (spec,) = self.find([self.meant.get(label, label)])
             if spec.semantics is not Semantics.STATE or spec.of in {Of.LIFE, Of.COUNT}:
-                states = [each for each, known in self.specs.items() if known.semantics is Semantics.STATE]
+                states = [name for name, known in self.specs.items() if known.semantics is Semantics.STATE]
                 raise UsageError(f"group by {label!r}: it differs all the time; expected {', '.join(states)}")
-            found.append(spec._replace(label=label))
-        return list(dict.fromkeys(found))
+            groups.append(spec._replace(label=label))
+        return list(dict.fromkeys(groups))
 
     def kinds(self) -> dict[str, ColumnKind]:
         """The columns as conditions see them."""
@@ -123,7 +123,7 @@ class Offer(NamedTuple):
     def by(self, *, grouped: bool) -> Spec:
         """The column by which the first are chosen where nobody says."""
         label = self.answers.by or next(chain(*(self.answers.top or ())), "")
-        first = next((each for each, spec in self.specs.items() if spec.semantics is Semantics.COUNTER), COUNT)
+        first = next((name for name, spec in self.specs.items() if spec.semantics is Semantics.COUNTER), COUNT)
         return self.specs[label if label in self.specs else first if not grouped else COUNT]
 
     def _plain(self) -> list[str]:
@@ -158,7 +158,9 @@ def _in_order(table: Table) -> Sequence[Metric]:
     """The metrics, and sums of them after what they are made of."""
     totals = [(parts_of(table, metric.name)[-1], metric) for metric in totals_in(table)]
     return [
-        each for metric in table.metrics for each in [metric, *(total for last, total in totals if last == metric.name)]
+        column
+        for metric in table.metrics
+        for column in [metric, *(total for last, total in totals if last == metric.name)]
     ]
 
 

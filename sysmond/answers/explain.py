@@ -31,12 +31,12 @@ def explain(query: Query, result: Result) -> tuple[Explanation, ...]:
     for gap in result.gaps:
         lacking.setdefault(gap.table, []).append(gap)
     keys_of = {series_path(*key): key for key in query.keys}
-    found = []
+    explanations = []
     for column in result.columns:
         key = keys_of[column.path]
         parts = _joined(answered.get(key, []))
         metric = query.metric(key)
-        found.append(
+        explanations.append(
             Explanation(
                 column.path,
                 column.stat,
@@ -49,7 +49,7 @@ def explain(query: Query, result: Result) -> tuple[Explanation, ...]:
                 _causes(gap for gap in lacking.get(key.table, ()) if _concerns(gap, column.path)),
             )
         )
-    return tuple(found)
+    return tuple(explanations)
 
 
 def _part(view: TrackView) -> Answered:
@@ -75,25 +75,25 @@ def _joined(parts: Iterable[Answered]) -> tuple[Answered, ...]:
 
 
 def _resampling(metric: Metric, step_ns: int, parts: Sequence[Answered]) -> str:
-    told = [
+    words = [
         f"merged rows have {bits} significant bits"
         for bits in sorted({part.significant_bits for part in parts})
         if bits and metric.semantics is not Semantics.STATE
     ]
     if not step_ns:
-        return "; ".join(["none: a row a tick", *told])
+        return "; ".join(["none: a row a tick", *words])
     step = format_step(step_ns)
     for tier, length_ns in dict.fromkeys((part.tier, part.step_ns) for part in parts):
         what = f"{'rows every' if tier == ROWS else 'buckets of'} {format_step(length_ns)}"
         if length_ns == step_ns:
-            told.append(f"{what}, as they are")
+            words.append(f"{what}, as they are")
         elif (step_ns % length_ns and tier != ROWS) or length_ns > step_ns:
-            told.append(f"{what}, coarser than asked for: each at its own start")
+            words.append(f"{what}, coarser than asked for: each at its own start")
         else:
-            told.append(f"{what}, those that begin within {step} joined")
-    if metric.semantics is Semantics.COUNTER and told:
-        told.append("an increase belongs to the later of its two rows")
-    return "; ".join(told) or "nothing to resample"
+            words.append(f"{what}, those that begin within {step} joined")
+    if metric.semantics is Semantics.COUNTER and words:
+        words.append("an increase belongs to the later of its two rows")
+    return "; ".join(words) or "nothing to resample"
 
 
 def _concerns(gap: Gap, path: str) -> bool:

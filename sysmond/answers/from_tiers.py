@@ -78,7 +78,7 @@ def bucketed(rows: Sequence[Line], tiers: Iterable[Sequence[Line]]) -> tuple[lis
     """
     begin = {line.boot: int(line.parts[0].stretch.ticks[0]) for line in rows}
     since: dict[str, int] = {}
-    found: list[Bucketed] = []
+    parts: list[Bucketed] = []
     for line in (line for lines in tiers for line in lines):
         boot = line.boot
         mine = [part.stretch for part in line.parts if is_of_buckets(part.stretch.table)]
@@ -93,14 +93,14 @@ def bucketed(rows: Sequence[Line], tiers: Iterable[Sequence[Line]]) -> tuple[lis
         ]
         if len(later := np.concatenate(over)):
             limit_ns = int(later[0]) + 1
-            found = [
+            parts = [
                 each._replace(after_ns=max(each.after_ns, limit_ns - 1)) if each.line.boot == boot else each
-                for each in found
+                for each in parts
             ]
             since[boot] = max(since.get(boot, limit_ns), limit_ns)
-        found += [Bucketed(each, line, -ALWAYS_NS, min(limit_ns, end)) for each, end in zip(mine, ends, strict=True)]
+        parts += [Bucketed(each, line, -ALWAYS_NS, min(limit_ns, end)) for each, end in zip(mine, ends, strict=True)]
         begin[boot] = begin_ns(mine[0])
-    return found, since
+    return parts, since
 
 
 class Lengths(NamedTuple):
@@ -147,10 +147,12 @@ def _sequences(parts: Sequence[Bucketed], buckets: UtcBuckets) -> Iterator[_Sequ
     for boot in dict.fromkeys(part.line.boot for part in parts):
         mine = [part for part in parts if part.line.boot == boot]
         counts = [part.counts() for part in mine]
-        found = [[column[count] for column in lengths(part, buckets)] for part, count in zip(mine, counts, strict=True)]
+        lasting_columns = [
+            [column[count] for column in lengths(part, buckets)] for part, count in zip(mine, counts, strict=True)
+        ]
         last_ns = np.concatenate([part.stretch.ticks[count] for part, count in zip(mine, counts, strict=True)])
         order = np.argsort(last_ns)
-        of = Lengths(*(np.concatenate(columns)[order] for columns in zip(*found, strict=True)))
+        of = Lengths(*(np.concatenate(columns)[order] for columns in zip(*lasting_columns, strict=True)))
         yield _Sequence(mine, last_ns[order] - of.length_ns, last_ns[order], of)
 
 
@@ -176,19 +178,21 @@ def gaps(parts: Sequence[Bucketed], rows: Sequence[Line], table: str, buckets: U
     over = []
     for mine, first_ns, last_ns, of in _sequences(parts, buckets):
         line = mine[-1].line
-        told = [gap for each in {id(part.line): part.line for part in mine}.values() for gap in holes(each, table)]
+        known = [
+            gap for of_line in {id(part.line): part.line for part in mine}.values() for gap in holes(of_line, table)
+        ]
         interval_ns = round(float(np.median(of.interval_s)) * 1e9)
         lives = sorted({life for part in mine for life in part.stretch.lives}, key=lambda life: life.first_ns)
         for at in np.flatnonzero(first_ns[1:] - last_ns[:-1] > GAP_INTERVALS * interval_ns).tolist():
             between_ns = int(last_ns[at]), int(first_ns[at + 1])
-            yield from untold(silence(line, table, between_ns, interval_ns, Cause.LATE_TICK, lives), told)
-        yield from told
+            yield from untold(silence(line, table, between_ns, interval_ns, Cause.LATE_TICK, lives), known)
+        yield from known
         reach.append((line.course.moment_ns(int(first_ns[0])), line.course.moment_ns(int(last_ns[-1]))))
         if line.boot not in later:
             over.append(reach[-1][1] + interval_ns)
     for until_ns in over:
         begins = [begin_ns for begin_ns, _ in reach if begin_ns >= until_ns]
-        if begins := [*begins, *(each for line in rows for each in line.begins_after(until_ns))]:
+        if begins := [*begins, *(of_line for line in rows for of_line in line.begins_after(until_ns))]:
             yield Gap(until_ns, min(begins), table, Cause.OFF)
 
 
@@ -197,12 +201,12 @@ class TierBatch(RowBatch):
 
     of_rows = (*RowBatch.of_rows, "_rows", "_interval_s")
 
-    def __init__(self, part: Bucketed, joined: JoinedRows, buckets: UtcBuckets, told: TimeCovered) -> None:
-        """Look at all that begin in the range. ``told``: of what time buckets of the question tell."""
+    def __init__(self, part: Bucketed, joined: JoinedRows, buckets: UtcBuckets, covered: TimeCovered) -> None:
+        """Look at all that begin in the range. ``covered``: of what time buckets of the question tell."""
         self._stretch = part.stretch
         self._line = part.line
         self._joined = joined
-        self._told = told
+        self._covered = covered
         of = lengths(part, buckets)
         at = part.stretch.tick_index()
         there = part.stretch.column(LIVED) > 0
@@ -218,7 +222,7 @@ class TierBatch(RowBatch):
         """What others have of a metric by which they are put together, int64[row]; 0 for one thing by itself."""
         groups = self._column(name) if name in self._stretch.keys else np.ones(len(self._rows), np.int64)
         own = [START] if START in self._stretch.keys else key_of(recorded(self._stretch.table))
-        return np.where(np.logical_or.reduce([self._column(each) != 0 for each in own]), 0, groups)
+        return np.where(np.logical_or.reduce([self._column(group) != 0 for group in own]), 0, groups)
 
     def cells(self, spec: Spec) -> Cells:
         """A column."""
@@ -248,7 +252,7 @@ class TierBatch(RowBatch):
         if spec.semantics is Semantics.GAUGE:
             mass, time_s = self.integral(spec)
         else:
-            values, time_s = self._sum(spec.name), self._told.span_s[self.bucket]
+            values, time_s = self._sum(spec.name), self._covered.span_s[self.bucket]
             mass = np.where(values == ABSENT, np.nan, values) * (100.0 if spec.unit == "%" else 1.0)
         with np.errstate(divide="ignore", invalid="ignore"):
             return NumberColumn(np.where(time_s > 0, mass / time_s, np.nan) / 10.0**spec.scale)
@@ -262,7 +266,7 @@ class TierBatch(RowBatch):
 
     def mass(self, spec: Spec, /) -> Float64Array:
         """The integral of a gauge over time, by the time that values are known: float64[row], in its unit."""
-        return self.integral(spec)[0] / self._told.watched_s[self.bucket] / 10.0**spec.scale
+        return self.integral(spec)[0] / self._covered.watched_s[self.bucket] / 10.0**spec.scale
 
     def _column(self, name: str) -> Int64Array:
         return self._stretch.column(name)[self._rows]
@@ -274,7 +278,7 @@ class TierBatch(RowBatch):
         return as_texts(values, self._stretch.texts) if is_text else values
 
     def _sum(self, name: str) -> Int64Array:
-        columns = [self._column(each) for each in parts_of(self._stretch.table, name)]
+        columns = [self._column(part) for part in parts_of(self._stretch.table, name)]
         return summed(columns) if len(columns) > 1 else columns[0]
 
 
@@ -365,8 +369,8 @@ def _merged(
     others = [name for name in rows.columns if name.startswith(_OTHERS)]
     identity = [rows.bucket, *(_numbers(rows.columns[name]) for name in [*key, *others])]
     order = np.lexsort(tuple(reversed(identity)))  # Stable: the later of two stays the later.
-    ordered = [each[order] for each in identity]
-    differs = np.logical_or.reduce([each[1:] != each[:-1] for each in ordered])
+    ordered = [column[order] for column in identity]
+    differs = np.logical_or.reduce([column[1:] != column[:-1] for column in ordered])
     begins = np.flatnonzero(np.r_[True, differs]) if len(order) else np.zeros(0, np.int64)
     ends = np.append(begins[1:], len(order))[: len(begins)]
     bucket = rows.bucket[order[begins]]
@@ -375,7 +379,7 @@ def _merged(
     for label, spec in specs.items():
         cells = rows.columns[label]
         if label + _MASS in rows.columns:
-            mass, time_s = (_added(_numbers(rows.columns[label + each])[order], begins) for each in (_MASS, _TIME))
+            mass, time_s = (_added(_numbers(rows.columns[label + column])[order], begins) for column in (_MASS, _TIME))
             with np.errstate(divide="ignore", invalid="ignore"):
                 columns[label] = NumberColumn(np.where(time_s > 0, mass / time_s, np.nan) / 10.0**spec.scale)
                 shares[label] = mass / watched_s[bucket] / 10.0**spec.scale

@@ -46,14 +46,14 @@ def find(line: Timeline, tables: Collection[str], boot: str | None, now_ns: int)
     """Every gap of these tables, whenever it was, in order of time."""
     tracks = [track for track in line.tracks if boot in {None, track.lineage.boot}]
     recorded = [hole for hole in line.holes(tables) if boot in {None, hole.boot}]
-    found = [_gap(line, hole) for hole in recorded]
-    found += [_unread(line, hole, keys) for hole, keys in line.unread.items()]
-    told = _told(recorded)
+    gaps = [_gap(line, hole) for hole in recorded]
+    gaps += [_unread(line, hole, keys) for hole, keys in line.unread.items()]
+    known = _recorded(recorded)
     for track in tracks:
         breaks = [*_breaks(track, line), *_damaged_start(track, line)]
         for table in track.tables & set(tables):
-            said = told.get((track.lineage.boot, table), _Told())
-            found += [
+            said = known.get((track.lineage.boot, table), _Recorded())
+            gaps += [
                 _blamed(Gap(each.start_ns, each.end_ns, table, each.cause, each.detail), each, track, line)
                 for whole in breaks
                 if whole.cause is not Cause.CLOCK_STEP
@@ -62,23 +62,27 @@ def find(line: Timeline, tables: Collection[str], boot: str | None, now_ns: int)
             ]
             for each in breaks:
                 if each.cause is Cause.CLOCK_STEP:
-                    found += _leapt(each, table, track, tracks, line)
+                    gaps += _leapt(each, table, track, tracks, line)
     for table in tables:
         mine = [track for track in tracks if table in track.tables]
-        found += _between(mine, table, line)
+        gaps += _between(mine, table, line)
         if mine and boot in {None, line.boots()[-1]}:
-            found += _trailing(mine, table, line, now_ns)
-    damaged = [gap for gap in found if gap.cause is Cause.DAMAGED_FILE]
-    found = [gap for gap in found if not _is_told_of(gap, damaged)]
-    return coalesce(_with_lost_boots(found, line) if boot is None else found)
+            gaps += _trailing(mine, table, line, now_ns)
+    damaged = [gap for gap in gaps if gap.cause is Cause.DAMAGED_FILE]
+    gaps = [gap for gap in gaps if not _is_explained(gap, damaged)]
+    return coalesce(_with_lost_boots(gaps, line) if boot is None else gaps)
 
 
-def begins(line: Timeline, tables: Collection[str], found: Iterable[Gap]) -> dict[str, int]:
-    """When what is known of each table begins, UTC: with its first tick, or with a gap before that."""
-    known = [
-        (table, line.moment_ns(track.lineage.boot, track.first_ns)) for track in line.tracks for table in track.tables
-    ]
-    known += [(gap.table, gap.start_ns) for gap in found]
+def begins(line: Timeline, tables: Collection[str], gaps: Iterable[Gap], start_ns: int) -> dict[str, int]:
+    """When what is known of each table begins, UTC: with its first tick, or with a gap before that.
+
+    Where the first tick came within an interval of the beginning of the range, none came too late.
+    """
+    known = [(gap.table, gap.start_ns) for gap in gaps]
+    for track in line.tracks:
+        first_ns = line.moment_ns(track.lineage.boot, track.first_ns)
+        is_at_once = 0 <= first_ns - start_ns <= track.lineage.interval_ns
+        known += [(table, start_ns if is_at_once else first_ns) for table in track.tables]
     return {table: begin_ns for table, begin_ns in sorted(known, reverse=True) if table in tables}
 
 
@@ -94,10 +98,11 @@ def outside(begin_ns: Mapping[str, int], start_ns: int, end_ns: int, now_ns: int
             yield Gap(max(start_ns, now_ns), end_ns, table, Cause.IN_THE_FUTURE)
 
 
-def _is_told_of(gap: Gap, damaged: Iterable[Gap]) -> bool:
+def _is_explained(gap: Gap, damaged: Iterable[Gap]) -> bool:
     """Whether damage is to blame for all of a gap that seems to be because nothing was recorded."""
     return gap.cause in {Cause.DAEMON_DOWN, Cause.CLEAN_SHUTDOWN, Cause.NO_SOURCE} and any(
-        each.table == gap.table and each.start_ns <= gap.start_ns and gap.end_ns <= each.end_ns for each in damaged
+        damage.table == gap.table and damage.start_ns <= gap.start_ns and gap.end_ns <= damage.end_ns
+        for damage in damaged
     )
 
 
@@ -139,9 +144,9 @@ def silent(view: TrackView, missing: Mapping[str, BoolArray], line: Timeline) ->
     ``missing``: by table, where on the view's axis that is so, bool[row].
     """
     boot, interval_ns = view.track.lineage.boot, view.track.lineage.interval_ns
-    told = _told(hole for hole in [*line.holes(missing), *line.unread] if hole.boot == boot)
+    known = _recorded(hole for hole in [*line.holes(missing), *line.unread] if hole.boot == boot)
     for table, absent in sorted(missing.items()):
-        said = told.get((boot, table), _Told())
+        said = known.get((boot, table), _Recorded())
         edges = np.flatnonzero(np.diff(absent & view.inside, prepend=False, append=False)).tolist()
         for first, after in zip(edges[::2], edges[1::2], strict=True):
             start_ns, last_ns = int(view.axis.first[first]), int(view.axis.last[after - 1])
@@ -212,22 +217,22 @@ def _elsewhere(
     tracks: Iterable[Track], track: Track, table: str, start_ns: int, end_ns: int
 ) -> list[tuple[int, int, int]]:
     """Where other tracks have a table's series near these ticks: from, to, and what may be missing on either side."""
-    found: list[tuple[int, int, int]] = []
+    spans: list[tuple[int, int, int]] = []
     mine: set[tuple[str, str]] | None = None
     for other in tracks:
         if other is track or other.lineage.boot != track.lineage.boot or table not in other.tables:
             continue
         slack_ns = round(max(other.lineage.interval_ns, track.lineage.interval_ns) * GAP_FACTOR)
         near = [
-            (each.first_ns, each.last_ns + other.lineage.interval_ns, slack_ns)
-            for each in other.stretches
-            if each.first_ns - slack_ns <= end_ns and each.last_ns + slack_ns >= start_ns
+            (run.first_ns, run.last_ns + other.lineage.interval_ns, slack_ns)
+            for run in other.stretches
+            if run.first_ns - slack_ns <= end_ns and run.last_ns + slack_ns >= start_ns
         ]
         if near:
             mine = {(key.metric, key.instance) for key in track.keys if key.table == table} if mine is None else mine
             if any((key.metric, key.instance) in mine for key in other.keys if key.table == table):
-                found += near
-    return sorted(found)
+                spans += near
+    return sorted(spans)
 
 
 def _gap(line: Timeline, hole: Hole) -> Gap:
@@ -284,31 +289,31 @@ def _stepped(track: Track, line: Timeline, at_ns: int) -> Iterator[_Break]:
     yield _Break(start_ns, end_ns, before + interval_ns, after, Cause.CLOCK_STEP)
 
 
-def _leapt(each: _Break, table: str, track: Track, tracks: Iterable[Track], line: Timeline) -> Iterator[Gap]:
+def _leapt(step: _Break, table: str, track: Track, tracks: Iterable[Track], line: Timeline) -> Iterator[Gap]:
     """The time that a step ahead left out: where other boots had rows in it, the machine was off after those.
 
     Many a boot begins in 1970, until its clock is set.
     """
-    gap = Gap(each.start_ns, each.end_ns, table, Cause.CLOCK_STEP)
+    gap = Gap(step.start_ns, step.end_ns, table, Cause.CLOCK_STEP)
     within = [
         other
         for other in tracks
         if other.lineage.boot != track.lineage.boot
         and table in other.tables
-        and each.start_ns < _end_ns(other, line) < each.end_ns
+        and step.start_ns < _end_ns(other, line) < step.end_ns
     ]
     if not within:
         yield gap
         return
     first_ns = min(line.moment_ns(other.lineage.boot, other.first_ns) for other in within)
-    if each.start_ns < first_ns:
+    if step.start_ns < first_ns:
         yield gap._replace(end_ns=first_ns)
     latest = max(within, key=lambda other: _end_ns(other, line))
-    off = Gap(_end_ns(latest, line), each.end_ns, table, Cause.OFF)
-    yield from _off(latest, line, off, each.end_ns - each.end_tick_ns, Cause.CLOCK_STEP)
+    off = Gap(_end_ns(latest, line), step.end_ns, table, Cause.OFF)
+    yield from _off(latest, line, off, step.end_ns - step.end_tick_ns, Cause.CLOCK_STEP)
 
 
-class _Told:
+class _Recorded:
     """Stretches that recorded holes explain, joined where they touch."""
 
     def __init__(self, holes: Iterable[tuple[int, int]] = ()) -> None:
@@ -327,15 +332,15 @@ class _Told:
         return index >= 0 and self._ends[index] >= end_ns - interval_ns // 2
 
 
-def _told(holes: Iterable[Hole]) -> dict[tuple[str, str], _Told]:
+def _recorded(holes: Iterable[Hole]) -> dict[tuple[str, str], _Recorded]:
     """What recorded holes explain, by boot and table."""
-    found: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    ranges: dict[tuple[str, str], list[tuple[int, int]]] = {}
     for hole in holes:
-        found.setdefault((hole.boot, hole.table), []).append((hole.start_ns, hole.end_ns))
-    return {key: _Told(each) for key, each in found.items()}
+        ranges.setdefault((hole.boot, hole.table), []).append((hole.start_ns, hole.end_ns))
+    return {key: _Recorded(spans) for key, spans in ranges.items()}
 
 
-def _blamed(gap: Gap, each: _Break, track: Track, line: Timeline) -> Gap:
+def _blamed(gap: Gap, hole: _Break, track: Track, line: Timeline) -> Gap:
     """A hole where a file that cannot be read, or is not there, may have had its rows is that file's fault."""
     if gap.cause in {Cause.CLOCK_STEP, Cause.SUSPENDED}:
         return gap
@@ -344,7 +349,7 @@ def _blamed(gap: Gap, each: _Break, track: Track, line: Timeline) -> Gap:
         damages += _missing(line, track)
     for damage in damages:
         after_ns, before_ns = line.damaged_ticks(damage) or (0, 0)
-        if after_ns < each.end_tick_ns and each.start_tick_ns < before_ns:
+        if after_ns < hole.end_tick_ns and hole.start_tick_ns < before_ns:
             return gap._replace(cause=damage.cause, detail=damage.reason)
     return gap
 

@@ -53,8 +53,8 @@ def grouped(batch: RowBatch, question: Question) -> Rows:
     specs = [spec for spec in dict.fromkeys([*question.columns, question.by]) if spec not in question.groups]
     keys = [_codes(batch.cells(spec)) for spec in question.groups]
     order = np.lexsort((*reversed(keys), batch.bucket))
-    ordered = [each[order] for each in (batch.bucket, *keys)]
-    begins = np.flatnonzero(np.r_[True, np.logical_or.reduce([each[1:] != each[:-1] for each in ordered])])
+    ordered = [column[order] for column in (batch.bucket, *keys)]
+    begins = np.flatnonzero(np.r_[True, np.logical_or.reduce([column[1:] != column[:-1] for column in ordered])])
     columns: dict[str, Cells] = {}
     for spec in question.groups:
         columns[spec.label] = taken(batch.cells(spec), order[begins])
@@ -97,10 +97,10 @@ def _summed(addends: NumberColumn, order: Int64Array, begins: Int64Array, *, lar
     absent = np.isnan(values) if values.dtype == np.float64 else values == ABSENT
     none = np.logical_and.reduceat(absent, begins) if len(begins) else np.zeros(0, bool)
     if largest:
-        found = np.maximum.reduceat(np.where(absent, np.iinfo(np.int64).min, values), begins)
+        peaks = np.maximum.reduceat(np.where(absent, np.iinfo(np.int64).min, values), begins)
     else:
-        found = np.add.reduceat(np.where(absent, 0, values), begins)
-    return NumberColumn(np.where(none, np.nan if values.dtype == np.float64 else ABSENT, found), addends.scale)
+        peaks = np.add.reduceat(np.where(absent, 0, values), begins)
+    return NumberColumn(np.where(none, np.nan if values.dtype == np.float64 else ABSENT, peaks), addends.scale)
 
 
 def taken(cells: Cells, rows: Int64Array) -> Cells:
@@ -110,10 +110,10 @@ def taken(cells: Cells, rows: Int64Array) -> Cells:
     return cells._replace(values=cells.values[rows])
 
 
-def only(rows: Rows, kept: Int64Array) -> Rows:
+def only(rows: Rows, chosen: Int64Array) -> Rows:
     """Some rows, int64[row]."""
     return Rows(
-        rows.bucket[kept], rows.times_ns[kept], {name: taken(cells, kept) for name, cells in rows.columns.items()}
+        rows.bucket[chosen], rows.times_ns[chosen], {name: taken(cells, chosen) for name, cells in rows.columns.items()}
     )
 
 
@@ -174,8 +174,8 @@ def regrouped(rows: Rows, labels: Sequence[str], largest: frozenset[str]) -> Row
 
 def _merged(rows: Rows, keys: Sequence[Int64Array], labels: Sequence[str], largest: frozenset[str]) -> Rows:
     order = np.lexsort(tuple(reversed(keys)))
-    ordered = [each[order] for each in keys]
-    begins = np.flatnonzero(np.r_[True, np.logical_or.reduce([each[1:] != each[:-1] for each in ordered])])
+    ordered = [column[order] for column in keys]
+    begins = np.flatnonzero(np.r_[True, np.logical_or.reduce([column[1:] != column[:-1] for column in ordered])])
     columns: dict[str, Cells] = {}
     for name, cells in rows.columns.items():
         if name in labels or isinstance(cells, Words):
@@ -189,8 +189,8 @@ def percentiles(rows: Rows, identity: Sequence[str], percent: float, specs: Mapp
     """One row for all steps of a key or group: percentiles of its numbers, and the last of what is no amount."""
     keys = [_codes(rows.columns[name]) for name in identity]
     order = np.lexsort((rows.times_ns, *reversed(keys)))
-    ordered = [each[order] for each in keys]
-    begins = np.flatnonzero(np.r_[True, np.logical_or.reduce([each[1:] != each[:-1] for each in ordered])])
+    ordered = [column[order] for column in keys]
+    begins = np.flatnonzero(np.r_[True, np.logical_or.reduce([column[1:] != column[:-1] for column in ordered])])
     ends = np.append(begins[1:], len(order))
     columns: dict[str, Cells] = {}
     for name, cells in rows.columns.items():

@@ -49,8 +49,8 @@ _READERS: Mapping[str, Callable[[int | str, str], str | None]] = {
 def _coded(texts: Iterable[str | None], where: Int64Array) -> Words:
     """Texts of distinct things; ``where``: which of them each row has, -1 for none."""
     codes: dict[str, int] = {}
-    found = [-1 if text is None else codes.setdefault(text, len(codes)) for text in texts]
-    return Words(np.array([*found, -1], np.int64)[where], list(codes))
+    coded = [-1 if text is None else codes.setdefault(text, len(codes)) for text in texts]
+    return Words(np.array([*coded, -1], np.int64)[where], list(codes))
 
 
 class Texts:
@@ -118,7 +118,7 @@ class Joins(NamedTuple):
     def words(self, label: str, numbers: Callable[[str], Numbers]) -> Words:
         """A column of texts; ``numbers``: gives those of a metric of all rows."""
         join, there = next((join, there) for join in self.joins for name, there in join.columns if name == label)
-        joined = {name for each in self.joins for name, _ in each.columns}
+        joined = {name for declared in self.joins for name, _ in declared.columns}
         columns = [self.words(name, numbers) if name in joined else numbers(name) for name, _ in join.by]
         if read := _READERS.get(join.table):
             return _read_by(read, columns[0], there)
@@ -131,15 +131,15 @@ class Joins(NamedTuple):
 
 def needed(joins: Sequence[Join], labels: Iterable[str]) -> dict[Join, list[str]]:
     """The joins that some columns need, and which of the columns for the sake of each, sorted."""
-    found: dict[Join, list[str]] = {}
+    names: dict[Join, list[str]] = {}
     wanted = {label: {label} for label in labels}
     for join in reversed(joins):
         mine = set().union(*(wanted.get(name, ()) for name, _ in join.columns))
         if mine:
-            found[join] = sorted(mine)
+            names[join] = sorted(mine)
             for name, _ in join.by:
                 wanted[name] = wanted.get(name, set()) | mine
-    return found
+    return names
 
 
 def _rows(column: Numbers) -> int:

@@ -56,7 +56,7 @@ class LineagePart(NamedTuple):
     """
 
     place: Int64Array
-    kept: Kept
+    stats: Kept
     interval_ns: int
 
 
@@ -164,34 +164,34 @@ def of_rows(
 
 def kept_of(buckets: Buckets) -> Kept:
     """The statistics of buckets."""
-    kept: Kept = {}
-    kept.update(buckets.stats.items())
-    return kept
+    stats: Kept = {}
+    stats.update(buckets.stats.items())
+    return stats
 
 
-def once(number: Int64Array, kept: Kept) -> tuple[Int64Array, Kept]:
+def once(number: Int64Array, stats: Kept) -> tuple[Int64Array, Kept]:
     """Give each bucket once, int64[bucket], in order, without ``OUTSIDE``.
 
     Where the wall clock was set back, one comes twice.
     """
     inside = number != OUTSIDE
     if not inside.all():
-        number, kept = number[inside], {stat: values[:, inside] for stat, values in kept.items()}
+        number, stats = number[inside], {stat: values[:, inside] for stat, values in stats.items()}
     if (number[1:] <= number[:-1]).any():
         order = np.argsort(number, kind="stable")
         number = number[order]
         starts = np.flatnonzero(np.append(True, number[1:] != number[:-1]))
-        kept = _joined({stat: values[:, order] for stat, values in kept.items()}, starts)
+        stats = _joined({stat: values[:, order] for stat, values in stats.items()}, starts)
         number = number[starts]
-    return number, kept
+    return number, stats
 
 
-def _joined(kept: Kept, starts: Int64Array) -> Kept:
+def _joined(stats: Kept, starts: Int64Array) -> Kept:
     """Join each run of neighbouring buckets that begins at one of ``starts`` into one."""
-    buckets = {stat: values for stat, values in kept.items() if isinstance(stat, Stat)}
-    axis = statistics.axis_of_rows(np.arange(len(kept[Stat.COUNT][0])))
+    buckets = {stat: values for stat, values in stats.items() if isinstance(stat, Stat)}
+    axis = statistics.axis_of_rows(np.arange(len(stats[Stat.COUNT][0])))
     joined = kept_of(statistics.coarsen(Buckets(axis, buckets), starts))
-    for row, values in kept.items():
+    for row, values in stats.items():
         if row is RowStat.FIRST:
             joined[row] = _first(values, starts)
         elif row is RowStat.LAST:
@@ -214,8 +214,8 @@ def _first(values: Int64Array, starts: Int64Array) -> Int64Array:
     """The first value of each run that is there."""
     length = values.shape[1]
     at = np.minimum.reduceat(np.where(values == ABSENT, length, np.arange(length)), starts, axis=1)
-    found = np.take_along_axis(values, np.minimum(at, length - 1), axis=1)
-    return np.where(at > _ends(starts, length), ABSENT, found)
+    first = np.take_along_axis(values, np.minimum(at, length - 1), axis=1)
+    return np.where(at > _ends(starts, length), ABSENT, first)
 
 
 def _last(values: Int64Array, starts: Int64Array) -> Int64Array:
@@ -244,8 +244,8 @@ def _large_sums(values: Int64Array, starts: Int64Array) -> Float64Array:
 def resets(values: Int64Array) -> Int64Array:
     """Where a counter, int64[tick], began anew: pairs of indexes, the last row before and the first after."""
     there = np.flatnonzero(values != ABSENT)
-    held = values[there]
-    at = np.flatnonzero(held[1:] < held[:-1] // 2)
+    there_only = values[there]
+    at = np.flatnonzero(there_only[1:] < there_only[:-1] // 2)
     return np.stack([there[at], there[at + 1]], axis=1)
 
 
@@ -266,24 +266,24 @@ def of_counter(parts: Sequence[LineagePart], metric: Metric, stat: str, step_ns:
     if stat == "count":
         return _count(parts, buckets)
     if stat == "sum":
-        known = [_where(part, (part.kept[Stat.COUNT] > 0) | (part.kept[Stat.LEAP_NS] > 0)) for part in parts]
+        known = [_where(part, (part.stats[Stat.COUNT] > 0) | (part.stats[Stat.LEAP_NS] > 0)) for part in parts]
         return _summed(known, metric, buckets)
     if stat == "tmax":
-        return _time_of_maximum(parts, buckets, lambda part: part.kept[Stat.MAX] / part.interval_ns)
+        return _time_of_maximum(parts, buckets, lambda part: part.stats[Stat.MAX] / part.interval_ns)
     if stat == "mean":
         grown, lasted = (np.zeros(buckets) for _ in range(2))
         for part in parts:
-            kept = part.kept
-            fits = kept[Stat.LEAP_NS] <= step_ns
-            grown[part.place] += kept[Stat.SUM] - np.where(fits, 0, kept[Stat.LEAP])
-            lasted[part.place] += kept[Stat.COUNT] * part.interval_ns + np.where(fits, kept[Stat.LEAP_NS], 0)
+            stats = part.stats
+            fits = stats[Stat.LEAP_NS] <= step_ns
+            grown[part.place] += stats[Stat.SUM] - np.where(fits, 0, stats[Stat.LEAP])
+            lasted[part.place] += stats[Stat.COUNT] * part.interval_ns + np.where(fits, stats[Stat.LEAP_NS], 0)
         rate = np.full(buckets, np.nan)
         np.divide(grown * factor, lasted, out=rate, where=lasted > 0)
         longest_s = float(lasted.max(initial=SECOND_NS)) / SECOND_NS
     else:
         rate = np.full(buckets, np.nan)
         for part in parts:
-            amount = part.kept.get(_PER_INTERVAL[stat])
+            amount = part.stats.get(_PER_INTERVAL[stat])
             if amount is None:
                 continue
             own = np.where(amount == ABSENT, np.nan, amount * factor / part.interval_ns)
@@ -302,12 +302,12 @@ _PER_INTERVAL: dict[str, Stat | RowStat] = {
 }
 
 
-def _earlier(held: npt.NDArray[Any], own: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    return np.where(np.isnan(held), own, held)
+def _earlier(known: npt.NDArray[Any], own: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return np.where(np.isnan(known), own, known)
 
 
-def _later(held: npt.NDArray[Any], own: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    return np.where(np.isnan(own), held, own)
+def _later(known: npt.NDArray[Any], own: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return np.where(np.isnan(own), known, own)
 
 
 _CHOICES: dict[str, Callable[[npt.NDArray[Any], npt.NDArray[Any]], npt.NDArray[Any]]] = {
@@ -332,41 +332,41 @@ def of_gauge(parts: Sequence[LineagePart], metric: Metric, stat: str, buckets: i
         stat = "last"
     if stat == "count":
         return _count(parts, buckets)
-    known = [_where(part, part.kept[Stat.COUNT] > 0) for part in parts]
+    known = [_where(part, part.stats[Stat.COUNT] > 0) for part in parts]
     if stat == "tmax":
-        return _time_of_maximum(known, buckets, lambda part: part.kept[Stat.MAX])
+        return _time_of_maximum(known, buckets, lambda part: part.stats[Stat.MAX])
     if stat == "sum":
         return _summed(known, metric, buckets)
     if stat == "mean":
         return _mean(known, metric, buckets)
     out = np.full(buckets, ABSENT, np.int64)
     for part in known:
-        own = part.kept.get(_OF_VALUES[stat])
+        own = part.stats.get(_OF_VALUES[stat])
         if own is not None:
-            held = out[part.place]
-            taken = (held == ABSENT) | {
-                "min": own < held, "max": own > held, "first": held == ABSENT, "last": own != ABSENT
+            before = out[part.place]
+            is_new = (before == ABSENT) | {
+                "min": own < before, "max": own > before, "first": before == ABSENT, "last": own != ABSENT
             }[stat]  # fmt: skip
-            out[part.place] = np.where(taken & (own != ABSENT), own, held)
+            out[part.place] = np.where(is_new & (own != ABSENT), own, before)
     return Statistic(metric.unit, out, metric.scale, None, 0)
 
 
 def _where(part: LineagePart, chosen: BoolArray) -> LineagePart:
     if chosen.all():
         return part
-    return part._replace(place=part.place[chosen], kept={stat: own[chosen] for stat, own in part.kept.items()})
+    return part._replace(place=part.place[chosen], stats={stat: own[chosen] for stat, own in part.stats.items()})
 
 
 def _count(parts: Iterable[LineagePart], buckets: int) -> Statistic:
     counts = np.zeros(buckets, np.int64)
     for part in parts:
-        counts[part.place] += part.kept[Stat.COUNT]
+        counts[part.place] += part.stats[Stat.COUNT]
     return Statistic("1", counts, 0, None, 0)
 
 
 def _totals(parts: Sequence[LineagePart], buckets: int) -> tuple[npt.NDArray[Any], BoolArray]:
     """Sums a bucket, and where there are any; as integers where they are sure to fit, else rounded once."""
-    sums = [part.kept[Stat.SUM] for part in parts]
+    sums = [part.stats[Stat.SUM] for part in parts]
     large = any(own.dtype != np.int64 or not _fits(np.append(own, own.size and len(parts))) for own in sums)
     total = np.zeros(buckets, np.float64 if large else np.int64)
     there = np.zeros(buckets, bool)
@@ -389,7 +389,7 @@ def _mean(parts: Sequence[LineagePart], metric: Metric, buckets: int) -> Statist
     total, there = _totals(parts, buckets)
     counts = np.zeros(buckets, np.int64)
     for part in parts:
-        counts[part.place] += part.kept[Stat.COUNT]
+        counts[part.place] += part.stats[Stat.COUNT]
     most = int(counts.max(initial=1))
     if most == 1 and total.dtype == np.int64:  # Each its own mean, to the last digit.
         return Statistic(metric.unit, np.where(there, total, ABSENT), metric.scale, None, 0)
@@ -405,8 +405,8 @@ def _time_of_maximum(
     highest = np.full(buckets, -np.inf)
     times = np.full(buckets, ABSENT, np.int64)
     for part in parts:
-        own = np.where(part.kept[Stat.COUNT] > 0, height(part), -np.inf)
-        taken = own > highest[part.place]
-        highest[part.place[taken]] = own[taken]
-        times[part.place[taken]] = part.kept[Stat.TMAX][taken]
+        own = np.where(part.stats[Stat.COUNT] > 0, height(part), -np.inf)
+        is_higher = own > highest[part.place]
+        highest[part.place[is_higher]] = own[is_higher]
+        times[part.place[is_higher]] = part.stats[Stat.TMAX][is_higher]
     return Statistic(TIME_UNIT, times, TIME_SCALE, None, 0)

@@ -50,7 +50,7 @@ class TrackView(NamedTuple):
             if begin < end:
                 pieces.append((piece, begin, end))
             start += after - first
-        axis = Axis(*(each[low:high] for each in self.axis))
+        axis = Axis(*(column[low:high] for column in self.axis))
         return TrackView(self.track, self.step_ns, axis, self.times_ns[low:high], inside[low:high], pieces)
 
 
@@ -80,10 +80,10 @@ class TimelineReader:
             if low < high:
                 low = low if pieces else max(least, low - 1)
                 pieces.append((piece, low, high))
-                axes.append(Axis(*(each[low:high] for each in axis)))
+                axes.append(Axis(*(column[low:high] for column in axis)))
         if not pieces:
             return None
-        axis = axes[0] if len(axes) == 1 else Axis(*(np.concatenate(each) for each in zip(*axes, strict=True)))
+        axis = axes[0] if len(axes) == 1 else Axis(*(np.concatenate(column) for column in zip(*axes, strict=True)))
         times_ns = course.utc_ns(axis.first)
         last_ns = course.utc_ns(axis.last) if step_ns else times_ns
         return TrackView(track, step_ns, axis, times_ns, (times_ns < end_ns) & (last_ns >= start_ns), pieces)
@@ -138,18 +138,18 @@ class TimelineReader:
         stats = {stat: np.full((len(keys), high - low), EMPTY.get(stat, ABSENT), np.int64) for stat in wanted}
         edges = Edges(*(np.full(len(keys), ABSENT, np.int64) for _ in Edges._fields))
         mine = [(at, place[key], self._line.factor(piece.source, key)) for at, key in enumerate(keys) if key in place]
-        mine = [each for each in mine if each[2]]
-        for some, found in self._read_piece(piece, mine, wanted):
-            at = [each[0] for each in some]
-            factor = np.array([[each[2]] for each in some], np.int64)
+        mine = [member for member in mine if member[2]]
+        for some, read in self._read_piece(piece, mine, wanted):
+            at = [member[0] for member in some]
+            factor = np.array([[member[2]] for member in some], np.int64)
             rescaled = bool((factor != 1).any())
             for stat in wanted:
-                values = found.stats[stat][:, low:high]
+                values = read.stats[stat][:, low:high]
                 if rescaled and stat in _SCALED:
                     values = np.where(values == ABSENT, ABSENT, values * factor)
                 stats[stat][at] = values
-            if found.edges is not None:
-                for name, own in zip(Edges._fields, found.edges, strict=True):
+            if read.edges is not None:
+                for name, own in zip(Edges._fields, read.edges, strict=True):
                     scaled = own * factor[:, 0] if name.endswith("value") else own
                     getattr(edges, name)[at] = np.where(own == ABSENT, ABSENT, scaled)
         if low:  # Within a block every bucket knows what came before it: 0 is long ago, ABSENT nothing to join to.
@@ -158,7 +158,7 @@ class TimelineReader:
         if high < len(block.axis.first):
             edges.first_tick[edges.first_tick > block.axis.last[max(0, high - 1)]] = ABSENT
             edges.last_tick[:] = ABSENT
-        axis = Axis(*(each[low:high] for each in block.axis))
+        axis = Axis(*(member[low:high] for member in block.axis))
         return Buckets(axis, stats, edges if Stat.LEAP in kind else None)
 
     def _read_piece(
@@ -174,8 +174,8 @@ class TimelineReader:
                 ends = int(axis.first[0]), int(axis.last[-1])
                 self._note_unread(piece.source, piece.block.strand, ends, key, str(damage))
                 return
-            for each in mine:
-                yield from self._read_piece(piece, [each], wanted)
+            for member in mine:
+                yield from self._read_piece(piece, [member], wanted)
 
     def _rows(self, member: Member, rows: dict[SeriesKey, int]) -> Iterator[tuple[SeriesKey, Int64Array]]:
         """The values of a block's rows in the scale of the newest; a few rows are decoded at a time."""
@@ -234,21 +234,21 @@ class TimelineReader:
         self, track: Track, keys: Collection[SeriesKey], before_ns: int
     ) -> dict[SeriesKey, tuple[int, int]]:
         """The last value that each counter had before a tick, as that value's tick and the value."""
-        found: dict[SeriesKey, tuple[int, int]] = {}
+        standing: dict[SeriesKey, tuple[int, int]] = {}
         for run in reversed(track.runs):
-            missing = [key for key in keys if key not in found]
+            missing = [key for key in keys if key not in standing]
             if not missing:
-                return found
+                return standing
             if run.ticks[0] < before_ns:
                 for member in run.members:
                     for key, stand in self._stands(member, missing, before_ns):
-                        found[key] = max(stand, found.get(key, stand))
+                        standing[key] = max(stand, standing.get(key, stand))
         for tier in track.tiers.values():
             whole = [piece for piece in tier.pieces if piece.block.axis.last[-1] < before_ns]
             for key in keys if whole else ():
                 if stood := self._stood(whole[-1], key):
-                    found[key] = max(stood, found.get(key, stood))
-        return found
+                    standing[key] = max(stood, standing.get(key, stood))
+        return standing
 
     def _stood(self, piece: TierPiece, key: SeriesKey) -> tuple[int, int] | None:
         """Where a counter stood at the end of a block of buckets."""

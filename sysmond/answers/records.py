@@ -144,13 +144,13 @@ class Answering:
         self._boot: str | None = None
         self._times = self._range()
         census.refused.clear()
-        self._lines, self._past, self._since_ns = self._found()
+        self._lines, self._past, self._since_ns = self._what_there_is()
         newest = self._newest()
         if self._leave_out(newest):
-            self._lines, self._past, self._since_ns = self._found()
+            self._lines, self._past, self._since_ns = self._what_there_is()
             newest = self._newest()
         # What the answer is made of: it is restricted where any of that is.
-        self._stretches = [each.stretch for each in self._past]
+        self._stretches = [past.stretch for past in self._past]
         self._stretches += [part.stretch for line in self._lines for part in line.parts]
         self._said = said = self._declared()
         if said is not None:
@@ -166,8 +166,12 @@ class Answering:
     def _declared(self) -> Answers | None:
         """What the newest that says something declares about answers: all is read by that. Rings do not say it."""
         newest = self._newest().table
-        if newest.answers is None and newest.name not in BUILT_IN and (found := self._census.answers(newest.name)):
-            return found
+        if (
+            newest.answers is None
+            and newest.name not in BUILT_IN
+            and (declared_there := self._census.answers(newest.name))
+        ):
+            return declared_there
         said = [stretch.table.answers for stretch in self._stretches if stretch.table.answers is not None]
         return said[-1] if said else None
 
@@ -182,9 +186,11 @@ class Answering:
         Its numbers would be taken for what they are not.
         """
         now = {metric.name: metric for metric in from_tiers.recorded(newest.table).metrics}
-        found = [part.stretch for line in self._lines for part in line.parts] + [each.stretch for each in self._past]
+        stretches = [part.stretch for line in self._lines for part in line.parts] + [
+            past.stretch for past in self._past
+        ]
         others: list[bool] = []
-        for stretch in found:
+        for stretch in stretches:
             for metric in from_tiers.recorded(stretch.table).metrics:
                 if _quantity(other := now.get(metric.name, metric)) != _quantity(metric):
                     said = f"{newest.table.name}/{metric.name}: {_described(metric)}, now {_described(other)}"
@@ -212,18 +218,18 @@ class Answering:
     def _moment(self, moment: str | int) -> int:
         return timespec.parse_moment(moment, self._now) if isinstance(moment, str) else moment
 
-    def _found(self) -> tuple[list[Line], list[from_tiers.Bucketed], dict[str, int]]:
+    def _what_there_is(self) -> tuple[list[Line], list[from_tiers.Bucketed], dict[str, int]]:
         """What there is of the table: rows, where they begin later than the range buckets, and since when rows answer.
 
         :raises Error: where there is nothing.
         """
         census, table, times = self._census, self._request.table, self._times
-        found = self._within(times.start_ns, times.end_ns)
-        if not any(found[:2]) and (first := census.extent(table)) and times.end_ns <= first.start_ns:
+        ends = self._within(times.start_ns, times.end_ns)
+        if not any(ends[:2]) and (first := census.extent(table)) and times.end_ns <= first.start_ns:
             # Before anything was recorded: what came first says which columns there are.
-            found = self._within(first.start_ns, first.start_ns + 1)
-        if any(found[:2]):
-            return found
+            ends = self._within(first.start_ns, first.start_ns + 1)
+        if any(ends[:2]):
+            return ends
         if census.refused:
             raise NotPermittedError(f"table {table!r}: no permission to read {census.refused[0]}")
         known = census.tables()
@@ -234,7 +240,7 @@ class Answering:
         raise Error(f"table {table!r}: nothing of it is recorded yet{nearest(table, known)}")
 
     def _within(self, start_ns: int, end_ns: int) -> tuple[list[Line], list[from_tiers.Bucketed], dict[str, int]]:
-        """What there is of the table in a range, as ``_found``; nothing where that is so."""
+        """What there is of the table in a range, as ``_what_there_is``; nothing where that is so."""
         census, table = self._census, self._request.table
         lines = census.lines(table, start_ns, end_ns + LATE_NS)
         self._is_followed, self._reasons = census.is_followed, census.reasons
@@ -246,7 +252,9 @@ class Answering:
         if self._request.boot is not None:
             recorded = sorted([*lines, *chain(*tiers)], key=lambda line: line.last_ns)
             self._boot = paths.find_boot(self._request.boot, list(dict.fromkeys(line.boot for line in recorded)))
-            lines, *tiers = ([line for line in each if line.boot == self._boot] for each in (lines, *tiers))
+            lines, *tiers = (
+                [line for line in lines_of_tier if line.boot == self._boot] for lines_of_tier in (lines, *tiers)
+            )
         return lines, *from_tiers.bucketed(lines, tiers)
 
     def answer(self) -> Answer:
@@ -259,13 +267,13 @@ class Answering:
         boots: dict[str, int] = {}
         values = 0
         for batch in self._batches(question, buckets):
-            kept = batch
+            leading = batch
             if question.groups:
                 pieces.append(grouping.grouped(batch, question))
             else:
                 if question.top and percent is None:
-                    kept = batch.keep(grouping.first(batch.bucket, batch.cells(question.by), question.top))
-                pieces.append(grouping.rows_of(kept, specs, boots.setdefault(batch.boot, len(boots))))
+                    leading = batch.keep(grouping.first(batch.bucket, batch.cells(question.by), question.top))
+                pieces.append(grouping.rows_of(leading, specs, boots.setdefault(batch.boot, len(boots))))
             # As each comes: what is refused at the end has cost all of it by then.
             values += grouping.size(pieces[-1])
             grouping.check_size(values)
@@ -279,19 +287,21 @@ class Answering:
         if not self._past:
             return batches(question, lines, buckets)
         names = {spec.name for spec in specs if spec.of is Of.JOIN}
-        of_boot = {each.line.boot: self._joined(each.line, names) for each in self._past}
+        of_boot = {part.line.boot: self._joined(part.line, names) for part in self._past}
         if not lasts(self.table):
             moments: list[RowBatch] = [
-                from_tiers.TierMomentBatch(each, of_boot[each.line.boot], buckets) for each in self._past
+                from_tiers.TierMomentBatch(part, of_boot[part.line.boot], buckets) for part in self._past
             ]
             return chain(meeting(question, moments), batches(question, lines, buckets, self._since_ns))
-        told = from_tiers.covered_by_buckets(self._past, buckets).plus(covered_by_rows(lines, buckets, self._since_ns))
-        found: list[RowBatch] = [
-            from_tiers.TierBatch(each, of_boot[each.line.boot], buckets, told) for each in self._past
+        covered = from_tiers.covered_by_buckets(self._past, buckets).plus(
+            covered_by_rows(lines, buckets, self._since_ns)
+        )
+        batches_made: list[RowBatch] = [
+            from_tiers.TierBatch(part, of_boot[part.line.boot], buckets, covered) for part in self._past
         ]
-        found += lasting(self.table, lines, buckets, told, self._since_ns)
+        batches_made += lasting(self.table, lines, buckets, covered, self._since_ns)
         keys = [self.offer.specs[name] for name in key_of(self.table)]
-        return meeting(question, from_tiers.merged(found, specs, self.table, keys, told.watched_s))
+        return meeting(question, from_tiers.merged(batches_made, specs, self.table, keys, covered.watched_s))
 
     def _question(self) -> Question:
         request, offer = self._request, self.offer
@@ -322,7 +332,7 @@ class Answering:
         :raises UsageError: where there are too many.
         """
         start_ns, end_ns, step_ns = self._times
-        lines = [*self._lines, *(each.line for each in self._past)]
+        lines = [*self._lines, *(part.line for part in self._past)]
         if start_ns == -FOREVER_NS:
             start_ns = self._begin_ns()
         if end_ns == FOREVER_NS:
@@ -340,9 +350,9 @@ class Answering:
     def _joined(self, line: Line, names: Collection[str]) -> JoinedRows:
         answers = answers_of(self.table)
         texts = {
-            join: Texts(join, found)
+            join: Texts(join, stretches)
             for join, labels in needed(answers.joins, names).items()
-            if join.table not in READERS and (found := self._told_by(join.table, line, ", ".join(labels)))
+            if join.table not in READERS and (stretches := self._stretches_of(join.table, line, ", ".join(labels)))
         }
         ended, ending = None, answers.ended_by
         # A dictionary has what belongs to keys, whether they are there or not.
@@ -351,11 +361,11 @@ class Answering:
             ended = ended_of(ends, [dict(ending.by)[name] for name in key_of(self.table)])
         return JoinedRows(Joins(answers.joins, texts), ended)
 
-    def _told_by(self, table: str, line: Line, lacking: str = "") -> list[Stretch]:
+    def _stretches_of(self, table: str, line: Line, lacking: str = "") -> list[Stretch]:
         """The stretches of another table, whose rows belong to numbers; those of tiers, too, where they are asked."""
         tiers = [*reversed(COARSE), FINEST_TIER] if self._past else [FINEST_TIER]
         lines = [self._of_line(table, line, lacking, tier) for tier in tiers]
-        return [part.stretch for found in lines if found for part in found.parts]
+        return [part.stretch for other in lines if other for part in other.parts]
 
     def _of_line(self, table: str, line: Line, lacking: str = "", tier: str = FINEST_TIER) -> Line | None:
         """Another table over the same range and boot. ``lacking``: what is left out without it, to be said."""
@@ -363,10 +373,10 @@ class Answering:
         census.refused.clear()
         start_ns = max(self._times.start_ns, line.first_ns - LATE_NS)
         end_ns = min(self._times.end_ns, line.last_ns + LATE_NS) + LATE_NS
-        lines = [each for each in census.lines(table, start_ns, end_ns, tier) if each.boot == line.boot]
+        lines = [other for other in census.lines(table, start_ns, end_ns, tier) if other.boot == line.boot]
         if not lines and census.refused and lacking:
             self._warnings.append(f"{census.refused[0]}: no permission to read it; {lacking} is left empty")
-        self._stretches += [part.stretch for found in lines for part in found.parts]
+        self._stretches += [part.stretch for at_tick in lines for part in at_tick.parts]
         return lines[0] if lines else None
 
     def _finished(self, question: Question, pieces: list[Rows], buckets: UtcBuckets) -> Rows | None:
@@ -396,12 +406,12 @@ class Answering:
     def _result(self, question: Question, rows: Rows | None, buckets: UtcBuckets) -> Answer:
         times = np.zeros(0, np.int64) if rows is None else rows.times_ns
         columns = [_column(spec, None if rows is None else rows.columns[spec.label]) for spec in question.columns]
-        found = self._gaps(buckets)
-        events = [*self._told_of_tiers(), *self._told_of_losses(found)]
+        known_gaps = self._gaps(buckets)
+        events = [*self._events_of_tiers(), *self._events_of_losses(known_gaps)]
         return Answer(
             times,
             tuple(columns),
-            tuple(found),
+            tuple(known_gaps),
             self._times.step_ns,
             tuple(dict.fromkeys(self.warnings())),
             tuple(sorted(events)),
@@ -412,33 +422,33 @@ class Answering:
         """Why there is nothing in the range where there is nothing."""
         start_ns, end_ns, _ = self._times
         table = self.table.name
-        found = set(gaps(self._lines, table, start_ns, min(end_ns, self._now_ns), is_followed=self._is_followed))
-        found.update(from_tiers.gaps(self._past, self._lines, table, buckets))
-        begin_ns = min([self._begin_ns(), *(gap.start_ns for gap in found)])
+        known = set(gaps(self._lines, table, start_ns, min(end_ns, self._now_ns), is_followed=self._is_followed))
+        known.update(from_tiers.gaps(self._past, self._lines, table, buckets))
+        begin_ns = min([self._begin_ns(), *(gap.start_ns for gap in known)])
         asked_ns = -FOREVER_NS if self._boot else start_ns
-        found.update(outside({table: begin_ns}, asked_ns, end_ns, self._now_ns))
-        return sorted(gap for gap in found if gap.end_ns > start_ns and gap.start_ns < end_ns)
+        known.update(outside({table: begin_ns}, asked_ns, end_ns, self._now_ns))
+        return sorted(gap for gap in known if gap.end_ns > start_ns and gap.start_ns < end_ns)
 
     def _begin_ns(self) -> int:
         """When what was found begins to tell of anything."""
-        return min(line.first_ns - _longest_ns(line) for line in [*self._lines, *(each.line for each in self._past)])
+        return min(line.first_ns - _longest_ns(line) for line in [*self._lines, *(part.line for part in self._past)])
 
-    def _told_of_tiers(self) -> Iterator[Event]:
+    def _events_of_tiers(self) -> Iterator[Event]:
         """Up to when only buckets are there, as an event, where that is in the range."""
-        ends = [each.line.course.moment_ns(int(each.stretch.ticks[-1])) for each in self._past]
+        ends = [part.line.course.moment_ns(int(part.stretch.ticks[-1])) for part in self._past]
         if ends and max(ends) >= self._times.start_ns:
             names = BY_COLUMNS["others_by"] if self._said is None else self._said.others_by
             groups = "".join(f" by {name}" for name in names[:1])
             text = f"up to here, only what used most is told apart, and the others{groups} together"
             yield Event(max(ends), "tier", self.table.name, text)
 
-    def _told_of_losses(self, found: Sequence[Gap]) -> Iterator[Event]:
+    def _events_of_losses(self, known: Sequence[Gap]) -> Iterator[Event]:
         """What happened in the range, where something was lost in it: who noticed that has put it on record.
 
         Only then, for events are in the files of all other tables. Of what ended last nobody came to tell.
         """
         start_ns, end_ns, _ = self._times
-        if any(gap.cause in _LOSSES for gap in found if gap.end_ns < min(end_ns, self._now_ns)):
+        if any(gap.cause in _LOSSES for gap in known if gap.end_ns < min(end_ns, self._now_ns)):
             with closing(self._census.timeline(self._sensitivity())) as line:
                 yield from line.events(self._boot, start_ns, end_ns)
 
@@ -452,7 +462,7 @@ class Answering:
 
     def is_restricted(self) -> bool:
         """Whether anything that was read is."""
-        return any(each.sensitivity is Sensitivity.RESTRICTED for each in self._stretches)
+        return any(stretch.sensitivity is Sensitivity.RESTRICTED for stretch in self._stretches)
 
 
 def _column(spec: Spec, cells: Cells | None) -> Column:

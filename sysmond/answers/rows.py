@@ -47,13 +47,13 @@ class NumberColumn(NamedTuple):
 
     def floats(self) -> Float64Array:
         """The numbers in their unit."""
-        found: Float64Array
+        numbers: Float64Array
         if self.values.dtype == np.float64:
-            found = self.values.astype(np.float64, copy=False)
-            return found
-        found = self.values / 10.0**self.scale
-        found[self.values == ABSENT] = np.nan
-        return found
+            numbers = self.values.astype(np.float64, copy=False)
+            return numbers
+        numbers = self.values / 10.0**self.scale
+        numbers[self.values == ABSENT] = np.nan
+        return numbers
 
 
 Cells = NumberColumn | Words
@@ -145,13 +145,13 @@ def edges_of(line: Line, edges_ns: Int64Array) -> Int64Array:
     until = [*steps, int(line.parts[-1].stretch.ticks[-1])]
     since = [-ALWAYS_NS, *steps]
     wall = [line.course.moment_ns(begin) - begin for begin in since]
-    found = np.clip(edges_ns - wall[0], -ALWAYS_NS, until[0] if steps else ALWAYS_NS)
+    edges = np.clip(edges_ns - wall[0], -ALWAYS_NS, until[0] if steps else ALWAYS_NS)
     for number in range(1, len(since)):
         mine = edges_ns - wall[number]
         is_last = number == len(since) - 1
         there = (mine >= since[number]) & ((mine <= until[number]) | (edges_ns > until[number] + max(wall)))
-        found = np.where(there, np.minimum(mine, ALWAYS_NS if is_last else until[number]), found)
-    return np.maximum.accumulate(found)
+        edges = np.where(there, np.minimum(mine, ALWAYS_NS if is_last else until[number]), edges)
+    return np.maximum.accumulate(edges)
 
 
 class _Stage(NamedTuple):
@@ -203,12 +203,12 @@ def lasting(
     table: Table,
     lines: Sequence[tuple[Line, JoinedRows]],
     buckets: UtcBuckets,
-    told: TimeCovered,
+    covered: TimeCovered,
     since_ns: Since = MappingProxyType({}),
 ) -> Iterator["LastingBatch"]:
     """Rows of a table whose rows last: one a key and bucket in which it was there.
 
-    ``told``: of what time buckets tell, by rows and elsewhere. ``since_ns``: as of ``covered_by_rows``.
+    ``covered``: of what time buckets tell, by rows and elsewhere. ``since_ns``: as of ``covered_by_rows``.
     """
     for line, joined in lines:
         mine = _edges_since(line, buckets, since_ns)
@@ -221,7 +221,9 @@ def lasting(
             at = mine[low : high + 1]
             yield LastingBatch(
                 table,
-                _Stage(line, joined, parts, at, buckets.stamps_ns[part], low, told.span_s[part], told.watched_s[part]),
+                _Stage(
+                    line, joined, parts, at, buckets.stamps_ns[part], low, covered.span_s[part], covered.watched_s[part]
+                ),
             )
             low = high
 
@@ -231,9 +233,13 @@ def _width(line: Line, joined: JoinedRows, edges: Int64Array) -> int:
     low_ns, high_ns = int(edges[0]), int(edges[-1])
     keys = max((len(part.stretch.counts) for part in line.within(low_ns, high_ns)), default=1)
     ended = 0 if joined.ended is None else len(between(joined.ended, low_ns, high_ns).end_ns)
-    each = ended / (len(edges) - 1)
+    ended_per_bucket = ended / (len(edges) - 1)
     # Keys times buckets are the cells of a column; with more buckets there are more keys.
-    width = (sqrt(keys**2 + 2 * each * CELLS_MAX) - keys) / (2 * each) if each else CELLS_MAX / (2 * max(1, keys))
+    width = (
+        (sqrt(keys**2 + 2 * ended_per_bucket * CELLS_MAX) - keys) / (2 * ended_per_bucket)
+        if ended_per_bucket
+        else CELLS_MAX / (2 * max(1, keys))
+    )
     return max(1, int(width))
 
 
@@ -264,10 +270,10 @@ class LastingBatch(RowBatch):
 
     def cells(self, spec: Spec) -> Cells:
         """A column."""
-        found = self._cache.get((spec.name, spec.stat))
-        if found is None:
-            found = self._cache[spec.name, spec.stat] = self._cells(spec)
-        return found
+        cells = self._cache.get((spec.name, spec.stat))
+        if cells is None:
+            cells = self._cache[spec.name, spec.stat] = self._cells(spec)
+        return cells
 
     def _cells(self, spec: Spec) -> Cells:
         if spec.of is Of.JOIN:
@@ -322,8 +328,8 @@ class LastingBatch(RowBatch):
             late = died >= self._window.edges[self._bucket + 1]
             utc = self._stage.line.course.utc_ns(np.where(late, 0, died))
             return NumberColumn(np.where(late, ABSENT, utc), spec.scale)
-        told = self._window.ended(spec.name)
-        return NumberColumn(np.full(len(self._key), ABSENT, np.int64) if told is None else told[self._key])
+        ends = self._window.ended(spec.name)
+        return NumberColumn(np.full(len(self._key), ABSENT, np.int64) if ends is None else ends[self._key])
 
     def _stored(self, name: str) -> joins.Numbers:
         """What the rows have of a metric, as stored."""
@@ -419,7 +425,7 @@ class MomentBatch(RowBatch):
         return as_texts(values, self._stretch.texts) if is_text else values
 
     def _numbers(self, name: str) -> Int64Array:
-        columns = [self._stretch.column(each)[self._rows] for each in parts_of(self._stretch.table, name)]
+        columns = [self._stretch.column(part)[self._rows] for part in parts_of(self._stretch.table, name)]
         return summed(columns) if len(columns) > 1 else columns[0]
 
 
@@ -444,16 +450,16 @@ def batches(
 ) -> Iterator[RowBatch]:
     """All rows that meet the condition; ``since_ns`` as of ``covered_by_rows``."""
     if lasts(question.table):
-        told = covered_by_rows(lines, buckets, since_ns)
-        return meeting(question, lasting(question.table, lines, buckets, told, since_ns))
+        covered = covered_by_rows(lines, buckets, since_ns)
+        return meeting(question, lasting(question.table, lines, buckets, covered, since_ns))
     return meeting(question, _of_moments(lines, buckets, since_ns))
 
 
-def meeting(question: Question, found: Iterable[RowBatch]) -> Iterator[RowBatch]:
+def meeting(question: Question, batches: Iterable[RowBatch]) -> Iterator[RowBatch]:
     """The rows of batches that meet the condition."""
-    for batch in found:
-        kept = batch
+    for batch in batches:
+        rows = batch
         if question.where is not None:
-            kept = batch.keep(np.flatnonzero(question.where.test(lookup(batch, question.specs))))
-        if len(kept.bucket):
-            yield kept
+            rows = batch.keep(np.flatnonzero(question.where.test(lookup(batch, question.specs))))
+        if len(rows.bucket):
+            yield rows

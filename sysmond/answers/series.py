@@ -76,7 +76,7 @@ class Query:
             if mine or elsewhere:
                 yield track, mine, {key.table for key in mine} | elsewhere
 
-    def _found(self, view: TrackView, tables: Iterable[str]) -> dict[str, BoolArray]:
+    def _missing_of(self, view: TrackView, tables: Iterable[str]) -> dict[str, BoolArray]:
         """Begin to look where values are missing."""
         missing = {table: np.ones(len(view.inside), bool) for table in tables}
         self._missing.append((view, missing))
@@ -99,14 +99,14 @@ class Query:
     def raw(self) -> Result:
         """A row a tick, values as stored; in the order of boots and boot time, whatever the wall clock did."""
         order = {boot: index for index, boot in enumerate(self._line.boots())}
-        found: list[tuple[TrackView, list[SeriesKey]]] = []
+        views: list[tuple[TrackView, list[SeriesKey]]] = []
         for track, mine, tables in self._with_keys():
             if track.runs and (view := self._reader.view(track, 0, self._start_ns, self._end_ns)):
                 self._check_size(len(view.times_ns), len(mine))
-                found.append((view, mine))
-                self._found(view, tables)
-        spans = [(view, keys, self._reader.rows(view, keys)) for view, keys in found]
-        self.answered = found
+                views.append((view, mine))
+                self._missing_of(view, tables)
+        spans = [(view, keys, self._reader.rows(view, keys)) for view, keys in views]
+        self.answered = views
         for (_, missing), (_, keys, matrix) in zip(self._missing, spans, strict=True):
             for key, row in zip(keys, matrix, strict=True):
                 missing[key.table] &= row == ABSENT
@@ -121,8 +121,12 @@ class Query:
                 if view.track.lineage.boot == boot
             ]
             ticks[boot] = mine_of[0] if len(mine_of) == 1 else distinct(np.concatenate([_NO_TIMES, *mine_of]))[0]
-        starts = dict(zip(order, np.cumsum([0, *(len(each) for each in ticks.values())]).tolist(), strict=False))
-        axis = np.concatenate([_NO_TIMES, *(self._line.course(boot).utc_ns(each) for boot, each in ticks.items())])
+        starts = dict(
+            zip(order, np.cumsum([0, *(len(axis_ticks) for axis_ticks in ticks.values())]).tolist(), strict=False)
+        )
+        axis = np.concatenate(
+            [_NO_TIMES, *(self._line.course(boot).utc_ns(axis_ticks) for boot, axis_ticks in ticks.items())]
+        )
         self._check_size(len(axis), len(self.keys))
         values = {key: np.full(len(axis), ABSENT, np.int64) for key in self.keys}
         for (view, keys, matrix), there in zip(spans, inside, strict=True):
@@ -158,9 +162,9 @@ class Query:
                 made[key] = self._statistics(key, parts.get(key, []), stats, step_ns, len(axis))
         begin = self._first_place(axis)
         columns = [
-            self._column(key, stat, _from(each, begin))
+            self._column(key, stat, _from(statistic, begin))
             for key in self.keys
-            for stat, each in zip(stats, made[key], strict=True)
+            for stat, statistic in zip(stats, made[key], strict=True)
         ]
         return Result(axis[begin:] * step_ns, tuple(columns), (), step_ns)
 
@@ -171,8 +175,10 @@ class Query:
         self._tell_silence()
         if whole:
             return 0
-        held = [source.number[source.view.inside & (source.view.times_ns >= self._start_ns)] for source in self.sources]
-        return int(np.searchsorted(axis, min((int(each.min()) for each in held if len(each)), default=0)))
+        places = [
+            source.number[source.view.inside & (source.view.times_ns >= self._start_ns)] for source in self.sources
+        ]
+        return int(np.searchsorted(axis, min((int(place.min()) for place in places if len(place)), default=0)))
 
     def _sources(
         self, track: Track, mine: list[SeriesKey], tables: set[str], step_ns: int, *, rows_first: bool
@@ -181,19 +187,21 @@ class Query:
         margin_ns = max(step_ns, *track.tiers, 0) if track.tiers else 0
         start_ns, end_ns = self._start_ns - margin_ns, self._end_ns + margin_ns
         steps = [*([which_tier.ROWS_NS] if track.runs else []), *track.tiers]
-        views = {each: view for each in steps if (view := self._reader.view(track, each, start_ns, end_ns))}
+        views = {tier_ns: view for tier_ns in steps if (view := self._reader.view(track, tier_ns, start_ns, end_ns))}
         course = self._line.course(track.lineage.boot)
         layers = {
-            each: which_tier.Layer(view.times_ns, course.utc_ns(view.axis.last) if each else view.times_ns, view.axis)
-            for each, view in views.items()
+            tier_ns: which_tier.Layer(
+                view.times_ns, course.utc_ns(view.axis.last) if tier_ns else view.times_ns, view.axis
+            )
+            for tier_ns, view in views.items()
         }
         if layers:
-            for each, (mask, number) in which_tier.choose(
+            for tier_ns, (mask, number) in which_tier.choose(
                 layers, step_ns, self._start_ns, self._end_ns, rows_first=rows_first
             ).items():
-                if chosen := views[each].chosen(mask):
+                if chosen := views[tier_ns].chosen(mask):
                     low = max(0, int(np.flatnonzero(mask)[0]) - 1)
-                    missing = self._found(chosen, tables)
+                    missing = self._missing_of(chosen, tables)
                     yield AnswerSource(chosen, number[low : low + len(chosen.inside)], mine, missing)
 
     def _find_shared(self) -> None:
@@ -211,17 +219,17 @@ class Query:
 
         ``known``: how many values each has. Of two that share a part of their ticks both count: nothing is lost.
         """
-        held = self._shared.get((view.track.lineage.boot, key))
-        if held is None:
+        shared = self._shared.get((view.track.lineage.boot, key))
+        if shared is None:
             return None
         twice = np.zeros(len(known), bool)
-        for track, axis in held:
+        for track, axis in shared:
             if track is not view.track and len(axis.first):
                 at = np.searchsorted(axis.last, view.axis.last)
                 there = np.minimum(at, len(axis.last) - 1)
                 twice |= (at < len(axis.last)) & (axis.first[there] <= view.axis.first) & (axis.rows[there] >= known)
         chosen = (known > 0) & ~twice
-        held.append((view.track, Axis(view.axis.first[chosen], view.axis.last[chosen], known[chosen])))
+        shared.append((view.track, Axis(view.axis.first[chosen], view.axis.last[chosen], known[chosen])))
         return twice if twice.any() else None
 
     def _batches(self) -> Iterator[list[SeriesKey]]:
@@ -254,15 +262,15 @@ class Query:
                 joined, more = self._from_tier(source, kind, chosen, stats, starts)
             else:
                 joined, more = self._from_rows(source, kind, chosen, stats, starts)
-            kept = {**rates.kept_of(joined), **more}
-            if Stat.TMAX in kept:
-                ticks = kept[Stat.TMAX]
+            stats_read = {**rates.kept_of(joined), **more}
+            if Stat.TMAX in stats_read:
+                ticks = stats_read[Stat.TMAX]
                 utc_ns = self._line.course(view.track.lineage.boot).utc_ns(np.maximum(ticks, 0))
-                kept[Stat.TMAX] = np.where(ticks == ABSENT, ABSENT, utc_ns)
-            numbers, kept = rates.once(number[starts], kept)
+                stats_read[Stat.TMAX] = np.where(ticks == ABSENT, ABSENT, utc_ns)
+            numbers, stats_read = rates.once(number[starts], stats_read)
             place = _places(axis, numbers)
             for index, key in enumerate(chosen):
-                own: Kept = {stat: values[index] for stat, values in kept.items()}
+                own: Kept = {stat: values[index] for stat, values in stats_read.items()}
                 parts.setdefault(key, []).append(LineagePart(place, own, view.track.lineage.interval_ns))
 
     def _from_rows(
@@ -285,23 +293,23 @@ class Query:
         self, source: AnswerSource, kind: tuple[Stat, ...], keys: list[SeriesKey], stats: list[str], starts: Int64Array
     ) -> tuple[Buckets, Kept]:
         view = source.view
-        needed = {kept for stat in stats for key in keys for kept in rates.kept_for(self.metric(key), stat)}
+        needed = {part for stat in stats for key in keys for part in rates.kept_for(self.metric(key), stat)}
         if Stat.LEAP in kind:  # What counters grew by between two files is added to all of these.
             needed |= {Stat.COUNT, Stat.SUM, Stat.LEAP, Stat.LEAP_NS}
         wanted = [stat for stat in kind if stat in needed]
-        found = self._reader.buckets(view, keys, kind, wanted)
-        found = self._after_what_stood(found, view, keys)
+        buckets = self._reader.buckets(view, keys, kind, wanted)
+        buckets = self._after_what_stood(buckets, view, keys)
         if Stat.LEAP in kind:
-            self._note_resets_within(keys, view, found)
+            self._note_resets_within(keys, view, buckets)
         for index, key in enumerate(keys):
-            known = found.stats[Stat.COUNT][index]
+            known = buckets.stats[Stat.COUNT][index]
             if Stat.LEAP in kind:  # The first row of a counter has no increment.
-                known = np.maximum(known, (found.stats[Stat.LEAP_NS][index] > 0) | (view.axis.rows == 1))
+                known = np.maximum(known, (buckets.stats[Stat.LEAP_NS][index] > 0) | (view.axis.rows == 1))
             source.missing[key.table] &= known == 0
             if (twice := self._reported_before(view, key, known)) is not None:
-                for stat, values in found.stats.items():
+                for stat, values in buckets.stats.items():
                     values[index, twice] = EMPTY.get(stat, ABSENT)
-        return (found if len(starts) == len(view.inside) else statistics.coarsen(found, starts)), {}
+        return (buckets if len(starts) == len(view.inside) else statistics.coarsen(buckets, starts)), {}
 
     def _after_what_stood(self, buckets: Buckets, view: TrackView, keys: Sequence[SeriesKey]) -> Buckets:
         """Give counters that begin within the range what they grew by since the value before it, wherever that is."""
@@ -344,12 +352,12 @@ class Query:
                     start_ns, end_ns = int(view.times_ns[before]), int(view.times_ns[after])
                     self.gaps.append(Gap(start_ns, end_ns, key.table, Cause.COUNTER_RESET, series_path(*key)))
 
-    def _note_resets_within(self, keys: Sequence[SeriesKey], view: TrackView, found: Buckets) -> None:
+    def _note_resets_within(self, keys: Sequence[SeriesKey], view: TrackView, buckets: Buckets) -> None:
         """Where a bucket of a tier lacks one increment and none is over a gap, a counter began anew in it."""
-        count, leap_ns = found.stats[Stat.COUNT], found.stats[Stat.LEAP_NS]
+        count, leap_ns = buckets.stats[Stat.COUNT], buckets.stats[Stat.LEAP_NS]
         calm = (count > 0) & (leap_ns == 0)
         lacks = calm[:, 1:-1] & (view.axis.rows[1:-1] - count[:, 1:-1] == 1) & calm[:, :-2] & calm[:, 2:]
-        for index, at in zip(*(each.tolist() for each in np.nonzero(lacks)), strict=True):
+        for index, at in zip(*(places.tolist() for places in np.nonzero(lacks)), strict=True):
             if view.inside[at + 1]:
                 start_ns = int(view.times_ns[at + 1])
                 end_ns = start_ns + int(view.axis.last[at + 1] - view.axis.first[at + 1])
@@ -358,22 +366,22 @@ class Query:
 
     def _axis(self, numbers: list[Int64Array], columns: int) -> Int64Array:
         """The buckets to show: all between the first and the last that hold rows, long empty runs cut to one."""
-        held = np.concatenate([_NO_TIMES, *(number[number != rates.OUTSIDE] for number in numbers)])
-        if not len(held):
-            return held
-        steps = np.diff(held)
+        places = np.concatenate([_NO_TIMES, *(number[number != rates.OUTSIDE] for number in numbers)])
+        if not len(places):
+            return places
+        steps = np.diff(places)
         if (steps < 0).any():
-            held = distinct(held)[0]
+            places = distinct(places)[0]
         elif not steps.all():  # In order already, but a bucket in which one boot ended and another began.
-            held = held[np.append(True, steps > 0)]
-        self._check_size(len(held), columns)
-        if held[-1] - held[0] + 1 == len(held):
-            return held
-        empty = np.diff(held) - 1
+            places = places[np.append(True, steps > 0)]
+        self._check_size(len(places), columns)
+        if places[-1] - places[0] + 1 == len(places):
+            return places
+        empty = np.diff(places) - 1
         long = np.flatnonzero(empty > EMPTY_BUCKETS_MAX)
-        self._check_size(len(held) + int(empty.sum()) - int(empty[long].sum()) + len(long), columns)
-        edges = [0, *(long + 1).tolist(), len(held)]
-        return np.concatenate([np.arange(held[a], held[b - 1] + 1 + (b < len(held))) for a, b in pairwise(edges)])
+        self._check_size(len(places) + int(empty.sum()) - int(empty[long].sum()) + len(long), columns)
+        edges = [0, *(long + 1).tolist(), len(places)]
+        return np.concatenate([np.arange(places[a], places[b - 1] + 1 + (b < len(places))) for a, b in pairwise(edges)])
 
     @staticmethod
     def _check_size(rows: int, columns: int) -> None:

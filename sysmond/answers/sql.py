@@ -92,9 +92,9 @@ def _run(opened: "duckdb.DuckDBPyConnection", query: str) -> tuple[list[str], li
     import duckdb  # noqa: PLC0415  as above
 
     try:
-        found = opened.execute(query)
-        rows = found.fetchall()
-        return [column[0] for column in found.description or ()], [[_plain(cell) for cell in row] for row in rows]
+        result = opened.execute(query)
+        rows = result.fetchall()
+        return [column[0] for column in result.description or ()], [[_plain(cell) for cell in row] for row in rows]
     except duckdb.Error as wrong:
         said = " ".join(str(wrong).split("\n\n", maxsplit=1)[0].split())
     # Not within the clause: what DuckDB raised would keep its connection.
@@ -126,7 +126,7 @@ def _relation(source: Answering, words: set[str] | None) -> Mapping[str, Array]:
             for label, spec, is_grown in specs:
                 before = carried.setdefault(label, {})
                 pieces[label].append(_values(batch.grown(spec, before) if is_grown else batch.cells(spec), spec))
-    return {name: _joined(found) for name, found in pieces.items()}
+    return {name: _joined(pieces_of) for name, pieces_of in pieces.items()}
 
 
 def _wanted(source: Answering, words: set[str] | None) -> Iterator[tuple[str, Spec, bool]]:
@@ -172,8 +172,8 @@ class _Batch(MomentBatch):
 def _values(cells: NumberColumn | Words, spec: Spec) -> Array:
     if isinstance(cells, Words):
         texts = np.array([*(_valid(text) for text in cells.texts), None], object)
-        found: Array = texts[cells.codes]
-        return found
+        strings: Array = texts[cells.codes]
+        return strings
     if spec.name in {START, END}:
         return np.asarray(cells.values, np.int64).view("M8[ns]")
     if spec.semantics is Semantics.STATE and not cells.scale:
@@ -190,6 +190,6 @@ def _valid(text: str) -> str:
 
 def _joined(pieces: Sequence[Array]) -> Array:
     if any(isinstance(piece, np.ma.MaskedArray) for piece in pieces):
-        found: Array = np.ma.concatenate(pieces)  # type: ignore[no-untyped-call]
-        return found
+        column: Array = np.ma.concatenate(pieces)  # type: ignore[no-untyped-call]
+        return column
     return np.concatenate(pieces)

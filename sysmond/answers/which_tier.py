@@ -58,16 +58,16 @@ def choose(
         masks[step_ns] |= inside[step_ns] & (_held(layers, masks, layers[step_ns].axis) == 0)
     for step_ns in sorted(layers.keys() - {ROWS_NS}):
         layer = layers[step_ns]
-        held = _held(layers, masks, layer.axis)
+        rows_there = _held(layers, masks, layer.axis)
         for finer_ns in layers:  # What a finer one knows beyond the range counts too: there this bucket is cut.
             if finer_ns < step_ns:
-                held = np.maximum(held, _rows_within(layers[finer_ns].axis, None, layer.axis))
-        taken = overlaps[step_ns] & ~masks[step_ns] & (layer.axis.rows > held)
-        if taken.any():
-            instead = Axis(*(each[taken] for each in layer.axis))
+                rows_there = np.maximum(rows_there, _rows_within(layers[finer_ns].axis, None, layer.axis))
+        has_more = overlaps[step_ns] & ~masks[step_ns] & (layer.axis.rows > rows_there)
+        if has_more.any():
+            instead = Axis(*(column[has_more] for column in layer.axis))
             for other_ns, other in layers.items():
                 masks[other_ns] &= _rows_within(instead, None, other.axis) == 0
-            masks[step_ns] |= taken
+            masks[step_ns] |= has_more
     return {step_ns: Chosen(mask, numbers[step_ns]) for step_ns, mask in masks.items()}
 
 
@@ -93,11 +93,11 @@ def _most(
 
 def _held(layers: Mapping[int, Layer], masks: Mapping[int, BoolArray], axis: Axis) -> Int64Array:
     """How many of the ticks that were chosen lie within each of some buckets."""
-    held = np.zeros(len(axis.first), np.int64)
+    rows = np.zeros(len(axis.first), np.int64)
     for step_ns, mask in masks.items():
         if mask.any():
-            held += _rows_within(layers[step_ns].axis, mask, axis)
-    return held
+            rows += _rows_within(layers[step_ns].axis, mask, axis)
+    return rows
 
 
 def _rows_within(of: Axis, mask: BoolArray | None, axis: Axis) -> Int64Array:

@@ -83,11 +83,11 @@ class Line(NamedTuple):
 
     def within(self, low_ns: int, high_ns: int) -> list[StretchPart]:
         """The parts that answer between two boot times, and the one before them."""
-        found = [number for number, part in enumerate(self.parts) if _overlaps(part, low_ns, high_ns)]
-        if not found:
-            found = [number for number, part in enumerate(self.parts) if part.end_ns <= low_ns][-1:]
-            return [self.parts[number] for number in found]
-        return list(self.parts[max(0, found[0] - 1) : found[-1] + 1])
+        numbers = [number for number, part in enumerate(self.parts) if _overlaps(part, low_ns, high_ns)]
+        if not numbers:
+            numbers = [number for number, part in enumerate(self.parts) if part.end_ns <= low_ns][-1:]
+            return [self.parts[number] for number in numbers]
+        return list(self.parts[max(0, numbers[0] - 1) : numbers[-1] + 1])
 
 
 class Census:
@@ -117,7 +117,10 @@ class Census:
 
     def timeline(self, highest: Sensitivity) -> Timeline:
         """The wide tables beside, of no higher class; close it after use."""
-        return Timeline(self._folders, [each for each in self._classes if each in {Sensitivity.PUBLIC, highest}])
+        return Timeline(
+            self._folders,
+            [sensitivity for sensitivity in self._classes if sensitivity in {Sensitivity.PUBLIC, highest}],
+        )
 
     def tables(self) -> list[str]:
         """The long tables of which anything is there, sorted."""
@@ -135,28 +138,28 @@ class Census:
 
     def extents(self, boot: str | None = None) -> list[LongEntry]:
         """The long tables that are recorded, sorted by name: what their first and last files say; of one ``boot``."""
-        return [found for table in self.tables() if (found := self.extent(table, boot))]
+        return [extent for table in self.tables() if (extent := self.extent(table, boot))]
 
     def extent(self, table: str, boot: str | None = None) -> LongEntry | None:
         """What the first and last files of a table say; None where nothing of it is recorded."""
-        ends = [each for each in self._ends(table, boot) if len(each.ticks)]
+        ends = [stretch for stretch in self._ends(table, boot) if len(stretch.ticks)]
         moments = [
             course.moment_ns(int(tick))
-            for each in ends
-            for course in [course_of(each.relations, each.interval_ns)]
-            for tick in (each.ticks[0], each.ticks[-1])
+            for stretch in ends
+            for course in [course_of(stretch.relations, stretch.interval_ns)]
+            for tick in (stretch.ticks[0], stretch.ticks[-1])
         ]
         if not moments:
             return None
-        newest, interval_ns = ends[-1], min(each.interval_ns for each in ends)
+        newest, interval_ns = ends[-1], min(stretch.interval_ns for stretch in ends)
         per, doc = newest.table.per, newest.table.doc
         return LongEntry(table, per, doc, min(moments), max(moments), interval_ns, newest.sensitivity)
 
     def _ends(self, table: str, boot: str | None) -> Iterator[Stretch]:
         """The first and the last stretch of every folder of a table: the rings last, of which the outer readings."""
-        rings = [each for each in self._rings(table, _outer) if boot in {None, each.boot}]
-        tiers = [(each, tier) for each in self._classes for tier in reversed(TIERS_NS)]
-        for folder in (place for each in tiers for place in reversed(self._holdings.places(*each, table))):
+        rings = [end for end in self._rings(table, _outer) if boot in {None, end.boot}]
+        tiers = [(end, tier) for end in self._classes for tier in reversed(TIERS_NS)]
+        for folder in (place for end in tiers for place in reversed(self._holdings.places(*end, table))):
             names = {name: path for name, path in self._holdings.names(folder).items() if boot in {None, name.boot}}
             opened = self._opener(names)
             order = Boots(names, lambda name, opened=opened: _said_by(opened(name))).order  # type: ignore[misc]
@@ -174,15 +177,15 @@ class Census:
         """
         is_rows = tier == FINEST_TIER
         self.is_followed = False
-        stretches = [each for each in (self._rings(table) if is_rows else ()) if each.path not in self.excluded]
+        stretches = [one for one in (self._rings(table) if is_rows else ()) if one.path not in self.excluded]
         there: dict[Name, str] = {}
         for sensitivity in self._classes:
             names: dict[Name, str] = {}
             for folder in self._holdings.places(sensitivity, tier, table):
                 names = self._holdings.names(folder) | names
             readable = [name for name, path in names.items() if path not in self.excluded]
-            kept = {name: names[name] for name in archive.current(readable)}
-            stretches += self._overlapping(kept, start_ns, end_ns)
+            counting = {name: names[name] for name in archive.current(readable)}
+            stretches += self._overlapping(counting, start_ns, end_ns)
             there |= names
         self.reasons = [f"{hole.cause}: {hole.detail}" for stretch in stretches for hole in stretch.holes]
         damaged = {name: self._why(path) for name, path in there.items() if path in self.excluded}
@@ -194,22 +197,22 @@ class Census:
 
     def _rings(self, table: str, of: Callable[[Sequence[Reading]], Sequence[Reading]] = list) -> list[Stretch]:
         """The stretches of rings; ``of``: chooses of their readings."""
-        found: list[Stretch] = []
+        stretches: list[Stretch] = []
         for path, sealed in self._holdings.rings(table):
             since = sealed.offset if sealed else 0
             with suppress(FileNotFoundError):
-                self._try(path, lambda path=path, since=since: found.extend(self._of_ring(path, since, of)))  # type: ignore[misc]
+                self._try(path, lambda path=path, since=since: stretches.extend(self._of_ring(path, since, of)))  # type: ignore[misc]
                 if path in self.excluded:
                     self._unread[path] = unread.hole(path, sealed, self._why(path))
-        return found
+        return stretches
 
     def _of_ring(self, path: str, since: int, of: Callable[[Sequence[Reading]], Sequence[Reading]]) -> list[Stretch]:
-        taken = snapshot(path, since)
-        ring = LongRing(taken)
+        copied = snapshot(path, since)
+        ring = LongRing(copied)
         if ring.damage:
             self._warn(ring.damage)
         readings = [reading for reading in ring.readings if reading.offset >= since]
-        return list(ring.stretches(list(of(readings)), is_empty_too=taken.closed))
+        return list(ring.stretches(list(of(readings)), is_empty_too=copied.closed))
 
     def _overlapping(self, names: Mapping[Name, str], start_ns: int, end_ns: int) -> list[Stretch]:
         """The files that overlap a range, and one before it, of each boot."""
@@ -218,13 +221,13 @@ class Census:
         def look(name: Name) -> Said | None:
             return _said_by(opened(name))
 
-        found: list[Stretch] = []
+        stretches: list[Stretch] = []
         for boot in Boots(names, look).reaching(start_ns, end_ns):
             mine = sorted(name for name in names if name.boot == boot)
-            chosen = [each for at in overlapping(mine, look, start_ns, end_ns) if (each := opened(mine[at]))]
-            self.is_followed = self.is_followed or not any(len(each.ticks) for each in chosen)
-            found += chosen
-        return found
+            chosen = [stretch for at in overlapping(mine, look, start_ns, end_ns) if (stretch := opened(mine[at]))]
+            self.is_followed = self.is_followed or not any(len(stretch.ticks) for stretch in chosen)
+            stretches += chosen
+        return stretches
 
     def _opener(self, names: Mapping[Name, str]) -> Callable[[Name], Stretch | None]:
         """Opens each of some files once."""
@@ -238,9 +241,9 @@ class Census:
         return stretch
 
     def _open(self, path: str) -> Stretch | None:
-        found: list[Stretch] = []
-        self._try(path, lambda: found.append(long_file.open_file(path)))
-        return found[0] if found else None
+        stretches: list[Stretch] = []
+        self._try(path, lambda: stretches.append(long_file.open_file(path)))
+        return stretches[0] if stretches else None
 
     def _try(self, path: str, read: Callable[[], object]) -> None:
         """Read a source, or note why that cannot be."""
@@ -285,18 +288,18 @@ def _lines(
     lines = []
     for boot, mine in boots.items():
         course = joined([_said(stretch) for stretch in mine])
-        kept: list[Stretch] = []
+        staying: list[Stretch] = []
         # The longest of those that begin together first: the others lie within it.
-        telling = [each for each in mine if len(each.ticks)]
-        for stretch in sorted(telling, key=lambda each: (int(each.ticks[0]), -int(each.ticks[-1]))):
-            if not (kept and int(stretch.ticks[-1]) <= int(kept[-1].ticks[-1])):
-                kept.append(stretch)
-        if not kept:
+        telling = [one for one in mine if len(one.ticks)]
+        for stretch in sorted(telling, key=lambda one: (int(one.ticks[0]), -int(one.ticks[-1]))):
+            if not (staying and int(stretch.ticks[-1]) <= int(staying[-1].ticks[-1])):
+                staying.append(stretch)
+        if not staying:
             continue
-        ends = [*(int(each.ticks[0]) for each in kept[1:]), ALWAYS_NS]
+        ends = [*(int(one.ticks[0]) for one in staying[1:]), ALWAYS_NS]
         of_boot = None if names is None else [name for name in names if name.boot == boot]
         lost = {name: why for name, why in (damaged or {}).items() if name.boot == boot}
-        parts = [StretchPart(each, end) for each, end in zip(kept, ends, strict=True)]
+        parts = [StretchPart(one, end) for one, end in zip(staying, ends, strict=True)]
         lines.append(Line(boot, course, parts, mine, of_boot, lost, [hole for hole in unread if hole.boot == boot]))
     lines.sort(key=lambda line: (line.last_ns, line.boot))
     alone = [hole for hole in unread if hole.boot not in {line.boot for line in lines}]
@@ -318,30 +321,30 @@ def _overlaps(part: StretchPart, low_ns: int, high_ns: int) -> bool:
 
 def gaps(lines: Sequence[Line], table: str, start_ns: int, end_ns: int, *, is_followed: bool = False) -> list[Gap]:
     """Where nothing was recorded of a table within a range, and why. ``is_followed``: there is a later boot."""
-    found: list[Gap] = []
+    known: list[Gap] = []
     for number, line in enumerate(lines):
-        found += holes(line, table)
-        told = list(found)
-        found += [left for gap in _silences(line, table) for left in untold(gap, told)]
-        found += _damaged_start(line, table)
+        known += holes(line, table)
+        recorded = list(known)
+        known += [left for gap in _silences(line, table) for left in untold(gap, recorded)]
+        known += _damaged_start(line, table)
         if number:
             before = lines[number - 1]
             since_ns = before.last_ns + before.parts[-1].stretch.interval_ns
             if begins := line.begins_after(since_ns):
-                found.append(Gap(since_ns, min(begins), table, Cause.OFF))
+                known.append(Gap(since_ns, min(begins), table, Cause.OFF))
     if lines:
         last = lines[-1]
         interval_ns = last.parts[-1].stretch.interval_ns
-        begin_ns = max([last.last_ns, *(gap.end_ns - interval_ns for gap in found)])
+        begin_ns = max([last.last_ns, *(gap.end_ns - interval_ns for gap in known)])
         if end_ns - begin_ns > (TRAILING_INTERVALS + 1) * interval_ns:
             life = next(iter(last.parts[-1].stretch.lives[-1:]), None)
             cause = Cause.OFF if is_followed else _ended(life, last.closed())
             later = (hole.detail for hole in last.unread if hole.boot != last.boot)
             detail = _lost_between(last, last.parts[-1].stretch, None) or next(later, "")
             cause = Cause.DAMAGED_FILE if detail else cause
-            found.append(Gap(begin_ns + interval_ns, end_ns, table, cause, detail))
-        found = _with_lost_boots(found, last.lost_boots)
-    return sorted({gap for gap in found if gap.end_ns > start_ns and gap.start_ns < end_ns})
+            known.append(Gap(begin_ns + interval_ns, end_ns, table, cause, detail))
+        known = _with_lost_boots(known, last.lost_boots)
+    return sorted({gap for gap in known if gap.end_ns > start_ns and gap.start_ns < end_ns})
 
 
 def _with_lost_boots(gaps: Sequence[Gap], lost_boots: Iterable[tuple[int, str]]) -> list[Gap]:
@@ -362,10 +365,10 @@ def holes(line: Line, table: str) -> Iterator[Gap]:
         yield Gap(moment(hole.start_ns), moment(hole.end_ns), table, hole.cause, hole.detail)
 
 
-def untold(gap: Gap, told: Sequence[Gap]) -> Iterable[Gap]:
+def untold(gap: Gap, known: Sequence[Gap]) -> Iterable[Gap]:
     """What is left of a gap beside those that are told."""
     at_ns = gap.start_ns
-    for start_ns, end_ns in sorted((each.start_ns, each.end_ns) for each in told):
+    for start_ns, end_ns in sorted((other.start_ns, other.end_ns) for other in known):
         if start_ns < gap.end_ns and end_ns > at_ns:
             if start_ns > at_ns:
                 yield gap._replace(start_ns=at_ns, end_ns=start_ns)
@@ -399,7 +402,7 @@ def _silences(line: Line, table: str) -> Iterable[Gap]:
 
 def _lost_between(line: Line, before: Stretch | None, after: Stretch | None, *, is_within: bool = False) -> str:
     """Which file between two stretches cannot be read, or is missing within a life; else nothing."""
-    low, high = (archive.parse_name(os.path.basename(each.path)) if each else None for each in (before, after))
+    low, high = (archive.parse_name(os.path.basename(side.path)) if side else None for side in (before, after))
     if low is None:
         return ""
     end = high.first if high else SEQUENCES_END
@@ -408,7 +411,7 @@ def _lost_between(line: Line, before: Stretch | None, after: Stretch | None, *, 
             return why
     if not is_within or high is None or line.names is None:
         return ""
-    between = (each for each in archive.missing_of(line.names) if low.last < each.first < end)
+    between = (side for side in archive.missing_of(line.names) if low.last < side.first < end)
     return next(map(archive.spelled_missing, between), "")
 
 
@@ -416,7 +419,9 @@ def _damaged_start(line: Line, table: str) -> Iterator[Gap]:
     """The time before a line's first reading, where the file that may have had it cannot be read."""
     first = archive.parse_name(os.path.basename(line.parts[0].stretch.path))
     for name, why in sorted(line.damaged.items())[:1]:
-        has_earlier = any(each not in line.damaged and each.last < name.first for each in line.names or ())
+        has_earlier = any(
+            name_there not in line.damaged and name_there.last < name.first for name_there in line.names or ()
+        )
         if (first is None or name.last < first.first) and not has_earlier:
             yield Gap(line.course.moment_ns(0), line.first_ns, table, Cause.DAMAGED_FILE, why)
 

@@ -77,10 +77,10 @@ class Holdings:
         """The rings of wide tables, or of a long one, and how far each is in files."""
         sealed = Progress.read(self.folders).sealed  # Before the rings: what it says is sealed is in a file by now.
         if not table:
-            found = ring_files(self.folders, self.classes)
+            paths = ring_files(self.folders, self.classes)
         else:
-            found = [path for path in stream_files(self.folders, self.classes) if table_of(path) == table]
-        for path in found:
+            paths = [path for path in stream_files(self.folders, self.classes) if table_of(path) == table]
+        for path in paths:
             yield path, sealed.get(path)
 
     def listings(self, folder: str, sensitivity: Sensitivity | None = None) -> Iterator[list[str]]:
@@ -173,12 +173,12 @@ class Boots:
     def reaching(self, start_ns: int, end_ns: int) -> list[str]:
         """Those that may reach into a range, the last before them, and the first behind them."""
         low = max(0, bisect_left(self.order, start_ns - self._slack_ns, key=self.end_ns) - 1)
-        found = self.order[low : low + 1]
+        boots = self.order[low : low + 1]
         for boot in self.order[low + 1 :]:
-            found.append(boot)
+            boots.append(boot)
             if self.begin_ns(boot) >= end_ns + self._slack_ns:
                 break
-        return found
+        return boots
 
 
 def overlapping(names: Sequence[Name], look: Look, start_ns: int, end_ns: int) -> range:
@@ -193,7 +193,7 @@ def overlapping(names: Sequence[Name], look: Look, start_ns: int, end_ns: int) -
         said = look(names[number])
         if said is None:
             return None
-        offsets.update(each.realtime_ns - each.boottime_ns for each in said.relations)
+        offsets.update(relation.realtime_ns - relation.boottime_ns for relation in said.relations)
         return said.span_ns()
 
     def first(is_late: Callable[[int, int], bool]) -> int:
@@ -235,15 +235,15 @@ class Near(NamedTuple):
     is_cut_behind: bool
 
 
-def nearest_files(found: Sequence[Name], paths: Mapping[Name, str], look: Look, start_ns: int, end_ns: int) -> Near:
+def nearest_files(names: Sequence[Name], paths: Mapping[Name, str], look: Look, start_ns: int, end_ns: int) -> Near:
     """Find the files near a range, of all boots. A neighbour is the next one that has a reading."""
-    boots = Boots({name: paths[name] for name in found}, look)
+    boots = Boots({name: paths[name] for name in names}, look)
     order = boots.order
     reaching = boots.reaching(start_ns, end_ns)
     chosen: list[Name] = []
     is_cut_before, is_cut_behind = order[:1] != reaching[:1], order[-1:] != reaching[-1:]
     for boot in reaching:
-        mine = [name for name in found if name.boot == boot]
+        mine = [name for name in names if name.boot == boot]
         within = overlapping(mine, look, start_ns, end_ns)
         low, high = within.start, within.stop
         while low > 0 and not _has_reading(look(mine[low])):
@@ -256,7 +256,7 @@ def nearest_files(found: Sequence[Name], paths: Mapping[Name, str], look: Look, 
         if high + 1 < len(mine):
             is_cut_behind = True
             break
-    newest = [max(name for name in found if name.boot == order[-1])] if order else []
+    newest = [max(name for name in names if name.boot == order[-1])] if order else []
     for name in (*chosen, *newest):
         look(name)
     return Near(chosen, newest, is_cut_before, is_cut_behind)

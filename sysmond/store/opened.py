@@ -24,10 +24,10 @@ class Files:
 
         :raises Error: as ``Segment`` does. :raises FileNotFoundError: where it is gone.
         """
-        held = self.open(path).recording
-        return held._replace(
-            blocks=[_FiledBlock(self, path, number, each) for number, each in enumerate(held.blocks)],
-            tiers=[_FiledTier(self, path, number, each) for number, each in enumerate(held.tiers)],
+        recording = self.open(path).recording
+        return recording._replace(
+            blocks=[_FiledBlock(self, path, number, block) for number, block in enumerate(recording.blocks)],
+            tiers=[_FiledTier(self, path, number, block) for number, block in enumerate(recording.tiers)],
         )
 
     def open(self, path: str) -> Segment:

@@ -178,9 +178,9 @@ class Timeline:
     def _suffices(self, tables: Collection[str], gaps: Iterable[Gap]) -> bool:
         if self.damages or self.unread:
             return False
-        found = list(gaps)
+        known = list(gaps)
         return all(
-            shelf.tables.intersection(tables) <= shelf.always and not any(map(shelf.may_go_on, found))
+            shelf.tables.intersection(tables) <= shelf.always and not any(map(shelf.may_go_on, known))
             for shelf in self._shelves
         )
 
@@ -208,7 +208,10 @@ class Timeline:
     def _join_clocks(self) -> dict[str, Course]:
         said: dict[str, list[Said]] = {}
         for _, recording, _ in self._sources:
-            boots = {*(each.strand.boot for each in recording.blocks), *(each.strand.boot for each in recording.tiers)}
+            boots = {
+                *(block.strand.boot for block in recording.blocks),
+                *(block.strand.boot for block in recording.tiers),
+            }
             for boot in boots | recording.clocks.keys():
                 said.setdefault(boot, []).append(_said(recording, boot))
         return {boot: joined(files) for boot, files in said.items()}
@@ -228,8 +231,8 @@ class Timeline:
         return metrics
 
     def _newest_ns(self, recording: Recording) -> int:
-        ends = [(each.strand.boot, each.ticks) for each in recording.blocks]
-        ends += [(each.strand.boot, each.axis.last) for each in recording.tiers]
+        ends = [(block.strand.boot, block.ticks) for block in recording.blocks]
+        ends += [(block.strand.boot, block.axis.last) for block in recording.tiers]
         return max((self.moment_ns(boot, int(last[-1])) for boot, last in ends if len(last)), default=-ALWAYS_NS)
 
     def _join_blocks(self) -> list[Track]:
@@ -267,7 +270,7 @@ class Timeline:
     def restricted(self) -> set[str]:
         """The tables of which anything was recorded as restricted."""
         recordings = [recording for _, recording, _ in self._sources]
-        return {table for each in recordings if each.sensitivity is Sensitivity.RESTRICTED for table in each.tables}
+        return {table for one in recordings if one.sensitivity is Sensitivity.RESTRICTED for table in one.tables}
 
     def holes(self, tables: Collection[str]) -> Iterator[Hole]:
         """The recorded absences of tables, and of any table, which are absences of each."""
@@ -279,17 +282,17 @@ class Timeline:
 
     def events(self, boot: str | None, start_ns: int, end_ns: int) -> list[Event]:
         """What happened in a range of wall-clock time; that the wall clock was set is an event too."""
-        found: set[Event] = set()
+        events: set[Event] = set()
         for _, recording, _ in self._sources:
-            for each in recording.events:
-                if boot in {None, each.boot}:
-                    time_ns = self.moment_ns(each.boot, each.boottime_ns)
-                    found.add(Event(time_ns, each.kind, each.subject, each.text))
+            for seen in recording.events:
+                if boot in {None, seen.boot}:
+                    time_ns = self.moment_ns(seen.boot, seen.boottime_ns)
+                    events.add(Event(time_ns, seen.kind, seen.subject, seen.text))
         for of_boot, course in self._courses.items():
             if boot in {None, of_boot}:
                 for at_ns, by_ns in course.steps():
-                    found.add(Event(course.moment_ns(at_ns), "clock step", "", f"{by_ns / SECOND_NS:+.6f} s"))
-        return sorted(event for event in found if start_ns <= event.time_ns < end_ns)
+                    events.add(Event(course.moment_ns(at_ns), "clock step", "", f"{by_ns / SECOND_NS:+.6f} s"))
+        return sorted(event for event in events if start_ns <= event.time_ns < end_ns)
 
     def course(self, boot: str) -> Course:
         """How the other clocks stood to a boot's."""
@@ -362,11 +365,11 @@ class Timeline:
 
 def _said(recording: Recording, boot: str) -> Said:
     """What a source says of the clocks of a boot, and of which of its ticks."""
-    rows = [each for each in recording.blocks if each.strand.boot == boot]
-    buckets = [each for each in recording.tiers if each.strand.boot == boot]
-    intervals_ns = [*(each.strand.interval_ns for each in rows), *(each.strand.interval_ns for each in buckets)]
-    ends = [(int(each.ticks[0]), int(each.ticks[-1])) for each in rows if len(each.ticks)]
-    ends += [(int(each.axis.first[0]), int(each.axis.last[-1])) for each in buckets if len(each.axis.first)]
+    rows = [block for block in recording.blocks if block.strand.boot == boot]
+    buckets = [block for block in recording.tiers if block.strand.boot == boot]
+    intervals_ns = [*(block.strand.interval_ns for block in rows), *(block.strand.interval_ns for block in buckets)]
+    ends = [(int(block.ticks[0]), int(block.ticks[-1])) for block in rows if len(block.ticks)]
+    ends += [(int(block.axis.first[0]), int(block.axis.last[-1])) for block in buckets if len(block.axis.first)]
     return Said(
         recording.clocks.get(boot, ()),
         min((first for first, _ in ends), default=0),
