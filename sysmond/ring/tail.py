@@ -67,7 +67,10 @@ class Tail:
         os.close(self._file)
 
     def read(self, take: Take) -> bool:
-        """Give every whole frame since the last time to ``take``; return whether there were any."""
+        """Give every whole frame since the last time to ``take``; return whether there were any.
+
+        :raises OSError: where it cannot be read any more. :raises ValueError: where it was cut short meanwhile.
+        """
         head, tail, _, self.mark, _ = self._live()
         if head == self._end:
             return False
@@ -107,6 +110,8 @@ class Tail:
                 continue
             wanted = min(head - begin, until_round_end, self._piece_bytes)
             image = os.pread(self._file, wanted, HEADER_BYTES + begin % self._capacity)
+            if len(image) < wanted:
+                raise ValueError(f"truncated: {len(image)} of {wanted} bytes")
             tail = self._live()[1]
             if tail > begin:
                 if tail > explained:

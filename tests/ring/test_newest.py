@@ -258,6 +258,20 @@ def test_what_is_no_ring_is_waited_out(runtime: Path, content: bytes) -> None:
     assert following.read().tick_ns == 6 * SECOND
 
 
+@pytest.mark.parametrize("left_bytes", [HEADER_BYTES, HEADER_BYTES + 100])
+def test_a_ring_that_is_cut_short_while_it_is_followed_stops_nobody(runtime: Path, left_bytes: int) -> None:
+    source = Source(runtime)
+    source.tick(1, 1, "a")
+    following = follower(runtime)
+    assert following.read().tick_ns == 2 * SECOND
+    source.tick(1, 2, "a")
+    os.truncate(source.path, left_bytes)
+    following.read()
+    other = Source(runtime, started=5)
+    other.tick(1, 1, "a")
+    assert following.read().tick_ns == 6 * SECOND
+
+
 def test_a_pipe_in_place_of_a_ring_stops_nobody(runtime: Path) -> None:
     (runtime / "sampler/public").mkdir(parents=True)
     os.mkfifo(runtime / "sampler/public/1.ring")
