@@ -109,7 +109,7 @@ def into_files(recorder: Recorder) -> None:
 @pytest.mark.parametrize("table", PUBLIC_TABLES)
 def test_anybody_reads_what_ps_shows_to_anybody(scene: Scene, table: str) -> None:
     columns = "path" if table == "cgroup_name" else "pid"
-    told = scene.recorder.extract(table, "--from=-1h", f"--columns={columns}", "--format=csv", by=ANYBODY)
+    told = scene.recorder.extract(table, f"--columns={columns}", "--format=csv", by=ANYBODY)
     assert (told.code, told.err) == (0, "")
     assert told.rows
     if columns == "pid":
@@ -119,7 +119,7 @@ def test_anybody_reads_what_ps_shows_to_anybody(scene: Scene, table: str) -> Non
 
 @pytest.mark.parametrize("table", RESTRICTED_TABLES)
 def test_what_is_restricted_is_refused_in_one_line(scene: Scene, table: str) -> None:
-    told = scene.recorder.extract(table, "--from=-1h", "--format=csv", by=ANYBODY)
+    told = scene.recorder.extract(table, "--format=csv", by=ANYBODY)
     assert told.code == NotPermittedError.exit_code == 77
     assert told.out == b""
     assert told.err.startswith(f"sysmon-extract: table '{table}': no permission to read {scene.recorder.base}/")
@@ -127,7 +127,7 @@ def test_what_is_restricted_is_refused_in_one_line(scene: Scene, table: str) -> 
 
 
 def test_programs_of_what_ended_are_left_empty_and_that_is_said(scene: Scene) -> None:
-    told = scene.recorder.extract("exits", "--from=-1h", f"--where=pid={scene.ended}", "--format=csv", by=ANYBODY)
+    told = scene.recorder.extract("exits", f"--where=pid={scene.ended}", "--format=csv", by=ANYBODY)
     assert told.code == 3, told.err
     assert [(row["exe"], row["exit_code"]) for row in told.rows] == [("", "5")]
     assert told.err.count("\n") == 1
@@ -136,7 +136,7 @@ def test_programs_of_what_ended_are_left_empty_and_that_is_said(scene: Scene) ->
 
 @pytest.mark.parametrize("words", [("--group-by=exe",), ("--columns=pid,command",), ("--where=command ~ plainly",)])
 def test_no_question_to_a_public_table_gets_at_what_is_restricted(scene: Scene, words: tuple[str, ...]) -> None:
-    told = scene.recorder.extract("process", "--from=-1h", *words, "--format=csv", by=ANYBODY)
+    told = scene.recorder.extract("process", *words, "--format=csv", by=ANYBODY)
     assert told.code == 3, told.err
     assert "no permission to read it" in told.err
     assert PLAIN.encode() not in told.out
@@ -182,7 +182,7 @@ def check_told(told: ProgramRun) -> None:
 def test_who_is_in_the_group_may(scene: Scene, table: str) -> None:
     member = Asker(NOBODY, NOBODY, (scene.group,))
     columns = "command" if table == "command" else "namespace,namespace_pid"
-    words = ("--from=-1h", f"--where=pid={scene.pid}", f"--columns={columns}", "--format=csv")
+    words = (f"--where=pid={scene.pid}", f"--columns={columns}", "--format=csv")
     told = scene.recorder.extract(table, *words, by=member)
     check_told(told)
     (row,) = told.rows
@@ -191,7 +191,7 @@ def test_who_is_in_the_group_may(scene: Scene, table: str) -> None:
         assert "--password *** " in row["command"]
     else:
         assert (row["namespace_pid"], int(row["namespace"])) == ("1", scene.namespace)
-    exits = scene.recorder.extract("exits", "--from=-1h", f"--where=pid={scene.ended}", "--format=csv", by=member)
+    exits = scene.recorder.extract("exits", f"--where=pid={scene.ended}", "--format=csv", by=member)
     check_told(exits)
     if not why_not():  # Without BPF nobody saw what it executed.
         assert os.path.basename(exits.rows[0]["exe"]) == os.path.basename(shutil.which("sh") or "")
@@ -202,7 +202,7 @@ def test_an_export_of_what_is_restricted_is_its_owners(scene: Scene, tmp_path: P
         target = tmp_path / f"{table}.csv"
         old = os.umask(0o022)
         try:
-            check_told(scene.recorder.extract(table, "--from=-1h", f"--output-file={target}", "--columns=pid"))
+            check_told(scene.recorder.extract(table, f"--output-file={target}", "--columns=pid"))
         finally:
             os.umask(old)
         assert stat.S_IMODE(target.stat().st_mode) == mode
@@ -362,6 +362,6 @@ def test_where_proc_hides_processes_nothing_about_them_is_public() -> None:
         made = {folder: set(os.listdir(Path(recorder.folders.state, folder))) for folder in ("public", "restricted")}
         assert tables <= made["restricted"]
         assert not tables & made["public"]
-        assert recorder.extract("process", "--from=-1h", "--columns=pid", by=ANYBODY).code == 77
+        assert recorder.extract("process", "--columns=pid", by=ANYBODY).code == 77
         member = Asker(NOBODY, NOBODY, (group,))
-        check_told(recorder.extract("process", "--from=-1h", "--columns=pid", by=member))
+        check_told(recorder.extract("process", "--columns=pid", by=member))

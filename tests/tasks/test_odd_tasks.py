@@ -252,7 +252,7 @@ def test_a_sampler_that_dies_before_it_says_what_it_took_makes_no_end_two(record
     """Records are given back to the kernel once they are in the ring: whoever dies in between leaves them in both."""
     assert EXITS.packing is not None
     source = Path(pins.__file__).resolve()
-    begin = '        """Give back what was looked at: the kernel may write there."""\n'
+    begin = '        """Release what ``look`` gave: the kernel may write there."""\n'
     flag = recorder.base / "dies"
     its = f"self._stride == {struct.calcsize(EXITS.packing.format)} and self._seen > self._read_to[0]"
     dying = f"        if {its} and os.path.exists({str(flag)!r}):\n"
