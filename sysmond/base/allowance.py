@@ -31,7 +31,7 @@ class Allowance:
         """
         key = (kind, uid)
         if key not in self._taken and len(self._taken) >= KEYS_MAX:
-            self._taken = {each: times for each, times in self._taken.items() if now_s - times[-1] < SPAN_S}
+            self._taken = {who: times for who, times in self._taken.items() if now_s - times[-1] < SPAN_S}
             key = key if len(self._taken) < KEYS_MAX else _OTHERS
         most = PER_USER_MAX if uid else PER_KIND_MAX
         times = self._taken.setdefault(key, deque())

@@ -236,8 +236,8 @@ def _check_ending(table: Table, answers: Answers, where: str) -> None:
         raise UsageError(
             f"{inside}: by {[own for own, _ in ending.by]}; expected each of the key {[*key]}, with {START!r}"
         )
-    if taken := {metric.name for metric in table.metrics}.intersection(ending.columns):
-        raise UsageError(f"{inside}: {min(taken)!r} is a column already; expected others of {ending.table}")
+    if both := {metric.name for metric in table.metrics}.intersection(ending.columns):
+        raise UsageError(f"{inside}: {min(both)!r} is a column already; expected others of {ending.table}")
 
 
 def _is_ended(table: Table, ending: Ending) -> bool:
@@ -265,13 +265,13 @@ def _check_buckets(table: Table, answers: Answers, where: str) -> None:
 
 
 def _counts(table: Table, name: str) -> bool:
-    return any(each.name == name and each.semantics is not Semantics.STATE for each in table.metrics)
+    return any(metric.name == name and metric.semantics is not Semantics.STATE for metric in table.metrics)
 
 
 def _is_group(table: Table, name: str) -> bool:
     """Whether others may be put together by a metric: of a lasting table it becomes one of their key."""
     packing = table.packing
-    metric = next((each for each in table.metrics if each.name == name), None)
+    metric = next((metric_there for metric_there in table.metrics if metric_there.name == name), None)
     if packing is None or metric is None or (name in packing.key and packing.lasting):
         return False
     return metric.semantics is Semantics.STATE and not (metric.is_text and packing.lasting)
@@ -289,16 +289,16 @@ def within(answers: Answers, table: Table) -> Answers:
     own = {metric.name for metric in table.metrics}
     known, joins = set(own), []
     for join in answers.joins:
-        told = tuple(pair for pair in join.columns if pair[0] not in own)
-        if told and all(name in known for name, _ in join.by):
-            joins.append(join._replace(columns=told))
-            known.update(name for name, _ in told)
+        pairs = tuple(pair for pair in join.columns if pair[0] not in own)
+        if pairs and all(name in known for name, _ in join.by):
+            joins.append(join._replace(columns=pairs))
+            known.update(name for name, _ in pairs)
     ending = answers.ended_by
     if ending is not None:
         ending = ending._replace(columns=tuple(name for name in ending.columns if name not in own))
         ending = ending if _is_ended(table, ending) else None
     cut = answers._replace(
-        totals=tuple(each for each in answers.totals if own.issuperset(each.parts) and each.name not in own),
+        totals=tuple(total for total in answers.totals if own.issuperset(total.parts) and total.name not in own),
         joins=tuple(joins),
         ended_by=ending,
     )
@@ -310,7 +310,7 @@ def within(answers: Answers, table: Table) -> Answers:
     def named(names: Iterable[str]) -> tuple[str, ...]:
         return tuple(name for name in names if name in own)
 
-    ranks = None if answers.top is None else tuple(rank for each in answers.top if (rank := named(each)))
+    ranks = None if answers.top is None else tuple(rank for total in answers.top if (rank := named(total)))
     return cut._replace(
         top=ranks,
         others_by=tuple(name for name in answers.others_by if _is_group(table, name)),

@@ -115,10 +115,10 @@ def select(patterns: Iterable[Pattern], series: Iterable[Series], others: Sequen
     chosen: dict[Series, None] = {}
     for pattern in patterns:
         matcher = Matcher(pattern)
-        found = [one for one in known if matcher.series(*one)]
-        if not found:
+        matching = [one for one in known if matcher.series(*one)]
+        if not matching:
             raise UsageError(_unknown(pattern, matcher, known, others))
-        chosen.update(dict.fromkeys(found))
+        chosen.update(dict.fromkeys(matching))
     return list(chosen)
 
 
@@ -160,7 +160,7 @@ def find_boot(boot: str | int, known: Sequence[str]) -> str:
             f"boot {boot!r}: only {len(known)} boots are recorded; expected 0 to -{max(0, len(known) - 1)}"
         )
     beginning = text.replace("-", "").lower()
-    found = [each for each in known if beginning and each.startswith(beginning)]
-    if len(found) != 1:
+    boots = [boot_there for boot_there in known if beginning and boot_there.startswith(beginning)]
+    if len(boots) != 1:
         raise UsageError(f"boot {boot!r}: no such boot; recorded are {', '.join(known[-_BOOTS_LISTED:]) or 'none'}")
-    return found[0]
+    return boots[0]

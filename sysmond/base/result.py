@@ -67,7 +67,7 @@ class Column(NamedTuple):
 
     @property
     def _length(self) -> int:
-        return max(len(each) for each in (self.integers, self.floats, self.texts, ()) if each is not None)
+        return max(len(values) for values in (self.integers, self.floats, self.texts, ()) if values is not None)
 
     @property
     def values(self) -> Float64Array:

@@ -75,11 +75,11 @@ def _counter(values: Int64Array, bits: int) -> Int64Array:
     sums = np.cumsum(grown[order])
     sums -= np.repeat(sums[starts] - grown[order[starts]], sizes)
     unit = shift[order]
-    kept = (sums + ((1 << unit) >> 1)) >> unit << unit
+    rounded_sums = (sums + ((1 << unit) >> 1)) >> unit << unit
     ends = starts + sizes - 1
-    kept[ends] = sums[ends]
-    steps = np.diff(kept, prepend=0)
-    steps[starts] = kept[starts]
+    rounded_sums[ends] = sums[ends]
+    steps = np.diff(rounded_sums, prepend=0)
+    steps[starts] = rounded_sums[starts]
     grown[order] = steps
     rounded: Int64Array = values[0] + np.append(0, np.cumsum(grown))
     return rounded

@@ -76,8 +76,8 @@ def confess(kind: type[BaseException], problem: BaseException, trace: TracebackT
     while before is not None and len(led) < _LED_MAX:
         led.insert(0, before)
         before = before.__cause__ or (None if before.__suppress_context__ else before.__context__)
-    for each in led:
+    for member in led:
         say("Traceback (most recent call last):", "")
-        for line in "".join(format_tb(each.__traceback__)).splitlines():
+        for line in "".join(format_tb(member.__traceback__)).splitlines():
             say(line, "")
-        say(f"{type(each).__name__}: {each}", "")
+        say(f"{type(member).__name__}: {member}", "")

@@ -62,9 +62,9 @@ class Course:
 
     def __init__(self, pieces: Sequence[Piece]) -> None:
         """Follow pieces in order, at least one; see ``course_of``."""
-        self._at_ns = [each.at_ns for each in pieces]
-        self._wall_ns = [each.wall_ns for each in pieces]
-        self._asleep_ns = [each.asleep_ns for each in pieces]
+        self._at_ns = [piece.at_ns for piece in pieces]
+        self._wall_ns = [piece.wall_ns for piece in pieces]
+        self._asleep_ns = [piece.asleep_ns for piece in pieces]
 
     def utc_ns(self, ticks: Int64Array) -> Int64Array:
         """Wall-clock time of ticks, int64[tick] nanoseconds, by the relation that held then.
@@ -122,16 +122,16 @@ def joined(files: Sequence[Said]) -> Course:
     of its own file where one lies at or before it, those of others only where it has none. Of files of the same time,
     one that noticed a step later than the others is led by them.
     """
-    told = {relation for each in files for relation in each.relations}
-    pieces = base = _pieces(told, min([SECOND_NS, *(each.grid_ns for each in files)]))
+    relations = {relation for file in files for relation in file.relations}
+    pieces = base = _pieces(relations, min([SECOND_NS, *(file.grid_ns for file in files)]))
     if len(base) == 1:
         return Course(base)
-    differing = [(each, own) for each in files if (own := _own(each, base))]
-    apart = {id(each) for each, _ in differing}
-    agreeing = [each for each in files if each.relations and id(each) not in apart]
-    for each, own in sorted(differing, key=lambda found: found[0].first_ns - found[0].last_ns):
-        if not any(map(each.is_beside, agreeing)):
-            end_ns = each.last_ns + each.grid_ns  # A tick stands for the time until the next.
+    differing = [(file, own) for file in files if (own := _own(file, base))]
+    apart = {id(file) for file, _ in differing}
+    agreeing = [file for file in files if file.relations and id(file) not in apart]
+    for file, own in sorted(differing, key=lambda found: found[0].first_ns - found[0].last_ns):
+        if not any(map(file.is_beside, agreeing)):
+            end_ns = file.last_ns + file.grid_ns  # A tick stands for the time until the next.
             low, high = bisect_left(pieces, own[0][:1]), bisect_left(pieces, (end_ns + 1,))
             after = _piece_at(pieces, end_ns)._replace(at_ns=end_ns)
             pieces = [*pieces[:low], *own, after, *pieces[high:]]
@@ -144,11 +144,11 @@ def _own(file: Said, base: Sequence[Piece]) -> list[Piece]:
         return []
     own = _pieces(file.relations, file.grid_ns)
     begin_ns = max(file.first_ns, own[0].at_ns)
-    held = [_piece_at(own, begin_ns)._replace(at_ns=begin_ns)]
-    held += [each for each in own if begin_ns < each.at_ns <= file.last_ns]
-    cuts = [each.at_ns for each in (*held, *base) if begin_ns <= each.at_ns <= file.last_ns]
-    differ = any(_piece_at(held, at_ns).differs(_piece_at(base, at_ns)) for at_ns in cuts)
-    return held if differ and begin_ns <= file.last_ns else []
+    pieces = [_piece_at(own, begin_ns)._replace(at_ns=begin_ns)]
+    pieces += [piece for piece in own if begin_ns < piece.at_ns <= file.last_ns]
+    cuts = [piece.at_ns for piece in (*pieces, *base) if begin_ns <= piece.at_ns <= file.last_ns]
+    differ = any(_piece_at(pieces, at_ns).differs(_piece_at(base, at_ns)) for at_ns in cuts)
+    return pieces if differ and begin_ns <= file.last_ns else []
 
 
 def _piece_at(pieces: Sequence[Piece], tick_ns: int) -> Piece:
@@ -160,13 +160,13 @@ def _pieces(relations: Iterable[Relation], grid_ns: int) -> list[Piece]:
 
     One was read within the tick it belongs to, and holds from that tick on: ticks lie on ``grid_ns``.
     """
-    kept: list[Relation] = []
+    relations_kept: list[Relation] = []
     for relation in sorted(relations):
-        if not kept or relation.differs(kept[-1]):
-            kept.append(relation)
+        if not relations_kept or relation.differs(relations_kept[-1]):
+            relations_kept.append(relation)
     return [
         Piece(at_ns // grid_ns * grid_ns, _quantised(realtime_ns - at_ns), at_ns - monotonic_ns)
-        for at_ns, realtime_ns, monotonic_ns in kept or [Relation(0, 0, 0)]
+        for at_ns, realtime_ns, monotonic_ns in relations_kept or [Relation(0, 0, 0)]
     ]
 
 

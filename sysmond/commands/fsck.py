@@ -77,8 +77,8 @@ def _check_folder(folder: str, sensitivity: Sensitivity, tier: str, table: str) 
             yield Finding(path, "left over", "a writer was interrupted", sensitivity, tier)
         elif not file.endswith(SUFFIX) or not tiers.is_name(file):
             yield Finding(path, "unknown", "no name that a segment has", sensitivity, tier)
-        elif (found := _check_file(path, sensitivity, tier, table)) is not None:
-            yield found
+        elif (problem := _check_file(path, sensitivity, tier, table)) is not None:
+            yield problem
         elif file in superseded:
             yield Finding(path, "superseded", "another file has all of its rows", sensitivity, tier)
 
@@ -87,7 +87,7 @@ def _superseded(folder: str, tier: str) -> set[str]:
     if tier == FINEST_TIER:
         return {name.file for name in archive.superseded(folder)}
     files, _ = tiers.listing(folder)
-    return {each.file for each in files} - set(tiers.current({each.file: each.covers for each in files}))
+    return {file.file for file in files} - set(tiers.current({file.file: file.covers for file in files}))
 
 
 def _check_file(path: str, sensitivity: Sensitivity, tier: str, table: str) -> Finding | None:
@@ -144,8 +144,8 @@ def _readable_rows(read: Callable[[list[int]], object], rows: list[int]) -> tupl
             return 0, str(damage)
     else:
         return len(rows), ""
-    found = [_readable_rows(read, [row]) for row in rows]
-    return sum(good for good, _ in found), next((problem for _, problem in found if problem), "")
+    readable = [_readable_rows(read, [row]) for row in rows]
+    return sum(good for good, _ in readable), next((problem for _, problem in readable if problem), "")
 
 
 def repair(folders: Folders, findings: list[Finding]) -> Iterator[str]:
@@ -189,7 +189,7 @@ def _salvaged(finding: Finding) -> bytes | None:
     try:
         with dense_file.Segment(finding.path) as opened:
             recording = opened.recording
-            blocks = [kept for block in recording.blocks if (kept := _readable(block)) is not None]
+            blocks = [readable for block in recording.blocks if (readable := _readable(block)) is not None]
             return dense_file.encode(recording._replace(blocks=blocks), f"{CREATED_BY} fsck")
     except (Error, FileNotFoundError):
         return None
@@ -197,13 +197,13 @@ def _salvaged(finding: Finding) -> bytes | None:
 
 def _readable(block: Block) -> MemoryBlock | None:
     """The series of a block that can be read; None where there are none."""
-    kept, rows = [], []
+    keys, rows = [], []
     for row, key in enumerate(block.keys):
         try:
             rows.append(block.read([row])[0])
-            kept.append(key)
+            keys.append(key)
         except CorruptError:
             continue
-    if not kept:
+    if not keys:
         return None
-    return MemoryBlock(block.strand, block.ticks, kept, np.array(rows), block.closed, block.significant_bits)
+    return MemoryBlock(block.strand, block.ticks, keys, np.array(rows), block.closed, block.significant_bits)

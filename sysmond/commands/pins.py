@@ -53,11 +53,11 @@ def unpin(folders: Folders, options: argparse.Namespace) -> int:
         raise UsageError("a T or --all; expected one of the two")
     moment_ns = None if options.all else parse_moment(options.at, clock.relation())
 
-    def chosen(each: Pin) -> bool:
-        return moment_ns is None or each.start_ns <= moment_ns < each.end_ns
+    def chosen(pinned: Pin) -> bool:
+        return moment_ns is None or pinned.start_ns <= moment_ns < pinned.end_ns
 
     there = [folder for folder in (folders.state, pins.waiting(folders)) if os.path.isdir(folder)]
-    released = [each for folder in there for each in pins.read(folder) if chosen(each)]
+    released = [pinned for folder in there for pinned in pins.read(folder) if chosen(pinned)]
     if not released and moment_ns is not None:
         raise Error(f"{options.at!r}: nothing is pinned then; 'sysmond pins' lists what is")
     try:
@@ -65,29 +65,29 @@ def unpin(folders: Folders, options: argparse.Namespace) -> int:
             pins.remove(folder, chosen)
     except OSError as failure:
         raise _refused(folders, failure) from failure
-    for each in released:
-        _tell(folders, "unpin", each)
+    for pinned in released:
+        _tell(folders, "unpin", pinned)
     return 0
 
 
 def list_pins(folders: Folders, options: argparse.Namespace) -> int:
     """List what is pinned, on disk and waiting for it."""
-    found = pins.joined([*pins.read(folders.state), *pins.read(pins.waiting(folders))])
+    listed = pins.joined([*pins.read(folders.state), *pins.read(pins.waiting(folders))])
     if options.json:
-        put(json.dumps([each._asdict() for each in found]))
-    for each in () if options.json else found:
-        put(f"{_spelled(each)}  {each.by}  {each.why}".rstrip())
+        put(json.dumps([listed_pin._asdict() for listed_pin in listed]))
+    for listed_pin in () if options.json else listed:
+        put(f"{_spelled(listed_pin)}  {listed_pin.by}  {listed_pin.why}".rstrip())
     return 0
 
 
-def _spelled(each: Pin) -> str:
-    return f"{format_time(each.start_ns)}  {format_time(each.end_ns)}"
+def _spelled(span: Pin) -> str:
+    return f"{format_time(span.start_ns)}  {format_time(span.end_ns)}"
 
 
-def _tell(folders: Folders, kind: str, each: Pin) -> None:
+def _tell(folders: Folders, kind: str, span: Pin) -> None:
     """Put it into the recording, where a daemon runs that takes orders from us."""
     with suppress(Error):
-        orders.note(folders, kind, _spelled(each), each.why)
+        orders.note(folders, kind, _spelled(span), span.why)
 
 
 def _refused(folders: Folders, failure: OSError) -> Error:

@@ -187,10 +187,10 @@ def place() -> Iterator[tuple[str, Folders]]:
 def ticks(folders: Folders, path: str, since_ns: int | None = None) -> list[int]:
     """The ticks that a series has, UTC nanoseconds."""
     try:
-        found: list[int] = Archive(folders).select(path, start=since_ns, raw=True).times_ns.tolist()
+        ticks_ns: list[int] = Archive(folders).select(path, start=since_ns, raw=True).times_ns.tolist()
     except Error:
         return []
-    return found
+    return ticks_ns
 
 
 def counted(folders: Folders, path: str) -> int:
@@ -384,19 +384,19 @@ def _summary(
     faults: Sequence[str],
     took_s: float,
 ) -> dict[str, Any]:
-    problems = [*faults, *seen.broken, *(problem for each in losses.values() for problem in each.problems)]
+    problems = [*faults, *seen.broken, *(problem for loss in losses.values() for problem in loss.problems)]
     problems += [f"{lane}: {count} ticks were there and are gone" for lane, count in vanished.items() if count]
     wrong = copies["wrong"] + copies["crashed"]
-    lost, bound = (sum(getattr(each, field) for each in losses.values()) for field in ("lost", "bound"))
+    lost, bound = (sum(getattr(loss, field) for loss in losses.values()) for field in ("lost", "bound"))
     return {
         "ok": not problems and not wrong and lost <= bound,
         "kills": len(done),
-        "ticks": sum(each.ticks for each in losses.values()),
+        "ticks": sum(loss.ticks for loss in losses.values()),
         "lost": lost,
         "bound": bound,
         "broken_files": len(seen.broken),
         "silently_wrong": wrong,
-        "late": sum(each.late for each in losses.values()),
+        "late": sum(loss.late for loss in losses.values()),
         "by_victim": dict(Counter(death.victim for death in done)),
         "files": len(seen.files),
         "damaged_copies": sum(copies.values()),

@@ -35,7 +35,7 @@ class Contents(NamedTuple):
         mine, others = self.recording, other.recording
         return (
             mine._replace(blocks=(), tiers=()) == others._replace(blocks=(), tiers=())
-            and [each for each, _ in self.tiers] == [each for each, _ in other.tiers]
+            and [step_ns for step_ns, _ in self.tiers] == [step_ns for step_ns, _ in other.tiers]
             and all(_equal(ours, theirs) for (_, ours), (_, theirs) in zip(self.tiers, other.tiers, strict=True))
             and [_frame(block) for block in mine.blocks] == [_frame(block) for block in others.blocks]
             and _equal([block.ticks for block in mine.blocks], [block.ticks for block in others.blocks])
@@ -44,12 +44,12 @@ class Contents(NamedTuple):
 
     def rows(self) -> dict[tuple[Strand, object, int], int]:
         """Every value by its strand, series and tick."""
-        found = {}
+        rows = {}
         for block, values in zip(self.recording.blocks, self.values, strict=True):
             at = block.ticks.tolist()
             for key, row in zip(block.keys, values.tolist(), strict=True):
-                found.update({(block.strand, key, tick): value for tick, value in zip(at, row, strict=True)})
-        return {where: value for where, value in found.items() if value != ABSENT}
+                rows.update({(block.strand, key, tick): value for tick, value in zip(at, row, strict=True)})
+        return {where: value for where, value in rows.items() if value != ABSENT}
 
 
 def _equal(these: Sequence[Int64Array], those: Sequence[Int64Array]) -> bool:
@@ -66,8 +66,8 @@ def contents(path: str) -> Contents:
     :raises Error: where it is damaged.
     """
     if path.endswith(SUFFIX):
-        taken = of_snapshot(snapshot(path))
-        return Contents(taken, [block.read(range(len(block.keys))) for block in taken.blocks])
+        recording = of_snapshot(snapshot(path))
+        return Contents(recording, [block.read(range(len(block.keys))) for block in recording.blocks])
     with Segment(path) as opened:
         values = [block.read(range(len(block.keys))) for block in opened.recording.blocks]
         return Contents(opened.recording, values, [_of_tier(block) for block in opened.recording.tiers])
@@ -77,9 +77,9 @@ def _of_tier(block: TierBlock) -> tuple[object, list[Int64Array]]:
     """What a block of a tier is, and all its numbers."""
     numbers: list[Int64Array] = list(block.axis)
     for kind in dict.fromkeys(block.stats):
-        found = block.buckets([row for row, stats in enumerate(block.stats) if stats == kind])
-        numbers += [found.stats[stat] for stat in sorted(found.stats)]
-        numbers += list(found.edges or ())
+        buckets = block.buckets([row for row, stats in enumerate(block.stats) if stats == kind])
+        numbers += [buckets.stats[stat] for stat in sorted(buckets.stats)]
+        numbers += list(buckets.edges or ())
     return (block.strand, list(block.keys), list(block.stats), block.closed), numbers
 
 
@@ -153,11 +153,11 @@ def _read_damaged(path: str, todo: Sequence[Tampering], folder: str, answers: in
 
 def _verdict(path: str, true: Contents, rows: dict[tuple[Strand, object, int], int], *, is_ring: bool) -> bytes:
     try:
-        found = contents(path)
+        now = contents(path)
     except Error:
         return b"refused"
     if is_ring:
-        given = found.rows()
+        given = now.rows()
         is_true = given.items() <= rows.items()
         return b"wrong" if not is_true else b"fewer" if len(given) < len(rows) else b"unharmed"
-    return b"unharmed" if found.same(true) else b"wrong"
+    return b"unharmed" if now.same(true) else b"wrong"

@@ -72,10 +72,14 @@ def budget(folders: Folders, options: argparse.Namespace) -> int:
         put(json.dumps(answer))
         return 0
     put(f"{'tier':<14}{'budget':>12}{'used':>12}{'a day':>12}{'keeps':>12}")
-    for tier, found in answer.items():
-        keeps = "unknown yet" if found["days"] is None else f"{found['days']:.{int(found['days'] < DAYS_EXACT)}f} days"
-        a_day = "–" if found["bytes_per_day"] is None else _megabytes(found["bytes_per_day"])
-        used, whole = _megabytes(found["used_bytes"]), _megabytes(found["budget_bytes"])
+    for tier, forecast in answer.items():
+        keeps = (
+            "unknown yet"
+            if forecast["days"] is None
+            else f"{forecast['days']:.{int(forecast['days'] < DAYS_EXACT)}f} days"
+        )
+        a_day = "–" if forecast["bytes_per_day"] is None else _megabytes(forecast["bytes_per_day"])
+        used, whole = _megabytes(forecast["used_bytes"]), _megabytes(forecast["budget_bytes"])
         put(f"{tier:<14}{whole:>12}{used:>12}{a_day:>12}{keeps:>12}")
     return 0
 
@@ -131,15 +135,15 @@ def _taken_by_long(folders: Folders, tier: str) -> tuple[int, float]:
 def _measured(folder: str) -> list[Measured]:
     """The files of a folder, in order of time, without those that a merge left over."""
     listed, _ = tiers.listing(folder)
-    counting = set(tiers.current({each.file: each.covers for each in listed}))
-    found = []
-    for each in listed:
-        path = f"{folder}/{each.file}"
+    counting = set(tiers.current({file.file: file.covers for file in listed}))
+    sizes = []
+    for file in listed:
+        path = f"{folder}/{file.file}"
         with suppress(FileNotFoundError, CorruptError, ForeignError), Segment(path) as opened:
-            if each.file in counting and (seconds := _seconds(opened)):
+            if file.file in counting and (seconds := _seconds(opened)):
                 shortened = [block.significant_bits for block in opened.recording.blocks if block.significant_bits]
-                found.append(Measured(path, each.size_bytes, seconds, min(shortened, default=0)))
-    return found
+                sizes.append(Measured(path, file.size_bytes, seconds, min(shortened, default=0)))
+    return sizes
 
 
 def _bytes_per_day(files: Sequence[Measured], tier: str, largest_bytes: int, bits: int) -> float:
@@ -160,7 +164,7 @@ def _bytes_per_day(files: Sequence[Measured], tier: str, largest_bytes: int, bit
         return len(DENSE.merged([large[-1].path], bits, [])) / large[-1].seconds * DAY_S
     members: list[Measured] = []
     for file in reversed(files):
-        if sum(each.size_bytes for each in members) + file.size_bytes <= largest_bytes:
+        if sum(member.size_bytes for member in members) + file.size_bytes <= largest_bytes:
             members.insert(0, file)
     seconds, size_bytes = sum(file.seconds for file in members), sum(file.size_bytes for file in members)
     if len(members) < 2:  # noqa: PLR2004  one says nothing of the difference

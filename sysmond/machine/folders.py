@@ -417,8 +417,8 @@ def _admit(folder: str, mode: int) -> None:
         elif status.st_uid not in trusted_uids():
             raise NotPermittedError(f"{folder}: belongs to uid {status.st_uid}; expected {_trusted()}")
         elif stat.S_IMODE(status.st_mode) & ~mode:
-            found = stat.S_IMODE(status.st_mode)
-            raise NotPermittedError(f"{folder}: mode {found:04o} of uid {status.st_uid}; expected {mode:04o}")
+            mode_there = stat.S_IMODE(status.st_mode)
+            raise NotPermittedError(f"{folder}: mode {mode_there:04o} of uid {status.st_uid}; expected {mode:04o}")
     except OSError as failure:
         raise _refusal(folder, failure) from failure
     finally:

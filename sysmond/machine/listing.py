@@ -44,29 +44,29 @@ def look(path: str) -> FileStatus:
     :raises CorruptError: where nobody can.
     """
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except (FileNotFoundError, PermissionError):
         raise
     except OSError as refusal:
         raise CorruptError(f"{path}: {refusal.strerror}") from refusal
-    return FileStatus(found.st_size, found.st_blocks * _BLOCK_BYTES, found.st_mtime_ns)
+    return FileStatus(status.st_size, status.st_blocks * _BLOCK_BYTES, status.st_mtime_ns)
 
 
 def _claiming(folder: str, suffix: str) -> tuple[list[str], list[str]]:
-    found: list[str] = []
+    names: list[str] = []
     strange: list[str] = []
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
                 if entry.name.endswith(suffix):
-                    (found if _is_file(entry) else strange).append(entry.name)
+                    (names if _is_file(entry) else strange).append(entry.name)
     except (FileNotFoundError, NotADirectoryError):
         return [], []
     except PermissionError:
         raise
     except OSError as refusal:
         raise CorruptError(f"{folder}: {refusal.strerror}") from refusal
-    return sorted(found), sorted(strange)
+    return sorted(names), sorted(strange)
 
 
 def _is_file(entry: os.DirEntry[str]) -> bool:

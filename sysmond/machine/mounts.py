@@ -34,13 +34,13 @@ class Place(NamedTuple):
 
 def mounts(path: str = MOUNTINFO) -> list[Mount]:
     """Read the mount table, in the order of mounting: a later one hides an earlier one."""
-    found = []
+    lines = []
     with open(path, encoding="utf-8", errors="surrogateescape") as file:
         for line in file:
             left, _, right = line.partition(" - ")
             fields, kind_and_source = left.split(), right.split()
-            found.append(Mount(_spelled(fields[4]), fields[2], kind_and_source[0], _spelled(kind_and_source[1])))
-    return found
+            lines.append(Mount(_spelled(fields[4]), fields[2], kind_and_source[0], _spelled(kind_and_source[1])))
+    return lines
 
 
 def mount_of(folder: str, table: list[Mount]) -> Mount | None:
@@ -84,8 +84,8 @@ def place(folder: str, *, mountinfo: str = MOUNTINFO, sysfs: str = "/sys") -> Pl
     devices = {f"{os.major(device)}:{os.minor(device)}"}
     if os.major(device) == 0:
         devices = _btrfs_devices(mount.source, sysfs) if mount.kind == "btrfs" else set()
-    found = sorted({disk for each in devices for disk in _whole_disks(f"{sysfs}/dev/block/{each}")})
-    return Place(mount.point, tuple(found))
+    disks = sorted({disk for number in devices for disk in _whole_disks(f"{sysfs}/dev/block/{number}")})
+    return Place(mount.point, tuple(disks))
 
 
 def _whole_disks(path: str) -> set[str]:
@@ -98,7 +98,7 @@ def _whole_disks(path: str) -> set[str]:
     except OSError:
         below = []
     if below:
-        return {disk for each in below for disk in _whole_disks(f"{folder}/slaves/{each}")}
+        return {disk for slave in below for disk in _whole_disks(f"{folder}/slaves/{slave}")}
     return {os.path.basename(folder).replace("!", "/")}
 
 
@@ -115,7 +115,7 @@ def _btrfs_devices(source: str, sysfs: str) -> set[str]:
     for uuid in _names(f"{sysfs}/fs/btrfs"):
         folder = f"{sysfs}/fs/btrfs/{uuid}/devices"
         if name in _names(folder):
-            return {_read(f"{folder}/{each}/dev") for each in _names(folder)}
+            return {_read(f"{folder}/{device}/dev") for device in _names(folder)}
     return {mine}
 
 

@@ -327,9 +327,9 @@ def _section() -> dict[str, Any]:
 
 def _inner(branch: dict[str, Any], name: str, what: dict[str, Any]) -> dict[str, Any]:
     """Give what a section has under a name, put there if it is new."""
-    found: dict[str, Any]
+    inner: dict[str, Any]
     if name == ANY:
-        found = branch["additionalProperties"] = branch["additionalProperties"] or what
+        inner = branch["additionalProperties"] = branch["additionalProperties"] or what
     else:
-        found = branch["properties"].setdefault(name, what)
-    return found
+        inner = branch["properties"].setdefault(name, what)
+    return inner

@@ -194,7 +194,7 @@ def read(path: str) -> Plan:
         except PermissionError:
             return plan
         if withheld <= options.keys():
-            probes = [each._replace(options=options.get(each.table, each.options)) for each in plan.probes]
+            probes = [probe._replace(options=options.get(probe.table, probe.options)) for probe in plan.probes]
             return plan._replace(probes=tuple(probes))
     raise CorruptError(f"plan: {options_file(path)}: has not the options of {', '.join(sorted(withheld))}")
 
@@ -210,8 +210,8 @@ def write(plan: Plan, path: str) -> None:
     power cut finds its own.
     """
     beside = options_file(path)
-    restricted = [each for each in plan.probes if each.sensitivity is Sensitivity.RESTRICTED]
-    withheld = {each.table: each.options for each in restricted if each.options}
+    restricted = [probe for probe in plan.probes if probe.sensitivity is Sensitivity.RESTRICTED]
+    withheld = {probe.table: probe.options for probe in restricted if probe.options}
     public = encode(plan, withheld)
     if not withheld:
         put(public, path)
@@ -227,16 +227,16 @@ def write(plan: Plan, path: str) -> None:
     put(public, path)
 
 
-def keep(path: str, kept: str) -> None:
+def keep(path: str, copy: str) -> None:
     """Have the plan of one file in another one too, which is not written where it has that already.
 
     :raises OSError: where that cannot be. :raises CorruptError: where the first has no plan.
     """
     plan = read(path)
     with suppress(OSError, CorruptError):
-        if _content(kept) == _content(path) and read(kept) == plan:
+        if _content(copy) == _content(path) and read(copy) == plan:
             return
-    write(plan, kept)
+    write(plan, copy)
 
 
 def options_file(path: str) -> str:
@@ -265,11 +265,11 @@ def _options(path: str) -> Options:
 
 
 def _noted_options(noted: dict[str, Any]) -> Options:
-    found: Options = noted["plans"]
-    note.check(found, noted[note.CHECKSUM])
-    for options in (options for tables in found.values() for options in tables.values()):
+    noted_options: Options = noted["plans"]
+    note.check(noted_options, noted[note.CHECKSUM])
+    for options in (options for tables in noted_options.values() for options in tables.values()):
         _check_options(options)
-    return found
+    return noted_options
 
 
 def put(content: bytes, path: str, sensitivity: Sensitivity = Sensitivity.PUBLIC) -> None:

@@ -97,7 +97,7 @@ def discover(probe_folder: str | None) -> Discovery:
     refused: list[Refusal] = []
     candidates = [*_entry_points(refused), *_files(probe_folder, refused)]
     if len(candidates) > PLUGINS_MAX:
-        refused += [Refusal(each.name, f"more than {PLUGINS_MAX} plugins") for each in candidates[PLUGINS_MAX:]]
+        refused += [Refusal(extra.name, f"more than {PLUGINS_MAX} plugins") for extra in candidates[PLUGINS_MAX:]]
         del candidates[PLUGINS_MAX:]
     began_s = time.monotonic()
     accepted: list[Plugin] = []
@@ -167,16 +167,16 @@ def load_apart(name: str) -> tuple[Probe, ...]:
         os.close(reading)
         status = _bury(child)
     try:
-        told = json.loads(answer)
-        if "refused" not in told:
-            return tuple(_declared(fields) for fields in told["probes"])
+        answered = json.loads(answer)
+        if "refused" not in answered:
+            return tuple(_declared(fields) for fields in answered["probes"])
     except (ValueError, KeyError, TypeError, AttributeError):
         code = os.waitstatus_to_exitcode(status)
         if code == -signal.SIGKILL:
             raise Error(f"hangs when it is loaded: not done after {LOAD_TIME_MAX_S:g} s") from None
         reason = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         raise Error(f"ends its process when it is loaded: {reason}") from None
-    raise Error(str(told["refused"]))
+    raise Error(str(answered["refused"]))
 
 
 def _load_and_tell(name: str, reading: int, writing: int) -> NoReturn:
@@ -229,7 +229,7 @@ def _declaration(probe: Probe) -> dict[str, Any]:
 
 def _declared(fields: dict[str, Any]) -> Probe:
     name, metrics, per, doc, packing, answers = fields["table"]
-    columns = (Metric(each, unit, Semantics(semantics), *more) for each, unit, semantics, *more in metrics)
+    columns = (Metric(metric, unit, Semantics(semantics), *more) for metric, unit, semantics, *more in metrics)
     typed = {
         "table": Table(name, tuple(columns), per, doc, packing_of(packing), declared_answers.read(answers)),
         "read": _read_elsewhere,
@@ -238,7 +238,7 @@ def _declared(fields: dict[str, Any]) -> Probe:
         "sensitivity": Sensitivity(fields["sensitivity"]),
         "subsystems": tuple(fields["subsystems"]),
         "options": tuple(
-            Option._make((*each, tuple(choices), enables)) for *each, choices, enables in fields["options"]
+            Option._make((*metric, tuple(choices), enables)) for *metric, choices, enables in fields["options"]
         ),
     }
     return Probe(**{**fields, **typed})
@@ -350,7 +350,7 @@ def _check_option(option: Option, inside: str) -> None:
 def _check_enables(offered: Sequence[Probe]) -> None:
     """Refuse an option that enables a table which this plugin has not."""
     for probe in offered:
-        others = sorted(each.table.name for each in offered if each is not probe)
+        others = sorted(other.table.name for other in offered if other is not probe)
         for option in probe.options:
             if option.enables and option.enables not in others:
                 where = f"table {probe.table.name!r}, option {option.name!r}"
@@ -384,7 +384,7 @@ def _offered(module: types.ModuleType) -> Any:  # noqa: ANN401  that is what is 
 
 
 def _entry_points(refused: list[Refusal]) -> list[_Candidate]:
-    found: dict[str, _Candidate] = {}
+    candidates: dict[str, _Candidate] = {}
     seen: set[str] = set()
     for distribution in metadata.distributions():
         # Each on its own: importlib.metadata.entry_points() lets one damaged distribution hide all others.
@@ -403,12 +403,12 @@ def _entry_points(refused: list[Refusal]) -> list[_Candidate]:
         for point in points:
             value = point.value.strip()
             if re.fullmatch(r"\w+(\.\w+)*", value):
-                found.setdefault(value, _Candidate(value, owner == DISTRIBUTION))
+                candidates.setdefault(value, _Candidate(value, owner == DISTRIBUTION))
             else:
                 reason = f"entry point {point.name!r} of {owner} is {value!r}; expected the name of a module"
                 refused.append(Refusal(value, _reason(Error(reason))))
     # Ours come first: where tables collide, the stranger is refused.
-    return sorted(found.values(), key=lambda each: (not each.is_ours, each.name))
+    return sorted(candidates.values(), key=lambda candidate: (not candidate.is_ours, candidate.name))
 
 
 def _files(folder: str | None, refused: list[Refusal]) -> list[_Candidate]:

@@ -28,17 +28,17 @@ from sysmond.plan.plugins import Discovery, Plugin
 from sysmond.probe import Probe
 
 
-def resolve(configuration: Config, discovery: Discovery, kept: str = "", asked: Collection[str] = ()) -> Plan:
+def resolve(configuration: Config, discovery: Discovery, written: str = "", asked: Collection[str] = ()) -> Plan:
     """Decide which probes run, where, how often and for whom.
 
-    ``kept``: the drop-in that is written by program. A probe that is no more, as when its package was removed, must
+    ``written``: the drop-in that is written by program. A probe that is no more, as when its package was removed, must
     not keep sysmond from starting because of what was once set there; those ``asked`` for now must be there.
 
     :raises ConfigError: where the configuration names a probe that is not there, or asks what it may not.
     :raises Error: where there is no plugin at all, which is a broken installation.
     """
     if not discovery.plugins:
-        reasons = "; ".join(f"{each.plugin}: {each.reason}" for each in discovery.refused[:3])
+        reasons = "; ".join(f"{refusal.plugin}: {refusal.reason}" for refusal in discovery.refused[:3])
         raise Error(f"no plugin to run: {reasons or 'sysmond is not installed for this Python'}")
     offered = {probe.table.name: (plugin, probe) for plugin in discovery.plugins for probe in plugin.probes}
     refused = list(discovery.refused)
@@ -46,7 +46,7 @@ def resolve(configuration: Config, discovery: Discovery, kept: str = "", asked: 
         if name not in offered:
             key = config.spell_path(("probes", name))
             problem = f"{settings.origin}: {key}: no such probe{nearest(name, offered)}"
-            if not refused and (settings.origin.file != kept or name in asked):
+            if not refused and (settings.origin.file != written or name in asked):
                 raise ConfigError(" ".join(problem.split()))
             # It may belong to a refused plugin, whose failure must not cost the whole configuration.
             refused.append(Refusal(key, f"{problem}; or its plugin is refused"))
@@ -65,12 +65,15 @@ def _with_enabled_by_options(
     options = {probe.table.name: probe.options for plugin in discovery.plugins for probe in plugin.probes}
     enabled = {
         option.enables
-        for each in planned
-        for option in options[each.table]
-        if each.enabled and option.enables and each.options[option.name]
+        for probe_planned in planned
+        for option in options[probe_planned.table]
+        if probe_planned.enabled and option.enables and probe_planned.options[option.name]
     }
     said = {name for name, settings in configuration.probes.items() if settings.enabled is not None}
-    return [each._replace(enabled=True) if each.table in enabled - said else each for each in planned]
+    return [
+        probe_planned._replace(enabled=True) if probe_planned.table in enabled - said else probe_planned
+        for probe_planned in planned
+    ]
 
 
 def check_pins(configuration: Config) -> None:
@@ -100,13 +103,13 @@ def describe(configuration: Config, discovery: Discovery, made: Plan) -> Catalog
             tables[name] = ProbeEntry(
                 probe.table, plugin.is_ours, planned[name], declared, probe.subsystems, probe.options
             )
-    for name, each in planned.items():
+    for name, planned_probe in planned.items():
         own: dict[tuple[str, ...], str] = {
-            ("enabled",): config_keys.spell(each.enabled),
-            ("interval",): config_keys.spell_duration(each.interval_ns),
-            ("lane",): each.lane,
-            ("sensitivity",): each.sensitivity,
-            **{("options", option): config_keys.spell(value) for option, value in each.options.items()},
+            ("enabled",): config_keys.spell(planned_probe.enabled),
+            ("interval",): config_keys.spell_duration(planned_probe.interval_ns),
+            ("lane",): planned_probe.lane,
+            ("sensitivity",): planned_probe.sensitivity,
+            **{("options", option): config_keys.spell(value) for option, value in planned_probe.options.items()},
         }
         settings += [_setting(("probes", name, *key), value, configuration) for key, value in own.items()]
     return Catalogue(dict(sorted(tables.items())), made.refused, tuple(settings))
