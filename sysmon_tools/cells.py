@@ -231,7 +231,7 @@ class TimeCells:
         self._thousands = fraction_digits(int(np.gcd.reduce(self._times_ns))) // 3
         self._which, ahead_s = _offsets(self._times_ns // SECOND_NS, notation, zone)
         self._ahead_s = np.array(ahead_s, np.int64)
-        texts = [offset_text(each, notation).encode() + quote for each in ahead_s] or [b""]
+        texts = [offset_text(offset, notation).encode() + quote for offset in ahead_s] or [b""]
         words = max(_width(len(text)) for text in texts)
         self._suffixes = np.array([_constant(text.ljust(4 * words, _NUL)) for text in texts])
         self._quote = _constant(quote)

@@ -25,7 +25,7 @@ _KINDS: dict[str, type[Error]] = {
     f"{DBUS}.Error.InvalidArgs": UsageError,
     f"{DBUS}.Error.AccessDenied": NotPermittedError,
 }
-_NOBODY = {f"{DBUS}.Error.ServiceUnknown", f"{DBUS}.Error.NameHasNoOwner", f"{DBUS}.Error.NoReply"}
+_NO_SERVICE = {f"{DBUS}.Error.ServiceUnknown", f"{DBUS}.Error.NameHasNoOwner", f"{DBUS}.Error.NoReply"}
 
 
 class Client:
@@ -35,8 +35,8 @@ class Client:
         """``place`` says in messages which bus it is."""
         self._place = place
         self._connection: Connection | None = None
-        self._heard: asyncio.Queue[Call | None] = asyncio.Queue(maxsize=SIGNALS_MAX)  # None: nothing more will come.
-        self._losing: asyncio.Task[None] | None = None
+        self._signals: asyncio.Queue[Call | None] = asyncio.Queue(maxsize=SIGNALS_MAX)  # None: nothing more will come.
+        self._closing: asyncio.Task[None] | None = None
 
     async def connect(self, address: str) -> None:
         """Connect to ``system``, ``session``, or the bus at an address.
@@ -44,10 +44,10 @@ class Client:
         :raises Error: where there is no such bus.
         """
         try:
-            self._connection = await Connection.connect(address, _not_for_us, self._hear)
+            self._connection = await Connection.connect(address, _not_for_us, self._enqueue)
         except UnavailableError as refusal:
             raise Error(f"{self._place}: no connection: {str(refusal).removeprefix(f'{address}: ')}") from refusal
-        self._losing = asyncio.create_task(self._lose(self._connection))
+        self._closing = asyncio.create_task(self._close_signals(self._connection))
 
     def close(self) -> None:
         """End the connection."""
@@ -66,10 +66,10 @@ class Client:
 
         :raises Error: as ``call``.
         """
-        found: dict[str, dict[str, dict[str, Any]]] = await self._ask(
+        objects: dict[str, dict[str, dict[str, Any]]] = await self._ask(
             (BUS_NAME, OBJECT_PATH, OBJECT_MANAGER), "GetManagedObjects"
         )
-        return found
+        return objects
 
     async def has(self, name: str) -> bool:
         """Whether a name is on the bus, or would be started for whoever calls it.
@@ -90,7 +90,7 @@ class Client:
         ):
             await self._ask(_BUS, "AddMatch", "s", rule)
         while True:
-            signal = await self._heard.get()
+            signal = await self._signals.get()
             if signal is None:
                 raise Error(f"{self._place}: the bus is gone")
             if (signal.path, signal.member) == (path, member):
@@ -98,14 +98,14 @@ class Client:
             elif signal.member == "NameOwnerChanged" and signal.body[0] == BUS_NAME and not signal.body[2]:
                 raise Error(f"{self._place}: sysmond is gone")
 
-    def _hear(self, signal: Call) -> None:
+    def _enqueue(self, signal: Call) -> None:
         with suppress(asyncio.QueueFull):
-            self._heard.put_nowait(signal)
+            self._signals.put_nowait(signal)
 
-    async def _lose(self, connection: Connection) -> None:
-        """Wait for the end of the connection, which answers all calls under way, and tell who listens."""
+    async def _close_signals(self, connection: Connection) -> None:
+        """Wait for the end of the connection, which answers all calls under way, and end the signals."""
         await connection.lost()
-        await self._heard.put(None)
+        await self._signals.put(None)
 
     async def _ask(self, where: tuple[str, str, str], member: str, signature: str = "", *body: Any) -> Any:  # noqa: ANN401
         if self._connection is None:
@@ -115,7 +115,7 @@ class Client:
                 where, member, signature, body, timeout_s=ANSWER_S, interactive=where[0] == BUS_NAME
             )
         except RemoteError as refusal:
-            if refusal.name in _NOBODY:
+            if refusal.name in _NO_SERVICE:
                 raise Error(f"{self._place}: no sysmond there ({BUS_NAME}); 'sysmond --bus …' would be") from refusal
             said = str(refusal).removeprefix(f"{refusal.name}: ")
             raise _KINDS.get(refusal.name, Error)(" ".join(said.split())) from refusal
@@ -135,9 +135,9 @@ def plain(value: Any) -> Any:  # noqa: ANN401  what D-Bus gives
         case Variant():
             return plain(value.value)
         case dict():
-            return {key: plain(each) for key, each in value.items()}
+            return {key: plain(member) for key, member in value.items()}
         case list() | tuple():
-            return [plain(each) for each in value]
+            return [plain(member) for member in value]
         case _:
             return value
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands of sysmonctl: each asks the service and gives what it found, for JSON and for people."""
+"""The commands of sysmonctl: each asks the service and gives its answer, for JSON and for people."""
 
 import argparse
 import json
@@ -25,25 +25,25 @@ Command = Callable[[Client, argparse.Namespace], Awaitable[CommandOutput | None]
 
 async def status(client: Client, _: argparse.Namespace) -> CommandOutput:
     """How the recorder is."""
-    found = {"bus_name": BUS_NAME, "object_path": OBJECT_PATH, **await client.call("GetStatus", "a{sv}", NO_OPTIONS)}
+    answer = {"bus_name": BUS_NAME, "object_path": OBJECT_PATH, **await client.call("GetStatus", "a{sv}", NO_OPTIONS)}
 
     def show() -> None:
-        parts = ", ".join(f"{part} {pid}" for part, pid in found["pids"].items())
-        probes = ", ".join(f"{count} {state}" for state, count in sorted(found["probes"].items()))
+        parts = ", ".join(f"{part} {pid}" for part, pid in answer["pids"].items())
+        probes = ", ".join(f"{count} {state}" for state, count in sorted(answer["probes"].items()))
         fields(
             [
-                ("state", found["state"]),
-                ("version", found["version"]),
-                ("up", duration(found["uptime_ns"] / SECOND_NS)),
+                ("state", answer["state"]),
+                ("version", answer["version"]),
+                ("up", duration(answer["uptime_ns"] / SECOND_NS)),
                 ("parts", parts),
                 ("probes", probes),
-                ("archive", found["state_dir"]),
-                ("in RAM", found["runtime_dir"]),
-                ("bus", f"{found['bus_name']} {found['object_path']}"),
+                ("archive", answer["state_dir"]),
+                ("in RAM", answer["runtime_dir"]),
+                ("bus", f"{answer['bus_name']} {answer['object_path']}"),
             ]
         )
 
-    return CommandOutput(found, show)
+    return CommandOutput(answer, show)
 
 
 async def list_(client: Client, options: argparse.Namespace) -> CommandOutput:
@@ -54,15 +54,15 @@ async def list_(client: Client, options: argparse.Namespace) -> CommandOutput:
 async def _list_probes(client: Client) -> CommandOutput:
     rows = await client.call("ListProbes", "a{sv}", NO_OPTIONS)
     names = ("name", "state", "reason", "lane", "interval_ns", "sensitivity", "object_path")
-    found = [dict(zip(names, row, strict=True)) for row in rows]
+    probes = [dict(zip(names, row, strict=True)) for row in rows]
     return CommandOutput(
-        found,
+        probes,
         lambda: table(
             ("probe", "state", "every", "lane", "sensitivity", "reason"),
             [
-                (each["name"], each["state"], interval(each["interval_ns"]), each["lane"], each["sensitivity"],
-                 each["reason"])
-                for each in found
+                (probe["name"], probe["state"], interval(probe["interval_ns"]), probe["lane"], probe["sensitivity"],
+                 probe["reason"])
+                for probe in probes
             ],
         ),
     )  # fmt: skip
@@ -71,47 +71,56 @@ async def _list_probes(client: Client) -> CommandOutput:
 async def _probes(client: Client) -> list[dict[str, Any]]:
     """Every probe's properties, in order of their names."""
     objects = await client.objects()
-    return sorted((each[PROBE] for each in objects.values() if PROBE in each), key=lambda each: str(each["Name"]))
+    return sorted(
+        (interfaces[PROBE] for interfaces in objects.values() if PROBE in interfaces),
+        key=lambda probe: str(probe["Name"]),
+    )
 
 
 async def _list_tables(client: Client) -> CommandOutput:
     probes = await _probes(client)
-    found = [
+    tables = [
         {
-            "name": each["Name"],
-            "per": each["Per"],
-            "doc": each["Doc"],
-            "metrics": len(each["Metrics"]),
-            "sensitivity": each["Sensitivity"],
+            "name": probe["Name"],
+            "per": probe["Per"],
+            "doc": probe["Doc"],
+            "metrics": len(probe["Metrics"]),
+            "sensitivity": probe["Sensitivity"],
         }
-        for each in probes
+        for probe in probes
     ]
     return CommandOutput(
-        found,
+        tables,
         lambda: table(
             ("table", "a row is about", "metrics", "sensitivity", "it tells"),
             [
-                (each["name"], each["per"] or "the whole system", str(each["metrics"]), each["sensitivity"],
-                 each["doc"])
-                for each in found
+                (listed["name"], listed["per"] or "the whole system", str(listed["metrics"]), listed["sensitivity"],
+                 listed["doc"])
+                for listed in tables
             ],
         ),
     )  # fmt: skip
 
 
 async def _list_metrics(client: Client) -> CommandOutput:
-    found: list[dict[str, Any]] = []
-    for each in await _probes(client):
-        if each["State"] == "active":
+    metrics: list[dict[str, Any]] = []
+    for probe in await _probes(client):
+        if probe["State"] == "active":
             with suppress(UsageError, NotPermittedError):  # It has no rows now, or none that the caller may see.
-                found += await _metrics(client, [each["Name"]])
+                metrics += await _metrics(client, [probe["Name"]])
     return CommandOutput(
-        found,
+        metrics,
         lambda: table(
             ("path", "unit", "semantics", "every", "sensitivity"),
             [
-                (each["path"], each["unit"], each["semantics"], f"{each['interval_s']:g}s", each["sensitivity"])
-                for each in found
+                (
+                    metric["path"],
+                    metric["unit"],
+                    metric["semantics"],
+                    f"{metric['interval_s']:g}s",
+                    metric["sensitivity"],
+                )
+                for metric in metrics
             ],
         ),
     )
@@ -119,45 +128,45 @@ async def _list_metrics(client: Client) -> CommandOutput:
 
 async def _metrics(client: Client, patterns: Sequence[str]) -> list[dict[str, Any]]:
     """The series that patterns mean, asked for one pattern at a time: an answer has its bounds."""
-    found = []
+    metrics = []
     for pattern in patterns:
         for ident, path, unit, semantics, of_class, interval_s, further in await client.call(
             "ListMetrics", "asa{sv}", [pattern], NO_OPTIONS
         ):
             sensitivity = {1: "public", 2: "restricted"}.get(of_class, "unknown")
-            told = {"id": ident, "path": path, "unit": unit, "semantics": semantics, "sensitivity": sensitivity}
-            found.append({**told, "interval_s": interval_s, **further})
-    return found
+            metric = {"id": ident, "path": path, "unit": unit, "semantics": semantics, "sensitivity": sensitivity}
+            metrics.append({**metric, "interval_s": interval_s, **further})
+    return metrics
 
 
 async def _list_clients(client: Client) -> CommandOutput:
     rows = await client.call("ListClients", "a{sv}", NO_OPTIONS)
-    found = [dict(zip(("name", "uid", "pid", "calls", "dropped"), row, strict=True)) for row in rows]
-    return CommandOutput(found, lambda: _table_of(found))
+    clients = [dict(zip(("name", "uid", "pid", "calls", "dropped"), row, strict=True)) for row in rows]
+    return CommandOutput(clients, lambda: _table_of(clients))
 
 
 async def _list_boots(client: Client) -> CommandOutput:
     rows = await client.call("ListBoots", "a{sv}", NO_OPTIONS)
-    found = [dict(zip(("boot", "start_ns", "end_ns"), row, strict=False)) for row in rows]
+    boots = [dict(zip(("boot", "start_ns", "end_ns"), row, strict=False)) for row in rows]
     return CommandOutput(
-        found,
+        boots,
         lambda: table(
             ("boot", "from", "to"),
-            [(each["boot"], format_time(each["start_ns"]), format_time(each["end_ns"])) for each in found],
+            [(boot["boot"], format_time(boot["start_ns"]), format_time(boot["end_ns"])) for boot in boots],
         ),
     )
 
 
 async def _list_pins(client: Client) -> CommandOutput:
     rows = await client.call("ListPins", "a{sv}", NO_OPTIONS)
-    found = [dict(zip(("start_ns", "end_ns", "why", "by"), row, strict=True)) for row in rows]
+    pins = [dict(zip(("start_ns", "end_ns", "why", "by"), row, strict=True)) for row in rows]
     return CommandOutput(
-        found,
+        pins,
         lambda: table(
             ("from", "to", "by", "why"),
             [
-                (format_time(each["start_ns"]), format_time(each["end_ns"]), each["by"], each["why"])
-                for each in found
+                (format_time(pinned["start_ns"]), format_time(pinned["end_ns"]), pinned["by"], pinned["why"])
+                for pinned in pins
             ],
         ),
     )  # fmt: skip
@@ -190,39 +199,41 @@ async def reset(client: Client, options: argparse.Namespace) -> CommandOutput:
 
 
 async def _changed(client: Client, name: str) -> CommandOutput:
-    found = next(each for each in (await _list_probes(client)).found if each["name"] == name)
-    said = f"{name}: {found['state']}, every {interval(found['interval_ns'])}, {found['lane']} lane"
-    return CommandOutput(found, lambda: put(said))
+    probe = next(listed for listed in (await _list_probes(client)).document if listed["name"] == name)
+    said = f"{name}: {probe['state']}, every {interval(probe['interval_ns'])}, {probe['lane']} lane"
+    return CommandOutput(probe, lambda: put(said))
 
 
 async def show(client: Client, options: argparse.Namespace) -> CommandOutput:
     """All about a probe."""
     probes = await _probes(client)
-    known = [str(each["Name"]) for each in probes]
+    known = [str(probe["Name"]) for probe in probes]
     if options.name not in known:
         raise UsageError(f"probe {options.name!r}: there is none{nearest(options.name, known)}")
-    listed = next((each for each in (await _list_probes(client)).found if each["name"] == options.name), None)
+    listed = next((row for row in (await _list_probes(client)).document if row["name"] == options.name), None)
     # The list tells the reason as far as the caller may know it; the object, as far as everybody may.
-    found = probes[known.index(options.name)] | ({} if listed is None else {"Reason": listed["reason"]})
+    properties = probes[known.index(options.name)] | ({} if listed is None else {"Reason": listed["reason"]})
 
-    def told() -> None:
-        said = [(name, found[name]) for name in ("Name", "Doc", "State", "Reason", "Plugin", "Lane", "Sensitivity")]
+    def show_probe() -> None:
+        said = [
+            (name, properties[name]) for name in ("Name", "Doc", "State", "Reason", "Plugin", "Lane", "Sensitivity")
+        ]
         fields(
             [
                 *((name.lower(), str(value)) for name, value in said if value),
-                ("every", interval(found["Interval"])),
-                *((f"option {name}", str(value)) for name, value in found["Options"].items()),
-                *((f"cost {name}", f"{value:.6g}") for name, value in found["Cost"].items()),
-                ("object", probe_path(found["Name"])),
+                ("every", interval(properties["Interval"])),
+                *((f"option {name}", str(value)) for name, value in properties["Options"].items()),
+                *((f"cost {name}", f"{value:.6g}") for name, value in properties["Cost"].items()),
+                ("object", probe_path(properties["Name"])),
             ]
         )
         put("")
         table(
             ("metric", "unit", "semantics", "meaning"),
-            [(name, unit, semantics, doc) for name, unit, semantics, doc, _ in found["Metrics"]],
+            [(name, unit, semantics, doc) for name, unit, semantics, doc, _ in properties["Metrics"]],
         )
 
-    return CommandOutput(found, told)
+    return CommandOutput(properties, show_probe)
 
 
 async def flush(client: Client, options: argparse.Namespace) -> CommandOutput:
@@ -233,8 +244,8 @@ async def flush(client: Client, options: argparse.Namespace) -> CommandOutput:
             await client.call("Flush", "a{sv}", NO_OPTIONS)
     else:
         await client.call("Flush", "a{sv}", NO_OPTIONS)
-    found = {"flushed": True, "seconds": round(time.monotonic() - began_s, 3)}
-    return CommandOutput(found, lambda: put(f"flushed in {found['seconds']:.2f} s"))
+    outcome = {"flushed": True, "seconds": round(time.monotonic() - began_s, 3)}
+    return CommandOutput(outcome, lambda: put(f"flushed in {outcome['seconds']:.2f} s"))
 
 
 async def reload(client: Client, _: argparse.Namespace) -> CommandOutput:
@@ -242,57 +253,57 @@ async def reload(client: Client, _: argparse.Namespace) -> CommandOutput:
     outcome = await client.call("Reload", "a{sv}", NO_OPTIONS)
     behind: dict[str, str] = outcome.get("behind", {})
 
-    def told() -> None:
+    def show() -> None:
         put("configuration: read again")
         for part, why in behind.items():
             put(f"{part}: not yet: {why}")
 
-    return CommandOutput({"reloaded": True, "behind": behind}, told)
+    return CommandOutput({"reloaded": True, "behind": behind}, show)
 
 
 async def config(client: Client, _: argparse.Namespace) -> CommandOutput:
     """Every setting, and where it is said."""
     rows = await client.call("GetConfig", "a{sv}", NO_OPTIONS)
-    found = [
+    settings = [
         {"key": key, "value": value, "origin": f"{file}:{line}" if file else "default"}
         for key, value, file, line in rows
     ]
-    return CommandOutput(found, lambda: _table_of(found))
+    return CommandOutput(settings, lambda: _table_of(settings))
 
 
 async def budget(client: Client, _: argparse.Namespace) -> CommandOutput:
     """How many days each tier keeps."""
     rows = await client.call("GetBudget", "a{sv}", NO_OPTIONS)
     names = ("budget_bytes", "used_bytes", "bytes_per_day", "days")
-    found: dict[str, dict[str, Any]] = {
+    forecasts: dict[str, dict[str, Any]] = {
         tier: {name: None if isnan(value) else value for name, value in zip(names, values, strict=True)}
         for tier, *values in rows
     }
 
-    def told() -> None:
+    def show() -> None:
         table(
             ("tier", "budget", "used", "a day", "keeps"),
             [
                 (
                     tier,
-                    megabytes(each["budget_bytes"]),
-                    megabytes(each["used_bytes"]),
-                    "–" if each["bytes_per_day"] is None else megabytes(each["bytes_per_day"]),
-                    "unknown yet" if each["days"] is None else f"{each['days']:.0f} days",
+                    megabytes(forecast["budget_bytes"]),
+                    megabytes(forecast["used_bytes"]),
+                    "–" if forecast["bytes_per_day"] is None else megabytes(forecast["bytes_per_day"]),
+                    "unknown yet" if forecast["days"] is None else f"{forecast['days']:.0f} days",
                 )
-                for tier, each in found.items()
+                for tier, forecast in forecasts.items()
             ],
         )
 
-    return CommandOutput(found, told)
+    return CommandOutput(forecasts, show)
 
 
 async def pin(client: Client, options: argparse.Namespace) -> CommandOutput:
     """Keep a span as it was recorded."""
     start_ns, end_ns = parse_span(options.start, options.end, clock.relation())
     await client.call("Pin", "xxsa{sv}", start_ns, end_ns, " ".join(options.why.split()), NO_OPTIONS)
-    found = {"start_ns": start_ns, "end_ns": end_ns, "why": options.why}
-    return CommandOutput(found, lambda: put(f"pinned {format_time(start_ns)} to {format_time(end_ns)}"))
+    pinned = {"start_ns": start_ns, "end_ns": end_ns, "why": options.why}
+    return CommandOutput(pinned, lambda: put(f"pinned {format_time(start_ns)} to {format_time(end_ns)}"))
 
 
 async def unpin(client: Client, options: argparse.Namespace) -> CommandOutput:
@@ -316,20 +327,20 @@ async def events(client: Client, options: argparse.Namespace) -> CommandOutput |
     start_ns, end_ns = parse_span(options.start, options.end, clock.relation())
     if not options.follow:
         rows = await client.call("GetEvents", "xxa{sv}", start_ns, end_ns, NO_OPTIONS)
-        found = [_event(row) for row in rows]
+        happened = [_event(row) for row in rows]
         return CommandOutput(
-            found,
+            happened,
             lambda: table(
                 ("time", "kind", "subject", "text"),
-                [(format_time(each["time_ns"]), each["kind"], each["subject"], each["text"]) for each in found],
+                [(format_time(event["time_ns"]), event["kind"], event["subject"], event["text"]) for event in happened],
             ),
         )
     async for row in client.signals(OBJECT_PATH, "Event"):
-        each = _event(row)
+        event = _event(row)
         if options.json:
-            put(json.dumps(each))
+            put(json.dumps(event))
         else:
-            words = (format_time(each["time_ns"]), each["kind"], each["subject"], each["text"])
+            words = (format_time(event["time_ns"]), event["kind"], event["subject"], event["text"])
             put("  ".join(words))
         sys.stdout.flush()
     return None
@@ -341,45 +352,45 @@ def _event(row: Sequence[Any]) -> dict[str, Any]:
 
 async def overhead(client: Client, _: argparse.Namespace) -> CommandOutput:
     """What sysmond costs: since each part started, and a second of it."""
-    found = await client.call("GetCost", "a{sv}", NO_OPTIONS)
+    costs = await client.call("GetCost", "a{sv}", NO_OPTIONS)
     ticks_s = (await client.call("GetStatus", "a{sv}", NO_OPTIONS))["uptime_ns"] / SECOND_NS
 
-    def told() -> None:
-        parts = {name: each for name, each in found.items() if not name.startswith("probe:")}
+    def show() -> None:
+        parts = {name: cost for name, cost in costs.items() if not name.startswith("probe:")}
         table(
             ("part", "CPU", "a second", "RSS", "late", "missed", "dropped"),
             [
                 (
                     name,
-                    f"{each.get('cpu', 0.0):.2f} s",
-                    f"{each.get('cpu', 0.0) / max(1.0, ticks_s) * 1000:.2f} ms",
-                    f"{each['rss'] / 2**20:.1f} MiB" if "rss" in each else "–",
-                    f"{each['lateness'] * 1000:.2f} ms" if "lateness" in each else "–",
-                    f"{each.get('missed', 0):.0f}",
-                    f"{each.get('dropped', 0):.0f}",
+                    f"{cost.get('cpu', 0.0):.2f} s",
+                    f"{cost.get('cpu', 0.0) / max(1.0, ticks_s) * 1000:.2f} ms",
+                    f"{cost['rss'] / 2**20:.1f} MiB" if "rss" in cost else "–",
+                    f"{cost['lateness'] * 1000:.2f} ms" if "lateness" in cost else "–",
+                    f"{cost.get('missed', 0):.0f}",
+                    f"{cost.get('dropped', 0):.0f}",
                 )
-                for name, each in sorted(parts.items())
+                for name, cost in sorted(parts.items())
             ],
         )
         put("")
-        costs = sorted(
-            ((name.removeprefix("probe:"), each) for name, each in found.items() if name.startswith("probe:")),
-            key=lambda each: -each[1].get("duration", 0.0),
+        of_probes = sorted(
+            ((name.removeprefix("probe:"), cost) for name, cost in costs.items() if name.startswith("probe:")),
+            key=lambda row: -row[1].get("duration", 0.0),
         )
         table(
             ("probe", "time", "a second", "failures"),
             [
                 (
                     name,
-                    f"{each.get('duration', 0.0):.3f} s",
-                    f"{each.get('duration', 0.0) / max(1.0, ticks_s) * 1000:.3f} ms",
-                    f"{each.get('failures', 0):.0f}",
+                    f"{cost.get('duration', 0.0):.3f} s",
+                    f"{cost.get('duration', 0.0) / max(1.0, ticks_s) * 1000:.3f} ms",
+                    f"{cost.get('failures', 0):.0f}",
                 )
-                for name, each in costs
+                for name, cost in of_probes
             ],
         )
 
-    return CommandOutput(found, told)
+    return CommandOutput(costs, show)
 
 
 async def doctor(client: Client, options: argparse.Namespace) -> CommandOutput:
@@ -388,12 +399,12 @@ async def doctor(client: Client, options: argparse.Namespace) -> CommandOutput:
 
     status_ = await client.call("GetStatus", "a{sv}", NO_OPTIONS)
     polkit = None if options.user else await client.has("org.freedesktop.PolicyKit1")
-    found = examine((await _list_probes(client)).found, status_, polkit=polkit)
+    findings = examine((await _list_probes(client)).document, status_, polkit=polkit)
     return CommandOutput(
-        found,
+        findings,
         lambda: table(
             ("source", "", "because", "what helps"),
-            [(each["source"], each["state"], each["reason"], each["help"]) for each in found],
+            [(finding["source"], finding["state"], finding["reason"], finding["help"]) for finding in findings],
         ),
     )
 
@@ -405,8 +416,8 @@ async def watch(client: Client, options: argparse.Namespace) -> None:
     await run(client, await _metrics(client, options.paths), options)
 
 
-def _table_of(found: Sequence[dict[str, Any]]) -> None:
-    table(tuple(found[0]) if found else (), [[str(value) for value in each.values()] for each in found])
+def _table_of(rows: Sequence[dict[str, Any]]) -> None:
+    table(tuple(rows[0]) if rows else (), [[str(value) for value in row.values()] for row in rows])
 
 
 LISTS: dict[str, Callable[[Client], Awaitable[CommandOutput]]] = {

@@ -102,13 +102,13 @@ async def _run(options: argparse.Namespace) -> int:
     from sysmon_tools.commands import COMMANDS  # noqa: PLC0415  as above
 
     async with connect(options.bus, user=options.user) as client:
-        answer = await COMMANDS[options.command](client, options)
-        if answer is not None:
+        output = await COMMANDS[options.command](client, options)
+        if output is not None:
             if options.json:
-                put(json.dumps(answer.found))
+                put(json.dumps(output.document))
             else:
-                answer.show()
-            return answer.code
+                output.show()
+            return output.code
     return 0
 
 

@@ -68,7 +68,7 @@ def _of_probe(row: Mapping[str, Any], ways: Mapping[str, str]) -> dict[str, str]
 
 
 def _help(state: str, reason: str, name: str) -> str:
-    path = found[1] if (found := _PATH.search(reason)) else ""
+    path = match[1] if (match := _PATH.search(reason)) else ""
     if state == "no permission":
         return _permission(path)
     if state == "missing":
@@ -139,15 +139,15 @@ def _of_kernel(runtime: str) -> Iterator[dict[str, str]]:
         reason = refusal(problem) if isinstance(problem, OSError) else str(problem)
         yield _finding("BPF", is_there=False, reason=reason, helps="start sysmond anew")
         return
-    for name, told in sorted(programs.items()):
-        refused = str(told.get("refused", "")) if isinstance(told, dict) else str(told)
+    for name, program in sorted(programs.items()):
+        refused = str(program.get("refused", "")) if isinstance(program, dict) else str(program)
         helps = next((helps for word, helps in BPF_HELPS.items() if word in refused), "")
         yield _finding(f"BPF program {name}", is_there=not refused, reason=refused, helps=helps)
 
 
 def _ways(runtime: str) -> dict[str, str]:
     """By which way each table is read that has several, as its lane says."""
-    found = {}
+    ways = {}
     for lane in WRITERS.values():
         with suppress(OSError):
             for name in os.listdir(f"{runtime}/{lane}"):
@@ -156,8 +156,8 @@ def _ways(runtime: str) -> dict[str, str]:
                         suppress(OSError),
                         open(f"{runtime}/{lane}/{name}", encoding="utf-8", errors="replace") as file,
                     ):
-                        found[name.removesuffix(WAY_SUFFIX)] = file.readline().strip()
-    return found
+                        ways[name.removesuffix(WAY_SUFFIX)] = file.readline().strip()
+    return ways
 
 
 def _finding(source: str, *, is_there: bool, reason: str, helps: str) -> dict[str, str]:

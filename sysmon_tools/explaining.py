@@ -17,32 +17,33 @@ def _seconds(length_ns: int) -> str:
     return f"{length_ns / SECOND_NS:.9f}".rstrip("0").rstrip(".")
 
 
-def _lines(each: Explanation, style: Style) -> Iterator[tuple[str, str]]:
+def _lines(explanation: Explanation, style: Style) -> Iterator[tuple[str, str]]:
     """What is said of a column: a word and a text a line."""
-    yield "source", each.origin or "not declared"
-    yield "formula", each.formula
-    for part in each.answered:
+    yield "source", explanation.origin or "not declared"
+    yield "formula", explanation.formula
+    for part in explanation.answered:
         span = f"{style.time(part.start_ns)} to {style.time(part.end_ns)}"
         yield "answered", f"{part.tier} every {format_step(part.step_ns)}, {span}"
-    if not each.answered:
+    if not explanation.answered:
         yield "answered", "nothing in this range"
-    yield "resampling", each.resampling
-    for gap in each.gaps:
+    yield "resampling", explanation.resampling
+    for gap in explanation.gaps:
         yield "gaps", f"{gap.number} × {gap.cause}, {_seconds(gap.total_ns)} s in all"
-    if not each.gaps:
+    if not explanation.gaps:
         yield "gaps", "none"
 
 
 def _text(explanations: Iterable[Explanation], style: Style) -> Iterator[bytes]:
     """Write a paragraph a column."""
-    for number, each in enumerate(explanations):
-        step = f" every {format_step(each.step_ns)}" if each.step_ns else ""
-        yield b"\n" * bool(number) + printable(f"{each.path} {each.stat} [{each.unit}]{step}").encode() + b"\n"
-        for word, text in _lines(each, style):
+    for number, explanation in enumerate(explanations):
+        step = f" every {format_step(explanation.step_ns)}" if explanation.step_ns else ""
+        heading = f"{explanation.path} {explanation.stat} [{explanation.unit}]{step}"
+        yield b"\n" * bool(number) + printable(heading).encode() + b"\n"
+        for word, text in _lines(explanation, style):
             yield printable(f"  {word:<12}{text}").encode() + b"\n"
 
 
-def _object(each: Explanation, style: Style) -> bytes:
+def _object(explanation: Explanation, style: Style) -> bytes:
     def time(time_ns: int) -> str | float | int:
         text = style.time(time_ns)
         if style.notation is not Notation.EPOCH:
@@ -51,31 +52,33 @@ def _object(each: Explanation, style: Style) -> bytes:
 
     answered = [
         {"tier": part.tier, "step": format_step(part.step_ns), "from": time(part.start_ns), "to": time(part.end_ns)}
-        for part in each.answered
+        for part in explanation.answered
     ]
-    gaps = [{"cause": str(gap.cause), "count": gap.number, "seconds": gap.total_ns / SECOND_NS} for gap in each.gaps]
+    gaps = [
+        {"cause": str(gap.cause), "count": gap.number, "seconds": gap.total_ns / SECOND_NS} for gap in explanation.gaps
+    ]
     return json.dumps(
         {
-            "path": each.path,
-            "stat": each.stat,
-            "unit": each.unit,
-            "source": each.origin,
-            "formula": each.formula,
-            "step": format_step(each.step_ns) if each.step_ns else None,
+            "path": explanation.path,
+            "stat": explanation.stat,
+            "unit": explanation.unit,
+            "source": explanation.origin,
+            "formula": explanation.formula,
+            "step": format_step(explanation.step_ns) if explanation.step_ns else None,
             "answered": answered,
-            "resampling": each.resampling,
+            "resampling": explanation.resampling,
             "gaps": gaps,
         }
     ).encode()
 
 
 def _json(explanations: Iterable[Explanation], style: Style) -> Iterator[bytes]:
-    yield b"[" + b",\n".join(_object(each, style) for each in explanations) + b"]\n"
+    yield b"[" + b",\n".join(_object(explanation, style) for explanation in explanations) + b"]\n"
 
 
 def _jsonl(explanations: Iterable[Explanation], style: Style) -> Iterator[bytes]:
-    for each in explanations:
-        yield _object(each, style) + b"\n"
+    for explanation in explanations:
+        yield _object(explanation, style) + b"\n"
 
 
 WRITERS: dict[str, Writer] = {"table": _text, "json": _json, "jsonl": _jsonl}

@@ -274,27 +274,27 @@ def _range_ns(options: argparse.Namespace) -> tuple[int | None, int | None]:
     )
 
 
-def _is_restricted(told: "Entry | LongEntry | Result") -> bool:
-    """Whether what is told may not be for everybody: a file of it is its owner's."""
-    return told.sensitivity == "restricted"
+def _is_restricted(answer: "Entry | LongEntry | Result") -> bool:
+    """Whether an answer may not be for everybody: a file of it is its owner's."""
+    return answer.sensitivity == "restricted"
 
 
 def _list(archive: Queryable, options: argparse.Namespace, chosen: str) -> list[str]:
     from sysmon_tools import listing  # noqa: PLC0415  as above
 
     start_ns, end_ns = _range_ns(options)
-    found: list[Entry | LongEntry] = []
+    recorded: list[Entry | LongEntry] = []
     warnings: list[str] = []
     if options.paths == [EVERYTHING]:
-        found += archive.long_tables(boot=options.boot)
+        recorded += archive.long_tables(boot=options.boot)
         warnings += archive.warnings
-    with suppress(Error) if found else nullcontext():  # There are no series, only long tables.
-        found += archive.catalogue(*options.paths, boot=options.boot)
+    with suppress(Error) if recorded else nullcontext():  # There are no series, only long tables.
+        recorded += archive.catalogue(*options.paths, boot=options.boot)
         warnings += archive.warnings
     listed = [
-        each
-        for each in sorted(found, key=lambda each: each.path)
-        if (start_ns is None or each.end_ns > start_ns) and (end_ns is None or each.start_ns < end_ns)
+        entry
+        for entry in sorted(recorded, key=lambda entry: entry.path)
+        if (start_ns is None or entry.end_ns > start_ns) and (end_ns is None or entry.start_ns < end_ns)
     ]
     is_restricted = any(map(_is_restricted, listed))
     send(listing.write(chosen, listed, _style(options)), options.output_file, is_restricted=is_restricted)

@@ -105,11 +105,11 @@ def _json_columns(result: Result, style: Style) -> list[Cells]:
 def _json_list(cells: Cells, rows: int) -> Iterator[bytes]:
     """Write a list; the comma after the last element is never sent."""
     yield b"["
-    held = b""
+    pending = b""
     for block in blocks([cells, b","], rows):
-        yield held
-        held = block
-    yield held[:-1]
+        yield pending
+        pending = block
+    yield pending[:-1]
     yield b"]"
 
 
@@ -184,7 +184,7 @@ def write_table(result: Result, style: Style) -> Iterator[bytes]:
     heads = [("time", ""), *zip(map(printable, labels(result.columns)), _units(result.columns), strict=True)]
     is_text = [True, *(column.texts is not None or column.is_time for column in result.columns)]
     widths = [_Widths(0, 0, text) for text in is_text]
-    for row in _table_rows(parts, len(result.times_ns)):  # written twice, so that not all of it is held
+    for row in _table_rows(parts, len(result.times_ns)):  # written twice, so that not all of it is in memory
         widths = [_widened(width, cell) for width, cell in zip(widths, row, strict=True)]
     widths = [width._replace(whole=max(width.whole, _longest(head) - width.fraction))
               for width, head in zip(widths, heads, strict=True)]  # fmt: skip

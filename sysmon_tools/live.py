@@ -49,18 +49,18 @@ class StoredFolders:
     def look(self) -> Storage:
         """Count files and bytes, those of long tables too."""
         ram, disk = [], []
-        for each in Sensitivity:
-            tables = ("", *self._tables_in(archive.ram_folder(self._place, each)))
-            ram += [self._sum(archive.ram_folder(self._place, each, table)) for table in tables]
-            tables = ("", *self._tables_in(f"{self._place.state}/{each}"))
+        for sensitivity in Sensitivity:
+            tables = ("", *self._tables_in(archive.ram_folder(self._place, sensitivity)))
+            ram += [self._sum(archive.ram_folder(self._place, sensitivity, table)) for table in tables]
+            tables = ("", *self._tables_in(f"{self._place.state}/{sensitivity}"))
             tier = FINEST_TIER
-            disk += [self._sum(archive.disk_folder(self._place, each, tier, table)) for table in tables]
-        newest_s = max(each[2] for each in disk)
+            disk += [self._sum(archive.disk_folder(self._place, sensitivity, tier, table)) for table in tables]
+        newest_s = max(folder[2] for folder in disk)
         return Storage(
-            sum(each[0] for each in ram),
-            sum(each[1] for each in ram),
-            sum(each[0] for each in disk),
-            sum(each[1] for each in disk),
+            sum(folder[0] for folder in ram),
+            sum(folder[1] for folder in ram),
+            sum(folder[0] for folder in disk),
+            sum(folder[1] for folder in disk),
             newest_s or None,
             self._place.state,
         )
@@ -78,16 +78,16 @@ class StoredFolders:
         try:
             changed_ns = os.stat(folder).st_mtime_ns
             if folder not in self._known or self._known[folder][0] != changed_ns:
-                found = list(_looked_at(folder))
-                newest_ns = max((each.written_ns for each in found), default=0)
-                total = len(found), sum(each.size_bytes for each in found), newest_ns / SECOND_NS
+                files = list(_statuses(folder))
+                newest_ns = max((file.written_ns for file in files), default=0)
+                total = len(files), sum(file.size_bytes for file in files), newest_ns / SECOND_NS
                 self._known[folder] = (changed_ns, total)
             return self._known[folder][1]
         except (OSError, CorruptError):
             return 0, 0, 0.0
 
 
-def _looked_at(folder: str) -> Iterator[FileStatus]:
+def _statuses(folder: str) -> Iterator[FileStatus]:
     for file in archive.files(folder):
         with suppress(FileNotFoundError, CorruptError):
             yield listing.look(f"{folder}/{file}")
@@ -113,7 +113,7 @@ class Screen:
         """Follow the rings of these folders."""
         self._busiest = Busiest()
         self._follower = Follower(place, streams={PROCESS: self._busiest.take})
-        self._shelf = StoredFolders(place)
+        self._stored = StoredFolders(place)
         self._messages = messages
         self._console = console
         self._keys = "q or Ctrl-C ends the recording" if messages else "q or Ctrl-C ends the view; recording goes on"
@@ -124,7 +124,7 @@ class Screen:
         read = self._follower.read()
         return Scene(
             read,
-            self._shelf.look(),
+            self._stored.look(),
             now.boottime_ns,
             now.realtime_ns / SECOND_NS,
             last_lines(self._messages),
@@ -144,7 +144,7 @@ class Screen:
 
 
 def show(view: Screen, out: Console, woken: int) -> None:
-    """Refresh after every tick and every change of size, until told to end."""
+    """Refresh after every tick and every change of size, until asked to end."""
     parent = os.getppid()
     with screen(out, view.drawn(), whole=True) as live:
         live.refresh()

@@ -41,11 +41,11 @@ def write(result: Result, style: Style) -> Iterator[bytes]:
         kind = _kind(column, raw=result.step_ns == 0)
         families.setdefault((_name(column, unit, kind), unit, kind), []).append(column)
     # One name must have one type; a family of another unit is told apart by it, so only the type can clash.
-    taken: set[str] = set()
+    used: set[str] = set()
     several = len({column.path for column in result.columns}) < len(result.columns)
     for (wanted, unit, kind), columns in families.items():
-        name = wanted if wanted not in taken else f"{columns[0].stat}_{wanted}"
-        taken.add(name)
+        name = wanted if wanted not in used else f"{columns[0].stat}_{wanted}"
+        used.add(name)
         yield _head(name, unit, kind, (style.docs or {}).get(columns[0].path, "")).encode()
         for column in columns:
             labels = _labels(column, several=several)
@@ -54,12 +54,12 @@ def write(result: Result, style: Style) -> Iterator[bytes]:
             else:
                 sample = f"{name}_total" if kind == "counter" else name
                 yield from _samples(sample, labels, column, result.times_ns)
-    yield from _told("sysmond_gap_seconds", "gauge", "A time without values, by its cause.", _gaps(result))
-    yield from _told("sysmond_event", "info", "Something that happened.", _events(result))
+    yield from _family("sysmond_gap_seconds", "gauge", "A time without values, by its cause.", _gaps(result))
+    yield from _family("sysmond_event", "info", "Something that happened.", _events(result))
     yield b"# EOF\n"
 
 
-def _told(name: str, kind: str, doc: str, samples: list[tuple[str, int, int]]) -> Iterator[bytes]:
+def _family(name: str, kind: str, doc: str, samples: list[tuple[str, int, int]]) -> Iterator[bytes]:
     """Write a family of labels, times and nanoseconds; each set of labels is a series, its times ascending."""
     if samples:
         yield _head(name, "seconds" if kind == "gauge" else "", kind, doc).encode()

@@ -95,7 +95,7 @@ def _persist(path: str) -> None:
 
 @contextmanager
 def _removed_on_failure(path: str) -> Iterator[None]:
-    """Remove a file where the block fails, or the program is told to end."""
+    """Remove a file where the block fails, or the program is asked to end."""
 
     def end(number: int, _frame: FrameType | None) -> NoReturn:
         raise SystemExit(_SIGNAL_EXIT + number)

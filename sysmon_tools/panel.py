@@ -115,14 +115,14 @@ def frame(scene: Scene, width: int, height: int, signs: Signs = SIGNS) -> list[T
 
 def _fitted(sections: list[Section], height: int) -> list[Text]:
     """Put sections below each other, with an empty line between them where there is room."""
-    held = [len(section.lines) for section in sections]
+    counts = [len(section.lines) for section in sections]
     for keep in (lambda section: section.keep, lambda section: min(1, section.keep), lambda _: 0):
         for index in sorted(range(len(sections)), key=lambda index: -sections[index].rank):
-            surplus = max(0, sum(held) - height)
-            held[index] -= min(surplus, max(0, held[index] - _at_least(keep, sections[index])))
-    spare = height - sum(held)
+            surplus = max(0, sum(counts) - height)
+            counts[index] -= min(surplus, max(0, counts[index] - _at_least(keep, sections[index])))
+    spare = height - sum(counts)
     lines: list[Text] = []
-    for section, count in zip(sections, held, strict=True):
+    for section, count in zip(sections, counts, strict=True):
         if lines and count and spare > 0:
             lines.append(Text())
             spare -= 1
@@ -262,7 +262,8 @@ def _load(now: Now, width: int, signs: Signs) -> list[Text]:
 def _busiest(busiest: Sequence[Busy], width: int, signs: Signs) -> list[Text]:
     """Who uses most CPU: a line, or none."""
     items = [
-        Text.assemble(f"{each.comm} {each.pid} ", (f"{each.cpus * 100:.1f} %", _warmth(each.cpus))) for each in busiest
+        Text.assemble(f"{process.comm} {process.pid} ", (f"{process.cpus * 100:.1f} %", _warmth(process.cpus)))
+        for process in busiest
     ]
     if not items:
         return []
@@ -281,11 +282,14 @@ def _grid(title: str, names: Sequence[str], columns: Sequence[_Column], width: i
     first = 12
     shown: list[_Column] = []
     for column in columns:
-        if first + sum(each.width for each in (*shown, column)) <= width:
+        if first + sum(other.width for other in (*shown, column)) <= width:
             shown.append(column)
-    heading = Text.assemble((f"{title:{first}}", _LABEL), *((f"{each.title:>{each.width}}", _DIM) for each in shown))
+    heading = Text.assemble(
+        (f"{title:{first}}", _LABEL), *((f"{column.title:>{column.width}}", _DIM) for column in shown)
+    )
     rows = [
-        Text.assemble(_clipped(name, first), *(f"{each.cell(name):>{each.width}}" for each in shown)) for name in names
+        Text.assemble(_clipped(name, first), *(f"{column.cell(name):>{column.width}}" for column in shown))
+        for name in names
     ]
     return [heading, *rows] if rows else []
 
@@ -370,14 +374,14 @@ def _sysmond(scene: Scene, width: int, signs: Signs) -> list[Text]:
         "" if missed is None else f"{missed:.0f} missed",
         "" if dropped is None else f"{dropped:.0f} dropped",
     ]
-    kept = [
+    storage = [
         f"in RAM {_files(stored.ram_files, stored.ram_bytes)}",
         f"on disk {_files(stored.disk_files, stored.disk_bytes)}",
         "" if stored.flushed_s is None else f"{duration(max(0.0, scene.realtime_s - stored.flushed_s))} ago",
         stored.state_dir,
     ]
     lines = []
-    for label, items in (("sysmond", costs), ("ticks", ticks), ("kept", kept)):
+    for label, items in (("sysmond", costs), ("ticks", ticks), ("kept", storage)):
         first, *others = [*filter(None, items)] or [signs.dash]
         lines.append(_joined(Text.assemble((f"{label:9}", _LABEL), first), map(Text, others), width, signs))
     for table, cause, detail in now.absences:

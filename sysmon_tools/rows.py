@@ -45,16 +45,16 @@ def _json(names: Sequence[str], rows: Rows) -> Iterator[bytes]:
 
 
 def _jsonl(names: Sequence[str], rows: Rows) -> Iterator[bytes]:
-    yield from (f"{each}\n".encode() for each in _objects(names, rows))
+    yield from (f"{text}\n".encode() for text in _objects(names, rows))
 
 
 def _table(names: Sequence[str], rows: Rows) -> Iterator[bytes]:
     """Aligned columns for people, numbers to the right; '-' for absent."""
-    found = list(rows)
-    cells = [["-" if _is_absent(value) else printable(_spelled(value)) for value in row] for row in (names, *found)]
+    listed = list(rows)
+    cells = [["-" if _is_absent(value) else printable(_spelled(value)) for value in row] for row in (names, *listed)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     is_number = [
-        bool(found) and all(isinstance(row[at], int | float | None) for row in found) for at in range(len(names))
+        bool(listed) and all(isinstance(row[at], int | float | None) for row in listed) for at in range(len(names))
     ]
     for row in cells:
         padded = [

@@ -36,9 +36,9 @@ _STYLES = {
 
 
 class CommandOutput(NamedTuple):
-    """What a command found, as JSON has it; how it is shown to people; the exit code."""
+    """What a command answers, as JSON has it; how it is shown to people; the exit code."""
 
-    found: Any
+    document: Any
     show: Callable[[], None]
     code: int = 0
 
@@ -92,9 +92,9 @@ def columns(head: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequen
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print rows in columns."""
     out = console()
-    with out.capture() as taken:
+    with out.capture() as captured:
         out.print(columns(head, rows))
-    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in taken.get().splitlines()))
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
 
 
 def fields(pairs: Sequence[tuple[str, str]]) -> None:

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from sysmond.base.result import Column, Event, Gap
     from sysmond.history import Archive
 
-TABLES = {each.name: each for each in vars(tables).values() if isinstance(each, Table) and each.packing is not None}
+TABLES = {
+    table.name: table for table in vars(tables).values() if isinstance(table, Table) and table.packing is not None
+}
 _TABLE = re.compile(r"[a-z][a-z0-9_]*")
 FORMATS = (*ROW_FORMATS, "hdf5")
 # Options by the name argparse gives them.
@@ -45,7 +47,7 @@ _STEPS_S = (1, 10, 60, 300, 3600, 86400)
 _STEPS_MAX = 1000
 _TREE_COLUMNS = "pid,ppid,comm,username,cpu,rss:last,threads:last,state,unit"
 _LIFE_COLUMNS = "comm,state,cpu,rss:last,rss_anon:max,read_bytes,written_bytes,major_faults:sum,run_delay,threads:last"
-# What is told of how a process began and ended: table, kind of the event, columns.
+# What is shown of how a process began and ended: table, kind of the event, columns.
 _EVENTS = (("command", "exec", "exe,command"), ("exits", "exit", "exit_code,signal,core_dumped,cpu,peak_rss"))
 _SECOND_NS = 1_000_000_000
 
@@ -97,16 +99,16 @@ def concerns(options: argparse.Namespace) -> bool:
 
     :raises UsageError: where it is half so.
     """
-    found = _tables(options)
-    if options.sql is None and not found:
+    long_tables = _tables(options)
+    if options.sql is None and not long_tables:
         for name in _OWN:
             if getattr(options, name) not in {None, False}:
                 raise UsageError(
                     f"{_spelled(name)} is for long tables; expected one of {', '.join(sorted(TABLES))} as PATH"
                 )
         return False
-    if options.sql is not None and found:
-        raise UsageError(f"--sql and {found[0]}: the query names its tables; expected no PATH")
+    if options.sql is not None and long_tables:
+        raise UsageError(f"--sql and {long_tables[0]}: the query names its tables; expected no PATH")
     if len(options.paths) > 1:
         raise UsageError(f"{' '.join(options.paths)}: expected one long table at a time, and no other path")
     for name, instead in _NOT_HERE.items():
@@ -139,20 +141,20 @@ def _check_together(options: argparse.Namespace) -> None:
 
     :raises UsageError: naming them.
     """
-    alone = [name for name in ("list", "tree", "pid", "sql") if getattr(options, name) not in {None, False}]
-    if len(alone) > 1:
-        raise UsageError(f"--{' and --'.join(alone)}: expected only one of them")
-    for name in alone:
+    modes = [name for name in ("list", "tree", "pid", "sql") if getattr(options, name) not in {None, False}]
+    if len(modes) > 1:
+        raise UsageError(f"--{' and --'.join(modes)}: expected only one of them")
+    for name in modes:
         why, others = _SENSELESS[name]
         for other in others:
             if getattr(options, other) is not None:
                 raise UsageError(f"{_spelled(other)} means nothing with --{name}{'; ' + why if why else ''}")
-    if alone and alone[0] in {"tree", "pid"} and options.paths != ["process"]:
-        raise UsageError(f"--{alone[0]} {options.paths[0]}: expected 'process'")
+    if modes and modes[0] in {"tree", "pid"} and options.paths != ["process"]:
+        raise UsageError(f"--{modes[0]} {options.paths[0]}: expected 'process'")
     if options.top is not None and options.top < 1:
         raise UsageError(f"--top {options.top}: expected 1 or more")
     for name, needed in (("at", "tree"), ("started", "pid")):
-        if getattr(options, name) is not None and needed not in alone:
+        if getattr(options, name) is not None and needed not in modes:
             raise UsageError(f"{_spelled(name)} goes with --{needed}")
 
 
@@ -173,13 +175,13 @@ def run(
     if options.sql is not None:
         return _sql(archive, options, chosen, style), ()
     if options.tree:
-        found = _tree(archive, options, indented=chosen == "table")
+        answer = _tree(archive, options, indented=chosen == "table")
     elif options.pid is not None:
-        found = _life(archive, options)
+        answer = _life(archive, options)
     else:
-        found = _ask(archive, options, options.columns or "")
-    _write(found, options, chosen, style)
-    return list(found.warnings), found.gaps if options.start is not None else ()
+        answer = _ask(archive, options, options.columns or "")
+    _write(answer, options, chosen, style)
+    return list(answer.warnings), answer.gaps if options.start is not None else ()
 
 
 def _ask(
@@ -216,16 +218,18 @@ def _tree(archive: "Archive", options: argparse.Namespace, *, indented: bool) ->
     start_ns = at_ns - timespec.parse_step(options.sample or TREE_SPAN)
     labels = options.columns or _TREE_COLUMNS
     asked = f"{labels},pid,ppid,comm,end,start"
-    found = _ask(archive, options, asked, start=start_ns, end=at_ns + 1, step=None, group_by="", top=0, percentile=None)
-    there = np.flatnonzero(np.isnat(found.column("end").times))
+    answer = _ask(
+        archive, options, asked, start=start_ns, end=at_ns + 1, step=None, group_by="", top=0, percentile=None
+    )
+    there = np.flatnonzero(np.isnat(answer.column("end").times))
     if not len(there):
-        why = f"; {found.gaps[-1].cause}" if found.gaps else ""
+        why = f"; {answer.gaps[-1].cause}" if answer.gaps else ""
         raise Error(f"process: nothing recorded at {timespec.format_time(at_ns)}{why}")
-    records = found.records
+    records = answer.records
     order, depths = _in_order(records["pid"][there].tolist(), records["ppid"][there].tolist())
     rows = there[order]
     wanted = [label.strip() for label in labels.split(",") if label.strip()]
-    columns = [_taken(found.column(label), rows) for label in wanted]
+    columns = [_select_rows(answer.column(label), rows) for label in wanted]
     if indented:
         columns = [
             column._replace(
@@ -236,12 +240,12 @@ def _tree(archive: "Archive", options: argparse.Namespace, *, indented: bool) ->
             for column in columns
         ]
     else:
-        semantics = found.column("pid").semantics
+        semantics = answer.column("pid").semantics
         columns.append(Column("depth", "1", semantics, "last", integers=np.array(depths, np.int64)))
     second_ns = at_ns // _SECOND_NS * _SECOND_NS
     # Nobody asked for the time before the moment: it is for measuring.
-    gaps = tuple(gap for gap in found.gaps if gap.end_ns > at_ns or gap.cause is not Cause.BEFORE_RECORDING)
-    return found._replace(times_ns=np.full(len(rows), second_ns), columns=tuple(columns), gaps=gaps)
+    gaps = tuple(gap for gap in answer.gaps if gap.end_ns > at_ns or gap.cause is not Cause.BEFORE_RECORDING)
+    return answer._replace(times_ns=np.full(len(rows), second_ns), columns=tuple(columns), gaps=gaps)
 
 
 def _in_order(pids: Sequence[int], parents: Sequence[int]) -> tuple[list[int], list[int]]:
@@ -275,7 +279,7 @@ def _in_order(pids: Sequence[int], parents: Sequence[int]) -> tuple[list[int], l
     return order, depths
 
 
-def _taken(column: "Column", rows: Any) -> "Column":  # noqa: ANN401  an array; numpy is not imported before it is needed
+def _select_rows(column: "Column", rows: Any) -> "Column":  # noqa: ANN401  an array; numpy is not imported before it is needed
     """Some rows of a column."""
     texts = column.texts
     return column._replace(
@@ -319,11 +323,11 @@ def _life(archive: "Archive", options: argparse.Namespace) -> "Answer":
         where += f" and ({options.where})"
     labels = options.columns or _LIFE_COLUMNS
     changed = {"where": where, "start": start, "step": step, "top": 0, "group_by": "", "percentile": None}
-    found = _ask(archive, options, labels, **changed, end=last_ns + _SECOND_NS if options.end is None else options.end)
-    order = np.argsort(found.times_ns, kind="stable")
-    columns = tuple(_taken(column, order) for column in found.columns)
-    return found._replace(
-        times_ns=found.times_ns[order], columns=columns, events=tuple(_events(archive, options, base, whole))
+    answer = _ask(archive, options, labels, **changed, end=last_ns + _SECOND_NS if options.end is None else options.end)
+    order = np.argsort(answer.times_ns, kind="stable")
+    columns = tuple(_select_rows(column, order) for column in answer.columns)
+    return answer._replace(
+        times_ns=answer.times_ns[order], columns=columns, events=tuple(_events(archive, options, base, whole))
     )
 
 
@@ -339,28 +343,28 @@ def _events(archive: "Archive", options: argparse.Namespace, where: str, whole: 
         yield Event(start_ns, "start", subject, comm or "")
     for table, kind, names in _EVENTS:
         try:
-            found = archive.records(
+            answer = archive.records(
                 table, start=options.start, end=options.end, boot=options.boot, columns=f"start,{names}", where=where
             )
         except Error:
-            continue  # Not recorded, or not for us: what is there is told.
-        times = found.times_ns if kind == "exit" else found.column("start").integers
+            continue  # Not recorded, or not for us: what is there is shown.
+        times = answer.times_ns if kind == "exit" else answer.column("start").integers
         assert times is not None  # noqa: S101  points in time are integers
-        for row, time_ns in zip(found.records, times.tolist(), strict=True):
+        for row, time_ns in zip(answer.records, times.tolist(), strict=True):
             said = [f"{name}={row[name]}" for name in names.split(",") if row[name] not in {None, ""}]
             yield Event(time_ns, kind, subject, " ".join(said))
 
 
-def _write(found: "Answer", options: argparse.Namespace, chosen: str, style: "Style") -> None:
+def _write(answer: "Answer", options: argparse.Namespace, chosen: str, style: "Style") -> None:
     from sysmon_tools import formats  # noqa: PLC0415  as above
 
-    is_restricted = found.sensitivity is Sensitivity.RESTRICTED
+    is_restricted = answer.sensitivity is Sensitivity.RESTRICTED
     if chosen == "hdf5":
-        put_in_place(options.output_file, lambda path: formats.write_hdf5(found, path), is_restricted=is_restricted)
+        put_in_place(options.output_file, lambda path: formats.write_hdf5(answer, path), is_restricted=is_restricted)
         return
-    pieces: Iterable[bytes] = formats.WRITERS[chosen](found, style)
-    if chosen == "table" and len(set(found.times_ns.tolist())) == 1:
-        pieces = _without_time(pieces, len(style.time(int(found.times_ns[0]))))
+    pieces: Iterable[bytes] = formats.WRITERS[chosen](answer, style)
+    if chosen == "table" and len(set(answer.times_ns.tolist())) == 1:
+        pieces = _without_time(pieces, len(style.time(int(answer.times_ns[0]))))
     send(pieces, options.output_file, is_restricted=is_restricted)
 
 
@@ -387,12 +391,12 @@ def _sql(archive: "Archive", options: argparse.Namespace, chosen: str, style: "S
     from sysmon_tools.rows import WRITERS  # noqa: PLC0415  as above
     from sysmond.answers.sql import SqlTime  # noqa: PLC0415  as above
 
-    found = archive.sql(options.sql, start=options.start, end=options.end, boot=options.boot)
+    answer = archive.sql(options.sql, start=options.start, end=options.end, boot=options.boot)
 
     def shown(cell: object) -> object:
         return style.time(cell.time_ns) if isinstance(cell, SqlTime) else cell
 
-    rows = [list(map(shown, row)) for row in found.rows]
-    is_restricted = found.sensitivity is Sensitivity.RESTRICTED
-    send(WRITERS[chosen](found.names, rows), options.output_file, is_restricted=is_restricted)
-    return list(found.warnings)
+    rows = [list(map(shown, row)) for row in answer.rows]
+    is_restricted = answer.sensitivity is Sensitivity.RESTRICTED
+    send(WRITERS[chosen](answer.names, rows), options.output_file, is_restricted=is_restricted)
+    return list(answer.warnings)

@@ -57,17 +57,17 @@ def _is_live(options: argparse.Namespace) -> bool:
 
 async def _values(client: Client, metrics: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     _, _, values, qualities = await client.call(
-        "GetLatest", "aua{sv}", [each["id"] for each in metrics], variants({"rate": ("b", True)})
+        "GetLatest", "aua{sv}", [metric["id"] for metric in metrics], variants({"rate": ("b", True)})
     )
     return [
         {
-            "path": each["path"],
-            "unit": each.get("rate_unit", each["unit"]),
+            "path": metric["path"],
+            "unit": metric.get("rate_unit", metric["unit"]),
             "value": value if quality in {0, 2} else None,
             "quality": QUALITIES.get(quality, "unknown"),
-            **({"text": each["text"]} if "text" in each else {}),
+            **({"text": metric["text"]} if "text" in metric else {}),
         }
-        for each, value, quality in zip(metrics, values, qualities, strict=True)
+        for metric, value, quality in zip(metrics, values, qualities, strict=True)
     ]
 
 

@@ -39,7 +39,7 @@ def ctl_(recorder: Recorder, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=False)
 
 
-def found(recorder: Recorder, *words: str) -> Any:
+def answer(recorder: Recorder, *words: str) -> Any:
     done = ctl_(recorder, *words, "--json")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -61,15 +61,16 @@ def refused(recorder: Recorder, *words: str) -> tuple[int, str]:
 
 def metrics(recorder: Recorder, table: str) -> list[Any]:
     done = ctl_(recorder, "--json", "list", "metrics")
-    return [each for each in json.loads(done.stdout) if each["path"].startswith(f"{table}/")] if done.stdout else []
+    listed = json.loads(done.stdout) if done.stdout else []
+    return [metric for metric in listed if metric["path"].startswith(f"{table}/")]
 
 
 def probe(recorder: Recorder, name: str) -> dict[str, Any]:
-    return next(each for each in found(recorder, "list", "probes") if each["name"] == name)
+    return next(probe for probe in answer(recorder, "list", "probes") if probe["name"] == name)
 
 
 def test_status_names_the_service_and_its_parts(recorder: Recorder) -> None:
-    status = found(recorder, "status")
+    status = answer(recorder, "status")
     assert (status["bus_name"], status["object_path"]) == (BUS_NAME, OBJECT_PATH)
     assert status["state"] == "running"
     assert set(status["pids"]) == {"daemon", "sampler", "background", "archiver", "bus"}
@@ -79,7 +80,7 @@ def test_status_names_the_service_and_its_parts(recorder: Recorder) -> None:
 
 @pytest.mark.parametrize("what", ctl.LISTS)
 def test_whatever_is_listed_is_listed_for_people_and_for_programs(recorder: Recorder, what: str) -> None:
-    there = found(recorder, "list", what)
+    there = answer(recorder, "list", what)
     assert there or what == "pins"
     lines = said(recorder, "list", what).splitlines()
     assert len(lines) == 1 + len(there)
@@ -96,7 +97,7 @@ def test_a_probe_is_disabled_and_enabled(recorder: Recorder) -> None:
 def test_an_interval_is_set_and_taken_back(recorder: Recorder) -> None:
     assert "every 5s" in said(recorder, "set", "probe", "memory", "interval", "5s")
     assert probe(recorder, "memory")["interval_ns"] == 5_000_000_000
-    settings = {each["key"]: each["value"] for each in found(recorder, "config")}
+    settings = {setting["key"]: setting["value"] for setting in answer(recorder, "config")}
     assert settings["probes.memory.interval"] == "5s"
     assert "interval: 5s\n" in Path(f"{recorder.configuration}.d", "90-sysmonctl.yaml").read_text()
     assert "every 1s" in said(recorder, "set", "probe", "memory", "interval", "default")
@@ -113,11 +114,11 @@ def test_who_asks_for_values_of_processes_is_told_how(recorder: Recorder) -> Non
     # A recorder of one's own has no BPF, and by /proc threads are looked at only where that is asked for.
     wait_until(lambda: probe(recorder, "thread_state")["state"] == "absent", recorder.said)
     assert "by_proc" in probe(recorder, "thread_state")["reason"]
-    assert {"signal", "peak_rss"} < {metric[0] for metric in found(recorder, "show", "exits")["Metrics"]}
+    assert {"signal", "peak_rss"} < {metric[0] for metric in answer(recorder, "show", "exits")["Metrics"]}
 
 
 def test_a_probe_is_shown_with_its_metrics(recorder: Recorder) -> None:
-    shown = found(recorder, "show", "load")
+    shown = answer(recorder, "show", "load")
     assert shown["Name"] == "load"
     assert "average_1min" in {metric[0] for metric in shown["Metrics"]}
     assert "metric" in said(recorder, "show", "load")
@@ -126,7 +127,7 @@ def test_a_probe_is_shown_with_its_metrics(recorder: Recorder) -> None:
 def test_every_setting_tells_where_it_is_said(recorder: Recorder) -> None:
     recorder.configuration.write_text("archive:\n  seal_interval: 300s\n")
     said(recorder, "reload")
-    settings = {each["key"]: each for each in found(recorder, "config")}
+    settings = {setting["key"]: setting for setting in answer(recorder, "config")}
     assert settings["archive.seal_interval"]["value"] == "300s"
     assert settings["archive.seal_interval"]["origin"] == f"{recorder.configuration}:2"
     assert settings["archive.ram_size"]["origin"] == "default"
@@ -145,19 +146,19 @@ def test_a_wrong_configuration_is_refused_with_its_line(recorder: Recorder) -> N
 def test_marks_and_pins_are_events(recorder: Recorder) -> None:
     said(recorder, "mark", "deploy", "12")
     said(recorder, "pin", "-10s", "now", "--why", "stutter")
-    assert [pin["why"] for pin in found(recorder, "list", "pins")] == ["stutter"]
-    kinds = {(each["kind"], each["text"]) for each in found(recorder, "events")}
+    assert [pin["why"] for pin in answer(recorder, "list", "pins")] == ["stutter"]
+    kinds = {(event["kind"], event["text"]) for event in answer(recorder, "events")}
     assert ("mark", "deploy 12") in kinds
     assert "deploy 12" in said(recorder, "events", "--from", "-1min")
     said(recorder, "unpin", "--all")
-    assert found(recorder, "list", "pins") == []
+    assert answer(recorder, "list", "pins") == []
 
 
 def test_what_others_wrote_cannot_steer_a_terminal(recorder: Recorder) -> None:
     assert said(recorder, "mark", "a\x1b[31mred") == "marked 'a\\x1b[31mred'\n"
     wait_until(lambda: "a\\x1b[31mred" in said(recorder, "events"))
     assert "\x1b" not in said(recorder, "events")
-    assert "a\x1b[31mred" in [each["text"] for each in found(recorder, "events")]
+    assert "a\x1b[31mred" in [event["text"] for event in answer(recorder, "events")]
 
 
 EMPTY = """
@@ -185,7 +186,7 @@ def test_a_table_without_rows_is_no_reason_to_list_nothing(recorder: Recorder) -
 
 
 def test_a_probe_is_forgiven(recorder: Recorder) -> None:
-    assert found(recorder, "reset", "probe", "load") == {"name": "load", "reset": True}
+    assert answer(recorder, "reset", "probe", "load") == {"name": "load", "reset": True}
     assert "load: nothing is held against it" in said(recorder, "reset", "probe", "load")
 
 
@@ -200,25 +201,25 @@ def test_an_answer_that_finds_no_room_is_one_line(recorder: Recorder) -> None:
 
 
 def test_everything_is_flushed(recorder: Recorder) -> None:
-    assert found(recorder, "flush")["flushed"] is True
+    assert answer(recorder, "flush")["flushed"] is True
     assert list(Path(recorder.folders.state, "public", "1s").glob("*.h5"))
 
 
 def test_the_budget_has_every_tier(recorder: Recorder) -> None:
     tiers = ["1s", "10s", "1min", "5min"]
-    assert list(found(recorder, "budget")) == [*tiers, *(f"records.{tier}" for tier in tiers)]
+    assert list(answer(recorder, "budget")) == [*tiers, *(f"records.{tier}" for tier in tiers)]
     assert "50.0 MB" in said(recorder, "budget")
 
 
 def test_the_overhead_is_told_by_part_and_probe(recorder: Recorder) -> None:
-    wait_until(lambda: "probe:load" in found(recorder, "overhead"))
-    costs = found(recorder, "overhead")
+    wait_until(lambda: "probe:load" in answer(recorder, "overhead"))
+    costs = answer(recorder, "overhead")
     assert costs["sampler"]["cpu"] > 0
     assert "sampler" in said(recorder, "overhead")
 
 
 def test_values_are_watched(recorder: Recorder) -> None:
-    rows = found(recorder, "watch", "--count", "1", "load/average_1min", "cpu/user@total")["values"]
+    rows = answer(recorder, "watch", "--count", "1", "load/average_1min", "cpu/user@total")["values"]
     assert [row["path"] for row in rows] == ["load/average_1min", "cpu/user@total"]
     assert rows[0]["value"] >= 0
     assert rows[1]["unit"] == "%"
@@ -230,12 +231,12 @@ def test_a_terminal_gets_colours(recorder: Recorder) -> None:
     command = [*PROGRAM, "--bus", recorder.bus.address, "--user", "list", "probes"]
     with subprocess.Popen(command, stdout=slave, stdin=slave, env={**os.environ, "TERM": "xterm-256color"}) as shown:
         os.close(slave)
-        taken = b""
+        output = b""
         while chunk := _read(master):
-            taken += chunk
+            output += chunk
         assert shown.wait(HANG_S) == 0
     os.close(master)
-    assert b"\x1b[32mactive" in taken
+    assert b"\x1b[32mactive" in output
 
 
 def _read(master: int) -> bytes:
@@ -246,11 +247,11 @@ def _read(master: int) -> bytes:
 
 
 def test_the_doctor_knows_of_every_source(recorder: Recorder) -> None:
-    findings = found(recorder, "doctor")
-    by_source = {each["source"]: each for each in findings}
+    findings = answer(recorder, "doctor")
+    by_source = {finding["source"]: finding for finding in findings}
     assert by_source["load"]["state"] == "there"
     assert {"real-time scheduling", "locked memory", "udev"} <= set(by_source)
-    assert all(each["help"] for each in findings if each["state"] == "missing" and each["source"] == "udev")
+    assert all(finding["help"] for finding in findings if finding["state"] == "missing" and finding["source"] == "udev")
 
 
 def test_the_doctor_tells_what_would_help(tmp_path: Path) -> None:
@@ -265,7 +266,7 @@ def test_the_doctor_tells_what_would_help(tmp_path: Path) -> None:
         {"name": "disk", "state": "disabled", "reason": "by the configuration"},
     ]  # fmt: skip
     findings = examine(rows, {"pids": {}, "runtime_dir": "/"}, polkit=False)
-    helps = {each["source"]: (each["state"], each["help"]) for each in findings}
+    helps = {finding["source"]: (finding["state"], finding["help"]) for finding in findings}
     assert helps["polkit"][0] == "missing"
     assert helps["pressure"] == ("missing", "a kernel with CONFIG_PSI; psi=1 on its command line where that is off")
     assert helps["power"] == ("no permission", "root, or CAP_DAC_READ_SEARCH")
@@ -281,7 +282,7 @@ def test_the_doctor_says_how_processes_are_read_and_why_not_better(tmp_path: Pat
     host.tell_way("process", "by /proc; not by BPF: the loader has not run")
 
     def said() -> dict[str, dict[str, str]]:
-        return {each["source"]: each for each in examine(rows, status)}
+        return {finding["source"]: finding for finding in examine(rows, status)}
 
     assert said()["process"]["reason"] == "by /proc; not by BPF: the loader has not run"
     assert said()["load"]["reason"] == ""
@@ -289,12 +290,12 @@ def test_the_doctor_says_how_processes_are_read_and_why_not_better(tmp_path: Pat
     no = "no permission: CAP_BPF missing; expected CAP_BPF and CAP_PERFMON"
     programs = {"snapshot": {"refused": no}, "ended": {"ok": True}, "states": {"refused": "odd"}}
     (tmp_path / "bpf.json").write_text(json.dumps({"programs": programs}))
-    found = said()
-    assert found["BPF program ended"]["state"] == "there"
-    refused = found["BPF program snapshot"]
+    findings = said()
+    assert findings["BPF program ended"]["state"] == "there"
+    refused = findings["BPF program snapshot"]
     assert (refused["state"], refused["reason"]) == ("missing", no)
     assert refused["help"] == "root, or CAP_BPF and CAP_PERFMON for the loader"
-    assert found["BPF program states"]["reason"] == "odd"
+    assert findings["BPF program states"]["reason"] == "odd"
     for damaged in ("{", "[]", '{"programs": 1}'):
         (tmp_path / "bpf.json").write_text(damaged)
         assert said()["BPF"]["help"] == "start sysmond anew"
@@ -320,9 +321,9 @@ def test_the_doctor_says_how_processes_are_read_and_why_not_better(tmp_path: Pat
     ],
 )
 def test_what_is_wrong_is_one_line(recorder: Recorder, words: tuple[str, ...], code: int, line: str) -> None:
-    found_code, found_line = refused(recorder, *words)
-    assert line in found_line
-    assert found_code == code
+    code_given, line_given = refused(recorder, *words)
+    assert line in line_given
+    assert code_given == code
 
 
 def test_where_nobody_answers_that_is_said() -> None:

@@ -58,7 +58,7 @@ def folders(tmp_path: Path) -> Folders:
     return made
 
 
-class Told:
+class CompletedRun:
     """What a run said, and how it ended."""
 
     def __init__(self, code: int, out: str, err: str) -> None:
@@ -82,27 +82,27 @@ class Run:
         self.folders = folders
         self._captured = captured
 
-    def __call__(self, *words: str) -> Told:
+    def __call__(self, *words: str) -> CompletedRun:
         code = extract.main(
             [*words, "--utc", f"--state-dir={self.folders.state}", f"--runtime-dir={self.folders.runtime}"]
         )
         out, err = self._captured.readouterr()
-        return Told(code, out.decode(), err.decode())
+        return CompletedRun(code, out.decode(), err.decode())
 
 
 def test_the_first_processes_of_a_range(run: Run) -> None:
-    told = run("process", FROM, TO, "--top=2", "--by=cpu", "--columns=pid,comm,cpu,cpu:sum", "--format=csv")
-    assert told.out.splitlines() == [
+    done = run("process", FROM, TO, "--top=2", "--by=cpu", "--columns=pid,comm,cpu,cpu:sum", "--format=csv")
+    assert done.out.splitlines() == [
         "time,pid,comm,cpu,cpu:sum",
         "2025-03-01T11:01:42Z,7,pg,15.625,2.5",
         "2025-03-01T11:01:42Z,1,init,6.25,1",
     ]
-    assert (told.code, told.err) == (0, "")
+    assert (done.code, done.err) == (0, "")
 
 
 def test_a_table_for_people_has_no_time_where_there_is_but_one(run: Run) -> None:
-    told = run("process", FROM, TO, "--columns=pid,comm,cpu", "--format=table")
-    assert told.out.splitlines() == [
+    done = run("process", FROM, TO, "--columns=pid,comm,cpu", "--format=table")
+    assert done.out.splitlines() == [
         "pid  comm              cpu",
         "  1                      %",
         "  7  pg             15.625",
@@ -110,7 +110,7 @@ def test_a_table_for_people_has_no_time_where_there_is_but_one(run: Run) -> None
         r"  9  new\n\x1b[31m   5.625",
         " 50  short           2.083",
     ]
-    assert "\x1b" not in told.out
+    assert "\x1b" not in done.out
 
 
 def test_a_range_before_the_first_reading_says_when_recording_begins(run: Run) -> None:
@@ -126,8 +126,8 @@ def test_a_range_before_the_first_reading_says_when_recording_begins(run: Run) -
 
 
 def test_steps_have_a_row_each(run: Run) -> None:
-    told = run("process", FROM, TO, "--sample=5s", "--top=1", "--columns=pid,cpu:sum", "--format=csv")
-    assert [(row["time"][17:19], row["pid"], row["cpu:sum"]) for row in told.rows] == [
+    done = run("process", FROM, TO, "--sample=5s", "--top=1", "--columns=pid,cpu:sum", "--format=csv")
+    assert [(row["time"][17:19], row["pid"], row["cpu:sum"]) for row in done.rows] == [
         ("40", "50", "0.333333"),
         ("45", "7", "2.5"),
         ("50", "1", "1"),
@@ -136,27 +136,27 @@ def test_steps_have_a_row_each(run: Run) -> None:
 
 
 def test_exits_begin_with_what_everybody_asks_for(run: Run) -> None:
-    told = run("exits", FROM, TO, "--format=csv")
-    assert told.out.startswith("time,pid,comm,exe,start,end,exit_code,signal,")
-    assert [(row["pid"], row["exit_code"], row["signal"], row["end"]) for row in told.rows] == [
+    done = run("exits", FROM, TO, "--format=csv")
+    assert done.out.startswith("time,pid,comm,exe,start,end,exit_code,signal,")
+    assert [(row["pid"], row["exit_code"], row["signal"], row["end"]) for row in done.rows] == [
         ("50", "0", "9", "2025-03-01T11:01:43.900Z"),
         ("9", "3", "0", "2025-03-01T11:01:48.700Z"),
     ]
     # One line a process, whatever it calls itself, and no escape of a terminal.
-    assert len(told.out.splitlines()) == 3
-    assert "\x1b" not in told.out
+    assert len(done.out.splitlines()) == 3
+    assert "\x1b" not in done.out
 
 
 def test_json_has_names_as_they_are(run: Run) -> None:
-    told = run("exits", "--format=jsonl", FROM, TO)
-    assert [json.loads(line)["comm"] for line in told.out.splitlines()] == ["short", ODD]
+    done = run("exits", "--format=jsonl", FROM, TO)
+    assert [json.loads(line)["comm"] for line in done.out.splitlines()] == ["short", ODD]
     whole = json.loads(run("exits", "--format=json", FROM, TO).out)
     assert [series["path"] for series in whole["series"]][:3] == ["pid", "comm", "exe"]
 
 
 def test_the_tree_of_a_moment(run: Run) -> None:
-    told = run("process", "--tree", "--at=2025-03-01T11:01:48Z", "--format=csv", "--columns=pid,comm")
-    assert [(row["pid"], row["depth"]) for row in told.rows] == [("1", "0"), ("7", "1"), ("9", "2")]
+    done = run("process", "--tree", "--at=2025-03-01T11:01:48Z", "--format=csv", "--columns=pid,comm")
+    assert [(row["pid"], row["depth"]) for row in done.rows] == [("1", "0"), ("7", "1"), ("9", "2")]
     shown = run("process", "--tree", "--at=2025-03-01T11:01:48Z", "--format=table", "--columns=pid,comm").out
     assert [line.rstrip() for line in shown.splitlines()] == [
         "pid  comm",
@@ -179,13 +179,13 @@ def test_a_circle_of_parents_ends() -> None:
 
 
 def test_one_process_over_its_life(run: Run) -> None:
-    told = run("process", "--pid=9", "--format=csv", "--columns=comm,cpu:sum")
-    begun, ended = (line for line in told.out.splitlines() if line.startswith("# event"))
+    done = run("process", "--pid=9", "--format=csv", "--columns=comm,cpu:sum")
+    begun, ended = (line for line in done.out.splitlines() if line.startswith("# event"))
     assert begun == "# event 2025-03-01T11:01:47.500Z start 9 new\\n\\x1b[31m"
     assert ended.startswith("# event 2025-03-01T11:01:48.700Z exit 9 exit_code=3 signal=0 core_dumped=0 cpu=0.9")
-    assert [(row["time"][17:19], row["cpu:sum"]) for row in told.rows] == [("48", "0.9")]
+    assert [(row["time"][17:19], row["cpu:sum"]) for row in done.rows] == [("48", "0.9")]
     same = run("process", "--pid=9", "--start=2025-03-01T11:01:48Z", "--format=csv", "--columns=comm,cpu:sum")
-    assert same.out == told.out
+    assert same.out == done.out
     program = run("process", "--pid=7", FROM, TO, "--format=csv")
     assert "exec 7 exe=/usr/bin/pg command=pg -d" in program.out
     assert run("process", "--pid=7", "--start=2020-01-01").err.endswith(
@@ -201,23 +201,23 @@ def test_a_life_behind_a_gap_of_a_moment_ago() -> None:
         let_ticks_pass(2)
         daemon = recorder.start()
         recorder.wait_for("process", f"pid = {daemon.pid}", "pid")
-        told = recorder.extract("process", f"--pid={daemon.pid}", "--sample=1s", "--format=csv")
-    assert "clean shutdown" in told.out.decode()
-    assert told.rows
+        done = recorder.extract("process", f"--pid={daemon.pid}", "--sample=1s", "--format=csv")
+    assert "clean shutdown" in done.out.decode()
+    assert done.rows
 
 
 def test_samples_of_thread_states(run: Run) -> None:
     at: Row = {"state": "D", "wchan": "folio_wait"}
     seen = [(number % 3, {**process(number), **at, "tid": number}) for number in range(6)]
     put(run.folders, stretch(THREAD_STATE, range(100, 103), seen, full=range(3), sensitivity=Sensitivity.RESTRICTED), 1)
-    told = run(
+    done = run(
         "thread_state",
         "--group-by=state,wchan",
         "--format=csv",
         "--from=2025-03-01T11:01:40Z",
         "--to=2025-03-01T11:01:43Z",
     )
-    assert told.rows == [{"time": "2025-03-01T11:01:40Z", "state": "D", "wchan": "folio_wait", "count": "6"}]
+    assert done.rows == [{"time": "2025-03-01T11:01:40Z", "state": "D", "wchan": "folio_wait", "count": "6"}]
 
 
 def test_a_table_that_does_not_come_with_sysmond_is_asked_for_like_any_other(run: Run) -> None:
@@ -227,22 +227,22 @@ def test_a_table_that_does_not_come_with_sysmond_is_asked_for_like_any_other(run
     )
     locks = Table("locks", metrics, "lock", "Locks.", Packing("<i 4x q", ("pid", "inode"), lasting=False))
     put(run.folders, stretch(locks, range(100, 102), [(0, {"pid": 5, "inode": 7}), (1, {"pid": 6, "inode": 7})]), 1)
-    told = run("locks", "--group-by=inode", "--columns=count", "--format=csv")
-    assert told.out.splitlines()[-1].endswith(",7,2")
+    done = run("locks", "--group-by=inode", "--columns=count", "--format=csv")
+    assert done.out.splitlines()[-1].endswith(",7,2")
     assert "inode,1,Of which file." in run("locks", "--list", "--format=csv").out.splitlines()
     assert run("lockz", "--top=1").code == run("cpu", "--top=1").code == 2
 
 
 def test_columns_are_listed(run: Run) -> None:
-    told = run("process", "--list", "--format=csv")
-    listed = {row["column"]: row for row in told.rows}
+    done = run("process", "--list", "--format=csv")
+    listed = {row["column"]: row for row in done.rows}
     assert {"cpu", "cpu:sum", "rss:max", "unit", "container", "exe", "end"} <= set(listed)
     assert listed["cpu"]["unit"] == "%"
 
 
 def test_the_time_may_be_named_among_columns(run: Run) -> None:
-    told = run("process", FROM, TO, "--columns=time,pid", "--format=csv")
-    assert list(told.rows[0]) == ["time", "pid"]
+    done = run("process", FROM, TO, "--columns=time,pid", "--format=csv")
+    assert list(done.rows[0]) == ["time", "pid"]
 
 
 def test_an_export_of_restricted_rows_is_its_owners(run: Run, tmp_path: Path) -> None:
@@ -283,15 +283,15 @@ def test_an_export_of_restricted_rows_is_its_owners(run: Run, tmp_path: Path) ->
     ],
 )
 def test_a_wrong_command_line_is_one_line(run: Run, words: list[str], said: str) -> None:
-    told = run(*words)
-    assert said in told.err
-    assert told.err.count("\n") == 1
-    assert (told.code, told.out) == (2, "")
+    done = run(*words)
+    assert said in done.err
+    assert done.err.count("\n") == 1
+    assert (done.code, done.out) == (2, "")
 
 
 def test_a_table_without_rows_is_said(run: Run) -> None:
-    told = run("thread")
-    assert (told.code, told.err) == (1, "sysmon-extract: table 'thread': nothing of it is recorded yet\n")
+    done = run("thread")
+    assert (done.code, done.err) == (1, "sysmon-extract: table 'thread': nothing of it is recorded yet\n")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody who may not read")
@@ -319,20 +319,20 @@ def test_who_may_not_read_programs_is_told_once_and_gets_the_rest(folders: Folde
 needs_duckdb = pytest.mark.skipif(find_spec("duckdb") is None, reason="DuckDB is optional")
 
 
-def apart(run: Run, *words: str) -> Told:
+def apart(run: Run, *words: str) -> CompletedRun:
     """Run in a process of its own: pytest keeps what would be DuckDB's last, and that complains of it at the end."""
     program = "import sys; from sysmon_tools.extract import main; sys.exit(main(sys.argv[1:]))"
     folders = [f"--state-dir={run.folders.state}", f"--runtime-dir={run.folders.runtime}"]
     command = [sys.executable, "-c", program, *words, FROM, TO, "--utc", *folders]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return Told(done.returncode, done.stdout, done.stderr)
+    return CompletedRun(done.returncode, done.stdout, done.stderr)
 
 
 @needs_duckdb
 def test_sql_sees_what_counters_grew_by(run: Run) -> None:
     query = "select comm, sum(cpu) as used, max(cpu_total) as total from process group by 1 order by 2 desc"
-    told = apart(run, f"--sql={query}", "--format=csv")
-    assert told.out.splitlines() == ["comm,used,total", "pg,2.5,2.5", "init,1,6", r"new\n\x1b[31m,0.7,0.7"]
+    done = apart(run, f"--sql={query}", "--format=csv")
+    assert done.out.splitlines() == ["comm,used,total", "pg,2.5,2.5", "init,1,6", r"new\n\x1b[31m,0.7,0.7"]
     joined = 'select e.pid, e."end" - e.start as lived, time from exits e where e.signal = 9'
     assert apart(run, f"--sql={joined}", "--format=jsonl").out == (
         '{"pid": 50, "lived": "0:00:00.800000", "time": "2025-03-01T11:01:43.900Z"}\n'
@@ -358,17 +358,17 @@ def test_sql_sees_what_counters_grew_by(run: Run) -> None:
     ],
 )
 def test_a_wrong_query_is_one_line(run: Run, query: str, said: str) -> None:
-    told = apart(run, f"--sql={query}")
-    assert said in told.err
-    assert told.err.count("\n") == 1
-    assert (told.code, told.out) == (2, "")
+    done = apart(run, f"--sql={query}")
+    assert said in done.err
+    assert done.err.count("\n") == 1
+    assert (done.code, done.out) == (2, "")
 
 
 def test_without_duckdb_one_line_says_so(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "duckdb", None)
-    told = run("--sql=select 1 from process")
-    assert told.err == "sysmon-extract: DuckDB is not installed; 'pip install sysmond[sql]' adds it\n"
-    assert told.code == 1
+    done = run("--sql=select 1 from process")
+    assert done.err == "sysmon-extract: DuckDB is not installed; 'pip install sysmond[sql]' adds it\n"
+    assert done.code == 1
 
 
 def test_every_command_line_of_the_guide_is_right() -> None:
