@@ -69,9 +69,9 @@ said otherwise. A method with an action asks polkit for `org.sysmond.SystemMonit
 """
 WHEN_TOLD = {
     interface.Changes.NEVER: "never",
-    interface.Changes.TOLD: "told by PropertiesChanged",
+    interface.Changes.EMITTED: "told by PropertiesChanged",
     interface.Changes.INVALIDATED: "PropertiesChanged says that it did",
-    interface.Changes.UNTOLD: "not told",
+    interface.Changes.SILENT: "not told",
 }
 
 

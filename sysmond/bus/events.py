@@ -34,12 +34,12 @@ class Events(Interface):
         self._dropped_in_all = 0
         self._withheld = 0
 
-    @prop("t", changes=Changes.UNTOLD)
+    @prop("t", changes=Changes.SILENT)
     def events_dropped(self) -> int:
         """How many events were not told because there were too many."""
         return self._dropped_in_all
 
-    @prop("t", changes=Changes.UNTOLD)
+    @prop("t", changes=Changes.SILENT)
     def events_withheld(self) -> int:
         """How many events were not told because they are about what not all may know; history has them."""
         return self._withheld

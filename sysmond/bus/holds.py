@@ -80,7 +80,7 @@ class Holds(Interface):
         self._timer: asyncio.TimerHandle | None = None
         self._telling: set[asyncio.Task[None]] = set()
 
-    @prop("a(sastssux)", changes=Changes.TOLD)
+    @prop("a(sastssux)", changes=Changes.EMITTED)
     def holds(self) -> list[Told]:
         """All holds: kind, public tables, period in ns, who, why, uid, and until when in UTC nanoseconds."""
         offset_ns = time.time_ns() - clock.boottime_ns()

@@ -62,7 +62,7 @@ class ProbeObject(Interface):
         """The name of the probe and of its table."""
         return self.planned.table
 
-    @prop("s", changes=Changes.TOLD)
+    @prop("s", changes=Changes.EMITTED)
     def plugin(self) -> str:
         """Where it comes from: an import name, or the path of a file."""
         return clean(self.planned.plugin)
@@ -85,27 +85,27 @@ class ProbeObject(Interface):
             for each in self._table().metrics
         ]
 
-    @prop("s", changes=Changes.TOLD)
+    @prop("s", changes=Changes.EMITTED)
     def state(self) -> str:
         """How it is: ``active``, ``disabled``, ``absent`` or ``quarantined``."""
         return self._probes.state(self.planned).name
 
-    @prop("s", changes=Changes.TOLD)
+    @prop("s", changes=Changes.EMITTED)
     def reason(self) -> str:
         """Why it is not active; empty where it is. Of what is restricted only what everybody may know."""
         return clean(self._probes.state(self.planned).public_reason)
 
-    @prop("t", changes=Changes.TOLD)
+    @prop("t", changes=Changes.EMITTED)
     def interval(self) -> int:
         """The distance of two ticks in ns, as planned."""
         return self.planned.interval_ns
 
-    @prop("s", changes=Changes.TOLD)
+    @prop("s", changes=Changes.EMITTED)
     def lane(self) -> str:
         """Where it runs now: ``realtime`` or ``background``."""
         return self._probes.state(self.planned).lane
 
-    @prop("s", changes=Changes.TOLD)
+    @prop("s", changes=Changes.EMITTED)
     def sensitivity(self) -> str:
         """Who may read it: ``public`` or ``restricted``."""
         return str(self.planned.sensitivity)

@@ -67,7 +67,7 @@ class Status(Interface):
         """``running``, or ``degraded`` where a part that records is not there."""
         return "running" if all(part in self._pids() for part in NEEDED) else "degraded"
 
-    @prop("t", changes=Changes.TOLD)
+    @prop("t", changes=Changes.EMITTED)
     def tick_period(self) -> int:
         """The shortest interval of the real-time lane in ns; 0 where nothing is planned there."""
         there = [each.interval_ns for each in self._part.plan.probes if each.enabled and each.lane is Lane.REALTIME]

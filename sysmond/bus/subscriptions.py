@@ -136,17 +136,17 @@ class Subscription(Interface):
         """End it."""
         self._end()
 
-    @prop("u", changes=Changes.UNTOLD)
+    @prop("u", changes=Changes.SILENT)
     def series(self) -> int:
         """How many series it watches now."""
         return len(self._watches)
 
-    @prop("u", changes=Changes.UNTOLD)
+    @prop("u", changes=Changes.SILENT)
     def left_out(self) -> int:
         """How many more its rules mean by now than it may watch."""
         return self._left_out
 
-    @prop("t", changes=Changes.UNTOLD)
+    @prop("t", changes=Changes.SILENT)
     def dropped(self) -> int:
         """How many signals were not sent because those before were not read."""
         return self._dropped

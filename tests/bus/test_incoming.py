@@ -57,9 +57,9 @@ def test_of_what_is_too_long_no_more_is_kept_than_its_head() -> None:
     found = []
     for at in range(0, len(long), 1000):
         found += list(incoming.take(long[at : at + 1000]))
-        assert len(incoming._kept) <= HEAD_BYTES_MAX
+        assert len(incoming._buffer) <= HEAD_BYTES_MAX
     assert found == [TooLong(SENDER, 7, len(long))]
-    assert not incoming._kept
+    assert not incoming._buffer
 
 
 def test_nobody_is_answered_who_wants_no_answer_or_cannot_be_told() -> None:
@@ -76,4 +76,4 @@ def test_any_bytes_are_cut_into_something(content: bytes) -> None:
     # The bus lets no such thing through; whatever came, nothing is raised and nothing kept for ever.
     incoming = Incoming()
     list(incoming.take(content))
-    assert len(incoming._kept) <= len(content)
+    assert len(incoming._buffer) <= len(content)

@@ -34,8 +34,8 @@ class Loop:
         self.now_s = 0.0
         self.done: list[str] = []
         self.soon: deque[Callable[[], None]] = deque()
-        self.is_held = False
-        self.turns = Turns(self.soon.append, lambda: self.is_held, lambda: self.now_s)
+        self.is_blocked = False
+        self.turns = Turns(self.soon.append, lambda: self.is_blocked, lambda: self.now_s)
 
     def work(self, name: str, *pieces_s: float) -> Iterator[None]:
         """Work in pieces of these lengths; its name is noted at its end."""
@@ -86,7 +86,7 @@ def test_the_loop_does_all_else_after_each_piece(loop: Loop) -> None:
 def test_nothing_is_made_while_something_waits_to_be_sent(loop: Loop) -> None:
     def long_answer() -> Iterator[None]:
         yield from loop.work("long", 0.001)
-        loop.is_held = True
+        loop.is_blocked = True
 
     loop.turns.put(1, long_answer())
     loop.turns.put(1, loop.work("after it", 0.001))
@@ -94,7 +94,7 @@ def test_nothing_is_made_while_something_waits_to_be_sent(loop: Loop) -> None:
     loop.turns.put(2, loop.work("innocent", 0.001))
     loop.run()
     assert loop.done == ["long"]
-    loop.is_held = False
+    loop.is_blocked = False
     loop.run()
     assert loop.done == ["long", "innocent", "after it"]
 
@@ -198,7 +198,7 @@ print(json.dumps(serials), flush=True)
 
 
 class Flood:
-    """A stranger with many connections, who sends all his calls at once when told to."""
+    """A stranger with many connections, that sends all its calls at once when asked to."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process

@@ -315,7 +315,7 @@ class Connection:
     ) -> list[Any]:
         """Call a method of somebody else: ``where`` is destination, path and interface.
 
-        :raises ForeignError: where the answer is an error. :raises UnavailableError: where there is none.
+        :raises RemoteError: where the answer is an error. :raises UnavailableError: where there is none.
         """
         if self._is_lost:
             raise UnavailableError("the bus is gone")
@@ -427,18 +427,18 @@ def _local(address: str) -> str:
     """
     match address:
         case "system":
-            found = os.environ.get("DBUS_SYSTEM_BUS_ADDRESS", SYSTEM_BUS)
+            addresses = os.environ.get("DBUS_SYSTEM_BUS_ADDRESS", SYSTEM_BUS)
         case "session":
-            found = os.environ.get("DBUS_SESSION_BUS_ADDRESS", "")
-            if not found and (folder := os.environ.get("XDG_RUNTIME_DIR")):
-                found = f"unix:path={folder}/bus"
+            addresses = os.environ.get("DBUS_SESSION_BUS_ADDRESS", "")
+            if not addresses and (folder := os.environ.get("XDG_RUNTIME_DIR")):
+                addresses = f"unix:path={folder}/bus"
         case _:
-            found = address
-    if not found:
+            addresses = address
+    if not addresses:
         raise UnavailableError("session: no bus is known; $DBUS_SESSION_BUS_ADDRESS would name it")
-    if not all(each.startswith("unix:") for each in found.split(";") if each):
-        raise UnavailableError(f"{found}: not on this machine; expected unix:path=PATH")
-    return found
+    if not all(part.startswith("unix:") for part in addresses.split(";") if part):
+        raise UnavailableError(f"{addresses}: not on this machine; expected unix:path=PATH")
+    return addresses
 
 
 def _call(where: tuple[str, str, str], member: str, signature: str, body: Sequence[Any], flags: MessageFlag) -> Message:

@@ -103,7 +103,7 @@ class Backlog:
     def _ask(self, name: str, uid: int) -> bool:
         """Ask about a connection, unless that is under way; whether there is room for more such questions."""
         if name not in self._asking:
-            if sum(each == uid for each in self._asking.values()) >= ASKED_MAX:
+            if sum(user == uid for user in self._asking.values()) >= ASKED_MAX:
                 return False
             self._asking[name] = uid
             self._start(self._find_out(name, uid))
@@ -124,9 +124,9 @@ class Backlog:
         """How many bytes the bus keeps for a connection; None where it does not say."""
         with suppress(UnavailableError):
             (stats,) = await self._connection.ask(STATS, "GetConnectionStats", "s", [name])
-            kept = stats.get("OutgoingBytes")
-            if kept is not None and isinstance(kept.value, int):
-                return kept.value
+            unread = stats.get("OutgoingBytes")
+            if unread is not None and isinstance(unread.value, int):
+                return unread.value
         return None
 
     async def _answers(self, name: str) -> bool:

@@ -134,11 +134,11 @@ class Callers:
         # First the rule, then the question: who vanishes after it has answered for it is told of.
         self._connection.tell(BUS, "AddMatch", "s", [_rule(name)])
         try:
-            (found,) = await self._connection.ask(BUS, "GetConnectionCredentials", "s", [name])
+            (credentials,) = await self._connection.ask(BUS, "GetConnectionCredentials", "s", [name])
         except UnavailableError:
             self._connection.tell(BUS, "RemoveMatch", "s", [_rule(name)])
             raise
-        values = {key: value.value for key, value in found.items()}
+        values = {key: value.value for key, value in credentials.items()}
         uid, pid = int(values.get("UnixUserID", NO_UID)), int(values.get("ProcessID", 0))
         if uid >= NO_UID:
             self._connection.tell(BUS, "RemoveMatch", "s", [_rule(name)])
@@ -165,11 +165,11 @@ class Callers:
 
         Gives whether there was one.
         """
-        idle = [each for each in self._there.values() if not each.is_holding and not each.in_flight]
+        idle = [caller for caller in self._there.values() if not caller.is_holding and not caller.in_flight]
         if not idle:
             return False
-        crowds = Counter(each.uid for each in self._there.values())
-        crowded = max(idle, key=lambda each: crowds[each.uid])
+        crowds = Counter(caller.uid for caller in self._there.values())
+        crowded = max(idle, key=lambda caller: crowds[caller.uid])
         del self._there[crowded.name]
         self._pass_by(crowded)
         return True
@@ -187,10 +187,10 @@ def _group() -> int:
         return -1
 
 
-def _gids(uid: int, told: Any) -> tuple[int, ...]:  # noqa: ANN401  as it came over the bus
+def _gids(uid: int, group_ids: Any) -> tuple[int, ...]:  # noqa: ANN401  as it came over the bus
     """The groups of a caller: as the bus tells, else as the user database has them."""
-    if isinstance(told, list):
-        return tuple(int(gid) for gid in told)
+    if isinstance(group_ids, list):
+        return tuple(int(gid) for gid in group_ids)
     try:
         user = pwd.getpwuid(uid)
         return tuple(os.getgrouplist(user.pw_name, user.pw_gid))

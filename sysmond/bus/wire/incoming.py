@@ -46,35 +46,35 @@ class Incoming:
 
     def __init__(self) -> None:
         """Nothing has come."""
-        self._kept = bytearray()
+        self._buffer = bytearray()
         self._skipped_bytes = 0
 
     def take(self, content: bytes) -> Iterator[bytes | TooLong]:
         """Give the messages that are complete with these bytes, in order."""
-        self._kept += content
+        self._buffer += content
         while True:
             if self._skipped_bytes:
-                gone = min(self._skipped_bytes, len(self._kept))
-                del self._kept[:gone]
+                gone = min(self._skipped_bytes, len(self._buffer))
+                del self._buffer[:gone]
                 self._skipped_bytes -= gone
-            if len(self._kept) < _FIXED_BYTES:
+            if len(self._buffer) < _FIXED_BYTES:
                 return
-            order = "<" if self._kept[0] == ord("l") else ">"
-            body_bytes, serial, fields_bytes = struct.unpack_from(f"{order}III", self._kept, 4)
+            order = "<" if self._buffer[0] == ord("l") else ">"
+            body_bytes, serial, fields_bytes = struct.unpack_from(f"{order}III", self._buffer, 4)
             head_bytes = _FIXED_BYTES + fields_bytes + -fields_bytes % _ALIGNMENT
             size_bytes = head_bytes + body_bytes
             if size_bytes > MESSAGE_BYTES_MAX:
-                if len(self._kept) < min(head_bytes, HEAD_BYTES_MAX):
+                if len(self._buffer) < min(head_bytes, HEAD_BYTES_MAX):
                     return
-                wants_answer = self._kept[1] == CALL and not self._kept[2] & _NO_REPLY_EXPECTED
-                sender = _sender(self._kept, order, head_bytes) if wants_answer else ""
+                wants_answer = self._buffer[1] == CALL and not self._buffer[2] & _NO_REPLY_EXPECTED
+                sender = _sender(self._buffer, order, head_bytes) if wants_answer else ""
                 yield TooLong(sender, serial, size_bytes)
                 self._skipped_bytes = size_bytes
-            elif len(self._kept) < size_bytes:
+            elif len(self._buffer) < size_bytes:
                 return
             else:
-                message = bytes(self._kept[:size_bytes])
-                del self._kept[:size_bytes]
+                message = bytes(self._buffer[:size_bytes])
+                del self._buffer[:size_bytes]
                 yield message
 
 

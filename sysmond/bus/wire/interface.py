@@ -62,9 +62,9 @@ class Changes(StrEnum):
     """What PropertiesChanged tells of a property, as D-Bus spells it."""
 
     NEVER = "const"
-    TOLD = "true"
+    EMITTED = "true"
     INVALIDATED = "invalidates"
-    UNTOLD = "false"
+    SILENT = "false"
 
 
 class Argument(NamedTuple):
@@ -144,9 +144,9 @@ class Interface:
     def __init_subclass__(cls) -> None:
         """Collect what the class declares, in order."""
         there = [getattr(member, _DECLARED, member) for member in vars(cls).values()]
-        cls.METHODS = cls.METHODS | {each.name: each for each in there if isinstance(each, Method)}
-        cls.PROPERTIES = cls.PROPERTIES | {each.name: each for each in there if isinstance(each, Property)}
-        cls.SIGNALS = cls.SIGNALS | {each.name: each for each in there if isinstance(each, Signal)}
+        cls.METHODS = cls.METHODS | {member.name: member for member in there if isinstance(member, Method)}
+        cls.PROPERTIES = cls.PROPERTIES | {member.name: member for member in there if isinstance(member, Property)}
+        cls.SIGNALS = cls.SIGNALS | {member.name: member for member in there if isinstance(member, Signal)}
 
 
 def method(
@@ -164,7 +164,7 @@ def method(
 
 
 def prop(
-    signature: str, *, changes: Changes = Changes.UNTOLD, setter: str = "", is_for_caller: bool = False
+    signature: str, *, changes: Changes = Changes.SILENT, setter: str = "", is_for_caller: bool = False
 ) -> Callable[[_F], _F]:
     """Declare a property, given by this method; ``setter`` names another that takes a new value.
 
@@ -182,11 +182,11 @@ def prop(
 
 def ours(prefix: str) -> dict[str, list[type[Interface]]]:
     """All declared interfaces whose name begins so, with the classes that each is made of."""
-    found: dict[str, list[type[Interface]]] = {}
+    classes: dict[str, list[type[Interface]]] = {}
     for kind in Interface.__subclasses__():
         if kind.NAME.startswith(prefix):
-            found.setdefault(kind.NAME, []).append(kind)
-    return dict(sorted(found.items()))
+            classes.setdefault(kind.NAME, []).append(kind)
+    return dict(sorted(classes.items()))
 
 
 def read_options(options: Options, known: Mapping[str, str]) -> dict[str, Any]:
@@ -217,20 +217,20 @@ def xml(interfaces: Iterable[type[Interface]], *, documented: bool = False) -> l
     """
     classes = list(interfaces)
     lines = [f'  <interface name="{classes[0].NAME}">']
-    members = [(name, each) for kind in classes for name, each in kind.METHODS.items()]
+    members = [(name, declared) for kind in classes for name, declared in kind.METHODS.items()]
     for name, called in sorted(members):
         lines += _comment(called.doc if documented else "", called.action)
         lines.append(f'    <method name="{name}">')
         lines += [_xml_argument(one, ' direction="in"') for one in called.takes]
         lines += [_xml_argument(one, ' direction="out"') for one in called.gives]
         lines.append("    </method>")
-    signals = {name: each for kind in classes for name, each in kind.SIGNALS.items()}
+    signals = {name: signal for kind in classes for name, signal in kind.SIGNALS.items()}
     for name, signal in sorted(signals.items()):
         lines += _comment(signal.doc if documented else "")
         lines.append(f'    <signal name="{name}">')
         lines += [_xml_argument(one) for one in signal.arguments]
         lines.append("    </signal>")
-    values = {name: each for kind in classes for name, each in kind.PROPERTIES.items()}
+    values = {name: value for kind in classes for name, value in kind.PROPERTIES.items()}
     for name, value in sorted(values.items()):
         access = "readwrite" if value.setter else "read"
         lines += _comment(value.doc if documented else "")

@@ -84,7 +84,7 @@ class Service:
         self._said = ""
         self._complained: set[str] = set()
         self._everywhere: dict[str, list[Interface]] = {
-            each.NAME: [each] for each in (Peer(), Introspectable(self), Properties(self))
+            interface.NAME: [interface] for interface in (Peer(), Introspectable(self), Properties(self))
         }
 
     # Objects
@@ -110,18 +110,18 @@ class Service:
 
     def managed(self) -> Iterator[tuple[str, dict[str, list[Interface]]]]:
         """The objects that the ObjectManager tells of."""
-        return ((path, each.interfaces) for path, each in self._objects.items() if each.is_managed)
+        return ((path, exported.interfaces) for path, exported in self._objects.items() if exported.is_managed)
 
     def describe(self, path: str, caller: Caller) -> str:
         """Introspection XML of a path; what belongs to others is not there."""
         below = f"{path.rstrip('/')}/"
-        visible = [each for each, exported in self._objects.items() if exported.owner in {None, caller}]
-        found = {each[len(below) :].partition("/")[0] for each in visible if each.startswith(below)}
+        visible = [other for other, exported in self._objects.items() if exported.owner in {None, caller}]
+        children = {other[len(below) :].partition("/")[0] for other in visible if other.startswith(below)}
         there = {**self._everywhere, **self.interfaces(path)} if path in self._objects else self._everywhere
         lines = [DOCTYPE, "<node>"]
         for implementations in there.values():
-            lines += xml(type(each) for each in implementations)
-        lines += [f'  <node name="{name}"/>' for name in sorted(found)]
+            lines += xml(type(implementation) for implementation in implementations)
+        lines += [f'  <node name="{name}"/>' for name in sorted(children)]
         return "\n".join([*lines, "</node>", ""])
 
     # Signals
@@ -149,9 +149,9 @@ class Service:
         if self._connection is None:
             return
         declared = [implementation.PROPERTIES[name] for name in names]
-        told = {name: value for name, value in values_of([implementation]).items() if name in names}
-        now = {each.name: told[each.name] for each in declared if each.changes is Changes.TOLD}
-        asked_for = [each.name for each in declared if each.changes is Changes.INVALIDATED]
+        values = {name: value for name, value in values_of([implementation]).items() if name in names}
+        now = {member.name: values[member.name] for member in declared if member.changes is Changes.EMITTED}
+        asked_for = [member.name for member in declared if member.changes is Changes.INVALIDATED]
         if now or asked_for:
             self.emit(path, Properties.properties_changed, implementation.NAME, now, asked_for)
 
@@ -186,7 +186,7 @@ class Service:
     def counts(self) -> dict[str, int]:
         """What the status says about the bus: callers, what waits and what was dropped."""
         callers = [] if self.callers is None else self.callers.all()
-        dropped = sum(each.dropped for each in callers)
+        dropped = sum(caller.dropped for caller in callers)
         if self._connection is not None:
             dropped += self._connection.dropped
         return {
@@ -199,7 +199,7 @@ class Service:
     # The connection
 
     async def run(self, ended: asyncio.Event) -> None:
-        """Offer the objects on the bus until told to end, whatever becomes of the bus meanwhile."""
+        """Offer the objects on the bus until asked to end, whatever becomes of the bus meanwhile."""
         pause_s = RETRY_FIRST_S
         while not ended.is_set():
             try:
@@ -227,9 +227,9 @@ class Service:
                 for begin in self.when_connected:
                     self.start(begin(connection))
                 self._once("there", f"{BUS_NAME} is there" if self._said else "")
-                told = asyncio.create_task(ended.wait())
-                await asyncio.wait({lost, told}, return_when=asyncio.FIRST_COMPLETED)
-                told.cancel()
+                ending = asyncio.create_task(ended.wait())
+                await asyncio.wait({lost, ending}, return_when=asyncio.FIRST_COMPLETED)
+                ending.cancel()
                 if lost.done():
                     self._once("gone", f"the bus is gone: {lost.result()}; tried again, recording goes on")
             else:
@@ -319,7 +319,7 @@ class Service:
         return self._connection is not None and self._connection.queued_bytes > 0
 
     def _admit(self, call: Call, caller: Caller) -> None:
-        """Have a call wait for the turn of its user, unless he has enough waiting."""
+        """Have a call wait for the turn of its user, unless that user has enough waiting."""
         turns, uid = self._lines(), caller.uid
         waiting = turns.waiting(uid)
         most = WAITING_MAX if call.wants_answer else UNANSWERED_WAITING_MAX
@@ -391,7 +391,7 @@ class Service:
             there = None
         for interfaces in (there.interfaces if there is not None else {}, self._everywhere):
             groups = [interfaces.get(call.interface, [])] if call.interface else interfaces.values()
-            for implementation in (each for group in groups for each in group):
+            for implementation in (member for group in groups for member in group):
                 if call.member in implementation.METHODS:
                     if there is None and not self._is_known_nowhere(call.path, implementation):
                         raise ForeignCallError("UnknownObject", f"no object at {call.path[:255]}")
@@ -400,7 +400,7 @@ class Service:
             raise ForeignCallError("UnknownObject", f"no object at {call.path[:255]}")
         if call.interface and call.interface not in {**there.interfaces, **self._everywhere}:
             raise ForeignCallError("UnknownInterface", f"{call.path} has no interface {call.interface}")
-        known = [name for group in there.interfaces.values() for each in group for name in each.METHODS]
+        known = [name for group in there.interfaces.values() for member in group for name in member.METHODS]
         raise ForeignCallError("UnknownMethod", f"no method {call.member}{nearest(call.member, known)}")
 
     def _is_known_nowhere(self, path: str, implementation: Interface) -> bool:
@@ -408,7 +408,7 @@ class Service:
         if isinstance(implementation, Peer):
             return True
         below = f"{path.rstrip('/')}/"
-        return isinstance(implementation, Introspectable) and any(each.startswith(below) for each in self._objects)
+        return isinstance(implementation, Introspectable) and any(other.startswith(below) for other in self._objects)
 
     async def _authorized(
         self, method: Method, implementation: Interface, request: CallContext, body: list[Any]
@@ -430,9 +430,9 @@ class Service:
 
     async def _answer_later(self, call: Call, caller: Caller, method: Method, outcome: Awaitable[object]) -> None:
         try:
-            told = await outcome
+            value = await outcome
             began_s = time.thread_time()
-            self._reply(call, caller, method, told)
+            self._reply(call, caller, method, value)
             self._lines().charge(caller.uid, time.thread_time() - began_s)
         except Exception as failure:  # noqa: BLE001  whatever a call does, it does not end the part
             self._refuse(call, caller, failure)
@@ -489,9 +489,9 @@ def _check(value: object) -> None:
         case list() | tuple() | dict():
             if len(value) > ITEMS_MAX:
                 raise LimitError(f"{len(value)} items; expected up to {ITEMS_MAX}")
-            for each in value.items() if isinstance(value, dict) else value:
-                if not isinstance(each, int | float):
-                    _check(each)
+            for item in value.items() if isinstance(value, dict) else value:
+                if not isinstance(item, int | float):
+                    _check(item)
         case Variant():
             _check(value.value)
         case _:

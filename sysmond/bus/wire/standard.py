@@ -15,7 +15,7 @@ from sysmond.bus.wire.interface import WHOLE_BYTES_MAX, CallContext, Interface, 
 DBUS = "org.freedesktop.DBus"
 
 
-class Served(Protocol):
+class ObjectService(Protocol):
     """The service, as these interfaces see it: the objects, and who may change them."""
 
     def interfaces(self, path: str) -> dict[str, list[Interface]]:
@@ -60,7 +60,7 @@ class Introspectable(Interface):
 
     NAME = f"{DBUS}.Introspectable"
 
-    def __init__(self, service: Served) -> None:
+    def __init__(self, service: ObjectService) -> None:
         """``service``: whose objects are described."""
         self._service = service
 
@@ -76,15 +76,15 @@ class Properties(Interface):
     NAME = f"{DBUS}.Properties"
     properties_changed = Signal("interface_name:s changed_properties:a{sv} invalidated_properties:as")
 
-    def __init__(self, service: Served) -> None:
+    def __init__(self, service: ObjectService) -> None:
         """``service``: whose objects' properties these are."""
         self._service = service
 
     @method("interface_name:s property_name:s", "value:v")
     def get(self, request: CallContext, interface: str, name: str) -> Variant:
         """One property."""
-        implementation, found = self._find(request.path, interface, name)
-        return variant(found.signature, found.value(implementation, request.caller))
+        implementation, declared = self._find(request.path, interface, name)
+        return variant(declared.signature, declared.value(implementation, request.caller))
 
     @method("interface_name:s", "properties:a{sv}")
     def get_all(self, request: CallContext, interface: str) -> dict[str, Variant]:
@@ -94,29 +94,29 @@ class Properties(Interface):
             raise ForeignCallError("UnknownInterface", f"{request.path} has no interface {interface[:255]!r}")
         return {
             name: value
-            for each, implementations in there.items()
-            if not interface or each == interface
+            for known, implementations in there.items()
+            if not interface or known == interface
             for name, value in values_of(implementations, request.caller).items()
         }
 
     @method("interface_name:s property_name:s value:v")
     async def set(self, request: CallContext, interface: str, name: str, value: Variant) -> None:
         """Change a property, which most cannot be."""
-        implementation, found = self._find(request.path, interface, name)
-        if not found.setter:
+        implementation, declared = self._find(request.path, interface, name)
+        if not declared.setter:
             raise ForeignCallError("PropertyReadOnly", f"{interface}.{name} can be read alone")
-        if value.signature != found.signature:
-            raise ForeignCallError("InvalidArgs", f"{name}: type {value.signature}; expected {found.signature}")
+        if value.signature != declared.signature:
+            raise ForeignCallError("InvalidArgs", f"{name}: type {value.signature}; expected {declared.signature}")
         await self._service.authorize(request, "configure")
-        getattr(implementation, found.setter)(value.value)
-        self._service.changed(request.path, implementation, found.name)
+        getattr(implementation, declared.setter)(value.value)
+        self._service.changed(request.path, implementation, declared.name)
 
     def _find(self, path: str, interface: str, name: str) -> tuple[Interface, Property]:
         there = self._service.interfaces(path)
         if interface and interface not in there:
             raise ForeignCallError("UnknownInterface", f"{path} has no interface {interface[:255]!r}")
-        for each, implementations in there.items():
-            for implementation in implementations if not interface or each == interface else ():
+        for known, implementations in there.items():
+            for implementation in implementations if not interface or known == interface else ():
                 if name in implementation.PROPERTIES:
                     return implementation, implementation.PROPERTIES[name]
         raise ForeignCallError("UnknownProperty", f"{path} has no property {name[:255]!r}")
@@ -129,7 +129,7 @@ class Objects(Interface):
     interfaces_added = Signal("object_path:o interfaces_and_properties:a{sa{sv}}")
     interfaces_removed = Signal("object_path:o interfaces:as")
 
-    def __init__(self, service: Served) -> None:
+    def __init__(self, service: ObjectService) -> None:
         """``service``: whose objects these are."""
         self._service = service
 
@@ -142,9 +142,9 @@ class Objects(Interface):
 def values_of(implementations: list[Interface], caller: Caller | None = None) -> dict[str, Variant]:
     """The properties of one interface, as this caller may know them; as everybody may without one."""
     return {
-        each.name: variant(each.signature, each.value(implementation, caller))
+        declared.name: variant(declared.signature, declared.value(implementation, caller))
         for implementation in implementations
-        for each in implementation.PROPERTIES.values()
+        for declared in implementation.PROPERTIES.values()
     }
 
 

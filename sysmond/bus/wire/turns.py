@@ -19,7 +19,7 @@ Work = Iterator[object]
 
 
 class _Line:
-    """What waits for one user. ``used_s``: processor time, as it counts against him."""
+    """What waits for one user. ``used_s``: processor time, as it counts against that user."""
 
     __slots__ = ("size_bytes", "used_s", "works")
 
@@ -35,15 +35,15 @@ class Turns:
     def __init__(
         self,
         later: Callable[[Callable[[], None]], object],
-        is_held: Callable[[], bool],
+        is_blocked: Callable[[], bool],
         spent_s: Callable[[], float] = time.thread_time,
     ) -> None:
-        """``later``: has the loop call something soon. ``is_held``: whether what was made is not sent yet.
+        """``later``: has the loop call something soon. ``is_blocked``: whether what was made is not sent yet.
 
         ``spent_s``: the processor time that was spent so far.
         """
         self._later = later
-        self._is_held = is_held
+        self._is_blocked = is_blocked
         self._spent_s = spent_s
         self._lines: dict[int, _Line] = {}
         self._active: dict[int, _Line] = {}  # Those for whom something waits.
@@ -61,12 +61,12 @@ class Turns:
         return 0 if line is None else line.size_bytes
 
     def put(self, uid: int, work: Work, size_bytes: int = 0) -> None:
-        """Have something done in the turn of a user, after what waits for him already; ``take`` or ``soon`` begins."""
+        """Have something done in the turn of a user, behind what that user waits for; ``take`` or ``soon`` begins."""
         line = self._lines.get(uid)
         if line is None:
             self._forget_idle()
             line = self._lines[uid] = _Line(self._floor_s)
-        if not line.works:  # What others had while he wanted nothing is not owed to him.
+        if not line.works:  # A user who wanted nothing is not owed what others had meanwhile.
             line.used_s = max(line.used_s, self._floor_s)
             self._active[uid] = line
         line.works.append((work, size_bytes))
@@ -83,13 +83,13 @@ class Turns:
         self.take()
 
     def charge(self, uid: int, spent_s: float) -> None:
-        """Count processor time against a user that was spent for him outside of his turn."""
+        """Count processor time against a user that was spent for that user outside of a turn."""
         if (line := self._lines.get(uid)) is not None:
             line.used_s += spent_s
 
     def take(self) -> None:
         """Do the next piece, unless the loop is about to; it does the rest. To be called when all was sent, too."""
-        if self._is_due or not self._active or self._is_held():
+        if self._is_due or not self._active or self._is_blocked():
             return
         uid = min(self._active, key=self._used_s) if len(self._active) > 1 else next(iter(self._active))
         line = self._active[uid]
