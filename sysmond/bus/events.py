@@ -44,7 +44,7 @@ class Events(Interface):
         """How many events were not told because they are about what not all may know; history has them."""
         return self._withheld
 
-    def hear(self, boottime_ns: int, kind: str, subject: str, text: str, is_restricted: bool) -> None:  # noqa: FBT001
+    def receive(self, boottime_ns: int, kind: str, subject: str, text: str, is_restricted: bool) -> None:  # noqa: FBT001
         """Tell of an event: now, later as one of a number, or not at all."""
         if is_restricted or self._is_restricted(subject.partition("@")[0].partition("/")[0]):
             self._withheld += 1

@@ -2,8 +2,8 @@
 """Holds: to sample tables oftener, or to leave the disk alone, for as long as a client keeps a descriptor.
 
 As in logind the descriptor is the lock: it is the writing end of a pipe, and where its last copy is closed, the
-hold ends; it also ends when its time is up, and when something is written. What holds ask for is told to the other
-parts for a short while, again and again, so that they are free when this part dies.
+hold ends; it also ends when its time is up, and when something is written. What holds ask for is ordered of the
+other parts for a short while, again and again, so that they are free when this part dies.
 """
 
 import asyncio
@@ -35,8 +35,8 @@ HOLDS_PER_USER_MAX = 8
 HOLDS_MAX = 64
 TABLES_MAX = 64
 WORDS_LENGTH_MAX = 200
-# The other parts are told for so long, and again before that is over.
-TOLD_S = 150
+# An order to the other parts holds for so long, and is repeated before that is over.
+ORDER_S = 150
 AGAIN_S = 60.0
 # A part that died is there again by then.
 RISEN_S = 2.0
@@ -44,7 +44,7 @@ DIED = "died"
 ANSWER_S = 10.0
 
 RATE, FLUSH = "rate", "flush"
-Told = tuple[str, list[str], int, str, str, int, int]
+HoldRow = tuple[str, list[str], int, str, str, int, int]
 
 
 class Hold(NamedTuple):
@@ -81,21 +81,21 @@ class Holds(Interface):
         self._telling: set[asyncio.Task[None]] = set()
 
     @prop("a(sastssux)", changes=Changes.EMITTED)
-    def holds(self) -> list[Told]:
+    def holds(self) -> list[HoldRow]:
         """All holds: kind, public tables, period in ns, who, why, uid, and until when in UTC nanoseconds."""
         offset_ns = time.time_ns() - clock.boottime_ns()
-        public = {each.table for each in self._plan().probes if each.sensitivity is Sensitivity.PUBLIC}
+        public = {probe.table for probe in self._plan().probes if probe.sensitivity is Sensitivity.PUBLIC}
         return [
             (
-                each.kind,
-                [table for table in each.tables if table in public],
-                each.period_ns,
-                each.who,
-                each.why,
-                each.uid,
-                each.until_ns + offset_ns,
+                hold.kind,
+                [table for table in hold.tables if table in public],
+                hold.period_ns,
+                hold.who,
+                hold.why,
+                hold.uid,
+                hold.until_ns + offset_ns,
             )
-            for each in self._there.values()
+            for hold in self._there.values()
         ]
 
     @method("tables:as period_ns:t who:s why:s", "lock:h", action="hold")
@@ -119,14 +119,14 @@ class Holds(Interface):
             raise InvalidArgumentError(f"max_seconds {max_seconds}; expected 1 to {HOLD_S_MAX}")
         return await self._add(request.caller, (), 0, (who, why), max_seconds)
 
-    def hear(self, _boottime_ns: int, kind: str, *_: object) -> None:
+    def receive(self, _boottime_ns: int, kind: str, *_: object) -> None:
         """Tell a part that died, and was started again, what it cannot know."""
         if kind == DIED and self._there and self._timer is not None:
             self._timer.cancel()
             self._timer = asyncio.get_running_loop().call_later(RISEN_S, self._renew)
 
     def _lanes(self, tables: tuple[str, ...], caller: Caller) -> list[Lane]:
-        known = {each.table: each.lane for each in self._plan().probes if each.sensitivity in caller.sensitivities}
+        known = {probe.table: probe.lane for probe in self._plan().probes if probe.sensitivity in caller.sensitivities}
         for table in tables:
             if table not in known:
                 raise NotFoundError(f"table {table[:80]!r}: no such table{nearest(table[:80], known)}")
@@ -138,7 +138,7 @@ class Holds(Interface):
         for name, word in zip(("who", "why"), said, strict=True):
             if not 0 < len(word) <= WORDS_LENGTH_MAX:
                 raise InvalidArgumentError(f"{name} of {len(word)} characters; expected 1 to {WORDS_LENGTH_MAX}")
-        if sum(each.uid == caller.uid for each in self._there.values()) >= HOLDS_PER_USER_MAX:
+        if sum(hold.uid == caller.uid for hold in self._there.values()) >= HOLDS_PER_USER_MAX:
             raise LimitError(f"uid {caller.uid} has {HOLDS_PER_USER_MAX} holds; end one first")
         if len(self._there) >= HOLDS_MAX:
             raise LimitError(f"there are {HOLDS_MAX} holds; there may be no more")
@@ -171,19 +171,19 @@ class Holds(Interface):
             self._timer = None
 
     def _wait(self) -> None:
-        """Wake when somebody's time is up, or the others have to be told again."""
+        """Wake when somebody's time is up, or the orders to the others have to be repeated."""
         if self._timer is not None:
             self._timer.cancel()
-        first_ns = min((each.until_ns for each in self._there.values()), default=0)
+        first_ns = min((hold.until_ns for hold in self._there.values()), default=0)
         wait_s = min(AGAIN_S, max(0.0, (first_ns - clock.boottime_ns()) / SECOND_NS))
         self._timer = asyncio.get_running_loop().call_later(wait_s, self._renew) if self._there else None
 
     def _renew(self) -> None:
         now_ns = clock.boottime_ns()
-        for hold in [each for each in self._there.values() if each.until_ns <= now_ns]:
+        for hold in [other for other in self._there.values() if other.until_ns <= now_ns]:
             self._end(hold)
-        tables = tuple(dict.fromkeys(table for each in self._there.values() for table in each.tables))
-        self._tell_soon(tables, is_flush=any(not each.tables for each in self._there.values()))
+        tables = tuple(dict.fromkeys(table for hold in self._there.values() for table in hold.tables))
+        self._tell_soon(tables, is_flush=any(not hold.tables for hold in self._there.values()))
         self._wait()
 
     def _tell_soon(self, tables: tuple[str, ...], *, is_flush: bool) -> None:
@@ -198,19 +198,19 @@ class Holds(Interface):
         task.add_done_callback(self._telling.discard)
 
     async def _tell(self, tables: tuple[str, ...], *, is_flush: bool) -> None:
-        """Tell the other parts what is held now, as far as it concerns these tables, or the disk.
+        """Order of the other parts what the holds ask for now, as far as it concerns these tables, or the disk.
 
         :raises RefusedError: where one refuses, or does not answer.
         """
         now_ns = clock.boottime_ns()
         if is_flush:
-            until_ns = max((each.until_ns for each in self._there.values() if not each.tables), default=now_ns)
-            seconds = min(TOLD_S, -(-(until_ns - now_ns) // SECOND_NS))
+            until_ns = max((hold.until_ns for hold in self._there.values() if not hold.tables), default=now_ns)
+            seconds = min(ORDER_S, -(-(until_ns - now_ns) // SECOND_NS))
             await ask(self._folders, ARCHIVER, {"do": "hold_flush", "seconds": max(0, seconds)}, ANSWER_S)
-        lanes = {each.table: each.lane for each in self._plan().probes}
+        lanes = {probe.table: probe.lane for probe in self._plan().probes}
         orders: dict[tuple[Lane, int], list[str]] = {}
         for table in tables:
-            period_ns = min((each.period_ns for each in self._there.values() if table in each.tables), default=0)
+            period_ns = min((hold.period_ns for hold in self._there.values() if table in hold.tables), default=0)
             if table in lanes:
                 orders.setdefault((lanes[table], period_ns), []).append(table)
         for (lane, period_ns), those in orders.items():
@@ -223,7 +223,7 @@ class Holds(Interface):
 
     async def _order(self, lane: Lane, tables: list[str], period_ns: int) -> list[str]:
         """Order a lane to read tables so often, 0: as planned; gives those that it does not read."""
-        order: Order = {"do": "hold", "tables": tables, "interval_ns": period_ns, "seconds": TOLD_S}
+        order: Order = {"do": "hold", "tables": tables, "interval_ns": period_ns, "seconds": ORDER_S}
         answer = await ask(self._folders, WRITERS[lane], order, ANSWER_S)
         read = answer.get("tables")
         return [table for table in tables if table not in (read if isinstance(read, list) else [])]

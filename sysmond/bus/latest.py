@@ -24,7 +24,7 @@ from sysmond.ring.newest import Follower, Now, Recent, growth
 
 # An answer of a greater size is asked for in parts.
 REPLY_BYTES_MAX = 256 * 1024
-# Each is held against all series that there are.
+# Each is compared with all series that there are.
 PATTERNS_MAX = 100
 # Who lists more gives way to others so often.
 PIECE_SERIES = 100
@@ -109,7 +109,7 @@ class Latest:
     def is_restricted(self, table: str) -> bool:
         """Whether a table lies in restricted rings alone."""
         there = self.look().tables.get(table, [])
-        return bool(there) and all(each.sensitivity is Sensitivity.RESTRICTED for each in there)
+        return bool(there) and all(recent.sensitivity is Sensitivity.RESTRICTED for recent in there)
 
     def find(self, patterns: Sequence[str], sensitivities: Iterable[Sensitivity]) -> Pieces[list[Listed]]:
         """The series that patterns mean, all where there are none; of those classes alone.
@@ -124,14 +124,14 @@ class Latest:
         chosen: dict[Series, Listed] = {}
         for text in dict.fromkeys(patterns or ["*"]):
             pattern = paths.parse(text)
-            found: dict[Series, Listed] = {}
+            matching: dict[Series, Listed] = {}
             for listed in self.meant(Matcher(pattern), allowed, now):
-                found[listed.series] = listed
-                if len(found) % PIECE_SERIES == 0:
+                matching[listed.series] = listed
+                if len(matching) % PIECE_SERIES == 0:
                     yield
-            if not found and patterns:
+            if not matching and patterns:
                 raise self._unknown(pattern, allowed)
-            chosen |= found
+            chosen |= matching
             yield
         return list(chosen.values())
 
@@ -145,7 +145,7 @@ class Latest:
                 is_gone = recent.absence is not None and recent.absence[0] is Cause.DISABLED
                 if is_gone or not recent.rows or recent.sensitivity not in allowed:
                     continue
-                metrics = [each for each in recent.layout.table.metrics if matcher.metric(table, each.name)]
+                metrics = [metric for metric in recent.layout.table.metrics if matcher.metric(table, metric.name)]
                 for name in recent.rows[-1].names if metrics else ():
                     if matcher.series(table, metrics[0].name, name):
                         for metric in metrics:
@@ -155,9 +155,12 @@ class Latest:
         """Why a pattern may not be followed: it means tables of other classes alone; None where that is not so."""
         matcher = Matcher(paths.parse(text))
         meant = [
-            each.sensitivity for table, several in self._now.tables.items() if matcher.table(table) for each in several
+            recent.sensitivity
+            for table, several in self._now.tables.items()
+            if matcher.table(table)
+            for recent in several
         ]
-        if not meant or any(each in allowed for each in meant):
+        if not meant or any(sensitivity in allowed for sensitivity in meant):
             return None
         may = f"root, the service's own user and members of the group {GROUP} may read it"
         return NotAuthorizedError(f"path {text!r}: restricted; {may}")
@@ -172,7 +175,7 @@ class Latest:
         if pattern.table in self._planned() and not any(self.meant(Matcher(paths.parse(pattern.table)), allowed)):
             return NotFoundError(f"path {pattern.text!r}: has no rows now")
         try:
-            known = [each.series[1:] for each in self.meant(Matcher(paths.parse("*")), allowed)]
+            known = [listed.series[1:] for listed in self.meant(Matcher(paths.parse("*")), allowed)]
             paths.select([pattern], known, long_tables)
         except UsageError as unknown:
             return NotFoundError(str(unknown))
@@ -255,8 +258,8 @@ class Moment:
     @property
     def tick_ns(self) -> int:
         """The newest tick in boot time; 0 before the first."""
-        several = (each for recents in self._now.tables.values() for each in recents)
-        return max((each.tick_ns for each in several if each.sensitivity in self._allowed), default=0)
+        newest = (recent for several in self._now.tables.values() for recent in several)
+        return max((recent.tick_ns for recent in newest if recent.sensitivity in self._allowed), default=0)
 
     def value(self, series: Series, *, rate: bool) -> tuple[float, Quality]:
         """The newest value of a series, NaN where there is none, and what it is worth; ``rate``: of counters."""
@@ -319,15 +322,15 @@ class Values(Interface):
         read_options(options, {})
         if len(patterns) > PATTERNS_MAX:
             raise LimitError(f"{len(patterns)} patterns; expected up to {PATTERNS_MAX}")
-        found = yield from self._latest.find(patterns, request.caller.sensitivities)
-        if sum(_LISTED_BYTES + len(each.series.path) + len(each.text) for each in found) > REPLY_BYTES_MAX:
-            raise LimitError(f"{len(found)} series are too many for one answer; use narrower patterns")
-        told = []
-        for each in found:
-            told.append(_told(each))
-            if len(told) % PIECE_SERIES == 0:
+        matching = yield from self._latest.find(patterns, request.caller.sensitivities)
+        if sum(_LISTED_BYTES + len(listed.series.path) + len(listed.text) for listed in matching) > REPLY_BYTES_MAX:
+            raise LimitError(f"{len(matching)} series are too many for one answer; use narrower patterns")
+        rows = []
+        for listed in matching:
+            rows.append(_row(listed))
+            if len(rows) % PIECE_SERIES == 0:
                 yield
-        return told
+        return rows
 
     @method("ids:au options:a{sv}", "boottime_ns:t serial:t values:ad quality:ay")
     def get_latest(self, request: CallContext, ids: list[int], options: Options) -> tuple[int, int, list[float], bytes]:
@@ -337,7 +340,7 @@ class Values(Interface):
         return tick_ns, self._latest.serial, values, qualities
 
 
-def _told(listed: Listed) -> tuple[object, ...]:
+def _row(listed: Listed) -> tuple[object, ...]:
     series, metric, sensitivity, interval_ns, text = listed
     further: dict[str, Variant] = {}
     if metric.semantics is Semantics.COUNTER:

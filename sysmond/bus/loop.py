@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The loop of the bus part: its control socket, and what it offers on the bus.
 
-It owns nothing but its connection. Whatever becomes of the bus, it goes on and tries again; it ends when it is told to.
+It owns nothing but its connection. Whatever becomes of the bus, it goes on and tries again; it ends when asked to.
 """
 
 import asyncio
@@ -81,8 +81,8 @@ class Loop:
                 "text": str(text),
             }:
                 is_restricted = order.get("sensitivity") == Sensitivity.RESTRICTED
-                for hear in self._part.when_recorded:
-                    hear(at_ns, kind, subject, text, is_restricted)
+                for receive in self._part.when_recorded:
+                    receive(at_ns, kind, subject, text, is_restricted)
                 return {"ok": True}
             case _:
                 return {"error": f"{order.get('do')!r} is not an order; 'plan' and 'event' are"}

@@ -16,7 +16,7 @@ NEEDLESS = ("ssl", "_hashlib")
 
 
 def run(settings: Settings, plan: Plan, say: Callable[[str], None]) -> int:
-    """Be the bus part until told to stop, in a process of its own."""
+    """Be the bus part until asked to stop, in a process of its own."""
     stop = control.wake_on(STOP_SIGNALS)
     for module in NEEDLESS:
         sys.modules.setdefault(module, None)  # type: ignore[arg-type]  # that is how an import is made to fail

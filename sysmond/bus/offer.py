@@ -15,21 +15,21 @@ from sysmond.bus.wire.names import OBJECT_PATH
 
 def offered(part: BusPart, probes: Probes) -> list[Interface]:
     """The interfaces of the manager that these are."""
-    latest = Latest(part.follower, lambda: {each.table for each in part.plan.probes}, probes.long_tables)
+    latest = Latest(part.follower, lambda: {planned.table for planned in part.plan.probes}, probes.long_tables)
 
     def emit(time_ns: int, kind: str, subject: str, text: str) -> None:
         part.service.emit(OBJECT_PATH, Events.event, time_ns, kind, subject, text)
 
     def is_restricted(table: str) -> bool:
-        planned = [each.sensitivity for each in part.plan.probes if each.table == table]
-        return Sensitivity.RESTRICTED in planned or latest.is_restricted(table)
+        sensitivities = [planned.sensitivity for planned in part.plan.probes if planned.table == table]
+        return Sensitivity.RESTRICTED in sensitivities or latest.is_restricted(table)
 
     def changed(holds: Holds, name: str) -> None:
         part.service.changed(OBJECT_PATH, holds, name)
 
     events = Events(emit, is_restricted)
     holds = Holds(part.settings.folders, lambda: part.plan, changed)
-    part.when_recorded += [events.hear, holds.hear]
+    part.when_recorded += [events.receive, holds.receive]
     return [
         Values(latest),
         History(Readers(part.settings.folders), latest),

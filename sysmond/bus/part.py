@@ -14,7 +14,7 @@ ROWS_KEPT = 2
 
 
 class BusPart:
-    """What they share, and where they say that they want to hear of a change."""
+    """What they share, and where they say that they want to be called at a change."""
 
     def __init__(self, settings: Settings, plan: Plan, say: Callable[[str], None]) -> None:
         """Everything is put in place; nothing is on the bus yet."""

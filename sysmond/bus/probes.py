@@ -55,7 +55,7 @@ class ProbeObject(Interface):
         """``planned``: as the plan has it now."""
         self._probes = probes
         self.planned = planned
-        self.told: State | None = None
+        self.reported: State | None = None
 
     @prop("s", changes=Changes.NEVER)
     def name(self) -> str:
@@ -81,8 +81,8 @@ class ProbeObject(Interface):
     def metrics(self) -> list[tuple[str, str, str, str, float]]:
         """Its metrics: name, unit, semantics, documentation, resolution in that unit."""
         return [
-            (each.name, clean(each.unit), str(each.semantics), clean(each.doc), 10.0**-each.scale)
-            for each in self._table().metrics
+            (metric.name, clean(metric.unit), str(metric.semantics), clean(metric.doc), 10.0**-metric.scale)
+            for metric in self._table().metrics
         ]
 
     @prop("s", changes=Changes.EMITTED)
@@ -171,24 +171,28 @@ class Probes:
     def follow(self) -> None:
         """Have as many objects as the plan has probes, and tell what changed."""
         self._forget_catalogue()
-        planned = {each.table: each for each in self.part.plan.probes}
-        for name in [each for each in self._objects if each not in planned]:
+        planned = {probe.table: probe for probe in self.part.plan.probes}
+        for name in [other for other in self._objects if other not in planned]:
             self.part.service.withdraw(names.probe_path(name))
             del self._objects[name]
-        for name, each in planned.items():
+        for name, probe in planned.items():
             there = self._objects.get(name)
             if there is None:
-                self._objects[name] = ProbeObject(self, each)
+                self._objects[name] = ProbeObject(self, probe)
                 self.part.service.export(names.probe_path(name), self._objects[name], is_managed=True)
-            elif there.planned != each:
-                before, there.planned = there.planned, each
+            elif there.planned != probe:
+                before, there.planned = there.planned, probe
                 fields = {
                     "Plugin": "plugin",
                     "Interval": "interval_ns",
                     "Sensitivity": "sensitivity",
                     "Options": "options",
                 }
-                changed = [told for told, field in fields.items() if getattr(before, field) != getattr(each, field)]
+                changed = [
+                    property_name
+                    for property_name, field in fields.items()
+                    if getattr(before, field) != getattr(probe, field)
+                ]
                 self.part.service.changed(names.probe_path(name), there, *changed)
         self._rings.attend(self.long_tables())
         self.look()
@@ -198,11 +202,11 @@ class Probes:
         """Look at the rings, and tell whose state is another."""
         self._looked_s = asyncio.get_running_loop().time()
         self._now = self._rings.read()
-        for name, each in self._objects.items():
-            state = self._state(each.planned)
-            if each.told is not None and state != each.told:
-                self.part.service.changed(names.probe_path(name), each, "State", "Reason", "Lane")
-            each.told = state
+        for name, probe in self._objects.items():
+            state = self._state(probe.planned)
+            if probe.reported is not None and state != probe.reported:
+                self.part.service.changed(names.probe_path(name), probe, "State", "Reason", "Lane")
+            probe.reported = state
 
     def now(self) -> Now:
         """The newest of all tables, from a moment ago at most."""
@@ -222,7 +226,7 @@ class Probes:
 
     def long_tables(self) -> list[str]:
         """The tables of the plan whose rows are packed, and that have no series."""
-        return [each.table for each in self.part.plan.probes if self.table(each.table).packing is not None]
+        return [probe.table for probe in self.part.plan.probes if self.table(probe.table).packing is not None]
 
     def catalogue(self) -> Catalogue:
         """The catalogue beside the plan; an empty one where there is none.
@@ -242,43 +246,43 @@ class Probes:
 
     def rows(self, *, is_restricted: bool) -> list[tuple[str, str, str, str, int, str, str]]:
         """All probes and refused plugins, as ``ListProbes`` gives them to who may see what is restricted, or not."""
-        found = [
+        rows = [
             (
-                each.table,
+                probe.table,
                 state.name,
                 clean(state.reason if is_restricted else state.public_reason),
                 state.lane,
-                each.interval_ns,
-                str(each.sensitivity),
-                names.probe_path(each.table),
+                probe.interval_ns,
+                str(probe.sensitivity),
+                names.probe_path(probe.table),
             )
-            for each in self.part.plan.probes
-            for state in (self.state(each),)
+            for probe in self.part.plan.probes
+            for state in (self.state(probe),)
         ]
-        return found + [
-            (clean(each.plugin), "refused", clean(each.reason), "", 0, "", "/") for each in self.part.plan.refused
+        return rows + [
+            (clean(plugin.plugin), "refused", clean(plugin.reason), "", 0, "", "/") for plugin in self.part.plan.refused
         ]
 
     def counts(self) -> dict[str, int]:
         """How many there are in each state."""
-        found: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for _, state, *_ in self.rows(is_restricted=False):
-            found[state] = found.get(state, 0) + 1
-        return found
+            counts[state] = counts.get(state, 0) + 1
+        return counts
 
     def costs(self) -> Mapping[str, dict[str, float]]:
         """What each part and each probe costs: the newest rows of the table ``self``, without what is absent."""
-        found: dict[str, dict[str, float]] = {}
+        costs: dict[str, dict[str, float]] = {}
         width = len(SELF.metrics)
         for recent in reversed(self.now().tables.get(SELF.name, [])):  # The newest last, so that it counts.
             if recent.rows and len(recent.layout.table.metrics) == width:
                 row = recent.rows[-1]
                 for index, name in enumerate(row.names):
                     values = zip(SELF.metrics, row.values[index * width : (index + 1) * width], strict=True)
-                    found[clean(name)] = {
+                    costs[clean(name)] = {
                         metric.name: value * 10.0**-metric.scale for metric, value in values if value != ABSENT
                     }
-        return found
+        return costs
 
     def _state(self, planned: PlannedProbe) -> State:
         there = self._now.tables.get(planned.table)

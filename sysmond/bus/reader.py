@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 NICENESS = 10
 # The group of who has none (nogroup).
 NOBODY = 65534
-# What is told beside the numbers: of more than this the newest.
+# What an answer has beside the numbers: of more than this the newest.
 GAPS_BYTES_MAX = 32 * 1024
 EVENTS_BYTES_MAX = 240 * 1024
 EVENTS_MAX = 1000
 WARNINGS_MAX = 20
 TEXT_LENGTH_MAX = 200
 # What an event, a gap or a column takes in a message beside its words.
-_TOLD_BYTES = 32
+_STRUCT_BYTES = 32
 
 Answer = dict[str, Any]
 
@@ -86,7 +86,7 @@ def query(question: HistoryQuestion, archive: "Archive", bulk: int) -> Answer:
         )
     described = [[column.path, column.stat, column.unit] for column in columns]
     texts = sorted({column.path for column in result.columns if column.texts is not None})
-    size = sum(map(_size, described)) + sum(len(path) + _TOLD_BYTES for path in texts)
+    size = sum(map(_size, described)) + sum(len(path) + _STRUCT_BYTES for path in texts)
     if size > question.described_bytes_max:
         raise TooLargeError(
             f"{len(columns)} columns have {size} bytes of names; expected up to {question.described_bytes_max}: "
@@ -97,30 +97,30 @@ def query(question: HistoryQuestion, archive: "Archive", bulk: int) -> Answer:
         for column in columns:
             file.write(column.values.astype("<f8").tobytes())
     gaps = [[gap.start_ns, gap.end_ns, gap.table, str(gap.cause), gap.detail[:TEXT_LENGTH_MAX]] for gap in result.gaps]
-    told = _newest(gaps, GAPS_BYTES_MAX)
+    newest = _newest(gaps, GAPS_BYTES_MAX)
     return {
         "rows": rows,
         "step_ns": result.step_ns,
         "columns": described,
         "texts": texts,
-        "gaps": told,
-        "gaps_left_out": len(gaps) - len(told),
+        "gaps": newest,
+        "gaps_left_out": len(gaps) - len(newest),
         "warnings": [warning[:TEXT_LENGTH_MAX] for warning in result.warnings[:WARNINGS_MAX]],
     }
 
 
-def _size(told: Sequence[object]) -> int:
+def _size(values: Sequence[object]) -> int:
     """About how many bytes a struct takes in a message."""
-    words = (each for each in told if isinstance(each, str))
-    return _TOLD_BYTES + sum(len(word.encode("utf-8", "replace")) for word in words)
+    words = (value for value in values if isinstance(value, str))
+    return _STRUCT_BYTES + sum(len(word.encode("utf-8", "replace")) for word in words)
 
 
-def _newest(told: Sequence[list[object]], bytes_max: int) -> list[list[object]]:
+def _newest(rows: Sequence[list[object]], bytes_max: int) -> list[list[object]]:
     """The last of them, as many as find room."""
-    left, begin = bytes_max, len(told)
-    while begin and (left := left - _size(told[begin - 1])) >= 0:
+    left, begin = bytes_max, len(rows)
+    while begin and (left := left - _size(rows[begin - 1])) >= 0:
         begin -= 1
-    return list(told[begin:])
+    return list(rows[begin:])
 
 
 def points(question: HistoryQuestion, archive: "Archive", bulk: int) -> Answer:  # noqa: ARG001  all are called alike
@@ -128,10 +128,10 @@ def points(question: HistoryQuestion, archive: "Archive", bulk: int) -> Answer: 
 
     A hole is one point without a value, where it begins.
     """
-    found = archive.catalogue(*question.paths)
-    if len(found) != 1:
-        raise UsageError(f"path {question.paths[0]!r}: means {len(found)} series; expected one")
-    [entry] = found
+    entries = archive.catalogue(*question.paths)
+    if len(entries) != 1:
+        raise UsageError(f"path {question.paths[0]!r}: means {len(entries)} series; expected one")
+    [entry] = entries
     now_ns = time.time_ns()
     start_ns = now_ns - question.timespan_s * SECOND_NS if question.timespan_s else entry.start_ns
     interval_ns = max(entry.interval_ns, SECOND_NS)
@@ -143,20 +143,20 @@ def points(question: HistoryQuestion, archive: "Archive", bulk: int) -> Answer: 
         column = result.column(entry.path)
     if column is None or column.texts is not None:
         return {"points": []}
-    told: list[tuple[int, float, int]] = []
+    samples: list[tuple[int, float, int]] = []
     for time_ns, value in zip(result.times_ns.tolist(), column.values.tolist(), strict=True):
         is_there = not math.isnan(value)
-        if is_there or (told and told[-1][2]):
-            told.append((max(0, time_ns // SECOND_NS), value if is_there else 0.0, int(is_there)))
-    return {"points": told}
+        if is_there or (samples and samples[-1][2]):
+            samples.append((max(0, time_ns // SECOND_NS), value if is_there else 0.0, int(is_there)))
+    return {"points": samples}
 
 
 def events(question: HistoryQuestion, archive: "Archive", bulk: int) -> Answer:  # noqa: ARG001  all are called alike
     """What happened: the newest of it, as far as an answer holds it."""
     from sysmond.base.timespec import FOREVER_NS  # noqa: PLC0415  see answer
 
-    found = archive.events(question.start_ns or -FOREVER_NS, question.end_ns or FOREVER_NS)
-    return {"events": _newest([list(event) for event in found[-EVENTS_MAX:]], EVENTS_BYTES_MAX)}
+    recorded = archive.events(question.start_ns or -FOREVER_NS, question.end_ns or FOREVER_NS)
+    return {"events": _newest([list(event) for event in recorded[-EVENTS_MAX:]], EVENTS_BYTES_MAX)}
 
 
 def boots(question: HistoryQuestion, archive: "Archive", bulk: int) -> Answer:  # noqa: ARG001  all are called alike
@@ -192,7 +192,7 @@ def answer(question: HistoryQuestion, bulk: int) -> Answer:
         from sysmond.plan import plan  # noqa: F401, PLC0415  see above
 
         become(question.uid, question.gids)
-        classes = [Sensitivity(each) for each in question.classes]
+        classes = [Sensitivity(name) for name in question.classes]
         archive = Archive(Folders(question.state, question.runtime), classes=classes)
         return QUESTIONS[question.do](question, archive, bulk)
     except Exception as failure:  # noqa: BLE001  whatever it is, the answer says so

@@ -42,15 +42,15 @@ READERS_PER_SECOND_MAX = 20
 # One user's must not be all that start.
 READERS_PER_USER_AND_SECOND_MAX = 8
 RATE_SPAN_S = 1.0
-HELD_BYTES_PER_USER_MAX = 64 * 1024 * 1024
-HELD_PER_USER_MAX = 64
-QUERY_BYTES_MAX = HELD_BYTES_PER_USER_MAX // READERS_PER_USER_MAX
+ANSWER_BYTES_PER_USER_MAX = 64 * 1024 * 1024
+ANSWERS_PER_USER_MAX = 64
+QUERY_BYTES_MAX = ANSWER_BYTES_PER_USER_MAX // READERS_PER_USER_MAX
 # A message has up to 256 KiB: numbers, their names, gaps.
 NUMBERS_BYTES_MAX = 160 * 1024
 NAMES_BYTES_MAX = 48 * 1024
 QUERY_NAMES_BYTES_MAX = 200 * 1024
 # Gaps, paths and warnings beside the numbers.
-TOLD_BYTES_MAX = 1024 * 1024
+DOCUMENT_BYTES_MAX = 1024 * 1024
 PROCESSOR_S = 15
 ANSWER_S = 20.0
 RESOLUTION_MAX = 10_000
@@ -59,47 +59,47 @@ STEP_NS_MAX = 366 * 24 * 3600 * SECOND_NS
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
 _ENVIRONMENT = {"LC_ALL": "C.UTF-8", **memory.QUIET_LIBRARIES}
 _REFUSALS = {
-    each.bus_name.rpartition(".")[2]: each
-    for each in (errors.InvalidArgumentError, errors.LimitError, errors.NotAuthorizedError, errors.RefusedError)
+    error.bus_name.rpartition(".")[2]: error
+    for error in (errors.InvalidArgumentError, errors.LimitError, errors.NotAuthorizedError, errors.RefusedError)
 }
 
 
 Column = tuple[str, str, str, list[float]]
-Told = tuple[object, ...]
+GapRow = tuple[object, ...]
 
 
 class Reply(NamedTuple):
     """What a reader said, and its numbers: a descriptor of ours, to be closed."""
 
-    told: dict[str, Any]
+    document: dict[str, Any]
     bulk: int
 
 
 class _Account:
-    """What one user has under way and holds."""
+    """What one user has under way, and which answers are open."""
 
     def __init__(self) -> None:
         self.open = 0
         self.granted_bytes = 0
         self.started: deque[float] = deque(maxlen=READERS_PER_USER_AND_SECOND_MAX)
-        self.held: list[tuple[int, int]] = []  # A descriptor of each answer that is out, and its size.
+        self.answers: list[tuple[int, int]] = []  # A descriptor of each answer that is out, and its size.
 
-    def held_bytes(self) -> int:
-        """How much is still held; what is not is let go."""
+    def answer_bytes(self) -> int:
+        """How many bytes of answers are still open elsewhere; others are closed."""
         still = []
-        for descriptor, size in self.held:
+        for descriptor, size in self.answers:
             if _is_open_elsewhere(descriptor):
                 still.append((descriptor, size))
             else:
                 os.close(descriptor)
-        self.held = still
+        self.answers = still
         return sum(size for _, size in still)
 
     @property
     def is_idle(self) -> bool:
-        """Whether it need not be kept."""
+        """Whether it may be forgotten."""
         is_quiet = not self.started or time.monotonic() - self.started[-1] >= RATE_SPAN_S
-        return not self.open and not self.held and is_quiet
+        return not self.open and not self.answers and is_quiet
 
     @property
     def is_hasty(self) -> bool:
@@ -121,14 +121,14 @@ class Readers:
         """Have one question answered: ``do`` and what it needs, as ``reader.HistoryQuestion`` has it.
 
         :raises RefusedError: with the kind and the reason that the reader gave. :raises LimitError: where the
-            caller has too much under way or held, or it took too long. :raises OccupiedError: where all callers have.
+            caller has too much under way or open, or it took too long. :raises OccupiedError: where all callers have.
         """
         account = self._admitted(caller.uid, bytes_max)
         question = HistoryQuestion(
             do=do,
             state=self._folders.state,
             runtime=self._folders.runtime,
-            classes=[str(each) for each in caller.sensitivities],
+            classes=[str(sensitivity) for sensitivity in caller.sensitivities],
             bytes_max=bytes_max,
             uid=caller.uid if os.geteuid() == 0 else None,
             gids=caller.gids,
@@ -137,7 +137,7 @@ class Readers:
         account.granted_bytes += bytes_max
         bulk = _memory("sysmond-numbers", bytes_max)
         try:
-            told = await _answered(question, bulk)
+            document = await _answered(question, bulk)
         except BaseException:
             os.close(bulk)
             raise
@@ -145,7 +145,7 @@ class Readers:
             account.open -= 1
             account.granted_bytes -= bytes_max
             self._tidy(caller.uid)
-        return Reply(told, bulk)
+        return Reply(document, bulk)
 
     def hand_out(self, caller: Caller, bulk: int, size: int) -> int:
         """Seal an answer of so many bytes and give a descriptor to read it; ``bulk`` is closed."""
@@ -153,21 +153,21 @@ class Readers:
             os.ftruncate(bulk, size)
             fcntl.fcntl(bulk, fcntl.F_ADD_SEALS, _SEALS)
             # Another open file of the same memory: a lease on the first tells when the second is closed.
-            kept, given = (os.open(f"/proc/self/fd/{bulk}", os.O_RDONLY | os.O_CLOEXEC) for _ in range(2))
+            leased, given = (os.open(f"/proc/self/fd/{bulk}", os.O_RDONLY | os.O_CLOEXEC) for _ in range(2))
         finally:
             os.close(bulk)
-        self._accounts.setdefault(caller.uid, _Account()).held.append((kept, size))
+        self._accounts.setdefault(caller.uid, _Account()).answers.append((leased, size))
         return given
 
     def _admitted(self, uid: int, bytes_max: int) -> _Account:
         account = self._accounts.get(uid) or _Account()
         if account.open >= READERS_PER_USER_MAX:
             raise LimitError(f"uid {uid} has {account.open} readers at work; expected up to {READERS_PER_USER_MAX}")
-        held_bytes = account.held_bytes()
-        wanted_bytes = held_bytes + account.granted_bytes + bytes_max
-        if wanted_bytes > HELD_BYTES_PER_USER_MAX or len(account.held) >= HELD_PER_USER_MAX:
+        answer_bytes = account.answer_bytes()
+        wanted_bytes = answer_bytes + account.granted_bytes + bytes_max
+        if wanted_bytes > ANSWER_BYTES_PER_USER_MAX or len(account.answers) >= ANSWERS_PER_USER_MAX:
             raise LimitError(
-                f"uid {uid} holds {len(account.held)} answers of {held_bytes} bytes; close their descriptors"
+                f"uid {uid} holds {len(account.answers)} answers of {answer_bytes} bytes; close their descriptors"
             )
         if account.is_hasty:
             raise LimitError(
@@ -184,19 +184,19 @@ class Readers:
         return account
 
     def _tidy(self, uid: int) -> None:
-        for each in [other for other, account in self._accounts.items() if account.is_idle and other != uid]:
-            del self._accounts[each]
+        for idle_uid in [other for other, account in self._accounts.items() if account.is_idle and other != uid]:
+            del self._accounts[idle_uid]
 
 
 async def _answered(question: HistoryQuestion, bulk: int) -> dict[str, Any]:
-    said = _memory("sysmond-answer", TOLD_BYTES_MAX)
+    said = _memory("sysmond-answer", DOCUMENT_BYTES_MAX)
     asked = os.memfd_create("sysmond-question", os.MFD_CLOEXEC)
     try:
         os.write(asked, json.dumps(question._asdict()).encode())
         os.lseek(asked, 0, os.SEEK_SET)
         reader = _start(asked, said, bulk)
         await _ended(reader)
-        return _told(os.pread(said, TOLD_BYTES_MAX, 0).rstrip(b"\0"), reader.returncode)
+        return _parse(os.pread(said, DOCUMENT_BYTES_MAX, 0).rstrip(b"\0"), reader.returncode)
     finally:
         os.close(said)
         os.close(asked)
@@ -245,19 +245,19 @@ async def _ended(reader: subprocess.Popen[bytes]) -> None:
             reader.wait()
 
 
-def _told(said: bytes, exit_code: int) -> dict[str, Any]:
+def _parse(said: bytes, exit_code: int) -> dict[str, Any]:
     """Read what a reader said: it may be the caller's own process, so nothing of it is taken on trust."""
     if exit_code in {-signal.SIGXCPU, -signal.SIGKILL}:
         raise LimitError(f"it took more than {PROCESSOR_S} s of processor time; ask for a shorter range")
     try:
-        told = json.loads(said)
+        document = json.loads(said)
     except (ValueError, RecursionError) as nonsense:
         raise RefusedError(f"the reader ended with code {exit_code} and no answer") from nonsense
-    if not isinstance(told, dict):
+    if not isinstance(document, dict):
         raise RefusedError("the reader's answer is none")
-    if "error" in told:
-        raise _REFUSALS.get(str(told["error"]), RefusedError)(str(told.get("text")))
-    return told
+    if "error" in document:
+        raise _REFUSALS.get(str(document["error"]), RefusedError)(str(document.get("text")))
+    return document
 
 
 def _memory(name: str, size: int) -> int:
@@ -304,11 +304,11 @@ class History(Interface):
         step_ns: int,
         statistics: list[str],
         options: Options,
-    ) -> tuple[list[int], list[Column], list[Told], dict[str, Variant]]:
+    ) -> tuple[list[int], list[Column], list[GapRow], dict[str, Variant]]:
         """Columns over one time axis, and why there is nothing where there is nothing."""
         asked = _asked(paths, start_ns, end_ns, step_ns, statistics, options)
         try:
-            told, bulk = await self._ask(
+            document, bulk = await self._ask(
                 request.caller, "query", NUMBERS_BYTES_MAX, described_bytes_max=NAMES_BYTES_MAX, **asked
             )
         except LimitError as refusal:
@@ -317,7 +317,7 @@ class History(Interface):
             content = os.pread(bulk, NUMBERS_BYTES_MAX, 0)
         finally:
             os.close(bulk)
-        layout = _Layout(told)
+        layout = _Layout(document)
         times = _numbers("q", content, 0, layout.rows)
         columns = [
             (path, stat, unit, _numbers("d", content, 1 + index, layout.rows))
@@ -338,11 +338,11 @@ class History(Interface):
     ) -> tuple[int, dict[str, Variant]]:
         """The same in a sealed file in memory: the times, then each column."""
         asked = _asked(paths, start_ns, end_ns, step_ns, statistics, options)
-        told, bulk = await self._ask(
+        document, bulk = await self._ask(
             request.caller, "query", QUERY_BYTES_MAX, described_bytes_max=QUERY_NAMES_BYTES_MAX, **asked
         )
         try:
-            layout = _Layout(told)
+            layout = _Layout(document)
         except BaseException:
             os.close(bulk)
             raise
@@ -362,15 +362,15 @@ class History(Interface):
         if not 1 <= resolution <= RESOLUTION_MAX:
             raise InvalidArgumentError(f"resolution {resolution}: expected 1 to {RESOLUTION_MAX} points")
         asked = {"paths": [path], "timespan_s": timespan, "resolution": resolution}
-        told = await self._told(request, "points", **asked)
-        return [(int(at_s), float(value), int(state)) for at_s, value, state in told["points"]]
+        document = await self._document(request, "points", **asked)
+        return [(int(at_s), float(value), int(state)) for at_s, value, state in document["points"]]
 
     @method("options:a{sv}", "boots:a(sxx)")
     async def list_boots(self, request: CallContext, options: Options) -> list[tuple[str, int, int]]:
         """The boots that were recorded, oldest first: id, first and last tick."""
         read_options(options, {})
-        told = await self._told(request, "boots")
-        return [(str(boot), int(start_ns), int(end_ns)) for boot, start_ns, end_ns in told["boots"]]
+        document = await self._document(request, "boots")
+        return [(str(boot), int(start_ns), int(end_ns)) for boot, start_ns, end_ns in document["boots"]]
 
     @method("start_ns:x end_ns:x options:a{sv}", "events:a(xsss)")
     async def get_events(
@@ -378,8 +378,8 @@ class History(Interface):
     ) -> list[tuple[int, str, str, str]]:
         """What happened, in order; the newest thousand: time, kind, subject, text."""
         read_options(options, {})
-        told = await self._told(request, "events", start_ns=start_ns, end_ns=end_ns)
-        return [(int(at_ns), *(clean(str(each)) for each in said)) for at_ns, *said in told["events"]]  # type: ignore[misc]
+        document = await self._document(request, "events", start_ns=start_ns, end_ns=end_ns)
+        return [(int(at_ns), *(clean(str(text)) for text in said)) for at_ns, *said in document["events"]]  # type: ignore[misc]
 
     async def _ask(self, caller: Caller, do: str, bytes_max: int, **asked: object) -> Reply:
         """Have a question answered; where it means what the caller may not see, say so."""
@@ -395,31 +395,31 @@ class History(Interface):
                         raise refusal from None
             raise
 
-    async def _told(self, request: CallContext, do: str, **asked: object) -> dict[str, Any]:
-        told, bulk = await self._ask(request.caller, do, 0, **asked)
+    async def _document(self, request: CallContext, do: str, **asked: object) -> dict[str, Any]:
+        document, bulk = await self._ask(request.caller, do, 0, **asked)
         os.close(bulk)
-        return told
+        return document
 
 
 class _Layout:
-    """What a reader tells beside its numbers."""
+    """What a reader says beside its numbers."""
 
-    def __init__(self, told: dict[str, Any]) -> None:
+    def __init__(self, document: dict[str, Any]) -> None:
         """Take it as types.
 
         :raises RefusedError: where it makes no sense.
         """
         try:
-            self.rows = int(told["rows"])
-            self.columns = [(clean(path), str(stat), str(unit)) for path, stat, unit in told["columns"]]
-            self.gaps: list[Told] = [
+            self.rows = int(document["rows"])
+            self.columns = [(clean(path), str(stat), str(unit)) for path, stat, unit in document["columns"]]
+            self.gaps: list[GapRow] = [
                 (int(start_ns), int(end_ns), str(table), str(cause), clean(detail))
-                for start_ns, end_ns, table, cause, detail in told["gaps"]
+                for start_ns, end_ns, table, cause, detail in document["gaps"]
             ]
-            self._step_ns = int(told["step_ns"])
-            self._gaps_left_out = int(told["gaps_left_out"])
-            self._texts = [clean(path) for path in told["texts"]]
-            self._warnings = [clean(warning) for warning in told["warnings"]]
+            self._step_ns = int(document["step_ns"])
+            self._gaps_left_out = int(document["gaps_left_out"])
+            self._texts = [clean(path) for path in document["texts"]]
+            self._warnings = [clean(warning) for warning in document["warnings"]]
         except (KeyError, TypeError, ValueError, AttributeError) as nonsense:
             raise RefusedError("the reader's answer is none") from nonsense
         self.size_bytes = self.rows * 8 * (1 + len(self.columns))
@@ -427,15 +427,15 @@ class _Layout:
             raise RefusedError("the reader's answer is none")
 
     def further(self) -> dict[str, Variant]:
-        """What is told where there is any."""
-        found = {"step_ns": variant("t", self._step_ns)}
+        """What else there is to say."""
+        further = {"step_ns": variant("t", self._step_ns)}
         if self._gaps_left_out:
-            found["gaps_left_out"] = variant("u", self._gaps_left_out)
+            further["gaps_left_out"] = variant("u", self._gaps_left_out)
         if self._texts:
-            found["texts"] = variant("as", self._texts)
+            further["texts"] = variant("as", self._texts)
         if self._warnings:
-            found["warnings"] = variant("as", self._warnings)
-        return found
+            further["warnings"] = variant("as", self._warnings)
+        return further
 
 
 def _asked(

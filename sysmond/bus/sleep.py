@@ -45,7 +45,7 @@ class Sleep:
         self._part = part
         self._logind = ""
         self._lock: asyncio.subprocess.Process | None = None
-        self._is_told = False
+        self._is_reported = False
         self._tasks: set[asyncio.Task[None]] = set()
         part.service.when_connected.append(self._listen)
 
@@ -60,7 +60,7 @@ class Sleep:
         """Listen to logind for as long as the service is on the bus, whatever becomes of this connection."""
         while True:
             try:
-                connection = await Connection.connect(self._part.settings.bus, _unheard, self._signalled)
+                connection = await Connection.connect(self._part.settings.bus, _ignore, self._signalled)
             except UnavailableError:
                 return
             try:
@@ -120,9 +120,9 @@ class Sleep:
     async def _hold(self) -> None:
         self.end()
         if shutil.which(LOCK[0]) is None:
-            if not self._is_told:
+            if not self._is_reported:
                 self._part.say(f"no {LOCK[0]} here: a suspend does not wait for the flush before it")
-            self._is_told = True
+            self._is_reported = True
             return
         address = self._part.settings.bus
         environ = dict(os.environ) if address in _ADDRESSES else {**os.environ, "DBUS_SYSTEM_BUS_ADDRESS": address}
@@ -132,5 +132,5 @@ class Sleep:
         )
 
 
-def _unheard(_: Call) -> None:
+def _ignore(_: Call) -> None:
     """Answer no call: they stay unread."""

@@ -70,8 +70,10 @@ class Status(Interface):
     @prop("t", changes=Changes.EMITTED)
     def tick_period(self) -> int:
         """The shortest interval of the real-time lane in ns; 0 where nothing is planned there."""
-        there = [each.interval_ns for each in self._part.plan.probes if each.enabled and each.lane is Lane.REALTIME]
-        return min(there, default=0)
+        intervals_ns = [
+            probe.interval_ns for probe in self._part.plan.probes if probe.enabled and probe.lane is Lane.REALTIME
+        ]
+        return min(intervals_ns, default=0)
 
     @method("options:a{sv}", "status:a{sv}")
     def get_status(self, _: CallContext, options: Options) -> dict[str, Variant]:
@@ -100,17 +102,17 @@ class Status(Interface):
     async def get_budget(self, request: CallContext, options: Options) -> list[BudgetRow]:
         """By tier: budget and use in bytes, bytes a day, days that it keeps; NaN where that is unknown yet."""
         read_options(options, {})
-        found = await self._part.commands.json(request.caller.uid, "budget")
+        forecasts = await self._part.commands.json(request.caller.uid, "budget")
         nan = float("nan")
         return [
             (
                 tier,
-                each["budget_bytes"],
-                each["used_bytes"],
-                nan if each["bytes_per_day"] is None else float(each["bytes_per_day"]),
-                nan if each["days"] is None else float(each["days"]),
+                forecast["budget_bytes"],
+                forecast["used_bytes"],
+                nan if forecast["bytes_per_day"] is None else float(forecast["bytes_per_day"]),
+                nan if forecast["days"] is None else float(forecast["days"]),
             )
-            for tier, each in found.items()
+            for tier, forecast in forecasts.items()
         ]
 
     @method("options:a{sv}", "settings:a(sssu)", bytes_max=WHOLE_BYTES_MAX)
@@ -123,14 +125,14 @@ class Status(Interface):
         known = self._probes.catalogue()
         tables = [] if request.caller.is_restricted else list(known.tables.values())
         hidden = tuple(
-            f"probes.{each.planned.table}.options."
-            for each in tables
-            if each.planned.sensitivity is Sensitivity.RESTRICTED
+            f"probes.{entry.planned.table}.options."
+            for entry in tables
+            if entry.planned.sensitivity is Sensitivity.RESTRICTED
         )
         return [
-            (clean(each.key), clean(each.value), clean(each.file or ""), each.line)
-            for each in known.settings
-            if not each.key.startswith(hidden)
+            (clean(setting.key), clean(setting.value), clean(setting.file or ""), setting.line)
+            for setting in known.settings
+            if not setting.key.startswith(hidden)
         ]
 
     @method("options:a{sv}", "costs:a{sa{sd}}", bytes_max=WHOLE_BYTES_MAX)
@@ -144,12 +146,12 @@ class Status(Interface):
         """Who is connected: unique name, uid, pid, calls, signals that were dropped because it does not read."""
         read_options(options, {})
         callers = self._part.service.callers
-        there = [] if callers is None else callers.all()
-        return [(each.name, each.uid, each.pid, each.calls, each.dropped) for each in there]
+        known = [] if callers is None else callers.all()
+        return [(caller.name, caller.uid, caller.pid, caller.calls, caller.dropped) for caller in known]
 
     def _pids(self) -> dict[str, int]:
         """The processes of sysmond that are there, by part."""
-        found = {}
+        pids = {}
         for part in ("daemon", *PARTS):
             try:
                 with open(f"{self._folders.runtime}/{part}/{PID_FILE}", encoding="ascii") as file:
@@ -157,8 +159,8 @@ class Status(Interface):
                 os.stat(f"/proc/{pid}")
             except (OSError, ValueError):
                 continue
-            found[part] = pid
-        return found
+            pids[part] = pid
+        return pids
 
 
 class LogControl(Interface):

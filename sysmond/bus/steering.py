@@ -111,8 +111,8 @@ class Steering(Interface):
     async def list_pins(self, request: CallContext, options: Options) -> list[tuple[int, int, str, str]]:
         """What is pinned: start and end in UTC ns, why, by whom."""
         read_options(options, {})
-        found = await self._part.commands.json(request.caller.uid, "pins")
-        return [(each["start_ns"], each["end_ns"], clean(each["why"]), clean(each["by"])) for each in found]
+        pins = await self._part.commands.json(request.caller.uid, "pins")
+        return [(pinned["start_ns"], pinned["end_ns"], clean(pinned["why"]), clean(pinned["by"])) for pinned in pins]
 
     @method("text:s options:a{sv}", action="mark")
     async def mark(self, request: CallContext, text: str, options: Options) -> None:
@@ -150,8 +150,8 @@ class Steering(Interface):
         self._known(name)
         for writer in WRITERS.values():
             await ask(self._folders, writer, {"do": "forgive", "table": name})
-        for hear in self._part.when_forgiven:
-            hear()
+        for callback in self._part.when_forgiven:
+            callback()
 
     def _known(self, name: str) -> None:
         known = [probe.table for probe in self._part.plan.probes]
@@ -173,5 +173,5 @@ def _moment(time_ns: int) -> str:
 
 def _behind(answer: dict[str, Any]) -> dict[str, Variant]:
     behind = answer.get("behind")
-    told = {str(part): clean(str(why)) for part, why in behind.items()} if isinstance(behind, dict) else {}
-    return {"behind": variant("a{ss}", told)} if told else {}
+    reasons = {str(part): clean(str(why)) for part, why in behind.items()} if isinstance(behind, dict) else {}
+    return {"behind": variant("a{ss}", reasons)} if reasons else {}

@@ -90,16 +90,16 @@ class Crossing(NamedTuple):
 
 
 class RuleWatch:
-    """One rule held against one series."""
+    """One rule, and how one series stands to it."""
 
-    __slots__ = ("rule", "series", "state", "told")
+    __slots__ = ("reported", "rule", "series", "state")
 
     def __init__(self, rule: Rule, series: Series) -> None:
-        """Unless told otherwise a subscriber takes a series for below."""
+        """Unless something else was reported, a subscriber takes a series for below."""
         self.rule = rule
         self.series = series
         self.state = UNKNOWN
-        self.told = BELOW
+        self.reported = BELOW
 
 
 class Subscription(Interface):
@@ -156,16 +156,16 @@ class Subscription(Interface):
         return any(matcher.table(table) for table in tables for _, matcher in self._rules)
 
     def resolve(self, latest: Latest) -> Pieces[None]:
-        """Find the series that the rules mean now; what was known of those that stay is kept.
+        """Find the series that the rules mean now; what was known of those that stay remains.
 
         It gives way after each pattern.
 
         :raises NotFoundError: where a rule means nothing; what the others mean is watched all the same.
         :raises NotAuthorizedError: where it means what the owner may not see.
         """
-        # One that is gone while it is above is kept until that is told.
-        kept = {(watch.rule, watch.series): watch for watch in self._watches}
-        found = {key: watch for key, watch in kept.items() if watch.told != BELOW}
+        # One that is gone while it is above stays until that is reported.
+        known = {(watch.rule, watch.series): watch for watch in self._watches}
+        watches = {key: watch for key, watch in known.items() if watch.reported != BELOW}
         batch: dict[Series, bool] = {}
         intervals_ns = set()
         nothing = ""
@@ -178,12 +178,12 @@ class Subscription(Interface):
             nothing = nothing or ("" if meant else rule.pattern)
             for listed in meant:
                 series = listed.series
-                found[rule, series] = kept.get((rule, series)) or RuleWatch(rule, series)
+                watches[rule, series] = known.get((rule, series)) or RuleWatch(rule, series)
                 intervals_ns.add(listed.interval_ns)
                 if rule.is_batch and not listed.metric.is_text:
                     batch[series] = rule.is_rate
-        self._left_out = max(0, len(found) - SERIES_MAX)
-        self._watches = list(found.values())[:SERIES_MAX]
+        self._left_out = max(0, len(watches) - SERIES_MAX)
+        self._watches = list(watches.values())[:SERIES_MAX]
         self._batch = list(batch.items())[:SERIES_MAX]
         self.interval_ns = min(intervals_ns, default=SECOND_NS)
         if nothing:
@@ -199,10 +199,10 @@ class Subscription(Interface):
             state = rule.judge(value if quality is Quality.GOOD else math.nan, watch.state)
             watch.state = state
             key = (id(rule), watch.series.ident)
-            if state == watch.told or (state == UNKNOWN and watch.told == BELOW):
+            if state == watch.reported or (state == UNKNOWN and watch.reported == BELOW):
                 self._pending.pop(key, None)
             elif key not in self._pending or self._pending[key][1].state != state:
-                tick_ns = max((each.tick_ns for each in now.tables.get(watch.series.table, ())), default=0)
+                tick_ns = max((recent.tick_ns for recent in now.tables.get(watch.series.table, ())), default=0)
                 self._pending[key] = watch, Crossing(clean(watch.series.path), value, state, tick_ns)
         if not (self._pending or self._batch):
             self._since_ns = None
@@ -232,7 +232,7 @@ class Subscription(Interface):
         for watch, crossing in pending.values():
             # What could not be sent was not told: it is tried again.
             if self._send(service, self.crossed, *crossing):
-                watch.told = crossing.state if crossing.state != UNKNOWN else BELOW
+                watch.reported = crossing.state if crossing.state != UNKNOWN else BELOW
         if is_batch_new:
             moment = Moment(now, self.owner.sensitivities)
             values = [moment.value(series, rate=rate)[0] for series, rate in self._batch]
@@ -291,7 +291,8 @@ class Subscriptions(Interface):
     def _check_room(self, caller: Caller) -> None:
         if caller.is_gone:
             raise NotFoundError("the caller is gone")
-        if sum(each.owner.uid == caller.uid for each in self._there.values()) >= SUBSCRIPTIONS_PER_USER_MAX:
+        of_user = sum(subscription.owner.uid == caller.uid for subscription in self._there.values())
+        if of_user >= SUBSCRIPTIONS_PER_USER_MAX:
             raise LimitError(f"uid {caller.uid} has {SUBSCRIPTIONS_PER_USER_MAX} subscriptions; close one first")
         if len(self._there) >= SUBSCRIPTIONS_MAX:
             raise LimitError(f"there are {SUBSCRIPTIONS_MAX} subscriptions; there may be no more")
@@ -315,31 +316,31 @@ class Subscriptions(Interface):
         now, now_ns = self._latest.look(), clock.boottime_ns()
         self._changed |= self._changes(now)
         is_to_resolve = bool(self._changed) and now_ns - self._resolved_ns >= RESOLVE_NS
-        for each in self._there.values():
-            if is_to_resolve and each.concerns(self._changed):
-                each.changed |= self._changed
-            if not each.is_waiting:  # For what was to be told before, behind the calls of its owner.
-                each.is_waiting = True
-                self._service.work(each.owner, self._attend(each))
+        for subscription in self._there.values():
+            if is_to_resolve and subscription.concerns(self._changed):
+                subscription.changed |= self._changed
+            if not subscription.is_waiting:  # For what was to be told before, behind the calls of its owner.
+                subscription.is_waiting = True
+                self._service.work(subscription.owner, self._attend(subscription))
         if is_to_resolve:
             self._changed.clear()
             self._resolved_ns = now_ns
         self._wait(now_ns)
 
-    def _attend(self, each: Subscription) -> Pieces[None]:
-        """Tell a subscriber what there is to tell, in his turn."""
-        each.is_waiting = False
-        if each.changed:
-            each.changed.clear()
+    def _attend(self, subscription: Subscription) -> Pieces[None]:
+        """Tell a subscriber what there is to tell, in its owner's turn."""
+        subscription.is_waiting = False
+        if subscription.changed:
+            subscription.changed.clear()
             # What was there and is gone may come again.
             with suppress(NotFoundError, NotAuthorizedError):
-                yield from each.resolve(self._latest)
-        if each.path not in self._there:
+                yield from subscription.resolve(self._latest)
+        if subscription.path not in self._there:
             return
         now, now_ns = self._latest.look(), clock.boottime_ns()
-        each.consider(now, now_ns)
-        each.tell(self._service, now, self._latest.serial, now_ns)
-        if (due_ns := each.due_ns()) is not None and due_ns < self._look_ns:
+        subscription.consider(now, now_ns)
+        subscription.tell(self._service, now, self._latest.serial, now_ns)
+        if (due_ns := subscription.due_ns()) is not None and due_ns < self._look_ns:
             self._wait(now_ns)
 
     def _wait(self, now_ns: int) -> None:
@@ -349,9 +350,13 @@ class Subscriptions(Interface):
 
     def _next_ns(self, now_ns: int) -> int:
         """When to look next: after the next tick of what is watched, or when somebody may be told."""
-        interval_ns = min(each.interval_ns for each in self._there.values())
+        interval_ns = min(subscription.interval_ns for subscription in self._there.values())
         after_tick_ns = ((now_ns - AFTER_TICK_NS) // interval_ns + 1) * interval_ns + AFTER_TICK_NS
-        due = [due_ns for each in self._there.values() if (due_ns := each.due_ns()) is not None and due_ns > now_ns]
+        due = [
+            due_ns
+            for subscription in self._there.values()
+            if (due_ns := subscription.due_ns()) is not None and due_ns > now_ns
+        ]
         return min([after_tick_ns, *due])
 
     def _changes(self, now: Now) -> set[str]:

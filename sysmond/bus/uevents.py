@@ -22,14 +22,14 @@ from sysmond.ring.progress import ARCHIVER, WRITERS
 # So long nothing more must come until the lanes are told, and no longer than that in all.
 QUIET_S = 0.25
 GATHER_MAX_S = 1.0
-# More devices than these at once are told as their number.
-DEVICES_TOLD_MAX = 8
-# So many events are taken in one go; between two the loop looks after its other business.
-TAKEN_MAX = 64
+# More devices than these at once are recorded as their number.
+DEVICES_LISTED_MAX = 8
+# So many events are read in one go; between two the loop looks after its other business.
+EVENTS_AT_ONCE_MAX = 64
 # A storm that does not fit is lost by the kernel, and known by that; beyond its own limit only root gets it.
 BUFFER_BYTES = 8 * 1024 * 1024
 UDEV_SOCKET = "/run/udev/control"
-_TOLD_ACTIONS = {"add": "device added", "remove": "device removed"}
+_ACTIONS = {"add": "device added", "remove": "device removed"}
 
 
 class Uevents:
@@ -45,7 +45,7 @@ class Uevents:
         self._devices: list[tuple[str, str, str]] = []
         self._number = 0
         self._began_s = 0.0
-        self._told: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
         part.when_planned.append(self.follow)
 
     def follow(self) -> None:
@@ -90,7 +90,7 @@ class Uevents:
         if self._monitor is None:
             return
         try:
-            for _ in range(TAKEN_MAX):
+            for _ in range(EVENTS_AT_ONCE_MAX):
                 device = self._monitor.poll(timeout=0)
                 if device is None:
                     break
@@ -105,7 +105,7 @@ class Uevents:
     def _note(self, action: str, subsystem: str, name: str) -> None:
         self._changed.add(subsystem)
         self._number += 1
-        if len(self._devices) <= DEVICES_TOLD_MAX and action in _TOLD_ACTIONS:
+        if len(self._devices) <= DEVICES_LISTED_MAX and action in _ACTIONS:
             self._devices.append((action, subsystem, name))
         self._gather()
 
@@ -113,22 +113,22 @@ class Uevents:
         """Put off what is to be told by a moment of quiet, but not for ever."""
         loop = asyncio.get_running_loop()
         now_s = loop.time()
-        if self._told is None:
+        if self._timer is None:
             self._began_s = now_s
         else:
-            self._told.cancel()
-        self._told = loop.call_at(min(now_s + QUIET_S, self._began_s + GATHER_MAX_S), self._tell)
+            self._timer.cancel()
+        self._timer = loop.call_at(min(now_s + QUIET_S, self._began_s + GATHER_MAX_S), self._tell)
 
     def _tell(self) -> None:
         changed, devices, number = sorted(self._changed), self._devices, self._number
-        self._changed, self._devices, self._number, self._told = set(), [], 0, None
+        self._changed, self._devices, self._number, self._timer = set(), [], 0, None
         for writer in WRITERS.values():
             control.tell(f"{self._runtime}/{writer}", {"do": "look", "subsystems": changed})
-        if len(devices) > DEVICES_TOLD_MAX:
+        if len(devices) > DEVICES_LISTED_MAX:
             self._record("devices changed", " ".join(changed), f"{number} events")
             return
         for action, subsystem, name in devices:
-            self._record(_TOLD_ACTIONS[action], f"{subsystem}/{name}", "")
+            self._record(_ACTIONS[action], f"{subsystem}/{name}", "")
 
     def _record(self, kind: str, subject: str, text: str) -> None:
         order = {"do": "event", "kind": kind, "subject": subject, "text": text, "boottime_ns": clock.boottime_ns()}

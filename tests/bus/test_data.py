@@ -351,7 +351,7 @@ def query(several: Readers, caller: Caller = ROOT) -> Any:
 
 
 def test_what_is_handed_out_counts_until_it_is_closed(several: Readers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "HELD_BYTES_PER_USER_MAX", (1 << 20) + 1000)
+    monkeypatch.setattr(readers, "ANSWER_BYTES_PER_USER_MAX", (1 << 20) + 1000)
 
     async def run() -> None:
         answered = await query(several)
@@ -432,7 +432,7 @@ def test_a_reader_that_takes_too_much_memory_says_so(several: Readers, monkeypat
 )
 def test_no_answer_of_a_reader_is_taken_on_trust(said: bytes, failure: type[Exception]) -> None:
     with pytest.raises(failure):
-        readers._told(said, 1)
+        readers._parse(said, 1)
     with pytest.raises(RefusedError):
         readers._Layout({"rows": 10**12, "columns": [], "gaps": [], "step_ns": 1, "gaps_left_out": 0, "texts": []})
 

@@ -394,11 +394,11 @@ def test_a_storm_of_events_is_counted() -> None:
     events = Events(lambda *said: told.append(said), lambda _: False)
     now_ns = clock.boottime_ns()
     for number in range(1000):
-        events.hear(now_ns, "device added", f"block/sd{number}", "", False)
+        events.receive(now_ns, "device added", f"block/sd{number}", "", False)
     assert BURST <= len(told) < 1000
     assert len(told) - sum(each[1] == "dropped" for each in told) + events.events_dropped() == 1000
     events._last_ns -= SECOND_NS
-    events.hear(now_ns, "mark", "", "after it", False)
+    events.receive(now_ns, "mark", "", "after it", False)
     [(_, kind, _, text), (_, _, _, last)] = told[-2:]
     assert (kind, last) == ("dropped", "after it")
     assert text.endswith("events were not told")
