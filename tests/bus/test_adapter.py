@@ -62,26 +62,26 @@ def test_texts_that_dbus_cannot_carry_are_made_such() -> None:
 
 MANY = """
 from jeepney.io.blocking import Proxy
-everybody = [connect() for _ in range(300)]
-first = [call(each, "GetStatus", "a{sv}", {})[0]["version"][0] for each in everybody]
-again = [call(each, "GetStatus", "a{sv}", {})[0]["clients"][1] for each in everybody]
+connections = [connect() for _ in range(300)]
+first = [call(connection, "GetStatus", "a{sv}", {})[0]["version"][0] for connection in connections]
+again = [call(connection, "GetStatus", "a{sv}", {})[0]["clients"][1] for connection in connections]
 print(json.dumps([len(first), max(again)]))
 """
 ALL_AT_ONCE = """
 from jeepney import new_method_call
-everybody = [connect() for _ in range(10)]
-for each in everybody:
-    call(each, "GetStatus", "a{sv}", {})
-for each in everybody:
+connections = [connect() for _ in range(10)]
+for connection in connections:
+    call(connection, "GetStatus", "a{sv}", {})
+for connection in connections:
     for _ in range(30):
-        each.send(new_method_call(MANAGER, "ListPins", "a{sv}", ({},)))
-found = {}
-for each in everybody:
+        connection.send(new_method_call(MANAGER, "ListPins", "a{sv}", ({},)))
+outcomes = {}
+for connection in connections:
     for _ in range(30):
-        reply = each.receive(timeout=60)
+        reply = connection.receive(timeout=60)
         name = next((value for key, value in reply.header.fields.items() if key.name == "error_name"), "answered")
-        found[name] = found.get(name, 0) + 1
-print(json.dumps([found, call(everybody[0], "GetStatus", "a{sv}", {})[0]["calls_under_way"][1]]))
+        outcomes[name] = outcomes.get(name, 0) + 1
+print(json.dumps([outcomes, call(connections[0], "GetStatus", "a{sv}", {})[0]["calls_under_way"][1]]))
 """
 
 
@@ -90,8 +90,8 @@ def test_more_callers_than_are_remembered_are_all_answered_and_calls_of_one_user
         count, clients = python(bus, MANY)
         assert count == 300
         assert clients <= 256
-        found, under_way = python(bus, ALL_AT_ONCE)
-        assert sum(found.values()) == 300
-        assert found.keys() == {"answered", f"{ERROR}.TooMuch"}
+        outcomes, under_way = python(bus, ALL_AT_ONCE)
+        assert sum(outcomes.values()) == 300
+        assert outcomes.keys() == {"answered", f"{ERROR}.TooMuch"}
         assert under_way <= 1
         assert answer(bus, "GetStatus", "a{sv}", "0")

@@ -97,7 +97,7 @@ def test_a_method_of_a_probe_answers_right_and_wrong(recorder: Recorder, member:
 
 STRANGE = """
 from jeepney import MessageType, new_method_call
-found = {}
+outcomes = {}
 connection = connect()
 cases = [
     ("NoSuch", None, ()),
@@ -112,15 +112,15 @@ cases = [
 ]
 for number, (member, signature, body) in enumerate(cases):
     answer = call(connection, member, signature, *body)
-    found[number] = answer["error"] if isinstance(answer, dict) else "ok"
+    outcomes[number] = answer["error"] if isinstance(answer, dict) else "ok"
 nowhere = DBusAddress(MANAGER.object_path + "/nowhere", MANAGER.bus_name, MANAGER.interface)
-found["nowhere"] = call(connection, "GetStatus", "a{sv}", {}, where=nowhere)["error"]
+outcomes["nowhere"] = call(connection, "GetStatus", "a{sv}", {}, where=nowhere)["error"]
 other = DBusAddress(MANAGER.object_path, MANAGER.bus_name, "org.example.Other")
-found["interface"] = call(connection, "GetStatus", "a{sv}", {}, where=other)["error"]
+outcomes["interface"] = call(connection, "GetStatus", "a{sv}", {}, where=other)["error"]
 bare = DBusAddress(MANAGER.object_path, MANAGER.bus_name, None)
 answer = call(connection, "GetStatus", "a{sv}", {}, where=bare)
-found["bare"] = "ok" if not isinstance(answer, dict) else answer["error"]
-print(json.dumps(found))
+outcomes["bare"] = "ok" if not isinstance(answer, dict) else answer["error"]
+print(json.dumps(outcomes))
 """
 
 
@@ -145,13 +145,13 @@ def test_what_is_no_right_call_is_a_typed_error(recorder: Recorder) -> None:
 
 def test_status_says_who_is_there(recorder: Recorder) -> None:
     (status,) = answer(recorder.bus, "GetStatus", "a{sv}", "0")
-    found = {key: value["data"] for key, value in status.items()}
-    assert found["pids"].keys() == {"daemon", "sampler", "background", "archiver", "bus"}
-    assert found["pids"]["daemon"] == recorder.process.pid if recorder.process else False
-    assert (found["bus_name"], found["object_path"], found["state"]) == (BUS_NAME, OBJECT_PATH, "running")
-    assert (found["runtime_dir"], found["state_dir"]) == (recorder.folders.runtime, recorder.folders.state)
-    assert 0 < found["uptime_ns"] < 3600 * SECOND
-    assert found["probes"]["active"] > 10
+    status = {key: value["data"] for key, value in status.items()}
+    assert status["pids"].keys() == {"daemon", "sampler", "background", "archiver", "bus"}
+    assert status["pids"]["daemon"] == recorder.process.pid if recorder.process else False
+    assert (status["bus_name"], status["object_path"], status["state"]) == (BUS_NAME, OBJECT_PATH, "running")
+    assert (status["runtime_dir"], status["state_dir"]) == (recorder.folders.runtime, recorder.folders.state)
+    assert 0 < status["uptime_ns"] < 3600 * SECOND
+    assert status["probes"]["active"] > 10
 
 
 def test_a_setting_says_where_it_was_said(recorder: Recorder) -> None:
@@ -160,7 +160,7 @@ def test_a_setting_says_where_it_was_said(recorder: Recorder) -> None:
         assert call(recorder.bus, "Reload", "a{sv}", "0").returncode == 0
         (settings,) = answer(recorder.bus, "GetConfig", "a{sv}", "0")
         assert ["probes.load.interval", "3s", str(recorder.configuration), 2] in settings
-        assert ["", 0] in [each[2:] for each in settings]
+        assert ["", 0] in [row[2:] for row in settings]
         (interval,) = answer(
             recorder.bus, "Get", "ss", PROBE, "Interval", path=probe_path("load"), interface=PROPERTIES
         )
@@ -183,24 +183,27 @@ def parsed(text: str) -> ET.Element:
 
 def members(text: str, interface: str) -> set[tuple[str, ...]]:
     """What an interface offers, as introspection XML has it."""
-    found = set()
+    offered = set()
     for there in parsed(text).iterfind("interface"):
         for member in there if there.get("name") == interface else ():
             arguments = tuple(
-                f"{each.get('name')}:{each.get('type')}:{each.get('direction')}" for each in member.iter("arg")
+                f"{argument.get('name')}:{argument.get('type')}:{argument.get('direction')}"
+                for argument in member.iter("arg")
             )
-            told = tuple(f"{each.get('name')}={each.get('value')}" for each in member.iter("annotation"))
-            found.add(
+            annotations = tuple(
+                f"{annotation.get('name')}={annotation.get('value')}" for annotation in member.iter("annotation")
+            )
+            offered.add(
                 (
                     member.tag,
                     member.get("name", ""),
                     member.get("type", ""),
                     member.get("access", ""),
                     *arguments,
-                    *told,
+                    *annotations,
                 )
             )
-    return found
+    return offered
 
 
 @pytest.mark.parametrize(("path", "interface"), [(OBJECT_PATH, MANAGER), (DISK, PROBE)])
@@ -219,7 +222,7 @@ def test_nothing_is_at_the_root_and_the_tree_can_be_walked(recorder: Recorder) -
     shown = busctl(recorder.bus, "tree", "--list", BUS_NAME).stdout.split()
     assert {OBJECT_PATH, DISK} <= set(shown)
     (root,) = answer(recorder.bus, "Introspect", path="/", interface="org.freedesktop.DBus.Introspectable")
-    assert {each.get("name", "") for each in parsed(root).iterfind("interface")} <= {
+    assert {interface.get("name", "") for interface in parsed(root).iterfind("interface")} <= {
         "org.freedesktop.DBus.Peer",
         "org.freedesktop.DBus.Introspectable",
         "org.freedesktop.DBus.Properties",
@@ -267,7 +270,7 @@ connection = connect()
 heard = connection.filter(MatchRule(type="signal"), queue=deque()).queue
 for interface in ("org.freedesktop.DBus.Properties", "org.freedesktop.DBus.ObjectManager"):
     Proxy(message_bus, connection).AddMatch(MatchRule(type="signal", sender=MANAGER.bus_name, interface=interface))
-def told(member, path):
+def await_signal(member, path):
     while True:
         message = connection.recv_until_filtered(heard, timeout=30)
         fields = {key.name: value for key, value in message.header.fields.items()}
@@ -280,7 +283,7 @@ failed = []
 for member in ("DisableProbe", "EnableProbe"):
     answer = call(connection, member, "sa{sv}", "load", {})
     failed.append(answer)
-first, second = told("PropertiesChanged", path), told("PropertiesChanged", path)
+first, second = await_signal("PropertiesChanged", path), await_signal("PropertiesChanged", path)
 print(json.dumps([failed, first, second]))
 """
 
@@ -310,10 +313,10 @@ os.makedirs(folder, exist_ok=True)
 with open(folder + "/added.py", "w") as file:
     file.write(source)
 first = call(connection, "Reload", "a{sv}", {})
-added = told("InterfacesAdded", path)
+added = await_signal("InterfacesAdded", path)
 os.unlink(folder + "/added.py")
 second = call(connection, "Reload", "a{sv}", {})
-print(json.dumps([first, added, second, told("InterfacesRemoved", path)]))
+print(json.dumps([first, added, second, await_signal("InterfacesRemoved", path)]))
 """
 
 
@@ -366,14 +369,14 @@ import os
 print(json.dumps([before, after, os.getuid(), os.getpid()]))
 """
     before, after, uid, pid = python(recorder.bus, script)
-    assert [each[1:3] for each in before if each[2] == pid] == [[uid, pid]] * 2
-    assert [each[1:3] for each in after if each[2] == pid] == [[uid, pid]]
+    assert [client[1:3] for client in before if client[2] == pid] == [[uid, pid]] * 2
+    assert [client[1:3] for client in after if client[2] == pid] == [[uid, pid]]
 
 
 def test_a_pin_is_kept_listed_and_released(recorder: Recorder) -> None:
     def pins() -> list[list[object]]:
-        found: list[list[object]] = answer(recorder.bus, "ListPins", "a{sv}", "0")[0]
-        return found
+        pinned: list[list[object]] = answer(recorder.bus, "ListPins", "a{sv}", "0")[0]
+        return pinned
 
     for start in (10 * SECOND, 30 * SECOND):
         assert call(recorder.bus, "Pin", "xxsa{sv}", str(start), str(start + SECOND), "-- why?", "0").returncode == 0
@@ -408,14 +411,14 @@ def deadly(host):
 def sysmond_probes():
     metrics = (gauge("size", "B", "A number."),)
     read = {"nowhere": nowhere, "telling": telling, "deadly": deadly}
-    return [Probe(Table(name, metrics), each) for name, each in read.items()]
+    return [Probe(Table(name, metrics), reader) for name, reader in read.items()]
 """
 
 
 def test_a_probe_tells_why_it_is_absent_or_quarantined(recorder: Recorder) -> None:
     def state(table: str) -> tuple[str, str]:
-        (found,) = answer(recorder.bus, "GetAll", "s", PROBE, path=probe_path(table), interface=PROPERTIES)
-        return found["State"]["data"], found["Reason"]["data"]
+        (properties,) = answer(recorder.bus, "GetAll", "s", PROBE, path=probe_path(table), interface=PROPERTIES)
+        return properties["State"]["data"], properties["Reason"]["data"]
 
     def listed(table: str) -> str:
         (rows,) = answer(recorder.bus, "ListProbes", "a{sv}", "0")
@@ -457,9 +460,9 @@ def test_as_many_probes_as_somebody_installs_are_all_told(recorder: Recorder) ->
     (folder / "many.py").write_text(MANY)
     try:
         assert call(recorder.bus, "Reload", "a{sv}", "0").returncode == 0
-        told = call(recorder.bus, "GetManagedObjects", interface="org.freedesktop.DBus.ObjectManager").stdout
-        assert told.count("/probe/many") == 60
-        assert len(told) > 256 * 1024
+        output = call(recorder.bus, "GetManagedObjects", interface="org.freedesktop.DBus.ObjectManager").stdout
+        assert output.count("/probe/many") == 60
+        assert len(output) > 256 * 1024
         (rows,) = answer(recorder.bus, "ListProbes", "a{sv}", "0")
         assert sum(row[0].startswith("many") for row in rows) == 60
     finally:
@@ -475,9 +478,9 @@ os.makedirs(folder, exist_ok=True)
 with open(folder + "/troubled.py", "w") as file:
     file.write(source)
 call(connection, "Reload", "a{sv}", {})
-changed = told("PropertiesChanged", path)
+changed = await_signal("PropertiesChanged", path)
 while tuple(changed[1].get("State", ())) != ("s", "quarantined"):
-    changed = told("PropertiesChanged", path)  # Absent comes first, where somebody looks in between.
+    changed = await_signal("PropertiesChanged", path)  # Absent comes first, where somebody looks in between.
 os.unlink(folder + "/troubled.py")
 call(connection, "Reload", "a{sv}", {})
 print(json.dumps(changed))

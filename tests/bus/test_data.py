@@ -92,19 +92,19 @@ def client(bus: Bus, machine: Machine) -> Iterator[Client]:
 
 
 def ids_of(client: Client, *patterns: str) -> dict[str, int]:
-    return {each[1]: each[0] for each in client.call("ListMetrics", "asa{sv}", list(patterns), {})}
+    return {row[1]: row[0] for row in client.call("ListMetrics", "asa{sv}", list(patterns), {})}
 
 
 def body(answer: Answer) -> list[Any]:
     assert answer.returncode == 0, answer.stderr
-    found: list[Any] = json.loads(answer.stdout)["data"]
-    return found
+    values: list[Any] = json.loads(answer.stdout)["data"]
+    return values
 
 
 # --- the newest values ----------------------------------------------------------------------------
 
 
-def found(latest: Latest, patterns: list[str], sensitivities: Iterable[Sensitivity]) -> list[Listed]:
+def find_all(latest: Latest, patterns: list[str], sensitivities: Iterable[Sensitivity]) -> list[Listed]:
     """All pieces of an answer."""
     pieces = latest.find(patterns, sensitivities)
     while True:
@@ -117,7 +117,7 @@ def found(latest: Latest, patterns: list[str], sensitivities: Iterable[Sensitivi
 
 def test_series_are_listed_with_what_they_are(client: Client) -> None:
     listed = client.call("ListMetrics", "asa{sv}", ["disk/*@sda", "input/queue", "timer"], {})
-    assert [each[1:] for each in listed] == [
+    assert [row[1:] for row in listed] == [
         ("disk/read_bytes@sda", "B", "counter", 1, 3600.0, {"rate_unit": ("s", "B/s")}),
         ("disk/queue@sda", "1", "gauge", 1, 3600.0, {}),
         ("disk/model@sda", "text", "state", 1, 3600.0, {"text": ("s", "made by sda")}),
@@ -153,7 +153,7 @@ def test_the_newest_values_and_what_they_are_worth(client: Client, recorded: tup
     ids = ids_of(client)
     asked = ["disk/read_bytes@sda", "disk/queue@sdb", "disk/model@sda", "input/queue@sda", "timer/busy"]
     tick_ns, serial, values, qualities = client.call(
-        "GetLatest", "aua{sv}", [*(ids[each] for each in asked), 10**6], {}
+        "GetLatest", "aua{sv}", [*(ids[path] for path in asked), 10**6], {}
     )
     second = tick_ns // SECOND_NS
     assert values[:2] == [counter(second), gauge(second) / 100]
@@ -182,7 +182,7 @@ def test_a_wrong_option_is_refused(client: Client, options: dict[str, Any]) -> N
 def test_a_new_tick_an_absence_and_a_new_instance_are_seen(tmp_path: Path) -> None:
     machine, writer = a_machine(tmp_path)
     latest = Latest(Follower(machine.folders, ticks=2))
-    [queue] = (each.series.ident for each in found(latest, ["disk/queue@sda"], Sensitivity))
+    [queue] = (match.series.ident for match in find_all(latest, ["disk/queue@sda"], Sensitivity))
     before_ns, _, _ = latest.values([queue], Sensitivity, rate=False)
     serial = latest.serial
     writer.tick([before_ns // SECOND_NS + 1], ("sdb", "sda", "sdc"))
@@ -193,24 +193,24 @@ def test_a_new_tick_an_absence_and_a_new_instance_are_seen(tmp_path: Path) -> No
         [Quality.GOOD],
     )
     assert latest.serial == serial + 1
-    [read] = (each.series.ident for each in found(latest, ["disk/read_bytes@sda"], Sensitivity))
+    [read] = (match.series.ident for match in find_all(latest, ["disk/read_bytes@sda"], Sensitivity))
     [grown] = latest.values([read], Sensitivity, rate=True)[1]
     assert grown == counter(tick_ns // SECOND_NS) - counter(before_ns // SECOND_NS), "whatever came beside it"
-    assert len(found(latest, ["disk@sdc"], Sensitivity)) == 3
+    assert len(find_all(latest, ["disk@sdc"], Sensitivity)) == 3
     writer.tick([before_ns // SECOND_NS + 2], ("sdb",))
     assert list(latest.values([queue], Sensitivity, rate=False)[2]) == [Quality.ABSENT]
     writer.tick([before_ns // SECOND_NS + 3], ("sda",))
     writer.ring.absence(0, before_ns + 4 * SECOND_NS, Cause.NO_SOURCE, "gone")
     assert list(latest.values([queue], Sensitivity, rate=False)[2]) == [Quality.ABSENT]
     writer.ring.absence(0, before_ns + 5 * SECOND_NS, Cause.DISABLED, "")
-    assert {each.series.table for each in found(latest, [], Sensitivity)} == {"input", "timer"}
+    assert {match.series.table for match in find_all(latest, [], Sensitivity)} == {"input", "timer"}
 
 
 @as_stranger
 def test_a_stranger_sees_no_restricted_series(bus: Bus, client: Client) -> None:
     ids = ids_of(client)
     [listed] = body(call(bus, "ListMetrics", "asa{sv}", "0", "0", user=STRANGER))
-    assert {each[1].partition("/")[0] for each in listed} == {"disk", "timer"}
+    assert {row[1].partition("/")[0] for row in listed} == {"disk", "timer"}
     for pattern in ("input", "inpu?/queue", "*@sda"):
         answer = call(bus, "ListMetrics", "asa{sv}", "1", pattern, "0", user=STRANGER)
         assert "input/" not in answer.stdout + answer.stderr
@@ -235,10 +235,10 @@ def test_history_is_that_of_the_library(client: Client, machine: Machine) -> Non
     result = Archive(machine.folders).select("disk@sda", "timer", step="10s", stat=["mean", "max"])
     assert times == result.times_ns.tolist()
     numbers = [column for column in result.columns if column.texts is None]
-    assert [each[:3] for each in columns] == [(column.path, column.stat, column.unit) for column in numbers]
+    assert [row[:3] for row in columns] == [(column.path, column.stat, column.unit) for column in numbers]
     for (_, _, _, values), column in zip(columns, numbers, strict=True):
         np.testing.assert_array_equal(np.array(values), column.values)
-    assert {each[2] for each in gaps} <= {"disk", "timer"}
+    assert {gap[2] for gap in gaps} <= {"disk", "timer"}
     assert further["texts"] == ("as", ["disk/model@sda"])
     assert further["step_ns"] == ("t", 10 * SECOND_NS)
 
@@ -290,8 +290,8 @@ def test_an_answer_too_large_for_a_message_names_the_other_way(client: Client) -
 
 def test_one_series_is_told_as_upower_tells_it(client: Client) -> None:
     points = client.call("GetHistory", "suu", "disk/queue@sda", 0, 10_000)
-    assert [each[0] for each in points] == sorted(each[0] for each in points)
-    there = [each for each in points if each[2]]
+    assert [point[0] for point in points] == sorted(point[0] for point in points)
+    there = [point for point in points if point[2]]
     assert there
     assert all(0 <= value <= 10 for _, value, _ in there)
     assert client.call("GetHistory", "suu", "disk/model@sda", 60, 10) == []
@@ -304,7 +304,7 @@ def test_boots_and_events_are_listed(client: Client, machine: Machine) -> None:
     [(boot, start_ns, end_ns)] = client.call("ListBoots", "a{sv}", {})
     assert (boot, start_ns, end_ns) == Archive(machine.folders).boots()[0]
     events = client.call("GetEvents", "xxa{sv}", 0, 0, {})
-    assert [each[1:] for each in events if each[1] != "clock step"] == [
+    assert [event[1:] for event in events if event[1] != "clock step"] == [
         ("mark", "", "here"),
         ("moved", "input", "too late"),
     ]
@@ -322,15 +322,15 @@ def test_a_stranger_is_answered_as_the_kernel_lets_it_read(bus: Bus, machine: Ma
         return call(bus, "History", *words, user=STRANGER)
 
     _, columns, _, _ = body(asked("*"))
-    assert {each[0].partition("/")[0] for each in columns} == {"disk", "timer"}
+    assert {row[0].partition("/")[0] for row in columns} == {"disk", "timer"}
     assert "path 'input': restricted" in asked("input").stderr
     [events] = body(call(bus, "GetEvents", "xxa{sv}", "0", "0", "0", user=STRANGER))
-    assert "moved" not in {each[1] for each in events}
+    assert "moved" not in {event[1] for event in events}
     folder = f"{machine.folders.runtime}/background/public"
     os.chmod(folder, 0o700)  # The class says that it may; the kernel says that it may not.
     try:
         _, columns, _, _ = body(asked("*"))
-        assert {each[0].partition("/")[0] for each in columns} == {"disk"}
+        assert {row[0].partition("/")[0] for row in columns} == {"disk"}
     finally:
         os.chmod(folder, 0o755)  # noqa: S103  as it was
 
@@ -355,9 +355,9 @@ def test_what_is_handed_out_counts_until_it_is_closed(several: Readers, monkeypa
 
     async def run() -> None:
         answered = await query(several)
-        held = several.hand_out(ROOT, answered.bulk, 2000)
-        copy = os.dup(held)
-        os.close(held)
+        descriptor = several.hand_out(ROOT, answered.bulk, 2000)
+        copy = os.dup(descriptor)
+        os.close(descriptor)
         with pytest.raises(LimitError, match="holds 1 answers of 2000 bytes"):
             await query(several)
         os.close(copy)
@@ -374,11 +374,11 @@ def test_a_user_has_a_bounded_number_of_readers(several: Readers) -> None:
         return await asyncio.gather(*of_one, query(several, other), return_exceptions=True)
 
     *of_one, of_another = asyncio.run(run())
-    assert [isinstance(each, LimitError) for each in of_one] == [False] * readers.READERS_PER_USER_MAX + [True]
+    assert [isinstance(outcome, LimitError) for outcome in of_one] == [False] * readers.READERS_PER_USER_MAX + [True]
     assert not isinstance(of_another, LimitError)
-    for each in (*of_one[:-1], of_another):
-        if isinstance(each, Reply):
-            os.close(each.bulk)
+    for outcome in (*of_one[:-1], of_another):
+        if isinstance(outcome, Reply):
+            os.close(outcome.bulk)
 
 
 def test_readers_are_not_started_faster_than_a_rate(several: Readers, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -391,8 +391,8 @@ def test_readers_are_not_started_faster_than_a_rate(several: Readers, monkeypatc
 
     *answered, refused = asyncio.run(run())
     assert isinstance(refused, OccupiedError)
-    for each in answered:
-        os.close(each.bulk)
+    for reply in answered:
+        os.close(reply.bulk)
 
 
 def test_readers_of_one_user_are_not_all_that_start(several: Readers, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -405,7 +405,7 @@ def test_readers_of_one_user_are_not_all_that_start(several: Readers, monkeypatc
         with pytest.raises(LimitError, match="8 readers started within"):
             await query(several)
         of_another = (await asyncio.gather(query(several, other), return_exceptions=True))[0]
-        assert not isinstance(of_another, LimitError)  # Whether he may read is another matter.
+        assert not isinstance(of_another, LimitError)  # Whether that user may read is another matter.
         if isinstance(of_another, Reply):
             os.close(of_another.bulk)
 
@@ -456,9 +456,9 @@ def test_too_many_names_are_refused_and_old_gaps_left_out(several: Readers) -> N
     with pytest.raises(LimitError, match=r"2 columns have \d+ bytes of names; expected up to 50"):
         asyncio.run(several.ask(ROOT, "query", 1 << 20, paths=["disk/queue"], described_bytes_max=50))
     gaps: list[list[object]] = [[number, number + 1, "disk", "off", "x" * 100] for number in range(1000)]
-    told = reader._newest(gaps, 10_000)
-    assert told == gaps[-len(told) :]
-    assert 60 < len(told) < 80
+    newest = reader._newest(gaps, 10_000)
+    assert newest == gaps[-len(newest) :]
+    assert 60 < len(newest) < 80
     assert reader._newest(gaps[:2], 10_000) == gaps[:2]
     assert reader._newest([], 10_000) == []
 

@@ -38,10 +38,10 @@ def test_messages_are_whole_wherever_the_bytes_are_cut(bodies: list[str], big: b
     stream = b"".join(messages)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=12)))
     incoming = Incoming()
-    found = []
+    received = []
     for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
-        found += list(incoming.take(stream[start:end]))
-    assert found == messages
+        received += list(incoming.take(stream[start:end]))
+    assert received == messages
 
 
 def test_what_is_too_long_is_skipped_and_named() -> None:
@@ -54,21 +54,21 @@ def test_what_is_too_long_is_skipped_and_named() -> None:
 def test_of_what_is_too_long_no_more_is_kept_than_its_head() -> None:
     long = spelled(new_method_call(WHERE, "Method", "s", (BIG,)), 7)
     incoming = Incoming()
-    found = []
+    received = []
     for at in range(0, len(long), 1000):
-        found += list(incoming.take(long[at : at + 1000]))
+        received += list(incoming.take(long[at : at + 1000]))
         assert len(incoming._buffer) <= HEAD_BYTES_MAX
-    assert found == [TooLong(SENDER, 7, len(long))]
+    assert received == [TooLong(SENDER, 7, len(long))]
     assert not incoming._buffer
 
 
 def test_nobody_is_answered_who_wants_no_answer_or_cannot_be_told() -> None:
     signal = spelled(new_signal(WHERE, "Signal", "s", (BIG,)))
-    assert [each.sender for each in all_of(signal) if isinstance(each, TooLong)] == [""]
+    assert [message.sender for message in all_of(signal) if isinstance(message, TooLong)] == [""]
     endless = struct.pack("<cBBBIII", b"l", 1, 0, 1, 0, 5, 2 * MESSAGE_BYTES_MAX)
-    found = all_of(endless + b"\xff" * 4 * MESSAGE_BYTES_MAX)
-    assert isinstance(found[0], TooLong)
-    assert found[0].sender == ""
+    messages = all_of(endless + b"\xff" * 4 * MESSAGE_BYTES_MAX)
+    assert isinstance(messages[0], TooLong)
+    assert messages[0].sender == ""
 
 
 @given(st.binary(min_size=16, max_size=400))

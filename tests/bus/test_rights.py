@@ -136,9 +136,9 @@ def test_polkit_decides_by_who_calls_and_what(recorder: Recorder, user: str) -> 
 def test_who_makes_too_many_marks_is_told_so(recorder: Recorder, user: str) -> None:
     with a_polkitd(recorder.bus, user):
         marks = [gdbus(recorder.bus, *MARK, user=user) for _ in range(PER_USER_MAX + 1)]
-    refused = [each for each in marks if each.returncode]
+    refused = [marked for marked in marks if marked.returncode]
     assert refused
-    assert {gdbus_error(each) for each in refused} == {f"{ERROR}.TooMuch"}
+    assert {gdbus_error(marked) for marked in refused} == {f"{ERROR}.TooMuch"}
     assert len(marks) - len(refused) <= PER_USER_MAX
 
 
@@ -171,16 +171,16 @@ def test_what_an_exception_about_restricted_tables_cites_is_restricted(user: str
         (folder / "telling.py").write_text(TELLING)
         there.start()
 
-        def told(who: str, member: str, *words: str, path: str = OBJECT_PATH) -> str:
+        def output_of(who: str, member: str, *words: str, path: str = OBJECT_PATH) -> str:
             return gdbus(bus, member, *words, path=path, user=who).stdout
 
         listing = f"{MANAGER}.ListProbes", NO_OPTIONS
-        wait_until(lambda: "'probe failed: ValueError: secret'" in told("", *listing), there.said)
-        assert "'probe failed'" in told(user, *listing)
-        assert "secret" not in told(user, *listing)
+        wait_until(lambda: "'probe failed: ValueError: secret'" in output_of("", *listing), there.said)
+        assert "'probe failed'" in output_of(user, *listing)
+        assert "secret" not in output_of(user, *listing)
         reason = "org.freedesktop.DBus.Properties.Get", f"'{PROBE}'", "'Reason'"
         for who in ("", user):
-            assert told(who, *reason, path=probe_path("telling")) == "(<'probe failed'>,)\n"
+            assert output_of(who, *reason, path=probe_path("telling")) == "(<'probe failed'>,)\n"
 
 
 KNOWING = """
@@ -213,13 +213,13 @@ def test_options_of_restricted_probes_are_for_restricted_callers_alone(user: str
             ((f"{properties}.GetAll", f"'{PROBE}'"), path),
         ]
         for question, where in questions:
-            told = {who: gdbus(bus, *question, path=where, user=who) for who in ("", user)}
-            assert all(each.returncode == 0 for each in told.values())
-            assert SECRET in told[""].stdout
-            assert SECRET not in told[user].stdout
+            answers = {who: gdbus(bus, *question, path=where, user=who) for who in ("", user)}
+            assert all(answer.returncode == 0 for answer in answers.values())
+            assert SECRET in answers[""].stdout
+            assert SECRET not in answers[user].stdout
         for root in (there.folders.runtime, there.folders.state):
-            found = run("grep", "-rls", SECRET, root)
-            assert root != there.folders.runtime or "plan-options.json" in found.stdout
+            listed = run("grep", "-rls", SECRET, root)
+            assert root != there.folders.runtime or "plan-options.json" in listed.stdout
             assert run("grep", "-rls", SECRET, root, user=user).stdout == ""
 
 
@@ -269,14 +269,16 @@ print(json.dumps([answer["error"], call(connection, "GetStatus", "a{sv}", {})[0]
 
 
 def test_the_policy_file_has_the_actions_that_methods_need() -> None:
-    found = ET.parse(ACTIONS).getroot()  # noqa: S314  our own
-    there = {each.get("id", "") for each in found.iterfind("action")}
+    actions = ET.parse(ACTIONS).getroot()  # noqa: S314  our own
+    there = {action.get("id", "") for action in actions.iterfind("action")}
     needed = {method.action for kinds in declared().values() for kind in kinds for method in kind.METHODS.values()} - {
         ""
     }
     assert there == {f"{BUS_NAME}.{action}" for action in POLKIT_ACTIONS}
     assert needed <= set(POLKIT_ACTIONS)
-    owners = [each.text for each in found.iterfind("action/annotate[@key='org.freedesktop.policykit.owner']")]
+    owners = [
+        annotation.text for annotation in actions.iterfind("action/annotate[@key='org.freedesktop.policykit.owner']")
+    ]
     assert owners == ["unix-user:sysmond"] * len(there)
     assert ours(MANAGER)
 

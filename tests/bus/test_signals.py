@@ -78,7 +78,7 @@ class Zones:
         self.second += 1
         tick_ns = self.second * SECOND_NS
         self.writer.relation(tick_ns)
-        values = [value for each in degrees for value in (round(each * 10), self.second)]
+        values = [value for degree in degrees for value in (round(degree * 10), self.second)]
         self.writer.ring.rows(0, tick_ns, tuple(f"zone{index}" for index in range(len(degrees))), values)
         return tick_ns
 
@@ -121,7 +121,7 @@ class Lanes:
 
     def _serve(self) -> None:
         while True:
-            watched = [each for listener in self._listeners.values() for each in listener.descriptors()]
+            watched = [descriptor for listener in self._listeners.values() for descriptor in listener.descriptors()]
             ready, _, _ = select.select([self._ended, *watched], [], [])
             if self._ended in ready:
                 return
@@ -136,7 +136,7 @@ class Lanes:
             there = order.get("tables")
             return {
                 "ok": True,
-                "tables": [each for each in there if self.missing.get(str(each)) != part]
+                "tables": [table for table in there if self.missing.get(str(table)) != part]
                 if isinstance(there, list)
                 else [],
             }
@@ -301,7 +301,7 @@ def test_a_stranger_cannot_subscribe_to_what_is_restricted(bus: Bus, machine: Ma
     assert "'keys': restricted" in call(bus, *asked, user=STRANGER).stderr
 
 
-class Wire:
+class SentSignals:
     """Notes what is sent; ``is_full``: takes nothing."""
 
     def __init__(self) -> None:
@@ -314,7 +314,7 @@ class Wire:
         return not self.is_full
 
 
-class Paced:
+class PacedSubscription:
     """One subscription, at times that a test chooses."""
 
     def __init__(self, folder: Path, pace: Pace) -> None:
@@ -325,7 +325,7 @@ class Paced:
         self.subscription = Subscription("/s/1", owner, rules, pace, lambda: None)
         for _ in self.subscription.resolve(self.latest):
             pass
-        self.wire = Wire()
+        self.wire = SentSignals()
 
     def at(self, at_s: float, degrees: float) -> int:
         """Look at this moment; gives how many signals were sent so far."""
@@ -337,7 +337,7 @@ class Paced:
 
 
 def test_crossings_are_gathered_and_one_taken_back_is_none(tmp_path: Path) -> None:
-    paced = Paced(tmp_path, Pace(60, 10 * SECOND_NS))
+    paced = PacedSubscription(tmp_path, Pace(60, 10 * SECOND_NS))
     assert paced.at(100, 90.0) == 0
     assert paced.at(105, 60.0) == 0
     assert paced.at(120, 60.0) == 0
@@ -349,7 +349,7 @@ def test_crossings_are_gathered_and_one_taken_back_is_none(tmp_path: Path) -> No
 
 
 def test_nobody_is_woken_oftener_than_they_said(tmp_path: Path) -> None:
-    paced = Paced(tmp_path, Pace(2, 0))
+    paced = PacedSubscription(tmp_path, Pace(2, 0))
     assert [paced.at(second, 90.0 if second % 2 else 10.0) for second in (101, 102, 103, 104, 105)] == [1, 2, 2, 2, 2]
     assert paced.subscription.due_ns() == 161 * SECOND_NS
     assert paced.at(160, 90.0) == 2
@@ -358,7 +358,7 @@ def test_nobody_is_woken_oftener_than_they_said(tmp_path: Path) -> None:
 
 
 def test_what_a_client_did_not_read_is_counted_and_told_later(tmp_path: Path) -> None:
-    paced = Paced(tmp_path, Pace(600, 0))
+    paced = PacedSubscription(tmp_path, Pace(600, 0))
     paced.wire.is_full = True
     assert paced.at(101, 90.0) == 0
     assert paced.at(102, 90.0) == 0
@@ -390,16 +390,16 @@ def test_events_are_told_to_whoever_listens_but_for_restricted_ones(client: Clie
 
 
 def test_a_storm_of_events_is_counted() -> None:
-    told: list[tuple[int, str, str, str]] = []
-    events = Events(lambda *said: told.append(said), lambda _: False)
+    sent: list[tuple[int, str, str, str]] = []
+    events = Events(lambda *said: sent.append(said), lambda _: False)
     now_ns = clock.boottime_ns()
     for number in range(1000):
         events.receive(now_ns, "device added", f"block/sd{number}", "", False)
-    assert BURST <= len(told) < 1000
-    assert len(told) - sum(each[1] == "dropped" for each in told) + events.events_dropped() == 1000
+    assert BURST <= len(sent) < 1000
+    assert len(sent) - sum(event[1] == "dropped" for event in sent) + events.events_dropped() == 1000
     events._last_ns -= SECOND_NS
     events.receive(now_ns, "mark", "", "after it", False)
-    [(_, kind, _, text), (_, _, _, last)] = told[-2:]
+    [(_, kind, _, text), (_, _, _, last)] = sent[-2:]
     assert (kind, last) == ("dropped", "after it")
     assert text.endswith("events were not told")
 
@@ -441,10 +441,10 @@ def test_tables_are_read_oftener_while_the_descriptor_is_open(client: Client, la
 def test_both_lanes_are_told_of_what_they_read(client: Client, lanes: Lanes) -> None:
     lanes.missing = {"heat": "sampler"}  # It was too slow, and moved.
     lock = hold(client, "heat", "slow", period_ns=SECOND_NS)
-    assert [each["tables"] for each in lanes.orders["sampler"]] == [["heat"]]
-    assert [each["tables"] for each in lanes.orders["background"]] == [["heat"], ["slow"]]
+    assert [order["tables"] for order in lanes.orders["sampler"]] == [["heat"]]
+    assert [order["tables"] for order in lanes.orders["background"]] == [["heat"], ["slow"]]
     os.close(lock)
-    wait_until(lambda: [each["interval_ns"] for each in lanes.orders["background"][2:]] == [0, 0])
+    wait_until(lambda: [order["interval_ns"] for order in lanes.orders["background"][2:]] == [0, 0])
     short = hold(client, "heat")
     assert lanes.last("background")["interval_ns"] == SECOND_NS, "as often as that lane can"
     os.close(short)
@@ -508,7 +508,7 @@ def test_a_wrong_hold_is_refused(
 def test_restricted_tables_are_held_and_not_told_of(client: Client, lanes: Lanes) -> None:
     lock = hold(client, "keys", "heat")
     assert lanes.last("sampler")["tables"] == ["keys", "heat"]
-    assert [each[1] for each in client.property("Holds")] == [["heat"]]
+    assert [hold[1] for hold in client.property("Holds")] == [["heat"]]
     os.close(lock)
     wait_until(lambda: client.property("Holds") == [])
 
@@ -521,7 +521,7 @@ def test_whoever_listens_is_told_of_holds(client: Client, lanes: Lanes) -> None:
     for kinds in (["rate"], []):
         name, (_, changed, _) = client.signal(OBJECT_PATH)
         assert name == "PropertiesChanged"
-        assert [each[0] for each in changed["Holds"][1]] == kinds
+        assert [hold[0] for hold in changed["Holds"][1]] == kinds
 
 
 def test_a_part_that_died_is_told_of_holds_again(client: Client, lanes: Lanes, part: Folders) -> None:

@@ -98,7 +98,7 @@ def signature(chance, depth=0):
 
 def split(kinds):
     """The complete types of a signature."""
-    found, at = [], 0
+    types, at = [], 0
     while at < len(kinds):
         start, depth = at, 0
         while kinds[at] == "a":
@@ -108,8 +108,8 @@ def split(kinds):
             at += 1
             if not depth:
                 break
-        found.append(kinds[start:at])
-    return found
+        types.append(kinds[start:at])
+    return types
 
 def value(chance, kind, depth=0):
     if kind in SIZES:
@@ -140,17 +140,17 @@ def value(chance, kind, depth=0):
 chance = random.Random(20)
 connection = connect(enable_fds=True)
 methods, count = json.loads(sys.argv[2]), int(sys.argv[3])
-found, waiting = {}, 0
+outcomes, waiting = {}, 0
 
 def take():
     reply = connection.receive(timeout=60)
     while reply.header.message_type is MessageType.signal:
         reply = connection.receive(timeout=60)
-    for each in reply.body:
-        if hasattr(each, "close"):
-            each.close()  # A descriptor, and with it what it holds.
+    for member in reply.body:
+        if hasattr(member, "close"):
+            member.close()  # A descriptor, and with it what it holds.
     name = next((v for k, v in reply.header.fields.items() if k.name == "error_name"), "answered")
-    found[name] = found.get(name, 0) + 1
+    outcomes[name] = outcomes.get(name, 0) + 1
 
 for number in range(count):
     path, interface, member, right = methods[number % len(methods)]
@@ -164,34 +164,34 @@ for number in range(count):
         waiting -= 1
 for _ in range(waiting):
     take()
-print(json.dumps(found))
+print(json.dumps(outcomes))
 '''
 
 
 def declared_methods(bus: Bus) -> list[tuple[str, str, str, str]]:
     """Every method at the objects there are, with what it takes."""
-    found = []
+    methods = []
     for path in (OBJECT_PATH, f"{OBJECT_PATH}/probe/disk"):
         (text,) = answer(bus, "Introspect", path=path, interface="org.freedesktop.DBus.Introspectable")
         for interface in ET.fromstring(text).iterfind("interface"):  # noqa: S314  our own
             for method in interface.iterfind("method"):
-                takes = "".join(each.get("type", "") for each in method.iterfind("arg[@direction='in']"))
-                found.append((path, interface.get("name", ""), method.get("name", ""), takes))
-    return found
+                takes = "".join(argument.get("type", "") for argument in method.iterfind("arg[@direction='in']"))
+                methods.append((path, interface.get("name", ""), method.get("name", ""), takes))
+    return methods
 
 
 @rounds(CALLS // 6, CALLS)
 def test_nonsense_of_every_type_to_every_method_is_refused_and_costs_nothing(recorder: Recorder, rounds: int) -> None:
     # Set is called with wrong types by others; a right call of it would have the part say nothing more.
-    methods = [each for each in declared_methods(recorder.bus) if each[2] != "Set"]
+    methods = [declared for declared in declared_methods(recorder.bus) if declared[2] != "Set"]
     assert len(methods) > 25
     pid = recorder.pid()
     python(recorder.bus, FUZZ, json.dumps(methods), str(rounds // 2))
     before, there = resident_bytes(pid), descriptors(pid)
-    found = python(recorder.bus, FUZZ, json.dumps(methods), str(rounds))
-    assert sum(found.values()) == rounds
-    assert found["org.freedesktop.DBus.Error.InvalidArgs"] > rounds // 3
-    assert f"{BUS_NAME}.Error.Failed" not in found, recorder.said()
+    outcomes = python(recorder.bus, FUZZ, json.dumps(methods), str(rounds))
+    assert sum(outcomes.values()) == rounds
+    assert outcomes["org.freedesktop.DBus.Error.InvalidArgs"] > rounds // 3
+    assert f"{BUS_NAME}.Error.Failed" not in outcomes, recorder.said()
     assert recorder.pid() == pid, recorder.said()
     assert answer(recorder.bus, "GetStatus", "a{sv}", "0")
     wait_until(lambda: descriptors(pid) <= there)
@@ -262,28 +262,28 @@ def scenario(name: str, bus: Bus, version: str) -> dict[str, int]:
     command = [sys.executable, "-P", str(SCENARIOS), name, bus.address, str(bus.process.pid)]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.returncode == 0, done.stderr
-    found: dict[str, int] = json.loads(done.stdout)
-    return found
+    counts: dict[str, int] = json.loads(done.stdout)
+    return counts
 
 
 @pytest.mark.parametrize("version", ["newest", "oldest"])
 def test_what_waits_for_a_stopped_bus_is_bounded_and_arrives(version: str) -> None:
     with a_bus() as bus:
-        found = scenario("stopped", bus, version)
-    assert 0 < found["queued_bytes"] <= 1024 * 1024
-    assert found["dropped"] > 0
-    assert found["arrived"] == found["sent"]
-    assert found["sent"] + found["dropped"] == found["emitted"]
-    assert found["is_connected"]
+        counts = scenario("stopped", bus, version)
+    assert 0 < counts["queued_bytes"] <= 1024 * 1024
+    assert counts["dropped"] > 0
+    assert counts["arrived"] == counts["sent"]
+    assert counts["sent"] + counts["dropped"] == counts["emitted"]
+    assert counts["is_connected"]
 
 
 @pytest.mark.parametrize("version", ["newest", "oldest"])
 def test_a_client_that_reads_nothing_loses_its_signals_and_nobody_else_does(version: str) -> None:
     with a_bus() as bus:
-        found = scenario("unread", bus, version)
-    assert found["dropped"] > 0
-    assert found["sent_bytes"] <= 1024 * 1024 + 4096
-    assert found["others"] == found["emitted"], "a client that reads gets everything"
+        counts = scenario("unread", bus, version)
+    assert counts["dropped"] > 0
+    assert counts["sent_bytes"] <= 1024 * 1024 + 4096
+    assert counts["others"] == counts["emitted"], "a client that reads gets everything"
 
 
 NO_STATS = '<policy context="mandatory"><deny send_interface="org.freedesktop.DBus.Debug.Stats"/></policy>'
@@ -292,17 +292,17 @@ NO_STATS = '<policy context="mandatory"><deny send_interface="org.freedesktop.DB
 @pytest.mark.parametrize("policy", ["", NO_STATS], ids=["the bus says who reads", "the caller says whether it reads"])
 def test_a_client_that_reads_no_answer_is_refused_before_the_bus_is_full_of_them(policy: str) -> None:
     with a_bus(owner=policy) as bus:
-        found = scenario("unanswered", bus, "newest")
-    assert found["most_bytes"] <= ANSWERS_BYTES_MAX + ASK_AFTER_BYTES
-    assert found["refused"] > 0
-    assert found["answered"] * len(MUCH) >= ANSWERS_BYTES_MAX, "up to the bound it is answered"
-    assert found["others"] == ASKED, "a client that reads gets everything"
+        counts = scenario("unanswered", bus, "newest")
+    assert counts["most_bytes"] <= ANSWERS_BYTES_MAX + ASK_AFTER_BYTES
+    assert counts["refused"] > 0
+    assert counts["answered"] * len(MUCH) >= ANSWERS_BYTES_MAX, "up to the bound it is answered"
+    assert counts["others"] == ASKED, "a client that reads gets everything"
 
 
-def test_many_connections_of_a_user_have_no_more_unread_answers_than_he_may_have() -> None:
+def test_many_connections_of_a_user_have_no_more_unread_answers_than_allowed() -> None:
     with a_bus() as bus:
-        found = scenario("crowd", bus, "newest")
-    assert found["unread_bytes"] <= USER_BYTES_MAX + REFUSALS_BYTES_MAX
+        counts = scenario("crowd", bus, "newest")
+    assert counts["unread_bytes"] <= USER_BYTES_MAX + REFUSALS_BYTES_MAX
 
 
 @contextmanager
@@ -365,8 +365,9 @@ def test_a_second_service_waits_for_the_name_and_gets_it(recorder: Recorder) -> 
 
 HUGE = """
 connection = connect()
-found = [call(connection, "Mark", "sa{sv}", "x" * size, {}) for size in (10**5, 3 * 10**7)]
-print(json.dumps([each["error"] for each in found] + [call(connection, "GetStatus", "a{sv}", {})[0]["version"][0]]))
+answers = [call(connection, "Mark", "sa{sv}", "x" * size, {}) for size in (10**5, 3 * 10**7)]
+version = call(connection, "GetStatus", "a{sv}", {})[0]["version"][0]
+print(json.dumps([answer["error"] for answer in answers] + [version]))
 """
 
 
@@ -424,13 +425,13 @@ while isinstance(answer := call(owner, "Subscribe", "a(sdda{sv})a{sv}", [("cpu",
 path = answer[0]
 def children(connection):
     where = DBusAddress(path.rpartition("/")[0], MANAGER.bus_name, "org.freedesktop.DBus.Introspectable")
-    found = call(connection, "Introspect", where=where)
-    return "<node name" in found[0] if isinstance(found, tuple) else found
+    answer = call(connection, "Introspect", where=where)
+    return "<node name" in answer[0] if isinstance(answer, tuple) else answer
 def properties(connection):
     where = DBusAddress(path, MANAGER.bus_name, "org.freedesktop.DBus.Properties")
-    found = call(connection, "GetAll", "s", "", where=where)
-    return found["error"] if isinstance(found, dict) else "answered"
+    answer = call(connection, "GetAll", "s", "", where=where)
+    return answer["error"] if isinstance(answer, dict) else "answered"
 print(json.dumps([children(owner), children(other), properties(owner), properties(other)]))
 """
-    found = python(recorder.bus, script)
-    assert found == [True, False, "answered", "org.freedesktop.DBus.Error.UnknownObject"]
+    answers = python(recorder.bus, script)
+    assert answers == [True, False, "answered", "org.freedesktop.DBus.Error.UnknownObject"]

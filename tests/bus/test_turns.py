@@ -67,7 +67,7 @@ def test_who_comes_late_and_seldom_is_served_before_the_rest_of_a_flood(loop: Lo
     loop.turns.put(2, loop.work("innocent", 0.001))
     loop.run()
     assert loop.done.index("innocent") == before
-    assert [each for each in loop.done if each != "innocent"] == [f"flood {number}" for number in range(1000)]
+    assert [name for name in loop.done if name != "innocent"] == [f"flood {number}" for number in range(1000)]
 
 
 def test_the_loop_does_all_else_after_each_piece(loop: Loop) -> None:
@@ -130,8 +130,8 @@ def test_idleness_is_not_saved_up_and_a_debt_is_not_forgotten(loop: Loop) -> Non
         loop.turns.put(2, loop.work(f"two {number}", 0.01))
     loop.run()
     first = loop.done[:20]
-    assert sum(each.startswith("two") for each in first[:10]) >= 9
-    assert sum(each.startswith("one") for each in loop.done[20:120]) == pytest.approx(50, abs=2)
+    assert sum(name.startswith("two") for name in first[:10]) >= 9
+    assert sum(name.startswith("one") for name in loop.done[20:120]) == pytest.approx(50, abs=2)
 
 
 def test_what_waits_is_counted_and_users_that_are_idle_are_forgotten(loop: Loop) -> None:
@@ -159,7 +159,7 @@ def test_all_is_done_once_and_in_order_of_each_user(loop: Loop, seed: int) -> No
         loop.run(turns=chance.randrange(2))
     loop.run()
     for uid, works in put.items():
-        assert [each for each in loop.done if each.startswith(f"{uid}: ")] == works
+        assert [name for name in loop.done if name.startswith(f"{uid}: ")] == works
 
 
 FLOOD = """
@@ -202,27 +202,27 @@ class Flood:
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
-        self._hears()
+        self._read_line()
 
-    def _hears(self) -> str:
+    def _read_line(self) -> str:
         assert self._process.stdout is not None
         return self._process.stdout.readline()
 
-    def _says(self) -> None:
+    def _write_line(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write("\n")
         self._process.stdin.flush()
 
     def send(self) -> None:
         """Send everything."""
-        self._says()
-        assert self._hears() == "sent\n"
+        self._write_line()
+        assert self._read_line() == "sent\n"
 
     def serials(self) -> list[int]:
         """In which places the answers were sent."""
-        self._says()
-        found: list[int] = json.loads(self._hears())
-        return found
+        self._write_line()
+        serials: list[int] = json.loads(self._read_line())
+        return serials
 
 
 @contextmanager
@@ -264,8 +264,8 @@ def answered_before(client: Client, recorder: Recorder, floods: list[Flood]) -> 
     finally:
         os.kill(bus_part, signal.SIGCONT)
     mine = client.answer_serial(serial)
-    theirs = [each for flood in floods for each in flood.serials()]
-    return sum(each < mine for each in theirs), len(theirs)
+    theirs = [other for flood in floods for other in flood.serials()]
+    return sum(other < mine for other in theirs), len(theirs)
 
 
 pytest_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
@@ -317,7 +317,7 @@ def test_no_answer_is_made_that_the_bus_does_not_take_yet(recorder: Recorder) ->
             os.kill(bus_part, signal.SIGCONT)
         mine = client.answer_serial(serial)
         theirs = flood.serials()
-    assert sum(each < mine for each in theirs) < len(theirs) / 2
+    assert sum(other < mine for other in theirs) < len(theirs) / 2
 
 
 def served(recorder: Recorder) -> tuple[int, int]:

@@ -34,7 +34,7 @@ def client(recorder: Recorder) -> Iterator[Client]:
 
 
 def ids_of(client: Client, *patterns: str) -> dict[str, int]:
-    return {each[1]: each[0] for each in client.call("ListMetrics", "asa{sv}", list(patterns), {})}
+    return {row[1]: row[0] for row in client.call("ListMetrics", "asa{sv}", list(patterns), {})}
 
 
 def test_three_clients_are_told_the_same(recorder: Recorder, client: Client) -> None:
@@ -45,8 +45,8 @@ def test_three_clients_are_told_the_same(recorder: Recorder, client: Client) -> 
     assert client.call("GetLatest", "aua{sv}", [ident], {})[2:] == ([float(total)], b"\0")
     _, _, values, qualities = answer(recorder.bus, "GetLatest", "aua{sv}", "1", str(ident), "0")
     assert (values, qualities) == ([total], [0])
-    told = gdbus(recorder.bus, f"{MANAGER}.GetLatest", f"[{ident}]", "{}")
-    assert f" [{total}.0], " in told.stdout
+    output = gdbus(recorder.bus, f"{MANAGER}.GetLatest", f"[{ident}]", "{}")
+    assert f" [{total}.0], " in output.stdout
 
 
 def test_what_is_recorded_comes_back(client: Client) -> None:
@@ -83,23 +83,23 @@ def test_a_subscriber_is_told_of_every_tick(client: Client) -> None:
 def test_a_mark_is_an_event(client: Client) -> None:
     client.call_bus("AddMatch", "s", LISTEN)
     before_ns = time.time_ns()
-    told = []
+    events = []
 
-    def is_told() -> bool:
+    def is_event() -> bool:
         client.call("Mark", "sa{sv}", "here", {})
         name, said = client.signal(OBJECT_PATH)
-        told.append((name, said))
+        events.append((name, said))
         return (name, said[1:]) == ("Event", ("mark", "", "here"))
 
-    wait_until(is_told)
-    assert told[-1][1][0] >= before_ns
-    assert ("mark", "", "here") in [tuple(each[1:]) for each in client.call("GetEvents", "xxa{sv}", before_ns, 0, {})]
+    wait_until(is_event)
+    assert events[-1][1][0] >= before_ns
+    assert ("mark", "", "here") in [tuple(event[1:]) for event in client.call("GetEvents", "xxa{sv}", before_ns, 0, {})]
 
 
 def test_a_table_is_read_oftener_while_somebody_holds_that(client: Client) -> None:
     def interval_s() -> float:
-        found: float = client.call("ListMetrics", "asa{sv}", ["load/tasks"], {})[0][5]
-        return found
+        interval: float = client.call("ListMetrics", "asa{sv}", ["load/tasks"], {})[0][5]
+        return interval
 
     wait_until(lambda: "load/tasks" in ids_of(client))
     assert interval_s() == 1.0
@@ -111,6 +111,6 @@ def test_a_table_is_read_oftener_while_somebody_holds_that(client: Client) -> No
 
 def test_the_disk_is_left_alone_while_somebody_holds_that(client: Client) -> None:
     lock = client.call("InhibitFlush", "ssu", "a test", "to see", 60).to_raw_fd()
-    assert [each[0] for each in client.property("Holds")] == ["flush"]
+    assert [hold[0] for hold in client.property("Holds")] == ["flush"]
     os.close(lock)
     wait_until(lambda: client.property("Holds") == [])

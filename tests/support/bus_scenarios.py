@@ -68,7 +68,7 @@ async def until(met: Callable[[], object]) -> None:
             await asyncio.sleep(0.01)
 
 
-class Play:
+class ServiceAndReader:
     """A service on the bus, and a caller that reads what it is sent."""
 
     def __init__(self, address: str, bus_pid: int) -> None:
@@ -79,12 +79,14 @@ class Play:
         self.service = Service(address, print, user=True)
         self.arrived = 0
 
-    async def run(self, scenario: Callable[["Play", Connection], Awaitable[dict[str, int]]]) -> dict[str, int]:
+    async def run(
+        self, scenario: Callable[["ServiceAndReader", Connection], Awaitable[dict[str, int]]]
+    ) -> dict[str, int]:
         """Connect, play, end."""
         self.service.export(OBJECT_PATH, self.trouble)
         ended = asyncio.Event()
         serving = asyncio.create_task(self.service.run(ended))
-        reader = await Connection.connect(self.address, lambda call: call.reply("", []), self._hear)
+        reader = await Connection.connect(self.address, lambda call: call.reply("", []), self._count)
         await until(lambda: self.connection is not None)
         async with asyncio.timeout(HANG_S):
             while True:
@@ -106,13 +108,13 @@ class Play:
         """Whether so many signals came to the caller that reads."""
         return self.arrived >= count
 
-    def _hear(self, signal_: Call) -> None:
+    def _count(self, signal_: Call) -> None:
         self.arrived += signal_.interface == NAME
 
 
-async def stopped(play: Play, _reader: Connection) -> dict[str, int]:
+async def stopped(setup: ServiceAndReader, _reader: Connection) -> dict[str, int]:
     """The bus stops reading while signals are sent, then goes on."""
-    connection = play.connection
+    connection = setup.connection
     assert connection is not None
     await _reader.ask(
         ("org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus"),
@@ -120,50 +122,50 @@ async def stopped(play: Play, _reader: Connection) -> dict[str, int]:
         "s",
         [f"type='signal',interface='{NAME}'"],
     )
-    os.kill(play.bus_pid, signal.SIGSTOP)
+    os.kill(setup.bus_pid, signal.SIGSTOP)
     try:
         for number in range(SIGNALS):
-            play.service.emit(OBJECT_PATH, Trouble.sent, number, TEXT)
+            setup.service.emit(OBJECT_PATH, Trouble.sent, number, TEXT)
         counts = {"queued_bytes": connection.queued_bytes, "dropped": connection.dropped, "emitted": SIGNALS}
     finally:
-        os.kill(play.bus_pid, signal.SIGCONT)
+        os.kill(setup.bus_pid, signal.SIGCONT)
     counts["sent"] = SIGNALS - counts["dropped"]
-    await until(lambda: play.arrived >= counts["sent"])
-    return {**counts, "arrived": play.arrived, "is_connected": int(play.connection is connection)}
+    await until(lambda: setup.arrived >= counts["sent"])
+    return {**counts, "arrived": setup.arrived, "is_connected": int(setup.connection is connection)}
 
 
-async def unread(play: Play, _reader: Connection) -> dict[str, int]:
+async def unread(setup: ServiceAndReader, _reader: Connection) -> dict[str, int]:
     """One caller reads nothing, another everything."""
-    silent = open_dbus_connection(bus=play.address)
+    silent = open_dbus_connection(bus=setup.address)
     call = new_method_call(DBusAddress(OBJECT_PATH, BUS_NAME, NAME), "Begin")
     silent.send(call)
-    await until(lambda: len(play.trouble.callers) == 2)
-    good, deaf = play.trouble.callers
-    account = play.service.backlog
+    await until(lambda: len(setup.trouble.callers) == 2)
+    good, deaf = setup.trouble.callers
+    account = setup.service.backlog
     assert account is not None
     most_bytes = 0
     for number in range(SIGNALS):
         for caller in (good, deaf):
-            play.service.emit(OBJECT_PATH, Trouble.sent, number, TEXT, to=caller)
+            setup.service.emit(OBJECT_PATH, Trouble.sent, number, TEXT, to=caller)
         most_bytes = max(most_bytes, account.of(deaf.name))
         if number % TURN == 0:
-            await until(partial(play.has_arrived, number))
-    await until(lambda: play.arrived >= SIGNALS - good.dropped)
-    counts = {"emitted": SIGNALS, "others": play.arrived, "dropped": deaf.dropped, "sent_bytes": most_bytes}
+            await until(partial(setup.has_arrived, number))
+    await until(lambda: setup.arrived >= SIGNALS - good.dropped)
+    counts = {"emitted": SIGNALS, "others": setup.arrived, "dropped": deaf.dropped, "sent_bytes": most_bytes}
 
     def is_sent_signals() -> bool:
         drain(silent)
-        return play.service.emit(OBJECT_PATH, Trouble.sent, 0, TEXT, to=deaf)
+        return setup.service.emit(OBJECT_PATH, Trouble.sent, 0, TEXT, to=deaf)
 
     await until(is_sent_signals)
     return counts
 
 
-async def unanswered(play: Play, reader: Connection) -> dict[str, int]:
+async def unanswered(setup: ServiceAndReader, reader: Connection) -> dict[str, int]:
     """One caller keeps asking for much and reads none of it, then everything; another asks, too."""
-    account = play.service.backlog
+    account = setup.service.backlog
     assert account is not None
-    deaf = open_dbus_connection(bus=play.address)
+    deaf = open_dbus_connection(bus=setup.address)
     call = new_method_call(DBusAddress(OBJECT_PATH, BUS_NAME, NAME), "Much")
     most_bytes = others = 0
     for _ in range(ASKED):
@@ -180,14 +182,14 @@ async def unanswered(play: Play, reader: Connection) -> dict[str, int]:
     }
 
 
-async def crowd(play: Play, reader: Connection) -> dict[str, int]:
+async def crowd(setup: ServiceAndReader, reader: Connection) -> dict[str, int]:
     """A user has many connections that ask for much and read none of it, then ends them."""
     call = new_method_call(DBusAddress(OBJECT_PATH, BUS_NAME, NAME), "Much")
-    deaf = [open_dbus_connection(bus=play.address) for _ in range(CROWD)]
+    deaf = [open_dbus_connection(bus=setup.address) for _ in range(CROWD)]
     for _ in range(ASKED // CROWD):
         for connection in deaf:
             connection.send(call)
-    callers = play.service.callers
+    callers = setup.service.callers
     assert callers is not None
     await until(lambda: sum(caller.calls for caller in callers.all()) >= ASKED)
     unread_bytes = 0
@@ -217,7 +219,7 @@ def main() -> int:
     """Play one."""
     name, address, pid = sys.argv[1:]
     scenarios = {"stopped": stopped, "unread": unread, "unanswered": unanswered, "crowd": crowd}
-    sys.stdout.write(json.dumps(asyncio.run(Play(address, int(pid)).run(scenarios[name]))) + "\n")
+    sys.stdout.write(json.dumps(asyncio.run(ServiceAndReader(address, int(pid)).run(scenarios[name]))) + "\n")
     return 0
 
 
