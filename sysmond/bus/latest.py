@@ -212,7 +212,7 @@ class Latest:
         return moment.tick_ns, values, bytes(qualities)
 
 
-class _Sight:
+class _NewestRows:
     """The newest rows of one table: where its values are, and what they are worth."""
 
     __slots__ = ("before", "columns", "factors", "first", "first_before", "length_ns", "quality", "row")
@@ -253,7 +253,7 @@ class Moment:
         self._now = now
         self._allowed = frozenset(sensitivities)
         self._now_ns = clock.boottime_ns()
-        self._tables: dict[str, _Sight | Quality] = {}
+        self._tables: dict[str, _NewestRows | Quality] = {}
 
     @property
     def tick_ns(self) -> int:
@@ -264,31 +264,31 @@ class Moment:
     def value(self, series: Series, *, rate: bool) -> tuple[float, Quality]:
         """The newest value of a series, NaN where there is none, and what it is worth; ``rate``: of counters."""
         _, table, metric, instance = series
-        sight = self._tables.get(table)
-        if sight is None:
-            sight = self._tables[table] = self._see(table)
-        if isinstance(sight, Quality):
-            return math.nan, sight
-        first, column = sight.first.get(instance), sight.columns.get(metric)
+        newest = self._tables.get(table)
+        if newest is None:
+            newest = self._tables[table] = self._newest_rows(table)
+        if isinstance(newest, Quality):
+            return math.nan, newest
+        first, column = newest.first.get(instance), newest.columns.get(metric)
         if first is None or column is None:
             return _ABSENT
-        divisor, percent = sight.factors[column]
+        divisor, percent = newest.factors[column]
         if not divisor:
             return math.nan, Quality.TEXT
-        stored = sight.row[first + column]
+        stored = newest.row[first + column]
         if stored == ABSENT:
             return _ABSENT
         if not rate or not percent:
-            return stored / divisor, sight.quality
-        grown = sight.growth(stored, instance, column)
-        return _ABSENT if grown is None else (grown * percent / divisor, sight.quality)
+            return stored / divisor, newest.quality
+        grown = newest.growth(stored, instance, column)
+        return _ABSENT if grown is None else (grown * percent / divisor, newest.quality)
 
-    def _see(self, table: str) -> _Sight | Quality:
+    def _newest_rows(self, table: str) -> _NewestRows | Quality:
         quality = Quality.ABSENT
         for recent in self._now.tables.get(table, ()):
             if recent.sensitivity in self._allowed:
                 is_there = recent.absence is None and recent.rows
-                return _Sight(recent, self._now_ns) if is_there else Quality.ABSENT
+                return _NewestRows(recent, self._now_ns) if is_there else Quality.ABSENT
             quality = Quality.NO_PERMISSION
         return quality
 

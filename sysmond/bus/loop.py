@@ -51,13 +51,13 @@ class Loop:
         for descriptor in ends:
             loop.add_reader(descriptor, ended.set)
         with control.listen(f"{self._part.settings.folders.runtime}/bus") as orders:
-            watch = _Watch(orders, self._obey)
-            watch.begin()
+            order_socket = _OrderSocket(orders, self._obey)
+            order_socket.begin()
             self._uevents.follow()
             await self._part.service.run(ended)
             self._sleep.end()
             self._uevents.end()
-            watch.end()
+            order_socket.end()
         for descriptor in ends:
             loop.remove_reader(descriptor)
         return 0
@@ -88,7 +88,7 @@ class Loop:
                 return {"error": f"{order.get('do')!r} is not an order; 'plan' and 'event' are"}
 
 
-class _Watch:
+class _OrderSocket:
     """The control socket in the loop: its clients come and go."""
 
     def __init__(self, orders: Listener, obey: Callable[[Order], Order]) -> None:

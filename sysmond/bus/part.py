@@ -10,7 +10,7 @@ from sysmond.plan.settings import Settings
 from sysmond.ring.newest import Follower
 
 # A rate needs two ticks; nobody on the bus asks the rings for more.
-ROWS_KEPT = 2
+TICKS_FOR_RATE = 2
 
 
 class BusPart:
@@ -23,7 +23,7 @@ class BusPart:
         self.say = say
         self.service = Service(settings.bus, say, user=settings.user)
         self.commands = CommandRunner(settings.folders)
-        self.follower = Follower(settings.folders, ticks=ROWS_KEPT)
+        self.follower = Follower(settings.folders, ticks=TICKS_FOR_RATE)
         self.when_planned: list[Callable[[], None]] = []
         """Called when another plan is in force."""
         self.when_recorded: list[Callable[[int, str, str, str, bool], None]] = []

@@ -123,7 +123,7 @@ class Readers:
         :raises RefusedError: with the kind and the reason that the reader gave. :raises LimitError: where the
             caller has too much under way or open, or it took too long. :raises OccupiedError: where all callers have.
         """
-        account = self._admitted(caller.uid, bytes_max)
+        account = self._admit(caller.uid, bytes_max)
         question = HistoryQuestion(
             do=do,
             state=self._folders.state,
@@ -137,14 +137,14 @@ class Readers:
         account.granted_bytes += bytes_max
         bulk = _memory("sysmond-numbers", bytes_max)
         try:
-            document = await _answered(question, bulk)
+            document = await _ask_reader(question, bulk)
         except BaseException:
             os.close(bulk)
             raise
         finally:
             account.open -= 1
             account.granted_bytes -= bytes_max
-            self._tidy(caller.uid)
+            self._forget_idle(caller.uid)
         return Reply(document, bulk)
 
     def hand_out(self, caller: Caller, bulk: int, size: int) -> int:
@@ -159,7 +159,7 @@ class Readers:
         self._accounts.setdefault(caller.uid, _Account()).answers.append((leased, size))
         return given
 
-    def _admitted(self, uid: int, bytes_max: int) -> _Account:
+    def _admit(self, uid: int, bytes_max: int) -> _Account:
         account = self._accounts.get(uid) or _Account()
         if account.open >= READERS_PER_USER_MAX:
             raise LimitError(f"uid {uid} has {account.open} readers at work; expected up to {READERS_PER_USER_MAX}")
@@ -183,19 +183,19 @@ class Readers:
         self._accounts[uid] = account
         return account
 
-    def _tidy(self, uid: int) -> None:
+    def _forget_idle(self, uid: int) -> None:
         for idle_uid in [other for other, account in self._accounts.items() if account.is_idle and other != uid]:
             del self._accounts[idle_uid]
 
 
-async def _answered(question: HistoryQuestion, bulk: int) -> dict[str, Any]:
+async def _ask_reader(question: HistoryQuestion, bulk: int) -> dict[str, Any]:
     said = _memory("sysmond-answer", DOCUMENT_BYTES_MAX)
     asked = os.memfd_create("sysmond-question", os.MFD_CLOEXEC)
     try:
         os.write(asked, json.dumps(question._asdict()).encode())
         os.lseek(asked, 0, os.SEEK_SET)
         reader = _start(asked, said, bulk)
-        await _ended(reader)
+        await _wait_for_end(reader)
         return _parse(os.pread(said, DOCUMENT_BYTES_MAX, 0).rstrip(b"\0"), reader.returncode)
     finally:
         os.close(said)
@@ -217,7 +217,7 @@ def _start(asked: int, said: int, bulk: int) -> subprocess.Popen[bytes]:
         raise RefusedError(f"no reader could be started: {failure}") from failure
 
 
-async def _ended(reader: subprocess.Popen[bytes]) -> None:
+async def _wait_for_end(reader: subprocess.Popen[bytes]) -> None:
     """Wait for the end of a reader, and end it where it takes too long or nobody waits any more."""
     loop = asyncio.get_running_loop()
     with suppress(OSError):
@@ -306,7 +306,7 @@ class History(Interface):
         options: Options,
     ) -> tuple[list[int], list[Column], list[GapRow], dict[str, Variant]]:
         """Columns over one time axis, and why there is nothing where there is nothing."""
-        asked = _asked(paths, start_ns, end_ns, step_ns, statistics, options)
+        asked = _question_fields(paths, start_ns, end_ns, step_ns, statistics, options)
         try:
             document, bulk = await self._ask(
                 request.caller, "query", NUMBERS_BYTES_MAX, described_bytes_max=NAMES_BYTES_MAX, **asked
@@ -337,7 +337,7 @@ class History(Interface):
         options: Options,
     ) -> tuple[int, dict[str, Variant]]:
         """The same in a sealed file in memory: the times, then each column."""
-        asked = _asked(paths, start_ns, end_ns, step_ns, statistics, options)
+        asked = _question_fields(paths, start_ns, end_ns, step_ns, statistics, options)
         document, bulk = await self._ask(
             request.caller, "query", QUERY_BYTES_MAX, described_bytes_max=QUERY_NAMES_BYTES_MAX, **asked
         )
@@ -438,7 +438,7 @@ class _Layout:
         return further
 
 
-def _asked(
+def _question_fields(
     paths: Sequence[str], start_ns: int, end_ns: int, step_ns: int, statistics: Sequence[str], options: Options
 ) -> dict[str, object]:
     if not paths:

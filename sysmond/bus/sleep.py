@@ -2,8 +2,9 @@
 """What is in RAM goes to the disk before the machine is suspended: a flush, for which the suspend is put off.
 
 logind tells of it and waits for whoever holds a lock of the kind *delay*. systemd-inhibit holds ours, for as long as
-its standard input is open: so it ends with us, however we end. It is heard on a connection of its own, which answers no
-calls: what others send to the service does not stand before it. Source: org.freedesktop.login1(5), systemd-inhibit(1).
+its standard input is open: so it ends with us, however we end. The signals come on a connection of their own, which
+answers no calls: what others send to the service does not stand before them.
+Source: org.freedesktop.login1(5), systemd-inhibit(1).
 """
 
 import asyncio

@@ -191,7 +191,7 @@ class Subscription(Interface):
             raise latest.refusal(nothing, self.owner.sensitivities) or unknown
 
     def consider(self, now: Now, now_ns: int) -> None:
-        """Hold the newest values against the rules."""
+        """Compare the newest values with the rules."""
         moment = Moment(now, self.owner.sensitivities)
         for watch in self._watches:
             rule = watch.rule

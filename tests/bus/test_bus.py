@@ -267,12 +267,12 @@ from jeepney import MatchRule, message_bus
 from jeepney.io.blocking import Proxy
 from collections import deque
 connection = connect()
-heard = connection.filter(MatchRule(type="signal"), queue=deque()).queue
+signals = connection.filter(MatchRule(type="signal"), queue=deque()).queue
 for interface in ("org.freedesktop.DBus.Properties", "org.freedesktop.DBus.ObjectManager"):
     Proxy(message_bus, connection).AddMatch(MatchRule(type="signal", sender=MANAGER.bus_name, interface=interface))
 def await_signal(member, path):
     while True:
-        message = connection.recv_until_filtered(heard, timeout=30)
+        message = connection.recv_until_filtered(signals, timeout=30)
         fields = {key.name: value for key, value in message.header.fields.items()}
         if fields.get("member") == member and path in (fields["path"], message.body[0]):
             return message.body

@@ -25,7 +25,7 @@ REFUSALS_BYTES_MAX = 8 * MIB
 # From here on it is found out what was read.
 ASK_AFTER_BYTES = SIGNALS_BYTES_MAX // 4
 # How many of a user's connections are asked about at once, and how long a Ping may take.
-ASKED_MAX = 16
+QUERIES_MAX = 16
 PING_S = 5.0
 
 STATS = (DBUS, DBUS_PATH, f"{DBUS}.Debug.Stats")
@@ -42,7 +42,7 @@ class Backlog:
         self._bytes: dict[str, int] = {}
         self._uids: dict[str, int] = {}
         self._by_user: Counter[int] = Counter()
-        self._asking: dict[str, int] = {}
+        self._queries: dict[str, int] = {}
 
     def of(self, name: str) -> int:
         """How many bytes a connection may not have read."""
@@ -102,10 +102,10 @@ class Backlog:
 
     def _ask(self, name: str, uid: int) -> bool:
         """Ask about a connection, unless that is under way; whether there is room for more such questions."""
-        if name not in self._asking:
-            if sum(user == uid for user in self._asking.values()) >= ASKED_MAX:
+        if name not in self._queries:
+            if sum(user == uid for user in self._queries.values()) >= QUERIES_MAX:
                 return False
-            self._asking[name] = uid
+            self._queries[name] = uid
             self._start(self._find_out(name, uid))
         return True
 
@@ -118,7 +118,7 @@ class Backlog:
                 unread_bytes = 0 if await self._answers(name) else sent_bytes
             self._add(name, uid, max(-self.of(name), unread_bytes - sent_bytes))  # It may be gone meanwhile.
         finally:
-            del self._asking[name]
+            del self._queries[name]
 
     async def _with_the_bus(self, name: str) -> int | None:
         """How many bytes the bus keeps for a connection; None where it does not say."""

@@ -85,7 +85,7 @@ class Callers:
         self._connection = connection
         self._there: dict[str, Caller] = {}
         self._passing: dict[str, Caller] = {}
-        self._asked: dict[str, asyncio.Task[Caller]] = {}
+        self._lookups: dict[str, asyncio.Task[Caller]] = {}
         self._group = _group()
 
     def __len__(self) -> int:
@@ -103,7 +103,7 @@ class Callers:
             known = self._passing.get(name)
         return known
 
-    async def know(self, name: str) -> Caller:
+    async def identify(self, name: str) -> Caller:
         """Give a caller, whose credentials are asked for where it is new.
 
         :raises UnavailableError: where it is gone, or the bus does not answer.
@@ -111,10 +111,10 @@ class Callers:
         """
         if (known := self.get(name)) is not None:
             return known
-        if name not in self._asked:
-            self._asked[name] = asyncio.create_task(self._ask(name))
-            self._asked[name].add_done_callback(lambda _: self._asked.pop(name, None))
-        return await asyncio.shield(self._asked[name])
+        if name not in self._lookups:
+            self._lookups[name] = asyncio.create_task(self._look_up(name))
+            self._lookups[name].add_done_callback(lambda _: self._lookups.pop(name, None))
+        return await asyncio.shield(self._lookups[name])
 
     def vanished(self, name: str) -> None:
         """Whoever had this name is gone."""
@@ -130,7 +130,7 @@ class Callers:
         self._there.clear()
         self._passing.clear()
 
-    async def _ask(self, name: str) -> Caller:
+    async def _look_up(self, name: str) -> Caller:
         # First the rule, then the question: who vanishes after it has answered for it is told of.
         self._connection.tell(BUS, "AddMatch", "s", [_rule(name)])
         try:

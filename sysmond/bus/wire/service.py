@@ -37,7 +37,7 @@ WAITING_BYTES_MAX = 4 * 1024 * 1024
 UNANSWERED_WAITING_MAX = 64
 REFUSED_WAITING_MAX = 8192
 # Of callers who are not known yet: how many are asked about at once, how many may wait, and what of each.
-ASKED_MAX = 16
+LOOKUPS_MAX = 16
 UNKNOWN_MAX = 1024
 UNKNOWN_CALLS_MAX = 128
 UNKNOWN_BYTES_MAX = 8 * 1024 * 1024
@@ -75,8 +75,8 @@ class Service:
         self._objects: dict[str, Exported] = {}
         self._turns: Turns | None = None
         self._unknown: dict[str, list[Call]] = {}
-        self._unasked: deque[str] = deque()
-        self._asked = 0
+        self._unidentified: deque[str] = deque()
+        self._lookups = 0
         self._unknown_bytes = 0
         self._calls_dropped = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -268,11 +268,11 @@ class Service:
             return
         caller = self.callers.get(call.sender)
         if caller is None:
-            self._meet(call, self.callers)
+            self._queue_unidentified(call, self.callers)
         else:
             self._admit(call, caller)
 
-    def _meet(self, call: Call, callers: Callers) -> None:
+    def _queue_unidentified(self, call: Call, callers: Callers) -> None:
         """Have a call wait until it is known who calls."""
         calls = self._unknown.get(call.sender, [])
         if len(calls) >= UNKNOWN_CALLS_MAX or len(self._unknown) >= UNKNOWN_MAX:
@@ -280,27 +280,27 @@ class Service:
             return
         if not calls:
             self._unknown[call.sender] = calls
-            self._unasked.append(call.sender)
+            self._unidentified.append(call.sender)
         if self._unknown_bytes + call.size_bytes > UNKNOWN_BYTES_MAX:
             call.forget()
         self._unknown_bytes += call.size_bytes
         calls.append(call)
-        self._ask_next(callers)
+        self._start_lookups(callers)
 
-    def _ask_next(self, callers: Callers) -> None:
-        while self._unasked and self._asked < ASKED_MAX:
-            self._asked += 1
-            self.start(self._ask_who(self._unasked.popleft(), callers))
+    def _start_lookups(self, callers: Callers) -> None:
+        while self._unidentified and self._lookups < LOOKUPS_MAX:
+            self._lookups += 1
+            self.start(self._look_up(self._unidentified.popleft(), callers))
 
-    async def _ask_who(self, name: str, callers: Callers) -> None:
+    async def _look_up(self, name: str, callers: Callers) -> None:
         caller, failure = None, None
         try:
-            caller = await callers.know(name)
+            caller = await callers.identify(name)
         except Exception as refusal:  # noqa: BLE001  whatever it is, others are asked about
             failure = refusal
         if callers is not self.callers:
             return
-        self._asked -= 1
+        self._lookups -= 1
         for call in self._unknown.pop(name, ()):
             self._unknown_bytes -= call.size_bytes
             if caller is not None:
@@ -308,7 +308,7 @@ class Service:
             elif failure is not None:
                 self._turn_away(call, None, failure)
         self._lines().soon()
-        self._ask_next(callers)
+        self._start_lookups(callers)
 
     def _lines(self) -> Turns:
         if self._turns is None:
@@ -342,8 +342,8 @@ class Service:
     def _forget_calls(self) -> None:
         """The connection is gone: nobody waits for an answer any more."""
         self._unknown.clear()
-        self._unasked.clear()
-        self._asked = self._unknown_bytes = 0
+        self._unidentified.clear()
+        self._lookups = self._unknown_bytes = 0
         if self._turns is not None:
             self._turns.clear()
 
