@@ -16,8 +16,9 @@ from sysmond.ring.leftovers import READING
 from sysmond.ring.progress import WRITERS
 from sysmond.ring.snapshot import fill
 
-LOOK_S = 3.0
-STUCK_MIN_S = 5.0
+# A lane that hangs is killed within the sum of both.
+LOOK_S = 2.0
+STUCK_MIN_S = 4.0
 STUCK_INTERVALS = 3
 # A parent that checks so much too late cannot judge others.
 LATE_S = 1.0

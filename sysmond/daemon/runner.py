@@ -60,7 +60,6 @@ UNKILLABLE_MAX = 4
 # Events about parts that wait for the archiver to record them, since it may be the part that died.
 PENDING_EVENTS_MAX = 64
 TELL_AGAIN_S = 0.5
-_PIPE_BYTES = 65536
 _ERROR = 2
 
 
@@ -199,7 +198,7 @@ class Runner:
         """Wait for a signal or one of the descriptors; return those that are ready."""
         ready, _, _ = select.select([self._wake, *others], [], [], max(0.0, due_s - time.monotonic()))
         if self._wake in ready:
-            self._received.update(os.read(self._wake, _PIPE_BYTES))
+            self._received |= control.received(self._wake)
         return ready
 
     def _is_over(self, signals: set[int]) -> bool:

@@ -26,6 +26,7 @@ MESSAGE_BYTES_MAX = 16 * 1024
 CLIENTS_MAX = 16
 ORDERS_PER_TURN_MAX = 8
 _CREDENTIALS = Struct("iII")
+_SIGNALS_MAX = 65536  # One byte a signal; a pipe holds no more.
 
 
 class Later:
@@ -130,6 +131,14 @@ def wake_on(signals: Iterable[int]) -> int:
         signal.signal(number, lambda *_: None)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
     return reading
+
+
+def received(reading: int) -> set[int]:
+    """The signals with handlers that came since this was last asked; ``reading``: what ``wake_on`` gave."""
+    try:
+        return set(os.read(reading, _SIGNALS_MAX))
+    except BlockingIOError:
+        return set()
 
 
 def is_orphaned(stop: int, lifeline: int | None) -> bool:

@@ -5,7 +5,7 @@ Comes in: a plan, and ``/proc``, ``/sys`` and devices by way of probes. Goes out
 else, and nothing waits for a disk. There are two lanes, each a process: the real-time one, and the background one for
 what may take long. Called by ``daemon``, which starts a lane and starts it again when it dies.
 
-``lane`` is the loop, ``grid`` its ticks, ``sources`` the probes that it reads, ``quarantine`` what becomes of a probe
-that is slow, hangs or dies. A probe that may hang is read in a process of its own, ``blocking_reader``;
-``blocking_readers`` is the lane's side of it, which notices.
+``lane`` is the loop, ``grid`` its ticks, ``sources`` the probes that it reads, ``time_limit`` interrupts a reading that
+takes too long, ``quarantine`` is what becomes of a probe that is slow, hangs or dies. A probe that may hang is read in
+a process of its own, ``blocking_reader``; ``blocking_readers`` is the lane's side of it, which notices.
 """

@@ -10,6 +10,7 @@ import os
 import select
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from time import monotonic, monotonic_ns, perf_counter_ns
 
 from sysmond.base import clock
@@ -31,6 +32,7 @@ from sysmond.sampler.rings import Rings
 from sysmond.sampler.self_cost import SELF, Cost, own_row, part_rows, process_row
 from sysmond.sampler.source import Absence, Pieces, Reading, Source
 from sysmond.sampler.sources import HOLD_MAX_S, HOLD_MIN_NS, Roster, TableHold
+from sysmond.sampler.time_limit import INTERRUPTED, SPINNING, TimeLimit
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -61,10 +63,11 @@ class Sampler:
         self._memory = self_cost.open_memory()
         self.own = Cost()
         self._events: list[tuple[Sensitivity, int, str, str, str]] = []
-        self._is_asked = self._has_served = self._is_new = self._is_hurried = False
+        self._is_asked = self._has_served = self._is_new = self._is_hurried = self._is_told = False
         self._deadline_ns = 0
         self._beat_s = min(WAIT_MAX_S, watchdog_s() / 2)
         self._conduct = Conduct(self._folder, self._boot)
+        self._limit = TimeLimit()
         self._judge_earlier(started_ns)
         self._rings = Rings(self._folder, self._boot, self.name, started_ns, say)
         self._roster = Roster(lane, settings.root, self._conduct, self, self._costs, say, settings.folders.runtime)
@@ -94,7 +97,8 @@ class Sampler:
                 slot = slot_at(now_ns, self._deadline_ns, self._roster.intervals_ns)
                 self._note_lateness(slot.lateness_ns, slot.missed, now_ns)
                 self._has_served = self._is_hurried = False
-                self.tick(slot.tick_ns)
+                with self._limit if self._lane is Lane.REALTIME else nullcontext():
+                    self.tick(slot.tick_ns)
                 done += 1
                 self._deadline_ns = next_slot_ns(slot.tick_ns, self._intervals_ns())
                 if self._is_asked:
@@ -106,7 +110,8 @@ class Sampler:
         notify("STOPPING=1")
         are_gone = self._rings.are_gone()
         # Whose parent was killed was not told to end: what follows is nobody's good order.
-        self.close(is_over=not are_gone and not control.is_orphaned(stop, self._settings.lifeline))
+        is_orphaned = not self._is_told and control.is_orphaned(stop, self._settings.lifeline)
+        self.close(is_over=not are_gone and not is_orphaned)
         return EXIT_AGAIN if are_gone else 0
 
     def _is_told_to_end(self, ends: list[int], orders: control.Listener) -> bool:
@@ -120,7 +125,10 @@ class Sampler:
             speaking = self._roster.descriptors()
             ready, _, _ = select.select(ends + asking + speaking, [], [], min(self._beat_s or WAIT_MAX_S, left_s))
             if not set(ready).isdisjoint(ends):
-                return True
+                self._is_told = not control.received(ends[0]).isdisjoint(STOP_SIGNALS)
+                if self._is_told or not set(ready).isdisjoint(ends[1:]):
+                    return True
+                continue  # It was a signal that interrupted a reading.
             if not ready:
                 return False
             self._roster.hear()
@@ -171,7 +179,7 @@ class Sampler:
             if self._rings.settle(stream, self._plan.sampler.ring_bytes):
                 self._begin_anew(stream)
         if self._events:
-            self._write_events()
+            self._write_events(tick_ns)
 
     def _prepare(self, tick_ns: int) -> None:
         self._now_ns = tick_ns
@@ -187,7 +195,7 @@ class Sampler:
         begin_ns = perf_counter_ns()
         for source in due:
             ring.mark(source.index)
-            self._write(ring, source, tick_ns, source.read())
+            self._write(ring, source, tick_ns, self._read(source))
             end_ns = perf_counter_ns()
             source.cost.duration_ns += end_ns - begin_ns
             if end_ns - begin_ns > source.deadline_ns:
@@ -195,6 +203,14 @@ class Sampler:
             elif source.lateness:
                 source.lateness = 0
             begin_ns = end_ns
+
+    def _read(self, source: Source) -> Reading | Pieces | Absence:
+        """Read a source of the real-time lane; where that had to be interrupted, its table is read elsewhere now."""
+        reading = self._limit.read(source)
+        if reading is INTERRUPTED or reading is SPINNING:
+            self._move(source.planned, reading.detail)
+            self._roster.review_ns = 0
+        return reading
 
     def _gathered(self, tick_ns: int, due: list[Source]) -> dict[Source, Reading | Pieces | Absence]:
         """Read sources of the background lane: the threads one after the other, the processes meanwhile."""
@@ -235,7 +251,7 @@ class Sampler:
         readings: dict[Source, Reading | Pieces | Absence] = dict(early)
         for source in (item for item in due if item not in early):
             self._rings.mark(source)
-            readings[source] = source.read()
+            readings[source] = self._read(source)
         self._rings.unmark()
         asked = {item: readings.get(item) for name, group in self._roster.groups if name == stream for item in group}
         if not self._rings.begin(stream, asked, self._plan.sampler.ring_bytes, tick_ns):
@@ -355,11 +371,15 @@ class Sampler:
         source.lateness += 1
         if source.lateness < OVERRUNS_MAX or source.table == SELF.name or self._conduct.is_moved(source.table):
             return
-        reason = f"{OVERRUNS_MAX} readings in a row took longer than {source.deadline_ns / SECOND_NS:g} s"
-        self._conduct.move(source.table, reason)
-        said = f"{reason}, the last {took_ns / SECOND_NS:.3f} s; read in the background from now on"
-        self._tell(source.planned.sensitivity, "moved", source.table, said)
-        self._roster.review_ns = 0  # At the next tick it is let go of.
+        deadline = f"{source.deadline_ns / SECOND_NS:g} s"
+        said = f"{OVERRUNS_MAX} readings in a row took longer than {deadline}, the last {took_ns / SECOND_NS:.3f} s"
+        self._move(source.planned, said)
+        self._roster.review_ns = 0
+
+    def _move(self, planned: PlannedProbe, reason: str) -> None:
+        """Leave a table to the background lane: this one lets go of it when it next reviews its sources."""
+        self._conduct.move(planned.table, reason)
+        self._tell(planned.sensitivity, "moved", planned.table, f"{reason}; read in the background from now on")
         control.tell(f"{self._settings.folders.runtime}/{WRITERS[Lane.BACKGROUND]}", {"do": "plan"})
 
     def _blame(self, table: str, sensitivity: Sensitivity, reason: str, *, at_once: bool = False) -> None:
@@ -383,8 +403,10 @@ class Sampler:
             planned = next((probe for probe in self._plan.probes if probe.table == table), None)
             if planned is None:
                 continue
-            said = "did not come to an end" if self._settings.stuck else "died"
-            self._blame(table, planned.sensitivity, f"{self.name} {said} reading it", at_once=self._settings.stuck)
+            if self._settings.stuck:
+                self._move(planned, f"{self.name} did not come to an end reading it")
+                continue
+            self._blame(table, planned.sensitivity, f"{self.name} died reading it")
             if self._lane is Lane.BACKGROUND:
                 self._conduct.set_apart(table, self._conduct.records[table].reason)
         self._conduct.write()
@@ -407,14 +429,25 @@ class Sampler:
         event = {"do": "event", "boottime_ns": self._now_ns, "kind": kind, "subject": subject, "text": text}
         control.tell(f"{self._settings.folders.runtime}/bus", {**event, "sensitivity": sensitivity})
 
-    def _write_events(self) -> None:
+    def _write_events(self, tick_ns: int) -> None:
         waiting, self._events = self._events, []
         for event in waiting:
-            ring = self._rings.open.get(event[0])
+            ring = self._rings.open.get(event[0]) or self._ring_of_events(event[0], tick_ns)
             if ring is None:
                 self._events.append(event)
             else:
                 ring.event(*event[1:])
+
+    def _ring_of_events(self, sensitivity: Sensitivity, tick_ns: int) -> RingWriter | None:
+        """Open the ring of a class of which this lane reads no table, as when the last was moved away."""
+        is_read = any(stream == sensitivity for stream, _ in self._roster.groups)
+        if is_read or not self._rings.may_open(sensitivity, tick_ns):
+            return None
+        if not self._rings.begin(sensitivity, {}, self._plan.sampler.ring_bytes, tick_ns):
+            return None
+        ring = self._rings.open[sensitivity]
+        ring.clock(clock.relation())
+        return ring
 
     # --- Orders
 
@@ -483,7 +516,7 @@ class Sampler:
         planned = next((probe for probe in self._plan.probes if probe.table == table), None)
         if planned is not None:
             self._tell(planned.sensitivity, "released", table, "forgiven")
-            self._write_events()
+            self._write_events(self._now_ns)
         self._follow(again=True)
         if record.moved:
             control.tell(f"{self._settings.folders.runtime}/{WRITERS[Lane.BACKGROUND]}", {"do": "plan"})

@@ -81,7 +81,7 @@ class Passes:
         self._number += 1
         try:
             self._result = self._tasks.take(full=full, threads=threads)
-        except OSError:
+        except BaseException:  # It may have been interrupted in the middle: what is half done is not gone on with.
             self.close()
             raise
 

@@ -135,7 +135,7 @@ class Looking:
             raise FileNotFoundError(errno.ENOENT, f"{self.way}; the option by_proc has /proc looked at")
         try:
             self._rows, stacks = self._states.take(full=self._are_stacks_due, every=asked.every)
-        except OSError:
+        except BaseException:  # It may have been interrupted in the middle: what is half done is not gone on with.
             self.close()
             raise
         self._tick, self._are_stacks_due = tick, False

@@ -4,6 +4,7 @@
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from tests.daemon.test_daemon import Place
 from tests.support.waiting import HANG_S, wait_until
 
 SECOND = 1_000_000_000
+STILL_S = 7.0
 
 PROBE = '''
 """A probe that misbehaves."""
@@ -157,15 +159,62 @@ def test_what_ends_its_lane_twice_is_not_read_again_for_a_while(trial: Trial) ->
     trial.finish()
 
 
-def test_what_hangs_on_the_real_time_lane_is_killed_and_its_culprit_named_at_once(trial: Trial, tmp_path: Path) -> None:
+LONG: dict[str, tuple[str, str]] = {
+    "blocked": ("open(FIFO).read()", "was interrupted"),
+    "spinning": ("while True: pass", "was interrupted"),
+    # The kernel holds the parent of a child that has not begun its program yet: vfork(2).
+    "held": (
+        "os.posix_spawn('/bin/true', ['true'], {}, file_actions=[(os.POSIX_SPAWN_OPEN, 0, FIFO, os.O_RDONLY, 0)])",
+        "did not come to an end",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("table", LONG)
+def test_what_takes_long_on_the_real_time_lane_is_interrupted_or_killed_once(
+    trial: Trial, tmp_path: Path, table: str
+) -> None:
     os.mkfifo(tmp_path / "fifo")
-    trial.offer("blocked", f"open({str(tmp_path / 'fifo')!r}).read()")
-    trial.configure(blocked="interval: 1s, lane: realtime")
-    trial.trigger.touch()  # From its very first tick on.
+    body, reason = LONG[table]
+    trial.offer(table, body.replace("FIFO", repr(str(tmp_path / "fifo"))))
+    trial.configure(**{table: "interval: 1s, lane: realtime"})
     trial.start()
-    wait_until(lambda: [event.subject for event in trial.events("quarantine")] == ["blocked"])
-    trial.wait_for_ticks("memory/total", 2)
-    assert sum("sampler ended (SIGKILL)" in line for line in trial.said()) == 1
+    trial.wait_for_ticks(f"{table}/count", 2)
+    sampler = trial.pid("sampler")
+    trial.trigger.touch()
+    wait_until(lambda: bool(trial.events("moved")))
+    trial.wait_for_ticks("memory/total", 3)
+    [moved] = trial.events("moved")
+    assert (moved.subject, reason in moved.text) == (table, True), moved.text
+    assert (trial.pid("sampler") == sampler) == (reason == "was interrupted"), trial.said()
+    wait_until(lambda: table in {event.subject for event in trial.events("stuck")})  # There, too, and there alone.
+    os.close(os.open(tmp_path / "fifo", os.O_RDWR))  # The children that wait for it go on, and end.
+    trial.finish()
+
+
+def test_what_takes_long_at_its_very_first_reading_is_interrupted(trial: Trial) -> None:
+    trial.offer("sleeping", "time.sleep(3600)")
+    trial.configure(sleeping="interval: 1s, lane: realtime")
+    trial.trigger.touch()
+    trial.start()
+    wait_until(lambda: [event.subject for event in trial.events("moved")] == ["sleeping"])
+    trial.wait_for_ticks("memory/total", 3)
+    assert not any("sampler ended" in line for line in trial.said())
+    trial.finish()
+
+
+def test_a_machine_that_stood_still_moves_nobody(trial: Trial) -> None:
+    trial.offer("slow", "time.sleep(0.6)", deadline_s=0.9)
+    trial.configure(slow="interval: 1s, lane: realtime")
+    trial.trigger.touch()
+    trial.start()
+    trial.wait_for_ticks("slow/count")
+    for number, still_s in ((signal.SIGSTOP, STILL_S), (signal.SIGCONT, 0.0)):
+        for pid in (trial.processes[-1].pid, trial.pid("sampler"), trial.pid("background")):
+            os.kill(pid, number)
+        time.sleep(still_s)
+    trial.wait_for_ticks("slow/count", 5)
+    assert trial.events("moved", "stuck", "quarantine", "died") == []
     trial.finish()
 
 
