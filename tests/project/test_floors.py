@@ -58,6 +58,7 @@ LEAN = (
     "ring.writer",
     "sampler.blocking_reader",
     "sampler.blocking_readers",
+    "sampler.time_limit",
     "sampler.grid",
     "sampler.lane",
     "sampler.quarantine",
