@@ -326,14 +326,17 @@ class Sampler:
     def _rearrange(self, tick_ns: int) -> None:
         """Write the last words of who left, and explain who is new; where a ring has no room, begin another."""
         self._is_new = False
+        self._write_last_words(tick_ns)
+        for stream, group in self._roster.groups:
+            if stream in self._rings.open and not self._rings.add(stream, group):
+                self._begin_anew(stream)
+
+    def _write_last_words(self, tick_ns: int) -> None:
         for source, absence in self._roster.leaving:
             ring = self._rings.open.get(source.stream)
             if ring is not None and source.index >= 0:
                 ring.absence(source.index, tick_ns, *absence)
         self._roster.leaving.clear()
-        for stream, group in self._roster.groups:
-            if stream in self._rings.open and not self._rings.add(stream, group):
-                self._begin_anew(stream)
 
     def _begin_anew(self, stream: str, due_ns: int = 0) -> None:
         """Close the ring of a stream; the next tick opens another, or that from which on its sources are due."""
@@ -524,6 +527,7 @@ class Sampler:
 
     def close(self, *, is_over: bool = True) -> None:
         """Leave the rings for the archiver; where it ``is_over``, in good order."""
+        self._write_last_words(self._now_ns)  # Of who left since the last tick: the next lane knows nothing of them.
         for stream in list(self._rings.open):
             self._rings.close(stream, is_over=is_over)
         self._roster.close()

@@ -115,3 +115,22 @@ def test_the_watchdog_of_another_process_is_not_ours(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("WATCHDOG_PID", str(os.getpid()))
     monkeypatch.setenv("WATCHDOG_USEC", "soon")
     assert watchdog_s() == 0
+
+
+def test_what_is_disabled_just_before_a_lane_ends_stays_disabled_for_its_successor(place: Place) -> None:
+    place.configuration.write_text(
+        "probes: {memory: {interval: 100ms}, filesystem: {interval: 1s}, load: {interval: 2s}}\n"
+    )
+    parts(place)
+    place.wait_for_ticks("load/average_1min")
+    change(place, "load", enabled=False)
+    end(place)
+    before = place.ticks("memory/total")
+    del place.processes[1:]
+    for part in ("sampler", "background"):
+        place.start("--part", part)
+    place.wait_for_ticks("memory/total", before + 60)
+    result = place.select("memory/total", "load/average_1min")
+    assert result is not None
+    assert {gap.cause for gap in result.gaps if gap.table == "load"} == {Cause.DISABLED}
+    end(place)
