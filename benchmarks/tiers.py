@@ -40,7 +40,7 @@ def recorded(folder: str, kind: str, hours: int) -> int:
     size = 0
     for number in range(hours * HOUR_S // FILE_S):
         made = tasks_synthetic.of_parts([next(lived) for _ in range(FILE_S)], PROCESSES, (number + 1) * FILE_S)
-        image = sparse_file.encode(made.told(made.about._replace(relations=[relation])), "benchmark")
+        image = sparse_file.encode(made.with_about(made.about._replace(relations=[relation])), "benchmark")
         size += len(image)
         with open(f"{folder}/{Name(tasks_synthetic.BOOT, number + 1, number + 1).file}", "wb") as piece:
             piece.write(image)

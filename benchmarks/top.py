@@ -36,7 +36,7 @@ def write(folders: Folders, processes: int, hours: int, begin_s: int) -> int:
     size = 0
     for hour in range(hours):
         made = tasks_synthetic.of_parts(list(islice(lived, HOUR_S)), processes, hour * HOUR_S)
-        image = sparse_file.encode(made.told(made.about._replace(relations=[relation])), "sysmond benchmark")
+        image = sparse_file.encode(made.with_about(made.about._replace(relations=[relation])), "sysmond benchmark")
         name = archive.Name(made.boot, hour + 1, hour + 1)
         archive.publish(folder, name.file, image, FILE_MODES[Sensitivity.PUBLIC])
         size += len(image)

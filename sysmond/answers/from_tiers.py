@@ -12,7 +12,7 @@ import numpy as np
 
 from sysmond.answers import joins
 from sysmond.answers.columns import MAX, MEAN, SUM, Of, Spec
-from sysmond.answers.grouping import joined, taken
+from sysmond.answers.grouping import joined, take
 from sysmond.answers.rows import (
     Cells,
     JoinedRows,
@@ -328,7 +328,7 @@ class MergedBatch(RowBatch):
     def keep(self, rows: Int64Array) -> Self:
         """Only these rows, int64[row]."""
         made = super().keep(rows)
-        columns = {name: taken(cells, rows) for name, cells in self._columns.items()}
+        columns = {name: take(cells, rows) for name, cells in self._columns.items()}
         made.__dict__.update(_columns=columns, _shares={name: share[rows] for name, share in self._shares.items()})
         return made
 
@@ -385,7 +385,7 @@ def _merged(
                 shares[label] = mass / watched_s[bucket] / 10.0**spec.scale
         elif isinstance(cells, Words) or spec.semantics is Semantics.STATE or spec.stat not in {MEAN, SUM, MAX}:
             largest = spec.of is Of.COUNT
-            columns[label] = _largest(cells, order, begins) if largest else taken(cells, order[ends - 1])
+            columns[label] = _largest(cells, order, begins) if largest else take(cells, order[ends - 1])
         elif spec.stat == MAX:
             columns[label] = _largest(cells, order, begins)
         else:
@@ -403,7 +403,7 @@ def _added(values: Int64Array | Float64Array, begins: Int64Array) -> Float64Arra
 
 def _plus(cells: Cells, order: Int64Array, begins: Int64Array) -> Cells:
     if isinstance(cells, Words) or not len(begins):
-        return taken(cells, order[begins])
+        return take(cells, order[begins])
     values = cells.values[order]
     is_float = values.dtype == np.float64
     absent = np.isnan(values) if is_float else values == ABSENT
@@ -414,7 +414,7 @@ def _plus(cells: Cells, order: Int64Array, begins: Int64Array) -> Cells:
 
 def _largest(cells: Cells, order: Int64Array, begins: Int64Array) -> Cells:
     if isinstance(cells, Words) or not len(begins):
-        return taken(cells, order[begins])
+        return take(cells, order[begins])
     values = cells.values[order]
     if values.dtype == np.float64:
         return NumberColumn(np.fmax.reduceat(values, begins), cells.scale)

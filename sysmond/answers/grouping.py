@@ -57,7 +57,7 @@ def grouped(batch: RowBatch, question: Question) -> Rows:
     begins = np.flatnonzero(np.r_[True, np.logical_or.reduce([column[1:] != column[:-1] for column in ordered])])
     columns: dict[str, Cells] = {}
     for spec in question.groups:
-        columns[spec.label] = taken(batch.cells(spec), order[begins])
+        columns[spec.label] = take(batch.cells(spec), order[begins])
     for spec in specs:
         columns[spec.label] = _summed(_addends(batch, spec), order, begins, largest=spec.stat == MAX)
     times = batch.times_ns[order[begins]]
@@ -103,7 +103,7 @@ def _summed(addends: NumberColumn, order: Int64Array, begins: Int64Array, *, lar
     return NumberColumn(np.where(none, np.nan if values.dtype == np.float64 else ABSENT, peaks), addends.scale)
 
 
-def taken(cells: Cells, rows: Int64Array) -> Cells:
+def take(cells: Cells, rows: Int64Array) -> Cells:
     """Some rows of a column, int64[row]."""
     if isinstance(cells, Words):
         return cells._replace(codes=cells.codes[rows])
@@ -113,7 +113,7 @@ def taken(cells: Cells, rows: Int64Array) -> Cells:
 def only(rows: Rows, chosen: Int64Array) -> Rows:
     """Some rows, int64[row]."""
     return Rows(
-        rows.bucket[chosen], rows.times_ns[chosen], {name: taken(cells, chosen) for name, cells in rows.columns.items()}
+        rows.bucket[chosen], rows.times_ns[chosen], {name: take(cells, chosen) for name, cells in rows.columns.items()}
     )
 
 
@@ -179,7 +179,7 @@ def _merged(rows: Rows, keys: Sequence[Int64Array], labels: Sequence[str], large
     columns: dict[str, Cells] = {}
     for name, cells in rows.columns.items():
         if name in labels or isinstance(cells, Words):
-            columns[name] = taken(cells, order[begins])
+            columns[name] = take(cells, order[begins])
         else:
             columns[name] = _summed(cells, order, begins, largest=name in largest)
     return Rows(rows.bucket[order[begins]], rows.times_ns[order[begins]], columns)
@@ -196,7 +196,7 @@ def percentiles(rows: Rows, identity: Sequence[str], percent: float, specs: Mapp
     for name, cells in rows.columns.items():
         spec = specs.get(name)
         if isinstance(cells, Words) or name in identity or spec is None or spec.semantics is Semantics.STATE:
-            columns[name] = taken(cells, order[ends - 1])
+            columns[name] = take(cells, order[ends - 1])
             continue
         values = cells.floats()[order]
         parts = [values[low:high] for low, high in zip(begins.tolist(), ends.tolist(), strict=True)]

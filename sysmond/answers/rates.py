@@ -111,7 +111,7 @@ _FORMULAS_OF_GAUGE = {
 }
 
 
-def kept_for(metric: Metric, stat: str) -> tuple[Stat, ...]:
+def parts_needed(metric: Metric, stat: str) -> tuple[Stat, ...]:
     """Which statistics of buckets are needed to know one of a column."""
     if metric.is_text:
         return (Stat.COUNT, Stat.LAST)
@@ -162,7 +162,7 @@ def of_rows(
     return made, more
 
 
-def kept_of(buckets: Buckets) -> Kept:
+def kept_statistics(buckets: Buckets) -> Kept:
     """The statistics of buckets."""
     stats: Kept = {}
     stats.update(buckets.stats.items())
@@ -190,7 +190,7 @@ def _joined(stats: Kept, starts: Int64Array) -> Kept:
     """Join each run of neighbouring buckets that begins at one of ``starts`` into one."""
     buckets = {stat: values for stat, values in stats.items() if isinstance(stat, Stat)}
     axis = statistics.axis_of_rows(np.arange(len(stats[Stat.COUNT][0])))
-    joined = kept_of(statistics.coarsen(Buckets(axis, buckets), starts))
+    joined = kept_statistics(statistics.coarsen(Buckets(axis, buckets), starts))
     for row, values in stats.items():
         if row is RowStat.FIRST:
             joined[row] = _first(values, starts)

@@ -432,14 +432,14 @@ class MomentBatch(RowBatch):
 def lookup(batch: RowBatch, specs: Mapping[str, Spec]) -> Lookup:
     """Columns of a batch, as conditions ask for them."""
 
-    def found(label: str) -> Values:
+    def values_of(label: str) -> Values:
         spec = specs[label]
         cells = batch.cells(spec)
         if isinstance(cells, Words):
             return cells
         return cells.values if spec.unit == TIME_UNIT else cells.floats()
 
-    return found
+    return values_of
 
 
 def batches(

@@ -262,7 +262,7 @@ class Query:
                 joined, more = self._from_tier(source, kind, chosen, stats, starts)
             else:
                 joined, more = self._from_rows(source, kind, chosen, stats, starts)
-            stats_read = {**rates.kept_of(joined), **more}
+            stats_read = {**rates.kept_statistics(joined), **more}
             if Stat.TMAX in stats_read:
                 ticks = stats_read[Stat.TMAX]
                 utc_ns = self._line.course(view.track.lineage.boot).utc_ns(np.maximum(ticks, 0))
@@ -293,7 +293,7 @@ class Query:
         self, source: AnswerSource, kind: tuple[Stat, ...], keys: list[SeriesKey], stats: list[str], starts: Int64Array
     ) -> tuple[Buckets, Kept]:
         view = source.view
-        needed = {part for stat in stats for key in keys for part in rates.kept_for(self.metric(key), stat)}
+        needed = {part for stat in stats for key in keys for part in rates.parts_needed(self.metric(key), stat)}
         if Stat.LEAP in kind:  # What counters grew by between two files is added to all of these.
             needed |= {Stat.COUNT, Stat.SUM, Stat.LEAP, Stat.LEAP_NS}
         wanted = [stat for stat in kind if stat in needed]

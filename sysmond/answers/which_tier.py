@@ -55,10 +55,10 @@ def choose(
         fine = [ROWS_NS, *fine[:-1]]
     masks = _most(layers, fine, numbers, inside)
     for step_ns in fine:  # Ticks that only another knows, before or after a seam within a bucket.
-        masks[step_ns] |= inside[step_ns] & (_held(layers, masks, layers[step_ns].axis) == 0)
+        masks[step_ns] |= inside[step_ns] & (_rows_chosen(layers, masks, layers[step_ns].axis) == 0)
     for step_ns in sorted(layers.keys() - {ROWS_NS}):
         layer = layers[step_ns]
-        rows_there = _held(layers, masks, layer.axis)
+        rows_there = _rows_chosen(layers, masks, layer.axis)
         for finer_ns in layers:  # What a finer one knows beyond the range counts too: there this bucket is cut.
             if finer_ns < step_ns:
                 rows_there = np.maximum(rows_there, _rows_within(layers[finer_ns].axis, None, layer.axis))
@@ -91,7 +91,7 @@ def _most(
     return masks
 
 
-def _held(layers: Mapping[int, Layer], masks: Mapping[int, BoolArray], axis: Axis) -> Int64Array:
+def _rows_chosen(layers: Mapping[int, Layer], masks: Mapping[int, BoolArray], axis: Axis) -> Int64Array:
     """How many of the ticks that were chosen lie within each of some buckets."""
     rows = np.zeros(len(axis.first), np.int64)
     for step_ns, mask in masks.items():

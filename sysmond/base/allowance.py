@@ -22,7 +22,7 @@ class Allowance:
 
     def __init__(self) -> None:
         """Nobody has asked for anything."""
-        self._taken: dict[tuple[str, int], deque[float]] = {}
+        self._times: dict[tuple[str, int], deque[float]] = {}
 
     def take(self, kind: str, uid: int, now_s: float) -> None:
         """Take one; ``uid``: on whose behalf, 0 for root and for our own parts.
@@ -30,11 +30,11 @@ class Allowance:
         :raises TooMuchError: where there is none left.
         """
         key = (kind, uid)
-        if key not in self._taken and len(self._taken) >= KEYS_MAX:
-            self._taken = {who: times for who, times in self._taken.items() if now_s - times[-1] < SPAN_S}
-            key = key if len(self._taken) < KEYS_MAX else _OTHERS
+        if key not in self._times and len(self._times) >= KEYS_MAX:
+            self._times = {who: times for who, times in self._times.items() if now_s - times[-1] < SPAN_S}
+            key = key if len(self._times) < KEYS_MAX else _OTHERS
         most = PER_USER_MAX if uid else PER_KIND_MAX
-        times = self._taken.setdefault(key, deque())
+        times = self._times.setdefault(key, deque())
         while times and now_s - times[0] >= SPAN_S:
             times.popleft()
         if len(times) >= most:

@@ -64,7 +64,7 @@ def budget(folders: Folders, options: argparse.Namespace) -> int:
     try:
         answer = {tier: _forecast(folders, tier, limits[tier], bits.get(tier, 0)) for tier in TIERS_NS}
         for tier, limit in retention.of_records(settings).items():
-            answer[f"records.{tier}"] = _foretold(tier, limit, *_taken_by_long(folders, tier))
+            answer[f"records.{tier}"] = _forecast_of(tier, limit, *_use_of_long(folders, tier))
     except PermissionError as failure:
         right = "root, the recorder's user and members of the group sysmond may"
         raise NotPermittedError(f"{refusal(failure)}; {right}") from failure
@@ -102,10 +102,10 @@ def _forecast(folders: Folders, tier: str, limit: Limit, bits: int) -> dict[str,
         used_bytes += sum(file.size_bytes for file in files)
         if sum(file.seconds for file in files) >= max(ROWS_S_MIN, BUCKETS_MIN * TIERS_NS[tier] / SECOND_NS):
             bytes_per_day += _bytes_per_day(files, tier, retention.file_bytes_max(limit), bits)
-    return _foretold(tier, limit, used_bytes, bytes_per_day)
+    return _forecast_of(tier, limit, used_bytes, bytes_per_day)
 
 
-def _foretold(tier: str, limit: Limit, used_bytes: int, bytes_per_day: float) -> dict[str, Any]:
+def _forecast_of(tier: str, limit: Limit, used_bytes: int, bytes_per_day: float) -> dict[str, Any]:
     days = retention.forecast(tier, limit, bytes_per_day, 1.0).days if bytes_per_day else None
     return {
         "budget_bytes": limit.budget_bytes,
@@ -115,7 +115,7 @@ def _foretold(tier: str, limit: Limit, used_bytes: int, bytes_per_day: float) ->
     }
 
 
-def _taken_by_long(folders: Folders, tier: str) -> tuple[int, float]:
+def _use_of_long(folders: Folders, tier: str) -> tuple[int, float]:
     """How many bytes all long tables take in a tier, and how many a day adds: 0 for those there are too few seconds of.
 
     By the files that are there: those that are not merged yet tell a little more than a day will add.
@@ -229,11 +229,11 @@ def _fsck(folders: Folders, options: argparse.Namespace) -> int:
         answer = {"findings": [finding._asdict() for finding in findings], "steps": steps}
         put(json.dumps(answer))
     else:
-        put(*map(_told, findings), *steps)
+        put(*map(_spelled, findings), *steps)
     return EXIT_PARTIAL if any(finding.kind in HARMFUL for finding in findings) else 0
 
 
-def _told(finding: "Finding") -> str:
+def _spelled(finding: "Finding") -> str:
     """A finding as a line for people: what is wrong, and what of it can be had all the same."""
     line = f"{finding.path}: {finding.kind}: {finding.reason.removeprefix(f'{finding.path}: ')}"
     if finding.kind != "damaged" or not finding.path.endswith(archive.SUFFIX):

@@ -216,8 +216,8 @@ class KeysInBuckets:
         time_s = np.zeros(self.of_keys.alive.shape)
         carried = np.full(len(mass), ABSENT, np.int64)
         for portion in self.portions:
-            inside = self.edges[(self.edges > portion.begin_ns) & (self.edges < portion.held_ns)]
-            cuts = np.concatenate([[portion.begin_ns], inside, [portion.held_ns]])
+            inside = self.edges[(self.edges > portion.begin_ns) & (self.edges < portion.valid_until_ns)]
+            cuts = np.concatenate([[portion.begin_ns], inside, [portion.valid_until_ns]])
             bucket = np.searchsorted(self.edges, cuts[:-1], "right") - 1
             valid = (bucket >= 0) & (bucket < len(self.edges) - 1)
             if valid.any() and len(portion.local):

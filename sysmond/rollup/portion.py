@@ -31,14 +31,14 @@ class KnownFor:
         self._ticks = stretch.ticks
         apart_ns = np.diff(self._ticks, append=self._ticks[-1:] + stretch.interval_ns)
         is_gap = apart_ns > GAP_INTERVALS * stretch.interval_ns
-        held_ns = np.where(is_gap, stretch.interval_ns, apart_ns)
-        self._held_ns: Int64Array = np.clip(part.end_ns - self._ticks, 0, held_ns)
-        self._before_ns = np.cumsum(self._held_ns) - self._held_ns
+        lasts_ns = np.where(is_gap, stretch.interval_ns, apart_ns)
+        self._valid_ns: Int64Array = np.clip(part.end_ns - self._ticks, 0, lasts_ns)
+        self._before_ns = np.cumsum(self._valid_ns) - self._valid_ns
 
     def since_ns(self, times_ns: Int64Array) -> Int64Array:
         """For how long they are known from the first reading up to each of some boot times: int64[...]."""
         place = np.maximum(np.searchsorted(self._ticks, times_ns, "right") - 1, 0)
-        since_ns: Int64Array = self._before_ns[place] + np.clip(times_ns - self._ticks[place], 0, self._held_ns[place])
+        since_ns: Int64Array = self._before_ns[place] + np.clip(times_ns - self._ticks[place], 0, self._valid_ns[place])
         return since_ns
 
 
@@ -76,7 +76,7 @@ class Portion:
         self.ticks = part.stretch.ticks
         self.begin_ns = int(self.ticks[0])
         self.end_ns = part.end_ns
-        self.held_ns = min(part.end_ns, int(self.ticks[-1]) + part.stretch.interval_ns)
+        self.valid_until_ns = min(part.end_ns, int(self.ticks[-1]) + part.stretch.interval_ns)
         self.watch = KnownFor(part)
         self._rows: tuple[Int64Array, Int64Array] | None = None
 

@@ -63,7 +63,7 @@ class Sampler:
         self._memory = self_cost.open_memory()
         self.own = Cost()
         self._events: list[tuple[Sensitivity, int, str, str, str]] = []
-        self._is_asked = self._has_served = self._is_new = self._is_hurried = self._is_told = False
+        self._is_asked = self._has_served = self._is_new = self._is_hurried = self._is_signalled = False
         self._deadline_ns = 0
         self._beat_s = min(WAIT_MAX_S, watchdog_s() / 2)
         self._conduct = Conduct(self._folder, self._boot)
@@ -86,7 +86,7 @@ class Sampler:
         self._deadline_ns = next_slot_ns(clock.boottime_ns(), {*self._roster.intervals_ns, SECOND_NS})
         with control.listen(self._folder) as orders:
             while (ticks is None or done < ticks) and not self._rings.are_gone(done % LOOK_TICKS, LOOK_TICKS):
-                if self._is_told_to_end(ends, orders):
+                if self._has_to_end(ends, orders):
                     # Asked to end before it ever ticked, a lane that counts its ticks does so once.
                     if done or self._settings.ticks is None:
                         break
@@ -110,11 +110,11 @@ class Sampler:
         notify("STOPPING=1")
         are_gone = self._rings.are_gone()
         # Whose parent was killed was not told to end: what follows is nobody's good order.
-        is_orphaned = not self._is_told and control.is_orphaned(stop, self._settings.lifeline)
+        is_orphaned = not self._is_signalled and control.is_orphaned(stop, self._settings.lifeline)
         self.close(is_over=not are_gone and not is_orphaned)
         return EXIT_AGAIN if are_gone else 0
 
-    def _is_told_to_end(self, ends: list[int], orders: control.Listener) -> bool:
+    def _has_to_end(self, ends: list[int], orders: control.Listener) -> bool:
         """Wait for the deadline, and answer orders meanwhile where there is time for that."""
         self._is_asked = False
         asking = orders.descriptors()
@@ -125,8 +125,8 @@ class Sampler:
             speaking = self._roster.descriptors()
             ready, _, _ = select.select(ends + asking + speaking, [], [], min(self._beat_s or WAIT_MAX_S, left_s))
             if not set(ready).isdisjoint(ends):
-                self._is_told = not control.received(ends[0]).isdisjoint(STOP_SIGNALS)
-                if self._is_told or not set(ready).isdisjoint(ends[1:]):
+                self._is_signalled = not control.received(ends[0]).isdisjoint(STOP_SIGNALS)
+                if self._is_signalled or not set(ready).isdisjoint(ends[1:]):
                     return True
                 continue  # It was a signal that interrupted a reading.
             if not ready:

@@ -107,7 +107,7 @@ class Conduct:
     def _shape(self, noted: dict[str, Any]) -> tuple[dict[str, Record], int]:
         if noted["boot"] != self._boot:
             return {}, 0
-        records = {table: _held(fields) for table, fields in note.fields(noted["tables"]).items()}
+        records = {table: _record_of(fields) for table, fields in note.fields(noted["tables"]).items()}
         return records, note.integer(noted["judged_ns"])
 
     def write(self) -> None:
@@ -138,10 +138,10 @@ class Conduct:
 
     def forgive(self, table: str) -> bool:
         """Hold nothing against a table any more; whether anything was."""
-        was_held = self.records.pop(table, None) is not None
-        if was_held:
+        had_any = self.records.pop(table, None) is not None
+        if had_any:
             self.write()
-        return was_held
+        return had_any
 
     def moved(self) -> set[str]:
         """The tables that were moved to the background lane."""
@@ -172,7 +172,7 @@ class Conduct:
         return min(ends, default=NEVER_NS)
 
 
-def _held(fields: dict[str, Any]) -> Record:
+def _record_of(fields: dict[str, Any]) -> Record:
     right = {name: type(default) for name, default in Record._field_defaults.items()}
     if fields.keys() != right.keys() or any(type(fields[name]) is not kind for name, kind in right.items()):
         raise ValueError(f"not what is held against a table: {fields!r}")

@@ -76,7 +76,7 @@ def unsealed(path: str, before: Sealed, skipped: int, answers: Mapping[str, Answ
     for stretch in _stretches(ring, copied, cut, before, is_skipped=is_skipped):
         table = stretch.table
         said = within(answers[table.name], table) if table.name in answers else None
-        content = stretch.told(stretch.about._replace(table=table._replace(answers=said)))
+        content = stretch.with_about(stretch.about._replace(table=table._replace(answers=said)))
         parts.append(FilePart(stretch.boot, stretch.sensitivity, table.name, content))
     return Unsealed(parts, Sealed(cut.offset, last_ns, int(copied.closed)), ring.damage)
 
@@ -111,11 +111,11 @@ def _stretches(
             )
         if len(stretch.ticks) or holes:
             is_any = True
-            yield stretch.told(about._replace(holes=holes))
+            yield stretch.with_about(about._replace(holes=holes))
     if not is_any and has_ended_since(copied, before, is_skipped=is_skipped):
         life = Incarnation(copied.identity.started_ns, before.last_tick_ns, closed=True)
         for stretch in ring.stretches([], is_empty_too=True):
-            yield stretch.told(stretch.about._replace(lives=[life], holes=()))
+            yield stretch.with_about(stretch.about._replace(lives=[life], holes=()))
 
 
 def encode(contents: Sequence[Stretch]) -> bytes:

@@ -174,7 +174,7 @@ class MemoryStretch(Stretch):
         self._order = order
         self._texts = texts
 
-    def told(self, about: About) -> "MemoryStretch":
+    def with_about(self, about: About) -> "MemoryStretch":
         """The same rows, of which something else holds."""
         made = copy(self)
         Stretch.__init__(made, about, self._readings, self.keys, self.counts)

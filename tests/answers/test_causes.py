@@ -46,7 +46,7 @@ def recorded(folders: Folders, table: Table, *, closed: bool = True) -> list[Pat
         begin = 100 + SECONDS * number
         made = stretch(table, range(begin, begin + SECONDS), [(at, row(table)) for at in range(SECONDS)])
         lives = [life._replace(closed=closed and number == FILES - 1) for life in made.lives]
-        paths.append(Path(put(folders, made.told(made.about._replace(lives=lives)), number + 1)))
+        paths.append(Path(put(folders, made.with_about(made.about._replace(lives=lives)), number + 1)))
     return paths
 
 
@@ -205,7 +205,7 @@ def test_readings_that_are_late_between_two_files_are_no_end(folders: Folders) -
     for number, begin in enumerate((100, 120)):
         made = stretch(PROCESS, range(begin, begin + SECONDS), [(0, row(PROCESS))])
         lives = [life._replace(closed=number == 1) for life in made.lives]
-        put(folders, made.told(made.about._replace(lives=lives)), number + 1)
+        put(folders, made.with_about(made.about._replace(lives=lives)), number + 1)
     assert causes(asked(folders, PROCESS))[0] == (Cause.LATE_TICK, SECONDS)
 
 

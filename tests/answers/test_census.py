@@ -166,7 +166,7 @@ def test_how_a_writer_ended_is_told_by_a_file_without_a_reading(folders: Folders
     later = stretch(PROCESS, range(160, 170), [(0, process(5))])
     put(
         folders,
-        later.told(later.about._replace(lives=[Incarnation(155 * SECOND_NS, 160 * SECOND_NS, closed=False)])),
+        later.with_about(later.about._replace(lives=[Incarnation(155 * SECOND_NS, 160 * SECOND_NS, closed=False)])),
         6,
     )
     between = [gap for gap in ask(folders, 145, 168).gaps if gap.end_ns == BOOTED_NS + 160 * SECOND_NS]

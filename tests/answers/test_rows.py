@@ -171,7 +171,7 @@ def test_a_gap_within_a_boot_counts_in_sums_and_is_told(folders: Folders, *, is_
     one = stretch(PROCESS, range(100, 110), [(0, process(5, cpu=0, rss_anon=10))])
     other = stretch(PROCESS, range(200, 210), [(0, process(5, cpu=50 * US, rss_anon=30))])
     lives = [Incarnation(number, int(part.ticks[0]), closed=False) for number, part in enumerate((one, other))]
-    parts = [part.told(part.about._replace(lives=[life])) for part, life in zip((one, other), lives, strict=True)]
+    parts = [part.with_about(part.about._replace(lives=[life])) for part, life in zip((one, other), lives, strict=True)]
     for number, part in enumerate([Joined(parts)] if is_merged else parts, 1):
         put(folders, part, number)
     found = ask(folders, start=100, end=210, columns="pid,cpu,cpu:sum,rss_anon")

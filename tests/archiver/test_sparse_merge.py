@@ -83,7 +83,7 @@ def as_said(stretch: Stretch) -> object:
 def test_parts_joined_are_the_whole(monkeypatch: pytest.MonkeyPatch, edges: list[int]) -> None:
     monkeypatch.setattr(joined_stretch, "BATCH_ROWS", 50)
     whole = made_of(random.Random(1), 40, 20)
-    passing = whole.told(whole.about._replace(table=whole.table._replace(packing=_passing(whole))))
+    passing = whole.with_about(whole.about._replace(table=whole.table._replace(packing=_passing(whole))))
     joined = Joined(parts(passing, edges))
     assert len(list(joined.batches())) > 1
     assert as_said(joined) == as_said(passing)
@@ -99,7 +99,7 @@ def _passing(stretch: Stretch) -> Packing:
 
 def test_readings_that_several_have_are_there_once() -> None:
     whole = made_of(random.Random(2), 40, 20)
-    passing = whole.told(whole.about._replace(table=whole.table._replace(packing=_passing(whole))))
+    passing = whole.with_about(whole.about._replace(table=whole.table._replace(packing=_passing(whole))))
     first, second, third = parts(passing, [5, 12])
     again, last = parts(passing, [12])
     for members in ([first, again, last], [first, second, again, third], [second, first, third], [third, passing]):

@@ -315,7 +315,7 @@ def test_after_a_change_of_declaration_files_stay_apart(folders: Folders) -> Non
     parts = parts_of(readings, 3, random.Random(1))
     stretches = [stretch_of(part) for part in parts]
     other = LONG._replace(doc="Other things.")
-    stretches[-1] = stretches[-1].told(stretches[-1].about._replace(table=other))
+    stretches[-1] = stretches[-1].with_about(stretches[-1].about._replace(table=other))
     put(folders, 1, stretches)
     roll_up(folders)
     merge(folders)
@@ -390,7 +390,7 @@ def lived(hours: int) -> list[MemoryStretch]:
     made = []
     for number in range(length_s // 600):
         part = tasks_synthetic.of_parts([next(seconds) for _ in range(600)], count, 1000 + 600 * number)
-        made.append(part.told(part.about._replace(relations=[Relation(0, booted_ns, 0)])))
+        made.append(part.with_about(part.about._replace(relations=[Relation(0, booted_ns, 0)])))
     return made
 
 

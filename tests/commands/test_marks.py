@@ -50,9 +50,9 @@ def test_however_many_kinds_and_users_there_are_what_is_kept_is_bounded() -> Non
     allowance = Allowance()
     done = sum(tries(allowance, f"kind {number}", 0, 0.0, 1) for number in range(10 * KEYS_MAX))
     assert done == KEYS_MAX + PER_KIND_MAX
-    assert len(allowance._taken) == KEYS_MAX + 1
+    assert len(allowance._times) == KEYS_MAX + 1
     assert tries(allowance, "another", 0, SPAN_S, 1) == 1
-    assert len(allowance._taken) == 1
+    assert len(allowance._times) == 1
 
 
 @pytest.fixture

@@ -294,7 +294,7 @@ def of_table(table: Table, begin_s: int, length_s: int, count: int) -> MemoryStr
     lost = {5: 3} if table.name == "process" else {}
     made = stretch(table, ticks, rows, full=fulls, boot=BOOT, lost=lost, sensitivity=sensitivity, relations=CLOCKS)
     hole = Hole(BOOT, table.name, (begin_s + 2) * SECOND_NS, (begin_s + 3) * SECOND_NS, Cause.PROBE_FAILED, "once")
-    return made.told(made.about._replace(holes=[hole]))
+    return made.with_about(made.about._replace(holes=[hole]))
 
 
 def _ends(table: Table, begin_s: int) -> Ends:

@@ -167,7 +167,7 @@ def test_what_a_table_declares_about_answers_comes_back(tmp_path: Path) -> None:
     made = made_of(random.Random(3), 5, 4)
     answers = Answers(top=(("work",),), show=("name", "work:sum"))
     for said in (answers, Answers(), None):
-        told = made.told(made.about._replace(table=made.table._replace(answers=said)))
+        told = made.with_about(made.about._replace(table=made.table._replace(answers=said)))
         with long_file.open_file(written(tmp_path, told)) as opened:
             assert opened.table.answers == said
 
