@@ -7,5 +7,6 @@ door, which ``sysmon-extract`` and the bus stand on.
 
 ``series`` answers for wide tables, with rates by ``rates``; ``records`` for long ones, whose rows ``rows`` makes of
 records and ``from_tiers`` of buckets. ``which_tier`` says which resolution answers (which files have it:
-``store.holdings``); ``gaps`` why something is missing; ``explain`` how a number came about.
+``store.holdings``); ``gaps`` and, for long tables, ``record_gaps`` why something is missing; ``explain`` how a number
+came about.
 """

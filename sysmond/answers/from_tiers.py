@@ -13,6 +13,7 @@ import numpy as np
 from sysmond.answers import joins
 from sysmond.answers.columns import MAX, MEAN, SUM, Of, Spec
 from sysmond.answers.grouping import joined, take
+from sysmond.answers.record_gaps import holes, silence, unexplained
 from sysmond.answers.rows import (
     Cells,
     JoinedRows,
@@ -33,7 +34,7 @@ from sysmond.rollup.file_edges import begin_ns
 from sysmond.rollup.portion import parts_of, summed, totals_in
 from sysmond.rollup.top import COUNT, LENGTH, LIVED, MOST
 from sysmond.rollup.top import MAX as PEAK
-from sysmond.store.census import Line, holes, silence, untold
+from sysmond.store.census import Line
 from sysmond.store.stretch import GAP_INTERVALS, READINGS, Stretch, is_of_buckets, key_of
 from sysmond.store.undeclared import answers_of
 
@@ -185,7 +186,7 @@ def gaps(parts: Sequence[Bucketed], rows: Sequence[Line], table: str, buckets: U
         lives = sorted({life for part in mine for life in part.stretch.lives}, key=lambda life: life.first_ns)
         for at in np.flatnonzero(first_ns[1:] - last_ns[:-1] > GAP_INTERVALS * interval_ns).tolist():
             between_ns = int(last_ns[at]), int(first_ns[at + 1])
-            yield from untold(silence(line, table, between_ns, interval_ns, Cause.LATE_TICK, lives), known)
+            yield from unexplained(silence(line, table, between_ns, interval_ns, Cause.LATE_TICK, lives), known)
         yield from known
         reach.append((line.course.moment_ns(int(first_ns[0])), line.course.moment_ns(int(last_ns[-1]))))
         if line.boot not in later:

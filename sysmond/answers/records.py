@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sysmond.answers import columns as offered
-from sysmond.answers import from_tiers, grouping
+from sysmond.answers import from_tiers, grouping, record_gaps
 from sysmond.answers.columns import COUNT, Of, Offer, Spec
 from sysmond.answers.gaps import outside
 from sysmond.answers.joins import Joins, Texts, needed
@@ -39,7 +39,7 @@ from sysmond.rollup import condition
 from sysmond.rollup.condition import Words
 from sysmond.rollup.ended import ended_of
 from sysmond.rollup.top import is_dictionary
-from sysmond.store.census import LATE_NS, Census, Line, gaps, losses
+from sysmond.store.census import LATE_NS, Census, Line
 from sysmond.store.stretch import Stretch, key_of, lasts
 from sysmond.store.tiers import COARSE
 from sysmond.store.undeclared import BUILT_IN, BY_COLUMNS, answers_of, declared
@@ -422,7 +422,9 @@ class Answering:
         """Why there is nothing in the range where there is nothing."""
         start_ns, end_ns, _ = self._times
         table = self.table.name
-        known = set(gaps(self._lines, table, start_ns, min(end_ns, self._now_ns), is_followed=self._is_followed))
+        known = set(
+            record_gaps.find(self._lines, table, start_ns, min(end_ns, self._now_ns), is_followed=self._is_followed)
+        )
         known.update(from_tiers.gaps(self._past, self._lines, table, buckets))
         begin_ns = min([self._begin_ns(), *(gap.start_ns for gap in known)])
         asked_ns = -FOREVER_NS if self._boot else start_ns
@@ -454,7 +456,7 @@ class Answering:
 
     def warnings(self) -> list[str]:
         """What could not be read, or was lost."""
-        lost = losses(self._lines, self.table.name, self._times.start_ns, self._times.end_ns)
+        lost = record_gaps.losses(self._lines, self.table.name, self._times.start_ns, self._times.end_ns)
         return [*self._census.warnings, *self._warnings, *lost]
 
     def _sensitivity(self) -> Sensitivity:

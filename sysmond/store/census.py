@@ -7,15 +7,13 @@ readings all lie within another is left out. Of an archive of many files, those 
 for, and as many as it takes to find them.
 """
 
-import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import chain
 from typing import NamedTuple
 
 from sysmond.base.clock import SECOND_NS
-from sysmond.base.model import FINEST_TIER, TIERS_NS, Answers, Cause, Sensitivity
-from sysmond.base.result import Gap, LongEntry
+from sysmond.base.model import FINEST_TIER, TIERS_NS, Answers, Sensitivity
+from sysmond.base.result import LongEntry
 from sysmond.base.wall_clock import ALWAYS_NS, Course, Said, course_of, joined
 from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
 from sysmond.machine.folders import Folders
@@ -27,13 +25,11 @@ from sysmond.store.archive import Name
 from sysmond.store.holdings import Boots, Damage, Holdings, overlapping, table_of, written_ns
 from sysmond.store.of_ring import Hole
 from sysmond.store.sparse_of_ring import LongRing, Reading
-from sysmond.store.stretch import GAP_INTERVALS, Incarnation, Stretch, StretchPart
+from sysmond.store.stretch import Stretch, StretchPart
 from sysmond.store.timeline import Timeline
 
 # Beyond every number that a file may have.
 SEQUENCES_END = 10**8
-# Until the last reading is this many intervals ago, nothing is missing yet.
-TRAILING_INTERVALS = 3
 # What is recorded at a moment may be about one up to so much earlier.
 LATE_NS = 60 * SECOND_NS
 
@@ -41,7 +37,7 @@ LATE_NS = 60 * SECOND_NS
 class Line(NamedTuple):
     """The stretches of one boot, in order of time, and how its clock ran.
 
-    ``told``: all that is said of it, by those without a reading as well: holes, and lives that ended. ``names``: the
+    ``all_stretches``: those without a reading, too, which have holes and lives that ended. ``names``: the
     files there are of it, also those that were not opened; None where some between them may have been forgotten.
     ``damaged``: which of them cannot be read, and why. ``unread``: when only rings were written that cannot be
     read; of the last line also those of boots that have none. ``lost_boots``, of the last line: when files of boots of
@@ -51,7 +47,7 @@ class Line(NamedTuple):
     boot: str
     course: Course
     parts: Sequence[StretchPart]
-    told: Sequence[Stretch] = ()
+    all_stretches: Sequence[Stretch] = ()
     names: Collection[Name] | None = None
     damaged: Mapping[Name, str] = {}
     unread: Sequence[Hole] = ()
@@ -74,7 +70,7 @@ class Line(NamedTuple):
 
     def closed(self) -> set[int]:
         """The lives that ended in good order, by when they began."""
-        return {life.started_ns for stretch in self.told for life in stretch.lives if life.closed}
+        return {life.started_ns for stretch in self.all_stretches for life in stretch.lives if life.closed}
 
     @property
     def latest_ns(self) -> int:
@@ -317,143 +313,3 @@ def _said(stretch: Stretch) -> Said:
 
 def _overlaps(part: StretchPart, low_ns: int, high_ns: int) -> bool:
     return int(part.stretch.ticks[0]) < high_ns and part.end_ns > low_ns
-
-
-def gaps(lines: Sequence[Line], table: str, start_ns: int, end_ns: int, *, is_followed: bool = False) -> list[Gap]:
-    """Where nothing was recorded of a table within a range, and why. ``is_followed``: there is a later boot."""
-    known: list[Gap] = []
-    for number, line in enumerate(lines):
-        known += holes(line, table)
-        recorded = list(known)
-        known += [left for gap in _silences(line, table) for left in untold(gap, recorded)]
-        known += _damaged_start(line, table)
-        if number:
-            before = lines[number - 1]
-            since_ns = before.last_ns + before.parts[-1].stretch.interval_ns
-            if begins := line.begins_after(since_ns):
-                known.append(Gap(since_ns, min(begins), table, Cause.OFF))
-    if lines:
-        last = lines[-1]
-        interval_ns = last.parts[-1].stretch.interval_ns
-        begin_ns = max([last.last_ns, *(gap.end_ns - interval_ns for gap in known)])
-        if end_ns - begin_ns > (TRAILING_INTERVALS + 1) * interval_ns:
-            life = next(iter(last.parts[-1].stretch.lives[-1:]), None)
-            cause = Cause.OFF if is_followed else _ended(life, last.closed())
-            later = (hole.detail for hole in last.unread if hole.boot != last.boot)
-            detail = _lost_between(last, last.parts[-1].stretch, None) or next(later, "")
-            cause = Cause.DAMAGED_FILE if detail else cause
-            known.append(Gap(begin_ns + interval_ns, end_ns, table, cause, detail))
-        known = _with_lost_boots(known, last.lost_boots)
-    return sorted({gap for gap in known if gap.end_ns > start_ns and gap.start_ns < end_ns})
-
-
-def _with_lost_boots(gaps: Sequence[Gap], lost_boots: Iterable[tuple[int, str]]) -> list[Gap]:
-    """Blame files of boots of which nothing can be read: what seems off, the last time before they were written."""
-    blamed = {}
-    for at_ns, why in lost_boots:
-        off = [gap for gap in gaps if gap.cause is Cause.OFF and gap.start_ns <= at_ns]
-        if off:
-            blamed[max(off)] = why
-    return [gap._replace(cause=Cause.DAMAGED_FILE, detail=blamed[gap]) if gap in blamed else gap for gap in gaps]
-
-
-def holes(line: Line, table: str) -> Iterator[Gap]:
-    """The holes that stretches of a line tell of, and its rings that cannot be read."""
-    moment = line.course.moment_ns
-    unread = (hole for hole in line.unread if hole.boot == line.boot)
-    for hole in chain(unread, *(stretch.holes for stretch in line.told)):
-        yield Gap(moment(hole.start_ns), moment(hole.end_ns), table, hole.cause, hole.detail)
-
-
-def untold(gap: Gap, known: Sequence[Gap]) -> Iterable[Gap]:
-    """What is left of a gap beside those that are told."""
-    at_ns = gap.start_ns
-    for start_ns, end_ns in sorted((other.start_ns, other.end_ns) for other in known):
-        if start_ns < gap.end_ns and end_ns > at_ns:
-            if start_ns > at_ns:
-                yield gap._replace(start_ns=at_ns, end_ns=start_ns)
-            at_ns = end_ns
-    if at_ns < gap.end_ns or at_ns == gap.start_ns:
-        yield gap._replace(start_ns=at_ns)
-
-
-def _silences(line: Line, table: str) -> Iterable[Gap]:
-    """The holes between readings, within stretches and between them."""
-    before_ns, before, closed = None, None, line.closed()
-    last: Stretch | None = None
-    for part in line.parts:
-        stretch = part.stretch
-        lost = ""
-        ticks = stretch.ticks
-        interval_ns = stretch.interval_ns
-        pairs = [(int(ticks[at]), int(ticks[at + 1]), Cause.LATE_TICK)
-                 for at in (ticks[1:] - ticks[:-1] > interval_ns * GAP_INTERVALS).nonzero()[0].tolist()]  # fmt: skip
-        if before_ns is not None and int(ticks[0]) - before_ns > interval_ns * GAP_INTERVALS:
-            is_within = bool(before and stretch.lives and before.started_ns == stretch.lives[0].started_ns)
-            lost = _lost_between(line, last, stretch, is_within=is_within)
-            why = Cause.LATE_TICK if is_within else _ended(before, closed)
-            pairs.append((before_ns, int(ticks[0]), Cause.DAMAGED_FILE if lost else why))
-        for low_ns, high_ns, why in pairs:
-            gap = silence(line, table, (low_ns, high_ns), interval_ns, why, stretch.lives)
-            yield gap._replace(detail=lost) if gap.cause is Cause.DAMAGED_FILE else gap
-        last = stretch
-        before_ns, before = int(ticks[-1]), next(iter(stretch.lives[-1:]), None)
-
-
-def _lost_between(line: Line, before: Stretch | None, after: Stretch | None, *, is_within: bool = False) -> str:
-    """Which file between two stretches cannot be read, or is missing within a life; else nothing."""
-    low, high = (archive.parse_name(os.path.basename(side.path)) if side else None for side in (before, after))
-    if low is None:
-        return ""
-    end = high.first if high else SEQUENCES_END
-    for name, why in sorted(line.damaged.items()):
-        if low.last < name.first and name.last < end:
-            return why
-    if not is_within or high is None or line.names is None:
-        return ""
-    between = (side for side in archive.missing_of(line.names) if low.last < side.first < end)
-    return next(map(archive.spelled_missing, between), "")
-
-
-def _damaged_start(line: Line, table: str) -> Iterator[Gap]:
-    """The time before a line's first reading, where the file that may have had it cannot be read."""
-    first = archive.parse_name(os.path.basename(line.parts[0].stretch.path))
-    for name, why in sorted(line.damaged.items())[:1]:
-        has_earlier = any(
-            name_there not in line.damaged and name_there.last < name.first for name_there in line.names or ()
-        )
-        if (first is None or name.last < first.first) and not has_earlier:
-            yield Gap(line.course.moment_ns(0), line.first_ns, table, Cause.DAMAGED_FILE, why)
-
-
-def silence(
-    line: Line, table: str, between_ns: tuple[int, int], interval_ns: int, why: Cause, lives: Sequence[Incarnation]
-) -> Gap:
-    """The gap between two readings, because of ``why`` where neither the end of a life nor a sleep explains it."""
-    low_ns, high_ns = between_ns
-    begun = {life.first_ns: index for index, life in enumerate(lives)}
-    cause = why
-    # Of a merged file, one life is as many as it was files.
-    if (index := begun.get(high_ns)) and lives[index - 1].started_ns != lives[index].started_ns:
-        cause = _ended(lives[index - 1], line.closed())
-    if line.course.asleep_ns(low_ns, high_ns) * 2 > high_ns - low_ns - interval_ns:
-        cause = Cause.SUSPENDED
-    start_ns = line.course.moment_ns(low_ns) + interval_ns
-    return Gap(start_ns, max(start_ns, line.course.moment_ns(high_ns)), table, cause)
-
-
-def _ended(life: Incarnation | None, closed: Collection[int]) -> Cause:
-    """How the writer ended before a gap. ``closed``: the lives that did in good order."""
-    return Cause.CLEAN_SHUTDOWN if life and life.started_ns in closed else Cause.DAEMON_DOWN
-
-
-def losses(lines: Sequence[Line], table: str, start_ns: int, end_ns: int) -> list[str]:
-    """Say how many records had to be left out within a range."""
-    lost = 0
-    for line in lines:
-        low_ns, high_ns = line.course.window(start_ns, end_ns)
-        for part in line.parts:
-            ticks = part.stretch.ticks
-            inside = (ticks >= low_ns) & (ticks < min(high_ns, part.end_ns))
-            lost += int(part.stretch.lost[inside].sum())
-    return [f"{table}: {lost} records were lost while it was recorded"] if lost else []
