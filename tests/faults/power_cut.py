@@ -47,6 +47,7 @@ BOOT = "0123456789abcdef" * 2
 UTC_NS = 10**18
 TICKS = 60
 FLUSHES_PER_MERGE = 4
+RELEASED_S = 300.0
 
 
 def ticks_of(number: int) -> Int64Array:
@@ -95,6 +96,12 @@ class Cut:
         _run("mkfs.ext4", "-q", "-F", self.image)
 
     def mount(self) -> None:
+        """Mount it, anew: a process that copied all mounts meanwhile holds on to the one that lost its power."""
+        limit_s = time.monotonic() + RELEASED_S
+        while _output("losetup", "--associated", self.image):
+            if time.monotonic() > limit_s:
+                raise RuntimeError(f"{self.image}: still mounted elsewhere after {RELEASED_S:.0f} s")
+            time.sleep(0.05)
         _run("mount", "-o", "loop", self.image, self.mount_point)
 
     def unmount(self) -> None:
@@ -108,9 +115,13 @@ class Cut:
             os.close(descriptor)
 
 
-def _run(*command: str) -> None:
+def _output(*command: str) -> bytes:
     environment = {**os.environ, "PATH": "/sbin:/usr/sbin:/bin:/usr/bin"}
-    subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
+    return subprocess.run(command, check=True, env=environment, stdout=subprocess.PIPE).stdout
+
+
+def _run(*command: str) -> None:
+    _output(*command)
 
 
 def one_round(cut: Cut, runtime: str, images: list[bytes], rng: random.Random, *, merging: bool) -> dict[str, int]:
