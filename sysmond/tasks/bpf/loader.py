@@ -26,7 +26,7 @@ from sysmond.probe import Host
 from sysmond.tasks.bpf import bpffs
 from sysmond.tasks.bpf.launch import REPORT
 from sysmond.tasks.bpf.libbpf import BTF_KIND_FUNC, BTF_KIND_TYPEDEF, BpfRefusedError, Libbpf
-from sysmond.tasks.bpf.refusals import explained
+from sysmond.tasks.bpf.refusals import explained, no_permission
 
 BTF = "/sys/kernel/btf/vmlinux"
 KALLSYMS = "/proc/kallsyms"
@@ -105,7 +105,9 @@ def load(asked: Asked) -> dict[str, object]:
             folder = pins.path
             programs = _loaded(asked, pins)
     except (Error, OSError) as problem:
-        why = refusal(problem) if isinstance(problem, OSError) else str(problem)
+        # Who may load nothing may most often not mount anything either: what he lacks is the first reason.
+        lacking = no_permission() if os.path.exists(BTF) else ""
+        why = lacking or (refusal(problem) if isinstance(problem, OSError) else str(problem))
         programs = {program.name: why for program in PROGRAMS if not program.unless}
     report: dict[str, object] = {
         "folder": folder,

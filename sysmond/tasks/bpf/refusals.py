@@ -24,13 +24,19 @@ def explained(refused: BpfRefusedError) -> str:
     """Say why a program is refused."""
     if _CONFIDENTIALITY in _text(LOCKDOWN):
         return "the kernel is locked down (confidentiality): BPF may not read its memory"
-    if missing := missing_capabilities(_text(STATUS)):  # With only one of the two, the verifier may be what refuses.
-        return f"no permission: {' and '.join(missing)} missing; expected CAP_BPF and CAP_PERFMON"
+    if why := no_permission():  # With only one of the two, the verifier may be what refuses.
+        return why
     if refused.code in {errno.EPERM, errno.EACCES} and not refused.log:
         return f"no permission: {refused}; a container or a security module forbids it"
     if refused.log:
         return f"the verifier refuses it: {verdict(refused.log)}"
     return str(refused)
+
+
+def no_permission() -> str:
+    """Say which capabilities this process lacks to load any program; empty where none."""
+    missing = missing_capabilities(_text(STATUS))
+    return f"no permission: {' and '.join(missing)} missing; expected CAP_BPF and CAP_PERFMON" if missing else ""
 
 
 def missing_capabilities(status: str) -> list[str]:
