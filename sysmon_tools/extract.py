@@ -79,7 +79,7 @@ class Queryable(Protocol):
         start: str | int | None = None,
         end: str | int | None = None,
         step: str | int | None = None,
-        stat: str | Sequence[str] = "mean",
+        stat: str | Sequence[str] | None = None,
         boot: str | int | None = None,
         raw: bool = False,
         explain: bool = False,
@@ -120,7 +120,8 @@ def parser() -> Parser:
     add("--local", action="store_true", help="write times in local time with its offset (default)")
     add("--epoch", action="store_true", help="write times as seconds since the epoch")
     add("--user", action="store_true", help="the archive of this user, not of the system")
-    add("--state-dir", metavar="D", help="where the archive is, or one segment of it (default: /var/lib/sysmond)")
+    add("--state-dir", metavar="D", help="where the archive is: a folder, one segment, or an answer saved as HDF5"
+        " (default: /var/lib/sysmond)")  # fmt: skip
     add("--runtime-dir", metavar="D", help="where the daemon keeps what is in RAM (default: /run/sysmond;"
         " with --state-dir only where that daemon writes there)")  # fmt: skip
     tasks.add_options(made)
@@ -157,8 +158,10 @@ def _check_choice(kind: str, word: str | None, known: Sequence[str]) -> None:
         raise UsageError(f"unknown {kind} {word!r}{close}")
 
 
-def _stats(text: str | None) -> tuple[str, ...]:
-    stats = tuple(dict.fromkeys(part.strip() for part in text.split(","))) if text is not None else ("mean",)
+def _stats(text: str | None) -> tuple[str, ...] | None:
+    if text is None:
+        return None
+    stats = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
     for stat in stats:
         _check_choice("statistic", stat, STATS)
     return stats
@@ -327,11 +330,13 @@ def _write(archive: Queryable, result: "Result", options: argparse.Namespace, ch
             is_restricted=_is_restricted(result),
         )
         return
-    from sysmon_tools.formats import WRITERS, write_hdf5  # noqa: PLC0415  as above
-
     if chosen == "hdf5":
-        put_in_place(options.output_file, lambda path: write_hdf5(result, path), is_restricted=_is_restricted(result))
+        from sysmond.store import saved  # noqa: PLC0415  as above
+
+        put_in_place(options.output_file, lambda path: saved.write(result, path), is_restricted=_is_restricted(result))
         return
+    from sysmon_tools.formats import WRITERS  # noqa: PLC0415  as above
+
     docs = None
     if chosen == "openmetrics":
         docs = {entry.path: entry.doc for entry in archive.catalogue(*options.paths, boot=options.boot)}

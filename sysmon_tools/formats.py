@@ -1,22 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes a result in the formats people ask for, a bounded block of bytes at a time.
 
-Every writer is a function from a result and a style to pieces of text; but HDF5 needs a file.
+Every writer is a function from a result and a style to pieces of text. HDF5, which needs a file, is written by
+``sysmond.store.saved``.
 """
 
 import json
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import NamedTuple
 
 from sysmon_tools.cells import Cells, TimeCells, blocks, column_cells, integer_cells
 from sysmon_tools.style import Style
 from sysmond.base.result import TIME_SCALE, Column, Event, Gap, Int64Array, Result
 from sysmond.base.terminal import printable
 from sysmond.base.timespec import Notation
-from sysmond.store import hdf5
 
 # Between the cells of a table while it is laid out: texts have none, since control characters are escaped.
 _CELL_END, _ROW_END = "\x1f", "\x1e"
@@ -229,46 +227,6 @@ def _write_openmetrics(result: Result, style: Style) -> Iterator[bytes]:
     from sysmon_tools.openmetrics import write  # noqa: PLC0415  most runs write something else
 
     return write(result, style)
-
-
-def write_hdf5(result: Result, path: str) -> None:
-    """Write a query's answer as an HDF5 file: ``time``, one dataset a column with attributes, ``gaps``, ``events``.
-
-    Points in time, ``time`` and what has the unit ``time``, are int64 nanoseconds, UTC.
-    """
-    with hdf5.new_file(path) as file:
-        file.attrs["format"] = "sysmond result"
-        file.attrs["version"] = 1
-        file.attrs["step_ns"] = result.step_ns
-        file.attrs["sensitivity"] = str(result.sensitivity)
-        hdf5.put(file, "time", result.times_ns).attrs["unit"] = "ns since 1970-01-01T00:00:00Z"
-        for number, column in enumerate(result.columns):
-            content: np.ndarray[tuple[Any, ...], Any]
-            if column.is_time and column.integers is not None:
-                content = column.integers
-            elif column.texts is None:
-                content = column.values
-            else:
-                encoded = [(text or "").encode("utf-8", "surrogateescape") for text in column.texts]
-                content = np.array(encoded, f"S{max(map(len, encoded), default=1) or 1}")
-            dataset = hdf5.put(file, f"column/{number}", content)
-            for name in ("path", "unit", "semantics", "stat"):
-                dataset.attrs[name] = str(getattr(column, name))
-        hdf5.put_records(
-            file,
-            "gaps",
-            ("table", "cause", "detail"),
-            [(gap.table, str(gap.cause), gap.detail) for gap in result.gaps],
-            start_ns=("<i8", [gap.start_ns for gap in result.gaps]),
-            end_ns=("<i8", [gap.end_ns for gap in result.gaps]),
-        )
-        hdf5.put_records(
-            file,
-            "events",
-            ("kind", "subject", "text"),
-            [(event.kind, event.subject, event.text) for event in result.events],
-            time_ns=("<i8", [event.time_ns for event in result.events]),
-        )
 
 
 WRITERS: dict[str, Writer] = {

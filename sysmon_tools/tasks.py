@@ -21,7 +21,7 @@ from sysmond.tasks import tables
 if TYPE_CHECKING:
     from sysmon_tools.style import Style
     from sysmond.answers.records import Answer
-    from sysmond.base.result import Column, Event, Gap
+    from sysmond.base.result import Event, Gap
     from sysmond.history import Archive
 
 TABLES = {
@@ -229,7 +229,7 @@ def _tree(archive: "Archive", options: argparse.Namespace, *, indented: bool) ->
     order, depths = _in_order(records["pid"][there].tolist(), records["ppid"][there].tolist())
     rows = there[order]
     wanted = [label.strip() for label in labels.split(",") if label.strip()]
-    columns = [_select_rows(answer.column(label), rows) for label in wanted]
+    columns = [answer.column(label).at(rows) for label in wanted]
     if indented:
         columns = [
             column._replace(
@@ -279,16 +279,6 @@ def _in_order(pids: Sequence[int], parents: Sequence[int]) -> tuple[list[int], l
     return order, depths
 
 
-def _select_rows(column: "Column", rows: Any) -> "Column":  # noqa: ANN401  an array; numpy is not imported before it is needed
-    """Some rows of a column."""
-    texts = column.texts
-    return column._replace(
-        integers=None if column.integers is None else column.integers[rows],
-        floats=None if column.floats is None else column.floats[rows],
-        texts=None if texts is None else tuple(texts[row] for row in rows.tolist()),
-    )
-
-
 def _life(archive: "Archive", options: argparse.Namespace) -> "Answer":
     """One process, a row a step, and what is recorded of its begin and end."""
     import numpy as np  # noqa: PLC0415  as above
@@ -325,7 +315,7 @@ def _life(archive: "Archive", options: argparse.Namespace) -> "Answer":
     changed = {"where": where, "start": start, "step": step, "top": 0, "group_by": "", "percentile": None}
     answer = _ask(archive, options, labels, **changed, end=last_ns + _SECOND_NS if options.end is None else options.end)
     order = np.argsort(answer.times_ns, kind="stable")
-    columns = tuple(_select_rows(column, order) for column in answer.columns)
+    columns = tuple(column.at(order) for column in answer.columns)
     return answer._replace(
         times_ns=answer.times_ns[order], columns=columns, events=tuple(_events(archive, options, base, whole))
     )
@@ -360,7 +350,9 @@ def _write(answer: "Answer", options: argparse.Namespace, chosen: str, style: "S
 
     is_restricted = answer.sensitivity is Sensitivity.RESTRICTED
     if chosen == "hdf5":
-        put_in_place(options.output_file, lambda path: formats.write_hdf5(answer, path), is_restricted=is_restricted)
+        from sysmond.store import saved  # noqa: PLC0415  as above
+
+        put_in_place(options.output_file, lambda path: saved.write(answer, path), is_restricted=is_restricted)
         return
     pieces: Iterable[bytes] = formats.WRITERS[chosen](answer, style)
     if chosen == "table" and len(set(answer.times_ns.tolist())) == 1:

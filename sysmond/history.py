@@ -43,7 +43,7 @@ def open(  # noqa: A001  the name that readers expect: history.open()
     """Open the archive of this machine, or with ``user`` that of this user.
 
     A ``state_dir`` that is named alone is read alone, unless it is the one that a recorder of this machine writes to.
-    It may be one segment: that file answers alone.
+    It may be one segment, or an answer that ``sysmon-extract`` saved as HDF5: that file answers alone.
 
     :raises Error: where there is none. :raises NotPermittedError: where we may not look.
     """
@@ -52,6 +52,11 @@ def open(  # noqa: A001  the name that readers expect: history.open()
         raise Error(
             f"{chosen.state}: nothing was ever recorded there; 'sysmond' records, --state-dir names another place"
         )
+    if os.path.isfile(chosen.state):
+        from sysmond.store import alone  # noqa: PLC0415  most archives are folders
+
+        if (answer := alone.look(chosen.state).answer) is not None:
+            return SavedAnswer(chosen, answer)
     return Archive(chosen)
 
 
@@ -139,7 +144,7 @@ class Archive:
         start: str | int | None = None,
         end: str | int | None = None,
         step: str | int | None = None,
-        stat: str | Sequence[str] = "mean",
+        stat: str | Sequence[str] | None = None,
         boot: str | int | None = None,
         raw: bool = False,
         explain: bool = False,
@@ -149,8 +154,8 @@ class Archive:
         Times are as ``timespec`` reads them (``"yesterday"``, ``"-1h"``, ``"2025-01-31 14:30"``), or UTC
         nanoseconds; ``start`` is the first sample where it is not given, ``end`` now. ``step`` is a length
         (``"10s"``, ``"1min"``) or nanoseconds, the recorded interval where it is not given. ``stat``: one or
-        several of mean, min, max, first, last, sum and count. ``boot``: 0 for the newest, -1 for the one
-        before, or an id. ``explain``: tell how each column came about, too.
+        several of mean, min, max, first, last, sum and count; mean where none is given. ``boot``: 0 for the
+        newest, -1 for the one before, or an id. ``explain``: tell how each column came about, too.
 
         A column has a row a time: of counters rates per second (of seconds: percent), and sums in the unit
         recorded. Gaps are told with their true ends, which may lie outside the range.
@@ -158,16 +163,9 @@ class Archive:
         :raises UsageError: for a wrong path, time, step or statistic, and for an answer beyond all measure.
         :raises NotPermittedError: for what we may not read. :raises Error: where nothing is recorded.
         """
-        stats = _statistics(stat)
-        now_ns = time.time_ns()
-        boot_ns = now_ns - clock.boottime_ns()
-        start_ns = -FOREVER_NS if start is None else _time(start, now_ns, boot_ns)
-        end_ns = now_ns + 1 if end is None else _time(end, now_ns, boot_ns)
+        stats = _statistics("mean" if stat is None else stat)
+        now_ns, start_ns, end_ns = _range(start, end, is_open=boot is not None)
         step_ns = _step(step)
-        if boot is not None and end is None:
-            end_ns = FOREVER_NS
-        if end_ns <= start_ns:
-            raise UsageError(f"the range ends ({end!r}) before it begins ({start!r})")
         asked = _Question(patterns or ("*",), start_ns, end_ns, now_ns, boot, step_ns, stats, raw, explain)
         for _ in range(ATTEMPTS_MAX - 1):
             with suppress(FileNotFoundError):
@@ -334,6 +332,138 @@ class Archive:
         return Error("; ".join([f"{self.state_dir}: {recorded}", *_damages(line)]))
 
 
+class SavedAnswer(Archive):
+    """An answer that was saved as HDF5: it gives back itself, or a part of it, and has nothing else to answer from."""
+
+    def __init__(self, place: Folders, answer: Result) -> None:
+        super().__init__(place)
+        self._saved = answer
+
+    def catalogue(self, *patterns: str, boot: str | int | None = None) -> list[Entry]:
+        """As of an archive: one entry a series that was saved."""
+        self._refuse(boot=boot)
+        times_ns, saved = self._saved.times_ns, self._saved
+        if saved.table or not len(times_ns):
+            return []
+        chosen = {column.path: column for column in self._series(patterns).columns}
+        span = int(times_ns.min()), int(times_ns.max())
+        return [
+            Entry(path, chosen[path].unit, chosen[path].semantics, "", *span, saved.step_ns, saved.sensitivity)
+            for path in sorted(chosen)
+        ]
+
+    def long_tables(self, *, boot: str | int | None = None) -> list[LongEntry]:
+        """As of an archive: the table whose rows were saved, if it is a long one."""
+        self._refuse(boot=boot)
+        times_ns, saved = self._saved.times_ns, self._saved
+        if not saved.table or not len(times_ns):
+            return []
+        span = int(times_ns.min()), int(times_ns.max())
+        return [LongEntry(saved.table, "row", "", *span, saved.step_ns, saved.sensitivity)]
+
+    def boots(self) -> list[Boot]:
+        """None: which boots its rows are of was not saved."""
+        return []
+
+    def events(self, start_ns: int = -FOREVER_NS, end_ns: int = FOREVER_NS) -> list[Event]:
+        """As of an archive: those that were saved with it."""
+        return [event for event in self._saved.events if start_ns <= event.time_ns < end_ns]
+
+    def select(
+        self,
+        *patterns: str,
+        start: str | int | None = None,
+        end: str | int | None = None,
+        step: str | int | None = None,
+        stat: str | Sequence[str] | None = None,
+        boot: str | int | None = None,
+        raw: bool = False,
+        explain: bool = False,
+    ) -> Result:
+        """As of an archive, of what was saved: all statistics of it where none is given; rows of a table by its name.
+
+        :raises UsageError: for what was not saved, another step among it.
+        """
+        self._refuse(boot=boot, explain=explain, raw=raw and bool(self._saved.step_ns), step=self._other(step))
+        stats = None if stat is None else _statistics(stat)
+        return self._within(self._series(patterns, stats), start, end)
+
+    def records(  # noqa: PLR0913  as of an archive
+        self,
+        table: str,
+        *,
+        start: str | int | None = None,
+        end: str | int | None = None,
+        step: str | int | None = None,
+        columns: str | Sequence[str] = (),
+        where: str = "",
+        group_by: str | Sequence[str] = (),
+        by: str = "",
+        top: int = 0,
+        percentile: float | None = None,
+        boot: str | int | None = None,
+    ) -> "Answer":
+        """As of an archive, of the rows that were saved: they are neither chosen nor put together anew.
+
+        :raises UsageError: for what was not saved, and for another table.
+        """
+        from sysmond.answers import saved_answer  # noqa: PLC0415  as in the archive
+        from sysmond.answers.records import Answer  # noqa: PLC0415  as in the archive
+
+        self._refuse(boot=boot, where=where, group_by=group_by, by=by, top=top, percentile=percentile)
+        self._refuse(step=self._other(step))
+        if table != self._saved.table:
+            raise UsageError(
+                f"table {table!r}: was not saved with this answer; expected {self._saved.table or 'series'}"
+            )
+        labels = columns.split(",") if isinstance(columns, str) else columns
+        wanted = [label.strip() for label in labels if label.strip()]
+        return Answer(*self._within(saved_answer.columns(self._saved, wanted), start, end))
+
+    def sql(
+        self, query: str, *, start: str | int | None = None, end: str | int | None = None, boot: str | int | None = None
+    ) -> "Found":
+        """Refused: a query needs the tables that an archive has."""
+        del query, start, end, boot
+        raise self._refusal("sql")
+
+    def _series(self, patterns: Sequence[str], stats: Sequence[str] | None = None) -> Result:
+        from sysmond.answers import saved_answer  # noqa: PLC0415  as in the archive
+
+        parsed = [paths.parse(pattern, self.state_dir) for pattern in patterns]
+        if self._saved.table:
+            if all(paths.Matcher(pattern).table(self._saved.table) and pattern.metric == "*" for pattern in parsed):
+                return self._saved
+            raise UsageError(f"{' '.join(patterns)}: was not saved with this answer; expected {self._saved.table}")
+        return saved_answer.series(self._saved, parsed or [paths.parse("*")], stats)
+
+    def _within(self, part: Result, start: str | int | None, end: str | int | None) -> Result:
+        from sysmond.answers import saved_answer  # noqa: PLC0415  as in the archive
+
+        _, start_ns, end_ns = _range(start, end, is_open=True)
+        return saved_answer.within(part, start_ns, end_ns)
+
+    def _other(self, step: str | int | None) -> bool:
+        """Whether a step is another than that of the answer."""
+        return step is not None and _step(step) != self._saved.step_ns
+
+    def _refuse(self, **asked: object) -> None:
+        """Refuse what only an archive can answer.
+
+        :raises UsageError: naming it.
+        """
+        for name, value in asked.items():
+            if value or (name == "boot" and value is not None):
+                raise self._refusal(name)
+
+    def _refusal(self, name: str) -> UsageError:
+        step = timespec.format_step(self._saved.step_ns) if self._saved.step_ns else "none: as recorded"
+        expected = f"the step that it was saved with, {step}" if name == "step" else "an archive"
+        return UsageError(
+            f"{self.state_dir}: an answer that was saved, which cannot answer {name!r}; expected {expected}"
+        )
+
+
 def _without_rows(line: Timeline, patterns: Iterable[paths.Pattern]) -> set[str]:
     """The tables that were declared, and that patterns mean, of which there are no rows."""
     matchers = [paths.Matcher(pattern) for pattern in patterns]
@@ -381,6 +511,21 @@ def _statistics(stat: str | Sequence[str]) -> list[str]:
                 f"statistic {name!r}: not known{nearest(name, STATISTICS)}; expected {', '.join(STATISTICS)}"
             )
     return list(dict.fromkeys(stats))
+
+
+def _range(start: str | int | None, end: str | int | None, *, is_open: bool) -> tuple[int, int, int]:
+    """Now, and the range that is asked for: up to now where no end is given, or endless where it ``is_open``.
+
+    :raises UsageError: for a wrong time, and a range that ends before it begins.
+    """
+    now_ns = time.time_ns()
+    boot_ns = now_ns - clock.boottime_ns()
+    start_ns = -FOREVER_NS if start is None else _time(start, now_ns, boot_ns)
+    latest_ns = FOREVER_NS if is_open else now_ns + 1
+    end_ns = latest_ns if end is None else _time(end, now_ns, boot_ns)
+    if end_ns <= start_ns:
+        raise UsageError(f"the range ends ({end!r}) before it begins ({start!r})")
+    return now_ns, start_ns, end_ns
 
 
 def _time(moment: str | int, now_ns: int, boot_ns: int) -> int:

@@ -416,6 +416,7 @@ class Answering:
             tuple(dict.fromkeys(self.warnings())),
             tuple(sorted(events)),
             sensitivity=self._sensitivity(),
+            table=self.table.name,
         )
 
     def _gaps(self, buckets: UtcBuckets) -> list[Gap]:

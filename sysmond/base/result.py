@@ -83,6 +83,14 @@ class Column(NamedTuple):
         numbers[self.integers == ABSENT] = np.nan
         return numbers
 
+    def at(self, rows: npt.NDArray[np.intp]) -> "Column":
+        """The same with only these of its values, in this order; ``rows``: intp[value], where they are."""
+        return self._replace(
+            integers=None if self.integers is None else self.integers[rows],
+            floats=None if self.floats is None else self.floats[rows],
+            texts=None if self.texts is None else tuple(self.texts[row] for row in rows.tolist()),
+        )
+
     @property
     def is_time(self) -> bool:
         """Whether the values are points in time."""
@@ -146,7 +154,8 @@ class Result(NamedTuple):
     empty buckets is cut to its first one. ``gaps``: why there is nothing where there is nothing.
     ``step_ns``: length of a bucket, 0 when raw. ``warnings``: what could not be read, a line each.
     ``events``: what happened within the range, in order. ``explanations``: one a column, where asked for.
-    ``sensitivity``: restricted where anything in it is.
+    ``sensitivity``: restricted where anything in it is. ``table``: the long table that these are rows of; empty where
+    they are series.
     """
 
     times_ns: Int64Array
@@ -157,6 +166,7 @@ class Result(NamedTuple):
     events: tuple[Event, ...] = ()
     explanations: tuple[Explanation, ...] = ()
     sensitivity: Sensitivity = Sensitivity.PUBLIC
+    table: str = ""
 
     def __repr__(self) -> str:
         rows = len(self.times_ns)

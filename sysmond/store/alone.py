@@ -4,31 +4,34 @@
 from typing import NamedTuple
 
 from sysmond.base.model import FINEST_TIER, TIERS_NS, Sensitivity
+from sysmond.base.result import Result
 from sysmond.errors import CorruptError, ForeignError
-from sysmond.store import dense_file, hdf5, sparse_file
+from sysmond.store import dense_file, hdf5, saved, sparse_file
 from sysmond.store.archive import Name
 from sysmond.store.stretch import is_of_buckets
 from sysmond.store.tiers import COARSE
 
-_EXPECTED = "expected a state folder, or a segment from one"
+_EXPECTED = "expected a state folder, a segment from one, or an answer that was saved as HDF5"
 
 
 class Alone(NamedTuple):
     """Where a file would be in an archive.
 
-    ``table``: the long one that it is of, else empty; ``name``: what it would be called then.
+    ``table``: the long one that it is of, else empty; ``name``: what it would be called then. ``answer``: what was
+    saved there, where it is no segment.
     """
 
     sensitivity: Sensitivity
     tier: str = FINEST_TIER
     table: str = ""
     name: Name | None = None
+    answer: Result | None = None
 
 
 def look(path: str) -> Alone:
     """Say what a file is of.
 
-    :raises ForeignError: where it is no segment. :raises CorruptError: where it is damaged.
+    :raises ForeignError: where it is neither a segment nor an answer. :raises CorruptError: where it is damaged.
     :raises NotPermittedError: where we may not read it. :raises FileNotFoundError: where it is gone.
     """
     try:
@@ -38,8 +41,11 @@ def look(path: str) -> Alone:
     if form == dense_file.FORMAT.name:
         with dense_file.Segment(path) as segment:
             return Alone(segment.recording.sensitivity)
+    if form == saved.FORMAT.name:
+        answer = saved.read(path)
+        return Alone(answer.sensitivity, table=answer.table, answer=answer)
     if form != sparse_file.FORMAT.name:
-        raise ForeignError(f"{path}: not a segment of sysmond; {_EXPECTED}")
+        raise ForeignError(f"{path}: not a file of sysmond; {_EXPECTED}")
     with sparse_file.open_file(path) as stretch:
         steps = {TIERS_NS[tier]: tier for tier in COARSE}
         tier = steps.get(stretch.interval_ns, COARSE[-1]) if is_of_buckets(stretch.table) else FINEST_TIER

@@ -224,13 +224,14 @@ class Format(NamedTuple):
     """What a file says it is: name and version.
 
     ``elements_max``: how many elements its datasets may have, by name. ``known``: the incompatible flags that are
-    understood.
+    understood. ``opening_bytes_max``: how much is read of it when it is opened, once unpacked.
     """
 
     name: str
     version: int
     elements_max: Mapping[str, int]
     known: int = 0
+    opening_bytes_max: int = invariants.OPENING_BYTES_MAX
 
     def check(self, root: "Node", path: str) -> None:
         """Take a file for one of this format.
@@ -276,7 +277,7 @@ class OpenFile(ABC):
         self.path = path
         self._file = open_file(path)
         try:
-            room = invariants.Room(form.elements_max)
+            room = invariants.Room(form.elements_max, form.opening_bytes_max)
             self._root = Node(h5g.open(self._file.id, b"/"), room)
             form.check(self._root, path)
             self._read(self._root)
@@ -436,20 +437,23 @@ class Node:
             for number in range(count):
                 yield groups.member(str(number))
 
-    def array(self, name: str, expected: "np.dtype[Any] | None" = None) -> Array:
+    def array(self, name: str, expected: "np.dtype[Any] | None" = None, *, bound: str = "") -> Array:
         """Read a one-dimensional dataset: an array [n].
 
-        ``expected``: what its numbers fit into, field by field where it has any.
+        ``expected``: what its numbers fit into, field by field where it has any; only where it says so may they be
+        floats. ``bound``: under which name the format says how many there may be, where not under its own.
 
         :raises ValueError: where there are more than may be, or of another type.
         """
-        return self._read(Dataset(self._group, name), name, expected)
+        return self._read(Dataset(self._group, name), bound or name, expected)
 
     def _read(self, dataset: Dataset, name: str, expected: "np.dtype[Any] | None" = None) -> Array:
         if len(dataset.shape) != 1:
             raise ValueError(f"{name} has the shape {dataset.shape}; expected one dimension")
         if expected is not None and dataset.dtype != expected:
             invariants.check_type(name, dataset.dtype, expected)
+        if expected is None and dataset.dtype.kind == "f":
+            raise ValueError(f"{name} has numbers with decimals; expected integers or texts")
         if dataset.bytes > ARRAY_BYTES_MAX:
             raise ValueError(f"{name} has {dataset.bytes} bytes; expected at most {ARRAY_BYTES_MAX}")
         self._room.take(name, dataset.shape[0], dataset.bytes)
@@ -517,6 +521,8 @@ def _dtype(encoded: bytes) -> np.dtype[Any]:
     :raises ValueError: where it is neither of numbers and texts of fixed size, nor of records of such.
     """
     dtype: np.dtype[Any] = h5t.decode(encoded).dtype
+    if dtype == np.float64:
+        return dtype
     for element in [dtype[name] for name in dtype.names] if dtype.names else [dtype]:
         # Numbers of 64 bits without a sign would be others once they are signed.
         if (

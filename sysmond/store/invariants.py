@@ -111,11 +111,11 @@ class Claims:
 class Room:
     """How much may be read of a file: elements of each dataset by its name, and bytes of all while it is opened."""
 
-    def __init__(self, elements_max: Mapping[str, int]) -> None:
+    def __init__(self, elements_max: Mapping[str, int], opening_bytes_max: int = OPENING_BYTES_MAX) -> None:
         """``is_opening``: what is read later is only what somebody asks for."""
         self.is_opening = True
         self._elements_max = elements_max
-        self._left = OPENING_BYTES_MAX
+        self._left = self._opening_bytes_max = opening_bytes_max
 
     def take(self, name: str, elements: int, size: int) -> None:
         """Take room for a dataset of so many elements and bytes.
@@ -126,7 +126,7 @@ class Room:
         if self.is_opening:
             self._left -= size
             if self._left < 0:
-                raise ValueError(f"more than {OPENING_BYTES_MAX} bytes to read at once")
+                raise ValueError(f"more than {self._opening_bytes_max} bytes to read at once")
 
 
 def check_count(what: str, count: int, most: int) -> None:

@@ -100,7 +100,7 @@ def test_what_is_no_segment_is_one_line(tmp_path: Path, capfd: pytest.CaptureFix
         file.attrs["format"] = "another"
     for place, kind, said in (
         (text, CorruptError, "not a readable HDF5 file"),
-        (other, ForeignError, "not a segment of sysmond"),
+        (other, ForeignError, "not a file of sysmond"),
     ):
         with pytest.raises(kind, match=said):
             history.open(state_dir=str(place)).select("*")
@@ -108,7 +108,9 @@ def test_what_is_no_segment_is_one_line(tmp_path: Path, capfd: pytest.CaptureFix
             assert extract.main([*words, f"--state-dir={place}"]) == 1
             said_to = capfd.readouterr().err
             assert said_to.startswith(f"sysmon-extract: {place}: {said}")
-            assert said_to.endswith("expected a state folder, or a segment from one\n")
+            assert said_to.endswith(
+                "expected a state folder, a segment from one, or an answer that was saved as HDF5\n"
+            )
             assert said_to.count("\n") == 1
 
 

@@ -51,14 +51,14 @@ class FakeArchive:
         end_ns = START_NS + 3 * SECOND_NS
         return [LongEntry("process", "process", "All.", START_NS, end_ns, SECOND_NS, Sensitivity.PUBLIC)]
 
-    def select(self, *patterns: str, stat: Sequence[str] = ("mean",), **asked: Any) -> Result:
+    def select(self, *patterns: str, stat: Sequence[str] | None = None, **asked: Any) -> Result:
         self.asked = {"patterns": patterns, "stat": stat, **asked}
         if self.failure is not None:
             raise self.failure
         columns = tuple(
             Column(entry.path, entry.unit, entry.semantics, one, integers=np.array([1, 2, 3]))
             for entry in self.entries
-            for one in stat
+            for one in stat or ("mean",)
         )
         result = Result(
             START_NS + np.arange(3) * SECOND_NS, columns, self.gaps, SECOND_NS, explanations=self.explanations
@@ -323,7 +323,7 @@ def test_hdf5_has_a_dataset_a_column(archive: FakeArchive, tmp_path: Path) -> No
     target = tmp_path / "day.h5"
     assert extract.main(["memory", f"--output-file={target}"]) == 0
     with h5py.File(target) as file:
-        assert file.attrs["format"] == "sysmond result"
+        assert file.attrs["format"] == b"sysmond result"
         assert file["time"].shape == file["column/0"].shape
         assert file["column/0"].attrs["path"] == "memory/available"
     assert os.listdir(tmp_path) == ["day.h5"]

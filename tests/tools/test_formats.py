@@ -21,6 +21,7 @@ from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import ABSENT, Cause, Semantics, Sensitivity
 from sysmond.base.result import Column, Entry, Event, Gap, LongEntry, Result
 from sysmond.base.timespec import Notation
+from sysmond.store import saved
 
 START_NS = 1_700_000_000 * SECOND_NS  # 2023-11-14T22:13:20Z
 UTC = Style(Notation.UTC)
@@ -383,8 +384,8 @@ def test_hdf5_has_events_and_points_in_time(tmp_path: Path) -> None:
     columns = (Column("load/one", "time", Semantics.GAUGE, "tmax", integers=np.array([peak_ns, ABSENT]), scale=9),)
     events = (Event(START_NS + 1, "mark", "", "deploy 12"),)
     answer = Result(START_NS + np.arange(2) * SECOND_NS, columns, (), SECOND_NS, events=events)
-    formats.write_hdf5(answer, f"{tmp_path}/a.h5")
+    saved.write(answer, f"{tmp_path}/a.h5")
     with h5py.File(f"{tmp_path}/a.h5") as file:
         assert file["column/0"][:].tolist() == [peak_ns, ABSENT]
         assert [tuple(event) for event in file["events"][:]] == [(b"mark", b"", b"deploy 12", START_NS + 1)]
-        assert file.attrs["sensitivity"] == "public"
+        assert file.attrs["sensitivity"] == b"public"
