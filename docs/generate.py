@@ -48,6 +48,11 @@ A series is named `table/metric@instance`; a table of the whole system has no in
 only grows, and readers see its rate: the unit in parentheses. Values are stored as integers;
 *digits* is the number of decimal places they carry. A metric that a kernel, a device or a
 permission does not offer is absent, never zero.
+
+*Takes* is how long a reading, and its row in the ring, took when that was last [measured](performance.md): with 1,000
+processes, and with 1,000 control groups; `–` where no benchmark takes a table by itself. Tables made of tasks
+share one pass, which counts for the first that asks for it. A table that is off runs once the configuration, or
+`sysmonctl enable probe NAME`, says so.
 """
 
 CLI_HEAD = """\
@@ -116,9 +121,9 @@ def offered(plugin: ModuleType) -> list[Probe]:
 
 def metrics() -> str:
     """Spell the metric catalogue."""
-    probes = catalogue()
+    probes, taken_ms = catalogue(), measured_ms()
     summary = table(
-        ("table", "a row is about", "metrics", "every", "lane", "sensitivity"),
+        ("table", "a row is about", "metrics", "every", "lane", "sensitivity", "by default", "takes"),
         (
             (
                 f"[{probe.table.name}](#{probe.table.name})",
@@ -127,11 +132,24 @@ def metrics() -> str:
                 f"{probe.interval_s:g} s",
                 probe.lane,
                 probe.sensitivity,
+                "on" if probe.enabled else "off",
+                f"{taken_ms[probe.table.name]:.2g} ms" if probe.table.name in taken_ms else "–",
             )
             for probe in probes
         ),
     )
     return "\n".join([METRICS_HEAD, *summary, *(line for probe in probes for line in table_section(probe))]) + "\n"
+
+
+def measured_ms() -> dict[str, float]:
+    """How long a reading of a table takes, as the benchmarks found it: of those that they take by themselves."""
+    kept = json.loads((HERE / "performance.json").read_text(encoding="utf-8"))
+    figures = {program: kept.get(program, {}).get("figures", {}) for program in ("tick", "tasks", "cgroups")}
+    return {
+        **figures["tick"].get("by_probe", {}),
+        **figures["tasks"].get("procs_1000", {}).get("daemon", {}).get("duration_ms", {}),
+        **figures["cgroups"].get("slow_tables_ms_per_reading", {}),
+    }
 
 
 def table_section(probe: Probe) -> Iterator[str]:
