@@ -8,6 +8,7 @@ again under its old name is told from the one before.
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 from sysmond.cgroups.batch import Group
 from sysmond.cgroups.files import CgroupFiles, File, Role, settled
@@ -169,6 +170,7 @@ class Cgroups:
     def read(self, host: Host, *, limit: int = LIMIT, descriptors: int = DESCRIPTORS) -> Iterator[Row]:
         """Give a row for every cgroup."""
         groups = self.watch.read(host, limit, descriptors)
+        self.watch.complain(host, CGROUP.name)
         if groups is not self._groups:
             before, self._groups = self._rows, groups
             self._rows = {group.path: before.get(group.path) or self._row(group) for group in groups}
@@ -187,8 +189,8 @@ class Cgroups:
         parts = group.parts
         for index in group.which:
             begin = self._begins[index] + 1
-            part = parts[index]
-            row[begin : begin + len(part)] = part
+            if (part := parts[index]) is not None:
+                row[begin : begin + len(part)] = part
         return row
 
 
@@ -232,8 +234,19 @@ def io_stat(content: bytes) -> Devices:
         if values:
             vrate = values.pop(b"cost.vrate", b"")
             numbers = tuple(int(values[name]) if name in values else ABSENT for name in _IO_NAMES)
-            devices[device.decode()] = *numbers, int(vrate.replace(b".", b"")) if vrate else ABSENT
+            devices[_device(device)] = *numbers, int(vrate.replace(b".", b"")) if vrate else ABSENT
     return devices
+
+
+def _device(number: bytes) -> str:
+    """The number of a device, as ``8:0``.
+
+    :raises ValueError: where it is none.
+    """
+    major, _, minor = number.partition(b":")
+    if not (major.isdigit() and minor.isdigit()):
+        raise ValueError(f"device {number[:80]!r}; expected major:minor, as 8:0")
+    return number.decode()
 
 
 def blkio(content: bytes) -> Devices:
@@ -242,7 +255,7 @@ def blkio(content: bytes) -> Devices:
     for line in content.splitlines():
         words = line.split()
         if len(words) == 3:  # noqa: PLR2004  The last line is a sum of two words.
-            devices.setdefault(words[0].decode(), {})[words[1]] = int(words[2])
+            devices.setdefault(_device(words[0]), {})[words[1]] = int(words[2])
     return {device: tuple(kinds.get(kind, ABSENT) for kind in _V1_KINDS) for device, kinds in devices.items()}
 
 
@@ -280,6 +293,7 @@ class CgroupIo:
     def read(self, host: Host, *, limit: int = LIMIT, descriptors: int = LIMIT) -> Iterator[Row]:
         """Give a row for every cgroup and device that it used."""
         groups = self.watch.read(host, limit, descriptors)
+        self.watch.complain(host, IO.name)
         if groups is not self._groups:
             before, self._groups = self._devices, groups
             self._devices = {group: before.get(group, {}) for group in groups}
@@ -340,7 +354,8 @@ class CgroupTree:
         for hierarchy in forest.mounted:
             if not hierarchy.controllers:
                 words = _words(host, f"{hierarchy.point}/cgroup.stat")
-                dying = int(words.get(b"nr_dying_descendants", ABSENT))
+                with suppress(ValueError):
+                    dying = int(words.get(b"nr_dying_descendants", ABSENT))
         mounted = " ".join(",".join(mount.controllers) or "cgroup2" for mount in forest.mounted)
         yield "", (len(forest.groups), forest.left_out, dying, mounted)
 

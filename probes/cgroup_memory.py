@@ -159,13 +159,16 @@ class Columns:
         """Read nothing yet."""
         names = [metric.name for metric in table.metrics]
         self.watch = CgroupFiles([file for _, file in files])
+        self._table = table.name
         self._begins = [names.index(name) for name, _ in files]
         self._counters = tuple(index for index, metric in enumerate(table.metrics) if metric.semantics == "counter")
         self._nothing = [ABSENT] * len(names)
 
     def read(self, host: Host, *, limit: int = LIMIT) -> Iterator[Row]:
         """Give a row for every cgroup that has one of the files."""
-        for group in self.watch.read(host, limit):
+        groups = self.watch.read(host, limit)
+        self.watch.complain(host, self._table)
+        for group in groups:
             if group.which:
                 yield group.path, settled(self._row(group), self._counters, group.age, ABSENT)
 
@@ -173,9 +176,9 @@ class Columns:
         row = list(self._nothing)
         row[0] = group.inode
         for index in group.which:
-            part = group.parts[index]
             begin = self._begins[index]
-            row[begin : begin + len(part)] = part
+            if (part := group.parts[index]) is not None:
+                row[begin : begin + len(part)] = part
         return row
 
 
@@ -245,9 +248,11 @@ class Numa:
 
     def read(self, host: Host, *, limit: int = LIMIT) -> Iterator[Row]:
         """Give a row for every cgroup and node."""
-        for group in self.watch.read(host, limit):
+        groups = self.watch.read(host, limit)
+        self.watch.complain(host, NUMA.name)
+        for group in groups:
             for index in group.which:
-                for node, values in group.parts[index].items():
+                for node, values in (group.parts[index] or {}).items():
                     yield f"{group.path}:{node}", (group.inode, *values)
 
 

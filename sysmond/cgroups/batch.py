@@ -21,10 +21,11 @@ NOT_OPEN = -1
 
 
 class Group:
-    """A cgroup that is read: ``parts`` of its files, None for missing ones; ``which``: indexes of those that exist.
+    """A cgroup that is read: ``parts`` of its files, None for missing ones and for those that make no sense.
 
-    ``path``: from the root of its hierarchy. ``inode``: differs where it was made again. ``age``: readings since it was
-    made again under a known name, 0 at the first; ``None`` where it was not. The rest belongs to ``CgroupFiles``.
+    ``which``: indexes of those that exist. ``path``: from the root of its hierarchy. ``inode``: differs where it was
+    made again. ``age``: readings since it was made again under a known name, 0 at the first; ``None`` where it was not.
+    The rest belongs to ``CgroupFiles``.
     """
 
     __slots__ = ("above", "age", "files", "inodes", "is_closed", "parts", "path", "turn", "which")

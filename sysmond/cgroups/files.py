@@ -46,7 +46,8 @@ class File(NamedTuple):
     """A file that each cgroup may have.
 
     ``controller``: of its hierarchy of version 1; empty for version 2. ``names``: the first that exists is read.
-    ``parse``: turns its content into a part. ``unless``: the index of another file; this one is not read beside it.
+    ``parse``: turns its content into a part, or raises ValueError or LookupError.
+    ``unless``: the index of another file; this one is not read beside it.
     ``is_at_rest``: whether a part stays the same while nothing happens.
     ``is_sum``: it includes all cgroups below: at rest, it is not read where that of the parent did not change.
     ``role``: a follower at rest is read where a leader changed, and once in so many readings.
@@ -89,6 +90,9 @@ class CgroupFiles:
         self._asking: list[set[Group]] = [set() for _ in range(ASK_AGAIN_EVERY)]
         self._opened: set[Group] = set()
         self._failed: set[Group] = set()
+        # By file: the cgroups whose content makes no sense, with the reason.
+        self._malformed: list[dict[Group, str]] = [{} for _ in files]
+        self._has_complained = False
         self._known: dict[str, tuple[int, ...]] = {}  # The inodes of every path so far, also of cgroups that are gone.
         self._mounted: object = None
         self._version = 0
@@ -102,10 +106,10 @@ class CgroupFiles:
     def read(self, host: Host, limit: int, descriptors_max: int = 0) -> list[Group]:
         """Read the files of every cgroup, of at most ``limit`` cgroups.
 
-        Returns the same list object while the cgroups are the same.
+        Returns the same list object while the cgroups are the same. A file that is not of the form that the kernel
+        documents is a part without a value, None, of that cgroup; ``complain`` says so.
 
         :raises FileNotFoundError: where no hierarchy of interest is mounted.
-        :raises ValueError: where a file is not of the form that the kernel documents.
         """
         if descriptors_max > self._descriptors_max:
             allow_descriptors()
@@ -119,16 +123,28 @@ class CgroupFiles:
         if self._failed:
             self._there = None
         self._failed, self.changed, self._opened = set(), self._opened, set()
-        try:
-            self._read_files()
-        except ValueError:
-            self.forget()
-            raise
+        self._read_files()
         self._is_suspect = bool(self._failed)
         return self._settle()
 
+    def complain(self, host: Host, table: str) -> None:
+        """Say for the doctor which files make no sense, and once again when all do."""
+        bad = [(group.path, self._files[index].names[0], why) for index, group, why in self._nonsense()]
+        if bad:
+            path, name, why = bad[0]
+            others = f"; {len(bad) - 1} more like it" if len(bad) > 1 else ""
+            host.tell_way(table, f"{path.rstrip('/')}/{name} cannot be understood: {why}{others}")
+        elif self._has_complained:
+            host.tell_way(table, "every file is as the kernel documents it")
+        self._has_complained = bool(bad)
+
+    def _nonsense(self) -> list[tuple[int, Group, str]]:
+        return [(index, group, why) for index, bad in enumerate(self._malformed) for group, why in bad.items()]
+
     def close(self) -> None:
         """Close every file."""
+        for bad in self._malformed:
+            bad.clear()
         self._batches = [{} for _ in self._files]
         self._asking = [set() for _ in range(ASK_AGAIN_EVERY)]
         self._groups.clear()
@@ -205,6 +221,7 @@ class CgroupFiles:
 
     def _shut(self, group: Group) -> None:
         for index in group.which:
+            self._malformed[index].pop(group, None)
             for batch in self._batches[index].get(group.above), self._batches[index].get(None):
                 if batch is not None and group in batch:
                     self._open_count -= batch.drop(group)
@@ -295,9 +312,11 @@ class CgroupFiles:
         for index in self._order:
             is_follower = self._files[index].role is Role.FOLLOWER
             moved: set[Group] = set()
+            mute = self._malformed[index]
             for batch in self._batches[index].values():
                 above = batch.above
-                if above is not None and above not in moved and above not in self._failed and above.files >> index & 1:
+                tells = above is not None and above not in self._failed and above not in mute
+                if above is not None and tells and above not in moved and above.files >> index & 1:
                     changed = batch.read(batch.restless)
                 elif is_follower:
                     changed = batch.read(self._following(batch, led))
@@ -310,7 +329,7 @@ class CgroupFiles:
                 for place in [place for place, until in batch.restless.items() if until <= self._readings]:
                     del batch.restless[place]
             if self._files[index].role is Role.LEADER:
-                led |= moved
+                led |= moved | mute.keys()
             self.changed |= moved
 
     def _following(self, batch: Batch, led: set[Group]) -> set[int]:
@@ -323,10 +342,21 @@ class CgroupFiles:
         file = self._files[index]
         for place, content in changed:
             group = batch.groups[place]
-            group.parts[index] = part = file.parse(content)
+            group.parts[index] = part = self._parsed(index, group, content)
             batch.keep(place, content)
             is_led = file.role is not Role.FOLLOWER or group.files & self._leaders
-            batch.restless[place] = self._readings + READ_ON if is_led and file.is_at_rest(part) else FOREVER
+            is_calm = is_led and part is not None and file.is_at_rest(part)
+            batch.restless[place] = self._readings + READ_ON if is_calm else FOREVER
+
+    def _parsed(self, index: int, group: Group, content: bytes) -> object:
+        """Parse a content; None, and a note of it, where it makes no sense: the others of the cgroup still do."""
+        try:
+            part = self._files[index].parse(content)
+        except (ValueError, LookupError) as nonsense:
+            self._malformed[index][group] = f"{type(nonsense).__name__}: {nonsense}"
+            return None
+        self._malformed[index].pop(group, None)
+        return part
 
     def _settle(self) -> list[Group]:
         """Give the cgroups that exist, without those that lost a file: they went, or a controller was switched off."""

@@ -250,20 +250,57 @@ def test_one_made_again_below_one_that_tells_of_late_stands_before_those_below_i
     assert machine.read() == {"/": [None], "/a": [2], "/a/b": [2], "/a/b/c": [2]}
 
 
-def test_after_garbage_everything_is_taken_anew(tmp_path: Path) -> None:
-    machine = Machine(tmp_path, File("", ("number",), number, is_sum=True))
+def test_garbage_costs_the_file_of_the_cgroup_alone(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, File("", ("number",), number, is_sum=True), File("", ("other",), number))
     for path in ("/a", "/a/b", "/a/c"):
-        machine.put(path, number=1)
+        machine.put(path, number=1, other=7)
     for _ in range(cgroup_files.READ_ON + 2):
         machine.read()
     machine.put("/a", number=2)
     machine.put("/a/b", number="garbage")
     machine.put("/a/c", number=2)
     for _ in range(2):
-        with pytest.raises(ValueError, match="garbage"):
-            machine.read()
-    machine.put("/a/b", number=1)
-    assert machine.read() == {"/": [None], "/a": [2], "/a/b": [1], "/a/c": [2]}
+        assert machine.read() == {"/": [None, None], "/a": [2, 7], "/a/b": [None, 7], "/a/c": [2, 7]}
+    machine.put("/a/b", number=3)
+    assert machine.read() == {"/": [None, None], "/a": [2, 7], "/a/b": [3, 7], "/a/c": [2, 7]}
+
+
+@pytest.mark.parametrize("garbage", ["", "garbage"])
+def test_garbage_that_stays_the_same_hides_nothing_of_what_is_below_or_follows(tmp_path: Path, garbage: str) -> None:
+    leader = File("", ("leader",), number, is_sum=True, role=Role.LEADER)
+    machine = Machine(tmp_path, leader, File("", ("follower",), number, role=Role.FOLLOWER))
+    machine.put("/a", leader=garbage, follower=0)
+    machine.put("/a/b", leader=0, follower=0)
+    for _ in range(cgroup_files.READ_ON + 2):
+        machine.read()
+    for value in range(1, 2 * cgroup_files.READ_ON):
+        machine.put("/a", follower=value)
+        machine.put("/a/b", leader=value, follower=value)
+        assert machine.read() == {"/": [None, None], "/a": [None, value], "/a/b": [value, value]}
+
+
+def test_garbage_is_named_for_the_doctor_until_it_is_gone(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.host.folder = str(tmp_path)
+    said = tmp_path / "table.way"
+
+    def complaint() -> str:
+        machine.read()
+        machine.watch.complain(machine.host, "table")
+        return said.read_text() if said.exists() else ""
+
+    for name in "abc":
+        machine.put(f"/{name}", number=1)
+    assert complaint() == "", "nothing to be said"
+    machine.put("/a", number="garbage")
+    assert complaint().startswith("/a/number cannot be understood: ValueError: invalid literal")
+    machine.put("/c", number="garbage")
+    assert complaint().endswith("; 1 more like it\n")
+    shutil.rmtree(machine.top / "c")
+    assert "/a/number" in complaint()
+    assert "more" not in complaint()
+    machine.put("/a", number=2)
+    assert complaint() == "every file is as the kernel documents it\n"
 
 
 def test_the_same_cgroups_are_the_same_list_and_those_that_changed_are_named(tmp_path: Path) -> None:

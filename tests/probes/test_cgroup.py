@@ -2,6 +2,7 @@
 """The tables about control groups: exact values of version 2, version 1 and both, what is missing, and garbage."""
 
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -405,6 +406,8 @@ def test_owners_are_told_once_and_within_bounds(tmp_path: Path) -> None:
         (cgroup.pressure, b"some\n"),
         (cgroup.io_stat, b"8:0 rbytes\n"),
         (cgroup.io_stat, b"8:0 rbytes=x\n"),
+        (cgroup.io_stat, b"some avg10=0.00\n"),
+        (cgroup.blkio, b"sda Read 1\n"),
         (cgroup.blkio, b"8:0 Read many\n"),
         (cgroup_memory.number, b"\n"),
         (cgroup_memory.cpu_max, b"1\n"),
@@ -414,6 +417,55 @@ def test_owners_are_told_once_and_within_bounds(tmp_path: Path) -> None:
 def test_garbage_is_refused(parse: Any, content: bytes) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         parse(content)
+
+
+# Sound content of every file that has more than a number.
+FILES = {
+    **SERVICE,
+    **{f"memory.{name}": "low 1\nhigh 2\nmax 3\noom 4\noom_kill 5\n" for name in ("events", "events.local")},
+    "memory.stat": "anon 10\nfile 20\n",
+    "memory.numa_stat": "anon N0=7 N1=8\n",
+    "cpu.max": "max 100000\n",
+    "pids.events": "max 2\n",
+    "io.weight": "default 200\n",
+    "cgroup.controllers": "cpu io\n",
+}
+READERS: dict[str, Any] = {
+    "cgroup": cgroup.Cgroups,
+    "cgroup_io": cgroup.CgroupIo,
+    "cgroup_memory": lambda: cgroup_memory.Columns(cgroup_memory.MEMORY, cgroup_memory._MEMORY_FILES),
+    "cgroup_numa": cgroup_memory.Numa,
+    "cgroup_limits": lambda: cgroup_memory.Columns(cgroup_memory.LIMITS, cgroup_memory._LIMIT_FILES),
+}
+GARBAGE = ("", "garbage\n", "\0\n", "1 2 3\n", "8:0 rbytes=x\n", "some avg10=x\n", "anon N0=x\n", "\n" * 5000)
+
+
+@pytest.mark.parametrize("table", READERS)
+@pytest.mark.parametrize("garbage", GARBAGE, ids=range(len(GARBAGE)))
+def test_one_malformed_file_costs_that_file_of_that_cgroup_only(tmp_path: Path, table: str, garbage: str) -> None:
+    v2(tmp_path)
+    declared = next(probe.table for probe in probes() if probe.table.name == table)
+    reader: Any = READERS[table]()
+    names = sorted({name for file in reader.watch._files if not file.controller for name in file.names[:1]})
+    for group in ("spoilt", "sound"):
+        put(tmp_path, f"/sys/fs/cgroup/{group}", {**dict.fromkeys(names, "1\n"), **FILES})
+    whole = once(tmp_path, declared, reader)
+    for name in names:
+        sound = {key: value for key, value in whole.items() if key.startswith("/sound")}
+        before = (tmp_path / "sys/fs/cgroup/spoilt" / name).read_text()
+        put(tmp_path, "/sys/fs/cgroup/spoilt", {name: garbage})
+        rows = once(tmp_path, declared, reader)
+        assert {key: value for key, value in rows.items() if key.startswith("/sound")} == sound
+        for key in rows.keys() - sound.keys():
+            beside = {cell for cell in rows[key].items() if cell[0] not in of_file(declared, name)}
+            assert beside == {cell for cell in whole[key].items() if cell[0] not in of_file(declared, name)}
+        put(tmp_path, "/sys/fs/cgroup/spoilt", {name: before})
+        assert once(tmp_path, declared, reader) == whole, "and it comes back with the file"
+
+
+def of_file(table: Table, name: str) -> set[str]:
+    """The columns that come from a file."""
+    return {metric.name for metric in table.metrics if re.match(rf"{re.escape(name)}( |;|$)", metric.origin)}
 
 
 def test_the_kernel_without_full_pressure_of_cpu_has_some_alone() -> None:
