@@ -108,6 +108,10 @@ MEMORY = Table(
         ),
         *(gauge(name, "B", doc, 0, _stat_origin(name, v1)) for name, doc, v1 in _STAT_GAUGES),
         *(counter(name, "1", doc, 0, _stat_origin(name, v1)) for name, doc, v1 in _STAT_COUNTERS),
+        *(
+            counter(f"local_events_{name}", "1", f"{doc} Without cgroups below it.", 0, f"memory.events.local {name}")
+            for name, doc in _EVENTS
+        ),
     ),
 )
 _STAT = _STAT_GAUGES + _STAT_COUNTERS
@@ -149,6 +153,7 @@ _MEMORY_FILES = (
     ("anon", File("", ("memory.stat",), _named(_STAT_NAMES))),
     ("anon", File("memory", ("memory.stat",), _named(_STAT_V1), unless=8)),
     ("swap", File("memory", ("memory.stat",), _named((b"total_swap",)), unless=8)),
+    ("local_events_low", File("", ("memory.events.local",), _named(_EVENT_NAMES))),
 )
 
 
@@ -282,6 +287,13 @@ LIMITS = Table(
         state("frozen", "0 runs; 1 is to be frozen.", "cgroup.freeze"),
         text("cpus", "CPUs that it may use.", "cpuset.cpus.effective; v1 cpuset.effective_cpus"),
         text("nodes", "Memory nodes that it may use.", "cpuset.mems.effective; v1 cpuset.effective_mems"),
+        text("controllers", "Controllers that are on for it.", "cgroup.controllers"),
+        state("oom_group", "0: one task of it is killed for want of memory; 1: all of it.", "memory.oom.group"),
+        state(
+            "zswap_writeback",
+            "0: nothing of it is written to swap devices, compressed or not; 1: may be. A 0 above it counts, too.",
+            "memory.zswap.writeback",
+        ),
     ),
 )
 
@@ -336,6 +348,9 @@ _LIMIT_FILES = (
     ("cpus", File("cpuset", ("cpuset.effective_cpus",), word, unless=23)),
     ("nodes", File("", ("cpuset.mems.effective",), word)),
     ("nodes", File("cpuset", ("cpuset.effective_mems",), word, unless=25)),
+    ("controllers", File("", ("cgroup.controllers",), word)),
+    ("oom_group", File("", ("memory.oom.group",), number)),
+    ("zswap_writeback", File("", ("memory.zswap.writeback",), number)),
 )
 
 

@@ -31,7 +31,8 @@ SOURCES: dict[str, dict[str, tuple[str, str]]] = {
         "swap_peak": ("memory.swap.peak", ""),
         "zswap": ("memory.zswap.current", ""),
         **{
-            f"events_{name}": ("memory.events", name)
+            f"{column}_{name}": (file, name)
+            for column, file in (("events", "memory.events"), ("local_events", "memory.events.local"))
             for name in ("low", "high", "max", "oom", "oom_kill", "oom_group_kill")
         },
     },
@@ -47,6 +48,8 @@ SOURCES: dict[str, dict[str, tuple[str, str]]] = {
         "pids_failures": ("pids.events", "max"),
         "io_weight": ("io.weight", "default"),
         "frozen": ("cgroup.freeze", ""),
+        "oom_group": ("memory.oom.group", ""),
+        "zswap_writeback": ("memory.zswap.writeback", ""),
     },
 }
 # All that memory.stat has and the table knows; its zswap is a file of its own.
@@ -90,4 +93,5 @@ def expected(table: str, folder: Path) -> Cells:
     if table == "cgroup_limits":
         cells["cpus"] = (folder / "cpuset.cpus.effective").read_text().strip()
         cells["nodes"] = (folder / "cpuset.mems.effective").read_text().strip()
+        cells["controllers"] = (folder / "cgroup.controllers").read_text().strip()
     return cells

@@ -300,8 +300,11 @@ def test_limits_of_version_2(tmp_path: Path) -> None:
         "cgroup.freeze": "1\n",
         "cpuset.cpus.effective": "0-3,7\n",
         "cpuset.mems.effective": "\n",
+        "cgroup.controllers": "cpuset cpu io memory pids\n",
+        "memory.oom.group": "1\n",
+        "memory.zswap.writeback": "0\n",
     }
-    put(tmp_path, "/sys/fs/cgroup/free", free)
+    put(tmp_path, "/sys/fs/cgroup/free", {**free, "cgroup.controllers": "\n"})
     put(tmp_path, "/sys/fs/cgroup/tight", tight)
     limits = cgroup_memory.Columns(cgroup_memory.LIMITS, cgroup_memory._LIMIT_FILES)
     assert once(tmp_path, cgroup_memory.LIMITS, limits) == {
@@ -321,6 +324,9 @@ def test_limits_of_version_2(tmp_path: Path) -> None:
             "io_weight": 200,
             "frozen": 1,
             "cpus": "0-3,7",
+            "controllers": "cpuset cpu io memory pids",
+            "oom_group": 1,
+            "zswap_writeback": 0,
         },
     }
     assert cgroup_memory.io_weight(b"500\n") == (500,)
@@ -334,6 +340,7 @@ def test_memory_of_version_2_with_numa_on_demand(tmp_path: Path) -> None:
         "memory.swap.peak": "2\n",
         "memory.zswap.current": "3\n",
         "memory.events": "low 1\nhigh 2\nmax 3\noom 4\noom_kill 5\noom_group_kill 6\nsock_throttled 0\n",
+        "memory.events.local": "low 1\nhigh 0\nmax 2\noom 0\noom_kill 3\noom_group_kill 0\n",
         "memory.stat": "anon 10\nfile 20\nkernel 30\nslab 99\npgfault 40\nnew_in_kernels_to_come 1\n",
         "memory.numa_stat": "anon N0=7 N1=8\nfile N0=1 N1=2\nworkingset_nodes N0=0 N1=0\n",
     }
@@ -355,6 +362,12 @@ def test_memory_of_version_2_with_numa_on_demand(tmp_path: Path) -> None:
             "events_oom": 4,
             "events_oom_kill": 5,
             "events_oom_group_kill": 6,
+            "local_events_low": 1,
+            "local_events_high": 0,
+            "local_events_max": 2,
+            "local_events_oom": 0,
+            "local_events_oom_kill": 3,
+            "local_events_oom_group_kill": 0,
         }
     }
     numa = cgroup_memory.Numa()
