@@ -31,9 +31,6 @@ EXPLAIN_FORMATS = ("table", "json", "jsonl")
 STATS = ("mean", "min", "max", "tmax", "first", "last", "sum", "count")
 _SUFFIXES = {".csv": "csv", ".tsv": "tsv", ".json": "json", ".jsonl": "jsonl", ".h5": "hdf5", ".hdf5": "hdf5"}
 
-# The pattern that means every series.
-EVERYTHING = "*"
-
 _HELP_WIDTH = 100
 
 DESCRIPTION = """\
@@ -55,10 +52,10 @@ examples:
   sysmon-extract cpu --from -1h --sample 1min --stat mean,max --format json
   sysmon-extract cpu/user --from -30d --sample 1h --explain
 
-LONG_TABLES
+ROWS
 exit status: 0; 1 failure; 2 wrong usage; 3 something could not be read (named on stderr), the rest
 is there; 77 no permission.
-""".replace("LONG_TABLES", tasks.HELP)
+""".replace("ROWS\n", f"{tasks.HELP}\n")
 
 
 class Queryable(Protocol):
@@ -137,7 +134,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     made = parser()
     options, rest = made.parse_known_intermixed_args(argv)
     made.refuse_unknown(rest)
-    options.paths = options.paths or [EVERYTHING]
+    options.paths = options.paths or [tasks.EVERYTHING]
     options.stats = _stats(options.stat)
     _check_choice("format", options.format, FORMATS)
     notations = [f"--{name}" for name in ("utc", "local", "epoch") if getattr(options, name)]
@@ -288,7 +285,7 @@ def _list(archive: Queryable, options: argparse.Namespace, chosen: str) -> list[
     start_ns, end_ns = _range_ns(options)
     recorded: list[Entry | LongEntry] = []
     warnings: list[str] = []
-    if options.paths == [EVERYTHING]:
+    if options.paths == [tasks.EVERYTHING]:
         recorded += archive.long_tables(boot=options.boot)
         warnings += archive.warnings
     with suppress(Error) if recorded else nullcontext():  # There are no series, only long tables.

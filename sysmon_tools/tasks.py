@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sysmon-extract, where it is asked for a long table: processes, threads, what ended, and what they waited for.
+"""sysmon-extract, where it is asked for the rows of a table: of a long one always, of a wide one where options say so.
 
 The options are those of ``sysmon-extract``, and some of its own. Imports are late, as there.
 """
@@ -20,20 +20,23 @@ from sysmond.tasks import tables
 
 if TYPE_CHECKING:
     from sysmon_tools.style import Style
-    from sysmond.answers.records import Answer
-    from sysmond.base.result import Event, Gap
+    from sysmond.base.result import Event, Gap, Result
     from sysmond.history import Archive
 
 TABLES = {
     table.name: table for table in vars(tables).values() if isinstance(table, Table) and table.packing is not None
 }
 _TABLE = re.compile(r"[a-z][a-z0-9_]*")
+_ONE_TABLE = "expected one table as PATH, such as disk or process"
 FORMATS = (*ROW_FORMATS, "hdf5")
+# The pattern that means every series.
+EVERYTHING = "*"
 # Options by the name argparse gives them.
-_OWN = ("top", "by", "where", "columns", "group_by", "percentile", "tree", "at", "pid", "started", "sql")
-_NOT_HERE = {"stat": "columns are spelled METRIC:STATISTIC", "raw": "--sql has rows as stored", "explain": ""}
+_ROWS = ("records", "top", "by", "where", "columns", "group_by", "percentile")
+_OF_PROCESSES = ("tree", "at", "pid", "started")
+_NOT_HERE = {"raw": "--sql has rows as stored", "explain": ""}
 # What means nothing with another option, and what does instead.
-_WHOLE = ("top", "by", "group_by", "percentile")
+_WHOLE = ("top", "by", "group_by", "percentile", "stat")
 _SENSELESS = {
     "list": ("", (*_WHOLE, "where", "columns", "sample")),
     "tree": ("--at says when", (*_WHOLE, "start", "end")),
@@ -52,7 +55,8 @@ _EVENTS = (("command", "exec", "exe,command"), ("exits", "exit", "exit_code,sign
 _SECOND_NS = 1_000_000_000
 
 HELP = """\
-long tables (process, thread, exits ...; --list lists their columns):
+rows (of every table; of process, thread, exits and the like always; TABLE --list lists columns):
+  sysmon-extract disk --from=yesterday --to=today --top=3 --by=written_bytes
   sysmon-extract process --from=-10min --top=10 --by=cpu
   sysmon-extract process --from=yesterday --to=today --sample=1min --where='comm ~ ^post and cpu > 5%'
   sysmon-extract process --from=-1h --group-by=unit --columns=unit,cpu,rss,read_bytes:sum
@@ -64,28 +68,20 @@ long tables (process, thread, exits ...; --list lists their columns):
 
 
 def add_options(made: argparse.ArgumentParser) -> None:
-    """Add what only long tables understand."""
+    """Add what asks for rows of a table."""
     add = made.add_argument
-    add("--top", type=int, metavar="N", help="of a long table: the first N of each step")
-    add("--by", metavar="COLUMN", help="of a long table: the first by this column, the largest first (default: cpu)")
-    add("--where", metavar="CONDITION", help="of a long table: only rows that are so: COLUMN OPERATOR VALUE, with"
+    add("--records", action="store_true", help="rows of one table: a row each disk, CPU, process ... and step, a column"
+        " each metric")  # fmt: skip
+    add("--top", type=int, metavar="N", help="rows: the first N of each step")
+    add("--by", metavar="COLUMN", help="rows: the first by this column, the largest first (default: of process cpu, of"
+        " others the first counter)")  # fmt: skip
+    add("--where", metavar="CONDITION", help="rows: only those that are so: COLUMN OPERATOR VALUE, with"
         " = != < <= > >= ~ !~, joined by and, or, not and parentheses")  # fmt: skip
-    add(
-        "--columns",
-        metavar="C,...",
-        help="of a long table: these columns: METRIC or METRIC:STATISTIC; --list lists them",
-    )
-    add(
-        "--group-by",
-        metavar="C,...",
-        help="of a long table: rows put together: user, cgroup, unit, slice, container, exe, comm, state ...",
-    )
-    add(
-        "--percentile",
-        type=float,
-        metavar="P",
-        help="of a long table: one row for all steps, with this percentile of them",
-    )
+    add("--columns", metavar="C,...", help="rows: with these columns: METRIC or METRIC:STATISTIC; TABLE --list lists"
+        " them")  # fmt: skip
+    add("--group-by", metavar="C,...", help="rows: put together by user, cgroup, unit, slice, container, exe, comm,"
+        " state ...")  # fmt: skip
+    add("--percentile", type=float, metavar="P", help="rows: one for all steps, with this percentile of them")
     add("--tree", action="store_true", help="the tree of processes at a moment")
     add("--at", metavar="T", help="with --tree: at this one (default: now)")
     add("--pid", type=int, metavar="PID", help="one process over its life, with how it began and ended")
@@ -95,25 +91,25 @@ def add_options(made: argparse.ArgumentParser) -> None:
 
 
 def concerns(options: argparse.Namespace) -> bool:
-    """Whether a command line is about a long table, and check that it makes sense.
+    """Whether a command line asks for rows, and check that it makes sense.
 
     :raises UsageError: where it is half so.
     """
     long_tables = _tables(options)
-    if options.sql is None and not long_tables:
-        for name in _OWN:
-            if getattr(options, name) not in {None, False}:
-                raise UsageError(
-                    f"{_spelled(name)} is for long tables; expected one of {', '.join(sorted(TABLES))} as PATH"
-                )
+    asking = next((name for name in (*_ROWS, *_OF_PROCESSES) if getattr(options, name) not in {None, False}), "")
+    if options.sql is None and not long_tables and not asking:
         return False
-    if options.sql is not None and long_tables:
-        raise UsageError(f"--sql and {long_tables[0]}: the query names its tables; expected no PATH")
-    if len(options.paths) > 1:
-        raise UsageError(f"{' '.join(options.paths)}: expected one long table at a time, and no other path")
+    if options.sql is not None:
+        if options.paths != [EVERYTHING]:
+            raise UsageError(f"--sql and {options.paths[0]}: the query names its tables; expected no PATH")
+    elif len(options.paths) > 1:
+        raise UsageError(f"{' '.join(options.paths)}: rows are of one table at a time; {_ONE_TABLE}")
+    elif not _TABLE.fullmatch(options.paths[0]):
+        given = "no PATH" if options.paths == [EVERYTHING] else options.paths[0]
+        raise UsageError(f"{_spelled(asking)} with {given}: rows are of a table; {_ONE_TABLE}")
     for name, instead in _NOT_HERE.items():
         if getattr(options, name):
-            raise UsageError(f"--{name} is not for long tables{'; ' + instead if instead else ''}")
+            raise UsageError(f"--{name} is not for rows{'; ' + instead if instead else ''}")
     _check_together(options)
     return True
 
@@ -169,9 +165,9 @@ def run(
     """Answer, and give the warnings and the gaps."""
     known = ROW_FORMATS if options.sql is not None else FORMATS
     if chosen not in known:
-        raise UsageError(f"long tables have no format {chosen!r}; there are {', '.join(known)}")
+        raise UsageError(f"rows have no format {chosen!r}; there are {', '.join(known)}")
     if options.list:
-        return _list(options, chosen), ()
+        return _list(archive, options, chosen), ()
     if options.sql is not None:
         return _sql(archive, options, chosen, style), ()
     if options.tree:
@@ -189,7 +185,7 @@ def _ask(
     options: argparse.Namespace,
     columns: str,
     **changed: Any,  # noqa: ANN401  as below
-) -> "Answer":
+) -> "Result":
     """Ask as the options say, but for what is changed."""
     said: dict[str, Any] = {
         "start": options.start,
@@ -201,12 +197,13 @@ def _ask(
         "top": options.top or 0,
         "percentile": options.percentile,
         "boot": options.boot,
+        "stat": options.stats,
         "columns": columns,
     }
     return archive.records(options.paths[0], **{**said, **changed})
 
 
-def _tree(archive: "Archive", options: argparse.Namespace, *, indented: bool) -> "Answer":
+def _tree(archive: "Archive", options: argparse.Namespace, *, indented: bool) -> "Result":
     """The processes that were there at a moment, children below their parents."""
     import numpy as np  # noqa: PLC0415  as above
 
@@ -219,7 +216,16 @@ def _tree(archive: "Archive", options: argparse.Namespace, *, indented: bool) ->
     labels = options.columns or _TREE_COLUMNS
     asked = f"{labels},pid,ppid,comm,end,start"
     answer = _ask(
-        archive, options, asked, start=start_ns, end=at_ns + 1, step=None, group_by="", top=0, percentile=None
+        archive,
+        options,
+        asked,
+        start=start_ns,
+        end=at_ns + 1,
+        step=None,
+        group_by="",
+        top=0,
+        percentile=None,
+        stat=None,
     )
     there = np.flatnonzero(np.isnat(answer.column("end").times))
     if not len(there):
@@ -279,7 +285,7 @@ def _in_order(pids: Sequence[int], parents: Sequence[int]) -> tuple[list[int], l
     return order, depths
 
 
-def _life(archive: "Archive", options: argparse.Namespace) -> "Answer":
+def _life(archive: "Archive", options: argparse.Namespace) -> "Result":
     """One process, a row a step, and what is recorded of its begin and end."""
     import numpy as np  # noqa: PLC0415  as above
 
@@ -293,7 +299,9 @@ def _life(archive: "Archive", options: argparse.Namespace) -> "Answer":
         )
         where += f" and start >= {low} and start < {high}"
     asked_ns = time.time_ns()
-    whole = _ask(archive, options, "start,end,comm", where=where, step=None, group_by="", top=0, percentile=None)
+    whole = _ask(
+        archive, options, "start,end,comm", where=where, step=None, group_by="", top=0, percentile=None, stat=None
+    )
     if not len(whole.times_ns):
         raise Error(
             f"process {options.pid}: nothing of it is recorded in that range; ask for a longer one, or another number"
@@ -312,7 +320,7 @@ def _life(archive: "Archive", options: argparse.Namespace) -> "Answer":
     if options.where:
         where += f" and ({options.where})"
     labels = options.columns or _LIFE_COLUMNS
-    changed = {"where": where, "start": start, "step": step, "top": 0, "group_by": "", "percentile": None}
+    changed = {"where": where, "start": start, "step": step, "top": 0, "group_by": "", "percentile": None, "stat": None}
     answer = _ask(archive, options, labels, **changed, end=last_ns + _SECOND_NS if options.end is None else options.end)
     order = np.argsort(answer.times_ns, kind="stable")
     columns = tuple(column.at(order) for column in answer.columns)
@@ -321,7 +329,7 @@ def _life(archive: "Archive", options: argparse.Namespace) -> "Answer":
     )
 
 
-def _events(archive: "Archive", options: argparse.Namespace, where: str, whole: "Answer") -> "Iterator[Event]":
+def _events(archive: "Archive", options: argparse.Namespace, where: str, whole: "Result") -> "Iterator[Event]":
     """How a process began and ended, as far as that is recorded."""
     from sysmond.base.result import Event  # noqa: PLC0415  as above
 
@@ -345,7 +353,7 @@ def _events(archive: "Archive", options: argparse.Namespace, where: str, whole: 
             yield Event(time_ns, kind, subject, " ".join(said))
 
 
-def _write(answer: "Answer", options: argparse.Namespace, chosen: str, style: "Style") -> None:
+def _write(answer: "Result", options: argparse.Namespace, chosen: str, style: "Style") -> None:
     from sysmon_tools import formats  # noqa: PLC0415  as above
 
     is_restricted = answer.sensitivity is Sensitivity.RESTRICTED
@@ -366,16 +374,14 @@ def _without_time(lines: Iterable[bytes], width: int) -> Iterator[bytes]:
         yield line if line.startswith(b"#") else line[width + 2 :] or b"\n"
 
 
-def _list(options: argparse.Namespace, chosen: str) -> list[str]:
+def _list(archive: "Archive", options: argparse.Namespace, chosen: str) -> list[str]:
     """The columns of a table."""
     from sysmon_tools.rows import WRITERS  # noqa: PLC0415  as above
-    from sysmond.answers.records import described, newest  # noqa: PLC0415  as above
+    from sysmond.answers.records import described  # noqa: PLC0415  as above
 
     name = options.paths[0]
-    table = TABLES.get(name) or newest(_folders(options), tuple(Sensitivity), name)
-    send(
-        WRITERS[chosen](["column", "unit", "meaning"], list(described(table))), options.output_file, is_restricted=False
-    )
+    columns = list(described(TABLES[name])) if name in TABLES else archive.columns(name)
+    send(WRITERS[chosen](["column", "unit", "meaning"], columns), options.output_file, is_restricted=False)
     return []
 
 

@@ -9,32 +9,25 @@ Rates are derived here, from exact counters; every hole is a gap with its cause.
 
 import os
 import time
-from collections.abc import Collection, Iterable, Sequence
-from contextlib import closing, suppress
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Collection, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING
 
-from sysmond.answers import gaps
+from sysmond.answers import wide
 from sysmond.answers.rates import STATISTICS
-from sysmond.answers.series import Query
 from sysmond.base import clock, paths, timespec
-from sysmond.base.model import TIERS_NS, Cause, Metric, Sensitivity, series_path
+from sysmond.base.model import Metric, Sensitivity, series_path
 from sysmond.base.result import Boot, Entry, Event, LongEntry, Result
 from sysmond.base.timespec import FOREVER_NS
-from sysmond.errors import Error, NotPermittedError, UsageError, nearest
+from sysmond.errors import Error, UsageError, nearest
 from sysmond.machine import folders
 from sysmond.machine.folders import Folders
-from sysmond.store.of_ring import Hole, SeriesKey
+from sysmond.store.of_ring import SeriesKey
 from sysmond.store.timeline import Timeline
 from sysmond.store.tracks import Track
 
 if TYPE_CHECKING:
-    from sysmond.answers.records import Answer
     from sysmond.answers.sql import Found
-
-# A refusal names so many damages: one of a few is the reason, of many each is as good as any.
-DAMAGES_TOLD_MAX = 8
-# Files may be merged while an answer is made of them: so often it is begun anew.
-ATTEMPTS_MAX = 5
 
 
 def open(  # noqa: A001  the name that readers expect: history.open()
@@ -60,20 +53,6 @@ def open(  # noqa: A001  the name that readers expect: history.open()
     return Archive(chosen)
 
 
-class _Question(NamedTuple):
-    """What is asked for, as numbers."""
-
-    patterns: Sequence[str]
-    start_ns: int
-    end_ns: int
-    now_ns: int
-    boot: str | int | None
-    step_ns: int
-    stats: list[str]
-    raw: bool
-    explain: bool
-
-
 class Archive:
     """Everything recorded in a pair of folders; each call sees what is there by then."""
 
@@ -94,17 +73,20 @@ class Archive:
             means what we may not read.
         """
         with closing(Timeline(self._folders, self._classes)) as line:
-            wanted_boot = _boot(line, boot)
+            wanted_boot = wide.find_boot(line, boot)
             ranges: dict[SeriesKey, tuple[int, int, int]] = {}
             for track in line.tracks:
                 if wanted_boot in {None, track.lineage.boot}:
                     _extend(ranges, track, line)
             parsed = [paths.parse(pattern, self._folders.state) for pattern in patterns]
-            chosen, empty = self._match(parsed, ranges, line) if patterns else (list(ranges), {})
+            chosen, empty = wide.match(parsed, ranges, line, self._folders) if patterns else (list(ranges), {})
             self.warnings = list(dict.fromkeys([*empty.values(), *(damage.reason for damage in line.damages)]))
             return [
                 _entry(
-                    key, line.metrics[key.table, key.metric], _sensitivity(line.restricted & {key.table}), *ranges[key]
+                    key,
+                    line.metrics[key.table, key.metric],
+                    wide.sensitivity(line.restricted & {key.table}),
+                    *ranges[key],
                 )
                 for key in sorted(chosen)
             ]
@@ -118,9 +100,22 @@ class Archive:
             extents = census.extents()
         else:
             with closing(Timeline(self._folders, self._classes)) as line:
-                extents = census.extents(_boot(line, boot))
+                extents = census.extents(wide.find_boot(line, boot))
         self.warnings = census.warnings
         return extents
+
+    def columns(self, table: str) -> list[tuple[str, str, str]]:
+        """The columns that rows of a table may have: name, unit, what it is.
+
+        :raises Error: where nothing of it is recorded. :raises NotPermittedError: where it may not be read.
+        """
+        from sysmond.answers import records, wide_rows  # noqa: PLC0415  most ask for values
+
+        where = self._folders, self._classes
+        if records.is_long(*where, table):
+            return list(records.described(records.newest(*where, table)))
+        with closing(Timeline(*where)) as line:
+            return list(wide_rows.described(wide_rows.declared(line, table)))
 
     def boots(self) -> list[Boot]:
         """Every boot with anything recorded, oldest first."""
@@ -166,11 +161,12 @@ class Archive:
         stats = _statistics("mean" if stat is None else stat)
         now_ns, start_ns, end_ns = _range(start, end, is_open=boot is not None)
         step_ns = _step(step)
-        asked = _Question(patterns or ("*",), start_ns, end_ns, now_ns, boot, step_ns, stats, raw, explain)
-        for _ in range(ATTEMPTS_MAX - 1):
-            with suppress(FileNotFoundError):
-                return self._answer(asked)
-        return self._answer(asked)
+        asked = wide.Asked(
+            patterns or ("*",), start_ns, end_ns, now_ns, boot, step_ns, lambda _: stats, raw=raw, explain=explain
+        )
+        result = wide.answer(self._folders, self._classes, asked)
+        self.warnings = list(result.warnings)
+        return result
 
     def records(  # noqa: PLR0913  each is one word of a question
         self,
@@ -186,21 +182,29 @@ class Archive:
         top: int = 0,
         percentile: float | None = None,
         boot: str | int | None = None,
-    ) -> "Answer":
-        """A row each process, thread, cgroup or record of a long table over [start, end); with ``step`` one a step.
+        stat: str | Sequence[str] | None = None,
+    ) -> Result:
+        """A row each instance, process, thread or record of a table over [start, end); with ``step`` one a step.
 
-        ``columns``: ``METRIC[:STATISTIC]``, and what follows from metrics (``username``, ``unit``, ``exe`` …).
+        ``columns``: ``METRIC[:STATISTIC]``, and what follows from metrics (``username``, ``unit``, ``exe`` …). Of a
+        wide table ``instance`` says what a row is about, and the statistics are those of ``select``.
         ``where``: a condition on rows (``"comm ~ ^post and cpu > 5%"``). ``group_by``: columns whose rows are put
-        together. ``top``: only the first of each step ``by`` a column. ``percentile``: over the steps, one row for all.
+        together. ``stat``: of columns that name none, one or several. ``top``: only the first of each step ``by`` a
+        column. ``percentile``: over the steps, one row for all.
         Times and steps are as for ``select``. The answer is a result as that of ``select``, a row an element of its
         columns; ``records`` of it is a structured array.
 
         :raises UsageError: for a wrong column, condition, time or step. :raises NotPermittedError: where the table
             may not be read. :raises Error: where nothing of it is recorded.
         """
-        from sysmond.answers.records import Request, answer  # noqa: PLC0415  as above
+        from sysmond.answers.question import Request  # noqa: PLC0415  as above
+        from sysmond.answers.records import answer, is_long  # noqa: PLC0415  as above
 
-        request = Request(table, start, end, step, columns, where, group_by, by, top, percentile, boot)
+        request = Request(table, start, end, step, columns, where, group_by, by, top, percentile, boot, stat)
+        if not is_long(self._folders, self._classes, table):
+            from sysmond.answers import wide_rows  # noqa: PLC0415  as above
+
+            return wide_rows.answer(self._folders, self._classes, request)
         return answer(self._folders, self._classes, request)
 
     def sql(
@@ -212,124 +216,9 @@ class Archive:
             recorded.
         """
         from sysmond.answers import sql  # noqa: PLC0415  as above
-        from sysmond.answers.records import Request  # noqa: PLC0415  as above
+        from sysmond.answers.question import Request  # noqa: PLC0415  as above
 
         return sql.ask(self._folders, self._classes, query, Request("", start, end, boot=boot))
-
-    def _answer(self, asked: "_Question") -> Result:
-        """Answer from what is there now: from files near the range, where others cannot matter, else from all.
-
-        :raises FileNotFoundError: where a file was merged or flushed meanwhile.
-        """
-        if asked.start_ns != -FOREVER_NS and asked.boot is None:
-            margin_ns = 2 * max(asked.step_ns, *TIERS_NS.values())
-            span = asked.start_ns - margin_ns, asked.end_ns + margin_ns
-            # Whatever is refused, all files are asked: they may know better.
-            with suppress(Error), closing(Timeline(self._folders, self._classes, span)) as line:
-                return self._answer_from(line, asked)
-        with closing(Timeline(self._folders, self._classes)) as line:
-            return self._answer_from(line, asked)
-
-    def _answer_from(self, line: Timeline, asked: "_Question") -> Result:
-        """Answer from a time line.
-
-        :raises TooLittleError: where what was left out of it may matter.
-        """
-        boot = _boot(line, asked.boot)
-        patterns = [paths.parse(pattern, self._folders.state) for pattern in asked.patterns]
-        keys, empty = self._match(patterns, line.keys(), line)
-        tables = {key.table for key in keys} | _without_rows(line, patterns)
-        line.demand(tables, (), is_empty=bool(empty))
-        query = Query(line, keys, asked.start_ns, asked.end_ns, boot)
-        result = query.raw() if asked.raw else query.buckets(asked.step_ns, asked.stats)
-        known = gaps.find(line, tables, boot, asked.now_ns)
-        known += [*gaps.lost(line, empty, boot, asked.now_ns), *query.gaps]
-        start_ns = asked.start_ns if boot is None else -FOREVER_NS
-        begins = gaps.begins(line, tables, known, start_ns)
-        known += gaps.outside(begins, start_ns, asked.end_ns, asked.now_ns)
-        inside = tuple(
-            gap for gap in gaps.coalesce(known) if gap.end_ns > asked.start_ns and gap.start_ns < asked.end_ns
-        )
-        line.demand(tables, inside)
-        self.warnings = list(dict.fromkeys([*empty.values(), *(damage.reason for damage in line.damages)]))
-        self.warnings += line.redefinitions({(key.table, key.metric) for key in keys})
-        result = result._replace(
-            gaps=inside,
-            warnings=tuple(self.warnings),
-            events=tuple(line.events(boot, asked.start_ns, asked.end_ns)),
-            sensitivity=_sensitivity(line.restricted & tables),
-        )
-        if asked.explain:
-            from sysmond.answers.explain import explain  # noqa: PLC0415  few ask for it
-
-            result = result._replace(explanations=explain(query, result))
-        return result
-
-    def _match(
-        self, patterns: Sequence[paths.Pattern], keys: Iterable[SeriesKey], line: Timeline
-    ) -> tuple[list[SeriesKey], dict[paths.Pattern, str]]:
-        """The series that patterns mean; patterns that mean tables without any, and why there are none.
-
-        :raises Error: where that is all of them.
-        """
-        known = sorted(keys)
-        if not known:
-            raise self._nothing(line)
-        try:
-            return [SeriesKey(*key) for key in paths.select(patterns, known)], {}
-        except UsageError:
-            long_tables = line.long_tables()
-            empty = self._empty(patterns, known, line, long_tables)
-            left = [pattern for pattern in patterns if pattern not in empty]
-            if empty and not left:
-                raise Error(next(iter(empty.values()))) from None
-            return [SeriesKey(*key) for key in paths.select(left, known, long_tables)], empty
-
-    def _empty(
-        self,
-        patterns: Sequence[paths.Pattern],
-        known: Sequence[SeriesKey],
-        line: Timeline,
-        long_tables: Collection[str],
-    ) -> dict[paths.Pattern, str]:
-        """Patterns that mean tables without rows, and why: what was recorded of that, and what damage may have taken.
-
-        :raises UsageError: for a long table. :raises NotPermittedError: for one that we may not read.
-        """
-        tables = {key.table for key in known}
-        whys: dict[paths.Pattern, str] = {}
-        for pattern in patterns:
-            matcher = paths.Matcher(pattern)
-            if any(matcher.table(table) for table in tables):
-                continue
-            if pattern.table in long_tables:
-                raise UsageError(f"path {pattern.text!r}: {paths.is_long(pattern.table)}")
-            if line.refused and self._is_restricted(matcher):
-                raise NotPermittedError(f"path {pattern.text!r}: no permission to read {line.refused[0]}")
-            holes = [hole for hole in line.holes(line.tables - tables) if matcher.table(hole.table)]
-            absences = sorted((hole.table, f"{hole.cause}: {hole.detail}") for hole in holes if not _is_damage(hole))
-            if reasons := [*(said for _, said in absences[:1]), *_damages(line)]:
-                whys[pattern] = f"path {pattern.text!r}: nothing recorded; {'; '.join(reasons)}"
-        return whys
-
-    def _is_restricted(self, matcher: paths.Matcher) -> bool:
-        """Whether the plan has a restricted table of that name; without one to read, it may be so."""
-        from sysmond.plan import plan  # noqa: PLC0415  only for an error
-
-        for place in (self._folders.runtime, self.state_dir):
-            try:
-                planned = plan.read(f"{place}/plan.json").probes
-            except (Error, OSError):
-                continue
-            return any(matcher.table(probe.table) for probe in planned if probe.sensitivity is Sensitivity.RESTRICTED)
-        return True
-
-    def _nothing(self, line: Timeline) -> Error:
-        if line.refused:
-            return NotPermittedError(f"{line.refused[0]}: no permission to read it")
-        tables = line.long_tables()
-        recorded = f"no series, only long tables: {', '.join(tables)}" if tables else "nothing recorded yet"
-        return Error("; ".join([f"{self.state_dir}: {recorded}", *_damages(line)]))
 
 
 class SavedAnswer(Archive):
@@ -402,15 +291,15 @@ class SavedAnswer(Archive):
         top: int = 0,
         percentile: float | None = None,
         boot: str | int | None = None,
-    ) -> "Answer":
+        stat: str | Sequence[str] | None = None,
+    ) -> Result:
         """As of an archive, of the rows that were saved: they are neither chosen nor put together anew.
 
         :raises UsageError: for what was not saved, and for another table.
         """
         from sysmond.answers import saved_answer  # noqa: PLC0415  as in the archive
-        from sysmond.answers.records import Answer  # noqa: PLC0415  as in the archive
 
-        self._refuse(boot=boot, where=where, group_by=group_by, by=by, top=top, percentile=percentile)
+        self._refuse(boot=boot, where=where, group_by=group_by, by=by, top=top, percentile=percentile, stat=stat)
         self._refuse(step=self._other(step))
         if table != self._saved.table:
             raise UsageError(
@@ -418,7 +307,7 @@ class SavedAnswer(Archive):
             )
         labels = columns.split(",") if isinstance(columns, str) else columns
         wanted = [label.strip() for label in labels if label.strip()]
-        return Answer(*self._within(saved_answer.columns(self._saved, wanted), start, end))
+        return self._within(saved_answer.columns(self._saved, wanted), start, end)
 
     def sql(
         self, query: str, *, start: str | int | None = None, end: str | int | None = None, boot: str | int | None = None
@@ -464,24 +353,6 @@ class SavedAnswer(Archive):
         )
 
 
-def _without_rows(line: Timeline, patterns: Iterable[paths.Pattern]) -> set[str]:
-    """The tables that were declared, and that patterns mean, of which there are no rows."""
-    matchers = [paths.Matcher(pattern) for pattern in patterns]
-    empty = line.tables.difference(*(track.tables for track in line.tracks))
-    return {table for table in empty if any(matcher.table(table) for matcher in matchers)}
-
-
-def _is_damage(hole: Hole) -> bool:
-    return hole.cause is Cause.DAMAGED_FILE
-
-
-def _damages(line: Timeline) -> list[str]:
-    """What is damaged, some of it in words: holes that files tell of, then what cannot be read."""
-    details = [hole.detail for hole in line.holes(line.tables) if _is_damage(hole)]
-    said = list(dict.fromkeys([*(damage.reason for damage in line.damages), *details]))
-    return [*said[:DAMAGES_TOLD_MAX], *([f"and {len(said) - DAMAGES_TOLD_MAX} more"] * (len(said) > DAMAGES_TOLD_MAX))]
-
-
 def _extend(ranges: dict[SeriesKey, tuple[int, int, int]], track: Track, line: Timeline) -> None:
     """Take a track into the ranges of its series: from, to, finest resolution."""
     boot = track.lineage.boot
@@ -497,10 +368,6 @@ def _entry(
 ) -> Entry:
     path = series_path(*key)
     return Entry(path, metric.unit, metric.semantics, metric.doc, start_ns, end_ns, interval_ns, sensitivity)
-
-
-def _sensitivity(restricted: Collection[str]) -> Sensitivity:
-    return Sensitivity.RESTRICTED if restricted else Sensitivity.PUBLIC
 
 
 def _statistics(stat: str | Sequence[str]) -> list[str]:
@@ -541,7 +408,3 @@ def _step(step: str | int | None) -> int:
     if step <= 0:
         raise UsageError(f"step {step} ns: not a length of time; expected more than 0")
     return step
-
-
-def _boot(line: Timeline, boot: str | int | None) -> str | None:
-    return None if boot is None else paths.find_boot(boot, line.boots())

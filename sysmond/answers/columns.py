@@ -97,7 +97,7 @@ class Offer(NamedTuple):
         for label in labels:
             (spec,) = self.find([self.meant.get(label, label)])
             if spec.semantics is not Semantics.STATE or spec.of in {Of.LIFE, Of.COUNT}:
-                states = [name for name, known in self.specs.items() if known.semantics is Semantics.STATE]
+                states = [name for name in self._plain() if self.specs[name].semantics is Semantics.STATE]
                 raise UsageError(f"group by {label!r}: it differs all the time; expected {', '.join(states)}")
             groups.append(spec._replace(label=label))
         return list(dict.fromkeys(groups))

@@ -1,22 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Answers about long tables: a question in words, checked, answered from what is there, as columns and as records."""
 
-import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import chain
-from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from sysmond.answers import columns as offered
 from sysmond.answers import from_tiers, grouping, record_gaps
-from sysmond.answers.columns import COUNT, Of, Offer, Spec
+from sysmond.answers.columns import Of, Offer, Spec
 from sysmond.answers.gaps import outside
 from sysmond.answers.joins import Joins, Texts, needed
+from sysmond.answers.question import Request, asked, column, finished, times
 from sysmond.answers.rows import (
-    Cells,
     JoinedRows,
     Question,
     RowBatch,
@@ -28,15 +25,13 @@ from sysmond.answers.rows import (
     lasting,
     meeting,
 )
-from sysmond.base import clock, paths, timespec
+from sysmond.base import paths
 from sysmond.base.declared_answers import within
 from sysmond.base.model import FINEST_TIER, READERS, TIERS_NS, Answers, Cause, Metric, Semantics, Sensitivity, Table
-from sysmond.base.result import Column, Event, Gap, Result
+from sysmond.base.result import Event, Gap, Result
 from sysmond.base.timespec import FOREVER_NS
-from sysmond.errors import CorruptError, Error, NotPermittedError, UsageError, nearest
+from sysmond.errors import CorruptError, Error, NotPermittedError, nearest
 from sysmond.machine.folders import Folders
-from sysmond.rollup import condition
-from sysmond.rollup.condition import Words
 from sysmond.rollup.ended import ended_of
 from sysmond.rollup.top import is_dictionary
 from sysmond.store.census import LATE_NS, Census, Line
@@ -52,62 +47,12 @@ WARNINGS_TOLD_MAX = 8
 _LOSSES = frozenset({Cause.DAMAGED_FILE, Cause.DAEMON_DOWN, Cause.DROPPED})
 
 
-class Request(NamedTuple):
-    """What is asked, as people say it; see ``sysmond.history.Archive.records``."""
-
-    table: str
-    start: str | int | None = None
-    end: str | int | None = None
-    step: str | int | None = None
-    columns: str | Sequence[str] = ()
-    where: str = ""
-    group_by: str | Sequence[str] = ()
-    by: str = ""
-    top: int = 0
-    percentile: float | None = None
-    boot: str | int | None = None
+def is_long(folders: Folders, classes: Collection[Sensitivity], table: str) -> bool:
+    """Whether a table is a long one: one of sysmond's, or another that is recorded."""
+    return table in BUILT_IN or table in Census(folders, classes).tables()
 
 
-class Answer(Result):
-    """Columns over rows, as every result has them, one row a key, group or record; and the same as records."""
-
-    __slots__ = ()
-
-    @property
-    def records(self) -> npt.NDArray[np.void]:
-        """The rows as a structured array, a field a column, ``time`` first.
-
-        Points in time are datetime64[ns] (NaT where there is none), texts are ``str`` objects (None where there is
-        none), numbers that tell apart (``pid``, ``signal`` …) are int64 (-2**63 where there is none), quantities are
-        float64 in the unit of their column (NaN where there is none).
-        """
-        fields: list[tuple[str, npt.NDArray[Any]]] = [("time", self.times)]
-        for column in self.columns:
-            if column.texts is not None:
-                values: npt.NDArray[Any] = np.empty(len(column.texts), object)
-                values[:] = column.texts
-            elif column.is_time:
-                values = column.times
-            elif column.integers is not None and column.semantics is Semantics.STATE and not column.scale:
-                values = column.integers
-            else:
-                values = column.values
-            fields.append((column.path, values))
-        made = np.empty(len(self.times_ns), [(name, values.dtype) for name, values in fields])
-        for name, values in fields:
-            made[name] = values
-        return made
-
-
-class _Times(NamedTuple):
-    """The range that is asked for, in UTC, and the step; 0 for one bucket."""
-
-    start_ns: int
-    end_ns: int
-    step_ns: int
-
-
-def answer(folders: Folders, classes: Collection[Sensitivity], request: Request) -> Answer:
+def answer(folders: Folders, classes: Collection[Sensitivity], request: Request) -> Result:
     """Answer a question to a long table.
 
     :raises UsageError: for a wrong table, column, condition, time or step. :raises NotPermittedError: where the table
@@ -140,9 +85,9 @@ class Answering:
     def __init__(self, census: Census, request: Request) -> None:
         self._census = census
         self._request = request
-        self._now = clock.relation()
         self._boot: str | None = None
-        self._times = self._range()
+        self._times = times(request)
+        self._now_ns = self._times.now_ns
         census.refused.clear()
         self._lines, self._past, self._since_ns = self._what_there_is()
         newest = self._newest()
@@ -198,26 +143,6 @@ class Answering:
                     others.append(self._census.exclude(damage))
         return any(others)
 
-    def _range(self) -> _Times:
-        request = self._request
-        self._now_ns = time.time_ns()
-        start_ns = -FOREVER_NS if request.start is None else self._moment(request.start)
-        end_ns = self._now_ns + 1 if request.end is None else self._moment(request.end)
-        if request.boot is not None and request.end is None:
-            end_ns = FOREVER_NS
-        if end_ns <= start_ns:
-            raise UsageError(f"the range ends ({request.end!r}) before it begins ({request.start!r})")
-        step = request.step
-        step_ns = timespec.parse_step(step) if isinstance(step, str) else step or 0
-        if step_ns < 0:
-            raise UsageError(f"step {step_ns} ns: not a length of time; expected more than 0")
-        if request.percentile is not None and not step_ns:
-            raise UsageError("a percentile is one over steps: expected --sample with it")
-        return _Times(start_ns, end_ns, step_ns)
-
-    def _moment(self, moment: str | int) -> int:
-        return timespec.parse_moment(moment, self._now) if isinstance(moment, str) else moment
-
     def _what_there_is(self) -> tuple[list[Line], list[from_tiers.Bucketed], dict[str, int]]:
         """What there is of the table: rows, where they begin later than the range buckets, and since when rows answer.
 
@@ -257,9 +182,9 @@ class Answering:
             )
         return lines, *from_tiers.bucketed(lines, tiers)
 
-    def answer(self) -> Answer:
+    def answer(self) -> Result:
         """Answer it."""
-        question, percent = self._question(), self._request.percentile
+        question, percent = asked(self._request, self.offer), self._request.percentile
         buckets = self.buckets()
         keys = [self.offer.specs[name] for name in key_of(self.table)] if percent is not None else []
         specs = list(dict.fromkeys([*question.columns, question.by, *keys]))
@@ -277,7 +202,8 @@ class Answering:
             # As each comes: what is refused at the end has cost all of it by then.
             values += grouping.size(pieces[-1])
             grouping.check_size(values)
-        rows = self._finished(question, pieces, buckets)
+        identity = [grouping.BOOT, *key_of(self.table)]
+        rows = finished(question, pieces, identity, percent, buckets.stamps_ns) if pieces else None
         return self._result(question, rows, buckets)
 
     def _batches(self, question: Question, buckets: UtcBuckets) -> Iterator[RowBatch]:
@@ -303,35 +229,12 @@ class Answering:
         keys = [self.offer.specs[name] for name in key_of(self.table)]
         return meeting(question, from_tiers.merged(batches_made, specs, self.table, keys, covered.watched_s))
 
-    def _question(self) -> Question:
-        request, offer = self._request, self.offer
-        groups = offer.groups(_words(request.group_by))
-        by_label = request.by
-        count = offer.specs[COUNT]
-        labels = _words(request.columns)
-        chosen = offer.find(labels) if labels else offer.defaults(grouped=bool(groups))
-        if groups:
-            # A name of a group means that group: ``user`` is whose it is then, not the time in user mode.
-            names, own = {spec.name for spec in groups}, {spec.label for spec in groups}
-            chosen = [spec for spec in chosen if spec.name not in names and spec.label not in own]
-            chosen = [*groups, *([] if labels else [count]), *chosen]
-        by = next((spec for spec in groups if spec.label == by_label), None)
-        by = by or (offer.find([by_label])[0] if by_label else offer.by(grouped=bool(groups)))
-        if groups:
-            for spec in dict.fromkeys([*chosen, by]):
-                is_amount = offered.is_amount(self.table, spec)
-                grouping.check_summable(spec, groups, lasting=lasts(self.table), amount=is_amount)
-        if request.top < 0:
-            raise UsageError(f"the first {request.top}: expected 1 or more")
-        where = condition.parse(request.where, offer.kinds(), self._moment) if request.where.strip() else None
-        return Question(self.table, chosen, where, offer.specs, groups, by, request.top)
-
     def buckets(self) -> UtcBuckets:
         """The range as buckets.
 
         :raises UsageError: where there are too many.
         """
-        start_ns, end_ns, step_ns = self._times
+        _, start_ns, end_ns, step_ns = self._times
         lines = [*self._lines, *(part.line for part in self._past)]
         if start_ns == -FOREVER_NS:
             start_ns = self._begin_ns()
@@ -379,36 +282,12 @@ class Answering:
         self._stretches += [part.stretch for at_tick in lines for part in at_tick.parts]
         return lines[0] if lines else None
 
-    def _finished(self, question: Question, pieces: list[Rows], buckets: UtcBuckets) -> Rows | None:
-        """All rows together, in order, cut to the first where that is asked for."""
-        if not pieces:
-            return None
-        rows = grouping.joined(pieces)
-        labels = [spec.label for spec in question.groups]
-        if labels and len(pieces) > 1:
-            largest = frozenset(spec.label for spec in question.columns if spec.stat == offered.MAX)
-            rows = grouping.regrouped(rows, labels, largest)
-        percent = self._request.percentile
-        if percent is not None:
-            if not 0 <= percent <= 100:  # noqa: PLR2004  as percent are
-                raise UsageError(f"percentile {percent:g}: expected 0 to 100")
-            identity = labels or [grouping.BOOT, *key_of(self.table)]
-            rows = grouping.percentiles(rows, identity, percent, question.specs)
-        is_ranked = question.top or self._request.by or labels
-        if is_ranked or lasts(self.table):
-            rows = grouping.only(rows, grouping.first(rows.bucket, rows.columns[question.by.label], question.top))
-        else:
-            rows = grouping.only(rows, np.argsort(rows.times_ns, kind="stable"))
-        if labels:
-            rows = rows._replace(times_ns=buckets.stamps_ns[rows.bucket])
-        return rows
-
-    def _result(self, question: Question, rows: Rows | None, buckets: UtcBuckets) -> Answer:
+    def _result(self, question: Question, rows: Rows | None, buckets: UtcBuckets) -> Result:
         times = np.zeros(0, np.int64) if rows is None else rows.times_ns
-        columns = [_column(spec, None if rows is None else rows.columns[spec.label]) for spec in question.columns]
+        columns = [column(spec, None if rows is None else rows.columns[spec.label]) for spec in question.columns]
         known_gaps = self._gaps(buckets)
         events = [*self._events_of_tiers(), *self._events_of_losses(known_gaps)]
-        return Answer(
+        return Result(
             times,
             tuple(columns),
             tuple(known_gaps),
@@ -421,7 +300,7 @@ class Answering:
 
     def _gaps(self, buckets: UtcBuckets) -> list[Gap]:
         """Why there is nothing in the range where there is nothing."""
-        start_ns, end_ns, _ = self._times
+        _, start_ns, end_ns, _ = self._times
         table = self.table.name
         known = set(
             record_gaps.find(self._lines, table, start_ns, min(end_ns, self._now_ns), is_followed=self._is_followed)
@@ -450,7 +329,7 @@ class Answering:
 
         Only then, for events are in the files of all other tables. Of what ended last nobody came to tell.
         """
-        start_ns, end_ns, _ = self._times
+        _, start_ns, end_ns, _ = self._times
         if any(gap.cause in _LOSSES for gap in known if gap.end_ns < min(end_ns, self._now_ns)):
             with closing(self._census.timeline(self._sensitivity())) as line:
                 yield from line.events(self._boot, start_ns, end_ns)
@@ -466,28 +345,6 @@ class Answering:
     def is_restricted(self) -> bool:
         """Whether anything that was read is."""
         return any(stretch.sensitivity is Sensitivity.RESTRICTED for stretch in self._stretches)
-
-
-def _column(spec: Spec, cells: Cells | None) -> Column:
-    if spec.is_text:
-        texts: tuple[str | None, ...] = ()
-        if isinstance(cells, Words):
-            words = [*cells.texts, None]
-            texts = tuple(words[code] for code in cells.codes.tolist())
-        return Column(spec.label, spec.unit, spec.semantics, spec.stat, texts=texts)
-    if cells is None or isinstance(cells, Words):
-        return Column(
-            spec.label, spec.unit, spec.semantics, spec.stat, integers=np.zeros(0, np.int64), scale=spec.scale
-        )
-    if cells.values.dtype == np.float64:
-        return Column(spec.label, spec.unit, spec.semantics, spec.stat, floats=cells.floats(), decimals=spec.decimals)
-    integers = np.asarray(cells.values, np.int64)
-    return Column(spec.label, spec.unit, spec.semantics, spec.stat, integers=integers, scale=cells.scale)
-
-
-def _words(labels: str | Sequence[str]) -> list[str]:
-    parts = labels.split(",") if isinstance(labels, str) else list(labels)
-    return [part.strip() for part in parts if part.strip()]
 
 
 def _earliest_ns(line: Line) -> int:

@@ -67,7 +67,7 @@ class UtcBuckets(NamedTuple):
 
 
 class Question(NamedTuple):
-    """What is asked, checked. ``top``: 0 for all."""
+    """What is asked, checked. ``top``: 0 for all; ``is_ranked``: whether rows are put in order ``by`` a column."""
 
     table: Table
     columns: Sequence[Spec]
@@ -76,6 +76,7 @@ class Question(NamedTuple):
     groups: Sequence[Spec]
     by: Spec
     top: int
+    is_ranked: bool
 
 
 class JoinedRows(NamedTuple):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One question to an open time line: which rows and tiers answer it, and the columns made of them."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -141,32 +141,45 @@ class Query:
             columns.append(self._column(key, "raw", Statistic(metric.unit, row, metric.scale, None, 0)))
         return Result(axis, tuple(columns), (), 0)
 
-    def buckets(self, step_ns: int, stats: list[str]) -> Result:
-        """A row a bucket, one column a series and statistic."""
+    def buckets(self, step_ns: int, stats: Mapping[SeriesKey, Sequence[str]]) -> Result:
+        """A row a bucket, one column a series and statistic of it; ``step_ns``: 0 for the recorded interval."""
         step_ns = step_ns or min((track.lineage.interval_ns for track, _, _ in self._with_keys()), default=SECOND_NS)
-        rows_first = any(rates.needs_rows(self.metric(key), stat) for key in self.keys for stat in stats)
+        axis, columns = self._bucketed(step_ns, step_ns, stats)
+        return Result(axis * step_ns, columns, (), step_ns)
+
+    def whole(self, stats: Mapping[SeriesKey, Sequence[str]]) -> Result:
+        """One row for the whole range, stamped with the second that it begins in; none where nothing is known."""
+        axis, columns = self._bucketed(which_tier.WHOLE_NS, FOREVER_NS, stats)
+        return Result(axis + self._start_ns // SECOND_NS * SECOND_NS, columns, (), 0)
+
+    def _bucketed(
+        self, asked_ns: int, length_ns: int, stats: Mapping[SeriesKey, Sequence[str]]
+    ) -> tuple[Int64Array, tuple[Column, ...]]:
+        """The numbers of buckets, int64[bucket], and the columns. ``length_ns``: gaps up to it fit into a bucket."""
+        rows_first = any(rates.needs_rows(self.metric(key), stat) for key in self.keys for stat in stats[key])
         self.sources = [
             source
             for track, mine, tables in self._with_keys()
-            for source in self._sources(track, mine, tables, step_ns, rows_first=rows_first)
+            for source in self._sources(track, mine, tables, asked_ns, rows_first=rows_first)
         ]
         self.answered = [(source.view, source.keys) for source in self.sources]
         self._find_shared()
-        axis = self._axis([source.number[source.view.inside] for source in self.sources], len(self.keys) * len(stats))
+        width = sum(map(len, stats.values()))
+        axis = self._axis([source.number[source.view.inside] for source in self.sources], width)
         made: dict[SeriesKey, list[Statistic]] = {}
         for keys in self._batches():
             parts: dict[SeriesKey, list[LineagePart]] = {}
             for source in self.sources:
                 self._read(source, keys, stats, axis, parts)
             for key in keys:
-                made[key] = self._statistics(key, parts.get(key, []), stats, step_ns, len(axis))
+                made[key] = self._statistics(key, parts.get(key, []), stats[key], length_ns, len(axis))
         begin = self._first_place(axis)
         columns = [
             self._column(key, stat, _from(statistic, begin))
             for key in self.keys
-            for stat, statistic in zip(stats, made[key], strict=True)
+            for stat, statistic in zip(stats[key], made[key], strict=True)
         ]
-        return Result(axis[begin:] * step_ns, tuple(columns), (), step_ns)
+        return axis[begin:], tuple(columns)
 
     def _first_place(self, axis: Int64Array) -> int:
         """Where the answer begins: where no start was given, with the first value."""
@@ -242,26 +255,26 @@ class Query:
         self,
         source: AnswerSource,
         keys: Sequence[SeriesKey],
-        stats: list[str],
+        stats: Mapping[SeriesKey, Sequence[str]],
         axis: Int64Array,
         parts: dict[SeriesKey, list[LineagePart]],
     ) -> None:
         """Read what a source has of some series, rolled up to the buckets asked for."""
-        kinds: dict[tuple[Stat, ...], list[SeriesKey]] = {}
+        kinds: dict[tuple[tuple[Stat, ...], tuple[str, ...]], list[SeriesKey]] = {}
         mine = set(source.keys)
         for key in keys:
             if key in mine:
-                kinds.setdefault(statistics.stats_of(self.metric(key)), []).append(key)
+                kinds.setdefault((statistics.stats_of(self.metric(key)), tuple(stats[key])), []).append(key)
         view = source.view
         number = np.where(view.inside, source.number, rates.OUTSIDE)
         if not len(number):
             return
         starts = np.flatnonzero(np.append(True, number[1:] != number[:-1]))
-        for kind, chosen in kinds.items():
+        for (kind, asked), chosen in kinds.items():
             if view.step_ns:
-                joined, more = self._from_tier(source, kind, chosen, stats, starts)
+                joined, more = self._from_tier(source, kind, chosen, asked, starts)
             else:
-                joined, more = self._from_rows(source, kind, chosen, stats, starts)
+                joined, more = self._from_rows(source, kind, chosen, asked, starts)
             stats_read = {**rates.kept_statistics(joined), **more}
             if Stat.TMAX in stats_read:
                 ticks = stats_read[Stat.TMAX]
@@ -274,7 +287,12 @@ class Query:
                 parts.setdefault(key, []).append(LineagePart(place, own, view.track.lineage.interval_ns))
 
     def _from_rows(
-        self, source: AnswerSource, kind: tuple[Stat, ...], keys: list[SeriesKey], stats: list[str], starts: Int64Array
+        self,
+        source: AnswerSource,
+        kind: tuple[Stat, ...],
+        keys: list[SeriesKey],
+        stats: Sequence[str],
+        starts: Int64Array,
     ) -> tuple[Buckets, Kept]:
         view = source.view
         ticks, interval_ns = view.axis.first, view.track.lineage.interval_ns
@@ -290,7 +308,12 @@ class Query:
         return self._after_what_stood(joined, view, keys), more
 
     def _from_tier(
-        self, source: AnswerSource, kind: tuple[Stat, ...], keys: list[SeriesKey], stats: list[str], starts: Int64Array
+        self,
+        source: AnswerSource,
+        kind: tuple[Stat, ...],
+        keys: list[SeriesKey],
+        stats: Sequence[str],
+        starts: Int64Array,
     ) -> tuple[Buckets, Kept]:
         view = source.view
         needed = {part for stat in stats for key in keys for part in rates.parts_needed(self.metric(key), stat)}
@@ -336,7 +359,7 @@ class Query:
         return statistics.concatenate(nothing, buckets, view.track.lineage.interval_ns)
 
     def _statistics(
-        self, key: SeriesKey, parts: list[LineagePart], stats: list[str], step_ns: int, buckets: int
+        self, key: SeriesKey, parts: list[LineagePart], stats: Sequence[str], step_ns: int, buckets: int
     ) -> list[Statistic]:
         metric = self.metric(key)
         if not parts:
@@ -398,7 +421,7 @@ class Query:
     def _column(self, key: SeriesKey, stat: str, made: Statistic) -> Column:
         metric = self.metric(key)
         texts = None
-        if metric.is_text and made.integers is not None and stat != "count":
+        if metric.is_text and made.integers is not None and made.unit == metric.unit:
             known = self._line.texts
             texts = tuple(known.get(ident) for ident in made.integers.tolist())
         return Column(

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sysmond.answers.columns import LAST, Of, Spec
-from sysmond.answers.records import Answering, Request
+from sysmond.answers.question import Request
+from sysmond.answers.records import Answering
 from sysmond.answers.rows import VALUES_MAX, JoinedRows, MomentBatch, NumberColumn, UtcBuckets
 from sysmond.base.model import ABSENT, END, START, Semantics, Sensitivity
 from sysmond.errors import Error, NotPermittedError, UsageError

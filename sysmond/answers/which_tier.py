@@ -16,6 +16,8 @@ from sysmond.base.result import BoolArray, Int64Array
 from sysmond.store.statistics import Axis, distinct
 
 ROWS_NS = 0
+# Asked for where all of the range is one bucket, whose number is 0.
+WHOLE_NS = 0
 
 
 class Layer(NamedTuple):
@@ -36,7 +38,7 @@ class Chosen(NamedTuple):
 def choose(
     layers: Mapping[int, Layer], asked_ns: int, start_ns: int, end_ns: int, *, rows_first: bool = False
 ) -> dict[int, Chosen]:
-    """Choose from layers by step (``ROWS_NS`` for rows) what answers for [start, end).
+    """Choose from layers by step (``ROWS_NS`` for rows) what answers for [start, end) in buckets of ``asked_ns``.
 
     ``layers`` should reach a bucket beyond the range where there is more: that tells where one is cut.
     ``rows_first``: something is asked for that no bucket keeps.
@@ -47,7 +49,10 @@ def choose(
     overlaps = {
         step_ns: (layer.first_utc_ns < end_ns) & (layer.last_utc_ns >= start_ns) for step_ns, layer in layers.items()
     }
-    numbers = {step_ns: _start_ns(layer, step_ns) // asked_ns for step_ns, layer in layers.items()}
+    numbers = {
+        step_ns: _start_ns(layer, step_ns) // asked_ns if asked_ns else np.zeros(len(layer.first_utc_ns), np.int64)
+        for step_ns, layer in layers.items()
+    }
     if len(layers) == 1:
         return {step_ns: Chosen(overlaps[step_ns], numbers[step_ns]) for step_ns in layers}
     fine = sorted((step_ns for step_ns in layers if step_ns == ROWS_NS or asked_ns % step_ns == 0), reverse=True)

@@ -188,6 +188,31 @@ class Result(NamedTuple):
                 return column
         raise KeyError(path if stat is None else f"{path}:{stat}")
 
+    @property
+    def records(self) -> npt.NDArray[np.void]:
+        """The rows as a structured array, a field a column, ``time`` first.
+
+        Points in time are datetime64[ns] (NaT where there is none), texts are ``str`` objects (None where there is
+        none), numbers that tell apart (``pid``, ``signal`` …) are int64 (-2**63 where there is none), quantities are
+        float64 in the unit of their column (NaN where there is none).
+        """
+        fields: list[tuple[str, npt.NDArray[Any]]] = [("time", self.times)]
+        for column in self.columns:
+            if column.texts is not None:
+                values: npt.NDArray[Any] = np.empty(len(column.texts), object)
+                values[:] = column.texts
+            elif column.is_time:
+                values = column.times
+            elif column.integers is not None and column.semantics is Semantics.STATE and not column.scale:
+                values = column.integers
+            else:
+                values = column.values
+            fields.append((column.path, values))
+        made = np.empty(len(self.times_ns), [(name, values.dtype) for name, values in fields])
+        for name, values in fields:
+            made[name] = values
+        return made
+
     def to_pandas(self) -> "pd.DataFrame":
         """The result as a DataFrame with a UTC time index; one column a series (``path:stat`` for several statistics).
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from sysmond.answers.records import Answer
 from sysmond.archiver import merge_job
 from sysmond.archiver.main import Archiver
 from sysmond.base.clock import SECOND_NS
@@ -50,7 +49,7 @@ def recorded(folders: Folders, table: Table, *, closed: bool = True) -> list[Pat
     return paths
 
 
-def asked(folders: Folders, table: Table) -> Answer:
+def asked(folders: Folders, table: Table) -> Result:
     end_ns = BOOTED_NS + (100 + FILES * SECONDS) * SECOND_NS
     return Archive(folders).records(table.name, start=BOOTED_NS + 100 * SECOND_NS, end=end_ns)
 

@@ -10,10 +10,12 @@ import pytest
 
 from sysmond.answers import grouping
 from sysmond.answers import rows as query
-from sysmond.answers.records import Answer, Request, answer
+from sysmond.answers.question import Request
+from sysmond.answers.records import answer
 from sysmond.answers.rows import LastingBatch
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Cause, Semantics, Sensitivity
+from sysmond.base.result import Result
 from sysmond.errors import UsageError
 from sysmond.history import Archive
 from sysmond.machine.folders import Folders
@@ -30,7 +32,7 @@ def process(pid: int, **values: int | str | None) -> Row:
     return {"pid": pid, "start": SECOND_NS, "state": "S", **values}
 
 
-def ask(folders: Folders, start_s: float, end_s: float, booted_ns: int = BOOTED_NS, **said: Any) -> Answer:
+def ask(folders: Folders, start_s: float, end_s: float, booted_ns: int = BOOTED_NS, **said: Any) -> Result:
     start, end = (booted_ns + round(second * SECOND_NS) for second in (start_s, end_s))
     return answer(folders, tuple(Sensitivity), Request("process", start=start, end=end, **said))
 

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sysmond.answers.records import Answer, Request, answer
+from sysmond.answers.question import Request
+from sysmond.answers.records import answer
 from sysmond.base.clock import SECOND_NS, Relation
 from sysmond.base.model import TIERS_NS, Cause, Sensitivity
+from sysmond.base.result import Result
 from sysmond.machine.folders import Folders
 from sysmond.rollup.top import roll_up
 from sysmond.store.archive import Name
@@ -87,12 +89,12 @@ def aged(tmp_path: Path, request: pytest.FixtureRequest) -> Folders:
     return folders
 
 
-def ask(folders: Folders, start_s: int = 0, end_s: int = 2 * HALF_S, **said: Any) -> Answer:
+def ask(folders: Folders, start_s: int = 0, end_s: int = 2 * HALF_S, **said: Any) -> Result:
     start, end = (BOOTED_NS + (BEGIN_S + second) * SECOND_NS for second in (start_s, end_s))
     return answer(folders, tuple(Sensitivity), Request("process", start=start, end=end)._replace(**said))
 
 
-def rows(found: Answer, *names: str) -> list[tuple[Any, ...]]:
+def rows(found: Result, *names: str) -> list[tuple[Any, ...]]:
     return [tuple(row) for row in found.records[list(names)].tolist()]
 
 

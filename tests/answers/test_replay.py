@@ -17,11 +17,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from sysmond.answers.records import Answer, Request, answer
+from sysmond.answers.question import Request
+from sysmond.answers.records import answer
 from sysmond.archiver import rollup_job
 from sysmond.archiver.coding import SPARSE
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Sensitivity, Table
+from sysmond.base.result import Result
 from sysmond.machine.folders import Folders
 from sysmond.rollup import top
 from sysmond.store.joined import Joined
@@ -210,7 +212,7 @@ def _until(life: Life, until_s: float) -> float:
     return until_s if life.end_ns is None else min(until_s, life.end_ns / SECOND_NS)
 
 
-def ask(folders: Folders, low_s: int, high_s: int, table: str = "process", **said: Any) -> Answer:
+def ask(folders: Folders, low_s: int, high_s: int, table: str = "process", **said: Any) -> Result:
     start, end = (BOOTED_NS + second * SECOND_NS for second in (low_s, high_s))
     return answer(folders, tuple(Sensitivity), Request(table, start=start, end=end)._replace(**said))
 
@@ -227,7 +229,7 @@ def same(one: float, other: float | None) -> bool:
 COLUMNS = ("cpu:sum", "read_bytes:sum", "rss_anon", "rss_anon:max")
 
 
-def check(found: Answer, right: dict[tuple[Any, ...], Told], of: Callable[[Any], tuple[Any, ...]]) -> None:
+def check(found: Result, right: dict[tuple[Any, ...], Told], of: Callable[[Any], tuple[Any, ...]]) -> None:
     """Compare rows with those of the replay, by what ``of`` says that they are about."""
     told = {of(row): row for row in found.records}
     assert set(told) == set(right)

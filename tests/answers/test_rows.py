@@ -13,9 +13,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sysmond.answers.records import Answer, Request, answer
+from sysmond.answers.question import Request
+from sysmond.answers.records import answer
 from sysmond.base.clock import SECOND_NS, Relation
 from sysmond.base.model import ABSENT, Cause, Sensitivity
+from sysmond.base.result import Result
 from sysmond.errors import Error, UsageError
 from sysmond.machine.folders import Folders
 from sysmond.ring.progress import Progress, Sealed
@@ -40,7 +42,7 @@ def process(pid: int, start_s: float = 1, **values: int | str | None) -> Row:
     return {"pid": pid, "start": round(start_s * SECOND_NS), "state": "S", **values}
 
 
-def ask(folders: Folders, table: str = "process", *, classes: tuple[Sensitivity, ...] = ALL, **said: Any) -> Answer:
+def ask(folders: Folders, table: str = "process", *, classes: tuple[Sensitivity, ...] = ALL, **said: Any) -> Result:
     start, end = said.pop("start", None), said.pop("end", None)
     request = Request(
         table,
@@ -50,7 +52,7 @@ def ask(folders: Folders, table: str = "process", *, classes: tuple[Sensitivity,
     return answer(folders, classes, request._replace(**said))
 
 
-def rows(found: Answer, *names: str) -> list[tuple[Any, ...]]:
+def rows(found: Result, *names: str) -> list[tuple[Any, ...]]:
     """Columns of an answer, a tuple a row."""
     return [tuple(row) for row in found.records[list(names)].tolist()]
 
@@ -274,7 +276,7 @@ def test_a_range_without_rows_says_why(folders: Folders) -> None:
     assert [gap.cause for gap in found.gaps] == [Cause.DAEMON_DOWN]
 
 
-def outside(found: Answer) -> list[tuple[float, float, Cause]]:
+def outside(found: Result) -> list[tuple[float, float, Cause]]:
     return [((gap.start_ns - at(0)) / SECOND_NS, (gap.end_ns - at(0)) / SECOND_NS, gap.cause) for gap in found.gaps]
 
 

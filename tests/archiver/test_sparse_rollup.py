@@ -15,7 +15,8 @@ import pytest
 
 from benchmarks import tasks_synthetic
 from sysmon_tools import extract
-from sysmond.answers.records import Request, answer
+from sysmond.answers.question import Request
+from sysmond.answers.records import answer
 from sysmond.archiver import merge_job, retention_job, rollup_job
 from sysmond.archiver.coding import SPARSE, Coding
 from sysmond.base.clock import Relation

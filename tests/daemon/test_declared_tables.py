@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from sysmond.answers.records import Answer
 from sysmond.archiver.coding import SPARSE
 from sysmond.archiver.rollup_job import roll_up
 from sysmond.base import clock
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import FINEST_TIER, Sensitivity
+from sysmond.base.result import Result
 from sysmond.errors import Error
 from sysmond.history import Archive
 from sysmond.machine.folders import Folders
@@ -118,7 +118,7 @@ def place(runtime: Path, tmp_path: Path) -> Iterator[Place]:
         made.end()
 
 
-def ask(folders: Folders, table: str = "print_job", **asked: Any) -> Answer:
+def ask(folders: Folders, table: str = "print_job", **asked: Any) -> Result:
     return Archive(folders).records(table, **{"start": "-1h", **asked})
 
 
@@ -136,7 +136,7 @@ def is_recorded(folders: Folders, table: str) -> bool:
         return False
 
 
-def said(found: Answer) -> list[dict[str, Any]]:
+def said(found: Result) -> list[dict[str, Any]]:
     names = found.records.dtype.names or ()
     return [dict(zip(names, row, strict=True)) for row in found.records.tolist()]
 

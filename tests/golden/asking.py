@@ -20,7 +20,6 @@ import numpy as np
 
 from sysmon_tools import extract
 from sysmond import history
-from sysmond.answers.records import Answer
 from sysmond.base import clock
 from sysmond.base.model import ABSENT, Cause
 from sysmond.base.result import Column, Result
@@ -107,9 +106,9 @@ class Remembering(Archive):
         told: Result = self._once(super().select, patterns, said)
         return told
 
-    def records(self, table: str, **said: Any) -> Answer:
+    def records(self, table: str, **said: Any) -> Result:
         """Read the rows of a long table."""
-        told: Answer = self._once(super().records, (table,), said)
+        told: Result = self._once(super().records, (table,), said)
         return told
 
     def _once(self, ask: Callable[..., Any], paths: Sequence[str], said: Mapping[str, Any]) -> Any:
@@ -170,7 +169,7 @@ def library(archive: Archive, question: Question) -> dict[str, Any]:
                        for gap in told.gaps]}  # fmt: skip
     found |= {"events": [list(event) for event in told.events], "sensitivity": str(told.sensitivity)}
     found |= {"explanations": list(told.explanations)}
-    if isinstance(told, Answer):
+    if told.table:
         found["dtype"] = [str(field) for field in told.records.dtype.descr]
     return found
 

@@ -10,8 +10,10 @@ import pytest
 from sysmond_probes import thread_state as plugin
 
 from sysmond.answers.columns import offer
-from sysmond.answers.records import Answer, Request, answer
+from sysmond.answers.question import Request
+from sysmond.answers.records import answer
 from sysmond.base.model import ABSENT, Sensitivity
+from sysmond.base.result import Result
 from sysmond.machine.folders import Folders
 from sysmond.plan.plugins import check_probe
 from sysmond.probe import Host, Probe, Records
@@ -217,7 +219,7 @@ def folders(tmp_path: Path) -> Folders:
     return made
 
 
-def ask(folders: Folders, **asked: str) -> Answer:
+def ask(folders: Folders, **asked: str) -> Result:
     return answer(
         folders,
         ALL,

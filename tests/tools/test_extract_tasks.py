@@ -230,7 +230,11 @@ def test_a_table_that_does_not_come_with_sysmond_is_asked_for_like_any_other(run
     done = run("locks", "--group-by=inode", "--columns=count", "--format=csv")
     assert done.out.splitlines()[-1].endswith(",7,2")
     assert "inode,1,Of which file." in run("locks", "--list", "--format=csv").out.splitlines()
-    assert run("lockz", "--top=1").code == run("cpu", "--top=1").code == 2
+    wrong = run("lockz", "--top=1")
+    assert (wrong.code, wrong.err) == (
+        1,
+        "sysmon-extract: table 'lockz': nothing of it is recorded yet; nearest: locks\n",
+    )
 
 
 def test_columns_are_listed(run: Run) -> None:
@@ -257,12 +261,13 @@ def test_an_export_of_restricted_rows_is_its_owners(run: Run, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["cpu", "--top=5"], "--top is for long tables; expected one of "),
-        (["process", "exits"], "process exits: expected one long table at a time"),
-        (["process", "cpu"], "process cpu: expected one long table at a time"),
-        (["process", "--stat=max"], "--stat is not for long tables; columns are spelled METRIC:STATISTIC"),
-        (["process", "--raw"], "--raw is not for long tables"),
-        (["process", "--explain"], "--explain is not for long tables"),
+        (["cpu/user", "--top=5"], "--top with cpu/user: rows are of a table; expected one table as PATH"),
+        (["--by=cpu"], "--by with no PATH: rows are of a table; expected one table as PATH"),
+        (["process", "exits"], "process exits: rows are of one table at a time"),
+        (["process", "cpu"], "process cpu: rows are of one table at a time"),
+        (["process", "--stat=min"], "has no statistic 'min'; expected mean, sum, last"),
+        (["process", "--raw"], "--raw is not for rows"),
+        (["process", "--explain"], "--explain is not for rows"),
         (["process", "--top=0"], "--top 0: expected 1 or more"),
         (["process", "--at=now"], "--at goes with --tree"),
         (["process", "--start=now"], "--start goes with --pid"),
@@ -274,7 +279,7 @@ def test_an_export_of_restricted_rows_is_its_owners(run: Run, tmp_path: Path) ->
         (["--list", "--sql=select 1"], "--list and --sql: expected only one of them"),
         (["exits", "--tree"], "--tree exits: expected 'process'"),
         (["process", "--sql=select 1"], "--sql and process: the query names its tables"),
-        (["process", "--format=openmetrics"], "long tables have no format 'openmetrics'"),
+        (["process", "--format=openmetrics"], "rows have no format 'openmetrics'"),
         (["process", "--where=cmm = 5"], "there is no column 'cmm'; nearest: comm"),
         (["process", "--columns=cpv"], "table 'process' has no column 'cpv'; nearest: cpu"),
         (["process", "--top=x"], "--top: invalid int value"),

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A question that is answered with rows: what people say, checked; and the rows that answer it, in order, as columns.
+
+The same for every kind of table: ``Request`` and ``times`` as people say it, ``asked`` checks it against the columns
+that there are, ``finished`` puts rows in order, ``column`` shows them.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from sysmond.answers import columns as offered
+from sysmond.answers import grouping
+from sysmond.answers.columns import COUNT, Offer, Spec
+from sysmond.answers.rows import Cells, Question, Rows
+from sysmond.base import clock, timespec
+from sysmond.base.clock import Relation
+from sysmond.base.result import Column, Int64Array
+from sysmond.base.timespec import FOREVER_NS
+from sysmond.errors import UsageError
+from sysmond.rollup import condition
+from sysmond.rollup.condition import Words
+
+PERCENT_MAX = 100
+
+
+class Request(NamedTuple):
+    """What is asked, as people say it; see ``sysmond.history.Archive.records``."""
+
+    table: str
+    start: str | int | None = None
+    end: str | int | None = None
+    step: str | int | None = None
+    columns: str | Sequence[str] = ()
+    where: str = ""
+    group_by: str | Sequence[str] = ()
+    by: str = ""
+    top: int = 0
+    percentile: float | None = None
+    boot: str | int | None = None
+    stat: str | Sequence[str] | None = None
+
+
+class Times(NamedTuple):
+    """Now and the range that is asked for, in UTC, and the step; 0 for one bucket, or for the recorded interval."""
+
+    now_ns: int
+    start_ns: int
+    end_ns: int
+    step_ns: int
+
+
+def times(request: Request) -> Times:
+    """Read the times of a request: up to now where it names no end, up to the end of a boot where it names one.
+
+    :raises UsageError: for a wrong time or step, and for a range that ends before it begins.
+    """
+    now, now_ns = clock.relation(), time.time_ns()
+    start_ns = -FOREVER_NS if request.start is None else moment(request.start, now)
+    latest_ns = now_ns + 1 if request.boot is None else FOREVER_NS
+    end_ns = latest_ns if request.end is None else moment(request.end, now)
+    if end_ns <= start_ns:
+        raise UsageError(f"the range ends ({request.end!r}) before it begins ({request.start!r})")
+    step = request.step
+    step_ns = timespec.parse_step(step) if isinstance(step, str) else step or 0
+    if step_ns < 0 or step == 0:
+        raise UsageError(f"step {step_ns} ns: not a length of time; expected more than 0")
+    if request.percentile is not None and not step_ns:
+        raise UsageError("a percentile is one over steps: expected --sample with it")
+    return Times(now_ns, start_ns, end_ns, step_ns)
+
+
+def moment(said: str | int, now: Relation | None = None) -> int:
+    """A point in time, as people say it, in UTC nanoseconds; ``now``: when they say it, where it is not now.
+
+    :raises UsageError: for a wrong one.
+    """
+    return timespec.parse_moment(said, now or clock.relation()) if isinstance(said, str) else said
+
+
+def asked(request: Request, offer: Offer) -> Question:
+    """Check a request against the columns that there are.
+
+    :raises UsageError: for a wrong column, condition, group or number.
+    """
+    packing = offer.table.packing
+    groups = offer.groups(_words(request.group_by))
+    by_label = request.by
+    count = offer.specs[COUNT]
+    labels = _words(request.columns)
+    chosen = offer.find(labels) if labels else offer.defaults(grouped=bool(groups))
+    if request.stat is not None:
+        chosen = [each for spec in chosen for each in _with_statistics(offer, spec, _words(request.stat))]
+    if groups:
+        # A name of a group means that group: ``user`` is whose it is then, not the time in user mode.
+        names, own = {spec.name for spec in groups}, {spec.label for spec in groups}
+        chosen = [spec for spec in chosen if spec.name not in names and spec.label not in own]
+        chosen = [*groups, *([] if labels else [count]), *chosen]
+    by = next((spec for spec in groups if spec.label == by_label), None)
+    by = by or (offer.find([by_label])[0] if by_label else offer.by(grouped=bool(groups)))
+    if groups:
+        for spec in dict.fromkeys([*chosen, by]):
+            is_amount = offered.is_amount(offer.table, spec)
+            grouping.check_summable(spec, groups, lasting=packing is None or packing.lasting, amount=is_amount)
+    if request.top < 0:
+        raise UsageError(f"the first {request.top}: expected 1 or more")
+    where = condition.parse(request.where, offer.kinds(), moment) if request.where.strip() else None
+    is_ranked = bool(request.top or request.by or groups) or (packing is not None and packing.lasting)
+    return Question(offer.table, chosen, where, offer.specs, groups, by, request.top, is_ranked)
+
+
+def _with_statistics(offer: Offer, spec: Spec, stats: Sequence[str]) -> list[Spec]:
+    """A column with each of these statistics, where it has any and none was named with it.
+
+    :raises UsageError: for a statistic that it has not.
+    """
+    there = [label for label, known in offer.specs.items() if known.name == spec.name and ":" in label]
+    if ":" in spec.label or not there:
+        return [spec]
+    known = [label.partition(":")[2] for label in there]
+    for stat in stats:
+        if stat not in known:
+            raise UsageError(f"column {spec.label!r}: has no statistic {stat!r}; expected {', '.join(known)}")
+    return [offer.specs[f"{spec.label}:{stat}"] for stat in stats]
+
+
+def finished(
+    question: Question, pieces: Sequence[Rows], identity: Sequence[str], percent: float | None, stamps_ns: Int64Array
+) -> Rows:
+    """All rows together, in order, cut to the first where that is asked for.
+
+    ``identity``: the columns that say what a row is about. ``stamps_ns``: of the buckets, int64[bucket].
+
+    :raises UsageError: for a percentile that is none, and for too many rows.
+    """
+    rows = grouping.joined(pieces)
+    labels = [spec.label for spec in question.groups]
+    if labels and len(pieces) > 1:
+        largest = frozenset(spec.label for spec in question.columns if spec.stat == offered.MAX)
+        rows = grouping.regrouped(rows, labels, largest)
+    if percent is not None:
+        if not 0 <= percent <= PERCENT_MAX:
+            raise UsageError(f"percentile {percent:g}: expected 0 to 100")
+        rows = grouping.percentiles(rows, labels or identity, percent, question.specs)
+    if question.is_ranked:
+        rows = grouping.only(rows, grouping.first(rows.bucket, rows.columns[question.by.label], question.top))
+    else:
+        rows = grouping.only(rows, np.argsort(rows.times_ns, kind="stable"))
+    if labels:
+        rows = rows._replace(times_ns=stamps_ns[rows.bucket])
+    return rows
+
+
+def column(spec: Spec, cells: Cells | None, decimals: int | None = None) -> Column:
+    """A column of an answer; ``decimals``: how many its averages carry, where that is not by its unit."""
+    if spec.is_text:
+        texts: tuple[str | None, ...] = ()
+        if isinstance(cells, Words):
+            words = [*cells.texts, None]
+            texts = tuple(words[code] for code in cells.codes.tolist())
+        return Column(spec.label, spec.unit, spec.semantics, spec.stat, texts=texts)
+    if cells is None or isinstance(cells, Words):
+        return Column(
+            spec.label, spec.unit, spec.semantics, spec.stat, integers=np.zeros(0, np.int64), scale=spec.scale
+        )
+    if cells.values.dtype == np.float64:
+        decimals = spec.decimals if decimals is None else decimals
+        return Column(spec.label, spec.unit, spec.semantics, spec.stat, floats=cells.floats(), decimals=decimals)
+    integers = np.asarray(cells.values, np.int64)
+    return Column(spec.label, spec.unit, spec.semantics, spec.stat, integers=integers, scale=cells.scale)
+
+
+def _words(labels: str | Sequence[str]) -> list[str]:
+    parts = labels.split(",") if isinstance(labels, str) else list(labels)
+    return [part.strip() for part in parts if part.strip()]

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers about wide tables: the series that paths mean, with the gaps, events and warnings that belong to them."""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import closing, suppress
+from typing import NamedTuple, TypeVar
+
+from sysmond.answers import gaps
+from sysmond.answers.series import Query
+from sysmond.base import paths
+from sysmond.base.model import TIERS_NS, Cause, Sensitivity
+from sysmond.base.result import Result
+from sysmond.base.timespec import FOREVER_NS
+from sysmond.errors import Error, NotPermittedError, UsageError
+from sysmond.machine.folders import Folders
+from sysmond.store.of_ring import Hole, SeriesKey
+from sysmond.store.timeline import Timeline
+
+# A refusal names so many damages: one of a few is the reason, of many each is as good as any.
+DAMAGES_TOLD_MAX = 8
+# Files may be merged while an answer is made of them: so often it is begun anew.
+ATTEMPTS_MAX = 5
+
+_T = TypeVar("_T")
+
+
+class Asked(NamedTuple):
+    """What is asked for, as numbers. ``stats_of``: the statistics of a series; ``is_whole``: one bucket for the range.
+
+    ``step_ns``: 0 for the recorded interval.
+    """
+
+    patterns: Sequence[str]
+    start_ns: int
+    end_ns: int
+    now_ns: int
+    boot: str | int | None
+    step_ns: int
+    stats_of: Callable[[SeriesKey], Sequence[str]]
+    raw: bool = False
+    explain: bool = False
+    is_whole: bool = False
+
+
+def answer(place: Folders, classes: Collection[Sensitivity], asked: Asked) -> Result:
+    """Answer a question about series.
+
+    :raises UsageError: for a pattern that means nothing, and for an answer beyond all measure. :raises
+        NotPermittedError: for what we may not read. :raises Error: where nothing is recorded.
+    """
+    return opened(place, classes, asked, lambda line: answer_from(line, place, asked))
+
+
+def opened(place: Folders, classes: Collection[Sensitivity], asked: Asked, use: Callable[[Timeline], _T]) -> _T:
+    """What is made of a time line that is opened for a question, anew where its files change meanwhile.
+
+    :raises Error: as ``use`` does.
+    """
+    for _ in range(ATTEMPTS_MAX - 1):
+        with suppress(FileNotFoundError):
+            return _opened(place, classes, asked, use)
+    return _opened(place, classes, asked, use)
+
+
+def _opened(place: Folders, classes: Collection[Sensitivity], asked: Asked, use: Callable[[Timeline], _T]) -> _T:
+    """Answer from what is there now: from files near the range, where others cannot matter, else from all.
+
+    :raises FileNotFoundError: where a file was merged or flushed meanwhile.
+    """
+    if asked.start_ns != -FOREVER_NS and asked.boot is None:
+        margin_ns = 2 * max(asked.step_ns, *TIERS_NS.values())
+        span = asked.start_ns - margin_ns, asked.end_ns + margin_ns
+        # Whatever is refused, all files are asked: they may know better.
+        with suppress(Error), closing(Timeline(place, classes, span)) as line:
+            return use(line)
+    with closing(Timeline(place, classes)) as line:
+        return use(line)
+
+
+def answer_from(line: Timeline, place: Folders, asked: Asked) -> Result:
+    """Answer from a time line.
+
+    :raises TooLittleError: where what was left out of it may matter. :raises Error: as ``answer``.
+    """
+    boot = find_boot(line, asked.boot)
+    patterns = [paths.parse(pattern, place.state) for pattern in asked.patterns]
+    keys, empty = match(patterns, line.keys(), line, place)
+    tables = {key.table for key in keys} | _without_rows(line, patterns)
+    line.demand(tables, (), is_empty=bool(empty))
+    query = Query(line, keys, asked.start_ns, asked.end_ns, boot)
+    if asked.raw:
+        result = query.raw()
+    else:
+        wanted = {key: asked.stats_of(key) for key in keys}
+        result = query.whole(wanted) if asked.is_whole else query.buckets(asked.step_ns, wanted)
+    known = gaps.find(line, tables, boot, asked.now_ns)
+    known += [*gaps.lost(line, empty, boot, asked.now_ns), *query.gaps]
+    start_ns = asked.start_ns if boot is None else -FOREVER_NS
+    begins = gaps.begins(line, tables, known, start_ns)
+    known += gaps.outside(begins, start_ns, asked.end_ns, asked.now_ns)
+    inside = tuple(gap for gap in gaps.coalesce(known) if gap.end_ns > asked.start_ns and gap.start_ns < asked.end_ns)
+    line.demand(tables, inside)
+    warnings = dict.fromkeys([*empty.values(), *(damage.reason for damage in line.damages)])
+    result = result._replace(
+        gaps=inside,
+        warnings=(*warnings, *line.redefinitions({(key.table, key.metric) for key in keys})),
+        events=tuple(line.events(boot, asked.start_ns, asked.end_ns)),
+        sensitivity=sensitivity(line.restricted & tables),
+    )
+    if asked.explain:
+        from sysmond.answers.explain import explain  # noqa: PLC0415  few ask for it
+
+        result = result._replace(explanations=explain(query, result))
+    return result
+
+
+def match(
+    patterns: Sequence[paths.Pattern], keys: Iterable[SeriesKey], line: Timeline, place: Folders
+) -> tuple[list[SeriesKey], dict[paths.Pattern, str]]:
+    """The series that patterns mean; patterns that mean tables without any, and why there are none.
+
+    :raises Error: where that is all of them.
+    """
+    known = sorted(keys)
+    if not known:
+        raise _nothing(line, place)
+    try:
+        return [SeriesKey(*key) for key in paths.select(patterns, known)], {}
+    except UsageError:
+        long_tables = line.long_tables()
+        empty = _empty(patterns, known, line, place)
+        left = [pattern for pattern in patterns if pattern not in empty]
+        if empty and not left:
+            raise Error(next(iter(empty.values()))) from None
+        return [SeriesKey(*key) for key in paths.select(left, known, long_tables)], empty
+
+
+def _empty(
+    patterns: Sequence[paths.Pattern], known: Sequence[SeriesKey], line: Timeline, place: Folders
+) -> dict[paths.Pattern, str]:
+    """Patterns that mean tables without rows, and why: what was recorded of that, and what damage may have taken.
+
+    :raises UsageError: for a long table. :raises NotPermittedError: for one that we may not read.
+    """
+    tables = {key.table for key in known}
+    whys: dict[paths.Pattern, str] = {}
+    for pattern in patterns:
+        matcher = paths.Matcher(pattern)
+        if any(matcher.table(table) for table in tables):
+            continue
+        if pattern.table in line.long_tables():
+            raise UsageError(f"path {pattern.text!r}: {paths.is_long(pattern.table)}")
+        if line.refused and _is_restricted(matcher, place):
+            raise NotPermittedError(f"path {pattern.text!r}: no permission to read {line.refused[0]}")
+        holes = [hole for hole in line.holes(line.tables - tables) if matcher.table(hole.table)]
+        absences = sorted((hole.table, f"{hole.cause}: {hole.detail}") for hole in holes if not _is_damage(hole))
+        if reasons := [*(said for _, said in absences[:1]), *_damages(line)]:
+            whys[pattern] = f"path {pattern.text!r}: nothing recorded; {'; '.join(reasons)}"
+    return whys
+
+
+def _is_restricted(matcher: paths.Matcher, folders: Folders) -> bool:
+    """Whether the plan has a restricted table of that name; without one to read, it may be so."""
+    from sysmond.plan import plan  # noqa: PLC0415  only for an error
+
+    for place in (folders.runtime, folders.state):
+        try:
+            planned = plan.read(f"{place}/plan.json").probes
+        except (Error, OSError):
+            continue
+        return any(matcher.table(probe.table) for probe in planned if probe.sensitivity is Sensitivity.RESTRICTED)
+    return True
+
+
+def _nothing(line: Timeline, place: Folders) -> Error:
+    if line.refused:
+        return NotPermittedError(f"{line.refused[0]}: no permission to read it")
+    tables = line.long_tables()
+    recorded = f"no series, only long tables: {', '.join(tables)}" if tables else "nothing recorded yet"
+    return Error("; ".join([f"{place.state}: {recorded}", *_damages(line)]))
+
+
+def _without_rows(line: Timeline, patterns: Iterable[paths.Pattern]) -> set[str]:
+    """The tables that were declared, and that patterns mean, of which there are no rows."""
+    matchers = [paths.Matcher(pattern) for pattern in patterns]
+    empty = line.tables.difference(*(track.tables for track in line.tracks))
+    return {table for table in empty if any(matcher.table(table) for matcher in matchers)}
+
+
+def _is_damage(hole: Hole) -> bool:
+    return hole.cause is Cause.DAMAGED_FILE
+
+
+def _damages(line: Timeline) -> list[str]:
+    """What is damaged, some of it in words: holes that files tell of, then what cannot be read."""
+    details = [hole.detail for hole in line.holes(line.tables) if _is_damage(hole)]
+    said = list(dict.fromkeys([*(damage.reason for damage in line.damages), *details]))
+    return [*said[:DAMAGES_TOLD_MAX], *([f"and {len(said) - DAMAGES_TOLD_MAX} more"] * (len(said) > DAMAGES_TOLD_MAX))]
+
+
+def sensitivity(restricted: Collection[str]) -> Sensitivity:
+    """Of what an answer is made of these restricted tables."""
+    return Sensitivity.RESTRICTED if restricted else Sensitivity.PUBLIC
+
+
+def find_boot(line: Timeline, boot: str | int | None) -> str | None:
+    """The id of the boot that is meant; None for all.
+
+    :raises UsageError: for one that was not recorded.
+    """
+    return None if boot is None else paths.find_boot(boot, line.boots())

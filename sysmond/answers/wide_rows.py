@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers about wide tables as rows: one an instance (``sda``, ``cpu3``) and step, a column a metric and statistic.
+
+The values are those of the series (``wide``): what answers, from which tier, and why there are gaps is decided there.
+Here they are laid beside each other, and filtered, grouped and cut to the first like the rows of every table.
+A column is spelled ``METRIC`` or ``METRIC:STATISTIC``; ``METRIC`` alone is the mean, of states what it was last.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from sysmond.answers import grouping, rates, wide
+from sysmond.answers.columns import COUNT, LAST, MAX, MEAN, SUM, Of, Offer, Spec
+from sysmond.answers.question import Request, Times, asked, column, finished, times
+from sysmond.answers.rows import Cells, NumberColumn, Question, RowBatch, meeting
+from sysmond.base.model import ABSENT, Answers, Metric, Semantics, Sensitivity, Table, rate_unit
+from sysmond.base.result import TIME_SCALE, TIME_UNIT, BoolArray, Column, Float64Array, Int64Array, Result
+from sysmond.errors import Error, NotPermittedError, UsageError, nearest
+from sysmond.machine.folders import Folders
+from sysmond.rollup.condition import TEXT, Words
+from sysmond.store.timeline import Timeline
+
+# What a row is about; absent where a table is about the whole system.
+INSTANCE = "instance"
+# Statistics that groups have: of others, no sum means anything.
+_OF_GROUPS = frozenset({MEAN, SUM, MAX, LAST, "count"})
+_COUNTED = "count"
+_INSTANCE = Spec(INSTANCE, INSTANCE, LAST, TEXT, 0, Semantics.STATE, Of.KEY)
+_COUNT = Spec(COUNT, COUNT, LAST, "1", 0, Semantics.GAUGE, Of.COUNT)
+
+
+def answer(place: Folders, classes: Collection[Sensitivity], request: Request) -> Result:
+    """Answer a question to a wide table with rows.
+
+    :raises UsageError: for a wrong column, condition, time or step. :raises NotPermittedError: where the table may not
+        be read. :raises Error: where nothing of it is recorded.
+    """
+    when = times(request)
+    query = wide.Asked((), when.start_ns, when.end_ns, when.now_ns, request.boot, when.step_ns, lambda _: ())
+    return wide.opened(place, classes, query, lambda line: _from_line(line, place, request, when))
+
+
+def _from_line(line: Timeline, place: Folders, request: Request, when: Times) -> Result:
+    table = declared(line, request.table)
+    question = asked(request, offer(table))
+    _check_groups(question)
+    wanted = _wanted(question)
+    paths = [f"{table.name}/{metric}" for metric in wanted]
+    query = wide.Asked(
+        paths,
+        when.start_ns,
+        when.end_ns,
+        when.now_ns,
+        request.boot,
+        when.step_ns,
+        lambda key: wanted[key.metric],
+        is_whole=not when.step_ns,
+    )
+    result = wide.answer_from(line, place, query)
+    grid = _Grid(table, result)
+    batch = grid.batch(_specs(question))
+    pieces = []
+    for rows in meeting(question, [batch]):
+        specs = dict.fromkeys([*question.columns, *_ranked(question), _INSTANCE])
+        pieces.append(grouping.grouped(rows, question) if question.groups else grouping.rows_of(rows, specs, 0))
+        grouping.check_size(grouping.size(pieces[-1]))
+    made = finished(question, pieces, [INSTANCE], request.percentile, result.times_ns) if pieces else None
+    return result._replace(
+        times_ns=np.zeros(0, np.int64) if made is None else made.times_ns,
+        columns=tuple(
+            column(spec, None if made is None else made.columns[spec.label], grid.decimals.get(_key(spec)))
+            for spec in question.columns
+        ),
+        table=table.name,
+    )
+
+
+def offer(table: Table) -> Offer:
+    """The columns that rows of a wide table may have."""
+    specs = {INSTANCE: _INSTANCE}
+    for metric in table.metrics:
+        first = LAST if metric.semantics is Semantics.STATE else MEAN
+        specs[metric.name] = _spec(metric, first)
+        for stat in rates.STATISTICS:
+            spec = _spec(metric, stat)
+            specs[f"{metric.name}:{stat}"] = spec._replace(label=f"{metric.name}:{stat}")
+    specs[COUNT] = _COUNT
+    shown = [metric.name for metric in table.metrics]
+    by = next(
+        (metric.name for kind in (Semantics.COUNTER, Semantics.GAUGE) for metric in table.metrics
+         if metric.semantics is kind),
+        COUNT,
+    )  # fmt: skip
+    summed = [metric.name for metric in table.metrics if metric.semantics is not Semantics.STATE]
+    answers = Answers(by=by, show=((INSTANCE,) if table.per else ()) + tuple(shown), show_groups=tuple(summed))
+    return Offer(table, specs, answers, {})
+
+
+def described(table: Table) -> Iterator[tuple[str, str, str]]:
+    """The columns that rows of a table may have: name, unit, what it is."""
+    docs = {metric.name: metric.doc for metric in table.metrics}
+    for label, spec in offer(table).specs.items():
+        yield label, spec.unit, docs.get(spec.name, "")
+
+
+def _spec(metric: Metric, stat: str) -> Spec:
+    unit, scale, semantics = metric.unit, metric.scale, metric.semantics
+    if stat == _COUNTED:
+        unit, scale, semantics = "1", 0, Semantics.GAUGE
+    elif stat == "tmax":
+        unit, scale, semantics = TIME_UNIT, TIME_SCALE, Semantics.STATE
+    elif metric.semantics is Semantics.COUNTER and stat != SUM:
+        unit = rate_unit(unit)
+    return Spec(metric.name, metric.name, stat, unit, scale, semantics, Of.METRIC)
+
+
+def declared(line: Timeline, name: str) -> Table:
+    """A table as it is declared by what is recorded of it.
+
+    :raises Error: where there is none, or it may not be read.
+    """
+    metrics = [metric for (table, _), metric in line.metrics.items() if table == name]
+    if metrics:
+        recorded = line.keys()
+        has_instances = any(key.instance for key in recorded if key.table == name)
+        return Table(name, tuple(metrics), per=INSTANCE if has_instances else "")
+    line.demand((), (), is_empty=True)
+    if line.refused:
+        raise NotPermittedError(f"table {name!r}: no permission to read {line.refused[0]}")
+    known = {table for table, _ in line.metrics} | set(line.long_tables())
+    close = nearest(name, known) or (f"; there are {', '.join(sorted(known))}" if known else "")
+    raise Error(f"table {name!r}: nothing of it is recorded yet{close}")
+
+
+def _check_groups(question: Question) -> None:
+    """Refuse a statistic that groups have not.
+
+    :raises UsageError: naming it.
+    """
+    for spec in [*question.columns, question.by] if question.groups else ():
+        if spec.of is Of.METRIC and spec not in question.groups and spec.stat not in _OF_GROUPS:
+            raise UsageError(
+                f"column {spec.label!r}: rows of a group have no {spec.stat}; expected {', '.join(sorted(_OF_GROUPS))}"
+            )
+
+
+def _specs(question: Question) -> list[Spec]:
+    """Every column that an answer looks at."""
+    labels = sorted(question.where.columns) if question.where else ()
+    conditions = [question.specs[label] for label in labels]
+    return list(dict.fromkeys([*question.columns, *question.groups, *_ranked(question), *conditions]))
+
+
+def _ranked(question: Question) -> list[Spec]:
+    """The column that rows are put in order by, if they are."""
+    return [question.by] if question.is_ranked else []
+
+
+def _wanted(question: Question) -> Mapping[str, Sequence[str]]:
+    """Which statistics of which metrics are read: of the first metric, how often it was there, where none is asked."""
+    wanted: dict[str, dict[str, None]] = {}
+    for spec in _specs(question):
+        if spec.of is Of.METRIC:
+            wanted.setdefault(spec.name, {})[spec.stat] = None
+            if question.groups and spec.stat == MEAN:
+                wanted[spec.name][_COUNTED] = None
+    if not wanted:
+        wanted[question.table.metrics[0].name] = {_COUNTED: None}
+    return {metric: tuple(stats) for metric, stats in wanted.items()}
+
+
+def _key(spec: Spec) -> tuple[str, str]:
+    return spec.name, spec.stat
+
+
+class _Grid:
+    """Series beside each other: by metric and statistic a matrix [bucket, instance]."""
+
+    def __init__(self, table: Table, result: Result) -> None:
+        self.decimals: dict[tuple[str, str], int] = {}
+        self._times_ns = result.times_ns
+        self._columns: dict[tuple[str, str], dict[str, Column]] = {}
+        for series in result.columns:
+            metric, _, instance = series.path.removeprefix(f"{table.name}/").partition("@")
+            key = metric, series.stat
+            self._columns.setdefault(key, {})[instance] = series
+            decimals = series.decimals if series.integers is None else series.scale
+            self.decimals[key] = max(self.decimals.get(key, 0), decimals)
+        self._instances = sorted({instance for each in self._columns.values() for instance in each})
+
+    def batch(self, specs: Iterable[Spec]) -> "_WideBatch":
+        """Rows in which anything that is asked for is there, in order of time and instance."""
+        buckets, instances = len(self._times_ns), len(self._instances)
+        cells: dict[str, Cells] = {}
+        known = np.zeros(buckets * instances, bool)
+        for key in self._columns:
+            known |= _is_there(self._cells(key), is_count=key[1] == _COUNTED)
+        rows = np.flatnonzero(known)
+        for spec in specs:
+            if spec.of is Of.METRIC:
+                cells[spec.label] = grouping.take(self._cells(_key(spec)), rows)
+        names = [instance or None for instance in self._instances]
+        codes = np.array([-1 if name is None else code for code, name in enumerate(names)], np.int64)
+        cells[INSTANCE] = Words(codes[rows % max(1, instances)], self._instances)
+        cells[COUNT] = NumberColumn(np.ones(len(rows), np.int64))
+        counts = {
+            metric: grouping.take(self._cells((metric, stat)), rows)
+            for metric, stat in self._columns
+            if stat == _COUNTED
+        }
+        bucket = rows // max(1, instances)
+        return _WideBatch(bucket, self._times_ns[bucket], cells, counts)
+
+    def _cells(self, key: tuple[str, str]) -> Cells:
+        """The values of a metric and statistic, a cell a bucket and instance."""
+        columns = self._columns.get(key, {})
+        shape = len(self._times_ns), len(self._instances)
+        if any(each.texts is not None for each in columns.values()):
+            return self._words(columns)
+        if any(each.floats is not None for each in columns.values()):
+            floats = np.full(shape, np.nan)
+            for place, instance in enumerate(self._instances):
+                if instance in columns:
+                    floats[:, place] = columns[instance].values
+            return NumberColumn(floats.ravel())
+        integers = np.full(shape, ABSENT, np.int64)
+        scale = max((each.scale for each in columns.values()), default=0)
+        for place, instance in enumerate(self._instances):
+            if instance in columns and (values := columns[instance].integers) is not None:
+                integers[:, place] = values
+        return NumberColumn(integers.ravel(), scale)
+
+    def _words(self, columns: Mapping[str, Column]) -> Words:
+        codes: dict[str, int] = {}
+        cells = np.full((len(self._times_ns), len(self._instances)), -1, np.int64)
+        for place, instance in enumerate(self._instances):
+            if instance in columns:
+                texts = columns[instance].texts or ()
+                cells[:, place] = [-1 if text is None else codes.setdefault(text, len(codes)) for text in texts]
+        return Words(cells.ravel(), list(codes))
+
+
+def _is_there(cells: Cells, *, is_count: bool) -> BoolArray:
+    """Which cells have a value, bool[row]; of counts those that are above 0."""
+    if isinstance(cells, Words):
+        return cells.codes >= 0
+    if is_count:
+        return cells.values > 0
+    return ~np.isnan(cells.values) if cells.values.dtype == np.float64 else cells.values != ABSENT
+
+
+class _WideBatch(RowBatch):
+    """Rows of a wide table, of all boots together: a series goes on from one to the next."""
+
+    def __init__(
+        self, bucket: Int64Array, times_ns: Int64Array, cells: Mapping[str, Cells], counts: Mapping[str, Cells]
+    ) -> None:
+        """``counts``: how many values the metrics of averages had in each row."""
+        super().__init__("", bucket, times_ns)
+        self._cells = cells
+        self._counts = counts
+
+    def cells(self, spec: Spec) -> Cells:
+        """A column."""
+        return self._cells[spec.label]
+
+    def mass(self, spec: Spec, /) -> Float64Array:
+        """The average of a gauge, by the share of the bucket in which it was there: float64[row]."""
+        values, counts = self._cells[spec.label], self._counts[spec.name]
+        if isinstance(values, Words) or isinstance(counts, Words):
+            raise TypeError(spec.label)
+        number = np.maximum(counts.values, 0).astype(np.float64)
+        most = np.zeros(int(self.bucket.max(initial=-1)) + 1)
+        np.maximum.at(most, self.bucket, number)
+        return values.floats() * number / np.maximum(most[self.bucket], 1.0)
+
+    def keep(self, rows: Int64Array) -> "_WideBatch":
+        """Only these rows, int64[row]."""
+        cells = {label: grouping.take(each, rows) for label, each in self._cells.items()}
+        counts = {metric: grouping.take(each, rows) for metric, each in self._counts.items()}
+        return _WideBatch(self.bucket[rows], self.times_ns[rows], cells, counts)

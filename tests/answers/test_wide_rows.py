@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of wide tables: the values of their series beside each other, filtered, grouped and cut to the first."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sysmond.answers.rates import STATISTICS
+from sysmond.archiver import retention_job, rollup_job
+from sysmond.archiver.coding import DENSE
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import Cause, Sensitivity
+from sysmond.base.result import Column, Result
+from sysmond.errors import Error, NotPermittedError, UsageError
+from sysmond.history import Archive
+from tests.support.machine import NOON_NS, OLDER, Machine
+
+DISKS = ("nvme0n1", "sda", "sdb")
+SPAN = {"start": NOON_NS, "end": NOON_NS + 1800 * SECOND_NS}
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Archive:
+    """Two boots, of which the older is only in tiers; a disk that comes later, rows in files and in a ring."""
+    machine = Machine(tmp_path_factory.mktemp("machine"))
+    machine.start(0.5, boot=OLDER, wall_ns=NOON_NS - 7200 * SECOND_NS).tick(range(1, 400), DISKS[:2])
+    machine.seal()
+    machine.flush()
+    machine.reboot()
+    writer = machine.start(0.5)
+    writer.tick(range(1, 300), DISKS[:2])
+    writer.tick(range(310, 700), DISKS)
+    machine.seal()
+    machine.flush()
+    rollup_job.roll_up(machine.folders, DENSE, retention_job.keeper(machine.folders).make_room, set())
+    writer.tick(range(700, 800), DISKS)
+    return machine.archive
+
+
+def cells(column: Column) -> list[Any]:
+    if column.texts is not None:
+        return list(column.texts)
+    return [None if np.isnan(value) else round(float(value), 9) for value in column.values]
+
+
+def laid_out(result: Result, labels: list[str]) -> dict[tuple[int, str], list[Any]]:
+    """Rows by time and instance."""
+    instances = result.column("instance").texts or ()
+    values = zip(*(cells(result.column(label)) for label in labels), strict=True)
+    made = dict(zip(zip(result.times_ns.tolist(), instances, strict=True), map(list, values), strict=True))
+    assert len(made) == len(result.times_ns)
+    return made  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("step", ["1s", "10s", "1min", "7s", "5min"])
+@pytest.mark.parametrize("stat", STATISTICS)
+@pytest.mark.parametrize("metric", ["read_bytes", "queue", "model"])
+def test_rows_have_the_values_of_series(archive: Archive, metric: str, stat: str, step: str) -> None:
+    label = f"{metric}:{stat}"
+    rows = archive.records("disk", columns=f"instance,{label}", step=step)
+    series = archive.select(f"disk/{metric}", stat=stat, step=step)
+    expected = {
+        (time_ns, column.path.partition("@")[2]): [value]
+        for column in series.columns
+        for time_ns, value in zip(series.times_ns.tolist(), cells(column), strict=True)
+        if value is not None and (stat, value) != ("count", 0)
+    }
+    assert laid_out(rows, [label]) == expected
+    assert rows.column(label).unit == series.columns[0].unit
+    assert (rows.events, rows.step_ns, rows.table) == (series.events, series.step_ns, "disk")
+    # The last ones reach up to now.
+    assert rows.gaps[:-2] == series.gaps[:-2]
+    assert [(gap.table, gap.cause) for gap in rows.gaps] == [(gap.table, gap.cause) for gap in series.gaps]
+
+
+@pytest.mark.parametrize("stat", STATISTICS)
+@pytest.mark.parametrize("metric", ["read_bytes", "queue", "model"])
+def test_the_whole_range_is_one_row_an_instance(archive: Archive, metric: str, stat: str) -> None:
+    """As one bucket that has all of it; whatever the range begins and ends at."""
+    label = f"{metric}:{stat}"
+    whole = archive.records("disk", columns=f"instance,{label}", **SPAN)  # type: ignore[arg-type]
+    bucket = archive.select(f"disk/{metric}", stat=stat, step="30min", **SPAN)  # type: ignore[arg-type]
+    expected = {column.path.partition("@")[2]: cells(column)[0] for column in bucket.columns}
+    there = {name: value for name, value in expected.items() if value is not None and (stat, value) != ("count", 0)}
+    assert {name: value for (_, name), (value,) in laid_out(whole, [label]).items()} == there
+    assert set(whole.times_ns.tolist()) <= {NOON_NS}
+
+
+def test_a_range_that_no_tier_fits_counts_every_increase_once(archive: Archive) -> None:
+    odd = {"start": NOON_NS + 13 * SECOND_NS, "end": NOON_NS + 777 * SECOND_NS}
+    rows = archive.records("disk", columns="instance,read_bytes:sum", **odd)  # type: ignore[arg-type]
+    series = archive.select("disk/read_bytes@sda", stat="sum", step="1s", **odd)  # type: ignore[arg-type]
+    sums = dict(zip(rows.column("instance").texts or (), rows.column("read_bytes:sum").values, strict=True))
+    assert sums["sda"] == np.nansum(series.columns[0].values)
+
+
+def test_the_first_by_a_column(archive: Archive) -> None:
+    rows = archive.records("disk", columns="instance,queue:max,read_bytes", by="queue:max", top=1, step="1min")
+    every = archive.records("disk", columns="instance,queue:max", step="1min")
+    highest: dict[int, float] = {}
+    for (time_ns, _), (value,) in laid_out(every, ["queue:max"]).items():
+        highest[time_ns] = max(highest.get(time_ns, -1), value)
+    assert {time_ns: value for (time_ns, _), (value,) in laid_out(rows, ["queue:max"]).items()} == highest
+
+
+def test_conditions_are_about_rows(archive: Archive) -> None:
+    rows = archive.records("disk", where="instance ~ ^sd and queue > 4.99 and model = 'made by sdb'", step="1s")
+    assert set(rows.column("instance").texts or ()) == {"sdb"}
+    assert rows.column("queue").values.min() > 4.99
+    grown = archive.records("disk", columns="instance", where="read_bytes > 70B", step="10s", **SPAN)  # type: ignore[arg-type]
+    assert len(grown.times_ns)
+
+
+def test_groups_have_sums_and_percentiles(archive: Archive) -> None:
+    span = {"start": NOON_NS + 320 * SECOND_NS, "end": NOON_NS + 400 * SECOND_NS, "step": "10s"}
+    groups = archive.records("disk", group_by="model", columns="read_bytes:sum,queue,queue:max", **span)  # type: ignore[arg-type]
+    rows = archive.records("disk", columns="instance,model,read_bytes:sum,queue,queue:max", **span)  # type: ignore[arg-type]
+    by_model = {(time, model): values for time, model, *values in groups.records.tolist()}
+    for time, _, model, *values in rows.records.tolist():
+        assert by_model[time, model] == pytest.approx(values)
+    every = archive.records("disk", group_by="instance", columns="queue", percentile=50, **span)  # type: ignore[arg-type]
+    for _, name, median in every.records.tolist():
+        mine = [row[4] for row in rows.records.tolist() if row[1] == name]
+        assert median == pytest.approx(np.median(mine))
+
+
+def test_without_columns_it_is_all_metrics_and_stat_says_of_what(archive: Archive) -> None:
+    rows = archive.records("disk", stat="max,min", step="1min")
+    expected = ["instance", "read_bytes:max", "read_bytes:min", "queue:max", "queue:min", "model:max", "model:min"]
+    assert [column.path for column in rows.columns] == expected
+    assert [name for name, _, _ in archive.columns("disk")][:4] == [
+        "instance", "read_bytes", "read_bytes:mean", "read_bytes:min",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({"columns": "quee"}, "table 'disk' has no column 'quee'; nearest: queue"),
+        ({"where": "sector > 5"}, "condition 'sector > 5': there is no column 'sector'"),
+        ({"by": "model:mode"}, "has no column 'model:mode'"),
+        ({"group_by": "queue"}, "group by 'queue': it differs all the time; expected instance, model"),
+        ({"group_by": "model", "columns": "queue:min"}, "rows of a group have no min; expected count, last"),
+        ({"percentile": 50}, "expected --sample with it"),
+        ({"percentile": 101, "step": "1min"}, "percentile 101: expected 0 to 100"),
+        ({"stat": "median"}, "column 'read_bytes': has no statistic 'median'; expected mean, min"),
+        ({"top": -1}, "the first -1: expected 1 or more"),
+        ({"step": 0}, "not a length of time"),
+        ({"start": NOON_NS, "end": NOON_NS}, "before it begins"),
+    ],
+)
+def test_a_wrong_question_is_one_line(archive: Archive, said: dict[str, Any], why: str) -> None:
+    with pytest.raises(UsageError) as refusal:
+        archive.records("disk", **said)
+    assert why in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_table_that_is_none_names_what_there_is(archive: Archive) -> None:
+    with pytest.raises(Error, match="table 'disc': nothing of it is recorded yet; nearest: disk"):
+        archive.records("disc")
+
+
+def test_where_nothing_was_recorded_there_is_a_gap(archive: Archive) -> None:
+    rows = archive.records("disk", start=NOON_NS + 10**7 * SECOND_NS, end=NOON_NS + 2 * 10**7 * SECOND_NS)
+    assert len(rows.times_ns) == 0
+    assert [gap.cause for gap in rows.gaps] == [Cause.OFF]
+
+
+def test_what_we_may_not_read_is_refused(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.start(0.5, sensitivity=Sensitivity.RESTRICTED).tick(range(1, 20))
+    assert machine.archive.records("disk").sensitivity is Sensitivity.RESTRICTED
+    public = Archive(machine.folders, classes=[Sensitivity.PUBLIC])
+    with pytest.raises((NotPermittedError, Error)):
+        public.records("disk")
