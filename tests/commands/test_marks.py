@@ -4,6 +4,7 @@
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -118,8 +119,10 @@ def test_a_user_who_has_made_his_marks_is_told_so_and_others_go_on(archiver: Sta
 
 
 def test_a_user_has_the_disk_written_ten_times_a_minute(archiver: Station) -> None:
+    began_s = time.monotonic()
     assert all(give(archiver, {"do": "flush", "uid": 1000})["ok"] is True for _ in range(PER_USER_MAX))
-    assert give(archiver, {"do": "flush", "uid": 1000})["too_much"] is True
+    # Where ten take longer than a minute, one more is none too many.
+    assert give(archiver, {"do": "flush", "uid": 1000}).get("too_much") or time.monotonic() - began_s > SPAN_S
     assert give(archiver, {"do": "flush", "uid": 1001})["ok"] is True
     assert give(archiver, {"do": "flush"})["ok"] is True
     assert give(archiver, {"do": "flush", "reason": "suspend", "uid": 1000})["ok"] is True
@@ -127,6 +130,7 @@ def test_a_user_has_the_disk_written_ten_times_a_minute(archiver: Station) -> No
 
 HASTY = """
 import sys
+import time
 from sysmond.archiver import disk_writes
 from sysmond.daemon import runner
 disk_writes.INTERVAL_NS = 10**9

@@ -143,7 +143,8 @@ def test_a_process_is_as_proc_has_it(walk: Walk, program: str, tmp_path: Path) -
         assert row["start"] * TICKS // 10**9 == int(stat(str(running.pid))[22])
         assert row["cgroup"] == cgroup(running.pid)
         ticks = sum(map(int, stat(str(running.pid))[14:16])) / TICKS
-        assert (row["user"] + row["system"]) / 1e6 == pytest.approx(ticks, abs=0.2)
+        # ``user`` and ``system`` are what the kernel's clock happened to see: of a busy machine /proc has made it fit.
+        assert row["cpu"] / 1e6 == pytest.approx(ticks, abs=0.05)
 
 
 def test_what_a_child_does_is_seen_in_its_row(walk: Walk, tmp_path: Path) -> None:
