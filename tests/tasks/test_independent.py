@@ -232,7 +232,7 @@ def test_cpu_of_all_processes_is_that_of_the_machine(recorder: Recorder) -> None
         words = Path("/proc/stat").read_text().splitlines()[0].split()
         return (int(words[1]) + int(words[2]) + int(words[3])) / os.sysconf("SC_CLK_TCK")
 
-    # A reading may come late where the machine is busy: what is recorded lies between what is spent at most and at least.
+    # A reading may come late where the machine is busy: what is recorded lies between the most and the least spent.
     most_s = -spent_s()
     next_tick(recorder)
     start_ns, least_s = time.time_ns(), -spent_s()
