@@ -58,6 +58,8 @@ class Query:
         self.sources: list[AnswerSource] = []
         # What answered, and for which series.
         self.answered: list[tuple[TrackView, list[SeriesKey]]] = []
+        # Of rows: their boot times, int64[row].
+        self.ticks = _NO_TIMES
         # Series that several writers of a boot have, and where the values are that were read of them.
         self._shared: dict[tuple[str, SeriesKey], list[tuple[Track, Axis]]] = {}
 
@@ -139,6 +141,7 @@ class Query:
         for key, row in values.items():
             metric = self.metric(key)
             columns.append(self._column(key, "raw", Statistic(metric.unit, row, metric.scale, None, 0)))
+        self.ticks = np.concatenate([_NO_TIMES, *ticks.values()])
         return Result(axis, tuple(columns), (), 0)
 
     def buckets(self, step_ns: int, stats: Mapping[SeriesKey, Sequence[str]]) -> Result:

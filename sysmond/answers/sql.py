@@ -1,41 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SQL over long tables, by DuckDB: it sees the rows of a range as relations, and nothing of the machine.
+"""SQL over every table, by DuckDB: it sees the rows of a range as relations, and nothing of the machine.
 
-A relation has a row a recorded row: ``time``, metrics in their units, and what is joined where the query names it. A
-counter is what it grew by since the row before of its key (NULL where that is not known), so that its sum is right;
-``NAME_total`` is the counter itself. Only tables and columns whose names are in the query are read.
+A table is a relation of its own name, with a row a recorded row (``sql_wide``, ``sql_long``), and of its name with a
+tier (``cpu_1min``) with a row a bucket; ``event`` has what happened. DuckDB's own parser says which a query needs,
+which columns, and between which times (``sql_query``): only that is read.
 """
 
-import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from sysmond.answers.columns import LAST, Of, Spec
-from sysmond.answers.question import Request
+from sysmond.answers import sql_long, sql_query, sql_wide, wide
+from sysmond.answers.question import Request, times
 from sysmond.answers.records import Answering
-from sysmond.answers.rows import VALUES_MAX, JoinedRows, MomentBatch, NumberColumn, UtcBuckets
-from sysmond.base.model import ABSENT, END, START, Semantics, Sensitivity
-from sysmond.errors import Error, NotPermittedError, UsageError
+from sysmond.answers.sql_long import Array
+from sysmond.answers.sql_query import Named, Span
+from sysmond.answers.sql_wide import Relation
+from sysmond.base.model import TIERS_NS, Metric, Sensitivity
+from sysmond.base.result import Result
+from sysmond.errors import Error, NotPermittedError, UsageError, nearest
 from sysmond.machine.folders import Folders
-from sysmond.rollup.condition import Words
-from sysmond.store.census import Census, Line
-from sysmond.store.ends import GRAIN_NS
-from sysmond.store.stretch import Stretch, StretchPart, key_of
+from sysmond.store.census import Census
+from sysmond.store.stretch import lasts
+from sysmond.store.tiers import COARSE
+from sysmond.store.timeline import Timeline
 
 if TYPE_CHECKING:
     import duckdb
 
-TOTAL = "_total"
-_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# ``select *`` and ``p.*``, but not ``count(*)`` nor a product.
-_ALL = re.compile(r"(?:\bselect\s+|\bdistinct\s+|,\s*|\.)\*", re.IGNORECASE)
+EVENT = "event"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-Array = npt.NDArray[Any]
+# What a connection may do: no file, no network, no extension.
+_SETTINGS: dict[str, str | bool | int | float | list[str]] = {"enable_external_access": "false"}
 
 
 class SqlTime(NamedTuple):
@@ -63,33 +61,193 @@ def ask(folders: Folders, classes: Collection[Sensitivity], query: str, request:
         import duckdb  # noqa: PLC0415  optional, and 30 ms to import
     except ImportError as missing:
         raise Error("DuckDB is not installed; 'pip install sysmond[sql]' adds it") from missing
-    words = {word.lower() for word in _WORD.findall(query)}
-    census = Census(folders, classes)
-    named = [name for name in census.tables() if name in words]
-    if not named:
-        if census.refused:
-            raise NotPermittedError(f"{census.refused[0]}: no permission to read it")
-        raise UsageError(f"query {query!r}: it names no table; recorded are {', '.join(census.tables()) or 'none'}")
-    everything = bool(_ALL.search(query))
-    with duckdb.connect(":memory:", config={"enable_external_access": "false", "lock_configuration": "true"}) as opened:
-        warnings: list[str] = []
-        restricted = False
-        for name in named:
-            source = Answering(census, request._replace(table=name))
+    with duckdb.connect(":memory:", config=_SETTINGS) as opened:
+        for setting in ("timezone = 'UTC'", "lock_configuration = true"):
+            opened.execute(f"set {setting}").fetchall()
+        source = _Source(opened, folders, classes, request, _named(opened, query))
+        source.fill(query)
+        names, rows = _run(opened, query, source.tables)
+    sensitivity = Sensitivity.RESTRICTED if source.is_restricted else Sensitivity.PUBLIC
+    return Found(names, rows, tuple(dict.fromkeys(source.warnings)), sensitivity)
+
+
+class _Source:
+    """Fills the relations that a query names; then has what there is to say of it."""
+
+    def __init__(
+        self,
+        opened: "duckdb.DuckDBPyConnection",
+        folders: Folders,
+        classes: Collection[Sensitivity],
+        request: Request,
+        named: Named,
+    ) -> None:
+        self.warnings: list[str] = []
+        self.is_restricted = False
+        self._opened = opened
+        self._folders = folders
+        self._classes = classes
+        self._request = request
+        self._named = named
+        self._times = times(request)
+        self._census = Census(folders, classes)
+        self._wide_tables: list[str] = []
+
+    def fill(self, query: str) -> None:
+        """Make the relations that are named.
+
+        :raises UsageError: where none is. :raises Error: where one cannot be filled.
+        """
+        left = set(self._named.tables)
+        for table in self._census.tables():
+            for name, step in _relations(table):
+                if name in left:
+                    left.discard(name)
+                    self._fill_long(table, name, step)
+        if left or not self._named.tables:
+            start_ns, end_ns = self._range(Span())
+            asked = wide.Asked((), start_ns, end_ns, self._times.now_ns, self._request.boot, 0, lambda _: ())
+            done = wide.opened(self._folders, self._classes, asked, lambda line: self._fill_wide(line, left))
+            if not done and left == self._named.tables:
+                self._refuse(query)
+
+    def _refuse(self, query: str) -> None:
+        """Say what there is, where a query names nothing of it.
+
+        :raises Error: always.
+        """
+        if self._census.refused:
+            raise NotPermittedError(f"{self._census.refused[0]}: no permission to read it")
+        known, named = self.tables(), sorted(self._named.tables)
+        wrong = f"there is no table {named[0]!r}{nearest(named[0], known)}" if named else "it names no table"
+        raise UsageError(f"query {query!r}: {wrong}; recorded are {', '.join(known)}")
+
+    def tables(self) -> list[str]:
+        """The tables there are; each of them but ``event`` in tiers, too."""
+        return sorted({*self._census.tables(), *self._wide_tables, EVENT})
+
+    def _fill_long(self, table: str, name: str, step: str) -> None:
+        source = Answering(self._census, self._request._replace(table=table, step=step or None))
+        if step and not lasts(source.table):
+            raise UsageError(f"table {name!r}: {table} has no buckets; expected {table} itself")
+        if not step:
             if not source.has_rows:
                 raise Error(
-                    f"table {name!r}: its rows are not kept for that range any more; without --sql, tiers answer"
+                    f"table {table!r}: its rows are not kept for that range any more; expected {table}_{COARSE[0]} "
+                    "or a longer tier, which has what used most"
                 )
-            relation = _relation(source, None if everything else words)
-            warnings += source.warnings()
-            restricted = restricted or source.is_restricted()
-            opened.register(name, relation)
-        names, rows = _run(opened, query)
-    sensitivity = Sensitivity.RESTRICTED if restricted else Sensitivity.PUBLIC
-    return Found(names, rows, tuple(dict.fromkeys(warnings)), sensitivity)
+            relation = sql_long.rows(source, self._named.columns)
+        else:
+
+            def ask_for(labels: Sequence[str]) -> Result:
+                request = self._request._replace(table=table, step=step, columns=labels)
+                return Answering(self._census, request).answer()
+
+            relation = sql_long.buckets(source.offer, ask_for, self._named.columns)
+        self.warnings += source.warnings()
+        self.is_restricted = self.is_restricted or source.is_restricted()
+        self._opened.register(name, relation)
+
+    def _fill_wide(self, line: Timeline, left: Collection[str]) -> bool:
+        """Make the relations of wide tables, and of events; whether there are any of these."""
+        boot = wide.find_boot(line, self._request.boot)
+        metrics: dict[str, list[Metric]] = {}
+        for (table, _), metric in line.metrics.items():
+            metrics.setdefault(table, []).append(metric)
+        self._wide_tables = sorted(metrics)
+        filled: set[str] = set()
+        for table, mine in metrics.items():
+            for name, step in _relations(table):
+                if name in left:
+                    filled.add(name)
+                    span = self._range(self._named.spans.get(name, Span()))
+                    line.demand([table], ())
+                    self._fill_table(line, table, mine, (name, step), span, boot)
+                    self.is_restricted = self.is_restricted or table in line.restricted
+        if EVENT in left:
+            filled.add(EVENT)
+            self._fill_events(line, boot)
+        line.demand((), (), is_empty=bool(set(left) - filled))
+        self.warnings += [damage.reason for damage in line.damages]
+        return bool(filled)
+
+    def _fill_table(
+        self,
+        line: Timeline,
+        table: str,
+        metrics: Sequence[Metric],
+        name_and_step: tuple[str, str],
+        span: tuple[int, int],
+        boot: str | None,
+    ) -> None:
+        name, step = name_and_step
+        make = sql_wide.of_buckets if step else sql_wide.of_rows
+        relation = make(name, metrics, self._named.columns)
+        if step:
+            pieces = sql_wide.buckets(line, table, relation, span, boot, TIERS_NS[step])
+        else:
+            pieces = sql_wide.rows(line, table, relation, span, boot)
+        self._insert(relation, pieces)
+
+    def _fill_events(self, line: Timeline, boot: str | None) -> None:
+        events = line.events(boot, *self._range(self._named.spans.get(EVENT, Span())))
+        columns: dict[str, Array] = {"time": np.array([event.time_ns for event in events], np.int64).view("M8[ns]")}
+        for field in ("kind", "subject", "text"):
+            texts: Array = np.empty(len(events), object)
+            texts[:] = [sql_long.valid(getattr(event, field)) or None for event in events]
+            columns[field] = texts
+        self._insert(
+            Relation(EVENT, {"time": "TIMESTAMP_NS", **dict.fromkeys(("kind", "subject", "text"), "VARCHAR")}),
+            [columns],
+        )
+        # An event tells of what it is about, whatever table that is in.
+        self.is_restricted = self.is_restricted or bool(line.restricted)
+
+    def _insert(self, relation: Relation, pieces: Iterable[Mapping[str, Array]]) -> None:
+        """Make a relation of pieces: what one piece takes is free again before the next is read."""
+        types = ", ".join(f"{_quoted(name)} {kind}" for name, kind in relation.types.items())
+        self._opened.execute(f"create or replace table {_quoted(relation.name)} ({types})").fetchall()
+        columns = ", ".join(map(_quoted, relation.types))
+        for piece in pieces:
+            self._opened.register("piece of it", dict(piece))
+            into = f"insert into {_quoted(relation.name)} select {columns}"
+            self._opened.execute(f'{into} from "piece of it"').fetchall()
+            self._opened.unregister("piece of it")
+
+    def _range(self, span: Span) -> tuple[int, int]:
+        """The range that is asked for, as far as a query looks at it."""
+        start_ns = self._times.start_ns if span.since_ns is None else max(self._times.start_ns, span.since_ns)
+        return start_ns, self._times.end_ns if span.until_ns is None else min(self._times.end_ns, span.until_ns)
 
 
-def _run(opened: "duckdb.DuckDBPyConnection", query: str) -> tuple[list[str], list[list[object]]]:
+def _named(opened: "duckdb.DuckDBPyConnection", query: str) -> Named:
+    import duckdb  # noqa: PLC0415  as above
+
+    try:
+        return sql_query.read(opened, query)
+    except duckdb.Error as wrong:
+        said = _said(wrong)
+    raise UsageError(f"query {query!r}: {said}")
+
+
+def _relations(table: str) -> Iterator[tuple[str, str]]:
+    """The names by which a table is a relation, and the step of each; none for its rows."""
+    yield table, ""
+    yield from ((f"{table}_{tier}", tier) for tier in COARSE)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _said(wrong: Exception) -> str:
+    """What DuckDB says, in one line."""
+    return " ".join(str(wrong).split("\n\n", maxsplit=1)[0].split())
+
+
+def _run(
+    opened: "duckdb.DuckDBPyConnection", query: str, tables: Callable[[], Sequence[str]]
+) -> tuple[list[str], list[list[object]]]:
     import duckdb  # noqa: PLC0415  as above
 
     try:
@@ -97,7 +255,9 @@ def _run(opened: "duckdb.DuckDBPyConnection", query: str) -> tuple[list[str], li
         rows = result.fetchall()
         return [column[0] for column in result.description or ()], [[_plain(cell) for cell in row] for row in rows]
     except duckdb.Error as wrong:
-        said = " ".join(str(wrong).split("\n\n", maxsplit=1)[0].split())
+        said = _said(wrong)
+        if isinstance(wrong, duckdb.CatalogException):
+            said += f"; there are {', '.join(tables())}"
     # Not within the clause: what DuckDB raised would keep its connection.
     raise UsageError(f"query {query!r}: {said}")
 
@@ -108,89 +268,3 @@ def _plain(cell: object) -> object:
         since = at - _EPOCH
         return SqlTime((since.days * 86400 + since.seconds) * 10**9 + since.microseconds * 1000)
     return cell
-
-
-def _relation(source: Answering, words: set[str] | None) -> Mapping[str, Array]:
-    """The rows of a table over a range, a column each; those of a table that nobody names a column of are counted."""
-    specs = list(_wanted(source, words))
-    buckets, lines = source.buckets(), source.joined(spec for _, spec, _ in specs)
-    pieces: dict[str, list[Array]] = {"time": [], **{label: [] for label, _, _ in specs}}
-    rows = 0
-    for line, joined in lines:
-        carried: dict[str, dict[tuple[int, ...], int]] = {}
-        for part, earlier in zip(line.parts, [None, *(part.stretch for part in line.parts)], strict=False):
-            batch = _Batch(part, line, joined, buckets, earlier)
-            rows += len(batch.bucket)
-            if rows * len(pieces) > VALUES_MAX:
-                raise UsageError(f"more than {VALUES_MAX} values; ask for a shorter range or fewer columns")
-            pieces["time"].append(batch.times_ns.view("M8[ns]"))
-            for label, spec, is_grown in specs:
-                before = carried.setdefault(label, {})
-                pieces[label].append(_values(batch.grown(spec, before) if is_grown else batch.cells(spec), spec))
-    return {name: _joined(pieces_of) for name, pieces_of in pieces.items()}
-
-
-def _wanted(source: Answering, words: set[str] | None) -> Iterator[tuple[str, Spec, bool]]:
-    """The columns that a query may mean: name, what it is of, whether it is what a counter grew by."""
-    for label, spec in source.offer.specs.items():
-        name, said, stat = label.partition(":")
-        if spec.of in {Of.COUNT, Of.LIFE} or (said and stat != LAST):
-            continue
-        is_counter = spec.semantics is Semantics.COUNTER
-        if said and not is_counter:
-            continue
-        name += TOTAL if said else ""
-        if (words is None and spec.of is not Of.JOIN) or (words is not None and name.lower() in words):
-            yield name, spec, is_counter and not said
-
-
-class _Batch(MomentBatch):
-    """The rows of a part as they were recorded, of any table."""
-
-    def __init__(
-        self, part: StretchPart, line: Line, joined: JoinedRows, buckets: UtcBuckets, earlier: Stretch | None = None
-    ) -> None:
-        super().__init__(part, line, joined, buckets, before=earlier)
-        # Who started since then, was not there before.
-        self._since_ns = int(part.stretch.ticks[0] if earlier is None else earlier.ticks[-1]) - GRAIN_NS
-
-    def grown(self, spec: Spec, before: dict[tuple[int, ...], int]) -> NumberColumn:
-        """By how much a counter grew since the row before of its key; ``before``: what they had in the part before."""
-        stretch = self._stretch
-        values = stretch.column(spec.name)
-        base = np.empty_like(values)
-        base[1:] = values[:-1]
-        keys = list(zip(*(stretch.keys[name].tolist() for name in key_of(stretch.table)), strict=True))
-        starts = stretch.keys[START] if START in stretch.keys else np.full(len(keys), -1)
-        fresh = np.where(starts >= self._since_ns, 0, ABSENT)
-        base[stretch.begins] = [before.get(key, new) for key, new in zip(keys, fresh.tolist(), strict=True)]
-        before.update(zip(keys, stretch.last(spec.name).tolist(), strict=True))
-        unknown = (base == ABSENT) | (values == ABSENT)
-        grown = np.where(unknown, ABSENT, np.maximum(0, np.where(unknown, 0, values - np.where(unknown, 0, base))))
-        return NumberColumn(grown[self._rows], spec.scale)
-
-
-def _values(cells: NumberColumn | Words, spec: Spec) -> Array:
-    if isinstance(cells, Words):
-        texts = np.array([*(_valid(text) for text in cells.texts), None], object)
-        strings: Array = texts[cells.codes]
-        return strings
-    if spec.name in {START, END}:
-        return np.asarray(cells.values, np.int64).view("M8[ns]")
-    if spec.semantics is Semantics.STATE and not cells.scale:
-        values = np.asarray(cells.values, np.int64)
-        masked: Array = np.ma.masked_equal(values, ABSENT)
-        return masked
-    return cells.floats()
-
-
-def _valid(text: str) -> str:
-    """A text as UTF-8 has it: DuckDB knows no other."""
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-
-
-def _joined(pieces: Sequence[Array]) -> Array:
-    if any(isinstance(piece, np.ma.MaskedArray) for piece in pieces):
-        column: Array = np.ma.concatenate(pieces)  # type: ignore[no-untyped-call]
-        return column
-    return np.concatenate(pieces)

@@ -357,7 +357,7 @@ def test_sql_sees_what_counters_grew_by(run: Run) -> None:
     [
         ("selec process", "Parser Error: syntax error"),
         ("select nix from process", "Binder Error"),
-        ("select 1", "it names no table; recorded are command, exits, process"),
+        ("select 1", "it names no table; recorded are command, event, exits, process"),
         ("select * from process, read_csv('/etc/passwd')", "file system operations are disabled"),
         ("copy process to '/tmp/never.csv'", "file system operations are disabled"),
     ],

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Long tables as relations of SQL: a row a recorded row, or a row a key and bucket of a tier.
+
+A counter is what it grew by since the row before of its key (absent where that is not known), so that its sum is right;
+``NAME_total`` is the counter itself, ``NAME_rate`` what it grew by in a second, of seconds in percent. What is joined
+is there where it is named.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from sysmond.answers.columns import COUNT, MAX, MEAN, SUM, Of, Offer, Spec
+from sysmond.answers.records import Answering
+from sysmond.answers.rows import VALUES_MAX, JoinedRows, MomentBatch, NumberColumn, UtcBuckets
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import ABSENT, END, START, Semantics
+from sysmond.base.result import Column, Result
+from sysmond.errors import UsageError
+from sysmond.rollup.condition import Words
+from sysmond.store.census import Line
+from sysmond.store.ends import GRAIN_NS
+from sysmond.store.stretch import Stretch, StretchPart, key_of, lasts
+
+TOTAL, RATE = "_total", "_rate"
+PEAK = "_max"
+
+Array = npt.NDArray[Any]
+# By key what a counter was last, and when.
+Carried = dict[tuple[int, ...], tuple[int, int]]
+
+
+class _Wanted(NamedTuple):
+    """A column of a relation: its name, what it is of, and whether it is what a counter grew by, or how fast."""
+
+    name: str
+    spec: Spec
+    is_grown: bool = False
+    is_rate: bool = False
+
+
+def rows(source: Answering, named: Collection[str] | None) -> Mapping[str, Array]:
+    """The rows of a table over a range, a column each; those of a table that nobody names a column of are counted.
+
+    ``named``: columns in lower case; None for all but what is joined.
+
+    :raises UsageError: where they are too many.
+    """
+    wanted = [each for each in _of_rows(source.offer) if _is_named(each, named)]
+    buckets, lines = source.buckets(), source.joined(each.spec for each in wanted)
+    pieces: dict[str, list[Array]] = {"time": [], **{each.name: [] for each in wanted}}
+    number = 0
+    for line, joined in lines:
+        carried: dict[str, Carried] = {}
+        for part, earlier in zip(line.parts, [None, *(part.stretch for part in line.parts)], strict=False):
+            batch = _Batch(part, line, joined, buckets, earlier)
+            number += len(batch.bucket)
+            check_size(number * len(pieces))
+            pieces["time"].append(batch.times_ns.view("M8[ns]"))
+            for name, spec, is_grown, is_rate in wanted:
+                if is_grown or is_rate:
+                    grown, took_s = batch.grown(spec, carried.setdefault(name, {}))
+                    pieces[name].append(_rate(grown, took_s, spec) if is_rate else grown.floats())
+                else:
+                    pieces[name].append(_values(batch.cells(spec), spec))
+    return {name: _joined(pieces_of) for name, pieces_of in pieces.items()}
+
+
+def columns_of_rows(offer: Offer) -> list[str]:
+    """The names of the columns that rows of a table have."""
+    return [each.name for each in _of_rows(offer)]
+
+
+def _of_rows(offer: Offer) -> Iterator[_Wanted]:
+    for label, spec in offer.specs.items():
+        if spec.of in {Of.COUNT, Of.LIFE} or ":" in label:
+            continue
+        is_counter = spec.semantics is Semantics.COUNTER
+        yield _Wanted(label, spec, is_grown=is_counter)
+        if is_counter:
+            yield _Wanted(label + TOTAL, spec)
+            if lasts(offer.table):
+                yield _Wanted(label + RATE, spec, is_rate=True)
+
+
+def buckets(offer: Offer, ask: Callable[[Sequence[str]], Result], named: Collection[str] | None) -> Mapping[str, Array]:
+    """The rows of a table in buckets: a row a key and bucket, and others together; ``ask`` answers with columns."""
+    wanted = [each for each in _of_buckets(offer) if _is_named(each, named)]
+    answer = ask([each.spec.label for each in wanted] or [COUNT])
+    made: dict[str, Array] = {"time": answer.times}
+    if not wanted:
+        return made
+    for each, column in zip(wanted, answer.columns, strict=True):
+        made[each.name] = as_array(column)
+    return made
+
+
+def columns_of_buckets(offer: Offer) -> list[str]:
+    """The names of the columns that a table has in buckets."""
+    return [each.name for each in _of_buckets(offer)]
+
+
+def _of_buckets(offer: Offer) -> Iterator[_Wanted]:
+    for label, spec in offer.specs.items():
+        name, _, stat = label.partition(":")
+        if spec.semantics is Semantics.COUNTER and stat in {SUM, MEAN}:
+            yield _Wanted(name if stat == SUM else name + RATE, spec)
+        elif spec.semantics is Semantics.GAUGE and stat == MAX:
+            yield _Wanted(name + PEAK, spec)
+        elif spec.semantics is not Semantics.COUNTER and not stat:
+            yield _Wanted(name, spec)
+
+
+def _is_named(each: _Wanted, named: Collection[str] | None) -> bool:
+    return each.spec.of is not Of.JOIN if named is None else each.name.lower() in named
+
+
+def check_size(values: int) -> None:
+    """Refuse more values than are held in memory.
+
+    :raises UsageError: where they are.
+    """
+    if values > VALUES_MAX:
+        raise UsageError(f"more than {VALUES_MAX} values; ask for a shorter range or fewer columns")
+
+
+def as_array(column: Column) -> Array:
+    """A column as DuckDB reads it: what is absent is NULL there."""
+    if column.texts is not None:
+        texts: Array = np.empty(len(column.texts), object)
+        texts[:] = [None if text is None else valid(text) for text in column.texts]
+        return texts
+    if column.is_time:
+        return column.times
+    if column.integers is not None and column.semantics is Semantics.STATE and not column.scale:
+        masked: Array = np.ma.masked_equal(column.integers, ABSENT)
+        return masked
+    return column.values
+
+
+def _rate(grown: NumberColumn, took_s: Array, spec: Spec) -> Array:
+    factor = 100.0 if spec.unit == "%" else 1.0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rate: Array = np.where(took_s > 0, grown.floats() * factor / took_s, np.nan)
+    return rate
+
+
+class _Batch(MomentBatch):
+    """The rows of a part as they were recorded, of any table."""
+
+    def __init__(
+        self, part: StretchPart, line: Line, joined: JoinedRows, buckets: UtcBuckets, earlier: Stretch | None = None
+    ) -> None:
+        super().__init__(part, line, joined, buckets, before=earlier)
+        # Who started since then, was not there before.
+        self._since_ns = int(part.stretch.ticks[0] if earlier is None else earlier.ticks[-1]) - GRAIN_NS
+
+    def grown(self, spec: Spec, before: Carried) -> tuple[NumberColumn, Array]:
+        """By how much a counter grew since the row before of its key, and how long that took: float64[row] seconds.
+
+        ``before``: what the keys had in the part before, and when.
+        """
+        stretch = self._stretch
+        values, ticks = stretch.column(spec.name), stretch.ticks[stretch.tick_index()]
+        base, base_ticks = np.empty_like(values), np.empty_like(ticks)
+        base[1:], base_ticks[1:] = values[:-1], ticks[:-1]
+        keys = list(zip(*(stretch.keys[name].tolist() for name in key_of(stretch.table)), strict=True))
+        starts = stretch.keys[START] if START in stretch.keys else np.full(len(keys), -1)
+        fresh = zip(np.where(starts >= self._since_ns, 0, ABSENT).tolist(), starts.tolist(), strict=True)
+        known = [before.get(key, new) for key, new in zip(keys, fresh, strict=True)]
+        base[stretch.begins], base_ticks[stretch.begins] = np.array(known, np.int64).reshape(-1, 2).T
+        last = np.append(stretch.begins[1:], len(values)) - 1
+        before.update(zip(keys, zip(stretch.last(spec.name).tolist(), ticks[last].tolist(), strict=True), strict=True))
+        unknown = (base == ABSENT) | (values == ABSENT)
+        grown = np.where(unknown, ABSENT, np.maximum(0, np.where(unknown, 0, values - np.where(unknown, 0, base))))
+        took_s = np.where(unknown, 0, ticks - base_ticks) / SECOND_NS
+        return NumberColumn(grown[self._rows], spec.scale), took_s[self._rows]
+
+
+def _values(cells: NumberColumn | Words, spec: Spec) -> Array:
+    if isinstance(cells, Words):
+        texts = np.array([*(valid(text) for text in cells.texts), None], object)
+        strings: Array = texts[cells.codes]
+        return strings
+    if spec.name in {START, END}:
+        return np.asarray(cells.values, np.int64).view("M8[ns]")
+    if spec.semantics is Semantics.STATE and not cells.scale:
+        values = np.asarray(cells.values, np.int64)
+        masked: Array = np.ma.masked_equal(values, ABSENT)
+        return masked
+    return cells.floats()
+
+
+def valid(text: str) -> str:
+    """A text as UTF-8 has it: DuckDB knows no other."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def _joined(pieces: Sequence[Array]) -> Array:
+    if any(isinstance(piece, np.ma.MaskedArray) for piece in pieces):
+        column: Array = np.ma.concatenate(pieces)  # type: ignore[no-untyped-call]
+        return column
+    return np.concatenate(pieces)

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a query names, as DuckDB's own parser has it: tables, columns, and between which times it looks at them.
+
+More than it needs may be named (a name of another table's column, say), never less: what is named is read.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sysmond.errors import UsageError
+
+if TYPE_CHECKING:
+    import duckdb
+
+# Of every relation, whether it is named or not.
+TIME = "time"
+# How a query may say since when, and until when it looks; and the same said the other way round.
+_SINCE = frozenset({"COMPARE_GREATERTHAN", "COMPARE_GREATERTHANOREQUALTO"})
+_UNTIL = frozenset({"COMPARE_LESSTHAN", "COMPARE_LESSTHANOREQUALTO"})
+# DuckDB counts in microseconds where it says what now is: a bound that is read reaches a little further.
+MARGIN_NS = 1_000_000_000
+
+Tree = dict[str, Any]
+
+
+class Span(NamedTuple):
+    """Between which UTC nanoseconds a query looks at a table; None where it does not say."""
+
+    since_ns: int | None = None
+    until_ns: int | None = None
+
+
+class Named(NamedTuple):
+    """What a query names, in lower case. ``columns``: None for all. ``spans``: by table."""
+
+    tables: frozenset[str]
+    columns: frozenset[str] | None
+    spans: Mapping[str, Span]
+
+
+def read(opened: "duckdb.DuckDBPyConnection", query: str) -> Named:
+    """Ask DuckDB what a query names.
+
+    :raises UsageError: where it is no query.
+    """
+    parsed = json.loads(_told(opened, "select json_serialize_sql(?)", query))
+    if parsed.get("error_type") == "parser":
+        raise UsageError(f"query {query!r}: Parser Error: {' '.join(parsed.get('error_message', '').split())}")
+    if parsed.get("error", True):
+        # No plain SELECT: which tables it names is known, which columns is not.
+        return Named(frozenset(map(str.lower, opened.get_table_names(query))), None, {})
+    tables: set[str] = set()
+    columns: set[str] = set()
+    aliases: set[str] = set()
+    everything = False
+    whole: set[str] = set()
+    for node in _nodes(parsed):
+        if node.get("type") == "BASE_TABLE":
+            tables.add(str(node["table_name"]).lower())
+            aliases |= {str(node["table_name"]).lower(), str(node.get("alias", "")).lower()}
+        elif node.get("class") == "COLUMN_REF":
+            names = [str(name).lower() for name in node["column_names"]]
+            columns.update(names)
+            whole.update(names[:1] if len(names) == 1 else ())
+        elif node.get("class") == "STAR" or node.get("ref_type") == "NATURAL":
+            everything = True
+        columns.update(str(name).lower() for name in node.get("using_columns") or ())
+    # The name of a relation by itself is a row of it.
+    everything = everything or bool(whole & aliases)
+    return Named(frozenset(tables), None if everything else frozenset(columns), _spans(opened, parsed, tables))
+
+
+def _nodes(tree: Any) -> Iterator[Tree]:  # noqa: ANN401  JSON
+    """Every object in a tree, however deep."""
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, dict):
+            yield node
+            waiting.extend(node.values())
+        elif isinstance(node, list):
+            waiting.extend(node)
+
+
+def _spans(opened: "duckdb.DuckDBPyConnection", parsed: Tree, tables: set[str]) -> dict[str, Span]:
+    """By table between which times every part of a query looks at it that names it.
+
+    Only where a SELECT is from one table: in a join, what is left out of one side may change the other.
+    """
+    mentions: dict[str, int] = dict.fromkeys(tables, 0)
+    found: dict[str, list[Span]] = {table: [] for table in tables}
+    for node in _nodes(parsed):
+        if node.get("type") == "BASE_TABLE":
+            mentions[str(node["table_name"]).lower()] += 1
+        if node.get("type") == "SELECT_NODE" and (source := node.get("from_table") or {}).get("type") == "BASE_TABLE":
+            table = str(source["table_name"]).lower()
+            found[table].append(_span(opened, node.get("where_clause")))
+    spans = {}
+    for table, parts in found.items():
+        if len(parts) == mentions[table]:
+            since = [part.since_ns for part in parts]
+            until = [part.until_ns for part in parts]
+            spans[table] = Span(
+                None if None in since else min(filter(None, since), default=None),
+                None if None in until else max(filter(None, until), default=None),
+            )
+    return spans
+
+
+def _span(opened: "duckdb.DuckDBPyConnection", where: Tree | None) -> Span:
+    since: list[int] = []
+    until: list[int] = []
+    waiting = [where]
+    while waiting:
+        clause = waiting.pop() or {}
+        kind = clause.get("type")
+        if kind == "CONJUNCTION_AND":
+            waiting.extend(clause["children"])
+        elif clause.get("class") == "BETWEEN" and kind == "COMPARE_BETWEEN" and _is_time(clause["input"]):
+            since += _moment(opened, clause["lower"], -MARGIN_NS)
+            until += _moment(opened, clause["upper"], MARGIN_NS)
+        elif kind in _SINCE | _UNTIL:
+            left, right = clause["left"], clause["right"]
+            is_since = (kind in _SINCE) == _is_time(left)
+            if _is_time(left) or _is_time(right):
+                value = right if _is_time(left) else left
+                (since if is_since else until).extend(_moment(opened, value, -MARGIN_NS if is_since else MARGIN_NS))
+    return Span(max(since, default=None), min(until, default=None))
+
+
+def _is_time(node: Tree) -> bool:
+    return node.get("class") == "COLUMN_REF" and str(node["column_names"][-1]).lower() == TIME
+
+
+def _moment(opened: "duckdb.DuckDBPyConnection", node: Tree, margin_ns: int) -> list[int]:
+    """What an expression means, in UTC nanoseconds and a margin; nothing where only rows tell it."""
+    import duckdb  # noqa: PLC0415  optional
+
+    if any(each.get("class") in {"COLUMN_REF", "SUBQUERY", "WINDOW", "PARAMETER"} for each in _nodes(node)):
+        return []
+    with suppress(duckdb.Error):
+        tree = json.loads(_told(opened, "select json_serialize_sql(?)", "select 0 as said"))
+        tree["statements"][0]["node"]["select_list"] = [{**node, "alias": "said"}]
+        sql = _told(opened, "select json_deserialize_sql(?::json)", json.dumps(tree))
+        value = _told(opened, f"select epoch_ns(said::timestamp_ns) from ({sql})")  # noqa: S608  an expression alone
+        return [] if value is None else [int(value) + margin_ns]
+    return []
+
+
+def _told(opened: "duckdb.DuckDBPyConnection", query: str, *values: str) -> Any:  # noqa: ANN401  as below
+    """The one value that a query gives; all of it is fetched, or the connection would wait for more."""
+    [[value]] = opened.execute(query, list(values)).fetchall()
+    return value

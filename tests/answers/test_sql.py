@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SQL over wide tables, their buckets and events: what DuckDB sees is what the library answers, and nothing else."""
+
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sysmond.archiver import retention_job, rollup_job
+from sysmond.archiver.coding import DENSE
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import Metric, Semantics, Sensitivity, Table
+from tests.support.longarchive import asked_by_sql
+from tests.support.machine import NOON_NS, OLDER, Machine
+
+pytestmark = pytest.mark.skipif(find_spec("duckdb") is None, reason="DuckDB is optional")
+
+DISKS = ("sda", "sdb")
+LOAD = Table("load", (Metric("one", "1", Semantics.GAUGE, "Load.", 2),))
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
+    """Two boots; a gap, a counter that falls a little and one that begins anew; a table of another interval."""
+    made = Machine(tmp_path_factory.mktemp("machine"))
+    made.start(0.5, boot=OLDER, wall_ns=NOON_NS - 7200 * SECOND_NS).tick(range(1, 100), DISKS)
+    made.seal()
+    made.flush()
+    made.reboot()
+    writer = made.start(0.5)
+    writer.tick(range(1, 300), DISKS)
+    writer.offset = -3
+    writer.tick(range(310, 330), DISKS)
+    writer.offset = -3000
+    writer.tick(range(330, 400), DISKS)
+    loads = made.start(0.7, writer="background", interval_ns=10 * SECOND_NS, table=LOAD)
+    for second in range(10, 400, 10):
+        loads.relation(second * SECOND_NS)
+        loads.ring.rows(0, second * SECOND_NS, ("",), [second])
+    made.seal()
+    made.flush()
+    rollup_job.roll_up(made.folders, DENSE, retention_job.keeper(made.folders).make_room, set())
+    writer.tick(range(400, 420), DISKS)
+    return made
+
+
+def test_rows_have_what_was_stored_and_what_it_grew_by(machine: Machine) -> None:
+    found = asked_by_sql(machine.folders, "select epoch_ns(time), instance, read_bytes_total, queue, model from disk")
+    stored = machine.archive.select("disk", raw=True)
+    expected = []
+    for name in DISKS:
+        told, queue, model = (stored.column(f"disk/{metric}@{name}") for metric in ("read_bytes", "queue", "model"))
+        every = zip(stored.times_ns.tolist(), told.values, queue.values, model.texts or (), strict=True)
+        expected += [[time_ns, name, *values] for time_ns, *values in every]
+    assert sorted(found) == sorted(expected)
+
+
+@pytest.mark.parametrize("step", ["10s", "1min"])
+def test_what_counters_grew_by_is_what_series_say(machine: Machine, step: str) -> None:
+    """Over a gap once; not where one began anew; where it fell a little, as it is."""
+    for table in ("disk", f"disk_{step}"):
+        query = f"select instance, sum(read_bytes) from {table} where time >= '2023-11-15' group by 1 order by 1"
+        sums = asked_by_sql(machine.folders, query)
+        series = machine.archive.select("disk/read_bytes", stat="sum", step=step, boot=0)
+        assert sums == [[name, np.nansum(series.column(f"disk/read_bytes@{name}").values)] for name in DISKS]
+
+
+def test_buckets_have_the_statistics_of_series(machine: Machine) -> None:
+    columns = ("read_bytes_rate", "read_bytes_max", "queue", "queue_min", "queue_max")
+    query = f"select epoch_ns(time), {', '.join(columns)} from disk_10s where instance = 'sdb' order by 1"
+    found = asked_by_sql(machine.folders, query)
+    said = zip(columns, ("mean", "max", "mean", "min", "max"), strict=True)
+    for place, (name, stat) in enumerate(said, 1):
+        metric = "queue" if name.startswith("queue") else "read_bytes"
+        series = machine.archive.select(f"disk/{metric}@sdb", stat=stat, step="10s")
+        known = dict(zip(series.times_ns.tolist(), series.columns[0].values.tolist(), strict=True))
+        for row in found:
+            assert row[place] == (None if np.isnan(known[row[0]]) else known[row[0]]), name
+
+
+def test_rates_are_by_the_time_between_readings(machine: Machine) -> None:
+    query = "select max(read_bytes_rate), count(read_bytes), count(*) from disk where instance = 'sda'"
+    [[most, known, every]] = asked_by_sql(machine.folders, query)
+    # Of the first reading of each boot, and of that at which it began anew, nothing is known.
+    assert (most, every - known) == (8.0, 3)
+
+
+def test_tables_of_different_intervals_meet(machine: Machine) -> None:
+    query = (
+        "select count(*), max(abs(epoch(d.time) - epoch(l.time))), max(l.one) from disk d asof join load l"
+        " on d.time >= l.time where l.one > 1 and d.instance = 'sda'"
+    )
+    [[joined, furthest_s, highest]] = asked_by_sql(machine.folders, query)
+    # From the reading at 110 s on.
+    assert joined == (300 - 110) + (420 - 310)
+    assert furthest_s <= 30
+    assert highest == 3.9
+
+
+def test_events_are_a_relation(machine: Machine) -> None:
+    found = asked_by_sql(
+        machine.folders, "select epoch_ns(time), kind, coalesce(subject, ''), coalesce(text, '') from event"
+    )
+    assert [tuple(row) for row in found] == [tuple(event) for event in machine.archive.events()]
+
+
+@pytest.mark.parametrize(
+    ("where", "same"),
+    [
+        ("time >= '2023-11-15 00:01:00' and time < '2023-11-15 00:02:00'", True),
+        ("'2023-11-15 00:01:00' <= time and queue > 5", True),
+        ("time between timestamp '2023-11-15' and timestamp '2023-11-15' + interval 1 minute", True),
+        ("queue > 5 or time > '2030-01-01'", False),
+        ("not time > '2023-11-15 00:01:00'", False),
+        ("time > (select max(time) - interval 1 minute from load)", False),
+    ],
+)
+def test_what_is_asked_of_time_changes_no_answer(machine: Machine, where: str, same: bool) -> None:
+    plain = asked_by_sql(machine.folders, f"select count(*), sum(queue), min(read_bytes_rate) from disk where {where}")
+    hidden = (
+        f"with every as (select * from disk) select count(*), sum(queue), min(read_bytes_rate) from every where {where}"
+    )
+    assert plain == asked_by_sql(machine.folders, hidden)
+    assert plain[0][0]
+    assert bool(named(f"select queue from disk where {where}")["spans"]["disk"] != [None, None]) is same
+
+
+_NAMED = """
+import json, sys
+import duckdb
+from sysmond.answers import sql_query
+from sysmond.errors import Error
+with duckdb.connect(":memory:") as opened:
+    opened.execute("set timezone = 'UTC'").fetchall()
+    try:
+        found = sql_query.read(opened, sys.argv[1])
+    except Error as wrong:
+        print(json.dumps(str(wrong)))
+    else:
+        columns = None if found.columns is None else sorted(found.columns)
+        print(json.dumps({"tables": sorted(found.tables), "columns": columns, "spans": found.spans}))
+"""
+
+
+def named(query: str) -> Any:
+    done = subprocess.run([sys.executable, "-c", _NAMED, query], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("query", "tables", "columns"),
+    [
+        ("select user from cpu", ["cpu"], ["user"]),
+        ("select c.user, sum(d.queue) from cpu c join disk_10s d using (time) group by all", ["cpu", "disk_10s"],
+         ["c", "d", "queue", "time", "user"]),
+        ("select count(*) from cpu", ["cpu"], []),
+        ("select 'from disk' from cpu -- from memory", ["cpu"], []),
+        ("from cpu", ["cpu"], None),
+        ("select * exclude (user) from cpu", ["cpu"], None),
+        ("select columns('u.*') from cpu", ["cpu"], None),
+        ("select c from cpu c", ["cpu"], None),
+        ("select c.user from cpu c natural join disk", ["cpu", "disk"], None),
+        ("with x as (select user from CPU) select user from x", ["cpu", "x"], ["user"]),
+        ("select (select max(queue) from disk) as most, user from main.cpu", ["cpu", "disk"], ["queue", "user"]),
+        ("select user from cpu union all select one from load", ["cpu", "load"], ["one", "user"]),
+        ("describe cpu", ["cpu"], None),
+        ("summarize cpu", ["cpu"], None),
+        ("select lag(user) over (partition by instance order by time) from cpu", ["cpu"], ["instance", "time", "user"]),
+    ],
+)  # fmt: skip
+def test_the_parser_of_duckdb_says_what_a_query_names(query: str, tables: list[str], columns: list[str] | None) -> None:
+    found = named(query)
+    assert (found["tables"], found["columns"]) == (tables, columns)
+
+
+def test_a_span_is_pushed_down_only_where_every_mention_has_it() -> None:
+    minute_ns = 60 * SECOND_NS
+    said = "select queue from disk where time > make_timestamp(2023, 11, 15, 0, 1, 0)"
+    since, until = named(said)["spans"]["disk"]
+    assert (since, until) == (NOON_NS + minute_ns - SECOND_NS, None)
+    assert named(f"{said} union all select queue from disk")["spans"]["disk"] == [None, None]
+    assert (
+        "disk"
+        not in named("select d.queue from disk d join load l on true where d.time > '2023-11-15' or true")["spans"]
+    )
+    # A later bound of one side would change what an ASOF join finds on the other.
+    assert (
+        "load"
+        not in named("select 1 from disk d asof join load l on d.time >= l.time where l.time < '2023-11-16'")["spans"]
+    )
+
+
+def test_what_is_restricted_is_not_there_for_others(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> None:
+    other = Machine(tmp_path_factory.mktemp("other"))
+    other.start(0.5, sensitivity=Sensitivity.RESTRICTED).tick(range(1, 20))
+    program = (
+        "import sys\nfrom sysmond.base.model import Sensitivity\nfrom sysmond.history import Archive\n"
+        "from sysmond.machine.folders import Folders\n"
+        "archive = Archive(Folders(*sys.argv[1:3]), classes=[Sensitivity.PUBLIC])\n"
+        "print(archive.sql('select count(*) from disk').rows)"
+    )
+    words = [sys.executable, "-c", program, *other.folders]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "there is no table 'disk'" in done.stderr
+    assert asked_by_sql(other.folders, "select count(*) from disk") == [[19]]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "select * from disk, read_text('/etc/passwd')",
+        "select * from disk, '/etc/passwd'",
+        "select * from disk, read_csv('https://example.org/a.csv')",
+        "install httpfs",
+        "load httpfs",
+        "attach '/tmp/other.db'",
+        "copy disk to '/tmp/never.csv'",
+        "set enable_external_access = true",
+        "set lock_configuration = false",
+        "pragma database_list",
+        "select getenv('HOME') from disk",
+    ],
+)
+def test_duckdb_sees_nothing_of_the_machine(machine: Machine, query: str) -> None:
+    words = [f"--sql={query}", f"--state-dir={machine.folders.state}", f"--runtime-dir={machine.folders.runtime}"]
+    program = "import sys; from sysmon_tools.extract import main; sys.exit(main(sys.argv[1:]))"
+    done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=False)
+    assert done.returncode in {1, 2}, done.stdout
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1, done.stderr
