@@ -69,7 +69,7 @@ def _type(metric: Metric) -> str:
 def rows(
     line: Timeline, table: str, relation: Relation, span: tuple[int, int], boot: str | None
 ) -> Iterator[Mapping[str, Array]]:
-    """The rows of a table over [start, end), some at a time: by column an array, all of one length."""
+    """The rows of a table over [start, end), some at a time: by column an array [row] of its type."""
     metrics = _metrics(line, table, relation)
     for each in [boot] if boot else line.boots():
         for start_ns, end_ns in _chunks(line, table, span, each):
@@ -86,7 +86,7 @@ def rows(
 def buckets(
     line: Timeline, table: str, relation: Relation, span: tuple[int, int], boot: str | None, step_ns: int
 ) -> Iterator[Mapping[str, Array]]:
-    """The buckets of a table over [start, end), an instance at a time: by column an array, all of one length."""
+    """The buckets of a table over [start, end), an instance at a time: by column an array [row] of its type."""
     metrics = _metrics(line, table, relation)
     keys = sorted(key for key in line.keys(boot) if key.table == table and key.metric in metrics)
     stats = {key: _statistics(metrics[key.metric], relation) for key in keys}
