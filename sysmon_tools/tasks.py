@@ -87,7 +87,7 @@ def add_options(made: argparse.ArgumentParser) -> None:
     add("--pid", type=int, metavar="PID", help="one process over its life, with how it began and ended")
     add("--start", dest="started", metavar="T", help="with --pid: that started then, where the number was used again")
     add("--sql", metavar="QUERY", help="ask DuckDB, where it is installed, over every table: rows as recorded, buckets"
-        " as TABLE_1min; counters are what they grew by, NAME_total is the counter itself, NAME_rate per second")  # fmt: skip
+        " as TABLE_1min; a counter is what it grew by, NAME_total the counter, NAME_rate per second")  # fmt: skip
 
 
 def concerns(options: argparse.Namespace) -> bool:
