@@ -6,6 +6,7 @@ tier (``cpu_1min``) with a row a bucket; ``event`` has what happened. DuckDB's o
 which columns, and between which times (``sql_query``): only that is read.
 """
 
+import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,9 +16,9 @@ import numpy as np
 from sysmond.answers import sql_long, sql_query, sql_wide, wide
 from sysmond.answers.question import Request, times
 from sysmond.answers.records import Answering
-from sysmond.answers.sql_long import Array
+from sysmond.answers.rows import VALUES_MAX
+from sysmond.answers.sql_long import Array, Relation
 from sysmond.answers.sql_query import Named, Span
-from sysmond.answers.sql_wide import Relation
 from sysmond.base.model import TIERS_NS, Metric, Sensitivity
 from sysmond.base.result import Result
 from sysmond.errors import Error, NotPermittedError, UsageError, nearest
@@ -32,8 +33,13 @@ if TYPE_CHECKING:
 
 EVENT = "event"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# What a connection may do: no file, no network, no extension.
-_SETTINGS: dict[str, str | bool | int | float | list[str]] = {"enable_external_access": "false"}
+# What a connection may do: no network, no extension, and no file but in a folder of its own. What does not fit into its
+# memory waits there, where nobody else may look, and goes with the answer.
+_SETTINGS: dict[str, str | bool | int | float | list[str]] = {
+    "enable_external_access": "false",
+    "memory_limit": "256MB",
+    "max_temp_directory_size": "8GB",
+}
 
 
 class SqlTime(NamedTuple):
@@ -61,7 +67,10 @@ def ask(folders: Folders, classes: Collection[Sensitivity], query: str, request:
         import duckdb  # noqa: PLC0415  optional, and 30 ms to import
     except ImportError as missing:
         raise Error("DuckDB is not installed; 'pip install sysmond[sql]' adds it") from missing
-    with duckdb.connect(":memory:", config=_SETTINGS) as opened:
+    with (
+        tempfile.TemporaryDirectory(prefix="sysmond-sql-") as folder,
+        duckdb.connect(":memory:", config={**_SETTINGS, "temp_directory": folder}) as opened,
+    ):
         for setting in ("timezone = 'UTC'", "lock_configuration = true"):
             opened.execute(f"set {setting}").fetchall()
         source = _Source(opened, folders, classes, request, _named(opened, query))
@@ -92,6 +101,7 @@ class _Source:
         self._times = times(request)
         self._census = Census(folders, classes)
         self._wide_tables: list[str] = []
+        self._values = 0
 
     def fill(self, query: str) -> None:
         """Make the relations that are named.
@@ -136,17 +146,17 @@ class _Source:
                     f"table {table!r}: its rows are not kept for that range any more; expected {table}_{COARSE[0]} "
                     "or a longer tier, which has what used most"
                 )
-            relation = sql_long.rows(source, self._named.columns)
+            relation = sql_long.of_rows(name, source.offer, self._named.columns)
+            self._insert(relation, sql_long.rows(source, relation))
         else:
 
             def ask_for(labels: Sequence[str]) -> Result:
                 request = self._request._replace(table=table, step=step, columns=labels)
                 return Answering(self._census, request).answer()
 
-            relation = sql_long.buckets(source.offer, ask_for, self._named.columns)
+            self._opened.register(name, sql_long.buckets(source.offer, ask_for, self._named.columns))
         self.warnings += source.warnings()
         self.is_restricted = self.is_restricted or source.is_restricted()
-        self._opened.register(name, relation)
 
     def _fill_wide(self, line: Timeline, left: Collection[str]) -> bool:
         """Make the relations of wide tables, and of events; whether there are any of these."""
@@ -209,6 +219,9 @@ class _Source:
         self._opened.execute(f"create or replace table {_quoted(relation.name)} ({types})").fetchall()
         columns = ", ".join(map(_quoted, relation.types))
         for piece in pieces:
+            self._values += len(piece["time"]) * len(relation.types)
+            if self._values > VALUES_MAX:
+                raise UsageError(f"more than {VALUES_MAX} values; ask for a shorter range or fewer columns")
             self._opened.register("piece of it", dict(piece))
             into = f"insert into {_quoted(relation.name)} select {columns}"
             self._opened.execute(f'{into} from "piece of it"').fetchall()
@@ -242,6 +255,8 @@ def _quoted(name: str) -> str:
 
 def _said(wrong: Exception) -> str:
     """What DuckDB says, in one line."""
+    if "pytz" in str(wrong):
+        return "a column is TIMESTAMP WITH TIME ZONE; expected NAME::timestamp, which is UTC"
     return " ".join(str(wrong).split("\n\n", maxsplit=1)[0].split())
 
 

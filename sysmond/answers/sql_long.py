@@ -14,11 +14,10 @@ import numpy.typing as npt
 
 from sysmond.answers.columns import COUNT, MAX, MEAN, SUM, Of, Offer, Spec
 from sysmond.answers.records import Answering
-from sysmond.answers.rows import VALUES_MAX, JoinedRows, MomentBatch, NumberColumn, UtcBuckets
+from sysmond.answers.rows import JoinedRows, MomentBatch, NumberColumn, UtcBuckets
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import ABSENT, END, START, Semantics
 from sysmond.base.result import Column, Result
-from sysmond.errors import UsageError
 from sysmond.rollup.condition import Words
 from sysmond.store.census import Line
 from sysmond.store.ends import GRAIN_NS
@@ -41,36 +40,44 @@ class _Wanted(NamedTuple):
     is_rate: bool = False
 
 
-def rows(source: Answering, named: Collection[str] | None) -> Mapping[str, Array]:
-    """The rows of a table over a range, a column each; those of a table that nobody names a column of are counted.
+class Relation(NamedTuple):
+    """A relation: its name, and its columns by name with their types in SQL."""
 
-    ``named``: columns in lower case; None for all but what is joined.
+    name: str
+    types: Mapping[str, str]
 
-    :raises UsageError: where they are too many.
-    """
-    wanted = [each for each in _of_rows(source.offer) if _is_named(each, named)]
+
+def of_rows(name: str, offer: Offer, named: Collection[str] | None) -> Relation:
+    """The rows of a table, as a relation with these columns: in lower case; None for all but what is joined."""
+    wanted = [each for each in _of_rows(offer) if _is_named(each, named)]
+    return Relation(name, {"time": "TIMESTAMP_NS", **{each.name: _type(each) for each in wanted}})
+
+
+def rows(source: Answering, relation: Relation) -> Iterator[Mapping[str, Array]]:
+    """The rows of a table over a range, some at a time: by column an array [row] of its type."""
+    wanted = [each for each in _of_rows(source.offer) if each.name in relation.types]
     buckets, lines = source.buckets(), source.joined(each.spec for each in wanted)
-    pieces: dict[str, list[Array]] = {"time": [], **{each.name: [] for each in wanted}}
-    number = 0
     for line, joined in lines:
         carried: dict[str, Carried] = {}
         for part, earlier in zip(line.parts, [None, *(part.stretch for part in line.parts)], strict=False):
             batch = _Batch(part, line, joined, buckets, earlier)
-            number += len(batch.bucket)
-            check_size(number * len(pieces))
-            pieces["time"].append(batch.times_ns.view("M8[ns]"))
+            made: dict[str, Array] = {"time": batch.times_ns.view("M8[ns]")}
             for name, spec, is_grown, is_rate in wanted:
                 if is_grown or is_rate:
                     grown, took_s = batch.grown(spec, carried.setdefault(name, {}))
-                    pieces[name].append(_rate(grown, took_s, spec) if is_rate else grown.floats())
+                    made[name] = _rate(grown, took_s, spec) if is_rate else grown.floats()
                 else:
-                    pieces[name].append(_values(batch.cells(spec), spec))
-    return {name: _joined(pieces_of) for name, pieces_of in pieces.items()}
+                    made[name] = _values(batch.cells(spec), spec)
+            yield made
 
 
-def columns_of_rows(offer: Offer) -> list[str]:
-    """The names of the columns that rows of a table have."""
-    return [each.name for each in _of_rows(offer)]
+def _type(each: _Wanted) -> str:
+    """What a column is in SQL."""
+    if each.spec.is_text:
+        return "VARCHAR"
+    if each.spec.name in {START, END}:
+        return "TIMESTAMP_NS"
+    return "BIGINT" if each.spec.semantics is Semantics.STATE and not each.spec.scale else "DOUBLE"
 
 
 def _of_rows(offer: Offer) -> Iterator[_Wanted]:
@@ -97,11 +104,6 @@ def buckets(offer: Offer, ask: Callable[[Sequence[str]], Result], named: Collect
     return made
 
 
-def columns_of_buckets(offer: Offer) -> list[str]:
-    """The names of the columns that a table has in buckets."""
-    return [each.name for each in _of_buckets(offer)]
-
-
 def _of_buckets(offer: Offer) -> Iterator[_Wanted]:
     for label, spec in offer.specs.items():
         name, _, stat = label.partition(":")
@@ -115,15 +117,6 @@ def _of_buckets(offer: Offer) -> Iterator[_Wanted]:
 
 def _is_named(each: _Wanted, named: Collection[str] | None) -> bool:
     return each.spec.of is not Of.JOIN if named is None else each.name.lower() in named
-
-
-def check_size(values: int) -> None:
-    """Refuse more values than are held in memory.
-
-    :raises UsageError: where they are.
-    """
-    if values > VALUES_MAX:
-        raise UsageError(f"more than {VALUES_MAX} values; ask for a shorter range or fewer columns")
 
 
 def as_array(column: Column) -> Array:
@@ -196,10 +189,3 @@ def _values(cells: NumberColumn | Words, spec: Spec) -> Array:
 def valid(text: str) -> str:
     """A text as UTF-8 has it: DuckDB knows no other."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-
-
-def _joined(pieces: Sequence[Array]) -> Array:
-    if any(isinstance(piece, np.ma.MaskedArray) for piece in pieces):
-        column: Array = np.ma.concatenate(pieces)  # type: ignore[no-untyped-call]
-        return column
-    return np.concatenate(pieces)

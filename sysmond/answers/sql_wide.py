@@ -7,12 +7,11 @@ percent. In buckets a gauge is its mean; ``NAME_min`` and ``NAME_max`` are the l
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from sysmond.answers.series import Query
-from sysmond.answers.sql_long import PEAK, RATE, TOTAL, Array, as_array, check_size, valid
+from sysmond.answers.sql_long import PEAK, RATE, TOTAL, Array, Relation, as_array, valid
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import ABSENT, Metric, Semantics
 from sysmond.base.result import BoolArray, Column, Int64Array
@@ -26,13 +25,6 @@ CHUNK_NS = 6 * HOUR_NS
 BEFORE_NS = 2 * MINUTE_NS
 # The least value.
 LOWEST = "_min"
-
-
-class Relation(NamedTuple):
-    """A relation: its name, and its columns by name with their types in SQL."""
-
-    name: str
-    types: Mapping[str, str]
 
 
 def of_rows(name: str, metrics: Sequence[Metric], named: Collection[str] | None) -> Relation:
@@ -152,7 +144,6 @@ def _of_instance(
     for column in columns.values():
         there |= _is_there(column)
     at = np.flatnonzero(there & inside)
-    check_size(len(at) * len(relation.types))
     made: dict[str, Array] = {"time": times_ns[at].view("M8[ns]"), INSTANCE: _names(instance, len(at))}
     for name, metric in metrics.items():
         if name not in columns:

@@ -2,9 +2,11 @@
 """SQL over wide tables, their buckets and events: what DuckDB sees is what the library answers, and nothing else."""
 
 import json
+import os
 import subprocess
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -233,3 +235,20 @@ def test_duckdb_sees_nothing_of_the_machine(machine: Machine, query: str) -> Non
     assert done.returncode in {1, 2}, done.stdout
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1, done.stderr
+
+
+def test_the_folder_of_a_query_is_private_and_goes_with_it(machine: Machine, tmp_path: Path) -> None:
+    words = ["--sql=select current_setting('temp_directory') as at from disk limit 1", "--format=json"]
+    words += [f"--state-dir={machine.folders.state}", f"--runtime-dir={machine.folders.runtime}"]
+    program = (
+        "import os, stat, sys, tempfile\nfrom sysmon_tools.extract import main\nmade = tempfile.mkdtemp\n"
+        "def told(*args, **said):\n    path = made(*args, **said)\n"
+        "    assert stat.S_IMODE(os.stat(path).st_mode) == 0o700\n    return path\n"
+        "tempfile.mkdtemp = told\nsys.exit(main(sys.argv[1:]))"
+    )
+    environ = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words], capture_output=True, text=True, check=True, env=environ
+    )
+    assert json.loads(done.stdout)[0]["at"].startswith(f"{tmp_path}/sysmond-sql-")
+    assert list(tmp_path.iterdir()) == []
