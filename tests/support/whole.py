@@ -131,6 +131,10 @@ class Recorder:
         """Ask with sysmon-extract, as ourselves or as somebody else."""
         return run_as(by, lambda: extract.main([*words, *self.where()]))
 
+    def extract_from(self, *words: str) -> ProgramRun:
+        """Ask with sysmon-extract what these words name, not what this recorder writes."""
+        return run_as(None, lambda: extract.main(words))
+
     def command(self, *words: str, by: Asker | None = None) -> ProgramRun:
         """Have sysmond work on its files, as ourselves or as somebody else."""
         return run_as(by, lambda: __main__.main([*words, *self.where()]))
