@@ -5,9 +5,9 @@ Comes in: paths or tables, a time range, an interval, conditions, groups. Goes o
 their causes, marks and events. Whatever a caller may not read is left out and said. Called by ``history``, the public
 door, which ``sysmon-extract`` and the bus stand on.
 
-``wide`` answers for wide tables by ``series``, with rates by ``rates``, and ``wide_rows`` lays series beside each other;
-``records`` answers for long ones, whose rows ``rows`` makes of records and ``from_tiers`` of buckets. ``question`` is
-what all rows are asked by; ``sql`` gives every table to DuckDB. ``which_tier`` says which resolution answers (which files have it:
-``store.holdings``); ``gaps`` and, for long tables, ``record_gaps`` why something is missing; ``explain`` how a number
-came about.
+``wide`` answers for wide tables by ``series``, with rates by ``rates``, and ``wide_rows`` lays series beside each
+other; ``records`` answers for long ones, whose rows ``rows`` makes of records and ``from_tiers`` of buckets.
+``question`` is what all rows are asked by; ``sql`` gives every table to DuckDB. ``which_tier`` says which resolution
+answers (which files have it: ``store.holdings``); ``gaps`` and, for long tables, ``record_gaps`` why something is
+missing; ``explain`` how a number came about.
 """

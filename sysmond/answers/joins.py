@@ -2,6 +2,7 @@
 """Joins: texts that belong to the numbers of a row, from other tables, or known to every reader."""
 
 import pwd
+import signal
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
@@ -31,6 +32,19 @@ def username(uid: int) -> str:
         return str(uid)
 
 
+@cache
+def signal_name(number: int) -> str | None:
+    """The name of a signal (signal(7)); None for 0, which is none, and the number where it has no name."""
+    if not number:
+        return None
+    if signal.SIGRTMIN < number < signal.SIGRTMAX:
+        return f"SIGRTMIN+{number - signal.SIGRTMIN}"
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return str(number)
+
+
 _owner = cache(owner)
 
 
@@ -42,6 +56,7 @@ _READERS: Mapping[str, Callable[[int | str, str], str | None]] = {
     ":user": _of_number(username),
     # Nothing where a thread is in none.
     ":syscall": _of_number(lambda number: syscalls.name(number) or None),
+    ":signal": _of_number(signal_name),
     ":cgroup": lambda path, name: getattr(_owner(path), name, None) if isinstance(path, str) else None,
 }
 

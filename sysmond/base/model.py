@@ -118,9 +118,13 @@ class Packing(NamedTuple):
 READERS = {
     ":user": (("id",), ("name",)),
     ":syscall": (("number",), ("name",)),
+    ":signal": (("number",), ("name",)),
     ":cgroup": (("path",), ("runtime", "container", "pod", "unit", "user_unit", "slice", "session")),
 }
-"""What every reader knows without a table, by metrics and texts: users, system calls, and what a cgroup's path says."""
+"""What every reader knows without a table, by metrics and texts.
+
+Users, system calls, signals, and what the path of a cgroup tells.
+"""
 
 
 class Join(NamedTuple):

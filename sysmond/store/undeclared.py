@@ -20,6 +20,7 @@ _NUMBERS = (
     ("cgroup_name", (("cgroup", "id"),), (("cgroup_path", "path"),), False, False),
     (":cgroup", (("cgroup_path", "path"),), _OWNERS, False, False),
     (":syscall", (("syscall", "number"),), (("syscall_name", "name"),), False, False),
+    (":signal", (("signal", "number"),), (("signal_name", "name"),), False, False),
     ("kernel_stack", (("stack", "id"),), (("functions", "functions"),), False, True),
 )
 _COMMAND = ("command", _KEY, (("exe", "exe"), ("command", "command")))
@@ -32,7 +33,10 @@ BY_COLUMNS: Mapping[str, Any] = {
     "totals": (("rss", _RSS, "All resident memory."),),
     "joins": (*_NUMBERS, (*_COMMAND, False, False)),
     "ended_by": ("exits", _KEY, ("exit_code", "signal")),
-    "meant": (("user", "username"), ("cgroup", "cgroup_path"), ("syscall", "syscall_name"), ("stack", "functions")),
+    "meant": (
+        *(("user", "username"), ("cgroup", "cgroup_path"), ("syscall", "syscall_name")),
+        *(("signal", "signal_name"), ("stack", "functions")),
+    ),
 }
 _BY_COLUMNS_OF_THREADS = {**BY_COLUMNS, "joins": (*_NUMBERS, (*_COMMAND, True, False))}
 BUILT_IN: Mapping[str, Mapping[str, Any]] = {

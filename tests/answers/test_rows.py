@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from sysmond.answers.joins import signal_name
 from sysmond.answers.question import Request
 from sysmond.answers.records import answer
 from sysmond.base.clock import SECOND_NS, Relation
@@ -555,3 +556,10 @@ def test_summaries_and_rows_say_the_same(
 
 def test_the_boot_of_the_tests_is_one() -> None:
     assert len(BOOT) == 32
+
+
+@pytest.mark.parametrize(
+    ("number", "name"), [(0, None), (9, "SIGKILL"), (34, "SIGRTMIN"), (40, "SIGRTMIN+6"), (64, "SIGRTMAX"), (99, "99")]
+)
+def test_signals_have_their_names(number: int, name: str | None) -> None:
+    assert signal_name(number) == name

@@ -237,6 +237,15 @@ def test_a_table_that_does_not_come_with_sysmond_is_asked_for_like_any_other(run
     )
 
 
+def test_signals_are_asked_for_by_name(run: Run) -> None:
+    done = run("exits", "--where=signal = SIGKILL", "--columns=pid,signal,signal_name", "--format=csv")
+    assert done.out.splitlines()[-1].endswith(",50,9,SIGKILL")
+    by_number = run("exits", "--where=signal = 9", "--columns=pid,signal,signal_name", "--format=csv")
+    assert by_number.rows == done.rows
+    grouped = run("exits", "--group-by=signal", "--columns=count", "--format=csv").out.splitlines()
+    assert any(line.endswith(",SIGKILL,1") for line in grouped)
+
+
 def test_columns_are_listed(run: Run) -> None:
     done = run("process", "--list", "--format=csv")
     listed = {row["column"]: row for row in done.rows}
