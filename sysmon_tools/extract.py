@@ -7,6 +7,7 @@ Imports are late on purpose: a cold start should cost little more than numpy and
 import argparse
 import gc
 import os
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -29,6 +30,7 @@ PROGRAM = "sysmon-extract"
 FORMATS = (*ROW_FORMATS, "hdf5", "openmetrics")
 EXPLAIN_FORMATS = ("table", "json", "jsonl")
 STATS = ("mean", "min", "max", "tmax", "first", "last", "sum", "count")
+_PERCENTILE = re.compile(r"p[0-9.]+")
 _SUFFIXES = {".csv": "csv", ".tsv": "tsv", ".json": "json", ".jsonl": "jsonl", ".h5": "hdf5", ".hdf5": "hdf5"}
 
 _HELP_WIDTH = 100
@@ -105,7 +107,7 @@ def parser() -> Parser:
     add("--boot", metavar="-1|ID", help="only that boot: 0 is this one, -1 the one before, or its id")
     add("--sample", metavar="STEP", help="length of a bucket: 10s, 1min, 1h ... (default: as recorded)")
     add("--stat", metavar="STAT,...", help=f"of each bucket: {', '.join(STATS)} (default: mean);"
-        " tmax is the time of the maximum")  # fmt: skip
+        " tmax is the time of the maximum; of series, percentiles: p50, p95, p99.9")  # fmt: skip
     add("--format", metavar="FORMAT", help=f"{', '.join(FORMATS)} (default: by the file's suffix, else csv;"
         " on a terminal, table)")  # fmt: skip
     add("--output-file", metavar="F", help="write there, whole or not at all (default: standard output)")
@@ -160,7 +162,8 @@ def _stats(text: str | None) -> tuple[str, ...] | None:
         return None
     stats = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
     for stat in stats:
-        _check_choice("statistic", stat, STATS)
+        if not _PERCENTILE.fullmatch(stat):
+            _check_choice("statistic", stat, STATS)
     return stats
 
 

@@ -13,13 +13,12 @@ from collections.abc import Collection, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from sysmond.answers import wide
-from sysmond.answers.rates import STATISTICS
+from sysmond.answers import rates, wide
 from sysmond.base import clock, paths, timespec
 from sysmond.base.model import Metric, Sensitivity, series_path
 from sysmond.base.result import Boot, Entry, Event, LongEntry, Result
 from sysmond.base.timespec import FOREVER_NS
-from sysmond.errors import Error, UsageError, nearest
+from sysmond.errors import Error, UsageError
 from sysmond.machine import folders
 from sysmond.machine.folders import Folders
 from sysmond.store.of_ring import SeriesKey
@@ -149,8 +148,8 @@ class Archive:
         Times are as ``timespec`` reads them (``"yesterday"``, ``"-1h"``, ``"2025-01-31 14:30"``), or UTC
         nanoseconds; ``start`` is the first sample where it is not given, ``end`` now. ``step`` is a length
         (``"10s"``, ``"1min"``) or nanoseconds, the recorded interval where it is not given. ``stat``: one or
-        several of mean, min, max, first, last, sum and count; mean where none is given. ``boot``: 0 for the
-        newest, -1 for the one before, or an id. ``explain``: tell how each column came about, too.
+        several of mean (where none is given), min, max, tmax, first, last, sum, count, and percentiles (``p95``).
+        ``boot``: 0 for the newest, -1 for the one before, or an id. ``explain``: tell how each column came about, too.
 
         A column has a row a time: of counters rates per second (of seconds: percent), and sums in the unit
         recorded. Gaps are told with their true ends, which may lie outside the range.
@@ -373,10 +372,7 @@ def _entry(
 def _statistics(stat: str | Sequence[str]) -> list[str]:
     stats = stat.split(",") if isinstance(stat, str) else list(stat)
     for name in stats:
-        if name not in STATISTICS:
-            raise UsageError(
-                f"statistic {name!r}: not known{nearest(name, STATISTICS)}; expected {', '.join(STATISTICS)}"
-            )
+        rates.check(name)
     return list(dict.fromkeys(stats))
 
 

@@ -9,6 +9,7 @@ Pure: arrays in, arrays out. All are made from ``rollup.Buckets``, so that rows 
   fit into it; never in a maximum, minimum, first or last, which are of rates over single intervals.
 """
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from math import ceil, log10
@@ -20,10 +21,14 @@ import numpy.typing as npt
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import ABSENT, Metric, Semantics, rate_unit
 from sysmond.base.result import TIME_SCALE, TIME_UNIT, BoolArray, Float64Array, Int64Array
+from sysmond.errors import UsageError, nearest
 from sysmond.store import statistics
 from sysmond.store.statistics import Buckets, Stat
 
 STATISTICS = ("mean", "min", "max", "tmax", "first", "last", "sum", "count")
+
+PERCENT_MAX = 100.0
+_PERCENTILE = re.compile(r"p([0-9]{1,2}(?:\.[0-9]{1,6})?|100)")
 
 # Float64 holds no more.
 DECIMALS_MAX = 15
@@ -72,21 +77,44 @@ class Statistic(NamedTuple):
 
 def needs_rows(metric: Metric, stat: str) -> bool:
     """Whether no bucket keeps a statistic, so that only rows have it."""
+    if percent_of(stat) is not None:
+        return metric.semantics is not Semantics.STATE
     if metric.semantics is Semantics.COUNTER:
         return stat in {"min", "first", "last"}
     return stat == "first"
+
+
+def percent_of(stat: str) -> float | None:
+    """Which percentile a statistic is, as ``p95`` or ``p99.9``; None for any other."""
+    spelled = _PERCENTILE.fullmatch(stat)
+    return float(spelled[1]) if spelled else None
+
+
+def check(stat: str) -> None:
+    """Refuse what is no statistic.
+
+    :raises UsageError: naming it.
+    """
+    if stat not in STATISTICS and percent_of(stat) is None:
+        expected = f"expected {', '.join(STATISTICS)}, or a percentile such as p95"
+        raise UsageError(f"statistic {stat!r}: not known{nearest(stat, STATISTICS)}; {expected}")
 
 
 def formula(metric: Metric, stat: str) -> str:
     """Say how a statistic is made of what the kernel told; ``raw`` is what it told."""
     if stat == "raw":
         return "as stored"
+    if (percent := percent_of(stat)) is not None and metric.semantics is not Semantics.STATE:
+        of = "increases from row to row ÷ interval" if metric.semantics is Semantics.COUNTER else "values"
+        return f"{percent:g} % of {of} are at most this" + " × 100" * (
+            metric.semantics is Semantics.COUNTER and metric.unit == "s"
+        )
     if stat == "count":
         return "number of increases" if metric.semantics is Semantics.COUNTER else "number of values"
     if metric.semantics is Semantics.COUNTER:
-        percent = " × 100" if metric.unit == "s" and stat not in {"sum", "tmax"} else ""
-        return f"{_FORMULAS_OF_COUNTER[stat]}{percent}"
-    if metric.is_text or (metric.semantics is Semantics.STATE and stat in _ADDING):
+        factor = " × 100" if metric.unit == "s" and stat not in {"sum", "tmax"} else ""
+        return f"{_FORMULAS_OF_COUNTER[stat]}{factor}"
+    if metric.is_text or (metric.semantics is Semantics.STATE and stat not in _FORMULAS_OF_STATE):
         return "first value" if stat == "first" else "nothing" if stat == "tmax" else "last value"
     return _FORMULAS_OF_GAUGE[stat]
 
@@ -111,11 +139,14 @@ _FORMULAS_OF_GAUGE = {
 }
 
 
+_FORMULAS_OF_STATE = frozenset(_FORMULAS_OF_GAUGE) - _ADDING
+
+
 def parts_needed(metric: Metric, stat: str) -> tuple[Stat, ...]:
     """Which statistics of buckets are needed to know one of a column."""
     if metric.is_text:
         return (Stat.COUNT, Stat.LAST)
-    if metric.semantics is Semantics.STATE and stat in _ADDING:
+    if metric.semantics is Semantics.STATE and (stat in _ADDING or percent_of(stat) is not None):
         return (Stat.COUNT, Stat.LAST)
     if metric.semantics is Semantics.COUNTER:
         return _OF_COUNTER.get(stat, (Stat.COUNT,))
@@ -160,6 +191,45 @@ def of_rows(
     elif in_full:
         more[RowStat.FIRST] = _first(values, starts)
     return made, more
+
+
+def samples(kind: tuple[Stat, ...], values: Int64Array, ticks: Int64Array, interval_ns: int) -> Int64Array:
+    """What percentiles are of, int64[series, tick]: values of gauges, of counters increases over one interval."""
+    if Stat.LEAP not in kind:
+        return values
+    return statistics.of_rows(kind, values, ticks, np.arange(len(ticks)), interval_ns).stats[Stat.MAX]
+
+
+class Samples(NamedTuple):
+    """What one series has in one lineage: the places of its buckets on the axis, and ``samples``, int64[tick] both."""
+
+    place: Int64Array
+    values: Int64Array
+    interval_ns: int
+
+
+def of_samples(parts: Sequence[Samples], metric: Metric, percent: float, buckets: int) -> Statistic:
+    """A percentile of each bucket, between two values in proportion; of a counter that of its rates."""
+    is_rate = metric.semantics is Semantics.COUNTER
+    shift = 2 if is_rate and metric.unit == "s" else 0
+    factor = 10.0 ** (shift - metric.scale)
+    places = np.concatenate([np.zeros(0, np.int64), *(part.place for part in parts)])
+    values = np.concatenate(
+        [np.zeros(0), *(part.values * factor * (SECOND_NS / part.interval_ns if is_rate else 1.0) for part in parts)]
+    )
+    order = np.lexsort((values, places))
+    values = np.maximum(values[order], 0.0) if is_rate else values[order]
+    number = np.bincount(places, minlength=buckets)
+    begins = np.cumsum(number) - number
+    there = number > 0
+    at = begins[there] + (number[there] - 1) * (percent / PERCENT_MAX)
+    low = np.floor(at).astype(np.int64)
+    high = np.ceil(at).astype(np.int64)
+    found = np.full(buckets, np.nan)
+    found[there] = values[low] + (values[high] - values[low]) * (at - low)
+    longest_s = max((part.interval_ns for part in parts), default=SECOND_NS) / SECOND_NS if is_rate else 1.0
+    decimals = min(DECIMALS_MAX, decimals_of(metric.scale - shift, longest_s) + 3)
+    return Statistic(rate_unit(metric.unit) if is_rate else metric.unit, None, 0, np.round(found, decimals), decimals)
 
 
 def kept_statistics(buckets: Buckets) -> Kept:
@@ -328,7 +398,9 @@ def of_gauge(parts: Sequence[LineagePart], metric: Metric, stat: str, buckets: i
     """
     if metric.is_text and stat == "tmax":
         return Statistic(TIME_UNIT, np.full(buckets, ABSENT, np.int64), TIME_SCALE, None, 0)
-    if metric.semantics is Semantics.STATE and stat in ({"mean", "sum", "min", "max"} if metric.is_text else _ADDING):
+    if metric.semantics is Semantics.STATE and (
+        stat in ({"mean", "sum", "min", "max"} if metric.is_text else _ADDING) or percent_of(stat) is not None
+    ):
         stat = "last"
     if stat == "count":
         return _count(parts, buckets)

@@ -58,6 +58,9 @@ class Query:
         self.sources: list[AnswerSource] = []
         # What answered, and for which series.
         self.answered: list[tuple[TrackView, list[SeriesKey]]] = []
+        # What percentiles are made of; tables of which there are only buckets where percentiles are asked for.
+        self._samples: dict[SeriesKey, list[rates.Samples]] = {}
+        self.without_rows: set[str] = set()
         # Of rows: their boot times, int64[row].
         self.ticks = _NO_TIMES
         # Series that several writers of a boot have, and where the values are that were read of them.
@@ -276,8 +279,15 @@ class Query:
         for (kind, asked), chosen in kinds.items():
             if view.step_ns:
                 joined, more = self._from_tier(source, kind, chosen, asked, starts)
+                if any(rates.percent_of(stat) is not None for stat in asked):
+                    self.without_rows.update(
+                        key.table for key in chosen if self.metric(key).semantics is not Semantics.STATE
+                    )
             else:
-                joined, more = self._from_rows(source, kind, chosen, asked, starts)
+                rows = self._rows(source, kind, chosen)
+                joined, more = self._from_rows(rows, source, kind, chosen, asked, starts)
+                if any(rates.percent_of(stat) is not None for stat in asked):
+                    self._note_samples(rows, view, kind, chosen, _places_or_none(axis, number))
             stats_read = {**rates.kept_statistics(joined), **more}
             if Stat.TMAX in stats_read:
                 ticks = stats_read[Stat.TMAX]
@@ -289,16 +299,9 @@ class Query:
                 own: Kept = {stat: values[index] for stat, values in stats_read.items()}
                 parts.setdefault(key, []).append(LineagePart(place, own, view.track.lineage.interval_ns))
 
-    def _from_rows(
-        self,
-        source: AnswerSource,
-        kind: tuple[Stat, ...],
-        keys: list[SeriesKey],
-        stats: Sequence[str],
-        starts: Int64Array,
-    ) -> tuple[Buckets, Kept]:
+    def _rows(self, source: AnswerSource, kind: tuple[Stat, ...], keys: list[SeriesKey]) -> Int64Array:
+        """What rows have of some series, int64[series, tick], without what another writer has told."""
         view = source.view
-        ticks, interval_ns = view.axis.first, view.track.lineage.interval_ns
         matrix = self._reader.rows(view, keys)
         for key, row in zip(keys, matrix, strict=True):
             source.missing[key.table] &= row == ABSENT
@@ -306,9 +309,36 @@ class Query:
                 self._note_resets(key, view, row)
             if (twice := self._reported_before(view, key, (row != ABSENT).astype(np.int64))) is not None:
                 row[twice] = ABSENT
+        return matrix
+
+    def _from_rows(
+        self,
+        matrix: Int64Array,
+        source: AnswerSource,
+        kind: tuple[Stat, ...],
+        keys: list[SeriesKey],
+        stats: Sequence[str],
+        starts: Int64Array,
+    ) -> tuple[Buckets, Kept]:
+        view = source.view
         in_full = any(rates.needs_rows(self.metric(keys[0]), stat) for stat in stats)
-        joined, more = rates.of_rows(kind, matrix, ticks, starts, interval_ns, in_full=in_full)
+        interval_ns = view.track.lineage.interval_ns
+        joined, more = rates.of_rows(kind, matrix, view.axis.first, starts, interval_ns, in_full=in_full)
         return self._after_what_stood(joined, view, keys), more
+
+    def _note_samples(
+        self,
+        matrix: Int64Array,
+        view: TrackView,
+        kind: tuple[Stat, ...],
+        keys: list[SeriesKey],
+        place: Int64Array,
+    ) -> None:
+        """Keep what percentiles are made of; ``place``: of each row on the axis, -1 where it is not asked for."""
+        interval_ns = view.track.lineage.interval_ns
+        for key, row in zip(keys, rates.samples(kind, matrix, view.axis.first, interval_ns), strict=True):
+            there = (row != ABSENT) & (place >= 0)
+            self._samples.setdefault(key, []).append(rates.Samples(place[there], row[there], interval_ns))
 
     def _from_tier(
         self,
@@ -364,12 +394,19 @@ class Query:
     def _statistics(
         self, key: SeriesKey, parts: list[LineagePart], stats: Sequence[str], step_ns: int, buckets: int
     ) -> list[Statistic]:
-        metric = self.metric(key)
+        metric, samples = self.metric(key), self._samples.pop(key, [])
         if not parts:
             return [Statistic(metric.unit, np.full(buckets, ABSENT, np.int64), metric.scale, None, 0) for _ in stats]
-        if metric.semantics is not Semantics.COUNTER:
-            return [rates.of_gauge(parts, metric, stat, buckets) for stat in stats]
-        return [rates.of_counter(parts, metric, stat, step_ns, buckets) for stat in stats]
+        made = []
+        for stat in stats:
+            percent = rates.percent_of(stat)
+            if percent is not None and metric.semantics is not Semantics.STATE:
+                made.append(rates.of_samples(samples, metric, percent, buckets))
+            elif metric.semantics is not Semantics.COUNTER:
+                made.append(rates.of_gauge(parts, metric, stat, buckets))
+            else:
+                made.append(rates.of_counter(parts, metric, stat, step_ns, buckets))
+        return made
 
     def _note_resets(self, key: SeriesKey, view: TrackView, row: Int64Array) -> None:
         if (row[1:] < row[:-1]).any():
@@ -441,6 +478,12 @@ class Query:
 
 
 _NO_TIMES = np.zeros(0, np.int64)
+
+
+def _places_or_none(axis: Int64Array, number: Int64Array) -> Int64Array:
+    """Where on the axis the bucket of each row is; -1 where it is in none."""
+    outside = number == rates.OUTSIDE
+    return np.where(outside, -1, _places(axis, np.where(outside, axis[0] if len(axis) else 0, number)))
 
 
 def _places(axis: Int64Array, number: Int64Array) -> Int64Array:

@@ -103,7 +103,7 @@ def answer_from(line: Timeline, place: Folders, asked: Asked) -> Result:
     warnings = dict.fromkeys([*empty.values(), *(damage.reason for damage in line.damages)])
     result = result._replace(
         gaps=inside,
-        warnings=(*warnings, *line.redefinitions({(key.table, key.metric) for key in keys})),
+        warnings=(*warnings, *_unknown(query), *line.redefinitions({(key.table, key.metric) for key in keys})),
         events=tuple(line.events(boot, asked.start_ns, asked.end_ns)),
         sensitivity=sensitivity(line.restricted & tables),
     )
@@ -112,6 +112,14 @@ def answer_from(line: Timeline, place: Folders, asked: Asked) -> Result:
 
         result = result._replace(explanations=explain(query, result))
     return result
+
+
+def _unknown(query: Query) -> list[str]:
+    """What is asked for and kept by no tier, where rows are gone."""
+    return [
+        f"table {table!r}: of a part of the range only buckets are left, which keep no percentiles"
+        for table in sorted(query.without_rows)
+    ]
 
 
 def match(
