@@ -27,7 +27,7 @@ def series(name: str, *paths: str, formats: Sequence[str] = BOTH, **said: Any) -
 
 
 def records(name: str, table: str, formats: Sequence[str] = BOTH, **said: Any) -> Question:
-    """Ask for the records of a long table."""
+    """Ask for the rows of a table."""
     return Question(name, "records", (table,), said, formats)
 
 
@@ -89,6 +89,9 @@ QUIET = (
     program("epoch", "load", "--from=-20min", "--sample=10min", "--epoch"),
     program("utc", "load", "host", "--from=-20min", "--sample=10min", "--utc"),
     program("listed", "--list", formats=("csv", "json", "table")),
+    records("rows-of-the-whole", "filesystem"),
+    records("rows-over-tiers", "cpu", step="6h", columns="instance,user,user:max,user:sum,system:count"),
+    series("percentiles", "cpu/user", "load", start="2025-03-30T12:00Z", step="30min", stat="p50,p99.9"),
     records("processes-of-an-hour", "process", start="-1h"),
     records("processes-by-steps", "process", step="6h", columns="pid,comm,cpu,cpu:sum,rss", top=3),
     records("owners-over-tiers", "process", step="12h", group_by="unit", columns="unit,cpu:sum,rss,count"),
@@ -214,6 +217,8 @@ BUSY = (
 )
 
 TROUBLED = (
+    records("rows-of-the-first", "disk", columns="instance,read_bytes,read_bytes:sum,read_bytes:max", **FIRST),
+    records("rows-by-steps", "cpu", step="10min", top=1, by="user:max", columns="instance,user:max,user:tmax", **FIRST),
     series("everything-by-hours", step="6h", start="2025-09-01T18:00Z", end="2025-09-02T18:00Z"),
     series("first-boot", "cpu", "disk/read_bytes@sda", "memory", step="5min", **FIRST),
     series("first-boot-fine", "disk/busy@sda", step="30s", **FIRST),
