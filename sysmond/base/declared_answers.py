@@ -123,6 +123,7 @@ _SHAPES: Mapping[str, Callable[[Any], Any]] = {
     "ended_by": lambda value: None if value is None else _ending(value),
     "meant": _pairs,
     "aliases": _pairs,
+    "rows_only": _names,
 }
 
 
@@ -258,6 +259,14 @@ def _check_buckets(table: Table, answers: Answers, where: str) -> None:
                 raise UsageError(f"{where}, {field}: {name!r} is a text; expected numbers")
             if field == "top" and table.packing and table.packing.lasting and not _counts(table, name):
                 raise UsageError(f"{where}, {field}: {name!r} is a state; expected counters and gauges")
+    kept = {name for names in fields for name in names} | {name for total in answers.totals for name in total.parts}
+    for name in answers.rows_only:
+        check_name(name, f"{where}, rows_only")
+        if not table.packing or not table.packing.lasting:
+            continue  # It says so of rows: buckets tell by it what was left out.
+        _check_there(name, metrics, f"{where}, rows_only")
+        if metrics[name].semantics is Semantics.STATE or name in kept:
+            raise UsageError(f"{where}, rows_only: {name!r}; expected a number of which buckets need nothing")
     for name in answers.others_by:
         if not _is_group(table, name):
             raise UsageError(f"{where}, others_by: {name!r}; expected a state that is not of the key, and no text in a"
@@ -321,4 +330,5 @@ def within(answers: Answers, table: Table) -> Answers:
         show_groups=there(answers.show_groups),
         meant=tuple(pair for pair in answers.meant if pair[1] in columns),
         aliases=tuple(pair for pair in answers.aliases if pair[1] in columns),
+        rows_only=answers.rows_only if not table.packing or not table.packing.lasting else named(answers.rows_only),
     )

@@ -174,7 +174,8 @@ class Answers(NamedTuple):
     (the first of ``top``). ``show``, ``show_groups``: the columns of rows and of groups where nobody says which.
     ``totals``, ``joins``, ``ended_by``: columns that come from others, and from other tables.
     ``meant``: pairs of a name and the column that is meant by it in groups and conditions. ``aliases``: pairs of a name
-    that other programs have and the column that it is here.
+    that other programs have and the column that it is here. ``rows_only``: numbers that buckets leave out, since their
+    sums over several would count what is in more than one of them.
     """
 
     top: tuple[tuple[str, ...], ...] | None = None
@@ -189,6 +190,7 @@ class Answers(NamedTuple):
     ended_by: Ending | None = None
     meant: tuple[tuple[str, str], ...] = ()
     aliases: tuple[tuple[str, str], ...] = ()
+    rows_only: tuple[str, ...] = ()
 
 
 class Table(NamedTuple):

@@ -10,6 +10,7 @@ from sysmond.base import declared_answers
 from sysmond.base.model import Answers, Ending, Join, Packing, Table, Total
 from sysmond.errors import UsageError
 from sysmond.probe import counter, gauge, state, text
+from sysmond.rollup.top import derived, selection
 from sysmond.store.undeclared import answers_of
 from sysmond.tasks import tables
 
@@ -76,6 +77,9 @@ def test_it_is_read_as_it_is_spelled(answers: Answers | None) -> None:
         ({"top": (("page",),)}, ", top: no column 'page'; nearest: pages"),
         ({"top": (("name",),)}, ", top: 'name' is a text; expected numbers"),
         ({"top": (("queue",),)}, ", top: 'queue' is a state; expected counters and gauges"),
+        ({"rows_only": ("page",)}, ", rows_only: no column 'page'; nearest: pages"),
+        ({"rows_only": ("queue",)}, ", rows_only: 'queue'; expected a number of which buckets need nothing"),
+        ({"rows_only": ("pages",)}, ", rows_only: 'pages'; expected a number of which buckets need nothing"),
         ({"top": "pages"}, ": a value of type str; expected a list of at most 64 elements"),
         ({"top": [("pages",)]}, ": with lists; expected tuples"),
         ({"show": ("id", 7)}, ": a value of type int; expected a text"),
@@ -170,3 +174,15 @@ def test_a_table_with_fewer_columns_has_what_is_left_of_it() -> None:
         aliases=(("Sheets", "pages"),),
     )
     declared_answers.check(less._replace(answers=left))
+
+
+def test_buckets_leave_out_what_is_of_rows_only_and_say_so() -> None:
+    answers = GOOD._replace(top=(("black",),), totals=(), by="", show=(), show_groups=(), rows_only=("pages",))
+    table = JOB._replace(answers=answers._replace(aliases=()))
+    declared_answers.check(table)
+    made = derived(table)
+    assert "pages" not in {metric.name for metric in made.metrics}
+    declared_answers.check(made)
+    assert made.answers is not None
+    assert made.answers.rows_only == ("pages",)
+    assert selection(JOB._replace(answers=Answers(rows_only=("pages",)))).ranks == [("black",), ("colour",)]
