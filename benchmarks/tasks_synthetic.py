@@ -90,6 +90,7 @@ def _beginning(processes: int, random: np.random.Generator) -> Array:
     for name in ("rss_anon", "rss_file", "virtual"):
         rows[name] = has_memory * PAGE_BYTES * np.round(random.lognormal(7.0, 1.5, processes))
     rows["read_bytes"] = has_memory * PAGE_BYTES * np.round(random.lognormal(4.0, 3.0, processes))
+    rows["read_bytes_with_children"] = rows["read_bytes"]
     rows["threads"] = np.where(has_memory, random.geometric(0.5, processes), 1)
     rows["last_cpu"] = random.integers(0, 8, processes)
     rows["priority"] = 20
@@ -122,7 +123,9 @@ def _run(rows: Array, who: Array, habits: _Habits, random: np.random.Generator) 
     answers = speaks & (random.random(count) < 0.5)
     rows["written_chars"][who] += answers * np.round(habits.written[who] * otherwise).astype(np.int64)
     stores = (random.random(count) < 0.02) & has_memory
-    rows["written_bytes"][who] += stores * PAGE_BYTES * random.geometric(0.3, count)
+    stored = stores * PAGE_BYTES * random.geometric(0.3, count)
+    for name in ("written_bytes", "written_bytes_with_children"):  # Hardly any wait for children that store.
+        rows[name][who] += stored
     moves = random.random(count) < 0.15
     rows["last_cpu"][who] = np.where(moves, random.integers(0, 8, count), rows["last_cpu"][who])
     rows["state"][who] = np.where(random.random(count) < 0.03, b"R", b"S")

@@ -58,17 +58,38 @@ static __always_inline struct account *account_of(struct task_struct *task)
     return bpf_task_storage_get(&accounts, task->group_leader, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 }
 
-/* A thread ends that others of its process outlive: what its process has no counter for is put down. */
+/*
+ * A thread ends: what its process has no counter for is put down. But of the first one, which is in the list as long as
+ * there is the process. It is marked before it adds: a sum that is made meanwhile has it once or not at all.
+ */
 static __always_inline void settle(struct task_struct *task)
 {
-    struct account *account = task->pid == task->tgid ? NULL : account_of(task);
+    struct thread_key key = {.start_ns = task->start_boottime, .pid = (u32)task->pid};
+    u64 ended_cpu_ns = task->signal->sum_sched_runtime; /* Before it counts itself: who comes later ends later. */
+    struct account *account = account_of(task);
+    u32 one = 1;
 
     if (!account)
         return;
-    if (HAS(task->sched_info.run_delay))
-        __sync_fetch_and_add(&account->run_delay_ns, task->sched_info.run_delay);
-    if (HAS(task->delays) && task->delays)
-        __sync_fetch_and_add(&account->block_delay_ns, task->delays->blkio_delay);
+    if (!__sync_fetch_and_add(&account->begun, 1) && ended_cpu_ns)
+        account->unseen = 1;
+    if (bpf_map_update_elem(&settled, &key, &one, 0)) {
+        account->unseen = 1;
+    } else {
+        if (HAS(task->sched_info.run_delay))
+            __sync_fetch_and_add(&account->run_delay_ns, task->sched_info.run_delay);
+        if (HAS(task->delays) && task->delays)
+            __sync_fetch_and_add(&account->block_delay_ns, task->delays->blkio_delay);
+        if (HAS(task->ioac.read_bytes)) {
+            __sync_fetch_and_add(&account->moved.read_bytes, task->ioac.read_bytes);
+            __sync_fetch_and_add(&account->moved.written_bytes, task->ioac.write_bytes);
+        }
+        if (HAS(task->ioac.rchar)) {
+            __sync_fetch_and_add(&account->moved.read_chars, task->ioac.rchar);
+            __sync_fetch_and_add(&account->moved.written_chars, task->ioac.wchar);
+        }
+    }
+    __sync_fetch_and_add(&account->done, 1);
 }
 
 static __always_inline u64 peak_of(struct task_struct *task)
@@ -96,12 +117,14 @@ int ended(u64 *context)
     struct exit_record *record;
     struct process_key key;
     struct totals sum;
-    u32 code, one = 1;
+    struct account *account;
+    u64 ended_cpu_ns;
+    u32 code, is_known, one = 1;
 
-    if (shared->live.counter) {
-        settle(task);
+    if (task->pid != task->tgid)
+        settle(task); /* The last one, too: of several that end side by side each finds itself the last. */
+    if (shared->live.counter)
         return 0;
-    }
     key.start_ns = first->start_boottime;
     key.pid = task->tgid;
     if (shared->nr_threads > 1 ? bpf_map_update_elem(&told_ends, &key, &one, BPF_NOEXIST) == -EEXIST
@@ -123,10 +146,14 @@ int ended(u64 *context)
     record->cgroup = cgroup_of(task);
     bpf_probe_read_kernel_str(record->comm, COMM_BYTES, first->comm);
     if (shared->nr_threads > 1) { /* Others have not been taken away yet. */
-        sum_listed(&sum, shared);
+        account = account_of(task);
+        ended_cpu_ns = shared->sum_sched_runtime;
+        sum_listed(&sum, shared, account);
     } else {
-        begin(&sum, shared);
-        ADD_THREAD(&sum, task, DIRECT);
+        ended_cpu_ns = shared->sum_sched_runtime;
+        account = bpf_task_storage_get(&accounts, first, NULL, 0);
+        begin(&sum, shared, account);
+        ADD_THREAD(&sum, task, DIRECT, 0);
     }
     record->cpu_us = sum.cpu_ns / 1000;
     record->user_us = sum.user_ns / 1000;
@@ -134,8 +161,11 @@ int ended(u64 *context)
     record->peak_rss = peak_of(task);
     record->minor_faults = sum.minor;
     record->major_faults = sum.major;
-    record->read_bytes = HAS(task->ioac.read_bytes) ? (s64)sum.read_bytes : ABSENT;
-    record->written_bytes = HAS(task->ioac.read_bytes) ? (s64)sum.written_bytes : ABSENT;
+    record->read_bytes_with_children = HAS(task->ioac.read_bytes) ? (s64)sum.all.read_bytes : ABSENT;
+    record->written_bytes_with_children = HAS(task->ioac.read_bytes) ? (s64)sum.all.written_bytes : ABSENT;
+    is_known = HAS(task->ioac.read_bytes) && !has_unseen(account, ended_cpu_ns);
+    record->read_bytes = is_known ? (s64)sum.own.read_bytes : ABSENT;
+    record->written_bytes = is_known ? (s64)sum.own.written_bytes : ABSENT;
     bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
     return 0;
 }

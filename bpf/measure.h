@@ -12,10 +12,19 @@ const volatile u32 page_bytes = 4096;
 enum { VERSION_2, OF_MEMORY, OF_PIDS, OF_CPU, OF_CPUACCT, OF_NONE };
 const volatile u32 hierarchy = VERSION_2;
 
+/* Bytes that went to and from storage, and through calls. */
+struct moved {
+    u64 read_bytes, written_bytes, read_chars, written_chars;
+};
+
 /* What a process has no counter for in the kernel, kept with its first thread. */
 struct account {
     u64 tcp_received, tcp_sent, udp_received, udp_sent;
-    u64 run_delay_ns, block_delay_ns; /* Of its threads that ended. */
+    /* Of its threads that ended, but the first: their bytes are in signal->ioac among those of waited-for children. */
+    u64 run_delay_ns, block_delay_ns;
+    struct moved moved;
+    u32 begun, done; /* How many of them began to add theirs, and are done with it. */
+    u32 unseen;      /* Whether others had ended before the first of them. */
 };
 struct {
     __uint(type, BPF_MAP_TYPE_TASK_STORAGE);
@@ -24,13 +33,50 @@ struct {
     __type(value, struct account);
 } accounts SEC(".maps");
 
+/* Threads that are in the account of their process and for a moment still in its list: what they have counts once. */
+struct thread_key {
+    u64 start_ns, pid;
+};
+struct {
+    __uint(type, BPF_MAP_TYPE_LRU_HASH);
+    __uint(max_entries, 4096);
+    __type(key, struct thread_key);
+    __type(value, u32);
+} settled SEC(".maps");
+
 struct totals {
     u64 cpu_ns, user_ns, system_ns, run_delay_ns, block_delay_ns, voluntary, involuntary, minor, major;
-    u64 read_bytes, written_bytes, read_chars, written_chars;
+    struct moved own, all; /* Without and with what waited-for children did. */
 };
 
-/* Add one thread. GET reads a field: DIRECT of a task that the verifier knows, PROBED of any other. */
-#define ADD_THREAD(sum, task, GET)                                                                                     \
+#define PF_EXITING 4
+#define HAS_SETTLED(task, GET)                                                                                         \
+    ({                                                                                                                 \
+        u32 *is_settled_ = NULL;                                                                                       \
+        if ((GET(task, flags) & PF_EXITING) && GET(task, pid) != GET(task, tgid)) {                                    \
+            struct thread_key key_ = {.start_ns = GET(task, start_boottime), .pid = (u32)GET(task, pid)};              \
+            is_settled_ = bpf_map_lookup_elem(&settled, &key_);                                                        \
+        }                                                                                                              \
+        is_settled_ != NULL;                                                                                           \
+    })
+
+#define ADD_MOVED(to, task, GET)                                                                                       \
+    do {                                                                                                               \
+        if (HAS((task)->ioac.read_bytes)) {                                                                            \
+            (to)->read_bytes += GET(task, ioac.read_bytes);                                                            \
+            (to)->written_bytes += GET(task, ioac.write_bytes);                                                        \
+        }                                                                                                              \
+        if (HAS((task)->ioac.rchar)) {                                                                                 \
+            (to)->read_chars += GET(task, ioac.rchar);                                                                 \
+            (to)->written_chars += GET(task, ioac.wchar);                                                              \
+        }                                                                                                              \
+    } while (0)
+
+/*
+ * Add one thread. GET reads a field: DIRECT of a task that the verifier knows, PROBED of any other. IS_SETTLED: what
+ * its process has no counter for is in the account already.
+ */
+#define ADD_THREAD(sum, task, GET, IS_SETTLED)                                                                         \
     do {                                                                                                               \
         (sum)->cpu_ns += GET(task, se.sum_exec_runtime);                                                               \
         (sum)->user_ns += GET(task, utime);                                                                            \
@@ -39,14 +85,10 @@ struct totals {
         (sum)->involuntary += GET(task, nivcsw);                                                                       \
         (sum)->minor += GET(task, min_flt);                                                                            \
         (sum)->major += GET(task, maj_flt);                                                                            \
-        if (HAS((task)->ioac.read_bytes)) {                                                                            \
-            (sum)->read_bytes += GET(task, ioac.read_bytes);                                                           \
-            (sum)->written_bytes += GET(task, ioac.write_bytes);                                                       \
-        }                                                                                                              \
-        if (HAS((task)->ioac.rchar)) {                                                                                 \
-            (sum)->read_chars += GET(task, ioac.rchar);                                                                \
-            (sum)->written_chars += GET(task, ioac.wchar);                                                             \
-        }                                                                                                              \
+        ADD_MOVED(&(sum)->all, task, GET);                                                                             \
+        if (IS_SETTLED)                                                                                                \
+            break;                                                                                                     \
+        ADD_MOVED(&(sum)->own, task, GET);                                                                             \
         if (HAS((task)->sched_info.run_delay))                                                                         \
             (sum)->run_delay_ns += GET(task, sched_info.run_delay);                                                    \
         if (HAS((task)->delays)) {                                                                                     \
@@ -56,8 +98,11 @@ struct totals {
         }                                                                                                              \
     } while (0)
 
-/* Begin with what its ended threads left behind. */
-static __always_inline void begin(struct totals *sum, struct signal_struct *ended)
+/*
+ * Begin with what its ended threads left behind. The account is read before any thread: one that settles meanwhile
+ * is in the list or in neither, never in both.
+ */
+static __always_inline void begin(struct totals *sum, struct signal_struct *ended, struct account *account)
 {
     *sum = (struct totals){
         .cpu_ns = ended->sum_sched_runtime,
@@ -68,14 +113,28 @@ static __always_inline void begin(struct totals *sum, struct signal_struct *ende
         .minor = ended->min_flt,
         .major = ended->maj_flt,
     };
+    if (account) {
+        sum->own = account->moved;
+        sum->run_delay_ns = account->run_delay_ns;
+        sum->block_delay_ns = account->block_delay_ns;
+    }
     if (HAS(ended->ioac.read_bytes)) {
-        sum->read_bytes = ended->ioac.read_bytes;
-        sum->written_bytes = ended->ioac.write_bytes;
+        sum->all.read_bytes = ended->ioac.read_bytes;
+        sum->all.written_bytes = ended->ioac.write_bytes;
     }
     if (HAS(ended->ioac.rchar)) {
-        sum->read_chars = ended->ioac.rchar;
-        sum->written_chars = ended->ioac.wchar;
+        sum->all.read_chars = ended->ioac.rchar;
+        sum->all.written_chars = ended->ioac.wchar;
     }
+}
+
+/*
+ * Whether threads of a process ended that are not in its account: before the programs were there, or its first one when
+ * another took its place by exec. The CPU time of those that ended is read before the account is looked for.
+ */
+static __always_inline u32 has_unseen(struct account *account, u64 ended_cpu_ns)
+{
+    return account && account->begun ? account->unseen : ended_cpu_ns != 0;
 }
 
 /*
@@ -87,6 +146,12 @@ static __always_inline void begin(struct totals *sum, struct signal_struct *ende
 static __always_inline u32 endings(struct signal_struct *threads)
 {
     return HAS(threads->stats_lock.seqcount.seqcount.sequence) ? threads->stats_lock.seqcount.seqcount.sequence : 0;
+}
+
+/* The same of threads that settle: odd while one is at it, and of two at once it moves before they are done. */
+static __always_inline u32 settlings(struct account *account)
+{
+    return account ? account->begun + account->done : 0;
 }
 
 /* A pass over the threads of a process where there is no open-coded iterator: along the list, by safe reads. */
@@ -103,31 +168,31 @@ static long step(u32 index, struct along *along)
     if (!along->next || along->next == along->last)
         return 1;
     task = (void *)along->next - OFFSET_OF(struct task_struct, thread_node);
-    ADD_THREAD(along->sum, task, PROBED);
+    ADD_THREAD(along->sum, task, PROBED, HAS_SETTLED(task, PROBED));
     along->next = PROBED(task, thread_node.next);
     return 0;
 }
 
 /* Whether no thread ended meanwhile. */
-static __noinline u32 sum_once(struct totals *sum, struct signal_struct *threads)
+static __noinline u32 sum_once(struct totals *sum, struct signal_struct *threads, struct account *account)
 {
-    u32 before = endings(threads);
+    u32 before = endings(threads), settled_before = settlings(account);
     struct along along = {
         .next = PROBED(threads, thread_head.next),
         .last = __builtin_preserve_access_index(&threads->thread_head),
         .sum = sum,
     };
 
-    begin(sum, threads);
+    begin(sum, threads, account);
     bpf_loop(LISTED_THREADS_MAX, step, &along, 0);
-    return before == endings(threads) && !(before & 1);
+    return before == endings(threads) && settled_before == settlings(account) && !((before | settled_before) & 1);
 }
 
-static __always_inline void sum_listed(struct totals *sum, struct signal_struct *threads)
+static __always_inline void sum_listed(struct totals *sum, struct signal_struct *threads, struct account *account)
 {
     /* TRIES, and no loop: Linux 6.1 wants none to begin behind what hands a function to bpf_loop. */
-    if (!sum_once(sum, threads) && !sum_once(sum, threads) && !sum_once(sum, threads))
-        sum_once(sum, threads);
+    if (!sum_once(sum, threads, account) && !sum_once(sum, threads, account) && !sum_once(sum, threads, account))
+        sum_once(sum, threads, account);
 }
 
 /* The number of the controller that the hierarchy in use has. */

@@ -27,9 +27,12 @@ struct task_record {
     s16 priority;
     signed char nice;
     u8 policy;
-    char state, pad[3];
+    char state;
+    u8 unseen;
+    char pad[2];
+    s64 read_bytes_with_children, written_bytes_with_children;
 };
-_Static_assert(sizeof(struct task_record) == 208, "sysmond/tasks/tables.py, PROCESS and THREAD");
+_Static_assert(sizeof(struct task_record) == 224, "sysmond/tasks/tables.py, PROCESS and THREAD");
 
 struct private_record {
     u64 start_ns;
@@ -49,8 +52,9 @@ struct exit_record {
     u64 cgroup;
     char comm[COMM_BYTES];
     s64 cpu_us, user_us, system_us, peak_rss, minor_faults, major_faults, read_bytes, written_bytes;
+    s64 read_bytes_with_children, written_bytes_with_children;
 };
-_Static_assert(sizeof(struct exit_record) == 120, "sysmond/tasks/tables.py, EXITS, behind 8 of the ring buffer");
+_Static_assert(sizeof(struct exit_record) == 136, "sysmond/tasks/tables.py, EXITS, behind 8 of the ring buffer");
 
 struct state_record {
     u64 start_ns;

@@ -39,6 +39,7 @@ struct told {
     u64 process, thread;
     u64 process_cpu_ns, thread_cpu_ns;
     u64 run_delay_ns, block_delay_ns, user_ns, system_ns;
+    struct moved own;
     u32 descriptors, is_counted;
 };
 struct {
@@ -141,10 +142,12 @@ static __noinline void fill(struct task_record *row, struct task_struct *task, s
     row->involuntary_switches = sum->involuntary;
     row->minor_faults = sum->minor;
     row->major_faults = sum->major;
-    row->read_bytes = HAS(task->ioac.read_bytes) ? (s64)sum->read_bytes : ABSENT;
-    row->written_bytes = HAS(task->ioac.read_bytes) ? (s64)sum->written_bytes : ABSENT;
-    row->read_chars = HAS(task->ioac.rchar) ? (s64)sum->read_chars : ABSENT;
-    row->written_chars = HAS(task->ioac.rchar) ? (s64)sum->written_chars : ABSENT;
+    row->read_bytes = HAS(task->ioac.read_bytes) ? (s64)sum->own.read_bytes : ABSENT;
+    row->written_bytes = HAS(task->ioac.read_bytes) ? (s64)sum->own.written_bytes : ABSENT;
+    row->read_chars = HAS(task->ioac.rchar) ? (s64)sum->own.read_chars : ABSENT;
+    row->written_chars = HAS(task->ioac.rchar) ? (s64)sum->own.written_chars : ABSENT;
+    row->read_bytes_with_children = HAS(task->ioac.read_bytes) ? (s64)sum->all.read_bytes : ABSENT;
+    row->written_bytes_with_children = HAS(task->ioac.read_bytes) ? (s64)sum->all.written_bytes : ABSENT;
     fill_memory(row, PROBED(task, mm)); /* So it is a number. */
     row->threads = task->signal->nr_threads;
     if (HAS(task->thread_info.cpu))
@@ -245,7 +248,7 @@ static __noinline int tell_thread(struct pass *pass, struct scratch *scratch, st
         return 0;
     }
     scratch->thread = (struct totals){};
-    ADD_THREAD(&scratch->thread, task, DIRECT);
+    ADD_THREAD(&scratch->thread, task, DIRECT, 0);
     fill(row, task, &scratch->thread, cgroup);
     row->tid = task->pid;
     pass->thread_count++;
@@ -256,13 +259,21 @@ static __noinline int tell_thread(struct pass *pass, struct scratch *scratch, st
     return 0;
 }
 
+/* A counter is at least what was told of it. */
+#define STAND(sum, told, counter)                                                                                      \
+    do {                                                                                                               \
+        if ((sum)->counter < (told)->counter)                                                                          \
+            (sum)->counter = (told)->counter;                                                                          \
+        (told)->counter = (sum)->counter;                                                                              \
+    } while (0)
+
 /* A process: `sum` has all its threads together. Gives the number of its private row, whose `wait` is left; or -1. */
 static __noinline int tell_process(struct pass *pass, struct task_struct *task, struct totals *sum)
 {
     struct told *told = bpf_task_storage_get(&tellings, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
-    struct account *account;
     struct task_record *row;
     struct private_record *private;
+    u64 ended_cpu_ns = task->signal->sum_sched_runtime;
     u64 cgroup = cgroup_of(task), print = fingerprint(task, sum->cpu_ns, cgroup);
     u32 number = pass->process_count;
 
@@ -282,25 +293,21 @@ static __noinline int tell_process(struct pass *pass, struct task_struct *task, 
         pass->process_lost++;
         return -1;
     }
-    account = bpf_task_storage_get(&accounts, task, NULL, 0);
-    if (account) {
-        sum->run_delay_ns += account->run_delay_ns;
-        sum->block_delay_ns += account->block_delay_ns;
-    }
     if (told) {
         /* A thread between its end and its account, or ended without one: a counter stands still, and never sinks. */
-        if (sum->run_delay_ns < told->run_delay_ns)
-            sum->run_delay_ns = told->run_delay_ns;
-        if (sum->block_delay_ns < told->block_delay_ns)
-            sum->block_delay_ns = told->block_delay_ns;
-        told->run_delay_ns = sum->run_delay_ns;
-        told->block_delay_ns = sum->block_delay_ns;
+        STAND(sum, told, run_delay_ns);
+        STAND(sum, told, block_delay_ns);
+        STAND(sum, told, own.read_bytes);
+        STAND(sum, told, own.written_bytes);
+        STAND(sum, told, own.read_chars);
+        STAND(sum, told, own.written_chars);
         told->process = print;
         told->process_cpu_ns = sum->cpu_ns;
         told->user_ns = sum->user_ns;
         told->system_ns = sum->system_ns;
     }
     fill(row, task, sum, cgroup);
+    row->unseen = has_unseen(bpf_task_storage_get(&accounts, task, NULL, 0), ended_cpu_ns);
     pass->process_count++;
     if (!pass->private || !told)
         return -1;
@@ -321,20 +328,23 @@ static __noinline int tell_process(struct pass *pass, struct task_struct *task, 
  */
 static __noinline int add_thread(struct scratch *scratch, struct task_struct *thread)
 {
-    ADD_THREAD(&scratch->process, thread, DIRECT);
+    ADD_THREAD(&scratch->process, thread, DIRECT, HAS_SETTLED(thread, DIRECT));
     return 0;
 }
 
+/* Whether no thread settled meanwhile. */
 static __noinline int sum_threads(struct scratch *scratch, struct task_struct *process, struct pass *pass, u32 tells)
 {
+    struct account *account = bpf_task_storage_get(&accounts, process, NULL, 0);
+    u32 before = settlings(account);
     struct bpf_iter_task threads;
     struct task_struct *thread, *held;
 
-    begin(&scratch->process, process->signal);
+    begin(&scratch->process, process->signal, account);
     held = bpf_task_acquire(process);
     if (!held) { /* Just being taken away. */
-        ADD_THREAD(&scratch->process, process, DIRECT);
-        return 0;
+        ADD_THREAD(&scratch->process, process, DIRECT, 0);
+        return 1;
     }
     bpf_iter_task_new(&threads, held, THREADS_OF_PROCESS);
     while ((thread = bpf_iter_task_next(&threads))) {
@@ -344,7 +354,7 @@ static __noinline int sum_threads(struct scratch *scratch, struct task_struct *p
     }
     bpf_iter_task_destroy(&threads);
     bpf_task_release(held);
-    return 0;
+    return before == settlings(account) && !(before & 1);
 }
 
 /* Whether a process of one thread used no CPU time since it was told of, and it is not its turn. */
@@ -371,8 +381,7 @@ static __noinline int visit(struct pass *pass, struct scratch *scratch, struct t
     if (process->signal->nr_threads > 1) {
         for (int number = 0; number < TRIES; number++) {
             before = endings(process->signal);
-            sum_threads(scratch, process, pass, tells);
-            if (before == endings(process->signal) && !(before & 1))
+            if (sum_threads(scratch, process, pass, tells) && before == endings(process->signal) && !(before & 1))
                 break;
             tells = 0;
         }
@@ -381,8 +390,8 @@ static __noinline int visit(struct pass *pass, struct scratch *scratch, struct t
             tell_thread(pass, scratch, process);
         if (rests(pass, process))
             return 0;
-        begin(&scratch->process, process->signal);
-        ADD_THREAD(&scratch->process, process, DIRECT);
+        begin(&scratch->process, process->signal, bpf_task_storage_get(&accounts, process, NULL, 0));
+        ADD_THREAD(&scratch->process, process, DIRECT, 0);
     }
     tell_process(pass, process, &scratch->process);
     return 0;
@@ -432,6 +441,7 @@ int iterate(struct bpf_iter__task *context)
     struct scratch *scratch = bpf_map_lookup_elem(&scratches, &zero);
     struct task_struct *task = context->task;
     struct private_record *private;
+    struct account *account;
     u32 number;
 
     if (!pass || !scratch || !task)
@@ -442,11 +452,12 @@ int iterate(struct bpf_iter__task *context)
         return 0;
     if (task->signal->nr_threads == 1 && rests(pass, task))
         return 0;
+    account = bpf_task_storage_get(&accounts, task, NULL, 0);
     if (task->signal->nr_threads > 1) {
-        sum_listed(&scratch->process, task->signal);
+        sum_listed(&scratch->process, task->signal, account);
     } else {
-        begin(&scratch->process, task->signal);
-        ADD_THREAD(&scratch->process, task, DIRECT);
+        begin(&scratch->process, task->signal, account);
+        ADD_THREAD(&scratch->process, task, DIRECT, 0);
     }
     number = tell_process(pass, task, &scratch->process);
     private = bpf_map_lookup_elem(&private_rows, &number);

@@ -25,7 +25,7 @@ from sysmond.answers.rows import (
     lasting,
     meeting,
 )
-from sysmond.base import paths
+from sysmond.base import paths, timespec
 from sysmond.base.declared_answers import within
 from sysmond.base.model import FINEST_TIER, READERS, TIERS_NS, Answers, Cause, Metric, Semantics, Sensitivity, Table
 from sysmond.base.result import Event, Gap, Result
@@ -37,7 +37,7 @@ from sysmond.rollup.top import is_dictionary
 from sysmond.store.census import LATE_NS, Census, Line
 from sysmond.store.stretch import Stretch, key_of, lasts
 from sysmond.store.tiers import COARSE
-from sysmond.store.undeclared import BUILT_IN, BY_COLUMNS, answers_of, declared
+from sysmond.store.undeclared import BUILT_IN, BY_COLUMNS, answers_of, declared, with_children
 
 # Files may be merged or flushed while an answer is made of them: so often it is begun anew.
 ATTEMPTS_MAX = 5
@@ -97,6 +97,7 @@ class Answering:
         # What the answer is made of: it is restricted where any of that is.
         self._stretches = [past.stretch for past in self._past]
         self._stretches += [part.stretch for line in self._lines for part in line.parts]
+        self._with_children = self._earlier()
         self._said = said = self._declared()
         if said is not None:
             for stretch in self._stretches:
@@ -119,6 +120,16 @@ class Answering:
             return declared_there
         said = [stretch.table.answers for stretch in self._stretches if stretch.table.answers is not None]
         return said[-1] if said else None
+
+    def _earlier(self) -> dict[str, int]:
+        """Metrics that counted what children did, too, and until when (UTC): by what the files themselves declare."""
+        lines = [(part.line, part.stretch) for part in self._past]
+        lines += [(line, part.stretch) for line in self._lines for part in line.parts]
+        until: dict[str, int] = {}
+        for line, stretch in lines:
+            for name in with_children(stretch.table) if len(stretch.ticks) else ():
+                until[name] = max(until.get(name, -FOREVER_NS), line.course.moment_ns(int(stretch.ticks[-1])))
+        return until
 
     @property
     def has_rows(self) -> bool:
@@ -247,7 +258,13 @@ class Answering:
 
     def joined(self, specs: Iterable[Spec]) -> list[tuple[Line, JoinedRows]]:
         """The boots, and what these columns need beside the table."""
+        specs = [*specs]
         names = {spec.name for spec in specs if spec.of is Of.JOIN}
+        earlier = [name for name in dict.fromkeys(spec.name for spec in specs) if name in self._with_children]
+        if earlier:
+            until = timespec.format_time(max(self._with_children[name] for name in earlier))
+            told = f"{', '.join(earlier)} count what waited-for children did, too"
+            self._warnings.append(f"{self.table.name}: until {until}, {told}")
         return [(line, self._joined(line, names)) for line in self._lines]
 
     def _joined(self, line: Line, names: Collection[str]) -> JoinedRows:

@@ -48,6 +48,7 @@ BUILT_IN: Mapping[str, Mapping[str, Any]] = {
             *("read_bytes:sum", "written_bytes:sum", "state", "unit"),
         ),
         "show_groups": ("cpu", "cpu:sum", "rss", "read_bytes:sum", "written_bytes:sum"),
+        "rows_only": ("read_bytes_with_children", "written_bytes_with_children"),
     },
     "thread": {
         **_BY_COLUMNS_OF_THREADS,
@@ -88,6 +89,21 @@ BUILT_IN: Mapping[str, Mapping[str, Any]] = {
     },
     "cgroup_name": {"joins": ((":cgroup", (("path", "path"),), _OWNERS, False, False),)},
 }
+
+
+WITH_CHILDREN = {
+    "process": ("read_bytes", "written_bytes", "read_chars", "written_chars"),
+    "exits": ("read_bytes", "written_bytes"),
+}
+"""By table, the metrics of which a process had what waited-for children did, too, until that got columns of its own."""
+_OF_CHILDREN = "_with_children"
+
+
+def with_children(table: Table) -> tuple[str, ...]:
+    """The metrics of a table, as a file declares it, in which what waited-for children did is counted again."""
+    told = [metric.name for metric in table.metrics] + [*(table.answers.rows_only if table.answers else ())]
+    has_both = any(name.endswith(_OF_CHILDREN) for name in told)
+    return () if has_both else tuple(name for name in WITH_CHILDREN.get(table.name, ()) if name in told)
 
 
 def answers_of(table: Table) -> Answers:

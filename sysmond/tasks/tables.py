@@ -36,10 +36,26 @@ COMM = text("comm", "Its name for itself, at most 15 bytes.", "comm (comm)")
 CPU = counter("cpu", "s", "CPU time, as the scheduler measures it.", 6, "se.sum_exec_runtime (schedstat 1)")
 USER = counter("user", "s", "CPU time in user mode, by ticks.", 6, "utime (stat 14)")
 SYSTEM = counter("system", "s", "CPU time in the kernel, by ticks.", 6, "stime (stat 15)")
+READ = counter("read_bytes", "B", "Bytes fetched from storage.", 0, "ioac.read_bytes (task/*/io read_bytes)")
+WRITTEN = counter("written_bytes", "B", "Bytes sent towards storage.", 0, "ioac.write_bytes (task/*/io write_bytes)")
 # The kernel adds what a child did to the signal->ioac of the parent that waits for it (kernel/exit.c).
-_WAITED = "; of a process, also by children it has waited for."
-READ = counter("read_bytes", "B", f"Bytes fetched from storage{_WAITED}", 0, "ioac.read_bytes (io read_bytes)")
-WRITTEN = counter("written_bytes", "B", f"Bytes sent towards storage{_WAITED}", 0, "ioac.write_bytes (io write_bytes)")
+_WITH_CHILDREN = (
+    counter(
+        "read_bytes_with_children",
+        "B",
+        "Bytes fetched from storage, also by children it has waited for: sums count them twice.",
+        0,
+        "signal->ioac.read_bytes (io read_bytes)",
+    ),
+    counter(
+        "written_bytes_with_children",
+        "B",
+        "Bytes sent towards storage, also by children it has waited for: sums count them twice.",
+        0,
+        "signal->ioac.write_bytes (io write_bytes)",
+    ),
+)
+_WITH_CHILDREN_NAMES = tuple(metric.name for metric in _WITH_CHILDREN)
 MINOR = counter("minor_faults", "1", "Page faults that needed no storage.", 0, "min_flt (stat 10)")
 MAJOR = counter("major_faults", "1", "Page faults that did.", 0, "maj_flt (stat 12)")
 
@@ -60,8 +76,8 @@ _MEASURES = (
     MAJOR,
     READ,
     WRITTEN,
-    counter("read_chars", "B", f"Bytes that its read calls were given{_WAITED}", 0, "ioac.rchar (io rchar)"),
-    counter("written_chars", "B", f"Bytes that its write calls took{_WAITED}", 0, "ioac.wchar (io wchar)"),
+    counter("read_chars", "B", "Bytes that its read calls were given.", 0, "ioac.rchar (task/*/io rchar)"),
+    counter("written_chars", "B", "Bytes that its write calls took.", 0, "ioac.wchar (task/*/io wchar)"),
     gauge("rss_anon", "B", "Resident memory of its own.", 0, "mm->rss_stat (status RssAnon)"),
     gauge("rss_file", "B", "Resident memory of files.", 0, "mm->rss_stat (status RssFile)"),
     gauge("rss_shmem", "B", "Resident shared memory.", 0, "mm->rss_stat (status RssShmem)"),
@@ -78,7 +94,12 @@ _MEASURES = (
         "__state (stat 3)",
     ),
 )
-_MEASURES_FORMAT = "16s 18q 2I h b B s 3x"
+_MEASURES_FORMAT = "16s 18q 2I h b B s"
+_UNSEEN = state(
+    "bytes_unseen",
+    "1 where threads of it ended unseen: what it read and wrote by itself is at least this.",
+    "signal->sum_sched_runtime",
+)
 
 _RSS = Total("rss", ("rss_anon", "rss_file", "rss_shmem"), "All resident memory.")
 _STORAGE = ("read_bytes", "written_bytes")
@@ -119,10 +140,10 @@ _ALIASES = (
 
 PROCESS = Table(
     "process",
-    (START, PID, PPID, UID, CGROUP, *_MEASURES),
+    (START, PID, PPID, UID, CGROUP, *_MEASURES, _UNSEEN, *_WITH_CHILDREN),
     "process",
     "Processes: all their threads together. ",
-    Packing(f"<q I 4x I I q {_MEASURES_FORMAT}", ("pid", "start")),
+    Packing(f"<q I 4x I I q {_MEASURES_FORMAT} B 2x 2q", ("pid", "start")),
     Answers(
         top=(("cpu",), _STORAGE, _RSS.parts, ("run_delay",)),
         others_by=("cgroup",),
@@ -136,6 +157,7 @@ PROCESS = Table(
         ended_by=_ENDED,
         meant=_WHOSE,
         aliases=_ALIASES,
+        rows_only=_WITH_CHILDREN_NAMES,
     ),
 )
 THREAD = Table(
@@ -143,7 +165,7 @@ THREAD = Table(
     (START, PID, TID, PPID, UID, CGROUP, *_MEASURES),
     "thread",
     "Threads, each by itself. Memory is that of their process.",
-    Packing(f"<q I I I I q {_MEASURES_FORMAT}", ("tid", "start")),
+    Packing(f"<q I I I I q {_MEASURES_FORMAT} 19x", ("tid", "start")),
     Answers(
         top=(("cpu",), _STORAGE, ("run_delay",)),
         others_by=("cgroup",),
@@ -212,10 +234,11 @@ EXITS = Table(
         MAJOR._replace(semantics=Semantics.STATE),
         READ._replace(semantics=Semantics.STATE),
         WRITTEN._replace(semantics=Semantics.STATE),
+        *(metric._replace(semantics=Semantics.STATE) for metric in _WITH_CHILDREN),
     ),
     "process",
     "Processes that ended, each once, with the totals of their lives.",
-    Packing("<8x q q I I I H B B q 16s 8q", ("pid", "start"), lasting=False),
+    Packing("<8x q q I I I H B B q 16s 10q", ("pid", "start"), lasting=False),
     Answers(
         top=(("cpu",), ("peak_rss",)),
         others_by=("cgroup", "comm"),

@@ -33,7 +33,9 @@ TRIAL_S = 0.25
 _CODE_SIGNAL, _CODE_CORE = 0x7F, 0x80
 _TICK_NS = clock.SECOND_NS // os.sysconf("SC_CLK_TCK")
 _TICK_US = _TICK_NS // 1000
-_NOTHING = (ABSENT,) * 8
+# In stat, from the state on: faults, and faults and times of children that were waited for.
+_FAULTS, _OF_CHILDREN = (7, 9), (8, 10, 13, 14)
+_NOTHING = (ABSENT,) * 10
 
 
 class Paired:
@@ -174,7 +176,7 @@ def record(ended: ProcessEnd, life: ExitStats | None) -> bytes:
         uid, comm = life.uid, life.comm
         start_ns = start_ns or end_ns - life.lasted_us * 1000
         ppid = ppid or life.ppid
-        used = life[7:15]  # From cpu_us on, in the order of the table.
+        used = life[7:17]  # From cpu_us on, in the order of the table.
     status = code >> 8 & 0xFF
     return EXITS_RECORD.pack(start_ns or ABSENT, end_ns, pid, ppid, uid, status, signal, core, ABSENT, comm, *used)
 
@@ -205,7 +207,7 @@ def _asker(known: "Container[int]") -> "Callable[[ProcessEnd], bool | None]":
 def is_over(last: ProcessEnd) -> bool:
     """Whether no thread is left of a process whose first thread ended, by /proc."""
     try:
-        fields = _stat(last.pid)[1]
+        fields = _stat(f"/proc/{last.pid}")[1]
         if int(fields[19]) * _TICK_NS > last.end_ns:
             return True  # Another process has its number.
         # Where it lives, another thread called execve(2) and took the place of the first.
@@ -214,9 +216,9 @@ def is_over(last: ProcessEnd) -> bool:
         return True
 
 
-def _stat(pid: int) -> tuple[bytes, list[bytes]]:
-    """The name of a process, and the fields after it in /proc/PID/stat: state, parent, and so on."""
-    with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+def _stat(folder: str) -> tuple[bytes, list[bytes]]:
+    """The name of a task, by its folder, and the fields after it in stat: state, parent, and so on."""
+    with open(f"{folder}/stat", "rb", buffering=0) as file:
         before, _, behind = file.read(4096).rpartition(b") ")
     return before.partition(b" (")[2], behind.split()
 
@@ -225,7 +227,7 @@ def _remains(ended: ProcessEnd) -> bytes:
     """Pack a record with what /proc still has of a process that nobody has waited for yet."""
     minimal = record(ended, None)
     try:
-        comm, fields = _stat(ended.pid)
+        comm, fields = _stat(f"/proc/{ended.pid}")
         start_ns = int(fields[19]) * _TICK_NS
         if fields[0] != b"Z" or start_ns > ended.end_ns:  # Another process has its number.
             return minimal
@@ -246,17 +248,35 @@ def _remains(ended: ProcessEnd) -> bytes:
             ABSENT,
             int(fields[7]),
             int(fields[9]),
-            *_io(ended.pid),
+            *_bytes(ended.pid, fields),
         )
     except (OSError, ValueError, IndexError):
         return minimal
     return record(ended, life)
 
 
-def _io(pid: int) -> tuple[int, int]:
-    """Bytes that a process read from and sent towards storage; absent where they are hidden."""
+def _bytes(pid: int, fields: list[bytes]) -> tuple[int, int, int, int]:
+    """Bytes that a dead process read from and sent towards storage, by itself and with waited-for children.
+
+    Absent where they are hidden; by itself also where both threads that ended and children are in the sum. ``fields``:
+    of stat, from the state on.
+    """
+    both = _io(f"/proc/{pid}")
+    if not any(int(fields[number]) for number in _OF_CHILDREN):
+        return *both, *both
+    alone = f"/proc/{pid}/task/{pid}"
     try:
-        with open(f"/proc/{pid}/io", "rb", buffering=0) as file:
+        first = _stat(alone)[1]
+    except (OSError, ValueError, IndexError):
+        first = []
+    # A thread has at least the fault of its first step on its stack, so without others the first one has had all.
+    has_others = not first or [first[number] for number in _FAULTS] != [fields[number] for number in _FAULTS]
+    return *((ABSENT, ABSENT) if has_others else _io(alone)), *both
+
+
+def _io(folder: str) -> tuple[int, int]:
+    try:
+        with open(f"{folder}/io", "rb", buffering=0) as file:
             words = file.read(4096).split()
         return int(words[9]), int(words[11])
     except (OSError, ValueError, IndexError):

@@ -2,7 +2,8 @@
 """Taskstats: what the kernel counted for a thread, sent when it ends; a process is the sum of its threads.
 
 The kernel's own message for a group of threads holds only delays and CPU time: faults, bytes and memory are summed
-here from the threads. From version 12 of the struct (Linux 5.19) on, a message names the process and says whether the
+here from the threads. So bytes are those of the process itself, in whole KiB; what waited-for children did, no message
+says. From version 12 of the struct (Linux 5.19) on, a message names the process and says whether the
 thread was its last; before, the proc connector has to say both.
 
 Messages have no time of the end. By taskstats alone, it is known to half a second: from the wall-clock second of the
@@ -18,6 +19,7 @@ from errno import EPROTONOSUPPORT
 from struct import Struct, error
 from typing import NamedTuple
 
+from sysmond.base.model import ABSENT
 from sysmond.errors import Error
 from sysmond.tasks.ends.netlink import ACKNOWLEDGE, BUFFER_BYTES, HEADER, Socket, refused
 
@@ -112,6 +114,8 @@ class ExitStats(NamedTuple):
     major_faults: int
     read_bytes: int
     written_bytes: int
+    read_bytes_with_children: int = ABSENT
+    written_bytes_with_children: int = ABSENT
     is_first: bool = True
 
     def joined(self, other: "ExitStats") -> "ExitStats":
@@ -191,7 +195,7 @@ class Sums:
         cpu_us = cpu_ns // 1000 or user_us + system_us
         group_cpu_us = self._layout.unpack_from(batch, group_at)[2] // 1000 if group_at else -1
         ended_s = began_s + lasted_us // 1_000_000
-        used = (cpu_us, user_us, system_us, fields[13] << 10, minor, major, fields[14], fields[15])
+        used = (cpu_us, user_us, system_us, fields[13] << 10, minor, major, fields[14], fields[15], ABSENT, ABSENT)
         if self.version < VERSION_NAMING:
             life = ExitStats(pid, ppid, uid, comm, code, ended_s, lasted_us, *used)
             self._unnamed.append((life, group_cpu_us, 0))

@@ -108,6 +108,19 @@ class TaskFiles:
             os.close(folder)
         return count if count <= listed_max else -1
 
+    def threads_of(self, task: Task) -> list[str]:
+        """List the numbers of the threads of a process; empty where it is gone."""
+        try:
+            folder = os.open(f"{task.folder}/task", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self.top)
+        except (FileNotFoundError, ProcessLookupError):
+            return []
+        try:
+            return os.listdir(folder)
+        except (FileNotFoundError, ProcessLookupError):
+            return []
+        finally:
+            os.close(folder)
+
     def pid_namespace(self, task: Task) -> int:
         """Give the number of its pid namespace; -1 where that is hidden."""
         try:

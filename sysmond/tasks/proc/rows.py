@@ -6,6 +6,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from sysmond.base.model import ABSENT, Table
+from sysmond.tasks.proc.moved import Moved
 from sysmond.tasks.proc.text import Io, TaskStat, TaskStatus
 from sysmond.tasks.tables import ABSENT_U32, PROCESS, PROCESS_PRIVATE, THREAD
 
@@ -38,7 +39,7 @@ def total(parts: Iterable[Alone]) -> Alone:
     return Alone(*[ABSENT if ABSENT in column else sum(column) for column in zip(*parts, strict=True)])
 
 
-def measures(stat: TaskStat, status: TaskStatus, moved: Io, cpu_us: int, alone: Alone) -> tuple[int | bytes, ...]:
+def measures(stat: TaskStat, status: TaskStatus, own: Io, cpu_us: int, alone: Alone) -> tuple[int | bytes, ...]:
     """Give the fields that records of processes and of threads share."""
     return (
         stat.comm,
@@ -48,7 +49,7 @@ def measures(stat: TaskStat, status: TaskStatus, moved: Io, cpu_us: int, alone: 
         *alone,
         stat.minor,
         stat.major,
-        *moved,
+        *own,
         status.rss_anon,
         status.rss_file,
         status.rss_shmem,
@@ -63,9 +64,9 @@ def measures(stat: TaskStat, status: TaskStatus, moved: Io, cpu_us: int, alone: 
     )
 
 
-def process_record(whose: Whose, measured: tuple[int | bytes, ...]) -> bytes:
+def process_record(whose: Whose, measured: tuple[int | bytes, ...], moved: Moved) -> bytes:
     """Pack a record of the table ``process``."""
-    return _PROCESS.pack(*whose, *measured)
+    return _PROCESS.pack(*whose, *measured, moved.unseen, moved.all.read, moved.all.written)
 
 
 def thread_record(whose: Whose, tid: int, measured: tuple[int | bytes, ...]) -> bytes:

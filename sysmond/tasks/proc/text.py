@@ -23,10 +23,14 @@ _FRAMES_MAX, _FUNCTION_CHARACTERS_MAX = 16, 31
 _STAT_FIELDS_MIN = 40
 # From the state on, which is field 3 of proc(5).
 _PICK = itemgetter(7, 9, 11, 12, 15, 16, 17, 19, 20, 36, 38, 39)
+_PICK_WAITED = itemgetter(8, 10, 13, 14)
 
 
 class TaskStat(NamedTuple):
-    """The used fields of stat. ``start_ns``: since boot; ``user_us``, ``system_us``, ``block_us``: in whole ticks."""
+    """The used fields of stat. ``start_ns``: since boot; ``user_us``, ``system_us``, ``block_us``: in whole ticks.
+
+    ``waited``: grows with each child that the process waits for; 0 where it has waited for none.
+    """
 
     comm: bytes
     state: bytes
@@ -43,6 +47,7 @@ class TaskStat(NamedTuple):
     last_cpu: int
     policy: int
     block_us: int
+    waited: int
 
 
 def stat(content: bytes) -> TaskStat:
@@ -74,6 +79,7 @@ def stat(content: bytes) -> TaskStat:
         last_cpu,
         policy,
         block * TICK_US,
+        sum(map(int, _PICK_WAITED(fields))),
     )
 
 

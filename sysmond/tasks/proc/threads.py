@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The threads of a process that has, or had, several, by /proc: their numbers and counts."""
 
-import os
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -42,10 +41,10 @@ class _Thread(Task):
 class Threads:
     """The threads of one process. ``lost``: how many there was no room for."""
 
-    def __init__(self, folder: str) -> None:
-        """Know no thread yet. ``folder``: of the process."""
+    def __init__(self, process: Task) -> None:
+        """Know no thread yet of a process."""
         self.lost = 0
-        self._folder = f"{folder}/task"
+        self._process = process
         self._threads: dict[str, _Thread] = {}
         self._gone = NOTHING  # The counts of threads that ended, as last seen.
         self._changed: list[bytes] = []
@@ -69,9 +68,9 @@ class Threads:
                 self._gone = total((self._gone, thread.alone))
                 has_ended = True
         if has_ended or len(self._threads) != count:
-            for name in self._listed(around.files):
+            for name in around.files.threads_of(self._process):
                 if name not in self._threads and len(self._threads) < room:
-                    thread = _Thread(f"{self._folder}/{name}", int(name))
+                    thread = _Thread(f"{self._process.folder}/task/{name}", int(name))
                     with suppress(*GONE):
                         self._refresh(thread, whose, around, whole=True)
                         self._threads[name] = thread
@@ -93,15 +92,6 @@ class Threads:
             files.shut(thread)
         self._threads.clear()
 
-    def _listed(self, files: TaskFiles) -> list[str]:
-        with suppress(*GONE):
-            folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=files.top)
-            try:
-                return os.listdir(folder)
-            finally:
-                os.close(folder)
-        return []
-
     def _refresh(self, thread: _Thread, whose: Whose, around: Circumstances, *, whole: bool) -> None:
         files = around.files
         pulse = scheduled = files.read_if_allowed(thread, SCHEDSTAT, keep=True)
@@ -113,11 +103,11 @@ class Threads:
         status = text.status(files.read(thread, STATUS))
         if thread.start_ns not in {-1, stat.start_ns}:
             raise ProcessLookupError  # Another thread has its number.
-        moved = text.io(files.read_if_allowed(thread, IO))
+        own = text.io(files.read_if_allowed(thread, IO))
         if whole:
             thread.cgroup = around.cgroups.number(files.read(thread, CGROUP), thread.cgroup)
         run_us, thread.alone = counted(scheduled, stat, status, around)
-        measured = measures(stat, status, moved, run_us, thread.alone)
+        measured = measures(stat, status, own, run_us, thread.alone)
         about = Whose(stat.start_ns, whose.pid, stat.ppid, status.uid, thread.cgroup)
         record = thread_record(about, thread.tid, measured)
         if record != thread.record:

@@ -10,7 +10,8 @@ What changes without the process running (its cgroup, memory taken from it) is s
 
 ``cpu`` never falls. By the clock it is exact; without, it is that of ``schedstat`` for as long as there is one thread,
 then the whole ticks that ``stat`` counts for all. What the kernel counts by thread alone (``run_delay``,
-``block_delay``, switches) is absent for a process with several, unless threads are read. ``io`` is left alone in the
+``block_delay``, switches) is absent for a process with several, unless threads are read; whose bytes are its own
+``moved`` finds out. ``io`` is left alone in the
 first second of a process: it would wait while that executes a program and takes down its old memory.
 """
 
@@ -26,6 +27,7 @@ from sysmond.tasks.proc import text
 from sysmond.tasks.proc.cgroups import CgroupNumbers
 from sysmond.tasks.proc.files import CGROUP, IO, SCHEDSTAT, STAT, STATUS, SYSCALL, WCHAN, Task, TaskFiles
 from sysmond.tasks.proc.ids import NewPids, clock_of
+from sysmond.tasks.proc.moved import UNKNOWN_MOVES, Asked, OwnBytes, Room
 from sysmond.tasks.proc.rows import (
     UNKNOWN,
     Alone,
@@ -36,7 +38,7 @@ from sysmond.tasks.proc.rows import (
     process_record,
     thread_record,
 )
-from sysmond.tasks.proc.text import NO_IO, TaskStat, TaskStatus
+from sysmond.tasks.proc.text import TaskStat, TaskStatus
 from sysmond.tasks.proc.threads import Circumstances, Threads, counted
 
 # Each takes about 5 kB in the kernel.
@@ -67,6 +69,7 @@ class _Process(Task):
             "cpu_us",
             "descriptors",
             "moved_at",
+            "own_bytes",
             "namespace",
             "pid",
             "ppid",
@@ -83,6 +86,7 @@ class _Process(Task):
         self.pulse: int | bytes = -1
         self.start_ns = self.ppid = self.uid = -1
         self.moved_at = -KEEP_READINGS - 1
+        self.own_bytes: Final = OwnBytes(name)
         self.comm = b""
         self.cgroup = ABSENT
         self.cpu_us = 0
@@ -115,6 +119,7 @@ class Proc:
         self._readings = -1
         self._with_threads = False
         self._rows = _Rows([], [], [])
+        self._room = Room()
         self._lost = self._threads = 0
         self._now_ns = self._rested_ns = 0
 
@@ -160,6 +165,8 @@ class Proc:
         self._rows = _Rows([], [], [])
         self._lost = 0
         self._rested_ns = monotonic_ns()
+        if self._readings:
+            self._room.new_pass()
 
     def _result(self, *, full: bool) -> PassResult:
         processes, rows = self._known.values(), self._rows
@@ -268,6 +275,7 @@ class Proc:
 
     def _shut(self, process: _Process) -> None:
         self._around.files.shut(process)
+        process.own_bytes.close(self._around.files)
         if process.threads is not None:
             process.threads.close(self._around.files)
 
@@ -282,6 +290,11 @@ class Proc:
             self._nap()
             if not keep:
                 files.shut(process)
+                process.own_bytes.close(files)
+        several = process.several or not self._numbers.is_ours  # By files nobody knows.
+        before = None  # A child that it has waited for by then is in what stat says later.
+        if not several and process.start_ns >= 0 and self._now_ns - process.start_ns >= YOUNG_NS:
+            before = text.io(files.read_if_allowed(process, IO, keep=keep))
         stat = text.stat(files.read(process, STAT, keep=keep))
         if process.start_ns not in {-1, stat.start_ns}:
             raise ProcessLookupError(errno.ESRCH, "another process has its number")
@@ -290,15 +303,18 @@ class Proc:
         is_young = self._now_ns - stat.start_ns < YOUNG_NS
         if is_young:
             self._young.add(process.folder)
-        moved = NO_IO if is_young else text.io(files.read_if_allowed(process, IO, keep=keep))
         if whole or stat.comm != process.comm:  # It executed another program: it may have been put elsewhere.
             process.cgroup = self._around.cgroups.number(files.read(process, CGROUP), process.cgroup)
         process.ppid, process.comm, process.uid = stat.ppid, stat.comm, status.uid
         whose = Whose(stat.start_ns, process.pid, stat.ppid, status.uid, process.cgroup)
         alone = self._count(process, stat, status, whose, whole=whole, keep=keep)
-        measured = measures(stat, status, moved, process.cpu_us, alone)
+        moved = UNKNOWN_MOVES
+        if not is_young:
+            asked = Asked(several or process.several, keep, before, lambda: self._pulse(process) != process.pulse)
+            moved = process.own_bytes.read(process, stat, files, self._room, asked)
+        measured = measures(stat, status, moved.own, process.cpu_us, alone)
         rows = self._rows
-        process.record = _noted(rows.process, process.record, process_record(whose, measured))
+        process.record = _noted(rows.process, process.record, process_record(whose, measured, moved))
         if self._with_threads and process.threads is None:
             process.thread = _noted(rows.thread, process.thread, thread_record(whose, process.pid, measured))
         if whole:
@@ -329,7 +345,7 @@ class Proc:
 
     def _read_threads(self, process: _Process, stat: TaskStat, whose: Whose, *, whole: bool) -> Alone:
         if process.threads is None:
-            process.threads, process.thread = Threads(process.folder), b""
+            process.threads, process.thread = Threads(process), b""
         before = len(process.threads)
         room = TASKS_MAX - self._threads + before
         alone = process.threads.read(whose, stat.threads, room, self._around, whole=whole)

@@ -29,7 +29,7 @@ from sysmond.tasks.bpf.pins import Array, Drain
 from sysmond.tasks.bpf.refusals import missing_capabilities, verdict
 from sysmond.tasks.bpf.states import BpfStates
 from sysmond.tasks.bpf.walk import Walk
-from sysmond.tasks.tables import EXITS, PROCESS, PROCESS_PRIVATE, THREAD_STATE
+from sysmond.tasks.tables import EXITS, PROCESS, PROCESS_PRIVATE, THREAD, THREAD_STATE
 from tests.support.pinned import OBJECTS, child, file_system, loaded, rows, settled, why_not
 
 runs_here = pytest.mark.skipif(bool(why_not()), reason=why_not() or "BPF programs run here")
@@ -220,7 +220,7 @@ def test_what_nobody_takes_is_counted_as_lost(tmp_path: Path, monkeypatch: pytes
         events = Events(report["folder"])
         subprocess.run(["sh", "-c", "for i in $(seq 100); do /bin/true $0; done", "x" * 200], check=True)
         kept = len(events.ended())
-        assert kept == 8192 // (EXIT_BYTES + 8) - 1  # One that fills it to the last byte would look like none.
+        assert kept == (8192 - 1) // (EXIT_BYTES + 8)  # One that fills it to the last byte would look like none.
         told = events.execs.records()
         started = sum(8 + -(-len(each) // 8) * 8 for each in told)
         assert 8192 - 8 - EXEC.size - 256 - 512 < started < 8192
@@ -324,12 +324,12 @@ def test_pins_of_the_same_bytes_keep_what_they_recorded(tmp_path: Path) -> None:
         exits.close()
         died = subprocess.Popen(["sh", "-c", "exit 9"])
         died.wait()
-        arrays = Array(f"{report['folder']}/thread_rows", 208)
+        arrays = Array(f"{report['folder']}/thread_rows", record_bytes(THREAD))
         load(asked._replace(threads=True))  # The arrays of the passes are made anew, and nothing else.
         exits = Drain(f"{report['folder']}/exits", EXIT_BYTES)
         assert died.pid in {row["pid"] for row in rows(EXITS, exits.take())}
         exits.close()
-        larger = Array(f"{report['folder']}/thread_rows", 208)
+        larger = Array(f"{report['folder']}/thread_rows", record_bytes(THREAD))
         assert larger.count > arrays.count == 1
         arrays.close()
         larger.close()

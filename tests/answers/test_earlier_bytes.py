@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of before bytes of a process were its own: what they count is said, and where nobody asks for it, nothing."""
+
+import pytest
+
+from sysmond.base.model import Table
+from sysmond.rollup.top import derived
+from sysmond.store.undeclared import WITH_CHILDREN, with_children
+from sysmond.tasks.tables import EXITS, PROCESS, THREAD
+from tests.golden import asking
+from tests.golden.archives import ARCHIVES
+
+
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [
+        ("pid,read_bytes:sum,written_bytes", "read_bytes, written_bytes"),
+        ("pid,cpu,written_chars:last", "written_chars"),
+        ("pid,cpu,rss:last", ""),
+    ],
+)
+def test_one_line_says_what_is_counted_by_files_of_before(columns: str, told: str) -> None:
+    """The frozen archives are declared as before."""
+    with asking.made(ARCHIVES["busy"]) as asked:
+        warnings = [line for line in asked.archive.records("process", columns=columns).warnings if "children" in line]
+    assert len(warnings) == bool(told)
+    for line in warnings:
+        assert line.startswith("process: until 20")
+        assert line.endswith(f", {told} count what waited-for children did, too")
+
+
+def of_before(table: Table) -> Table:
+    """The table without what was added to it."""
+    kept = tuple(metric for metric in table.metrics if not metric.name.endswith("_with_children"))
+    assert table.answers is not None
+    return table._replace(metrics=kept, answers=table.answers._replace(rows_only=()))
+
+
+@pytest.mark.parametrize("table", [PROCESS, EXITS], ids=["process", "exits"])
+def test_buckets_tell_too_what_their_rows_counted(table: Table) -> None:
+    assert with_children(table) == with_children(derived(table)) == ()
+    assert with_children(of_before(table)) == with_children(derived(of_before(table))) == WITH_CHILDREN[table.name]
+    assert with_children(of_before(table)._replace(answers=None)) == WITH_CHILDREN[table.name]
+
+
+def test_a_thread_never_had_children() -> None:
+    assert with_children(THREAD) == ()
+
+
+def test_buckets_leave_out_what_counts_twice() -> None:
+    names = {metric.name for metric in derived(PROCESS).metrics}
+    assert "written_bytes" in names
+    assert not [name for name in names if name.endswith("_with_children")]
