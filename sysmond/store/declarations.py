@@ -5,7 +5,7 @@ Neighbouring files declare the same: what was spelt once is not spelt again, whi
 """
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -25,6 +25,8 @@ SETS_MAX = 16
 _STAT_BITS = 8
 
 _T = TypeVar("_T")
+# Files have thousands of series: in this way each takes a fifth of the time that calling the class takes.
+_series_key: Callable[[tuple[str, str, str]], SeriesKey] = partial(tuple.__new__, SeriesKey)
 _IS_WIDTH = np.isin(np.arange(256), (0, *WIDTHS))
 
 
@@ -46,7 +48,8 @@ class Keys:
 
     def __init__(self, metrics: Sequence[tuple[str, Metric]], instances: Sequence[str]) -> None:
         """Take the table and metric, and the instance, of each number."""
-        self._metrics = [(table, metric.name) for table, metric in metrics]
+        self._tables = [table for table, _ in metrics]
+        self._metrics = [metric.name for _, metric in metrics]
         self._stats = [stats_of(metric) for _, metric in metrics]
         self._instances = instances
         self.is_counter = np.array([metric.semantics is Semantics.COUNTER for _, metric in metrics], bool)
@@ -89,8 +92,9 @@ class Keys:
         return known
 
     def _spell(self, series: Array) -> list[SeriesKey]:
-        chosen = zip(series["metric"].tolist(), series["instance"].tolist(), strict=True)
-        return [SeriesKey(*self._metrics[int(metric)], self._instances[int(instance)]) for metric, instance in chosen]
+        metrics, instances = series["metric"].tolist(), series["instance"].tolist()
+        tables, names = map(self._tables.__getitem__, metrics), map(self._metrics.__getitem__, metrics)
+        return list(map(_series_key, zip(tables, names, map(self._instances.__getitem__, instances), strict=True)))
 
     def _tier(self, series: Array) -> TierSeries:
         known = np.flatnonzero(series["stat"] <= max(Stat))  # A later program may keep more.
