@@ -9,7 +9,7 @@ from typing import Any
 from sysmond.bus.wire.adapter import DBUS, DBUS_PATH, Call, Connection, RemoteError, Variant, variant
 from sysmond.bus.wire.errors import UnavailableError
 from sysmond.bus.wire.names import BUS_NAME, ERROR, MANAGER, OBJECT_PATH
-from sysmond.errors import BusyError, Error, NotPermittedError, UsageError
+from sysmond.errors import BusyError, Error, NotPermittedError, TooMuchError, UsageError
 
 # Polkit may ask somebody for a password, and a flush waits for the disk.
 ANSWER_S = 150.0
@@ -22,6 +22,7 @@ _KINDS: dict[str, type[Error]] = {
     f"{ERROR}.NotFound": UsageError,
     f"{ERROR}.NotAuthorized": NotPermittedError,
     f"{ERROR}.Busy": BusyError,
+    f"{ERROR}.TooMuch": TooMuchError,
     f"{DBUS}.Error.InvalidArgs": UsageError,
     f"{DBUS}.Error.AccessDenied": NotPermittedError,
 }

@@ -17,9 +17,11 @@ from sysmond.base.clock import SECOND_NS
 from sysmond.base.terminal import put
 from sysmond.base.timespec import format_time, parse_moment, parse_span, parse_step
 from sysmond.bus.wire.names import BUS_NAME, OBJECT_PATH, PROBE, probe_path
-from sysmond.errors import NotPermittedError, UsageError, nearest
+from sysmond.errors import NotPermittedError, TooMuchError, UsageError, nearest
 
 NO_OPTIONS: dict[str, Any] = {}
+# What names of metrics are made of.
+_METRIC_SIGNS = "abcdefghijklmnopqrstuvwxyz0123456789_"
 Command = Callable[[Client, argparse.Namespace], Awaitable[CommandOutput | None]]
 
 
@@ -107,7 +109,7 @@ async def _list_metrics(client: Client) -> CommandOutput:
     for probe in await _probes(client):
         if probe["State"] == "active":
             with suppress(UsageError, NotPermittedError):  # It has no rows now, or none that the caller may see.
-                metrics += await _metrics(client, [probe["Name"]])
+                metrics += await _metrics_of(client, probe["Name"])
     return CommandOutput(
         metrics,
         lambda: table(
@@ -124,6 +126,24 @@ async def _list_metrics(client: Client) -> CommandOutput:
             ],
         ),
     )
+
+
+async def _metrics_of(client: Client, table: str, begin: str = "") -> list[dict[str, Any]]:
+    """The series of a table whose metrics begin so; an answer that would be too long is asked for in shorter ones.
+
+    :raises TooMuchError: where those of one metric alone are too many.
+    """
+    try:
+        return await _metrics(client, [f"{table}/{begin}*" if begin else table])
+    except TooMuchError:
+        metrics = []
+        if begin:
+            with suppress(UsageError):  # There is no metric of this name.
+                metrics += await _metrics(client, [f"{table}/{begin}"])
+    for sign in _METRIC_SIGNS:
+        with suppress(UsageError):  # Nor one that begins so.
+            metrics += await _metrics_of(client, table, begin + sign)
+    return metrics
 
 
 async def _metrics(client: Client, patterns: Sequence[str]) -> list[dict[str, Any]]:

@@ -173,7 +173,7 @@ def sysmond_probes():
 
 def test_a_table_without_rows_is_no_reason_to_list_nothing(recorder: Recorder) -> None:
     folder = recorder.folder / "config" / "sysmond" / "probes"
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "empty.py").write_text(EMPTY)
     try:
         said(recorder, "reload")
@@ -182,6 +182,33 @@ def test_a_table_without_rows_is_no_reason_to_list_nothing(recorder: Recorder) -
         assert "path 'empty': has no rows now" in refused(recorder, "watch", "empty")[1]
     finally:
         (folder / "empty.py").unlink()
+        said(recorder, "reload")
+
+
+CROWD = """
+from sysmond.probe import Probe, Table, gauge, hookimpl
+
+@hookimpl
+def sysmond_probes():
+    table = Table("crowd", tuple(gauge(name, "1", "A number.") for name in ("a", "ab", "b_1")), per="member")
+    return [Probe(table, lambda host: ((f"{number:04}", (1, 2, 3)) for number in range(1500)))]
+"""
+
+
+def test_more_series_than_one_answer_holds_are_listed_all_the_same(recorder: Recorder) -> None:
+    folder = recorder.folder / "config" / "sysmond" / "probes"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "crowd.py").write_text(CROWD)
+    try:
+        said(recorder, "reload")
+        wait_until(lambda: metrics(recorder, "crowd"), recorder.said)
+        listed = [metric["path"] for metric in metrics(recorder, "crowd")]
+        assert sorted(listed) == sorted(
+            f"crowd/{of}@{number:04}" for of in ("a", "ab", "b_1") for number in range(1500)
+        )
+        assert "too many for one answer" in refused(recorder, "watch", "crowd")[1]
+    finally:
+        (folder / "crowd.py").unlink()
         said(recorder, "reload")
 
 
