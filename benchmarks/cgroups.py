@@ -14,8 +14,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
 sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from sysmond_probes import cgroup, cgroup_memory
@@ -27,7 +27,8 @@ from sysmond.cgroups.batch import READ_BYTES
 from sysmond.cgroups.tree import MOUNTINFO, hierarchies
 from sysmond.plan.plan import Plan, PlannedProbe, Scalar
 from sysmond.plan.settings import Settings
-from sysmond.probe import Host
+from sysmond.probe import Host, Probe
+from sysmond.ring.progress import ring_files
 from sysmond.sampler.lane import Sampler
 
 GROUPS = 1000
@@ -38,6 +39,10 @@ REMOVALS_MAX = 200
 FOLDER = f"sysmond-benchmark-{os.getpid()}"
 CONTROLLERS = frozenset(("", "cpu", "cpuacct", "memory", "pids", "blkio"))
 FAST = ("cgroup", "cgroup_io")
+SLOW = ("cgroup_memory", "cgroup_limits", "cgroup_tree", "cgroup_owner")
+# How often the fast tables are read by default; how many cgroups are meant by "a hundred of them".
+FAST_S = 5
+HUNDRED = 100
 
 
 @contextmanager
@@ -110,27 +115,34 @@ def _work(folders: list[str], limit_s: float) -> None:
         time.sleep(0.25)
 
 
-def planned(tables: tuple[str, ...], options: dict[str, Scalar]) -> Plan:
-    """A plan of some tables of the two plugins, each every second."""
+def offered() -> dict[str, Probe]:
+    """The probes of the two plugins, by table."""
+    return {probe.table.name: probe for module in (cgroup, cgroup_memory) for probe in module.sysmond_probes()}
+
+
+def planned(tables: Sequence[str], every_s: float, options: dict[str, Scalar]) -> Plan:
+    """A plan of some tables of the two plugins, all at one interval."""
     plugins = {probe.table.name: module for module in (cgroup, cgroup_memory) for probe in module.sysmond_probes()}
-    lane, class_ = Lane.BACKGROUND, Sensitivity.PUBLIC
+    lane, class_, interval_ns = Lane.BACKGROUND, Sensitivity.PUBLIC, round(every_s * SECOND_NS)
     return Plan(
         tuple(
-            PlannedProbe(table, plugins[table].__name__, lane, SECOND_NS, class_, options=dict(options))
+            PlannedProbe(table, plugins[table].__name__, lane, interval_ns, class_, options=dict(options))
             for table in tables
         )
     )
 
 
-def lane_ns(tables: tuple[str, ...], seconds: int, options: dict[str, Scalar] | None = None) -> list[int]:
-    """Processor time of each tick of a background lane that reads these tables once a second."""
+def lane_ns(tables: Sequence[str], ticks: int, options: dict[str, Scalar] | None = None, every_s: int = 1) -> list[int]:
+    """Processor time of each tick of a background lane that reads these tables once in so many seconds."""
     spent = []
     with measure.workplace() as folders:
-        sampler = Sampler(Settings(folders), planned(tables, options or {}), Lane.BACKGROUND, print)
-        tick_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // SECOND_NS * SECOND_NS
-        for number in range(seconds + 2):
-            measure.sleep_until_phase(0.0)
-            tick_ns += SECOND_NS
+        sampler = Sampler(Settings(folders), planned(tables, every_s, options or {}), Lane.BACKGROUND, print)
+        apart_ns = every_s * SECOND_NS
+        tick_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // apart_ns * apart_ns
+        for number in range(ticks + 2):
+            for _ in range(every_s):
+                measure.sleep_until_phase(0.0)
+            tick_ns += apart_ns
             begin_ns = time.process_time_ns()
             sampler.tick(tick_ns)
             if number >= 2:  # The first finds and opens everything.
@@ -139,6 +151,48 @@ def lane_ns(tables: tuple[str, ...], seconds: int, options: dict[str, Scalar] | 
             raise RuntimeError(f"{sampler.own.dropped} values were dropped")
         sampler.close()
     return spent
+
+
+def default_ms(slow_ms: dict[str, float], ticks: int, idle_ns: float, groups: int) -> dict[str, float]:
+    """Processor time a second of each table that is on by default, at its interval, for a hundred cgroups, in ms."""
+    probes = offered()
+    fast_ns = lane_ns(FAST, ticks, every_s=FAST_S)
+    mean_ms = {"+".join(FAST): measure.ms(sum(fast_ns) / len(fast_ns) - idle_ns), **slow_ms}
+    every_s = {name: probes[name.partition("+")[0]].interval_s for name in mean_ms}
+    return {name: round(ms * HUNDRED / groups / every_s[name], 4) for name, ms in mean_ms.items()}
+
+
+def bytes_kept(seconds: int) -> dict[str, int]:
+    """What the fast tables take in a file of so many seconds, read once a second and once in five, side by side."""
+    kept = {}
+    with ExitStack() as stack:
+        begun = {}
+        for every_s in (1, FAST_S):
+            folders = stack.enter_context(measure.workplace())
+            plan = planned(FAST, every_s, {})
+            begun[every_s] = folders, Sampler(Settings(folders), plan, Lane.BACKGROUND, print)
+        tick_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // (FAST_S * SECOND_NS) * FAST_S * SECOND_NS
+        for _ in range(seconds + 1):
+            measure.sleep_until_phase(0.0)
+            for _, sampler in begun.values():
+                sampler.tick(tick_ns)
+            tick_ns += SECOND_NS
+        for every_s, (folders, sampler) in begun.items():
+            sampler.close()
+            kept[f"{every_s}s"] = sum(map(_file_bytes, ring_files(folders)))
+    return kept
+
+
+def _file_bytes(ring: str) -> int:
+    """How large the rows of a ring are in a file, without what every file says once."""
+    from sysmond.ring.snapshot import snapshot  # noqa: PLC0415  numpy must not be in the children forked before
+    from sysmond.store import dense_file  # noqa: PLC0415
+    from sysmond.store.of_ring import of_snapshot  # noqa: PLC0415
+
+    recording = of_snapshot(snapshot(ring))
+    if not recording.blocks:
+        return 0
+    return len(dense_file.encode(recording, "")) - len(dense_file.encode(recording._replace(blocks=()), ""))
 
 
 def parsed_ns(seconds: int) -> float:
@@ -190,13 +244,14 @@ def figures(groups: int, seconds: int) -> Figures:
             worked = lane_ns(FAST, seconds)
             parsed = parsed_ns(seconds)
             opened = lane_ns(FAST, max(3, seconds // 4), {"descriptors": 0})
-            slow = {
-                table: measure.ms(measure.median(lane_ns((table,), 3)), 1)
-                for table in ("cgroup_memory", "cgroup_limits")
-            }
             floor = plain_ns(folders, seconds)
-        nothing = lane_ns((), seconds)
-    idle_ns = measure.median(nothing)
+            idle_ns = measure.median(lane_ns((), seconds))
+            slow = {
+                table: measure.ms(measure.median(lane_ns((table,), min(3, seconds))) - idle_ns, 1) for table in SLOW
+            }
+            defaults = default_ms(slow, max(1, seconds // 2), idle_ns, groups)
+    with made(min(groups, HUNDRED)) as folders, busy(folders[::BUSY_SHARE], 30 * seconds + 120):
+        kept = bytes_kept(30 * seconds)
     return {
         "folder": FOLDER,
         "groups": groups,
@@ -209,6 +264,11 @@ def figures(groups: int, seconds: int) -> Figures:
         "five_files_floor_ms": measure.ms(floor, 2),
         "quiet_to_floor": round((measure.median(quiet) - idle_ns) / floor, 3),
         "slow_tables_ms_per_reading": slow,
+        "default_ms_per_s_per_100": round(sum(defaults.values()), 3),
+        "default_by_table": defaults,
+        "kept_seconds": 30 * seconds,
+        "kept_bytes": kept,
+        "kept_share": round(kept[f"{FAST_S}s"] / kept["1s"], 3),
     }
 
 
@@ -226,6 +286,8 @@ def rows(figures: Figures) -> list[tuple[str, str]]:
         ("… opening every file every time", f"{figures['opened_ms_per_tick']:.2f} ms"),
         ("only reading five files of each", f"{figures['five_files_floor_ms']:.2f} ms"),
         ("slow tables, a reading", slow),
+        ("what is on by default, a second, for 100 cgroups", f"{figures['default_ms_per_s_per_100']:.2f} ms"),
+        (f"bytes kept at {FAST_S} s, of those at 1 s", f"{figures['kept_share']:.2f}"),
     ]
 
 

@@ -379,6 +379,20 @@ TARGETS = (
         lambda f: f["groups"] >= 1000 and f["quiet_ms_per_tick"] <= 12 and f["quiet_to_floor"] <= 1,
     ),
     Target(
+        "cgroups",
+        "… a second, for 100 of them: all tables that are on by default, at their intervals",
+        "≤ 0.4 ms",
+        lambda f: f"{f['default_ms_per_s_per_100']:.2f} ms",
+        lambda f: f["groups"] >= 1000 and f["default_ms_per_s_per_100"] <= 0.4,
+    ),
+    Target(
+        "cgroups",
+        "100 cgroups, a tenth at work: bytes of rows in a file, every 5 s against every second",
+        "≤ 0.5 ×",
+        lambda f: f"{f['kept_share']:.2f} × of {f['kept_bytes']['1s'] / f['kept_seconds']:.0f} B a second",
+        lambda f: f["kept_share"] <= 0.5 and f["kept_seconds"] >= 600,
+    ),
+    Target(
         "idle",
         "an hour with a disk that nobody uses: written to it, and by a part to any; seconds kept",
         "0 B, 0 B, all",

@@ -133,7 +133,7 @@ def metrics() -> str:
                 probe.lane,
                 probe.sensitivity,
                 "on" if probe.enabled else "off",
-                f"{taken_ms[probe.table.name]:.2g} ms" if probe.table.name in taken_ms else "–",
+                spelled_ms(taken_ms.get(probe.table.name)),
             )
             for probe in probes
         ),
@@ -150,6 +150,11 @@ def measured_ms() -> dict[str, float]:
         **figures["tasks"].get("procs_1000", {}).get("daemon", {}).get("duration_ms", {}),
         **figures["cgroups"].get("slow_tables_ms_per_reading", {}),
     }
+
+
+def spelled_ms(ms: float | None) -> str:
+    """Spell how long something takes, with the two digits that mean something."""
+    return "–" if ms is None else f"{float(f'{ms:.2g}'):g} ms"
 
 
 def table_section(probe: Probe) -> Iterator[str]:

@@ -20,8 +20,10 @@ LIMIT = 4096
 DESCRIPTORS = 8192
 # A ring has room for about a thousand different texts of all tables together.
 OWNERS = 256
-SLOW_S = 60.0
-TREE_S = 10.0
+# A second would cost some three times as much processor time, and the archive more than twice the bytes.
+FAST_S = 5.0
+TREE_S = 60.0
+OWNER_S = 300.0
 
 USER_HZ = os.sysconf("SC_CLK_TCK")
 MICRO = 1_000_000
@@ -145,8 +147,8 @@ _FILES = (
     (7, File("", ("pids.current",), number, role=Role.FOLLOWER)),
     (7, File("pids", ("pids.current",), number, 6, role=Role.FOLLOWER)),
     (8, File("", ("cpu.pressure",), pressure, is_at_rest=is_calm, is_sum=True, role=Role.FOLLOWER)),
-    (12, File("", ("memory.pressure",), pressure, is_at_rest=is_calm, is_sum=True)),
-    (16, File("", ("io.pressure",), pressure, is_at_rest=is_calm, is_sum=True)),
+    (12, File("", ("memory.pressure",), pressure, is_at_rest=is_calm, is_sum=True, role=Role.FOLLOWER)),
+    (16, File("", ("io.pressure",), pressure, is_at_rest=is_calm, is_sum=True, role=Role.FOLLOWER)),
 )
 _CONTROLLERS = frozenset(("blkio", *(file.controller for _, file in _FILES)))
 
@@ -349,7 +351,7 @@ class CgroupTree:
     def read(self, host: Host, *, limit: int = LIMIT) -> Iterator[Row]:
         """Give the one row."""
         forest = self._forest
-        forest.look(host, limit, is_suspect=True)
+        forest.look(host, limit)
         dying = ABSENT
         for hierarchy in forest.mounted:
             if not hierarchy.controllers:
@@ -418,9 +420,8 @@ def sysmond_probes() -> list[Probe]:
     slow = Lane.BACKGROUND
     owners = Option("limit", OWNERS, "How many cgroups at most: a ring keeps about 1000 texts.", low=1, high=1000)
     return [
-        # Off: a machine of a hundred cgroups would have four times as many series, and a quarter of the days.
-        Probe(CGROUP, Cgroups().read, lane=slow, options=(_LIMIT, _descriptors(DESCRIPTORS)), enabled=False),
-        Probe(IO, CgroupIo().read, lane=slow, options=(_LIMIT, _descriptors(LIMIT)), enabled=False),
-        Probe(TREE, CgroupTree().read, TREE_S, slow, options=(_LIMIT,), enabled=False),
-        Probe(OWNER, Owners().read, SLOW_S, slow, options=(owners,), enabled=False),
+        Probe(CGROUP, Cgroups().read, FAST_S, slow, options=(_LIMIT, _descriptors(DESCRIPTORS))),
+        Probe(IO, CgroupIo().read, FAST_S, slow, options=(_LIMIT, _descriptors(LIMIT))),
+        Probe(TREE, CgroupTree().read, TREE_S, slow, options=(_LIMIT,)),
+        Probe(OWNER, Owners().read, OWNER_S, slow, options=(owners,)),
     ]

@@ -13,8 +13,9 @@ from sysmond.cgroups.files import CgroupFiles, File, settled
 from sysmond.probe import ABSENT, Host, Lane, Option, Probe, Row, Table, counter, gauge, hookimpl, state, text
 
 LIMIT = 4096
-MEMORY_S = 10.0
-LIMITS_S = 60.0
+MEMORY_S = 120.0
+NUMA_S = 60.0
+LIMITS_S = 300.0
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 # Version 1 says 2**63 less a page where there is no limit; no machine has a quarter of that.
 UNLIMITED = 2**61
@@ -356,11 +357,14 @@ _LIMIT_FILES = (
 
 @hookimpl
 def sysmond_probes() -> list[Probe]:
-    """Offer the tables ``cgroup_memory``, ``cgroup_numa`` and ``cgroup_limits``, off like those of ``cgroup``."""
+    """Offer the tables ``cgroup_memory``, ``cgroup_limits`` and ``cgroup_numa``.
+
+    The last is off: where there is one node, it says what the first does, and the kernel sums it for every node.
+    """
     limit = Option("limit", LIMIT, "How many cgroups at most; those nearest to / come first.", low=1, high=32768)
     slow = Lane.BACKGROUND
     return [
-        Probe(MEMORY, Columns(MEMORY, _MEMORY_FILES).read, MEMORY_S, slow, options=(limit,), enabled=False),
-        Probe(NUMA, Numa().read, LIMITS_S, slow, options=(limit,), enabled=False),
-        Probe(LIMITS, Columns(LIMITS, _LIMIT_FILES).read, LIMITS_S, slow, options=(limit,), enabled=False),
+        Probe(MEMORY, Columns(MEMORY, _MEMORY_FILES).read, MEMORY_S, slow, options=(limit,)),
+        Probe(NUMA, Numa().read, NUMA_S, slow, options=(limit,), enabled=False),
+        Probe(LIMITS, Columns(LIMITS, _LIMIT_FILES).read, LIMITS_S, slow, options=(limit,)),
     ]

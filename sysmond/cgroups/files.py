@@ -18,12 +18,12 @@ from sysmond.cgroups.tree import Forest
 from sysmond.machine.descriptors import allow_descriptors, moved_up
 from sysmond.probe import Host
 
-# A controller may be switched on later: missing files are looked for again once in so many readings.
-ASK_AGAIN_EVERY = 30
+# A controller may be switched on later: missing files are looked for again once in so many readings, of 5 s as a rule.
+ASK_AGAIN_EVERY = 12
 # Those that the parent lacks as well are looked for so many times less often.
 ASK_ALL_EVERY = 10
 # Only CPU time shows that a follower may have changed; other changes are seen after so many readings.
-FOLLOW_EVERY = 10
+FOLLOW_EVERY = 12
 # A file that changed is read at so many more readings in any case: averages move for two more seconds.
 READ_ON = 3
 # Names remembered, to know one that comes back.

@@ -18,6 +18,7 @@ from sysmond.probe import Host
 MOUNTINFO = "/proc/self/mountinfo"
 CONTROLLERS = "/proc/cgroups"
 STAT = "cgroup.stat"
+COUNT_FIELD = 2
 
 # Every so many looks a hierarchy is looked at even where the kernel counts as many cgroups as before: in version 1 it
 # counts those that are gone and not yet freed, too. Hierarchies take turns.
@@ -194,6 +195,7 @@ class Forest:
         self._host: Host | None = None
         self._trees: list[Tree] = []
         self._counts: list[bytes] = []
+        self._counted: tuple[bytes, dict[bytes, bytes]] = (b"", {})  # /proc/cgroups, and the counts in it.
         self._limit = 0
         self._looks = 0
 
@@ -208,7 +210,7 @@ class Forest:
             self._find(host)
         self._limit = limit
         changed = False
-        counts = [_count(host, hierarchy) for hierarchy in self.mounted]
+        counts = [self._count(host, hierarchy) for hierarchy in self.mounted]
         for number, tree in enumerate(self._trees):
             is_its_turn = (self._looks + LOOK_APART * number) % LOOK_EVERY == 0
             if is_its_turn or is_suspect or not counts[number] or counts[number] != self._counts[number]:
@@ -239,14 +241,16 @@ class Forest:
         self.left_out = max((tree.left_out for tree in self._trees), default=0) + max(0, len(paths) - limit)
         self.version += 1
 
-
-def _count(host: Host, hierarchy: Hierarchy) -> bytes:
-    """The kernel's count of cgroups, as text; empty where there is none."""
-    try:
-        if not hierarchy.controllers:
-            return host.read(f"{hierarchy.point}/{STAT}").partition(b"\n")[0]
-        lines = (line.split() for line in host.read(CONTROLLERS).splitlines())
-        names = {os.fsencode(name) for name in hierarchy.controllers}
-        return next((words[2] for words in lines if words[0] in names), b"")
-    except OSError:
-        return b""
+    def _count(self, host: Host, hierarchy: Hierarchy) -> bytes:
+        """The kernel's count of cgroups, as text; empty where there is none."""
+        try:
+            if not hierarchy.controllers:
+                return host.read(f"{hierarchy.point}/{STAT}").partition(b"\n")[0]
+            content = host.read(CONTROLLERS)
+        except OSError:
+            return b""
+        if content is not self._counted[0]:  # It is the same object while nothing comes or goes.
+            lines = (line.split() for line in content.splitlines())
+            self._counted = content, {words[0]: words[COUNT_FIELD] for words in lines if len(words) > COUNT_FIELD}
+        numbers = (self._counted[1].get(os.fsencode(name)) for name in hierarchy.controllers)
+        return next((number for number in numbers if number is not None), b"")

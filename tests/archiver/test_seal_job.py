@@ -167,6 +167,20 @@ def test_a_seal_takes_only_what_is_new(folders: Folders) -> None:
     assert stored(ram(folders)) == part.written
 
 
+def test_an_instance_that_is_gone_is_in_no_file_after_the_one_in_which_it_went(folders: Folders) -> None:
+    part = Part(folders)
+    for tick in range(60):
+        part.tick(tick)  # sdb is there from 20 to 39.
+        if tick in {29, 49, 59}:
+            seal_job.seal(folders)
+    found = [
+        {key.instance for block in one.blocks for key in block.keys if key.table == "disk"}
+        for one in recordings(ram(folders))
+    ]
+    assert found == [{"sda", "sdb"}, {"sda", "sdb"}, {"sda"}]
+    assert stored(ram(folders)) == part.written
+
+
 def test_a_tick_that_is_half_written_when_it_is_sealed_is_whole_after_merging(folders: Folders) -> None:
     part = Part(folders)
     for tick in range(12):

@@ -307,7 +307,7 @@ def test_a_follower_is_read_with_its_leader_and_now_and_then(tmp_path: Path) -> 
     assert machine.read()["/a"] == [2, 2], "at the same reading"
     for _ in range(cgroup_files.READ_ON):
         machine.read()
-    # From here on it is left alone, but for one reading in ten.
+    # From here on it is left alone, but for one reading now and then.
     late = []
     for value in range(3, 3 + 2 * cgroup_files.FOLLOW_EVERY):
         machine.put("/a", follow=value)

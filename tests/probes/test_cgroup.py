@@ -11,6 +11,7 @@ import pytest
 from sysmond_probes import cgroup, cgroup_memory
 
 from sysmond.base.model import Table, check_table
+from sysmond.cgroups import files
 from sysmond.probe import ABSENT, Host, Probe, Row
 from tests.support.cgrouptree import BARE, SERVICE, V1_LINE, V2_LINE, mount, put, v2
 
@@ -47,6 +48,11 @@ def test_the_tables_are_well_formed() -> None:
         *("cgroup", "cgroup_io", "cgroup_tree", "cgroup_owner"),
         *("cgroup_memory", "cgroup_numa", "cgroup_limits"),
     ]
+
+
+def test_all_but_nodes_are_on_and_the_moving_ones_every_5_seconds() -> None:
+    assert [probe.table.name for probe in probes() if not probe.enabled] == ["cgroup_numa"]
+    assert [probe.table.name for probe in probes() if probe.interval_s == 5.0] == ["cgroup", "cgroup_io"]
 
 
 def test_version_2_has_everything(tmp_path: Path) -> None:
@@ -207,6 +213,36 @@ def test_beside_version_2_version_1_fills_in_what_it_has(tmp_path: Path) -> None
         "cpu_throttled": 70,
     }
     assert rows["/b"]["cpu_usage"] == 99
+
+
+def test_pressure_is_read_where_processor_time_moved_or_until_it_is_over(tmp_path: Path) -> None:
+    v2(tmp_path)
+    host, reader = Host(str(tmp_path)), cgroup.Cgroups()
+    column = [metric.name for metric in cgroup.CGROUP.metrics].index("io_some_total")
+    line = "some avg10={} avg60=0.00 avg300=0.00 total={}\n"
+
+    def recorded(total: int, avg10: str = "0.00", usage: int = 0) -> bool:
+        files = {"cpu.stat": f"usage_usec {usage}\nuser_usec 0\nsystem_usec 0\n"}
+        files |= {f"{of}.pressure": line.format(avg10, total) for of in ("cpu", "memory", "io")}
+        put(tmp_path, "/sys/fs/cgroup/a", files)
+        host.new_tick()
+        row = dict(reader.read(host))["/a"]
+        assert row[column] == row[column - 4] == row[column - 8], "the three are read alike"
+        return row[column] == total
+
+    def readings_until_recorded(total: int) -> int:
+        return next(count for count in range(1, 100) if recorded(total))
+
+    recorded(1)
+    readings_until_recorded(1)
+    for _ in range(files.READ_ON + files.FOLLOW_EVERY + files.READ_ON):
+        recorded(1)  # Nothing happens, and it is looked at now and then.
+    assert 1 < max(readings_until_recorded(total) for total in range(2, 4)) <= files.FOLLOW_EVERY
+    assert recorded(5, usage=1), "where processor time moved, at once"
+    for _ in range(files.READ_ON + files.FOLLOW_EVERY):
+        recorded(6, "0.10", usage=1)
+    assert recorded(7, "0.10", usage=1), "a wait that goes on is followed, without any processor time"
+    assert recorded(8, "0.00", usage=1)
 
 
 def test_devices_have_the_names_that_they_have_at_present(tmp_path: Path) -> None:

@@ -95,6 +95,8 @@ def test_the_cost_of_control_groups_is_measured_and_none_is_left_behind(reposito
     found = run(repository, "cgroups", "--seconds", "1", "--groups", "20")
     assert found["cpu_ms_per_tick"] > 0
     assert found.keys() >= {"quiet_ms_per_tick", "quiet_to_floor", "five_files_floor_ms", "opened_ms_per_tick"}
+    assert found["default_ms_per_s_per_100"] > 0
+    assert found["kept_share"] > 0
     with open("/proc/self/mountinfo", "rb") as file:
         tops = [each.point for each in hierarchies(file.read())]
     assert not any(Path(f"{top}/{found['folder']}").exists() for top in tops)
