@@ -25,7 +25,7 @@ from sysmond.answers.rows import (
     lasting,
     meeting,
 )
-from sysmond.base import paths, timespec
+from sysmond.base import paths
 from sysmond.base.declared_answers import within
 from sysmond.base.model import FINEST_TIER, READERS, TIERS_NS, Answers, Cause, Metric, Semantics, Sensitivity, Table
 from sysmond.base.result import Event, Gap, Result
@@ -98,6 +98,8 @@ class Answering:
         self._stretches = [past.stretch for past in self._past]
         self._stretches += [part.stretch for line in self._lines for part in line.parts]
         self._with_children = self._earlier()
+        # Up to when columns that are asked for meant something else: known once they are.
+        self.meanings: list[Event] = []
         self._said = said = self._declared()
         if said is not None:
             for stretch in self._stretches:
@@ -262,9 +264,9 @@ class Answering:
         names = {spec.name for spec in specs if spec.of is Of.JOIN}
         earlier = [name for name in dict.fromkeys(spec.name for spec in specs) if name in self._with_children]
         if earlier:
-            until = timespec.format_time(max(self._with_children[name] for name in earlier))
-            told = f"{', '.join(earlier)} count what waited-for children did, too"
-            self._warnings.append(f"{self.table.name}: until {until}, {told}")
+            text = f"up to here, {', '.join(earlier)} count what waited-for children did, too"
+            until_ns = max(self._with_children[name] for name in earlier)
+            self.meanings.append(Event(until_ns, "meaning", self.table.name, text))
         return [(line, self._joined(line, names)) for line in self._lines]
 
     def _joined(self, line: Line, names: Collection[str]) -> JoinedRows:
@@ -303,7 +305,7 @@ class Answering:
         times = np.zeros(0, np.int64) if rows is None else rows.times_ns
         columns = [column(spec, None if rows is None else rows.columns[spec.label]) for spec in question.columns]
         known_gaps = self._gaps(buckets)
-        events = [*self._events_of_tiers(), *self._events_of_losses(known_gaps)]
+        events = [*self._events_of_tiers(), *self._events_of_losses(known_gaps), *dict.fromkeys(self.meanings)]
         return Result(
             times,
             tuple(columns),

@@ -19,6 +19,7 @@ from sysmond.answers.records import Answering
 from sysmond.answers.rows import VALUES_MAX
 from sysmond.answers.sql_long import Array, Relation
 from sysmond.answers.sql_query import Named, Span
+from sysmond.base import timespec
 from sysmond.base.model import TIERS_NS, Metric, Sensitivity
 from sysmond.base.result import Result
 from sysmond.errors import Error, NotPermittedError, UsageError, nearest
@@ -155,7 +156,8 @@ class _Source:
                 return Answering(self._census, request).answer()
 
             self._opened.register(name, sql_long.buckets(source.offer, ask_for, self._named.columns))
-        self.warnings += source.warnings()
+        meanings = [f"{each.subject}: {timespec.format_time(each.time_ns)}: {each.text}" for each in source.meanings]
+        self.warnings += [*source.warnings(), *meanings]
         self.is_restricted = self.is_restricted or source.is_restricted()
 
     def _fill_wide(self, line: Timeline, left: Collection[str]) -> bool:

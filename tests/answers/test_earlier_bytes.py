@@ -19,14 +19,17 @@ from tests.golden.archives import ARCHIVES
         ("pid,cpu,rss:last", ""),
     ],
 )
-def test_one_line_says_what_is_counted_by_files_of_before(columns: str, told: str) -> None:
+def test_an_event_says_what_is_counted_by_files_of_before(columns: str, told: str) -> None:
     """The frozen archives are declared as before."""
     with asking.made(ARCHIVES["busy"]) as asked:
-        warnings = [line for line in asked.archive.records("process", columns=columns).warnings if "children" in line]
-    assert len(warnings) == bool(told)
-    for line in warnings:
-        assert line.startswith("process: until 20")
-        assert line.endswith(f", {told} count what waited-for children did, too")
+        answer = asked.archive.records("process", columns=columns)
+    meanings = [event for event in answer.events if event.kind == "meaning"]
+    assert len(meanings) == bool(told)
+    # It is no fault of the answer, whose exit code would be 3.
+    assert not any("children" in warning for warning in answer.warnings)
+    for event in meanings:
+        assert event.subject == "process"
+        assert event.text == f"up to here, {told} count what waited-for children did, too"
 
 
 def of_before(table: Table) -> Table:
