@@ -6,5 +6,6 @@ Comes in: ``/etc/sysmond``, the drop-ins that ``sysmonctl`` writes, plugins by t
 ``resolver``, a program of its own that ends, reads YAML and imports pluggy; the parts read the plan and nothing else.
 Called by ``daemon`` (which starts the resolver), by the parts, and by ``commands``.
 
-``config_keys`` declares every key once: its type, bounds, default and document.
+``config_keys`` declares every key once: its type, bounds, default and document. ``retention`` says which files are
+forgotten to stay within the budgets that are planned; ``archiver.retention_job`` forgets them.
 """

@@ -36,7 +36,7 @@ from sysmond.machine.folders import Folders, create_classes
 from sysmond.store import archive, dense_file
 from sysmond.store.archive import Name
 from sysmond.store.of_ring import MemoryBlock, Recording, SeriesKey, Strand
-from tests.faults.trial import Totals, cannot_mount, main
+from tests.faults.trial import Totals, cannot_mount, main, wait_until_released
 
 EXT4_IOC_SHUTDOWN = 0x8004587D
 SHUTDOWN_WITHOUT_LOG = 2
@@ -47,7 +47,6 @@ BOOT = "0123456789abcdef" * 2
 UTC_NS = 10**18
 TICKS = 60
 FLUSHES_PER_MERGE = 4
-RELEASED_S = 300.0
 
 
 def ticks_of(number: int) -> Int64Array:
@@ -96,12 +95,8 @@ class Cut:
         _run("mkfs.ext4", "-q", "-F", self.image)
 
     def mount(self) -> None:
-        """Mount it, anew: a process that copied all mounts meanwhile holds on to the one that lost its power."""
-        limit_s = time.monotonic() + RELEASED_S
-        while _output("losetup", "--associated", self.image):
-            if time.monotonic() > limit_s:
-                raise RuntimeError(f"{self.image}: still mounted elsewhere after {RELEASED_S:.0f} s")
-            time.sleep(0.05)
+        """Mount it, anew: not the one that lost its power."""
+        wait_until_released(self.image)
         _run("mount", "-o", "loop", self.image, self.mount_point)
 
     def unmount(self) -> None:
@@ -115,13 +110,9 @@ class Cut:
             os.close(descriptor)
 
 
-def _output(*command: str) -> bytes:
-    environment = {**os.environ, "PATH": "/sbin:/usr/sbin:/bin:/usr/bin"}
-    return subprocess.run(command, check=True, env=environment, stdout=subprocess.PIPE).stdout
-
-
 def _run(*command: str) -> None:
-    _output(*command)
+    environment = {**os.environ, "PATH": "/sbin:/usr/sbin:/bin:/usr/bin"}
+    subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
 
 
 def one_round(cut: Cut, runtime: str, images: list[bytes], rng: random.Random, *, merging: bool) -> dict[str, int]:

@@ -20,6 +20,7 @@ Totals = dict[str, Any]
 
 PATH = "/sbin:/usr/sbin:/bin:/usr/bin"
 SHOWN_MAX = 20
+RELEASED_S = 300.0
 
 
 def main(doc: str, run: Callable[[int, int], Totals], *, rounds: int, missing: Callable[[], str] = str) -> int:
@@ -68,6 +69,23 @@ def command(*words: str) -> None:
     :raises CalledProcessError: where it fails.
     """
     subprocess.run(words, check=True, env={**os.environ, "PATH": PATH}, capture_output=True)
+
+
+def wait_until_released(image: str) -> None:
+    """Wait until no file system of an image is mounted any more, anywhere.
+
+    A process that copied all mounts meanwhile, as tests of access do, holds on to it: mounted again, it would be the
+    same one, with what the kernel remembers of it.
+
+    :raises RuntimeError: where that does not end.
+    """
+
+    def is_released() -> bool:
+        words, environ = ["losetup", "--associated", image], {**os.environ, "PATH": PATH}
+        return not subprocess.run(words, check=True, env=environ, capture_output=True).stdout
+
+    if not wait_until(is_released, RELEASED_S):
+        raise RuntimeError(f"{image}: still mounted elsewhere after {RELEASED_S:.0f} s")
 
 
 def wait_until(met: Callable[[], object], limit_s: float) -> bool:

@@ -174,6 +174,7 @@ def break_inodes(disk: Path, paths: list[Path]) -> None:
     inodes = [path.stat().st_ino for path in paths]
     image = disk.parent / "image"
     trial.command("umount", str(disk))
+    trial.wait_until_released(str(image))
     for inode in inodes:
         trial.command("debugfs", "-w", "-R", f"set_inode_field <{inode}> checksum 0xdead", str(image))
     trial.command("mount", "-o", "loop", str(image), str(disk))

@@ -2,6 +2,6 @@
 """D-Bus itself: a connection, who calls, whose turn it is, objects with interfaces.
 
 Comes in: bytes of a bus, hostile. Goes out: calls of Python methods that are declared in ``interface``, answers and
-signals, bounded by connection and by user. ``adapter`` alone speaks to the library; ``polkit`` says who may steer.
-Called by ``bus``.
+signals, bounded by connection and by user. ``adapter`` alone speaks to the library; ``polkit`` says who may steer,
+``callers`` who may see what is restricted. Called by ``bus``.
 """
