@@ -8,13 +8,12 @@ Rates are derived here, from exact counters; every hole is a gap with its cause.
 """
 
 import os
-import time
 from collections.abc import Collection, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from sysmond.answers import rates, wide
-from sysmond.base import clock, paths, timespec
+from sysmond.answers import rates, times, wide
+from sysmond.base import paths, timespec
 from sysmond.base.model import Metric, Sensitivity, series_path
 from sysmond.base.result import Boot, Entry, Event, LongEntry, Result
 from sysmond.base.timespec import FOREVER_NS
@@ -158,11 +157,8 @@ class Archive:
         :raises NotPermittedError: for what we may not read. :raises Error: where nothing is recorded.
         """
         stats = _statistics("mean" if stat is None else stat)
-        now_ns, start_ns, end_ns = _range(start, end, is_open=boot is not None)
-        step_ns = _step(step)
-        asked = wide.Asked(
-            patterns or ("*",), start_ns, end_ns, now_ns, boot, step_ns, lambda _: stats, raw=raw, explain=explain
-        )
+        when = times.read(start, end, step, is_open=boot is not None)
+        asked = wide.Asked(patterns or ("*",), when, boot, lambda _: stats, raw=raw, explain=explain)
         result = wide.answer(self._folders, self._classes, asked)
         self.warnings = list(result.warnings)
         return result
@@ -328,12 +324,12 @@ class SavedAnswer(Archive):
     def _within(self, part: Result, start: str | int | None, end: str | int | None) -> Result:
         from sysmond.answers import saved_answer  # noqa: PLC0415  as in the archive
 
-        _, start_ns, end_ns = _range(start, end, is_open=True)
-        return saved_answer.within(part, start_ns, end_ns)
+        when = times.read(start, end, is_open=True)
+        return saved_answer.within(part, when.start_ns, when.end_ns)
 
     def _other(self, step: str | int | None) -> bool:
         """Whether a step is another than that of the answer."""
-        return step is not None and _step(step) != self._saved.step_ns
+        return step is not None and times.length(step) != self._saved.step_ns
 
     def _refuse(self, **asked: object) -> None:
         """Refuse what only an archive can answer.
@@ -374,33 +370,3 @@ def _statistics(stat: str | Sequence[str]) -> list[str]:
     for name in stats:
         rates.check(name)
     return list(dict.fromkeys(stats))
-
-
-def _range(start: str | int | None, end: str | int | None, *, is_open: bool) -> tuple[int, int, int]:
-    """Now, and the range that is asked for: up to now where no end is given, or endless where it ``is_open``.
-
-    :raises UsageError: for a wrong time, and a range that ends before it begins.
-    """
-    now_ns = time.time_ns()
-    boot_ns = now_ns - clock.boottime_ns()
-    start_ns = -FOREVER_NS if start is None else _time(start, now_ns, boot_ns)
-    latest_ns = FOREVER_NS if is_open else now_ns + 1
-    end_ns = latest_ns if end is None else _time(end, now_ns, boot_ns)
-    if end_ns <= start_ns:
-        raise UsageError(f"the range ends ({end!r}) before it begins ({start!r})")
-    return now_ns, start_ns, end_ns
-
-
-def _time(moment: str | int, now_ns: int, boot_ns: int) -> int:
-    return timespec.parse_time(moment, now_ns=now_ns, boot_ns=boot_ns) if isinstance(moment, str) else moment
-
-
-def _step(step: str | int | None) -> int:
-    """The step in nanoseconds, 0 for the recorded interval."""
-    if step is None:
-        return 0
-    if isinstance(step, str):
-        return timespec.parse_step(step)
-    if step <= 0:
-        raise UsageError(f"step {step} ns: not a length of time; expected more than 0")
-    return step

@@ -1,24 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """A question that is answered with rows: what people say, checked; and the rows that answer it, in order, as columns.
 
-The same for every kind of table: ``Request`` and ``times`` as people say it, ``asked`` checks it against the columns
+The same for every kind of table: ``Request`` and ``times_of`` as people say it, ``asked`` checks it against the columns
 that there are, ``finished`` puts rows in order, ``column`` shows them.
 """
 
-import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from sysmond.answers import columns as offered
-from sysmond.answers import grouping
+from sysmond.answers import grouping, times
 from sysmond.answers.columns import COUNT, Offer, Spec
 from sysmond.answers.rows import Cells, Question, Rows
-from sysmond.base import clock, timespec
-from sysmond.base.clock import Relation
+from sysmond.answers.times import Times
 from sysmond.base.result import Column, Int64Array
-from sysmond.base.timespec import FOREVER_NS
 from sysmond.errors import UsageError
 from sysmond.rollup import condition
 from sysmond.rollup.condition import Words
@@ -43,41 +40,15 @@ class Request(NamedTuple):
     stat: str | Sequence[str] | None = None
 
 
-class Times(NamedTuple):
-    """Now and the range that is asked for, in UTC, and the step; 0 for one bucket, or for the recorded interval."""
+def times_of(request: Request) -> Times:
+    """Read the times of a request.
 
-    now_ns: int
-    start_ns: int
-    end_ns: int
-    step_ns: int
-
-
-def times(request: Request) -> Times:
-    """Read the times of a request: up to now where it names no end, up to the end of a boot where it names one.
-
-    :raises UsageError: for a wrong time or step, and for a range that ends before it begins.
+    :raises UsageError: for wrong ones, and for a percentile over steps of which there are none.
     """
-    now, now_ns = clock.relation(), time.time_ns()
-    start_ns = -FOREVER_NS if request.start is None else moment(request.start, now)
-    latest_ns = now_ns + 1 if request.boot is None else FOREVER_NS
-    end_ns = latest_ns if request.end is None else moment(request.end, now)
-    if end_ns <= start_ns:
-        raise UsageError(f"the range ends ({request.end!r}) before it begins ({request.start!r})")
-    step = request.step
-    step_ns = timespec.parse_step(step) if isinstance(step, str) else step or 0
-    if step_ns < 0 or step == 0:
-        raise UsageError(f"step {step_ns} ns: not a length of time; expected more than 0")
-    if request.percentile is not None and not step_ns:
+    when = times.read(request.start, request.end, request.step, is_open=request.boot is not None)
+    if request.percentile is not None and not when.step_ns:
         raise UsageError("a percentile is one over steps: expected --sample with it")
-    return Times(now_ns, start_ns, end_ns, step_ns)
-
-
-def moment(said: str | int, now: Relation | None = None) -> int:
-    """A point in time, as people say it, in UTC nanoseconds; ``now``: when they say it, where it is not now.
-
-    :raises UsageError: for a wrong one.
-    """
-    return timespec.parse_moment(said, now or clock.relation()) if isinstance(said, str) else said
+    return when
 
 
 def asked(request: Request, offer: Offer) -> Question:
@@ -106,7 +77,7 @@ def asked(request: Request, offer: Offer) -> Question:
             grouping.check_summable(spec, groups, lasting=packing is None or packing.lasting, amount=is_amount)
     if request.top < 0:
         raise UsageError(f"the first {request.top}: expected 1 or more")
-    where = condition.parse(request.where, offer.kinds(), moment) if request.where.strip() else None
+    where = condition.parse(request.where, offer.kinds(), times.moment) if request.where.strip() else None
     is_ranked = bool(request.top or request.by or groups) or (packing is not None and packing.lasting)
     return Question(offer.table, chosen, where, offer.specs, groups, by, request.top, is_ranked)
 

@@ -12,7 +12,7 @@ from sysmond.answers import from_tiers, grouping, record_gaps
 from sysmond.answers.columns import Of, Offer, Spec
 from sysmond.answers.gaps import outside
 from sysmond.answers.joins import Joins, Texts, needed
-from sysmond.answers.question import Request, asked, column, finished, times
+from sysmond.answers.question import Request, asked, column, finished, times_of
 from sysmond.answers.rows import (
     JoinedRows,
     Question,
@@ -86,7 +86,7 @@ class Answering:
         self._census = census
         self._request = request
         self._boot: str | None = None
-        self._times = times(request)
+        self._times = times_of(request)
         self._now_ns = self._times.now_ns
         census.refused.clear()
         self._lines, self._past, self._since_ns = self._what_there_is()

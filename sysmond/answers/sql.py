@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from sysmond.answers import sql_long, sql_query, sql_wide, wide
-from sysmond.answers.question import Request, times
+from sysmond.answers.question import Request, times_of
 from sysmond.answers.records import Answering
 from sysmond.answers.rows import VALUES_MAX
 from sysmond.answers.sql_long import Array, Relation
@@ -99,10 +99,9 @@ class _Source:
         self._classes = classes
         self._request = request
         self._named = named
-        self._times = times(request)
+        self._times = times_of(request)
         self._census = Census(folders, classes)
         self._wide_tables: list[str] = []
-        self._values = 0
 
     def fill(self, query: str) -> None:
         """Make the relations that are named.
@@ -116,9 +115,8 @@ class _Source:
                     left.discard(name)
                     self._fill_long(table, name, step)
         if left or not self._named.tables:
-            start_ns, end_ns = self._range(Span())
-            asked = wide.Asked((), start_ns, end_ns, self._times.now_ns, self._request.boot, 0, lambda _: ())
-            done = wide.opened(self._folders, self._classes, asked, lambda line: self._fill_wide(line, left))
+            where = self._folders, self._classes, self._times, self._request.boot
+            done = wide.opened(*where, lambda line: self._fill_wide(line, left))
             if not done and left == self._named.tables:
                 self._refuse(query)
 
@@ -174,7 +172,13 @@ class _Source:
                     filled.add(name)
                     span = self._range(self._named.spans.get(name, Span()))
                     line.demand([table], ())
-                    self._fill_table(line, table, mine, (name, step), span, boot)
+                    make = sql_wide.of_buckets if step else sql_wide.of_rows
+                    relation = make(name, mine, self._named.columns)
+                    if step:
+                        pieces = sql_wide.buckets(line, table, relation, span, boot, TIERS_NS[step])
+                    else:
+                        pieces = sql_wide.rows(line, table, relation, span, boot)
+                    self._insert(relation, pieces)
                     self.is_restricted = self.is_restricted or table in line.restricted
         if EVENT in left:
             filled.add(EVENT)
@@ -182,24 +186,6 @@ class _Source:
         line.demand((), (), is_empty=bool(set(left) - filled))
         self.warnings += [damage.reason for damage in line.damages]
         return bool(filled)
-
-    def _fill_table(
-        self,
-        line: Timeline,
-        table: str,
-        metrics: Sequence[Metric],
-        name_and_step: tuple[str, str],
-        span: tuple[int, int],
-        boot: str | None,
-    ) -> None:
-        name, step = name_and_step
-        make = sql_wide.of_buckets if step else sql_wide.of_rows
-        relation = make(name, metrics, self._named.columns)
-        if step:
-            pieces = sql_wide.buckets(line, table, relation, span, boot, TIERS_NS[step])
-        else:
-            pieces = sql_wide.rows(line, table, relation, span, boot)
-        self._insert(relation, pieces)
 
     def _fill_events(self, line: Timeline, boot: str | None) -> None:
         events = line.events(boot, *self._range(self._named.spans.get(EVENT, Span())))
@@ -220,9 +206,10 @@ class _Source:
         types = ", ".join(f"{_quoted(name)} {kind}" for name, kind in relation.types.items())
         self._opened.execute(f"create or replace table {_quoted(relation.name)} ({types})").fetchall()
         columns = ", ".join(map(_quoted, relation.types))
+        rows = 0
         for piece in pieces:
-            self._values += len(piece["time"]) * len(relation.types)
-            if self._values > VALUES_MAX:
+            rows += len(piece["time"])
+            if rows * len(relation.types) > VALUES_MAX:
                 raise UsageError(f"more than {VALUES_MAX} values; ask for a shorter range or fewer columns")
             self._opened.register("piece of it", dict(piece))
             into = f"insert into {_quoted(relation.name)} select {columns}"

@@ -7,22 +7,24 @@ percent. In buckets a gauge is its mean; ``NAME_min`` and ``NAME_max`` are the l
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
+from sysmond.answers import rates
 from sysmond.answers.series import Query
 from sysmond.answers.sql_long import PEAK, RATE, TOTAL, Array, Relation, as_array, valid
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import ABSENT, Metric, Semantics
 from sysmond.base.result import BoolArray, Column, Int64Array
-from sysmond.base.timespec import FOREVER_NS, HOUR_NS, MINUTE_NS
+from sysmond.base.timespec import FOREVER_NS, HOUR_NS
+from sysmond.store.of_ring import SeriesKey
 from sysmond.store.timeline import Timeline
 
 INSTANCE = "instance"
-# So much is read at a time; and before it, for what counters had grown by at its first reading: no table that comes
-# with sysmond is read less often.
+# So much is read at a time; and so many intervals before the range, for what counters grew by at its first reading.
 CHUNK_NS = 6 * HOUR_NS
-BEFORE_NS = 2 * MINUTE_NS
+INTERVALS_BEFORE = 2
 # The least value.
 LOWEST = "_min"
 
@@ -64,15 +66,19 @@ def rows(
     """The rows of a table over [start, end), some at a time: by column an array [row] of its type."""
     metrics = _metrics(line, table, relation)
     for each in [boot] if boot else line.boots():
+        keys = sorted(key for key in line.keys(each) if key.table == table and key.metric in metrics)
+        # What each counter was last, and when: a piece goes on where the one before it ended.
+        last: dict[SeriesKey, tuple[int, int]] = {}
+        before_ns = INTERVALS_BEFORE * _interval_ns(line, table, each)
         for start_ns, end_ns in _chunks(line, table, span, each):
-            keys = [key for key in line.keys(each) if key.table == table and key.metric in metrics]
-            query = Query(line, sorted(keys), start_ns - BEFORE_NS, end_ns, each)
+            query = Query(line, keys, start_ns - before_ns, end_ns, each)
+            before_ns = 0
             result = query.raw()
-            columns = dict(zip(sorted(keys), result.columns, strict=True))
-            inside = result.times_ns >= start_ns
+            columns = dict(zip(keys, result.columns, strict=True))
+            axis = _Axis(result.times_ns, query.ticks, result.times_ns >= start_ns)
             for instance in sorted({key.instance for key in keys}):
-                mine = {key.metric: column for key, column in columns.items() if key.instance == instance}
-                yield _of_instance(relation, metrics, instance, mine, (result.times_ns, query.ticks, inside))
+                mine = {key: column for key, column in columns.items() if key.instance == instance}
+                yield _of_instance(relation, metrics, instance, mine, axis, last)
 
 
 def buckets(
@@ -116,6 +122,12 @@ def _statistics(metric: Metric, relation: Relation) -> Mapping[str, str]:
     return chosen or {"": "count"}
 
 
+def _interval_ns(line: Timeline, table: str, boot: str) -> int:
+    """The longest interval at which a table was read in a boot."""
+    tracks = [track for track in line.tracks if track.lineage.boot == boot and table in track.tables]
+    return max((track.lineage.interval_ns for track in tracks), default=0)
+
+
 def _chunks(line: Timeline, table: str, span: tuple[int, int], boot: str) -> Iterator[tuple[int, int]]:
     """The range in pieces, as far as a boot has anything of a table."""
     first_ns, last_ns = FOREVER_NS, -FOREVER_NS
@@ -135,44 +147,56 @@ def _of_instance(
     relation: Relation,
     metrics: Mapping[str, Metric],
     instance: str,
-    columns: Mapping[str, Column],
-    axis: tuple[Int64Array, Int64Array, BoolArray],
+    columns: Mapping[SeriesKey, Column],
+    axis: "_Axis",
+    last: dict[SeriesKey, tuple[int, int]],
 ) -> Mapping[str, Array]:
-    """The rows of one instance: those in which any of its metrics is there."""
+    """The rows of one instance: those in which any of its metrics is there. ``last``: as of ``_grown``, by series."""
     times_ns, ticks, inside = axis
     there: BoolArray = np.zeros(len(times_ns), bool)
     for column in columns.values():
         there |= _is_there(column)
     at = np.flatnonzero(there & inside)
     made: dict[str, Array] = {"time": times_ns[at].view("M8[ns]"), INSTANCE: _names(instance, len(at))}
-    for name, metric in metrics.items():
-        if name not in columns:
-            continue
+    for key, column in columns.items():
+        name, metric = key.metric, metrics[key.metric]
         if metric.semantics is not Semantics.COUNTER:
-            made[name] = as_array(columns[name].at(at))
+            made[name] = as_array(column.at(at))
             continue
-        stored = columns[name].integers
+        stored = column.integers
         assert stored is not None  # noqa: S101  counters are integers
-        grown, took_s = _grown(stored, ticks)
+        grown, took_s = _grown(stored, ticks, last.get(key))
+        if len(known := np.flatnonzero(stored != ABSENT)):
+            last[key] = int(stored[known[-1]]), int(ticks[known[-1]])
         scale = 10.0**metric.scale
         with np.errstate(invalid="ignore", divide="ignore"):
             rate = np.maximum(grown, 0.0) / scale / took_s * (100.0 if metric.unit == "s" else 1.0)
         made[name], made[name + RATE] = grown[at] / scale, rate[at]
-        made[name + TOTAL] = as_array(columns[name].at(at))
+        made[name + TOTAL] = as_array(column.at(at))
     kinds = relation.types.items()
     return {name: made[name] if name in made else _nothing(kind, len(at)) for name, kind in kinds}
 
 
-def _grown(values: Int64Array, ticks: Int64Array) -> tuple[Array, Array]:
+class _Axis(NamedTuple):
+    """Readings: UTC and boot time of each, int64[tick], and which of them are asked for, bool[tick]."""
+
+    times_ns: Int64Array
+    ticks: Int64Array
+    inside: BoolArray
+
+
+def _grown(values: Int64Array, ticks: Int64Array, last: tuple[int, int] | None) -> tuple[Array, Array]:
     """What a counter grew by since the reading before, and in how many seconds: float64[tick], NaN where unknown.
 
-    A fall by more than half began anew; a smaller one is the kernel's correction and counts as it is.
+    ``last``: what it was before the first of them, and at which tick. Where it began anew, nothing is known.
     """
+    if last is not None:
+        grown, took_s = _grown(np.r_[last[0], values], np.r_[last[1], ticks], None)
+        return grown[1:], took_s[1:]
     grown, took_s = np.full(len(values), np.nan), np.full(len(values), np.nan)
     there = np.flatnonzero(values != ABSENT)
-    known = values[there]
-    is_known = known[1:] >= known[:-1] // 2
-    grown[there[1:]] = np.where(is_known, known[1:] - known[:-1], np.nan)
+    grown[there[1:]] = np.diff(values[there])
+    grown[rates.resets(values)[:, 1]] = np.nan
     took_s[there[1:]] = np.diff(ticks[there]) / SECOND_NS
     return grown, took_s
 

@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeVar
 
 from sysmond.answers import gaps
 from sysmond.answers.series import Query
+from sysmond.answers.times import Times
 from sysmond.base import paths
 from sysmond.base.model import TIERS_NS, Cause, Sensitivity
 from sysmond.base.result import Result
@@ -25,17 +26,11 @@ _T = TypeVar("_T")
 
 
 class Asked(NamedTuple):
-    """What is asked for, as numbers. ``stats_of``: the statistics of a series; ``is_whole``: one bucket for the range.
-
-    ``step_ns``: 0 for the recorded interval.
-    """
+    """What is asked for, checked. ``stats_of``: the statistics of a series; ``is_whole``: one bucket for the range."""
 
     patterns: Sequence[str]
-    start_ns: int
-    end_ns: int
-    now_ns: int
+    when: Times
     boot: str | int | None
-    step_ns: int
     stats_of: Callable[[SeriesKey], Sequence[str]]
     raw: bool = False
     explain: bool = False
@@ -48,28 +43,34 @@ def answer(place: Folders, classes: Collection[Sensitivity], asked: Asked) -> Re
     :raises UsageError: for a pattern that means nothing, and for an answer beyond all measure. :raises
         NotPermittedError: for what we may not read. :raises Error: where nothing is recorded.
     """
-    return opened(place, classes, asked, lambda line: answer_from(line, place, asked))
+    return opened(place, classes, asked.when, asked.boot, lambda line: answer_from(line, place, asked))
 
 
-def opened(place: Folders, classes: Collection[Sensitivity], asked: Asked, use: Callable[[Timeline], _T]) -> _T:
-    """What is made of a time line that is opened for a question, anew where its files change meanwhile.
+def opened(
+    place: Folders,
+    classes: Collection[Sensitivity],
+    when: Times,
+    boot: str | int | None,
+    use: Callable[[Timeline], _T],
+) -> _T:
+    """What is made of a time line that is opened for a range or a boot, anew where its files change meanwhile.
 
     :raises Error: as ``use`` does.
     """
     for _ in range(ATTEMPTS_MAX - 1):
         with suppress(FileNotFoundError):
-            return _opened(place, classes, asked, use)
-    return _opened(place, classes, asked, use)
+            return _opened(place, classes, None if boot is not None else when, use)
+    return _opened(place, classes, None if boot is not None else when, use)
 
 
-def _opened(place: Folders, classes: Collection[Sensitivity], asked: Asked, use: Callable[[Timeline], _T]) -> _T:
+def _opened(place: Folders, classes: Collection[Sensitivity], when: Times | None, use: Callable[[Timeline], _T]) -> _T:
     """Answer from what is there now: from files near the range, where others cannot matter, else from all.
 
     :raises FileNotFoundError: where a file was merged or flushed meanwhile.
     """
-    if asked.start_ns != -FOREVER_NS and asked.boot is None:
-        margin_ns = 2 * max(asked.step_ns, *TIERS_NS.values())
-        span = asked.start_ns - margin_ns, asked.end_ns + margin_ns
+    if when is not None and when.start_ns != -FOREVER_NS:
+        margin_ns = 2 * max(when.step_ns, *TIERS_NS.values())
+        span = when.start_ns - margin_ns, when.end_ns + margin_ns
         # Whatever is refused, all files are asked: they may know better.
         with suppress(Error), closing(Timeline(place, classes, span)) as line:
             return use(line)
@@ -82,29 +83,29 @@ def answer_from(line: Timeline, place: Folders, asked: Asked) -> Result:
 
     :raises TooLittleError: where what was left out of it may matter. :raises Error: as ``answer``.
     """
-    boot = find_boot(line, asked.boot)
+    boot, when = find_boot(line, asked.boot), asked.when
     patterns = [paths.parse(pattern, place.state) for pattern in asked.patterns]
     keys, empty = match(patterns, line.keys(), line, place)
     tables = {key.table for key in keys} | _without_rows(line, patterns)
     line.demand(tables, (), is_empty=bool(empty))
-    query = Query(line, keys, asked.start_ns, asked.end_ns, boot)
+    query = Query(line, keys, when.start_ns, when.end_ns, boot)
     if asked.raw:
         result = query.raw()
     else:
         wanted = {key: asked.stats_of(key) for key in keys}
-        result = query.whole(wanted) if asked.is_whole else query.buckets(asked.step_ns, wanted)
-    known = gaps.find(line, tables, boot, asked.now_ns)
-    known += [*gaps.lost(line, empty, boot, asked.now_ns), *query.gaps]
-    start_ns = asked.start_ns if boot is None else -FOREVER_NS
+        result = query.whole(wanted) if asked.is_whole else query.buckets(when.step_ns, wanted)
+    known = gaps.find(line, tables, boot, when.now_ns)
+    known += [*gaps.lost(line, empty, boot, when.now_ns), *query.gaps]
+    start_ns = when.start_ns if boot is None else -FOREVER_NS
     begins = gaps.begins(line, tables, known, start_ns)
-    known += gaps.outside(begins, start_ns, asked.end_ns, asked.now_ns)
-    inside = tuple(gap for gap in gaps.coalesce(known) if gap.end_ns > asked.start_ns and gap.start_ns < asked.end_ns)
+    known += gaps.outside(begins, start_ns, when.end_ns, when.now_ns)
+    inside = tuple(gap for gap in gaps.coalesce(known) if gap.end_ns > when.start_ns and gap.start_ns < when.end_ns)
     line.demand(tables, inside)
     warnings = dict.fromkeys([*empty.values(), *(damage.reason for damage in line.damages)])
     result = result._replace(
         gaps=inside,
         warnings=(*warnings, *_unknown(query), *line.redefinitions({(key.table, key.metric) for key in keys})),
-        events=tuple(line.events(boot, asked.start_ns, asked.end_ns)),
+        events=tuple(line.events(boot, when.start_ns, when.end_ns)),
         sensitivity=sensitivity(line.restricted & tables),
     )
     if asked.explain:

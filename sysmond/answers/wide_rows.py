@@ -12,8 +12,9 @@ import numpy as np
 
 from sysmond.answers import grouping, rates, wide
 from sysmond.answers.columns import COUNT, LAST, MAX, MEAN, SUM, Of, Offer, Spec
-from sysmond.answers.question import Request, Times, asked, column, finished, times
+from sysmond.answers.question import Request, asked, column, finished, times_of
 from sysmond.answers.rows import Cells, NumberColumn, Question, RowBatch, meeting
+from sysmond.answers.times import Times
 from sysmond.base.model import ABSENT, Answers, Metric, Semantics, Sensitivity, Table, rate_unit
 from sysmond.base.result import TIME_SCALE, TIME_UNIT, BoolArray, Column, Float64Array, Int64Array, Result
 from sysmond.errors import Error, NotPermittedError, UsageError, nearest
@@ -23,9 +24,9 @@ from sysmond.store.timeline import Timeline
 
 # What a row is about; absent where a table is about the whole system.
 INSTANCE = "instance"
-# Statistics that groups have: of others, no sum means anything.
-_OF_GROUPS = frozenset({MEAN, SUM, MAX, LAST, "count"})
 _COUNTED = "count"
+# Statistics that groups have: of others, no sum means anything.
+_OF_GROUPS = frozenset({MEAN, SUM, MAX, LAST, _COUNTED})
 _INSTANCE = Spec(INSTANCE, INSTANCE, LAST, TEXT, 0, Semantics.STATE, Of.KEY)
 _COUNT = Spec(COUNT, COUNT, LAST, "1", 0, Semantics.GAUGE, Of.COUNT)
 
@@ -36,9 +37,8 @@ def answer(place: Folders, classes: Collection[Sensitivity], request: Request) -
     :raises UsageError: for a wrong column, condition, time or step. :raises NotPermittedError: where the table may not
         be read. :raises Error: where nothing of it is recorded.
     """
-    when = times(request)
-    query = wide.Asked((), when.start_ns, when.end_ns, when.now_ns, request.boot, when.step_ns, lambda _: ())
-    return wide.opened(place, classes, query, lambda line: _from_line(line, place, request, when))
+    when = times_of(request)
+    return wide.opened(place, classes, when, request.boot, lambda line: _from_line(line, place, request, when))
 
 
 def _from_line(line: Timeline, place: Folders, request: Request, when: Times) -> Result:
@@ -47,17 +47,8 @@ def _from_line(line: Timeline, place: Folders, request: Request, when: Times) ->
     _check_groups(question)
     wanted = _wanted(question)
     paths = [f"{table.name}/{metric}" for metric in wanted]
-    query = wide.Asked(
-        paths,
-        when.start_ns,
-        when.end_ns,
-        when.now_ns,
-        request.boot,
-        when.step_ns,
-        lambda key: wanted[key.metric],
-        is_whole=not when.step_ns,
-    )
-    result = wide.answer_from(line, place, query)
+    series = wide.Asked(paths, when, request.boot, lambda key: wanted[key.metric], is_whole=not when.step_ns)
+    result = wide.answer_from(line, place, series)
     grid = _Grid(table, result)
     batch = grid.batch(_specs(question))
     pieces = []
@@ -193,28 +184,24 @@ class _Grid:
         """Rows in which anything that is asked for is there, in order of time and instance."""
         buckets, instances = len(self._times_ns), len(self._instances)
         cells: dict[str, Cells] = {}
+        every = {key: self._cells(columns) for key, columns in self._columns.items()}
         known = np.zeros(buckets * instances, bool)
-        for key in self._columns:
-            known |= _is_there(self._cells(key), is_count=key[1] == _COUNTED)
+        for key, each in every.items():
+            known |= _is_there(each, is_count=key[1] == _COUNTED)
         rows = np.flatnonzero(known)
         for spec in specs:
             if spec.of is Of.METRIC:
-                cells[spec.label] = grouping.take(self._cells(_key(spec)), rows)
+                cells[spec.label] = grouping.take(every.get(_key(spec)) or self._cells({}), rows)
         names = [instance or None for instance in self._instances]
         codes = np.array([-1 if name is None else code for code, name in enumerate(names)], np.int64)
         cells[INSTANCE] = Words(codes[rows % max(1, instances)], self._instances)
         cells[COUNT] = NumberColumn(np.ones(len(rows), np.int64))
-        counts = {
-            metric: grouping.take(self._cells((metric, stat)), rows)
-            for metric, stat in self._columns
-            if stat == _COUNTED
-        }
+        counts = {metric: grouping.take(each, rows) for (metric, stat), each in every.items() if stat == _COUNTED}
         bucket = rows // max(1, instances)
         return _WideBatch(bucket, self._times_ns[bucket], cells, counts)
 
-    def _cells(self, key: tuple[str, str]) -> Cells:
-        """The values of a metric and statistic, a cell a bucket and instance."""
-        columns = self._columns.get(key, {})
+    def _cells(self, columns: Mapping[str, Column]) -> Cells:
+        """The values of a metric and statistic, by instance: a cell a bucket and instance."""
         shape = len(self._times_ns), len(self._instances)
         if any(each.texts is not None for each in columns.values()):
             return self._words(columns)

@@ -17,7 +17,7 @@ from sysmond.base.timespec import STEP_MAX_NS, TIME_MAX_NS, TIME_MIN_NS, YEAR_MA
 from sysmond.store import hdf5, invariants
 from sysmond.store.hdf5 import Format, Node, OpenFile
 
-# As many rows and columns as an answer may have that a segment could be of.
+# No answer that is read again has more rows or columns than a segment may have.
 FORMAT = Format(
     "sysmond result",
     2,

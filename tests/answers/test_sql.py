@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sysmond.answers import sql_wide
 from sysmond.archiver import retention_job, rollup_job
 from sysmond.archiver.coding import DENSE
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Metric, Semantics, Sensitivity, Table
+from sysmond.store.timeline import Timeline
 from tests.support.longarchive import asked_by_sql
 from tests.support.machine import NOON_NS, OLDER, Machine
 
@@ -252,3 +255,24 @@ def test_the_folder_of_a_query_is_private_and_goes_with_it(machine: Machine, tmp
     )
     assert json.loads(done.stdout)[0]["at"].startswith(f"{tmp_path}/sysmond-sql-")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("chunk_s", [7, 60, 1000])
+def test_what_is_read_in_pieces_is_what_is_read_at_once(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, chunk_s: int
+) -> None:
+    """Also where a piece begins in a gap, or has fewer readings than a table that is seldom read has pieces."""
+    span = NOON_NS + 20 * SECOND_NS, NOON_NS + 415 * SECOND_NS
+    for table in ("disk", "load"):
+        with closing(Timeline(machine.folders)) as line:
+            metrics = [metric for (name, _), metric in line.metrics.items() if name == table]
+            relation = sql_wide.of_rows(table, metrics, None)
+            found = []
+            for length_ns in (sql_wide.CHUNK_NS, chunk_s * SECOND_NS):
+                monkeypatch.setattr(sql_wide, "CHUNK_NS", length_ns)
+                rows: list[tuple[Any, ...]] = []
+                for piece in sql_wide.rows(line, table, relation, span, None):
+                    rows += zip(*(map(str, piece[name].tolist()) for name in relation.types), strict=True)
+                found.append(sorted(rows))
+            assert found[0] == found[1]
+            assert len(found[0]) > 30
