@@ -12,8 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from sysmond.base.model import Table
 from sysmond.records import Records
+from sysmond.tasks.bpf import loader
 from sysmond.tasks.bpf.loader import BTF, Asked, load, unload
 from sysmond.tasks.bpf.refusals import missing_capabilities
 
@@ -57,6 +60,25 @@ def loaded(folder: Path, **asked: Any) -> Iterator[dict[str, Any]]:
         yield load(Asked(str(folder), **asked))
     finally:
         unload(str(folder))
+
+
+def without(patch: pytest.MonkeyPatch, program: str) -> None:
+    """As if the kernel had not what a program needs."""
+    kept = tuple(
+        each._replace(needs="no_kernel_has_this") if each.name == program else each for each in loader.PROGRAMS
+    )
+    patch.setattr(loader, "PROGRAMS", kept)
+
+
+@contextmanager
+def loaded_by(program: str, folder: Path) -> Iterator[str]:
+    """The folder of pins with one of the programs that read processes; ``iterate`` is for kernels without the first."""
+    with pytest.MonkeyPatch.context() as patch:
+        if program == "iterate":
+            without(patch, "snapshot")
+        with loaded(folder, threads=True) as report:
+            assert report["programs"][program] == {"ok": True}
+            yield report["folder"]
 
 
 def rows(table: Table, records: Records | bytes) -> list[dict[str, Any]]:

@@ -16,9 +16,8 @@ from sysmond.records import record_bytes
 from sysmond.tasks.bpf.pins import Drain
 from sysmond.tasks.bpf.walk import Walk
 from sysmond.tasks.tables import EXITS, PROCESS, THREAD
-from tests.support.pinned import child, loaded, rows, settled, why_not
+from tests.support.pinned import child, loaded, loaded_by, rows, settled, why_not
 from tests.support.waiting import wait_until
-from tests.tasks.bpf.test_walk import without
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not() or "BPF programs run here")
 
@@ -45,12 +44,8 @@ OF_MIXED = 20 * 6 * 10_000
 
 @pytest.fixture(scope="module", params=["snapshot", "iterate"])
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with pytest.MonkeyPatch.context() as patch:
-        if request.param == "iterate":
-            without(patch, "snapshot")
-        with loaded(tmp_path_factory.mktemp("bytes"), threads=True) as report:
-            assert report["programs"][request.param] == {"ok": True}
-            yield report["folder"]
+    with loaded_by(request.param, tmp_path_factory.mktemp("bytes")) as pins:
+        yield pins
 
 
 @pytest.fixture

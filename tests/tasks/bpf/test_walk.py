@@ -20,7 +20,7 @@ from sysmond.probe import ABSENT, Host
 from sysmond.tasks.bpf.loader import Asked, load
 from sysmond.tasks.bpf.walk import Walk
 from sysmond.tasks.tables import PROCESS, PROCESS_PRIVATE, THREAD
-from tests.support.pinned import child, loaded, read_proc, rows, settled, stat, why_not
+from tests.support.pinned import child, loaded, loaded_by, read_proc, rows, settled, stat, why_not
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not() or "BPF programs run here")
 
@@ -32,12 +32,8 @@ Row = dict[str, Any]
 @pytest.fixture(scope="module", params=["snapshot", "iterate"])
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Pins with either program; the second is there for kernels that have not the first."""
-    with pytest.MonkeyPatch.context() as patch:
-        if request.param == "iterate":
-            without(patch, "snapshot")
-        with loaded(tmp_path_factory.mktemp("walk"), threads=True) as report:
-            assert report["programs"][request.param] == {"ok": True}
-            yield report["folder"]
+    with loaded_by(request.param, tmp_path_factory.mktemp("walk")) as pins:
+        yield pins
 
 
 @pytest.fixture(scope="module")
@@ -45,16 +41,6 @@ def walk(folder: str) -> Iterator[Walk]:
     opened = Walk(folder)
     yield opened
     opened.close()
-
-
-def without(patch: pytest.MonkeyPatch, program: str) -> None:
-    """As if the kernel had not what a program needs."""
-    from sysmond.tasks.bpf import loader  # noqa: PLC0415
-
-    kept = tuple(
-        each._replace(needs="no_kernel_has_this") if each.name == program else each for each in loader.PROGRAMS
-    )
-    patch.setattr(loader, "PROGRAMS", kept)
 
 
 def process(walk: Walk, pid: int, *, full: bool = True) -> Row | None:
