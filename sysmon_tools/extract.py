@@ -23,7 +23,7 @@ from sysmond.machine.commandline import Parser
 
 if TYPE_CHECKING:
     from sysmon_tools.style import Style
-    from sysmond.base.result import Entry, Gap, LongEntry, Result
+    from sysmond.base.result import Entry, LongEntry, Result
 
 PROGRAM = "sysmon-extract"
 
@@ -72,7 +72,7 @@ class Queryable(Protocol):
     def long_tables(self, *, boot: str | int | None = None) -> "list[LongEntry]":
         """List the long tables that are recorded."""
 
-    def select(
+    def select(  # noqa: PLR0913  as there
         self,
         *patterns: str,
         start: str | int | None = None,
@@ -82,6 +82,7 @@ class Queryable(Protocol):
         boot: str | int | None = None,
         raw: bool = False,
         explain: bool = False,
+        drop: str | Sequence[str] = (),
     ) -> "Result":
         """Read series over a range of time."""
 
@@ -108,6 +109,8 @@ def parser() -> Parser:
     add("--sample", metavar="STEP", help="length of a bucket: 10s, 1min, 1h ... (default: as recorded)")
     add("--stat", metavar="STAT,...", help=f"of each bucket: {', '.join(STATS)} (default: mean);"
         " tmax is the time of the maximum; of series, percentiles: p50, p95, p99.9")  # fmt: skip
+    add("--drop", action="append", metavar="PATTERN", help="leave out what this means: a PATH, or METRIC[@INSTANCE]"
+        " of any table; repeatable")  # fmt: skip
     add("--format", metavar="FORMAT", help=f"{', '.join(FORMATS)} (default: by the file's suffix, else csv;"
         " on a terminal, table)")  # fmt: skip
     add("--output-file", metavar="F", help="write there, whole or not at all (default: standard output)")
@@ -144,6 +147,8 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
         raise UsageError(f"{' and '.join(notations)}: only one of them")
     if options.list and options.explain:
         raise UsageError("--list and --explain: only one of them")
+    if options.list and options.drop:
+        raise UsageError("--drop means nothing with --list")
     if options.raw and (options.sample or options.stat):
         raise UsageError("--raw gives every tick as stored: no --sample and no --stat with it")
     _check_times(options)
@@ -221,15 +226,15 @@ def _run(options: argparse.Namespace) -> int:
     gc.freeze()
     gc.enable()
     archive = history.open(state_dir=options.state_dir, runtime_dir=options.runtime_dir, user=options.user)
-    gaps: Sequence[Gap] = ()
+    notes: Sequence[str] = ()
     if options.is_long:
-        warnings, gaps = tasks.run(archive, options, chosen, _style(options))
+        warnings, notes = tasks.run(archive, options, chosen, _style(options))
     elif options.list:
         warnings = _list(archive, options, chosen)
     else:
-        warnings, gaps = _extract(archive, options, chosen)
-    if beginning := _style(options).beginning(gaps):
-        _say(beginning)
+        warnings, notes = _extract(archive, options, chosen)
+    for note in notes:
+        _say(note)
     for warning in warnings:
         _say(f"warning: {warning}")
     return EXIT_PARTIAL if warnings else 0
@@ -304,8 +309,8 @@ def _list(archive: Queryable, options: argparse.Namespace, chosen: str) -> list[
     return list(dict.fromkeys(warnings))
 
 
-def _extract(archive: Queryable, options: argparse.Namespace, chosen: str) -> "tuple[list[str], Sequence[Gap]]":
-    """Write values, or how they come about; gives the warnings and the gaps."""
+def _extract(archive: Queryable, options: argparse.Namespace, chosen: str) -> tuple[list[str], list[str]]:
+    """Write values, or how they come about; gives the warnings and the notes."""
     result = archive.select(
         *options.paths,
         start=options.start,
@@ -315,9 +320,11 @@ def _extract(archive: Queryable, options: argparse.Namespace, chosen: str) -> "t
         boot=options.boot,
         raw=options.raw,
         explain=options.explain,
+        drop=options.drop or (),
     )
     _write(archive, result, options, chosen)
-    return list(dict.fromkeys((*archive.warnings, *result.warnings))), result.gaps
+    notes = [*_style(options).beginning(result.gaps), *result.notes]
+    return list(dict.fromkeys((*archive.warnings, *result.warnings))), notes
 
 
 def _write(archive: Queryable, result: "Result", options: argparse.Namespace, chosen: str) -> None:

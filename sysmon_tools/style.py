@@ -23,7 +23,7 @@ class Style(NamedTuple):
         """Write one point in time."""
         return format_time(time_ns, self.notation, self.zone)
 
-    def beginning(self, gaps: "Iterable[Gap]") -> str:
-        """Say when recording begins, where a range begins before that; empty where it does not."""
+    def beginning(self, gaps: "Iterable[Gap]") -> list[str]:
+        """Say when recording begins, where a range begins before that; nothing where it does not."""
         begins_ns = [gap.end_ns for gap in gaps if gap.cause is Cause.BEFORE_RECORDING]
-        return f"recording begins at {self.time(min(begins_ns))}" if begins_ns else ""
+        return [f"recording begins at {self.time(min(begins_ns))}"] if begins_ns else []

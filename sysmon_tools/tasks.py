@@ -20,7 +20,7 @@ from sysmond.tasks import tables
 
 if TYPE_CHECKING:
     from sysmon_tools.style import Style
-    from sysmond.base.result import Event, Gap, Result
+    from sysmond.base.result import Event, Result
     from sysmond.history import Archive
 
 TABLES = {
@@ -38,10 +38,10 @@ _NOT_HERE = {"raw": "--sql has rows as stored", "explain": ""}
 # What means nothing with another option, and what does instead.
 _WHOLE = ("top", "by", "group_by", "percentile", "stat")
 _SENSELESS = {
-    "list": ("", (*_WHOLE, "where", "columns", "sample")),
-    "tree": ("--at says when", (*_WHOLE, "start", "end")),
-    "pid": ("its rows are one a step", _WHOLE),
-    "sql": ("the query says that", (*_WHOLE, "where", "columns", "sample")),
+    "list": ("", (*_WHOLE, "where", "columns", "sample", "drop")),
+    "tree": ("--at says when", (*_WHOLE, "start", "end", "drop")),
+    "pid": ("its rows are one a step", (*_WHOLE, "drop")),
+    "sql": ("the query says that", (*_WHOLE, "where", "columns", "sample", "drop")),
 }
 # How long the processor time of a process tree is measured before its moment.
 TREE_SPAN = "10s"
@@ -159,17 +159,15 @@ def _spelled(name: str) -> str:
     return f"--{spelled.replace('_', '-')}"
 
 
-def run(
-    archive: "Archive", options: argparse.Namespace, chosen: str, style: "Style"
-) -> "tuple[list[str], Sequence[Gap]]":
-    """Answer, and give the warnings and the gaps."""
+def run(archive: "Archive", options: argparse.Namespace, chosen: str, style: "Style") -> tuple[list[str], list[str]]:
+    """Answer, and give the warnings and the notes."""
     known = ROW_FORMATS if options.sql is not None else FORMATS
     if chosen not in known:
         raise UsageError(f"rows have no format {chosen!r}; there are {', '.join(known)}")
     if options.list:
-        return _list(archive, options, chosen), ()
+        return _list(archive, options, chosen), []
     if options.sql is not None:
-        return _sql(archive, options, chosen, style), ()
+        return _sql(archive, options, chosen, style), []
     if options.tree:
         answer = _tree(archive, options, indented=chosen == "table")
     elif options.pid is not None:
@@ -177,7 +175,8 @@ def run(
     else:
         answer = _ask(archive, options, options.columns or "")
     _write(answer, options, chosen, style)
-    return list(answer.warnings), answer.gaps if options.start is not None else ()
+    beginning = style.beginning(answer.gaps) if options.start is not None else []
+    return list(answer.warnings), [*beginning, *answer.notes]
 
 
 def _ask(
@@ -198,6 +197,7 @@ def _ask(
         "percentile": options.percentile,
         "boot": options.boot,
         "stat": options.stats,
+        "drop": options.drop or (),
         "columns": columns,
     }
     return archive.records(options.paths[0], **{**said, **changed})

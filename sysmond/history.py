@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from sysmond.answers import rates, times, wide
+from sysmond.answers import dropping, rates, times, wide
 from sysmond.base import paths, timespec
 from sysmond.base.model import Metric, Sensitivity, series_path
 from sysmond.base.result import Boot, Entry, Event, LongEntry, Result
@@ -131,7 +131,7 @@ class Archive:
         with closing(Timeline(self._folders, self._classes)) as line:
             return line.events(None, start_ns, end_ns)
 
-    def select(
+    def select(  # noqa: PLR0913  each is one word of a question
         self,
         *patterns: str,
         start: str | int | None = None,
@@ -141,6 +141,7 @@ class Archive:
         boot: str | int | None = None,
         raw: bool = False,
         explain: bool = False,
+        drop: str | Sequence[str] = (),
     ) -> Result:
         """Series by path over [start, end), a row a bucket of ``step``; with ``raw`` a row a tick, as stored.
 
@@ -149,6 +150,7 @@ class Archive:
         (``"10s"``, ``"1min"``) or nanoseconds, the recorded interval where it is not given. ``stat``: one or
         several of mean (where none is given), min, max, tmax, first, last, sum, count, and percentiles (``p95``).
         ``boot``: 0 for the newest, -1 for the one before, or an id. ``explain``: tell how each column came about, too.
+        ``drop``: patterns of what is left out: paths, or ``METRIC[@INSTANCE]``.
 
         A column has a row a time: of counters rates per second (of seconds: percent), and sums in the unit
         recorded. Gaps are told with their true ends, which may lie outside the range.
@@ -158,7 +160,8 @@ class Archive:
         """
         stats = _statistics("mean" if stat is None else stat)
         when = times.read(start, end, step, is_open=boot is not None)
-        asked = wide.Asked(patterns or ("*",), when, boot, lambda _: stats, raw=raw, explain=explain)
+        dropped = dropping.parse(drop, self._folders.state)
+        asked = wide.Asked(patterns or ("*",), when, boot, lambda _: stats, raw=raw, explain=explain, drop=dropped)
         result = wide.answer(self._folders, self._classes, asked)
         self.warnings = list(result.warnings)
         return result
@@ -178,6 +181,7 @@ class Archive:
         percentile: float | None = None,
         boot: str | int | None = None,
         stat: str | Sequence[str] | None = None,
+        drop: str | Sequence[str] = (),
     ) -> Result:
         """A row each instance, process, thread or record of a table over [start, end); with ``step`` one a step.
 
@@ -185,7 +189,8 @@ class Archive:
         wide table ``instance`` says what a row is about, and the statistics are those of ``select``.
         ``where``: a condition on rows (``"comm ~ ^post and cpu > 5%"``). ``group_by``: columns whose rows are put
         together. ``stat``: of columns that name none, one or several. ``top``: only the first of each step ``by`` a
-        column. ``percentile``: over the steps, one row for all.
+        column. ``percentile``: over the steps, one row for all. ``drop``: patterns of what is left out: columns, and of
+        wide tables instances.
         Times and steps are as for ``select``. The answer is a result as that of ``select``, a row an element of its
         columns; ``records`` of it is a structured array.
 
@@ -195,7 +200,7 @@ class Archive:
         from sysmond.answers.question import Request  # noqa: PLC0415  as above
         from sysmond.answers.records import answer, is_long  # noqa: PLC0415  as above
 
-        request = Request(table, start, end, step, columns, where, group_by, by, top, percentile, boot, stat)
+        request = Request(table, start, end, step, columns, where, group_by, by, top, percentile, boot, stat, drop)
         if not is_long(self._folders, self._classes, table):
             from sysmond.answers import wide_rows  # noqa: PLC0415  as above
 
@@ -253,7 +258,7 @@ class SavedAnswer(Archive):
         """As of an archive: those that were saved with it."""
         return [event for event in self._saved.events if start_ns <= event.time_ns < end_ns]
 
-    def select(
+    def select(  # noqa: PLR0913  as of an archive
         self,
         *patterns: str,
         start: str | int | None = None,
@@ -263,14 +268,18 @@ class SavedAnswer(Archive):
         boot: str | int | None = None,
         raw: bool = False,
         explain: bool = False,
+        drop: str | Sequence[str] = (),
     ) -> Result:
         """As of an archive, of what was saved: all statistics of it where none is given; rows of a table by its name.
 
         :raises UsageError: for what was not saved, another step among it.
         """
         self._refuse(boot=boot, explain=explain, raw=raw and bool(self._saved.step_ns), step=self._other(step))
+        from sysmond.answers import saved_answer  # noqa: PLC0415  as in the archive
+
         stats = None if stat is None else _statistics(stat)
-        return self._within(self._series(patterns, stats), start, end)
+        part = saved_answer.without(self._series(patterns, stats), dropping.parse(drop, self.state_dir))
+        return self._within(part, start, end)
 
     def records(  # noqa: PLR0913  as of an archive
         self,
@@ -287,6 +296,7 @@ class SavedAnswer(Archive):
         percentile: float | None = None,
         boot: str | int | None = None,
         stat: str | Sequence[str] | None = None,
+        drop: str | Sequence[str] = (),
     ) -> Result:
         """As of an archive, of the rows that were saved: they are neither chosen nor put together anew.
 
@@ -295,7 +305,7 @@ class SavedAnswer(Archive):
         from sysmond.answers import saved_answer  # noqa: PLC0415  as in the archive
 
         self._refuse(boot=boot, where=where, group_by=group_by, by=by, top=top, percentile=percentile, stat=stat)
-        self._refuse(step=self._other(step))
+        self._refuse(step=self._other(step), drop=drop)
         if table != self._saved.table:
             raise UsageError(
                 f"table {table!r}: was not saved with this answer; expected {self._saved.table or 'series'}"

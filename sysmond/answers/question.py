@@ -38,6 +38,7 @@ class Request(NamedTuple):
     percentile: float | None = None
     boot: str | int | None = None
     stat: str | Sequence[str] | None = None
+    drop: str | Sequence[str] = ()
 
 
 def times_of(request: Request) -> Times:

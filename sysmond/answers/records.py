@@ -8,7 +8,7 @@ from itertools import chain
 import numpy as np
 
 from sysmond.answers import columns as offered
-from sysmond.answers import from_tiers, grouping, record_gaps
+from sysmond.answers import dropping, from_tiers, grouping, record_gaps
 from sysmond.answers.columns import Of, Offer, Spec
 from sysmond.answers.gaps import outside
 from sysmond.answers.joins import Joins, Texts, needed
@@ -197,7 +197,9 @@ class Answering:
 
     def answer(self) -> Result:
         """Answer it."""
-        question, percent = asked(self._request, self.offer), self._request.percentile
+        drop = dropping.parse(self._request.drop)
+        question, notes = dropping.left_of_columns(asked(self._request, self.offer), drop)
+        percent = self._request.percentile
         buckets = self.buckets()
         keys = [self.offer.specs[name] for name in key_of(self.table)] if percent is not None else []
         specs = list(dict.fromkeys([*question.columns, question.by, *keys]))
@@ -217,7 +219,7 @@ class Answering:
             grouping.check_size(values)
         identity = [grouping.BOOT, *key_of(self.table)]
         rows = finished(question, pieces, identity, percent, buckets.stamps_ns) if pieces else None
-        return self._result(question, rows, buckets)
+        return self._result(question, rows, buckets)._replace(notes=tuple(notes))
 
     def _batches(self, question: Question, buckets: UtcBuckets) -> Iterator[RowBatch]:
         labels = question.where.columns if question.where else ()

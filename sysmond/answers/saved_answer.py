@@ -5,9 +5,11 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
+from sysmond.answers.dropping import Dropped, left_of_series
 from sysmond.base import paths
 from sysmond.base.result import Result
 from sysmond.errors import UsageError, nearest
+from sysmond.store.of_ring import SeriesKey
 
 
 def series(result: Result, patterns: Sequence[paths.Pattern], stats: Collection[str] | None) -> Result:
@@ -24,6 +26,17 @@ def series(result: Result, patterns: Sequence[paths.Pattern], stats: Collection[
             raise UsageError(f"statistic {missing[0]!r}: was not saved with this answer; expected {', '.join(there)}")
         columns = [column for column in columns if column.stat in stats]
     return result._replace(columns=tuple(columns))
+
+
+def without(result: Result, drop: Sequence[Dropped]) -> Result:
+    """An answer of series without what patterns mean.
+
+    :raises UsageError: where nothing is left.
+    """
+    left, notes = left_of_series([_key(column.path) for column in result.columns], drop)
+    kept = frozenset(left)
+    columns = tuple(column for column in result.columns if _key(column.path) in kept)
+    return result._replace(columns=columns, notes=tuple(notes))
 
 
 def columns(result: Result, labels: Sequence[str]) -> Result:
@@ -50,7 +63,7 @@ def within(result: Result, start_ns: int, end_ns: int) -> Result:
     )
 
 
-def _key(path: str) -> tuple[str, str, str]:
+def _key(path: str) -> SeriesKey:
     name, _, instance = path.partition("@")
     table, _, metric = name.partition("/")
-    return table, metric, instance
+    return SeriesKey(table, metric, instance)

@@ -6,6 +6,7 @@ from contextlib import closing, suppress
 from typing import NamedTuple, TypeVar
 
 from sysmond.answers import gaps
+from sysmond.answers.dropping import Dropped, left_of_series
 from sysmond.answers.series import Query
 from sysmond.answers.times import Times
 from sysmond.base import paths
@@ -26,7 +27,10 @@ _T = TypeVar("_T")
 
 
 class Asked(NamedTuple):
-    """What is asked for, checked. ``stats_of``: the statistics of a series; ``is_whole``: one bucket for the range."""
+    """What is asked for, checked. ``stats_of``: the statistics of a series; ``is_whole``: one bucket for the range.
+
+    ``drop``: what is left out of what the patterns mean.
+    """
 
     patterns: Sequence[str]
     when: Times
@@ -35,6 +39,7 @@ class Asked(NamedTuple):
     raw: bool = False
     explain: bool = False
     is_whole: bool = False
+    drop: Sequence[Dropped] = ()
 
 
 def answer(place: Folders, classes: Collection[Sensitivity], asked: Asked) -> Result:
@@ -86,6 +91,7 @@ def answer_from(line: Timeline, place: Folders, asked: Asked) -> Result:
     boot, when = find_boot(line, asked.boot), asked.when
     patterns = [paths.parse(pattern, place.state) for pattern in asked.patterns]
     keys, empty = match(patterns, line.keys(), line, place)
+    keys, notes = left_of_series(keys, asked.drop)
     tables = {key.table for key in keys} | _without_rows(line, patterns)
     line.demand(tables, (), is_empty=bool(empty))
     query = Query(line, keys, when.start_ns, when.end_ns, boot)
@@ -107,6 +113,7 @@ def answer_from(line: Timeline, place: Folders, asked: Asked) -> Result:
         warnings=(*warnings, *_unknown(query), *line.redefinitions({(key.table, key.metric) for key in keys})),
         events=tuple(line.events(boot, when.start_ns, when.end_ns)),
         sensitivity=sensitivity(line.restricted & tables),
+        notes=tuple(notes),
     )
     if asked.explain:
         from sysmond.answers.explain import explain  # noqa: PLC0415  few ask for it

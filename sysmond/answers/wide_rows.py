@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from sysmond.answers import grouping, rates, wide
+from sysmond.answers import dropping, grouping, rates, wide
 from sysmond.answers.columns import COUNT, LAST, MAX, MEAN, SUM, Of, Offer, Spec
 from sysmond.answers.question import Request, asked, column, finished, times_of
 from sysmond.answers.rows import Cells, NumberColumn, Question, RowBatch, meeting
@@ -43,11 +43,15 @@ def answer(place: Folders, classes: Collection[Sensitivity], request: Request) -
 
 def _from_line(line: Timeline, place: Folders, request: Request, when: Times) -> Result:
     table = declared(line, request.table)
-    question = asked(request, offer(table))
+    drop = dropping.parse(request.drop, place.state)
+    question, notes = dropping.left_of_columns(asked(request, offer(table)), drop)
     _check_groups(question)
     wanted = _wanted(question)
     paths = [f"{table.name}/{metric}" for metric in wanted]
-    series = wide.Asked(paths, when, request.boot, lambda key: wanted[key.metric], is_whole=not when.step_ns)
+    of_instances = [dropped for dropped in drop if dropped.is_of_instances]
+    series = wide.Asked(
+        paths, when, request.boot, lambda key: wanted[key.metric], is_whole=not when.step_ns, drop=of_instances
+    )
     result = wide.answer_from(line, place, series)
     grid = _Grid(table, result)
     batch = grid.batch(_specs(question))
@@ -64,6 +68,7 @@ def _from_line(line: Timeline, place: Folders, request: Request, when: Times) ->
             for spec in question.columns
         ),
         table=table.name,
+        notes=(*notes, *result.notes),
     )
 
 

@@ -155,7 +155,7 @@ class Result(NamedTuple):
     ``step_ns``: length of a bucket, 0 when raw. ``warnings``: what could not be read, a line each.
     ``events``: what happened within the range, in order. ``explanations``: one a column, where asked for.
     ``sensitivity``: restricted where anything in it is. ``table``: the long table that these are rows of; empty where
-    they are series.
+    they are series. ``notes``: what is worth a word though nothing is missing, a line each.
     """
 
     times_ns: Int64Array
@@ -167,6 +167,7 @@ class Result(NamedTuple):
     explanations: tuple[Explanation, ...] = ()
     sensitivity: Sensitivity = Sensitivity.PUBLIC
     table: str = ""
+    notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         rows = len(self.times_ns)

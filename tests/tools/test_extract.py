@@ -104,6 +104,7 @@ def test_options_and_paths_mix_and_all_reach_history(archive: FakeArchive, tmp_p
         "boot": "-1",
         "raw": False,
         "explain": False,
+        "drop": (),
     }
     assert archive.opened == {"state_dir": str(tmp_path), "runtime_dir": "/r", "user": True}
 

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Leaving out: series, instances and columns that patterns mean, of every kind of table."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sysmon_tools import extract
+from sysmond import history
+from sysmond.base.clock import SECOND_NS
+from sysmond.errors import UsageError
+from sysmond.history import Archive
+from sysmond.tasks.tables import PROCESS
+from tests.support.longarchive import Row, put, stretch
+from tests.support.machine import NOON_NS, Machine
+
+DISKS = ("nvme0n1", "sda", "sdb")
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
+    made = Machine(tmp_path_factory.mktemp("machine"))
+    made.start(0.5).tick(range(1, 60), DISKS)
+    rows: list[tuple[int, Row]] = [
+        (second, {"pid": 7, "start": SECOND_NS, "comm": "pg", "cpu": second}) for second in range(20)
+    ]
+    put(made.folders, stretch(PROCESS, range(20), rows), 1)
+    return made
+
+
+@pytest.fixture
+def archive(machine: Machine) -> Archive:
+    return machine.archive
+
+
+def named(archive: Archive, *patterns: str, **asked: Any) -> set[str]:
+    return {column.path.removeprefix("disk/") for column in archive.select(*patterns, **asked).columns}
+
+
+@pytest.mark.parametrize(
+    ("drop", "left"),
+    [
+        ("disk/read_bytes@sda", {"read_bytes@nvme0n1", "read_bytes@sdb"}),
+        ("disk@sd*", {"read_bytes@nvme0n1"}),
+        ("*@sd?", {"read_bytes@nvme0n1"}),
+        ("read_bytes@sda", {"read_bytes@nvme0n1", "read_bytes@sdb"}),
+        (["disk/*@sda", "disk/read_*@nvme*"], {"read_bytes@sdb"}),
+    ],
+)
+@pytest.mark.parametrize("raw", [False, True])
+def test_series_that_a_pattern_means_are_left_out(archive: Archive, drop: Any, left: set[str], *, raw: bool) -> None:
+    assert named(archive, "disk/read_bytes", drop=drop, raw=raw) == left
+
+
+def test_a_name_without_a_slash_is_that_of_a_table_or_of_a_metric(archive: Archive) -> None:
+    every = named(archive, "disk")
+    assert named(archive, "disk", drop="queue") == {path for path in every if not path.startswith("queue@")}
+    with pytest.raises(UsageError, match="drop 'disk': nothing is left of the answer"):
+        archive.select("disk", drop="disk")
+    # With a slash a name is that of a table: no metric is meant.
+    assert named(archive, "disk", drop="queue/*") == every
+
+
+def test_instances_count_in_nothing_of_rows(archive: Archive) -> None:
+    span: dict[str, Any] = {"start": NOON_NS, "end": NOON_NS + 60 * SECOND_NS}
+    rows = archive.records("disk", drop="*@sd*", **span)
+    assert rows.column("instance").texts == ("nvme0n1",)
+    every = archive.records("disk", columns="read_bytes:sum", **span).column("read_bytes:sum").values
+    groups = archive.records("disk", group_by="model", columns="read_bytes:sum", drop="disk@sda", **span)
+    assert groups.column("read_bytes:sum").values.sum() == every.sum() * 2 / 3
+    # One series of it: the others of that instance are still there.
+    part = archive.records("disk", columns="instance,read_bytes:sum,queue", drop="read_bytes@sda", **span)
+    assert np.isnan(part.column("read_bytes:sum").values).tolist() == [False, True, False]
+    assert not np.isnan(part.column("queue").values).any()
+
+
+def test_columns_are_not_shown_and_conditions_still_see_them(archive: Archive) -> None:
+    shown = [column.path for column in archive.records("disk", drop="q*").columns]
+    assert shown == ["instance", "read_bytes", "model"]
+    rows = archive.records("disk", step="1s", columns="instance,queue:max", drop=["queue"], where="queue > 9.5")
+    assert [column.path for column in rows.columns] == ["instance"]
+    assert 0 < len(rows.times_ns) < 59 * 3
+    found = archive.records("process", columns="pid,comm,cpu:sum", drop="process/cpu")
+    assert [column.path for column in found.columns] == ["pid", "comm"]
+
+
+@pytest.mark.parametrize("table", ["disk", "process"])
+def test_what_drops_nothing_is_a_line_and_what_drops_all_an_error(archive: Archive, table: str) -> None:
+    found = archive.records(table, drop="nix")
+    assert found.notes == ("drop 'nix': nothing in the answer is called so",)
+    assert not found.warnings
+    with pytest.raises(UsageError, match="drop '[*]': nothing is left of the answer; expected"):
+        archive.records(table, drop="*")
+    with pytest.raises(UsageError, match="path 'disk/': not a path of a series"):
+        archive.records(table, drop="disk/")
+
+
+def test_a_long_table_has_no_instances(archive: Archive) -> None:
+    with pytest.raises(UsageError, match="drop '[*]@sda': rows of process have no instances; expected a column of it"):
+        archive.records("process", drop="*@sda")
+
+
+def test_the_command_line_says_so_too(machine: Machine, capfd: pytest.CaptureFixture[str]) -> None:
+    folders = [f"--state-dir={machine.folders.state}", f"--runtime-dir={machine.folders.runtime}", "--format=csv"]
+    assert extract.main(["disk/queue", "--drop", "*@sd*", "--drop=nix", *folders]) == 0
+    said = capfd.readouterr()
+    assert "time,disk/queue@nvme0n1\n" in said.out
+    assert said.err == "sysmon-extract: drop 'nix': nothing in the answer is called so\n"
+    assert extract.main(["disk", "--records", "--drop=queue", "--columns=queue,instance", *folders]) == 0
+    assert "time,instance\n" in capfd.readouterr().out
+    for words in (["disk", "--drop=*"], ["process", "--drop=*"], ["--list", "--drop=cpu"]):
+        assert extract.main([*words, *folders]) == UsageError.exit_code
+        assert len(capfd.readouterr().err.splitlines()) == 1
+
+
+def test_a_saved_answer_leaves_out_series(machine: Machine, tmp_path: Path) -> None:
+    folders = [f"--state-dir={machine.folders.state}", f"--runtime-dir={machine.folders.runtime}"]
+    assert extract.main(["disk", f"--output-file={tmp_path}/saved.h5", *folders]) == 0
+    saved = history.open(state_dir=f"{tmp_path}/saved.h5")
+    assert named(saved, "*/queue", drop="disk@sda") == {"queue@nvme0n1", "queue@sdb"}
+    assert saved.select("disk", drop="nix").notes
