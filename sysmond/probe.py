@@ -13,7 +13,9 @@ from typing import NamedTuple, TypeVar, cast
 
 from sysmond.base.model import (
     ABSENT,
+    Absence,
     Answers,
+    Cause,
     Ending,
     Join,
     Lane,
@@ -30,7 +32,9 @@ from sysmond.records import Records
 __all__ = [
     "ABSENT",
     "API_VERSION",
+    "Absence",
     "Answers",
+    "Cause",
     "Ending",
     "Fields",
     "Host",
@@ -63,11 +67,18 @@ DESCRIPTORS_MAX = 512
 # How long a listing is kept where nobody tells that something came or went, and how many are kept.
 LISTING_S = 30.0
 LISTINGS_MAX = 512
+# How a device says that it sleeps, by file in its folder, and how many devices above it are asked, too.
+_ASLEEP = {"power/runtime_status": (b"suspended", b"suspending"), "power_state": (b"D3hot", b"D3cold")}
+DEVICES_ABOVE_MAX = 16
+WORD_BYTES_MAX = 64
 # Files in the folder of a lane: by which way a table is read.
 WAY_SUFFIX = ".way"
 
 Row = tuple[str, Sequence[int | str]]
-"""An instance (``""`` for the whole system) and one value a metric, in the order of the table."""
+"""An instance (``""`` for the whole system) and one value a metric, in the order of the table.
+
+Instead of values an ``Absence`` says why that instance has none now: ``yield "card1", Absence(Cause.ASLEEP)``.
+"""
 
 _F = TypeVar("_F", bound=Callable[..., object])
 _T = TypeVar("_T")
@@ -158,6 +169,25 @@ class Host:
         self._listed_now.add(path)
         return list(listing)
 
+    def is_asleep(self, device: str) -> bool:
+        """Whether a device, a folder in /sys, or one above it is suspended: to read its registers would wake it.
+
+        That is asked of ``power/runtime_status`` and, of PCI devices, ``power_state``, which wake nothing. Source: the
+        kernel's ``Documentation/ABI/testing/sysfs-devices-power`` and ``sysfs-bus-pci``.
+        """
+        devices, folder = (os.path.realpath(self.root + path) for path in ("/sys/devices", device))
+        for _ in range(DEVICES_ABOVE_MAX):
+            if not folder.startswith(f"{devices}/"):
+                break
+            for name, words in _ASLEEP.items():
+                try:
+                    if self._at_once(f"{folder}/{name}") in words:
+                        return True
+                except OSError:  # It has no such file, or is gone.
+                    continue
+            folder = os.path.dirname(folder)
+        return False
+
     def names_anew(self, path: str) -> list[str]:
         """List a folder whose entries are no devices and may come and go at any time."""
         try:
@@ -205,6 +235,11 @@ class Host:
                 if len(content) > FILE_BYTES_MAX:
                     raise OSError(f"{path}: larger than {FILE_BYTES_MAX} bytes")
         return content
+
+    def _at_once(self, path: str) -> bytes:
+        """Read a file of a word, whose path has the root already."""
+        with open(path, "rb", buffering=0) as file:
+            return file.read(WORD_BYTES_MAX).strip()
 
     def close(self) -> None:
         """Close every kept descriptor."""

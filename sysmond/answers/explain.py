@@ -97,8 +97,11 @@ def _resampling(metric: Metric, step_ns: int, parts: Sequence[Answered]) -> str:
 
 
 def _concerns(gap: Gap, path: str) -> bool:
-    """Whether a gap of a table is one of this series: a reset is of one counter."""
-    return gap.cause is not Cause.COUNTER_RESET or gap.detail == path
+    """Whether a gap of a table is one of this series: a reset is of one counter, and an instance may sleep alone."""
+    if gap.cause is Cause.COUNTER_RESET:
+        return gap.detail == path
+    name = f"{gap.table}@{path.partition('@')[2]}"
+    return not gap.detail.startswith(f"{gap.table}@") or gap.detail == name or gap.detail.startswith(f"{name}: ")
 
 
 def _causes(gaps: Iterable[Gap]) -> tuple[Lacking, ...]:

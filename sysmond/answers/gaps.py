@@ -42,13 +42,38 @@ class _Break(NamedTuple):
     detail: str = ""
 
 
-def find(line: Timeline, tables: Collection[str], boot: str | None, now_ns: int) -> list[Gap]:
-    """Every gap of these tables, whenever it was, in order of time."""
+class Things:
+    """What is asked for, by table: of an absence of one instance nobody is told who asks for others."""
+
+    def __init__(self, keys: Iterable[SeriesKey]) -> None:
+        """Gather the instances of series."""
+        self._of: dict[str, set[str]] = {}
+        for key in keys:
+            self._of.setdefault(key.table, set()).add(f"{key.table}@{key.instance}" if key.instance else key.table)
+        self._spaced = [name for names in self._of.values() for name in names if ": " in name]
+
+    def names(self, table: str) -> Collection[str]:
+        """The instances of a table that are asked for, as ``TABLE@INSTANCE``."""
+        return self._of.get(table, ())
+
+    def of(self, hole: Hole) -> str | None:
+        """What an absence concerns: its table, an instance as ``TABLE@INSTANCE``; None where nobody asks for that."""
+        if not hole.detail.startswith(f"{hole.table}@"):
+            return hole.table
+        name = next((each for each in self._spaced if hole.detail.startswith(each)), hole.detail.partition(": ")[0])
+        return name if name in self.names(hole.table) else None
+
+
+def find(
+    line: Timeline, tables: Collection[str], boot: str | None, now_ns: int, asked: Iterable[SeriesKey] = ()
+) -> list[Gap]:
+    """Every gap of these tables, and of the instances that are ``asked`` for, whenever it was, in order of time."""
     tracks = [track for track in line.tracks if boot in {None, track.lineage.boot}]
-    recorded = [hole for hole in line.holes(tables) if boot in {None, hole.boot}]
+    things = Things(asked)
+    recorded = [hole for hole in line.holes(tables) if boot in {None, hole.boot} and things.of(hole)]
     gaps = [_gap(line, hole) for hole in recorded]
     gaps += [_unread(line, hole, keys) for hole, keys in line.unread.items()]
-    known = _recorded(recorded)
+    known = _recorded(recorded, things)
     for track in tracks:
         breaks = [*_breaks(track, line), *_damaged_start(track, line)]
         for table in track.tables & set(tables):
@@ -138,20 +163,27 @@ def lost(line: Timeline, patterns: Collection[Pattern], boot: str | None, now_ns
             yield from (Gap(start_ns, end_ns, table, damage.cause, damage.reason) for table in tables)
 
 
-def silent(view: TrackView, missing: Mapping[str, BoolArray], line: Timeline) -> Iterator[Gap]:
+def silent(
+    view: TrackView, missing: Mapping[str, BoolArray], line: Timeline, asked: Iterable[SeriesKey]
+) -> Iterator[Gap]:
     """Where a table has ticks, but none of the series asked for has a value: it was not there to be read.
 
     ``missing``: by table, where on the view's axis that is so, bool[row].
     """
     boot, interval_ns = view.track.lineage.boot, view.track.lineage.interval_ns
-    known = _recorded(hole for hole in [*line.holes(missing), *line.unread] if hole.boot == boot)
+    things = Things(asked)
+    known = _recorded((hole for hole in [*line.holes(missing), *line.unread] if hole.boot == boot), things)
+    nothing = _Recorded()
     for table, absent in sorted(missing.items()):
-        said = known.get((boot, table), _Recorded())
+        said = known.get((boot, table), nothing)
+        of_instances = [known.get((boot, name), nothing) for name in things.names(table)]
         edges = np.flatnonzero(np.diff(absent & view.inside, prepend=False, append=False)).tolist()
         for first, after in zip(edges[::2], edges[1::2], strict=True):
             start_ns, last_ns = int(view.axis.first[first]), int(view.axis.last[after - 1])
+            span = start_ns, last_ns + interval_ns, interval_ns
             if not (
-                said.cover(start_ns, last_ns + interval_ns, interval_ns)
+                said.cover(*span)
+                or (of_instances and all(one.cover(*span) for one in of_instances))
                 or _is_elsewhere(line.tracks, view.track, table, start_ns, last_ns)
             ):
                 cause, reason = _why_silent(line, boot, table, start_ns)
@@ -332,11 +364,12 @@ class _Recorded:
         return index >= 0 and self._ends[index] >= end_ns - interval_ns // 2
 
 
-def _recorded(holes: Iterable[Hole]) -> dict[tuple[str, str], _Recorded]:
-    """What recorded holes explain, by boot and table."""
+def _recorded(holes: Iterable[Hole], things: Things) -> dict[tuple[str, str], _Recorded]:
+    """What recorded holes explain, by boot, and by table or instance."""
     ranges: dict[tuple[str, str], list[tuple[int, int]]] = {}
     for hole in holes:
-        ranges.setdefault((hole.boot, hole.table), []).append((hole.start_ns, hole.end_ns))
+        if (name := things.of(hole)) is not None:
+            ranges.setdefault((hole.boot, name), []).append((hole.start_ns, hole.end_ns))
     return {key: _Recorded(spans) for key, spans in ranges.items()}
 
 

@@ -99,7 +99,7 @@ class Query:
     def _tell_silence(self) -> None:
         for view, missing in self._missing:
             seen = view._replace(inside=view.inside & (view.times_ns >= self._start_ns))
-            self.gaps += gaps.silent(seen, missing, self._line)
+            self.gaps += gaps.silent(seen, missing, self._line, self.keys)
 
     def raw(self) -> Result:
         """A row a tick, values as stored; in the order of boots and boot time, whatever the wall clock did."""

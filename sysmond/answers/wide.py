@@ -100,7 +100,7 @@ def answer_from(line: Timeline, place: Folders, asked: Asked) -> Result:
     else:
         wanted = {key: asked.stats_of(key) for key in keys}
         result = query.whole(wanted) if asked.is_whole else query.buckets(when.step_ns, wanted)
-    known = gaps.find(line, tables, boot, when.now_ns)
+    known = gaps.find(line, tables, boot, when.now_ns, keys)
     known += [*gaps.lost(line, empty, boot, when.now_ns), *query.gaps]
     start_ns = when.start_ns if boot is None else -FOREVER_NS
     begins = gaps.begins(line, tables, known, start_ns)

@@ -78,6 +78,19 @@ class Cause(StrEnum):
     DAMAGED_FILE = "damaged file"
     BEFORE_RECORDING = "before recording"
     IN_THE_FUTURE = "in the future"
+    ASLEEP = "asleep"
+    IN_USE = "in use"
+
+
+class Absence(NamedTuple):
+    """Why there is no reading, of a table or of one of its instances."""
+
+    cause: Cause
+    detail: str = ""
+
+    def of_instance(self, table: str, instance: str) -> "Absence":
+        """The same as a table keeps it of one of its instances: the detail begins with ``TABLE@INSTANCE``."""
+        return self._replace(detail=f"{table}@{instance}{': ' if self.detail else ''}{self.detail}")
 
 
 class Metric(NamedTuple):

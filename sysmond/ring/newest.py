@@ -91,11 +91,14 @@ class Recent:
         self.layout = layout
         self.rows: deque[TickRow] = deque(maxlen=ticks)
         self.absence: tuple[Cause, str] | None = None
+        self.lacking: dict[str, tuple[Cause, str]] = {}
+        """Why instances have nothing at the newest tick, by ``TABLE@INSTANCE``."""
         self.tick_ns = 0
         """The newest tick, with rows or without."""
         self.columns = {metric.name: index for index, metric in enumerate(layout.table.metrics)}
         self.divisors = [10.0**metric.scale for metric in layout.table.metrics]
         self._width = len(layout.table.metrics)
+        self._lacking_ns = 0
         self._names: tuple[str, ...] = ()
         self._first: dict[str, int] = {}
 
@@ -103,11 +106,18 @@ class Recent:
         """Add a tick."""
         self.rows.append(row)
         self.absence = None
+        if row.tick_ns != self._lacking_ns:
+            self.lacking = {}
         self.tick_ns = row.tick_ns
 
     def lack(self, tick_ns: int, cause: Cause, detail: str) -> None:
-        """Note why a tick has no rows."""
-        self.absence = cause, detail
+        """Note why a tick has no rows, or why one of its instances has nothing; that is told before the rows."""
+        if detail.startswith(f"{self.layout.table.name}@"):
+            if tick_ns != self._lacking_ns:
+                self.lacking, self._lacking_ns = {}, tick_ns
+            self.lacking[detail.partition(": ")[0]] = cause, detail
+        else:
+            self.absence = cause, detail
         self.tick_ns = tick_ns
 
     def places(self, row: TickRow) -> dict[str, int]:

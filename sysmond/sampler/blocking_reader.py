@@ -17,12 +17,12 @@ import time
 from base64 import b64encode
 from contextlib import suppress
 
-from sysmond.base.model import Lane, Sensitivity
+from sysmond.base.model import Absence, Lane, Sensitivity
 from sysmond.errors import Error
 from sysmond.plan.plan import PlannedProbe
 from sysmond.probe import Host
 from sysmond.ring.frame import encode_layout
-from sysmond.sampler.source import Absence, Pieces, Reading, Source, load
+from sysmond.sampler.source import Pieces, Reading, Source, load
 
 PR_SET_PDEATHSIG = 1
 
@@ -71,9 +71,9 @@ def _answer(lane: socket.socket, source: Source, reading: Reading | Pieces | Abs
         for piece in reading.records:
             piece.release()
         return
-    if not isinstance(reading, Absence):
+    if isinstance(reading, Reading):
         try:
-            _say(lane, {"names": reading[0], "values": reading[1], **took})
+            _say(lane, {"names": reading.names, "values": reading.values, "lacking": reading.lacking, **took})
         except (TypeError, ValueError, RecursionError) as problem:  # What is neither number nor text.
             reading = source.failed(problem)
         else:

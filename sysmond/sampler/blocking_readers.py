@@ -20,7 +20,7 @@ from threading import Thread
 from typing import Any, NamedTuple
 
 from sysmond.base.clock import SECOND_NS
-from sysmond.base.model import Cause, check_table
+from sysmond.base.model import Absence, Cause, check_table
 from sysmond.errors import UsageError
 from sysmond.plan.plan import PlannedProbe
 from sysmond.plan.settings import isolation
@@ -29,7 +29,7 @@ from sysmond.records import Records
 from sysmond.ring.frame import decode_layout
 from sysmond.sampler.quarantine import Judge
 from sysmond.sampler.self_cost import SELF
-from sysmond.sampler.source import Absence, Pieces, Reading, Source
+from sysmond.sampler.source import Pieces, Reading, Source
 
 # A reading of the background lane that says nothing about its deadline is waited for so long.
 ANSWER_S = 4.0
@@ -237,10 +237,11 @@ class InProcess:
                 return TimedReading(Absence(Cause(said["cause"]), str(said["detail"])), took_s)
             if source.stride:
                 return TimedReading(_pieces(said["records"], source.stride), took_s)
-            names, values = said["names"], said["values"]
-            if not isinstance(names, list) or not isinstance(values, list):
-                raise TypeError("names and values are lists")
-            return TimedReading((source.checked(names), values), took_s)
+            names, values, said_lacking = said["names"], said["values"], said["lacking"]
+            if not all(isinstance(each, list) for each in (names, values, said_lacking)):
+                raise TypeError("names, values and what is lacking are lists")
+            lacking = tuple(Absence(Cause(cause), str(detail)) for cause, detail in said_lacking)
+            return TimedReading(Reading(source.checked(names), values, lacking), took_s)
         except (KeyError, TypeError, ValueError) as problem:
             return TimedReading(source.failed(problem), 0.0)
 

@@ -15,7 +15,7 @@ from time import monotonic, monotonic_ns, perf_counter_ns
 
 from sysmond.base import clock
 from sysmond.base.clock import SECOND_NS
-from sysmond.base.model import Lane, Sensitivity
+from sysmond.base.model import Absence, Lane, Sensitivity
 from sysmond.errors import EXIT_AGAIN, Error
 from sysmond.machine import control, realtime
 from sysmond.machine.notify import READY, notify, watchdog_s
@@ -30,7 +30,7 @@ from sysmond.sampler.grid import next_slot_ns, slot_at
 from sysmond.sampler.quarantine import OVERRUNS_MAX, Conduct, Record, duration
 from sysmond.sampler.rings import Rings
 from sysmond.sampler.self_cost import SELF, Cost, own_row, part_rows, process_row
-from sysmond.sampler.source import Absence, Pieces, Reading, Source
+from sysmond.sampler.source import Pieces, Reading, Source
 from sysmond.sampler.sources import HOLD_MAX_S, HOLD_MIN_NS, Roster, TableHold
 from sysmond.sampler.time_limit import INTERRUPTED, SPINNING, TimeLimit
 
@@ -266,12 +266,14 @@ class Sampler:
         if isinstance(reading, Pieces):
             self._write_records(ring, source, tick_ns, reading)
             return
-        if reading is source.written:
-            ring.repeat(source.index, tick_ns)
-            return
-        if not isinstance(reading, Absence):
+        if isinstance(reading, Reading):
+            for absence in reading.lacking:
+                ring.absence(source.index, tick_ns, *absence)
+            if reading is source.written:
+                ring.repeat(source.index, tick_ns)
+                return
             try:
-                names, values = reading
+                names, values, _ = reading
                 if source.has_texts:
                     values = [ring.text(value) if isinstance(value, str) else value for value in values]
                 # What is no integer is found where it is packed.

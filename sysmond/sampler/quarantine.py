@@ -11,11 +11,11 @@ from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
 from sysmond.base.clock import SECOND_NS
-from sysmond.base.model import Cause
+from sysmond.base.model import Absence, Cause
 from sysmond.errors import CorruptError
 from sysmond.machine import note
 from sysmond.plan.plan import PlannedProbe
-from sysmond.sampler.source import Absence, Source
+from sysmond.sampler.source import Source
 
 FILE = "conduct.json"
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from itertools import islice
 
 from sysmond.base.clock import SECOND_NS, boottime_ns
-from sysmond.base.model import Sensitivity
+from sysmond.base.model import Absence, Sensitivity
 from sysmond.errors import Error
 from sysmond.machine.folders import create_stream
 from sysmond.ring.frame import (
@@ -24,7 +24,7 @@ from sysmond.ring.frame import (
 )
 from sysmond.ring.leftovers import READING, folders_of_streams, keep, started_ns
 from sysmond.ring.writer import RingWriter
-from sysmond.sampler.source import FULL_S, FULLS_HELD, Absence, Pieces, Reading, Source
+from sysmond.sampler.source import FULL_S, FULLS_HELD, Pieces, Reading, Source
 
 # How long a ring holds what is not sealed yet; the archiver seals far more often than that.
 RING_HOLDS_S = 1200
@@ -215,9 +215,7 @@ def _bytes_needed(source: Source, reading: Reading | Pieces | Absence | None) ->
     """How large a ring must be to hold ``RING_HOLDS_S`` of a source, judged by what it gave now."""
     if source.stride:
         return _bytes_of_records(source, reading.size_bytes if isinstance(reading, Pieces) else 0)
-    values = (
-        len(reading[1]) if isinstance(reading, tuple) and not isinstance(reading, (Absence, Pieces)) else VALUES_UNKNOWN
-    )
+    values = len(reading.values) if isinstance(reading, Reading) else VALUES_UNKNOWN
     size_bytes = RING_HOLDS_S * SECOND_NS // source.interval_ns * (FRAME_BYTES + 8 * values)
     return size_bytes + size_bytes // 4  # Instances come and go.
 

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from sysmond.base.clock import SECOND_NS
-from sysmond.base.model import Cause
+from sysmond.base.model import ABSENT, Absence, Cause
 from sysmond.errors import Error
 from sysmond.plan.plan import BUILTIN_PACKAGE, PlannedProbe, import_plugin, offered_probes
 from sysmond.probe import Host, Probe
@@ -22,6 +22,8 @@ from sysmond.sampler.self_cost import SELF, Cost
 
 # More rows than this are a mistake of the probe, not a machine.
 INSTANCES_MAX = 65536
+# Why a row has nothing is told of so many of a reading.
+LACKING_MAX = 256
 # All rows of a long table are read so often at least: where its segments begin.
 FULL_S = 300
 # A ring of a long table holds so many of these, and what comes at the pace of late for so long: who seals it looks some
@@ -33,8 +35,16 @@ RETRY_MAX_NS = 300 * SECOND_NS
 RETRIES_MAX = 32  # Long after the wait is the longest.
 _GONE = frozenset((ENOENT, EOPNOTSUPP, ENODEV, ENXIO))
 
-Reading = tuple[tuple[str, ...], list[int | str]]
-"""What a probe read: its instances, and the metrics of each in turn."""
+
+class Reading(NamedTuple):
+    """What a probe read: its instances, the metrics of each in turn, and why some of them have none.
+
+    Of those ``lacking`` all metrics are ABSENT. At most ``LACKING_MAX`` of them are named.
+    """
+
+    names: tuple[str, ...]
+    values: list[int | str]
+    lacking: tuple[Absence, ...] = ()
 
 
 class Pieces(NamedTuple):
@@ -56,13 +66,6 @@ class Pieces(NamedTuple):
     def size_bytes(self) -> int:
         """How large it is."""
         return sum(len(piece.blob) + memoryview(piece.rows).nbytes for piece in self.records)
-
-
-class Absence(NamedTuple):
-    """Why there is no reading."""
-
-    cause: Cause
-    detail: str
 
 
 class Source:
@@ -100,6 +103,7 @@ class Source:
         self.cost = cost or Cost()
         self.written: Reading | Absence | None = None
         self.barred: Absence | None = None
+        self._nothing = (ABSENT,) * len(probe.table.metrics)
         self._names: tuple[str, ...] = ()
         self._failures = self._skips = 0  # How many in a row; how many readings are left out before the next try.
         self._failure = Absence(Cause.PROBE_FAILED, "")
@@ -148,10 +152,16 @@ class Source:
     def _read_anew(self) -> Reading:
         names: list[str] = []
         values: list[int | str] = []
+        lacking: list[Absence] = []
         for name, row in islice(self.probe.read(self.host), INSTANCES_MAX + 1):
             names.append(name)
-            values += row
-        return self.checked(names), values
+            if type(row) is Absence:  # Its series go on: what sleeps is still there.
+                if len(lacking) < LACKING_MAX:
+                    lacking.append(row.of_instance(self.table, name))
+                values += self._nothing
+            else:
+                values += row
+        return Reading(self.checked(names), values, tuple(lacking))
 
     def _take(self) -> Pieces:
         records = self.probe.records

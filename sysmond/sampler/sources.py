@@ -8,14 +8,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from sysmond.base.clock import SECOND_NS
-from sysmond.base.model import Cause, Lane, Sensitivity
+from sysmond.base.model import Absence, Cause, Lane, Sensitivity
 from sysmond.errors import Error
 from sysmond.plan.plan import Plan, PlannedProbe
 from sysmond.probe import Host, Probe, Row
 from sysmond.ring.progress import WRITERS
 from sysmond.sampler.quarantine import NEVER_NS, Conduct, Judge
 from sysmond.sampler.self_cost import SELF
-from sysmond.sampler.source import Absence, Source, is_foreign, load
+from sysmond.sampler.source import Source, is_foreign, load
 
 if TYPE_CHECKING:
     from sysmond.sampler.blocking_readers import Process, Reader

@@ -13,8 +13,8 @@ Standard library only.
 import signal
 from types import FrameType
 
-from sysmond.base.model import Cause
-from sysmond.sampler.source import Absence, Pieces, Reading, Source
+from sysmond.base.model import Absence, Cause
+from sysmond.sampler.source import Pieces, Reading, Source
 
 RING_S = 0.25
 RINGS_MAX = 6

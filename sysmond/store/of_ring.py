@@ -498,12 +498,14 @@ _DIGITS = re.compile(r"[0-9]+")
 def coalesce(holes: Iterable[Hole]) -> list[Hole]:
     """Join the absences of a table that touch and have one cause: not one record a tick.
 
-    Details that differ in their numbers only (a process, an address) count as one; the first is kept.
+    Details that differ in their numbers only (a process, an address) count as one, except those of instances; the
+    first is kept.
     """
     last: dict[tuple[str, str, Cause, str], int] = {}
     joined: list[Hole] = []
     for hole in sorted(holes):
-        kind = (hole.boot, hole.table, hole.cause, _DIGITS.sub("0", hole.detail))
+        is_of_instance = hole.detail.startswith(f"{hole.table}@")
+        kind = (hole.boot, hole.table, hole.cause, hole.detail if is_of_instance else _DIGITS.sub("0", hole.detail))
         index = last.get(kind, -1)
         if index >= 0 and hole.start_ns <= joined[index].end_ns:
             joined[index] = joined[index]._replace(end_ns=max(joined[index].end_ns, hole.end_ns))

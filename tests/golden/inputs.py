@@ -80,7 +80,7 @@ CLOCKS = [
 HOLES = [
     Hole(BOOT, "disk", (BEGIN_S + 20 + at) * SECOND_NS, (BEGIN_S + 21 + at) * SECOND_NS, cause, f"hole {at}")
     # The last two are those of a range, which no file has.
-    for at, cause in enumerate([*Cause][:-2])
+    for at, cause in enumerate([*Cause][: [*Cause].index(Cause.BEFORE_RECORDING)])
 ]
 EVENTS = [
     BootEvent(BOOT, (BEGIN_S + 5) * SECOND_NS, "mark", "", "deploy 12"),

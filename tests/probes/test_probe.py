@@ -135,3 +135,34 @@ def test_an_option_accepts_what_it_says_is_right(
     assert option.right() == right
     assert all(option.accepts(value) for value in [option.default, *accepted])
     assert not any(option.accepts(value) for value in refused)
+
+
+def device(root: Path, path: str, **files: str) -> None:
+    folder = root / "sys/devices" / path
+    (folder / "power").mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / name.replace("__", "/")).write_text(content + "\n")
+
+
+@pytest.mark.parametrize(
+    ("files", "asleep"),
+    [
+        ({"power__runtime_status": "active", "power_state": "D0"}, False),
+        ({"power__runtime_status": "unsupported", "power_state": "unknown"}, False),
+        ({"power__runtime_status": "suspended"}, True),
+        ({"power__runtime_status": "suspending"}, True),
+        ({"power__runtime_status": "active", "power_state": "D3cold"}, True),
+        ({}, False),
+    ],
+)
+def test_a_device_sleeps_where_it_or_what_it_hangs_on_is_suspended(
+    tmp_path: Path, files: dict[str, str], asleep: bool
+) -> None:
+    device(tmp_path, "pci0000:00/0000:01:00.0", **files)
+    device(tmp_path, "pci0000:00/0000:01:00.0/drm/card1", power__runtime_status="active")
+    (tmp_path / "sys/class/drm").mkdir(parents=True)
+    (tmp_path / "sys/class/drm/card1").symlink_to("../../devices/pci0000:00/0000:01:00.0/drm/card1")
+    host = Host(str(tmp_path))
+    assert host.is_asleep("/sys/class/drm/card1") is asleep
+    assert host.is_asleep("/sys/devices/pci0000:00/0000:01:00.0") is asleep
+    assert host.is_asleep("/sys/class/drm/card7") is False

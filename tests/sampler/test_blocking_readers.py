@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from sysmond.base.model import ABSENT, Cause, Lane, Sensitivity, Table
+from sysmond.base.model import ABSENT, Absence, Cause, Lane, Sensitivity, Table
 from sysmond.plan.plan import PlannedProbe
 from sysmond.probe import Host, Probe, counter
 from sysmond.sampler import blocking_readers
 from sysmond.sampler.blocking_readers import Process, Reader, bury, declared, probe_of, wait_for
-from sysmond.sampler.source import Absence, Source
+from sysmond.sampler.source import Reading, Source
 
 SECOND = 1_000_000_000
 LIMIT_S = 60.0
@@ -94,8 +94,16 @@ def test_what_a_process_declares_and_reads_is_what_the_probe_gives(bench: Bench)
     reader = bench.reader('yield "a\\udcff", (-(2**62), "röd")\n    yield "b", (-2**63, "")')
     assert reader.source.probe.subsystems == ("block",)
     assert reader.source.deadline_ns == 20 * SECOND
-    assert read(reader) == (("a\udcff", "b"), [-(2**62), "röd", ABSENT, ""])
+    assert read(reader) == Reading(("a\udcff", "b"), [-(2**62), "röd", ABSENT, ""])
     assert bench.told == []
+
+
+def test_why_an_instance_has_nothing_comes_over_as_well(bench: Bench) -> None:
+    body = (
+        'from sysmond.probe import Absence, Cause\n    yield "a", (1, "x")\n    yield "b", Absence(Cause.ASLEEP, "D3")'
+    )
+    reading = read(bench.reader(body))
+    assert reading == Reading(("a", "b"), [1, "x", ABSENT, ABSENT], (Absence(Cause.ASLEEP, "odd@b: D3"),))
 
 
 @pytest.mark.parametrize(
@@ -180,7 +188,7 @@ def test_a_barred_source_has_no_process_until_it_is_released(bench: Bench) -> No
     assert [read(reader, tick) for tick in (1, 2, 3)] == [barred] * 3
     assert reader.process is bench.processes[0]
     reader.source.barred = None
-    assert read(reader, 4) == (("a",), [1, ""])
+    assert read(reader, 4) == Reading(("a",), [1, ""])
     assert reader.process is not None
     assert reader.process is not bench.processes[0]
     bench.processes.append(reader.process)
@@ -245,7 +253,7 @@ def test_a_thread_that_hangs_is_left_alone_and_a_process_takes_over(bench: Bench
     bench.processes.append(reader.process)
     source.deadline_ns = round(LIMIT_S) * SECOND
     wait_for([reader], time.monotonic())
-    assert read(reader, 3) == (("a",), [1, ""])
+    assert read(reader, 3) == Reading(("a",), [1, ""])
     assert bench.told == ["hangs: no answer within 1 s"]
 
 

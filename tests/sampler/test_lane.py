@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from sysmond.base.model import ABSENT, Cause, Lane, Sensitivity
+from sysmond.base.model import ABSENT, Absence, Cause, Lane, Sensitivity
 from sysmond.machine.folders import Folders, create_classes
 from sysmond.plan.plan import builtin, import_plugin, offered_probes
 from sysmond.plan.settings import Settings
@@ -90,6 +90,29 @@ WRONG: dict[str, Any] = {
     "memory": raising(MemoryError()),
     "unspeakable": raising(Unspeakable()),
 }
+
+
+def test_an_instance_may_say_why_it_has_nothing_and_keeps_its_place(bench: Bench) -> None:
+    def read(host: Host) -> Iterator[tuple[str, Sequence[int | str]]]:
+        yield "a", (1, 2)
+        yield "b", Absence(Cause.ASLEEP, "suspended") if host.tick == 2 else (3, 4)
+
+    bench.offer("sleepy", read)
+    sampler = bench.sampler()
+    for tick in range(1, 4):
+        sampler.tick(tick * SECOND)
+    (ring,) = bench.rings()
+    assert [(hole.start_ns // SECOND, hole.cause, hole.detail) for hole in absences(ring, "sleepy")] == [
+        (2, Cause.ASLEEP, "sleepy@b: suspended")
+    ]
+    (block,) = of_snapshot(snapshot(ring)).blocks
+    assert block.read(range(4)).tolist() == [
+        [1, 1, 1],
+        [2, 2, 2],
+        [3, ABSENT, 3],
+        [4, ABSENT, 4],
+    ]
+    sampler.close()
 
 
 @pytest.mark.parametrize("wrong", WRONG)

@@ -11,12 +11,12 @@ import pytest
 from sysmond.base.model import Lane, Metric, Semantics, Sensitivity, Table
 from sysmond.plan.plan import PlannedProbe
 from sysmond.probe import Host, Probe, Row
-from sysmond.sampler.source import Source
+from sysmond.sampler.source import Reading, Source
 from sysmond.sampler.time_limit import INTERRUPTED, LIMIT_S, RING_S, SIGNALS, SPINNING, TimeLimit
 
 TABLE = Table("thing", (Metric("count", "1", Semantics.COUNTER, "A number."),))
 PLANNED = PlannedProbe("thing", "probes.thing", Lane.REALTIME, 10**9, Sensitivity.PUBLIC)
-READING = (("",), [1])
+READING = Reading(("",), [1])
 
 
 @pytest.fixture
