@@ -59,7 +59,7 @@ def _part(view: TrackView) -> Answered:
     last_ns = view.axis.last[view.inside] - view.axis.first[view.inside] + times_ns
     tier = _TIER_OF.get(view.step_ns, ROWS)
     members = [member for run, _, _ in view.pieces if isinstance(run, Run) for member in run.members]
-    bits = min((block.significant_bits for _, block in members if block.significant_bits), default=0)
+    bits = min((bits for member in members if (bits := member.block.significant_bits)), default=0)
     return Answered(tier, view.step_ns or interval_ns, int(times_ns.min()), int(last_ns.max()) + interval_ns, bits)
 
 

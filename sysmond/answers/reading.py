@@ -167,7 +167,7 @@ class TimelineReader:
         """Read rows of a block; where one is damaged, the others each by itself."""
         try:
             if mine:
-                yield mine, piece.block.buckets([row for _, row, _ in mine], wanted)
+                yield mine, piece.buckets([row for _, row, _ in mine], wanted)
         except CorruptError as damage:
             if len(mine) == 1:
                 axis, key = piece.block.axis, piece.block.keys[mine[0][1]]
@@ -211,7 +211,7 @@ class TimelineReader:
     def _values(self, member: Member, rows: list[int]) -> Int64Array:
         """Read rows of a block; where one is damaged, the others each by itself."""
         try:
-            return member.block.read(rows)
+            return member.read(rows)
         except CorruptError as damage:
             if len(rows) == 1:
                 block = member.block

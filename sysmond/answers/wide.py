@@ -15,13 +15,12 @@ from sysmond.base.result import Result
 from sysmond.base.timespec import FOREVER_NS
 from sysmond.errors import Error, NotPermittedError, UsageError
 from sysmond.machine.folders import Folders
+from sysmond.store.holdings import anew
 from sysmond.store.of_ring import Hole, SeriesKey
 from sysmond.store.timeline import Timeline
 
 # A refusal names so many damages: one of a few is the reason, of many each is as good as any.
 DAMAGES_TOLD_MAX = 8
-# Files may be merged while an answer is made of them: so often it is begun anew.
-ATTEMPTS_MAX = 5
 
 _T = TypeVar("_T")
 
@@ -62,10 +61,7 @@ def opened(
 
     :raises Error: as ``use`` does.
     """
-    for _ in range(ATTEMPTS_MAX - 1):
-        with suppress(FileNotFoundError):
-            return _opened(place, classes, None if boot is not None else when, use)
-    return _opened(place, classes, None if boot is not None else when, use)
+    return anew(lambda: _opened(place, classes, None if boot is not None else when, use))
 
 
 def _opened(place: Folders, classes: Collection[Sensitivity], when: Times | None, use: Callable[[Timeline], _T]) -> _T:

@@ -58,13 +58,13 @@ def _path(folders: Folders) -> str:
     return f"{folders.runtime}/archiver/{FILE}"
 
 
-def ring_files(folders: Folders, classes: Iterable[Sensitivity] = tuple(Sensitivity)) -> list[str]:
+def ring_files(folders: Folders, classes: Iterable[Sensitivity] = tuple(Sensitivity), table: str = "") -> list[str]:
     """The rings of every writer and these classes that we may list, oldest first within each.
 
-    Not those of long tables: see ``stream_files``.
+    Those of wide tables, or of one long ``table``: see ``stream_files``.
     """
     places = [
-        f"{folders.runtime}/{writer}/{sensitivity}"
+        f"{folders.runtime}/{writer}/{sensitivity}{table and '/'}{table}"
         for writer in (*WRITERS.values(), ARCHIVER)
         for sensitivity in classes
     ]

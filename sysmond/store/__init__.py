@@ -7,6 +7,6 @@ they were read here. Called by ``archiver`` (writes), ``rollup``, ``answers`` an
 
 ``hdf5`` alone speaks h5py. Wide tables are ``dense``: series times ticks (``dense_file``, ``dense_coding``,
 ``timeline``). Long ones are ``sparse``: a row where something changed (``sparse_file``, ``sparse_coding``,
-``census``). Both put numbers into the fewest bytes by ``integers``. ``holdings`` says which files an answer has to
-look at, ``invariants`` how much a file may claim. docs/format.md has the formats.
+``census``). Both put numbers into the fewest bytes by ``integers``. ``holdings`` lists what there is and opens what an
+answer has to look at, ``invariants`` says how much a file may claim. docs/format.md has the formats.
 """

@@ -1,29 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The census: which stretches of a long table there are in rings, RAM and on disk, joined into one line a boot.
+"""The census: which stretches of a long table there are, joined into one line a boot.
 
-Sources are listed upstream first (ring, then RAM, then disk), as for wide tables: what moves meanwhile is seen twice,
-never missed. What is seen twice counts once: a stretch answers until the next one of its boot begins, and one whose
-readings all lie within another is left out. Of an archive of many files, those are opened that overlap the range asked
-for, and as many as it takes to find them.
+What there is ``holdings`` lists. What is seen twice, as it moves on, counts once: a stretch answers until the next one
+of its boot begins, and one whose readings all lie within another is left out.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from itertools import chain
 from typing import NamedTuple
 
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import FINEST_TIER, TIERS_NS, Answers, Sensitivity
 from sysmond.base.result import LongEntry
 from sysmond.base.wall_clock import ALWAYS_NS, Course, Said, course_of, joined
-from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
+from sysmond.errors import CorruptError, Error
 from sysmond.machine.folders import Folders
 from sysmond.plan import catalogue
-from sysmond.ring.snapshot import snapshot
-from sysmond.store import archive, pins, unread
-from sysmond.store import sparse_file as long_file
+from sysmond.ring.snapshot import Snapshot
+from sysmond.store import pins, sparse_file
 from sysmond.store.archive import Name
-from sysmond.store.holdings import Boots, Damage, Holdings, overlapping, table_of, written_ns
+from sysmond.store.holdings import Damage, Holdings, Place, Shelf, table_of, written_ns
 from sysmond.store.of_ring import Hole
+from sysmond.store.opened import FiledStretch, Files
 from sysmond.store.sparse_of_ring import LongRing, Reading
 from sysmond.store.stretch import Stretch, StretchPart
 from sysmond.store.timeline import Timeline
@@ -94,14 +92,12 @@ class Census:
 
     def __init__(self, folders: Folders, classes: Collection[Sensitivity]) -> None:
         self._folders = folders
-        self._classes = tuple(classes)
         self._holdings = Holdings(folders, classes)
+        self._files = Files(sparse_file.open_file)
         self.refused = self._holdings.refused
-        self.excluded: set[str] = set()
         # Whether a boot was seen that began after the range asked for last; why there is nothing at times.
         self.is_followed = False
         self.reasons: list[str] = []
-        self._unread: dict[str, Hole] = {}
 
     @property
     def warnings(self) -> list[str]:
@@ -115,7 +111,7 @@ class Census:
         """The wide tables beside, of no higher class; close it after use."""
         return Timeline(
             self._folders,
-            [sensitivity for sensitivity in self._classes if sensitivity in {Sensitivity.PUBLIC, highest}],
+            [sensitivity for sensitivity in self._holdings.classes if sensitivity in {Sensitivity.PUBLIC, highest}],
         )
 
     def tables(self) -> list[str]:
@@ -152,16 +148,11 @@ class Census:
         return LongEntry(table, per, doc, min(moments), max(moments), interval_ns, newest.sensitivity)
 
     def _ends(self, table: str, boot: str | None) -> Iterator[Stretch]:
-        """The first and the last stretch of every folder of a table: the rings last, of which the outer readings."""
+        """The first and the last stretch of a table in each class and tier; the outer readings of rings last."""
         rings = [end for end in self._rings(table, _outer) if boot in {None, end.boot}]
-        tiers = [(end, tier) for end in self._classes for tier in reversed(TIERS_NS)]
-        for folder in (place for end in tiers for place in reversed(self._holdings.places(*end, table))):
-            names = {name: path for name, path in self._holdings.names(folder).items() if boot in {None, name.boot}}
-            opened = self._opener(names)
-            order = Boots(names, lambda name, opened=opened: _said_by(opened(name))).order  # type: ignore[misc]
-            for of_boot, outermost in ((order[0], min), (order[-1], max)) if order else ():
-                if (stretch := opened(outermost(name for name in names if name.boot == of_boot))) is not None:
-                    yield stretch
+        for sensitivity in self._holdings.classes:
+            for tier in reversed(TIERS_NS):
+                yield from self._shelf(sensitivity, tier, table).ends(boot)
         yield from rings
 
     def lines(self, table: str, start_ns: int, end_ns: int, tier: str = FINEST_TIER) -> list[Line]:
@@ -173,19 +164,17 @@ class Census:
         """
         is_rows = tier == FINEST_TIER
         self.is_followed = False
-        stretches = [one for one in (self._rings(table) if is_rows else ()) if one.path not in self.excluded]
+        stretches = self._rings(table) if is_rows else []
         there: dict[Name, str] = {}
-        for sensitivity in self._classes:
-            names: dict[Name, str] = {}
-            for folder in self._holdings.places(sensitivity, tier, table):
-                names = self._holdings.names(folder) | names
-            readable = [name for name, path in names.items() if path not in self.excluded]
-            counting = {name: names[name] for name in archive.current(readable)}
-            stretches += self._overlapping(counting, start_ns, end_ns)
-            there |= names
+        for sensitivity in self._holdings.classes:
+            shelf = self._shelf(sensitivity, tier, table)
+            for of_boot in shelf.reaching(start_ns, end_ns):
+                self.is_followed = self.is_followed or not any(len(stretch.ticks) for stretch in of_boot)
+                stretches += of_boot
+            there |= shelf.paths
         self.reasons = [f"{hole.cause}: {hole.detail}" for stretch in stretches for hole in stretch.holes]
-        damaged = {name: self._why(path) for name, path in there.items() if path in self.excluded}
-        unread = [hole for path, hole in self._unread.items() if is_rows and table_of(path) == table]
+        damaged = {name: why for name, path in there.items() if (why := self._holdings.why(path))}
+        unread = [hole for path, hole in self._holdings.unread.items() if is_rows and table_of(path) == table]
         lines = _lines(stretches, None if pins.are_some(self._folders.state) else there, damaged, unread)
         known = {line.boot for line in lines}
         lost_boots = [(written_ns(there[name]), why) for name, why in damaged.items() if name.boot not in known]
@@ -193,77 +182,28 @@ class Census:
 
     def _rings(self, table: str, of: Callable[[Sequence[Reading]], Sequence[Reading]] = list) -> list[Stretch]:
         """The stretches of rings; ``of``: chooses of their readings."""
-        stretches: list[Stretch] = []
-        for path, sealed in self._holdings.rings(table):
-            since = sealed.offset if sealed else 0
-            with suppress(FileNotFoundError):
-                self._try(path, lambda path=path, since=since: stretches.extend(self._of_ring(path, since, of)))  # type: ignore[misc]
-                if path in self.excluded:
-                    self._unread[path] = unread.hole(path, sealed, self._why(path))
-        return stretches
 
-    def _of_ring(self, path: str, since: int, of: Callable[[Sequence[Reading]], Sequence[Reading]]) -> list[Stretch]:
-        copied = snapshot(path, since)
-        ring = LongRing(copied)
-        if ring.damage:
-            self._warn(ring.damage)
-        readings = [reading for reading in ring.readings if reading.offset >= since]
-        return list(ring.stretches(list(of(readings)), is_empty_too=copied.closed))
+        def read(copied: Snapshot, since: int) -> list[Stretch]:
+            ring = LongRing(copied)
+            if ring.damage:
+                self._warn(ring.damage)
+            readings = [reading for reading in ring.readings if reading.offset >= since]
+            return list(ring.stretches(list(of(readings)), is_empty_too=copied.closed))
 
-    def _overlapping(self, names: Mapping[Name, str], start_ns: int, end_ns: int) -> list[Stretch]:
-        """The files that overlap a range, and one before it, of each boot."""
-        opened = self._opener(names)
+        return list(chain.from_iterable(self._holdings.rings(table, read)))
 
-        def look(name: Name) -> Said | None:
-            return _said_by(opened(name))
+    def _shelf(self, sensitivity: Sensitivity, tier: str, table: str) -> Shelf[Stretch]:
+        return Shelf(self._holdings, Place(sensitivity, tier, table), self._open, lambda stretch, _: _said(stretch))
 
-        stretches: list[Stretch] = []
-        for boot in Boots(names, look).reaching(start_ns, end_ns):
-            mine = sorted(name for name in names if name.boot == boot)
-            chosen = [stretch for at in overlapping(mine, look, start_ns, end_ns) if (stretch := opened(mine[at]))]
-            self.is_followed = self.is_followed or not any(len(stretch.ticks) for stretch in chosen)
-            stretches += chosen
-        return stretches
-
-    def _opener(self, names: Mapping[Name, str]) -> Callable[[Name], Stretch | None]:
-        """Opens each of some files once."""
-        opened: dict[Name, Stretch | None] = {}
-
-        def stretch(name: Name) -> Stretch | None:
-            if name not in opened:
-                opened[name] = self._open(names[name])
-            return opened[name]
-
-        return stretch
-
-    def _open(self, path: str) -> Stretch | None:
-        stretches: list[Stretch] = []
-        self._try(path, lambda: stretches.append(long_file.open_file(path)))
-        return stretches[0] if stretches else None
-
-    def _try(self, path: str, read: Callable[[], object]) -> None:
-        """Read a source, or note why that cannot be."""
-        try:
-            read()
-        except FileNotFoundError:
-            raise
-        except (NotPermittedError, PermissionError):
-            self.refused.append(path)
-        except (ForeignError, CorruptError, OSError, ValueError) as damage:
-            said = str(damage)
-            self._warn(said if path in said else f"{path}: {said}")
-            self.excluded.add(path)
-
-    def _why(self, path: str) -> str:
-        return next((said for said in self.warnings if path in said), f"{path}: damaged")
+    def _open(self, path: str, _: Name | None) -> Stretch:
+        return FiledStretch(self._files, path)
 
     def exclude(self, damage: Error) -> bool:
         """Leave the file out that an error names; whether there was one."""
         path = str(damage).partition(": ")[0]
-        if not isinstance(damage, CorruptError) or not path.startswith("/") or path in self.excluded:
+        if not isinstance(damage, CorruptError) or not path.startswith("/") or path in self._holdings.excluded:
             return False
-        self.excluded.add(path)
-        self._warn(str(damage))
+        self._holdings.exclude(Damage(None, None, str(damage), path=path))
         return True
 
 
@@ -300,10 +240,6 @@ def _lines(
     lines.sort(key=lambda line: (line.last_ns, line.boot))
     alone = [hole for hole in unread if hole.boot not in {line.boot for line in lines}]
     return [*lines[:-1], *(line._replace(unread=[*line.unread, *alone]) for line in lines[-1:])]
-
-
-def _said_by(stretch: Stretch | None) -> Said | None:
-    return None if stretch is None else _said(stretch)
 
 
 def _said(stretch: Stretch) -> Said:

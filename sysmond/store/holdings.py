@@ -1,32 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holdings: what there is in rings, in RAM and on disk, listed upstream first, and which of it a range of time needs.
+"""Holdings: what there is in rings, in RAM and on disk, of wide tables and of long ones, and which of it a range needs.
 
-Data moves from a ring to RAM to the disk, so what moves while it is being looked for is seen twice, never missed.
-Nothing is opened by listing it. Within a boot files are in the order of their names, so those that overlap a range
-are found by looking at few; between boots what counts is what files say themselves. When a file was written may
-spare a look at it only where those looked at agree with theirs: an archive may be a copy with other times.
+Rings are listed first, then RAM, then the disk: data moves that way, so what moves while it is being looked for is
+seen twice, never missed. A file is opened when it is asked for. Within a boot files are in the order of their names,
+so those that overlap a range are found by looking at few; between boots what counts is what files say themselves.
+When a file was written may spare a look at it only where those looked at agree with theirs: an archive may be a copy
+with other times. What cannot be read, or may not, is noted here, whoever asks; nobody asks for it again.
 """
 
 import os
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import FINEST_TIER, Cause, Sensitivity
 from sysmond.base.wall_clock import Said
-from sysmond.errors import CorruptError
+from sysmond.errors import CorruptError, Error, NotPermittedError
 from sysmond.machine import listing
 from sysmond.machine.folders import Folders
-from sysmond.ring.progress import Progress, Sealed, ring_files, stream_files
-from sysmond.store import archive
+from sysmond.ring.progress import Progress, ring_files
+from sysmond.ring.snapshot import Snapshot, snapshot
+from sysmond.store import archive, unread
 from sysmond.store.archive import Name
 
 if TYPE_CHECKING:
     from sysmond.store.alone import Alone
+    from sysmond.store.of_ring import Hole
 
 # A folder whose files are being merged is listed again, until a listing shows nothing new.
 LISTINGS_MAX = 8
+# Files may be merged or flushed while they are read: so often it is begun anew.
+ATTEMPTS_MAX = 5
 # A file is written within so much of its last reading, unless the clock was set in between.
 WRITTEN_WITHIN_NS = 86_400 * SECOND_NS
 # No file was written before 2001: what says so has its time from a clock that was never set, or from nobody.
@@ -34,9 +40,12 @@ WRITTEN_MIN_NS = 10**9 * SECOND_NS
 # Of how many boots it is asked whether they were written when they say.
 SAMPLES = 3
 
+_T = TypeVar("_T")
+_Found = TypeVar("_Found")
+
 
 class Damage(NamedTuple):
-    """A file that could not be read: its name where it has one of ours, its class, and why.
+    """A file that could not be read: its name where it has one of ours, its class, why, and where it lies.
 
     ``modified_ns``: when it was written, which is after all of its rows; 0 where that is not known.
     """
@@ -46,16 +55,31 @@ class Damage(NamedTuple):
     reason: str
     cause: Cause = Cause.DAMAGED_FILE
     modified_ns: int = 0
+    path: str = ""
+
+
+class Place(NamedTuple):
+    """Which files: of a class and tier, of wide tables or of a long ``table``."""
+
+    sensitivity: Sensitivity
+    tier: str = FINEST_TIER
+    table: str = ""
 
 
 class Holdings:
-    """The rings and folders of some classes. ``damages``: what cannot be read of them; ``refused``: what may not be."""
+    """The rings and folders of some classes.
+
+    ``damages``: what cannot be read of them; ``refused``: what may not be; ``excluded``: the paths of both, and of what
+    an answer leaves out. ``unread``: by path the rings that cannot be read, as holes.
+    """
 
     def __init__(self, folders: Folders, classes: Collection[Sensitivity]) -> None:
         self.folders = folders
         self.classes = tuple(classes)
         self.damages: list[Damage] = []
         self.refused: list[str] = []
+        self.excluded: set[str] = set()
+        self.unread: dict[str, Hole] = {}
         # A file by itself is all there is then.
         self._alone = _look(folders.state) if os.path.isfile(folders.state) else None
 
@@ -65,51 +89,100 @@ class Holdings:
             return archive.long_tables(self.folders, self.classes)
         return [self._alone.table] if self._alone.table and self._alone.sensitivity in self.classes else []
 
-    def places(self, sensitivity: Sensitivity, tier: str, table: str = "") -> list[str]:
-        """The folders where files of a class and tier may be, those of wide tables or of a long one; RAM first."""
-        if self._alone is not None:
-            is_there = (sensitivity, tier, table) == self._alone[:3]
-            return [os.path.dirname(self.folders.state)] if is_there else []
-        on_disk = archive.disk_folder(self.folders, sensitivity, tier, table)
-        return [archive.ram_folder(self.folders, sensitivity, table), on_disk] if tier == FINEST_TIER else [on_disk]
-
-    def rings(self, table: str = "") -> Iterator[tuple[str, Sealed | None]]:
-        """The rings of wide tables, or of a long one, and how far each is in files."""
+    def rings(self, table: str, read: Callable[[Snapshot, int], _T]) -> Iterator[_T]:
+        """What rings of wide tables, or of a long one, are read as, of what no file has: from an offset on."""
         sealed = Progress.read(self.folders).sealed  # Before the rings: what it says is sealed is in a file by now.
-        if not table:
-            paths = ring_files(self.folders, self.classes)
-        else:
-            paths = [path for path in stream_files(self.folders, self.classes) if table_of(path) == table]
-        for path in paths:
-            yield path, sealed.get(path)
+        for path in ring_files(self.folders, self.classes, table):
+            known = sealed.get(path)
+            since = known.offset if known else 0
+            if path in self.excluded:
+                continue
+            with suppress(FileNotFoundError):
+                ring = self.attempt(path, lambda path=path, since=since: read(snapshot(path, since), since))  # type: ignore[misc]
+                if ring is not None:
+                    yield ring
+                elif why := self.why(path):
+                    self.unread[path] = unread.hole(path, known, why)
 
-    def listings(self, folder: str, sensitivity: Sensitivity | None = None) -> Iterator[list[str]]:
-        """The files of a folder, sorted: all there are, then those that further listings add, until one adds none.
+    def files(self, place: Place) -> tuple[dict[Name, str], list[str]]:
+        """Paths of files by name, those in RAM first; and those without a name of ours, or of several boots."""
+        if self._alone is not None:
+            if place != self._alone[:3]:
+                return {}, []
+            return ({self._alone.name: self.folders.state}, []) if self._alone.name else ({}, [self.folders.state])
+        named: dict[Name, str] = {}
+        others: list[str] = []
+        folders = [archive.disk_folder(self.folders, *place)]
+        if place.tier == FINEST_TIER:
+            folders.insert(0, archive.ram_folder(self.folders, place.sensitivity, place.table))
+        for folder in folders:
+            for file in self._listed(folder, place.sensitivity):
+                if name := archive.parse_name(file):
+                    named.setdefault(name, f"{folder}/{file}")
+                else:
+                    others.append(f"{folder}/{file}")
+        return named, others
+
+    def _listed(self, folder: str, sensitivity: Sensitivity) -> list[str]:
+        """The files of a folder, listed until a listing adds none.
 
         One listing may miss both a merged file and its sources, where the merge ends while it is made.
         """
         seen: set[str] = set()
-        for _ in range(LISTINGS_MAX):
-            try:
-                new = {os.path.basename(self.folders.state)} if self._alone else set(archive.files(folder))
-                new -= seen
-            except PermissionError:
-                self.refused.append(folder)
-                return
-            except CorruptError as damage:
-                self.damages.append(Damage(None, sensitivity, str(damage)))
-                return
-            if not new:
-                return
-            seen |= new
-            yield sorted(new)
+        try:
+            for _ in range(LISTINGS_MAX):
+                new = set(archive.files(folder)) - seen
+                seen |= new
+                if not new:
+                    break
+        except PermissionError:
+            self.refused.append(folder)
+        except CorruptError as damage:
+            self.damages.append(Damage(None, sensitivity, str(damage)))
+        return sorted(seen)
 
-    def names(self, folder: str, sensitivity: Sensitivity | None = None) -> dict[Name, str]:
-        """The files of a folder that have a name of ours, with their paths."""
-        if self._alone is not None:
-            return {self._alone.name: self.folders.state} if self._alone.name else {}
-        files = (file for new in self.listings(folder, sensitivity) for file in new)
-        return {name: f"{folder}/{file}" for file in files if (name := archive.parse_name(file))}
+    def attempt(
+        self, path: str, read: Callable[[], _T], name: Name | None = None, sensitivity: Sensitivity | None = None
+    ) -> _T | None:
+        """Read a source; None where that cannot be, which is noted.
+
+        :raises FileNotFoundError: where it is gone: what has its rows now, a new listing shows.
+        """
+        try:
+            return read()
+        except FileNotFoundError:
+            raise
+        except (NotPermittedError, PermissionError) as refusal:
+            self.refused.append(path)
+            self.excluded.add(path)
+            if sensitivity is Sensitivity.PUBLIC:
+                self.damages.append(Damage(name, sensitivity, str(refusal), Cause.NO_PERMISSION, path=path))
+        except (Error, OSError, ValueError) as damage:
+            # The library looks before it opens: a file that vanishes in between is no longer there, not damaged.
+            modified_ns = written_ns(path)
+            reason = str(damage) if path in str(damage) else f"{path}: {damage}"
+            self.exclude(Damage(name, sensitivity, reason, modified_ns=modified_ns, path=path))
+        return None
+
+    def exclude(self, damage: Damage) -> None:
+        """Leave a file out from now on."""
+        self.excluded.add(damage.path)
+        self.damages.append(damage)
+
+    def why(self, path: str) -> str:
+        """Why a file is damaged; empty where it is not."""
+        return next((damage.reason for damage in self.damages if damage.path == path), "")
+
+
+def anew(use: Callable[[], _T]) -> _T:
+    """What is made of files: from the beginning where one of them was merged or flushed meanwhile.
+
+    :raises FileNotFoundError: where that happens again and again.
+    """
+    for _ in range(ATTEMPTS_MAX - 1):
+        with suppress(FileNotFoundError):
+            return use()
+    return use()
 
 
 def _look(path: str) -> "Alone":
@@ -130,7 +203,7 @@ def written_ns(path: str) -> int:
     """
     try:
         return listing.look(path).written_ns
-    except CorruptError:
+    except (CorruptError, PermissionError):
         return 0
 
 
@@ -142,25 +215,27 @@ class Boots:
     """The boots of some files, in order of time: as their last files were written, or as all of those say themselves.
 
     The former where some of them, evenly spread and the oldest among them, say that they end within a day before that.
+    ``names``: the files of each, in order.
     """
 
-    def __init__(self, names: Mapping[Name, str], look: Look) -> None:
+    def __init__(self, names: Iterable[Name], paths: Mapping[Name, str], look: Look) -> None:
         self._look = look
-        self._last = {name.boot: name for name in sorted(names)}
-        self._first = {name.boot: name for name in sorted(names, reverse=True)}
-        self._written_ns = {boot: written_ns(names[name]) for boot, name in self._last.items()}
-        order = sorted(self._last, key=self._written_ns.__getitem__)
+        self.names: dict[str, list[Name]] = {}
+        for name in sorted(names):
+            self.names.setdefault(name.boot, []).append(name)
+        self._written_ns = {boot: written_ns(paths[mine[-1]]) for boot, mine in self.names.items()}
+        order = sorted(self.names, key=self._written_ns.__getitem__)
         is_as_written = all(map(self._agrees, order[:: max(1, len(order) // SAMPLES)]))
         self.order = order if is_as_written else sorted(order, key=self.end_ns)
         self._slack_ns = WRITTEN_WITHIN_NS if is_as_written else 0
 
     def begin_ns(self, boot: str) -> int:
         """The beginning of a boot in UTC; when it was written, where its first file cannot be read or is empty."""
-        return self._span(self._first[boot])[0]
+        return self._span(self.names[boot][0])[0]
 
     def end_ns(self, boot: str) -> int:
         """The end of a boot in UTC, likewise."""
-        return self._span(self._last[boot])[1]
+        return self._span(self.names[boot][-1])[1]
 
     def _span(self, name: Name) -> tuple[int, int]:
         said = self._look(name)
@@ -181,7 +256,7 @@ class Boots:
         return boots
 
 
-def overlapping(names: Sequence[Name], look: Look, start_ns: int, end_ns: int) -> range:
+def _overlapping(names: Sequence[Name], look: Look, start_ns: int, end_ns: int) -> range:
     """Which files of a boot, in order of their names, overlap a range, as indexes; found by looking at few of them.
 
     What cannot be read, or has no reading, is passed over. With them the one before, and those without a reading after
@@ -235,32 +310,117 @@ class Near(NamedTuple):
     is_cut_behind: bool
 
 
-def nearest_files(names: Sequence[Name], paths: Mapping[Name, str], look: Look, start_ns: int, end_ns: int) -> Near:
-    """Find the files near a range, of all boots. A neighbour is the next one that has a reading."""
-    boots = Boots({name: paths[name] for name in names}, look)
-    order = boots.order
-    reaching = boots.reaching(start_ns, end_ns)
-    chosen: list[Name] = []
-    is_cut_before, is_cut_behind = order[:1] != reaching[:1], order[-1:] != reaching[-1:]
-    for boot in reaching:
-        mine = [name for name in names if name.boot == boot]
-        within = overlapping(mine, look, start_ns, end_ns)
-        low, high = within.start, within.stop
-        while low > 0 and not _has_reading(look(mine[low])):
-            low -= 1
-        while high < len(mine) and not _has_reading(look(mine[high])):
-            high += 1
-        if low > 0:  # What is before it lies behind files that are left out.
-            chosen, is_cut_before = [], True
-        chosen += mine[low : high + 1]
-        if high + 1 < len(mine):
-            is_cut_behind = True
-            break
-    newest = [max(name for name in names if name.boot == order[-1])] if order else []
-    for name in (*chosen, *newest):
-        look(name)
-    return Near(chosen, newest, is_cut_before, is_cut_behind)
+class Shelf(Generic[_T]):
+    """The files of one place, each opened once, when it is asked for.
 
+    What another one contains counts only where that one cannot be read. ``paths``: by name, those too that do not
+    count.
+    """
 
-def _has_reading(said: Said | None) -> bool:
-    return said is not None and said.span_ns() is not None
+    def __init__(
+        self,
+        holdings: Holdings,
+        place: Place,
+        open_file: Callable[[str, Name | None], _T],
+        said: Callable[[_T, str], Said],
+    ) -> None:
+        """List them. ``open_file``: opens a path; ``said``: what an open file says of the time of a boot."""
+        self.paths, self._others = holdings.files(place)
+        self._holdings = holdings
+        self._sensitivity = place.sensitivity
+        self._open_file = open_file
+        self._said = said
+        self._opened: dict[str, _T | None] = {}
+
+    def _open(self, path: str, name: Name | None) -> _T | None:
+        if path not in self._opened:
+            self._opened[path] = self._holdings.attempt(
+                path, lambda: self._open_file(path, name), name, self._sensitivity
+            )
+        return self._opened[path]
+
+    def opened(self, names: Iterable[Name]) -> list[_T]:
+        """Those of some files that can be read.
+
+        :raises FileNotFoundError: where one is gone; so does whatever opens one.
+        """
+        return [there for name in names if (there := self._open(self.paths[name], name)) is not None]
+
+    def others(self) -> list[_T]:
+        """Those without a name of ours, or of several boots: who knows what they have."""
+        return [there for path in self._others if (there := self._open(path, None)) is not None]
+
+    def look(self, name: Name) -> Said | None:
+        """What a file says of its time; None where it cannot be read."""
+        there = self._open(self.paths[name], name)
+        return None if there is None else self._said(there, name.boot)
+
+    def everything(self) -> list[_T]:
+        """All that count."""
+        return self._settled(self.opened)
+
+    def ends(self, boot: str | None) -> list[_T]:
+        """The first and the last file of all, or of a boot."""
+        boots = self._boots(name for name in self._counting() if boot in {None, name.boot})
+        names = [boots.names[boots.order[0]][0], boots.names[boots.order[-1]][-1]] if boots.order else []
+        return self.opened(dict.fromkeys(names))
+
+    def reaching(self, start_ns: int, end_ns: int) -> list[list[_T]]:
+        """Of each boot that may reach into a range, and of one before and one behind, the files that overlap it.
+
+        With those the one before them.
+        """
+
+        def find(names: Sequence[Name]) -> list[list[_T]]:
+            boots = self._boots(names)
+            of_boots = [boots.names[boot] for boot in boots.reaching(start_ns, end_ns)]
+            return [
+                self.opened(mine[at] for at in _overlapping(mine, self.look, start_ns, end_ns)) for mine in of_boots
+            ]
+
+        return self._settled(find)
+
+    def near(self, start_ns: int, end_ns: int) -> Near:
+        """The files near a range, of all boots. A neighbour is the next one that has a reading."""
+        return self._settled(lambda names: self._near(names, start_ns, end_ns))
+
+    def _near(self, names: Sequence[Name], start_ns: int, end_ns: int) -> Near:
+        boots = self._boots(names)
+        reaching = boots.reaching(start_ns, end_ns)
+        chosen: list[Name] = []
+        is_cut_before, is_cut_behind = boots.order[:1] != reaching[:1], boots.order[-1:] != reaching[-1:]
+        for mine in map(boots.names.__getitem__, reaching):
+            within = _overlapping(mine, self.look, start_ns, end_ns)
+            low, high = within.start, within.stop
+            while low > 0 and not self._has_reading(mine[low]):
+                low -= 1
+            while high < len(mine) and not self._has_reading(mine[high]):
+                high += 1
+            if low > 0:  # What is before it lies behind files that are left out.
+                chosen, is_cut_before = [], True
+            chosen += mine[low : high + 1]
+            if high + 1 < len(mine):
+                is_cut_behind = True
+                break
+        newest = [boots.names[boot][-1] for boot in boots.order[-1:]]
+        self.opened([*chosen, *newest])
+        return Near(chosen, newest, is_cut_before, is_cut_behind)
+
+    def _has_reading(self, name: Name) -> bool:
+        said = self.look(name)
+        return said is not None and said.span_ns() is not None
+
+    def _boots(self, names: Iterable[Name]) -> Boots:
+        return Boots(names, self.paths, self.look)
+
+    def _counting(self) -> list[Name]:
+        excluded = self._holdings.excluded
+        return archive.current(name for name, path in self.paths.items() if path not in excluded)
+
+    def _settled(self, find: Callable[[Sequence[Name]], _Found]) -> _Found:
+        """What is found among the files that count: anew where others do since one could not be read."""
+        while True:
+            names, excluded = self._counting(), len(self._holdings.excluded)
+            found = find(names)
+            if len(self._holdings.excluded) == excluded or set(self._counting()) <= set(names):
+                return found

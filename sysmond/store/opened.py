@@ -1,44 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Segments that are read, a bounded number of them open: an archive may have more files than a process may open."""
+"""Files that are read, a bounded number of them open: an archive may have more of them than a process may open.
+
+What describes a file is kept; for its values it is opened again, if it was closed meanwhile.
+"""
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
 
 from sysmond.base.result import Int64Array
-from sysmond.store.dense_file import Segment
-from sysmond.store.of_ring import Block, Recording, SeriesKey, TierBlock
-from sysmond.store.statistics import Buckets, Stat
+from sysmond.store.hdf5 import OpenFile
+from sysmond.store.sparse_file import FileStretch
+from sysmond.store.stretch import ALL, Readings, Stretch
 
-# So many segments are kept open; what describes the others is kept, they are opened again for their values.
+# So many files are kept open.
 OPEN_MAX = 128
 
+_F = TypeVar("_F", bound=OpenFile)
 
-class Files:
-    """The segments that are open, the one used last at the end: never more than ``OPEN_MAX``."""
 
-    def __init__(self) -> None:
-        self._open: OrderedDict[str, Segment] = OrderedDict()
+class Files(Generic[_F]):
+    """The files that are open, the one used last at the end: never more than ``OPEN_MAX``."""
 
-    def recording(self, path: str) -> Recording:
-        """What a segment holds; its values can be read whether it stays open or not.
+    def __init__(self, open_file: Callable[[str], _F]) -> None:
+        self._open_file = open_file
+        self._open: OrderedDict[str, _F] = OrderedDict()
 
-        :raises Error: as ``Segment`` does. :raises FileNotFoundError: where it is gone.
-        """
-        recording = self.open(path).recording
-        return recording._replace(
-            blocks=[_FiledBlock(self, path, number, block) for number, block in enumerate(recording.blocks)],
-            tiers=[_FiledTier(self, path, number, block) for number, block in enumerate(recording.tiers)],
-        )
+    def open(self, path: str) -> _F:
+        """Open a file, or find it open.
 
-    def open(self, path: str) -> Segment:
-        """Open a segment, or find it open.
-
-        :raises Error: as ``Segment`` does. :raises FileNotFoundError: where it is gone.
+        :raises Error: as ``hdf5.OpenFile`` does. :raises FileNotFoundError: where it is gone: what has its rows now, a
+            new listing shows.
         """
         if path in self._open:
             self._open.move_to_end(path)
         else:
-            self._open[path] = Segment(path)
+            self._open[path] = self._open_file(path)
             if len(self._open) > OPEN_MAX:
                 self._open.popitem(last=False)[1].close()
         return self._open[path]
@@ -49,50 +46,56 @@ class Files:
             opened.close()
 
 
-class _FiledBlock:
-    """A block of a segment that may have been closed meanwhile."""
+class FiledStretch(Stretch):
+    """A file of a long table that may have been closed meanwhile."""
 
-    def __init__(self, files: Files, path: str, number: int, block: Block) -> None:
-        self.strand = block.strand
-        self.ticks = block.ticks
-        self.closed = block.closed
-        self.significant_bits = block.significant_bits
-        self._files = files
-        self._path = path
-        self._number = number
-        self._block = block
+    def __init__(self, files: Files[FileStretch], path: str) -> None:
+        """Open it.
 
-    @property
-    def keys(self) -> Sequence[SeriesKey]:
-        """The series, one a row."""
-        return self._block.keys
-
-    def read(self, rows: Sequence[int]) -> Int64Array:
-        """Values of the chosen rows, int64[row, time].
-
-        :raises FileNotFoundError: where the file is gone: what holds its rows now, a new time line finds.
+        :raises Error: as ``FileStretch`` does. :raises FileNotFoundError: where it is gone; so does whatever reads it.
         """
-        return self._files.open(self._path).recording.blocks[self._number].read(rows)
-
-
-class _FiledTier:
-    """A block of buckets of a segment that may have been closed meanwhile."""
-
-    def __init__(self, files: Files, path: str, number: int, block: TierBlock) -> None:
-        self.strand = block.strand
-        self.axis = block.axis
-        self.closed = block.closed
-        self.stats = block.stats
+        there = files.open(path)
+        readings = Readings(there.ticks, there.full, there.lost, there.walked)
+        super().__init__(there.about, readings, there.keys, there.counts)
         self._files = files
-        self._path = path
-        self._number = number
-        self._block = block
 
     @property
-    def keys(self) -> Sequence[SeriesKey]:
-        """The series."""
-        return self._block.keys
+    def _file(self) -> FileStretch:
+        return self._files.open(self.path)
 
-    def buckets(self, rows: Sequence[int], wanted: Iterable[Stat] | None = None) -> Buckets:
-        """The wanted statistics of the chosen series, which must be of one kind; as ``_FiledBlock.read``."""
-        return self._files.open(self._path).recording.tiers[self._number].buckets(rows, wanted)
+    @property
+    def texts(self) -> Sequence[str]:
+        """The texts, by code."""
+        return self._file.texts
+
+    def tick_index(self, keys: slice = ALL) -> Int64Array:
+        """Of each row of these keys the reading that it is of."""
+        return self._file.tick_index(keys)
+
+    def column(self, name: str, keys: slice = ALL) -> Int64Array:
+        """The values of a metric, of these keys."""
+        return self._file.column(name, keys)
+
+    def first(self, name: str) -> Int64Array:
+        """With what each key begins."""
+        return self._file.first(name)
+
+    def last(self, name: str) -> Int64Array:
+        """With what each key ends."""
+        return self._file.last(name)
+
+    def peak(self, name: str) -> Int64Array:
+        """The largest value of a gauge at each key."""
+        return self._file.peak(name)
+
+    def first_tick(self) -> Int64Array:
+        """The reading of each key's first row."""
+        return self._file.first_tick()
+
+    def last_tick(self) -> Int64Array:
+        """The reading of each key's last row."""
+        return self._file.last_tick()
+
+    def seen(self) -> Int64Array:
+        """The last reading at which each key is known to be there."""
+        return self._file.seen()

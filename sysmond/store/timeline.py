@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The time line: rings, segments in RAM and segments on disk as one sequence of rows a table.
 
-Sources are taken upstream first (ring, then RAM, then disk): data moves that way, so what moves while it is
-being looked for is seen twice, never missed. They are joined by tick: twice is once.
+What there is ``holdings`` lists; it is joined by tick, so what is seen twice, as it moves on, is there once.
 """
 
-import errno
-import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -17,19 +14,20 @@ from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import TIERS_NS, Cause, Metric, Sensitivity
 from sysmond.base.result import Event, Gap
 from sysmond.base.wall_clock import ALWAYS_NS, Course, Said, course_of, joined
-from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
+from sysmond.errors import CorruptError, Error
 from sysmond.machine.folders import Folders
-from sysmond.ring.snapshot import snapshot
-from sysmond.store import archive, pins, unread
+from sysmond.ring.snapshot import Snapshot
+from sysmond.store import archive, pins
 from sysmond.store.archive import Name
-from sysmond.store.holdings import Damage, Holdings, nearest_files, written_ns
-from sysmond.store.of_ring import ANY_TABLE, Hole, Recording, SeriesKey, Strand, TierBlock, of_snapshot
+from sysmond.store.dense_file import Segment
+from sysmond.store.holdings import Damage, Holdings, Place, Shelf, anew
+from sysmond.store.of_ring import ANY_TABLE, Hole, Recording, SeriesKey, Strand, of_snapshot
 from sysmond.store.opened import Files
 from sysmond.store.tracks import Lineage, Member, OpenedFile, Track, join
 
 
-class Shelf(NamedTuple):
-    """The files of a class and tier of which only those near a range are open.
+class Reach(NamedTuple):
+    """How far the files of a class and tier go of which only those near a range are open.
 
     ``begin_ns``, ``end_ns``: UTC of the first and the last reading of these; endless where none were left out on that
     side. ``tables``: of which they have series; ``always``: of which the outer ones, too.
@@ -68,29 +66,16 @@ class Timeline:
         What is unreadable is kept in ``damages``, what we may not read in ``refused``; ``unread`` tells where a
         readable file has values that are not.
 
-        :raises FileNotFoundError: where files near a span were merged or flushed meanwhile.
+        :raises FileNotFoundError: where files were merged or flushed while they were opened, again and again.
         """
         self._folders = folders
-        self._is_whole = span is None
-        self._holdings = Holdings(folders, classes)
-        self.damages = self._holdings.damages
-        self.refused = self._holdings.refused
+        self._span = span
+        self._files = Files(Segment)
         self.unread: dict[Hole, set[SeriesKey]] = {}
-        self._files = Files()
-        self._sources: list[OpenedFile] = []
-        self._newest: list[OpenedFile] = []
-        self._shelves: list[Shelf] = []
-        self._of_rings: list[Hole] = []
-        self._read_rings()
-        for tier, sensitivity in product(TIERS_NS, classes):
-            places = self._holdings.places(sensitivity, tier)
-            if span is None:
-                for folder in places:
-                    self._read_folder(folder, sensitivity)
-            else:
-                self._read_near(places, sensitivity, *span)
+        anew(lambda: self._open_sources(Holdings(folders, classes)))
+        self._recordings = [source.recording for source in self._sources]
         self._courses = self._join_clocks()
-        self.texts = {ident: text for source in self._sources for ident, text in source.recording.texts.items()}
+        self.texts = {ident: text for recording in self._recordings for ident, text in recording.texts.items()}
         self.metrics = self._join_metrics()
         self.tracks = self._join_blocks()
 
@@ -98,65 +83,42 @@ class Timeline:
         """Close the files."""
         self._files.close()
 
-    def _read_rings(self) -> None:
-        for path, sealed in self._holdings.rings():
-            try:
-                recording = of_snapshot(snapshot(path, sealed.offset if sealed else 0))
-                self._sources.append(OpenedFile(None, recording, path))
-                if recording.damage:
-                    self.damages.append(Damage(None, None, recording.damage))
-            except FileNotFoundError:
-                continue
-            except PermissionError:
-                self.refused.append(path)
-            except (ForeignError, CorruptError, OSError, ValueError) as damage:
-                why = str(damage) if path in str(damage) else f"{path}: {damage}"
-                self.damages.append(Damage(None, None, why))
-                self._of_rings.append(unread.hole(path, sealed, why))
+    def _open_sources(self, holdings: Holdings) -> None:
+        self._holdings = holdings
+        self.damages, self.refused = holdings.damages, holdings.refused
+        self._sources = list(holdings.rings("", self._of_ring))
+        self._newest: list[OpenedFile] = []
+        self._reaches: list[Reach] = []
+        for tier, sensitivity in product(TIERS_NS, holdings.classes):
+            shelf = Shelf(holdings, Place(sensitivity, tier), self._open, _said_by)
+            self._sources += shelf.others()
+            if self._span is None:
+                self._sources += shelf.everything()
+            else:
+                self._open_near(shelf, *self._span)
 
-    def _read_folder(self, folder: str, sensitivity: Sensitivity) -> None:
-        """Open the segments of a folder; what a merged one contains only where that one cannot be read."""
-        for files in self._holdings.listings(folder, sensitivity):
-            named = sorted((name for file in files if (name := archive.parse_name(file))), key=_widest_first)
-            whole: Name | None = None
-            for name in named:
-                contained = whole is not None and whole.contains(name)
-                if not contained and self._take(f"{folder}/{name.file}", name, sensitivity):
-                    whole = name
-            for file in files:
-                if archive.parse_name(file) is None:
-                    self._take(f"{folder}/{file}", None, sensitivity)
+    def _of_ring(self, copied: Snapshot, _: int) -> OpenedFile:
+        ring = of_snapshot(copied)
+        if ring.damage:
+            self.damages.append(Damage(None, None, ring.damage))
+        return OpenedFile(None, ring, copied.path, lambda: ring)
 
-    def _read_near(self, places: Sequence[str], sensitivity: Sensitivity, start_ns: int, end_ns: int) -> None:
+    def _open(self, path: str, name: Name | None) -> OpenedFile:
+        return OpenedFile(name, self._files.open(path).recording, path, lambda: self._files.open(path).recording)
+
+    def _open_near(self, shelf: Shelf[OpenedFile], start_ns: int, end_ns: int) -> None:
         """Open the segments of a class and tier that overlap a span, and their neighbours on both sides."""
-        paths: dict[Name, str] = {}
-        for folder in places:
-            for file in chain.from_iterable(self._holdings.listings(folder, sensitivity)):
-                if name := archive.parse_name(file):
-                    paths.setdefault(name, f"{folder}/{file}")
-                else:  # Of several boots, or none of ours: who knows what it has.
-                    self._take(f"{folder}/{file}", None, sensitivity)
-        opened: dict[Name, OpenedFile | None] = {}
-
-        def look(name: Name) -> Said | None:
-            if name not in opened:
-                opened[name] = self._open(paths[name], name, sensitivity)
-                if opened[name] is None and not os.path.lexists(paths[name]):
-                    raise FileNotFoundError(errno.ENOENT, "merged or flushed meanwhile", paths[name])
-            source = opened[name]
-            return _said(source.recording, name.boot) if source else None
-
-        near = nearest_files(archive.current(paths), paths, look, start_ns, end_ns)
-        sources = [source for name in near.names if (source := opened[name])]
+        near = shelf.near(start_ns, end_ns)
+        sources = shelf.opened(near.names)
         self._sources += sources
-        self._newest += [source for name in near.newest if (source := opened[name]) and source not in sources]
+        self._newest += shelf.opened(name for name in near.newest if name not in near.names)
         if sources:
             tables = [{key.table for key in _keys(source.recording)} for source in sources]
             outer = [*tables[:1] * near.is_cut_before, *tables[-1:] * near.is_cut_behind]
             every = set().union(*tables)
-            spans = [span for name in near.names if (said := look(name)) and (span := said.span_ns())]
-            self._shelves.append(
-                Shelf(
+            spans = [span for name in near.names if (said := shelf.look(name)) and (span := said.span_ns())]
+            self._reaches.append(
+                Reach(
                     min(first for first, _ in spans) if near.is_cut_before and spans else -ALWAYS_NS,
                     max(last for _, last in spans) if near.is_cut_behind and spans else ALWAYS_NS,
                     every,
@@ -172,7 +134,7 @@ class Timeline:
 
         :raises TooLittleError: where they may.
         """
-        if not self._is_whole and (is_empty or not self._suffices(tables, gaps)):
+        if self._span is not None and (is_empty or not self._suffices(tables, gaps)):
             raise TooLittleError("files that are not open may matter")
 
     def _suffices(self, tables: Collection[str], gaps: Iterable[Gap]) -> bool:
@@ -180,34 +142,13 @@ class Timeline:
             return False
         known = list(gaps)
         return all(
-            shelf.tables.intersection(tables) <= shelf.always and not any(map(shelf.may_go_on, known))
-            for shelf in self._shelves
+            reach.tables.intersection(tables) <= reach.always and not any(map(reach.may_go_on, known))
+            for reach in self._reaches
         )
-
-    def _take(self, path: str, name: Name | None, sensitivity: Sensitivity) -> bool:
-        source = self._open(path, name, sensitivity)
-        if source is not None:
-            self._sources.append(source)
-        return source is not None
-
-    def _open(self, path: str, name: Name | None, sensitivity: Sensitivity) -> OpenedFile | None:
-        try:
-            return OpenedFile(name, self._files.recording(path), path)
-        except FileNotFoundError:
-            return None  # Flushed or merged meanwhile: what holds its rows now is listed after it.
-        except NotPermittedError as refusal:
-            self.refused.append(str(refusal))
-            if sensitivity is Sensitivity.PUBLIC:
-                self.damages.append(Damage(name, sensitivity, str(refusal), Cause.NO_PERMISSION))
-        except Error as damage:
-            # The library looks before it opens; a file that vanishes in between is no longer there, not damaged.
-            with suppress(FileNotFoundError):
-                self.damages.append(Damage(name, sensitivity, str(damage), modified_ns=written_ns(path)))
-        return None
 
     def _join_clocks(self) -> dict[str, Course]:
         said: dict[str, list[Said]] = {}
-        for _, recording, _ in self._sources:
+        for recording in self._recordings:
             boots = {
                 *(block.strand.boot for block in recording.blocks),
                 *(block.strand.boot for block in recording.tiers),
@@ -237,15 +178,15 @@ class Timeline:
 
     def _join_blocks(self) -> list[Track]:
         members: dict[Lineage, list[Member]] = {}
-        tiers: dict[Lineage, dict[int, list[tuple[OpenedFile, TierBlock]]]] = {}
+        tiers: dict[Lineage, dict[int, list[tuple[OpenedFile, int]]]] = {}
         for source in self._sources:
-            for block in source.recording.blocks:
+            for number, block in enumerate(source.recording.blocks):
                 if len(block.ticks):
-                    members.setdefault(_lineage(source, block.strand), []).append(Member(source, block))
-            for buckets in source.recording.tiers:
+                    members.setdefault(_lineage(source, block.strand), []).append(Member(source, block, number))
+            for number, buckets in enumerate(source.recording.tiers):
                 if len(buckets.axis.first):
                     of_lineage = tiers.setdefault(_lineage(source, buckets.strand), {})
-                    of_lineage.setdefault(buckets.strand.step_ns, []).append((source, buckets))
+                    of_lineage.setdefault(buckets.strand.step_ns, []).append((source, number))
         tracks = [
             join(lineage, members.get(lineage, []), tiers.get(lineage, {}))
             for lineage in dict.fromkeys([*members, *tiers])
@@ -264,17 +205,16 @@ class Timeline:
     @property
     def tables(self) -> set[str]:
         """Every table that was declared, with rows or without."""
-        return {table for _, recording, _ in self._sources for table in recording.tables}
+        return {table for recording in self._recordings for table in recording.tables}
 
     @cached_property
     def restricted(self) -> set[str]:
         """The tables of which anything was recorded as restricted."""
-        recordings = [recording for _, recording, _ in self._sources]
-        return {table for one in recordings if one.sensitivity is Sensitivity.RESTRICTED for table in one.tables}
+        return {table for one in self._recordings if one.sensitivity is Sensitivity.RESTRICTED for table in one.tables}
 
     def holes(self, tables: Collection[str]) -> Iterator[Hole]:
         """The recorded absences of tables, and of any table, which are absences of each."""
-        for hole in chain(self._of_rings, *(recording.holes for _, recording, _ in self._sources)):
+        for hole in chain(self._holdings.unread.values(), *(recording.holes for recording in self._recordings)):
             if hole.table in tables:
                 yield hole
             elif hole.table == ANY_TABLE:
@@ -283,7 +223,7 @@ class Timeline:
     def events(self, boot: str | None, start_ns: int, end_ns: int) -> list[Event]:
         """What happened in a range of wall-clock time; that the wall clock was set is an event too."""
         events: set[Event] = set()
-        for _, recording, _ in self._sources:
+        for recording in self._recordings:
             for seen in recording.events:
                 if boot in {None, seen.boot}:
                     time_ns = self.moment_ns(seen.boot, seen.boottime_ns)
@@ -328,7 +268,7 @@ class Timeline:
         What was recorded as that is left out.
         """
         said = set()
-        for _, recording, _ in self._sources:
+        for recording in self._recordings:
             for table in recording.tables.values():
                 for metric in table.metrics:
                     newest = self.metrics[table.name, metric.name]
@@ -352,7 +292,7 @@ class Timeline:
         if damage.name is None:
             return None
         after_ns, before_ns = 0, ALWAYS_NS
-        for name, recording, _ in self._sources:
+        for name, recording, *_ in self._sources:
             mine = [block for block in recording.blocks if len(block.ticks) and block.strand.boot == damage.name.boot]
             if not mine or recording.sensitivity is not damage.sensitivity:
                 continue
@@ -361,6 +301,10 @@ class Timeline:
             elif name.last < damage.name.first:
                 after_ns = max(after_ns, *(int(block.ticks[-1]) for block in mine), 0)
         return after_ns, before_ns
+
+
+def _said_by(source: OpenedFile, boot: str) -> Said:
+    return _said(source.recording, boot)
 
 
 def _said(recording: Recording, boot: str) -> Said:
@@ -385,10 +329,6 @@ def _keys(recording: Recording) -> Iterator[SeriesKey]:
 
 def _lineage(source: OpenedFile, strand: Strand) -> Lineage:
     return Lineage(strand.boot, strand.writer, source.recording.sensitivity, strand.interval_ns)
-
-
-def _widest_first(name: Name) -> tuple[str, int, int]:
-    return name.boot, name.first, -name.last
 
 
 def _same_quantity(one: Metric, other: Metric) -> bool:

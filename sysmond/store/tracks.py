@@ -5,7 +5,7 @@ Pure. Blocks that overlap (sealed but still in the ring, flushed but still in RA
 removed yet) form one run; ticks are joined within it. What is kept as buckets is one ``Tier`` a step.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ from sysmond.base.model import Sensitivity
 from sysmond.base.result import Int64Array
 from sysmond.store.archive import Name
 from sysmond.store.of_ring import Block, Recording, SeriesKey, TierBlock
-from sysmond.store.statistics import GAP_FACTOR, Axis, distinct
+from sysmond.store.statistics import GAP_FACTOR, Axis, Buckets, Stat, distinct
 
 
 class Lineage(NamedTuple):
@@ -27,18 +27,30 @@ class Lineage(NamedTuple):
 
 
 class OpenedFile(NamedTuple):
-    """A ring (which has no name) or a segment, opened. ``path``: where it lies."""
+    """A ring (which has no name) or a segment, opened.
+
+    ``path``: where it lies. ``again``: gives the recording with its file open: it may have been closed meanwhile.
+    """
 
     name: Name | None
     recording: Recording
     path: str
+    again: Callable[[], Recording]
 
 
 class Member(NamedTuple):
-    """A block of a lineage, and where it came from."""
+    """A block of a lineage, and where it came from: its ``number`` there."""
 
     source: OpenedFile
     block: Block
+    number: int
+
+    def read(self, rows: Sequence[int]) -> Int64Array:
+        """Values of the chosen rows, int64[row, time].
+
+        :raises CorruptError: where a chunk is damaged. :raises FileNotFoundError: where the file is gone.
+        """
+        return self.source.again().blocks[self.number].read(rows)
 
 
 class Run(NamedTuple):
@@ -50,13 +62,18 @@ class Run(NamedTuple):
 
 
 class TierPiece(NamedTuple):
-    """Buckets ``low`` to ``high`` of a block of a tier, and where in their tier they begin."""
+    """Buckets ``low`` to ``high`` of a block of a tier, its ``number``, and where in their tier they begin."""
 
     source: OpenedFile
     block: TierBlock
+    number: int
     low: int
     high: int
     start: int
+
+    def buckets(self, rows: Sequence[int], wanted: Iterable[Stat] | None = None) -> Buckets:
+        """The wanted statistics of the chosen series, which must be of one kind; as ``Member.read``."""
+        return self.source.again().tiers[self.number].buckets(rows, wanted)
 
 
 class Tier(NamedTuple):
@@ -145,7 +162,7 @@ class Track(NamedTuple):
         return [key for block in blocks for key in block.keys]
 
 
-def join(lineage: Lineage, members: list[Member], tiers: Mapping[int, list[tuple[OpenedFile, TierBlock]]]) -> Track:
+def join(lineage: Lineage, members: list[Member], tiers: Mapping[int, list[tuple[OpenedFile, int]]]) -> Track:
     """Put the blocks of a lineage in order; those that overlap become one run."""
     groups: list[list[Member]] = []
     until_ns = 0
@@ -157,21 +174,23 @@ def join(lineage: Lineage, members: list[Member], tiers: Mapping[int, list[tuple
     runs = [_run(group) for group in groups]
     joined = {step_ns: _tier(tiers[step_ns]) for step_ns in sorted(tiers)}
     blocks: list[Block | TierBlock] = [member.block for member in members]
-    blocks += [block for tier in tiers.values() for _, block in tier]
+    blocks += [source.recording.tiers[number] for tier in tiers.values() for source, number in tier]
     keys: frozenset[SeriesKey] = frozenset().union(*(block.keys for block in blocks))
     closed = frozenset(block.strand.started_ns for block in blocks if block.closed)
     stretches, thin = _cover(lineage.interval_ns, runs, list(joined.values()))
     return Track(lineage, runs, joined, stretches, thin, keys, closed)
 
 
-def _tier(blocks: Iterable[tuple[OpenedFile, TierBlock]]) -> Tier:
+def _tier(blocks: Iterable[tuple[OpenedFile, int]]) -> Tier:
     """Put blocks of buckets in order; of two that hold the same ticks, the one that begins first."""
     pieces: list[TierPiece] = []
     until_ns, start = -1, 0
-    for source, block in sorted(blocks, key=lambda piece: (int(piece[1].axis.first[0]), -int(piece[1].axis.last[-1]))):
+    found = [(source.recording.tiers[number], source, number) for source, number in blocks]
+    found.sort(key=lambda of: (int(of[0].axis.first[0]), -int(of[0].axis.last[-1])))
+    for block, source, number in found:
         low, high = int(np.searchsorted(block.axis.first, until_ns, side="right")), len(block.axis.first)
         if low < high:
-            pieces.append(TierPiece(source, block, low, high, start))
+            pieces.append(TierPiece(source, block, number, low, high, start))
             start += high - low
             until_ns = int(block.axis.last[-1])
     if len(pieces) == 1:

@@ -2,7 +2,9 @@
 """Which files of long tables are opened for a range, and how clocks that were set are followed."""
 
 import os
+import resource
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,8 @@ from sysmond.base.result import Result
 from sysmond.errors import UsageError
 from sysmond.history import Archive
 from sysmond.machine.folders import Folders
-from sysmond.store import sparse_file
+from sysmond.store import archive, sparse_file
+from sysmond.store import opened as opened_files
 from sysmond.store.of_ring import Hole
 from sysmond.store.stretch import Incarnation, MemoryStretch, Readings
 from sysmond.tasks.tables import COMMAND, PROCESS
@@ -52,14 +55,66 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_of_many_files_few_are_opened(folders: Folders, opened: list[str]) -> None:
-    for number in range(FILES):
-        begin = 100 + 10 * number
-        rows = [(second, process(5, cpu=begin + second)) for second in range(10)]
-        put(folders, stretch(PROCESS, range(begin, begin + 10), rows), number + 1)
+    put_tens(folders, FILES)
     found = ask(folders, 405, 415, columns="cpu:sum")
-    assert found.records["cpu:sum"].tolist() == [10 / 1_000_000]
+    assert found.records["cpu:sum"].tolist() == [10]
     # Those of the range, the one before, both ends, and what halving needs: twice the logarithm.
     assert len(opened) <= 2 + 1 + 2 + 2 * 7
+
+
+def put_tens(folders: Folders, count: int) -> list[str]:
+    """Files of ten seconds each, from second 100 on, in which a process used a second of CPU time every second."""
+    return [
+        put(
+            folders,
+            stretch(
+                PROCESS,
+                range(begin, begin + 10),
+                [(second, process(5, cpu=(begin + second) * 1_000_000)) for second in range(10)],
+            ),
+            number,
+        )
+        for number, begin in enumerate(range(100, 100 + 10 * count, 10), 1)
+    ]
+
+
+def test_many_files_need_few_descriptors(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_tens(folders, 100)
+    monkeypatch.setattr(opened_files, "OPEN_MAX", 16)
+    open_now = len(os.listdir("/proc/self/fd"))
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (open_now + 32, limits[1]))
+    try:
+        found = ask(folders, 100, 1100, columns="cpu:sum")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert found.warnings == ()
+    assert found.records["cpu:sum"].tolist() == [999]
+
+
+def test_where_a_merged_file_is_damaged_its_sources_still_answer(folders: Folders) -> None:
+    paths = put_tens(folders, 8)
+    merged = Path(paths[0]).with_name(archive.Name(BOOT, 2, 7).file)
+    merged.write_bytes(Path(paths[1]).read_bytes()[:3000])
+    found = ask(folders, 100, 180, columns="cpu:sum")
+    assert found.records["cpu:sum"].tolist() == [79]
+    (warning,) = found.warnings
+    assert str(merged) in warning
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user, which only root may")
+def test_a_public_file_that_may_not_be_read_is_named(folders: Folders) -> None:
+    paths = put_tens(folders, 3)
+    os.chmod(paths[1], 0)
+    for folder, _, _ in os.walk(os.path.dirname(folders.state)):
+        os.chmod(folder, 0o755)  # noqa: S103  the test is about who may read
+    os.seteuid(65534)
+    try:
+        found = ask(folders, 100, 130, columns="cpu:sum")
+    finally:
+        os.seteuid(0)
+    assert len(found.records) == 1
+    assert [paths[1] in warning for warning in found.warnings] == [True]
 
 
 def test_boots_long_before_a_range_are_not_looked_at(folders: Folders, opened: list[str]) -> None:
@@ -108,12 +163,7 @@ def test_a_boot_whose_clock_was_corrected_late_is_found_where_its_rows_are(folde
 
 @pytest.mark.parametrize("gone", [10, 30, 53])
 def test_a_missing_file_in_the_middle_hides_no_other(folders: Folders, gone: int) -> None:
-    paths = []
-    for number in range(FILES):
-        begin = 100 + 10 * number
-        rows = [(second, process(5, cpu=begin + second)) for second in range(10)]
-        paths.append(put(folders, stretch(PROCESS, range(begin, begin + 10), rows), number + 1))
-    os.unlink(paths[gone])
+    os.unlink(put_tens(folders, FILES)[gone])
     for number in range(FILES):
         found = ask(folders, 100 + 10 * number, 110 + 10 * number, columns="cpu:sum")
         assert len(found.records) == (number != gone)

@@ -29,7 +29,7 @@ from sysmond.store import opened as opened_files
 from sysmond.store.dense_file import Segment
 from sysmond.store.of_ring import MemoryBlock
 from sysmond.store.timeline import Timeline
-from sysmond.store.tracks import OpenedFile
+from sysmond.store.tracks import Member, OpenedFile
 from tests.support.machine import BOOT, NOON_NS, OLDER, TABLE, Machine, Writer, counter, gauge
 
 READ = "disk/read_bytes@sda"
@@ -578,15 +578,14 @@ def test_a_file_that_nobody_can_look_at_is_named_and_blamed_for_no_other_time(ma
 
 def test_values_that_cannot_be_read_are_a_gap_of_that_file(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     three_files(machine)
-    kind = type(Timeline(machine.folders).tracks[0].runs[1].members[0].block)
-    whole = kind.read
+    whole = Member.read
 
-    def read(block: object, rows: list[int]) -> object:
-        if block.ticks[0] == 110 * SECOND_NS and 0 in rows:  # type: ignore[attr-defined]
+    def read(member: Member, rows: list[int]) -> object:
+        if member.block.ticks[0] == 110 * SECOND_NS and 0 in rows:
             raise CorruptError("a chunk is damaged")
-        return whole(block, rows)  # type: ignore[arg-type]
+        return whole(member, rows)
 
-    monkeypatch.setattr(kind, "read", read)
+    monkeypatch.setattr(Member, "read", read)
     result = machine.archive.select(READ, QUEUE, raw=True)
     assert result.warnings == ("a chunk is damaged",)
     assert ints(result, READ)[10:20] == [None] * 10
@@ -653,7 +652,7 @@ def test_a_file_that_vanishes_while_it_is_opened_is_not_damaged(
             raise CorruptError(f"{path}: can't retrieve stat info for file")
         return whole(path)
 
-    monkeypatch.setattr("sysmond.store.opened.Segment", opened)
+    monkeypatch.setattr("sysmond.store.timeline.Segment", opened)
     check_whole(machine, list(range(100, 130)))
     assert not files[1].exists()
 
