@@ -325,6 +325,7 @@ class Probe(NamedTuple):
     they are not made again while the files stay the same. ``deadline_s``: how long a reading may take, 0 for
     what is usual in its lane. ``options``: what may be set; ``read`` is given them as keyword arguments.
     ``enabled``: whether it runs where nobody has said anything: not where it would fill the archive of most machines.
+    ``needs``: paths of which one has to be there, ``*`` for any name in a place: before that it is not even imported.
     """
 
     table: Table
@@ -338,6 +339,7 @@ class Probe(NamedTuple):
     options: tuple[Option, ...] = ()
     enabled: bool = True
     records: Callable[..., Records | Sequence[Records]] | None = None
+    needs: tuple[str, ...] = ()
 
 
 def counter(name: str, unit: str, doc: str, scale: int = 0, origin: str = "") -> Metric:

@@ -290,6 +290,9 @@ class Probes:
         lane = str(planned.lane if newest is None else _LANES.get(newest.writer, planned.lane))
         if not planned.enabled:
             return State("disabled", "not enabled", str(planned.lane), "not enabled")
+        if newest is None and not planned.is_possible(self.part.settings.root):
+            missing = f"{Cause.NO_SOURCE}: this machine has no {' or '.join(planned.needs)}"
+            return State("absent", missing, lane, missing)
         if newest is None or newest.absence is None or newest.absence[0] is Cause.DISABLED:
             return State("active", "", lane, "")
         cause, detail = newest.absence

@@ -117,6 +117,7 @@ def _spell(entry: ProbeEntry) -> dict[str, Any]:
         "sensitivity": planned.sensitivity,
         "declared": entry.declared._asdict(),
         "subsystems": entry.subsystems,
+        "needs": planned.needs,
         "metrics": [metric._asdict() for metric in table.metrics],
         "packing": table.packing,
         "answers": declared_answers.spell(table.answers),
@@ -135,6 +136,7 @@ def _entry(name: str, fields: dict[str, Any]) -> ProbeEntry:
         Sensitivity(fields["sensitivity"]),
         fields["enabled"],
         values,
+        tuple(map(str, fields.get("needs", ()))),
     )
     declared = fields["declared"]
     answers = declared_answers.read(fields.get("answers", ""))

@@ -50,7 +50,7 @@ class PlannedProbe(NamedTuple):
     """One probe. ``plugin``: an import name, or the absolute path of a file.
 
     ``enabled``: whether it runs; one that does not stays in the plan, so that it can be named.
-    ``options``: what its own declaration offers to set, by name: JSON scalars.
+    ``options``: what its own declaration offers to set, by name: JSON scalars. ``needs``: as ``Probe`` has them.
     """
 
     table: str
@@ -60,6 +60,11 @@ class PlannedProbe(NamedTuple):
     sensitivity: Sensitivity
     enabled: bool = True
     options: dict[str, Scalar] = {}  # noqa: RUF012  a field of a named tuple, which nobody changes
+    needs: tuple[str, ...] = ()
+
+    def is_possible(self, root: str) -> bool:
+        """Whether what it reads is there, on the machine below ``root``."""
+        return not self.needs or any(_is_there(root.rstrip("/"), pattern) for pattern in self.needs)
 
 
 class Refusal(NamedTuple):
@@ -319,7 +324,7 @@ def as_declared(plugin: str, probe: Probe) -> PlannedProbe:
     interval_ns = round(probe.interval_s * SECOND_NS)
     options = {option.name: option.default for option in probe.options}
     table = probe.table.name
-    return PlannedProbe(table, plugin, probe.lane, interval_ns, probe.sensitivity, probe.enabled, options)
+    return PlannedProbe(table, plugin, probe.lane, interval_ns, probe.sensitivity, probe.enabled, options, probe.needs)
 
 
 def import_plugin(plugin: str) -> types.ModuleType:
@@ -370,10 +375,28 @@ def _probe(fields: dict[str, Any]) -> PlannedProbe:
         typed["options"] = {}
     else:
         _check_options(fields["options"])
+    typed["needs"] = tuple(map(str, fields.get("needs", ())))  # Plans of releases before have none.
     probe = _typed(PlannedProbe, {**fields, **typed})
     if not INTERVAL_MIN_NS <= probe.interval_ns <= INTERVAL_MAX_NS:
         raise CorruptError(f"plan: {probe.table}: interval {probe.interval_ns} ns is out of bounds")
     return probe
+
+
+def _is_there(root: str, pattern: str) -> bool:
+    """Whether anything has such a path below a root; ``*`` stands for any part of one name."""
+    before, star, after = pattern.partition("*")
+    if not star:
+        return os.path.exists(root + pattern)
+    folder, _, begin = before.rpartition("/")
+    end, slash, rest = after.partition("/")
+    try:
+        names = os.listdir(f"{root}{folder}/")
+    except OSError:
+        return False
+    return any(
+        name.startswith(begin) and name.endswith(end) and (not slash or _is_there(root, f"{folder}/{name}/{rest}"))
+        for name in names
+    )
 
 
 def _check_options(options: object) -> None:

@@ -61,6 +61,7 @@ PROBES_PER_PLUGIN_MAX = 100
 REASON_LENGTH_MAX = 300
 # No reading may hold a lane up for longer.
 DEADLINE_MAX_S = 600.0
+NEEDS_MAX = 16
 
 _HOOKS = ("sysmond_probes", "sysmond_api_version")
 # In version 1 tables say nothing of answers; all else is as it is now.
@@ -237,6 +238,7 @@ def _declared(fields: dict[str, Any]) -> Probe:
         "lane": Lane(fields["lane"]),
         "sensitivity": Sensitivity(fields["sensitivity"]),
         "subsystems": tuple(fields["subsystems"]),
+        "needs": tuple(fields["needs"]),
         "options": tuple(
             Option._make((*metric, tuple(choices), enables)) for *metric, choices, enables in fields["options"]
         ),
@@ -298,6 +300,7 @@ def check_probe(probe: Probe) -> None:
     _right_type(where, "enabled", probe.enabled, bool)
     for subsystem in probe.subsystems:
         _right_type(where, "subsystem", subsystem, str)
+    _check_needs(probe, where)
     for field in ("interval_s", "deadline_s"):
         number = getattr(probe, field)
         if isinstance(number, bool) or not isinstance(number, (int, float)):
@@ -308,6 +311,16 @@ def check_probe(probe: Probe) -> None:
     low_s, high_s = INTERVAL_MIN_NS / SECOND_NS, plan.INTERVAL_MAX_NS / SECOND_NS
     if not math.isfinite(probe.interval_s) or not low_s <= probe.interval_s <= high_s:
         raise UsageError(f"{where}: interval_s is {probe.interval_s}; expected {low_s:g} to {high_s:g}")
+
+
+def _check_needs(probe: Probe, where: str) -> None:
+    _right_type(where, "needs", probe.needs, tuple)
+    for path in probe.needs:
+        _right_type(where, "need", path, str)
+        if not path.startswith("/") or any(part.count("*") > 1 for part in path.split("/")) or "\0" in path:
+            raise UsageError(f"{where}: need {_spell(path)}; expected an absolute path, with one '*' in a name at most")
+    if len(probe.needs) > NEEDS_MAX:
+        raise UsageError(f"{where}: {len(probe.needs)} needs; expected at most {NEEDS_MAX}")
 
 
 def _check_options(probe: Probe, where: str) -> None:

@@ -32,6 +32,8 @@ HOLD_MAX_S = 3600
 # plugin imports may be large, and the machine busy. After that it is retried like one that hangs.
 LOAD_WAIT_S = 1.0
 LOAD_MAX_NS = 30 * SECOND_NS
+# Hardware that no event announced is looked for so often.
+LOOK_NS = 60 * SECOND_NS
 # Each worker process costs some megabytes.
 WORKERS_MAX = 64
 
@@ -84,6 +86,7 @@ class Roster:
         self.holds: dict[str, TableHold] = {}
         self.review_ns = NEVER_NS
         self._failed: list[PlannedProbe] = []
+        self._absent: list[PlannedProbe] = []
         self._loading: dict[str, Loading] = {}
 
     @property
@@ -127,6 +130,7 @@ class Roster:
         tables = [source.table for source in self.sources] + [planned.table for planned in self._failed]
         ends = [hold.until_ns for hold in self.holds.values()]
         ends += [now_ns + SECOND_NS] if self._loading else []
+        ends += [now_ns + LOOK_NS] if self._absent else []
         self.review_ns = min([self._conduct.ends_ns(tables, now_ns), *ends])
 
     def find(self, table: str) -> Source | None:
@@ -134,7 +138,13 @@ class Roster:
         return next((source for source in self.sources if source.table == table), None)
 
     def look(self, subsystems: Collection[str]) -> list[str]:
-        """Devices of these subsystems changed: look for instances anew, at once; gives the tables concerned."""
+        """Devices of these subsystems changed: look for instances anew, at once; gives the tables concerned.
+
+        What the machine lacked until now is loaded when the sources are reviewed, before the next reading.
+        """
+        appeared = [planned.table for planned in self._absent if planned.is_possible(self._root)]
+        if appeared:
+            self.review_ns = 0
         concerned = [source for source in self.sources if not set(source.probe.subsystems).isdisjoint(subsystems)]
         for host in {id(source.host): source.host for source in concerned}.values():
             host.look_again()
@@ -142,7 +152,7 @@ class Roster:
             source.due_ns = 0
             if (reader := self.readers.get(source)) and reader.process:
                 reader.process.ask("look")
-        return [source.table for source in concerned]
+        return [*appeared, *(source.table for source in concerned)]
 
     def workers(self) -> list[tuple[str, int]]:
         """The tables that are read in processes of their own, and those."""
@@ -180,11 +190,19 @@ class Roster:
         bury([loading.process for loading in self._loading.values()])
 
     def _wanted(self, plan: Plan, moved: Collection[str]) -> Iterator[PlannedProbe]:
-        """The probes of this lane, each with the interval that holds now."""
+        """The probes of this lane of whose sources this machine has any, each with the interval that holds now.
+
+        What was there once stays: its rows say when it is gone.
+        """
+        known = {source.table for source in self.sources} | self._loading.keys()
+        self._absent = []
         for planned in plan.probes:
             is_self = planned.table == SELF.name
             lane = Lane.BACKGROUND if planned.table in moved else planned.lane
             if not planned.enabled or (lane is not self._lane and not is_self):
+                continue
+            if planned.table not in known and not planned.is_possible(self._root):
+                self._absent.append(planned)
                 continue
             interval_ns = planned.interval_ns
             if is_self and self._lane is Lane.BACKGROUND:

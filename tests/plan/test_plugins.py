@@ -218,6 +218,10 @@ def test_no_folder_and_no_probes_are_right(tmp_path: Path, write: Write) -> None
             "subsystems is a value of type str; expected tuple",
         ),
         ("Probe(TABLE, read)", "Probe(TABLE, read, subsystems=(1,))", "subsystem is a value of type int; expected str"),
+        ("Probe(TABLE, read)", "Probe(TABLE, read, needs='/sys')", "needs is a value of type str; expected tuple"),
+        ("Probe(TABLE, read)", "Probe(TABLE, read, needs=('sys',))", "need 'sys'; expected an absolute path"),
+        ("Probe(TABLE, read)", "Probe(TABLE, read, needs=('/a/**',))", "need '/a/**'; expected an absolute path"),
+        ("Probe(TABLE, read)", "Probe(TABLE, read, needs=('/a',) * 17)", "17 needs; expected at most 16"),
         ('Table("t"', 'Table("T t"', "table 'T t': not a name; expected lower-case letters"),
         ('Table("t"', "Table(5", "table 5: name is a value of type int; expected str"),
         ('(gauge("value", "1", "A value."),)', "()", "table 't': 0 metrics; expected 1 to 512"),
@@ -406,7 +410,7 @@ def test_a_declaration_comes_whole_out_of_the_child(write: Write, folder: Path) 
     text = GOOD.format(table="t").replace(
         "Probe(TABLE, read)",
         "Probe(TABLE, lambda host, depth: (), 5, Lane.BACKGROUND, Sensitivity.RESTRICTED, ('block',), True, 2.5,"
-        " (Option('depth', 3, 'How deep \u00e9.', 1, 5), ))",
+        " (Option('depth', 3, 'How deep \u00e9.', 1, 5), ), needs=('/sys/block/md*',))",
     )
     path = write("mine.py", text)
     (here,), (there,) = load(path), plugins.load_apart(path)
@@ -418,7 +422,8 @@ def test_a_declaration_comes_whole_out_of_the_child(write: Write, folder: Path) 
 
 def test_the_declaration_is_kept_whole(write: Write) -> None:
     text = GOOD.format(table="t").replace(
-        "Probe(TABLE, read)", "Probe(TABLE, read, 5, Lane.BACKGROUND, Sensitivity.RESTRICTED, ('block',), True)"
+        "Probe(TABLE, read)",
+        "Probe(TABLE, read, 5, Lane.BACKGROUND, Sensitivity.RESTRICTED, ('block',), True, needs=('/x',))",
     )
     (offered,) = load(write("mine.py", text))
-    assert offered[2:] == (5, Lane.BACKGROUND, Sensitivity.RESTRICTED, ("block",), True, 0.0, (), True, None)
+    assert offered[2:] == (5, Lane.BACKGROUND, Sensitivity.RESTRICTED, ("block",), True, 0.0, (), True, None, ("/x",))

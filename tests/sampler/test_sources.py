@@ -58,11 +58,19 @@ class Bench:
         sensitivity: Sensitivity = Sensitivity.PUBLIC,
         enabled: bool = True,
         options: dict[str, plans.Scalar] | None = None,
+        needs: tuple[str, ...] = (),
     ) -> PlannedProbe:
         declared = Table(table, (counter("n", "1", "A number."),), per="thing")
         self.probes.setdefault(table, Probe(declared, steady))
         return PlannedProbe(
-            table, "sysmond_probes.test", lane, interval_ns, sensitivity, enabled=enabled, options=options or {}
+            table,
+            "sysmond_probes.test",
+            lane,
+            interval_ns,
+            sensitivity,
+            enabled=enabled,
+            options=options or {},
+            needs=needs,
         )
 
     def lane(self, *planned: PlannedProbe, lane: Lane = Lane.REALTIME, ring_bytes: int = 1 << 20) -> Sampler:
@@ -640,3 +648,54 @@ def test_the_number_of_processes_is_bounded(runtime: Path, tmp_path: Path, monke
     lane._obey({"do": "plan"})  # What is let go of makes room.
     assert [source.table for source in lane._roster.sources] == ["other"]
     lane.close()
+
+
+def test_what_the_machine_lacks_is_not_loaded_before_it_is_there(bench: Bench, tmp_path: Path) -> None:
+    """An event tells that it came, else a look after a minute; and then it stays."""
+    lacking = [
+        bench.planned(name, lane=Lane.BACKGROUND, needs=(f"{tmp_path}/{name}/bat*/type",)) for name in ("told", "seen")
+    ]
+    lane = bench.lane(bench.planned("there", lane=Lane.BACKGROUND), *lacking, lane=Lane.BACKGROUND)
+    lane.tick(SECOND)
+    assert bench.loaded == ["there"]
+    (tmp_path / "told/bat0").mkdir(parents=True)
+    assert lane._obey({"do": "look", "subsystems": ["power_supply"]}) == {"ok": True, "tables": []}
+    (tmp_path / "told/bat0/type").write_text("Battery")
+    assert lane._obey({"do": "look", "subsystems": ["power_supply"]}) == {"ok": True, "tables": ["told"]}
+    lane.tick(2 * SECOND)
+    assert bench.loaded == ["there", "told"]
+    (tmp_path / "seen/bat1").mkdir(parents=True)
+    (tmp_path / "seen/bat1/type").write_text("Battery")
+    for tick in range(3, 62):
+        lane.tick(tick * SECOND)
+    assert bench.loaded == ["there", "told"]
+    lane.tick(63 * SECOND)
+    assert bench.loaded == ["there", "told", "seen"]
+    (tmp_path / "told/bat0/type").unlink()
+    bench.follow(lane, bench.planned("there", lane=Lane.BACKGROUND), *lacking)
+    assert [source.table for source in lane._roster.sources] == ["there", "told", "seen"]
+    lane.close()
+
+
+@pytest.mark.parametrize(
+    ("needs", "is_possible"),
+    [
+        ((), True),
+        (("/sys/class/net",), True),
+        (("/sys/class/*",), True),
+        (("/sys/class/n*t/eth*/speed",), True),
+        (("/sys/class/n*t/wlan*/speed", "/sys/class/*/lo"), True),
+        (("/sys/class/n*t/*/carrier",), False),
+        (("/sys/bus/*/devices",), False),
+        (("/sys/class/net/eth0/speed/*",), False),
+    ],
+)
+def test_a_probe_is_possible_where_one_of_its_needs_is_there(
+    tmp_path: Path, needs: tuple[str, ...], is_possible: bool
+) -> None:
+    for name in ("eth0", "lo"):
+        (tmp_path / "sys/class/net" / name).mkdir(parents=True)
+    (tmp_path / "sys/class/net/eth0/speed").write_text("1000")
+    planned = PlannedProbe("t", "p", Lane.BACKGROUND, SECOND, Sensitivity.PUBLIC, needs=needs)
+    assert planned.is_possible(str(tmp_path)) is is_possible
+    assert planned.is_possible(f"{tmp_path}/") is is_possible
