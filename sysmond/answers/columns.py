@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The columns that answers about a long table may have: metrics with a statistic, and what follows from them.
 
-A column is spelled ``METRIC`` or ``METRIC:STATISTIC``. Of a counter there are ``mean`` (its rate), ``sum`` (what it
-grew by) and ``last`` (as stored), of a gauge ``mean`` (over the time that it was known), ``max`` and ``last``; the
-first is meant where none is said. A state is what it was last.
+A column is spelled ``METRIC`` or ``METRIC:STATISTIC``. Of a counter there are ``mean`` (its rate), ``min`` and ``max``
+(of its rates between readings), ``sum`` (what it grew by) and ``last`` (as stored), of a gauge ``mean`` (over the
+time that it was known), ``min``, ``max`` and ``last``; the first is meant where none is said. Of both there are
+percentiles (``p95``), by time. A state is what it was last.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import chain
 from typing import NamedTuple
 
+from sysmond.answers.rates import percent_of
 from sysmond.base.model import END, START, Answers, Metric, Semantics, Table, rate_unit
 from sysmond.base.result import TIME_SCALE, TIME_UNIT
 from sysmond.errors import UsageError, nearest
@@ -19,8 +21,12 @@ from sysmond.rollup.portion import parts_of, totals_in
 from sysmond.store.stretch import key_of, lasts
 from sysmond.store.undeclared import answers_of
 
-MEAN, SUM, MAX, LAST = "mean", "sum", "max", "last"
-_STATS = {Semantics.COUNTER: (MEAN, SUM, LAST), Semantics.GAUGE: (MEAN, MAX, LAST), Semantics.STATE: (LAST,)}
+MEAN, SUM, MIN, MAX, LAST = "mean", "sum", "min", "max", "last"
+_STATS = {
+    Semantics.COUNTER: (MEAN, MIN, MAX, SUM, LAST),
+    Semantics.GAUGE: (MEAN, MIN, MAX, LAST),
+    Semantics.STATE: (LAST,),
+}
 # Of points in time, in boot time as stored.
 _MOMENTS = frozenset({START, END})
 
@@ -63,6 +69,44 @@ class Spec(NamedTuple):
         return {"B": 0, "%": 3}.get(self.unit, 3)
 
 
+class Specs(dict[str, Spec]):
+    """Columns by label, in order; percentiles are there where they are asked for, and listed nowhere."""
+
+    def __missing__(self, label: str) -> Spec:
+        """A percentile of a column that has averages."""
+        name, _, stat = label.partition(":")
+        mean = self.get(f"{name}:{MEAN}")
+        if mean is None or percent_of(stat) is None:
+            raise KeyError(label)
+        return mean._replace(label=label, stat=stat)
+
+    def __contains__(self, label: object) -> bool:
+        """Whether there is such a column."""
+        try:
+            return isinstance(label, str) and bool(self[label])
+        except KeyError:
+            return False
+
+
+class _Kinds(Mapping[str, ColumnKind]):
+    """Columns as conditions see them."""
+
+    def __init__(self, specs: Mapping[str, Spec], meant: Mapping[str, str]) -> None:
+        self._specs = specs
+        self._meant = meant
+
+    def __getitem__(self, label: str) -> ColumnKind:
+        spec = self._specs[label]
+        grown = self._specs.get(f"{spec.name}:{SUM}") if spec.stat == MEAN else None
+        return ColumnKind(spec.unit, (grown.label, grown.unit) if grown else None, self._meant.get(label, ""))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._specs)
+
+    def __len__(self) -> int:
+        return len(self._specs)
+
+
 class Offer(NamedTuple):
     """The columns of a table, by label, in order."""
 
@@ -102,15 +146,9 @@ class Offer(NamedTuple):
             groups.append(spec._replace(label=label))
         return list(dict.fromkeys(groups))
 
-    def kinds(self) -> dict[str, ColumnKind]:
+    def kinds(self) -> Mapping[str, ColumnKind]:
         """The columns as conditions see them."""
-        kinds = {}
-        for label, spec in self.specs.items():
-            grown = self.specs.get(f"{spec.name}:{SUM}") if spec.stat == MEAN else None
-            kinds[label] = ColumnKind(
-                spec.unit, (grown.label, grown.unit) if grown else None, self.meant.get(label, "")
-            )
-        return kinds
+        return _Kinds(self.specs, self.meant)
 
     def defaults(self, *, grouped: bool) -> list[Spec]:
         """The columns where nobody says which."""
@@ -133,7 +171,7 @@ class Offer(NamedTuple):
 def offer(table: Table) -> Offer:
     """The columns that answers about a table may have."""
     key = key_of(table)
-    specs: dict[str, Spec] = {}
+    specs = Specs()
     for metric in _in_order(table):
         for number, stat in enumerate(_STATS[metric.semantics] if lasts(table) else (LAST,)):
             made = _spec(metric, stat, Of.KEY if metric.name in key and lasts(table) else Of.METRIC)
@@ -166,11 +204,20 @@ def _in_order(table: Table) -> Sequence[Metric]:
 
 def _spec(metric: Metric, stat: str, of: Of) -> Spec:
     unit, scale = metric.unit, metric.scale
-    if metric.semantics is Semantics.COUNTER and stat == MEAN:
+    if metric.semantics is Semantics.COUNTER and stat in {MEAN, MIN, MAX}:
         unit = rate_unit(unit)
     if metric.name in _MOMENTS and metric.semantics is Semantics.STATE:
         unit, scale = TIME_UNIT, TIME_SCALE
     return Spec(metric.name, metric.name, stat, unit, scale, metric.semantics, of)
+
+
+def share_of(spec: Spec) -> float | None:
+    """Of which percent of the time a value of a long table is the largest; None for other statistics."""
+    if spec.semantics is Semantics.STATE or spec.of is not Of.METRIC:
+        return None
+    if spec.stat == MAX and spec.semantics is Semantics.COUNTER:
+        return 100.0
+    return 0.0 if spec.stat == MIN else percent_of(spec.stat)
 
 
 def is_amount(table: Table, spec: Spec) -> bool:

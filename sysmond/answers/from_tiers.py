@@ -11,7 +11,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from sysmond.answers import joins
-from sysmond.answers.columns import MAX, MEAN, SUM, Of, Spec
+from sysmond.answers.columns import MAX, MEAN, SUM, Of, Spec, share_of
 from sysmond.answers.grouping import joined, take
 from sysmond.answers.record_gaps import holes, silence, unexplained
 from sysmond.answers.rows import (
@@ -233,10 +233,15 @@ class TierBatch(RowBatch):
             return self._joined.joins.words(spec.name, self._stored)
         if spec.semantics is Semantics.STATE and spec.of is not Of.LIFE:
             return self._state(spec)
+        return self._measured(spec)
+
+    def _measured(self, spec: Spec) -> Cells:
         if spec.stat == SUM:
             return NumberColumn(self._sum(spec.name), spec.scale)
         if spec.stat == MEAN:
             return self._mean(spec)
+        if spec.semantics is Semantics.COUNTER and share_of(spec) is not None:
+            return NumberColumn(np.full(len(self._rows), np.nan))
         known = spec.stat == MAX and any(metric.name == spec.name + PEAK for metric in self._stretch.table.metrics)
         return NumberColumn(self._column(spec.name + PEAK) if known else np.full(len(self._rows), ABSENT), spec.scale)
 
@@ -384,6 +389,8 @@ def _merged(
             with np.errstate(divide="ignore", invalid="ignore"):
                 columns[label] = NumberColumn(np.where(time_s > 0, mass / time_s, np.nan) / 10.0**spec.scale)
                 shares[label] = mass / watched_s[bucket] / 10.0**spec.scale
+        elif share_of(spec) is not None:  # No bucket tells it: what rows tell is all there is.
+            columns[label] = _largest(cells, order, begins)
         elif isinstance(cells, Words) or spec.semantics is Semantics.STATE or spec.stat not in {MEAN, SUM, MAX}:
             largest = spec.of is Of.COUNT
             columns[label] = _largest(cells, order, begins) if largest else take(cells, order[ends - 1])

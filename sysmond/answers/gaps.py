@@ -111,6 +111,11 @@ def begins(line: Timeline, tables: Collection[str], gaps: Iterable[Gap], start_n
     return {table: begin_ns for table, begin_ns in sorted(known, reverse=True) if table in tables}
 
 
+def only_buckets(table: str, stats: Iterable[str]) -> str:
+    """Say that some statistics are not known for all of the range, since rows are gone."""
+    return f"table {table!r}: of a part of the range only buckets are left, which keep no {', '.join(stats)}"
+
+
 def outside(begin_ns: Mapping[str, int], start_ns: int, end_ns: int, now_ns: int) -> Iterator[Gap]:
     """The parts of a range of which nothing can be known: before recording began, and from now on.
 

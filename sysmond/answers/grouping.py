@@ -5,13 +5,15 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from sysmond.answers.columns import MAX, MEAN, Of, Spec
+from sysmond.answers.columns import LAST, MAX, MEAN, SUM, Of, Spec
 from sysmond.answers.rows import VALUES_MAX, Cells, NumberColumn, Question, RowBatch, Rows
 from sysmond.base.model import ABSENT, Semantics
 from sysmond.base.result import Float64Array, Int64Array
 from sysmond.errors import UsageError
 from sysmond.rollup.condition import Words
 
+# Statistics that groups have: of others, no sum means anything.
+OF_GROUPS = (MEAN, SUM, MAX, LAST, "count")
 # What is not shown, but tells rows apart.
 BOOT = "\0boot"
 
@@ -71,6 +73,8 @@ def check_summable(spec: Spec, groups: Sequence[Spec], *, lasting: bool, amount:
     """
     if spec.label in {group.label for group in groups} or spec.of is Of.COUNT:
         return
+    if spec.stat not in OF_GROUPS:
+        raise UsageError(f"column {spec.label!r}: rows of a group have no {spec.stat}; expected {', '.join(OF_GROUPS)}")
     if spec.is_text or (spec.semantics is Semantics.STATE and (lasting or not amount)):
         labels = ",".join(group.label for group in groups)
         raise UsageError(

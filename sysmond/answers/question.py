@@ -91,10 +91,10 @@ def _with_statistics(offer: Offer, spec: Spec, stats: Sequence[str]) -> list[Spe
     there = [label for label, known in offer.specs.items() if known.name == spec.name and ":" in label]
     if ":" in spec.label or not there:
         return [spec]
-    known = [label.partition(":")[2] for label in there]
     for stat in stats:
-        if stat not in known:
-            raise UsageError(f"column {spec.label!r}: has no statistic {stat!r}; expected {', '.join(known)}")
+        if f"{spec.label}:{stat}" not in offer.specs:
+            expected = ", ".join(label.partition(":")[2] for label in there)
+            raise UsageError(f"column {spec.label!r}: has no statistic {stat!r}; expected {expected}, or p95")
     return [offer.specs[f"{spec.label}:{stat}"] for stat in stats]
 
 

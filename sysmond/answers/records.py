@@ -10,7 +10,7 @@ import numpy as np
 from sysmond.answers import columns as offered
 from sysmond.answers import dropping, from_tiers, grouping, record_gaps
 from sysmond.answers.columns import Of, Offer, Spec
-from sysmond.answers.gaps import outside
+from sysmond.answers.gaps import only_buckets, outside
 from sysmond.answers.joins import Joins, Texts, needed
 from sysmond.answers.question import Request, asked, column, finished, times_of
 from sysmond.answers.rows import (
@@ -227,6 +227,8 @@ class Answering:
         lines = self.joined(specs)
         if not self._past:
             return batches(question, lines, buckets)
+        if unknown := list(dict.fromkeys(spec.stat for spec in specs if offered.share_of(spec) is not None)):
+            self._warnings.append(only_buckets(self.table.name, unknown))
         names = {spec.name for spec in specs if spec.of is Of.JOIN}
         of_boot = {part.line.boot: self._joined(part.line, names) for part in self._past}
         if not lasts(self.table):

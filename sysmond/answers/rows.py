@@ -16,7 +16,7 @@ from typing import ClassVar, NamedTuple, Self
 import numpy as np
 
 from sysmond.answers import joins
-from sysmond.answers.columns import MAX, MEAN, SUM, Of, Spec
+from sysmond.answers.columns import MAX, MEAN, SUM, Of, Spec, share_of
 from sysmond.answers.joins import Joins
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import ABSENT, END, START, Semantics, Table
@@ -27,6 +27,7 @@ from sysmond.rollup.condition import Condition, Lookup, Values, Words
 from sysmond.rollup.ended import KeyEnds, between
 from sysmond.rollup.keys_in_buckets import KeysInBuckets, spans
 from sysmond.rollup.portion import parts_of, summed
+from sysmond.rollup.spread import Spread, percentile
 from sysmond.store.census import LATE_NS, Line
 from sysmond.store.chain import reported_before
 from sysmond.store.stretch import Stretch, StretchPart, key_of, lasts
@@ -260,13 +261,14 @@ class LastingBatch(RowBatch):
         # ``_bucket``: of those of the stage.
         self._key, self._bucket = np.nonzero(self._window.of_keys.alive & (stage.watched_s > 0))
         self._cache: dict[tuple[str, str], Cells] = {}
+        self._spreads: dict[str, Spread] = {}
         super().__init__(stage.line.boot, self._bucket + stage.low, stage.stamps_ns[self._bucket])
 
     def keep(self, rows: Int64Array) -> Self:
         """Only these rows, int64[row]."""
         made = super().keep(rows)
         chosen, key = np.unique(self._key[rows], return_inverse=True)
-        made.__dict__.update(_key=key, _window=self._window.narrow(chosen), _cache={})
+        made.__dict__.update(_key=key, _window=self._window.narrow(chosen), _cache={}, _spreads={})
         return made
 
     def cells(self, spec: Spec) -> Cells:
@@ -293,6 +295,8 @@ class LastingBatch(RowBatch):
 
     def _measured(self, spec: Spec) -> Cells:
         window, key, bucket = self._window, self._key, self._bucket
+        if (percent := share_of(spec)) is not None:
+            return self._percentile(spec, percent)
         if spec.semantics is Semantics.COUNTER and spec.stat in {SUM, MEAN}:
             grown = window.grown(spec.name)[key, bucket]
             return NumberColumn(grown, spec.scale) if spec.stat == SUM else self._rate(spec, grown)
@@ -306,6 +310,17 @@ class LastingBatch(RowBatch):
         if spec.is_text:
             return as_texts(values, window.words.texts)
         return NumberColumn(values, spec.scale)
+
+    def _percentile(self, spec: Spec, percent: float) -> NumberColumn:
+        shape = self._window.of_keys.alive.shape
+        spread = self._spreads.get(spec.name)
+        if spread is None:
+            spread = self._spreads[spec.name] = self._window.spread(spec.name)
+        found = percentile(spread, percent, shape[0] * shape[1])[self._key * shape[1] + self._bucket]
+        if spec.semantics is Semantics.COUNTER:
+            return NumberColumn(found * (100.0 if spec.unit == "%" else 1.0) / 10.0**spec.scale)
+        absent = np.isnan(found)
+        return NumberColumn(np.where(absent, ABSENT, np.where(absent, 0, found).astype(np.int64)), spec.scale)
 
     def _rate(self, spec: Spec, grown: Int64Array) -> NumberColumn:
         took_s = self._window.took_s(self._stage.span_s)[self._key, self._bucket]

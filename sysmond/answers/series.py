@@ -58,9 +58,9 @@ class Query:
         self.sources: list[AnswerSource] = []
         # What answered, and for which series.
         self.answered: list[tuple[TrackView, list[SeriesKey]]] = []
-        # What percentiles are made of; tables of which there are only buckets where percentiles are asked for.
+        # What percentiles are made of; and by table, of which statistics there are only buckets, which keep none.
         self._samples: dict[SeriesKey, list[rates.Samples]] = {}
-        self.without_rows: set[str] = set()
+        self.without_rows: dict[str, dict[str, None]] = {}
         # Of rows: their boot times, int64[row].
         self.ticks = _NO_TIMES
         # Series that several writers of a boot have, and where the values are that were read of them.
@@ -279,10 +279,7 @@ class Query:
         for (kind, asked), chosen in kinds.items():
             if view.step_ns:
                 joined, more = self._from_tier(source, kind, chosen, asked, starts)
-                if any(rates.percent_of(stat) is not None for stat in asked):
-                    self.without_rows.update(
-                        key.table for key in chosen if self.metric(key).semantics is not Semantics.STATE
-                    )
+                self._note_without_rows(chosen, asked)
             else:
                 rows = self._rows(source, kind, chosen)
                 joined, more = self._from_rows(rows, source, kind, chosen, asked, starts)
@@ -339,6 +336,11 @@ class Query:
         for key, row in zip(keys, rates.samples(kind, matrix, view.axis.first, interval_ns), strict=True):
             there = (row != ABSENT) & (place >= 0)
             self._samples.setdefault(key, []).append(rates.Samples(place[there], row[there], interval_ns))
+
+    def _note_without_rows(self, keys: Sequence[SeriesKey], stats: Sequence[str]) -> None:
+        for key in keys:
+            if unknown := [stat for stat in stats if rates.needs_rows(self.metric(key), stat)]:
+                self.without_rows.setdefault(key.table, {}).update(dict.fromkeys(unknown))
 
     def _from_tier(
         self,

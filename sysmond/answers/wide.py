@@ -120,10 +120,7 @@ def answer_from(line: Timeline, place: Folders, asked: Asked) -> Result:
 
 def _unknown(query: Query) -> list[str]:
     """What is asked for and kept by no tier, where rows are gone."""
-    return [
-        f"table {table!r}: of a part of the range only buckets are left, which keep no percentiles"
-        for table in sorted(query.without_rows)
-    ]
+    return [gaps.only_buckets(table, stats) for table, stats in sorted(query.without_rows.items())]
 
 
 def match(

@@ -11,13 +11,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from sysmond.answers import dropping, grouping, rates, wide
-from sysmond.answers.columns import COUNT, LAST, MAX, MEAN, SUM, Of, Offer, Spec
+from sysmond.answers.columns import COUNT, LAST, MEAN, SUM, Of, Offer, Spec, Specs
 from sysmond.answers.question import Request, asked, column, finished, times_of
 from sysmond.answers.rows import Cells, NumberColumn, Question, RowBatch, meeting
 from sysmond.answers.times import Times
 from sysmond.base.model import ABSENT, Answers, Metric, Semantics, Sensitivity, Table, rate_unit
 from sysmond.base.result import TIME_SCALE, TIME_UNIT, BoolArray, Column, Float64Array, Int64Array, Result
-from sysmond.errors import Error, NotPermittedError, UsageError, nearest
+from sysmond.errors import Error, NotPermittedError, nearest
 from sysmond.machine.folders import Folders
 from sysmond.rollup.condition import TEXT, Words
 from sysmond.store.timeline import Timeline
@@ -25,8 +25,6 @@ from sysmond.store.timeline import Timeline
 # What a row is about; absent where a table is about the whole system.
 INSTANCE = "instance"
 _COUNTED = "count"
-# Statistics that groups have: of others, no sum means anything.
-_OF_GROUPS = frozenset({MEAN, SUM, MAX, LAST, _COUNTED})
 _INSTANCE = Spec(INSTANCE, INSTANCE, LAST, TEXT, 0, Semantics.STATE, Of.KEY)
 _COUNT = Spec(COUNT, COUNT, LAST, "1", 0, Semantics.GAUGE, Of.COUNT)
 
@@ -45,7 +43,6 @@ def _from_line(line: Timeline, place: Folders, request: Request, when: Times) ->
     table = declared(line, request.table)
     drop = dropping.parse(request.drop, place.state)
     question, notes = dropping.left_of_columns(asked(request, offer(table)), drop)
-    _check_groups(question)
     wanted = _wanted(question)
     paths = [f"{table.name}/{metric}" for metric in wanted]
     of_instances = [dropped for dropped in drop if dropped.is_of_instances]
@@ -74,7 +71,7 @@ def _from_line(line: Timeline, place: Folders, request: Request, when: Times) ->
 
 def offer(table: Table) -> Offer:
     """The columns that rows of a wide table may have."""
-    specs = {INSTANCE: _INSTANCE}
+    specs = Specs({INSTANCE: _INSTANCE})
     for metric in table.metrics:
         first = LAST if metric.semantics is Semantics.STATE else MEAN
         specs[metric.name] = _spec(metric, first)
@@ -127,18 +124,6 @@ def declared(line: Timeline, name: str) -> Table:
     known = {table for table, _ in line.metrics} | set(line.long_tables())
     close = nearest(name, known) or (f"; there are {', '.join(sorted(known))}" if known else "")
     raise Error(f"table {name!r}: nothing of it is recorded yet{close}")
-
-
-def _check_groups(question: Question) -> None:
-    """Refuse a statistic that groups have not.
-
-    :raises UsageError: naming it.
-    """
-    for spec in [*question.columns, question.by] if question.groups else ():
-        if spec.of is Of.METRIC and spec not in question.groups and spec.stat not in _OF_GROUPS:
-            raise UsageError(
-                f"column {spec.label!r}: rows of a group have no {spec.stat}; expected {', '.join(sorted(_OF_GROUPS))}"
-            )
 
 
 def _specs(question: Question) -> list[Spec]:

@@ -19,6 +19,7 @@ import numpy as np
 from sysmond.base.model import ABSENT, START, Semantics
 from sysmond.base.result import BoolArray, Float64Array, Int64Array
 from sysmond.base.wall_clock import ALWAYS_NS
+from sysmond.rollup import spread
 from sysmond.rollup.condition import Words
 from sysmond.rollup.ended import KeyEnds
 from sysmond.rollup.portion import KnownFor, Portion, integrals, owned_edges, parts_of
@@ -231,6 +232,13 @@ class KeysInBuckets:
                 ends = portion.at(name, np.array([portion.end_ns]))[:, 0]
                 carried[portion.where] = np.where(ends == ABSENT, carried[portion.where], ends)
         return mass, time_s
+
+    def spread(self, name: str) -> spread.Spread:
+        """How the values of a gauge, or the rates of a counter, are spread over each key and bucket."""
+        of_keys = self.of_keys
+        if self._is_counter(name):
+            return spread.of_counter(self.portions, self.edges, name, of_keys.died_ns, of_keys.newborn)
+        return spread.of_gauge(self.portions, self.edges, name, of_keys.died_ns)
 
     def peak(self, name: str) -> Int64Array:
         """The largest that a gauge was: int64[key, bucket], as stored."""

@@ -61,7 +61,7 @@ def test_where_only_buckets_are_left_a_line_says_so(machine: Machine, capfd: pyt
     found = machine.archive.select("disk/queue", stat="p95,mean", step="1min", boot=-1)
     assert np.isnan(found.column("disk/queue@sda", "p95").values).all()
     assert not np.isnan(found.column("disk/queue@sda", "mean").values).all()
-    expected = "table 'disk': of a part of the range only buckets are left, which keep no percentiles"
+    expected = "table 'disk': of a part of the range only buckets are left, which keep no p95"
     assert found.warnings == (expected,)
     words = ["disk/queue", "--stat=p95", "--sample=1min", "--format=csv"]
     folders = [f"--state-dir={machine.folders.state}", f"--runtime-dir={machine.folders.runtime}"]

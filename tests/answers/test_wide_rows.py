@@ -55,7 +55,7 @@ def laid_out(result: Result, labels: list[str]) -> dict[tuple[int, str], list[An
 
 
 @pytest.mark.parametrize("step", ["1s", "10s", "1min", "7s", "5min"])
-@pytest.mark.parametrize("stat", STATISTICS)
+@pytest.mark.parametrize("stat", [*STATISTICS, "p50", "p99.9"])
 @pytest.mark.parametrize("metric", ["read_bytes", "queue", "model"])
 def test_rows_have_the_values_of_series(archive: Archive, metric: str, stat: str, step: str) -> None:
     label = f"{metric}:{stat}"
@@ -75,7 +75,7 @@ def test_rows_have_the_values_of_series(archive: Archive, metric: str, stat: str
     assert [(gap.table, gap.cause) for gap in rows.gaps] == [(gap.table, gap.cause) for gap in series.gaps]
 
 
-@pytest.mark.parametrize("stat", STATISTICS)
+@pytest.mark.parametrize("stat", [*STATISTICS, "p50", "p99.9"])
 @pytest.mark.parametrize("metric", ["read_bytes", "queue", "model"])
 def test_the_whole_range_is_one_row_an_instance(archive: Archive, metric: str, stat: str) -> None:
     """As one bucket that has all of it; whatever the range begins and ends at."""
@@ -142,7 +142,10 @@ def test_without_columns_it_is_all_metrics_and_stat_says_of_what(archive: Archiv
         ({"where": "sector > 5"}, "condition 'sector > 5': there is no column 'sector'"),
         ({"by": "model:mode"}, "has no column 'model:mode'"),
         ({"group_by": "queue"}, "group by 'queue': it differs all the time; expected instance, model"),
-        ({"group_by": "model", "columns": "queue:min"}, "rows of a group have no min; expected count, last"),
+        (
+            {"group_by": "model", "columns": "queue:min"},
+            "rows of a group have no min; expected mean, sum, max, last, count",
+        ),
         ({"percentile": 50}, "expected --sample with it"),
         ({"percentile": 101, "step": "1min"}, "percentile 101: expected 0 to 100"),
         ({"stat": "median"}, "column 'read_bytes': has no statistic 'median'; expected mean, min"),
