@@ -6,7 +6,8 @@ Standard library only: this runs inside the real-time sampler.
 """
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from errno import ENODEV, ENOENT, ENOTDIR, ENXIO
 from operator import itemgetter
 from time import monotonic
 from typing import NamedTuple, TypeVar, cast
@@ -32,6 +33,7 @@ from sysmond.records import Records
 __all__ = [
     "ABSENT",
     "API_VERSION",
+    "GONE",
     "Absence",
     "Answers",
     "Cause",
@@ -52,6 +54,7 @@ __all__ = [
     "counter",
     "gauge",
     "hookimpl",
+    "rows_of",
     "state",
     "text",
 ]
@@ -71,6 +74,8 @@ LISTINGS_MAX = 512
 _ASLEEP = {"power/runtime_status": (b"suspended", b"suspending"), "power_state": (b"D3hot", b"D3cold")}
 DEVICES_ABOVE_MAX = 16
 WORD_BYTES_MAX = 64
+# What the kernel says of a device that went away between two readings, or in the middle of one.
+GONE = frozenset((ENODEV, ENOENT, ENOTDIR, ENXIO))
 # Files in the folder of a lane: by which way a table is read.
 WAY_SUFFIX = ".way"
 
@@ -151,6 +156,13 @@ class Host:
         try:
             return int(self.read(path))
         except (OSError, ValueError):
+            return ABSENT
+
+    def word(self, path: str) -> str | int:
+        """Read a file that holds one short text; ABSENT where there is none to be had."""
+        try:
+            return self.read(path).decode("utf-8", "surrogateescape").strip() or ABSENT
+        except OSError:
             return ABSENT
 
     def names(self, path: str) -> list[str]:
@@ -340,6 +352,24 @@ class Probe(NamedTuple):
     enabled: bool = True
     records: Callable[..., Records | Sequence[Records]] | None = None
     needs: tuple[str, ...] = ()
+
+
+def rows_of(instances: Iterable[str], values: Callable[[str], Sequence[int | str] | None]) -> Iterator[Row]:
+    """Give a row for each instance, so that a bad one costs no other: its absence says why it has none.
+
+    ``values`` reads one; it gives None for what is no instance. One that is gone has no row.
+    """
+    for instance in instances:
+        try:
+            row = values(instance)
+        except PermissionError as error:
+            row = Absence(Cause.NO_PERMISSION, str(error))
+        except (OSError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno in GONE:
+                continue
+            row = Absence(Cause.PROBE_FAILED, f"{type(error).__name__}: {error}")
+        if row is not None:
+            yield instance, row
 
 
 def counter(name: str, unit: str, doc: str, scale: int = 0, origin: str = "") -> Metric:

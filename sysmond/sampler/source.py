@@ -5,7 +5,7 @@ Standard library only: the real-time lane reads by this.
 """
 
 from collections.abc import Callable, Sequence
-from errno import ENODEV, ENOENT, ENXIO, EOPNOTSUPP
+from errno import EOPNOTSUPP
 from functools import partial
 from itertools import islice
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import ABSENT, Absence, Cause
 from sysmond.errors import Error
 from sysmond.plan.plan import BUILTIN_PACKAGE, PlannedProbe, import_plugin, offered_probes
-from sysmond.probe import Host, Probe
+from sysmond.probe import GONE, Host, Probe
 from sysmond.records import Records, record_bytes
 from sysmond.ring.frame import Layout
 from sysmond.ring.writer import RingWriter
@@ -33,7 +33,7 @@ PACE_NS = 60 * SECOND_NS
 # A probe that raises is tried again after one interval, then after two, four … but no more than this, or one interval.
 RETRY_MAX_NS = 300 * SECOND_NS
 RETRIES_MAX = 32  # Long after the wait is the longest.
-_GONE = frozenset((ENOENT, EOPNOTSUPP, ENODEV, ENXIO))
+_GONE = GONE | {EOPNOTSUPP}
 
 
 class Reading(NamedTuple):

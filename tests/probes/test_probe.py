@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a probe's author leans on: Fields, files read anew, listings that are kept, options."""
 
+from collections.abc import Sequence
+from errno import EIO, ENODEV
 from pathlib import Path
 
 import pytest
 
 from sysmond import probe
-from sysmond.probe import ABSENT, Fields, Host, Option
+from sysmond.probe import ABSENT, Absence, Cause, Fields, Host, Option, rows_of
 
 
 def test_fields_come_in_the_wanted_order_and_absent_ones_say_so() -> None:
@@ -166,3 +168,37 @@ def test_a_device_sleeps_where_it_or_what_it_hangs_on_is_suspended(
     assert host.is_asleep("/sys/class/drm/card1") is asleep
     assert host.is_asleep("/sys/devices/pci0000:00/0000:01:00.0") is asleep
     assert host.is_asleep("/sys/class/drm/card7") is False
+
+
+def test_a_bad_instance_costs_no_other() -> None:
+    failures = {
+        "gone": OSError(ENODEV, "No such device"),
+        "shut": PermissionError("not for you"),
+        "broken": OSError(EIO, "Input/output error"),
+        "garbage": ValueError("no number"),
+    }
+
+    def values(name: str) -> Sequence[int | str] | None:
+        if name in failures:
+            raise failures[name]
+        return None if name == "other" else (1, "text")
+
+    assert list(rows_of([*failures, "other", "good"], values)) == [
+        ("shut", Absence(Cause.NO_PERMISSION, "not for you")),
+        ("broken", Absence(Cause.PROBE_FAILED, "OSError: [Errno 5] Input/output error")),
+        ("garbage", Absence(Cause.PROBE_FAILED, "ValueError: no number")),
+        ("good", (1, "text")),
+    ]
+
+
+def test_a_mistake_of_the_probe_is_not_one_of_an_instance() -> None:
+    empty: dict[str, list[int]] = {}
+    with pytest.raises(KeyError):
+        list(rows_of(["a"], empty.__getitem__))
+
+
+def test_a_word_is_without_its_line_end_or_absent(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("clean\n")
+    (tmp_path / "empty").write_text("\n")
+    host = Host(str(tmp_path))
+    assert [host.word(path) for path in ("/state", "/empty", "/none")] == ["clean", ABSENT, ABSENT]
