@@ -2,7 +2,8 @@
 """Machines as probes see them: trees below a folder, made of descriptions in the format of umockdev.
 
 ``tests/fixtures/machines/NAME/`` describes a machine, a file a kind of thing (``battery.umockdev``), so that umockdev
-itself can show the same devices to real udev. Beside them ``proc/`` has files of /proc as they are.
+itself can show the same devices to real udev. Beside them ``proc/`` and ``sys/`` have files of what
+is no device.
 """
 
 import os
@@ -17,8 +18,9 @@ def build(root: Path, name: str, *kinds: str) -> Path:
     for described in sorted((MACHINES / name).glob("*.umockdev")):
         if not kinds or described.stem in kinds:
             devices(root, described.read_text())
-    if (MACHINES / name / "proc").is_dir():
-        shutil.copytree(MACHINES / name / "proc", root / "proc", dirs_exist_ok=True)
+    for folder in ("proc", "sys"):
+        if (MACHINES / name / folder).is_dir():
+            shutil.copytree(MACHINES / name / folder, root / folder, dirs_exist_ok=True)
     return root
 
 
