@@ -11,7 +11,7 @@ import pytest
 
 from sysmond.base.model import Lane
 from sysmond.plan import plan, plugins
-from sysmond.probe import ABSENT, Host, Probe
+from sysmond.probe import Host, Probe
 from sysmond.sampler.source import Pieces, Source, load
 
 TUTORIAL = Path(__file__).resolve().parent.parent.parent / "docs/probes.md"
@@ -34,7 +34,7 @@ def folder(tmp_path: Path) -> Path:
     for _, name, content in BLOCK.findall(TUTORIAL.read_text(encoding="utf-8")):
         files[name] = files[name] + "\n\n" + content if name in files else content
     commands = files.pop("fixture")
-    assert sorted(files) == ["arc.py", "battery.py", "locks.py", "test_battery.py"]
+    assert sorted(files) == ["arc.py", "locks.py", "test_thermometer.py", "thermometer.py"]
     for name, content in files.items():
         (tmp_path / name).write_text(content, encoding="utf-8")
         (tmp_path / name).chmod(0o644)
@@ -54,22 +54,22 @@ def test_no_python_of_the_tutorial_is_left_out() -> None:
 
 
 def test_the_resolver_accepts_the_probe(folder: Path) -> None:
-    probe = accepted(folder / "battery.py")
-    planned = plan.as_declared(str(folder / "battery.py"), probe)
-    assert (planned.table, planned.lane, planned.interval_ns) == ("battery", Lane.BACKGROUND, 10 * 10**9)
+    probe = accepted(folder / "thermometer.py")
+    planned = plan.as_declared(str(folder / "thermometer.py"), probe)
+    assert (planned.table, planned.lane, planned.interval_ns) == ("thermometer", Lane.BACKGROUND, 10 * 10**9)
 
 
 def test_the_probe_reads_the_fixture(folder: Path) -> None:
-    probe = accepted(folder / "battery.py")
-    [(instance, values)] = probe.read(Host(str(folder / "laptop")))
+    probe = accepted(folder / "thermometer.py")
+    [(instance, values)] = probe.read(Host(str(folder / "shed")))
     row = dict(zip((metric.name for metric in probe.table.metrics), values, strict=True))
-    assert instance == "BAT0"
-    assert row == {"energy": 41230000, "voltage": 11910000, "cycles": ABSENT, "status": "Discharging"}
+    assert instance == "28-000000000001"
+    assert row == {"temperature": 23125, "resolution": 12, "model": "DS18B20"}
 
 
 def test_the_tests_of_the_tutorial_pass(folder: Path) -> None:
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_battery.py"],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_thermometer.py"],
         capture_output=True,
         check=False,
         cwd=folder,
@@ -77,21 +77,21 @@ def test_the_tests_of_the_tutorial_pass(folder: Path) -> None:
         timeout=60,
     )
     assert run.returncode == 0, run.stdout + run.stderr
-    assert "3 passed" in run.stdout
+    assert "4 passed" in run.stdout
 
 
 def test_the_tests_of_the_tutorial_can_fail(folder: Path) -> None:
-    uevent = folder / "laptop/sys/class/power_supply/BAT0/uevent"
-    uevent.write_bytes(uevent.read_bytes().replace(b"11910000", b"11910001"))
+    measured = folder / "shed/sys/bus/w1/devices/28-000000000001/w1_slave"
+    measured.write_bytes(measured.read_bytes().replace(b"23125", b"23126"))
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_battery.py"],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_thermometer.py"],
         capture_output=True,
         check=False,
         cwd=folder,
         text=True,
         timeout=60,
     )
-    assert "1 failed, 2 passed" in run.stdout, run.stdout + run.stderr
+    assert "1 failed, 3 passed" in run.stdout, run.stdout + run.stderr
 
 
 def test_the_probe_of_the_cache_picks_by_name(folder: Path) -> None:
@@ -130,7 +130,7 @@ def test_the_code_of_the_tutorial_is_clean(folder: Path) -> None:
         ["ruff", "format", "--no-cache", "--check", "--config", str(settings)],
     ):
         run = subprocess.run(
-            [sys.executable, "-m", *command, "arc.py", "battery.py"],
+            [sys.executable, "-m", *command, "arc.py", "thermometer.py"],
             capture_output=True,
             check=False,
             cwd=folder,
