@@ -12,6 +12,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from time import monotonic, monotonic_ns, perf_counter_ns
+from typing import TYPE_CHECKING
 
 from sysmond.base import clock
 from sysmond.base.clock import SECOND_NS
@@ -33,6 +34,9 @@ from sysmond.sampler.self_cost import SELF, Cost, own_row, part_rows, process_ro
 from sysmond.sampler.source import Pieces, Reading, Source
 from sysmond.sampler.sources import HOLD_MAX_S, HOLD_MIN_NS, Roster, TableHold
 from sysmond.sampler.time_limit import INTERRUPTED, SPINNING, TimeLimit
+
+if TYPE_CHECKING:
+    from sysmond.sampler.device_events import DeviceEvents
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -68,6 +72,11 @@ class Sampler:
         self._beat_s = min(WAIT_MAX_S, watchdog_s() / 2)
         self._conduct = Conduct(self._folder, self._boot)
         self._limit = TimeLimit()
+        self._devices: DeviceEvents | None = None
+        if lane is Lane.BACKGROUND:
+            from sysmond.sampler import device_events  # noqa: PLC0415  the real-time lane does without
+
+            self._devices = device_events.DeviceEvents(say)
         self._judge_earlier(started_ns)
         self._rings = Rings(self._folder, self._boot, self.name, started_ns, say)
         self._roster = Roster(lane, settings.root, self._conduct, self, self._costs, say, settings.folders.runtime)
@@ -122,13 +131,18 @@ class Sampler:
             if self._beat_s:
                 notify("WATCHDOG=1")
             left_s = max(0.0, (self._deadline_ns - clock.boottime_ns()) / SECOND_NS)
-            speaking = self._roster.descriptors()
-            ready, _, _ = select.select(ends + asking + speaking, [], [], min(self._beat_s or WAIT_MAX_S, left_s))
+            devices = self._devices.descriptors() if self._devices else []
+            speaking = self._roster.descriptors() + devices
+            wait_s = min(self._beat_s or WAIT_MAX_S, left_s)
+            wait_s = self._devices.wait_s(wait_s) if self._devices else wait_s
+            ready, _, _ = select.select(ends + asking + speaking, [], [], wait_s)
             if not set(ready).isdisjoint(ends):
                 self._is_signalled = not control.received(ends[0]).isdisjoint(STOP_SIGNALS)
                 if self._is_signalled or not set(ready).isdisjoint(ends[1:]):
                     return True
                 continue  # It was a signal that interrupted a reading.
+            if self._devices and self._has_heard(self._devices, is_told=not set(ready).isdisjoint(devices)):
+                continue
             if not ready:
                 return False
             self._roster.hear()
@@ -138,6 +152,15 @@ class Sampler:
                 orders.serve(self._obey)  # Who has just called has perhaps not spoken yet.
                 return False
             self._is_asked, asking = True, []  # After the tick.
+
+    def _has_heard(self, devices: "DeviceEvents", *, is_told: bool) -> bool:
+        """Take in events of devices, and when it is time look for what they mean; whether there were any."""
+        if is_told:
+            devices.hear()
+        changed = devices.changed()
+        if changed:
+            self._look(changed)
+        return bool(is_told or changed)
 
     def _intervals_ns(self) -> set[int]:
         """At which multiples to tick next; what is new does not wait for its own interval."""
@@ -471,17 +494,21 @@ class Sampler:
             case {"do": "hold", "tables": list(tables), "interval_ns": int(interval_ns), "seconds": int(seconds)}:
                 return self._hold(list(map(str, tables)), interval_ns, seconds)
             case {"do": "look", "subsystems": list(subsystems)}:
-                concerned = self._roster.look(list(map(str, subsystems)))
-                self._is_hurried = bool(concerned)
-                if self._deadline_ns and concerned:
-                    soon_ns = next_slot_ns(clock.boottime_ns(), self._intervals_ns())
-                    self._deadline_ns = min(self._deadline_ns, soon_ns)
-                return {"ok": True, "tables": concerned}
+                return {"ok": True, "tables": self._look(set(map(str, subsystems)))}
             case {"do": "forgive", "table": str(table)}:
                 return {"ok": self._forgive(table)}
             case _:
                 known = "'forget', 'plan', 'hold', 'look' and 'forgive', each with what it needs, are"
                 return {"error": f"{order.get('do')!r} is not an order as it should be; {known}"}
+
+    def _look(self, subsystems: set[str]) -> list[str]:
+        """Read at the next second what devices of these subsystems concern; gives the tables."""
+        concerned = self._roster.look(subsystems)
+        self._is_hurried = bool(concerned)
+        if self._deadline_ns and concerned:
+            soon_ns = next_slot_ns(clock.boottime_ns(), self._intervals_ns())
+            self._deadline_ns = min(self._deadline_ns, soon_ns)
+        return concerned
 
     def _take_plan(self) -> control.Order:
         try:
@@ -533,6 +560,8 @@ class Sampler:
         for stream in list(self._rings.open):
             self._rings.close(stream, is_over=is_over)
         self._roster.close()
+        if self._devices:
+            self._devices.close()
         os.close(self._memory)
 
 

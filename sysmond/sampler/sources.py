@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from sysmond.sampler.blocking_readers import Process, Reader
 
 PUBLIC = Sensitivity.PUBLIC
+# In place of the name of a subsystem: any of them may be meant.
+ALL = "*"
 # How long a reading of the real-time lane may take, where its probe says nothing.
 DEADLINE_S = 0.05
 # The other parts of sysmond are looked at less often than the sampler looks at itself.
@@ -138,14 +140,19 @@ class Roster:
         return next((source for source in self.sources if source.table == table), None)
 
     def look(self, subsystems: Collection[str]) -> list[str]:
-        """Devices of these subsystems changed: look for instances anew, at once; gives the tables concerned.
+        """Devices of these subsystems (``ALL``: of any) changed: look for instances anew, at once; gives the tables.
 
         What the machine lacked until now is loaded when the sources are reviewed, before the next reading.
         """
         appeared = [planned.table for planned in self._absent if planned.is_possible(self._root)]
         if appeared:
             self.review_ns = 0
-        concerned = [source for source in self.sources if not set(source.probe.subsystems).isdisjoint(subsystems)]
+        concerned = [
+            source
+            for source in self.sources
+            if (ALL in subsystems and source.probe.subsystems)
+            or not set(source.probe.subsystems).isdisjoint(subsystems)
+        ]
         for host in {id(source.host): source.host for source in concerned}.values():
             host.look_again()
         for source in concerned:
