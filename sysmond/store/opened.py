@@ -13,8 +13,8 @@ from sysmond.store.hdf5 import OpenFile
 from sysmond.store.sparse_file import FileStretch
 from sysmond.store.stretch import ALL, Readings, Stretch
 
-# So many files are kept open.
-OPEN_MAX = 128
+# So many files are kept open: each takes half a megabyte of the library's, and a process may often have 1,024.
+OPEN_MAX = 256
 
 _F = TypeVar("_F", bound=OpenFile)
 
