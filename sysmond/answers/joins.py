@@ -14,9 +14,8 @@ from sysmond.base.model import ABSENT, START, Join
 from sysmond.base.result import Int64Array
 from sysmond.cgroups.owner import owner
 from sysmond.rollup.condition import Words
-from sysmond.store.chain import numbered
 from sysmond.store.ends import GRAIN_NS
-from sysmond.store.stretch import Stretch
+from sysmond.store.stretch import Stretch, numbered
 from sysmond.tasks import syscalls
 
 Numbers = Int64Array | Words

@@ -87,7 +87,7 @@ def _superseded(folder: str, tier: str) -> set[str]:
     if tier == FINEST_TIER:
         return {name.file for name in archive.superseded(folder)}
     files, _ = tiers.listing(folder)
-    return {file.file for file in files} - set(tiers.current({file.file: file.covers for file in files}))
+    return {file.file for file in files} - {file.file for file in tiers.counting(files)}
 
 
 def _check_file(path: str, sensitivity: Sensitivity, tier: str, table: str) -> Finding | None:

@@ -135,12 +135,11 @@ def _use_of_long(folders: Folders, tier: str) -> tuple[int, float]:
 def _measured(folder: str) -> list[Measured]:
     """The files of a folder, in order of time, without those that a merge left over."""
     listed, _ = tiers.listing(folder)
-    counting = set(tiers.current({file.file: file.covers for file in listed}))
     sizes = []
-    for file in listed:
+    for file in tiers.counting(listed):
         path = f"{folder}/{file.file}"
         with suppress(FileNotFoundError, CorruptError, ForeignError), Segment(path) as opened:
-            if file.file in counting and (seconds := _seconds(opened)):
+            if seconds := _seconds(opened):
                 shortened = [block.significant_bits for block in opened.recording.blocks if block.significant_bits]
                 sizes.append(Measured(path, file.size_bytes, seconds, min(shortened, default=0)))
     return sizes

@@ -13,7 +13,7 @@ from sysmond.base.result import Array, BoolArray, Int64Array
 from sysmond.rollup.top import LENGTH, about_all, is_dictionary, last_rows
 from sysmond.store.chain import Chain, remembering
 from sysmond.store.integers import filled
-from sysmond.store.stretch import MemoryStretch, Readings, Stretch
+from sysmond.store.stretch import Dictionary, MemoryStretch, Readings, Stretch
 
 
 def begin_ns(stretch: Stretch) -> int:
@@ -50,11 +50,8 @@ def merged(stretches: Sequence[Stretch]) -> MemoryStretch:
     ]
     at = [place[stretch.tick_index()] for stretch, place in zip(stretches, places, strict=True)]
     rows_of = [np.flatnonzero(place >= 0) for place in at]
-    codes: dict[str, int] = {}
-    recoded = [
-        np.array([*(codes.setdefault(text, len(codes)) for text in stretch.texts), ABSENT], np.int64)
-        for stretch in stretches
-    ]
+    words = Dictionary()
+    recoded = [words.codes(stretch.texts) for stretch in stretches]
     texts = {metric.name for metric in about.table.metrics if metric.is_text}
 
     def column(name: str) -> Int64Array:
@@ -69,4 +66,4 @@ def merged(stretches: Sequence[Stretch]) -> MemoryStretch:
 
     readings = Readings(reading("ticks"), reading("full"), reading("lost"), reading("walked"))
     rows_at = np.concatenate([place[rows] for place, rows in zip(at, rows_of, strict=True)])
-    return MemoryStretch(about, readings, rows_at, remembering(column), list(codes))
+    return MemoryStretch(about, readings, rows_at, remembering(column), words.texts)

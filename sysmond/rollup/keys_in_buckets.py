@@ -10,7 +10,7 @@ belongs to the later of its two readings. A process that started after the readi
 ended is one more row of it, at its end. A counter that fell has not grown.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ from sysmond.rollup.condition import Words
 from sysmond.rollup.ended import KeyEnds
 from sysmond.rollup.portion import KnownFor, Portion, integrals, owned_edges, parts_of
 from sysmond.store.ends import GRAIN_NS, ends_of
-from sysmond.store.stretch import StretchPart
+from sysmond.store.stretch import Dictionary, StretchPart, numbered
 
 
 def spans(parts: Sequence[StretchPart], edges: Int64Array) -> tuple[Float64Array, Float64Array]:
@@ -40,20 +40,6 @@ def spans(parts: Sequence[StretchPart], edges: Int64Array) -> tuple[Float64Array
     if parts:
         before = np.where(before == ABSENT, parts[0].stretch.ticks[0], before)
     return np.where(after == ABSENT, 0, np.maximum(0, after - before)) / 1e9, watched
-
-
-class Dictionary:
-    """Texts by code, joined over stretches, each of which has codes of its own."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-        self._codes: dict[str, int] = {}
-
-    def codes(self, texts: Iterable[str]) -> Int64Array:
-        """The code of each text, int64[text + 1]; ABSENT goes behind the last, where index -1 finds it."""
-        codes = [self._codes.setdefault(text, len(self._codes)) for text in texts]
-        self.texts += list(self._codes)[len(self.texts) :]
-        return np.array([*codes, ABSENT], np.int64)
 
 
 class _OfKeys(NamedTuple):
@@ -326,13 +312,7 @@ def _had(portions: Sequence[Portion], edges: Int64Array, count: int) -> BoolArra
 
 def _numbered(keys: Int64Array) -> tuple[Int64Array, Int64Array]:
     """The keys that there are, in the order in which they first come, and of each that is given its number."""
-    order = np.lexsort(keys.T[::-1])
-    begins = np.ones(len(order), bool)
-    begins[1:] = (keys[order[1:]] != keys[order[:-1]]).any(axis=1)
-    # Of equal ones the order is that in which they come.
-    first = order[begins]
+    where, first = numbered([*keys.T])
     number = np.empty(len(first), np.int64)
     number[np.argsort(first)] = np.arange(len(first))
-    where = np.empty(len(order), np.int64)
-    where[order] = number[np.cumsum(begins) - 1]
-    return keys[np.sort(first)], where
+    return keys[np.sort(first)], number[where]

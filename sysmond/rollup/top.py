@@ -25,9 +25,9 @@ from sysmond.base.wall_clock import Course, course_of
 from sysmond.rollup.buckets import Pairs, peaks_of_sums, sums_of
 from sysmond.rollup.portion import parts_of, summed, totals_in
 from sysmond.store import statistics
-from sysmond.store.chain import Chain, Late, Slab, numbered, remembering
+from sysmond.store.chain import Chain, Late, Slab, remembering
 from sysmond.store.integers import filled, is_absent, narrowest, numbers_of
-from sysmond.store.stretch import READINGS, About, MemoryStretch, Readings, Stretch, key_of, lasts
+from sysmond.store.stretch import READINGS, About, MemoryStretch, Readings, Stretch, key_of, lasts, numbered
 from sysmond.store.undeclared import answers_of
 
 # So many of a bucket are kept by themselves of each rank.

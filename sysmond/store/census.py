@@ -19,9 +19,9 @@ from sysmond.plan import catalogue
 from sysmond.ring.snapshot import Snapshot
 from sysmond.store import pins, sparse_file
 from sysmond.store.archive import Name
-from sysmond.store.holdings import Damage, Holdings, Place, Shelf, table_of, written_ns
+from sysmond.store.holdings import Damage, Files, Holdings, Place, Shelf, table_of, written_ns
 from sysmond.store.of_ring import Hole
-from sysmond.store.opened import FiledStretch, Files
+from sysmond.store.sparse_file import ReopenedStretch
 from sysmond.store.sparse_of_ring import LongRing, Reading
 from sysmond.store.stretch import Stretch, StretchPart
 from sysmond.store.timeline import Timeline
@@ -196,7 +196,7 @@ class Census:
         return Shelf(self._holdings, Place(sensitivity, tier, table), self._open, lambda stretch, _: _said(stretch))
 
     def _open(self, path: str, _: Name | None) -> Stretch:
-        return FiledStretch(self._files, path)
+        return ReopenedStretch(lambda: self._files.open(path))
 
     def exclude(self, damage: Error) -> bool:
         """Leave the file out that an error names; whether there was one."""

@@ -14,7 +14,7 @@ from sysmond.base.model import ABSENT, END, START
 from sysmond.base.result import Array, BoolArray, Int64Array
 from sysmond.store.ends import GRAIN_NS, ends_of
 from sysmond.store.integers import filled, is_absent
-from sysmond.store.stretch import ALL, Stretch, key_of, rows_of
+from sysmond.store.stretch import ALL, Dictionary, Stretch, key_of, numbered, rows_of
 
 
 class Ends(NamedTuple):
@@ -38,22 +38,6 @@ class Late(NamedTuple):
 
     reading: Int64Array
     columns: Mapping[str, Int64Array]
-
-
-def numbered(columns: Sequence[Int64Array]) -> tuple[Int64Array, Int64Array]:
-    """Number the distinct rows of some columns, int64[row] each, in their order.
-
-    Gives of each row its number, int64[row], and where each stands first, int64[number].
-    """
-    order: Int64Array = np.lexsort(tuple(reversed(columns)))
-    differs: BoolArray = np.zeros(len(order), np.bool_)
-    differs[:1] = True
-    for column in columns:
-        in_order = column[order]
-        differs[1:] |= in_order[1:] != in_order[:-1]
-    numbers = np.empty(len(order), np.int64)
-    numbers[order] = np.cumsum(differs) - 1
-    return numbers, order[differs]
 
 
 def remembering(column: Callable[[str], Int64Array]) -> Callable[[str], Int64Array]:
@@ -106,12 +90,9 @@ class Chain:
         self._find_lives(ended)
 
     def _join_texts(self) -> None:
-        codes: dict[str, int] = {}
-        self.codes: list[Int64Array] = [
-            np.array([*(codes.setdefault(text, len(codes)) for text in stretch.texts), ABSENT], np.int64)
-            for stretch in self.stretches
-        ]
-        self.texts = list(codes)
+        words = Dictionary()
+        self.codes = [words.codes(stretch.texts) for stretch in self.stretches]
+        self.texts = words.texts
 
     def _join_keys(self) -> None:
         names = key_of(self.table)

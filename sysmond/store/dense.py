@@ -193,8 +193,7 @@ def plan_tier(
 ) -> list[list[TierFile]]:
     """Which small files of a tier become one: neighbours, of whatever boots; see ``tiers.plan_merges``."""
     files, _ = tiers.listing(folder)
-    counting = set(tiers.current({file.file: file.covers for file in files}))
-    usable = [file for file in files if file.file in counting and f"{folder}/{file.file}" not in left_alone]
+    usable = [file for file in tiers.counting(files) if f"{folder}/{file.file}" not in left_alone]
     return tiers.plan_merges(usable, largest_bytes, unrolled)
 
 

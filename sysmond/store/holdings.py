@@ -10,9 +10,10 @@ with other times. What cannot be read, or may not, is noted here, whoever asks; 
 
 import os
 from bisect import bisect_left
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import FINEST_TIER, Cause, Sensitivity
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 # A folder whose files are being merged is listed again, until a listing shows nothing new.
 LISTINGS_MAX = 8
+# So many files are kept open: each takes half a megabyte of the library's, and a process may often have 1,024.
+OPEN_MAX = 256
 # Files may be merged or flushed while they are read: so often it is begun anew.
 ATTEMPTS_MAX = 5
 # A file is written within so much of its last reading, unless the clock was set in between.
@@ -41,7 +44,15 @@ WRITTEN_MIN_NS = 10**9 * SECOND_NS
 SAMPLES = 3
 
 _T = TypeVar("_T")
+_C = TypeVar("_C", bound="Closable")
 _Found = TypeVar("_Found")
+
+
+class Closable(Protocol):
+    """An open file."""
+
+    def close(self) -> None:
+        """Close it: nothing can be read of it any more."""
 
 
 class Damage(NamedTuple):
@@ -209,6 +220,36 @@ def written_ns(path: str) -> int:
 
 Look = Callable[[Name], Said | None]
 """Opens a file and gives what it says of its time; None where it cannot be read."""
+
+
+class Files(Generic[_C]):
+    """The files that are open, the one used last at the end: never more than ``OPEN_MAX``.
+
+    What describes one that was closed meanwhile is kept by whoever asked for it; for its values it is opened again.
+    """
+
+    def __init__(self, open_file: Callable[[str], _C]) -> None:
+        self._open_file = open_file
+        self._open: OrderedDict[str, _C] = OrderedDict()
+
+    def open(self, path: str) -> _C:
+        """Open a file, or find it open.
+
+        :raises Error: as what opens it does. :raises FileNotFoundError: where it is gone: what has its rows now, a
+            new listing shows.
+        """
+        if path in self._open:
+            self._open.move_to_end(path)
+        else:
+            self._open[path] = self._open_file(path)
+            if len(self._open) > OPEN_MAX:
+                self._open.popitem(last=False)[1].close()
+        return self._open[path]
+
+    def close(self) -> None:
+        """Close them all."""
+        for opened in self._open.values():
+            opened.close()
 
 
 class Boots:

@@ -14,18 +14,20 @@ import numpy as np
 from sysmond.base.model import ABSENT
 from sysmond.base.result import Array, BoolArray, Int64Array
 from sysmond.errors import Error
+from sysmond.store.integers import filled
 from sysmond.store.of_ring import coalesce
 from sysmond.store.statistics import distinct
 from sysmond.store.stretch import (
     ALL,
     About,
+    Dictionary,
     Incarnation,
     Readings,
     Stretch,
     key_of,
     largest,
     lasts,
-    sorted_by_key,
+    numbered,
 )
 
 # How many rows are put in order at once.
@@ -49,20 +51,20 @@ class Joined(Stretch):
     def __init__(self, members: Sequence[Stretch]) -> None:
         self._members = members
         self._metrics = {metric.name: metric for metric in members[0].table.metrics}
-        self._texts, self._recoded = _dictionary(members)
+        words = Dictionary()
+        self._codes = [words.codes(member.texts) for member in members]
+        self._texts = words.texts
         readings, self._readings_of, self._is_plain = _readings(members)
         names = key_of(members[0].table)
         stacked = {name: np.concatenate([member.keys[name] for member in members]) for name in names}
-        order, begins = sorted_by_key([*stacked.values()], np.zeros(sum(len(m.counts) for m in members), np.int64))
-        numbers = np.empty(len(order), np.int64)
-        numbers[order] = np.repeat(np.arange(len(begins)), np.diff(begins, append=len(order)))
+        numbers, first = numbered([*stacked.values()])
         # Of each key of each member, which one it is of all.
         self._numbers = np.split(numbers, np.cumsum([len(member.counts) for member in members])[:-1])
-        keys = {name: column[order][begins] for name, column in stacked.items()}
-        self._batches, self._edges = self._ordered(len(begins), len(readings.ticks))
+        keys = {name: column[first] for name, column in stacked.items()}
+        self._batches, self._edges = self._ordered(len(first), len(readings.ticks))
         if lasts(members[0].table):
             self._leave_out_what_stayed()
-        super().__init__(_about(members), readings, keys, self._count(len(begins)))
+        super().__init__(_about(members), readings, keys, self._count(len(first)))
         self._first_tick, self._last_tick = self._ends_of_keys()
 
     @property
@@ -203,12 +205,7 @@ class Joined(Stretch):
         """The codes of texts as all have them."""
         if not self._metrics[name].is_text:
             return values
-        absent = values == ABSENT
-        if absent.all():
-            return values
-        codes: Int64Array = self._recoded[number][np.where(absent, 0, values)]
-        codes[absent] = ABSENT
-        return codes
+        return self._codes[number][filled(values, -1)]
 
     def _of_rows(self, name: str, of: Callable[[Int64Array, Int64Array], Int64Array]) -> Int64Array:
         parts = [of(self._values_of(name, batch), batch.begins) for batch in self._batches]
@@ -243,13 +240,6 @@ def _about(members: Sequence[Stretch]) -> About:
         holes=coalesce(hole for member in members for hole in member.holes),
         path="",
     )
-
-
-def _dictionary(members: Sequence[Stretch]) -> tuple[list[str], list[Int64Array]]:
-    """The texts of all, and of each member which they are there."""
-    texts: dict[str, int] = {}
-    recoded = [np.array([texts.setdefault(text, len(texts)) for text in member.texts], np.int64) for member in members]
-    return list(texts), recoded
 
 
 def _readings(members: Sequence[Stretch]) -> tuple[Readings, list[Int64Array], bool]:

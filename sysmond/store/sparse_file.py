@@ -7,7 +7,7 @@ were at most stands with the keys, so that many questions are answered without a
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -383,6 +383,61 @@ class FileStretch(hdf5.OpenFile, Stretch):
 
     def _corrupt(self, damage: Exception) -> CorruptError:
         return CorruptError(f"{self.path}: {one_line(damage)}")
+
+
+class ReopenedStretch(Stretch):
+    """A file of a long table that may have been closed meanwhile."""
+
+    def __init__(self, again: Callable[[], FileStretch]) -> None:
+        """Follow a file; ``again``: gives it, open.
+
+        :raises Error: as ``FileStretch`` does. :raises FileNotFoundError: where it is gone; so does whatever reads it.
+        """
+        there = again()
+        readings = Readings(there.ticks, there.full, there.lost, there.walked)
+        super().__init__(there.about, readings, there.keys, there.counts)
+        self._again = again
+
+    @property
+    def _file(self) -> FileStretch:
+        return self._again()
+
+    @property
+    def texts(self) -> Sequence[str]:
+        """The texts, by code."""
+        return self._file.texts
+
+    def tick_index(self, keys: slice = ALL) -> Int64Array:
+        """Of each row of these keys the reading that it is of."""
+        return self._file.tick_index(keys)
+
+    def column(self, name: str, keys: slice = ALL) -> Int64Array:
+        """The values of a metric, of these keys."""
+        return self._file.column(name, keys)
+
+    def first(self, name: str) -> Int64Array:
+        """With what each key begins."""
+        return self._file.first(name)
+
+    def last(self, name: str) -> Int64Array:
+        """With what each key ends."""
+        return self._file.last(name)
+
+    def peak(self, name: str) -> Int64Array:
+        """The largest value of a gauge at each key."""
+        return self._file.peak(name)
+
+    def first_tick(self) -> Int64Array:
+        """The reading of each key's first row."""
+        return self._file.first_tick()
+
+    def last_tick(self) -> Int64Array:
+        """The reading of each key's last row."""
+        return self._file.last_tick()
+
+    def seen(self) -> Int64Array:
+        """The last reading at which each key is known to be there."""
+        return self._file.seen()
 
 
 def _check_about(about: About) -> None:

@@ -10,14 +10,14 @@ the reading ``seen``; if it is gone, it went before the next one that is ``full`
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from typing import NamedTuple
 
 import numpy as np
 
 from sysmond.base.clock import Relation
-from sysmond.base.model import Sensitivity, Table
+from sysmond.base.model import ABSENT, Sensitivity, Table
 from sysmond.base.result import BoolArray, Int64Array
 from sysmond.store.of_ring import Hole
 
@@ -250,14 +250,40 @@ def largest(values: Int64Array, begins: Int64Array) -> Int64Array:
     return peaks
 
 
-def sorted_by_key(keys: Sequence[Int64Array], at: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """How rows are sorted by key, then tick: int64[row]; and where in that order each key begins: int64[key]."""
-    order: Int64Array = np.lexsort((at, *reversed(keys)))
-    if not len(order):
-        return order, np.zeros(0, np.int64)
+def sorted_by_key(keys: Sequence[Int64Array], at: Int64Array | None = None) -> tuple[Int64Array, Int64Array]:
+    """How rows are sorted by key, then tick, or as they are: int64[row]; and where in that order each key begins.
+
+    The latter: int64[key].
+    """
+    order: Int64Array = np.lexsort((*([] if at is None else [at]), *reversed(keys)))
     differs: BoolArray = np.zeros(len(order), np.bool_)
-    differs[0] = True
+    differs[:1] = True
     for column in keys:
         in_order = column[order]
         differs[1:] |= in_order[1:] != in_order[:-1]
     return order, np.flatnonzero(differs)
+
+
+def numbered(columns: Sequence[Int64Array]) -> tuple[Int64Array, Int64Array]:
+    """Number the distinct rows of some columns, int64[row] each, in their order.
+
+    Gives of each row its number, int64[row], and where each stands first, int64[number].
+    """
+    order, begins = sorted_by_key(columns)
+    numbers = np.empty(len(order), np.int64)
+    numbers[order] = np.repeat(np.arange(len(begins)), np.diff(begins, append=len(order)))
+    return numbers, order[begins]
+
+
+class Dictionary:
+    """Texts by code, joined over stretches, each of which has codes of its own."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self._codes: dict[str, int] = {}
+
+    def codes(self, texts: Iterable[str]) -> Int64Array:
+        """The code of each text, int64[text + 1]; ABSENT goes behind the last, where index -1 finds it."""
+        codes = [self._codes.setdefault(text, len(self._codes)) for text in texts]
+        self.texts += list(self._codes)[len(self.texts) :]
+        return np.array([*codes, ABSENT], np.int64)

@@ -78,19 +78,16 @@ def joined(covers: Iterable[Name]) -> tuple[Name, ...]:
     return tuple(merged)
 
 
-def current(covers: Mapping[str, Sequence[Name]]) -> list[str]:
-    """Which of some files of a tier count, by name: those of which no other covers all."""
-    files = []
-    for file, mine in covers.items():
-        larger = (
-            other
-            for other, theirs in covers.items()
-            if other != file and all(any(cover.contains(name) for cover in theirs) for name in mine)
-        )
-        # Two that cover the same (which nothing writes) do not remove each other.
-        if not any(_covers_more(covers[other], mine) or other < file for other in larger):
-            files.append(file)
-    return files
+def counting(files: Sequence[TierFile]) -> list[TierFile]:
+    """Which of some files of a tier count: those of which no other covers all."""
+    return [file for file in files if not any(_replaces(other, file) for other in files)]
+
+
+def _replaces(one: TierFile, other: TierFile) -> bool:
+    """Whether a file covers all of another one; of two that cover the same (which nothing writes) one does."""
+    if one is other or _covers_more(other.covers, one.covers):
+        return False
+    return _covers_more(one.covers, other.covers) or one.file < other.file
 
 
 def _covers_more(these: Sequence[Name], than: Sequence[Name]) -> bool:
@@ -131,10 +128,10 @@ def remove_superseded(folder: str, is_whole: Callable[[str], bool]) -> None:
     if all(map(parse_name, archive.files(folder))):
         return  # Of one boot each: their names said it all.
     files, _ = listing(folder)
-    counting = set(current({tier_file.file: tier_file.covers for tier_file in files}))
-    for tier_file in files:
-        if tier_file.file not in counting and all(is_whole(f"{folder}/{file}") for file in counting):
-            os.unlink(f"{folder}/{tier_file.file}")
+    larger = counting(files)
+    for file in files:
+        if file not in larger and all(is_whole(f"{folder}/{other.file}") for other in larger):
+            os.unlink(f"{folder}/{file.file}")
 
 
 class Due(NamedTuple):

@@ -21,8 +21,7 @@ from sysmond.base.result import Result
 from sysmond.errors import UsageError
 from sysmond.history import Archive
 from sysmond.machine.folders import Folders
-from sysmond.store import archive, sparse_file
-from sysmond.store import opened as opened_files
+from sysmond.store import archive, holdings, sparse_file
 from sysmond.store.of_ring import Hole
 from sysmond.store.stretch import Incarnation, MemoryStretch, Readings
 from sysmond.tasks.tables import COMMAND, PROCESS
@@ -80,7 +79,7 @@ def put_tens(folders: Folders, count: int) -> list[str]:
 
 def test_many_files_need_few_descriptors(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
     put_tens(folders, 100)
-    monkeypatch.setattr(opened_files, "OPEN_MAX", 16)
+    monkeypatch.setattr(holdings, "OPEN_MAX", 16)
     open_now = len(os.listdir("/proc/self/fd"))
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (open_now + 32, limits[1]))

@@ -24,8 +24,7 @@ from sysmond.base.result import Boot, Event, Gap, Result
 from sysmond.base.timespec import DAY_NS, HOUR_NS
 from sysmond.errors import CorruptError, Error, NotPermittedError, UsageError
 from sysmond.history import Archive
-from sysmond.store import archive, dense_file
-from sysmond.store import opened as opened_files
+from sysmond.store import archive, dense_file, holdings
 from sysmond.store.dense_file import Segment
 from sysmond.store.of_ring import MemoryBlock
 from sysmond.store.timeline import Timeline
@@ -778,7 +777,7 @@ def test_many_files_need_few_descriptors(machine: Machine, monkeypatch: pytest.M
         ticks = block.ticks + 2 * (number - 1) * SECOND_NS
         made = recording._replace(blocks=[MemoryBlock(block.strand, ticks, block.keys, np.array(rows))])
         (first.parent / archive.Name(BOOT, number, number).file).write_bytes(dense_file.encode(made, "test"))
-    monkeypatch.setattr(opened_files, "OPEN_MAX", 32)
+    monkeypatch.setattr(holdings, "OPEN_MAX", 32)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     used = max(map(int, os.listdir("/proc/self/fd"))) + 1  # What the tests before this one left open.
     resource.setrlimit(resource.RLIMIT_NOFILE, (used + 48, limits[1]))
