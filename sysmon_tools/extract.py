@@ -83,6 +83,7 @@ class Queryable(Protocol):
         raw: bool = False,
         explain: bool = False,
         drop: str | Sequence[str] = (),
+        summary: bool = False,
     ) -> "Result":
         """Read series over a range of time."""
 
@@ -109,6 +110,8 @@ def parser() -> Parser:
     add("--sample", metavar="STEP", help="length of a bucket: 10s, 1min, 1h ... (default: as recorded)")
     add("--stat", metavar="STAT,...", help=f"of each bucket: {', '.join(STATS)} (default: mean);"
         " tmax is the time of the maximum; of series, percentiles: p50, p95, p99.9")  # fmt: skip
+    add("--summary", action="store_true", help="instead of values: mean, min, max and p95 of each series or column"
+        " over all of the range")  # fmt: skip
     add("--drop", action="append", metavar="PATTERN", help="leave out what this means: a PATH, or METRIC[@INSTANCE]"
         " of any table; repeatable")  # fmt: skip
     add("--format", metavar="FORMAT", help=f"{', '.join(FORMATS)} (default: by the file's suffix, else csv;"
@@ -147,8 +150,12 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
         raise UsageError(f"{' and '.join(notations)}: only one of them")
     if options.list and options.explain:
         raise UsageError("--list and --explain: only one of them")
-    if options.list and options.drop:
-        raise UsageError("--drop means nothing with --list")
+    for name in ("drop", "summary"):
+        if options.list and getattr(options, name):
+            raise UsageError(f"--{name} means nothing with --list")
+    for name in ("sample", "stat", "raw", "explain", "group_by", "percentile"):
+        if options.summary and getattr(options, name) not in {None, False}:
+            raise UsageError(f"--summary and --{name.replace('_', '-')}: expected only one of them")
     if options.raw and (options.sample or options.stat):
         raise UsageError("--raw gives every tick as stored: no --sample and no --stat with it")
     _check_times(options)
@@ -321,6 +328,7 @@ def _extract(archive: Queryable, options: argparse.Namespace, chosen: str) -> tu
         raw=options.raw,
         explain=options.explain,
         drop=options.drop or (),
+        summary=options.summary,
     )
     _write(archive, result, options, chosen)
     notes = [*_style(options).beginning(result.gaps), *result.notes]
@@ -342,9 +350,19 @@ def _write(archive: Queryable, result: "Result", options: argparse.Namespace, ch
 
         put_in_place(options.output_file, lambda path: saved.write(result, path), is_restricted=_is_restricted(result))
         return
-    from sysmon_tools.formats import WRITERS  # noqa: PLC0415  as above
+    from sysmon_tools import formats  # noqa: PLC0415  as above
 
+    if options.summary:
+        from sysmon_tools.summary import written  # noqa: PLC0415  as above
+
+        pieces = written(result, chosen, _style(options))
+        send(pieces, options.output_file, is_restricted=_is_restricted(result))
+        return
     docs = None
     if chosen == "openmetrics":
         docs = {entry.path: entry.doc for entry in archive.catalogue(*options.paths, boot=options.boot)}
-    send(WRITERS[chosen](result, _style(options, docs)), options.output_file, is_restricted=_is_restricted(result))
+    send(
+        formats.WRITERS[chosen](result, _style(options, docs)),
+        options.output_file,
+        is_restricted=_is_restricted(result),
+    )

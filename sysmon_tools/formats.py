@@ -6,7 +6,7 @@ Every writer is a function from a result and a style to pieces of text. HDF5, wh
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -195,6 +195,12 @@ def write_table(result: Result, style: Style) -> Iterator[bytes]:
         )
     for row in _table_rows(parts, len(result.times_ns)):
         yield _table_line(width.pad(cell) for width, cell in zip(widths, row, strict=True))
+
+
+def without_time(lines: Iterable[bytes], width: int) -> Iterator[bytes]:
+    """A table whose rows are all of one time, ``width`` characters long, without it."""
+    for line in lines:
+        yield line if line.startswith(b"#") else line[width + 2 :] or b"\n"
 
 
 def _units(columns: Sequence[Column]) -> list[str]:

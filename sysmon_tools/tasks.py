@@ -39,9 +39,9 @@ _NOT_HERE = {"raw": "--sql has rows as stored", "explain": ""}
 _WHOLE = ("top", "by", "group_by", "percentile", "stat")
 _SENSELESS = {
     "list": ("", (*_WHOLE, "where", "columns", "sample", "drop")),
-    "tree": ("--at says when", (*_WHOLE, "start", "end", "drop")),
-    "pid": ("its rows are one a step", (*_WHOLE, "drop")),
-    "sql": ("the query says that", (*_WHOLE, "where", "columns", "sample", "drop")),
+    "tree": ("--at says when", (*_WHOLE, "start", "end", "drop", "summary")),
+    "pid": ("its rows are one a step", (*_WHOLE, "drop", "summary")),
+    "sql": ("the query says that", (*_WHOLE, "where", "columns", "sample", "drop", "summary")),
 }
 # How long the processor time of a process tree is measured before its moment.
 TREE_SPAN = "10s"
@@ -143,7 +143,7 @@ def _check_together(options: argparse.Namespace) -> None:
     for name in modes:
         why, others = _SENSELESS[name]
         for other in others:
-            if getattr(options, other) is not None:
+            if getattr(options, other) is not None and getattr(options, other) is not False:
                 raise UsageError(f"{_spelled(other)} means nothing with --{name}{'; ' + why if why else ''}")
     if modes and modes[0] in {"tree", "pid"} and options.paths != ["process"]:
         raise UsageError(f"--{modes[0]} {options.paths[0]}: expected 'process'")
@@ -198,6 +198,7 @@ def _ask(
         "boot": options.boot,
         "stat": options.stats,
         "drop": options.drop or (),
+        "summary": options.summary,
         "columns": columns,
     }
     return archive.records(options.paths[0], **{**said, **changed})
@@ -362,16 +363,15 @@ def _write(answer: "Result", options: argparse.Namespace, chosen: str, style: "S
 
         put_in_place(options.output_file, lambda path: saved.write(answer, path), is_restricted=is_restricted)
         return
+    if options.summary:
+        from sysmon_tools.summary import written  # noqa: PLC0415  as above
+
+        send(written(answer, chosen, style), options.output_file, is_restricted=is_restricted)
+        return
     pieces: Iterable[bytes] = formats.WRITERS[chosen](answer, style)
     if chosen == "table" and len(set(answer.times_ns.tolist())) == 1:
-        pieces = _without_time(pieces, len(style.time(int(answer.times_ns[0]))))
+        pieces = formats.without_time(pieces, len(style.time(int(answer.times_ns[0]))))
     send(pieces, options.output_file, is_restricted=is_restricted)
-
-
-def _without_time(lines: Iterable[bytes], width: int) -> Iterator[bytes]:
-    """A table whose rows are all of one time, without it."""
-    for line in lines:
-        yield line if line.startswith(b"#") else line[width + 2 :] or b"\n"
 
 
 def _list(archive: "Archive", options: argparse.Namespace, chosen: str) -> list[str]:

@@ -13,6 +13,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from sysmond.answers import dropping, rates, times, wide
+from sysmond.answers import summary as summaries
 from sysmond.base import paths, timespec
 from sysmond.base.model import Metric, Sensitivity, series_path
 from sysmond.base.result import Boot, Entry, Event, LongEntry, Result
@@ -142,6 +143,7 @@ class Archive:
         raw: bool = False,
         explain: bool = False,
         drop: str | Sequence[str] = (),
+        summary: bool = False,
     ) -> Result:
         """Series by path over [start, end), a row a bucket of ``step``; with ``raw`` a row a tick, as stored.
 
@@ -150,7 +152,8 @@ class Archive:
         (``"10s"``, ``"1min"``) or nanoseconds, the recorded interval where it is not given. ``stat``: one or
         several of mean (where none is given), min, max, tmax, first, last, sum, count, and percentiles (``p95``).
         ``boot``: 0 for the newest, -1 for the one before, or an id. ``explain``: tell how each column came about, too.
-        ``drop``: patterns of what is left out: paths, or ``METRIC[@INSTANCE]``.
+        ``drop``: patterns of what is left out: paths, or ``METRIC[@INSTANCE]``. ``summary``: one time for all of the
+        range, with mean, min, max and p95 of each series that has an average.
 
         A column has a row a time: of counters rates per second (of seconds: percent), and sums in the unit
         recorded. Gaps are told with their true ends, which may lie outside the range.
@@ -158,11 +161,18 @@ class Archive:
         :raises UsageError: for a wrong path, time, step or statistic, and for an answer beyond all measure.
         :raises NotPermittedError: for what we may not read. :raises Error: where nothing is recorded.
         """
+        if summary:
+            summaries.check(step=step, stat=stat, raw=raw, explain=explain)
+            stat = summaries.STATISTICS
         stats = _statistics("mean" if stat is None else stat)
         when = times.read(start, end, step, is_open=boot is not None)
         dropped = dropping.parse(drop, self._folders.state)
-        asked = wide.Asked(patterns or ("*",), when, boot, lambda _: stats, raw=raw, explain=explain, drop=dropped)
+        asked = wide.Asked(
+            patterns or ("*",), when, boot, lambda _: stats, raw, explain, is_whole=summary, drop=dropped
+        )
         result = wide.answer(self._folders, self._classes, asked)
+        if summary:
+            result = summaries.of_series(result)
         self.warnings = list(result.warnings)
         return result
 
@@ -182,6 +192,7 @@ class Archive:
         boot: str | int | None = None,
         stat: str | Sequence[str] | None = None,
         drop: str | Sequence[str] = (),
+        summary: bool = False,
     ) -> Result:
         """A row each instance, process, thread or record of a table over [start, end); with ``step`` one a step.
 
@@ -190,7 +201,8 @@ class Archive:
         ``where``: a condition on rows (``"comm ~ ^post and cpu > 5%"``). ``group_by``: columns whose rows are put
         together. ``stat``: of columns that name none, one or several. ``top``: only the first of each step ``by`` a
         column. ``percentile``: over the steps, one row for all. ``drop``: patterns of what is left out: columns, and of
-        wide tables instances.
+        wide tables instances. ``summary``: of counters and gauges mean, min, max and p95; of tables whose rows are of
+        their own moment one row for all.
         Times and steps are as for ``select``. The answer is a result as that of ``select``, a row an element of its
         columns; ``records`` of it is a structured array.
 
@@ -200,7 +212,9 @@ class Archive:
         from sysmond.answers.question import Request  # noqa: PLC0415  as above
         from sysmond.answers.records import answer, is_long  # noqa: PLC0415  as above
 
-        request = Request(table, start, end, step, columns, where, group_by, by, top, percentile, boot, stat, drop)
+        request = Request(
+            table, start, end, step, columns, where, group_by, by, top, percentile, boot, stat, drop, summary
+        )
         if not is_long(self._folders, self._classes, table):
             from sysmond.answers import wide_rows  # noqa: PLC0415  as above
 
@@ -269,12 +283,14 @@ class SavedAnswer(Archive):
         raw: bool = False,
         explain: bool = False,
         drop: str | Sequence[str] = (),
+        summary: bool = False,
     ) -> Result:
         """As of an archive, of what was saved: all statistics of it where none is given; rows of a table by its name.
 
         :raises UsageError: for what was not saved, another step among it.
         """
         self._refuse(boot=boot, explain=explain, raw=raw and bool(self._saved.step_ns), step=self._other(step))
+        self._refuse(summary=summary)
         from sysmond.answers import saved_answer  # noqa: PLC0415  as in the archive
 
         stats = None if stat is None else _statistics(stat)
@@ -297,6 +313,7 @@ class SavedAnswer(Archive):
         boot: str | int | None = None,
         stat: str | Sequence[str] | None = None,
         drop: str | Sequence[str] = (),
+        summary: bool = False,
     ) -> Result:
         """As of an archive, of the rows that were saved: they are neither chosen nor put together anew.
 
@@ -305,7 +322,7 @@ class SavedAnswer(Archive):
         from sysmond.answers import saved_answer  # noqa: PLC0415  as in the archive
 
         self._refuse(boot=boot, where=where, group_by=group_by, by=by, top=top, percentile=percentile, stat=stat)
-        self._refuse(step=self._other(step), drop=drop)
+        self._refuse(step=self._other(step), drop=drop, summary=summary)
         if table != self._saved.table:
             raise UsageError(
                 f"table {table!r}: was not saved with this answer; expected {self._saved.table or 'series'}"

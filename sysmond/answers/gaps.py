@@ -113,7 +113,7 @@ def begins(line: Timeline, tables: Collection[str], gaps: Iterable[Gap], start_n
 
 def only_buckets(table: str, stats: Iterable[str]) -> str:
     """Say that some statistics are not known for all of the range, since rows are gone."""
-    return f"table {table!r}: of a part of the range only buckets are left, which keep no {', '.join(stats)}"
+    return f"table {table!r}: of a part of the range only buckets are left, which keep no {', '.join(sorted(stats))}"
 
 
 def outside(begin_ns: Mapping[str, int], start_ns: int, end_ns: int, now_ns: int) -> Iterator[Gap]:

@@ -5,12 +5,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from sysmond.answers.columns import LAST, MAX, MEAN, SUM, Of, Spec
+from sysmond.answers.columns import LAST, MAX, MEAN, MIN, SUM, Of, Spec, is_amount
 from sysmond.answers.rows import VALUES_MAX, Cells, NumberColumn, Question, RowBatch, Rows
+from sysmond.answers.summary import STATISTICS as SUMMARY
 from sysmond.base.model import ABSENT, Semantics
 from sysmond.base.result import Float64Array, Int64Array
 from sysmond.errors import UsageError
 from sysmond.rollup.condition import Words
+from sysmond.rollup.spread import Spread, percentile
 
 # Statistics that groups have: of others, no sum means anything.
 OF_GROUPS = (MEAN, SUM, MAX, LAST, "count")
@@ -212,3 +214,34 @@ def percentiles(rows: Rows, identity: Sequence[str], percent: float, specs: Mapp
 def _percentile(values: Float64Array, percent: float) -> float:
     present = values[~np.isnan(values)]
     return float(np.percentile(present, percent)) if len(present) else float("nan")
+
+
+def summary_of(question: Question, rows: Rows | None) -> tuple[Question, Rows | None]:
+    """One row for all rows, and the question that asks for it.
+
+    :raises UsageError: where no column has an average.
+    """
+    specs = [spec for spec in question.columns if is_amount(question.table, spec) and not spec.is_text]
+    if not specs:
+        raise UsageError(f"summary: no column of {question.table.name!r} that is asked for has an average")
+    made: dict[str, Cells] = {}
+    wanted: list[Spec] = []
+    for spec in specs:
+        for stat in SUMMARY:
+            wanted.append(spec._replace(label=f"{spec.label}:{stat}", stat=stat))
+            if rows is not None and not isinstance(cells := rows.columns[spec.label], Words):
+                made[wanted[-1].label] = NumberColumn(np.array([_statistic(cells.floats(), stat)]))
+    asked = question._replace(columns=wanted)
+    if rows is None or not len(rows.times_ns):
+        return asked, None
+    return asked, Rows(np.zeros(1, np.int64), rows.times_ns.min(keepdims=True), made)
+
+
+def _statistic(values: Float64Array, stat: str) -> float:
+    """One statistic of values, float64[row]; NaN where there is none."""
+    known = values[~np.isnan(values)]
+    if stat == MEAN:
+        return float(known.mean()) if len(known) else float("nan")
+    percent = {MIN: 0.0, MAX: 100.0}.get(stat, 95.0)
+    each = Spread(np.zeros(len(known), np.int64), known, np.ones(len(known), np.int64))
+    return float(percentile(each, percent, 1)[0])

@@ -11,10 +11,11 @@ from typing import NamedTuple
 import numpy as np
 
 from sysmond.answers import columns as offered
-from sysmond.answers import grouping, times
+from sysmond.answers import grouping, summary, times
 from sysmond.answers.columns import COUNT, Offer, Spec
 from sysmond.answers.rows import Cells, Question, Rows
 from sysmond.answers.times import Times
+from sysmond.base.model import Semantics
 from sysmond.base.result import Column, Int64Array
 from sysmond.errors import UsageError
 from sysmond.rollup import condition
@@ -39,13 +40,16 @@ class Request(NamedTuple):
     boot: str | int | None = None
     stat: str | Sequence[str] | None = None
     drop: str | Sequence[str] = ()
+    summary: bool = False
 
 
 def times_of(request: Request) -> Times:
     """Read the times of a request.
 
-    :raises UsageError: for wrong ones, and for a percentile over steps of which there are none.
+    :raises UsageError: for wrong ones, for a percentile over steps of which there are none, and for a summary of them.
     """
+    if request.summary:
+        summary.check(step=request.step, stat=request.stat, group_by=request.group_by, percentile=request.percentile)
     when = times.read(request.start, request.end, request.step, is_open=request.boot is not None)
     if request.percentile is not None and not when.step_ns:
         raise UsageError("a percentile is one over steps: expected --sample with it")
@@ -65,6 +69,14 @@ def asked(request: Request, offer: Offer) -> Question:
     chosen = offer.find(labels) if labels else offer.defaults(grouped=bool(groups))
     if request.stat is not None:
         chosen = [each for spec in chosen for each in _with_statistics(offer, spec, _words(request.stat))]
+    if request.summary:
+        chosen = [
+            each
+            for spec in chosen
+            for each in (
+                [spec] if spec.semantics is Semantics.STATE else _with_statistics(offer, spec, summary.STATISTICS)
+            )
+        ]
     if groups:
         # A name of a group means that group: ``user`` is whose it is then, not the time in user mode.
         names, own = {spec.name for spec in groups}, {spec.label for spec in groups}

@@ -8,7 +8,7 @@ from itertools import chain
 import numpy as np
 
 from sysmond.answers import columns as offered
-from sysmond.answers import dropping, from_tiers, grouping, record_gaps
+from sysmond.answers import dropping, from_tiers, grouping, record_gaps, summary
 from sysmond.answers.columns import Of, Offer, Spec
 from sysmond.answers.gaps import only_buckets, outside
 from sysmond.answers.joins import Joins, Texts, needed
@@ -219,6 +219,8 @@ class Answering:
             grouping.check_size(values)
         identity = [grouping.BOOT, *key_of(self.table)]
         rows = finished(question, pieces, identity, percent, buckets.stamps_ns) if pieces else None
+        if self._request.summary and not lasts(self.table):
+            question, rows = grouping.summary_of(question, rows)
         return self._result(question, rows, buckets)._replace(notes=tuple(notes))
 
     def _batches(self, question: Question, buckets: UtcBuckets) -> Iterator[RowBatch]:
@@ -232,6 +234,9 @@ class Answering:
         names = {spec.name for spec in specs if spec.of is Of.JOIN}
         of_boot = {part.line.boot: self._joined(part.line, names) for part in self._past}
         if not lasts(self.table):
+            if self._request.summary:  # A row of a bucket stands for several: it has no smallest, and no average.
+                self._warnings.append(only_buckets(self.table.name, summary.STATISTICS))
+                return batches(question, lines, buckets, self._since_ns)
             moments: list[RowBatch] = [
                 from_tiers.TierMomentBatch(part, of_boot[part.line.boot], buckets) for part in self._past
             ]

@@ -105,6 +105,7 @@ def test_options_and_paths_mix_and_all_reach_history(archive: FakeArchive, tmp_p
         "raw": False,
         "explain": False,
         "drop": (),
+        "summary": False,
     }
     assert archive.opened == {"state_dir": str(tmp_path), "runtime_dir": "/r", "user": True}
 

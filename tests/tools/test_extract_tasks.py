@@ -274,7 +274,7 @@ def test_an_export_of_restricted_rows_is_its_owners(run: Run, tmp_path: Path) ->
         (["--by=cpu"], "--by with no PATH: rows are of a table; expected one table as PATH"),
         (["process", "exits"], "process exits: rows are of one table at a time"),
         (["process", "cpu"], "process cpu: rows are of one table at a time"),
-        (["process", "--stat=min"], "has no statistic 'min'; expected mean, sum, last"),
+        (["process", "--stat=first"], "has no statistic 'first'; expected mean, min, max, sum, last, or p95"),
         (["process", "--raw"], "--raw is not for rows"),
         (["process", "--explain"], "--explain is not for rows"),
         (["process", "--top=0"], "--top 0: expected 1 or more"),
