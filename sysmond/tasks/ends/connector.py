@@ -20,7 +20,8 @@ from struct import Struct
 from typing import NamedTuple
 
 from sysmond.errors import Error
-from sysmond.tasks.ends.netlink import BUFFER_BYTES, HEADER, Socket, refused
+from sysmond.sources.netlink import HEADER
+from sysmond.tasks.ends.netlink import BUFFER_BYTES, Socket, refused
 
 WHAT = "proc connector"
 

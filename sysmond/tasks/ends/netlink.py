@@ -14,6 +14,7 @@ from errno import EAGAIN, EINTR, ENOBUFS
 from struct import Struct
 
 from sysmond.errors import Error, refusal
+from sysmond.sources.netlink import HEADER, NLMSG_ERROR, REQUEST
 
 # For 3,000 ends in a second, each of 1 to 2 KiB as the kernel counts them, and slow ticks after it.
 BUFFER_BYTES = 16 * 1024 * 1024
@@ -22,9 +23,7 @@ BATCH = 128
 # How many a tick reads; the rest waits in the buffer for the next.
 MESSAGES_MAX = 20_480
 
-REQUEST, ACKNOWLEDGE = 0x1, 0x4
-NLMSG_ERROR = 2
-HEADER = Struct("=IHHII")  # Length with this header, type, flags, sequence, port (struct nlmsghdr).
+ACKNOWLEDGE = 0x4
 
 _SO_RCVBUFFORCE = 33
 _SO_MEMINFO = 55

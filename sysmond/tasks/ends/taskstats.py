@@ -21,7 +21,8 @@ from typing import NamedTuple
 
 from sysmond.base.model import ABSENT
 from sysmond.errors import Error
-from sysmond.tasks.ends.netlink import ACKNOWLEDGE, BUFFER_BYTES, HEADER, Socket, refused
+from sysmond.sources.netlink import HEADER
+from sysmond.tasks.ends.netlink import ACKNOWLEDGE, BUFFER_BYTES, Socket, refused
 
 WHAT = "taskstats"
 # The first version with what is read here (Linux 2.6.20), and the first that names the process of a thread.
