@@ -28,8 +28,8 @@ FILESYSTEM = Table(
     "filesystem",
     per="mount",
     doc="File systems by mount point, as df(1) counts: those of the kernel's own making (proc, sysfs, cgroup …) and"
-    f" those without blocks are left out. The first {MOUNTS_MAX} mounts of mountinfo count. One that does not answer"
-    " keeps its row, with status and without numbers.",
+    f" those without blocks are left out. The first {MOUNTS_MAX} mounts of mountinfo have rows, the table mounts counts"
+    " all. One that does not answer keeps its row, with status and without numbers.",
     metrics=(
         gauge("size", "B", "Size of the file system.", origin="statvfs f_blocks × f_frsize"),
         gauge("used", "B", "Bytes in use: size less free.", origin="statvfs (f_blocks - f_bfree) × f_frsize"),
@@ -49,6 +49,16 @@ FILESYSTEM = Table(
         ),
         text("type", "Type of the file system, as ext4.", f"{PATH} 9"),
         text("device", "What is mounted: a device, server:/folder, or a word.", f"{PATH} 10"),
+    ),
+)
+
+MOUNTS = Table(
+    "mounts",
+    doc="How many mounts there are in the mount namespace of sysmond.",
+    metrics=(
+        gauge("mounts", "1", "Mounts of every kind.", origin=PATH),
+        gauge("filesystems", "1", "Mounts of real file systems that can be reached by their path.", origin=PATH),
+        gauge("filesystems_left_out", "1", "How many of these the table filesystem leaves out.", origin=PATH),
     ),
 )
 
@@ -94,7 +104,7 @@ def parse(content: bytes) -> list[MountLine]:
         if mount.type not in _PSEUDO and mount.type != _AUTOMOUNTER and not hidden:
             # Propagation may mount twice at one point of the same parent; the later one is reached.
             chosen[mount.point] = mount._replace(automounted=any(step.type == _AUTOMOUNTER for step in way))
-    return list(chosen.values())[:MOUNTS_MAX]
+    return list(chosen.values())
 
 
 def _parse_line(line: bytes) -> MountLine:
@@ -177,7 +187,7 @@ class FileSystems:
         """Give a row for every real mount that still exists."""
         content = host.read(PATH)
         if content != self._content:
-            self._mounts, self._content = parse(content), content
+            self._mounts, self._content = parse(content)[:MOUNTS_MAX], content
         asked = [mount for mount in self._mounts if not mount.automounted]
         answers = self._statvfs.answers(asked, os.fsencode(host.root))
         for mount in self._mounts:
@@ -190,6 +200,13 @@ class FileSystems:
                 numbers = _NO_NUMBERS
                 status = AUTOMOUNTED if mount.automounted else HUNG if answer is None else REFUSED
             yield _text(mount.point), (*numbers, int(mount.read_only), status, _text(mount.type), _text(mount.device))
+
+
+def count(host: Host) -> Iterator[Row]:
+    """Give the one row of ``mounts``."""
+    content = host.read(PATH)
+    chosen = len(parse(content))
+    yield "", (content.count(b"\n"), chosen, max(0, chosen - MOUNTS_MAX))
 
 
 def _numbers(answer: os.statvfs_result) -> tuple[int, ...]:
@@ -205,5 +222,8 @@ def _text(name: bytes) -> str:
 
 @hookimpl
 def sysmond_probes() -> list[Probe]:
-    """Offer the table ``filesystem``."""
-    return [Probe(FILESYSTEM, FileSystems().read, INTERVAL_S, Lane.BACKGROUND)]
+    """Offer the tables ``filesystem`` and ``mounts``."""
+    return [
+        Probe(FILESYSTEM, FileSystems().read, INTERVAL_S, Lane.BACKGROUND),
+        Probe(MOUNTS, count, INTERVAL_S, Lane.BACKGROUND, pure=True),
+    ]

@@ -53,7 +53,7 @@ def release() -> Iterator[threading.Event]:
 
 
 def test_the_table_is_well_formed() -> None:
-    [probe] = filesystem.sysmond_probes()
+    probe, _ = filesystem.sysmond_probes()
     check_table(probe.table)
     assert (probe.table.name, probe.lane, probe.interval_s) == ("filesystem", Lane.BACKGROUND, 30.0)
 
@@ -230,6 +230,16 @@ def test_mounts_are_bounded(tmp_path: Path) -> None:
     write(tmp_path, *(b"%d 1 0:40 / /mnt/%d rw - tmpfs tmpfs rw" % (number, number) for number in range(10, 310)))
     rows = rows_of(tmp_path, Statvfs(lambda _: answer()))
     assert list(rows) == [f"/mnt/{number}" for number in range(10, 10 + filesystem.MOUNTS_MAX)]
+
+
+def test_mounts_beyond_the_bound_are_counted(tmp_path: Path) -> None:
+    _, probe = filesystem.sysmond_probes()
+    check_table(probe.table)
+    of_all = [b"%d 1 0:40 / /mnt/%d rw - tmpfs tmpfs rw" % (number, number) for number in range(10, 310)]
+    write(tmp_path, *of_all, b"9 1 0:4 / /proc rw - proc proc rw")
+    assert list(probe.read(Host(str(tmp_path)))) == [("", (301, 300, 300 - filesystem.MOUNTS_MAX))]
+    (tmp_path / "proc/self/mountinfo").write_text("9 1 0:4 / /proc rw - proc proc rw\n")
+    assert list(probe.read(Host(str(tmp_path)))) == [("", (1, 0, 0))]
 
 
 def test_a_root_whose_parent_is_itself(tmp_path: Path) -> None:

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Why the compressed cache of swap (zswap) refused pages, and its settings.
+
+Source: the kernel's ``Documentation/admin-guide/mm/zswap.rst`` and ``mm/zswap.c``. What it counts is in debugfs, which
+only root may read, and not everywhere is mounted.
+"""
+
+from collections.abc import Iterator
+
+from sysmond.probe import Host, Lane, Metric, Probe, Row, Table, counter, gauge, hookimpl, state, text
+
+SETTINGS = "/sys/module/zswap/parameters"
+COUNTS = "/sys/kernel/debug/zswap"
+INTERVAL_S = 60.0
+
+
+def _times(name: str, file: str, doc: str) -> Metric:
+    return counter(name, "1", doc, origin=f"{COUNTS}/{file}")
+
+
+ZSWAP = Table(
+    "zswap",
+    doc="The compressed cache in front of swap: its settings, and what it refused; the latter is absent where debugfs"
+    " may not be read. Its size is memory/zswap and memory/zswapped, pages in and out are vm/zswpin, zswpout, zswpwb.",
+    metrics=(
+        state("enabled", "1 takes pages; 0 does not.", f"{SETTINGS}/enabled"),
+        gauge("pool_max", "%", "How much of memory it may take.", origin=f"{SETTINGS}/max_pool_percent"),
+        _times("pool_limit_hits", "pool_limit_hit", "Times it was full."),
+        _times("alloc_refusals", "reject_alloc_fail", "Pages refused since memory for them could not be had."),
+        _times("compress_refusals", "reject_compress_fail", "Pages refused since they could not be compressed."),
+        _times("poor_refusals", "reject_compress_poor", "Pages refused since they compress poorly."),
+        _times("reclaim_refusals", "reject_reclaim_fail", "Pages refused since it was full and nothing could leave."),
+        text("compressor", "How it compresses.", f"{SETTINGS}/compressor"),
+    ),
+)
+_ENABLED = {b"Y": 1, b"N": 0}
+
+
+def read(host: Host) -> Iterator[Row]:
+    """Give the one row.
+
+    :raises ValueError: where it is neither on nor off.
+    """
+    switch, *numbers, compressor = (metric.origin for metric in ZSWAP.metrics)
+    enabled = _ENABLED.get(host.read(switch).strip())
+    if enabled is None:
+        raise ValueError(f"{switch}: {host.read(switch)[:16]!r}; expected Y or N")
+    yield "", [enabled, *map(host.integer, numbers), host.word(compressor)]
+
+
+@hookimpl
+def sysmond_probes() -> list[Probe]:
+    """Offer the table ``zswap``."""
+    return [Probe(ZSWAP, read, INTERVAL_S, Lane.BACKGROUND, needs=(f"{SETTINGS}/enabled",))]

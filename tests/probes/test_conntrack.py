@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table ``conntrack``: exact values, an old kernel, garbage, kernels without, this machine."""
+
+from pathlib import Path
+
+import pytest
+from sysmond_probes import conntrack
+
+from sysmond.base.model import check_table
+from sysmond.probe import ABSENT, Host
+from tests.support import sysfs
+
+
+def row(root: Path) -> list[int | str]:
+    [(instance, values)] = conntrack.read(Host(str(root)))
+    assert instance == ""
+    return list(values)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Path:
+    return sysfs.build(tmp_path, "server", "md")
+
+
+def test_the_table_is_well_formed() -> None:
+    [probe] = conntrack.sysmond_probes()
+    check_table(probe.table)
+
+
+def test_counters_are_those_of_all_cpus(server: Path) -> None:
+    assert row(server) == [81234, 262144, 0x15, 0x20, 0x2C, 0x10F, 5, 2, 0]
+
+
+def test_what_an_old_kernel_calls_otherwise_is_absent(server: Path) -> None:
+    stat = server / "proc/net/stat/nf_conntrack"
+    stat.write_text(stat.read_text().replace("clashres", "searched"))
+    assert row(server)[6] == ABSENT
+
+
+@pytest.mark.parametrize("content", [b"", b"entries drop\n", b"entries drop\n00 00 00\n", b"entries drop\n00 many\n"])
+def test_garbage_is_refused(content: bytes) -> None:
+    with pytest.raises(ValueError, match="expected a heading|invalid literal"):
+        conntrack.parse(content)
+
+
+def test_a_kernel_without_tracking_has_no_source(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        row(tmp_path)
+
+
+@pytest.mark.skipif(not Path("/proc/sys/net/netfilter/nf_conntrack_max").exists(), reason="this kernel tracks nothing")
+def test_this_machine_has_all_of_it() -> None:
+    values = row(Path("/"))
+    assert values[1] == int(Path("/proc/sys/net/netfilter/nf_conntrack_max").read_text())
+    assert ABSENT not in values
