@@ -55,6 +55,27 @@ share one pass, which counts for the first that asks for it. A table that is off
 `sysmonctl enable probe NAME`, says so.
 """
 
+LEFT_OUT = (
+    (
+        "free memory by size and kind (`/proc/pagetypeinfo`)",
+        "The kernel walks the free lists of each zone under its lock: milliseconds in which nobody can allocate there.",
+    ),
+    ("entropy (`entropy_avail`)", "Since Linux 5.18 it is always 256."),
+    (
+        "how much of inotify is used",
+        "No file says so: descriptors of all processes would be walked, and the limits are those of each user.",
+    ),
+    ("counts of routes", "The whole table would be asked for, and that of a router has a million."),
+    (
+        "sizes of btrfs subvolumes by random samples",
+        "Each sample reads the disk, which may sleep; `btrfs` has what the kernel counts itself.",
+    ),
+    (
+        "size of zswap, pages into and out of it; the balloon of a virtual machine",
+        "They are in `memory` and `vm`, and nothing is recorded twice.",
+    ),
+)
+
 CLI_HEAD = """\
 # Command lines
 
@@ -138,7 +159,9 @@ def metrics() -> str:
             for probe in probes
         ),
     )
-    return "\n".join([METRICS_HEAD, *summary, *(line for probe in probes for line in table_section(probe))]) + "\n"
+    sections = (line for probe in probes for line in table_section(probe))
+    left_out = ("", "## Left out, and why", "", *table(("what", "why"), LEFT_OUT))
+    return "\n".join([METRICS_HEAD, *summary, *sections, *left_out]) + "\n"
 
 
 def measured_ms() -> dict[str, float]:
