@@ -20,6 +20,7 @@ from types import ModuleType
 
 from sysmond.archiver.disk_writes import FLUSH, INTERVAL_NS
 from sysmond.base.clock import SECOND_NS
+from sysmond.base.derived_columns import of_table
 from sysmond.base.model import Lane, Metric, Semantics, rate_unit
 from sysmond.bus import loop
 from sysmond.bus.wire import interface
@@ -47,7 +48,8 @@ Every table and metric that sysmond's own probes record. Written from the probes
 A series is named `table/metric@instance`; a table of the whole system has no instance. A counter
 only grows, and readers see its rate: the unit in parentheses. Values are stored as integers;
 *digits* is the number of decimal places they carry. A metric that a kernel, a device or a
-permission does not offer is absent, never zero.
+permission does not offer is absent, never zero. What is *derived* is not recorded, but follows from metrics
+by a formula ([the guide](asking.md#derived-columns)); it is asked for by its name like any other.
 
 *Takes* is how long a reading, and its row in the ring, took when that was last [measured](performance.md): with 1,000
 processes, and with 1,000 control groups; `–` where no benchmark takes a table by itself. Tables made of tasks
@@ -197,6 +199,12 @@ def table_section(probe: Probe) -> Iterator[str]:
         about, every = f"Long: {about.lower()} {whenever}", f"looked for {every}; key {', '.join(declared.packing.key)}"
     yield f"{about}, {every}; {probe.lane} lane; {probe.sensitivity}.{off}"
     yield ""
+    if columns := of_table(declared):
+        yield from table(
+            ("derived", "unit", "formula", "meaning"),
+            ((f"`{name}`", column.unit, f"`{column.formula}`", column.doc) for name, column in columns.items()),
+        )
+        yield ""
     yield from table(("metric", "unit", "semantics", "digits", "meaning", "origin"), map(metric_row, declared.metrics))
 
 

@@ -66,7 +66,7 @@ class Queryable(Protocol):
     warnings: list[str]
     state_dir: str
 
-    def catalogue(self, *patterns: str, boot: str | int | None = None) -> "list[Entry]":
+    def catalogue(self, *patterns: str, boot: str | int | None = None, derived: bool = False) -> "list[Entry]":
         """List what is recorded."""
 
     def long_tables(self, *, boot: str | int | None = None) -> "list[LongEntry]":
@@ -304,7 +304,7 @@ def _list(archive: Queryable, options: argparse.Namespace, chosen: str) -> list[
         recorded += archive.long_tables(boot=options.boot)
         warnings += archive.warnings
     with suppress(Error) if recorded else nullcontext():  # There are no series, only long tables.
-        recorded += archive.catalogue(*options.paths, boot=options.boot)
+        recorded += archive.catalogue(*options.paths, boot=options.boot, derived=True)
         warnings += archive.warnings
     listed = [
         entry

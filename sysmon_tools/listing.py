@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the catalogue of what has been recorded: path, unit, semantics, from, to, resolution, sensitivity.
 
-A long table is one line of it: instead of semantics it says what its rows are about.
+A long table is one line of it: instead of semantics it says what its rows are about. What is derived is marked so.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -28,10 +28,19 @@ def write(chosen: str, entries: Iterable[Listed], style: Style) -> Iterator[byte
         said = style.time(time_ns)
         return said if style.notation is not Notation.EPOCH else float(said) if "." in said else int(said)
 
-    return WRITERS[chosen]((*FIELDS, _DOC), ((*_fields(entry, moment), entry.doc) for entry in entries))
+    return WRITERS[chosen]((*FIELDS, _DOC), ((*_fields(entry, moment), _meaning(entry)) for entry in entries))
+
+
+def _meaning(listed: Listed) -> str:
+    formula = listed.formula if isinstance(listed, Entry) else ""
+    return f"{listed.doc} Derived: {formula}" if formula else listed.doc
 
 
 def _fields(listed: Listed, moment: Callable[[int], object]) -> tuple[object, ...]:
-    unit, semantics = (listed.unit, str(listed.semantics)) if isinstance(listed, Entry) else ("", f"per {listed.per}")
+    unit, semantics = "", ""
+    if isinstance(listed, Entry):
+        unit, semantics = listed.unit, "derived" if listed.formula else str(listed.semantics)
+    else:
+        semantics = f"per {listed.per}"
     times = moment(listed.start_ns), moment(listed.end_ns)
     return listed.path, unit, semantics, *times, format_step(listed.interval_ns), str(listed.sensitivity)

@@ -8,7 +8,7 @@ Rates are derived here, from exact counters; every hole is a gap with its cause.
 """
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -65,8 +65,8 @@ class Archive:
     def __repr__(self) -> str:
         return f"<Archive {self.state_dir}>"
 
-    def catalogue(self, *patterns: str, boot: str | int | None = None) -> list[Entry]:
-        """What has been recorded: one entry a series, sorted by path.
+    def catalogue(self, *patterns: str, boot: str | int | None = None, derived: bool = False) -> list[Entry]:
+        """What has been recorded: one entry a series, sorted by path; with ``derived`` what follows from it, too.
 
         :raises UsageError: for a pattern that means nothing recorded. :raises NotPermittedError: for one that
             means what we may not read.
@@ -78,14 +78,17 @@ class Archive:
                 if wanted_boot in {None, track.lineage.boot}:
                     _extend(ranges, track, line)
             parsed = [paths.parse(pattern, self._folders.state) for pattern in patterns]
-            chosen, empty = wide.match(parsed, ranges, line, self._folders) if patterns else (list(ranges), {})
+            keys = [*ranges, *(_derived_keys(line, ranges) if derived else ())]
+            chosen, empty = wide.match(parsed, keys, line, self._folders) if patterns else (keys, {})
+            found = _derived(line, ranges, [key for key in chosen if key not in ranges])
             self.warnings = list(dict.fromkeys([*empty.values(), *(damage.reason for damage in line.damages)]))
             return [
                 _entry(
                     key,
-                    line.metrics[key.table, key.metric],
+                    found[key][0] if key in found else line.metrics[key.table, key.metric],
                     wide.sensitivity(line.restricted & {key.table}),
-                    *ranges[key],
+                    *(found[key][1] if key in found else ranges[key]),
+                    is_derived=key in found,
                 )
                 for key in sorted(chosen)
             ]
@@ -114,7 +117,7 @@ class Archive:
         if records.is_long(*where, table):
             return list(records.described(records.newest(*where, table)))
         with closing(Timeline(*where)) as line:
-            return list(wide_rows.described(wide_rows.declared(line, table)))
+            return list(wide_rows.described(wide_rows.declared(line, table), line.derived(table)))
 
     def boots(self) -> list[Boot]:
         """Every boot with anything recorded, oldest first."""
@@ -242,8 +245,9 @@ class SavedAnswer(Archive):
         super().__init__(place)
         self._saved = answer
 
-    def catalogue(self, *patterns: str, boot: str | int | None = None) -> list[Entry]:
-        """As of an archive: one entry a series that was saved."""
+    def catalogue(self, *patterns: str, boot: str | int | None = None, derived: bool = False) -> list[Entry]:
+        """As of an archive: one entry a series that was saved, derived or not."""
+        del derived
         self._refuse(boot=boot)
         times_ns, saved = self._saved.times_ns, self._saved
         if saved.table or not len(times_ns):
@@ -385,11 +389,39 @@ def _extend(ranges: dict[SeriesKey, tuple[int, int, int]], track: Track, line: T
             ranges[key] = (min(seen[0], start_ns), max(seen[1], end_ns), min(seen[2], step_ns))
 
 
+def _derived_keys(line: Timeline, keys: Iterable[SeriesKey]) -> list[SeriesKey]:
+    from sysmond.answers import derived  # noqa: PLC0415  few ask for them
+
+    return derived.named(line, keys)
+
+
+def _derived(
+    line: Timeline, ranges: Mapping[SeriesKey, tuple[int, int, int]], keys: Sequence[SeriesKey]
+) -> dict[SeriesKey, tuple[Metric, tuple[int, int, int]]]:
+    """Of derived series what they are, and their range: that of all their metrics."""
+    if not keys:
+        return {}
+    from sysmond.answers import derived  # noqa: PLC0415  as above
+
+    found = {}
+    for key, series in derived.find(line, keys).items():
+        start_ns, end_ns, interval_ns = zip(*(ranges[own] for own in series.own.values()), strict=True)
+        found[key] = series.metric, (max(start_ns), min(end_ns), max(interval_ns))
+    return found
+
+
 def _entry(
-    key: SeriesKey, metric: Metric, sensitivity: Sensitivity, start_ns: int, end_ns: int, interval_ns: int
+    key: SeriesKey,
+    metric: Metric,
+    sensitivity: Sensitivity,
+    start_ns: int,
+    end_ns: int,
+    interval_ns: int,
+    *,
+    is_derived: bool = False,
 ) -> Entry:
-    path = series_path(*key)
-    return Entry(path, metric.unit, metric.semantics, metric.doc, start_ns, end_ns, interval_ns, sensitivity)
+    path, formula = series_path(*key), metric.origin if is_derived else ""
+    return Entry(path, metric.unit, metric.semantics, metric.doc, start_ns, end_ns, interval_ns, sensitivity, formula)
 
 
 def _statistics(stat: str | Sequence[str]) -> list[str]:

@@ -7,19 +7,23 @@ time that it was known), ``min``, ``max`` and ``last``; the first is meant where
 percentiles (``p95``), by time. A state is what it was last.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import chain
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 from sysmond.answers.rates import percent_of
-from sysmond.base.model import END, START, Answers, Metric, Semantics, Table, rate_unit
-from sysmond.base.result import TIME_SCALE, TIME_UNIT
+from sysmond.base.model import END, START, Answers, Derived, Metric, Semantics, Table, rate_unit
+from sysmond.base.result import TIME_SCALE, TIME_UNIT, Float64Array, Int64Array
 from sysmond.errors import UsageError, nearest
 from sysmond.rollup.condition import TEXT, ColumnKind
 from sysmond.rollup.portion import parts_of, totals_in
 from sysmond.store.stretch import key_of, lasts
 from sysmond.store.undeclared import answers_of
+
+if TYPE_CHECKING:
+    from sysmond.base.formula import Formula, Operand
 
 MEAN, SUM, MIN, MAX, LAST = "mean", "sum", "min", "max", "last"
 _STATS = {
@@ -37,6 +41,7 @@ class Of(StrEnum):
     """Where a column comes from."""
 
     METRIC = "metric"
+    DERIVED = "derived"  # By a formula of metrics.
     KEY = "key"
     JOIN = "join"  # Texts that belong to numbers: of another table, or known to every reader.
     LIFE = "life"  # When and how it ended.
@@ -66,7 +71,31 @@ class Spec(NamedTuple):
     @property
     def decimals(self) -> int:
         """How many decimal places its averages carry."""
-        return {"B": 0, "%": 3}.get(self.unit, 3)
+        return {"B": 0, "s": 6 if self.of is Of.DERIVED else 3}.get(self.unit, 3)
+
+
+class FormulaColumn(NamedTuple):
+    """What a derived column of rows is made of: columns of the same rows, and values of other tables by bucket.
+
+    ``others``: float64[bucket] each, once they have been looked up.
+    """
+
+    formula: "Formula"
+    own: Mapping["Operand", Spec]
+    others: "Mapping[Operand, Float64Array]" = MappingProxyType({})
+
+    def of(self, cells: "Callable[[Spec], Float64Array]", bucket: Int64Array) -> "Float64Array":
+        """What the formula gives, float64[row]; ``cells``: the numbers of a column; ``bucket``: int64[row]."""
+        from sysmond.answers import derived  # noqa: PLC0415  few ask for them
+
+        # What is shown as percent is a share in formulas.
+        values = {
+            name: cells(spec) * (0.01 if spec.semantics is Semantics.COUNTER and spec.unit == "%" else 1.0)
+            for name, spec in self.own.items()
+        }
+        return derived.computed(
+            self.formula, values | {name: of[bucket] for name, of in self.others.items()}, len(bucket)
+        )
 
 
 class Specs(dict[str, Spec]):
@@ -76,7 +105,7 @@ class Specs(dict[str, Spec]):
         """A percentile of a column that has averages."""
         name, _, stat = label.partition(":")
         mean = self.get(f"{name}:{MEAN}")
-        if mean is None or percent_of(stat) is None:
+        if mean is None or percent_of(stat) is None or (mean.of is Of.DERIVED and f"{name}:{MAX}" not in self.keys()):
             raise KeyError(label)
         return mean._replace(label=label, stat=stat)
 
@@ -108,12 +137,20 @@ class _Kinds(Mapping[str, ColumnKind]):
 
 
 class Offer(NamedTuple):
-    """The columns of a table, by label, in order."""
+    """The columns of a table, by label, in order; ``derived``: those that follow from others by formulas."""
 
     table: Table
     specs: Mapping[str, Spec]
     answers: Answers
     meant: Mapping[str, str]
+    derived: Mapping[str, FormulaColumn] = MappingProxyType({})
+
+    def made_of(self, spec: Spec) -> FormulaColumn | None:
+        """What a column is made of, where rows make it: all but statistics that series have."""
+        column = self.derived.get(spec.name)
+        if column is None or spec.stat == MEAN or spec.of is not Of.DERIVED:
+            return column if spec.stat == MEAN else None
+        return column._replace(own={name: self.specs[f"{part.name}:{spec.stat}"] for name, part in column.own.items()})
 
     def find(self, labels: Iterable[str]) -> list[Spec]:
         """The columns called so.
@@ -190,6 +227,38 @@ def offer(table: Table) -> Offer:
     specs[COUNT] = Spec(COUNT, COUNT, LAST, "1", 0, Semantics.GAUGE, Of.COUNT)
     meant = {name: label for name, label in answers.meant if label in specs}
     return Offer(table, specs, answers, meant)
+
+
+def with_derived(
+    plain: Offer, columns: Mapping[str, Derived], make: "Callable[[Metric, str], Spec]", stats: Sequence[str] = ()
+) -> Offer:
+    """The same, with derived columns; what a name means already it means still.
+
+    ``make``: gives the column of a metric and a statistic. ``stats``: the statistics that each has; where there are
+    none, those that follow from its metrics: the mean, and of what is in proportion to one metric those of that.
+    """
+    from sysmond.base import derived_columns, formula  # noqa: PLC0415  few ask for them
+
+    specs, derived = Specs(plain.specs), {}
+    for name, column in columns.items():
+        if name in plain.specs:
+            continue
+        read, metric = formula.parse(column.formula), derived_columns.as_metric(column)
+        own = {operand: plain.specs[operand.metric] for operand in read.operands if not operand.table}
+        derived[name] = FormulaColumn(read, own)
+        specs[name] = make(metric, MEAN)
+        known = stats or [MEAN, *(stat for stat in (MIN, MAX) if read.slope() > 0)]
+        for stat in known if stats or all(f"{spec.name}:{MEAN}" in plain.specs for spec in own.values()) else ():
+            specs[f"{name}:{stat}"] = make(metric, stat)._replace(label=f"{name}:{stat}")
+    return plain._replace(specs=specs, derived=derived)
+
+
+def with_known(plain: Offer) -> Offer:
+    """The same of a long table, with its derived columns."""
+    from sysmond.base import derived_columns  # noqa: PLC0415  few ask for them
+
+    columns = derived_columns.of_table(plain.table)
+    return with_derived(plain, columns, lambda metric, stat: _spec(metric, stat, Of.DERIVED))
 
 
 def _in_order(table: Table) -> Sequence[Metric]:

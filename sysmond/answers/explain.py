@@ -30,19 +30,20 @@ def explain(query: Query, result: Result) -> tuple[Explanation, ...]:
     lacking: dict[str, list[Gap]] = {}
     for gap in result.gaps:
         lacking.setdefault(gap.table, []).append(gap)
-    keys_of = {series_path(*key): key for key in query.keys}
+    keys_of = {series_path(*key): key for key in query.asked}
     explanations = []
     for column in result.columns:
         key = keys_of[column.path]
-        parts = _joined(answered.get(key, []))
-        metric = query.metric(key)
+        first, origin, formula = _made_of(query, key, column.stat)
+        parts = _joined(answered.get(first, []))
+        metric = query.metric(first)
         explanations.append(
             Explanation(
                 column.path,
                 column.stat,
                 column.unit,
-                metric.origin,
-                rates.formula(metric, column.stat),
+                origin,
+                formula,
                 parts,
                 result.step_ns,
                 _resampling(metric, result.step_ns, parts),
@@ -50,6 +51,16 @@ def explain(query: Query, result: Result) -> tuple[Explanation, ...]:
             )
         )
     return tuple(explanations)
+
+
+def _made_of(query: Query, key: "SeriesKey", stat: str) -> tuple["SeriesKey", str, str]:
+    """The series whose rows or buckets answer, where its numbers come from, and what is made of them."""
+    if (series := query.derived.get(key)) is None:
+        metric = query.metric(key)
+        return key, metric.origin, rates.formula(metric, stat)
+    from sysmond.answers import derived  # noqa: PLC0415  few ask for them
+
+    return next(iter(series.own.values())), derived.origin(series, query.line), derived.explained(series, stat)
 
 
 def _part(view: TrackView) -> Answered:

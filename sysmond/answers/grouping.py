@@ -54,7 +54,7 @@ def rank(cells: Cells) -> Float64Array:
 
 def grouped(batch: RowBatch, question: Question) -> Rows:
     """The groups of a batch, with the sums of their rows; of the largest, the largest."""
-    specs = [spec for spec in dict.fromkeys([*question.columns, question.by]) if spec not in question.groups]
+    specs = [spec for spec in question.parts([*question.columns, question.by]) if spec not in question.groups]
     keys = [_codes(batch.cells(spec)) for spec in question.groups]
     order = np.lexsort((*reversed(keys), batch.bucket))
     ordered = [column[order] for column in (batch.bucket, *keys)]

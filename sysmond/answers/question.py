@@ -5,15 +5,16 @@ The same for every kind of table: ``Request`` and ``times_of`` as people say it,
 that there are, ``finished`` puts rows in order, ``column`` shows them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
 
 from sysmond.answers import columns as offered
 from sysmond.answers import grouping, summary, times
-from sysmond.answers.columns import COUNT, Offer, Spec
-from sysmond.answers.rows import Cells, Question, Rows
+from sysmond.answers.columns import COUNT, Of, Offer, Spec
+from sysmond.answers.rows import Cells, NumberColumn, Question, Rows, numbers
 from sysmond.answers.times import Times
 from sysmond.base.model import Semantics
 from sysmond.base.result import Column, Int64Array
@@ -92,7 +93,23 @@ def asked(request: Request, offer: Offer) -> Question:
         raise UsageError(f"the first {request.top}: expected 1 or more")
     where = condition.parse(request.where, offer.kinds(), times.moment) if request.where.strip() else None
     is_ranked = bool(request.top or request.by or groups) or (packing is not None and packing.lasting)
-    return Question(offer.table, chosen, where, offer.specs, groups, by, request.top, is_ranked)
+    looked_at = [*chosen, by, *(offer.specs[label] for label in (where.columns if where else ()))]
+    derived = {
+        spec.label: made_of
+        for spec in looked_at
+        if (groups or spec.of is Of.DERIVED) and (made_of := offer.made_of(spec)) is not None
+    }
+    return Question(offer.table, chosen, where, offer.specs, groups, by, request.top, is_ranked, derived)
+
+
+def asked_of(request: Request, plain: Offer, more: Callable[[], Offer]) -> Question:
+    """Check a request against columns, and where it is refused, against ``more``: few ask for derived columns.
+
+    :raises UsageError: as ``asked`` does.
+    """
+    with suppress(UsageError):
+        return asked(request, plain)
+    return asked(request, more())
 
 
 def _with_statistics(offer: Offer, spec: Spec, stats: Sequence[str]) -> list[Spec]:
@@ -122,8 +139,15 @@ def finished(
     rows = grouping.joined(pieces)
     labels = [spec.label for spec in question.groups]
     if labels and len(pieces) > 1:
-        largest = frozenset(spec.label for spec in question.columns if spec.stat == offered.MAX)
+        largest = frozenset(spec.label for spec in question.parts(question.columns) if spec.stat == offered.MAX)
         rows = grouping.regrouped(rows, labels, largest)
+    if labels and question.derived:
+        made = {
+            label: NumberColumn(column.of(lambda part: numbers(rows.columns[part.label]), rows.bucket))
+            for label, column in question.derived.items()
+            if all(part.label in rows.columns for part in column.own.values())
+        }
+        rows = rows._replace(columns={**rows.columns, **made})
     if percent is not None:
         if not 0 <= percent <= PERCENT_MAX:
             raise UsageError(f"percentile {percent:g}: expected 0 to 100")

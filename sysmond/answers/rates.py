@@ -66,7 +66,7 @@ class LineagePart(NamedTuple):
 
 
 class Statistic(NamedTuple):
-    """A column: integers of a scale, or floats of so many decimals."""
+    """A column: integers of a scale, or floats, which are shown with so many decimals and not rounded yet."""
 
     unit: str
     integers: Int64Array | None
@@ -201,10 +201,10 @@ def samples(kind: tuple[Stat, ...], values: Int64Array, ticks: Int64Array, inter
 
 
 class Samples(NamedTuple):
-    """What one series has in one lineage: the places of its buckets on the axis, and ``samples``, int64[tick] both."""
+    """What one series has in one lineage: the places of its buckets on the axis, and ``samples``: [tick] both."""
 
     place: Int64Array
-    values: Int64Array
+    values: Int64Array | Float64Array
     interval_ns: int
 
 
@@ -229,7 +229,7 @@ def of_samples(parts: Sequence[Samples], metric: Metric, percent: float, buckets
     found[there] = values[low] + (values[high] - values[low]) * (at - low)
     longest_s = max((part.interval_ns for part in parts), default=SECOND_NS) / SECOND_NS if is_rate else 1.0
     decimals = min(DECIMALS_MAX, decimals_of(metric.scale - shift, longest_s) + 3)
-    return Statistic(rate_unit(metric.unit) if is_rate else metric.unit, None, 0, np.round(found, decimals), decimals)
+    return Statistic(rate_unit(metric.unit) if is_rate else metric.unit, None, 0, found, decimals)
 
 
 def kept_statistics(buckets: Buckets) -> Kept:
@@ -360,8 +360,7 @@ def of_counter(parts: Sequence[LineagePart], metric: Metric, stat: str, step_ns:
             rate[part.place] = _CHOICES[stat](rate[part.place], own)
         longest_s = max((part.interval_ns for part in parts), default=SECOND_NS) / SECOND_NS
     decimals = decimals_of(metric.scale - percent, longest_s)
-    rate = np.maximum(rate, 0.0)
-    return Statistic(rate_unit(metric.unit), None, 0, np.round(rate, decimals), decimals)
+    return Statistic(rate_unit(metric.unit), None, 0, np.maximum(rate, 0.0), decimals)
 
 
 _PER_INTERVAL: dict[str, Stat | RowStat] = {
@@ -453,7 +452,7 @@ def _summed(parts: Sequence[LineagePart], metric: Metric, buckets: int) -> Stati
     total, there = _totals(parts, buckets)
     if total.dtype == np.int64:
         return Statistic(metric.unit, np.where(there, total, ABSENT), metric.scale, None, 0)
-    floats: Float64Array = np.where(there, np.round(total / 10.0**metric.scale, metric.scale), np.nan)
+    floats: Float64Array = np.where(there, total / 10.0**metric.scale, np.nan)
     return Statistic(metric.unit, None, 0, floats, metric.scale)
 
 
@@ -467,7 +466,7 @@ def _mean(parts: Sequence[LineagePart], metric: Metric, buckets: int) -> Statist
         return Statistic(metric.unit, np.where(there, total, ABSENT), metric.scale, None, 0)
     mean: Float64Array = np.where(there, total / np.maximum(counts, 1) / 10.0**metric.scale, np.nan)
     decimals = decimals_of(metric.scale, float(most))
-    return Statistic(metric.unit, None, 0, np.round(mean, decimals), decimals)
+    return Statistic(metric.unit, None, 0, mean, decimals)
 
 
 def _time_of_maximum(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Answers about long tables: a question in words, checked, answered from what is there, as columns and as records."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import chain
 
@@ -12,7 +12,7 @@ from sysmond.answers import dropping, from_tiers, grouping, record_gaps, summary
 from sysmond.answers.columns import Of, Offer, Spec
 from sysmond.answers.gaps import only_buckets, outside
 from sysmond.answers.joins import Joins, Texts, needed
-from sysmond.answers.question import Request, asked, column, finished, times_of
+from sysmond.answers.question import Request, asked_of, column, finished, times_of
 from sysmond.answers.rows import (
     JoinedRows,
     Question,
@@ -198,9 +198,10 @@ class Answering:
     def answer(self) -> Result:
         """Answer it."""
         drop = dropping.parse(self._request.drop)
-        question, notes = dropping.left_of_columns(asked(self._request, self.offer), drop)
+        question, notes = dropping.left_of_columns(asked_of(self._request, self.offer, self.whole_offer), drop)
         percent = self._request.percentile
         buckets = self.buckets()
+        question = question._replace(derived=self.with_others(question.derived, buckets, self._times.step_ns))
         keys = [self.offer.specs[name] for name in key_of(self.table)] if percent is not None else []
         specs = list(dict.fromkeys([*question.columns, question.by, *keys]))
         pieces: list[Rows] = []
@@ -223,9 +224,32 @@ class Answering:
             question, rows = grouping.summary_of(question, rows)
         return self._result(question, rows, buckets)._replace(notes=tuple(notes))
 
+    def whole_offer(self) -> Offer:
+        """The columns, and those that are derived."""
+        return offered.with_known(self.offer)
+
+    def with_others(
+        self, columns: Mapping[str, offered.FormulaColumn], buckets: UtcBuckets, step_ns: int
+    ) -> Mapping[str, offered.FormulaColumn]:
+        """Give derived columns what they need of wide tables, in buckets of a step; 0 for one."""
+        others = {name for column in columns.values() for name in column.formula.operands if name.table}
+        if not others:
+            return columns
+        from sysmond.answers import derived, wide  # noqa: PLC0415  few ask for them
+
+        span = int(buckets.edges_ns[0]), int(buckets.edges_ns[-1])
+        when = self._times._replace(start_ns=span[0], end_ns=span[1], step_ns=step_ns)
+        return wide.opened(
+            *self._census.place,
+            when,
+            self._boot,
+            lambda line: derived.with_others(line, columns, span, self._boot, buckets.stamps_ns, step_ns),
+        )
+
     def _batches(self, question: Question, buckets: UtcBuckets) -> Iterator[RowBatch]:
         labels = question.where.columns if question.where else ()
-        specs = [*question.columns, *question.groups, question.by, *self.offer.find(labels)]
+        conditions = [question.specs[label] for label in labels]
+        specs = question.parts([*question.columns, *question.groups, question.by, *conditions])
         lines = self.joined(specs)
         if not self._past:
             return batches(question, lines, buckets)
@@ -395,7 +419,10 @@ def newest(folders: Folders, classes: Collection[Sensitivity], table: str) -> Ta
 
 
 def described(table: Table) -> Iterator[tuple[str, str, str]]:
-    """The columns that answers about a table may have: name, unit, what it is."""
+    """The columns that answers about a table may have: name, unit, what it is; of derived ones the formula, too."""
+    from sysmond.base import derived_columns  # noqa: PLC0415  as above
+
     docs = {metric.name: metric.doc for metric in table.metrics}
-    for label, spec in offered.offer(table).specs.items():
+    docs |= {name: column.described for name, column in derived_columns.of_table(table).items()}
+    for label, spec in offered.with_known(offered.offer(table)).specs.items():
         yield label, spec.unit, docs.get(spec.name, "")

@@ -16,7 +16,7 @@ from typing import ClassVar, NamedTuple, Self
 import numpy as np
 
 from sysmond.answers import joins
-from sysmond.answers.columns import MAX, MEAN, SUM, Of, Spec, share_of
+from sysmond.answers.columns import MAX, MEAN, SUM, FormulaColumn, Of, Spec, share_of
 from sysmond.answers.joins import Joins
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import ABSENT, END, START, Semantics, Table
@@ -78,6 +78,15 @@ class Question(NamedTuple):
     by: Spec
     top: int
     is_ranked: bool
+    derived: Mapping[str, FormulaColumn] = MappingProxyType({})
+
+    def parts(self, specs: Iterable[Spec]) -> list[Spec]:
+        """These columns, instead of derived ones those that they are made of; each once."""
+        parts: dict[Spec, None] = {}
+        for spec in specs:
+            made_of = self.derived.get(spec.label)
+            parts.update(dict.fromkeys([spec] if made_of is None else made_of.own.values()))
+        return list(parts)
 
 
 class JoinedRows(NamedTuple):
@@ -445,6 +454,39 @@ class MomentBatch(RowBatch):
         return summed(columns) if len(columns) > 1 else columns[0]
 
 
+class DerivingBatch(RowBatch):
+    """Rows of another batch, with derived columns."""
+
+    def __init__(self, batch: RowBatch, derived: Mapping[str, FormulaColumn]) -> None:
+        super().__init__(batch.boot, batch.bucket, batch.times_ns)
+        self._batch = batch
+        self._derived = derived
+
+    def cells(self, spec: Spec) -> Cells:
+        """A column."""
+        if spec.of is not Of.DERIVED:
+            return self._batch.cells(spec)
+        return NumberColumn(self._derived[spec.label].of(lambda part: numbers(self._batch.cells(part)), self.bucket))
+
+    def mass(self, spec: Spec, /) -> Float64Array:
+        """As of those rows."""
+        return self._batch.mass(spec)
+
+    def keep(self, rows: Int64Array) -> "DerivingBatch":
+        """Only these rows, int64[row]."""
+        return DerivingBatch(self._batch.keep(rows), self._derived)
+
+
+def numbers(cells: Cells) -> Float64Array:
+    """The numbers of a column, float64[row].
+
+    :raises TypeError: for texts.
+    """
+    if isinstance(cells, Words):
+        raise TypeError("texts where numbers should be")
+    return cells.floats()
+
+
 def lookup(batch: RowBatch, specs: Mapping[str, Spec]) -> Lookup:
     """Columns of a batch, as conditions ask for them."""
 
@@ -474,8 +516,8 @@ def batches(
 def meeting(question: Question, batches: Iterable[RowBatch]) -> Iterator[RowBatch]:
     """The rows of batches that meet the condition."""
     for batch in batches:
-        rows = batch
+        rows: RowBatch = DerivingBatch(batch, question.derived) if question.derived else batch
         if question.where is not None:
-            rows = batch.keep(np.flatnonzero(question.where.test(lookup(batch, question.specs))))
+            rows = rows.keep(np.flatnonzero(question.where.test(lookup(rows, question.specs))))
         if len(rows.bucket):
             yield rows

@@ -3,7 +3,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from sysmond.answers.rates import Kept, LineagePart, Statistic
 from sysmond.answers.reading import EMPTY, TimelineReader, TrackView
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import ABSENT, Cause, Metric, Semantics, series_path
-from sysmond.base.result import BoolArray, Column, Gap, Int64Array, Result
+from sysmond.base.result import BoolArray, Column, Float64Array, Gap, Int64Array, Result
 from sysmond.base.timespec import FOREVER_NS
 from sysmond.errors import UsageError
 from sysmond.store import statistics
@@ -20,6 +20,9 @@ from sysmond.store.of_ring import SeriesKey
 from sysmond.store.statistics import Axis, Buckets, Edges, Stat, distinct
 from sysmond.store.timeline import Timeline
 from sysmond.store.tracks import Track
+
+if TYPE_CHECKING:
+    from sysmond.answers.derived import DerivedSeries
 
 # A run of empty buckets longer than this is cut to its first one; the gap says how long it was.
 EMPTY_BUCKETS_MAX = 3600
@@ -46,9 +49,18 @@ class Query:
     """One question to an open time line."""
 
     def __init__(self, line: Timeline, keys: list[SeriesKey], start_ns: int, end_ns: int, boot: str | None) -> None:
-        self._line = line
-        self._reader = TimelineReader(line)
+        self.line = line
+        self.reader = TimelineReader(line)
+        # What is asked for; what is read: of derived series those that their formulas name.
+        self.asked = keys
         self.keys = keys
+        self.derived: dict[SeriesKey, DerivedSeries] = {}
+        if any((key.table, key.metric) not in line.metrics for key in keys):
+            from sysmond.answers import derived  # noqa: PLC0415  few ask for them
+
+            self.derived = derived.find(line, keys)
+            self.keys = list(derived.wanted(self.derived, dict.fromkeys(keys, ("count",))))
+            self._computing = derived.Computing(self, line, (start_ns, end_ns), boot)
         self._start_ns = start_ns
         self._end_ns = end_ns
         self._tracks = [track for track in line.tracks if boot in {None, track.lineage.boot}]
@@ -99,18 +111,18 @@ class Query:
     def _tell_silence(self) -> None:
         for view, missing in self._missing:
             seen = view._replace(inside=view.inside & (view.times_ns >= self._start_ns))
-            self.gaps += gaps.silent(seen, missing, self._line, self.keys)
+            self.gaps += gaps.silent(seen, missing, self.line, self.keys)
 
     def raw(self) -> Result:
         """A row a tick, values as stored; in the order of boots and boot time, whatever the wall clock did."""
-        order = {boot: index for index, boot in enumerate(self._line.boots())}
+        order = {boot: index for index, boot in enumerate(self.line.boots())}
         views: list[tuple[TrackView, list[SeriesKey]]] = []
         for track, mine, tables in self._with_keys():
-            if track.runs and (view := self._reader.view(track, 0, self._start_ns, self._end_ns)):
+            if track.runs and (view := self.reader.view(track, 0, self._start_ns, self._end_ns)):
                 self._check_size(len(view.times_ns), len(mine))
                 views.append((view, mine))
                 self._missing_of(view, tables)
-        spans = [(view, keys, self._reader.rows(view, keys)) for view, keys in views]
+        spans = [(view, keys, self.reader.rows(view, keys)) for view, keys in views]
         self.answered = views
         for (_, missing), (_, keys, matrix) in zip(self._missing, spans, strict=True):
             for key, row in zip(keys, matrix, strict=True):
@@ -130,22 +142,37 @@ class Query:
             zip(order, np.cumsum([0, *(len(axis_ticks) for axis_ticks in ticks.values())]).tolist(), strict=False)
         )
         axis = np.concatenate(
-            [_NO_TIMES, *(self._line.course(boot).utc_ns(axis_ticks) for boot, axis_ticks in ticks.items())]
+            [_NO_TIMES, *(self.line.course(boot).utc_ns(axis_ticks) for boot, axis_ticks in ticks.items())]
         )
         self._check_size(len(axis), len(self.keys))
         values = {key: np.full(len(axis), ABSENT, np.int64) for key in self.keys}
+        derived = {key: np.full(len(axis), np.nan) for key in self.derived}
         for (view, keys, matrix), there in zip(spans, inside, strict=True):
             boot = view.track.lineage.boot
             at = starts[boot] + np.searchsorted(ticks[boot], view.axis.first[there])
             for key, row in zip(keys, matrix[:, there], strict=True):
                 known = row != ABSENT
                 values[key][at[known]] = row[known]
+            self._fill_derived(derived, view, there, at)
         columns = []
-        for key, row in values.items():
-            metric = self.metric(key)
-            columns.append(self._column(key, "raw", Statistic(metric.unit, row, metric.scale, None, 0)))
+        for key in self.asked:
+            if key in derived:
+                stored = self._computing.shown(self.derived[key], derived[key])
+            else:
+                stored = Statistic(self.metric(key).unit, values[key], self.metric(key).scale, None, 0)
+            columns.append(self._column(key, "raw", stored))
         self.ticks = np.concatenate([_NO_TIMES, *ticks.values()])
         return Result(axis, tuple(columns), (), 0)
+
+    def _fill_derived(
+        self, values: Mapping[SeriesKey, Float64Array], view: TrackView, inside: BoolArray, at: Int64Array
+    ) -> None:
+        """Put what derived series have in a view of rows where it belongs; ``at``: the place of each that is inside."""
+        for key, series in self.derived.items():
+            if not view.track.keys.isdisjoint(series.own.values()):
+                made = self._computing.raw(series, view)[inside]
+                known = ~np.isnan(made)
+                values[key][at[known]] = made[known]
 
     def buckets(self, step_ns: int, stats: Mapping[SeriesKey, Sequence[str]]) -> Result:
         """A row a bucket, one column a series and statistic of it; ``step_ns``: 0 for the recorded interval."""
@@ -162,7 +189,22 @@ class Query:
         self, asked_ns: int, length_ns: int, stats: Mapping[SeriesKey, Sequence[str]]
     ) -> tuple[Int64Array, tuple[Column, ...]]:
         """The numbers of buckets, int64[bucket], and the columns. ``length_ns``: gaps up to it fit into a bucket."""
-        rows_first = any(rates.needs_rows(self.metric(key), stat) for key in self.keys for stat in stats[key])
+        axis, made = self.statistics(asked_ns, length_ns, stats)
+        begin = self._first_place(axis)
+        columns = [self._column(key, stat, _from(made[key][stat], begin)) for key in self.asked for stat in stats[key]]
+        return axis[begin:], tuple(columns)
+
+    def statistics(
+        self, asked_ns: int, length_ns: int, stats: Mapping[SeriesKey, Sequence[str]]
+    ) -> tuple[Int64Array, dict[SeriesKey, dict[str, Statistic]]]:
+        """The numbers of buckets, int64[bucket], and by series and statistic what they have; as ``_bucketed``."""
+        wanted, rows_first = stats, False
+        if self.derived:
+            from sysmond.answers import derived  # noqa: PLC0415  as above
+
+            wanted = derived.wanted(self.derived, stats)
+            rows_first = any(series.needed(stat) is None for key, series in self.derived.items() for stat in stats[key])
+        rows_first |= any(rates.needs_rows(self.metric(key), stat) for key in self.keys for stat in wanted[key])
         self.sources = [
             source
             for track, mine, tables in self._with_keys()
@@ -170,22 +212,22 @@ class Query:
         ]
         self.answered = [(source.view, source.keys) for source in self.sources]
         self._find_shared()
-        width = sum(map(len, stats.values()))
-        axis = self._axis([source.number[source.view.inside] for source in self.sources], width)
-        made: dict[SeriesKey, list[Statistic]] = {}
+        axis = self._axis(
+            [source.number[source.view.inside] for source in self.sources], sum(map(len, wanted.values()))
+        )
+        made: dict[SeriesKey, dict[str, Statistic]] = {}
         for keys in self._batches():
             parts: dict[SeriesKey, list[LineagePart]] = {}
             for source in self.sources:
-                self._read(source, keys, stats, axis, parts)
+                self._read(source, keys, wanted, axis, parts)
             for key in keys:
-                made[key] = self._statistics(key, parts.get(key, []), stats[key], length_ns, len(axis))
-        begin = self._first_place(axis)
-        columns = [
-            self._column(key, stat, _from(statistic, begin))
-            for key in self.keys
-            for stat, statistic in zip(stats[key], made[key], strict=True)
-        ]
-        return axis[begin:], tuple(columns)
+                of_key = self._statistics(key, parts.get(key, []), wanted[key], length_ns, len(axis))
+                made[key] = dict(zip(wanted[key], of_key, strict=True))
+        for key, series in self.derived.items():
+            made[key] = {
+                stat: self._computing.statistic(key, series, stat, made, axis, asked_ns) for stat in stats[key]
+            }
+        return axis, made
 
     def _first_place(self, axis: Int64Array) -> int:
         """Where the answer begins: where no start was given, with the first value."""
@@ -206,8 +248,8 @@ class Query:
         margin_ns = max(step_ns, *track.tiers, 0) if track.tiers else 0
         start_ns, end_ns = self._start_ns - margin_ns, self._end_ns + margin_ns
         steps = [*([which_tier.ROWS_NS] if track.runs else []), *track.tiers]
-        views = {tier_ns: view for tier_ns in steps if (view := self._reader.view(track, tier_ns, start_ns, end_ns))}
-        course = self._line.course(track.lineage.boot)
+        views = {tier_ns: view for tier_ns in steps if (view := self.reader.view(track, tier_ns, start_ns, end_ns))}
+        course = self.line.course(track.lineage.boot)
         layers = {
             tier_ns: which_tier.Layer(
                 view.times_ns, course.utc_ns(view.axis.last) if tier_ns else view.times_ns, view.axis
@@ -288,7 +330,7 @@ class Query:
             stats_read = {**rates.kept_statistics(joined), **more}
             if Stat.TMAX in stats_read:
                 ticks = stats_read[Stat.TMAX]
-                utc_ns = self._line.course(view.track.lineage.boot).utc_ns(np.maximum(ticks, 0))
+                utc_ns = self.line.course(view.track.lineage.boot).utc_ns(np.maximum(ticks, 0))
                 stats_read[Stat.TMAX] = np.where(ticks == ABSENT, ABSENT, utc_ns)
             numbers, stats_read = rates.once(number[starts], stats_read)
             place = _places(axis, numbers)
@@ -299,7 +341,7 @@ class Query:
     def _rows(self, source: AnswerSource, kind: tuple[Stat, ...], keys: list[SeriesKey]) -> Int64Array:
         """What rows have of some series, int64[series, tick], without what another writer has told."""
         view = source.view
-        matrix = self._reader.rows(view, keys)
+        matrix = self.reader.rows(view, keys)
         for key, row in zip(keys, matrix, strict=True):
             source.missing[key.table] &= row == ABSENT
             if Stat.LEAP in kind:
@@ -355,7 +397,7 @@ class Query:
         if Stat.LEAP in kind:  # What counters grew by between two files is added to all of these.
             needed |= {Stat.COUNT, Stat.SUM, Stat.LEAP, Stat.LEAP_NS}
         wanted = [stat for stat in kind if stat in needed]
-        buckets = self._reader.buckets(view, keys, kind, wanted)
+        buckets = self.reader.buckets(view, keys, kind, wanted)
         buckets = self._after_what_stood(buckets, view, keys)
         if Stat.LEAP in kind:
             self._note_resets_within(keys, view, buckets)
@@ -383,7 +425,7 @@ class Query:
             for track in self._tracks:
                 if track.lineage.boot == view.track.lineage.boot:
                     sought = {keys[index]: index for index in indexes if keys[index] in track.keys}
-                    for key, stand in self._reader.stands_before(track, list(sought), tick_ns).items():
+                    for key, stand in self.reader.stands_before(track, list(sought), tick_ns).items():
                         index = sought[key]
                         if stand > (int(stood.last_tick[index]), 0):
                             stood.last_tick[index], stood.last_value[index] = stand
@@ -456,15 +498,21 @@ class Query:
                 "ask for a longer step, fewer paths or a shorter range"
             )
 
+    @property
+    def tables(self) -> set[str]:
+        """The tables that an answer is made of."""
+        others = {key.table for series in self.derived.values() for key in series.others.values()}
+        return {key.table for key in self.keys} | others
+
     def metric(self, key: SeriesKey) -> Metric:
         """What a series is of."""
-        return self._line.metrics[key.table, key.metric]
+        return self.derived[key].metric if key in self.derived else self.line.metrics[key.table, key.metric]
 
     def _column(self, key: SeriesKey, stat: str, made: Statistic) -> Column:
         metric = self.metric(key)
         texts = None
         if metric.is_text and made.integers is not None and made.unit == metric.unit:
-            known = self._line.texts
+            known = self.line.texts
             texts = tuple(known.get(ident) for ident in made.integers.tolist())
         return Column(
             series_path(*key),
@@ -473,7 +521,7 @@ class Query:
             stat,
             None if texts is not None else made.integers,
             made.scale,
-            made.floats,
+            None if made.floats is None else np.round(made.floats, made.decimals),
             made.decimals,
             texts,
         )

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sysmond.answers.columns import COUNT, MAX, MEAN, SUM, Of, Offer, Spec
+from sysmond.answers.columns import COUNT, MAX, MEAN, SUM, FormulaColumn, Of, Offer, Spec
 from sysmond.answers.records import Answering
-from sysmond.answers.rows import JoinedRows, MomentBatch, NumberColumn, UtcBuckets
+from sysmond.answers.rows import BUCKETS_MAX, JoinedRows, MomentBatch, NumberColumn, UtcBuckets, axis, numbers
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import ABSENT, END, START, Semantics
-from sysmond.base.result import Column, Result
+from sysmond.base.result import Column, Float64Array, Int64Array, Result
 from sysmond.rollup.condition import Words
 from sysmond.store.census import Line
 from sysmond.store.ends import GRAIN_NS
@@ -53,22 +53,39 @@ def of_rows(name: str, offer: Offer, named: Collection[str] | None) -> Relation:
     return Relation(name, {"time": "TIMESTAMP_NS", **{each.name: _type(each) for each in wanted}})
 
 
-def rows(source: Answering, relation: Relation) -> Iterator[Mapping[str, Array]]:
+def rows(source: Answering, offer: Offer, relation: Relation) -> Iterator[Mapping[str, Array]]:
     """The rows of a table over a range, some at a time: by column an array [row] of its type."""
-    wanted = [each for each in _of_rows(source.offer) if each.name in relation.types]
+    wanted = [each for each in _of_rows(offer) if each.name in relation.types]
     buckets, lines = source.buckets(), source.joined(each.spec for each in wanted)
+    derived, seconds = _derived(source, offer, wanted, buckets)
     for line, joined in lines:
         carried: dict[str, Carried] = {}
         for part, earlier in zip(line.parts, [None, *(part.stretch for part in line.parts)], strict=False):
             batch = _Batch(part, line, joined, buckets, earlier)
             made: dict[str, Array] = {"time": batch.times_ns.view("M8[ns]")}
             for name, spec, is_grown, is_rate in wanted:
-                if is_grown or is_rate:
+                if spec.of is Of.DERIVED:
+                    at = np.searchsorted(seconds.edges_ns, batch.times_ns, "right") - 1
+                    made[name] = batch.derived(derived[name], carried, at)
+                elif is_grown or is_rate:
                     grown, took_s = batch.grown(spec, carried.setdefault(name, {}))
                     made[name] = _rate(grown, took_s, spec) if is_rate else grown.floats()
                 else:
                     made[name] = _values(batch.cells(spec), spec)
             yield made
+
+
+def _derived(
+    source: Answering, offer: Offer, wanted: Sequence[_Wanted], buckets: UtcBuckets
+) -> tuple[Mapping[str, FormulaColumn], UtcBuckets]:
+    """The derived columns of these, and the seconds at which they have what other tables had."""
+    columns = {each.name: offer.derived[each.name] for each in wanted if each.spec.of is Of.DERIVED}
+    if not any(name.table for column in columns.values() for name in column.formula.operands):
+        return columns, buckets
+    start_ns, end_ns = int(buckets.edges_ns[0]), int(buckets.edges_ns[-1])
+    step_ns = SECOND_NS * max(1, (end_ns - start_ns) // SECOND_NS // (BUCKETS_MAX // 2))
+    seconds = axis(start_ns, end_ns, step_ns)
+    return source.with_others(columns, seconds, step_ns), seconds
 
 
 def _type(each: _Wanted) -> str:
@@ -93,7 +110,7 @@ def _of_rows(offer: Offer) -> Iterator[_Wanted]:
 
 
 def buckets(offer: Offer, ask: Callable[[Sequence[str]], Result], named: Collection[str] | None) -> Mapping[str, Array]:
-    """The rows of a table in buckets: a row a key and bucket, and others together; ``ask`` answers with columns."""
+    """The rows of a table in buckets, [row]: a key and bucket each, and others together; ``ask`` gives columns."""
     wanted = [each for each in _of_buckets(offer) if _is_named(each, named)]
     answer = ask([each.spec.label for each in wanted] or [COUNT])
     made: dict[str, Array] = {"time": answer.times}
@@ -116,11 +133,11 @@ def _of_buckets(offer: Offer) -> Iterator[_Wanted]:
 
 
 def _is_named(each: _Wanted, named: Collection[str] | None) -> bool:
-    return each.spec.of is not Of.JOIN if named is None else each.name.lower() in named
+    return each.spec.of not in {Of.JOIN, Of.DERIVED} if named is None else each.name.lower() in named
 
 
 def as_array(column: Column) -> Array:
-    """A column as DuckDB reads it: what is absent is NULL there."""
+    """A column as DuckDB reads it, [row]: what is absent is NULL there."""
     if column.texts is not None:
         texts: Array = np.empty(len(column.texts), object)
         texts[:] = [None if text is None else valid(text) for text in column.texts]
@@ -170,6 +187,19 @@ class _Batch(MomentBatch):
         grown = np.where(unknown, ABSENT, np.maximum(0, np.where(unknown, 0, values - np.where(unknown, 0, base))))
         took_s = np.where(unknown, 0, ticks - base_ticks) / SECOND_NS
         return NumberColumn(grown[self._rows], spec.scale), took_s[self._rows]
+
+    def derived(self, column: FormulaColumn, carried: dict[str, Carried], at: Int64Array) -> Array:
+        """What a formula makes of the rows, float64[row]: of counters of their rates since the row before.
+
+        ``at``: of each row, where other tables' values are, int64[row].
+        """
+
+        def values(spec: Spec) -> Float64Array:
+            if spec.semantics is Semantics.COUNTER and spec.stat == MEAN:
+                return _rate(*self.grown(spec, carried.setdefault(f"\0{spec.name}", {})), spec)
+            return numbers(self.cells(spec))
+
+        return column.of(values, at)
 
 
 def _values(cells: NumberColumn | Words, spec: Spec) -> Array:

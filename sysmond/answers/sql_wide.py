@@ -6,7 +6,7 @@ its sum is right; ``NAME_total`` is the counter itself, ``NAME_rate`` what it gr
 percent. In buckets a gauge is its mean; ``NAME_min`` and ``NAME_max`` are the least and the most, of counters as rates.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -29,27 +29,33 @@ INTERVALS_BEFORE = 2
 LOWEST = "_min"
 
 
-def of_rows(name: str, metrics: Sequence[Metric], named: Collection[str] | None) -> Relation:
+def of_rows(
+    name: str, metrics: Sequence[Metric], named: Collection[str] | None, derived: Iterable[str] = ()
+) -> Relation:
     """The rows of a table, as a relation with these columns (lower case; None for all)."""
     types = {}
     for metric in metrics:
         types[metric.name] = _type(metric)
         if metric.semantics is Semantics.COUNTER:
             types |= {metric.name + TOTAL: "DOUBLE", metric.name + RATE: "DOUBLE"}
-    return _relation(name, types, named)
+    return _relation(name, types, named, derived)
 
 
-def of_buckets(name: str, metrics: Sequence[Metric], named: Collection[str] | None) -> Relation:
+def of_buckets(
+    name: str, metrics: Sequence[Metric], named: Collection[str] | None, derived: Iterable[str] = ()
+) -> Relation:
     """The buckets of a table, as a relation with these columns (lower case; None for all)."""
     types = {}
     for metric in metrics:
         types[metric.name] = _type(metric)
         more = {Semantics.COUNTER: (RATE, PEAK), Semantics.GAUGE: (LOWEST, PEAK)}.get(metric.semantics, ())
         types |= {metric.name + suffix: "DOUBLE" for suffix in more}
-    return _relation(name, types, named)
+    return _relation(name, types, named, derived)
 
 
-def _relation(name: str, types: Mapping[str, str], named: Collection[str] | None) -> Relation:
+def _relation(name: str, types: Mapping[str, str], named: Collection[str] | None, derived: Iterable[str]) -> Relation:
+    """``derived``: columns that are there where they are named."""
+    types = {**(dict.fromkeys(derived, "DOUBLE") if named is not None else {}), **types}
     chosen = {column: kind for column, kind in types.items() if named is None or column in named}
     return Relation(name, {"time": "TIMESTAMP_NS", INSTANCE: "VARCHAR", **chosen})
 
@@ -66,7 +72,7 @@ def rows(
     """The rows of a table over [start, end), some at a time: by column an array [row] of its type."""
     metrics = _metrics(line, table, relation)
     for each in [boot] if boot else line.boots():
-        keys = sorted(key for key in line.keys(each) if key.table == table and key.metric in metrics)
+        keys = _keys(line, table, metrics, each)
         # What each counter was last, and when: a piece goes on where the one before it ended.
         last: dict[SeriesKey, tuple[int, int]] = {}
         before_ns = INTERVALS_BEFORE * _interval_ns(line, table, each)
@@ -86,7 +92,7 @@ def buckets(
 ) -> Iterator[Mapping[str, Array]]:
     """The buckets of a table over [start, end), an instance at a time: by column an array [row] of its type."""
     metrics = _metrics(line, table, relation)
-    keys = sorted(key for key in line.keys(boot) if key.table == table and key.metric in metrics)
+    keys = _keys(line, table, metrics, boot)
     stats = {key: _statistics(metrics[key.metric], relation) for key in keys}
     result = Query(line, keys, *span, boot).buckets(step_ns, {key: list(each.values()) for key, each in stats.items()})
     named = {(key, name): stat for key in keys for name, stat in stats[key].items()}
@@ -109,7 +115,27 @@ def _metrics(line: Timeline, table: str, relation: Relation) -> dict[str, Metric
     every = {metric.name: metric for (name, _), metric in line.metrics.items() if name == table}
     suffixes = ("", TOTAL, RATE, PEAK, LOWEST)
     needed = {name: metric for name, metric in every.items() if any(name + end in relation.types for end in suffixes)}
+    made_of = {name + end for name in every for end in suffixes} | {"time", INSTANCE}
+    if lacking := [name for name in relation.types if name not in made_of]:
+        from sysmond.base import derived_columns, formula  # noqa: PLC0415  few ask for them
+
+        columns = [line.derived(table)[name] for name in lacking]
+        # There is a row of it wherever there is one of its metrics.
+        own = {name for column in columns for name in derived_columns.own(formula.parse(column.formula))}
+        needed |= {name: every[name] for name in own}
+        needed |= {column.name: derived_columns.as_metric(column) for column in columns}
     return needed or dict(list(every.items())[:1])
+
+
+def _keys(line: Timeline, table: str, metrics: Collection[str], boot: str | None) -> list[SeriesKey]:
+    """The series of these columns, recorded in a boot or derived of those."""
+    recorded = [key for key in line.keys(boot) if key.table == table]
+    keys = [key for key in recorded if key.metric in metrics]
+    if any((table, name) not in line.metrics for name in metrics):
+        from sysmond.answers import derived  # noqa: PLC0415  as above
+
+        keys += [key for key in derived.named(line, recorded) if key.metric in metrics]
+    return sorted(keys)
 
 
 def _statistics(metric: Metric, relation: Relation) -> Mapping[str, str]:

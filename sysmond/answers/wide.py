@@ -88,9 +88,9 @@ def answer_from(line: Timeline, place: Folders, asked: Asked) -> Result:
     patterns = [paths.parse(pattern, place.state) for pattern in asked.patterns]
     keys, empty = match(patterns, line.keys(), line, place)
     keys, notes = left_of_series(keys, asked.drop)
-    tables = {key.table for key in keys} | _without_rows(line, patterns)
-    line.demand(tables, (), is_empty=bool(empty))
     query = Query(line, keys, when.start_ns, when.end_ns, boot)
+    tables = query.tables | _without_rows(line, patterns)
+    line.demand(tables, (), is_empty=bool(empty))
     if asked.raw:
         result = query.raw()
     else:
@@ -106,7 +106,7 @@ def answer_from(line: Timeline, place: Folders, asked: Asked) -> Result:
     warnings = dict.fromkeys([*empty.values(), *(damage.reason for damage in line.damages)])
     result = result._replace(
         gaps=inside,
-        warnings=(*warnings, *_unknown(query), *line.redefinitions({(key.table, key.metric) for key in keys})),
+        warnings=(*warnings, *_unknown(query), *line.redefinitions({(key.table, key.metric) for key in query.keys})),
         events=tuple(line.events(boot, when.start_ns, when.end_ns)),
         sensitivity=sensitivity(line.restricted & tables),
         notes=tuple(notes),
@@ -133,15 +133,21 @@ def match(
     known = sorted(keys)
     if not known:
         raise _nothing(line, place)
+
+    def derived() -> Sequence[SeriesKey]:
+        from sysmond.answers import derived  # noqa: PLC0415  few ask for them
+
+        return derived.named(line, known)
+
     try:
-        return [SeriesKey(*key) for key in paths.select(patterns, known)], {}
+        return [SeriesKey(*key) for key in paths.select(patterns, known, (), derived)], {}
     except UsageError:
         long_tables = line.long_tables()
         empty = _empty(patterns, known, line, place)
         left = [pattern for pattern in patterns if pattern not in empty]
         if empty and not left:
             raise Error(next(iter(empty.values()))) from None
-        return [SeriesKey(*key) for key in paths.select(left, known, long_tables)], empty
+        return [SeriesKey(*key) for key in paths.select(left, known, long_tables, derived)], empty
 
 
 def _empty(

@@ -11,11 +11,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from sysmond.answers import dropping, grouping, rates, wide
-from sysmond.answers.columns import COUNT, LAST, MEAN, SUM, Of, Offer, Spec, Specs
-from sysmond.answers.question import Request, asked, column, finished, times_of
+from sysmond.answers.columns import COUNT, LAST, MEAN, SUM, Of, Offer, Spec, Specs, with_derived
+from sysmond.answers.question import Request, asked_of, column, finished, times_of
 from sysmond.answers.rows import Cells, NumberColumn, Question, RowBatch, meeting
 from sysmond.answers.times import Times
-from sysmond.base.model import ABSENT, Answers, Metric, Semantics, Sensitivity, Table, rate_unit
+from sysmond.base.model import ABSENT, Answers, Derived, Metric, Semantics, Sensitivity, Table, rate_unit
 from sysmond.base.result import TIME_SCALE, TIME_UNIT, BoolArray, Column, Float64Array, Int64Array, Result
 from sysmond.errors import Error, NotPermittedError, nearest
 from sysmond.machine.folders import Folders
@@ -25,6 +25,8 @@ from sysmond.store.timeline import Timeline
 # What a row is about; absent where a table is about the whole system.
 INSTANCE = "instance"
 _COUNTED = "count"
+# Statistics of derived columns.
+_OF_DERIVED = tuple(stat for stat in rates.STATISTICS if stat != SUM)
 _INSTANCE = Spec(INSTANCE, INSTANCE, LAST, TEXT, 0, Semantics.STATE, Of.KEY)
 _COUNT = Spec(COUNT, COUNT, LAST, "1", 0, Semantics.GAUGE, Of.COUNT)
 
@@ -42,7 +44,7 @@ def answer(place: Folders, classes: Collection[Sensitivity], request: Request) -
 def _from_line(line: Timeline, place: Folders, request: Request, when: Times) -> Result:
     table = declared(line, request.table)
     drop = dropping.parse(request.drop, place.state)
-    question, notes = dropping.left_of_columns(asked(request, offer(table)), drop)
+    question, notes = dropping.left_of_columns(_asked(request, line, table), drop)
     wanted = _wanted(question)
     paths = [f"{table.name}/{metric}" for metric in wanted]
     of_instances = [dropped for dropped in drop if dropped.is_of_instances]
@@ -52,6 +54,12 @@ def _from_line(line: Timeline, place: Folders, request: Request, when: Times) ->
     result = wide.answer_from(line, place, series)
     grid = _Grid(table, result)
     batch = grid.batch(_specs(question))
+    if question.derived:
+        from sysmond.answers import derived  # noqa: PLC0415  few ask for them
+
+        span, boot = (when.start_ns, when.end_ns), wide.find_boot(line, request.boot)
+        made_of = derived.with_others(line, question.derived, span, boot, result.times_ns, result.step_ns)
+        question = question._replace(derived=made_of)
     pieces = []
     for rows in meeting(question, [batch]):
         specs = dict.fromkeys([*question.columns, *_ranked(question), _INSTANCE])
@@ -90,10 +98,19 @@ def offer(table: Table) -> Offer:
     return Offer(table, specs, answers, {})
 
 
-def described(table: Table) -> Iterator[tuple[str, str, str]]:
-    """The columns that rows of a table may have: name, unit, what it is."""
+def _asked(request: Request, line: Timeline, table: Table) -> Question:
+    return asked_of(request, offer(table), lambda: _with_derived(table, line.derived(table.name)))
+
+
+def _with_derived(table: Table, derived: Mapping[str, Derived]) -> Offer:
+    return with_derived(offer(table), derived, _spec, _OF_DERIVED)
+
+
+def described(table: Table, derived: Mapping[str, Derived]) -> Iterator[tuple[str, str, str]]:
+    """The columns that rows of a table may have: name, unit, what it is; of those that are derived the formula, too."""
     docs = {metric.name: metric.doc for metric in table.metrics}
-    for label, spec in offer(table).specs.items():
+    docs |= {name: column.described for name, column in derived.items()}
+    for label, spec in _with_derived(table, derived).specs.items():
         yield label, spec.unit, docs.get(spec.name, "")
 
 
@@ -130,7 +147,8 @@ def _specs(question: Question) -> list[Spec]:
     """Every column that an answer looks at."""
     labels = sorted(question.where.columns) if question.where else ()
     conditions = [question.specs[label] for label in labels]
-    return list(dict.fromkeys([*question.columns, *question.groups, *_ranked(question), *conditions]))
+    shown = [*question.columns, *question.groups, *_ranked(question)]
+    return list(dict.fromkeys([*(question.parts(shown) if question.groups else shown), *conditions]))
 
 
 def _ranked(question: Question) -> list[Spec]:

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from sysmond.base import derived_columns, formula
 from sysmond.base.model import (
     DOC_LENGTH_MAX,
     END,
@@ -15,6 +16,7 @@ from sysmond.base.model import (
     READERS,
     START,
     Answers,
+    Derived,
     Ending,
     Join,
     Semantics,
@@ -100,6 +102,11 @@ def _total(value: Any) -> Total:  # noqa: ANN401  as above
     return Total(_text(name), _names(parts), _text(doc))
 
 
+def _derived(value: Any) -> Derived:  # noqa: ANN401  as above
+    name, unit, formula, doc = map(_text, _list(value))
+    return Derived(name, unit, formula, doc)
+
+
 def _join(value: Any) -> Join:  # noqa: ANN401  as above
     table, by, columns, is_within, is_numbered = _list(value)
     return Join(_text(table), _pairs(by), _pairs(columns), _flag(is_within), _flag(is_numbered))
@@ -124,6 +131,7 @@ _SHAPES: Mapping[str, Callable[[Any], Any]] = {
     "meant": _pairs,
     "aliases": _pairs,
     "rows_only": _names,
+    "derived": lambda value: tuple(map(_derived, _list(value))),
 }
 
 
@@ -137,8 +145,8 @@ def check(table: Table) -> None:
         return
     if not isinstance(answers, Answers):
         raise UsageError(f"{where}: a value of type {type(answers).__name__}; expected Answers")
-    if table.packing is None:
-        raise UsageError(f"{where}: on a table without a packing; expected a long table")
+    if table.packing is None and answers != Answers(derived=answers.derived):
+        raise UsageError(f"{where}: on a table without a packing; expected derived alone, or a long table")
     try:
         is_whole = parse(answers._asdict()) == answers
     except (ValueError, TypeError, RecursionError) as wrong:
@@ -151,7 +159,32 @@ def check(table: Table) -> None:
     _check_joins(table, answers, where)
     _check_ending(table, answers, where)
     _check_buckets(table, answers, where)
+    _check_derived(table, answers, where)
     _check_labels(table, answers, where)
+
+
+def _check_derived(table: Table, answers: Answers, where: str) -> None:
+    metrics = {metric.name: metric for metric in table.metrics}
+    seen = _columns(table, answers._replace(derived=()))
+    for column in answers.derived:
+        inside = f"{where}, derived"
+        _check_new(column.name, seen, inside)
+        seen.add(column.name)
+        inside = f"{inside} {column.name!r}"
+        try:
+            names = derived_columns.own(formula.parse(column.formula))
+        except UsageError as wrong:
+            raise UsageError(f"{inside}: {wrong}") from wrong
+        for name in names:
+            _check_there(name, metrics, inside)
+            if not derived_columns.is_number(metrics[name]):
+                raise UsageError(f"{inside}: {name!r} is no number; expected counters and gauges")
+        if not names:
+            raise UsageError(f"{inside}: {column.formula!r} names no metric; expected one of the table at least")
+        if not 0 < len(column.unit) <= NAME_LENGTH_MAX or column.unit == "text" or not column.unit.isprintable():
+            raise UsageError(f"{inside}: the unit {column.unit!r:.60}; expected one such as %, s, B, 1 or 1/s")
+        if not 0 < len(column.doc) <= DOC_LENGTH_MAX or "\n" in column.doc:
+            raise UsageError(f"{inside}: its documentation must be one line of 1 to {DOC_LENGTH_MAX} characters")
 
 
 def _check_labels(table: Table, answers: Answers, where: str) -> None:
@@ -290,6 +323,7 @@ def _columns(table: Table, answers: Answers) -> set[str]:
     """The columns that answers may have."""
     columns = {metric.name for metric in table.metrics} | {total.name for total in answers.totals} | _ALWAYS
     columns |= {name for join in answers.joins for name, _ in join.columns}
+    columns |= {column.name for column in answers.derived}
     return columns | {*(answers.ended_by.columns if answers.ended_by else ())}
 
 
@@ -310,6 +344,7 @@ def within(answers: Answers, table: Table) -> Answers:
         totals=tuple(total for total in answers.totals if own.issuperset(total.parts) and total.name not in own),
         joins=tuple(joins),
         ended_by=ending,
+        derived=tuple(derived_columns.of_table(table._replace(answers=answers)).values()) if answers.derived else (),
     )
     columns = _columns(table, cut)
 

@@ -176,6 +176,24 @@ class Total(NamedTuple):
     doc: str
 
 
+class Derived(NamedTuple):
+    """A column that follows from metrics, by a formula (``sysmond.base.formula``).
+
+    ``unit``: of what the formula gives. In it a counter is its rate in a second, one that counts seconds the share of
+    time; a gauge is its value.
+    """
+
+    name: str
+    unit: str
+    formula: str
+    doc: str
+
+    @property
+    def described(self) -> str:
+        """What it is, and what it is made of."""
+        return f"{self.doc} Derived: {self.formula}"
+
+
 class Answers(NamedTuple):
     """What answers about a long table, and the buckets of its tiers, must know; docs/design/0008-tables-declare.md.
 
@@ -188,7 +206,8 @@ class Answers(NamedTuple):
     ``totals``, ``joins``, ``ended_by``: columns that come from others, and from other tables.
     ``meant``: pairs of a name and the column that is meant by it in groups and conditions. ``aliases``: pairs of a name
     that other programs have and the column that it is here. ``rows_only``: numbers that buckets leave out, since their
-    sums over several would count what is in more than one of them.
+    sums over several would count what is in more than one of them. ``derived``: columns that follow from metrics by
+    formulas, of a wide table, too.
     """
 
     top: tuple[tuple[str, ...], ...] | None = None
@@ -204,12 +223,13 @@ class Answers(NamedTuple):
     meant: tuple[tuple[str, str], ...] = ()
     aliases: tuple[tuple[str, str], ...] = ()
     rows_only: tuple[str, ...] = ()
+    derived: tuple[Derived, ...] = ()
 
 
 class Table(NamedTuple):
     """A relation: its name, its columns, and the kind of thing a row is about. With a packing it is a long one.
 
-    ``answers``: of a long table; None where it says nothing of that.
+    ``answers``: None where it says nothing of that; a wide table may say ``derived`` alone.
     """
 
     name: str

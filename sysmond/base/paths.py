@@ -9,7 +9,7 @@ row that is about the whole system. A wildcard in an instance also stands for ``
 import fnmatch
 import posixpath
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from sysmond.base.model import series_path
@@ -104,10 +104,16 @@ def is_long(table: str) -> str:
     return f"{table} is a long table, without series; expected 'sysmon-extract {table}' by itself"
 
 
-def select(patterns: Iterable[Pattern], series: Iterable[Series], others: Sequence[str] = ()) -> list[Series]:
+def select(
+    patterns: Iterable[Pattern],
+    series: Iterable[Series],
+    others: Sequence[str] = (),
+    derived: Callable[[], Iterable[Series]] = tuple,
+) -> list[Series]:
     """Choose what the patterns mean: in the order of the patterns, then as given; each series once.
 
-    ``others``: tables that have no series, but may have been meant.
+    ``others``: tables that have no series, but may have been meant. ``derived``: series that no wildcard means, but a
+    metric that is named in full.
 
     :raises UsageError: naming the first pattern that means none of them, and what comes nearest.
     """
@@ -116,6 +122,11 @@ def select(patterns: Iterable[Pattern], series: Iterable[Series], others: Sequen
     for pattern in patterns:
         matcher = Matcher(pattern)
         matching = [one for one in known if matcher.series(*one)]
+        if not matching and not is_wild(pattern.metric):
+            named = list(derived())
+            matching = [one for one in named if matcher.series(*one)]
+            if not matching:
+                raise UsageError(_unknown(pattern, matcher, [*known, *named], others))
         if not matching:
             raise UsageError(_unknown(pattern, matcher, known, others))
         chosen.update(dict.fromkeys(matching))

@@ -250,7 +250,10 @@ class Boot(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A recorded series: what it is, from when to when (UTC nanoseconds), how often."""
+    """A recorded series: what it is, from when to when (UTC nanoseconds), how often.
+
+    ``formula``: of a series that is not recorded, but follows from others.
+    """
 
     path: str
     unit: str
@@ -260,6 +263,7 @@ class Entry(NamedTuple):
     end_ns: int
     interval_ns: int
     sensitivity: Sensitivity = Sensitivity.PUBLIC
+    formula: str = ""
 
 
 class LongEntry(NamedTuple):

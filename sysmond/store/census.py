@@ -107,6 +107,11 @@ class Census:
     def _warn(self, said: str) -> None:
         self._holdings.damages.append(Damage(None, None, said))
 
+    @property
+    def place(self) -> tuple[Folders, Sequence[Sensitivity]]:
+        """Where it looks, and of which classes that is at which it looks."""
+        return self._folders, tuple(self._holdings.classes)
+
     def timeline(self, highest: Sensitivity) -> Timeline:
         """The wide tables beside, of no higher class; close it after use."""
         return Timeline(

@@ -8,7 +8,8 @@ import numpy as np
 
 from sysmond import CREATED_BY
 from sysmond.base import significant
-from sysmond.base.model import FILE_BYTES_MAX, Answers, Cause, Semantics, Sensitivity
+from sysmond.base.declared_answers import within
+from sysmond.base.model import FILE_BYTES_MAX, Answers, Cause, Semantics, Sensitivity, Table
 from sysmond.base.result import BoolArray, Int64Array
 from sysmond.base.timespec import DAY_NS
 from sysmond.base.wall_clock import course_of
@@ -34,8 +35,10 @@ from sysmond.store.tiers import TierFile
 from sysmond.store.unsealed import FilePart, Unsealed, dropped, has_ended_since
 
 
-def unsealed(path: str, before: Sealed, skipped: int, _: Mapping[str, Answers]) -> Unsealed:
+def unsealed(path: str, before: Sealed, skipped: int, answers: Mapping[str, Answers]) -> Unsealed:
     """What a ring has beyond what was sealed ``before`` and the offset up to which it is ``skipped``.
+
+    ``answers``: what tables declare about them, by name.
 
     :raises FileNotFoundError: where it is gone. :raises PermissionError: where we may not read it.
     :raises Error: where it is no ring of ours, or so damaged that nobody can say what or when rows were.
@@ -43,6 +46,7 @@ def unsealed(path: str, before: Sealed, skipped: int, _: Mapping[str, Answers]) 
     is_skipped = skipped > before.offset
     copied = snapshot(path, max(before.offset, skipped))
     recording = of_snapshot(copied)
+    recording = recording._replace(tables={name: _declared(table, answers) for name, table in recording.tables.items()})
     blocks = [block for block in recording.blocks if len(block.ticks)]
     last_ns = max([before.last_tick_ns, *(int(block.ticks[-1]) for block in blocks)])
     reached = Sealed(copied.end_offset, last_ns, int(copied.closed))
@@ -56,6 +60,12 @@ def unsealed(path: str, before: Sealed, skipped: int, _: Mapping[str, Answers]) 
     whole = recording._replace(blocks=blocks, holes=[*recording.holes, *lost])
     part = FilePart(copied.identity.boot, recording.sensitivity, "", whole, recording.tables)
     return Unsealed([part], reached, recording.damage)
+
+
+def _declared(table: Table, answers: Mapping[str, Answers]) -> Table:
+    """A table with what it declares, as far as it has the columns."""
+    said = within(answers[table.name], table) if table.name in answers else None
+    return table._replace(answers=said) if said and said.derived else table
 
 
 def _firsts_ns(blocks: Sequence[Block]) -> dict[str, int]:

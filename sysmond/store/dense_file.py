@@ -7,14 +7,16 @@ increments, a gauge as its difference from its first value, both narrowed; the s
 is "absent". Everything is chunked and checksummed, and built in memory: the caller publishes the bytes.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Sized
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from functools import partial
 from typing import Any, Self
 
 import numpy as np
 
+from sysmond.base import declared_answers
 from sysmond.base.clock import Relation
-from sysmond.base.model import Cause, Metric, Semantics, Sensitivity
+from sysmond.base.model import Cause, Metric, Semantics, Sensitivity, Table
 from sysmond.base.result import Array, BoolArray, Int64Array
 from sysmond.errors import CorruptError, Error
 from sysmond.store import declarations, dense_coding, hdf5, invariants, statistics
@@ -34,6 +36,9 @@ FORMAT = hdf5.Format("sysmond segment", 1, invariants.WIDE_ELEMENTS_MAX)
 # The compatible flag of a file with blocks of fewer digits than were recorded.
 SHORTENED = 1
 _INTEGER = np.dtype(np.int64)
+# Of an attribute, by the limits of HDF5; what a table takes of it beside what it says.
+ANSWERS_BYTES_MAX = 48 * 1024
+_ENTRY_BYTES = 4
 # How many values become codes at once: their intermediate results stay in the processor's cache.
 CODE_VALUES = 128 * 1024
 
@@ -107,6 +112,7 @@ class Writer:
             created_by=created_by,
         )
         _write_tables(file, recording, metrics)
+        _write_answers(file, recording.tables.values())
         hdf5.put_strings(file, "instances", instances)
         hdf5.put_strings(file, "boots", self._boots)
         _write_clocks(file, recording.clocks, self._boots)
@@ -292,6 +298,38 @@ def _write_tables(file: hdf5.File, recording: Recording, metrics: Sequence[tuple
         [(table, m.name, m.unit, str(m.semantics), m.doc, m.origin) for table, m in metrics],
         scale=("u1", [metric.scale for _, metric in metrics]),
     )
+
+
+def _write_answers(file: hdf5.File, tables: Iterable[Table]) -> None:
+    """Say what tables declare about answers, as far as there is room."""
+    said: dict[str, Any] = {}
+    room = ANSWERS_BYTES_MAX - len("{}")
+    for table in tables:
+        spelled = declared_answers.spell(table.answers)
+        room -= len(spelled) + len(table.name) + _ENTRY_BYTES
+        if spelled and room >= 0:
+            said[table.name] = json.loads(spelled)
+    if said:
+        hdf5.describe(file, answers=json.dumps(said, separators=(",", ":")))
+
+
+def _with_answers(tables: Mapping[str, Table], spelled: str) -> Mapping[str, Table]:
+    """Tables with what a file says that they declare.
+
+    :raises ValueError: where that makes no sense. :raises UsageError: where it breaks a rule.
+    """
+    if not spelled:
+        return tables
+    said = json.loads(spelled) if len(spelled) <= ANSWERS_BYTES_MAX else None
+    if type(said) is not dict:
+        raise ValueError(f"answers that are no object of at most {ANSWERS_BYTES_MAX} characters")
+    made = {
+        name: table._replace(answers=declared_answers.parse(said[name])) if name in said else table
+        for name, table in tables.items()
+    }
+    for table in made.values():
+        declared_answers.check(table)
+    return made
 
 
 def _write_clocks(file: hdf5.File, clocks: dict[str, list[Relation]], boots: Sequence[str]) -> None:
@@ -493,7 +531,7 @@ class Segment(hdf5.OpenFile):
         tiers = [_FileTier(self.path, group, boots, keys_of, buckets) for group in root.numbered("tier")]
         self.recording = Recording(
             sensitivity,
-            tables,
+            dict(_with_answers(tables, root.attribute("answers", str, ""))),
             blocks,
             dict(root.columns("texts", id=int, text=str)),
             _clocks(root, boots),

@@ -4,14 +4,14 @@
 What there is ``holdings`` lists; it is joined by tick, so what is seen twice, as it moves on, is there once.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from itertools import chain, product
 from typing import NamedTuple
 
 from sysmond.base.clock import SECOND_NS
-from sysmond.base.model import TIERS_NS, Cause, Metric, Sensitivity
+from sysmond.base.model import TIERS_NS, Answers, Cause, Derived, Metric, Sensitivity
 from sysmond.base.result import Event, Gap
 from sysmond.base.wall_clock import ALWAYS_NS, Course, Said, course_of, joined
 from sysmond.errors import CorruptError, Error
@@ -71,6 +71,7 @@ class Timeline:
         self._span = span
         self._files = Files(Segment)
         self.unread: dict[Hole, set[SeriesKey]] = {}
+        self._derived: dict[str, Mapping[str, Derived]] = {}
         anew(lambda: self._open_sources(Holdings(folders, classes)))
         self._recordings = [source.recording for source in self._sources]
         self._courses = self._join_clocks()
@@ -160,9 +161,12 @@ class Timeline:
         """Every metric as its newest source declares it; of several scales the finest, to which others convert."""
         metrics: dict[tuple[str, str], Metric] = {}
         self._declaring: dict[tuple[str, str], str] = {}
+        self._said: dict[str, Answers] = {}
         sources = [*self._sources, *self._newest]
         for source in sorted(sources, key=lambda source: self._newest_ns(source.recording), reverse=True):
             for table in source.recording.tables.values():
+                if table.answers is not None:
+                    self._said.setdefault(table.name, table.answers)
                 for metric in table.metrics:
                     newest = metrics.setdefault((table.name, metric.name), metric)
                     self._declaring.setdefault((table.name, metric.name), source.path)
@@ -196,6 +200,21 @@ class Timeline:
     def keys(self, boot: str | None = None) -> set[SeriesKey]:
         """Every series, or those of one boot."""
         return set().union(*(track.keys for track in self.tracks if boot in {None, track.lineage.boot}))
+
+    def derived(self, table: str) -> Mapping[str, Derived]:
+        """The derived columns of a wide table, by name, as it declares them now, or its newest file does."""
+        if table not in self._derived:
+            from sysmond.base import derived_columns  # noqa: PLC0415  few ask for them
+
+            metrics = {name: metric for (of, name), metric in self.metrics.items() if of == table}
+            said = self._said.get(table)
+            if table not in derived_columns.KNOWN:
+                from sysmond.plan import catalogue  # noqa: PLC0415  as above; rings do not say it
+
+                with suppress(OSError, CorruptError):
+                    said = catalogue.answers_in(self._folders.runtime).get(table, said)
+            self._derived[table] = derived_columns.of(table, metrics, said.derived if said else ())
+        return self._derived[table]
 
     def long_tables(self) -> list[str]:
         """The long tables of which anything is there, sorted."""

@@ -30,13 +30,20 @@ PYTHON = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 TABLES = {
     "cpu": Table("cpu", (Metric("user", "s", Semantics.COUNTER, "Time in user mode.", 2, "/proc/stat cpu 1"),), "cpu"),
-    "memory": Table("memory", (Metric("available", "B", Semantics.GAUGE, "What programs can still get."),)),
+    "memory": Table(
+        "memory",
+        (
+            Metric("available", "B", Semantics.GAUGE, "What programs can still get."),
+            Metric("total", "B", Semantics.GAUGE, "Usable memory."),
+        ),
+    ),
     "disk": Table("disk", (Metric("read_bytes", "B", Semantics.COUNTER, "Bytes read."),), "device"),
     "host": Table("host", (Metric("kernel", "text", Semantics.STATE, "Release of the kernel."),)),
 }
 KEYS = (
     SeriesKey("cpu", "user", "total"),
     SeriesKey("memory", "available", ""),
+    SeriesKey("memory", "total", ""),
     SeriesKey("disk", "read_bytes", "sda"),
     SeriesKey("host", "kernel", ""),
 )
@@ -45,7 +52,13 @@ KEYS = (
 def block(first_s: int, last_s: int, started_s: int) -> MemoryBlock:
     """Ticks once a second, in seconds of boot time; noon is 100."""
     ticks = np.arange(first_s, last_s, dtype=np.int64)
-    rows = [ticks * 30, np.full_like(ticks, 3 * 2**30), ticks * 2**20, np.full_like(ticks, 77)]
+    rows = [
+        ticks * 30,
+        np.full_like(ticks, 3 << 30),
+        np.full_like(ticks, 4 << 30),
+        ticks * 2**20,
+        np.full_like(ticks, 77),
+    ]
     strand = Strand(BOOT, "sampler", started_s * SECOND, SECOND)
     return MemoryBlock(strand, ticks * SECOND, KEYS, np.array(rows))
 

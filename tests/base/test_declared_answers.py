@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sysmond.base import declared_answers
-from sysmond.base.model import Answers, Ending, Join, Packing, Table, Total
+from sysmond.base.model import Answers, Derived, Ending, Join, Packing, Table, Total
 from sysmond.errors import UsageError
 from sysmond.probe import counter, gauge, state, text
 from sysmond.rollup.top import derived, selection
@@ -134,9 +134,49 @@ def test_it_has_a_bound() -> None:
         declared_answers.read(" " * 99_999)
 
 
-def test_only_a_long_table_has_it() -> None:
-    with pytest.raises(UsageError, match="on a table without a packing; expected a long table"):
+def test_a_wide_table_has_derived_columns_alone() -> None:
+    with pytest.raises(UsageError, match="on a table without a packing; expected derived alone, or a long table"):
         declared_answers.check(JOB._replace(packing=None, answers=GOOD))
+    declared_answers.check(JOB._replace(packing=None, answers=Answers(derived=(INK,))))
+
+
+INK = Derived("ink", "B", "black + colour", "Both inks.")
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"formula": "black +"}, ", derived 'ink': formula 'black +': it ends; expected"),
+        ({"formula": "black + cyan"}, ", derived 'ink': no column 'cyan'; expected one of the table"),
+        ({"formula": "black + colours"}, ", derived 'ink': no column 'colours'; nearest: colour"),
+        ({"formula": "black + name"}, ", derived 'ink': 'name' is no number; expected counters and gauges"),
+        ({"formula": "black + start"}, ", derived 'ink': 'start' is no number; expected counters and gauges"),
+        ({"formula": "2 * 3"}, ", derived 'ink': '2 * 3' names no metric; expected one of the table at least"),
+        ({"formula": "memory.total"}, ", derived 'ink': 'memory.total' names no metric; expected one of the table"),
+        ({"formula": "__import__('os')"}, ", derived 'ink': formula \"__import__('os')\": \"__import__('os')\" where"),
+        ({"formula": "(" * 99 + "black"}, ": too deep; expected at most 16"),
+        ({"formula": "black" + "+1" * 1000}, ", derived 'ink': formula of 2005 characters; expected at most 400"),
+        ({"formula": None}, ": a value of type NoneType; expected a text"),
+        ({"name": "black"}, ", derived: 'black' is a column already; expected another name"),
+        ({"name": "memory"}, ", derived: 'memory' is a column already; expected another name"),
+        ({"name": "In k"}, ", derived: not a name; expected lower-case letters"),
+        ({"unit": ""}, ", derived 'ink': the unit ''; expected one such as %, s, B, 1 or 1/s"),
+        ({"unit": "text"}, ", derived 'ink': the unit 'text'; expected one such as"),
+        ({"doc": ""}, ", derived 'ink': its documentation must be one line"),
+        ({"doc": "two\nlines"}, ", derived 'ink': its documentation must be one line"),
+    ],
+)
+def test_a_wrong_formula_is_refused_in_a_line(changed: dict[str, Any], said: str) -> None:
+    assert said in refusal(derived=(INK._replace(**changed),))
+
+
+def test_derived_columns_travel_and_are_cut_to_the_metrics_there() -> None:
+    both = Answers(derived=(INK, INK._replace(name="ink_of_memory", formula="black / memory.total")))
+    assert declared_answers.read(declared_answers.spell(both)) == both
+    fewer = JOB._replace(metrics=tuple(metric for metric in JOB.metrics if metric.name != "colour"))
+    assert [column.name for column in declared_answers.within(both, fewer).derived] == ["ink_of_memory"]
+    told = JOB._replace(metrics=(*JOB.metrics, gauge("ink", "B", "Told by itself.")))
+    assert [column.name for column in declared_answers.within(both, told).derived] == ["ink_of_memory"]
 
 
 @pytest.mark.parametrize(

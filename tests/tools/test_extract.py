@@ -44,7 +44,7 @@ class FakeArchive:
         self.explanations: tuple[Explanation, ...] = ()
         self.gaps: tuple[Gap, ...] = ()
 
-    def catalogue(self, *patterns: str, boot: str | int | None = None) -> list[Entry]:
+    def catalogue(self, *patterns: str, boot: str | int | None = None, derived: bool = False) -> list[Entry]:
         return self.entries
 
     def long_tables(self, *, boot: str | int | None = None) -> list[LongEntry]:
