@@ -25,15 +25,15 @@ _CURVE_WIDTH_MAX = 120
 _KIBI = 1024
 _MILLE = 1000
 
-_BUSY = ("user", "nice", "system", "irq", "softirq", "steal")
 _IDLE_SHARE = "iowait"  # Told, but not part of a bar: nothing ran.
+# Of which cpu has the derived column NAME_percent.
 _SHARES = (
-    ("user", ("user",), "green"),
-    ("system", ("system",), "yellow"),
-    (_IDLE_SHARE, ("iowait",), "blue"),
-    ("steal", ("steal",), "red"),
-    ("nice", ("nice",), "cyan"),
-    ("irq", ("irq", "softirq"), "magenta"),
+    ("user", "green"),
+    ("system", "yellow"),
+    (_IDLE_SHARE, "blue"),
+    ("steal", "red"),
+    ("nice", "cyan"),
+    ("irq", "magenta"),
 )
 _LABEL = "bold"
 _DIM = "dim"
@@ -167,16 +167,12 @@ def _waiting(late_s: float | None) -> Text:
 def _cpus(now: Now, width: int, signs: Signs) -> list[Text]:
     names = now.instances("cpu")
     cpus = [name for name in names if name != "total"]
-    count = max(1, len(cpus))
-    busy = _busy(now, "total")
-    line = Text.assemble(("CPU      ", _LABEL), _percent(None if busy is None else busy / count), "  ")
+    line = Text.assemble(("CPU      ", _LABEL), _percent(_busy(now, "total")), "  ")
     room = max(8, min(_CURVE_WIDTH_MAX, width - line.cell_len - 44))
-    curve = [None if rate is None else rate / count for rate in now.rates("cpu", _BUSY, "total", room)]
+    curve = [_share(percent) for percent in now.course("cpu", "busy", "total", room)]
     line.append(_curve(curve, signs).rjust(room), "green")
-    shares = [
-        (label, _added(now.rate("cpu", metric, "total") for metric in names), style) for label, names, style in _SHARES
-    ]
-    known = (_named(label, f"{share / count * 100:.1f}", style) for label, share, style in shares if share is not None)
+    shares = [(label, now.derived("cpu", f"{label}_percent", "total"), style) for label, style in _SHARES]
+    known = (_named(label, f"{percent:.1f}", style) for label, percent, style in shares if percent is not None)
     line = _joined(line, known, width)
     per_row = max(1, width // _CELL_WIDTH)
     if len(cpus) > per_row * _CPU_ROWS_MAX:
@@ -192,8 +188,8 @@ def _cpus(now: Now, width: int, signs: Signs) -> list[Text]:
 def _cpu_cell(now: Now, cpu: str, width: int, signs: Signs) -> Text:
     room = width - 9 - 9
     parts = [
-        (_added(now.rate("cpu", metric, cpu) for metric in metrics) or 0.0, style)
-        for label, metrics, style in _SHARES
+        (_share(now.derived("cpu", f"{label}_percent", cpu)) or 0.0, style)
+        for label, style in _SHARES
         if label != _IDLE_SHARE
     ]
     cell = Text.assemble((f"{cpu:9}", _DIM), _bar(parts, room, signs), " ", _percent(_busy(now, cpu)))
@@ -202,7 +198,11 @@ def _cpu_cell(now: Now, cpu: str, width: int, signs: Signs) -> Text:
 
 
 def _busy(now: Now, cpu: str) -> float | None:
-    return _added(now.rate("cpu", metric, cpu) for metric in _BUSY)
+    return _share(now.derived("cpu", "busy", cpu))
+
+
+def _share(percent: float | None) -> float | None:
+    return None if percent is None else percent / 100
 
 
 def _added(rates: Iterable[float | None]) -> float | None:
@@ -211,20 +211,22 @@ def _added(rates: Iterable[float | None]) -> float | None:
 
 
 def _memory(now: Now, width: int, signs: Signs) -> list[Text]:
-    total, available = now.value("memory", "total"), now.value("memory", "available")
     lines = []
-    if total and available is not None:
+    for label, prefix in (("Memory", ""), ("Swap", "swap_")):
+        total, used, percent = (
+            now.value("memory", f"{prefix}total"),
+            now.derived("memory", f"{prefix}used"),
+            now.derived("memory", f"{prefix}used_percent"),
+        )
+        if total is not None and used is not None and percent is not None:
+            lines.append(_used(label, used, total, percent / 100, width, signs))
+    if lines:
         more = ((name, now.value("memory", name)) for name in ("cached", "dirty", "anon", "slab"))
-        line = _used("Memory", total - available, total, width, signs)
-        lines.append(_joined(line, (_named(name, size(value)) for name, value in more if value is not None), width))
-    swap, free = now.value("memory", "swap_total"), now.value("memory", "swap_free")
-    if swap and free is not None:
-        lines.append(_used("Swap", swap - free, swap, width, signs))
+        lines[0] = _joined(lines[0], (_named(name, size(value)) for name, value in more if value is not None), width)
     return lines
 
 
-def _used(label: str, used: float, total: float, width: int, signs: Signs) -> Text:
-    share = used / total
+def _used(label: str, used: float, total: float, share: float, width: int, signs: Signs) -> Text:
     room = max(4, min(_BAR_WIDTH_MAX, width - 60))
     return Text.assemble(
         (f"{label:9}", _LABEL),
@@ -249,10 +251,10 @@ def _load(now: Now, width: int, signs: Signs) -> list[Text]:
     lines = [_joined(Text.assemble(("Load     ", _LABEL), spelled), items, width)]
     items = []
     for resource in now.instances("pressure"):
-        some, full = (now.rate("pressure", f"{kind}_total", resource) for kind in ("some", "full"))
+        some, full = (now.derived("pressure", f"{kind}_percent", resource) for kind in ("some", "full"))
         if some is not None:
-            item = _named(resource, f"{some * 100:.1f} %", _warmth(some))
-            items.append(Text.assemble(item, "" if full is None else f", all {full * 100:.1f} %"))
+            item = _named(resource, f"{some:.1f} %", _warmth(some / 100))
+            items.append(Text.assemble(item, "" if full is None else f", all {full:.1f} %"))
     if items:
         first, *others = items
         lines.append(_joined(Text.assemble(("Pressure ", _LABEL), first), others, width, signs))
@@ -308,13 +310,17 @@ def _disks(now: Now, width: int, signs: Signs) -> list[Text]:
     def rate(metric: str, spell: Callable[[float], str]) -> Callable[[str], str]:
         return lambda name: _spelled(now.rate("disk", metric, name), spell, signs)
 
+    def derived(column: str, spell: Callable[[float], str]) -> Callable[[str], str]:
+        return lambda name: _spelled(now.derived("disk", column, name), spell, signs)
+
     columns = (
         _Column("read", 14, rate("read_bytes", lambda value: f"{size(value)}/s")),
         _Column("written", 14, rate("written_bytes", lambda value: f"{size(value)}/s")),
-        _Column("busy", 9, rate("io_time", lambda value: f"{value * 100:.1f} %")),
+        _Column("busy", 9, derived("utilization", lambda value: f"{value:.1f} %")),
         _Column("reads", 10, rate("reads", lambda value: f"{number(value)}/s")),
         _Column("writes", 10, rate("writes", lambda value: f"{number(value)}/s")),
-        _Column("queue", 8, rate("weighted_io_time", lambda value: f"{value:.2f}")),
+        _Column("queue", 8, derived("queue_length", lambda value: f"{value:.2f}")),
+        _Column("wait", 11, derived("await", lambda value: f"{value * 1000:.2f} ms")),
     )
     return _grid("Disk", used, columns, width)
 
@@ -323,19 +329,17 @@ def _networks(now: Now, width: int, signs: Signs) -> list[Text]:
     names = [name for name in now.instances("network") if now.value("network", "received_bytes", name)]
     names.sort(key=lambda name: name == "lo")
 
-    def rate(metrics: Sequence[str], unit: str) -> Callable[[str], str]:
+    def cell(ask: Callable[[str, str, str], float | None], column: str, unit: str) -> Callable[[str], str]:
         spell = size if unit == "B" else number
-        return lambda name: _spelled(
-            _added(now.rate("network", metric, name) for metric in metrics), lambda value: f"{spell(value)}/s", signs
-        )
+        return lambda name: _spelled(ask("network", column, name), lambda value: f"{spell(value)}/s", signs)
 
     columns = (
-        _Column("received", 14, rate(("received_bytes",), "B")),
-        _Column("sent", 14, rate(("sent_bytes",), "B")),
-        _Column("packets in", 12, rate(("received_packets",), "1")),
-        _Column("out", 9, rate(("sent_packets",), "1")),
-        _Column("errors", 9, rate(("receive_errors", "send_errors"), "1")),
-        _Column("drops", 9, rate(("receive_drops", "send_drops"), "1")),
+        _Column("received", 14, cell(now.rate, "received_bytes", "B")),
+        _Column("sent", 14, cell(now.rate, "sent_bytes", "B")),
+        _Column("packets in", 12, cell(now.rate, "received_packets", "1")),
+        _Column("out", 9, cell(now.rate, "sent_packets", "1")),
+        _Column("errors", 9, cell(now.derived, "errors", "1")),
+        _Column("drops", 9, cell(now.derived, "drops", "1")),
     )
     return _grid("Network", names, columns, width)
 
@@ -343,10 +347,11 @@ def _networks(now: Now, width: int, signs: Signs) -> list[Text]:
 def _filesystems(now: Now, width: int, signs: Signs) -> list[Text]:
     lines = []
     for mount in now.instances("filesystem"):
-        total, free = now.value("filesystem", "size", mount), now.value("filesystem", "free", mount)
+        total, used = now.value("filesystem", "size", mount), now.value("filesystem", "used", mount)
+        percent = now.derived("filesystem", "used_percent", mount)
         device = now.text("filesystem", "device", mount)
-        if total and free is not None and (device.startswith("/") or ":" in device):
-            line = _used("", total - free, total, width, signs)
+        if total and used is not None and percent is not None and (device.startswith("/") or ":" in device):
+            line = _used("", used, total, percent / 100, width, signs)
             line.append(f"  {mount}")
             lines.append(line)
     if lines:

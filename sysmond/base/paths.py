@@ -72,6 +72,8 @@ class Matcher:
 
     def __init__(self, pattern: Pattern) -> None:
         """Compile the parts of a pattern."""
+        self.is_named = not is_wild(pattern.metric)
+        """Whether it names one metric: derived ones are meant by their names alone."""
         self._table = _part(pattern.table)
         self._metric = _part(pattern.metric)
         self._instance = None if pattern.instance is None else _part(pattern.instance)

@@ -6,13 +6,15 @@ without being allowed to see it is refused.
 """
 
 import math
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
-from sysmond.base import clock, paths
+from sysmond.base import clock, derived_columns, formula, paths
 from sysmond.base.clock import SECOND_NS
-from sysmond.base.model import ABSENT, Cause, Metric, Semantics, Sensitivity, rate_unit, series_path
+from sysmond.base.derived_columns import KNOWN, as_metric
+from sysmond.base.model import ABSENT, Cause, Derived, Metric, Semantics, Sensitivity, Table, rate_unit, series_path
 from sysmond.base.paths import Matcher
 from sysmond.bus.wire.adapter import Variant, clean, variant
 from sysmond.bus.wire.errors import LimitError, NotAuthorizedError, NotFoundError, RefusedError
@@ -21,6 +23,9 @@ from sysmond.bus.wire.names import MANAGER
 from sysmond.errors import UsageError
 from sysmond.machine.folders import GROUP
 from sysmond.ring.newest import Follower, Now, Recent, growth
+
+if TYPE_CHECKING:
+    from sysmond.base.formula import Operand
 
 # An answer of a greater size is asked for in parts.
 REPLY_BYTES_MAX = 256 * 1024
@@ -38,6 +43,7 @@ CLASSES = {Sensitivity.PUBLIC: 1, Sensitivity.RESTRICTED: 2}
 # What a series takes of an answer beside its path and units.
 _LISTED_BYTES = 112
 _SECONDS_TO_PERCENT = 100.0
+_SHARE = 1 / _SECONDS_TO_PERCENT
 
 
 class Quality(IntEnum):
@@ -66,13 +72,17 @@ class Series(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """A series as ``ListMetrics`` tells of it; ``text``: what a series of texts says now."""
+    """A series as ``ListMetrics`` tells of it.
+
+    ``text``: what a series of texts says now. ``formula``: of one that is derived.
+    """
 
     series: Series
     metric: Metric
     sensitivity: Sensitivity
     interval_ns: int
     text: str
+    formula: str = ""
 
 
 class Latest:
@@ -83,14 +93,18 @@ class Latest:
         follower: Follower,
         planned: Callable[[], Container[str]] = frozenset,
         long_tables: Callable[[], Sequence[str]] = tuple,
+        declared: Callable[[str], Table] = lambda name: Table(name, ()),
     ) -> None:
         """Look through this follower, which follows rings of both classes.
 
-        ``planned``: gives the tables there are. ``long_tables``: those of them that have no series.
+        ``planned``: gives the tables there are. ``long_tables``: those of them that have no series. ``declared``: what
+        a table declares, which rings do not say.
         """
         self._follower = follower
         self._planned = planned
         self._long_tables = long_tables
+        self._declared = declared
+        self._derived: dict[str, dict[str, Derived]] = {}
         self._now = follower.read()
         self._numbers: dict[paths.Series, int] = {}
         self._series: dict[int, Series] = {}
@@ -105,6 +119,24 @@ class Latest:
             self._now = now
             self.serial += 1
         return now
+
+    def forget(self) -> None:
+        """Look anew at what tables declare: another plan is in force."""
+        self._derived.clear()
+
+    def derived(self, table: str) -> dict[str, Derived]:
+        """The derived columns of a table that has rows, by name."""
+        if table not in self._derived:
+            metrics = {
+                each.name: each for recent in self._now.tables.get(table, ()) for each in recent.layout.table.metrics
+            }
+            answers = None if table in KNOWN else self._declared(table).answers
+            self._derived[table] = derived_columns.of(table, metrics, answers.derived if answers else ())
+        return self._derived[table]
+
+    def moment(self, sensitivities: Iterable[Sensitivity]) -> "Moment":
+        """What the rings say at the last look to whoever may see these classes."""
+        return Moment(self._now, sensitivities, self.derived)
 
     def is_restricted(self, table: str) -> bool:
         """Whether a table lies in restricted rings alone."""
@@ -150,6 +182,17 @@ class Latest:
                     if matcher.series(table, metrics[0].name, name):
                         for metric in metrics:
                             yield self._listed((table, metric.name, name), recent, metric, now)
+                if not metrics and matcher.is_named:
+                    yield from self._derived_series(table, recent, matcher, now)
+
+    def _derived_series(self, table: str, recent: Recent, matcher: Matcher, now: Now) -> Iterator[Listed]:
+        """The derived series of a table that a pattern names."""
+        for column in self.derived(table).values():
+            metric = as_metric(column)
+            own = derived_columns.own(formula.parse(column.formula))
+            for name in recent.rows[-1].names:
+                if matcher.series(table, column.name, name) and recent.columns.keys() >= set(own):
+                    yield self._listed((table, column.name, name), recent, metric, now, column.formula)
 
     def refusal(self, text: str, allowed: Container[Sensitivity]) -> NotAuthorizedError | None:
         """Why a pattern may not be followed: it means tables of other classes alone; None where that is not so."""
@@ -176,16 +219,17 @@ class Latest:
             return NotFoundError(f"path {pattern.text!r}: has no rows now")
         try:
             known = [listed.series[1:] for listed in self.meant(Matcher(paths.parse("*")), allowed)]
-            paths.select([pattern], known, long_tables)
+            derived = [(each, name, "") for each in {key[0] for key in known} for name in self.derived(each)]
+            paths.select([pattern], known, long_tables, lambda: derived)
         except UsageError as unknown:
             return NotFoundError(str(unknown))
         return NotFoundError(f"path {pattern.text!r}: nothing is recorded")
 
-    def _listed(self, key: paths.Series, recent: Recent, metric: Metric, now: Now) -> Listed:
+    def _listed(self, key: paths.Series, recent: Recent, metric: Metric, now: Now, made_of: str = "") -> Listed:
         text = ""
         if metric.is_text and (stored := recent.stored(recent.rows[-1], metric.name, key[2])) is not None:
             text = now.text_of(stored)
-        return Listed(self._numbered(key), metric, recent.sensitivity, recent.layout.interval_ns, text)
+        return Listed(self._numbered(key), metric, recent.sensitivity, recent.layout.interval_ns, text, made_of)
 
     def _numbered(self, key: paths.Series) -> Series:
         if key not in self._numbers:
@@ -201,7 +245,8 @@ class Latest:
         self, idents: Iterable[int], sensitivities: Iterable[Sensitivity], *, rate: bool
     ) -> tuple[int, list[float], bytes]:
         """The newest tick in boot time, and values with their qualities; ``rate``: counters as growth a second."""
-        moment = Moment(self.look(), sensitivities)
+        self.look()
+        moment = self.moment(sensitivities)
         values: list[float] = []
         qualities = bytearray()
         for ident in idents:
@@ -248,9 +293,15 @@ class _NewestRows:
 class Moment:
     """What the rings say at one moment to whoever may see these classes."""
 
-    def __init__(self, now: Now, sensitivities: Iterable[Sensitivity]) -> None:
-        """Nothing is looked up before it is asked for."""
+    def __init__(
+        self,
+        now: Now,
+        sensitivities: Iterable[Sensitivity],
+        derived: Callable[[str], Mapping[str, Derived]] = lambda _: MappingProxyType({}),
+    ) -> None:
+        """Nothing is looked up before it is asked for. ``derived``: gives the derived columns of a table."""
         self._now = now
+        self._derived = derived
         self._allowed = frozenset(sensitivities)
         self._now_ns = clock.boottime_ns()
         self._tables: dict[str, _NewestRows | Quality] = {}
@@ -271,7 +322,8 @@ class Moment:
             return math.nan, newest
         first, column = newest.first.get(instance), newest.columns.get(metric)
         if first is None or column is None:
-            return _ABSENT
+            made_of = self._derived(table).get(metric) if column is None else None
+            return _ABSENT if made_of is None else self._computed(table, instance, made_of)
         divisor, percent = newest.factors[column]
         if not divisor:
             return math.nan, Quality.TEXT
@@ -282,6 +334,26 @@ class Moment:
             return stored / divisor, newest.quality
         grown = newest.growth(stored, instance, column)
         return _ABSENT if grown is None else (grown * percent / divisor, newest.quality)
+
+    def _computed(self, table: str, instance: str, column: Derived) -> tuple[float, Quality]:
+        """What a formula makes of the newest values, counters as rates; it is worth what the least of them is."""
+        read = formula.parse(column.formula)
+        values: dict[Operand, float] = {}
+        quality = Quality.GOOD
+        for name in read.operands:
+            of, at = (name.table, name.instance) if name.table else (table, instance)
+            value, worth = self.value(Series(0, of, name.metric, at), rate=True)
+            if worth not in {Quality.GOOD, Quality.STALE}:
+                return math.nan, worth
+            values[name] = value * (_SHARE if self._counts_seconds(of, name.metric) else 1.0)
+            quality = max(quality, worth)
+        made = read.evaluate(values, formula.quotient)
+        return (made, quality) if math.isfinite(made) else _ABSENT
+
+    def _counts_seconds(self, table: str, metric: str) -> bool:
+        """Whether the rate of a metric is told in percent."""
+        newest = self._tables.get(table)
+        return isinstance(newest, _NewestRows) and newest.factors[newest.columns[metric]][1] == _SECONDS_TO_PERCENT
 
     def _newest_rows(self, table: str) -> _NewestRows | Quality:
         quality = Quality.ABSENT
@@ -341,10 +413,12 @@ class Values(Interface):
 
 
 def _row(listed: Listed) -> tuple[object, ...]:
-    series, metric, sensitivity, interval_ns, text = listed
+    series, metric, sensitivity, interval_ns, text, made_of = listed
     further: dict[str, Variant] = {}
     if metric.semantics is Semantics.COUNTER:
         further["rate_unit"] = variant("s", rate_unit(metric.unit))
+    if made_of:
+        further["formula"] = variant("s", clean(made_of))
     if text:
         further["text"] = variant("s", clean(text))
     return (

@@ -15,7 +15,12 @@ from sysmond.bus.wire.names import OBJECT_PATH
 
 def offered(part: BusPart, probes: Probes) -> list[Interface]:
     """The interfaces of the manager that these are."""
-    latest = Latest(part.follower, lambda: {planned.table for planned in part.plan.probes}, probes.long_tables)
+
+    def planned() -> set[str]:
+        return {probe.table for probe in part.plan.probes}
+
+    latest = Latest(part.follower, planned, probes.long_tables, probes.table)
+    part.when_planned.append(latest.forget)
 
     def emit(time_ns: int, kind: str, subject: str, text: str) -> None:
         part.service.emit(OBJECT_PATH, Events.event, time_ns, kind, subject, text)

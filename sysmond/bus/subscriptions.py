@@ -9,7 +9,7 @@ one that was taken back is none.
 import asyncio
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -36,6 +36,7 @@ from sysmond.bus.wire.names import MANAGER, SUBSCRIPTION, SUBSCRIPTION_PATH
 from sysmond.ring.newest import Now
 
 if TYPE_CHECKING:
+    from sysmond.base.model import Derived
     from sysmond.bus.wire.service import Service
 
 SUBSCRIPTIONS_PER_USER_MAX = 8
@@ -126,6 +127,7 @@ class Subscription(Interface):
         self._since_ns: int | None = None
         self._woken: deque[int] = deque(maxlen=pace.wakeups_per_min)
         self._serial = 0
+        self._derived: Callable[[str], Mapping[str, Derived]] = lambda _: {}
         self._left_out = 0
         self._dropped = 0
         self.changed: set[str] = set()
@@ -163,6 +165,7 @@ class Subscription(Interface):
         :raises NotFoundError: where a rule means nothing; what the others mean is watched all the same.
         :raises NotAuthorizedError: where it means what the owner may not see.
         """
+        self._derived = latest.derived
         # One that is gone while it is above stays until that is reported.
         known = {(watch.rule, watch.series): watch for watch in self._watches}
         watches = {key: watch for key, watch in known.items() if watch.reported != BELOW}
@@ -192,7 +195,7 @@ class Subscription(Interface):
 
     def consider(self, now: Now, now_ns: int) -> None:
         """Compare the newest values with the rules."""
-        moment = Moment(now, self.owner.sensitivities)
+        moment = Moment(now, self.owner.sensitivities, self._derived)
         for watch in self._watches:
             rule = watch.rule
             value, quality = moment.value(watch.series, rate=rule.is_rate)
@@ -234,7 +237,7 @@ class Subscription(Interface):
             if self._send(service, self.crossed, *crossing):
                 watch.reported = crossing.state if crossing.state != UNKNOWN else BELOW
         if is_batch_new:
-            moment = Moment(now, self.owner.sensitivities)
+            moment = Moment(now, self.owner.sensitivities, self._derived)
             values = [moment.value(series, rate=rate)[0] for series, rate in self._batch]
             self._send(service, self.batch, moment.tick_ns, [series.ident for series, _ in self._batch], values)
 

@@ -12,12 +12,15 @@ import os
 import struct
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from itertools import pairwise
+from math import isfinite
 from typing import NamedTuple
 
 from sysmond.base.clock import SECOND_NS
-from sysmond.base.model import ABSENT, Cause, Sensitivity, Table
+from sysmond.base.formula import Formula, Operand, quotient
+from sysmond.base.model import ABSENT, Cause, Semantics, Sensitivity, Table
 from sysmond.errors import Error
 from sysmond.machine.folders import Folders
 from sysmond.ring.frame import (
@@ -102,6 +105,14 @@ class Recent:
         self._names: tuple[str, ...] = ()
         self._first: dict[str, int] = {}
 
+    @cached_property
+    def derived(self) -> dict[str, Formula]:
+        """The formulas of the derived columns that every reader knows of this table, by name."""
+        from sysmond.base import derived_columns, formula  # noqa: PLC0415  who only records needs none of it
+
+        columns = derived_columns.of_table(self.layout.table)
+        return {name: formula.parse(column.formula) for name, column in columns.items()}
+
     def put(self, row: TickRow) -> None:
         """Add a tick."""
         self.rows.append(row)
@@ -126,6 +137,11 @@ class Recent:
             self._names = row.names
             self._first = {name: index * self._width for index, name in enumerate(row.names)}
         return self._first
+
+    def is_counter(self, metric: str) -> bool:
+        """Whether a metric is a counter."""
+        column = self.columns.get(metric)
+        return column is not None and self.layout.table.metrics[column].semantics is Semantics.COUNTER
 
     def stored(self, row: TickRow, metric: str, instance: str) -> int | None:
         """One value of a row as stored; None where it is absent."""
@@ -228,18 +244,39 @@ class Now:
                 return rate
         return None
 
-    def rates(self, table: str, metrics: Sequence[str], instance: str, count: int) -> list[float | None]:
-        """The sum of several counters' rates over the last ``count`` ticks, oldest first."""
+    def derived(self, table: str, name: str, instance: str = "") -> float | None:
+        """The newest value of a derived column; None where there is none. Counters in it are rates over one tick."""
+        return next(reversed(self.course(table, name, instance, 1)), None)
+
+    def course(self, table: str, name: str, instance: str, count: int) -> list[float | None]:
+        """A derived column over the last ``count`` ticks, oldest first."""
         for recent in self.tables.get(table, []):
-            if recent.rows and instance in recent.rows[-1].names:
+            if recent.rows and instance in recent.rows[-1].names and name in recent.derived:
                 rows = list(recent.rows)[-count - 1 :]
-                return [_sum(recent, before, after, metrics, instance) for before, after in pairwise(rows)]
+                pairs = pairwise(rows) if len(rows) > 1 else [(rows[0], rows[0])]
+                return [self._computed(recent, pair, recent.derived[name], instance) for pair in pairs]
         return []
 
-
-def _sum(recent: Recent, before: TickRow, after: TickRow, metrics: Iterable[str], instance: str) -> float | None:
-    known = [rate for metric in metrics if (rate := recent.rate(before, after, metric, instance)) is not None]
-    return sum(known) if known else None
+    def _computed(self, recent: Recent, pair: tuple[TickRow, TickRow], read: Formula, instance: str) -> float | None:
+        """What a formula gives for two rows; another table is as it is now."""
+        values: dict[Operand, float] = {}
+        for operand in read.operands:
+            if not operand.table:
+                is_counter = recent.is_counter(operand.metric)
+                value = (
+                    recent.rate(*pair, operand.metric, instance)
+                    if is_counter
+                    else recent.value(pair[1], operand.metric, instance)
+                )
+            else:
+                others = self.tables.get(operand.table, [])
+                is_counter = any(other.is_counter(operand.metric) for other in others)
+                value = (self.rate if is_counter else self.value)(*operand)
+            if value is None:
+                return None
+            values[operand] = value
+        made = read.evaluate(values, quotient)
+        return made if isfinite(made) else None
 
 
 class _Place:

@@ -21,12 +21,12 @@ import pytest
 
 from sysmond.base import clock
 from sysmond.base.clock import SECOND_NS
-from sysmond.base.model import Cause, Metric, Semantics, Sensitivity, Table
+from sysmond.base.model import ABSENT, Answers, Cause, Derived, Metric, Semantics, Sensitivity, Table
 from sysmond.bus import reader, readers
 from sysmond.bus.latest import Latest, Listed, Quality
 from sysmond.bus.readers import Readers, Reply
 from sysmond.bus.wire.callers import Caller
-from sysmond.bus.wire.errors import InvalidArgumentError, LimitError, OccupiedError, RefusedError
+from sysmond.bus.wire.errors import InvalidArgumentError, LimitError, NotFoundError, OccupiedError, RefusedError
 from sysmond.errors import NotPermittedError
 from sysmond.history import Archive
 from sysmond.machine import memory
@@ -204,6 +204,64 @@ def test_a_new_tick_an_absence_and_a_new_instance_are_seen(tmp_path: Path) -> No
     assert list(latest.values([queue], Sensitivity, rate=False)[2]) == [Quality.ABSENT]
     writer.ring.absence(0, before_ns + 5 * SECOND_NS, Cause.DISABLED, "")
     assert {match.series.table for match in find_all(latest, [], Sensitivity)} == {"input", "timer"}
+
+
+def a_printer(folder: Path) -> tuple[Latest, Writer, int]:
+    """A table of a stranger that declares what follows from it, and the pressure, which everybody knows."""
+    machine = Machine(folder)
+    now_ns = clock.boottime_ns()
+    common: dict[str, Any] = {"boot": clock.boot_id(), "wall_ns": time.time_ns() - now_ns, "interval_ns": HOUR_NS}
+    table = Table(
+        "printer",
+        (
+            Metric("jobs", "1", Semantics.COUNTER, "Jobs."),
+            Metric("busy", "s", Semantics.COUNTER, "Busy.", 2),
+            Metric("ink", "B", Semantics.GAUGE, "Ink."),
+        ),
+        "printer",
+        answers=Answers(
+            derived=(
+                Derived("time_per_job", "s", "busy / jobs", "How long one takes."),
+                Derived("ink_percent", "%", "ink / memory.total * 100", "Ink, of all memory."),
+                Derived("hidden", "1", "ink / vault.total", "Of what not all may see."),
+            )
+        ),
+    )
+    memory_table = Table("memory", (Metric("total", "B", Semantics.GAUGE, "All."),))
+    first = now_ns // SECOND_NS - 10
+    writer = machine.start(first - 1, table=table, **common)
+    other = machine.start(first - 1, writer="background", table=memory_table, **common)
+    other.ring.rows(0, first * SECOND_NS, ("",), [800])
+    vault = machine.start(
+        first - 1, table=memory_table._replace(name="vault"), sensitivity=Sensitivity.RESTRICTED, **common
+    )
+    vault.ring.rows(0, first * SECOND_NS, ("",), [8])
+    for second in range(4):
+        writer.ring.rows(0, (first + second) * SECOND_NS, ("lp",), [second * 4, second * 50, 200])
+    return Latest(Follower(machine.folders, ticks=2), declared=lambda _: table), writer, first
+
+
+def test_derived_series_are_values_like_others(tmp_path: Path) -> None:
+    latest, writer, first = a_printer(tmp_path)
+    assert {match.series.metric for match in find_all(latest, [], Sensitivity)} == {"jobs", "busy", "ink", "total"}
+    assert {match.series.metric for match in find_all(latest, ["printer/*"], Sensitivity)} == {"jobs", "busy", "ink"}
+    names = ["time_per_job", "ink_percent", "hidden"]
+    found = [match for name in names for match in find_all(latest, [f"printer/{name}"], Sensitivity)]
+    assert (found[0].metric.unit, found[0].formula) == ("s", "busy / jobs")
+    assert [match.series.path for match in found] == [f"printer/{name}@lp" for name in names]
+    idents = [match.series.ident for match in found]
+    for is_rate in (False, True):
+        _, values, qualities = latest.values(idents, Sensitivity, rate=is_rate)
+        assert values == pytest.approx([0.125, 25.0, 25.0])
+        assert list(qualities) == [Quality.GOOD] * 3
+    _, values, qualities = latest.values(idents, {Sensitivity.PUBLIC}, rate=False)
+    assert list(qualities) == [Quality.GOOD, Quality.GOOD, Quality.NO_PERMISSION]
+    writer.ring.rows(0, (first + 4) * SECOND_NS, ("lp",), [12, 150, ABSENT])
+    _, values, qualities = latest.values(idents, Sensitivity, rate=False)
+    assert list(qualities) == [Quality.ABSENT] * 3, "divided by zero, and absent"
+    assert all(map(math.isnan, values))
+    with pytest.raises(NotFoundError, match="no such metric; nearest: printer/time_per_job"):
+        find_all(latest, ["printer/time_per_jop"], Sensitivity)
 
 
 @as_stranger

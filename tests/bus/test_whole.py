@@ -68,6 +68,18 @@ def test_what_is_recorded_comes_back(client: Client) -> None:
     assert client.call("ListBoots", "a{sv}", {})
 
 
+def test_what_is_derived_is_a_series_like_any_other(client: Client) -> None:
+    wait_until(lambda: "memory/used_percent" in ids_of(client, "memory/used_percent"))
+    ident = ids_of(client, "memory/used_percent")["memory/used_percent"]
+    _, _, [value], quality = client.call("GetLatest", "aua{sv}", [ident], {})
+    assert 0 < value < 100
+    assert quality == b"\0"
+    _, columns, _, _ = client.call("History", "asxxtasa{sv}", ["memory/used_percent"], 0, 0, 0, [], {})
+    assert columns[0][:3] == ("memory/used_percent", "mean", "%")
+    assert columns[0][3][-1] == pytest.approx(value, abs=30)
+    assert any(is_there for _, _, is_there in client.call("GetHistory", "suu", "memory/used_percent", 60, 60))
+
+
 def test_a_subscriber_is_told_of_every_tick(client: Client) -> None:
     wait_until(lambda: "load/tasks" in ids_of(client))
     rule = ("load/tasks", float("nan"), float("nan"), {"batch": ("b", True)})

@@ -19,6 +19,7 @@ from sysmon_tools.live import StoredFolders, last_lines
 from sysmon_tools.panel import ASCII_SIGNS, SIGNS, Scene, Signs, Storage, duration, frame, number, size
 from sysmond.base.clock import Relation
 from sysmond.base.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table
+from sysmond.history import Archive
 from sysmond.machine.folders import Folders
 from sysmond.records import Records, codes, record_bytes
 from sysmond.ring.frame import Identity, Layout
@@ -118,10 +119,37 @@ def test_rates_and_values_are_exact(runtime: Path, machine: Machine) -> None:
     assert now.rate("disk", "read_bytes", "sda") == 2**20
     assert now.value("load", "average_1min") == pytest.approx(1.25)
     assert now.text("host", "hostname") == "earth"
-    assert now.rates("cpu", ("user", "system"), "total", 5) == pytest.approx([0.5] * 5)
+    assert now.course("cpu", "busy", "total", 5) == pytest.approx([25.0] * 5)
     assert now.absences == [("socket", Cause.NO_SOURCE, "FileNotFoundError: /proc/net/sockstat")]
     assert now.value("cpu", "user", "cpu7") is None
     assert now.rate("weather", "rain") is None
+
+
+def test_what_is_shown_can_be_asked_for_under_the_same_name(runtime: Path, machine: Machine) -> None:
+    now = follower(runtime).read()
+    shown = {
+        "cpu/busy@cpu0": 50.0,
+        "cpu/busy@total": 25.0,
+        "cpu/user_percent@total": 20.0,
+        "memory/used": float(GIB),
+        "memory/used_percent": 25.0,
+        "pressure/some_percent@cpu": 12.3,
+        "disk/transfers@sda": 9.0,
+    }
+    archive = Archive(Folders(str(runtime / "none"), str(runtime)))
+    for path, value in shown.items():
+        name, _, instance = path.partition("@")
+        table, _, column = name.partition("/")
+        assert now.derived(table, column, instance) == pytest.approx(value), path
+        (series,) = archive.select(path, step="1s").columns
+        assert series.values[-1] == pytest.approx(value), path
+    for nothing in (
+        ("memory", "swap_used_percent", ""),
+        ("cpu", "busy", "cpu7"),
+        ("cpu", "bussy", "cpu0"),
+        ("a", "b", ""),
+    ):
+        assert now.derived(*nothing) is None
 
 
 def test_a_late_tick_a_reset_and_a_correction_make_no_spike(runtime: Path, machine: Machine) -> None:

@@ -24,6 +24,8 @@ LEAN = (
     "archiver.watch",
     "base.allowance",
     "base.clock",
+    "base.derived_columns",
+    "base.formula",
     "base.model",
     "base.terminal",
     "cgroups.owner",
