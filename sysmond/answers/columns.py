@@ -86,16 +86,14 @@ class FormulaColumn(NamedTuple):
 
     def of(self, cells: "Callable[[Spec], Float64Array]", bucket: Int64Array) -> "Float64Array":
         """What the formula gives, float64[row]; ``cells``: the numbers of a column; ``bucket``: int64[row]."""
-        from sysmond.answers import derived  # noqa: PLC0415  few ask for them
+        from sysmond.answers.formulas import computed  # noqa: PLC0415  few ask for them
 
         # What is shown as percent is a share in formulas.
         values = {
             name: cells(spec) * (0.01 if spec.semantics is Semantics.COUNTER and spec.unit == "%" else 1.0)
             for name, spec in self.own.items()
         }
-        return derived.computed(
-            self.formula, values | {name: of[bucket] for name, of in self.others.items()}, len(bucket)
-        )
+        return computed(self.formula, values | {name: of[bucket] for name, of in self.others.items()}, len(bucket))
 
 
 class Specs(dict[str, Spec]):

@@ -8,28 +8,24 @@ that has. Another table's value holds until its next one. What is divided by zer
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from sysmond.answers import rates
-from sysmond.answers.columns import MEAN, FormulaColumn
+from sysmond.answers.formulas import computed
 from sysmond.answers.rates import Samples, Statistic
-from sysmond.answers.reading import TrackView
+from sysmond.answers.reading import AnswerSource, TimelineReader, TrackView
 from sysmond.base import derived_columns, formula
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.formula import Formula, Operand
 from sysmond.base.model import ABSENT, Metric, Semantics
-from sysmond.base.result import TIME_SCALE, TIME_UNIT, Float64Array, Int64Array
+from sysmond.base.result import TIME_SCALE, TIME_UNIT, Float64Array, Gap, Int64Array
 from sysmond.base.timespec import FOREVER_NS
 from sysmond.errors import UsageError
 from sysmond.store.of_ring import SeriesKey
 from sysmond.store.statistics import COUNTER_STATS, distinct
 from sysmond.store.timeline import Timeline
-
-if TYPE_CHECKING:
-    from sysmond.answers.series import Query
 
 # A value of another table holds for so many of its intervals.
 HOLD_INTERVALS = 3
@@ -42,6 +38,27 @@ _MIRRORED = {"min": "max", "max": "min"}
 
 Values = Mapping[SeriesKey, Mapping[str, Statistic]]
 """What was made of series, by statistic."""
+
+
+class SeriesQuery(Protocol):
+    """A question about recorded series, as ``series.Query`` asks it."""
+
+    reader: TimelineReader
+    keys: list[SeriesKey]
+    sources: list[AnswerSource]
+    gaps: list[Gap]
+    without_rows: dict[str, dict[str, None]]
+
+    def metric(self, key: SeriesKey) -> Metric:
+        """What a series is of."""
+
+    def beside(self, keys: list[SeriesKey], start_ns: int, end_ns: int) -> "SeriesQuery":
+        """The same question about other series and another range."""
+
+    def statistics(
+        self, asked_ns: int, length_ns: int, stats: Mapping[SeriesKey, Sequence[str]]
+    ) -> tuple[Int64Array, Values]:
+        """The numbers of buckets, int64[bucket], and by series and statistic what they have."""
 
 
 class DerivedSeries(NamedTuple):
@@ -122,12 +139,11 @@ def wanted(
 class Computing:
     """Makes derived series of one question whose recorded ones have been made."""
 
-    def __init__(self, query: "Query", line: Timeline, span: tuple[int, int], boot: str | None) -> None:
+    def __init__(self, query: SeriesQuery, line: Timeline, span: tuple[int, int]) -> None:
         """``span``: of the question, in UTC."""
         self._query = query
         self._line = line
         self._span = span
-        self._boot = boot
         self._others: dict[tuple[SeriesKey, str], Float64Array] = {}
 
     def statistic(
@@ -225,52 +241,13 @@ class Computing:
             start_ns, end_ns = self._span
             if asked_ns and start_ns != -FOREVER_NS:
                 start_ns -= hold_ns
-            query = type(self._query)(
-                self._line, [key] if key[:2] in self._line.metrics else [], start_ns, end_ns, self._boot
-            )
+            query = self._query.beside([key] if key[:2] in self._line.metrics else [], start_ns, end_ns)
             numbers, made = query.statistics(asked_ns, asked_ns or FOREVER_NS, {other: [stat] for other in query.keys})
             values = _numbers(made[key][stat]) * self._factor(key) if key in made else np.full(len(numbers), np.nan)
             self._query.gaps += query.gaps
             hold = -(-hold_ns // asked_ns) if asked_ns else 0
             self._others[key, stat] = _held(numbers, values, axis, hold)
         return self._others[key, stat]
-
-
-def with_others(
-    line: Timeline,
-    columns: Mapping[str, FormulaColumn],
-    span: tuple[int, int],
-    boot: str | None,
-    stamps_ns: Int64Array,
-    step_ns: int,
-) -> dict[str, FormulaColumn]:
-    """Give columns of rows what other tables have over a range: a mean a bucket; ``stamps_ns``: int64[bucket].
-
-    :raises TooLittleError: where what was left out of the time line may matter.
-    """
-    from sysmond.answers.series import Query  # noqa: PLC0415  it asks us for series
-
-    operands = {name for column in columns.values() for name in column.formula.operands if name.table}
-    line.demand({name.table for name in operands}, ())
-    computing = Computing(Query(line, [], *span, boot), line, span, boot)
-    axis = stamps_ns // step_ns if step_ns else np.zeros(len(stamps_ns), np.int64)
-    values = {name: computing.other(SeriesKey(*name), MEAN, axis, step_ns) for name in operands}
-    return {
-        label: column._replace(others={name: values[name] for name in column.formula.operands if name.table})
-        for label, column in columns.items()
-    }
-
-
-def computed(read: Formula, values: Mapping[Operand, Float64Array], length: int) -> Float64Array:
-    """What a formula makes of arrays, float64[length]; NaN where that is no number."""
-    with np.errstate(all="ignore"):
-        result = np.broadcast_to(np.asarray(read.evaluate(values, _divided), np.float64), length)
-        return np.where(np.isfinite(result), result, np.nan)
-
-
-def _divided(left: npt.NDArray[Any] | float, right: npt.NDArray[Any] | float) -> npt.NDArray[Any]:
-    divisor = np.asarray(right, np.float64)
-    return np.asarray(left / np.where(divisor == 0, np.nan, divisor))
 
 
 def _numbers(made: Statistic) -> Float64Array:

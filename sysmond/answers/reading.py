@@ -54,6 +54,18 @@ class TrackView(NamedTuple):
         return TrackView(self.track, self.step_ns, axis, self.times_ns[low:high], inside[low:high], pieces)
 
 
+class AnswerSource(NamedTuple):
+    """What answers of one track, for these series: rows, or buckets of a tier; ``number``: of the buckets asked for.
+
+    ``missing``: by table, where none of the series has a value.
+    """
+
+    view: TrackView
+    number: Int64Array
+    keys: list[SeriesKey]
+    missing: dict[str, BoolArray]
+
+
 class TimelineReader:
     """Reads from an open time line; what cannot be read is added to its ``damages`` and ``unread``."""
 

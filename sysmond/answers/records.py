@@ -235,7 +235,7 @@ class Answering:
         others = {name for column in columns.values() for name in column.formula.operands if name.table}
         if not others:
             return columns
-        from sysmond.answers import derived, wide  # noqa: PLC0415  few ask for them
+        from sysmond.answers import other_tables, wide  # noqa: PLC0415  few ask for them
 
         span = int(buckets.edges_ns[0]), int(buckets.edges_ns[-1])
         when = self._times._replace(start_ns=span[0], end_ns=span[1], step_ns=step_ns)
@@ -243,7 +243,7 @@ class Answering:
             *self._census.place,
             when,
             self._boot,
-            lambda line: derived.with_others(line, columns, span, self._boot, buckets.stamps_ns, step_ns),
+            lambda line: other_tables.with_others(line, columns, span, self._boot, buckets.stamps_ns, step_ns),
         )
 
     def _batches(self, question: Question, buckets: UtcBuckets) -> Iterator[RowBatch]:

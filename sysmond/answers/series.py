@@ -3,13 +3,13 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sysmond.answers import gaps, rates, which_tier
 from sysmond.answers.rates import Kept, LineagePart, Statistic
-from sysmond.answers.reading import EMPTY, TimelineReader, TrackView
+from sysmond.answers.reading import EMPTY, AnswerSource, TimelineReader, TrackView
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import ABSENT, Cause, Metric, Semantics, series_path
 from sysmond.base.result import BoolArray, Column, Float64Array, Gap, Int64Array, Result
@@ -33,18 +33,6 @@ BATCH_VALUES = 1024 * 1024
 BATCH_SERIES_MIN = 8
 
 
-class AnswerSource(NamedTuple):
-    """What answers of one track, for these series: rows, or buckets of a tier; ``number``: of the buckets asked for.
-
-    ``missing``: by table, where none of the series has a value.
-    """
-
-    view: TrackView
-    number: Int64Array
-    keys: list[SeriesKey]
-    missing: dict[str, BoolArray]
-
-
 class Query:
     """One question to an open time line."""
 
@@ -60,7 +48,8 @@ class Query:
 
             self.derived = derived.find(line, keys)
             self.keys = list(derived.wanted(self.derived, dict.fromkeys(keys, ("count",))))
-            self._computing = derived.Computing(self, line, (start_ns, end_ns), boot)
+            self._computing = derived.Computing(self, line, (start_ns, end_ns))
+        self._boot = boot
         self._start_ns = start_ns
         self._end_ns = end_ns
         self._tracks = [track for track in line.tracks if boot in {None, track.lineage.boot}]
@@ -77,6 +66,10 @@ class Query:
         self.ticks = _NO_TIMES
         # Series that several writers of a boot have, and where the values are that were read of them.
         self._shared: dict[tuple[str, SeriesKey], list[tuple[Track, Axis]]] = {}
+
+    def beside(self, keys: list[SeriesKey], start_ns: int, end_ns: int) -> "Query":
+        """The same question about other series and another range."""
+        return Query(self.line, keys, start_ns, end_ns, self._boot)
 
     def _with_keys(self) -> Iterator[tuple[Track, list[SeriesKey], set[str]]]:
         """The tracks with what is asked for: the series of each, and the tables."""

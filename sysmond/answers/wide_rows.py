@@ -55,10 +55,10 @@ def _from_line(line: Timeline, place: Folders, request: Request, when: Times) ->
     grid = _Grid(table, result)
     batch = grid.batch(_specs(question))
     if question.derived:
-        from sysmond.answers import derived  # noqa: PLC0415  few ask for them
+        from sysmond.answers import other_tables  # noqa: PLC0415  few ask for them
 
         span, boot = (when.start_ns, when.end_ns), wide.find_boot(line, request.boot)
-        made_of = derived.with_others(line, question.derived, span, boot, result.times_ns, result.step_ns)
+        made_of = other_tables.with_others(line, question.derived, span, boot, result.times_ns, result.step_ns)
         question = question._replace(derived=made_of)
     pieces = []
     for rows in meeting(question, [batch]):

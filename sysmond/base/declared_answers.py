@@ -8,7 +8,6 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from sysmond.base import derived_columns, formula
 from sysmond.base.model import (
     DOC_LENGTH_MAX,
     END,
@@ -164,6 +163,10 @@ def check(table: Table) -> None:
 
 
 def _check_derived(table: Table, answers: Answers, where: str) -> None:
+    if not answers.derived:
+        return
+    from sysmond.base import derived_columns, formula  # noqa: PLC0415  few tables of a file have any
+
     metrics = {metric.name: metric for metric in table.metrics}
     seen = _columns(table, answers._replace(derived=()))
     for column in answers.derived:
@@ -327,6 +330,15 @@ def _columns(table: Table, answers: Answers) -> set[str]:
     return columns | {*(answers.ended_by.columns if answers.ended_by else ())}
 
 
+def _there(answers: Answers, table: Table) -> tuple[Derived, ...]:
+    """The derived columns for which a table has the metrics."""
+    if not answers.derived:
+        return ()
+    from sysmond.base import derived_columns  # noqa: PLC0415  as above
+
+    return tuple(derived_columns.of_table(table._replace(answers=answers)).values())
+
+
 def within(answers: Answers, table: Table) -> Answers:
     """What of answers holds for a table that may have fewer columns than that which declares them."""
     own = {metric.name for metric in table.metrics}
@@ -344,7 +356,7 @@ def within(answers: Answers, table: Table) -> Answers:
         totals=tuple(total for total in answers.totals if own.issuperset(total.parts) and total.name not in own),
         joins=tuple(joins),
         ended_by=ending,
-        derived=tuple(derived_columns.of_table(table._replace(answers=answers)).values()) if answers.derived else (),
+        derived=_there(answers, table),
     )
     columns = _columns(table, cut)
 

@@ -14,7 +14,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from sysmond.base import declared_answers
 from sysmond.base.clock import Relation
 from sysmond.base.model import Cause, Metric, Semantics, Sensitivity, Table
 from sysmond.base.result import Array, BoolArray, Int64Array
@@ -36,8 +35,8 @@ FORMAT = hdf5.Format("sysmond segment", 1, invariants.WIDE_ELEMENTS_MAX)
 # The compatible flag of a file with blocks of fewer digits than were recorded.
 SHORTENED = 1
 _INTEGER = np.dtype(np.int64)
-# Of an attribute, by the limits of HDF5; what a table takes of it beside what it says.
-ANSWERS_BYTES_MAX = 48 * 1024
+# Of the attribute: readers take no longer string. And what a table takes of it beside what it says.
+ANSWERS_BYTES_MAX = 8192
 _ENTRY_BYTES = 4
 # How many values become codes at once: their intermediate results stay in the processor's cache.
 CODE_VALUES = 128 * 1024
@@ -301,14 +300,19 @@ def _write_tables(file: hdf5.File, recording: Recording, metrics: Sequence[tuple
 
 
 def _write_answers(file: hdf5.File, tables: Iterable[Table]) -> None:
-    """Say what tables declare about answers, as far as there is room."""
+    """Say what tables declare about answers, as far as there is room: those that say least first."""
+    declaring = [table for table in tables if table.answers is not None]
+    if not declaring:
+        return
+    from sysmond.base import declared_answers  # noqa: PLC0415  only strangers' tables declare any
+
     said: dict[str, Any] = {}
     room = ANSWERS_BYTES_MAX - len("{}")
-    for table in tables:
-        spelled = declared_answers.spell(table.answers)
-        room -= len(spelled) + len(table.name) + _ENTRY_BYTES
-        if spelled and room >= 0:
-            said[table.name] = json.loads(spelled)
+    spelled_of = {table.name: declared_answers.spell(table.answers) for table in declaring}
+    for name, spelled in sorted(spelled_of.items(), key=lambda each: (len(each[1]), each[0])):
+        room -= len(spelled) + len(name) + _ENTRY_BYTES
+        if room >= 0:
+            said[name] = json.loads(spelled)
     if said:
         hdf5.describe(file, answers=json.dumps(said, separators=(",", ":")))
 
@@ -320,6 +324,8 @@ def _with_answers(tables: Mapping[str, Table], spelled: str) -> Mapping[str, Tab
     """
     if not spelled:
         return tables
+    from sysmond.base import declared_answers  # noqa: PLC0415  as above
+
     said = json.loads(spelled) if len(spelled) <= ANSWERS_BYTES_MAX else None
     if type(said) is not dict:
         raise ValueError(f"answers that are no object of at most {ANSWERS_BYTES_MAX} characters")

@@ -4,19 +4,23 @@
 import math
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
+from sysmond_probes import disk
 
 from sysmond.archiver import retention_job, rollup_job
 from sysmond.archiver.coding import DENSE
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import ABSENT, Answers, Cause, Derived, Lane, Sensitivity, Table
-from sysmond.errors import UsageError
+from sysmond.errors import Error, UsageError
 from sysmond.history import Archive
 from sysmond.history import open as opened
 from sysmond.machine.folders import Folders
@@ -374,3 +378,118 @@ def test_a_name_that_is_recorded_stays_what_is_recorded(tmp_path: Path) -> None:
     table = Table("disk", (*DISK.metrics, gauge("await", "s", "Told by itself.", 3)), "device")
     write(made, table, {at: {"sda": [0, 0, 0, 0, 0, 0, 77]} for at in range(1, 20)})
     assert set(made.archive.select("disk/await").columns[0].values.tolist()) == {0.077}
+
+
+STATS = """\
+259 0 nvme0n1 183920 41021 17523840 61230 902311 550120 44120832 1250981 0 402380 1391212 5012 0 88120 702 9120 78299
+259 0 nvme0n1 184021 41030 17531904 61291 902999 550301 44141312 1252004 2 402931 1392377 5013 0 88184 703 9125 78311
+""".splitlines()
+
+
+def test_a_disk_has_what_iostat_computes(tmp_path: Path) -> None:
+    """By the formulas of sysstat's iostat.c, of two readings of /proc/diskstats a second apart."""
+    first, second = ([int(word) for word in line.split()[3:]] for line in STATS)
+    (reads, reads_merged, sectors, read_ms, writes, writes_merged, sectors_written, write_ms, _, busy_ms, queue_ms) = (
+        after - before for before, after in zip(first[:11], second[:11], strict=True)
+    )
+    expected = {
+        "read_await": read_ms / reads / 1000,
+        "write_await": write_ms / writes / 1000,
+        "await": (read_ms + write_ms) / (reads + writes) / 1000,
+        "read_size": sectors / 2 / reads * 1024,
+        "write_size": sectors_written / 2 / writes * 1024,
+        "request_size": (sectors + sectors_written) / 2 / (reads + writes) * 1024,
+        "queue_length": queue_ms / 1000,
+        "utilization": busy_ms / 1000 * 100,
+        "transfers": reads + writes,
+        "reads_merged_percent": reads_merged / (reads_merged + reads) * 100,
+        "writes_merged_percent": writes_merged / (writes_merged + writes) * 100,
+        "discard_await": (second[14] - first[14]) / (second[11] - first[11]) / 1000,
+        "flush_await": (second[16] - first[16]) / (second[15] - first[15]) / 1000,
+    }
+    machine = Machine(tmp_path)
+    writer = machine.start(0.5, table=disk.DISK)
+    for at, line in enumerate(STATS, 1):
+        parsed = disk.parse(line.encode())
+        assert parsed is not None
+        writer.relation(at * SECOND_NS)
+        writer.ring.rows(0, at * SECOND_NS, ("nvme0n1",), [int(value) for value in parsed[1]])
+    result = machine.archive.select(*(f"disk/{name}" for name in expected), step="1s")
+    found = {column.path.partition("@")[0].partition("/")[2]: column for column in result.columns}
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        tolerance = 0.5 * 10.0 ** -found[name].decimals
+        assert found[name].values[-1] == pytest.approx(value, abs=tolerance * 1.01), name
+
+
+PLAIN = """
+import sys
+from sysmond import history
+archive = history.open(state_dir=sys.argv[1])
+archive.select("disk/read_time", "disk", step="10s", stat="mean,max")
+archive.records("disk", columns="instance,reads", by="reads", where="reads > 0")
+archive.catalogue()
+formulas = {"derived", "formula", "formulas", "derived_columns"}
+print([name for name in sys.modules if name.rpartition(".")[2] in formulas])
+"""
+
+
+def test_who_asks_for_none_loads_nothing_of_it(machine: Machine) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PLAIN, machine.folders.state], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
+
+
+def test_a_file_has_room_for_so_much(tmp_path: Path) -> None:
+    """What finds none is not there elsewhere; the file is whole."""
+    long = Answers(derived=tuple(Derived(f"a{number}", "1", "jobs", "x" * 390) for number in range(15)))
+    tables = [
+        PAGES._replace(name="pages_long", answers=long),
+        PAGES._replace(name="pages_longer", answers=long),
+        PAGES,
+    ]
+    made = Machine(tmp_path)
+    planned = PlannedProbe("pages", "shop", Lane.REALTIME, SECOND_NS, Sensitivity.PUBLIC, True, {})
+    fields = (False, planned, Defaults(Lane.REALTIME, SECOND_NS, Sensitivity.PUBLIC))
+    entries = {table.name: ProbeEntry(table, *fields) for table in tables}
+    Path(made.folders.runtime, catalogue.FILE).write_bytes(catalogue.encode(Catalogue(entries)))
+    for number, table in enumerate(tables):
+        writer = made.start(0.5 + number / 10, table=table, writer=("sampler", "background")[number % 2])
+        writer.relation(SECOND_NS)
+        writer.ring.rows(0, SECOND_NS, ("lp",), [1, 2, 3])
+    stored(made)
+    assert len(made.files()) == 1
+    listed = {entry.path.partition("/")[0] for entry in made.archive.catalogue("*", derived=True) if entry.formula}
+    assert listed == {"pages", "pages_long"}
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("nonsense", "Expecting value"),
+        ("[]", "answers that are no object"),
+        ('{"pages":3}', "answers that are no object"),
+        ('{"pages":{"derived":[["a","1","__import__(\'os\')","Evil."]]}}', "where a number or a name should be"),
+        ('{"pages":{"derived":[["a","1","printed / cyan","Unknown."]]}}', "no column 'cyan'"),
+        ('{"pages":{"derived":[["a","1","' + "(" * 300 + '","Deep."]]}}', "too deep"),
+        ('{"pages":{"derived":[["a","1","' + "1+" * 1000 + 'jobs","Long."]]}}', "formula of 2004 characters"),
+        ('{"pages":{"derived":[["a","1",7,"No text."]]}}', "expected a text"),
+        ('{"pages":{"show":["jobs"]}}', "expected derived alone"),
+        ("[" * 8000, "recursion"),
+    ],
+)
+def test_a_file_that_declares_nonsense_is_damaged(tmp_path: Path, said: str, reason: str) -> None:
+    made = Machine(tmp_path)
+    write(made, PAGES, {at: {"lp": [at, at, at]} for at in range(1, 20)})
+    made.seal()
+    made.flush()
+    (path,) = made.files()
+    with h5py.File(path, "r+") as file:
+        file.attrs["answers"] = np.bytes_(said)
+    shutil.rmtree(made.folders.runtime)
+    with pytest.raises(Error) as refused:
+        made.archive.select("pages/printed")
+    assert reason in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 2000
