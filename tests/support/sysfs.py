@@ -49,6 +49,11 @@ def devices(root: Path, description: str) -> None:
             _list(root, folder, subsystem)
 
 
+def as_recorded(description: str) -> str:
+    """A description with the line end that umockdev records at the end of each attribute, as the kernel has it."""
+    return "".join(f"{line}\\n\n" if line.startswith("A: ") else f"{line}\n" for line in description.splitlines())
+
+
 def _put(path: Path, content: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(content + "\n")
