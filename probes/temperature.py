@@ -1,29 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Temperatures, of chips in /sys/class/hwmon.
+"""Temperatures, of chips in /sys/class/hwmon and of thermal zones.
 
-Source: the kernel's ``Documentation/hwmon/sysfs-interface.rst``.
+Source: the kernel's ``Documentation/hwmon/sysfs-interface.rst`` and ``Documentation/driver-api/thermal/sysfs-api.rst``.
 """
 
-from sysmond.probe import Lane, Probe, Table, gauge, hookimpl, state
-from sysmond.sources import hwmon
+from collections.abc import Iterator
+
+from sysmond.probe import Host, Lane, Probe, Row, Table, gauge, hookimpl, state
+from sysmond.sources import hwmon, thermal
 
 TEMPERATURE = Table(
     "temperature",
     per="sensor",
     doc="Temperatures, by chip and label as sensors(1) prints them; where two chips have one name, with the address of"
-    " each on its bus. An NVMe drive is asked every 30 s at most, a rotating disk while somebody else uses it; between"
-    " two readings the last one stands. Limits are read when a sensor appears.",
+    " each on its bus. Thermal zones are called by their type, those that hwmon shows again, too. An NVMe drive is"
+    " asked every 30 s at most, a rotating disk while somebody else uses it; between two readings the last one stands."
+    " Limits are read when a sensor appears.",
     metrics=(
-        gauge("value", "°C", "The temperature.", 3, "hwmon tempN_input"),
+        gauge("value", "°C", "The temperature.", 3, "hwmon tempN_input, zone temp"),
         gauge("min", "°C", "Below this it is too cold.", 3, "hwmon tempN_min"),
-        gauge("max", "°C", "Above this it is too hot.", 3, "hwmon tempN_max"),
+        gauge("max", "°C", "Above this it is too hot.", 3, "hwmon tempN_max, zone: lowest passive trip point"),
         gauge("lcrit", "°C", "Below this there may be damage.", 3, "hwmon tempN_lcrit"),
         gauge(
             "crit",
             "°C",
             "Above this there may be damage: hardware slows down or is switched off.",
             3,
-            "hwmon tempN_crit",
+            "hwmon tempN_crit, zone: critical trip point",
         ),
         gauge(
             "emergency",
@@ -37,16 +40,30 @@ TEMPERATURE = Table(
 )
 
 
+class Temperatures:
+    """Reads chips, but those that thermal zones have in hwmon again, and zones."""
+
+    def __init__(self) -> None:
+        """Know none yet."""
+        self._chips = hwmon.Sensors(TEMPERATURE, "temp", without=f"/{thermal.ZONE}")
+        self._zones = thermal.Zones()
+
+    def read(self, host: Host) -> Iterator[Row]:
+        """Give a row for every temperature there is."""
+        yield from self._chips.read(host)
+        yield from self._zones.read(host)
+
+
 @hookimpl
 def sysmond_probes() -> list[Probe]:
     """Offer the table ``temperature``."""
     return [
         Probe(
             TEMPERATURE,
-            hwmon.Sensors(TEMPERATURE, "temp").read,
+            Temperatures().read,
             hwmon.INTERVAL_S,
             Lane.BACKGROUND,
-            subsystems=("hwmon",),
-            needs=hwmon.needs("temp", "input"),
+            subsystems=("hwmon", "thermal"),
+            needs=(*hwmon.needs("temp", "input"), f"{thermal.FOLDER}/{thermal.ZONE}*"),
         )
     ]

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Thermal zones and cooling devices of /sys/class/thermal, by their types, which stay when numbers change.
+
+Source: the kernel's ``Documentation/driver-api/thermal/sysfs-api.rst`` and ``ABI/testing/sysfs-class-thermal``.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+
+from sysmond.probe import ABSENT, Absence, Cause, Host, Row
+from sysmond.sources.unread import printable, why
+
+FOLDER = "/sys/class/thermal"
+ZONE, COOLING = "thermal_zone", "cooling_device"
+DEVICES_MAX = 512
+TRIPS_MAX = 16
+# What a driver says that has no temperature (THERMAL_TEMP_INVALID), and firmware of a trip point that is not set.
+ABSOLUTE_ZERO = -273_150
+
+
+def devices(host: Host, prefix: str) -> dict[str, str]:
+    """The folders of the devices that are called so, by instance: the type, and where several have it, which device.
+
+    That is what it belongs to in hardware, as ``LNXCPU:03``, else its number.
+    """
+    typed: list[tuple[str, str]] = []
+    names = [name for name in host.names(FOLDER) if name.startswith(prefix)]
+    for name in sorted(names, key=lambda name: (len(name), name))[:DEVICES_MAX]:
+        with suppress(OSError):  # It is gone.
+            typed.append((printable(host.read(f"{FOLDER}/{name}/type")) or name, name))
+    types = [spelled for spelled, _ in typed]
+    found: dict[str, str] = {}
+    for spelled, name in typed:
+        which = _belongs(host, name) or name.removeprefix(prefix)
+        instance = f"{spelled}-{which}" if types.count(spelled) > 1 else spelled
+        found[instance if instance not in found else f"{instance}-{name.removeprefix(prefix)}"] = f"{FOLDER}/{name}"
+    return found
+
+
+class Zones:
+    """Reads the temperature of every zone; its trip points are read when it appears."""
+
+    def __init__(self) -> None:
+        """Know none yet."""
+        self._host: Host | None = None
+        self._limits: dict[tuple[str, str], tuple[int, int]] = {}
+
+    def read(self, host: Host) -> Iterator[Row]:
+        """Give rows of the table ``temperature``: value, min, max, lcrit, crit, emergency, alarm."""
+        found = devices(host, ZONE)
+        if host is not self._host:
+            self._host, self._limits = host, {}
+        self._limits = {zone: limits for zone, limits in self._limits.items() if found.get(zone[0]) == zone[1]}
+        for instance, folder in found.items():
+            if host.is_asleep(f"{folder}/device"):
+                yield instance, Absence(Cause.ASLEEP)
+                continue
+            try:
+                value = int(host.read(f"{folder}/temp"))
+            except (OSError, ValueError) as problem:
+                yield instance, why("temp", problem)
+                continue
+            if not ABSOLUTE_ZERO <= value < -ABSENT:
+                yield instance, Absence(Cause.NO_SOURCE, f"temp is {value}")
+                continue
+            if (instance, folder) not in self._limits:
+                self._limits[instance, folder] = _limits(host, folder)
+            passive, critical = self._limits[instance, folder]
+            yield instance, (value, ABSENT, passive, ABSENT, critical, ABSENT, ABSENT)
+
+
+def _belongs(host: Host, name: str) -> str:
+    try:
+        return os.path.basename(os.readlink(f"{host.root}{FOLDER}/{name}/device"))
+    except OSError:
+        return ""
+
+
+def _limits(host: Host, folder: str) -> tuple[int, int]:
+    """From where on the kernel slows down what heats it, and where it switches the machine off."""
+    at: dict[bytes, int] = {}
+    for trip in range(TRIPS_MAX):
+        try:
+            kind = host.read_anew(f"{folder}/trip_point_{trip}_type").strip()
+            value = int(host.read_anew(f"{folder}/trip_point_{trip}_temp"))
+        except (OSError, ValueError):
+            continue
+        if ABSOLUTE_ZERO < value < -ABSENT:
+            at[kind] = min(value, at.get(kind, value))
+    return at.get(b"passive", ABSENT), at.get(b"critical", ABSENT)
