@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fans, voltages, currents, power, energy and humidity, of chips in /sys/class/hwmon.
+"""Fans, voltages, currents, power and energy, of chips in /sys/class/hwmon.
 
 Source: the kernel's ``Documentation/hwmon/sysfs-interface.rst``.
 """
@@ -70,15 +70,6 @@ ENERGY = Table(
     doc=f"Electric energy, {_WHERE}. From the energy of a processor one can tell what it computes: restricted.",
     metrics=(counter("value", "J", "Energy used since the chip began to count.", 6, "hwmon energyN_input"),),
 )
-HUMIDITY = Table(
-    "humidity",
-    per="sensor",
-    doc=f"Relative humidity of air, {_WHERE}.",
-    metrics=(
-        gauge("value", "%", "The humidity.", 3, "hwmon humidityN_input"),
-        *_limits("%", 3, "humidityN", min="Below this it is too dry.", max="Above this it is too humid."),
-    ),
-)
 # Table, how the files of its sensors begin, and how that with the value may end.
 KINDS = (
     (FAN, "fan", ("input",)),
@@ -86,7 +77,6 @@ KINDS = (
     (CURRENT, "curr", ("input",)),
     (POWER, "power", ("input", "average")),
     (ENERGY, "energy", ("input",)),
-    (HUMIDITY, "humidity", ("input",)),
 )
 
 

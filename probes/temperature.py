@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Temperatures, of chips in /sys/class/hwmon and of thermal zones.
+"""Temperatures, of chips in /sys/class/hwmon, thermal zones and sensors of Industrial I/O.
 
-Source: the kernel's ``Documentation/hwmon/sysfs-interface.rst`` and ``Documentation/driver-api/thermal/sysfs-api.rst``.
+Source: the kernel's ``Documentation/hwmon/sysfs-interface.rst``, ``driver-api/thermal/sysfs-api.rst`` and
+``ABI/testing/sysfs-bus-iio``.
 """
 
 from collections.abc import Iterator
+from itertools import chain
 
-from sysmond.probe import Host, Lane, Probe, Row, Table, gauge, hookimpl, state
-from sysmond.sources import hwmon, thermal
+from sysmond.probe import ABSENT, Absence, Host, Lane, Probe, Row, Table, gauge, hookimpl, state
+from sysmond.sources import hwmon, iio, thermal
 
 TEMPERATURE = Table(
     "temperature",
@@ -17,7 +19,7 @@ TEMPERATURE = Table(
     " asked every 30 s at most, a rotating disk while somebody else uses it; between two readings the last one stands."
     " Limits are read when a sensor appears.",
     metrics=(
-        gauge("value", "°C", "The temperature.", 3, "hwmon tempN_input, zone temp"),
+        gauge("value", "°C", "The temperature.", 3, "hwmon tempN_input, zone temp, in_temp_input"),
         gauge("min", "°C", "Below this it is too cold.", 3, "hwmon tempN_min"),
         gauge("max", "°C", "Above this it is too hot.", 3, "hwmon tempN_max, zone: lowest passive trip point"),
         gauge("lcrit", "°C", "Below this there may be damage.", 3, "hwmon tempN_lcrit"),
@@ -41,17 +43,25 @@ TEMPERATURE = Table(
 
 
 class Temperatures:
-    """Reads chips, but those that thermal zones have in hwmon again, and zones."""
+    """Reads chips, but those that thermal zones have in hwmon again, zones, and other sensors."""
 
     def __init__(self) -> None:
         """Know none yet."""
         self._chips = hwmon.Sensors(TEMPERATURE, "temp", without=f"/{thermal.ZONE}")
         self._zones = thermal.Zones()
+        self._others = iio.Sensors(("temp", 0))
 
     def read(self, host: Host) -> Iterator[Row]:
         """Give a row for every temperature there is."""
-        yield from self._chips.read(host)
-        yield from self._zones.read(host)
+        known: set[str] = set()
+        without_limits = (ABSENT,) * (len(TEMPERATURE.metrics) - 1)
+        others = (
+            (name, row if type(row) is Absence else (*row, *without_limits)) for name, row in self._others.read(host)
+        )
+        for name, row in chain(self._chips.read(host), self._zones.read(host), others):
+            if name not in known:  # Of two that are called the same the first counts.
+                known.add(name)
+                yield name, row
 
 
 @hookimpl
@@ -63,7 +73,7 @@ def sysmond_probes() -> list[Probe]:
             Temperatures().read,
             hwmon.INTERVAL_S,
             Lane.BACKGROUND,
-            subsystems=("hwmon", "thermal"),
-            needs=(*hwmon.needs("temp", "input"), f"{thermal.FOLDER}/{thermal.ZONE}*"),
+            subsystems=("hwmon", "iio", "thermal"),
+            needs=(*hwmon.needs("temp", "input"), f"{thermal.FOLDER}/{thermal.ZONE}*", f"{iio.FOLDER}/iio:*/in_temp*"),
         )
     ]

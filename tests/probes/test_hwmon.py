@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-from sysmond_probes import hwmon, temperature
+from sysmond_probes import humidity, hwmon, temperature
 
 from sysmond.base import clock
 from sysmond.base.clock import SECOND_NS
@@ -21,7 +21,10 @@ SUPER_IO = "sys/devices/platform/nct6775.656/hwmon/hwmon2"
 
 def probes() -> dict[str, Probe]:
     """The probes as a lane that has just started has them."""
-    return {probe.table.name: probe for probe in (*temperature.sysmond_probes(), *hwmon.sysmond_probes())}
+    return {
+        probe.table.name: probe
+        for probe in (*temperature.sysmond_probes(), *hwmon.sysmond_probes(), *humidity.sysmond_probes())
+    }
 
 
 def read(root: Path, table: str) -> dict[str, object]:

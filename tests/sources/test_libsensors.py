@@ -20,9 +20,9 @@ from tests.support import sysfs
 OURS = """
 import json
 from sysmond.probe import Host
-from sysmond_probes import hwmon, temperature
+from sysmond_probes import humidity, hwmon, temperature
 read = {}
-for probe in (*temperature.sysmond_probes(), *hwmon.sysmond_probes()):
+for probe in (*temperature.sysmond_probes(), *hwmon.sysmond_probes(), *humidity.sysmond_probes()):
     names = [metric.name for metric in probe.table.metrics]
     scale = probe.table.metrics[0].scale
     read[probe.table.name] = [scale, {name: dict(zip(names, row)) for name, row in probe.read(Host())}]

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Backlights of screens and keyboards: how bright they are set.
+
+Source: the kernel's ``Documentation/ABI/stable/sysfs-class-backlight`` and ``testing/sysfs-class-led``. ``brightness``
+is read, which the kernel knows of a screen, and not ``actual_brightness``, which asks its hardware.
+"""
+
+from collections.abc import Iterator
+
+from sysmond.probe import Absence, Cause, Host, Lane, Probe, Row, Table, gauge, hookimpl
+from sysmond.sources.unread import printable, why
+
+SCREENS, LEDS = "/sys/class/backlight", "/sys/class/leds"
+KEYBOARD = "kbd_backlight"
+LIGHTS_MAX = 64
+
+BACKLIGHT = Table(
+    "backlight",
+    per="device",
+    doc="Backlights of screens and keyboards, as they are set.",
+    metrics=(
+        gauge("brightness", "1", "The level that is set; 0 may be off, or dim.", origin="brightness"),
+        gauge("max", "1", "The highest level.", origin="max_brightness"),
+    ),
+)
+
+
+def read(host: Host) -> Iterator[Row]:
+    """Give a row for each backlight; one that cannot be read says why."""
+    keyboards = [f"{LEDS}/{name}" for name in host.names(LEDS) if KEYBOARD in name]
+    for folder in [*(f"{SCREENS}/{name}" for name in host.names(SCREENS)), *keyboards][:LIGHTS_MAX]:
+        instance = printable(folder.rpartition("/")[2].encode("utf-8", "surrogateescape"))
+        if host.is_asleep(f"{folder}/device"):
+            yield instance, Absence(Cause.ASLEEP)
+            continue
+        try:
+            yield instance, (int(host.read(f"{folder}/brightness")), host.integer(f"{folder}/max_brightness"))
+        except (OSError, ValueError) as problem:
+            yield instance, why("brightness", problem)
+
+
+@hookimpl
+def sysmond_probes() -> list[Probe]:
+    """Offer the table ``backlight``. That of a keyboard is asked of the embedded controller: seldom."""
+    needs = (f"{SCREENS}/*", f"{LEDS}/*{KEYBOARD}")
+    return [Probe(BACKLIGHT, read, 30.0, Lane.BACKGROUND, subsystems=("backlight", "leds"), needs=needs)]
