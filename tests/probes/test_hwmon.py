@@ -5,10 +5,11 @@ import os
 from pathlib import Path
 
 import pytest
-from sysmond_probes import humidity, hwmon, temperature
+from sysmond_probes import backlight, cooling, humidity, hwmon, light, temperature
 
 from sysmond.base import clock
 from sysmond.base.clock import SECOND_NS
+from sysmond.plan.plan import as_declared
 from sysmond.probe import ABSENT, Absence, Cause, Host, Probe
 from sysmond.sources import hwmon as chips
 from tests.support import sysfs
@@ -74,6 +75,16 @@ def test_an_arm_board_and_a_machine_without_sensors(tmp_path: Path) -> None:
     # The firmware tells of too low a voltage, and of nothing else.
     assert read(tmp_path, "voltage")["rpi_volt:in0"] == (A, A, A, A, A, 1)
     assert all(read(tmp_path / "nowhere", table) == {} for table in probes())
+
+
+@pytest.mark.parametrize("machine", ["laptop", "server", "arm"])
+def test_a_probe_is_read_where_it_has_rows_and_nowhere_else(machine: str, tmp_path: Path) -> None:
+    """What a probe says that it needs is there exactly where it finds something."""
+    sysfs.build(tmp_path, machine)
+    for plugin in (temperature, hwmon, humidity, cooling, light, backlight):
+        for probe in plugin.sysmond_probes():
+            rows = list(probe.read(Host(str(tmp_path))))
+            assert as_declared("", probe).is_possible(str(tmp_path)) == bool(rows), probe.table.name
 
 
 def test_every_row_has_a_value_a_metric(tmp_path: Path) -> None:
