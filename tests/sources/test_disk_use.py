@@ -3,7 +3,9 @@
 
 from pathlib import Path
 
+from sysmond.archiver.disk_writes import FILE
 from sysmond.probe import Host
+from sysmond.ring.progress import ARCHIVER
 from sysmond.sources.disk_use import LEDGER, DiskUse
 
 STAT = "/sys/block/sda/stat"
@@ -64,3 +66,7 @@ def test_being_asked_is_no_use(tmp_path: Path) -> None:
     machine.moves()
     machine.use.asked(machine.host)
     assert not any(machine.at(now_s) for now_s in (110, 120))
+
+
+def test_the_ledger_is_that_of_the_archiver() -> None:
+    assert f"{ARCHIVER}/{FILE}" == LEDGER
