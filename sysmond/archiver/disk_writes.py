@@ -21,7 +21,6 @@ from sysmond.errors import CorruptError, Error, TooMuchError
 from sysmond.machine import control, note
 from sysmond.machine.folders import Folders
 from sysmond.ring.frame import RING_BYTES_MIN, SUFFIX, Identity, Layout
-from sysmond.ring.leftovers import keep
 from sysmond.ring.progress import ARCHIVER, Sealed
 from sysmond.ring.writer import RingWriter
 
@@ -189,7 +188,7 @@ class Ledger:
             self._tell_lost()
         self._is_closed = True
         if self._ring is not None:
-            keep(self._ring, self._parent, Sensitivity.PUBLIC, self._say)
+            self._ring.keep(self._parent, Sensitivity.PUBLIC, self._say)
             self._ring.close(is_over=is_over)
             self._ring = None
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rings whose writer died, that the archiver has sealed, or whose file somebody removed.
+"""Rings whose writer died, or that the archiver has sealed.
 
 While a lane has no ring of a class yet, the file ``STARTED.reading`` names the table that is being read, as the
 ring's mark does later: a lane that dies or hangs over its very first reading names its culprit, too.
@@ -7,38 +7,19 @@ Standard library only.
 """
 
 import os
-from collections.abc import Callable
 from contextlib import suppress
 
 from sysmond.base.model import NAME_LENGTH_MAX, Sensitivity
 from sysmond.errors import Error
 from sysmond.machine import listing
-from sysmond.machine.folders import Folders, create, create_classes, create_stream
+from sysmond.machine.folders import Folders
 from sysmond.ring.frame import LAYOUT, SUFFIX, decode_layout
 from sysmond.ring.progress import Progress, Sealed, ring_files, stream_files, streams_in
 from sysmond.ring.snapshot import fill, identify, snapshot
-from sysmond.ring.writer import RingWriter
 
 READING = ".reading"
 # An offset behind all rows: of a dead writer's ring only the frames that explain are needed.
 _NO_ROWS = 2**62
-
-
-def keep(ring: RingWriter, folder: str, stream: str, say: Callable[[str], None]) -> None:
-    """Make sure that the content of a ring can be sealed: where its file was removed, write it again.
-
-    ``folder``: of the part that writes it, made anew where it is gone as well.
-    """
-    if not ring.is_gone():
-        return
-    try:
-        runtime = os.path.dirname(folder)
-        create(Folders(runtime, runtime), os.geteuid())
-        create_classes(folder)
-        create_stream(folder, stream)
-        ring.save()
-    except (OSError, Error) as refused:
-        say(f"{ring.path}: removed, and what it held is lost: {refused}")
 
 
 def folders_of_streams(folder: str) -> list[str]:

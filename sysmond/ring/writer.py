@@ -20,7 +20,7 @@ Standard library only: the real-time sampler writes here.
 import mmap
 import os
 import struct
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from struct import Struct
 from typing import NamedTuple
@@ -30,7 +30,7 @@ from sysmond.base.clock import Relation
 from sysmond.base.model import ABSENT, Cause, Sensitivity
 from sysmond.errors import Error
 from sysmond.machine import note
-from sysmond.machine.folders import FILE_MODES
+from sysmond.machine.folders import FILE_MODES, Folders, create, create_classes, create_stream
 from sysmond.machine.note import TEMPORARY_SUFFIX
 from sysmond.records import Records
 from sysmond.ring.frame import (
@@ -337,6 +337,22 @@ class RingWriter:
         self._map, self._file = copy, file
         self._words = memoryview(self._map)[:HEADER_BYTES].cast("Q")
         self._bytes = memoryview(self._map)[HEADER_BYTES:]
+
+    def keep(self, folder: str, stream: str, say: Callable[[str], None]) -> None:
+        """Make sure that its content can be sealed: where its file was removed, write it again.
+
+        ``folder``: of the part that writes it, made anew where it is gone as well.
+        """
+        if not self.is_gone():
+            return
+        try:
+            runtime = os.path.dirname(folder)
+            create(Folders(runtime, runtime), os.geteuid())
+            create_classes(folder)
+            create_stream(folder, stream)
+            self.save()
+        except (OSError, Error) as refused:
+            say(f"{self.path}: removed, and what it held is lost: {refused}")
 
     def close(self, *, is_over: bool = True) -> None:
         """Close the file, which stays for the archiver; where it ``is_over``, mark that it ended in order."""

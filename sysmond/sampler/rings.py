@@ -22,7 +22,7 @@ from sysmond.ring.frame import (
     Identity,
     encode_layout,
 )
-from sysmond.ring.leftovers import READING, folders_of_streams, keep, started_ns
+from sysmond.ring.leftovers import READING, folders_of_streams, started_ns
 from sysmond.ring.writer import RingWriter
 from sysmond.sampler.source import FULL_S, FULLS_HELD, Pieces, Reading, Source
 
@@ -156,7 +156,7 @@ class Rings:
     def close(self, stream: str, *, is_over: bool = True) -> None:
         """Leave a ring for the archiver, where it was removed in a file of its own again; see ``RingWriter.close``."""
         if (ring := self.open.pop(stream, None)) is not None:
-            keep(ring, self.folder, stream, self._say)
+            ring.keep(self.folder, stream, self._say)
             ring.close(is_over=is_over)
 
     def mark(self, source: Source) -> None:

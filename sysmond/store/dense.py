@@ -50,8 +50,9 @@ def unsealed(path: str, before: Sealed, skipped: int, answers: Mapping[str, Answ
     blocks = [block for block in recording.blocks if len(block.ticks)]
     last_ns = max([before.last_tick_ns, *(int(block.ticks[-1]) for block in blocks)])
     reached = Sealed(copied.end_offset, last_ns, int(copied.closed))
-    lost = dropped(copied, before, _firsts_ns(blocks), is_skipped=is_skipped, how="overwritten before it was sealed")
-    if has_ended_since(copied, before, is_skipped=is_skipped):
+    how = "overwritten before it was sealed"
+    lost = dropped(copied.identity, copied.lost, before, _firsts_ns(blocks), is_skipped=is_skipped, how=how)
+    if has_ended_since(before, closed=copied.closed, is_skipped=is_skipped):
         there = {block.strand for block in blocks}
         blocks += [block for block in _last_ticks(of_snapshot(copied.before())) if block.strand not in there]
     if not blocks and not recording.events:

@@ -106,13 +106,12 @@ def _stretches(
         about = stretch.about
         holes = [hole for hole in about.holes if cut.before_ns is None or hole.start_ns < cut.before_ns]
         if len(stretch.ticks):
-            holes += dropped(
-                copied, before, {stretch.table.name: cut.readings[0].tick_ns}, is_skipped=is_skipped, how=how
-            )
+            firsts_ns = {stretch.table.name: cut.readings[0].tick_ns}
+            holes += dropped(copied.identity, copied.lost, before, firsts_ns, is_skipped=is_skipped, how=how)
         if len(stretch.ticks) or holes:
             is_any = True
             yield stretch.with_about(about._replace(holes=holes))
-    if not is_any and has_ended_since(copied, before, is_skipped=is_skipped):
+    if not is_any and has_ended_since(before, closed=copied.closed, is_skipped=is_skipped):
         life = Incarnation(copied.identity.started_ns, before.last_tick_ns, closed=True)
         for stretch in ring.stretches([], is_empty_too=True):
             yield stretch.with_about(stretch.about._replace(lives=[life], holes=()))

@@ -73,7 +73,6 @@ class Timeline:
         self.unread: dict[Hole, set[SeriesKey]] = {}
         self._derived: dict[str, Mapping[str, Derived]] = {}
         anew(lambda: self._open_sources(Holdings(folders, classes)))
-        self._recordings = [source.recording for source in self._sources]
         self._courses = self._join_clocks()
         self.texts = {ident: text for recording in self._recordings for ident, text in recording.texts.items()}
         self.metrics = self._join_metrics()
@@ -145,6 +144,10 @@ class Timeline:
             reach.tables.intersection(tables) <= reach.always and not any(map(reach.may_go_on, known))
             for reach in self._reaches
         )
+
+    @property
+    def _recordings(self) -> Iterator[Recording]:
+        return (source.recording for source in self._sources)
 
     def _join_clocks(self) -> dict[str, Course]:
         said: dict[str, list[Said]] = {}

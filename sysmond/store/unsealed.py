@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sysmond.base.model import Cause, Sensitivity, Table
+from sysmond.ring.frame import Identity
 from sysmond.ring.progress import Sealed
-from sysmond.ring.snapshot import Snapshot
 from sysmond.store.of_ring import Hole
 
 SET_ASIDE = "set aside: sealing failed on it"
@@ -42,21 +42,21 @@ class Unsealed(NamedTuple):
     damage: str = ""
 
 
-def has_ended_since(copied: Snapshot, before: Sealed, *, is_skipped: bool) -> bool:
+def has_ended_since(before: Sealed, *, closed: bool, is_skipped: bool) -> bool:
     """Whether it is news that the writer ended in good order."""
-    return bool(copied.closed and before.offset and not before.closed and not is_skipped)
+    return bool(closed and before.offset and not before.closed and not is_skipped)
 
 
 def dropped(
-    copied: Snapshot, before: Sealed, firsts_ns: Mapping[str, int], *, is_skipped: bool, how: str
+    ring: Identity, lost: int, before: Sealed, firsts_ns: Mapping[str, int], *, is_skipped: bool, how: str
 ) -> Iterator[Hole]:
-    """Say what the ring overwrote before it could be sealed, or what was set aside.
+    """Say what the ring overwrote before it could be sealed, ``lost`` bytes, or what was set aside.
 
     ``firsts_ns``: the first tick of each table that is there. ``how``: it was lost, unless it is skipped.
     """
-    if copied.lost or is_skipped:
+    if lost or is_skipped:
         # Perhaps no tick of it was sealed.
-        start_ns = max(before.last_tick_ns + 1, copied.identity.started_ns)
+        start_ns = max(before.last_tick_ns + 1, ring.started_ns)
         for table, end_ns in sorted(firsts_ns.items()):
             detail = SET_ASIDE if is_skipped else how
-            yield Hole(copied.identity.boot, table, start_ns, end_ns, Cause.DROPPED, detail)
+            yield Hole(ring.boot, table, start_ns, end_ns, Cause.DROPPED, detail)

@@ -6,8 +6,10 @@ of tasks: with ``snapshot`` one, with ``iterate`` three; and five for each array
 much. Standard library only: the real-time sampler reads by this.
 """
 
+import fcntl
 import os
 import struct
+from contextlib import suppress
 
 from sysmond.errors import Error, refusal
 from sysmond.records import Records, record_bytes
@@ -67,6 +69,35 @@ class Walk:
         self._program.close()
         for array in (self._control, self._process, self._thread, self._private):
             array.close()
+
+
+class OwnedWalk(Walk):
+    """The same with one reader on a machine: each change is reported once."""
+
+    def __init__(self, folder: str) -> None:
+        """Open what is pinned in a folder.
+
+        :raises Error: where that fails, or another process reads it.
+        """
+        try:
+            self._lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as failure:
+            raise Error(refusal(failure)) from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            super().__init__(folder)
+        except OSError:
+            os.close(self._lock)
+            raise Error(f"{folder}: another part of sysmond reads it") from None
+        except Error:
+            os.close(self._lock)
+            raise
+
+    def close(self) -> None:
+        """Let another process read it."""
+        os.close(self._lock)
+        with suppress(BufferError):  # Rows are still in use: memory is given back when those go.
+            super().close()
 
 
 def _mapped(path: str, value_bytes: int) -> Array:
