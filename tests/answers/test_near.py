@@ -187,3 +187,68 @@ def test_few_files_are_opened_for_a_short_range(recorded: Machine, monkeypatch: 
     rows = archive.disk_folder(recorded.folders, Sensitivity.PUBLIC)
     # Those within two buckets of the coarsest tier, neighbours, ends, and what halving needs.
     assert len([path for path in found if os.path.dirname(path) == rows]) <= 5 + 2 + 3 + 2 * 5
+
+
+WEEK_NS = 7 * DAY_S * SECOND_NS
+WEEKS = 8
+
+
+def weeks(machine: Machine, *, is_late: bool = False) -> list[int]:
+    """A boot a week, of three files of 20 s; when each began. ``is_late``: its clock says 1970 in the first."""
+    booted_ns = [NOON_NS + number * WEEK_NS for number in range(WEEKS)]
+    for number, boot_ns in enumerate(booted_ns):
+        writer = machine.start(99, boot=f"{(7 * number) % WEEKS:032x}", wall_ns=0 if is_late else boot_ns)
+        for begin in (100, 120, 140):
+            writer.tick(range(begin, begin + 20))
+            machine.seal()
+            machine.flush()
+            writer.wall_ns = boot_ns
+        writer.ring.close()
+        machine.reboot()
+    return booted_ns
+
+
+def rows_at(machine: Machine, booted_ns: int, begin: int) -> int:
+    """How many rows there are of 20 s of a boot."""
+    start_ns = booted_ns + begin * SECOND_NS
+    result = machine.archive.select("disk/queue@sda", start=start_ns, end=start_ns + 20 * SECOND_NS, raw=True)
+    return len(result.times_ns)
+
+
+@pytest.mark.parametrize("restored_at_ns", [0, NOON_NS - 10**18, NOON_NS + 10**18])
+def test_an_archive_that_was_restored_with_other_times_lacks_nothing(tmp_path: Path, restored_at_ns: int) -> None:
+    machine = Machine(tmp_path)
+    booted_ns = weeks(machine)
+    for number, path in enumerate(machine.files()):
+        # As a copy has it, in the order of their names backwards.
+        os.utime(path, ns=(max(0, restored_at_ns - number * SECOND_NS),) * 2)
+    for of_boot_ns in booted_ns:
+        assert [rows_at(machine, of_boot_ns, begin) for begin in (100, 120, 140)] == [20, 20, 20]
+
+
+def test_a_boot_whose_clock_was_corrected_late_is_found_where_its_rows_are(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    booted_ns = weeks(machine, is_late=True)
+    for number, path in enumerate(machine.files()):
+        # As old as the clock said then, which in every second boot was 1970 to the end.
+        of_boot_ns = booted_ns[archive_week(path)] if archive_week(path) % 2 else 0
+        os.utime(path, ns=(of_boot_ns + (120 + number) * SECOND_NS,) * 2)
+    for of_boot_ns in booted_ns:
+        assert [rows_at(machine, of_boot_ns, begin) for begin in (100, 120, 140)] == [0, 20, 20]
+    assert rows_at(machine, 0, 100) == 20 * WEEKS
+
+
+def archive_week(path: Path) -> int:
+    """In which week the boot of a file began."""
+    return 7 * int(path.name[:32], 16) % WEEKS
+
+
+@pytest.mark.parametrize("gone", range(3))
+def test_a_missing_file_hides_no_other(tmp_path: Path, gone: int) -> None:
+    machine = Machine(tmp_path)
+    booted_ns = weeks(machine)
+    for path in machine.files()[gone::3]:
+        path.unlink()
+    for of_boot_ns in booted_ns:
+        expected = [20 * (number != gone) for number in range(3)]
+        assert [rows_at(machine, of_boot_ns, begin) for begin in (100, 120, 140)] == expected
