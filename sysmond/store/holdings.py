@@ -80,8 +80,8 @@ class Place(NamedTuple):
 class Holdings:
     """The rings and folders of some classes.
 
-    ``damages``: what cannot be read of them; ``refused``: what may not be; ``excluded``: the paths of both, and of what
-    an answer leaves out. ``unread``: by path the rings that cannot be read, as holes.
+    ``damages``: what cannot be read of them; ``refused``: what may not be; ``excluded``: the paths of what is damaged,
+    and of what an answer leaves out. ``unread``: by path the rings that cannot be read, as holes.
     """
 
     def __init__(self, folders: Folders, classes: Collection[Sensitivity]) -> None:
@@ -165,8 +165,7 @@ class Holdings:
             raise
         except (NotPermittedError, PermissionError) as refusal:
             self.refused.append(path)
-            self.excluded.add(path)
-            if sensitivity is Sensitivity.PUBLIC:
+            if sensitivity is Sensitivity.PUBLIC and not self.why(path):
                 self.damages.append(Damage(name, sensitivity, str(refusal), Cause.NO_PERMISSION, path=path))
         except (Error, OSError, ValueError) as damage:
             # The library looks before it opens: a file that vanishes in between is no longer there, not damaged.
@@ -180,8 +179,12 @@ class Holdings:
         self.excluded.add(damage.path)
         self.damages.append(damage)
 
+    def left_out(self) -> set[str]:
+        """The paths of what is not read, for whatever reason."""
+        return self.excluded.union(self.refused)
+
     def why(self, path: str) -> str:
-        """Why a file is damaged; empty where it is not."""
+        """Why a file cannot be read; empty where it can, or is not for everybody."""
         return next((damage.reason for damage in self.damages if damage.path == path), "")
 
 
@@ -455,13 +458,13 @@ class Shelf(Generic[_T]):
         return Boots(names, self.paths, self.look)
 
     def _counting(self) -> list[Name]:
-        excluded = self._holdings.excluded
-        return archive.current(name for name, path in self.paths.items() if path not in excluded)
+        left_out = self._holdings.left_out()
+        return archive.current(name for name, path in self.paths.items() if path not in left_out)
 
     def _settled(self, find: Callable[[Sequence[Name]], _Found]) -> _Found:
         """What is found among the files that count: anew where others do since one could not be read."""
         while True:
-            names, excluded = self._counting(), len(self._holdings.excluded)
+            names, left_out = self._counting(), self._holdings.left_out()
             found = find(names)
-            if len(self._holdings.excluded) == excluded or set(self._counting()) <= set(names):
+            if self._holdings.left_out() == left_out or set(self._counting()) <= set(names):
                 return found

@@ -3,7 +3,8 @@
 
 import os
 import resource
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,16 @@ import pytest
 from sysmond.answers import grouping
 from sysmond.answers import rows as query
 from sysmond.answers.question import Request
-from sysmond.answers.records import answer
+from sysmond.answers.records import Answering, answer
 from sysmond.answers.rows import LastingBatch
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Cause, Semantics, Sensitivity
 from sysmond.base.result import Result
-from sysmond.errors import UsageError
+from sysmond.errors import NotPermittedError, UsageError
 from sysmond.history import Archive
 from sysmond.machine.folders import Folders
 from sysmond.store import archive, holdings, sparse_file
+from sysmond.store.census import Census
 from sysmond.store.of_ring import Hole
 from sysmond.store.stretch import Incarnation, MemoryStretch, Readings
 from sysmond.tasks.tables import COMMAND, PROCESS
@@ -101,19 +103,37 @@ def test_where_a_merged_file_is_damaged_its_sources_still_answer(folders: Folder
     assert str(merged) in warning
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user, which only root may")
-def test_a_public_file_that_may_not_be_read_is_named(folders: Folders) -> None:
-    paths = put_tens(folders, 3)
-    os.chmod(paths[1], 0)
+@contextmanager
+def as_nobody(folders: Folders) -> Iterator[None]:
+    """Be another user, who may enter all of these folders."""
+    if os.geteuid():
+        pytest.skip("becomes another user, which only root may")
     for folder, _, _ in os.walk(os.path.dirname(folders.state)):
         os.chmod(folder, 0o755)  # noqa: S103  the test is about who may read
     os.seteuid(65534)
     try:
-        found = ask(folders, 100, 130, columns="cpu:sum")
+        yield
     finally:
         os.seteuid(0)
+
+
+def test_a_public_file_that_may_not_be_read_is_named(folders: Folders) -> None:
+    paths = put_tens(folders, 3)
+    os.chmod(paths[1], 0)
+    with as_nobody(folders):
+        found = ask(folders, 100, 130, columns="cpu:sum")
     assert len(found.records) == 1
     assert [paths[1] in warning for warning in found.warnings] == [True]
+
+
+def test_what_may_not_be_read_is_refused_each_time_it_is_asked_for(folders: Folders) -> None:
+    (path,) = put_tens(folders, 1)
+    os.chmod(path, 0)
+    census = Census(folders, tuple(Sensitivity))
+    with as_nobody(folders):
+        for _ in range(2):
+            with pytest.raises(NotPermittedError, match=path):
+                Answering(census, Request("process"))
 
 
 def test_boots_long_before_a_range_are_not_looked_at(folders: Folders, opened: list[str]) -> None:
