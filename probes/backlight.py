@@ -7,7 +7,7 @@ is read, which the kernel knows of a screen, and not ``actual_brightness``, whic
 
 from collections.abc import Iterator
 
-from sysmond.probe import Absence, Cause, Host, Lane, Probe, Row, Table, gauge, hookimpl
+from sysmond.probe import Absence, Answers, Cause, Derived, Host, Lane, Probe, Row, Table, gauge, hookimpl
 from sysmond.sources.unread import printable, why
 
 SCREENS, LEDS = "/sys/class/backlight", "/sys/class/leds"
@@ -21,6 +21,9 @@ BACKLIGHT = Table(
     metrics=(
         gauge("brightness", "1", "The level that is set; 0 may be off, or dim.", origin="brightness"),
         gauge("max", "1", "The highest level.", origin="max_brightness"),
+    ),
+    answers=Answers(
+        derived=(Derived("share", "%", "brightness / max * 100", "How bright it is set, of what it can."),)
     ),
 )
 

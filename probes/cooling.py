@@ -6,7 +6,7 @@ Source: the kernel's ``Documentation/driver-api/thermal/sysfs-api.rst``.
 
 from collections.abc import Iterator
 
-from sysmond.probe import ABSENT, Absence, Cause, Host, Lane, Probe, Row, Table, gauge, hookimpl
+from sysmond.probe import ABSENT, Absence, Answers, Cause, Derived, Host, Lane, Probe, Row, Table, gauge, hookimpl
 from sysmond.sources import thermal
 from sysmond.sources.unread import why
 
@@ -19,6 +19,7 @@ COOLING = Table(
         gauge("level", "1", "How hard it cools: 0 is not at all.", origin="cooling_deviceN/cur_state"),
         gauge("max", "1", "The highest level there is.", origin="cooling_deviceN/max_state"),
     ),
+    answers=Answers(derived=(Derived("share", "%", "level / max * 100", "How hard it cools, of what it can."),)),
 )
 
 

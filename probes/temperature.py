@@ -8,7 +8,7 @@ Source: the kernel's ``Documentation/hwmon/sysfs-interface.rst``, ``driver-api/t
 from collections.abc import Iterator
 from itertools import chain
 
-from sysmond.probe import ABSENT, Absence, Host, Lane, Probe, Row, Table, gauge, hookimpl, state
+from sysmond.probe import ABSENT, Absence, Answers, Derived, Host, Lane, Probe, Row, Table, gauge, hookimpl, state
 from sysmond.sources import hwmon, iio, thermal
 
 TEMPERATURE = Table(
@@ -39,6 +39,7 @@ TEMPERATURE = Table(
         ),
         state("alarm", "1 where the chip says that a limit is passed; 0 none is.", "hwmon tempN_alarm, tempN_*_alarm"),
     ),
+    answers=Answers(derived=(Derived("headroom", "°C", "crit - value", "How far it is from where damage may be."),)),
 )
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sensors of hwmon chips: exact values, what sleeps stays asleep, and garbage costs one instance."""
 
+import math
 import os
 from pathlib import Path
 
@@ -9,10 +10,14 @@ from sysmond_probes import backlight, cooling, humidity, hwmon, light, temperatu
 
 from sysmond.base import clock
 from sysmond.base.clock import SECOND_NS
+from sysmond.plan import catalogue
+from sysmond.plan.catalogue import Catalogue, Defaults, ProbeEntry
 from sysmond.plan.plan import as_declared
 from sysmond.probe import ABSENT, Absence, Cause, Host, Probe
+from sysmond.sampler.source import Reading, Source
 from sysmond.sources import hwmon as chips
 from tests.support import sysfs
+from tests.support.machine import NOON_NS, Machine
 from tests.support.opened import opened
 
 A = ABSENT
@@ -229,3 +234,33 @@ def test_old_drivers_have_their_attributes_in_the_device(tmp_path: Path) -> None
     sysfs.devices(tmp_path, f"{told}\n{chip}")
     assert read(tmp_path, "fan") == {"applesmc:fan1": (1998, A, A, A)}
     assert any(pattern.endswith("/device/fan*_input") for pattern in probes()["fan"].needs)
+
+
+def test_from_a_chip_to_an_answer(tmp_path: Path) -> None:
+    """Through the source, the ring and a file: values, how far the crit is, and why the GPU has none."""
+    machine = Machine(tmp_path / "recorded")
+    probe = probes()["temperature"]
+    root = str(sysfs.build(tmp_path / "laptop", "laptop", "hwmon"))
+    planned = as_declared("", probe)
+    entry = ProbeEntry(probe.table, False, planned, Defaults(probe.lane, planned.interval_ns, probe.sensitivity))
+    declared = catalogue.encode(Catalogue({"temperature": entry}))
+    Path(machine.folders.runtime, catalogue.FILE).write_bytes(declared)
+    source = Source(planned, probe, Host(root), 4.0)
+    writer = machine.start(5, writer="background", interval_ns=10 * SECOND_NS, table=probe.table)
+    for tick_ns in range(10 * SECOND_NS, 60 * SECOND_NS, 10 * SECOND_NS):
+        source.host.new_tick()
+        reading = source.read()
+        assert isinstance(reading, Reading)
+        writer.relation(tick_ns)
+        for absence in reading.lacking:
+            writer.ring.absence(0, tick_ns, *absence)
+        writer.ring.rows(0, tick_ns, reading.names, [int(value) for value in reading.values])
+    machine.seal()
+    package, asleep = "coretemp:Package id 0", "amdgpu-pci-0300:edge"
+    paths = [f"temperature/value@{package}", f"temperature/headroom@{package}", f"temperature/value@{asleep}"]
+    found = machine.archive.select(*paths, start=NOON_NS + 10 * SECOND_NS, end=NOON_NS + 60 * SECOND_NS, step="10s")
+    value, headroom, nothing = (column.values.tolist() for column in found.columns)
+    assert value == [62.0] * 5
+    assert headroom == [38.0] * 5
+    assert all(map(math.isnan, nothing))
+    assert {(gap.cause, gap.detail) for gap in found.gaps} == {(Cause.ASLEEP, f"temperature@{asleep}")}
