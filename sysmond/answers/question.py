@@ -89,6 +89,11 @@ def asked(request: Request, offer: Offer) -> Question:
         for spec in dict.fromkeys([*chosen, by]):
             is_amount = offered.is_amount(offer.table, spec)
             grouping.check_summable(spec, groups, lasting=packing is None or packing.lasting, amount=is_amount)
+            if spec.name in offer.derived and spec.stat not in {offered.MEAN, offered.MAX}:
+                expected = f"expected {offered.MEAN} or {offered.MAX}"
+                raise UsageError(
+                    f"column {spec.label!r}: is derived, and rows of a group have no {spec.stat}; {expected}"
+                )
     if request.top < 0:
         raise UsageError(f"the first {request.top}: expected 1 or more")
     where = condition.parse(request.where, offer.kinds(), times.moment) if request.where.strip() else None
@@ -122,8 +127,9 @@ def _with_statistics(offer: Offer, spec: Spec, stats: Sequence[str]) -> list[Spe
         return [spec]
     for stat in stats:
         if f"{spec.label}:{stat}" not in offer.specs:
-            expected = ", ".join(label.partition(":")[2] for label in there)
-            raise UsageError(f"column {spec.label!r}: has no statistic {stat!r}; expected {expected}, or p95")
+            expected = [label.partition(":")[2] for label in there]
+            expected += ["or p95"] * (f"{spec.label}:p95" in offer.specs)
+            raise UsageError(f"column {spec.label!r}: has no statistic {stat!r}; expected {', '.join(expected)}")
     return [offer.specs[f"{spec.label}:{stat}"] for stat in stats]
 
 

@@ -250,6 +250,14 @@ def test_wildcards_mean_what_is_recorded(machine: Machine) -> None:
     assert [each.path for each in listed] == ["disk/await@sda", "disk/read_await@sda", "disk/write_await@sda"]
 
 
+def test_a_group_has_its_mean_and_its_largest(machine: Machine) -> None:
+    asked: dict[str, Any] = {"group_by": "instance"}
+    (highest,) = machine.archive.records("disk", columns="await:max", **asked).column("await:max").values
+    assert highest == pytest.approx(np.nanmax([*readings(waited).values()]), abs=1e-6)
+    with pytest.raises(UsageError, match="'await:last': is derived, and rows of a group have no last; expected mean"):
+        machine.archive.records("disk", columns="await:last", **asked)
+
+
 def test_what_a_table_lacks_metrics_for_is_not_there(machine: Machine) -> None:
     """Discards and bytes were not recorded."""
     with pytest.raises(UsageError, match=r"no such metric; nearest: disk/.*await"):
