@@ -84,6 +84,11 @@ class FormulaColumn(NamedTuple):
     own: Mapping["Operand", Spec]
     others: "Mapping[Operand, Float64Array]" = MappingProxyType({})
 
+    @property
+    def is_of_instances(self) -> bool:
+        """Whether each instance has it by itself, so that no group has."""
+        return any(name.instance == "@" for name in self.formula.operands)
+
     def of(self, cells: "Callable[[Spec], Float64Array]", bucket: Int64Array) -> "Float64Array":
         """What the formula gives, float64[row]; ``cells``: the numbers of a column; ``bucket``: int64[row]."""
         from sysmond.answers.formulas import computed  # noqa: PLC0415  few ask for them

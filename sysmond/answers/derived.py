@@ -113,7 +113,9 @@ def find(line: Timeline, keys: Iterable[SeriesKey]) -> dict[SeriesKey, DerivedSe
             column = line.derived(key.table)[key.metric]
             read = formula.parse(column.formula)
             own = {name: SeriesKey(key.table, name.metric, key.instance) for name in read.operands if not name.table}
-            others = {name: SeriesKey(*name) for name in read.operands if name.table}
+            others = {
+                name: SeriesKey(name.table, name.metric, name.at(key.instance)) for name in read.operands if name.table
+            }
             found[key] = DerivedSeries(derived_columns.as_metric(column), read, own, others, read.slope())
     return found
 

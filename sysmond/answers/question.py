@@ -89,6 +89,8 @@ def asked(request: Request, offer: Offer) -> Question:
         for spec in dict.fromkeys([*chosen, by]):
             is_amount = offered.is_amount(offer.table, spec)
             grouping.check_summable(spec, groups, lasting=packing is None or packing.lasting, amount=is_amount)
+            if spec.name in offer.derived and offer.derived[spec.name].is_of_instances:
+                raise UsageError(f"column {spec.label!r}: each instance has it by itself; expected others of a group")
             if spec.name in offer.derived and spec.stat not in {offered.MEAN, offered.MAX}:
                 expected = f"expected {offered.MEAN} or {offered.MAX}"
                 raise UsageError(

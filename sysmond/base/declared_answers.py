@@ -175,9 +175,12 @@ def _check_derived(table: Table, answers: Answers, where: str) -> None:
         seen.add(column.name)
         inside = f"{inside} {column.name!r}"
         try:
-            names = derived_columns.own(formula.parse(column.formula))
+            read = formula.parse(column.formula)
         except UsageError as wrong:
             raise UsageError(f"{inside}: {wrong}") from wrong
+        names = derived_columns.own(read)
+        if table.packing is not None and any(name.instance == formula.SAME for name in read.operands):
+            raise UsageError(f"{inside}: {column.formula!r} means an instance; a long table has none")
         for name in names:
             _check_there(name, metrics, inside)
             if not derived_columns.is_number(metrics[name]):

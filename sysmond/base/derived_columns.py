@@ -88,6 +88,18 @@ KNOWN: Mapping[str, tuple[Derived, ...]] = {
     "network": (
         Derived("received_packet_size", "B", "received_bytes / received_packets", "Size of a received packet."),
         Derived("sent_packet_size", "B", "sent_bytes / sent_packets", "Size of a sent packet."),
+        Derived(
+            "receive_utilization",
+            "%",
+            "received_bytes * 8 / link.speed@@ * 100",
+            "Share of the link's speed that is received; absent where none is known.",
+        ),
+        Derived(
+            "send_utilization",
+            "%",
+            "sent_bytes * 8 / link.speed@@ * 100",
+            "Share of the link's speed that is sent; absent where none is known.",
+        ),
         Derived("errors", "1/s", "receive_errors + send_errors", "Packets with errors, in and out."),
         Derived("drops", "1/s", "receive_drops + send_drops", "Packets dropped, in and out."),
     ),
@@ -107,6 +119,25 @@ KNOWN: Mapping[str, tuple[Derived, ...]] = {
             "(pgsteal_kswapd + pgsteal_direct) / (pgscan_kswapd + pgscan_direct) * 100",
             "Share of the pages looked at that were reclaimed (sar %vmeff).",
         ),
+    ),
+    "swap": (Derived("used_percent", "%", "used / size * 100", "Share of it in use."),),
+    "zram": (Derived("compression", "1", "stored / compressed", "How many times smaller it is for compression."),),
+    "numa": (
+        Derived("used_percent", "%", "used / total * 100", "Share of the node's memory in use."),
+        Derived("miss_percent", "%", "miss / (hit + miss) * 100", "Share of its pages that were wanted elsewhere."),
+    ),
+    "slab": (Derived("used_percent", "%", "used / size * 100", "Share of it that holds objects."),),
+    "btrfs": (Derived("used_percent", "%", "used / size * 100", "Share in use of what is reserved for it."),),
+    "conntrack": (
+        Derived("used_percent", "%", "connections / connections_max * 100", "How full the table of connections is."),
+    ),
+    "limits": (
+        Derived("files_percent", "%", "files / files_max * 100", "Share of the files that may be open."),
+        Derived("threads_percent", "%", "load.tasks / threads_max * 100", "Share of the threads that there may be."),
+        Derived("pids_percent", "%", "load.tasks / pids_max * 100", "Share of the numbers that threads may have."),
+    ),
+    "battery": (
+        Derived("health_percent", "%", "energy_full / energy_design * 100", "What it holds, of what it did when new."),
     ),
     "cgroup": (
         Derived("cpu_percent", "%", "cpu_usage * 100", "CPU time, of one CPU."),

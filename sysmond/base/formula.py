@@ -2,8 +2,9 @@
 """Formulas of derived columns: ``(read_time + write_time) / (reads + writes)``.
 
 ``+ - * /``, parentheses, numbers and names. A name is a metric of the table itself; ``memory.total`` is one of another
-table about the whole system, ``cpu.idle@total`` one of an instance. What a name stands for says whoever evaluates it: a
-number, or an array of them. A formula may come from a stranger's file: it is bounded, and never code.
+table about the whole system, ``cpu.idle@total`` one of an instance, ``link.speed@@`` one of the same instance. What a
+name stands for says whoever evaluates it: a number, or an array of them. A formula may come from a stranger's file: it
+is bounded, and never code.
 """
 
 import operator
@@ -24,10 +25,12 @@ FORM = "expected + - * / ( ), numbers, and names such as reads, memory.total or 
 
 _NAME = r"[a-z][a-z0-9_]*"
 _TOKEN = re.compile(
-    rf"\s*(?:(?P<number>[0-9]+(?:\.[0-9]+)?)|(?P<name>{_NAME})(?:\.(?P<metric>{_NAME})(?:@(?P<instance>[\w.:]+))?)?"
+    rf"\s*(?:(?P<number>[0-9]+(?:\.[0-9]+)?)|(?P<name>{_NAME})(?:\.(?P<metric>{_NAME})(?:@(?P<instance>[\w.:]+|@))?)?"
     r"|(?P<sign>[-+*/()]))",
     re.ASCII,
 )
+# Of an operand: the instance that the formula is evaluated for.
+SAME = "@"
 _NEGATED = "neg"
 # A formula whose values for 0, 1 and this many lie on a line, but for so much, is in proportion.
 _MANY, _STRAIGHT = 2.0**40, 1e-6
@@ -40,6 +43,10 @@ class Operand(NamedTuple):
     table: str
     metric: str
     instance: str = ""
+
+    def at(self, instance: str) -> str:
+        """The instance that is meant, where the formula is evaluated for one."""
+        return instance if self.instance == SAME else self.instance
 
     def __str__(self) -> str:
         name = f"{self.table}.{self.metric}" if self.table else self.metric

@@ -341,7 +341,7 @@ class Moment:
         values: dict[Operand, float] = {}
         quality = Quality.GOOD
         for name in read.operands:
-            of, at = (name.table, name.instance) if name.table else (table, instance)
+            of, at = (name.table, name.at(instance)) if name.table else (table, instance)
             value, worth = self.value(Series(0, of, name.metric, at), rate=True)
             if worth not in {Quality.GOOD, Quality.STALE}:
                 return math.nan, worth

@@ -271,7 +271,8 @@ class Now:
             else:
                 others = self.tables.get(operand.table, [])
                 is_counter = any(other.is_counter(operand.metric) for other in others)
-                value = (self.rate if is_counter else self.value)(*operand)
+                ask = self.rate if is_counter else self.value
+                value = ask(operand.table, operand.metric, operand.at(instance))
             if value is None:
                 return None
             values[operand] = value

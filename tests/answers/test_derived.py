@@ -28,6 +28,7 @@ from sysmond.plan import catalogue
 from sysmond.plan.catalogue import Catalogue, Defaults, ProbeEntry
 from sysmond.plan.plan import PlannedProbe
 from sysmond.probe import counter, gauge
+from sysmond.ring.newest import Follower
 from tests.support.machine import NOON_NS, Machine
 
 LENGTH_S = 600
@@ -323,6 +324,32 @@ def test_another_tables_value_holds_until_its_next_one(tmp_path: Path) -> None:
     assert highest.columns[0].values[0] == pytest.approx(19 / 1015 * 100, abs=1e-3)
     whole = made.archive.records("cgroup", columns="memory_percent", start=start, end=NOON_NS + 50 * SECOND_NS)
     assert whole.column("memory_percent").values[0] == pytest.approx(30.5 / 1030 * 100, abs=1e-3)
+
+
+def test_another_tables_value_may_be_of_the_same_instance(tmp_path: Path) -> None:
+    """How busy a network is, by the speed of its own link."""
+    made = Machine(tmp_path)
+    network = Table(
+        "network", (counter("received_bytes", "B", "Received."), counter("sent_bytes", "B", "Sent.")), "interface"
+    )
+    speeds = Table("link", (gauge("speed", "bit/s", "Speed."),), "interface")
+    rows = {at: {"eth0": [at * 1_000_000, 0], "eth1": [at * 1_000_000, 0], "lo": [at, at]} for at in range(1, 40)}
+    write(made, network, rows)
+    links = {at: {"eth0": [10**8], "eth1": [10**9]} for at in range(15, 40, 15)}
+    write(made, speeds, links, interval_ns=15 * SECOND_NS, writer="background")
+    result = made.archive.select(
+        "network/receive_utilization", step="10s", stat="mean,max", start=NOON_NS + 20 * SECOND_NS
+    )
+    found = {(column.path.partition("@")[2], column.stat): column.values[0] for column in result.columns}
+    for stat in ("mean", "max"):
+        assert found["eth0", stat] == pytest.approx(8)
+        assert found["eth1", stat] == pytest.approx(0.8)
+        assert math.isnan(found["lo", stat])
+    now = Follower(made.folders).read()
+    assert now.derived("network", "receive_utilization", "eth0") == pytest.approx(8)
+    assert now.derived("network", "receive_utilization", "lo") is None
+    with pytest.raises(UsageError, match="'receive_utilization': each instance has it by itself"):
+        made.archive.records("network", columns="receive_utilization", group_by="instance")
 
 
 def test_without_the_other_table_nothing_is_known(tmp_path: Path) -> None:

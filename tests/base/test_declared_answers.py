@@ -151,6 +151,10 @@ INK = Derived("ink", "B", "black + colour", "Both inks.")
         ({"formula": "black + colours"}, ", derived 'ink': no column 'colours'; nearest: colour"),
         ({"formula": "black + name"}, ", derived 'ink': 'name' is no number; expected counters and gauges"),
         ({"formula": "black + start"}, ", derived 'ink': 'start' is no number; expected counters and gauges"),
+        (
+            {"formula": "black / link.speed@@"},
+            ", derived 'ink': 'black / link.speed@@' means an instance; a long table",
+        ),
         ({"formula": "2 * 3"}, ", derived 'ink': '2 * 3' names no metric; expected one of the table at least"),
         ({"formula": "memory.total"}, ", derived 'ink': 'memory.total' names no metric; expected one of the table"),
         ({"formula": "__import__('os')"}, ", derived 'ink': formula \"__import__('os')\": \"__import__('os')\" where"),

@@ -7,12 +7,13 @@ import pytest
 
 from sysmond.base import formula
 from sysmond.base.derived_columns import KNOWN
-from sysmond.base.formula import Operand, quotient
+from sysmond.base.formula import SAME, Operand, quotient
 from sysmond.errors import UsageError
 
 A, B, TOTAL = Operand("", "a"), Operand("", "b"), Operand("memory", "total")
 IDLE = Operand("cpu", "idle", "total")
-VALUES = {A: 6.0, B: 4.0, TOTAL: 100.0, IDLE: 8.0}
+SPEED = Operand("link", "speed", SAME)
+VALUES = {A: 6.0, B: 4.0, TOTAL: 100.0, IDLE: 8.0, SPEED: 12.0}
 
 
 @pytest.mark.parametrize(
@@ -27,6 +28,7 @@ VALUES = {A: 6.0, B: 4.0, TOTAL: 100.0, IDLE: 8.0}
         ("-(a - b)*2.5", -5),
         ("b / memory.total * 100", 4),
         ("cpu.idle@total/a*3", 4),
+        ("a / link.speed@@*3", 1.5),
         (" ( ( a ) ) ", 6),
     ],
 )
@@ -40,7 +42,8 @@ def test_division_by_zero_is_no_number() -> None:
 
 def test_the_names_in_it_are_told_once() -> None:
     assert formula.parse("a / (a + memory.total) * cpu.idle@total").operands == (A, TOTAL, IDLE)
-    assert [str(name) for name in (A, TOTAL, IDLE)] == ["a", "memory.total", "cpu.idle@total"]
+    assert [str(name) for name in (A, TOTAL, IDLE, SPEED)] == ["a", "memory.total", "cpu.idle@total", "link.speed@@"]
+    assert [name.at("eth0") for name in (TOTAL, IDLE, SPEED)] == ["", "total", "eth0"]
 
 
 @pytest.mark.parametrize(
@@ -82,6 +85,8 @@ def test_what_is_in_proportion_to_one_metric(text: str, slope: float) -> None:
         ("a[0]", "after its end"),
         ("'a'", "where a number or a name should be"),
         ("a\nb", "'b' after its end"),
+        ("a@b", "'@b' after its end"),
+        ("a.b@@@", "'@' after its end"),
         ("9" * 200, "the number 9"),
         ("1e999", "'e999' after its end"),
         ("(" * 200 + "a" + ")" * 199, "too deep"),
