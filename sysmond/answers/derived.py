@@ -286,7 +286,9 @@ def _times_of_maxima(place: Int64Array, values: Float64Array, times_ns: Int64Arr
 def origin(series: DerivedSeries, line: Timeline) -> str:
     """Which fields of which kernel files a derived series follows from."""
     metrics = {str(name): line.metrics.get(key[:2]) for name, key in [*series.own.items(), *series.others.items()]}
-    return "; ".join(f"{name}: {metric.origin if metric else 'not recorded'}" for name, metric in metrics.items())
+    return "; ".join(
+        f"{name}: {(metric.origin or 'not declared') if metric else 'not recorded'}" for name, metric in metrics.items()
+    )
 
 
 def explained(series: DerivedSeries, stat: str) -> str:

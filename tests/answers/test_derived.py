@@ -29,6 +29,7 @@ from sysmond.plan.catalogue import Catalogue, Defaults, ProbeEntry
 from sysmond.plan.plan import PlannedProbe
 from sysmond.probe import counter, gauge
 from sysmond.ring.newest import Follower
+from sysmond.store import saved
 from tests.support.machine import NOON_NS, Machine
 
 LENGTH_S = 600
@@ -406,6 +407,14 @@ def test_a_copy_elsewhere_has_a_plugins_columns(printers: Machine, tmp_path: Pat
     assert left["max"] == pytest.approx(100 - 4 * ink["min"])
     columns = archive.columns("pages")
     assert ("pages_per_job", "1", "How long a job is. Derived: printed / jobs") in columns
+
+
+def test_an_answer_that_is_saved_has_them(machine: Machine, tmp_path: Path) -> None:
+    result = machine.archive.select("disk/await", "disk/utilization", step="1min")
+    saved.write(result, str(tmp_path / "answer.h5"))
+    again = opened(state_dir=str(tmp_path / "answer.h5")).select("disk/await")
+    assert again.columns[0].unit == "s"
+    np.testing.assert_array_equal(again.columns[0].values, result.columns[0].values)
 
 
 def test_a_name_that_is_recorded_stays_what_is_recorded(tmp_path: Path) -> None:

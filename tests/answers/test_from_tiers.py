@@ -112,6 +112,20 @@ def test_who_used_most_is_told_as_by_rows(whole: Folders, aged: Folders) -> None
     assert exact.events == ()
 
 
+def test_derived_columns_are_those_of_their_metrics(aged: Folders) -> None:
+    """Of rows, of buckets, and of both together; where they are a condition, and of groups."""
+    found = ask(aged, columns="pid,cpu_percent,cpu", where="cpu_percent > 2%", by="cpu_percent")
+    values = found.records
+    assert len(values) > 10
+    np.testing.assert_allclose(values["cpu_percent"], values["cpu"])
+    assert min(values["cpu_percent"]) > 2
+    groups = ask(aged, columns="cpu_percent,cpu", group_by="cgroup").records
+    np.testing.assert_allclose(groups["cpu_percent"], groups["cpu"])
+    # Of what only rows tell, buckets pretend nothing.
+    (said,) = [each for each in ask(aged, columns="pid,cpu_percent:p95").warnings if "only buckets" in each]
+    assert said.endswith("which keep no p95")
+
+
 def test_the_most_memory_of_each_and_of_others_together_is_known(whole: Folders, aged: Folders) -> None:
     asked: dict[str, Any] = {"columns": "pid,rss:max", "where": "pid > 25"}
     right = {**{pid: pid * 100 + 4 for pid in range(26, MANY + 1)}, 99: 0}
