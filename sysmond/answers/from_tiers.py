@@ -5,7 +5,7 @@ A bucket has by themselves only those that used most, and all others as a row a 
 right, who they were is not known any more. A bucket answers where it begins, and where no row and no finer tier does.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -317,11 +317,19 @@ class TierMomentBatch(MomentBatch):
 class MergedBatch(RowBatch):
     """Rows of one boot whose parts come from several batches: those of one key and bucket are one."""
 
-    def __init__(self, boot: str, rows: Rows, shares: Mapping[str, Float64Array]) -> None:
-        """Take rows that are merged. ``shares``: of gauges, what they come to over all of the time, float64[row]."""
+    def __init__(self, boot: str, rows: Rows, shares: Mapping[str, Float64Array], resets: Collection[Gap] = ()) -> None:
+        """Take rows that are merged. ``shares``: of gauges, what they come to over all of the time, float64[row].
+
+        ``resets``: where counters of them began anew.
+        """
         super().__init__(boot, rows.bucket, rows.times_ns)
+        self._resets = resets
         self._columns = rows.columns
         self._shares = shares
+
+    def resets(self) -> Collection[Gap]:
+        """Where counters that were asked for began anew."""
+        return self._resets
 
     def cells(self, spec: Spec) -> Cells:
         """A column."""
@@ -353,7 +361,8 @@ def merged(
     for boot in dict.fromkeys(batch.boot for batch in batches):
         mine = [batch for batch in batches if batch.boot == boot]
         rows = joined([_with_masses(batch, unique, groups) for batch in mine])
-        yield _merged(boot, rows, unique, [labelled(spec) for spec in key], watched_s)
+        resets = {gap for batch in mine for gap in batch.resets()}
+        yield _merged(boot, rows, unique, [labelled(spec) for spec in key], watched_s, resets)
 
 
 def _with_masses(batch: RowBatch, specs: Mapping[str, Spec], groups: Sequence[str]) -> Rows:
@@ -370,7 +379,12 @@ def _with_masses(batch: RowBatch, specs: Mapping[str, Spec], groups: Sequence[st
 
 
 def _merged(
-    boot: str, rows: Rows, specs: Mapping[str, Spec], key: Sequence[str], watched_s: Float64Array
+    boot: str,
+    rows: Rows,
+    specs: Mapping[str, Spec],
+    key: Sequence[str],
+    watched_s: Float64Array,
+    resets: Collection[Gap],
 ) -> MergedBatch:
     others = [name for name in rows.columns if name.startswith(_OTHERS)]
     identity = [rows.bucket, *(_numbers(rows.columns[name]) for name in [*key, *others])]
@@ -398,7 +412,7 @@ def _merged(
             columns[label] = _largest(cells, order, begins)
         else:
             columns[label] = _plus(cells, order, begins)
-    return MergedBatch(boot, Rows(bucket, rows.times_ns[order[begins]], columns), shares)
+    return MergedBatch(boot, Rows(bucket, rows.times_ns[order[begins]], columns), shares, resets)
 
 
 def _numbers(cells: Cells) -> Int64Array | Float64Array:

@@ -3,8 +3,8 @@
 
 Pure: arrays in, arrays out. All are made from ``rollup.Buckets``, so that rows and tiers answer alike:
 
-- A counter that falls by more than half was reset: that interval is unknown. A smaller fall is the kernel's
-  correction and counts as it is; a rate is never below zero for it.
+- Where a counter began anew (``base.counters`` has the rule), the interval is unknown. A correction of the kernel's
+  counts as it is; a rate is never below zero for it.
 - An interval longer than the table's own (a gap) counts in sums; in means only where the gaps of a bucket
   fit into it; never in a maximum, minimum, first or last, which are of rates over single intervals.
 """
@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sysmond.base.clock import SECOND_NS
+from sysmond.base.counters import floor_of
 from sysmond.base.model import ABSENT, Metric, Semantics, rate_unit
 from sysmond.base.result import TIME_SCALE, TIME_UNIT, BoolArray, Float64Array, Int64Array
 from sysmond.errors import UsageError, nearest
@@ -315,7 +316,7 @@ def resets(values: Int64Array) -> Int64Array:
     """Where a counter, int64[tick], began anew: pairs of indexes, the last row before and the first after."""
     there = np.flatnonzero(values != ABSENT)
     there_only = values[there]
-    at = np.flatnonzero(there_only[1:] < there_only[:-1] // 2)
+    at = np.flatnonzero(there_only[1:] < floor_of(there_only[:-1]))
     return np.stack([there[at], there[at + 1]], axis=1)
 
 

@@ -107,6 +107,8 @@ class Answering:
         self.table: Table = declared(from_tiers.recorded(newest.table))
         self.offer: Offer = offered.offer(self.table)
         self._warnings: list[str] = []
+        # Where counters that are asked for began anew.
+        self._resets: set[Gap] = set()
 
     def _newest(self) -> Stretch:
         return self._lines[-1].parts[-1].stretch if self._lines else self._past[-1].stretch
@@ -215,6 +217,7 @@ class Answering:
                 if question.top and percent is None:
                     leading = batch.keep(grouping.first(batch.bucket, batch.cells(question.by), question.top))
                 pieces.append(grouping.rows_of(leading, specs, boots.setdefault(batch.boot, len(boots))))
+            self._resets |= {*batch.resets()}
             # As each comes: what is refused at the end has cost all of it by then.
             values += grouping.size(pieces[-1])
             grouping.check_size(values)
@@ -358,6 +361,7 @@ class Answering:
             record_gaps.find(self._lines, table, start_ns, min(end_ns, self._now_ns), is_followed=self._is_followed)
         )
         known.update(from_tiers.gaps(self._past, self._lines, table, buckets))
+        known.update(record_gaps.told(self._resets, start_ns, end_ns))
         begin_ns = min([self._begin_ns(), *(gap.start_ns for gap in known)])
         asked_ns = -FOREVER_NS if self._boot else start_ns
         known.update(outside({table: begin_ns}, asked_ns, end_ns, self._now_ns))

@@ -7,7 +7,7 @@ other, so memory is bounded by what is kept.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from math import sqrt
 from types import MappingProxyType
@@ -19,8 +19,8 @@ from sysmond.answers import joins
 from sysmond.answers.columns import MAX, MEAN, SUM, FormulaColumn, Of, Spec, share_of
 from sysmond.answers.joins import Joins
 from sysmond.base.clock import SECOND_NS
-from sysmond.base.model import ABSENT, END, START, Semantics, Table
-from sysmond.base.result import TIME_UNIT, BoolArray, Float64Array, Int64Array
+from sysmond.base.model import ABSENT, END, START, Cause, Semantics, Table, series_path
+from sysmond.base.result import TIME_UNIT, BoolArray, Float64Array, Gap, Int64Array
 from sysmond.base.wall_clock import ALWAYS_NS
 from sysmond.errors import UsageError
 from sysmond.rollup.condition import Condition, Lookup, Values, Words
@@ -118,6 +118,10 @@ class RowBatch(ABC):
     @abstractmethod
     def cells(self, spec: Spec) -> Cells:
         """A column."""
+
+    def resets(self) -> Collection[Gap]:
+        """Where counters that were asked for began anew, so far."""
+        return ()
 
     @abstractmethod
     def mass(self, spec: Spec, /) -> Float64Array:
@@ -265,6 +269,7 @@ class LastingBatch(RowBatch):
         if ended is not None and stage.parts:
             ended = between(ended, min(int(edges[0]), int(stage.parts[0].stretch.ticks[0])), int(edges[-1]))
         self._stage = stage
+        self._table = table
         self._window = KeysInBuckets.of(stage.parts, edges, ended, key_of(table))
         self._texts = frozenset(metric.name for metric in table.metrics if metric.is_text)
         # ``_bucket``: of those of the stage.
@@ -279,6 +284,20 @@ class LastingBatch(RowBatch):
         chosen, key = np.unique(self._key[rows], return_inverse=True)
         made.__dict__.update(_key=key, _window=self._window.narrow(chosen), _cache={}, _spreads={})
         return made
+
+    def resets(self) -> Collection[Gap]:
+        """Where counters that were asked for began anew, so far."""
+        moment, table = self._stage.line.course.moment_ns, self._table
+        return {
+            Gap(
+                moment(start_ns),
+                moment(end_ns),
+                table.name,
+                Cause.COUNTER_RESET,
+                series_path(table.name, metric, instance_of(table, key)),
+            )
+            for metric, key, start_ns, end_ns in self._window.resets
+        }
 
     def cells(self, spec: Spec) -> Cells:
         """A column."""
@@ -363,6 +382,11 @@ class LastingBatch(RowBatch):
             return np.asarray(window.keys[name][self._key], np.int64)
         values: Int64Array = window.at(name)[self._key, self._bucket + 1]
         return as_texts(values, window.words.texts) if name in self._texts else values
+
+
+def instance_of(table: Table, key: Sequence[int]) -> str:
+    """How a thing of a long table is called as an instance: by its key, without when it started."""
+    return "/".join(str(number) for name, number in zip(key_of(table), key, strict=True) if name != START)
 
 
 def as_texts(codes: Int64Array, texts: Sequence[str]) -> Words:

@@ -21,6 +21,7 @@ from sysmond.base.result import Column, Float64Array, Int64Array, Result
 from sysmond.rollup.condition import Words
 from sysmond.store.census import Line
 from sysmond.store.ends import GRAIN_NS
+from sysmond.store.increments import increments
 from sysmond.store.stretch import Stretch, StretchPart, key_of, lasts
 
 TOTAL, RATE = "_total", "_rate"
@@ -164,8 +165,10 @@ class _Batch(MomentBatch):
         self, part: StretchPart, line: Line, joined: JoinedRows, buckets: UtcBuckets, earlier: Stretch | None = None
     ) -> None:
         super().__init__(part, line, joined, buckets, before=earlier)
+        self._end_ns = part.end_ns
         # Who started since then, was not there before.
-        self._since_ns = int(part.stretch.ticks[0] if earlier is None else earlier.ticks[-1]) - GRAIN_NS
+        first_ns = int(part.stretch.ticks[0]) - part.stretch.interval_ns
+        self._since_ns = (first_ns if earlier is None else int(earlier.ticks[-1])) - GRAIN_NS
 
     def grown(self, spec: Spec, before: Carried) -> tuple[NumberColumn, Array]:
         """By how much a counter grew since the row before of its key, and how long that took: float64[row] seconds.
@@ -173,19 +176,21 @@ class _Batch(MomentBatch):
         ``before``: what the keys had in the part before, and when.
         """
         stretch = self._stretch
-        values, ticks = stretch.column(spec.name), stretch.ticks[stretch.tick_index()]
-        base, base_ticks = np.empty_like(values), np.empty_like(ticks)
-        base[1:], base_ticks[1:] = values[:-1], ticks[:-1]
+        ticks = stretch.ticks[stretch.tick_index()]
+        # What the next part has as well is its.
+        values = np.where(ticks < self._end_ns, stretch.column(spec.name), ABSENT)
         keys = list(zip(*(stretch.keys[name].tolist() for name in key_of(stretch.table)), strict=True))
         starts = stretch.keys[START] if START in stretch.keys else np.full(len(keys), -1)
         fresh = zip(np.where(starts >= self._since_ns, 0, ABSENT).tolist(), starts.tolist(), strict=True)
         known = [before.get(key, new) for key, new in zip(keys, fresh, strict=True)]
-        base[stretch.begins], base_ticks[stretch.begins] = np.array(known, np.int64).reshape(-1, 2).T
+        base, base_ticks = np.array(known, np.int64).reshape(-1, 2).T
+        made = increments(values, stretch.begins, base)
         last = np.append(stretch.begins[1:], len(values)) - 1
-        before.update(zip(keys, zip(stretch.last(spec.name).tolist(), ticks[last].tolist(), strict=True), strict=True))
-        unknown = (base == ABSENT) | (values == ABSENT)
-        grown = np.where(unknown, ABSENT, np.maximum(0, np.where(unknown, 0, values - np.where(unknown, 0, base))))
-        took_s = np.where(unknown, 0, ticks - base_ticks) / SECOND_NS
+        source = np.where(values[last] == ABSENT, made.source[last], last)
+        stands = np.where(source < 0, base, values[source]), np.where(source < 0, base_ticks, ticks[source])
+        before.update(zip(keys, zip(*(column.tolist() for column in stands), strict=True), strict=True))
+        since = np.where(made.source < 0, np.repeat(base_ticks, stretch.counts), ticks[made.source])
+        grown, took_s = made.grown, np.where(made.grown == ABSENT, 0, ticks - since) / SECOND_NS
         return NumberColumn(grown[self._rows], spec.scale), took_s[self._rows]
 
     def derived(self, column: FormulaColumn, carried: dict[str, Carried], at: Int64Array) -> Array:

@@ -19,6 +19,7 @@ from math import isfinite
 from typing import NamedTuple
 
 from sysmond.base.clock import SECOND_NS
+from sysmond.base.counters import floor_of
 from sysmond.base.formula import Formula, Operand, quotient
 from sysmond.base.model import ABSENT, Cause, Semantics, Sensitivity, Table
 from sysmond.errors import Error
@@ -163,7 +164,7 @@ class Recent:
 
 def growth(start: int, end: int, length_ns: int) -> float | None:
     """How much a counter grew a second, as stored; None where that is unknown, as after a reset."""
-    if length_ns <= 0 or end < start // 2:
+    if length_ns <= 0 or end < floor_of(start):
         return None
     # A counter that falls a little was corrected by the kernel and did not grow meanwhile.
     return max(0, end - start) * SECOND_NS / length_ns

@@ -11,7 +11,7 @@ import numpy as np
 from sysmond.base.model import ABSENT
 from sysmond.base.result import Array, Int64Array
 from sysmond.store.chain import Slab
-from sysmond.store.integers import is_absent
+from sysmond.store.integers import filled, is_absent
 
 # Beyond this a sum may not fit into 64 bits, and is not known.
 SUM_MAX = 2.0**62
@@ -63,27 +63,15 @@ class Pairs:
         last: Int64Array = values[self._to]
         return last
 
-    def grown(self, values: Int64Array) -> Int64Array:
-        """By how much a counter grew; ABSENT where it was not known at any reading of the bucket.
-
-        What it grew by while it was absent is not known either.
-        """
-        slab = self.slab
+    def grown(self, values: Int64Array, increments: Int64Array) -> Int64Array:
+        """By how much a counter grew, of its increments; ABSENT where it was not known at any reading of the bucket."""
+        total = np.append(0, np.cumsum(filled(increments)))
+        grown: Int64Array = total[self._to + 1] - total[self._since]
         absent = is_absent(values)
-        hollow = bool(absent.any())
-        grown = np.diff(values, prepend=values[:1])
-        if hollow:
-            grown[absent] = 0
-            grown[1:][absent[:-1]] = 0
-        opening = values[slab.begins]
-        counts = slab.chain.newborn[slab.keys] & ~slab.has_base & ~is_absent(opening)
-        grown[slab.begins] = np.where(counts, opening, 0)
-        total = np.append(0, np.cumsum(np.maximum(grown, 0)))
-        increments: Int64Array = total[self._to + 1] - total[self._since]
-        if hollow:
+        if absent.any():
             known = np.append(0, np.cumsum(~absent))
-            increments[known[self._to + 1] == known[self._from]] = ABSENT
-        return increments
+            grown[known[self._to + 1] == known[self._from]] = ABSENT
+        return grown
 
     def summed(self, values: Int64Array) -> Int64Array:
         """The sum of a gauge over the readings at which it was there; ABSENT where it was not known at any."""

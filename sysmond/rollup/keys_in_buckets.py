@@ -7,24 +7,40 @@ with; rows are read only of stretches in which a bucket begins or ends, and for 
 The rules, of an edge between two buckets: what holds there is the last row of an earlier reading, so an increase
 belongs to the later of its two readings. A process that started after the reading before it was first seen counts from
 0; of any other that was not seen before, what it had at first does not count. What ``exits`` says of a process that
-ended is one more row of it, at its end. A counter that fell has not grown.
+ended is one more row of it, at its end. Counters grow by the rule of ``base.counters``: of the few keys whose counters
+began anew, or were absent, all rows are looked at.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 
+from sysmond.base.counters import floor_of
 from sysmond.base.model import ABSENT, START, Semantics
 from sysmond.base.result import BoolArray, Float64Array, Int64Array
 from sysmond.base.wall_clock import ALWAYS_NS
 from sysmond.rollup import spread
 from sysmond.rollup.condition import Words
 from sysmond.rollup.ended import KeyEnds
-from sysmond.rollup.portion import KnownFor, Portion, integrals, owned_edges, parts_of
+from sysmond.rollup.portion import KnownFor, Portion, integrals, owned_edges, parts_of, summed
 from sysmond.store.ends import GRAIN_NS, ends_of
+from sysmond.store.increments import increments
+from sysmond.store.integers import filled
 from sysmond.store.stretch import Dictionary, StretchPart, numbered
+
+# So many times at which counters began anew are told apart.
+RESETS_MAX = 1000
+
+
+class Reset(NamedTuple):
+    """A counter that began anew: of which key (a number each of its metrics), and between which boot times."""
+
+    metric: str
+    key: tuple[int, ...]
+    start_ns: int
+    end_ns: int
 
 
 def spans(parts: Sequence[StretchPart], edges: Int64Array) -> tuple[Float64Array, Float64Array]:
@@ -70,7 +86,8 @@ class _OfKeys(NamedTuple):
 class KeysInBuckets:
     """Keys and buckets. ``keys``: by metric of the key, int64[key]. ``edges``: of the buckets, int64[bucket + 1].
 
-    ``words``: the texts of all parts, by their codes. ``portions``: of each part its keys, by number.
+    ``words``: the texts of all parts, by their codes. ``portions``: of each part its keys, by number. ``resets``: where
+    counters that were asked for began anew; so far, and not more than ``RESETS_MAX``.
     """
 
     edges: Int64Array
@@ -79,6 +96,7 @@ class KeysInBuckets:
     portions: Sequence[Portion]
     of_keys: _OfKeys
     ends: KeyEnds | None
+    resets: set[Reset] = field(default_factory=set)
 
     @classmethod
     def of(
@@ -160,10 +178,10 @@ class KeysInBuckets:
         totals = self.ended(name)
         if totals is None:
             return values
-        late = self.edges[None, :] > self.of_keys.end_ns[:, None]
-        if self._is_counter(name):
-            return np.where(late, np.maximum(values, totals[:, None]), values)
-        return np.where(late & (values == ABSENT), totals[:, None], values)
+        late = (self.edges[None, :] > self.of_keys.end_ns[:, None]) & (totals[:, None] != ABSENT)
+        if not self._is_counter(name):
+            late &= values == ABSENT
+        return np.where(late, totals[:, None], values)
 
     def ended(self, name: str) -> Int64Array | None:
         """What is told of each key that ended, ABSENT of those that did not; None where that is not told."""
@@ -181,12 +199,68 @@ class KeysInBuckets:
 
     def grown(self, name: str) -> Int64Array:
         """By how much a counter grew: int64[key, bucket], as stored; ABSENT where that is not known."""
+        parts = parts_of(self.portions[0].stretch.table, name) if self.portions else (name,)
+        if len(parts) > 1:
+            return summed([self.grown(part) for part in parts])
         values = self.at(name)
         before, after = values[:, :-1], values[:, 1:]
         base = np.where(self.of_keys.newborn, 0, self._summary("first", name))
         before = np.where(self.of_keys.had[:, :-1], before, base[:, None])
         unknown = (before == ABSENT) | (after == ABSENT)
-        return np.where(unknown, ABSENT, np.maximum(0, np.where(unknown, 0, after) - np.where(unknown, 0, before)))
+        grown: Int64Array = np.where(unknown, ABSENT, after - np.where(unknown, 0, before))
+        odd = self._odd(name) | ((values == ABSENT) & self.of_keys.had).any(axis=1)
+        odd &= self.of_keys.first < len(self.portions)
+        if len(keys := np.flatnonzero(odd)):
+            grown[keys] = self._grown_by_rows(name, keys, values[keys, :-1] != ABSENT)
+        return grown
+
+    def _odd(self, name: str) -> BoolArray:
+        """Of which keys a counter began anew, or is absent where a portion begins or ends: bool[key]."""
+        odd = np.zeros(len(self.of_keys.newborn), np.bool_)
+        stood = np.full(len(odd), ABSENT, np.int64)
+        for portion in self.portions:
+            before, first = stood[portion.where], portion.summary("first", name)
+            odd[portion.where] |= (first == ABSENT) | ((before != ABSENT) & (first < floor_of(before)))
+            odd[portion.where[portion.began_anew(name)]] = True
+            stood[portion.where] = portion.at(name, np.array([portion.end_ns]))[:, 0]
+            odd[portion.where] |= stood[portion.where] == ABSENT
+        totals = self.ended(name)
+        if totals is not None:
+            odd |= (stood != ABSENT) & (totals != ABSENT) & (totals < floor_of(stood))
+        return odd
+
+    def _grown_by_rows(self, name: str, keys: Int64Array, is_there: BoolArray) -> Int64Array:
+        """The same of some keys, int64[key, bucket], row by row; ``is_there``: at the beginning of a bucket."""
+        number = np.full(len(self.of_keys.newborn), -1, np.int64)
+        number[keys] = np.arange(len(keys))
+        rows = [(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64))]
+        before_ns = 0
+        for portion in (portion.narrowed(number) for portion in self.portions):
+            reading, _ = portion.rows()
+            inside = portion.ticks[reading] < portion.end_ns
+            key = np.repeat(portion.where, portion.stretch.counts[portion.local])[inside]
+            since = np.append(before_ns, portion.ticks)[reading][inside]
+            before_ns = int(portion.ticks[-1])
+            rows.append((key, portion.ticks[reading][inside], since, portion.column(name)[inside]))
+        totals = self.ended(name)
+        if totals is not None and len(ended := np.flatnonzero(totals[keys] != ABSENT)):
+            end_ns = self.of_keys.end_ns[keys][ended]
+            rows.append((ended, end_ns, end_ns * 0, totals[keys][ended]))
+        key, ticks, since, values = (np.concatenate(columns) for columns in zip(*rows, strict=True))
+        order = np.lexsort((ticks, key))
+        key, ticks, since, values = key[order], ticks[order], since[order], values[order]
+        there, begins = np.unique(key, return_index=True)
+        made = increments(values, begins, np.where(self.of_keys.newborn[keys][there], 0, ABSENT))
+        bucket = np.searchsorted(self.edges, ticks, "right") - 1
+        inside = (bucket >= 0) & (bucket < len(self.edges) - 1)
+        grown, known = np.zeros(is_there.shape, np.int64), is_there.copy()
+        np.add.at(grown, (key[inside], bucket[inside]), filled(made.grown)[inside])
+        present = inside & (values != ABSENT)
+        known[key[present], bucket[present]] = True
+        for row in np.flatnonzero(made.began_anew & inside)[: RESETS_MAX - len(self.resets)].tolist():
+            of = tuple(int(column[keys[key[row]]]) for column in self.keys.values())
+            self.resets.add(Reset(name, of, max(int(since[row]), int(ticks[made.source[row]])), int(ticks[row])))
+        return np.where(known, grown, ABSENT)
 
     def _summary(self, kind: str, name: str) -> Int64Array:
         """What each key began with, where it was first seen."""
@@ -266,9 +340,10 @@ def _first_seen(
         new = portion.where[first[portion.where] > number]
         first[new] = number
         if starts is not None:
-            # Before the first reading of all nothing is known: its bucket counts as a whole.
+            # Before the first reading of all nothing is known: its bucket counts as a whole, and the interval before.
             bucket = max(0, int(np.searchsorted(edges, portion.begin_ns, "right")) - 1)
-            before_ns = int(portions[number - 1].ticks[-1]) if number else int(edges[bucket])
+            first_ns = min(int(edges[bucket]), portion.begin_ns - portion.stretch.interval_ns)
+            before_ns = int(portions[number - 1].ticks[-1]) if number else first_ns
             newborn[new] = starts[new] >= min(portion.begin_ns, before_ns) - GRAIN_NS
     return first, newborn
 

@@ -145,6 +145,12 @@ class Portion:
         of_kind = {"first": self.stretch.first, "last": self.stretch.last, "peak": self.stretch.peak}[kind]
         return self._joined(name, [of_kind(part)[self.local] for part in parts_of(self.stretch.table, name)])
 
+    def began_anew(self, name: str) -> Int64Array:
+        """Which of these keys have a counter that began anew here: int64[key]."""
+        is_one = np.zeros(len(self.stretch.counts), np.bool_)
+        is_one[self.stretch.resets(name).key] = True
+        return np.flatnonzero(is_one[self.local])
+
     def gone_ns(self) -> Int64Array:
         """By when each key was gone, int64[key], boot time: at the full reading that comes after it was there last."""
         full = np.append(self.ticks[self.stretch.full], ALWAYS_NS)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sysmond.base.clock import SECOND_NS
+from sysmond.base.counters import floor_of
 from sysmond.base.model import ABSENT
 from sysmond.base.result import BoolArray, Float64Array, Int64Array
 from sysmond.rollup.portion import Portion
@@ -103,8 +104,7 @@ def _rates(portion: Portion, name: str, edges: Int64Array, readings: _Readings, 
     begins = np.append(True, ends[:-1])[: len(ends)]
     first = np.where((carried == ABSENT) & keys.newborn, 0, carried)
     before = np.where(begins, first[key], np.append(ABSENT, values[:-1])[: len(values)])
-    # A counter that lost more than half of what it had began anew: by how much it grew since is not known.
-    known = (before != ABSENT) & (values != ABSENT) & (values >= before // 2) & (reading < number)
+    known = (before != ABSENT) & (values != ABSENT) & (values >= floor_of(before)) & (reading < number)
     at = reading[known]
     bucket = np.searchsorted(edges, ticks[at], "right") - 1
     grown, took_ns = np.maximum(0, values[known] - before[known]), apart_ns[at]

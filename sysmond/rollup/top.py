@@ -5,8 +5,8 @@ A **bucket** is a run of neighbouring readings between two multiples of the step
 suspend cuts it short. The rows of a bucket add up to what all rows of its readings do, whatever the tier:
 
 - of a table whose rows last, and that measures: the first of each rank by themselves, all others added up, a row a
-  group. An increment belongs to the reading that ends it; what started since the chain began counts from 0,
-  and a counter that fell has not grown. A gauge is summed over the readings at which its key was there.
+  group. An increment belongs to the reading that ends it, by the rule of ``base.counters``; new is what started since
+  the chain began. A gauge is summed over the readings at which its key was there.
 - of a table of moments: the same, where there are ranks; others are counted, and what adds up is added up.
 - of a table that lasts and measures nothing, a dictionary: the last row of each key.
 
@@ -26,6 +26,7 @@ from sysmond.rollup.buckets import Pairs, peaks_of_sums, sums_of
 from sysmond.rollup.portion import parts_of, summed, totals_in
 from sysmond.store import statistics
 from sysmond.store.chain import Chain, Late, Slab, remembering
+from sysmond.store.increments import increments
 from sysmond.store.integers import filled, is_absent, narrowest, numbers_of
 from sysmond.store.stretch import READINGS, About, MemoryStretch, Readings, Stretch, key_of, lasts, numbered
 from sysmond.store.undeclared import answers_of
@@ -145,14 +146,15 @@ def roll_up(
     course = course_of(relations, min(stretch.interval_ns for stretch in stretches))
     axes = [_axis(chain, course, step_ns, begin, is_cut=is_cut) for step_ns in steps_ns]
     made = [_Table(chain, axis) for axis in axes]
+    counters = _Counters()
     for low, high in _windows(chain, axes, begin):
         slab = Slab(chain, low, high, lasting=lasts(table))
         edges = [np.append(axis.starts[(axis.starts >= low) & (axis.starts < high)], high) - low for axis in axes]
-        rows_of_steps = (_measured if lasts(table) else _moments)(slab, edges)
+        rows_of_steps = _measured(slab, edges, counters) if lasts(table) else _moments(slab, edges)
         for axis, pieces, rows in zip(axes, made, rows_of_steps, strict=True):
             pieces.add(rows, int(np.searchsorted(axis.starts, low)) - axis.asked)
     return [
-        pieces.stretch(about._replace(table=derived(table), interval_ns=axis.step_ns))
+        pieces.stretch(about._replace(table=derived(table), interval_ns=axis.step_ns, is_by_rule=True))
         for axis, pieces in zip(axes, made, strict=True)
     ]
 
@@ -164,6 +166,7 @@ def about_all(stretches: Sequence[Stretch]) -> About:
         lives=list(dict.fromkeys(life for stretch in stretches for life in stretch.lives)),
         relations=sorted({relation for stretch in stretches for relation in stretch.relations}),
         holes=list(dict.fromkeys(hole for stretch in stretches for hole in stretch.holes)),
+        is_by_rule=all(stretch.about.is_by_rule for stretch in stretches),
         path="",
     )
 
@@ -277,6 +280,56 @@ def _joined(alone: Int64Array, others: Int64Array) -> Int64Array:
     return np.concatenate([alone, others])
 
 
+class _Column(NamedTuple):
+    """A metric at the rows of a slab, int64[row]; ``increments``: of a counter, what it grew by up to each."""
+
+    metric: Metric
+    values: Int64Array
+    increments: Int64Array | None = None
+
+
+class _Counters:
+    """The increments of counters, a slab after the other.
+
+    What a counter was before it was absent stands here until it is there again: what it grew by meanwhile counts once.
+    """
+
+    def __init__(self) -> None:
+        # By metric: keys of the chain, in order, and what their counters last were; None before the first slab.
+        self._stood: dict[str, tuple[Int64Array, Int64Array]] | None = None
+        self._stands: dict[str, tuple[Int64Array, Int64Array]] = {}
+
+    def next(self) -> None:
+        """Go on to the slab after this one."""
+        self._stood, self._stands = self._stands, {}
+
+    def column(self, slab: Slab, metric: Metric) -> _Column:
+        """A metric at the rows of a slab."""
+        values = slab.values(metric.name)
+        if metric.semantics is not Semantics.COUNTER:
+            return _Column(metric, values)
+        base = np.where(slab.chain.newborn[slab.keys], 0, ABSENT)
+        unknown = np.flatnonzero(slab.has_base & is_absent(values[slab.begins]))
+        if len(unknown):
+            stood = self._before(slab, metric.name, slab.keys[unknown])
+            base[unknown] = np.where(is_absent(stood), base[unknown], stood)
+        made = increments(values, slab.begins, base)
+        hollow = np.flatnonzero(is_absent(values[slab.ends - 1]))
+        source = made.source[slab.ends[hollow] - 1]
+        stands = np.where(source < 0, base[hollow], values[source])
+        if (known := ~is_absent(stands)).any():
+            self._stands[metric.name] = slab.keys[hollow][known], stands[known]
+        return _Column(metric, values, made.grown)
+
+    def _before(self, slab: Slab, name: str, keys: Int64Array) -> Int64Array:
+        """What a counter of these keys was when it was last there, before the slab."""
+        if self._stood is None:
+            return slab.chain.stood(name, keys, slab.low)
+        there, stood = self._stood.get(name, (keys[:0], keys[:0]))
+        at = np.searchsorted(there, keys)
+        return np.where(np.append(there, ABSENT)[at] == keys, np.append(stood, ABSENT)[at], ABSENT)
+
+
 class _Measured:
     """The buckets of one step of a slab of a table that lasts, in the making."""
 
@@ -287,9 +340,9 @@ class _Measured:
         self._totals = [np.zeros(len(self._pairs.key), np.int64) for _ in range(ranks)]
         self._columns: dict[str, Int64Array] = {}
 
-    def rank(self, number: int, metric: Metric, values: Int64Array) -> None:
+    def rank(self, number: int, column: _Column) -> None:
         """Add a column to one of the sums by which the first are found."""
-        self._totals[number] = _plus(self._totals[number], self._sums(metric, values))
+        self._totals[number] = _plus(self._totals[number], self._sums(column))
 
     def choose(self, groups: Mapping[str, Int64Array]) -> None:
         """Find who is kept alone; the others are put together by ``groups``, columns by name."""
@@ -310,15 +363,16 @@ class _Measured:
         self._columns[LIVED] = self._both(pairs.lived, np.zeros(len(self._late_bucket), np.int64))
         self._columns[MOST] = _joined(np.ones(len(self._alone), np.int64), self._peaks(None))
 
-    def take(self, metric: Metric, values: Int64Array, *, is_key: bool) -> None:
+    def take(self, column: _Column, *, is_key: bool) -> None:
         """Make the columns of a metric."""
+        metric, values, _ = column
         pairs, name = self._pairs, metric.name
         if metric.semantics is Semantics.STATE:
             if name not in self._columns:
                 rest = np.full(self._rest, 0 if is_key else ABSENT, np.int64)
                 self._columns[name] = _joined(pairs.last(values)[self._alone], rest)
             return
-        self._columns[name] = self._both(self._sums(metric, values), self._late_of(name))
+        self._columns[name] = self._both(self._sums(column), self._late_of(name))
         if metric.semantics is Semantics.GAUGE:
             self.take_peak(metric, values)
 
@@ -340,30 +394,33 @@ class _Measured:
         peaks[self._seen] = self._most(values)
         return peaks
 
-    def _sums(self, metric: Metric, values: Int64Array) -> Int64Array:
-        return self._pairs.grown(values) if metric.semantics is Semantics.COUNTER else self._pairs.summed(values)
+    def _sums(self, column: _Column) -> Int64Array:
+        if column.increments is None:
+            return self._pairs.summed(column.values)
+        return self._pairs.grown(column.values, column.increments)
 
     def _both(self, values: Int64Array, late: Int64Array) -> Int64Array:
         return _joined(values[self._alone], sums_of(self._cell, _joined(values[self._others], late)))
 
 
-def _measured(slab: Slab, edges: Sequence[Int64Array]) -> list[_BucketRows]:
+def _measured(slab: Slab, edges: Sequence[Int64Array], counters: _Counters) -> list[_BucketRows]:
     """The rows of buckets between ``edges``, readings of a slab of a table that lasts; a step each."""
     table = slab.chain.table
     metrics = {metric.name: metric for metric in table.metrics}
     how = selection(table)
     steps = [_Measured(slab, edges_of_step, len(how.ranks), slab.late()) for edges_of_step in edges]
     for number, name in ((number, name) for number, rank in enumerate(how.ranks) for name in rank):
-        values = slab.values(name)
+        column = counters.column(slab, metrics[name])
         for step in steps:
-            step.rank(number, metrics[name], values)
+            step.rank(number, column)
     groups = {name: slab.values(name) for name in how.by}
     for step in steps:
         step.choose(groups)
     for metric in _kept(table):
-        values = slab.values(metric.name)
+        column = counters.column(slab, metric)
         for step in steps:
-            step.take(metric, values, is_key=metric.name in key_of(table))
+            step.take(column, is_key=metric.name in key_of(table))
+    counters.next()
     for metric in totals_in(table):
         values = summed([slab.values(name) for name in parts_of(table, metric.name)])
         for step in steps:

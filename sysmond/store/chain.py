@@ -13,6 +13,7 @@ import numpy as np
 from sysmond.base.model import ABSENT, END, START
 from sysmond.base.result import Array, BoolArray, Int64Array
 from sysmond.store.ends import GRAIN_NS, ends_of
+from sysmond.store.increments import increments
 from sysmond.store.integers import filled, is_absent
 from sysmond.store.stretch import ALL, Dictionary, Stretch, key_of, numbered, rows_of
 
@@ -144,11 +145,12 @@ class Chain:
         for name, totals in ended.totals.items():
             values = totals()[once]
             before = np.where(row >= 0, np.append(self.last(name), ABSENT)[row], base)
-            known = ~is_absent(values) & ~is_absent(before)
+            grown = increments(values, np.arange(len(values)), before).grown
+            known = ~is_absent(grown)
             sums, is_known = np.zeros(len(where), np.int64), np.zeros(len(where), np.bool_)
-            np.add.at(sums, cell[known], np.maximum(0, values[known] - before[known]))
+            np.add.at(sums, cell[known], grown[known])
             is_known[cell[known]] = True
-            any_grew |= sums > 0
+            any_grew |= sums != 0
             columns[name] = np.where(is_known, sums, ABSENT)
         return Late(reading[where][any_grew], {name: values[any_grew] for name, values in columns.items()})
 
@@ -160,6 +162,20 @@ class Chain:
         for number, (stretch, of) in enumerate(zip(self.stretches, self.of, strict=True)):
             values[of] = self.remapped(number, name, stretch.last(name))
         return values
+
+    def stood(self, name: str, keys: Int64Array, reading: int) -> Int64Array:
+        """What a metric of these keys was, int64[key], the last time that it was there before a reading."""
+        values = np.full(len(self.first), ABSENT, np.int64)
+        wanted = np.zeros(len(self.first), np.bool_)
+        wanted[keys] = True
+        for number, (stretch, place, of) in enumerate(zip(self.stretches, self.places, self.of, strict=True)):
+            for some in stretch.batches() if wanted[of].any() and (place[:1] < reading).any() else ():
+                key, at = np.repeat(of[some], stretch.counts[some]), place[stretch.tick_index(some)]
+                there = self.remapped(number, name, stretch.column(name, some))
+                # Of several the last one of a key counts, which is the latest.
+                counts = wanted[key] & (at >= 0) & (at < reading) & ~is_absent(there)
+                values[key[counts]] = there[counts]
+        return values[keys]
 
     def reported_before(self, number: int) -> BoolArray | None:
         """Which rows of one of the stretches tell of an end that was told of; None where rows tell of none."""
@@ -204,13 +220,14 @@ class Slab:
     ``keys``: int64[key], numbers of those that are there, in order. ``key``: int64[row], indexes into these. ``at``:
     int64[row], the reading, from 0; -1 in a row from before. ``begins``, ``ends``: int64[key], where its rows are.
     ``has_base``: whether the first of them is from before. ``stop``: the reading before which the key is there.
+    ``low``: the reading that is 0 here.
     """
 
     def __init__(self, chain: Chain, low: int, high: int, *, lasting: bool = True) -> None:
         """Take the readings from ``low`` to before ``high``; where rows do not last, none from before."""
         self.chain = chain
         self.length = high - low
-        self._low = low
+        self.low = low
         self._pieces: list[_Piece] = []
         keys, at = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         for piece, of_key, of_reading in self._take(low, high, lasting=lasting):
@@ -265,8 +282,8 @@ class Slab:
         late = self.chain.late
         if late is None:
             return Late(np.zeros(0, np.int64), {})
-        mine = (late.reading >= self._low) & (late.reading < self._low + self.length)
-        return Late(late.reading[mine] - self._low, {name: values[mine] for name, values in late.columns.items()})
+        mine = (late.reading >= self.low) & (late.reading < self.low + self.length)
+        return Late(late.reading[mine] - self.low, {name: values[mine] for name, values in late.columns.items()})
 
     def values(self, name: str) -> Int64Array:
         """A column at these rows; texts by their codes in the chain."""

@@ -76,6 +76,8 @@ LONG_ELEMENTS_MAX: Mapping[str, int] = {
     "clocks": 64 * 1024,
     "gaps": 64 * 1024,
     "vectors": 4096,
+    # Readers of a file with more find them in its rows.
+    "resets": 64 * 1024,
     # A byte each.
     "texts": 64 * 1024 * 1024,
     "text_ends": 1024 * 1024,

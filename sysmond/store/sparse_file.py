@@ -7,7 +7,7 @@ were at most stands with the keys, so that many questions are answered without a
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -24,10 +24,24 @@ from sysmond.store.hdf5 import Node, one_line
 from sysmond.store.integers import WIDTHS, filled, grown, is_absent, summed
 from sysmond.store.of_ring import Hole
 from sysmond.store.sparse_coding import VECTOR, Coded
-from sysmond.store.stretch import ALL, About, Incarnation, Readings, Stretch, key_of, largest, lasts, rows_of
+from sysmond.store.stretch import (
+    ALL,
+    About,
+    Incarnation,
+    Readings,
+    Resets,
+    Stretch,
+    key_of,
+    largest,
+    lasts,
+    resets_of,
+    rows_of,
+)
 
 # No incompatible flags exist yet.
 FORMAT = hdf5.Format("sysmond long", 1, invariants.LONG_ELEMENTS_MAX)
+# The compatible flag of a file that tells which counters began anew, or whose buckets grew by that rule.
+BY_RULE = 1
 ROWS_MAX = invariants.ROWS_MAX
 # What a vector is of its column; that of the readings of rows and keys has no name.
 STEP, VALUE, KEY, FIRST, LAST, PEAK, SEEN, COUNT = "step", "value", "key", "first", "last", "peak", "seen", "count"
@@ -55,7 +69,8 @@ def encode(stretch: Stretch, created_by: str) -> bytes:
             readings.add(name, "", sparse_coding.levels(getattr(stretch, name).astype(np.int64)))
         readings.finish()
         _write_keys(file, stretch)
-        _write_rows(file, stretch)
+        resets = _write_rows(file, stretch)
+        _write_resets(file, resets)
     return image.close()
 
 
@@ -79,7 +94,7 @@ def _describe(file: hdf5.File, stretch: Stretch, created_by: str) -> None:
         format=FORMAT.name,
         version=FORMAT.version,
         incompatible=0,
-        compatible=0,
+        compatible=BY_RULE if lasts(stretch.table) or stretch.about.is_by_rule else 0,
         boot=stretch.boot,
         writer=stretch.writer,
         sensitivity=stretch.sensitivity,
@@ -151,7 +166,21 @@ def _write_keys(file: hdf5.File, stretch: Stretch) -> None:
     keys.finish()
 
 
-def _write_rows(file: hdf5.File, stretch: Stretch) -> None:
+def _write_resets(file: hdf5.File, resets: Mapping[str, Sequence[Resets]]) -> None:
+    """Where counters began anew: who knows that needs to read no row."""
+    known = [(name, *pair) for name, pieces in resets.items() for piece in pieces for pair in zip(*piece, strict=True)]
+    if len(known) > invariants.LONG_ELEMENTS_MAX["resets"]:
+        hdf5.describe(file, compatible=0)  # Readers look for them in the rows.
+    elif known:
+        names, keys, readings = zip(*known, strict=True)
+        hdf5.put_records(
+            file, "resets", ("metric",), [(name,) for name in names], key=("<u4", keys), reading=("<u4", readings)
+        )
+
+
+def _write_rows(file: hdf5.File, stretch: Stretch) -> dict[str, list[Resets]]:
+    """Write the rows, and find where counters began anew, as they come by."""
+    resets: dict[str, list[Resets]] = {}
     rows = _Writer(file, "rows", stretch.rows)
     rows.add(STEP, "", sparse_coding.steps(_grown(stretch, "")))
     for metric in stretch.table.metrics:
@@ -161,8 +190,10 @@ def _write_rows(file: hdf5.File, stretch: Stretch) -> None:
             pieces = (stretch.column(metric.name, keys) for keys in stretch.batches())
             rows.add(VALUE, metric.name, sparse_coding.steps(pieces))
         else:
-            rows.add(STEP, metric.name, sparse_coding.steps(_grown(stretch, metric.name)))
+            noted = resets.setdefault(metric.name, []) if metric.semantics is Semantics.COUNTER else None
+            rows.add(STEP, metric.name, sparse_coding.steps(_grown(stretch, metric.name, noted)))
     rows.finish()
+    return resets
 
 
 def _stands_alone(table: Table, metric: Metric) -> bool:
@@ -170,11 +201,16 @@ def _stands_alone(table: Table, metric: Metric) -> bool:
     return metric.semantics is Semantics.COUNTER and not lasts(table)
 
 
-def _grown(stretch: Stretch, name: str) -> Iterator[Int64Array]:
-    """The differences of a column, some keys at a time; without a name, those of the readings."""
+def _grown(stretch: Stretch, name: str, noted: list[Resets] | None = None) -> Iterator[Int64Array]:
+    """The differences of a column, some keys at a time; without a name, those of the readings.
+
+    ``noted``: where it is a counter, takes where that began anew.
+    """
     for keys in stretch.batches():
         begins = stretch.begins[keys]
         values = stretch.column(name, keys) if name else stretch.tick_index(keys)
+        if noted is not None:
+            noted.append(resets_of(stretch, keys, values))
         yield grown(values, begins - begins[0])
 
 
@@ -258,6 +294,7 @@ class FileStretch(hdf5.OpenFile, Stretch):
                 )
             ],
             self.path,
+            bool(root.attribute("compatible", int) & BY_RULE),
         )
         _check_about(about)
         readings, self._keys, self._rows = (_Group(root, name) for name in ("readings", "keys", "rows"))
@@ -273,6 +310,8 @@ class FileStretch(hdf5.OpenFile, Stretch):
         keys = {name: self._keys.read(KEY, name) for name in key_of(layout.table)}
         _check_sorted(list(keys.values()))
         Stretch.__init__(self, about, Readings(ticks, full.astype(np.bool_), lost, walked), keys, counts)
+        if about.is_by_rule:
+            self._resets = _read_resets(root, layout.table, len(counts), len(ticks))
 
     @cached_property
     def texts(self) -> Sequence[str]:
@@ -438,6 +477,21 @@ class ReopenedStretch(Stretch):
     def seen(self) -> Int64Array:
         """The last reading at which each key is known to be there."""
         return self._file.seen()
+
+    def _find_resets(self, name: str) -> Resets:
+        return self._file.resets(name)
+
+
+def _read_resets(root: Node, table: Table, keys: int, readings: int) -> dict[str, Resets]:
+    """Where counters began anew, as a file has it."""
+    found: dict[str, list[tuple[int, int]]] = {
+        metric.name: [] for metric in table.metrics if metric.semantics is Semantics.COUNTER
+    }
+    for name, key, reading in root.columns("resets", metric=str, key=int, reading=int) if root.has("resets") else ():
+        if name not in found or not (0 <= key < keys and 0 <= reading < readings):
+            raise ValueError("counters that began anew, and are not there")
+        found[name].append((key, reading))
+    return {name: Resets(*np.array(pairs, np.int64).reshape(-1, 2).T) for name, pairs in found.items()}
 
 
 def _check_about(about: About) -> None:

@@ -17,8 +17,8 @@ LEAP                                                  what of SUM grew over gaps
 LEAP_NS                                               how long those gaps were
 ========  ==========================================  ====================================================
 
-An increment belongs to the row that ends it. A counter that falls by more than half was reset: that
-interval is unknown and counts nowhere. A smaller fall is the kernel's correction and counts as it is.
+An increment belongs to the row that ends it. Where a counter began anew (``base.counters`` has the rule), the
+interval is unknown and counts nowhere.
 Of a text there are COUNT and LAST only: ids have no order.
 """
 
@@ -28,6 +28,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sysmond.base.counters import floor_of
 from sysmond.base.model import ABSENT, Metric, Semantics
 from sysmond.base.result import BoolArray, Int64Array
 from sysmond.base.wall_clock import Course
@@ -227,7 +228,7 @@ def of_counters(values: Int64Array, ticks: Int64Array, starts: Int64Array, inter
         return Buckets(axis, _uninterrupted_stats(values, grown, ticks, starts), edges)
     known = np.ones(values.shape, bool)
     known[:, 0] = False
-    known[:, 1:] &= values[:, 1:] >= values[:, :-1] // 2
+    known[:, 1:] &= values[:, 1:] >= floor_of(values[:, :-1])
     since = np.broadcast_to(lengths, values.shape)
     return Buckets(axis, _counter_stats(grown, since, known, ticks, starts, interval_ns), edges)
 
@@ -285,7 +286,7 @@ def _increments_of_hollow(
     known = ~absent & (before >= 0)
     source = np.maximum(before, 0)
     previous = np.take_along_axis(values, source, axis=1)
-    known &= values >= previous // 2
+    known &= values >= floor_of(previous)
     grown = np.where(known, values - np.where(known, previous, 0), 0)
     return grown, np.where(known, ticks - ticks[source], 0), known
 
@@ -391,7 +392,7 @@ def _stitch(
 ) -> None:
     """Add the increment from the last value before the seam to the first one after it."""
     both = (before.last_tick != ABSENT) & (after.first_tick != ABSENT)
-    rows = np.flatnonzero(both & (after.first_value >= before.last_value // 2))
+    rows = np.flatnonzero(both & (after.first_value >= floor_of(before.last_value)))
     if not len(rows):
         return
     grown = after.first_value[rows] - before.last_value[rows]

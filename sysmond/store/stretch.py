@@ -19,6 +19,7 @@ import numpy as np
 from sysmond.base.clock import Relation
 from sysmond.base.model import ABSENT, Sensitivity, Table
 from sysmond.base.result import BoolArray, Int64Array
+from sysmond.store.increments import increments
 from sysmond.store.of_ring import Hole
 
 # How many rows are worked on at once: bounds memory whatever the size of the file.
@@ -42,6 +43,7 @@ class About(NamedTuple):
     """What holds for all of a stretch.
 
     ``lives``: in order of their readings. ``relations``: of boot time and UTC, in order. ``path``: where it lies.
+    ``is_by_rule``: whether counters of buckets grew by the rule of ``base.counters``; once one that fell had not.
     """
 
     table: Table
@@ -53,6 +55,7 @@ class About(NamedTuple):
     relations: Sequence[Relation] = ()
     holes: Sequence[Hole] = ()
     path: str = ""
+    is_by_rule: bool = True
 
 
 class Readings(NamedTuple):
@@ -66,6 +69,13 @@ class Readings(NamedTuple):
     full: BoolArray
     lost: Int64Array
     walked: Int64Array
+
+
+class Resets(NamedTuple):
+    """Where a counter began anew: of each time the key, and the reading of the row that says so; int64[reset] each."""
+
+    key: Int64Array
+    reading: Int64Array
 
 
 class Stretch(ABC):
@@ -90,6 +100,7 @@ class Stretch(ABC):
         self.keys = dict(keys)
         self.counts = counts
         self.begins: Int64Array = np.cumsum(counts) - counts
+        self._resets: dict[str, Resets] = {}
 
     @property
     def rows(self) -> int:
@@ -132,6 +143,19 @@ class Stretch(ABC):
     @abstractmethod
     def seen(self) -> Int64Array:
         """The last reading at which each key is known to be there, int64[key]."""
+
+    def resets(self, name: str) -> Resets:
+        """Where a counter, whose rows last, began anew between two rows of its key here."""
+        if name not in self._resets:
+            self._resets[name] = self._find_resets(name)
+        return self._resets[name]
+
+    def _find_resets(self, name: str) -> Resets:
+        found = Resets(np.zeros(0, np.int64), np.zeros(0, np.int64))
+        for keys in self.batches():
+            mine = resets_of(self, keys, self.column(name, keys))
+            found = Resets(*(np.concatenate(pair) for pair in zip(found, mine, strict=True)))
+        return found
 
     def batches(self) -> Iterator[slice]:
         """The keys, some at a time: with so many rows as are worked on at once, or one key."""
@@ -239,6 +263,18 @@ def rows_of(stretch: Stretch, keys: slice) -> slice:
     if start >= stop:
         return slice(0, 0)
     return slice(int(stretch.begins[start]), int(stretch.begins[stop - 1] + stretch.counts[stop - 1]))
+
+
+def resets_of(stretch: Stretch, keys: slice, values: Int64Array) -> Resets:
+    """Where a counter began anew; ``values``: int64[row], what it is at the rows of these keys."""
+    begins = stretch.begins[keys]
+    base = np.full(len(begins), ABSENT, np.int64)
+    rows = np.flatnonzero(increments(values, begins - begins[:1], base).began_anew)
+    if not len(rows):
+        return Resets(rows, rows)
+    return Resets(
+        np.repeat(np.arange(len(stretch.counts))[keys], stretch.counts[keys])[rows], stretch.tick_index(keys)[rows]
+    )
 
 
 def largest(values: Int64Array, begins: Int64Array) -> Int64Array:

@@ -24,6 +24,7 @@ LEAN = (
     "archiver.watch",
     "base.allowance",
     "base.clock",
+    "base.counters",
     "base.derived_columns",
     "base.formula",
     "base.model",

@@ -99,7 +99,8 @@ def history(seed: int, length: int, keys: int) -> tuple[list[Reading], dict[Key,
 def _change(dice: random.Random, row: Row) -> None:
     for name in COUNTERS:
         if dice.random() < 0.6:
-            row[name] = ABSENT if dice.random() < 0.1 else max(0, row[name]) + dice.randrange(-3, 90)
+            fallen = dice.random() < 0.1
+            row[name] = ABSENT if dice.random() < 0.1 else 0 if fallen else max(0, row[name]) + dice.randrange(-3, 90)
     for name in GAUGES:
         if dice.random() < 0.6:
             row[name] = ABSENT if dice.random() < 0.1 else dice.randrange(1000)
@@ -132,18 +133,17 @@ class Cell:
         self.lived = 0
         self.last: Row = {}
 
-    def see(self, row: Row, before: Row | None, *, newborn: bool) -> None:
-        """Take one reading of one key."""
+    def see(self, row: Row, stood: Row) -> None:
+        """Take one reading of one key; ``stood``: what its counters were when they were last there."""
         self.lived += 1
         self.last = dict(row)
         for name in (name for name in GAUGES if row[name] != ABSENT):
             self.add(name, row[name])
             self.most[name] = max(self.most.get(name, row[name]), row[name])
         for name in (name for name in COUNTERS if row[name] != ABSENT):
-            if before is None:
-                self.add(name, row[name] if newborn else 0)
-            else:
-                self.add(name, max(0, row[name] - before[name]) if before[name] != ABSENT else 0)
+            before = stood.get(name, row[name])
+            self.add(name, 0 if row[name] < before // 2 else row[name] - before)
+            stood[name] = row[name]
 
     def add(self, name: str, more: int) -> None:
         into = self.grown if name in COUNTERS else self.held
@@ -155,7 +155,7 @@ def replay(
 ) -> Iterator[tuple[list[Reading], dict[Key, Cell], list[dict[Key, Row]]]]:
     """Go through the readings one by one; gives of each bucket its readings, its cells, and who was there at each."""
     state: dict[Key, Row] = {}
-    before_of: dict[Key, Row] = {}
+    stood: dict[Key, Row] = {}
     buckets: dict[int, tuple[list[Reading], dict[Key, Cell], list[dict[Key, Row]]]] = {}
     last_row = {key: reading.tick_ns for reading in readings for key in reading.rows}
     for reading in readings:
@@ -168,8 +168,7 @@ def replay(
         state |= reading.rows
         for key, row in state.items():
             newborn = key[1] >= readings[0].tick_ns - SECOND - 10**7
-            mine[1][key].see(row, before_of.get(key), newborn=newborn)
-            before_of[key] = dict(row)
+            mine[1][key].see(row, stood.setdefault(key, dict.fromkeys(COUNTERS, 0) if newborn else {}))
         mine[0].append(reading)
         mine[2].append({key: dict(row) for key, row in state.items()})
     yield from buckets.values()

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""By how much counters grew from row to row of long tables, by the rule of ``base.counters``. Pure."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from sysmond.base.counters import floor_of
+from sysmond.base.model import ABSENT
+from sysmond.base.result import BoolArray, Int64Array
+from sysmond.store.integers import is_absent, last_there
+
+
+class Increments(NamedTuple):
+    """Of each row of a counter.
+
+    ``grown``: int64[row], by how much it grew since the last value of its key that was there, as stored; ABSENT where
+    that is not known. ``source``: int64[row], the row of that value, -1 where it was there before all rows of the key.
+    ``began_anew``: bool[row].
+    """
+
+    grown: Int64Array
+    source: Int64Array
+    began_anew: BoolArray
+
+
+def increments(values: Int64Array, begins: Int64Array, base: Int64Array) -> Increments:
+    """Compare each row of a counter with the one before it.
+
+    ``values``: int64[row], by key and then time, ABSENT where there is none. ``begins``: int64[key], where the rows of
+    each key begin. ``base``: int64[key], what each was before its rows, 0 of what is new; ABSENT where nobody knows.
+    """
+    absent = is_absent(values)
+    if absent.any():
+        counts = np.diff(begins, append=len(values))
+        source: Int64Array = np.append(-1, last_there(absent)[:-1])
+        source[source < np.repeat(begins, counts)] = -1
+        before = np.where(source < 0, np.repeat(base, counts), values[source])
+    else:
+        source = np.arange(-1, len(values) - 1)
+        source[begins] = -1
+        before = values[source]
+        before[begins] = base
+    unknown = absent | is_absent(before)
+    grown: Int64Array = np.where(unknown, 0, values) - np.where(unknown, 0, before)
+    began_anew = np.zeros(len(values), np.bool_)
+    if grown.min(initial=0) < 0:  # Most never fall.
+        began_anew = ~unknown & (values < floor_of(before))
+    grown[unknown | began_anew] = ABSENT
+    return Increments(grown, source, began_anew)

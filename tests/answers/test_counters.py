@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rule of counters: what is asked as series, rows, buckets or SQL grew by the same, and a reset has a cause."""
+
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from sysmond.answers.question import Request
+from sysmond.answers.record_gaps import RESETS_TOLD_MAX
+from sysmond.answers.records import answer
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import ABSENT, Cause, Sensitivity
+from sysmond.base.result import Result
+from sysmond.machine.folders import Folders
+from sysmond.rollup import file_edges
+from sysmond.rollup.top import roll_up
+from sysmond.store import statistics
+from sysmond.store.joined import Joined
+from sysmond.store.sparse_file import FileStretch, open_file
+from sysmond.store.statistics import Stat
+from sysmond.store.stretch import MemoryStretch
+from sysmond.tasks.tables import EXITS, PROCESS
+from tests.support.longarchive import BOOTED_NS, Row, asked_by_sql, put, stretch
+
+FIRST, READINGS = 100, 48
+US = 1_000_000
+Walk = list[int | None]
+
+
+def at(second: float) -> int:
+    return BOOTED_NS + round(second * SECOND_NS)
+
+
+def walk(dice: random.Random) -> Walk:
+    """What a counter was at each reading: it grows, rests, is corrected, begins anew, and is absent."""
+    values: Walk = []
+    value = dice.randrange(2000)
+    for _ in range(READINGS):
+        draw = dice.random()
+        if draw < 0.5:
+            value += dice.randrange(500)
+        elif draw < 0.6:
+            value -= min(value, dice.randrange(4))
+        elif draw < 0.66:
+            value //= dice.randrange(2, 9)
+        values.append(None if dice.random() < 0.15 else value)
+    return values
+
+
+def process(pid: int, start_s: float, cpu: int | None) -> Row:
+    return {"pid": pid, "start": round(start_s * SECOND_NS), "state": "S", "comm": "x", "cpu": cpu}
+
+
+def wide_sum(walked: Walk, *, is_new: bool) -> int:
+    """What a series of these values grew by, as wide tables have it; what is new was 0 before."""
+    values = [0, *walked] if is_new else walked
+    row = np.array([[ABSENT if value is None else value for value in values]], np.int64)
+    ticks = np.arange(len(values), dtype=np.int64) * SECOND_NS
+    buckets = statistics.of_counters(row, ticks, np.zeros(1, np.int64), SECOND_NS)
+    return int(buckets.stats[Stat.SUM].sum())
+
+
+class Machine:
+    """Some processes, of which all but the last were there before; and their counters."""
+
+    def __init__(self, seed: int) -> None:
+        dice = random.Random(seed)
+        self.walks = [walk(dice) for _ in range(4)]
+        self.starts = [1.0, 2.0, 3.0, FIRST - 0.5]
+        self.cuts = [0, *sorted(dice.sample(range(1, READINGS), dice.randrange(3))), READINGS]
+
+    def sums(self) -> dict[int, int]:
+        """What each grew by."""
+        return {number + 1: wide_sum(each, is_new=number == 3) for number, each in enumerate(self.walks)}
+
+    def parts(self) -> list[MemoryStretch]:
+        """Files: each begins with all there is, after that come changes."""
+        made = []
+        for low, high in zip(self.cuts, self.cuts[1:], strict=False):
+            rows: list[tuple[int, Row]] = []
+            for number, values in enumerate(self.walks):
+                rows += [
+                    (place - low, process(number + 1, self.starts[number], values[place]))
+                    for place in range(low, high)
+                    if place == low or values[place] != values[place - 1]
+                ]
+            made.append(stretch(PROCESS, range(FIRST + low, FIRST + high), rows))
+        return made
+
+
+def asked(folders: Folders, step: str | None = None, columns: str = "pid,cpu:sum") -> Result:
+    request = Request("process", at(FIRST - 1), at(FIRST + READINGS), step, columns)
+    return answer(folders, tuple(Sensitivity), request)
+
+
+def added(found: Result) -> dict[int, int]:
+    sums: dict[int, int] = {}
+    for pid, grown in zip(found.column("pid").values, found.column("cpu:sum").values, strict=True):
+        sums[int(pid)] = sums.get(int(pid), 0) + (0 if np.isnan(grown) else round(grown * US))
+    return sums
+
+
+@contextmanager
+def opened(paths: Sequence[str]) -> Iterator[list[FileStretch]]:
+    with ExitStack() as stack:
+        yield [stack.enter_context(open_file(path)) for path in paths]
+
+
+def forget_the_rule(path: str) -> None:
+    """Make a file as they were before they told which counters began anew."""
+    with h5py.File(path, "r+") as file:
+        file.attrs["compatible"] = np.int64(0)
+        if "resets" in file:
+            del file["resets"]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from(["files", "joined", "old"]))
+@example(7526, "files")
+def test_rows_and_steps_grow_by_what_series_do(tmp_path_factory: pytest.TempPathFactory, seed: int, how: str) -> None:
+    machine, place = Machine(seed), tmp_path_factory.mktemp("counters")
+    folders = Folders(f"{place}/state", f"{place}/run")
+    parts = machine.parts()
+    paths = [put(folders, part, number) for number, part in enumerate(parts, 1)]
+    if how == "joined":
+        with opened(paths) as members:
+            joined = Joined(members)
+            whole = put(folders, joined, 1, len(parts))
+            with open_file(whole) as made:
+                assert made.resets("cpu").key.tolist() == joined.resets("cpu").key.tolist()
+        for path in set(paths) - {whole}:
+            Path(path).unlink()
+    if how == "old":
+        for path in paths:
+            forget_the_rule(path)
+    expected = machine.sums()
+    assert added(asked(folders)) == expected
+    for step in ("1s", "7s", "20s"):
+        assert added(asked(folders, step)) == expected
+
+
+@given(st.integers(0, 10**6))
+def test_buckets_grow_by_what_series_do(seed: int) -> None:
+    machine = Machine(seed)
+    for made in roll_up(machine.parts(), [10 * SECOND_NS, 60 * SECOND_NS, 300 * SECOND_NS]):
+        grown = made.column("cpu")
+        assert int(grown[grown != ABSENT].sum()) == sum(machine.sums().values())
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_sql_grows_by_what_series_do(folders: Folders, seed: int) -> None:
+    machine = Machine(seed)
+    for number, part in enumerate(machine.parts(), 1):
+        put(folders, part, number)
+    found = asked_by_sql(folders, "select pid, sum(cpu) from process group by 1")
+    assert {pid: round((grown or 0) * US) for pid, grown in found} == machine.sums()
+
+
+def test_a_reset_has_a_cause_and_a_correction_has_none(folders: Folders) -> None:
+    seen = [(0, process(5, 1, 900)), (1, process(5, 1, 899)), (4, process(5, 1, 10)), (6, process(5, 1, 30))]
+    put(folders, stretch(PROCESS, range(100, 110), seen), 1)
+    put(folders, stretch(PROCESS, range(110, 120), [(0, process(5, 1, 2))]), 2)
+    request = Request("process", at(100), at(120), columns="pid,cpu:sum,read_bytes:sum")
+    found = answer(folders, tuple(Sensitivity), request)
+    assert added(found) == {5: -1 + 20}
+    resets = [(gap.start_ns, gap.end_ns, gap.detail) for gap in found.gaps if gap.cause is Cause.COUNTER_RESET]
+    assert resets == [(at(103), at(104), "process/cpu@5"), (at(109), at(110), "process/cpu@5")]
+    without = answer(folders, tuple(Sensitivity), request._replace(columns="pid,read_bytes:sum", by="pid"))
+    assert not [gap for gap in without.gaps if gap.cause is Cause.COUNTER_RESET]
+    later = answer(folders, tuple(Sensitivity), request._replace(start=at(105)))
+    assert [gap.detail for gap in later.gaps if gap.cause is Cause.COUNTER_RESET] == ["process/cpu@5"]
+
+
+def test_what_an_end_tells_begins_anew_by_the_same_rule(folders: Folders) -> None:
+    put(folders, stretch(PROCESS, range(100, 110), [(0, process(5, 1, 900)), (0, process(6, 1, 900))]), 1)
+    ends = [
+        (5, {**process(5, 1, 3), "end": 105 * SECOND_NS - SECOND_NS // 2}),
+        (5, {**process(6, 1, 898), "end": 105 * SECOND_NS - SECOND_NS // 2}),
+    ]
+    put(folders, stretch(EXITS, range(100, 110), ends, full=()), 1)
+    found = asked(folders)
+    assert added(found) == {5: 0, 6: -2}
+    assert [gap.detail for gap in found.gaps if gap.cause is Cause.COUNTER_RESET] == ["process/cpu@5"]
+
+
+def test_a_gap_counts_once(folders: Folders) -> None:
+    put(folders, stretch(PROCESS, range(100, 110), [(0, process(5, 1, 0))]), 1)
+    put(folders, stretch(PROCESS, range(130, 140), [(0, process(5, 1, 50))]), 2)
+    for step in (None, "1s", "20s"):
+        found = answer(folders, tuple(Sensitivity), Request("process", at(100), at(140), step, "pid,cpu:sum"))
+        assert added(found) == {5: 50}
+
+
+def test_buckets_say_by_which_rule_and_keep_it_when_they_are_merged(folders: Folders) -> None:
+    (made,) = roll_up(
+        [stretch(PROCESS, range(100, 110), [(0, process(5, 1, 9)), (3, process(5, 1, 1))])], [10 * SECOND_NS]
+    )
+    (later,) = roll_up([stretch(PROCESS, range(120, 130), [(0, process(5, 1, 2))])], [10 * SECOND_NS])
+    paths = [put(folders, each, number) for number, each in enumerate((made, later), 1)]
+    with opened(paths) as both:
+        assert [each.about.is_by_rule for each in (*both, file_edges.merged(both))] == [True, True, True]
+    forget_the_rule(paths[0])
+    with opened(paths) as both:
+        whole = put(folders, file_edges.merged(both), 3)
+    with opened([*paths, whole]) as all_three:
+        assert [each.about.is_by_rule for each in all_three] == [False, True, False]
+
+
+def test_many_resets_are_told_together(folders: Folders) -> None:
+    rows = [(place, process(5, 1, 900 if place % 2 else 1)) for place in range(100)]
+    put(folders, stretch(PROCESS, range(100, 200), rows), 1)
+    found = answer(folders, tuple(Sensitivity), Request("process", at(100), at(200), columns="pid,cpu:sum"))
+    assert added(found) == {5: 50 * 899}
+    details = [gap.detail for gap in found.gaps if gap.cause is Cause.COUNTER_RESET]
+    assert len(details) == RESETS_TOLD_MAX + 1
+    assert f"process/cpu: {49 - RESETS_TOLD_MAX} more" in details
