@@ -360,7 +360,8 @@ def _write(archive: Queryable, result: "Result", options: argparse.Namespace, ch
         return
     docs = None
     if chosen == "openmetrics":
-        docs = {entry.path: entry.doc for entry in archive.catalogue(*options.paths, boot=options.boot)}
+        with suppress(Error):  # What long tables have is not listed by series.
+            docs = {entry.path: entry.doc for entry in archive.catalogue(*options.paths, boot=options.boot)}
     send(
         formats.WRITERS[chosen](result, _style(options, docs)),
         options.output_file,

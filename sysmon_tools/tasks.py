@@ -34,9 +34,8 @@ EVERYTHING = "*"
 # Options by the name argparse gives them.
 _ROWS = ("records", "top", "by", "where", "columns", "group_by", "percentile")
 _OF_PROCESSES = ("tree", "at", "pid", "started")
-_NOT_HERE = {"raw": "--sql has rows as stored", "explain": ""}
 # What means nothing with another option, and what does instead.
-_WHOLE = ("top", "by", "group_by", "percentile", "stat")
+_WHOLE = ("top", "by", "group_by", "percentile", "stat", "raw", "explain")
 _SENSELESS = {
     "list": ("", (*_WHOLE, "where", "columns", "sample", "drop")),
     "tree": ("--at says when", (*_WHOLE, "start", "end", "drop", "summary")),
@@ -107,9 +106,6 @@ def concerns(options: argparse.Namespace) -> bool:
     elif not _TABLE.fullmatch(options.paths[0]):
         given = "no PATH" if options.paths == [EVERYTHING] else options.paths[0]
         raise UsageError(f"{_spelled(asking)} with {given}: rows are of a table; {_ONE_TABLE}")
-    for name, instead in _NOT_HERE.items():
-        if getattr(options, name):
-            raise UsageError(f"--{name} is not for rows{'; ' + instead if instead else ''}")
     _check_together(options)
     return True
 
@@ -143,7 +139,7 @@ def _check_together(options: argparse.Namespace) -> None:
     for name in modes:
         why, others = _SENSELESS[name]
         for other in others:
-            if getattr(options, other) is not None and getattr(options, other) is not False:
+            if getattr(options, other) not in {None, False}:
                 raise UsageError(f"{_spelled(other)} means nothing with --{name}{'; ' + why if why else ''}")
     if modes and modes[0] in {"tree", "pid"} and options.paths != ["process"]:
         raise UsageError(f"--{modes[0]} {options.paths[0]}: expected 'process'")
@@ -200,6 +196,8 @@ def _ask(
         "drop": options.drop or (),
         "summary": options.summary,
         "columns": columns,
+        "raw": options.raw,
+        "explain": options.explain,
     }
     return archive.records(options.paths[0], **{**said, **changed})
 
@@ -358,6 +356,12 @@ def _write(answer: "Result", options: argparse.Namespace, chosen: str, style: "S
     from sysmon_tools import formats  # noqa: PLC0415  as above
 
     is_restricted = answer.sensitivity is Sensitivity.RESTRICTED
+    if options.explain:
+        from sysmon_tools import explaining  # noqa: PLC0415  as above
+
+        told = explaining.WRITERS[chosen](answer.explanations, style)
+        send(told, options.output_file, is_restricted=is_restricted)
+        return
     if chosen == "hdf5":
         from sysmond.store import saved  # noqa: PLC0415  as above
 

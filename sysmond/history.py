@@ -21,9 +21,11 @@ from sysmond.base.timespec import FOREVER_NS
 from sysmond.errors import Error, UsageError
 from sysmond.machine import folders
 from sysmond.machine.folders import Folders
+from sysmond.store import archive
 from sysmond.store.of_ring import SeriesKey
 from sysmond.store.timeline import Timeline
 from sysmond.store.tracks import Track
+from sysmond.store.undeclared import BUILT_IN
 
 if TYPE_CHECKING:
     from sysmond.answers.sql import Found
@@ -156,7 +158,8 @@ class Archive:
         several of mean (where none is given), min, max, tmax, first, last, sum, count, and percentiles (``p95``).
         ``boot``: 0 for the newest, -1 for the one before, or an id. ``explain``: tell how each column came about, too.
         ``drop``: patterns of what is left out: paths, or ``METRIC[@INSTANCE]``. ``summary``: one time for all of the
-        range, with mean, min, max and p95 of each series that has an average.
+        range, with mean, min, max and p95 of each series that has an average. Of a long table the instances are what
+        its rows are about: ``process/cpu@1234``; where a number was used again, ``@1234/START`` in seconds since 1970.
 
         A column has a row a time: of counters rates per second (of seconds: percent), and sums in the unit
         recorded. Gaps are told with their true ends, which may lie outside the range.
@@ -170,14 +173,30 @@ class Archive:
         stats = _statistics("mean" if stat is None else stat)
         when = times.read(start, end, step, is_open=boot is not None)
         dropped = dropping.parse(drop, self._folders.state)
-        asked = wide.Asked(
-            patterns or ("*",), when, boot, lambda _: stats, raw, explain, is_whole=summary, drop=dropped
-        )
-        result = wide.answer(self._folders, self._classes, asked)
+        of_wide, of_long = self._told_apart(patterns or ("*",))
+        asked = wide.Asked(of_wide, when, boot, lambda _: stats, raw, explain, is_whole=summary, drop=dropped)
+        where = self._folders, self._classes
+        result = wide.answer(*where, asked) if of_wide else None
+        if of_long:
+            from sysmond.answers import long_series  # noqa: PLC0415  as above
+
+            beside = long_series.answer(*where, of_long, asked, stats, result.step_ns if result else when.step_ns)
+            result = long_series.beside(result, beside) if result else beside
+        assert result is not None  # noqa: S101  there is a pattern of one kind
         if summary:
             result = summaries.of_series(result)
         self.warnings = list(result.warnings)
         return result
+
+    def _told_apart(self, patterns: Sequence[str]) -> tuple[list[str], list[paths.Pattern]]:
+        """Patterns that mean wide tables, and those that name a long one."""
+        parsed = [paths.parse(text, self._folders.state) for text in patterns]
+        named = {pattern.table for pattern in parsed if not paths.is_wild(pattern.table)}
+        known = BUILT_IN.keys() & named
+        if named - known:
+            known |= named.intersection(archive.long_tables(self._folders))
+        of_wide = [pattern.text for pattern in parsed if pattern.table not in known]
+        return of_wide, [pattern for pattern in parsed if pattern.table in known]
 
     def records(  # noqa: PLR0913  each is one word of a question
         self,
@@ -196,6 +215,8 @@ class Archive:
         stat: str | Sequence[str] | None = None,
         drop: str | Sequence[str] = (),
         summary: bool = False,
+        raw: bool = False,
+        explain: bool = False,
     ) -> Result:
         """A row each instance, process, thread or record of a table over [start, end); with ``step`` one a step.
 
@@ -205,7 +226,8 @@ class Archive:
         together. ``stat``: of columns that name none, one or several. ``top``: only the first of each step ``by`` a
         column. ``percentile``: over the steps, one row for all. ``drop``: patterns of what is left out: columns, and of
         wide tables instances. ``summary``: of counters and gauges mean, min, max and p95; of tables whose rows are of
-        their own moment one row for all.
+        their own moment one row for all. ``raw``: a row each that is stored, counters as they are: of wide tables an
+        instance and reading, of long ones a record. ``explain``: tell how each column came about, too.
         Times and steps are as for ``select``. The answer is a result as that of ``select``, a row an element of its
         columns; ``records`` of it is a structured array.
 
@@ -216,7 +238,22 @@ class Archive:
         from sysmond.answers.records import answer, is_long  # noqa: PLC0415  as above
 
         request = Request(
-            table, start, end, step, columns, where, group_by, by, top, percentile, boot, stat, drop, summary
+            table,
+            start,
+            end,
+            step,
+            columns,
+            where,
+            group_by,
+            by,
+            top,
+            percentile,
+            boot,
+            stat,
+            drop,
+            summary,
+            raw,
+            explain,
         )
         if not is_long(self._folders, self._classes, table):
             from sysmond.answers import wide_rows  # noqa: PLC0415  as above
@@ -318,6 +355,8 @@ class SavedAnswer(Archive):
         stat: str | Sequence[str] | None = None,
         drop: str | Sequence[str] = (),
         summary: bool = False,
+        raw: bool = False,
+        explain: bool = False,
     ) -> Result:
         """As of an archive, of the rows that were saved: they are neither chosen nor put together anew.
 
@@ -326,7 +365,7 @@ class SavedAnswer(Archive):
         from sysmond.answers import saved_answer  # noqa: PLC0415  as in the archive
 
         self._refuse(boot=boot, where=where, group_by=group_by, by=by, top=top, percentile=percentile, stat=stat)
-        self._refuse(step=self._other(step), drop=drop, summary=summary)
+        self._refuse(step=self._other(step), drop=drop, summary=summary, raw=raw, explain=explain)
         if table != self._saved.table:
             raise UsageError(
                 f"table {table!r}: was not saved with this answer; expected {self._saved.table or 'series'}"

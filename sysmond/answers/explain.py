@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sysmond.store.of_ring import SeriesKey
 
 ROWS = "rows"
+RULE = "a counter that falls by more than half began anew: that increase counts nowhere"
 _TIER_OF = {step_ns: tier for tier, step_ns in TIERS_NS.items() if step_ns}
 
 
@@ -35,7 +36,7 @@ def explain(query: Query, result: Result) -> tuple[Explanation, ...]:
     for column in result.columns:
         key = keys_of[column.path]
         first, origin, formula = _made_of(query, key, column.stat)
-        parts = _joined(answered.get(first, []))
+        parts = joined(answered.get(first, []))
         metric = query.metric(first)
         explanations.append(
             Explanation(
@@ -47,7 +48,7 @@ def explain(query: Query, result: Result) -> tuple[Explanation, ...]:
                 parts,
                 result.step_ns,
                 _resampling(metric, result.step_ns, parts),
-                _causes(gap for gap in lacking.get(key.table, ()) if _concerns(gap, column.path)),
+                causes(gap for gap in lacking.get(key.table, ()) if concerns(gap, column.path)),
             )
         )
     return tuple(explanations)
@@ -74,15 +75,15 @@ def _part(view: TrackView) -> Answered:
     return Answered(tier, view.step_ns or interval_ns, int(times_ns.min()), int(last_ns.max()) + interval_ns, bits)
 
 
-def _joined(parts: Iterable[Answered]) -> tuple[Answered, ...]:
+def joined(parts: Iterable[Answered]) -> tuple[Answered, ...]:
     """Make one of neighbours in time that are alike: boots and restarts do not matter here."""
-    joined: list[Answered] = []
+    neighbours: list[Answered] = []
     for part in sorted(parts, key=lambda part: (part.start_ns, part.end_ns)):
-        if joined and joined[-1]._replace(start_ns=part.start_ns, end_ns=part.end_ns) == part:
-            joined[-1] = joined[-1]._replace(end_ns=max(joined[-1].end_ns, part.end_ns))
+        if neighbours and neighbours[-1]._replace(start_ns=part.start_ns, end_ns=part.end_ns) == part:
+            neighbours[-1] = neighbours[-1]._replace(end_ns=max(neighbours[-1].end_ns, part.end_ns))
         else:
-            joined.append(part)
-    return tuple(joined)
+            neighbours.append(part)
+    return tuple(neighbours)
 
 
 def _resampling(metric: Metric, step_ns: int, parts: Sequence[Answered]) -> str:
@@ -103,11 +104,11 @@ def _resampling(metric: Metric, step_ns: int, parts: Sequence[Answered]) -> str:
         else:
             words.append(f"{what}, those that begin within {step} joined")
     if metric.semantics is Semantics.COUNTER and words:
-        words.append("an increase belongs to the later of its two rows")
+        words += ["an increase belongs to the later of its two rows", RULE]
     return "; ".join(words) or "nothing to resample"
 
 
-def _concerns(gap: Gap, path: str) -> bool:
+def concerns(gap: Gap, path: str) -> bool:
     """Whether a gap of a table is one of this series: a reset is of one counter, and an instance may sleep alone."""
     if gap.cause is Cause.COUNTER_RESET:
         return gap.detail == path
@@ -115,10 +116,10 @@ def _concerns(gap: Gap, path: str) -> bool:
     return not gap.detail.startswith(f"{gap.table}@") or gap.detail == name or gap.detail.startswith(f"{name}: ")
 
 
-def _causes(gaps: Iterable[Gap]) -> tuple[Lacking, ...]:
+def causes(gaps: Iterable[Gap]) -> tuple[Lacking, ...]:
     """How many gaps, and how long in all, by cause."""
-    causes: dict[str, Lacking] = {}
+    found: dict[str, Lacking] = {}
     for gap in gaps:
-        seen = causes.get(str(gap.cause), Lacking(gap.cause, 0, 0))
-        causes[str(gap.cause)] = Lacking(gap.cause, seen.number + 1, seen.total_ns + gap.end_ns - gap.start_ns)
-    return tuple(causes[cause] for cause in sorted(causes))
+        seen = found.get(str(gap.cause), Lacking(gap.cause, 0, 0))
+        found[str(gap.cause)] = Lacking(gap.cause, seen.number + 1, seen.total_ns + gap.end_ns - gap.start_ns)
+    return tuple(found[cause] for cause in sorted(found))

@@ -42,6 +42,8 @@ class Request(NamedTuple):
     stat: str | Sequence[str] | None = None
     drop: str | Sequence[str] = ()
     summary: bool = False
+    raw: bool = False
+    explain: bool = False
 
 
 def times_of(request: Request) -> Times:
@@ -50,11 +52,25 @@ def times_of(request: Request) -> Times:
     :raises UsageError: for wrong ones, for a percentile over steps of which there are none, and for a summary of them.
     """
     if request.summary:
-        summary.check(step=request.step, stat=request.stat, group_by=request.group_by, percentile=request.percentile)
+        others = ("step", "stat", "group_by", "percentile", "raw", "explain")
+        summary.check(**{name: getattr(request, name) for name in others})
+    if request.raw:
+        _check_raw(request)
     when = times.read(request.start, request.end, request.step, is_open=request.boot is not None)
     if request.percentile is not None and not when.step_ns:
         raise UsageError("a percentile is one over steps: expected --sample with it")
     return when
+
+
+def _check_raw(request: Request) -> None:
+    """Refuse what makes other rows of those that are stored.
+
+    :raises UsageError: naming it.
+    """
+    for name in ("step", "stat", "group_by", "by", "top", "percentile"):
+        if getattr(request, name) not in (None, "", 0, (), []):
+            said = {"step": "sample", "group_by": "group-by"}.get(name, name)
+            raise UsageError(f"--raw gives rows as they are stored: expected no --{said} with it")
 
 
 def asked(request: Request, offer: Offer) -> Question:

@@ -12,7 +12,7 @@ from sysmond.answers import dropping, from_tiers, grouping, record_gaps, summary
 from sysmond.answers.columns import Of, Offer, Spec
 from sysmond.answers.gaps import only_buckets, outside
 from sysmond.answers.joins import Joins, Texts, needed
-from sysmond.answers.question import Request, asked_of, column, finished, times_of
+from sysmond.answers.question import Request, asked, asked_of, column, finished, times_of
 from sysmond.answers.rows import (
     JoinedRows,
     Question,
@@ -28,8 +28,8 @@ from sysmond.answers.rows import (
 from sysmond.base import paths
 from sysmond.base.declared_answers import within
 from sysmond.base.model import FINEST_TIER, READERS, TIERS_NS, Answers, Cause, Metric, Semantics, Sensitivity, Table
-from sysmond.base.result import Event, Gap, Result
-from sysmond.base.timespec import FOREVER_NS
+from sysmond.base.result import Answered, Event, Explanation, Gap, Result
+from sysmond.base.timespec import FOREVER_NS, format_step
 from sysmond.errors import CorruptError, Error, NotPermittedError, nearest
 from sysmond.machine.folders import Folders
 from sysmond.rollup.ended import ended_of
@@ -105,7 +105,7 @@ class Answering:
             for stretch in self._stretches:
                 stretch.table = stretch.table._replace(answers=within(said, stretch.table))
         self.table: Table = declared(from_tiers.recorded(newest.table))
-        self.offer: Offer = offered.offer(self.table)
+        self.offer: Offer = offer_of(self.table, is_raw=request.raw)
         self._warnings: list[str] = []
         # Where counters that are asked for began anew.
         self._resets: set[Gap] = set()
@@ -185,7 +185,7 @@ class Answering:
         lines = census.lines(table, start_ns, end_ns + LATE_NS)
         self._is_followed, self._reasons = census.is_followed, census.reasons
         tiers: list[list[Line]] = []
-        if not lines or _earliest_ns(lines[-1]) > start_ns:
+        if not self._request.raw and (not lines or _earliest_ns(lines[-1]) > start_ns):
             # Of the boots before the newest one, too, rows may be gone. What begins in the range may have its first
             # reading to tell of after it.
             tiers = [census.lines(table, start_ns, end_ns + TIERS_NS[tier], tier) for tier in COARSE]
@@ -200,7 +200,7 @@ class Answering:
     def answer(self) -> Result:
         """Answer it."""
         drop = dropping.parse(self._request.drop)
-        question, notes = dropping.left_of_columns(asked_of(self._request, self.offer, self.whole_offer), drop)
+        question, notes = dropping.left_of_columns(self._asked(), drop)
         percent = self._request.percentile
         buckets = self.buckets()
         question = question._replace(derived=self.with_others(question.derived, buckets, self._times.step_ns))
@@ -342,7 +342,7 @@ class Answering:
         columns = [column(spec, None if rows is None else rows.columns[spec.label]) for spec in question.columns]
         known_gaps = self._gaps(buckets)
         events = [*self._events_of_tiers(), *self._events_of_losses(known_gaps), *dict.fromkeys(self.meanings)]
-        return Result(
+        made = Result(
             times,
             tuple(columns),
             tuple(known_gaps),
@@ -352,6 +352,45 @@ class Answering:
             sensitivity=self._sensitivity(),
             table=self.table.name,
         )
+        return made._replace(explanations=self._explained(question, made, buckets)) if self._request.explain else made
+
+    def _asked(self) -> Question:
+        """What is asked, checked; what is stored has no derived columns."""
+        if self._request.raw:
+            return asked(self._request, self.offer)
+        return asked_of(self._request, self.offer, self.whole_offer)
+
+    def _explained(self, question: Question, made: Result, buckets: UtcBuckets) -> tuple[Explanation, ...]:
+        """How each column came about."""
+        from sysmond.answers import explain_rows  # noqa: PLC0415  few ask for it
+
+        old = dict.fromkeys(
+            format_step(past.stretch.interval_ns) for past in self._past if not past.stretch.about.is_by_rule
+        )
+        percent, is_raw = self._request.percentile, self._request.raw
+        parts = self._answered(buckets)
+        return explain_rows.of_long(question, parts, made.step_ns, made.gaps, percent, is_raw=is_raw, old=[*old])
+
+    def _answered(self, buckets: UtcBuckets) -> Iterator[Answered]:
+        """What answered: rows, and buckets of tiers, each with the times of its readings in the range."""
+        low_ns, high_ns = int(buckets.edges_ns[0]), int(buckets.edges_ns[-1])
+        for line in self._lines:
+            since_ns = self._since_ns.get(line.boot, -FOREVER_NS)
+            for stretch, end_ns in line.parts:
+                ticks = stretch.ticks[(stretch.ticks >= since_ns) & (stretch.ticks < end_ns)]
+                times = line.course.utc_ns(ticks)
+                times = times[(times >= low_ns) & (times < high_ns)]
+                if len(times):
+                    last_ns = int(times.max()) + stretch.interval_ns
+                    yield Answered("rows", stretch.interval_ns, int(times.min()), last_ns)
+        for past in self._past:
+            lengths = from_tiers.lengths(past, buckets)
+            inside = lengths.bucket >= 0
+            if inside.any():
+                step_ns = past.stretch.interval_ns
+                times = past.line.course.utc_ns(past.stretch.ticks[inside])
+                first_ns = int((times - lengths.length_ns[inside]).min())
+                yield Answered(format_step(step_ns), step_ns, first_ns, int(times.max()))
 
     def _gaps(self, buckets: UtcBuckets) -> list[Gap]:
         """Why there is nothing in the range where there is nothing."""
@@ -412,6 +451,13 @@ def _earliest_ns(line: Line) -> int:
 def _longest_ns(line: Line) -> int:
     """How long before its reading what the first row of a line tells of may begin: the length of a bucket."""
     return line.parts[0].stretch.interval_ns if not lasts(line.parts[0].stretch.table) else 0
+
+
+def offer_of(table: Table, *, is_raw: bool) -> Offer:
+    """The columns that rows of a table may have; ``is_raw``: as they are stored, one a record."""
+    if is_raw and table.packing is not None:
+        table = table._replace(packing=table.packing._replace(lasting=False))
+    return offered.offer(table)
 
 
 def newest(folders: Folders, classes: Collection[Sensitivity], table: str) -> Table:

@@ -12,7 +12,7 @@ import numpy as np
 
 from sysmond.answers import dropping, grouping, rates, wide
 from sysmond.answers.columns import COUNT, LAST, MEAN, SUM, Of, Offer, Spec, Specs, with_derived
-from sysmond.answers.question import Request, asked_of, column, finished, times_of
+from sysmond.answers.question import Request, asked, asked_of, column, finished, times_of
 from sysmond.answers.rows import Cells, NumberColumn, Question, RowBatch, meeting
 from sysmond.answers.times import Times
 from sysmond.base.model import ABSENT, Answers, Derived, Metric, Semantics, Sensitivity, Table, rate_unit
@@ -49,7 +49,14 @@ def _from_line(line: Timeline, place: Folders, request: Request, when: Times) ->
     paths = [f"{table.name}/{metric}" for metric in wanted]
     of_instances = [dropped for dropped in drop if dropped.is_of_instances]
     series = wide.Asked(
-        paths, when, request.boot, lambda key: wanted[key.metric], is_whole=not when.step_ns, drop=of_instances
+        paths,
+        when,
+        request.boot,
+        lambda key: wanted[key.metric],
+        raw=request.raw,
+        explain=request.explain,
+        is_whole=not when.step_ns,
+        drop=of_instances,
     )
     result = wide.answer_from(line, place, series)
     grid = _Grid(table, result)
@@ -66,6 +73,12 @@ def _from_line(line: Timeline, place: Folders, request: Request, when: Times) ->
         pieces.append(grouping.grouped(rows, question) if question.groups else grouping.rows_of(rows, specs, 0))
         grouping.check_size(grouping.size(pieces[-1]))
     made = finished(question, pieces, [INSTANCE], request.percentile, result.times_ns) if pieces else None
+    if request.explain:
+        from sysmond.answers.explain_rows import of_series  # noqa: PLC0415  few ask for it
+
+        is_whole = not when.step_ns and not request.raw
+        explained = of_series(question, result.explanations, result.gaps, request.percentile, is_whole=is_whole)
+        result = result._replace(explanations=explained)
     return result._replace(
         times_ns=np.zeros(0, np.int64) if made is None else made.times_ns,
         columns=tuple(
@@ -99,11 +112,24 @@ def offer(table: Table) -> Offer:
 
 
 def _asked(request: Request, line: Timeline, table: Table) -> Question:
+    if request.raw:
+        return asked(request, _offer_raw(table))
     return asked_of(request, offer(table), lambda: _with_derived(table, line.derived(table.name)))
 
 
 def _with_derived(table: Table, derived: Mapping[str, Derived]) -> Offer:
     return with_derived(offer(table), derived, _spec, _OF_DERIVED)
+
+
+def _offer_raw(table: Table) -> Offer:
+    """The same of values as they are stored."""
+    specs = Specs({INSTANCE: _INSTANCE})
+    for metric in table.metrics:
+        specs[metric.name] = Spec(
+            metric.name, metric.name, "raw", metric.unit, metric.scale, metric.semantics, Of.METRIC
+        )
+    specs[COUNT] = _COUNT
+    return offer(table)._replace(specs=specs)
 
 
 def described(table: Table, derived: Mapping[str, Derived]) -> Iterator[tuple[str, str, str]]:

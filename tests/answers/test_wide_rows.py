@@ -54,6 +54,39 @@ def laid_out(result: Result, labels: list[str]) -> dict[tuple[int, str], list[An
     return made  # type: ignore[return-value]
 
 
+def test_rows_as_stored_are_those_of_raw_series(archive: Archive) -> None:
+    columns = "read_bytes,queue,model"
+    rows = archive.records("disk", columns=f"instance,{columns}", raw=True)
+    expected: dict[tuple[int, str], list[Any]] = {}
+    for number, metric in enumerate(columns.split(",")):
+        series = archive.select(f"disk/{metric}", raw=True)
+        for column in series.columns:
+            for time_ns, value in zip(series.times_ns.tolist(), cells(column), strict=True):
+                if value is not None:
+                    expected.setdefault((time_ns, column.path.partition("@")[2]), [None] * 3)[number] = value
+    assert laid_out(rows, columns.split(",")) == expected
+    assert [(column.stat, column.unit) for column in rows.columns[1:3]] == [("raw", "B"), ("raw", "1")]
+    where = archive.records("disk", columns="instance,queue", raw=True, where="instance = sda and queue > 3")
+    assert set(where.column("instance").texts or ()) <= {"sda"}
+    with pytest.raises(UsageError, match="--raw gives rows as they are stored: expected no --sample with it"):
+        archive.records("disk", raw=True, step="1s")
+
+
+def test_columns_of_rows_are_explained_as_their_series(archive: Archive) -> None:
+    columns = "instance,read_bytes,read_bytes:sum,queue:max"
+    found = archive.records("disk", columns=columns, step="1min", explain=True)
+    series = archive.select("disk/read_bytes@sda", step="1min", explain=True).explanations[0]
+    named, mean, total, most = found.explanations
+    assert (mean.path, mean.stat, mean.unit) == ("disk/read_bytes", "mean", "B/s")
+    assert (mean.origin, mean.formula, mean.resampling) == (series.origin, series.formula, series.resampling)
+    assert {part.tier for part in mean.answered} >= {"rows", "1min"}
+    assert (total.formula, most.formula) == ("increase", "largest value")
+    assert named.formula == "what the row is about"
+    groups = archive.records("disk", columns="read_bytes:sum", group_by="instance", explain=True).explanations
+    assert groups[-1].formula == "increase; the sum of all rows with the same instance"
+    assert groups[-1].resampling.startswith("one row for all of the range")
+
+
 @pytest.mark.parametrize("step", ["1s", "10s", "1min", "7s", "5min"])
 @pytest.mark.parametrize("stat", [*STATISTICS, "p50", "p99.9"])
 @pytest.mark.parametrize("metric", ["read_bytes", "queue", "model"])

@@ -246,6 +246,20 @@ def test_signals_are_asked_for_by_name(run: Run) -> None:
     assert any(line.endswith(",SIGKILL,1") for line in grouped)
 
 
+def test_rows_as_stored_how_columns_come_about_and_series(run: Run) -> None:
+    stored = run("process", FROM, TO, "--raw", "--columns=pid,cpu", "--format=csv")
+    assert stored.code == 0
+    assert {row["pid"]: row["cpu"] for row in stored.rows} == {"7": "2.5", "9": "0.7", "1": "6"}
+    told = run("process", FROM, TO, "--columns=pid,cpu", "--explain")
+    assert told.code == 0
+    assert "process/cpu mean [%]" in told.out
+    assert "increase ÷ time between the readings × 100" in told.out
+    pid = stored.rows[0]["pid"]
+    series = run(f"process/cpu@{pid}", FROM, TO, "--sample=5s", "--format=csv")
+    assert series.code == 0
+    assert any(f"process/cpu@{pid}" in name for name in series.rows[0])
+
+
 def test_columns_are_listed(run: Run) -> None:
     done = run("process", "--list", "--format=csv")
     listed = {row["column"]: row for row in done.rows}
@@ -275,8 +289,10 @@ def test_an_export_of_restricted_rows_is_its_owners(run: Run, tmp_path: Path) ->
         (["process", "exits"], "process exits: rows are of one table at a time"),
         (["process", "cpu"], "process cpu: rows are of one table at a time"),
         (["process", "--stat=first"], "has no statistic 'first'; expected mean, min, max, sum, last, or p95"),
-        (["process", "--raw"], "--raw is not for rows"),
-        (["process", "--explain"], "--explain is not for rows"),
+        (["process", "--raw", "--top=3"], "--raw gives rows as they are stored: expected no --top with it"),
+        (["process", "--tree", "--explain"], "--explain means nothing with --tree"),
+        (["process", "--explain", "--format=csv"], "--explain has no format 'csv'"),
+        (["process/cpus@5"], "path 'process/cpus@5': no such metric; nearest: process/cpu"),
         (["process", "--top=0"], "--top 0: expected 1 or more"),
         (["process", "--at=now"], "--at goes with --tree"),
         (["process", "--start=now"], "--start goes with --pid"),
