@@ -6,7 +6,6 @@ import json
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from math import isnan
 from typing import Any
 
@@ -17,11 +16,9 @@ from sysmond.base.clock import SECOND_NS
 from sysmond.base.terminal import put
 from sysmond.base.timespec import format_time, parse_moment, parse_span, parse_step
 from sysmond.bus.wire.names import BUS_NAME, OBJECT_PATH, PROBE, probe_path
-from sysmond.errors import NotPermittedError, TooMuchError, UsageError, nearest
+from sysmond.errors import UsageError, nearest
 
 NO_OPTIONS: dict[str, Any] = {}
-# What names of metrics are made of.
-_METRIC_SIGNS = "abcdefghijklmnopqrstuvwxyz0123456789_"
 Command = Callable[[Client, argparse.Namespace], Awaitable[CommandOutput | None]]
 
 
@@ -105,11 +102,7 @@ async def _list_tables(client: Client) -> CommandOutput:
 
 
 async def _list_metrics(client: Client) -> CommandOutput:
-    metrics: list[dict[str, Any]] = []
-    for probe in await _probes(client):
-        if probe["State"] == "active":
-            with suppress(UsageError, NotPermittedError):  # It has no rows now, or none that the caller may see.
-                metrics += await _metrics_of(client, probe["Name"])
+    metrics = await _metrics(client, ())
     return CommandOutput(
         metrics,
         lambda: table(
@@ -128,34 +121,17 @@ async def _list_metrics(client: Client) -> CommandOutput:
     )
 
 
-async def _metrics_of(client: Client, table: str, begin: str = "") -> list[dict[str, Any]]:
-    """The series of a table whose metrics begin so; an answer that would be too long is asked for in shorter ones.
-
-    :raises TooMuchError: where those of one metric alone are too many.
-    """
-    try:
-        return await _metrics(client, [f"{table}/{begin}*" if begin else table])
-    except TooMuchError:
-        metrics = []
-        if begin:
-            with suppress(UsageError):  # There is no metric of this name.
-                metrics += await _metrics(client, [f"{table}/{begin}"])
-    for sign in _METRIC_SIGNS:
-        with suppress(UsageError):  # Nor one that begins so.
-            metrics += await _metrics_of(client, table, begin + sign)
-    return metrics
-
-
 async def _metrics(client: Client, patterns: Sequence[str]) -> list[dict[str, Any]]:
-    """The series that patterns mean, asked for one pattern at a time: an answer has its bounds."""
+    """The series that patterns mean, all where there are none, a page at a time: an answer has its bounds."""
     metrics = []
-    for pattern in patterns:
-        for ident, path, unit, semantics, of_class, interval_s, further in await client.call(
-            "ListMetrics", "asa{sv}", [pattern], NO_OPTIONS
-        ):
-            sensitivity = {1: "public", 2: "restricted"}.get(of_class, "unknown")
-            metric = {"id": ident, "path": path, "unit": unit, "semantics": semantics, "sensitivity": sensitivity}
-            metrics.append({**metric, "interval_s": interval_s, **further})
+    for chosen in [[pattern] for pattern in patterns] or [[]]:
+        after = ""
+        while page := await client.call("ListMetrics", "asa{sv}", chosen, variants({"after": ("s", after)})):
+            for ident, path, unit, semantics, of_class, interval_s, further in page:
+                sensitivity = {1: "public", 2: "restricted"}.get(of_class, "unknown")
+                metric = {"id": ident, "path": path, "unit": unit, "semantics": semantics, "sensitivity": sensitivity}
+                metrics.append({**metric, "interval_s": interval_s, **further})
+            after = page[-1][1]
     return metrics
 
 

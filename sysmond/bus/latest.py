@@ -17,7 +17,7 @@ from sysmond.base.derived_columns import KNOWN, as_metric
 from sysmond.base.model import ABSENT, Cause, Derived, Metric, Semantics, Sensitivity, Table, rate_unit, series_path
 from sysmond.base.paths import Matcher
 from sysmond.bus.wire.adapter import Variant, clean, variant
-from sysmond.bus.wire.errors import LimitError, NotAuthorizedError, NotFoundError, RefusedError
+from sysmond.bus.wire.errors import InvalidArgumentError, LimitError, NotAuthorizedError, NotFoundError, RefusedError
 from sysmond.bus.wire.interface import CallContext, Interface, Options, Pieces, method, read_options
 from sysmond.bus.wire.names import MANAGER
 from sysmond.errors import UsageError
@@ -91,14 +91,14 @@ class Latest:
     def __init__(
         self,
         follower: Follower,
-        planned: Callable[[], Container[str]] = frozenset,
+        planned: Callable[[], Mapping[str, Sensitivity]] = dict,
         long_tables: Callable[[], Sequence[str]] = tuple,
         declared: Callable[[str], Table] = lambda name: Table(name, ()),
     ) -> None:
         """Look through this follower, which follows rings of both classes.
 
-        ``planned``: gives the tables there are. ``long_tables``: those of them that have no series. ``declared``: what
-        a table declares, which rings do not say.
+        ``planned``: gives the tables there are, and their classes. ``long_tables``: those of them that have no series.
+        ``declared``: what a table declares, which rings do not say.
         """
         self._follower = follower
         self._planned = planned
@@ -203,10 +203,17 @@ class Latest:
             if matcher.table(table)
             for recent in several
         ]
+        if not meant:
+            long_tables, planned = self._long_tables(), self._planned()
+            meant = [planned[table] for table in long_tables if matcher.table(table) and table in planned]
         if not meant or any(sensitivity in allowed for sensitivity in meant):
             return None
         may = f"root, the service's own user and members of the group {GROUP} may read it"
         return NotAuthorizedError(f"path {text!r}: restricted; {may}")
+
+    def is_long(self, text: str) -> bool:
+        """Whether a path names a table that has rows, and no series in rings."""
+        return text.partition("@")[0].partition("/")[0] in self._long_tables()
 
     def _unknown(self, pattern: paths.Pattern, allowed: Container[Sensitivity]) -> RefusedError:
         """Why a pattern means nothing, and what comes near."""
@@ -369,6 +376,20 @@ _UNKNOWN = math.nan, Quality.UNKNOWN_ID
 _ABSENT = math.nan, Quality.ABSENT
 
 
+def _size(listed: Listed) -> int:
+    """About how many bytes a series takes of an answer."""
+    return _LISTED_BYTES + len(listed.series.path) + len(listed.text)
+
+
+def _page(listed: Iterable[Listed], after: str, limit: int) -> list[Listed]:
+    """The first series behind a path, in order of paths: so many, or as many as one answer has room for."""
+    later = sorted((each for each in listed if each.series.path > after), key=lambda each: each.series.path)
+    left_bytes, stop = REPLY_BYTES_MAX, 0
+    while stop < min(limit, len(later)) and (left_bytes := left_bytes - _size(later[stop])) >= 0:
+        stop += 1
+    return later[:stop]
+
+
 def _factors(metric: Metric) -> tuple[float, float]:
     """What a stored value is divided by, 0 for a text; what a rate is multiplied with, 0 for what has none."""
     if metric.is_text:
@@ -391,12 +412,19 @@ class Values(Interface):
         self, request: CallContext, patterns: list[str], options: Options
     ) -> Pieces[list[tuple[object, ...]]]:
         """The series that patterns mean: number, path, unit, semantics, class, interval in seconds, further."""
-        read_options(options, {})
+        page = read_options(options, {"after": "s", "limit": "u"})
         if len(patterns) > PATTERNS_MAX:
             raise LimitError(f"{len(patterns)} patterns; expected up to {PATTERNS_MAX}")
         matching = yield from self._latest.find(patterns, request.caller.sensitivities)
-        if sum(_LISTED_BYTES + len(listed.series.path) + len(listed.text) for listed in matching) > REPLY_BYTES_MAX:
-            raise LimitError(f"{len(matching)} series are too many for one answer; use narrower patterns")
+        if page:
+            limit = int(page.get("limit", len(matching)))
+            if limit < 1 and matching:
+                raise InvalidArgumentError(f"limit {limit}: expected 1 or more series")
+            matching = _page(matching, str(page.get("after", "")), limit)
+        elif sum(map(_size, matching)) > REPLY_BYTES_MAX:
+            raise LimitError(
+                f"{len(matching)} series are too many for one answer; use narrower patterns, or the option limit"
+            )
         rows = []
         for listed in matching:
             rows.append(_row(listed))

@@ -16,8 +16,8 @@ from sysmond.bus.wire.names import OBJECT_PATH
 def offered(part: BusPart, probes: Probes) -> list[Interface]:
     """The interfaces of the manager that these are."""
 
-    def planned() -> set[str]:
-        return {probe.table for probe in part.plan.probes}
+    def planned() -> dict[str, Sensitivity]:
+        return {probe.table: probe.sensitivity for probe in part.plan.probes}
 
     latest = Latest(part.follower, planned, probes.long_tables, probes.table)
     part.when_planned.append(latest.forget)

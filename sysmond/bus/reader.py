@@ -24,6 +24,7 @@ from sysmond.errors import Error, NotPermittedError, UsageError
 from sysmond.machine.folders import Folders
 
 if TYPE_CHECKING:
+    from sysmond.base.result import Float64Array, Int64Array, Result
     from sysmond.history import Archive
 
 NICENESS = 10
@@ -37,12 +38,17 @@ WARNINGS_MAX = 20
 TEXT_LENGTH_MAX = 200
 # What an event, a gap or a column takes in a message beside its words.
 _STRUCT_BYTES = 32
+# And a text, beside its letters.
+_TEXT_BYTES = 8
 
 Answer = dict[str, Any]
 
 
 class HistoryQuestion(NamedTuple):
-    """What is asked. Times are UTC nanoseconds, 0 for the first sample and for now; ``step_ns`` 0: as recorded."""
+    """What is asked. Times are UTC nanoseconds, 0 for the first sample and for now; ``step_ns`` 0: as recorded.
+
+    ``last_ns``: the range is as long, up to now. ``has_rows``: what answers with rows has to be loaded.
+    """
 
     do: str
     state: str
@@ -58,6 +64,15 @@ class HistoryQuestion(NamedTuple):
     described_bytes_max: int = 0
     timespan_s: int = 0
     resolution: int = 0
+    table: str = ""
+    columns: Sequence[str] = ()
+    where: str = ""
+    group_by: Sequence[str] = ()
+    by: str = ""
+    top: int = 0
+    percentile: float | None = None
+    last_ns: int = 0
+    has_rows: bool = False
     uid: int | None = None
     gids: Sequence[int] = ()
 
@@ -92,17 +107,57 @@ def query(question: HistoryQuestion, archive: "Archive", bulk: int) -> Answer:
             f"{len(columns)} columns have {size} bytes of names; expected up to {question.described_bytes_max}: "
             "fewer paths or statistics"
         )
+    _write(bulk, result.times_ns, [column.values for column in columns])
+    return {"rows": rows, "columns": described, "texts": texts, **_beside(result)}
+
+
+def rows(question: HistoryQuestion, archive: "Archive", bulk: int) -> Answer:
+    """Rows of a table: numbers in bulk, in order of the columns; texts beside them, None where there is none."""
+    now_ns = time.time_ns()
+    result = archive.records(
+        question.table,
+        start=(now_ns - question.last_ns if question.last_ns else question.start_ns) or None,
+        end=question.end_ns or None,
+        step=question.step_ns or None,
+        columns=list(question.columns),
+        where=question.where,
+        group_by=list(question.group_by),
+        by=question.by,
+        top=question.top,
+        percentile=question.percentile,
+        boot=question.boot or None,
+        stat=list(question.stats) or None,
+    )
+    number = len(result.times_ns)
+    numbers = [column for column in result.columns if column.texts is None]
+    texts = [column.texts for column in result.columns if column.texts is not None]
+    size = number * 8 * (1 + len(numbers))
+    described = [[column.path, column.stat, column.unit] for column in result.columns]
+    letters = (len((text or "").encode("utf-8", "replace")) for column in texts for text in column)
+    words = sum(map(_size, described)) + sum(_TEXT_BYTES + length for length in letters)
+    if size > question.bytes_max or words > question.described_bytes_max:
+        raise TooLargeError(
+            f"{number} rows are {size} bytes of numbers and {words} of names and texts; expected up to "
+            f"{question.bytes_max} and {question.described_bytes_max}: fewer columns, a condition, or top"
+        )
+    _write(bulk, result.times_ns, [column.values for column in numbers])
+    return {"rows": number, "columns": described, "words": texts, **_beside(result)}
+
+
+def _write(bulk: int, times_ns: "Int64Array", columns: "Sequence[Float64Array]") -> None:
+    """Write the times (int64[row]) and then each column (float64[row])."""
     with os.fdopen(os.dup(bulk), "wb") as file:
-        file.write(result.times_ns.astype("<i8").tobytes())
-        for column in columns:
-            file.write(column.values.astype("<f8").tobytes())
+        file.write(times_ns.astype("<i8").tobytes())
+        for values in columns:
+            file.write(values.astype("<f8").tobytes())
+
+
+def _beside(result: "Result") -> Answer:
+    """What an answer has beside its columns."""
     gaps = [[gap.start_ns, gap.end_ns, gap.table, str(gap.cause), gap.detail[:TEXT_LENGTH_MAX]] for gap in result.gaps]
     newest = _newest(gaps, GAPS_BYTES_MAX)
     return {
-        "rows": rows,
         "step_ns": result.step_ns,
-        "columns": described,
-        "texts": texts,
         "gaps": newest,
         "gaps_left_out": len(gaps) - len(newest),
         "warnings": [warning[:TEXT_LENGTH_MAX] for warning in result.warnings[:WARNINGS_MAX]],
@@ -166,6 +221,7 @@ def boots(question: HistoryQuestion, archive: "Archive", bulk: int) -> Answer:  
 
 QUESTIONS: dict[str, Callable[[HistoryQuestion, "Archive", int], Answer]] = {
     "query": query,
+    "rows": rows,
     "events": events,
     "boots": boots,
     "points": points,
@@ -190,6 +246,9 @@ def answer(question: HistoryQuestion, bulk: int) -> Answer:
 
         from sysmond.history import Archive  # noqa: PLC0415  see above
         from sysmond.plan import plan  # noqa: F401, PLC0415  see above
+
+        if question.has_rows:
+            from sysmond.answers import long_series, wide_rows  # noqa: F401, PLC0415  see above
 
         become(question.uid, question.gids)
         classes = [Sensitivity(name) for name in question.classes]

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -63,6 +63,14 @@ _REFUSALS = {
     for error in (errors.InvalidArgumentError, errors.LimitError, errors.NotAuthorizedError, errors.RefusedError)
 }
 
+
+_TEXT = "text"
+# What GetRows may be told beside its range.
+_ROWS_OPTIONS = {
+    "columns": "as", "where": "s", "group_by": "as", "by": "s", "top": "u", "percentile": "d", "statistics": "as",
+    "last_ns": "t", "boot": "s",
+}  # fmt: skip
+LAST_NS_MAX = 24 * 3600 * SECOND_NS
 
 Column = tuple[str, str, str, list[float]]
 GapRow = tuple[object, ...]
@@ -354,6 +362,35 @@ class History(Interface):
             **layout.further(),
         }
 
+    @method(
+        "table:s start_ns:x end_ns:x step_ns:t options:a{sv}",
+        "times_ns:ax columns:a(sssv) gaps:a(xxsss) further:a{sv}",
+    )
+    async def get_rows(
+        self, request: CallContext, table: str, start_ns: int, end_ns: int, step_ns: int, options: Options
+    ) -> tuple[list[int], list[tuple[str, str, str, Variant]], list[GapRow], dict[str, Variant]]:
+        """Rows of a table, wide or long, and why there is nothing where there is nothing."""
+        asked = _rows_fields(table, start_ns, end_ns, step_ns, options)
+        document, bulk = await self._ask(
+            request.caller, "rows", NUMBERS_BYTES_MAX, described_bytes_max=NAMES_BYTES_MAX, **asked
+        )
+        try:
+            content = os.pread(bulk, NUMBERS_BYTES_MAX, 0)
+        finally:
+            os.close(bulk)
+        layout = _RowsLayout(document)
+        times = _numbers("q", content, 0, layout.rows)
+        columns: list[tuple[str, str, str, Variant]] = []
+        place = 0
+        for name, stat, unit, texts in layout.columns_with_texts():
+            if texts is None:
+                place += 1
+                values = variant("ad", _numbers("d", content, place, layout.rows))
+            else:
+                values = variant("as", texts)
+            columns.append((name, stat, unit, values))
+        return times, columns, layout.gaps, layout.further()
+
     @method("path:s timespan:u resolution:u", "data:a(udu)")
     async def get_history(
         self, request: CallContext, path: str, timespan: int, resolution: int
@@ -383,13 +420,15 @@ class History(Interface):
 
     async def _ask(self, caller: Caller, do: str, bytes_max: int, **asked: object) -> Reply:
         """Have a question answered; where it means what the caller may not see, say so."""
+        given = asked.get("paths")
+        named = given if isinstance(given, list) else []
+        asked["has_rows"] = do == "rows" or any(map(self._latest.is_long, named))
         try:
             return await self._readers.ask(caller, do, bytes_max, **asked)
         except LimitError:
             raise
         except RefusedError:
-            given = asked.get("paths")
-            for path in given if isinstance(given, list) else ():
+            for path in named:
                 with suppress(UsageError):  # What is no path at all was the reason.
                     if refusal := self._latest.refusal(path, caller.sensitivities):
                         raise refusal from None
@@ -418,7 +457,7 @@ class _Layout:
             ]
             self._step_ns = int(document["step_ns"])
             self._gaps_left_out = int(document["gaps_left_out"])
-            self._texts = [clean(path) for path in document["texts"]]
+            self._texts = [clean(path) for path in document.get("texts", ())]
             self._warnings = [clean(warning) for warning in document["warnings"]]
         except (KeyError, TypeError, ValueError, AttributeError) as nonsense:
             raise RefusedError("the reader's answer is none") from nonsense
@@ -436,6 +475,43 @@ class _Layout:
         if self._warnings:
             further["warnings"] = variant("as", self._warnings)
         return further
+
+
+class _RowsLayout(_Layout):
+    """The same of rows, whose texts are there."""
+
+    def __init__(self, document: dict[str, Any]) -> None:
+        """Take it as types.
+
+        :raises RefusedError: where it makes no sense.
+        """
+        super().__init__(document)
+        try:
+            self._words = [[clean(text or "") for text in column] for column in document["words"]]
+        except (KeyError, TypeError, AttributeError) as nonsense:
+            raise RefusedError("the reader's answer is none") from nonsense
+        is_text = [unit == _TEXT for _, _, unit in self.columns]
+        if sum(is_text) != len(self._words) or any(len(column) != self.rows for column in self._words):
+            raise RefusedError("the reader's answer is none")
+
+    def columns_with_texts(self) -> Iterator[tuple[str, str, str, list[str] | None]]:
+        """Each column: name, statistic, unit, and its texts; None where it has numbers."""
+        words = iter(self._words)
+        for name, stat, unit in self.columns:
+            yield name, stat, unit, next(words) if unit == _TEXT else None
+
+
+def _rows_fields(table: str, start_ns: int, end_ns: int, step_ns: int, options: Options) -> dict[str, object]:
+    given = read_options(options, _ROWS_OPTIONS)
+    last_ns = int(given.get("last_ns", 0))
+    if last_ns and (start_ns or end_ns):
+        raise InvalidArgumentError("last_ns is up to now; expected start_ns and end_ns of 0 with it")
+    if last_ns > LAST_NS_MAX:
+        raise InvalidArgumentError(f"last_ns {last_ns}; expected up to {LAST_NS_MAX}, a day")
+    statistics = given.pop("statistics", [])
+    boot = given.pop("boot", "")
+    asked = _question_fields([table], start_ns, end_ns, step_ns, statistics, {})
+    return {**asked, **given, "table": table, "boot": boot}
 
 
 def _question_fields(

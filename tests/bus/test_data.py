@@ -20,19 +20,24 @@ import numpy as np
 import pytest
 
 from sysmond.base import clock
-from sysmond.base.clock import SECOND_NS
+from sysmond.base.clock import SECOND_NS, Relation
 from sysmond.base.model import ABSENT, Answers, Cause, Derived, Metric, Semantics, Sensitivity, Table
 from sysmond.bus import reader, readers
-from sysmond.bus.latest import Latest, Listed, Quality
+from sysmond.bus.latest import Latest, Listed, Quality, Values
 from sysmond.bus.readers import Readers, Reply
+from sysmond.bus.wire.adapter import variant
 from sysmond.bus.wire.callers import Caller
 from sysmond.bus.wire.errors import InvalidArgumentError, LimitError, NotFoundError, OccupiedError, RefusedError
+from sysmond.bus.wire.interface import CallContext
+from sysmond.bus.wire.names import OBJECT_PATH
 from sysmond.errors import NotPermittedError
 from sysmond.history import Archive
 from sysmond.machine import memory
 from sysmond.ring.newest import Follower
+from sysmond.tasks.tables import PROCESS
 from tests.support.clients import ANYBODY, STRANGER, Client, a_client, a_part
 from tests.support.clients import RefusedError as RefusedOverBus
+from tests.support.longarchive import Row, put, stretch
 from tests.support.machine import TABLE, Machine, Writer, counter, gauge
 from tests.support.onbus import Answer, Bus, a_bus, call, pytestmark
 
@@ -42,6 +47,9 @@ INPUT = TABLE._replace(name="input")
 TIMER = Table("timer", (Metric("busy", "s", Semantics.COUNTER, "Busy.", 2),))
 HOUR_NS = 3600 * SECOND_NS
 TICKS = 30
+US = 1_000_000
+PIDS = range(1, 10)
+SECRET = PROCESS._replace(name="session_keys")
 as_stranger = pytest.mark.skipif(os.geteuid() != 0, reason="only root can call as another user")
 
 
@@ -61,7 +69,16 @@ def a_machine(folder: Path) -> tuple[Machine, Writer]:
     for second in (first - 2, first):
         slow.relation(second * SECOND_NS)
         slow.ring.rows(0, second * SECOND_NS, ("",), [second * 50])
+    of_machine: dict[str, Any] = {"boot": boot, "relations": [Relation(0, time.time_ns() - now_ns, 0)]}
+    ticks = range(first, first + TICKS)
+    tasks = [(at, process(pid, at * pid * US // 10)) for at in range(TICKS) for pid in PIDS]
+    put(machine.folders, stretch(PROCESS, ticks, tasks, **of_machine), 1)
+    put(machine.folders, stretch(SECRET, ticks, tasks, sensitivity=Sensitivity.RESTRICTED, **of_machine), 1)
     return machine, writer
+
+
+def process(pid: int, cpu: int) -> Row:
+    return {"pid": pid, "start": SECOND_NS, "comm": f"task-{pid}", "cpu": cpu, "rss_anon": 4096 * pid, "state": "S"}
 
 
 @pytest.fixture(scope="module")
@@ -171,6 +188,45 @@ def test_counters_are_rates_where_that_is_asked_for(client: Client) -> None:
     tick_ns, _, values, _ = client.call("GetLatest", "aua{sv}", asked, {"rate": ("b", True)})
     second = tick_ns // SECOND_NS
     assert values == [counter(second) - counter(second - 1), gauge(second) / 100, 50.0]
+
+
+def test_series_come_in_pages(client: Client) -> None:
+    whole = ids_of(client)
+    after, paged = "", {}
+    while page := client.call("ListMetrics", "asa{sv}", [], {"after": ("s", after), "limit": ("u", 3)}):
+        assert len(page) <= 3
+        paged.update({row[1]: row[0] for row in page})
+        after = page[-1][1]
+    assert paged == whole
+    assert list(paged) == sorted(whole)
+    [first] = client.call("ListMetrics", "asa{sv}", ["disk"], {"limit": ("u", 1)})
+    assert first[1] == "disk/model@sda"
+    with pytest.raises(RefusedOverBus, match="limit 0: expected 1 or more"):
+        client.call("ListMetrics", "asa{sv}", ["disk"], {"limit": ("u", 0)})
+
+
+def test_a_page_has_as_many_as_an_answer_has_room_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine, _ = a_machine(tmp_path)
+    values = Values(Latest(Follower(machine.folders, ticks=2)))
+    mine = CallContext(Caller(":1.1", 0, 1, (), is_restricted=True), OBJECT_PATH)
+
+    def listed(**options: tuple[str, object]) -> list[Any]:
+        pieces = values.list_metrics(mine, [], {name: variant(*value) for name, value in options.items()})
+        while True:
+            try:
+                next(pieces)
+            except StopIteration as end:
+                return list(end.value)
+
+    everything = [row[1] for row in listed(after=("s", ""))]
+    monkeypatch.setattr("sysmond.bus.latest.REPLY_BYTES_MAX", 400)
+    with pytest.raises(LimitError, match="use narrower patterns, or the option limit"):
+        listed()
+    found: list[str] = []
+    while page := listed(after=("s", found[-1] if found else "")):
+        assert len(page) <= 3
+        found += [row[1] for row in page]
+    assert found == everything
 
 
 @pytest.mark.parametrize("options", [{"rote": ("b", True)}, {"rate": ("s", "yes")}])
@@ -285,6 +341,89 @@ def test_a_stranger_sees_no_restricted_series(bus: Bus, client: Client) -> None:
 
 
 # --- what was recorded ----------------------------------------------------------------------------
+
+
+def table_of(answer: Any) -> dict[str, list[Any]]:
+    return {name: values[1] for name, _, _, values in answer[1]}
+
+
+def test_the_first_processes_of_now_and_of_a_range(client: Client, machine: Machine) -> None:
+    asked = {"top": ("u", 3), "by": ("s", "cpu"), "columns": ("as", ["pid", "comm", "cpu:sum", "rss_anon:max"])}
+    whole = client.call("GetRows", "sxxta{sv}", "process", 0, 0, 0, asked)
+    library = Archive(machine.folders).records("process", top=3, by="cpu", columns="pid,comm,cpu:sum,rss_anon:max")
+    told = table_of(whole)
+    assert told["pid"] == [9, 8, 7]
+    assert told["comm"] == ["task-9", "task-8", "task-7"]
+    assert told["cpu:sum"] == library.column("cpu:sum").values.tolist()
+    assert [row[:3] for row in whole[1]] == [(column.path, column.stat, column.unit) for column in library.columns]
+    now = client.call("GetRows", "sxxta{sv}", "process", 0, 0, 0, {**asked, "last_ns": ("t", 60 * SECOND_NS)})
+    assert table_of(now)["pid"] == [9, 8, 7]
+    steps = client.call("GetRows", "sxxta{sv}", "process", 0, 0, 10 * SECOND_NS, {"where": ("s", "pid = 4")})
+    assert set(table_of(steps)["comm"]) == {"task-4"}
+    assert steps[3]["step_ns"] == ("t", 10 * SECOND_NS)
+
+
+def test_rows_of_wide_tables_and_groups(client: Client) -> None:
+    disks = client.call("GetRows", "sxxta{sv}", "disk", 0, 0, 0, {"columns": ("as", ["instance", "queue:max"])})
+    assert sorted(table_of(disks)["instance"]) == ["sda", "sdb"]
+    groups = client.call("GetRows", "sxxta{sv}", "process", 0, 0, 0, {"group_by": ("as", ["state"])})
+    assert table_of(groups)["count"] == [9.0]
+
+
+def test_the_history_of_a_process_by_its_number(client: Client, machine: Machine) -> None:
+    asked: tuple[Any, ...] = (["process/cpu@5", "disk/queue@sda"], 0, 0, 10 * SECOND_NS, [], {})
+    times, columns, _, _ = client.call("History", "asxxtasa{sv}", *asked)
+    result = Archive(machine.folders).select("process/cpu@5", "disk/queue@sda", step="10s")
+    assert times == result.times_ns.tolist()
+    assert [row[0] for row in columns] == ["disk/queue@sda", "process/cpu@5"]
+    for (path, _, _, values), column in zip(columns, result.columns, strict=True):
+        assert path == column.path
+        np.testing.assert_array_equal(np.array(values), column.values)
+
+
+@pytest.mark.parametrize(
+    ("table", "options", "name", "text"),
+    [
+        ("process", {"by": ("s", "cpv")}, "InvalidArgument", "table 'process' has no column 'cpv'; nearest: cpu"),
+        ("process", {"top": ("s", "3")}, "InvalidArgument", "option 'top': type s; expected u"),
+        ("process", {"where": ("s", "cmm = 3")}, "InvalidArgument", "there is no column 'cmm'; nearest: comm"),
+        ("process", {"last_ns": ("t", 2**60)}, "InvalidArgument", "last_ns 1152921504606846976; expected up to"),
+        ("nothing", {}, "Failed", "table 'nothing': nothing of it is recorded yet"),
+    ],
+)
+def test_wrong_questions_for_rows_are_refused(
+    client: Client, table: str, options: dict[str, Any], name: str, text: str
+) -> None:
+    with pytest.raises(RefusedOverBus) as refusal:
+        client.call("GetRows", "sxxta{sv}", table, 0, 0, 0, options)
+    assert refusal.value.name == name
+    assert text in refusal.value.text
+
+
+def test_rows_beyond_an_answer_are_too_much(machine: Machine) -> None:
+    archive = Archive(machine.folders)
+    question = reader.HistoryQuestion("rows", "", "", [], table="process", bytes_max=10**6, described_bytes_max=100)
+    bulk = os.memfd_create("numbers")
+    try:
+        with pytest.raises(reader.TooLargeError, match="9 rows are .* fewer columns, a condition, or top"):
+            reader.rows(question, archive, bulk)
+    finally:
+        os.close(bulk)
+
+
+@as_stranger
+def test_a_stranger_sees_no_restricted_rows(bus: Bus, client: Client) -> None:
+    mine = client.call("GetRows", "sxxta{sv}", "session_keys", 0, 0, 0, {"columns": ("as", ["pid"])})
+    assert len(table_of(mine)["pid"]) == len(PIDS)
+    for member, words in (
+        ("GetRows", ("sxxta{sv}", "session_keys", "0", "0", "0", "0")),
+        ("History", ("asxxtasa{sv}", "1", "session_keys/cpu@5", "0", "0", "0", "0", "0")),
+    ):
+        answer = call(bus, member, *words, user=STRANGER)
+        assert answer.returncode != 0
+        assert "task-" not in answer.stdout + answer.stderr
+    public = body(call(bus, "GetRows", "sxxta{sv}", "process", "0", "0", "0", "0", user=STRANGER))
+    assert public[1]
 
 
 def test_history_is_that_of_the_library(client: Client, machine: Machine) -> None:

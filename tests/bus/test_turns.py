@@ -245,7 +245,7 @@ def a_flood(
 
 @pytest.fixture(scope="module")
 def recorder() -> Iterator[Recorder]:
-    with a_bus(owner=ANYBODY) as bus, a_recorder(bus) as there:
+    with a_bus(owner=ANYBODY) as bus, a_recorder(bus, is_small=True) as there:
         yield there
 
 
@@ -370,7 +370,12 @@ def test_more_than_may_wait_is_refused_in_its_line_and_nobody_else_is(recorder: 
 @onbus.pytestmark
 def test_a_suspend_in_a_flood_does_not_wait_for_it() -> None:
     count = 400
-    with a_bus(owner=ANYBODY) as bus, a_logind(bus) as logind, a_recorder(bus) as recorder, ExitStack() as stack:
+    with (
+        a_bus(owner=ANYBODY) as bus,
+        a_logind(bus) as logind,
+        a_recorder(bus, is_small=True) as recorder,
+        ExitStack() as stack,
+    ):
         logind.hears("locked")
         answer(bus, "Mark", "sa{sv}", "here", "0")
         floods = [stack.enter_context(a_flood(bus, who, 4, "ListMetrics", count)) for who in STRANGERS]

@@ -34,7 +34,12 @@ def client(recorder: Recorder) -> Iterator[Client]:
 
 
 def ids_of(client: Client, *patterns: str) -> dict[str, int]:
-    return {row[1]: row[0] for row in client.call("ListMetrics", "asa{sv}", list(patterns), {})}
+    found: dict[str, int] = {}
+    after = ""
+    while page := client.call("ListMetrics", "asa{sv}", list(patterns), {"after": ("s", after)}):
+        found.update({row[1]: row[0] for row in page})
+        after = page[-1][1]
+    return found
 
 
 def test_three_clients_are_told_the_same(recorder: Recorder, client: Client) -> None:

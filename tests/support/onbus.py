@@ -110,15 +110,19 @@ def a_bus(*, is_strict: bool = False, owner: str = "") -> Iterator[Bus]:
 class Recorder:
     """A whole sysmond that records into folders of its own, with its bus part on a bus."""
 
-    def __init__(self, bus: Bus, folder: Path, *, older: bool = False, user: bool = True) -> None:
-        """``older``: with the oldest dbus-fast. ``user``: as that of a user, which needs no authorization."""
+    def __init__(
+        self, bus: Bus, folder: Path, *, older: bool = False, user: bool = True, is_small: bool = False
+    ) -> None:
+        """``older``: with the oldest dbus-fast. ``user``: as that of a user, which needs no authorization.
+
+        ``is_small``: without control groups, for all series to find room in one answer.
+        """
         self.bus = bus
         self.folder = folder
         self.folders = Folders(f"{folder}/state", f"{folder}/run")
         self.configuration = folder / "sysmond.yaml"
-        # One answer has no room for every series of a machine with many control groups.
-        off = "".join(f"  {table}: {{enabled: false}}\n" for table in CGROUP_TABLES)
-        self.configuration.write_text(f"probes:\n{off}")
+        off = "".join(f"  {table}: {{enabled: false}}\n" for table in CGROUP_TABLES) if is_small else ""
+        self.configuration.write_text(f"probes:\n{off}" if off else "{}\n")
         self.log = folder / "log"
         self.environ: dict[str, str] = {}
         self._older = older
@@ -173,12 +177,18 @@ class Recorder:
 
 @contextmanager
 def a_recorder(
-    bus: Bus, *, older: bool = False, user: bool = True, starts: bool = True, place: str = "/dev/shm"
+    bus: Bus,
+    *,
+    older: bool = False,
+    user: bool = True,
+    starts: bool = True,
+    place: str = "/dev/shm",
+    is_small: bool = False,
 ) -> Iterator[Recorder]:
     """Give a recorder that runs, unless it is to be started later, and end it."""
     folder = Path(tempfile.mkdtemp(prefix="sysmond-", dir=place))
     folder.chmod(0o755)
-    recorder = Recorder(bus, folder, older=older, user=user)
+    recorder = Recorder(bus, folder, older=older, user=user, is_small=is_small)
     try:
         if starts:
             recorder.start()

@@ -206,7 +206,7 @@ def test_more_series_than_one_answer_holds_are_listed_all_the_same(recorder: Rec
         assert sorted(listed) == sorted(
             f"crowd/{of}@{number:04}" for of in ("a", "ab", "b_1") for number in range(1500)
         )
-        assert "too many for one answer" in refused(recorder, "watch", "crowd")[1]
+        assert "4500 series; expected at most 1000" in refused(recorder, "watch", "crowd")[1]
     finally:
         (folder / "crowd.py").unlink()
         said(recorder, "reload")
