@@ -64,8 +64,11 @@ def about(table: Table, relations: Sequence[Relation] = ()) -> About:
     return About(table, BOOT, "sampler", Sensitivity.PUBLIC, SECOND, relations=relations or [Relation(0, START_UTC, 0)])
 
 
-def history(seed: int, length: int, keys: int) -> tuple[list[Reading], dict[Key, int]]:
-    """Things that come, change now and then, and go; and when those ended of which that is told."""
+def history(seed: int, length: int, keys: int, absent: float = 0.1) -> tuple[list[Reading], dict[Key, int]]:
+    """Things that come, change now and then, and go; and when those ended of which that is told.
+
+    ``absent``: how often a number is.
+    """
     dice = random.Random(seed)
     there: dict[Key, Row] = {}
     readings: list[Reading] = []
@@ -82,7 +85,7 @@ def history(seed: int, length: int, keys: int) -> tuple[list[Reading], dict[Key,
                     ended[key] = dice.randrange(before_ns + 1, tick_ns + 1)
             elif dice.random() < 0.4:
                 changed.add(key)
-                _change(dice, there[key])
+                _change(dice, there[key], absent)
         while len(there) < keys and (dice.random() < 0.3 or not number):
             start = dice.randrange(before_ns, tick_ns) if number else max(0, before_ns - dice.randrange(50) * SECOND)
             key = (dice.randrange(1, 10**6), start)
@@ -96,14 +99,16 @@ def history(seed: int, length: int, keys: int) -> tuple[list[Reading], dict[Key,
     return readings, ended
 
 
-def _change(dice: random.Random, row: Row) -> None:
+def _change(dice: random.Random, row: Row, absent: float) -> None:
     for name in COUNTERS:
         if dice.random() < 0.6:
             fallen = dice.random() < 0.1
-            row[name] = ABSENT if dice.random() < 0.1 else 0 if fallen else max(0, row[name]) + dice.randrange(-3, 90)
+            row[name] = (
+                ABSENT if dice.random() < absent else 0 if fallen else max(0, row[name]) + dice.randrange(-3, 90)
+            )
     for name in GAUGES:
         if dice.random() < 0.6:
-            row[name] = ABSENT if dice.random() < 0.1 else dice.randrange(1000)
+            row[name] = ABSENT if dice.random() < absent else dice.randrange(1000)
     if dice.random() < 0.1:
         row["cgroup"] = dice.randrange(3)
     if dice.random() < 0.2:

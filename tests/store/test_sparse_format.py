@@ -23,7 +23,7 @@ from sysmond.ring.snapshot import snapshot
 from sysmond.ring.writer import RingWriter
 from sysmond.store import sparse_file as long_file
 from sysmond.store.sparse_of_ring import LongRing
-from sysmond.store.stretch import Readings
+from sysmond.store.stretch import About, Readings
 from tests.support.longarchive import memory_stretch
 
 BOOT = "0123456789abcdef0123456789abcdef"
@@ -137,6 +137,16 @@ def read_records(path: str) -> tuple[list[Row], list[tuple[int, int, int, int]]]
     return rows, readings
 
 
+def read_resets(path: str) -> list[tuple[str, int, int]]:
+    """Which counters began anew as the document says: metric, index of the key, tick; checked against the rows."""
+    with h5py.File(path) as file:
+        assert file.attrs["compatible"] & 1
+        told = file["resets"][:] if "resets" in file else []
+    read = read_file(path)
+    ticks = [reading[0] for reading in read["readings"]]
+    return [(each["metric"].decode(), int(each["key"]), ticks[each["reading"]]) for each in told]
+
+
 # --- what is written ------------------------------------------------------------------------------
 
 TABLE = Table(
@@ -154,6 +164,22 @@ TABLE = Table(
     "Jobs.",
     Packing("<q I 4x q q I 4x 12s 4x Q", ("id", "start")),
 )
+
+
+def test_a_file_says_which_counters_began_anew(tmp_path: Path) -> None:
+    work = {1: [900, 899, 400, 450], 2: [7, 9, 9, 9]}
+    rows = [(at, key, value) for key, values in work.items() for at, value in enumerate(values)]
+    columns = {name: np.zeros(len(rows), np.int64) for name in ("start", "size", "user", "name", "command")}
+    columns |= {"id": np.array([key for _, key, _ in rows]), "work": np.array([value for *_, value in rows])}
+    at = np.array([reading for reading, *_ in rows])
+    ticks = np.arange(100, 104, dtype=np.int64) * SECOND
+    axis = Readings(ticks, np.arange(4) == 0, np.zeros(4, np.int64), np.zeros(4, np.int64))
+    about = About(TABLE, BOOT, "sampler", Sensitivity.PUBLIC, SECOND)
+    path = tmp_path / "jobs.h5"
+    path.write_bytes(long_file.encode(memory_stretch(about, axis, at, columns, ["a"]), "test"))
+    assert read_resets(str(path)) == [("work", 0, 102 * SECOND)]
+    path.write_bytes(long_file.encode(memory_stretch(about, axis, at, columns | {"work": at}, ["a"]), "test"))
+    assert read_resets(str(path)) == []
 
 
 def rows_at(tick: int) -> list[Row]:
