@@ -289,7 +289,5 @@ def series_path(table: str, metric: str, instance: str) -> str:
 
 
 def rate_unit(unit: str) -> str:
-    """Name the unit of a counter's rate: seconds per second are percent of one, counts are per second."""
-    if unit == "s":
-        return "%"
-    return "1/s" if unit == "1" else f"{unit}/s"
+    """Name the unit of a counter's rate: seconds per second are percent of one, joules watts, counts are per second."""
+    return {"s": "%", "J": "W", "1": "1/s"}.get(unit, f"{unit}/s")
