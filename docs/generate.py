@@ -76,6 +76,12 @@ LEFT_OUT = (
         "size of zswap, pages into and out of it; the balloon of a virtual machine",
         "They are in `memory` and `vm`, and nothing is recorded twice.",
     ),
+    ("`cpuinfo_cur_freq`; registers of processors, as `turbostat` reads them", "A reading interrupts an idle CPU."),
+    (
+        "power of a battery that tells only current and voltage",
+        "Their product is not what it measured; both are recorded.",
+    ),
+    ("serial numbers of batteries, addresses of wireless devices", "They tell whose it is."),
 )
 
 CLI_HEAD = """\

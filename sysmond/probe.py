@@ -242,13 +242,13 @@ class Host:
 
         :raises OSError: as the kernel says.
         """
+        pieces: list[bytes] = []
         with open(self.root + path, "rb", buffering=0) as file:
-            content = b""
             while more := file.read(READ_BYTES):
-                content += more
-                if len(content) > FILE_BYTES_MAX:
+                pieces.append(more)
+                if sum(map(len, pieces)) > FILE_BYTES_MAX:
                     raise OSError(f"{path}: larger than {FILE_BYTES_MAX} bytes")
-        return content
+        return b"".join(pieces)
 
     def _at_once(self, path: str) -> bytes:
         """Read a file of a word, whose path has the root already."""

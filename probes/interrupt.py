@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hardware interrupts by what they come from, from /proc/interrupts.
+
+Source: ``Documentation/filesystems/proc.rst`` (section 1.2), ``kernel/irq/proc.c``. Their sum is
+``system/interrupts``, and soft interrupts by kind are columns of ``system``, both from /proc/stat each second. It
+has a column a CPU: 1 MB on 256 CPUs, so it is read seldom.
+"""
+
+from collections.abc import Iterator
+
+from sysmond.probe import Host, Lane, Probe, Row, Table, counter, hookimpl
+
+PATH = "/proc/interrupts"
+# Sources with rows of their own. Who has one keeps it, so that no series ends because another became busier.
+APART_MAX = 64
+NAME_LENGTH_MAX = 64
+OTHER = "other"
+
+INTERRUPT = Table(
+    "interrupt",
+    per="source",
+    doc=f"Hardware interrupts by source: the device, as its driver names it, or the kind (LOC: local timers, RES:"
+    f" rescheduling). The {APART_MAX} busiest apart, the rest as {OTHER}.",
+    metrics=(counter("interrupts", "1", "Interrupts served, by all CPUs.", origin=PATH),),
+)
+
+
+def parse(content: bytes) -> dict[bytes, tuple[str, int]]:
+    """Give for each line, by its label, whose interrupts it counts and how many there were on all CPUs.
+
+    :raises ValueError: where the first line does not name CPUs, or a CPU has no number.
+    """
+    heading, *lines = content.split(b"\n")
+    cpus = len(heading.split())
+    if not heading.lstrip().startswith(b"CPU"):
+        raise ValueError(f"{PATH} begins with {heading[:40]!r}; expected CPU0")
+    counted: dict[bytes, tuple[str, int]] = {}
+    for line in lines:
+        label, _, after = line.partition(b":")
+        words = after.split(None, cpus)
+        if words:
+            rest = words.pop() if len(words) > cpus else b""
+            counted[label.strip()] = (
+                _name(label.strip().decode(), rest.decode("utf-8", "replace")),
+                sum(map(int, words)),
+            )
+    return counted
+
+
+def _name(label: str, rest: str) -> str:
+    """Name a source by its handlers, which follow the chip, the number of its line there and how that is triggered."""
+    if not label.isdecimal():
+        return label[:NAME_LENGTH_MAX]
+    words = rest.split()
+    line = next((at for at, word in enumerate(words[1:], 1) if word[0].isdigit()), 0)
+    handlers = words[line + 1 :]
+    if handlers and handlers[0] in {"Edge", "Level"}:
+        del handlers[0]
+    # Nobody handles it: what it counted is from before, and of whom nobody knows.
+    return "".join(sign for sign in " ".join(handlers) if sign.isprintable())[:NAME_LENGTH_MAX] or OTHER
+
+
+class Sources:
+    """Which sources have rows of their own, and what all others came to."""
+
+    def __init__(self) -> None:
+        """Know none yet."""
+        self._apart: set[str] = set()
+        self._before: dict[bytes, tuple[str, int]] = {}
+        self._others = 0
+
+    def read(self, host: Host) -> Iterator[Row]:
+        """Give a row for each source that ever interrupted and has one of its own, and one for all others."""
+        counted = parse(host.read_anew(PATH))
+        sums: dict[str, int] = {}
+        for name, count in counted.values():
+            sums[name] = sums.get(name, 0) + count
+        is_first = not self._before
+        self._apart &= sums.keys()
+        before, rest = self._apart.copy(), sums.keys() - self._apart - {OTHER}
+        busiest = sorted((name for name in rest if sums[name]), key=lambda name: (-sums[name], name))
+        self._apart.update(busiest[: APART_MAX - len(before)])
+        # Others are summed by what each line grew, so that the sum never falls when sources come, go, or are set apart.
+        for label, (name, count) in counted.items():
+            if name not in (self._apart if is_first else before):
+                _, count_before = self._before.get(label, ("", 0))
+                self._others += count - count_before if count >= count_before else count
+        self._before = counted
+        yield from ((name, (count,)) for name, count in sums.items() if name in self._apart)
+        yield OTHER, (self._others,)
+
+
+@hookimpl
+def sysmond_probes() -> list[Probe]:
+    """Offer the table ``interrupt``."""
+    return [Probe(INTERRUPT, Sources().read, 10.0, Lane.BACKGROUND)]
