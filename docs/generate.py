@@ -79,7 +79,7 @@ LEFT_OUT = (
     ("`cpuinfo_cur_freq`; registers of processors, as `turbostat` reads them", "A reading interrupts an idle CPU."),
     (
         "power of a battery that tells only current and voltage",
-        "Their product is not what it measured; both are recorded.",
+        "Their product is not what it measured; it is derived, not recorded.",
     ),
     ("serial numbers of batteries, addresses of wireless devices", "They tell whose it is."),
 )

@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterable
 from sysmond.probe import (
     ABSENT,
     Absence,
+    Answers,
     Cause,
+    Derived,
     Host,
     Lane,
     Metric,
@@ -73,13 +75,28 @@ BATTERY = Table(
         _gauge("charge_end", "%", "Charging ends at this, as set.", 0, "CHARGE_CONTROL_END_THRESHOLD"),
         state("present", "1 where a battery is in its place.", f"{PREFIX}PRESENT"),
         text("level", "Critical, Low, Normal, High or Full: all that some devices tell.", f"{PREFIX}CAPACITY_LEVEL"),
-        text("health", "Good, Overheat, Dead and the like, as its electronics judge.", f"{PREFIX}HEALTH"),
+        text("condition", "Good, Overheat, Dead and the like, as its electronics judge.", f"{PREFIX}HEALTH"),
         text("technology", "Chemistry, as Li-ion.", f"{PREFIX}TECHNOLOGY"),
         text("type", "Battery or UPS.", f"{PREFIX}TYPE"),
         text(
             "scope", "System where it feeds this machine, Device where it feeds another, as a mouse.", f"{PREFIX}SCOPE"
         ),
         text("model", "What the maker calls it.", f"{PREFIX}MODEL_NAME"),
+    ),
+    answers=Answers(
+        derived=(
+            Derived(
+                "health", "%", "energy_full / energy_design * 100", "What is left of its energy when full, as designed."
+            ),
+            Derived("charge_health", "%", "charge_full / charge_design * 100", "The same of one that tells charge."),
+            Derived(
+                "time_left", "s", "energy / power * 3600", "How long it lasts at this power; only of one discharging."
+            ),
+            Derived(
+                "charge_time_left", "s", "charge / current * 3600", "The same of one that tells charge and current."
+            ),
+            Derived("power_by_current", "W", "voltage * current", "Power of one that does not measure it."),
+        )
     ),
 )
 MAINS = Table(
@@ -155,6 +172,13 @@ def sysmond_probes() -> list[Probe]:
     """Offer the tables ``battery`` and ``mains``: asked of embedded controllers, so seldom, and in the background."""
     told = ("power_supply",)
     return [
-        Probe(BATTERY, read_batteries, 60.0, Lane.BACKGROUND, subsystems=told, needs=(f"{FOLDER}/*/capacity",)),
+        Probe(
+            BATTERY,
+            read_batteries,
+            60.0,
+            Lane.BACKGROUND,
+            subsystems=told,
+            needs=tuple(f"{FOLDER}/*/{name}" for name in ("status", "capacity_level")),
+        ),
         Probe(MAINS, read_mains, 60.0, Lane.BACKGROUND, subsystems=told, needs=(f"{FOLDER}/*/online",)),
     ]

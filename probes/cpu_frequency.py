@@ -7,7 +7,7 @@ read each second with the times of the CPU. Never ``cpuinfo_cur_freq``: it inter
 
 from collections.abc import Iterator
 
-from sysmond.probe import ABSENT, Host, Lane, Metric, Probe, Row, Table, gauge, hookimpl, text
+from sysmond.probe import ABSENT, Answers, Derived, Host, Lane, Metric, Probe, Row, Table, gauge, hookimpl, text
 
 FOLDER = "/sys/devices/system/cpu/cpufreq"
 CPUS_MAX = 1024
@@ -42,6 +42,16 @@ CPU_FREQUENCY = Table(
             "energy_performance_preference",
             "What the CPU itself is told to prefer, as balance_power.",
         ),
+    ),
+    answers=Answers(
+        derived=(
+            Derived(
+                "allowed",
+                "%",
+                "maximum / hardware_maximum * 100",
+                "Highest frequency allowed, of that of the hardware.",
+            ),
+        )
     ),
 )
 FILES = [(metric.origin.rpartition("/")[2], metric.is_text) for metric in CPU_FREQUENCY.metrics]

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from sysmond_probes import battery
 
+from sysmond.base import declared_answers, formula
+from sysmond.base.formula import Operand
 from sysmond.base.model import check_table
 from sysmond.probe import ABSENT, Absence, Cause, Host, Table
 from tests.support import sysfs
@@ -30,9 +32,24 @@ def supply(root: Path, name: str, *properties: str, kind: str = "Battery") -> Pa
     return root / f"sys/devices/platform/{name}"
 
 
+def derived(row: dict[str, int | str] | Absence) -> dict[str, float]:
+    """What the formulas of batteries give for a row, where all that they need is there."""
+    assert isinstance(row, dict)
+    assert battery.BATTERY.answers
+    scales = {metric.name: metric.scale for metric in battery.BATTERY.metrics}
+    values = {Operand("", name): value / 10 ** scales[name] for name, value in row.items() if isinstance(value, int)}
+    formulas = {column.name: formula.parse(column.formula) for column in battery.BATTERY.answers.derived}
+    return {
+        name: round(read.evaluate(values, formula.quotient), 3)
+        for name, read in formulas.items()
+        if set(read.operands) <= values.keys()
+    }
+
+
 def test_the_tables_are_sound() -> None:
     for probe in battery.sysmond_probes():
         check_table(probe.table)
+        declared_answers.check(probe.table)
         assert all(metric.origin for metric in probe.table.metrics)
 
 
@@ -65,6 +82,16 @@ def test_what_the_kernel_says_stays_where_it_may_be_true(tmp_path: Path) -> None
     wanted = {"capacity": 101, "charge": 2_067_000, "charge_full": 2_050_000, "current": -1000, "temperature": 304}
     assert wanted.items() <= told.items()
     assert "power" not in told
+
+
+def test_health_and_time_left_follow_from_what_is_told(tmp_path: Path) -> None:
+    told = rows(battery.BATTERY, sysfs.build(tmp_path, "laptop", "battery"))
+    assert derived(told["BAT0"]) == {"health": 89.877, "time_left": 23126.831}
+    assert derived(told["BAT1"]) == {
+        "charge_health": 97.619,
+        "charge_time_left": -7441200.0,
+        "power_by_current": -0.013,
+    }
 
 
 def test_devices_have_batteries_whose_names_tell_no_address_and_no_serial_number(tmp_path: Path) -> None:
