@@ -340,6 +340,8 @@ class Probe(NamedTuple):
     what is usual in its lane. ``options``: what may be set; ``read`` is given them as keyword arguments.
     ``enabled``: whether it runs where nobody has said anything: not where it would fill the archive of most machines.
     ``needs``: paths of which one has to be there, ``*`` for any name in a place: before that it is not even imported.
+    ``on_battery_s``: how often in the background while a battery feeds the machine; 0 for half as often as else.
+    ``costly_s``: a reading that takes the machine's firmware longer than this is made half as often; 0 for any length.
     """
 
     table: Table
@@ -354,6 +356,8 @@ class Probe(NamedTuple):
     enabled: bool = True
     records: Callable[..., Records | Sequence[Records]] | None = None
     needs: tuple[str, ...] = ()
+    on_battery_s: float = 0.0
+    costly_s: float = 0.0
 
 
 def rows_of(instances: Iterable[str], values: Callable[[str], Sequence[int | str] | None]) -> Iterator[Row]:

@@ -96,28 +96,6 @@ def _must(now: Situation) -> Reason | None:
     return Reason.SUSPEND if now.is_resumed and not now.is_on_battery else None
 
 
-class Supply(NamedTuple):
-    """A power supply as /sys/class/power_supply tells of it (Documentation/ABI/testing/sysfs-class-power).
-
-    Each as the file of this name has it, empty where there is none.
-    """
-
-    type: str
-    online: str = ""
-    status: str = ""
-    scope: str = ""
-
-
-def is_on_battery(supplies: Collection[Supply]) -> bool:
-    """Whether a battery of the machine itself feeds it: a mouse's is not meant. In doubt it is not so."""
-    own = [supply for supply in supplies if supply.scope != "Device"]
-    stores = [supply for supply in own if supply.type in {"Battery", "UPS"}]
-    feeds = [supply for supply in own if supply.type not in {"Battery", "UPS"} and supply.online]
-    if any(supply.online != "0" for supply in feeds):
-        return False
-    return any(supply.status == "Discharging" or feeds for supply in stores)
-
-
 def read_disks(diskstats: bytes, names: Collection[str]) -> Disk | None:
     """Add up what these block devices have moved, or where none is named all real disks.
 

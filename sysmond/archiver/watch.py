@@ -5,11 +5,11 @@ import os
 from contextlib import suppress
 
 from sysmond.archiver import flushing
-from sysmond.archiver.flushing import Reason, Situation, Supply, Watch
+from sysmond.archiver.flushing import Reason, Situation, Watch
 from sysmond.base import clock
 from sysmond.base.clock import SECOND_NS
 from sysmond.errors import Error
-from sysmond.machine import mounts
+from sysmond.machine import mounts, supplies
 from sysmond.machine.folders import Folders
 from sysmond.ring.leftovers import started_ns
 from sysmond.ring.progress import Progress, ring_files, stream_files
@@ -31,7 +31,6 @@ RETRY_FIRST_S = 5.0
 RETRY_MAX_S = 60.0
 AFTER_MOUNT_S = 0.2
 NEVER_S = float("inf")
-POWER_SUPPLIES = "/sys/class/power_supply"
 
 
 class RingWatch:
@@ -146,7 +145,7 @@ class DiskWatch:
         self._polled_s = now_s
         situation = self._situation(now_s, None)
         if self.resumed:  # Asking a battery may take tens of milliseconds.
-            is_on_battery = flushing.is_on_battery(read_supplies(POWER_SUPPLIES))
+            is_on_battery = supplies.is_on_battery(supplies.read_supplies(supplies.POWER_SUPPLIES))
             situation = situation._replace(is_resumed=True, is_on_battery=is_on_battery)
             self.resumed = False
         if self._watch.is_due(situation):
@@ -185,20 +184,3 @@ class DiskWatch:
         except OSError:
             return None
         return flushing.read_disks(content, self.disks)
-
-
-def read_supplies(folder: str) -> list[Supply]:
-    """Read every power supply of the machine; none, where the kernel tells of none."""
-    try:
-        names = os.listdir(folder)
-    except OSError:
-        return []
-    return [Supply(*(_first_line(f"{folder}/{name}/{field}") for field in Supply._fields)) for name in names]
-
-
-def _first_line(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.readline().strip()
-    except OSError:
-        return ""

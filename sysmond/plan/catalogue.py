@@ -118,6 +118,7 @@ def _spell(entry: ProbeEntry) -> dict[str, Any]:
         "declared": entry.declared._asdict(),
         "subsystems": entry.subsystems,
         "needs": planned.needs,
+        "on_battery_ns": planned.on_battery_ns,
         "metrics": [metric._asdict() for metric in table.metrics],
         "packing": table.packing,
         "answers": declared_answers.spell(table.answers),
@@ -137,6 +138,7 @@ def _entry(name: str, fields: dict[str, Any]) -> ProbeEntry:
         fields["enabled"],
         values,
         tuple(map(str, fields.get("needs", ()))),
+        int(fields.get("on_battery_ns", 0)),
     )
     declared = fields["declared"]
     answers = declared_answers.read(fields.get("answers", ""))

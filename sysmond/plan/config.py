@@ -276,7 +276,13 @@ def _typed(settings: dict[Path, Setting]) -> Config:
         return None if (ns := given(*path)) is None else ns / SECOND_NS
 
     return Config(
-        SamplerSettings(**_but_none(ring_bytes=given("sampler", "ring_size"), priority=given("sampler", "priority"))),
+        SamplerSettings(
+            **_but_none(
+                ring_bytes=given("sampler", "ring_size"),
+                priority=given("sampler", "priority"),
+                battery_factor=given("sampler", "battery_factor"),
+            )
+        ),
         ArchiverSettings(
             **_but_none(
                 seal_interval_s=seconds("archive", "seal_interval"),

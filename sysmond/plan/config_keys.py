@@ -190,6 +190,14 @@ KEYS = (
         "99",
     ),
     ConfigKey(
+        ("sampler", "battery_factor"),
+        INTEGER,
+        "On battery the background lane reads at intervals so many times as long; 1 for the same.",
+        "2",
+        "1",
+        "10",
+    ),
+    ConfigKey(
         ("archive", "seal_interval"),
         DURATION,
         "How often what the rings hold becomes a compressed segment in RAM.",

@@ -51,6 +51,7 @@ class PlannedProbe(NamedTuple):
 
     ``enabled``: whether it runs; one that does not stays in the plan, so that it can be named.
     ``options``: what its own declaration offers to set, by name: JSON scalars. ``needs``: as ``Probe`` has them.
+    ``on_battery_ns``: the interval while a battery feeds the machine; 0 for that of all.
     """
 
     table: str
@@ -61,6 +62,7 @@ class PlannedProbe(NamedTuple):
     enabled: bool = True
     options: dict[str, Scalar] = {}  # noqa: RUF012  a field of a named tuple, which nobody changes
     needs: tuple[str, ...] = ()
+    on_battery_ns: int = 0
 
     def is_possible(self, root: str) -> bool:
         """Whether what it reads is there, on the machine below ``root``."""
@@ -75,10 +77,14 @@ class Refusal(NamedTuple):
 
 
 class SamplerSettings(NamedTuple):
-    """``ring_bytes``: the largest a ring may be. ``priority``: of SCHED_FIFO; 0 for normal scheduling."""
+    """``ring_bytes``: the largest a ring may be. ``priority``: of SCHED_FIFO; 0 for normal scheduling.
+
+    ``battery_factor``: how many times as long the intervals of the background lane are on battery.
+    """
 
     ring_bytes: int = 16 * 1024 * 1024
     priority: int = 10
+    battery_factor: int = 2
 
 
 class ArchiverSettings(NamedTuple):
@@ -324,7 +330,10 @@ def as_declared(plugin: str, probe: Probe) -> PlannedProbe:
     interval_ns = round(probe.interval_s * SECOND_NS)
     options = {option.name: option.default for option in probe.options}
     table = probe.table.name
-    return PlannedProbe(table, plugin, probe.lane, interval_ns, probe.sensitivity, probe.enabled, options, probe.needs)
+    on_battery_ns = round(probe.on_battery_s * SECOND_NS)
+    return PlannedProbe(
+        table, plugin, probe.lane, interval_ns, probe.sensitivity, probe.enabled, options, probe.needs, on_battery_ns
+    )
 
 
 def import_plugin(plugin: str) -> types.ModuleType:
@@ -375,10 +384,12 @@ def _probe(fields: dict[str, Any]) -> PlannedProbe:
         typed["options"] = {}
     else:
         _check_options(fields["options"])
-    typed["needs"] = tuple(map(str, fields.get("needs", ())))  # Plans of releases before have none.
+    # Plans of releases before have neither.
+    typed["needs"], typed["on_battery_ns"] = tuple(map(str, fields.get("needs", ()))), fields.get("on_battery_ns", 0)
     probe = _typed(PlannedProbe, {**fields, **typed})
-    if not INTERVAL_MIN_NS <= probe.interval_ns <= INTERVAL_MAX_NS:
-        raise CorruptError(f"plan: {probe.table}: interval {probe.interval_ns} ns is out of bounds")
+    for interval_ns in (probe.interval_ns, probe.on_battery_ns or probe.interval_ns):
+        if not INTERVAL_MIN_NS <= interval_ns <= INTERVAL_MAX_NS:
+            raise CorruptError(f"plan: {probe.table}: interval {interval_ns} ns is out of bounds")
     return probe
 
 

@@ -301,16 +301,22 @@ def check_probe(probe: Probe) -> None:
     for subsystem in probe.subsystems:
         _right_type(where, "subsystem", subsystem, str)
     _check_needs(probe, where)
-    for field in ("interval_s", "deadline_s"):
+    _check_times(probe, where)
+    _check_options(probe, where)
+
+
+def _check_times(probe: Probe, where: str) -> None:
+    for field in ("interval_s", "deadline_s", "on_battery_s", "costly_s"):
         number = getattr(probe, field)
         if isinstance(number, bool) or not isinstance(number, (int, float)):
             raise UsageError(f"{where}: {field} is {_kind(number)}; expected a number")
-    if not 0 <= probe.deadline_s <= DEADLINE_MAX_S:
-        raise UsageError(f"{where}: deadline_s is {probe.deadline_s}; expected 0 to {DEADLINE_MAX_S:g}")
-    _check_options(probe, where)
+    for field, length_s in (("deadline_s", probe.deadline_s), ("costly_s", probe.costly_s)):
+        if not 0 <= length_s <= DEADLINE_MAX_S:
+            raise UsageError(f"{where}: {field} is {length_s}; expected 0 to {DEADLINE_MAX_S:g}")
     low_s, high_s = INTERVAL_MIN_NS / SECOND_NS, plan.INTERVAL_MAX_NS / SECOND_NS
-    if not math.isfinite(probe.interval_s) or not low_s <= probe.interval_s <= high_s:
-        raise UsageError(f"{where}: interval_s is {probe.interval_s}; expected {low_s:g} to {high_s:g}")
+    for field, interval_s in (("interval_s", probe.interval_s), ("on_battery_s", probe.on_battery_s or high_s)):
+        if not math.isfinite(interval_s) or not low_s <= interval_s <= high_s:
+            raise UsageError(f"{where}: {field} is {interval_s}; expected {low_s:g} to {high_s:g}")
 
 
 def _check_needs(probe: Probe, where: str) -> None:

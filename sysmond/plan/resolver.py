@@ -232,7 +232,7 @@ def _plan_probe(plugin: Plugin, probe: Probe, settings: ProbeSettings | None, co
             raise _stricter(planned.table, "sensitivity", "public", "restricted", configuration)
         planned = planned._replace(sensitivity=settings.sensitivity)
     if settings.interval_ns is not None:
-        planned = planned._replace(interval_ns=settings.interval_ns)
+        planned = planned._replace(interval_ns=settings.interval_ns, on_battery_ns=0)
         if _paced(planned) != planned:
             raise _too_often(planned, configuration)
     return _paced(planned)

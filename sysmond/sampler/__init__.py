@@ -8,5 +8,5 @@ what may take long. Called by ``daemon``, which starts a lane and starts it agai
 ``lane`` is the loop, ``grid`` its ticks, ``sources`` the probes that it reads, ``time_limit`` interrupts a reading that
 takes too long, ``quarantine`` is what becomes of a probe that is slow, hangs or dies. A probe that may hang is read in
 a process of its own, ``blocking_reader``; ``blocking_readers`` is the lane's side of it, which notices. Of devices that
-come and go the background lane hears by ``device_events``.
+come and go the background lane hears by ``device_events``; ``easing`` is why it reads more seldom than planned.
 """

@@ -46,7 +46,8 @@ def main(arguments: list[str] | None = None) -> int:
     except (Error, TypeError, ValueError) as wrong:
         _say(lane, {"error": str(wrong)})
         return 1
-    _say(lane, {"layout": layout, "deadline_s": probe.deadline_s, "subsystems": list(probe.subsystems)})
+    declared = {"deadline_s": probe.deadline_s, "costly_s": probe.costly_s, "subsystems": list(probe.subsystems)}
+    _say(lane, {"layout": layout, **declared})
     with suppress(ConnectionError):  # Nobody asks any more.
         for line in lane.makefile("rb"):
             order = json.loads(line)

@@ -267,6 +267,8 @@ class Reader:
         self._way: InThread | InProcess = InThread(source) if process is None else InProcess(source, process)
         self._asked_ns = 0
         self._dying: Process | None = None
+        self.took_s = 0.0
+        """How long the newest reading that was done took."""
 
     @property
     def process(self) -> Process | None:
@@ -289,6 +291,7 @@ class Reader:
             return self._still(tick_ns)
         self._ask(tick_ns)
         if late is not None and late.took_s * SECOND_NS >= source.deadline_ns:
+            self.took_s = late.took_s
             return late.reading
         return None
 
@@ -296,6 +299,7 @@ class Reader:
         """Give the reading that was begun, if it is there; else it goes on by itself."""
         answer = self._way.answer()
         if answer is not None:
+            self.took_s = answer.took_s
             return answer.reading
         if self.process is not None and self.process.end and (absence := self._died(self.process)):
             return absence
@@ -400,7 +404,8 @@ def probe_of(process: Process) -> Probe:
         check_table(table)
         subsystems = tuple(map(str, hello["subsystems"]))
         records = _no_records if table.packing else None
-        return Probe(table, _nobody, subsystems=subsystems, deadline_s=float(hello["deadline_s"]), records=records)
+        deadline_s, costly_s = float(hello["deadline_s"]), float(hello["costly_s"])
+        return Probe(table, _nobody, subsystems=subsystems, deadline_s=deadline_s, records=records, costly_s=costly_s)
     except (KeyError, TypeError, UsageError) as wrong:
         raise ValueError(f"what it declares makes no sense: {wrong}") from wrong
 

@@ -262,7 +262,11 @@ class Sampler:
                 readings[reader.source] = reading
         self._rings.unmark()
         wait_for(begun, begun_s)
-        return {**readings, **{reader.source: reader.finish() for reader in begun}}
+        readings |= {reader.source: reader.finish() for reader in begun}
+        for reader in readers:
+            if reader.source.probe.costly_s and (said := self._roster.judge_cost(reader.source, reader.took_s)):
+                self._tell(reader.source.planned.sensitivity, "eased", reader.source.table, said)
+        return readings
 
     def _first_tick(
         self, stream: str, due: list[Source], early: dict[Source, Reading | Pieces | Absence], tick_ns: int

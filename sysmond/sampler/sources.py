@@ -19,6 +19,7 @@ from sysmond.sampler.source import Source, is_foreign, load
 
 if TYPE_CHECKING:
     from sysmond.sampler.blocking_readers import Process, Reader
+    from sysmond.sampler.easing import Easing
 
 PUBLIC = Sensitivity.PUBLIC
 # In place of the name of a subsystem: any of them may be meant.
@@ -87,6 +88,8 @@ class Roster:
         self.hosts: list[Host] = []
         self.holds: dict[str, TableHold] = {}
         self.review_ns = NEVER_NS
+        self._was_on_battery = False
+        self._easing = None if lane is Lane.REALTIME else self._begin_easing()
         self._failed: list[PlannedProbe] = []
         self._absent: list[PlannedProbe] = []
         self._loading: dict[str, Loading] = {}
@@ -127,19 +130,40 @@ class Roster:
             source.barred = self._conduct.barred(source.table, now_ns)
         self.plan_review(now_ns)
 
+    def _begin_easing(self) -> "Easing":
+        from sysmond.sampler.easing import Easing  # noqa: PLC0415  the real-time lane does without
+
+        def review() -> None:
+            self.review_ns = 0
+
+        easing = Easing(self._root, review)
+        easing.ask()
+        return easing
+
+    def judge_cost(self, source: Source, took_s: float) -> str:
+        """Judge how long a reading took where that matters; gives what is said of it, before another interval holds."""
+        if not source.probe.costly_s or self._easing is None:
+            return ""
+        said = self._easing.judge(source.table, source.interval_ns, source.probe.costly_s, took_s)
+        if said:
+            self.review_ns = 0
+        return said
+
     def plan_review(self, now_ns: int) -> None:
         """Find out when something ends by itself."""
         tables = [source.table for source in self.sources] + [planned.table for planned in self._failed]
         ends = [hold.until_ns for hold in self.holds.values()]
         ends += [now_ns + SECOND_NS] if self._loading else []
         ends += [now_ns + LOOK_NS] if self._absent else []
+        if self._easing and self._easing.is_on_battery is not self._was_on_battery:
+            ends.append(now_ns)  # It was found meanwhile, by another thread.
         self.review_ns = min([self._conduct.ends_ns(tables, now_ns), *ends])
 
     def find(self, table: str) -> Source | None:
         """The source of a table, if it is read here."""
         return next((source for source in self.sources if source.table == table), None)
 
-    def look(self, subsystems: Collection[str]) -> list[str]:
+    def look(self, subsystems: set[str]) -> list[str]:
         """Devices of these subsystems (``ALL``: of any) changed: look for instances anew, at once; gives the tables.
 
         What the machine lacked until now is loaded when the sources are reviewed, before the next reading.
@@ -147,6 +171,8 @@ class Roster:
         appeared = [planned.table for planned in self._absent if planned.is_possible(self._root)]
         if appeared:
             self.review_ns = 0
+        if self._easing and not subsystems.isdisjoint({ALL, "power_supply"}):
+            self._easing.ask()
         concerned = [
             source
             for source in self.sources
@@ -203,6 +229,8 @@ class Roster:
         """
         known = {source.table for source in self.sources} | self._loading.keys()
         self._absent = []
+        factor = plan.sampler.battery_factor
+        self._was_on_battery = self._easing is not None and self._easing.is_on_battery
         for planned in plan.probes:
             is_self = planned.table == SELF.name
             lane = Lane.BACKGROUND if planned.table in moved else planned.lane
@@ -211,7 +239,7 @@ class Roster:
             if planned.table not in known and not planned.is_possible(self._root):
                 self._absent.append(planned)
                 continue
-            interval_ns = planned.interval_ns
+            interval_ns = self._easing.interval_ns(planned, factor) if self._easing else planned.interval_ns
             if is_self and self._lane is Lane.BACKGROUND:
                 interval_ns = max(interval_ns, BACKGROUND_SELF_INTERVAL_NS)
             elif planned.table in moved:

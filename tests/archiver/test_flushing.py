@@ -12,10 +12,8 @@ from sysmond.archiver.flushing import (
     Disk,
     Reason,
     Situation,
-    Supply,
     Watch,
     decide,
-    is_on_battery,
     read_disks,
 )
 
@@ -94,33 +92,6 @@ def test_a_resume_is_a_moment_to_write_but_on_battery_only_memory_and_the_disk_i
     assert decide(watch, resumed._replace(waiting_bytes=1001))[0] is Reason.RAM_FULL
     _, watch = decide(Watch(), START)
     assert decide(watch, after(5, disk=Disk(6, 5), is_resumed=True, is_on_battery=True))[0] is Reason.DISK_IN_USE
-
-
-MAINS_ON, MAINS_OFF = Supply("Mains", "1"), Supply("Mains", "0")
-USB_ON, USB_OFF = Supply("USB", "1", scope="System"), Supply("USB", "0")
-MOUSE = Supply("Battery", "", "Discharging", "Device")
-
-
-@pytest.mark.parametrize(
-    ("supplies", "right"),
-    [
-        ([], False),
-        ([MAINS_ON], False),
-        ([MAINS_OFF, Supply("Battery", "", "Discharging", "System")], True),
-        ([MAINS_OFF, Supply("Battery", "", "Unknown")], True),
-        ([MAINS_ON, Supply("Battery", "", "Discharging")], False),
-        ([MAINS_OFF, USB_ON, Supply("Battery", "", "Charging")], False),
-        ([MAINS_OFF, USB_OFF, Supply("Battery", "", "Not charging")], True),
-        ([Supply("Battery", "", "Discharging")], True),
-        ([Supply("Battery", "", "Full")], False),
-        ([Supply("UPS", "1", "Discharging")], True),
-        ([MOUSE], False),
-        ([MAINS_ON, MOUSE], False),
-        ([MAINS_OFF], False),
-    ],
-)
-def test_what_feeds_a_machine(supplies: list[Supply], right: bool) -> None:
-    assert is_on_battery(supplies) is right
 
 
 DISKSTATS = b"""\

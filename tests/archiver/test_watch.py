@@ -12,14 +12,15 @@ from typing import NamedTuple
 
 import pytest
 
-from sysmond.archiver.flushing import Reason, Supply
-from sysmond.archiver.watch import RETRY_FIRST_S, RETRY_MAX_S, DiskWatch, read_supplies
+from sysmond.archiver.flushing import Reason
+from sysmond.archiver.watch import RETRY_FIRST_S, RETRY_MAX_S, DiskWatch
 from sysmond.base import clock
 from sysmond.base.model import Metric, Semantics, Sensitivity, Table
 from sysmond.errors import Error
 from sysmond.history import Archive
 from sysmond.machine.control import ask
 from sysmond.machine.folders import Folders, create_classes
+from sysmond.machine.supplies import Supply, read_supplies
 from sysmond.plan import plan
 from sysmond.plan.plan import ArchiverSettings, Plan
 from sysmond.ring.frame import Identity, Layout
@@ -313,7 +314,7 @@ def test_a_resume_on_battery_waits_for_somebody_else(
             (tmp_path / name / file).write_text(f"{content}\n")
     assert sorted(read_supplies(str(tmp_path))) == [Supply("Battery"), Supply("Mains", online)]
     assert read_supplies(f"{tmp_path}/none") == []
-    monkeypatch.setattr("sysmond.archiver.watch.POWER_SUPPLIES", str(tmp_path))
+    monkeypatch.setattr("sysmond.machine.supplies.POWER_SUPPLIES", str(tmp_path))
     disk = DiskWatch(300.0, 1000, 0.0)
     assert disk.decide(1.0) is None
     disk.resumed = True

@@ -58,7 +58,7 @@ def test_an_empty_file_or_section_changes_nothing(tmp_path: Path, text: str) -> 
 def test_every_key_reaches_its_setting(tmp_path: Path) -> None:
     whole = read(
         tmp_path,
-        "sampler: {ring_size: 1MiB, priority: 0}\n"
+        "sampler: {ring_size: 1MiB, priority: 0, battery_factor: 3}\n"
         "archive: {seal_interval: 60, flush_interval: 1.5h, ram_size: '2GB', pin_pressure_percent: 0,"
         " significant_bits: 8}\n"
         "tiers: {1s: {size: 1MB, age: 7d}, 10s: {size: 2MB, age: 0}, 1min: {size: 3MB, age: 1h},"
@@ -69,7 +69,7 @@ def test_every_key_reaches_its_setting(tmp_path: Path) -> None:
         "  disk: {enabled: false, interval: 5s, lane: background, sensitivity: restricted, options: {a: yes, b: '1'}}\n"
         "  cpu:\n",
     )
-    assert whole.sampler == (2**20, 0)
+    assert whole.sampler == (2**20, 0, 3)
     sizes, ages = [10**6, 2 * 10**6, 3 * 10**6, 4 * 10**6], [7 * 86400 * 10**9, 0, 3600 * 10**9, 300 * 10**9]
     records = [5 * 10**6, 6 * 10**6, 7 * 10**6, 8 * 10**6, 2 * 86400 * 10**9, 0, 3600 * 10**9, 0]
     assert whole.archiver == (60.0, 5400.0, 2 * 10**9, *sizes, *ages, 0, 0, 8, *records)
@@ -89,7 +89,7 @@ def test_later_files_win_key_by_key(tmp_path: Path) -> None:
         "sampler: {priority: 1, ring_size: 1MiB}\nprobes: {cpu: {interval: 2s, enabled: false}}",
         "sampler: {priority: 2}\nprobes: {cpu: {enabled: true}}",
     )
-    assert whole.sampler == (2**20, 2)
+    assert whole.sampler == (2**20, 2, 2)
     assert (whole.probes["cpu"].enabled, whole.probes["cpu"].interval_ns) == (True, 2 * 10**9)
     assert whole.settings["sampler", "priority"].origin == (str(tmp_path / "1.yaml"), 1)
     assert whole.settings["sampler", "ring_size"].origin == (str(tmp_path / "0.yaml"), 1)
@@ -291,6 +291,7 @@ def test_every_key_has_a_valid_default_and_documentation() -> None:
     assert given_defaults == {
         ("sampler", "ring_size"): sampler.ring_bytes,
         ("sampler", "priority"): sampler.priority,
+        ("sampler", "battery_factor"): sampler.battery_factor,
         ("archive", "seal_interval"): archiver.seal_interval_s * 10**9,
         ("archive", "flush_interval"): archiver.flush_interval_s * 10**9,
         ("archive", "ram_size"): archiver.ram_bytes,

@@ -40,6 +40,8 @@ PLANS = st.builds(
             st.sampled_from(Sensitivity),
             st.booleans(),
             st.dictionaries(st.text(), st.booleans() | st.integers() | st.floats(-1e9, 1e9) | st.text()),
+            st.lists(st.text()).map(tuple),
+            st.just(0) | st.integers(INTERVAL_MIN_NS, plan.INTERVAL_MAX_NS),
         )
     ).map(tuple),
     st.lists(st.builds(Refusal, st.text(), st.text())).map(tuple),

@@ -218,6 +218,12 @@ def test_no_folder_and_no_probes_are_right(tmp_path: Path, write: Write) -> None
             "subsystems is a value of type str; expected tuple",
         ),
         ("Probe(TABLE, read)", "Probe(TABLE, read, subsystems=(1,))", "subsystem is a value of type int; expected str"),
+        ("Probe(TABLE, read)", "Probe(TABLE, read, costly_s=-1)", "costly_s is -1; expected 0 to 600"),
+        (
+            "Probe(TABLE, read)",
+            "Probe(TABLE, read, on_battery_s=1e-9)",
+            "on_battery_s is 1e-09; expected 0.01 to 86400",
+        ),
         ("Probe(TABLE, read)", "Probe(TABLE, read, needs='/sys')", "needs is a value of type str; expected tuple"),
         ("Probe(TABLE, read)", "Probe(TABLE, read, needs=('sys',))", "need 'sys'; expected an absolute path"),
         ("Probe(TABLE, read)", "Probe(TABLE, read, needs=('/a/**',))", "need '/a/**'; expected an absolute path"),
@@ -426,4 +432,17 @@ def test_the_declaration_is_kept_whole(write: Write) -> None:
         "Probe(TABLE, read, 5, Lane.BACKGROUND, Sensitivity.RESTRICTED, ('block',), True, needs=('/x',))",
     )
     (offered,) = load(write("mine.py", text))
-    assert offered[2:] == (5, Lane.BACKGROUND, Sensitivity.RESTRICTED, ("block",), True, 0.0, (), True, None, ("/x",))
+    assert offered[2:] == (
+        5,
+        Lane.BACKGROUND,
+        Sensitivity.RESTRICTED,
+        ("block",),
+        True,
+        0.0,
+        (),
+        True,
+        None,
+        ("/x",),
+        0,
+        0,
+    )

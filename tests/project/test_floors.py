@@ -45,6 +45,7 @@ LEAN = (
     "machine.note",
     "machine.notify",
     "machine.realtime",
+    "machine.supplies",
     "plan.plan",
     "plan.settings",
     "probe",

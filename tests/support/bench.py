@@ -47,6 +47,7 @@ class Bench:
         self.said: list[str] = []
         self.probes: dict[str, Probe] = {}
         self.planned: list[PlannedProbe] = []
+        self.root = "/"
         monkeypatch.setattr(sources, "load", lambda planned: self.probes[planned.table])
 
     def offer(
@@ -71,7 +72,7 @@ class Bench:
         create_classes(str(self.runtime / ("sampler" if lane is Lane.REALTIME else "background")))
         plan = Plan(tuple(self.planned), (), SamplerSettings(ring_bytes, 0))
         folders = Folders(str(self.runtime / "state"), str(self.runtime))
-        return Sampler(Settings(folders, ticks=ticks), plan, lane, self.said.append)
+        return Sampler(Settings(folders, root=self.root, ticks=ticks), plan, lane, self.said.append)
 
     def rings(self, writer: str = "sampler", sensitivity: str = "public") -> list[str]:
         folder = self.runtime / writer / sensitivity
