@@ -8,7 +8,7 @@ that may have been idle: it is read every 30 s, and nothing is mounted for it.
 import os
 from collections.abc import Iterator
 
-from sysmond.probe import Host, Lane, Probe, Row, Table, counter, gauge, hookimpl, rows_of
+from sysmond.probe import ABSENT, Host, Lane, Probe, Row, Table, counter, gauge, hookimpl, rows_of
 
 FOLDER = "/sys/fs/resctrl"
 INTERVAL_S = 30.0
@@ -38,9 +38,17 @@ def read(host: Host) -> Iterator[Row]:
 
     def values(name: str) -> list[int]:
         files = ("llc_occupancy", "mbm_total_bytes", "mbm_local_bytes")
-        return [host.integer(f"{folders[name]}/{file}") for file in files]
+        return [_number(host, f"{folders[name]}/{file}") for file in files]
 
     return rows_of(list(folders)[:DOMAINS_MAX], values)
+
+
+def _number(host: Host, path: str) -> int:
+    """Read a number without keeping its file open: it would keep resctrl from being unmounted."""
+    try:
+        return int(host.read_anew(path))
+    except (OSError, ValueError):  # "Unavailable", or the processor does not count it.
+        return ABSENT
 
 
 def _groups(host: Host) -> Iterator[tuple[str, str]]:

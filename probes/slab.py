@@ -38,7 +38,7 @@ def parse(line: str) -> tuple[str, tuple[int, int, int]]:
     """
     counts, _, rest = line.partition(" : tunables ")
     slabs = rest.partition(" : slabdata ")[2].split()
-    name, used, _, object_size, _, pages = counts.split()
+    name, used, _, object_size, _, pages = counts.rsplit(None, 5)  # Some drivers have blanks in their names.
     if len(slabs) < _HEADINGS:
         raise ValueError(f"{PATH}: {line[:80]!r}; expected 'slabdata' and how many slabs there are")
     return name, (int(slabs[1]) * int(pages) * PAGE_BYTES, int(used) * int(object_size), int(used))

@@ -7,7 +7,7 @@ only root may read, and not everywhere is mounted.
 
 from collections.abc import Iterator
 
-from sysmond.probe import Host, Lane, Metric, Probe, Row, Table, counter, gauge, hookimpl, state, text
+from sysmond.probe import ABSENT, Host, Lane, Metric, Probe, Row, Table, counter, gauge, hookimpl, state, text
 
 SETTINGS = "/sys/module/zswap/parameters"
 COUNTS = "/sys/kernel/debug/zswap"
@@ -41,11 +41,19 @@ def read(host: Host) -> Iterator[Row]:
 
     :raises ValueError: where it is neither on nor off.
     """
-    switch, *numbers, compressor = (metric.origin for metric in ZSWAP.metrics)
+    switch, pool_max, *refused, compressor = (metric.origin for metric in ZSWAP.metrics)
     enabled = _ENABLED.get(host.read(switch).strip())
     if enabled is None:
         raise ValueError(f"{switch}: {host.read(switch)[:16]!r}; expected Y or N")
-    yield "", [enabled, *map(host.integer, numbers), host.word(compressor)]
+    yield "", [enabled, host.integer(pool_max), *(_number(host, path) for path in refused), host.word(compressor)]
+
+
+def _number(host: Host, path: str) -> int:
+    """Read a number without keeping its file open: it would keep debugfs from being unmounted."""
+    try:
+        return int(host.read_anew(path))
+    except (OSError, ValueError):
+        return ABSENT
 
 
 @hookimpl

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table ``resctrl``: groups of both kinds, what a processor cannot tell, machines without."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,13 @@ def test_what_the_processor_cannot_tell_is_absent(root: Path) -> None:
     (domain / "mbm_total_bytes").write_text("Unavailable\n")
     (domain / "mbm_local_bytes").unlink()
     assert rows(root)["L3_00"] == [0, ABSENT, ABSENT]
+
+
+def test_no_file_stays_open_that_would_keep_it_mounted(root: Path) -> None:
+    host = Host(str(root))
+    assert len(list(resctrl.read(host))) == 8
+    opened = [os.path.realpath(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")]
+    assert [path for path in opened if path.startswith(str(root))] == []
 
 
 def test_domains_are_bounded(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

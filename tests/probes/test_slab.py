@@ -60,6 +60,11 @@ def test_garbage_is_refused(line: str) -> None:
         slab.parse(line)
 
 
+def test_a_name_may_have_blanks() -> None:
+    line = "my cache 5 10 100 10 1 : tunables 0 0 0 : slabdata 3 3 0"
+    assert slab.parse(line) == ("my cache", (3 * PAGE, 500, 5))
+
+
 def test_another_version_is_refused(tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/slabinfo").write_text("slabinfo - version: 3.0\n\n")
