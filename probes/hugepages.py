@@ -6,7 +6,7 @@ Source: the kernel's ``Documentation/admin-guide/mm/hugetlbpage.rst``.
 
 from collections.abc import Iterator
 
-from sysmond.probe import Host, Lane, Metric, Probe, Row, Table, gauge, hookimpl, rows_of
+from sysmond.probe import Answers, Derived, Host, Lane, Metric, Probe, Row, Table, gauge, hookimpl, rows_of
 
 FOLDER = "/sys/kernel/mm/hugepages"
 INTERVAL_S = 60.0
@@ -30,6 +30,9 @@ HUGEPAGES = Table(
     per="size",
     doc="Pools of huge pages (hugetlbfs) by the size of a page, as 2048kB. Transparent ones are in memory and vm.",
     metrics=tuple(_pages(*file) for file in _FILES),
+    answers=Answers(
+        derived=(Derived("used_percent", "%", "(total - free) / total * 100", "Share of the pool that is allocated."),),
+    ),
 )
 
 

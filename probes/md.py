@@ -6,7 +6,22 @@ Source: the kernel's ``Documentation/admin-guide/md.rst``. Everything read here 
 
 from collections.abc import Iterator
 
-from sysmond.probe import ABSENT, Host, Lane, Probe, Row, Table, counter, gauge, hookimpl, rows_of, state, text
+from sysmond.probe import (
+    ABSENT,
+    Answers,
+    Derived,
+    Host,
+    Lane,
+    Probe,
+    Row,
+    Table,
+    counter,
+    gauge,
+    hookimpl,
+    rows_of,
+    state,
+    text,
+)
 
 FOLDER = "/sys/class/block"
 INTERVAL_S = 15.0
@@ -31,6 +46,13 @@ MD = Table(
         text("level", "raid1, raid5 …", f"{_FILES}/level"),
         text("state", "clean, active, readonly, inactive, broken …", f"{_FILES}/array_state"),
         text("sync_action", "idle, resync, recover, check, repair, reshape or frozen.", f"{_FILES}/sync_action"),
+    ),
+    answers=Answers(
+        derived=(
+            Derived(
+                "synced_percent", "%", "synced / sync_size * 100", "How much of a resync, check or rebuild is done."
+            ),
+        ),
     ),
 )
 MD_MEMBER = Table(

@@ -8,7 +8,7 @@ Source: nfsstat(8), mountstats(8), the kernel's ``fs/nfs/super.c`` and ``net/sun
 import re
 from collections.abc import Iterator
 
-from sysmond.probe import ABSENT, Host, Lane, Metric, Probe, Row, Table, counter, hookimpl, rows_of
+from sysmond.probe import ABSENT, Answers, Derived, Host, Lane, Metric, Probe, Row, Table, counter, hookimpl, rows_of
 
 MOUNTSTATS = "/proc/self/mountstats"
 RPC = "/proc/net/rpc/nfs"
@@ -55,6 +55,14 @@ NFS_MOUNT = Table(
         _operations("read_time", "READ", 8, "Time that they took.", is_time=True),
         _operations("writes", "WRITE", 1, "Requests to write."),
         _operations("write_time", "WRITE", 8, "Time that they took.", is_time=True),
+    ),
+    answers=Answers(
+        derived=(
+            Derived("request_await", "s", "request_time / requests", "How long a request took."),
+            Derived("server_await", "s", "server_time / requests", "How long the server took for one."),
+            Derived("read_await", "s", "read_time / reads", "How long a read took."),
+            Derived("write_await", "s", "write_time / writes", "How long a write took."),
+        ),
     ),
 )
 

@@ -8,7 +8,21 @@ import socket
 from collections.abc import Iterator
 from itertools import islice
 
-from sysmond.probe import ABSENT, Host, Lane, Metric, Probe, Row, Table, counter, gauge, hookimpl, text
+from sysmond.probe import (
+    ABSENT,
+    Answers,
+    Derived,
+    Host,
+    Lane,
+    Metric,
+    Probe,
+    Row,
+    Table,
+    counter,
+    gauge,
+    hookimpl,
+    text,
+)
 from sysmond.sources.tc import Qdisc, qdiscs, spelled_parent
 
 INTERVAL_S = 10.0
@@ -43,6 +57,11 @@ QDISC = Table(
             "memory", "B", "fq_codel: memory of what waits.", origin="RTM_GETQDISC tc_fq_codel_qd_stats memory_usage"
         ),
         text("kind", "Which discipline, as fq_codel.", "RTM_GETQDISC TCA_KIND"),
+    ),
+    answers=Answers(
+        derived=(
+            Derived("drops_percent", "%", "drops / (packets + drops) * 100", "Share of packets that were dropped."),
+        ),
     ),
 )
 _NOT_FAIR = (ABSENT,) * 6
