@@ -10,12 +10,14 @@ from typing import Any, NamedTuple
 
 from sysmond.base import declared_answers
 from sysmond.base.model import Answers, Lane, Metric, Semantics, Sensitivity, Table, packing_of
-from sysmond.errors import CorruptError
+from sysmond.errors import CorruptError, UsageError
 from sysmond.machine import note
 from sysmond.plan.plan import PlannedProbe, Refusal, Scalar
 from sysmond.probe import Option
 
 FILE = "catalogue.json"
+# What tables declare about answers, for everybody: who reads rings needs it, and settings are not in it.
+ANSWERS_FILE = "answers.json"
 CATALOGUE_VERSION = 1
 # The probes that come with sysmond have 0.3 MB.
 CATALOGUE_BYTES_MAX = 16 * 1024 * 1024
@@ -95,12 +97,39 @@ def read(runtime: str) -> Catalogue:
 
 
 def answers_in(runtime: str) -> dict[str, Answers]:
-    """What tables declare about answers, by name, as the catalogue in a runtime folder has it: rings do not say it.
+    """What tables declare about answers, by name, as the resolver has written it: rings do not say it.
 
     :raises OSError: where it cannot be read. :raises CorruptError: where it is none.
     """
-    tables = (entry.table for entry in read(runtime).tables.values())
+    try:
+        content = note.read_bytes(f"{runtime}/{ANSWERS_FILE}", CATALOGUE_BYTES_MAX)
+    except FileNotFoundError:  # A resolver of before wrote the catalogue alone.
+        return _declared(read(runtime))
+    return note.parse(content, _answers, "answers")
+
+
+def encode_answers(catalogue: Catalogue) -> bytes:
+    """Spell what tables declare about answers as JSON."""
+    declared = _declared(catalogue)
+    return json.dumps({name: json.loads(declared_answers.spell(said)) for name, said in declared.items()}).encode()
+
+
+def _declared(catalogue: Catalogue) -> dict[str, Answers]:
+    tables = (entry.table for entry in catalogue.tables.values())
     return {table.name: table.answers for table in tables if table.answers is not None}
+
+
+def _answers(fields: dict[str, Any]) -> dict[str, Answers]:
+    from sysmond.base import formula  # noqa: PLC0415  few read this
+
+    declared = {name: declared_answers.parse(said) for name, said in fields.items()}
+    for name, said in declared.items():
+        for column in said.derived:
+            try:
+                formula.parse(column.formula)
+            except UsageError as wrong:
+                raise CorruptError(f"answers: damaged ({name}/{column.name}: {wrong})") from wrong
+    return declared
 
 
 def _spell(entry: ProbeEntry) -> dict[str, Any]:

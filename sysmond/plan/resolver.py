@@ -180,6 +180,8 @@ def _write_catalogue(what: Catalogue, folder: str) -> str:
     path = f"{folder}/{catalogue.FILE}"
     try:
         plan.put(catalogue.encode(what), path, Sensitivity.RESTRICTED)
+        path = f"{folder}/{catalogue.ANSWERS_FILE}"
+        plan.put(catalogue.encode_answers(what), path, Sensitivity.PUBLIC)
     except OSError as failure:
         with suppress(OSError):
             os.unlink(f"{path}.new")  # It is large, and others need the room.

@@ -20,7 +20,7 @@ from sysmond.archiver import retention_job, rollup_job
 from sysmond.archiver.coding import DENSE
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import ABSENT, Answers, Cause, Derived, Lane, Sensitivity, Table
-from sysmond.errors import Error, UsageError
+from sysmond.errors import CorruptError, Error, UsageError
 from sysmond.history import Archive
 from sysmond.history import open as opened
 from sysmond.machine.folders import Folders
@@ -370,6 +370,31 @@ def printers(tmp_path: Path) -> Machine:
     Path(made.folders.runtime, catalogue.FILE).write_bytes(catalogue.encode(Catalogue({"pages": entry})))
     write(made, PAGES, {at: {"lp": [at * 6, at * 2, 1000 + at]} for at in range(1, 100)})
     return made
+
+
+def test_what_everybody_may_read_is_enough_for_rings(printers: Machine) -> None:
+    """The catalogue has settings, so it is not for all; what tables declare is."""
+    path = Path(printers.folders.runtime, catalogue.FILE)
+    said = catalogue.encode_answers(catalogue.read(printers.folders.runtime))
+    path.unlink()
+    with pytest.raises(UsageError, match="no such metric"):
+        printers.archive.select("pages/pages_per_job")
+    Path(printers.folders.runtime, catalogue.ANSWERS_FILE).write_bytes(said)
+    assert np.nanmax(printers.archive.select("pages/pages_per_job").columns[0].values) == 3
+    assert catalogue.answers_in(printers.folders.runtime) == {"pages": PAGES.answers}
+
+
+@pytest.mark.parametrize(
+    "said", ["[]", '{"pages":3}', '{"pages":{"derived":[["a","1","1 +","Wrong."]]}}', "[" * 99_999, "\xff"]
+)
+def test_what_declares_nonsense_is_as_if_it_were_not_there(printers: Machine, said: str) -> None:
+    Path(printers.folders.runtime, catalogue.ANSWERS_FILE).write_bytes(said.encode("latin-1"))
+    with pytest.raises(CorruptError, match="^answers: "):
+        catalogue.answers_in(printers.folders.runtime)
+    with pytest.raises(UsageError, match="no such metric"):
+        printers.archive.select("pages/pages_per_job")
+    printers.seal()
+    assert len(printers.archive.select("pages/printed").times_ns)
 
 
 def test_a_plugins_columns_are_there_before_any_file_is(printers: Machine) -> None:

@@ -262,6 +262,11 @@ def readers(folders: Folders) -> dict[str, Reader]:
             json.loads(catalogue.encode(catalogue.Catalogue({}, (), (catalogue.EffectiveSetting("a", "b"),)))),
             lambda: catalogue.read(folders.runtime),
         ),
+        "answers": Reader(
+            f"{folders.runtime}/{catalogue.ANSWERS_FILE}",
+            {"disk": {"derived": [["wait", "s", "time / reads", "How long."]]}, "task": {"show": ["pid"]}},
+            lambda: catalogue.answers_in(folders.runtime),
+        ),
         "bpf": Reader(
             f"{folders.runtime}/{report.REPORT}",
             {"folder": "/x", "programs": {"snapshot": {"refused": "no"}}},

@@ -2,6 +2,7 @@
 """The resolver: what the configuration may ask of a probe, and the program that writes the plan."""
 
 import os
+import stat
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -295,6 +296,11 @@ def test_the_program_writes_a_plan_whatever_its_plugins_leave_behind(tmp_path: P
     )
     printed = run(tmp_path, "--user")
     assert plan.decode(printed.stdout.encode()) == made
+    # What tables declare is for all who read rings; settings are not.
+    answers = Path(tmp_path, catalogue.ANSWERS_FILE)
+    assert catalogue.answers_in(str(tmp_path))["process"].others_by == ("cgroup",)
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (answers, tmp_path / catalogue.FILE)]
+    assert modes == [0o644, 0o640]
 
 
 @pytest.mark.parametrize(
