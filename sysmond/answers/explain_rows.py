@@ -48,7 +48,7 @@ def of_series(
         path = f"{question.table.name}/{spec.name}"
         mine = [each for each in series if each.path.partition("@")[0] == path and each.stat == spec.stat]
         first = next(iter(mine), None)
-        derived = question.derived.get(spec.name) if spec.of is Of.DERIVED else None
+        derived = question.derived.get(spec.label)
         made.append(
             Explanation(
                 path,
@@ -83,7 +83,7 @@ def of_long(
     made = []
     for spec in question.columns:
         path = f"{table.name}/{spec.name}"
-        derived = question.derived.get(spec.name) if spec.of is Of.DERIVED else None
+        derived = question.derived.get(spec.label)
         formula = "as stored" if is_raw and spec.of is not Of.JOIN else _formula(table, spec)
         origin = _origin(table, spec)
         if derived is not None:
@@ -117,6 +117,7 @@ def _together(question: Question, spec: Spec, percent: float | None) -> str:
         by = ", ".join(group.label for group in question.groups)
         is_mean = spec.stat == MEAN and spec.semantics is Semantics.GAUGE
         what = "largest" if spec.stat == MAX else "sum, by the share of the time," if is_mean else "sum"
+        what = "formula of sums" if spec.label in question.derived and is_mean else what
         words = f"; the {what} of all rows with the same {by}"
     if percent is not None and spec.semantics is not Semantics.STATE:
         words += f"; {percent:g} % of the steps have at most this"

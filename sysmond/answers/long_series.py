@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sysmond.answers import records
-from sysmond.answers.columns import LAST, Of, Offer
+from sysmond.answers.columns import LAST, Of, Offer, with_known
 from sysmond.answers.dropping import left_of_series
 from sysmond.answers.explain import causes, concerns
 from sysmond.answers.question import Request
@@ -121,7 +121,7 @@ def _of_pattern(place: _Place, pattern: Pattern, asked: Asked, stats: Sequence[s
         when.start_ns if when.start_ns > -FOREVER_NS else None,
         when.end_ns if when.end_ns < FOREVER_NS else None,
         step_ns or None if is_stepped else None,
-        [*key, *_labels(offer, pattern, stats if is_stepped else (LAST,))],
+        [*key, *_labels(offer, pattern, stats if is_stepped else (LAST,), is_raw=asked.raw)],
         _condition(pattern, key),
         by=key[0] if is_stepped else "",
         boot=asked.boot,
@@ -134,8 +134,8 @@ def _of_pattern(place: _Place, pattern: Pattern, asked: Asked, stats: Sequence[s
     return _laid_out(found, pattern, asked, key)._replace(step_ns=0 if asked.raw else step_ns, table="")
 
 
-def _labels(offer: Offer, pattern: Pattern, stats: Sequence[str]) -> list[str]:
-    """The columns that a path and statistics mean.
+def _labels(offer: Offer, pattern: Pattern, stats: Sequence[str], *, is_raw: bool) -> list[str]:
+    """The columns that a path and statistics mean; derived ones by their names alone, and not as stored.
 
     :raises UsageError: where there is none.
     """
@@ -144,6 +144,10 @@ def _labels(offer: Offer, pattern: Pattern, stats: Sequence[str]) -> list[str]:
     for name in key_of(offer.table):
         known.pop(name, None)
     metrics = {name: kind for name, kind in known.items() if matcher.metric(pattern.table, name)}
+    if not metrics and matcher.is_named and not is_raw:
+        offer = with_known(offer)
+        known |= dict.fromkeys(offer.derived, Semantics.GAUGE)
+        metrics = {name: Semantics.GAUGE for name in offer.derived if name == pattern.metric}
     if not metrics:
         spelled = [f"{pattern.table}/{name}" for name in known]
         close = nearest(f"{pattern.table}/{pattern.metric}", spelled) or f"; there are {', '.join(spelled)}"

@@ -228,8 +228,8 @@ class Answering:
         return self._result(question, rows, buckets)._replace(notes=tuple(notes))
 
     def whole_offer(self) -> Offer:
-        """The columns, and those that are derived."""
-        return offered.with_known(self.offer)
+        """The columns, and those that are derived: of what is stored nothing is."""
+        return self.offer if self._request.raw else offered.with_known(self.offer)
 
     def with_others(
         self, columns: Mapping[str, offered.FormulaColumn], buckets: UtcBuckets, step_ns: int

@@ -190,3 +190,42 @@ def test_columns_know_what_they_are(archive: Archive) -> None:
     (column,) = found.columns
     assert (column.unit, column.semantics) == ("%", Semantics.COUNTER)
     assert ABSENT not in found.times_ns.tolist()
+
+
+def test_what_is_derived_is_a_series_of_a_thing_too(archive: Archive) -> None:
+    span = {"start": at(100), "end": at(110), "step": "5s"}
+    found = archive.select("process/cpu_percent@5*", "process/cpu@5*", **span)  # type: ignore[arg-type]
+    percent, cpu = (
+        [column for column in found.columns if f"/{name}@" in column.path] for name in ("cpu_percent", "cpu")
+    )
+    assert [column.unit for column in percent] == ["%"] * len(cpu)
+    for one, other in zip(percent, cpu, strict=True):
+        np.testing.assert_allclose(one.values, other.values)
+    (told, *_) = archive.select("process/cpu_percent@7", explain=True, **span).explanations  # type: ignore[arg-type]
+    assert told.formula.startswith("cpu * 100")
+    (_, told) = archive.records(
+        "process", columns="cpu_percent", group_by="comm", explain=True, start=at(100), end=at(110)
+    ).explanations
+    assert told.formula == "cpu * 100, of their mean; the formula of sums of all rows with the same comm"
+    assert "process/cpu_percent" not in {column.path.partition("@")[0] for column in archive.select("process").columns}
+
+
+@pytest.mark.parametrize(
+    ("path", "said", "wrong"),
+    [
+        ("process/cpu_percnt", {}, "no such metric; nearest: process/cpu_percent"),
+        ("process/cpu_percent", {"raw": True}, "path 'process/cpu_percent': no such metric"),
+        ("process/cpu_percent", {"stat": "sum"}, "has no column 'cpu_percent:sum'"),
+        ("process/memory_percent", {"stat": "max"}, "has no column 'memory_percent:max'"),
+    ],
+)
+def test_what_a_derived_series_has_not_is_a_line(archive: Archive, path: str, said: dict[str, Any], wrong: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        archive.select(path, start=at(100), end=at(110), **said)
+    assert wrong in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_rows_as_stored_have_nothing_derived(archive: Archive) -> None:
+    with pytest.raises(UsageError, match="has no column 'cpu_percent'"):
+        archive.records("process", columns="pid,cpu_percent", raw=True, start=at(100), end=at(110))
