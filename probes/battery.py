@@ -31,6 +31,8 @@ FOLDER = "/sys/class/power_supply"
 PREFIX = "POWER_SUPPLY_"
 SUPPLIES_MAX = 64
 TEXT_LENGTH_MAX = 64
+# A controller that takes longer is asked more seldom: it has keys and fans to look after.
+COSTLY_S = 0.005
 MICRO = 6
 # What may be less than zero: some drivers tell by the sign whether a battery is discharged; frost.
 SIGNED = frozenset(("CURRENT_NOW", "POWER_NOW", "TEMP"))
@@ -160,8 +162,11 @@ def _reader(table: Table, is_one: Callable[[object], bool]) -> Callable[[Host], 
 
 def read_batteries(host: Host) -> Iterable[Row]:
     """Give a row for each battery."""
+    names: set[str] = set()
     for supply, values in _reader(BATTERY, STORES.__contains__)(host):
-        yield NUMBERED.sub(lambda number: number[0].replace(":", "")[-4:], supply), values
+        name = NUMBERED.sub(lambda number: number[0].replace(":", "")[-4:], supply)
+        yield name if name not in names else f"{name}#{len(names)}", values
+        names.add(name)
 
 
 read_mains = _reader(MAINS, lambda kind: kind not in {*STORES, "BMS", ABSENT})
@@ -169,16 +174,13 @@ read_mains = _reader(MAINS, lambda kind: kind not in {*STORES, "BMS", ABSENT})
 
 @hookimpl
 def sysmond_probes() -> list[Probe]:
-    """Offer the tables ``battery`` and ``mains``: asked of embedded controllers, so seldom, and in the background."""
-    told = ("power_supply",)
+    """Offer the tables ``battery`` and ``mains``: asked of embedded controllers, so seldom, and in the background.
+
+    A battery is of interest while it feeds the machine. Each change of status is an event, and read at once.
+    """
+    battery = Probe(BATTERY, read_batteries, 60.0, Lane.BACKGROUND, subsystems=("power_supply",), on_battery_s=15.0)
+    mains = Probe(MAINS, read_mains, 60.0, Lane.BACKGROUND, subsystems=("power_supply",), on_battery_s=60.0)
     return [
-        Probe(
-            BATTERY,
-            read_batteries,
-            60.0,
-            Lane.BACKGROUND,
-            subsystems=told,
-            needs=tuple(f"{FOLDER}/*/{name}" for name in ("status", "capacity_level")),
-        ),
-        Probe(MAINS, read_mains, 60.0, Lane.BACKGROUND, subsystems=told, needs=(f"{FOLDER}/*/online",)),
+        battery._replace(needs=(f"{FOLDER}/*/status", f"{FOLDER}/*/capacity_level"), costly_s=COSTLY_S),
+        mains._replace(needs=(f"{FOLDER}/*/online",), costly_s=COSTLY_S),
     ]

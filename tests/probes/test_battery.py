@@ -108,6 +108,18 @@ def test_devices_have_batteries_whose_names_tell_no_address_and_no_serial_number
     assert "1234" not in repr(told)
 
 
+def test_two_numbers_with_one_end_are_two_batteries(tmp_path: Path) -> None:
+    for begin in ("f0", "f1"):
+        supply(tmp_path, f"hid-{begin}:5c:77:aa:bb:cc-battery")
+    assert list(rows(battery.BATTERY, tmp_path)) == ["hid-bbcc-battery", "hid-bbcc-battery#1"]
+
+
+def test_a_battery_is_asked_oftener_while_it_feeds_the_machine() -> None:
+    probes = {probe.table.name: probe for probe in battery.sysmond_probes()}
+    assert (probes["battery"].interval_s, probes["battery"].on_battery_s) == (60.0, 15.0)
+    assert all(probe.costly_s == battery.COSTLY_S for probe in probes.values())
+
+
 def test_a_ups_is_a_battery(tmp_path: Path) -> None:
     told = rows(battery.BATTERY, sysfs.build(tmp_path, "server", "ups"))
     assert told == {
