@@ -132,10 +132,28 @@ class Archive:
                 ranges[boot] = (min(seen[0], start_ns), max(seen[1], end_ns))
             return [Boot(boot, *ranges[boot]) for boot in line.boots()]
 
-    def events(self, start_ns: int = -FOREVER_NS, end_ns: int = FOREVER_NS) -> list[Event]:
-        """What happened in [start, end), in UTC nanoseconds; in order."""
-        with closing(Timeline(self._folders, self._classes)) as line:
-            return line.events(None, start_ns, end_ns)
+    def events(
+        self,
+        start: str | int | None = None,
+        end: str | int | None = None,
+        *,
+        boot: str | int | None = None,
+        kind: str = "*",
+        subject: str = "*",
+    ) -> list[Event]:
+        """What happened in [start, end), in order of boots and boot time.
+
+        Times are as for ``select``, without an end up to now and what is known of later. ``kind``, ``subject``: only
+        those so called; ``*`` and ``?`` are wildcards.
+
+        :raises UsageError: for a wrong time, and for a boot that was not recorded.
+        """
+        from sysmond.store import events  # noqa: PLC0415  as above
+
+        when = times.read(start, FOREVER_NS if end is None else end, is_open=True)
+        happened = events.read(self._folders, self._classes, when.start_ns, when.end_ns, boot)
+        self.warnings = happened.warnings
+        return _chosen(happened.events, kind, subject)
 
     def select(  # noqa: PLR0913  each is one word of a question
         self,
@@ -309,9 +327,20 @@ class SavedAnswer(Archive):
         """None: which boots its rows are of was not saved."""
         return []
 
-    def events(self, start_ns: int = -FOREVER_NS, end_ns: int = FOREVER_NS) -> list[Event]:
+    def events(
+        self,
+        start: str | int | None = None,
+        end: str | int | None = None,
+        *,
+        boot: str | int | None = None,
+        kind: str = "*",
+        subject: str = "*",
+    ) -> list[Event]:
         """As of an archive: those that were saved with it."""
-        return [event for event in self._saved.events if start_ns <= event.time_ns < end_ns]
+        self._refuse(boot=boot)
+        when = times.read(start, FOREVER_NS if end is None else end, is_open=True)
+        inside = [event for event in self._saved.events if when.start_ns <= event.time_ns < when.end_ns]
+        return _chosen(inside, kind, subject)
 
     def select(  # noqa: PLR0913  as of an archive
         self,
@@ -461,6 +490,12 @@ def _entry(
 ) -> Entry:
     path, formula = series_path(*key), metric.origin if is_derived else ""
     return Entry(path, metric.unit, metric.semantics, metric.doc, start_ns, end_ns, interval_ns, sensitivity, formula)
+
+
+def _chosen(happened: Sequence[Event], kind: str, subject: str) -> list[Event]:
+    """Those of a kind and about a subject, as patterns."""
+    is_kind, is_subject = paths.naming(kind), paths.naming(subject)
+    return [event for event in happened if is_kind(event.kind) and is_subject(event.subject)]
 
 
 def _statistics(stat: str | Sequence[str]) -> list[str]:

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Answers about long tables: a question in words, checked, answered from what is there, as columns and as records."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain
 
 import numpy as np
@@ -27,13 +26,14 @@ from sysmond.answers.rows import (
 )
 from sysmond.base import paths
 from sysmond.base.declared_answers import within
-from sysmond.base.model import FINEST_TIER, READERS, TIERS_NS, Answers, Cause, Metric, Semantics, Sensitivity, Table
+from sysmond.base.model import FINEST_TIER, READERS, TIERS_NS, Answers, Metric, Semantics, Sensitivity, Table
 from sysmond.base.result import Answered, Event, Explanation, Gap, Result
 from sysmond.base.timespec import FOREVER_NS, format_step
 from sysmond.errors import CorruptError, Error, NotPermittedError, nearest
 from sysmond.machine.folders import Folders
 from sysmond.rollup.ended import ended_of
 from sysmond.rollup.top import is_dictionary
+from sysmond.store import events
 from sysmond.store.census import LATE_NS, Census, Line
 from sysmond.store.stretch import Stretch, key_of, lasts
 from sysmond.store.tiers import COARSE
@@ -43,8 +43,6 @@ from sysmond.store.undeclared import BUILT_IN, BY_COLUMNS, answers_of, declared,
 ATTEMPTS_MAX = 5
 # A refusal names so many files that cannot be read: one of a few is the reason.
 WARNINGS_TOLD_MAX = 8
-# Of these somebody may have told when he noticed.
-_LOSSES = frozenset({Cause.DAMAGED_FILE, Cause.DAEMON_DOWN, Cause.DROPPED})
 
 
 def is_long(folders: Folders, classes: Collection[Sensitivity], table: str) -> bool:
@@ -341,14 +339,16 @@ class Answering:
         times = np.zeros(0, np.int64) if rows is None else rows.times_ns
         columns = [column(spec, None if rows is None else rows.columns[spec.label]) for spec in question.columns]
         known_gaps = self._gaps(buckets)
-        events = [*self._events_of_tiers(), *self._events_of_losses(known_gaps), *dict.fromkeys(self.meanings)]
+        _, start_ns, end_ns, _ = self._times
+        happened = self._census.happened(self._sensitivity(), start_ns, end_ns, self._boot)
+        told = events.among(happened, [*self._events_of_tiers(), *dict.fromkeys(self.meanings)])
         made = Result(
             times,
             tuple(columns),
             tuple(known_gaps),
             self._times.step_ns,
             tuple(dict.fromkeys(self.warnings())),
-            tuple(sorted(events)),
+            tuple(told),
             sensitivity=self._sensitivity(),
             table=self.table.name,
         )
@@ -418,16 +418,6 @@ class Answering:
             groups = "".join(f" by {name}" for name in names[:1])
             text = f"up to here, only what used most is told apart, and the others{groups} together"
             yield Event(max(ends), "tier", self.table.name, text)
-
-    def _events_of_losses(self, known: Sequence[Gap]) -> Iterator[Event]:
-        """What happened in the range, where something was lost in it: who noticed that has put it on record.
-
-        Only then, for events are in the files of all other tables. Of what ended last nobody came to tell.
-        """
-        _, start_ns, end_ns, _ = self._times
-        if any(gap.cause in _LOSSES for gap in known if gap.end_ns < min(end_ns, self._now_ns)):
-            with closing(self._census.timeline(self._sensitivity())) as line:
-                yield from line.events(self._boot, start_ns, end_ns)
 
     def warnings(self) -> list[str]:
         """What could not be read, or was lost."""

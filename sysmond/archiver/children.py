@@ -17,7 +17,7 @@ from typing import Any
 
 from sysmond.archiver import disk_writes
 from sysmond.archiver.flushing import Reason
-from sysmond.base.model import FINEST_TIER, TIERS_NS
+from sysmond.base.model import EVENTS, FINEST_TIER, TIERS_NS
 from sysmond.errors import CorruptError, Error, refusal
 from sysmond.machine import listing, memory, mounts, note
 from sysmond.machine.folders import Folders, create_classes
@@ -123,7 +123,11 @@ def _demand_mounted(folders: Folders, known: Place) -> None:
 def _on_disk(folders: Folders) -> dict[str, int]:
     """Every file of the archive on disk, and its size."""
     sizes = {}
-    places = [(sensitivity, tier, table) for sensitivity, table in archive.disk_folders(folders) for tier in TIERS_NS]
+    places = [
+        (sensitivity, tier, table)
+        for sensitivity, table in archive.disk_folders(folders)
+        for tier in (*TIERS_NS, EVENTS)
+    ]
     for folder in (archive.disk_folder(folders, *place) for place in places):
         for file in archive.files(folder):
             with suppress(FileNotFoundError, CorruptError):

@@ -8,8 +8,9 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from sysmond.base.model import EVENTS
 from sysmond.rollup import neighbours, series
-from sysmond.store import dense, sparse
+from sysmond.store import dense, sparse, tiers
 from sysmond.store.archive import Candidate, Name
 from sysmond.store.pins import Pin
 from sysmond.store.tiers import Beside, Due, TierFile
@@ -23,11 +24,13 @@ class Coding(NamedTuple):
     is pinned. ``plan_tier``: which small files of a tier become one, given its folder, the current boot, how large a
     file may be, which rows have no buckets yet, and what is left alone. ``merged_tier``: the image of what they become.
 
-    ``roll_up``: the images of the tiers of a run of files in a folder, given where rows of other tables are.
+    ``tiers``: those that are made of rows. ``roll_up``: the images of the tiers of a run of files in a folder, given
+    where rows of other tables are.
     ``seals_at_once``, ``bytes_at_once``: how much of rows is rolled up at once.
     """
 
     is_long: bool
+    tiers: tuple[str, ...]
     check: Callable[[str], None]
     span_ns: Callable[[str], tuple[int, int]]
     weighed: Callable[[str, Candidate], Candidate]
@@ -41,6 +44,7 @@ class Coding(NamedTuple):
 
 DENSE = Coding(
     is_long=False,
+    tiers=(*tiers.COARSE, EVENTS),
     check=dense.check,
     span_ns=dense.span_ns,
     weighed=dense.weighed,
@@ -53,6 +57,7 @@ DENSE = Coding(
 )
 SPARSE = Coding(
     is_long=True,
+    tiers=tiers.COARSE,
     check=sparse.check,
     span_ns=sparse.span_ns,
     weighed=sparse.weighed,

@@ -18,7 +18,6 @@ from sysmond.machine import listing, note
 from sysmond.machine.folders import FILE_MODES, Folders
 from sysmond.machine.memory import BoundError, working_on
 from sysmond.plan import plan as plans
-from sysmond.plan import retention
 from sysmond.store import archive, pins, tiers
 from sysmond.store.archive import Candidate, Name
 from sysmond.store.pins import Pin
@@ -51,7 +50,7 @@ def _merge_all(folders: Folders, left_alone: set[str]) -> None:
         job = MergeJob(folders, coding, keep, left_alone, boot_id())
         job.merge_rows()
         job.merge_tiers()
-        for tier in retention.TIERS_NS:
+        for tier in (FINEST_TIER, *coding.tiers):
             keep.make_room(tier, 0)
 
 
@@ -73,7 +72,7 @@ class MergeJob:
         for sensitivity, table in archive.disk_folders(self._folders, is_long=self._coding.is_long):
             folder = archive.disk_folder(self._folders, sensitivity, FINEST_TIER, table)
             archive.remove_superseded(folder, self._is_whole)
-            places = [archive.disk_folder(self._folders, sensitivity, tier, table) for tier in tiers.COARSE]
+            places = [archive.disk_folder(self._folders, sensitivity, tier, table) for tier in self._coding.tiers]
             unrolled = {name for place in places for name in tiers.lacking(place, archive.names(folder))}
             candidates = [*self.candidates(folder), *archive.parting(self._folders, table)]
             for names in archive.plan_merges(candidates, self._boot, self._keep.file_bytes_max(FINEST_TIER)):
@@ -88,7 +87,7 @@ class MergeJob:
         """Merge files of tiers until the plan has nothing more to do; before, remove what an interrupted merge left."""
         for sensitivity, table in archive.disk_folders(self._folders, is_long=self._coding.is_long):
             rows = archive.names(archive.disk_folder(self._folders, sensitivity, FINEST_TIER, table))
-            for tier in tiers.COARSE:
+            for tier in self._coding.tiers:
                 folder = archive.disk_folder(self._folders, sensitivity, tier, table)
                 tiers.remove_superseded(folder, self._is_whole)
                 self._merge_tier(folder, tier, FILE_MODES[sensitivity], tiers.lacking(folder, rows))

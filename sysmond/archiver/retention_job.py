@@ -8,12 +8,13 @@ opening one as long as all fits.
 """
 
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from sysmond.base import clock
-from sysmond.base.model import FINEST_TIER
+from sysmond.base.model import EVENTS, FINEST_TIER
 from sysmond.base.timespec import TIME_MAX_NS
 from sysmond.errors import CorruptError, Error
 from sysmond.machine import listing, note
@@ -24,6 +25,8 @@ from sysmond.plan import retention
 from sysmond.plan.retention import Believed, Limit, PinnedSpan, StoredFile
 from sysmond.store import archive, pins
 
+# Of a tier of which nobody has said anything.
+NO_LIMIT = Limit()
 # In the state folder, where an age is set: what time is believed to be.
 BELIEVED_FILE = "clock.json"
 
@@ -75,18 +78,18 @@ class Keeper:
 
     def file_bytes_max(self, tier: str) -> int:
         """The largest file to write in a tier."""
-        return retention.file_bytes_max(self._limits[tier])
+        return retention.file_bytes_max(self._limits.get(tier, NO_LIMIT))
 
     def make_room(self, tier: str, coming_bytes: int) -> list[str]:
         """Remove what must go before so many bytes are written; gives the paths of what went."""
-        limit = self._limits[tier]
+        limit = self._limits.get(tier, NO_LIMIT)
         waiting = _waiting(self._folders, is_long=self._is_long) if tier == FINEST_TIER else ()
         elsewhere_bytes = sum(looked_at.disk_bytes for looked_at in _looked_at(waiting))
         there_bytes = sum(
             looked_at.size_bytes for looked_at in _looked_at(paths(self._folders, tier, is_long=self._is_long))
         )
         both_bytes = there_bytes + coming_bytes + max(elsewhere_bytes, limit.ram_bytes)
-        if not limit.age_ns and both_bytes <= limit.budget_bytes:
+        if both_bytes <= limit.budget_bytes and not self._has_old(tier, limit.age_ns):
             return []
         files = list(stored(self._folders, tier, is_long=self._is_long))
         going = retention.expired(
@@ -95,7 +98,7 @@ class Keeper:
             self._now_ns(files) if limit.age_ns else 0,
             coming_bytes=coming_bytes,
             elsewhere_bytes=elsewhere_bytes,
-            pins=_pinned(self._folders) if tier == FINEST_TIER else (),
+            pins=_pinned(self._folders) if tier in {FINEST_TIER, EVENTS} else (),
             pins_budget_bytes=self._pins_bytes,
         )
         if going and tier == FINEST_TIER:
@@ -106,6 +109,11 @@ class Keeper:
         for folder in sorted({os.path.dirname(file.path) for file in going}):
             note.sync_folder(folder)
         return [file.path for file in going]
+
+    def _has_old(self, tier: str, age_ns: int) -> bool:
+        """Whether any file was written so long ago that it may be too old: what is in it is no younger."""
+        written = (looked_at.written_ns for looked_at in _looked_at(paths(self._folders, tier, is_long=self._is_long)))
+        return bool(age_ns) and (tier != EVENTS or any(at_ns < time.time_ns() - age_ns for at_ns in written))
 
     def _now_ns(self, files: Sequence[StoredFile]) -> int:
         """The time by which files are old: no later than the wall clock has it, nor than is believed."""

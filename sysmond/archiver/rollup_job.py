@@ -6,15 +6,16 @@ It is published whole, and what a job that was killed has left undone the next o
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 
 from sysmond.archiver.coding import Coding
-from sysmond.base.model import FINEST_TIER, Sensitivity
+from sysmond.base.model import EVENTS, FINEST_TIER, Sensitivity
 from sysmond.errors import Error
 from sysmond.machine.folders import FILE_MODES, Folders, create_stream
 from sysmond.machine.memory import BoundError, working_on
-from sysmond.store import archive, tiers
+from sysmond.store import archive, events, tiers
 from sysmond.store.archive import Name
 from sysmond.store.tiers import Beside, Due
 
@@ -31,16 +32,29 @@ def roll_up(folders: Folders, coding: Coding, make_room: MakeRoom, left_alone: s
         rows = archive.disk_folder(folders, sensitivity, FINEST_TIER, table)
         if not os.path.isdir(rows):
             continue
-        places = {tier: archive.disk_folder(folders, sensitivity, tier, table) for tier in tiers.COARSE}
+        places = {tier: archive.disk_folder(folders, sensitivity, tier, table) for tier in coding.tiers}
         for place in places.values():
             create_stream(folders.state, place.removeprefix(f"{folders.state}/"))
             archive.remove_temporary(place)
+        if EVENTS in places:
+            _gather_events(places, FILE_MODES[sensitivity], make_room)
         beside = partial(_places, folders, sensitivity)
         for run in tiers.due(rows, places, left_alone, coding.seals_at_once, coding.bytes_at_once):
             for name, images in _rolled_up(coding, rows, run, beside, left_alone):
                 for tier, image in images.items():
                     make_room(tier, len(image))
                     archive.publish(places[tier], name.file, image, FILE_MODES[sensitivity])
+
+
+def _gather_events(places: Mapping[str, str], mode: int, make_room: MakeRoom) -> None:
+    """Begin the tier of events, where there is none yet, with those that the other tiers have."""
+    with suppress(Error):
+        if not archive.files(places[EVENTS]) and (
+            found := events.gathered([place for tier, place in places.items() if tier != EVENTS])
+        ):
+            file, image = found
+            make_room(EVENTS, len(image))
+            archive.publish(places[EVENTS], file, image, mode)
 
 
 def _places(folders: Folders, sensitivity: Sensitivity, table: str) -> list[str]:

@@ -22,6 +22,8 @@ INTERVAL_MIN_NS = 10_000_000
 TIERS_NS = {"1s": 0, "10s": 10_000_000_000, "1min": 60_000_000_000, "5min": 300_000_000_000}
 """The tiers by name: the length of a bucket in nanoseconds, 0 for rows as they were recorded."""
 FINEST_TIER = "1s"
+EVENTS = "event"
+"""The table of what happened, and the tier of wide tables that keeps of rows only that."""
 # The image of a file is built in memory; a day may be several files.
 FILE_BYTES_MAX = 16 * 1024 * 1024
 

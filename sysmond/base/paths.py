@@ -96,6 +96,12 @@ def matches(pattern: Pattern, table: str, metric: str, instance: str) -> bool:
     return Matcher(pattern).series(table, metric, instance)
 
 
+def naming(pattern: str) -> Callable[[str], bool]:
+    """Whether a name, and nothing else, is what a pattern means; ``*`` and ``?`` are wildcards."""
+    compiled = _part(pattern)
+    return lambda name: compiled.fullmatch(name) is not None
+
+
 def is_wild(part: str) -> bool:
     """Whether a part of a path may mean several names."""
     return "*" in part or "?" in part

@@ -35,12 +35,19 @@ class Gap(NamedTuple):
 
 
 class Event(NamedTuple):
-    """Something that happened, in UTC nanoseconds: a kind (``mark``, ``clock step``), what about, and a text."""
+    """Something that happened, in UTC nanoseconds: a kind (``mark``, ``clock step``), what about, and a text.
+
+    ``detail``: more of it than a line. ``happened_ns``: ABSENT where it was recorded as it happened; else when that
+    was, in UTC as some log says, which ``known_from`` names.
+    """
 
     time_ns: int
     kind: str
     subject: str
     text: str
+    detail: str = ""
+    happened_ns: int = ABSENT
+    known_from: str = ""
 
 
 class Column(NamedTuple):
@@ -153,7 +160,8 @@ class Result(NamedTuple):
     order of boots and boot time, so that a wall clock that was set back is seen. A run of more than 3600
     empty buckets is cut to its first one. ``gaps``: why there is nothing where there is nothing.
     ``step_ns``: length of a bucket, 0 when raw. ``warnings``: what could not be read, a line each.
-    ``events``: what happened within the range, in order. ``explanations``: one a column, where asked for.
+    ``events``: what happened within the range, in order of boots and boot time. ``explanations``: one a column, where
+    asked for.
     ``sensitivity``: restricted where anything in it is. ``table``: the long table that these are rows of; empty where
     they are series. ``notes``: what is worth a word though nothing is missing, a line each.
     """

@@ -211,7 +211,7 @@ def events(question: HistoryQuestion, archive: "Archive", bulk: int) -> Answer: 
     from sysmond.base.timespec import FOREVER_NS  # noqa: PLC0415  see answer
 
     recorded = archive.events(question.start_ns or -FOREVER_NS, question.end_ns or FOREVER_NS)
-    return {"events": _newest([list(event) for event in recorded[-EVENTS_MAX:]], EVENTS_BYTES_MAX)}
+    return {"events": _newest([list(event[:4]) for event in recorded[-EVENTS_MAX:]], EVENTS_BYTES_MAX)}
 
 
 def boots(question: HistoryQuestion, archive: "Archive", bulk: int) -> Answer:  # noqa: ARG001  all are called alike

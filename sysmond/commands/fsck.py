@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sysmond import CREATED_BY
-from sysmond.base.model import FINEST_TIER, TIERS_NS, Sensitivity
+from sysmond.base.model import EVENTS, FINEST_TIER, TIERS_NS, Sensitivity
 from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
 from sysmond.machine.folders import FILE_MODES, Folders
 from sysmond.machine.memory import BoundError, working_on
@@ -43,7 +43,7 @@ def check(folders: Folders) -> list[Finding]:
     """Read every file of the archive on disk, whole."""
     findings = list(_check_pins(folders))
     for sensitivity, table in archive.disk_folders(folders):
-        for tier in TIERS_NS:
+        for tier in TIERS_NS if table else (*TIERS_NS, EVENTS):
             folder = archive.disk_folder(folders, sensitivity, tier, table)
             try:
                 findings += _check_folder(folder, sensitivity, tier, table)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from sysmond.base.clock import SECOND_NS
-from sysmond.base.model import Lane, Sensitivity
+from sysmond.base.model import EVENTS, Lane, Sensitivity
 from sysmond.errors import ConfigError, nearest
 from sysmond.machine.folders import configuration_home
 from sysmond.plan.config_keys import ANY, KEYS, TIERS, ConfigKey, Path
@@ -293,6 +293,8 @@ def _typed(settings: dict[Path, Setting]) -> Config:
                 significant_bits=given("archive", "significant_bits"),
                 **{f"size_{tier}_bytes": given("tiers", tier, "size") for tier in TIERS},
                 **{f"age_{tier}_ns": given("tiers", tier, "age") for tier in TIERS},
+                size_event_bytes=given("tiers", EVENTS, "size"),
+                age_event_ns=given("tiers", EVENTS, "age"),
                 **{f"records_size_{tier}_bytes": given("records", tier, "size") for tier in TIERS},
                 **{f"records_age_{tier}_ns": given("records", tier, "age") for tier in TIERS},
             )

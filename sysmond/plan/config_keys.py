@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from sysmond.base.clock import SECOND_NS
-from sysmond.base.model import Lane, Sensitivity
+from sysmond.base.model import EVENTS, Lane, Sensitivity
 from sysmond.plan.plan import INTERVAL_MAX_NS, LANE_INTERVAL_MIN_NS, Scalar
 from sysmond.probe import Option
 
@@ -239,10 +239,21 @@ KEYS = (
     ConfigKey(
         ("tiers", "pins", "size"),
         SIZE,
-        "How much of 1s may be kept beyond that by pins, and as much of records.",
+        "How much of 1s may be kept beyond that by pins, as much of event, and as much of records.",
         "50MB",
         "0B",
         "1TiB",
+    ),
+    ConfigKey(
+        ("tiers", EVENTS, "size"),
+        SIZE,
+        "How much events may take on disk, at every moment; the oldest files go.",
+        "4MB",
+        "512KiB",
+        "1TiB",
+    ),
+    ConfigKey(
+        ("tiers", EVENTS, "age"), _age("1s"), "How long events are kept, if they fit; 0 for as long as they do.", "730d"
     ),
     *_tier_keys("records", " of all long tables together", "200MB"),
     ConfigKey(("probes", ANY, "enabled"), BOOLEAN, "Whether it runs at all; its own declaration says so without this."),

@@ -93,7 +93,7 @@ class ArchiverSettings(NamedTuple):
     ``size_…_bytes``, ``age_…_ns``: how much of each tier is kept, and how long (0: as long as it fits).
     ``pin_pressure_percent``: from which full pressure on rows are pinned (0: never).
     ``significant_bits``: how many bits of a number are kept once rows are merged; 0 for all.
-    ``records_…``: the same of each tier of the long tables, all of them together.
+    ``records_…``: the same of each tier of the long tables, all of them together; ``…_event_…``: of what happened.
     """
 
     seal_interval_s: float = 600.0
@@ -118,6 +118,8 @@ class ArchiverSettings(NamedTuple):
     records_age_10s_ns: int = 0
     records_age_1min_ns: int = 0
     records_age_5min_ns: int = 0
+    size_event_bytes: int = 4_000_000
+    age_event_ns: int = 730 * 86_400 * SECOND_NS
 
     @property
     def ram_share_bytes(self) -> int:

@@ -87,12 +87,14 @@ class PinnedSpan(NamedTuple):
 
 
 def of_settings(settings: ArchiverSettings) -> tuple[dict[str, Limit], int]:
-    """The limits of every tier, and the budget of the pins."""
+    """The limits of every tier, that of events among them, and the budget of the pins."""
     sizes = settings.size_1s_bytes, settings.size_10s_bytes, settings.size_1min_bytes, settings.size_5min_bytes
     ages = settings.age_1s_ns, settings.age_10s_ns, settings.age_1min_ns, settings.age_5min_ns
     limits = {tier: Limit(*limit) for tier, *limit in zip(TIERS_NS, sizes, ages, strict=True)}
     rows = next(iter(TIERS_NS))
-    return {**limits, rows: limits[rows]._replace(ram_bytes=settings.ram_share_bytes)}, settings.pins_bytes
+    limits[rows] = limits[rows]._replace(ram_bytes=settings.ram_share_bytes)
+    limits[model.EVENTS] = Limit(settings.size_event_bytes, settings.age_event_ns)
+    return limits, settings.pins_bytes
 
 
 def of_records(settings: ArchiverSettings) -> dict[str, Limit]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from sysmond.base.clock import Relation
-from sysmond.base.model import Cause, Metric, Semantics, Sensitivity, Table, packing_of
+from sysmond.base.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table, packing_of
 from sysmond.errors import CorruptError, ForeignError
 from sysmond.machine import note
 
@@ -52,6 +52,9 @@ I64 = Struct("=q")
 DETAIL_BYTES_MAX = 200
 TEXT_BYTES_MAX = 4096
 EVENT_BYTES_MAX = 1024
+# Of an event with more than a line: detail, known_from, happened.
+EVENT_DETAIL_BYTES_MAX = 2048
+EVENT_FIELDS_MORE = 3
 TEXTS_MAX = 1024
 # Half of 64 bits, so that the difference of any two values fits as well; larger ones are a kernel's "no limit".
 VALUE_MAX = 2**62 - 1
@@ -214,13 +217,21 @@ def decode_clock(payload: bytes) -> Relation:
     return Relation(*CLOCK.unpack(payload))
 
 
-def encode_event(kind: str, subject: str, text: str) -> bytes:
-    """Encode an event as the payload of its frame: neither kind nor subject has a NUL; a long text is cut."""
-    head = b"".join(cut(part.encode("utf-8", "surrogateescape"), DETAIL_BYTES_MAX) + b"\0" for part in (kind, subject))
-    return head + cut(text.encode("utf-8", "surrogateescape"), EVENT_BYTES_MAX)
+def encode_event(
+    kind: str, subject: str, text: str, detail: str = "", happened_ns: int = ABSENT, known_from: str = ""
+) -> bytes:
+    """Encode an event as the payload of its frame: none of these has a NUL; what is too long is cut."""
+    sized = [(kind, DETAIL_BYTES_MAX), (subject, DETAIL_BYTES_MAX), (text, EVENT_BYTES_MAX)]
+    if detail or known_from or happened_ns != ABSENT:
+        happened = "" if happened_ns == ABSENT else str(happened_ns)
+        sized += [(detail, EVENT_DETAIL_BYTES_MAX), (known_from, DETAIL_BYTES_MAX), (happened, DETAIL_BYTES_MAX)]
+    return b"\0".join(cut(part.encode("utf-8", "surrogateescape"), limit) for part, limit in sized)
 
 
-def decode_event(payload: bytes) -> tuple[str, str, str]:
-    """Decode the payload of an event frame: kind, subject and text."""
-    kind, subject, text = payload.decode("utf-8", "surrogateescape").split("\0", 2)
-    return kind, subject, text
+def decode_event(payload: bytes) -> tuple[str, str, str, str, int, str]:
+    """Decode the payload of an event frame: kind, subject, text, detail, when it happened in UTC, who told of it."""
+    kind, subject, text, *more = payload.decode("utf-8", "surrogateescape").split("\0")
+    if len(more) != EVENT_FIELDS_MORE:  # Texts of before may have NULs.
+        return kind, subject, "\0".join([text, *more]), "", ABSENT, ""
+    detail, known_from, happened = more
+    return kind, subject, text, detail, int(happened) if happened else ABSENT, known_from

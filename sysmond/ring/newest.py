@@ -423,7 +423,7 @@ class Follower:
         elif kind in EXPLAINING:
             self._learn(ring, kind, ident, payload)
         elif kind == EVENT:
-            self._events.append(Happening(tick_ns, *decode_event(payload), ring.identity.sensitivity))
+            self._events.append(Happening(tick_ns, *decode_event(payload)[:3], ring.identity.sensitivity))
         elif (recent := self._of(ring, ident)) is not None:
             if kind == ABSENCE:
                 recent.lack(tick_ns, *decode_absence(payload))

@@ -96,7 +96,7 @@ def _take(descriptor: int, identity: Identity, capacity: int, since: int, path: 
     """Copy once, and look again; None where all of it was overwritten meanwhile."""
     bounds = _bounds(descriptor, capacity)
     head, tail = bounds or _recovered(descriptor, capacity, path)
-    image = _copy(descriptor, capacity, tail, head)
+    image = copy_of(descriptor, capacity, tail, head)
     words = _words(descriptor)
     if len(image) != head - tail:
         raise CorruptError(f"{path}: truncated while it was read")
@@ -172,7 +172,7 @@ def _is_closed(words: memoryview) -> bool:
     )
 
 
-def _copy(descriptor: int, capacity: int, tail: int, head: int) -> bytes:
+def copy_of(descriptor: int, capacity: int, tail: int, head: int) -> bytes:
     """Copy the bytes from tail to head into one contiguous piece."""
     first = tail % capacity
     until_end = min(head - tail, capacity - first)

@@ -304,14 +304,25 @@ class RingWriter:
             self._clock = relation
             self._append(RELATION, 0, relation.boottime_ns, CLOCK.pack(*relation))
 
-    def event(self, tick_ns: int, kind: str, subject: str, text: str) -> None:
-        """Record an event at a boot time.
+    def event(
+        self,
+        tick_ns: int,
+        kind: str,
+        subject: str,
+        text: str,
+        *,
+        detail: str = "",
+        happened_ns: int = ABSENT,
+        known_from: str = "",
+    ) -> None:
+        """Record an event at a boot time. ``happened_ns``: UTC, of what happened earlier, as ``known_from`` tells.
 
-        :raises Error: where kind or subject has a NUL.
+        :raises Error: where one of them has a NUL.
         """
-        if "\0" in kind + subject:
+        if "\0" in kind + subject + text + detail + known_from:
             raise Error(f"an event of the kind {kind!r} about {subject!r}: expected no NUL")
-        self._append(EVENT, 0, tick_ns, encode_event(kind, subject, text))
+        payload = encode_event(kind, subject, text, detail, happened_ns, known_from)
+        self._append(EVENT, 0, tick_ns, payload)
 
     def is_gone(self) -> bool:
         """Whether its file was removed, or another has its name: readers would not find what is written from now on."""

@@ -5,6 +5,7 @@ All tiers are made from one reading of the rows, each from the one before it. Me
 series in which rows are read and buckets written.
 """
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from itertools import pairwise
@@ -13,12 +14,12 @@ from typing import NamedTuple
 import numpy as np
 
 from sysmond import CREATED_BY
-from sysmond.base.model import ABSENT
+from sysmond.base.model import ABSENT, EVENTS
 from sysmond.base.result import Int64Array
 from sysmond.base.wall_clock import Course, course_of
 from sysmond.errors import Error
 from sysmond.plan.retention import TIERS_NS
-from sysmond.store import statistics, tiers
+from sysmond.store import events, statistics, tiers
 from sysmond.store.archive import Name
 from sysmond.store.dense_file import Segment, TierWriter, Writer
 from sysmond.store.of_ring import (
@@ -61,8 +62,12 @@ def roll_up_files(rows_folder: str, run: Due, _: Beside = nothing_beside) -> dic
             with suppress(Error, FileNotFoundError):
                 known = list(stack.enter_context(Segment(f"{rows_folder}/{name.file}")).recording.blocks)
         covers = [Name(run.names[0].boot, run.names[0].first, run.names[-1].last)]
+        images = {EVENTS: events.of_rows(joined, covers)} if EVENTS in run.tiers else {}
+        wanted = [tier for tier in run.tiers if tier != EVENTS]
+        if not wanted:
+            return images
         plans = [plan for strand in strands(joined.blocks) if (plan := _without(plan_of(strand), known)) is not None]
-        return roll_up(joined._replace(covers=covers), plans, run.tiers)
+        return {**roll_up(joined._replace(covers=covers), plans, wanted), **images}
 
 
 def _without(plan: BlockPlan, known: Iterable[Block]) -> BlockPlan | None:
@@ -187,6 +192,8 @@ def merged(paths: Sequence[str]) -> bytes:
 
     :raises Error: as ``merge_tier``.
     """
+    if os.path.basename(os.path.dirname(paths[0])) == EVENTS:
+        return events.merged(paths)
     with ExitStack() as stack:
         return merge_tier([stack.enter_context(Segment(path)).recording for path in paths])
 

@@ -16,7 +16,7 @@ from itertools import groupby, zip_longest
 from typing import NamedTuple
 
 from sysmond.base.clock import SECOND_NS
-from sysmond.base.model import FILE_BYTES_MAX, FINEST_TIER, NAME_LENGTH_MAX, TIERS_NS, Sensitivity
+from sysmond.base.model import EVENTS, FILE_BYTES_MAX, FINEST_TIER, NAME_LENGTH_MAX, TIERS_NS, Sensitivity
 from sysmond.errors import CorruptError, Error
 from sysmond.machine import listing, note
 from sysmond.machine.folders import FILE_MODES, Folders, create_stream
@@ -224,7 +224,7 @@ def free_sequence(boot: str, folders: Folders, table: str = "") -> int:
     """
     used = [0]
     for sensitivity in Sensitivity:
-        places = [disk_folder(folders, sensitivity, tier, table) for tier in TIERS_NS]
+        places = [disk_folder(folders, sensitivity, tier, table) for tier in (*TIERS_NS, EVENTS)]
         for folder in (ram_folder(folders, sensitivity, table), *places):
             with suppress(PermissionError, CorruptError):
                 claiming = [*files(folder), *strangers(folder)]

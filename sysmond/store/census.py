@@ -6,25 +6,25 @@ of its boot begins, and one whose readings all lie within another is left out.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import NamedTuple
 
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import FINEST_TIER, TIERS_NS, Answers, Sensitivity
-from sysmond.base.result import LongEntry
+from sysmond.base.result import Event, LongEntry
 from sysmond.base.wall_clock import ALWAYS_NS, Course, Said, course_of, joined
-from sysmond.errors import CorruptError, Error
+from sysmond.errors import CorruptError, Error, UsageError
 from sysmond.machine.folders import Folders
 from sysmond.plan import catalogue
 from sysmond.ring.snapshot import Snapshot
-from sysmond.store import pins, sparse_file
+from sysmond.store import events, pins, sparse_file
 from sysmond.store.archive import Name
 from sysmond.store.holdings import Damage, Files, Holdings, Place, Shelf, table_of, written_ns
 from sysmond.store.of_ring import Hole
 from sysmond.store.sparse_file import ReopenedStretch
 from sysmond.store.sparse_of_ring import LongRing, Reading
 from sysmond.store.stretch import Stretch, StretchPart
-from sysmond.store.timeline import Timeline
 
 # Beyond every number that a file may have.
 SEQUENCES_END = 10**8
@@ -112,12 +112,15 @@ class Census:
         """Where it looks, and of which classes that is at which it looks."""
         return self._folders, tuple(self._holdings.classes)
 
-    def timeline(self, highest: Sensitivity) -> Timeline:
-        """The wide tables beside, of no higher class; close it after use."""
-        return Timeline(
-            self._folders,
-            [sensitivity for sensitivity in self._holdings.classes if sensitivity in {Sensitivity.PUBLIC, highest}],
-        )
+    def happened(self, highest: Sensitivity, start_ns: int, end_ns: int, boot: str | None) -> list[Event]:
+        """What happened in a range (UTC), as far as sources of no higher class tell; what cannot be read is damage."""
+        classes = [each for each in self._holdings.classes if each in {Sensitivity.PUBLIC, highest}]
+        with suppress(UsageError):  # Of a boot of which there is nothing but this table.
+            told = events.read(self._folders, classes, start_ns, end_ns, boot)
+            for said in told.warnings:
+                self._warn(said)
+            return told.events
+        return []
 
     def tables(self) -> list[str]:
         """The long tables of which anything is there, sorted."""

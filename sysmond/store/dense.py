@@ -209,7 +209,7 @@ def plan_tier(
 
 
 def span_ns(path: str) -> tuple[int, int]:
-    """UTC of the outermost rows of a file, in nanoseconds; where it has none, of its holes; else 0.
+    """UTC of the outermost rows of a file, in nanoseconds; where it has none, of what else it tells.
 
     :raises Error: where it is damaged.
     """

@@ -18,7 +18,7 @@ from sysmond.base.clock import Relation
 from sysmond.base.model import Cause, Metric, Semantics, Sensitivity, Table
 from sysmond.base.result import Array, BoolArray, Int64Array
 from sysmond.errors import CorruptError, Error
-from sysmond.store import declarations, dense_coding, hdf5, invariants, statistics
+from sysmond.store import declarations, dense_coding, event_records, hdf5, invariants, statistics
 from sysmond.store.archive import Name
 from sysmond.store.declarations import Keys, identity
 from sysmond.store.dense_coding import EDGES, SERIES, TIER_SERIES
@@ -28,7 +28,7 @@ from sysmond.store.invariants import Claims
 from sysmond.store.of_ring import BlockPlan, BootEvent, Hole, Recording, SeriesKey, Strand, plan_of
 from sysmond.store.statistics import Axis, Buckets, Edges, Stat
 
-__all__ = ["CHUNK_TICKS", "Segment", "Writer", "encode", "encode_plans"]
+__all__ = ["CHUNK_TICKS", "EventsOfFile", "Segment", "Writer", "encode", "encode_plans"]
 
 # No incompatible flags exist yet.
 FORMAT = hdf5.Format("sysmond segment", 1, invariants.WIDE_ELEMENTS_MAX)
@@ -357,11 +357,9 @@ def _write_holes(file: hdf5.File, holes: Sequence[Hole], boots: Sequence[str]) -
 
 
 def _write_events(file: hdf5.File, events: Sequence[BootEvent], boots: Sequence[str]) -> None:
-    hdf5.put_records(
+    event_records.write(
         file,
-        "events",
-        ("kind", "subject", "text"),
-        [(event.kind, event.subject, event.text) for event in events],
+        events,
         boot=("<u4", [boots.index(event.boot) for event in events]),
         boottime_ns=("<i8", [event.boottime_ns for event in events]),
     )
@@ -544,10 +542,7 @@ class Segment(hdf5.OpenFile):
             list(_holes(root, boots)),
             list(_events(root, boots)),
             tiers,
-            [
-                Name(boots[_index(boot)], *reach)
-                for boot, *reach in root.columns("covers", boot=int, first=int, last=int)
-            ],
+            _covers(root, boots),
         )
 
 
@@ -569,6 +564,30 @@ def _holes(root: Node, boots: Sequence[str]) -> Iterator[Hole]:
 
 
 def _events(root: Node, boots: Sequence[str]) -> Iterator[BootEvent]:
-    for boot, at_ns, *said in root.columns("events", boot=int, boottime_ns=int, kind=str, subject=str, text=str):
+    for boot, at_ns, *said in event_records.read(root, "boot", "boottime_ns"):
         invariants.check_moments("an event", at_ns)
         yield BootEvent(boots[_index(boot)], at_ns, *said)
+
+
+def _covers(root: Node, boots: Sequence[str]) -> list[Name]:
+    return [Name(boots[_index(boot)], *reach) for boot, *reach in root.columns("covers", boot=int, first=int, last=int)]
+
+
+class EventsOfFile(hdf5.OpenFile):
+    """An open segment of which only that is read which tells what happened: the rest may be damaged.
+
+    ``sensitivity``, ``clocks``, ``events``, ``covers``: as of its ``Recording``.
+    """
+
+    def __init__(self, path: str) -> None:
+        """Open a segment and read these; see ``hdf5.OpenFile``."""
+        super().__init__(path, FORMAT)
+
+    def _read(self, root: Node) -> None:
+        self.sensitivity = Sensitivity(root.attribute("sensitivity", str))
+        invariants.check_place(self.path, self.sensitivity)
+        boots = root.strings("boots")
+        invariants.check_boots(boots)
+        self.clocks = _clocks(root, boots)
+        self.events = list(_events(root, boots))
+        self.covers = _covers(root, boots)

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from functools import lru_cache
 from io import BytesIO
 from itertools import product
+from types import MappingProxyType
 from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
 
 import h5py
@@ -463,11 +464,16 @@ class Node:
         """Read a one-dimensional dataset of texts."""
         return texts(self.array(name, _TEXT))
 
-    def columns(self, name: str, **expected: type) -> Iterator[tuple[Any, ...]]:
-        """Read records: the given fields of each, ``int`` or ``str``, whatever others there are."""
+    def columns(
+        self, name: str, lacking: Mapping[str, object] = MappingProxyType({}), **expected: type
+    ) -> Iterator[tuple[Any, ...]]:
+        """Read records: the given fields of each, ``int`` or ``str``, whatever others there are.
+
+        ``lacking``: the value of a field in files that have none of its name.
+        """
         dataset = Dataset(self._group, name)
         # Most files have no gaps, no events and no texts: that is found out at once.
-        return fields(self._read(dataset, name), **expected) if dataset.bytes else iter(())
+        return fields(self._read(dataset, name), lacking, **expected) if dataset.bytes else iter(())
 
     def attribute(self, name: str, expected: type[_T], default: _T | None = None) -> _T:
         """Read an attribute, an ``int``, a ``bool`` or a ``str``; the default, if there is one, where there is none.
@@ -500,13 +506,18 @@ def texts(strings: Array) -> list[str]:
     return list(map(_string, strings.tolist()))
 
 
-def fields(records: Array, **expected: type) -> Iterator[tuple[Any, ...]]:
-    """The given fields of records [row], ``int`` or ``str``.
+def fields(
+    records: Array, lacking: Mapping[str, object] = MappingProxyType({}), **expected: type
+) -> Iterator[tuple[Any, ...]]:
+    """The given fields of records [row], ``int`` or ``str``; of one that there is not, what it is where it is lacking.
 
     :raises ValueError: where one of them is something else.
     """
-    lists = []
+    lists: list[list[object]] = []
     for name, kind in expected.items():
+        if name in lacking and name not in (records.dtype.names or ()):
+            lists.append([lacking[name]] * len(records))
+            continue
         if name not in (records.dtype.names or ()) or records.dtype[name].kind not in _KINDS[kind]:
             raise ValueError(f"records without a field {name}, or of another type than {kind.__name__}")
         column = records[name].tolist()

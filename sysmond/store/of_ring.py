@@ -84,13 +84,19 @@ class Hole(NamedTuple):
 
 
 class BootEvent(NamedTuple):
-    """Something that happened, at a boot time of ``boot``: a kind (``mark``, ``pin``), what it is about, and a text."""
+    """Something that happened, at a boot time of ``boot``: a kind (``mark``, ``pin``), what it is about, and a text.
+
+    ``detail``, ``happened_ns``, ``known_from``: as of ``result.Event``; the boot time is when it was recorded.
+    """
 
     boot: str
     boottime_ns: int
     kind: str
     subject: str
     text: str
+    detail: str = ""
+    happened_ns: int = ABSENT
+    known_from: str = ""
 
 
 class Block(Protocol):

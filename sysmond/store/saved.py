@@ -14,7 +14,7 @@ import numpy as np
 from sysmond.base.model import ABSENT, Cause, Semantics, Sensitivity
 from sysmond.base.result import TIME_SCALE, Array, Column, Event, Gap, Result
 from sysmond.base.timespec import STEP_MAX_NS, TIME_MAX_NS, TIME_MIN_NS, YEAR_MAX, YEAR_MIN
-from sysmond.store import hdf5, invariants
+from sysmond.store import event_records, hdf5, invariants
 from sysmond.store.hdf5 import Format, Node, OpenFile
 
 # No answer that is read again has more rows or columns than a segment may have.
@@ -70,13 +70,7 @@ def write(result: Result, path: str) -> None:
             start_ns=("<i8", [gap.start_ns for gap in result.gaps]),
             end_ns=("<i8", [gap.end_ns for gap in result.gaps]),
         )
-        hdf5.put_records(
-            file,
-            "events",
-            ("kind", "subject", "text"),
-            [(event.kind, event.subject, event.text) for event in result.events],
-            time_ns=("<i8", [event.time_ns for event in result.events]),
-        )
+        event_records.write(file, result.events, time_ns=("<i8", [event.time_ns for event in result.events]))
 
 
 def _kind(column: Column) -> str:
@@ -119,7 +113,7 @@ class _Saved(OpenFile):
                 "gaps", start_ns=int, end_ns=int, table=str, cause=str, detail=str
             )
         )
-        events = tuple(starmap(Event, root.columns("events", time_ns=int, kind=str, subject=str, text=str)))
+        events = tuple(starmap(Event, event_records.read(root, "time_ns")))
         self.result = Result(
             times_ns,
             columns,
@@ -133,7 +127,7 @@ class _Saved(OpenFile):
 
 def _columns(root: Node, rows: int) -> Iterator[Column]:
     fields = {"path": str, "unit": str, "semantics": str, "stat": str, "kind": str, "decimals": int}
-    said = list(root.columns("columns", **fields))
+    said = list(root.columns("columns", {}, **fields))
     invariants.check_count("values", len(said) * rows, invariants.CELLS_MAX)
     if not said:
         return

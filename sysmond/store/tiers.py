@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import ABSENT
 from sysmond.base.wall_clock import course_of
 from sysmond.errors import CorruptError, ForeignError, NotPermittedError
 from sysmond.machine.listing import look
@@ -203,7 +204,10 @@ def listing(folder: str) -> tuple[list[TierFile], list[str]]:
 
 
 def span_ns(recording: Recording) -> tuple[int, int]:
-    """UTC of the outermost rows of a recording, in nanoseconds; where it has none, of its holes; else 0."""
+    """UTC of the outermost rows of a recording, in nanoseconds; where it has none, of its holes; else of its events.
+
+    A recording of events alone reaches up to where its clocks were last told; 0 where there is nothing of all this.
+    """
     ends = []
     for strand, first, last in [
         *((block.strand, block.ticks, block.ticks) for block in recording.blocks),
@@ -216,6 +220,12 @@ def span_ns(recording: Recording) -> tuple[int, int]:
     ends = ends or [
         course_of(recording.clocks.get(hole.boot, []), SECOND_NS).moment_ns(hole.start_ns) for hole in recording.holes
     ]
+    if not ends:
+        moments = [(event.boot, event.boottime_ns) for event in recording.events]
+        moments += [(boot, relations[-1].boottime_ns) for boot, relations in recording.clocks.items() if relations]
+        courses = {boot: course_of(relations, SECOND_NS) for boot, relations in recording.clocks.items()}
+        ends = [courses[boot].moment_ns(at_ns) for boot, at_ns in moments if boot in courses]
+        ends += [event.happened_ns for event in recording.events if event.happened_ns != ABSENT]
     return (min(ends), max(ends)) if ends else (0, 0)
 
 

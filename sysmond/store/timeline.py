@@ -17,7 +17,7 @@ from sysmond.base.wall_clock import ALWAYS_NS, Course, Said, course_of, joined
 from sysmond.errors import CorruptError, Error
 from sysmond.machine.folders import Folders
 from sysmond.ring.snapshot import Snapshot
-from sysmond.store import archive, pins
+from sysmond.store import archive, events, pins
 from sysmond.store.archive import Name
 from sysmond.store.dense_file import Segment
 from sysmond.store.holdings import Damage, Files, Holdings, Place, Shelf, anew
@@ -243,17 +243,11 @@ class Timeline:
 
     def events(self, boot: str | None, start_ns: int, end_ns: int) -> list[Event]:
         """What happened in a range of wall-clock time; that the wall clock was set is an event too."""
-        events: set[Event] = set()
-        for recording in self._recordings:
-            for seen in recording.events:
-                if boot in {None, seen.boot}:
-                    time_ns = self.moment_ns(seen.boot, seen.boottime_ns)
-                    events.add(Event(time_ns, seen.kind, seen.subject, seen.text))
-        for of_boot, course in self._courses.items():
-            if boot in {None, of_boot}:
-                for at_ns, by_ns in course.steps():
-                    events.add(Event(course.moment_ns(at_ns), "clock step", "", f"{by_ns / SECOND_NS:+.6f} s"))
-        return sorted(event for event in events if start_ns <= event.time_ns < end_ns)
+        recorded = {event for recording in self._recordings for event in recording.events}
+        mine = [event for event in recorded if boot in {None, event.boot}]
+        courses = {of_boot: course for of_boot, course in self._courses.items() if boot in {None, of_boot}}
+        told = (event for _, event in events.in_order(mine, courses, self.boots()))
+        return [event for event in told if start_ns <= event.time_ns < end_ns]
 
     def course(self, boot: str) -> Course:
         """How the other clocks stood to a boot's."""

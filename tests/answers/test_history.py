@@ -320,7 +320,7 @@ def test_a_step_of_the_clock_and_a_mark_are_events(machine: Machine) -> None:
     writer.wall_ns += 30 * SECOND_NS
     writer.tick(range(110, 120))
     (event,) = machine.archive.select(READ).events
-    assert event == (NOON_NS + 140 * SECOND_NS, "clock step", "", "+30.000000 s")
+    assert event == Event(NOON_NS + 140 * SECOND_NS, "clock step", "", "+30.000000 s")
     assert machine.archive.select(READ, end=NOON_NS + 120 * SECOND_NS).events == ()
 
 

@@ -9,7 +9,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ from sysmon_tools import extract
 from sysmond import history
 from sysmond.base import clock
 from sysmond.base.model import ABSENT, Cause
-from sysmond.base.result import Column, Result
+from sysmond.base.result import Column, Event, Result
 from sysmond.errors import Error
 from sysmond.history import Archive
 from sysmond.machine.folders import Folders
@@ -131,6 +131,11 @@ def answers(asked: Asked, question: Question) -> dict[str, Any]:
     return as_json(found)
 
 
+def _told(events: Iterable[Event]) -> list[list[str | int]]:
+    """Events; of those that say no more the time, kind, subject and text."""
+    return [list(event if event != Event(*event[:4]) else event[:4]) for event in events]
+
+
 def listed(asked: Asked) -> dict[str, Any]:
     """What there is in an archive."""
     archive = asked.archive
@@ -149,7 +154,7 @@ def _listed(archive: Archive) -> dict[str, Any]:
         "series": [list(each) for each in archive.catalogue()],
         "long_tables": [list(each) for each in archive.long_tables()],
         "boots": [list(each) for each in archive.boots()],
-        "events": [list(each) for each in archive.events()],
+        "events": _told(archive.events()),
     }
 
 
@@ -167,7 +172,7 @@ def library(archive: Archive, question: Question) -> dict[str, Any]:
     found |= {"columns": [_column(column) for column in told.columns]}
     found |= {"gaps": [[gap.start_ns, gap.end_ns, gap.table, str(gap.cause), _detail(str(gap.cause), gap.detail)]
                        for gap in told.gaps]}  # fmt: skip
-    found |= {"events": [list(event) for event in told.events], "sensitivity": str(told.sensitivity)}
+    found |= {"events": _told(told.events), "sensitivity": str(told.sensitivity)}
     found |= {"explanations": list(told.explanations)}
     if told.table:
         found["dtype"] = [str(field) for field in told.records.dtype.descr]

@@ -62,7 +62,7 @@ def test_every_key_reaches_its_setting(tmp_path: Path) -> None:
         "archive: {seal_interval: 60, flush_interval: 1.5h, ram_size: '2GB', pin_pressure_percent: 0,"
         " significant_bits: 8}\n"
         "tiers: {1s: {size: 1MB, age: 7d}, 10s: {size: 2MB, age: 0}, 1min: {size: 3MB, age: 1h},"
-        " 5min: {size: 4MB, age: 5min}, pins: {size: 0B}}\n"
+        " 5min: {size: 4MB, age: 5min}, event: {size: 9MB, age: 30d}, pins: {size: 0B}}\n"
         "records: {1s: {size: 5MB, age: 2d}, 10s: {size: 6MB, age: 0}, 1min: {size: 7MB, age: 1h},"
         " 5min: {size: 8MB, age: 0}}\n"
         "probes:\n"
@@ -72,7 +72,7 @@ def test_every_key_reaches_its_setting(tmp_path: Path) -> None:
     assert whole.sampler == (2**20, 0, 3)
     sizes, ages = [10**6, 2 * 10**6, 3 * 10**6, 4 * 10**6], [7 * 86400 * 10**9, 0, 3600 * 10**9, 300 * 10**9]
     records = [5 * 10**6, 6 * 10**6, 7 * 10**6, 8 * 10**6, 2 * 86400 * 10**9, 0, 3600 * 10**9, 0]
-    assert whole.archiver == (60.0, 5400.0, 2 * 10**9, *sizes, *ages, 0, 0, 8, *records)
+    assert whole.archiver == (60.0, 5400.0, 2 * 10**9, *sizes, *ages, 0, 0, 8, *records, 9 * 10**6, 30 * 86400 * 10**9)
     origin = Origin(str(tmp_path / "0.yaml"), 6)
     assert whole.probes["disk"] == ProbeSettings(
         origin, False, 5 * 10**9, Lane.BACKGROUND, Sensitivity.RESTRICTED, {"a": "yes", "b": "1"}
@@ -311,6 +311,8 @@ def test_every_key_has_a_valid_default_and_documentation() -> None:
         ("tiers", "10s", "age"): archiver.age_10s_ns,
         ("tiers", "1min", "age"): archiver.age_1min_ns,
         ("tiers", "5min", "age"): archiver.age_5min_ns,
+        ("tiers", "event", "size"): archiver.size_event_bytes,
+        ("tiers", "event", "age"): archiver.age_event_ns,
         ("tiers", "pins", "size"): archiver.pins_bytes,
         ("archive", "pin_pressure_percent"): archiver.pin_pressure_percent,
         ("archive", "significant_bits"): archiver.significant_bits,

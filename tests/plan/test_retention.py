@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sysmond.base.model import EVENTS
 from sysmond.plan import config, retention
 from sysmond.plan.retention import Believed, Limit, PinnedSpan, StoredFile, believe
 
@@ -145,6 +146,7 @@ def test_the_smallest_limits_that_hold_are_accepted(tmp_path: Path) -> None:
     tiers = ", ".join(f"{tier}: {{size: {retention.BUDGET_BYTES_MIN}B, age: {tier}}}" for tier in retention.TIERS_NS)
     file.write_text(f"tiers: {{{tiers}}}")
     limits, _ = retention.of_settings(config.read([str(file)]).archiver)
+    assert limits.pop(EVENTS) == Limit(4_000_000, 730 * 86_400 * 10**9)
     assert {limit.budget_bytes for limit in limits.values()} == {retention.BUDGET_BYTES_MIN}
     assert [limit.age_ns for limit in limits.values()] == [10**9, *list(retention.TIERS_NS.values())[1:]]
     assert all(retention.file_bytes_max(limit) == retention.FILE_BYTES_MIN for limit in limits.values())
