@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from sysmon_tools import tasks
 from sysmon_tools.output import ROW_FORMATS, STANDARD_OUTPUT, abandon_standard_output, put_in_place, send
 from sysmond import __version__
+from sysmond.base.model import EVENTS
 from sysmond.base.terminal import say
 from sysmond.errors import EXIT_PARTIAL, Error, NotPermittedError, UsageError, nearest
 from sysmond.machine.commandline import Parser
@@ -117,6 +118,7 @@ def parser() -> Parser:
     add("--format", metavar="FORMAT", help=f"{', '.join(FORMATS)} (default: by the file's suffix, else csv;"
         " on a terminal, table)")  # fmt: skip
     add("--output-file", metavar="F", help="write there, whole or not at all (default: standard output)")
+    add("--events", action="store_true", help="what happened: rows of the table event")
     add("--list", action="store_true", help="list what is recorded, instead of values")
     add("--explain", action="store_true", help="tell how each column comes about, instead of values: kernel source,"
         " formula, tiers, resampling, gaps")  # fmt: skip
@@ -142,7 +144,9 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     made = parser()
     options, rest = made.parse_known_intermixed_args(argv)
     made.refuse_unknown(rest)
-    options.paths = options.paths or [tasks.EVERYTHING]
+    if options.events and options.paths:
+        raise UsageError(f"--events and {options.paths[0]}: events are the table {EVENTS!r}; expected no PATH")
+    options.paths = [EVENTS] if options.events else options.paths or [tasks.EVERYTHING]
     options.stats = _stats(options.stat)
     _check_choice("format", options.format, FORMATS)
     notations = [f"--{name}" for name in ("utc", "local", "epoch") if getattr(options, name)]

@@ -43,4 +43,11 @@ def _fields(listed: Listed, moment: Callable[[int], object]) -> tuple[object, ..
     else:
         semantics = f"per {listed.per}"
     times = moment(listed.start_ns), moment(listed.end_ns)
-    return listed.path, unit, semantics, *times, format_step(listed.interval_ns), str(listed.sensitivity)
+    return (
+        listed.path,
+        unit,
+        semantics,
+        *times,
+        format_step(listed.interval_ns) if listed.interval_ns else "",
+        str(listed.sensitivity),
+    )

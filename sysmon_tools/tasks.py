@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sysmon_tools.output import ROW_FORMATS, put_in_place, send
-from sysmond.base.model import Cause, Sensitivity, Table
+from sysmond.base.model import EVENTS, Cause, Sensitivity, Table
 from sysmond.errors import Error, UsageError
 from sysmond.machine import folders
 from sysmond.store import archive as archives
@@ -62,6 +62,7 @@ rows (of every table; of process, thread, exits and the like always; TABLE --lis
   sysmon-extract process --tree --at=14:32
   sysmon-extract process --pid=4711
   sysmon-extract exits --from=-1d --where='signal = 9' --format=csv
+  sysmon-extract event --from=yesterday --where='kind = mark'
   sysmon-extract --sql='select comm, sum(cpu) from process group by 1 order by 2 desc' --from=-1h
 """
 
@@ -112,7 +113,7 @@ def concerns(options: argparse.Namespace) -> bool:
 
 def _tables(options: argparse.Namespace) -> list[str]:
     """The paths that are long tables: of those that come with sysmond, and of others that are recorded."""
-    known = set(TABLES)
+    known = {*TABLES, EVENTS}
     if any(_TABLE.fullmatch(path) for path in {*options.paths} - known):
         place = _folders(options)
         if os.path.isfile(place.state):

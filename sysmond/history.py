@@ -9,13 +9,13 @@ Rates are derived here, from exact counters; every hole is a gap with its cause.
 
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
 from sysmond.answers import dropping, rates, times, wide
 from sysmond.answers import summary as summaries
 from sysmond.base import paths, timespec
-from sysmond.base.model import Metric, Sensitivity, series_path
+from sysmond.base.model import EVENTS, Metric, Sensitivity, series_path
 from sysmond.base.result import Boot, Entry, Event, LongEntry, Result
 from sysmond.base.timespec import FOREVER_NS
 from sysmond.errors import Error, UsageError
@@ -96,8 +96,13 @@ class Archive:
             ]
 
     def long_tables(self, *, boot: str | int | None = None) -> list[LongEntry]:
-        """The tables of processes and the like of which anything has been recorded, sorted; ``records`` asks them."""
-        from sysmond.store.census import Census  # noqa: PLC0415  who asks for wide tables needs none of it
+        """The tables of processes and the like of which anything has been recorded, sorted; ``records`` asks them.
+
+        Among them is ``event``, where anything happened.
+        """
+        from sysmond.answers import event_rows  # noqa: PLC0415  who asks for wide tables needs none of it
+        from sysmond.store import events  # noqa: PLC0415  as above
+        from sysmond.store.census import Census  # noqa: PLC0415  as above
 
         census = Census(self._folders, self._classes)
         if boot is None:
@@ -105,17 +110,22 @@ class Archive:
         else:
             with closing(Timeline(self._folders, self._classes)) as line:
                 extents = census.extents(wide.find_boot(line, boot))
+        with suppress(UsageError):  # Of a boot of which there are only rows of long tables.
+            told = events.read(self._folders, self._classes, boot=boot)
+            extents += event_rows.entries(told)
         self.warnings = census.warnings
-        return extents
+        return sorted(extents)
 
     def columns(self, table: str) -> list[tuple[str, str, str]]:
         """The columns that rows of a table may have: name, unit, what it is.
 
         :raises Error: where nothing of it is recorded. :raises NotPermittedError: where it may not be read.
         """
-        from sysmond.answers import records, wide_rows  # noqa: PLC0415  most ask for values
+        from sysmond.answers import event_rows, records, wide_rows  # noqa: PLC0415  most ask for values
 
         where = self._folders, self._classes
+        if table == EVENTS:
+            return list(event_rows.described())
         if records.is_long(*where, table):
             return list(records.described(records.newest(*where, table)))
         with closing(Timeline(*where)) as line:
@@ -273,6 +283,10 @@ class Archive:
             raw,
             explain,
         )
+        if table == EVENTS:
+            from sysmond.answers import event_rows  # noqa: PLC0415  as above
+
+            return event_rows.answer(self._folders, self._classes, request)
         if not is_long(self._folders, self._classes, table):
             from sysmond.answers import wide_rows  # noqa: PLC0415  as above
 

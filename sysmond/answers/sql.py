@@ -13,17 +13,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from sysmond.answers import sql_long, sql_query, sql_wide, wide
+from sysmond.answers import event_rows, sql_long, sql_query, sql_wide, wide
 from sysmond.answers.question import Request, times_of
 from sysmond.answers.records import Answering
 from sysmond.answers.rows import VALUES_MAX
 from sysmond.answers.sql_long import Array, Relation
 from sysmond.answers.sql_query import Named, Span
 from sysmond.base import timespec
-from sysmond.base.model import TIERS_NS, Metric, Sensitivity
+from sysmond.base.model import EVENTS, TIERS_NS, Metric, Sensitivity
 from sysmond.base.result import Result
 from sysmond.errors import Error, NotPermittedError, UsageError, nearest
 from sysmond.machine.folders import Folders
+from sysmond.store import events
 from sysmond.store.census import Census
 from sysmond.store.stretch import lasts
 from sysmond.store.tiers import COARSE
@@ -32,7 +33,6 @@ from sysmond.store.timeline import Timeline
 if TYPE_CHECKING:
     import duckdb
 
-EVENT = "event"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # What a connection may do: no network, no extension, and no file but in a folder of its own. What does not fit into its
 # memory waits there, where nobody else may look, and goes with the answer.
@@ -114,6 +114,9 @@ class _Source:
                 if name in left:
                     left.discard(name)
                     self._fill_long(table, name, step)
+        if EVENTS in left:
+            left.discard(EVENTS)
+            self._fill_events()
         if left or not self._named.tables:
             where = self._folders, self._classes, self._times, self._request.boot
             done = wide.opened(*where, lambda line: self._fill_wide(line, left))
@@ -133,7 +136,7 @@ class _Source:
 
     def tables(self) -> list[str]:
         """The tables there are; each of them but ``event`` in tiers, too."""
-        return sorted({*self._census.tables(), *self._wide_tables, EVENT})
+        return sorted({*self._census.tables(), *self._wide_tables, EVENTS})
 
     def _fill_long(self, table: str, name: str, step: str) -> None:
         source = Answering(self._census, self._request._replace(table=table, step=step or None))
@@ -161,7 +164,7 @@ class _Source:
         self.is_restricted = self.is_restricted or source.is_restricted()
 
     def _fill_wide(self, line: Timeline, left: Collection[str]) -> bool:
-        """Make the relations of wide tables, and of events; whether there are any of these."""
+        """Make the relations of wide tables; whether there are any of these."""
         boot = wide.find_boot(line, self._request.boot)
         metrics: dict[str, list[Metric]] = {}
         for (table, _), metric in line.metrics.items():
@@ -184,26 +187,21 @@ class _Source:
                         pieces = sql_wide.rows(line, table, relation, span, boot)
                     self._insert(relation, pieces)
                     self.is_restricted = self.is_restricted or table in line.restricted
-        if EVENT in left:
-            filled.add(EVENT)
-            self._fill_events(line, boot)
         line.demand((), (), is_empty=bool(set(left) - filled))
         self.warnings += [damage.reason for damage in line.damages]
         return bool(filled)
 
-    def _fill_events(self, line: Timeline, boot: str | None) -> None:
-        events = line.events(boot, *self._range(self._named.spans.get(EVENT, Span())))
-        columns: dict[str, Array] = {"time": np.array([event.time_ns for event in events], np.int64).view("M8[ns]")}
-        for field in ("kind", "subject", "text"):
-            texts: Array = np.empty(len(events), object)
-            texts[:] = [sql_long.valid(getattr(event, field)) or None for event in events]
-            columns[field] = texts
-        self._insert(
-            Relation(EVENT, {"time": "TIMESTAMP_NS", **dict.fromkeys(("kind", "subject", "text"), "VARCHAR")}),
-            [columns],
-        )
-        # An event tells of what it is about, whatever table that is in.
-        self.is_restricted = self.is_restricted or bool(line.restricted)
+    def _fill_events(self) -> None:
+        span = self._range(self._named.spans.get(EVENTS, Span()))
+        happened = events.read(self._folders, self._classes, *span, self._request.boot)
+        specs = {metric.name: event_rows.offer().specs[metric.name] for metric in event_rows.TABLE.metrics}
+        batch = event_rows.EventBatch(happened.events, np.array(span, np.int64))
+        columns: dict[str, Array] = {"time": batch.times_ns.view("M8[ns]")}
+        columns |= {name: sql_long.values(batch.cells(spec), spec) for name, spec in specs.items()}
+        types = {name: sql_long.type_of(spec) for name, spec in specs.items()}
+        self._insert(Relation(EVENTS, {"time": "TIMESTAMP_NS", **types}), [columns])
+        self.warnings += happened.warnings
+        self.is_restricted = self.is_restricted or happened.is_restricted
 
     def _insert(self, relation: Relation, pieces: Iterable[Mapping[str, Array]]) -> None:
         """Make a relation of pieces: what one piece takes is free again before the next is read."""

@@ -16,8 +16,8 @@ from sysmond.answers.columns import COUNT, MAX, MEAN, SUM, FormulaColumn, Of, Of
 from sysmond.answers.records import Answering
 from sysmond.answers.rows import BUCKETS_MAX, JoinedRows, MomentBatch, NumberColumn, UtcBuckets, axis, numbers
 from sysmond.base.clock import SECOND_NS
-from sysmond.base.model import ABSENT, END, START, Semantics
-from sysmond.base.result import Column, Float64Array, Int64Array, Result
+from sysmond.base.model import ABSENT, START, Semantics
+from sysmond.base.result import TIME_UNIT, Column, Float64Array, Int64Array, Result
 from sysmond.rollup.condition import Words
 from sysmond.store.census import Line
 from sysmond.store.ends import GRAIN_NS
@@ -51,7 +51,7 @@ class Relation(NamedTuple):
 def of_rows(name: str, offer: Offer, named: Collection[str] | None) -> Relation:
     """The rows of a table, as a relation with these columns: in lower case; None for all but what is joined."""
     wanted = [each for each in _of_rows(offer) if _is_named(each, named)]
-    return Relation(name, {"time": "TIMESTAMP_NS", **{each.name: _type(each) for each in wanted}})
+    return Relation(name, {"time": "TIMESTAMP_NS", **{each.name: type_of(each.spec) for each in wanted}})
 
 
 def rows(source: Answering, offer: Offer, relation: Relation) -> Iterator[Mapping[str, Array]]:
@@ -72,7 +72,7 @@ def rows(source: Answering, offer: Offer, relation: Relation) -> Iterator[Mappin
                     grown, took_s = batch.grown(spec, carried.setdefault(name, {}))
                     made[name] = _rate(grown, took_s, spec) if is_rate else grown.floats()
                 else:
-                    made[name] = _values(batch.cells(spec), spec)
+                    made[name] = values(batch.cells(spec), spec)
             yield made
 
 
@@ -89,13 +89,13 @@ def _derived(
     return source.with_others(columns, seconds, step_ns), seconds
 
 
-def _type(each: _Wanted) -> str:
+def type_of(spec: Spec) -> str:
     """What a column is in SQL."""
-    if each.spec.is_text:
+    if spec.is_text:
         return "VARCHAR"
-    if each.spec.name in {START, END}:
+    if spec.unit == TIME_UNIT:
         return "TIMESTAMP_NS"
-    return "BIGINT" if each.spec.semantics is Semantics.STATE and not each.spec.scale else "DOUBLE"
+    return "BIGINT" if spec.semantics is Semantics.STATE and not spec.scale else "DOUBLE"
 
 
 def _of_rows(offer: Offer) -> Iterator[_Wanted]:
@@ -207,16 +207,16 @@ class _Batch(MomentBatch):
         return column.of(values, at)
 
 
-def _values(cells: NumberColumn | Words, spec: Spec) -> Array:
+def values(cells: NumberColumn | Words, spec: Spec) -> Array:
+    """A column [row] as DuckDB reads it, of the type that ``type_of`` says."""
     if isinstance(cells, Words):
         texts = np.array([*(valid(text) for text in cells.texts), None], object)
         strings: Array = texts[cells.codes]
         return strings
-    if spec.name in {START, END}:
+    if spec.unit == TIME_UNIT:
         return np.asarray(cells.values, np.int64).view("M8[ns]")
     if spec.semantics is Semantics.STATE and not cells.scale:
-        values = np.asarray(cells.values, np.int64)
-        masked: Array = np.ma.masked_equal(values, ABSENT)
+        masked: Array = np.ma.masked_equal(np.asarray(cells.values, np.int64), ABSENT)
         return masked
     return cells.floats()
 

@@ -13,9 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from sysmond.archiver.flushing import Reason
-from sysmond.base import clock
+from sysmond.base import clock, event_kinds
 from sysmond.base.allowance import Allowance
 from sysmond.base.clock import SECOND_NS
+from sysmond.base.event_kinds import MARK
 from sysmond.base.model import Cause, Metric, Semantics, Sensitivity, Table
 from sysmond.errors import CorruptError, Error, TooMuchError
 from sysmond.machine import control, note
@@ -29,8 +30,6 @@ MICROSECONDS = 1_000_000
 # In the runtime folder: the counters as they stand. In the state folder: what no row has yet.
 FILE = "ledger.json"
 
-# What anybody may write into the recording; all other events are our own.
-MARK = "mark"
 DROPPED = "dropped"
 # Of the ring so much may wait to be sealed before that is done at once, before strangers are refused, and before we
 # are: what is left holds the longest event and all that explains the ring.
@@ -139,11 +138,14 @@ class Ledger:
         self._allowance.take(MARK, uid, clock.boottime_ns() / SECOND_NS)
         return self._write_event(MARK, subject, text, STRANGERS_PART if uid else OWN_PART)
 
-    def event(self, kind: str, subject: str, text: str) -> bool:
+    def event(self, kind: str, subject: str, text: str, *, by: str = event_kinds.ARCHIVER) -> bool:
         """Write down that something happened now, and tell who listens on the bus; whether there was room.
 
         What finds none is counted.
+
+        :raises UsageError: where that is not for this part to say.
         """
+        event_kinds.check(kind, by)
         is_written = False
         with suppress(TooMuchError):
             self._allowance.take(kind, 0, clock.boottime_ns() / SECOND_NS)

@@ -12,12 +12,12 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 
-from sysmond.archiver import children, disk_writes
+from sysmond.archiver import children
 from sysmond.archiver.children import KILLED_S, PLACES, STOP_SIGNALS, Job, Running, flush, merge, seal
 from sysmond.archiver.disk_writes import Ledger
 from sysmond.archiver.flushing import Reason
 from sysmond.archiver.watch import LOOK_MIN_S, DiskWatch, RingWatch
-from sysmond.base import clock
+from sysmond.base import clock, event_kinds
 from sysmond.base.allowance import Allowance
 from sysmond.base.clock import SECOND_NS
 from sysmond.errors import EXIT_AGAIN, BusyError, CorruptError, Error
@@ -359,10 +359,10 @@ class Archiver:
                 self._wait_for(flush)
                 self._reason = Reason(str(reason))
                 return {"ok": self._complete(flush) and is_sealed} | self._problem()
-            case {"do": "event", "kind": disk_writes.MARK, "subject": str(subject), "text": str(text), "uid": int(uid)}:
+            case {"do": "event", "kind": event_kinds.MARK, "subject": str(subject), "text": str(text), "uid": int(uid)}:
                 return {"ok": self._ledger.mark(subject, text, uid)}
             case {"do": "event", "kind": str(kind), "subject": str(subject), "text": str(text)}:
-                return {"ok": self._ledger.event(kind, subject, text)}
+                return {"ok": self._ledger.event(kind, subject, text, by=str(order.get("by", "")))}
             case _:
                 return self._adjust(order)
 

@@ -13,6 +13,7 @@ from contextlib import suppress
 import pyudev
 
 from sysmond.base import clock
+from sysmond.base.event_kinds import BUS
 from sysmond.bus.part import BusPart
 from sysmond.errors import Error
 from sysmond.machine import control
@@ -131,5 +132,6 @@ class Uevents:
             self._record(_ACTIONS[action], f"{subsystem}/{name}", "")
 
     def _record(self, kind: str, subject: str, text: str) -> None:
-        order = {"do": "event", "kind": kind, "subject": subject, "text": text, "boottime_ns": clock.boottime_ns()}
+        order: control.Order = {"do": "event", "by": BUS, "kind": kind, "subject": subject, "text": text}
+        order["boottime_ns"] = clock.boottime_ns()
         control.tell(f"{self._runtime}/{ARCHIVER}", order)

@@ -4,7 +4,7 @@
 import argparse
 
 from sysmond.archiver import main as archiver
-from sysmond.archiver.disk_writes import MARK
+from sysmond.base.event_kinds import MARK, PEOPLE
 from sysmond.base.terminal import put, say
 from sysmond.errors import EXIT_PARTIAL, ConfigError, Error, UsageError
 from sysmond.machine import control
@@ -55,7 +55,7 @@ def note(folders: Folders, kind: str, subject: str, text: str) -> None:
 
     :raises Error: where no daemon runs, or it has no room for it.
     """
-    answer = _ask(folders, {"do": "event", "kind": kind, "subject": subject, "text": text}, ANSWER_S)
+    answer = _ask(folders, {"do": "event", "by": PEOPLE, "kind": kind, "subject": subject, "text": text}, ANSWER_S)
     if answer.get("ok") is not True:
         raise Error(f"{folders.runtime}: not recorded: {answer.get('error', 'no room for it')}")
 

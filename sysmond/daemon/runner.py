@@ -22,6 +22,7 @@ from typing import NamedTuple, NoReturn
 from sysmond.archiver import main as archiver
 from sysmond.archiver.children import known_place
 from sysmond.base import terminal
+from sysmond.base.event_kinds import DAEMON
 from sysmond.base.model import Lane
 from sysmond.daemon.heartbeat import Pulse, limit_s
 from sysmond.daemon.live_view import LiveView
@@ -248,7 +249,7 @@ class Runner:
             self._is_stuck = True
             reason = f"no tick for {silent_s:.0f} s; killed"
             self._say(f"sampler: {reason}")
-            self._pending_events.append({"do": "event", "kind": "stuck", "subject": "sampler", "text": reason})
+            self._pending_events.append(_event("stuck", "sampler", reason))
             os.kill(self._parts["sampler"], signal.SIGKILL)
         elif len(self._unkillable) < UNKILLABLE_MAX:
             self._unkillable.append(self._parts.pop("sampler"))
@@ -329,7 +330,7 @@ class Runner:
         if reason:
             again = f"started again {f'in {pause_s:.1f} s' if pause_s else 'at once'}"
             self._say(f"{part} ended ({reason}); {again}")
-            self._pending_events.append({"do": "event", "kind": "died", "subject": part, "text": f"{reason}; {again}"})
+            self._pending_events.append(_event("died", part, f"{reason}; {again}"))
 
     def _tell(self) -> None:
         """Have the archiver record the pending events, in order."""
@@ -380,7 +381,12 @@ class Runner:
 def removal(folder: str) -> control.Order:
     """The order to the archiver to record that a folder was removed, or the rings in it."""
     said = "removed while it was written to; begun anew, with what was not sealed yet"
-    return {"do": "event", "kind": "removed", "subject": folder, "text": said}
+    return _event("removed", folder, said)
+
+
+def _event(kind: str, subject: str, text: str) -> control.Order:
+    """An order to the archiver: something happened."""
+    return {"do": "event", "by": DAEMON, "kind": kind, "subject": subject, "text": text}
 
 
 def belongs_to_terminal() -> bool:

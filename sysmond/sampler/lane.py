@@ -14,7 +14,7 @@ from contextlib import nullcontext
 from time import monotonic, monotonic_ns, perf_counter_ns
 from typing import TYPE_CHECKING
 
-from sysmond.base import clock
+from sysmond.base import clock, event_kinds
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Absence, Lane, Sensitivity
 from sysmond.errors import EXIT_AGAIN, Error
@@ -455,6 +455,7 @@ class Sampler:
 
     def _tell(self, sensitivity: Sensitivity, kind: str, subject: str, text: str) -> None:
         """Record that something happened, and let the bus part know."""
+        event_kinds.check(kind, WRITERS[self._lane])
         self._say(f"probe {subject}: {kind}: {text}")
         del self._events[: max(0, len(self._events) + 1 - EVENTS_MAX)]
         self._events.append((sensitivity, self._now_ns, kind, subject, text))

@@ -79,6 +79,11 @@ class Happened(NamedTuple):
     is_restricted: bool
     warnings: list[str]
 
+    @property
+    def sensitivity(self) -> Sensitivity:
+        """Who may read it."""
+        return Sensitivity.RESTRICTED if self.is_restricted else Sensitivity.PUBLIC
+
 
 def read(
     folders: Folders,

@@ -13,11 +13,10 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from sysmond.base.clock import SECOND_NS
-from sysmond.base.model import ABSENT
+from sysmond.base.model import ABSENT, TIERS_NS
 from sysmond.base.wall_clock import course_of
 from sysmond.errors import CorruptError, ForeignError, NotPermittedError
 from sysmond.machine.listing import look
-from sysmond.plan.retention import TIERS_NS
 from sysmond.store import archive
 from sysmond.store.archive import Name, parse_name
 from sysmond.store.dense_file import Segment

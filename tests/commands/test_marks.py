@@ -70,6 +70,9 @@ def give(station: Station, order: Order) -> Order:
     return ask(f"{station.folders.runtime}/archiver", order, HANG_S)
 
 
+BEFORE: Order = {"do": "event", "by": "daemon", "kind": "died", "subject": "disk", "text": "before"}
+
+
 def mark(text: str, **further: object) -> Order:
     return {"do": "event", "kind": "mark", "subject": "", "text": f"{text} {TEXT}", **further}
 
@@ -90,7 +93,7 @@ def said_yes(station: Station, orders: list[tuple[str, Order]]) -> list[str]:
 
 
 def test_of_thousands_of_marks_every_one_that_was_answered_is_there(archiver: Station) -> None:
-    assert give(archiver, {"do": "event", "kind": "died", "subject": "disk", "text": "before"})["ok"] is True
+    assert give(archiver, BEFORE)["ok"] is True
     done = said_yes(archiver, [(f"n{number}", mark(f"n{number}")) for number in range(MANY)])
     assert 0 < len(done) <= PER_KIND_MAX
     assert give(archiver, {"do": "flush"})["ok"] is True
@@ -98,8 +101,23 @@ def test_of_thousands_of_marks_every_one_that_was_answered_is_there(archiver: St
     assert recorded(archiver.folders, "died") == ["before"]
 
 
+def test_a_part_records_no_kind_but_its_own(archiver: Station) -> None:
+    order = {"do": "event", "subject": "disk", "text": "forged"}
+    for by, kind, own in (
+        ("bus", "died", "device added, device removed, devices changed"),
+        ("daemon", "flush", "died, removed, stuck"),
+        ("people", "clock step", "mark, pin, unpin"),
+        ("", "died", "a part that records events"),
+        ("nobody", "mine", "a part that records events"),
+    ):
+        said = f"event {kind!r} by {by!r}: not its kind; expected {own}"
+        assert give(archiver, {**order, "by": by, "kind": kind}) == {"error": said}
+    assert give(archiver, mark("a\0b"))["error"] == "an event of the kind 'mark' about '': expected no NUL"
+    assert [event for event in Archive(archiver.folders).events() if "forged" in event.text] == []
+
+
 def test_strangers_are_refused_before_the_ring_is_full_and_wipe_nothing(archiver: Station) -> None:
-    assert give(archiver, {"do": "event", "kind": "died", "subject": "disk", "text": "before"})["ok"] is True
+    assert give(archiver, BEFORE)["ok"] is True
     orders = [(f"u{uid}-{n}", mark(f"u{uid}-{n}", uid=uid)) for n in range(15) for uid in range(1000, 1020)]
     done = said_yes(archiver, orders)
     for uid in range(1000, 1020):
@@ -146,7 +164,7 @@ def test_events_of_our_own_that_find_no_room_are_counted_and_a_gap(runtime: Path
         process = subprocess.Popen([sys.executable, "-P", "-c", HASTY, settings], stderr=log)
     try:
         wait_until(lambda: process.poll() is not None or station.answers())
-        event: Order = {"do": "event", "kind": "died", "subject": "disk", "text": "again"}
+        event: Order = {"do": "event", "by": "daemon", "kind": "died", "subject": "disk", "text": "again"}
         answers = [give(station, event)["ok"] for _ in range(PER_KIND_MAX + LOST)]
         assert answers == [True] * PER_KIND_MAX + [False] * LOST
         wait_until(lambda: recorded(station.folders, DROPPED))

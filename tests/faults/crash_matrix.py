@@ -29,7 +29,8 @@ from sysmond.archiver import main as archiver
 from sysmond.archiver import merge_job, retention_job, rollup_job, seal_job
 from sysmond.archiver.coding import DENSE
 from sysmond.archiver.retention_job import Keeper
-from sysmond.base.model import ABSENT, FINEST_TIER, TIERS_NS, Sensitivity
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import ABSENT, EVENTS, FINEST_TIER, TIERS_NS, Sensitivity
 from sysmond.commands import tamper
 from sysmond.errors import Error
 from sysmond.history import Archive
@@ -175,6 +176,7 @@ def prepare(root: Path) -> None:
         forget_rings(machine.folders)  # Else every row would stay in RAM for ever.
         writer = machine.start(0.5 + piece * PIECE_TICKS)
         writer.tick(range(1 + piece * PIECE_TICKS, 1 + (piece + 1) * PIECE_TICKS))
+        writer.ring.event((2 + piece * PIECE_TICKS) * SECOND_NS, "mark", "", str(piece))
         if piece < PIECES - 1:
             machine.seal()
         if piece < PIECES - 2:
@@ -189,21 +191,27 @@ def forget_rings(folders: Folders) -> None:
         os.unlink(path)
 
 
-def look(folders: Folders, *, forgot: bool = False) -> list[str]:
-    """Whatever is wrong: a visible file that does not read, a row that is missing or has another value.
-
-    ``forgot``: rows may be gone; what the tiers have of them must be whole all the same.
-    """
-    problems = []
+def _broken(folders: Folders) -> Iterator[str]:
+    """Visible files that do not read."""
     for sensitivity in Sensitivity:
-        on_disk = (archive.disk_folder(folders, sensitivity, tier) for tier in TIERS_NS)
+        on_disk = (archive.disk_folder(folders, sensitivity, tier) for tier in (*TIERS_NS, EVENTS))
         for folder in (archive.ram_folder(folders, sensitivity), *on_disk):
             for file in archive.files(folder):
                 try:
                     tamper.contents(f"{folder}/{file}")
                 except Error as damage:
-                    problems.append(f"broken: {damage}")
+                    yield f"broken: {damage}"
+
+
+def look(folders: Folders, *, forgot: bool = False) -> list[str]:
+    """Whatever is wrong: a visible file that does not read, a row that is missing or has another value.
+
+    ``forgot``: rows may be gone; what the tiers have of them must be whole all the same.
+    """
+    problems = list(_broken(folders))
     history = Archive(folders)
+    if (told := [event.text for event in history.events()]) != [str(piece) for piece in range(PIECES)]:
+        problems.append(f"events: {told}; expected one of each of {PIECES} pieces")
     for path, stat, true in (
         ("disk/queue", "count", PIECES * PIECE_TICKS),
         ("disk/queue", "sum", sum(map(gauge, range(1, 1 + PIECES * PIECE_TICKS)))),

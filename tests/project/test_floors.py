@@ -26,6 +26,7 @@ LEAN = (
     "base.clock",
     "base.counters",
     "base.derived_columns",
+    "base.event_kinds",
     "base.formula",
     "base.model",
     "base.terminal",
