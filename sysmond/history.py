@@ -111,7 +111,8 @@ class Archive:
             with closing(Timeline(self._folders, self._classes)) as line:
                 extents = census.extents(wide.find_boot(line, boot))
         with suppress(UsageError):  # Of a boot of which there are only rows of long tables.
-            told = events.read(self._folders, self._classes, boot=boot)
+            where = self._folders, self._classes
+            told = events.outermost(*where) if boot is None else events.read(*where, boot=boot)
             extents += event_rows.entries(told)
         self.warnings = census.warnings
         return sorted(extents)

@@ -28,6 +28,7 @@ from sysmond.base.result import TIME_SCALE, Array, Column, Explanation, Int64Arr
 from sysmond.base.timespec import FOREVER_NS
 from sysmond.errors import UsageError, nearest
 from sysmond.machine.folders import Folders
+from sysmond.store import events
 from sysmond.store.census import Census
 from sysmond.store.of_ring import SeriesKey
 from sysmond.store.statistics import distinct
@@ -75,7 +76,7 @@ def beside(one: Result, other: Result) -> Result:
         times_ns=times_ns,
         columns=tuple(columns.values()),
         gaps=tuple(sorted({*one.gaps, *other.gaps})),
-        events=tuple(sorted({*one.events, *other.events})),
+        events=tuple(events.among(one.events, set(other.events).difference(one.events))),
         warnings=tuple(dict.fromkeys([*one.warnings, *other.warnings])),
         notes=tuple(dict.fromkeys([*one.notes, *other.notes])),
         explanations=(*one.explanations, *other.explanations),

@@ -28,6 +28,7 @@ from sysmond.base import declared_answers
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import (
     DOC_LENGTH_MAX,
+    EVENTS,
     INTERVAL_MIN_NS,
     Lane,
     Metric,
@@ -102,7 +103,7 @@ def discover(probe_folder: str | None) -> Discovery:
         del candidates[PLUGINS_MAX:]
     began_s = time.monotonic()
     accepted: list[Plugin] = []
-    owners: dict[str, str] = {}
+    owners = {EVENTS: "all parts"}
     for candidate in candidates:
         try:
             if time.monotonic() - began_s > LOAD_ALL_MAX_S:

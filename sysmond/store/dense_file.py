@@ -14,9 +14,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from sysmond.base.clock import Relation
+from sysmond.base.clock import SECOND_NS, Relation
 from sysmond.base.model import Cause, Metric, Semantics, Sensitivity, Table
 from sysmond.base.result import Array, BoolArray, Int64Array
+from sysmond.base.wall_clock import course_of
 from sysmond.errors import CorruptError, Error
 from sysmond.store import declarations, dense_coding, event_records, hdf5, invariants, statistics
 from sysmond.store.archive import Name
@@ -563,8 +564,8 @@ def _holes(root: Node, boots: Sequence[str]) -> Iterator[Hole]:
         yield Hole(boots[_index(boot)], table, start_ns, end_ns, Cause(cause), detail)
 
 
-def _events(root: Node, boots: Sequence[str]) -> Iterator[BootEvent]:
-    for boot, at_ns, *said in event_records.read(root, "boot", "boottime_ns"):
+def _events(root: Node, boots: Sequence[str], only: Callable[[Array], BoolArray] | None = None) -> Iterator[BootEvent]:
+    for boot, at_ns, *said in event_records.read(root, "boot", "boottime_ns", only=only):
         invariants.check_moments("an event", at_ns)
         yield BootEvent(boots[_index(boot)], at_ns, *said)
 
@@ -579,8 +580,12 @@ class EventsOfFile(hdf5.OpenFile):
     ``sensitivity``, ``clocks``, ``events``, ``covers``: as of its ``Recording``.
     """
 
-    def __init__(self, path: str) -> None:
-        """Open a segment and read these; see ``hdf5.OpenFile``."""
+    def __init__(self, path: str, choose: Callable[[Int64Array], BoolArray] | None = None) -> None:
+        """Open a segment and read these; see ``hdf5.OpenFile``.
+
+        ``choose``: says of which events, bool[event], by when they happened, int64[event] UTC, as this file knows it.
+        """
+        self._choose = choose
         super().__init__(path, FORMAT)
 
     def _read(self, root: Node) -> None:
@@ -589,5 +594,14 @@ class EventsOfFile(hdf5.OpenFile):
         boots = root.strings("boots")
         invariants.check_boots(boots)
         self.clocks = _clocks(root, boots)
-        self.events = list(_events(root, boots))
+        self._boots = boots
+        choose = self._choose
+        self.events = list(_events(root, boots, choose and (lambda records: choose(self._times_ns(records)))))
         self.covers = _covers(root, boots)
+
+    def _times_ns(self, records: Array) -> Int64Array:
+        times_ns = records["boottime_ns"].astype(np.int64)
+        for number, boot in enumerate(self._boots):
+            mine = records["boot"] == number
+            times_ns[mine] = course_of(self.clocks.get(boot, ()), SECOND_NS).utc_ns(times_ns[mine])
+        return event_records.happened_ns(records, times_ns)

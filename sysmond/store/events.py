@@ -6,16 +6,18 @@ only those that may reach into a range: an event is recorded before its file is 
 is one event. ``in_order`` puts events in the order of all answers.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import accumulate
 from typing import NamedTuple
 
 from sysmond import CREATED_BY
 from sysmond.base import paths
 from sysmond.base.clock import SECOND_NS, Relation
 from sysmond.base.model import ABSENT, EVENTS, FINEST_TIER, Sensitivity
-from sysmond.base.result import Event
+from sysmond.base.result import BoolArray, Event, Int64Array
 from sysmond.base.wall_clock import ALWAYS_NS, Course, Said, course_of, joined
 from sysmond.errors import Error
 from sysmond.machine.folders import Folders
@@ -27,6 +29,7 @@ from sysmond.store.holdings import WRITTEN_MIN_NS, WRITTEN_WITHIN_NS, Damage, Ho
 from sysmond.store.of_ring import BootEvent, Recording
 
 CLOCK_STEP = "clock step"
+BOOT_ID_DIGITS = 32
 
 Ordered = list[tuple[BootEvent | None, Event]]
 """Events as they were recorded, and as answers have them; that the clock was set was not recorded as one."""
@@ -66,10 +69,15 @@ def among(events: Sequence[Event], others: Iterable[Event]) -> list[Event]:
 
 
 def _with(ordered: Ordered, others: Ordered) -> Ordered:
+    # The latest up to each: by that the first that is later is found.
+    latest = list(accumulate((event.time_ns for _, event in ordered), max))
+    made: Ordered = []
+    at = 0
     for pair in sorted(others, key=lambda pair: pair[1]):
-        later = (at for at, (_, event) in enumerate(ordered) if event.time_ns > pair[1].time_ns)
-        ordered.insert(next(later, len(ordered)), pair)
-    return ordered
+        place = bisect_right(latest, pair[1].time_ns)
+        made += [*ordered[at:place], pair]
+        at = place
+    return [*made, *ordered[at:]]
 
 
 class Happened(NamedTuple):
@@ -100,10 +108,33 @@ def read(
     return anew(lambda: _read(folders, classes, start_ns, end_ns, boot))
 
 
+def outermost(folders: Folders, classes: Collection[Sensitivity]) -> Happened:
+    """Of what happened the first and the last, and some others: when that was, and who may read it."""
+    return anew(lambda: _told(_Sources(Holdings(folders, classes), -ALWAYS_NS, _is_outer), -ALWAYS_NS, ALWAYS_NS, None))
+
+
+def _is_outer(times_ns: Int64Array) -> BoolArray:
+    chosen: BoolArray = (times_ns == times_ns.min(initial=ALWAYS_NS)) | (times_ns == times_ns.max(initial=-ALWAYS_NS))
+    return chosen
+
+
 def _read(
     folders: Folders, classes: Collection[Sensitivity], start_ns: int, end_ns: int, boot: str | int | None
 ) -> Happened:
-    sources = _Sources(Holdings(folders, classes), start_ns if boot is None else -ALWAYS_NS)
+    def is_near(times_ns: Int64Array) -> BoolArray:
+        """Whether events may be in the range, by what one file knows of the clock: another may know better."""
+        return (times_ns >= start_ns - WRITTEN_WITHIN_NS) & (times_ns < end_ns + WRITTEN_WITHIN_NS)
+
+    # Which boot is meant is told by all there are, unless its whole id says it.
+    since_ns = start_ns if boot is None or _is_id(boot) else -ALWAYS_NS
+    return _told(_Sources(Holdings(folders, classes), since_ns, is_near), start_ns, end_ns, boot)
+
+
+def _is_id(boot: str | int) -> bool:
+    return len(str(boot)) == BOOT_ID_DIGITS
+
+
+def _told(sources: "_Sources", start_ns: int, end_ns: int, boot: str | int | None) -> Happened:
     public, restricted = (
         {event for source in sources.read if source.sensitivity is one for event in source.events}
         for one in (Sensitivity.PUBLIC, Sensitivity.RESTRICTED)
@@ -111,7 +142,8 @@ def _read(
     courses = _courses(sources.read)
     boots = _in_time(sources.read, courses)
     if boot is not None:
-        boots = [paths.find_boot(boot, boots)]
+        is_elsewhere = _is_id(boot) and boot not in boots and start_ns > -ALWAYS_NS
+        boots = [] if is_elsewhere else [paths.find_boot(boot, boots)]
         courses = {name: course for name, course in courses.items() if name in boots}
     mine = {event for event in public | restricted if event.boot in courses}
     told = [pair for pair in in_order(mine, courses, boots) if start_ns <= pair[1].time_ns < end_ns]
@@ -133,13 +165,16 @@ class _Sources:
     ``read``: what they tell; ``damaged``: which cannot be read, and why.
     """
 
-    def __init__(self, holdings: Holdings, since_ns: int) -> None:
-        """Read them.
+    def __init__(
+        self, holdings: Holdings, since_ns: int, choose: Callable[[Int64Array], BoolArray] | None = None
+    ) -> None:
+        """Read them; of files only events that ``choose`` says, as of ``EventsOfFile``.
 
         :raises FileNotFoundError: where a file was merged or flushed meanwhile.
         """
         self._holdings = holdings
         self._since_ns = since_ns
+        self._choose = choose
         self.read: list[_Source] = []
         self._read_rings()
         for sensitivity in holdings.classes:
@@ -179,7 +214,7 @@ class _Sources:
         return [found for found in listed if not WRITTEN_MIN_NS <= written_ns(found[0]) < latest_ns]
 
     def _open(self, path: str, name: Name | None, sensitivity: Sensitivity) -> EventsOfFile | None:
-        opened = self._holdings.attempt(path, partial(EventsOfFile, path), name, sensitivity)
+        opened = self._holdings.attempt(path, partial(EventsOfFile, path, self._choose), name, sensitivity)
         if opened is not None:
             opened.close()
             self.read.append(_Source(opened.sensitivity, opened.events, opened.clocks))

@@ -7,7 +7,7 @@ memory: the caller publishes the bytes.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from io import BytesIO
@@ -19,7 +19,7 @@ import h5py
 import numpy as np
 from h5py import h5a, h5d, h5g, h5l, h5t, h5z
 
-from sysmond.base.result import Array
+from sysmond.base.result import Array, BoolArray
 from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
 from sysmond.store import invariants, packed
 from sysmond.store.dense_coding import CHUNK_SERIES
@@ -465,15 +465,21 @@ class Node:
         return texts(self.array(name, _TEXT))
 
     def columns(
-        self, name: str, lacking: Mapping[str, object] = MappingProxyType({}), **expected: type
+        self,
+        name: str,
+        lacking: Mapping[str, object] = MappingProxyType({}),
+        only: Callable[[Array], BoolArray] | None = None,
+        **expected: type,
     ) -> Iterator[tuple[Any, ...]]:
         """Read records: the given fields of each, ``int`` or ``str``, whatever others there are.
 
-        ``lacking``: the value of a field in files that have none of its name.
+        ``lacking``: the value of a field in files that have none of its name. ``only``: which of them, bool[record].
         """
         dataset = Dataset(self._group, name)
-        # Most files have no gaps, no events and no texts: that is found out at once.
-        return fields(self._read(dataset, name), lacking, **expected) if dataset.bytes else iter(())
+        if not dataset.bytes:  # Most files have no gaps, no events and no texts: that is found out at once.
+            return iter(())
+        records = self._read(dataset, name)
+        return fields(records if only is None else records[only(records)], lacking, **expected)
 
     def attribute(self, name: str, expected: type[_T], default: _T | None = None) -> _T:
         """Read an attribute, an ``int``, a ``bool`` or a ``str``; the default, if there is one, where there is none.

@@ -127,7 +127,7 @@ class _Saved(OpenFile):
 
 def _columns(root: Node, rows: int) -> Iterator[Column]:
     fields = {"path": str, "unit": str, "semantics": str, "stat": str, "kind": str, "decimals": int}
-    said = list(root.columns("columns", {}, **fields))
+    said = list(root.columns("columns", {}, None, **fields))
     invariants.check_count("values", len(said) * rows, invariants.CELLS_MAX)
     if not said:
         return

@@ -325,11 +325,13 @@ def test_colliding_tables_are_refused_to_the_stranger(write: Write, folder: Path
     write("a.py", GOOD.format(table="mine"))
     write("b.py", GOOD.format(table="mine"))
     write("c.py", GOOD.format(table="cpu"))
+    write("d.py", GOOD.format(table="event"))
     found = discover(str(folder))
     assert accepted(found) == {"a.py"}
     assert reasons(found) == {
         "b.py": f"table 'mine': already offered by {folder}/a.py; expected another name",
         "c.py": "table 'cpu': already offered by sysmond_probes.cpu; expected another name",
+        "d.py": "table 'event': already offered by all parts; expected another name",
     }
 
 

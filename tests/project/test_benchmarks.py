@@ -38,6 +38,7 @@ PROMISED = {
     "top": {"wall_ms", "cpu_ms", "peak_mb", "processes", "hours", "bytes_per_process_sample"},
     "capacity": {"bytes_per_sample", "bytes_per_point_5min", "days_5min", "roll_up_cpu_s", "two_years_ms", "month_ms"},
     "way": {"wide", "long"},
+    "events": {"events", "all_ms", "newest_ms", "mb", "files"},
 }
 TINY = {
     "tick": ("--ticks", "2", "--tight-ticks", "5"),
@@ -51,6 +52,7 @@ TINY = {
     "top": ("--processes", "20", "--hours", "1", "--repeats", "1"),
     "capacity": ("--quick",),
     "way": (),
+    "events": ("--boots", "10"),
 }
 
 

@@ -14,8 +14,8 @@ from sysmond.archiver import merge_job, retention_job, rollup_job
 from sysmond.archiver.coding import DENSE
 from sysmond.base.clock import SECOND_NS, Relation
 from sysmond.base.model import ABSENT, EVENTS, TIERS_NS, Sensitivity
-from sysmond.base.result import Event
-from sysmond.errors import Error
+from sysmond.base.result import BoolArray, Event, Int64Array
+from sysmond.errors import Error, UsageError
 from sysmond.history import Archive
 from sysmond.machine.folders import Folders
 from sysmond.plan.retention import Limit
@@ -96,9 +96,9 @@ def test_of_what_the_tier_has_no_other_file_is_opened(machine: Machine, monkeypa
         machine.flush()
     opened: list[str] = []
 
-    def noting(path: str) -> EventsOfFile:
+    def noting(path: str, *choose: Callable[[Int64Array], BoolArray]) -> EventsOfFile:
         opened.append(os.path.basename(os.path.dirname(path)))
-        return EventsOfFile(path)
+        return EventsOfFile(path, *choose)
 
     monkeypatch.setattr(OPEN_FILE, noting)
     assert len(machine.archive.events()) == 5
@@ -143,6 +143,10 @@ def test_order_is_that_of_boots_and_boot_time_whatever_the_clock_says(machine: M
     assert machine.archive.events() == expected
     assert machine.archive.events(boot=-1) == machine.archive.events(boot=OLDER) == [first]
     assert machine.archive.events(boot=0) == expected[1:]
+    assert machine.archive.events(NOON_NS, boot=OLDER) == []
+    assert machine.archive.events(NOON_NS, boot=BOOT) == [second]
+    with pytest.raises(UsageError, match="no such boot"):
+        machine.archive.events(boot="f" * 32)
 
 
 def test_what_was_known_later_stands_where_it_happened(machine: Machine) -> None:
