@@ -16,7 +16,7 @@ from sysmond.store.undeclared import answers_of
 
 OLD_RULE = "in them a counter that fell has not grown"
 _ABOUT = "what the row is about"
-_WHOLE = f"one row for all of the range; {RULE}"
+_WHOLE = "one row for all of the range"
 _OF = {
     Of.COUNT: "number of rows that were put together",
     Of.JOIN: "the text that belongs to the numbers of the row",
@@ -59,7 +59,7 @@ def of_series(
                 + _together(question, spec, percent),
                 joined(part for each in mine for part in each.answered) if mine else every,
                 series[0].step_ns if series else 0,
-                _WHOLE
+                _whole(spec)
                 if is_whole
                 else "; ".join(dict.fromkeys(each.resampling for each in mine)) or "nothing to resample",
                 causes(gap for gap in gaps if _concerns(gap, path)),
@@ -103,6 +103,10 @@ def of_long(
             )
         )
     return tuple(made)
+
+
+def _whole(spec: Spec) -> str:
+    return f"{_WHOLE}; {RULE}" if spec.semantics is Semantics.COUNTER else _WHOLE
 
 
 def _concerns(gap: Gap, path: str) -> bool:

@@ -185,8 +185,7 @@ class _Batch(MomentBatch):
         known = [before.get(key, new) for key, new in zip(keys, fresh, strict=True)]
         base, base_ticks = np.array(known, np.int64).reshape(-1, 2).T
         made = increments(values, stretch.begins, base)
-        last = np.append(stretch.begins[1:], len(values)) - 1
-        source = np.where(values[last] == ABSENT, made.source[last], last)
+        source = made.last(values, stretch.begins)
         stands = np.where(source < 0, base, values[source]), np.where(source < 0, base_ticks, ticks[source])
         before.update(zip(keys, zip(*(column.tolist() for column in stands), strict=True), strict=True))
         since = np.where(made.source < 0, np.repeat(base_ticks, stretch.counts), ticks[made.source])

@@ -108,8 +108,8 @@ def is_wild(part: str) -> bool:
 
 
 def is_long(table: str) -> str:
-    """Say that a table has no series, and how it is asked for instead."""
-    return f"{table} is a long table, without series; expected 'sysmon-extract {table}' by itself"
+    """Say that the series of a table are not listed, and how it is asked for instead."""
+    return f"{table} is a long table, whose series are not listed; expected 'sysmon-extract {table}' by itself"
 
 
 def select(

@@ -24,7 +24,7 @@ from sysmond.errors import Error, NotPermittedError, UsageError
 from sysmond.machine.folders import Folders
 
 if TYPE_CHECKING:
-    from sysmond.base.result import Float64Array, Int64Array, Result
+    from sysmond.base.result import Column, Entry, Float64Array, Int64Array, LongEntry, Result
     from sysmond.history import Archive
 
 NICENESS = 10
@@ -183,21 +183,31 @@ def points(question: HistoryQuestion, archive: "Archive", bulk: int) -> Answer: 
 
     A hole is one point without a value, where it begins.
     """
-    entries = archive.catalogue(*question.paths)
+    [path] = question.paths
+    entries: list[Entry] | list[LongEntry]
+    try:
+        entries = archive.catalogue(path)
+    except UsageError:
+        entries = [entry for entry in archive.long_tables() if entry.path == path.partition("/")[0]]
+        if not entries:
+            raise
     if len(entries) != 1:
-        raise UsageError(f"path {question.paths[0]!r}: means {len(entries)} series; expected one")
+        raise UsageError(f"path {path!r}: means {len(entries)} series; expected one")
     [entry] = entries
     now_ns = time.time_ns()
     start_ns = now_ns - question.timespan_s * SECOND_NS if question.timespan_s else entry.start_ns
     interval_ns = max(entry.interval_ns, SECOND_NS)
     # Rounded up to whole intervals: a bucket without a tick would be a hole that is none.
     step_ns = -(-max(1, now_ns - start_ns) // (question.resolution * interval_ns)) * interval_ns
-    column = None
+    columns: tuple[Column, ...] = ()
     with suppress(UsageError):  # Nothing in this span.
-        result = archive.select(entry.path, start=start_ns, step=step_ns)
-        column = result.column(entry.path)
-    if column is None or column.texts is not None:
+        result = archive.select(path, start=start_ns, step=step_ns)
+        columns = result.columns
+    if len(columns) > 1:
+        raise UsageError(f"path {path!r}: means {len(columns)} series; expected one")
+    if not columns or columns[0].texts is not None:
         return {"points": []}
+    [column] = columns
     samples: list[tuple[int, float, int]] = []
     for time_ns, value in zip(result.times_ns.tolist(), column.values.tolist(), strict=True):
         is_there = not math.isnan(value)

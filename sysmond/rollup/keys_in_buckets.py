@@ -11,7 +11,7 @@ ended is one more row of it, at its end. Counters grow by the rule of ``base.cou
 began anew, or were absent, all rows are looked at.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -56,6 +56,19 @@ def spans(parts: Sequence[StretchPart], edges: Int64Array) -> tuple[Float64Array
     if parts:
         before = np.where(before == ABSENT, parts[0].stretch.ticks[0], before)
     return np.where(after == ABSENT, 0, np.maximum(0, after - before)) / 1e9, watched
+
+
+class _CounterRows(NamedTuple):
+    """Rows of a counter, by key: where each begins, int64[key], and which it is, ``where``.
+
+    Of each row its time, that of the reading before it, and what the counter was; int64[row].
+    """
+
+    where: Int64Array
+    begins: Int64Array
+    ticks: Int64Array
+    since: Int64Array
+    values: Int64Array
 
 
 class _OfKeys(NamedTuple):
@@ -233,34 +246,40 @@ class KeysInBuckets:
         """The same of some keys, int64[key, bucket], row by row; ``is_there``: at the beginning of a bucket."""
         number = np.full(len(self.of_keys.newborn), -1, np.int64)
         number[keys] = np.arange(len(keys))
-        rows = [(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64))]
+        grown, known = np.zeros(is_there.shape, np.int64), is_there.copy()
+        stood, stood_ns = np.where(self.of_keys.newborn[keys], 0, ABSENT), np.zeros(len(keys), np.int64)
+        for rows in self._rows_of(name, keys, number):
+            made = increments(rows.values, rows.begins, stood[rows.where])
+            counts = np.diff(rows.begins, append=len(rows.values))
+            key, bucket = np.repeat(rows.where, counts), np.searchsorted(self.edges, rows.ticks, "right") - 1
+            inside = (bucket >= 0) & (bucket < len(self.edges) - 1)
+            np.add.at(grown, (key[inside], bucket[inside]), filled(made.grown)[inside])
+            present = inside & (rows.values != ABSENT)
+            known[key[present], bucket[present]] = True
+            for row in np.flatnonzero(made.began_anew & inside)[: RESETS_MAX - len(self.resets)].tolist():
+                of = tuple(int(column[keys[key[row]]]) for column in self.keys.values())
+                before_ns = int(rows.ticks[made.source[row]] if made.source[row] >= 0 else stood_ns[key[row]])
+                self.resets.add(Reset(name, of, max(int(rows.since[row]), before_ns), int(rows.ticks[row])))
+            last = made.last(rows.values, rows.begins)
+            there, last = rows.where[last >= 0], last[last >= 0]
+            stood[there], stood_ns[there] = rows.values[last], rows.ticks[last]
+        return np.where(known, grown, ABSENT)
+
+    def _rows_of(self, name: str, keys: Int64Array, number: Int64Array) -> Iterator[_CounterRows]:
+        """The rows of some keys, a portion at a time; then what is told of those that ended, as a row each."""
         before_ns = 0
         for portion in (portion.narrowed(number) for portion in self.portions):
-            reading, _ = portion.rows()
-            inside = portion.ticks[reading] < portion.end_ns
-            key = np.repeat(portion.where, portion.stretch.counts[portion.local])[inside]
-            since = np.append(before_ns, portion.ticks)[reading][inside]
+            reading, begins = portion.rows()
+            ticks, since = portion.ticks[reading], np.append(before_ns, portion.ticks)[reading]
+            # What the next one has as well is its.
+            values = np.where(ticks < portion.end_ns, portion.column(name), ABSENT)
+            yield _CounterRows(portion.where, begins, ticks, since, values)
             before_ns = int(portion.ticks[-1])
-            rows.append((key, portion.ticks[reading][inside], since, portion.column(name)[inside]))
         totals = self.ended(name)
-        if totals is not None and len(ended := np.flatnonzero(totals[keys] != ABSENT)):
-            end_ns = self.of_keys.end_ns[keys][ended]
-            rows.append((ended, end_ns, end_ns * 0, totals[keys][ended]))
-        key, ticks, since, values = (np.concatenate(columns) for columns in zip(*rows, strict=True))
-        order = np.lexsort((ticks, key))
-        key, ticks, since, values = key[order], ticks[order], since[order], values[order]
-        there, begins = np.unique(key, return_index=True)
-        made = increments(values, begins, np.where(self.of_keys.newborn[keys][there], 0, ABSENT))
-        bucket = np.searchsorted(self.edges, ticks, "right") - 1
-        inside = (bucket >= 0) & (bucket < len(self.edges) - 1)
-        grown, known = np.zeros(is_there.shape, np.int64), is_there.copy()
-        np.add.at(grown, (key[inside], bucket[inside]), filled(made.grown)[inside])
-        present = inside & (values != ABSENT)
-        known[key[present], bucket[present]] = True
-        for row in np.flatnonzero(made.began_anew & inside)[: RESETS_MAX - len(self.resets)].tolist():
-            of = tuple(int(column[keys[key[row]]]) for column in self.keys.values())
-            self.resets.add(Reset(name, of, max(int(since[row]), int(ticks[made.source[row]])), int(ticks[row])))
-        return np.where(known, grown, ABSENT)
+        if totals is not None:
+            ended = np.flatnonzero(totals[keys] != ABSENT)
+            end_ns, begins = self.of_keys.end_ns[keys][ended], np.arange(len(ended))
+            yield _CounterRows(ended, begins, end_ns, np.zeros(len(ended), np.int64), totals[keys][ended])
 
     def _summary(self, kind: str, name: str) -> Int64Array:
         """What each key began with, where it was first seen."""

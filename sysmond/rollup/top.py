@@ -315,7 +315,7 @@ class _Counters:
             base[unknown] = np.where(is_absent(stood), base[unknown], stood)
         made = increments(values, slab.begins, base)
         hollow = np.flatnonzero(is_absent(values[slab.ends - 1]))
-        source = made.source[slab.ends[hollow] - 1]
+        source = made.last(values, slab.begins)[hollow]
         stands = np.where(source < 0, base[hollow], values[source])
         if (known := ~is_absent(stands)).any():
             self._stands[metric.name] = slab.keys[hollow][known], stands[known]

@@ -23,6 +23,15 @@ class Increments(NamedTuple):
     source: Int64Array
     began_anew: BoolArray
 
+    def last(self, values: Int64Array, begins: Int64Array) -> Int64Array:
+        """The row of the last value of each key that was there, int64[key]; -1 where that was before all of them.
+
+        ``values``, ``begins``: as of ``increments``.
+        """
+        ends = np.append(begins[1:], len(values)) - 1
+        ends = ends[: len(begins)]
+        return np.where(is_absent(values[ends]), self.source[ends], ends)
+
 
 def increments(values: Int64Array, begins: Int64Array, base: Int64Array) -> Increments:
     """Compare each row of a counter with the one before it.

@@ -84,7 +84,9 @@ def test_columns_of_rows_are_explained_as_their_series(archive: Archive) -> None
     assert named.formula == "what the row is about"
     groups = archive.records("disk", columns="read_bytes:sum", group_by="instance", explain=True).explanations
     assert groups[-1].formula == "increase; the sum of all rows with the same instance"
-    assert groups[-1].resampling.startswith("one row for all of the range")
+    assert groups[-1].resampling.startswith("one row for all of the range; a counter that falls")
+    (most,) = archive.records("disk", columns="queue:max", explain=True).explanations
+    assert most.resampling == "one row for all of the range"
 
 
 @pytest.mark.parametrize("step", ["1s", "10s", "1min", "7s", "5min"])

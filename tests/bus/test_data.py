@@ -379,6 +379,10 @@ def test_the_history_of_a_process_by_its_number(client: Client, machine: Machine
     for (path, _, _, values), column in zip(columns, result.columns, strict=True):
         assert path == column.path
         np.testing.assert_array_equal(np.array(values), column.values)
+    points = client.call("GetHistory", "suu", "process/rss_anon@5", 0, 5)
+    assert {round(value) for _, value, is_there in points if is_there} == {5 * 4096}
+    with pytest.raises(RefusedOverBus, match="means 9 series; expected one"):
+        client.call("GetHistory", "suu", "process/rss_anon", 0, 5)
 
 
 @pytest.mark.parametrize(
@@ -409,6 +413,14 @@ def test_rows_beyond_an_answer_are_too_much(machine: Machine) -> None:
             reader.rows(question, archive, bulk)
     finally:
         os.close(bulk)
+
+
+def test_a_restricted_long_table_is_refused_by_what_is_planned(machine: Machine) -> None:
+    planned = {"exits": Sensitivity.RESTRICTED, "process": Sensitivity.PUBLIC}
+    latest = Latest(Follower(machine.folders, ticks=2), lambda: planned, lambda: list(planned))
+    assert "restricted; root" in str(latest.refusal("exits/cpu@1", (Sensitivity.PUBLIC,)))
+    assert latest.refusal("exits/cpu@1", tuple(Sensitivity)) is None
+    assert latest.refusal("process/cpu@1", (Sensitivity.PUBLIC,)) is None
 
 
 @as_stranger
