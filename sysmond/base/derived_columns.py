@@ -163,6 +163,10 @@ KNOWN: Mapping[str, tuple[Derived, ...]] = {
             "Resident memory, of all there is.",
         ),
     ),
+    "process_private": (
+        Derived("received", "B/s", "tcp_received + udp_received", "What it receives by TCP and UDP."),
+        Derived("sent", "B/s", "tcp_sent + udp_sent", "What it sends by TCP and UDP."),
+    ),
     "thread": _OF_TASKS,
     "self": (_CPU_PERCENT,),
 }
