@@ -27,6 +27,7 @@ OWNERS = {
     "moved": (REALTIME, BACKGROUND),
     "quarantine": (REALTIME, BACKGROUND),
     "released": (REALTIME, BACKGROUND),
+    "eased": (BACKGROUND,),
     "device added": (BUS,),
     "device removed": (BUS,),
     "devices changed": (BUS,),
