@@ -162,8 +162,6 @@ class Offer(NamedTuple):
         """
         specs = []
         for label in labels:
-            if label == TIME:
-                continue  # Every row begins with it.
             if label not in self.specs:
                 known = {name.lower(): f"; nearest: {own}" for name, own in self.answers.aliases}
                 close = known.get(label.lower()) or nearest(label, self.specs)

@@ -83,7 +83,9 @@ def asked(request: Request, offer: Offer) -> Question:
     by_label = request.by
     count = offer.specs[COUNT]
     labels = _words(request.columns)
-    chosen = offer.find(labels) if labels else offer.defaults(grouped=bool(groups))
+    # Every row begins with its time, unless a table has a column of that name.
+    named = [label for label in labels if label != offered.TIME or label in offer.specs]
+    chosen = offer.find(named) if labels else offer.defaults(grouped=bool(groups))
     if request.stat is not None:
         chosen = [each for spec in chosen for each in _with_statistics(offer, spec, _words(request.stat))]
     if request.summary:

@@ -1,0 +1,433 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every option on every kind of table: against a naive reading of the raw rows, in plain Python.
+
+A wide table, one whose rows last and one of moments, from rows and from the buckets of a tier: rows of each are made
+one by one from what was recorded, then filtered, grouped, ranked and joined over steps as the guide says.
+"""
+
+import math
+import operator
+import random
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sysmond.answers import columns, question, wide_rows
+from sysmond.answers.columns import COUNT
+from sysmond.answers.question import Request
+from sysmond.answers.summary import STATISTICS
+from sysmond.archiver import retention_job, rollup_job
+from sysmond.archiver.coding import DENSE, SPARSE
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import Semantics
+from sysmond.errors import UsageError
+from sysmond.history import Archive
+from sysmond.plan import plugins
+from sysmond.rollup.condition import TEXT
+from sysmond.tasks.tables import EXITS, PROCESS
+from tests.support.longarchive import Row, put, relation, stretch
+from tests.support.machine import BOOT, NOON_NS, Machine
+
+US = 1_000_000
+# The range that is asked for, in seconds of boot time: recording begins before it.
+START_S, END_S = 180, 600
+# The columns of each table that are asked for, and by which rows are told apart.
+DISKS, PIDS = ("nvme0n1", "sda", "sdb"), (1, 2, 3, 4)
+BORN = {"nvme0n1": 300, 3: 400}
+IDENTITY = {"disk": "instance", "process": "pid", "exits": "pid"}
+STATS = {"disk": ("mean", "min", "max", "last", "sum", "count", "p50"), "process": ("mean", "max", "last")}
+KEPT_BY_BUCKETS = ("mean", "max", "sum", "count")
+
+
+class Asked(NamedTuple):
+    """A question; ``where``: a column, a sign and a number."""
+
+    table: str
+    step_s: int | None
+    columns: Sequence[str]
+    where: tuple[str, str, float] | None
+    by: str
+    top: int
+    group: str
+    percentile: int | None
+    is_old: bool
+
+
+def recorded(seed: int) -> dict[str, dict[Any, dict[int, tuple[int, int]]]]:
+    """What each thing of each table had at each second: a counter and a gauge."""
+    chance = random.Random(seed)
+    made: dict[str, dict[Any, dict[int, tuple[int, int]]]] = {"disk": {}, "process": {}}
+    for table, names in (("disk", DISKS), ("process", PIDS)):
+        for name in names:
+            counter, gauge = chance.randrange(1000), chance.randrange(100)
+            readings = made[table][name] = {}
+            for second in range(BORN.get(name, 1), END_S):
+                counter += chance.choice([0, 0, chance.randrange(5000 if table == "disk" else 50)])
+                gauge = chance.choice([gauge, gauge, chance.randrange(100)])
+                readings[second] = counter, gauge
+    return made
+
+
+RAW = recorded(7)
+# Of what ended: the second, the name, the processor time.
+ENDED = [(second, 100 + second, f"p{second % 3}", second % 7) for second in range(5, END_S, 11)]
+
+
+def machine(root: Path, *, is_old: bool) -> Archive:
+    """Record all of that; of an old archive only buckets are left."""
+    made = Machine(root)
+    writer = made.start(0.5)
+    for second in range(1, END_S):
+        there = tuple(name for name in DISKS if second in RAW["disk"][name])
+        values = [
+            value for name in there for value in (*RAW["disk"][name][second], writer.ring.text(f"made by {name}"))
+        ]
+        writer.relation(second * SECOND_NS)
+        writer.ring.rows(0, second * SECOND_NS, there, values)
+    rows: list[tuple[int, Row]] = []
+    for pid, readings in RAW["process"].items():
+        before = None
+        for second, (cpu, rss) in readings.items():
+            if (cpu, rss) != before or second == 1:
+                values_of: Row = {"comm": f"p{pid % 2}", "cpu": cpu * US, "rss_anon": rss}
+                start_ns = BORN[pid] * SECOND_NS - SECOND_NS // 2 if pid in BORN else 1
+                rows.append((second - 1, {"pid": pid, "start": start_ns, **values_of}))
+            before = cpu, rss
+    clocks = [relation(0, NOON_NS)]
+    put(made.folders, stretch(PROCESS, range(1, END_S), rows, boot=BOOT, relations=clocks), 1)
+    if is_old:
+        made.seal()
+        made.flush()
+        for coding in (DENSE, SPARSE):
+            rollup_job.roll_up(made.folders, coding, retention_job.keeper(made.folders).make_room, set())
+        made.reboot()
+        for path in [*made.files(), *Path(made.folders.state).glob("public/*/1s/*.h5")]:
+            path.unlink()
+    return made.archive
+
+
+def of_ends(root: Path) -> Archive:
+    """Record what ended, by itself: rows of processes would have them, too."""
+    made = Machine(root)
+    clocks = [relation(0, NOON_NS)]
+    ends: list[tuple[int, Row]] = [
+        (second - 1, {"pid": pid, "start": 1, "comm": comm, "cpu": cpu * US, "end": second * SECOND_NS})
+        for second, pid, comm, cpu in ENDED
+    ]
+    put(made.folders, stretch(EXITS, range(1, END_S), ends, full=(), boot=BOOT, relations=clocks), 1)
+    return made.archive
+
+
+class Archives(NamedTuple):
+    """What was recorded: as rows, as buckets alone, and what ended."""
+
+    rows: Archive
+    buckets: Archive
+    ends: Archive
+
+    def of(self, table: str) -> Archive:
+        """The one with rows of a table."""
+        return self.ends if table == "exits" else self.rows
+
+
+@pytest.fixture(scope="module")
+def archives(tmp_path_factory: pytest.TempPathFactory) -> Archives:
+    rows, buckets, ends = (tmp_path_factory.mktemp(name) for name in ("rows", "buckets", "ends"))
+    return Archives(machine(rows, is_old=False), machine(buckets, is_old=True), of_ends(ends))
+
+
+def wide(stat: str, values: Sequence[float]) -> float | None:
+    """A statistic of what was in a bucket: of a gauge its values, of a counter what it grew by in each second."""
+    if stat == "count":
+        return len(values)
+    if not values:
+        return None
+    made: Mapping[str, Callable[[Sequence[float]], float]] = {
+        "mean": lambda each: sum(each) / len(each), "min": min, "max": max, "last": lambda each: each[-1],
+        "sum": sum, "p50": lambda each: float(np.percentile(each, 50)),
+    }  # fmt: skip
+    return made[stat](values)
+
+
+def of_disk(label: str, name: str, low: int, high: int, *, is_old: bool) -> float | None:
+    """A cell of a disk over the seconds from ``low`` to ``high``."""
+    del is_old
+    metric, _, stat = label.partition(":")
+    readings, at = RAW["disk"][name], 0 if metric == "read_bytes" else 1
+    if at:
+        return wide(stat or "mean", [readings[second][1] / 100 for second in range(low, high) if second in readings])
+    there = [second for second in range(low, high) if second in readings and second - 1 in readings]
+    return wide(stat or "mean", [float(readings[second][0] - readings[second - 1][0]) for second in there])
+
+
+def of_process(label: str, pid: int, low: int, high: int, *, is_old: bool) -> float | None:
+    """A cell of a process: what held at an edge is what the last reading before it said."""
+    metric, _, stat = label.partition(":")
+    readings = RAW["process"][pid]
+    there = [second for second in range(low, high) if second in readings]
+    last = max(second for second in readings if second < high)
+    if metric == "rss_anon":
+        before = [readings[low - 1][1]] if low - 1 in readings and not is_old else []
+        held = [float(readings[second][1]) for second in there]
+        return {"mean": sum(held) / len(held), "max": max([*held, *before]), "last": held[-1]}[stat or "mean"]
+    # What started in the range counts from 0.
+    grown = float(readings[last][0] - readings.get(low - 1, (0, 0))[0])
+    if stat in {"sum", "last"}:
+        return grown if stat == "sum" else float(readings[last][0])
+    return 100 * grown / (last - (low - 1))
+
+
+def steps(asked: Asked) -> list[tuple[int, int]]:
+    length = asked.step_s or END_S - START_S
+    return [(low, min(END_S, low + length)) for low in range(START_S, END_S, length)]
+
+
+def base(asked: Asked, labels: Sequence[str]) -> list[dict[str, Any]]:
+    """The rows of a table: a thing and step each, or a record, with these columns."""
+    made: list[dict[str, Any]] = []
+    for number, (low, high) in enumerate(steps(asked)):
+        if asked.table == "exits":
+            made += [
+                {"bucket": number, "pid": pid, "comm": comm, "cpu": float(cpu), COUNT: 1, "second": second}
+                for second, pid, comm, cpu in ENDED
+                if low <= second < high
+            ]
+            continue
+        cell = of_disk if asked.table == "disk" else of_process
+        for name, readings in RAW[asked.table].items():
+            if any(second in readings for second in range(low, high)):
+                row = {label: cell(label, name, low, high, is_old=asked.is_old) for label in labels}
+                of_group = {"model": f"made by {name}"} if asked.table == "disk" else {"comm": f"p{name % 2}"}
+                share = sum(second in readings for second in range(low, high)) / (high - low)
+                known = {IDENTITY[asked.table]: name, COUNT: 1, "share": share}
+                made.append({"bucket": number, **known, **of_group, **row})
+    return made
+
+
+def expected(asked: Asked) -> list[dict[str, Any]]:
+    """What the guide says that the answer is, before it is cut to the first."""
+    labels = [*asked.columns, asked.by, *([asked.where[0]] if asked.where else [])]
+    rows = base(asked, [label for label in dict.fromkeys(labels) if label != COUNT])
+    if asked.where:
+        label, sign, number = asked.where
+        test = {">": operator.gt, "<=": operator.le}[sign]
+        rows = [row for row in rows if row[label] is not None and test(row[label], number)]
+    if asked.group:
+        rows = [
+            together([row for row in rows if (row["bucket"], row[asked.group]) == key], asked)
+            for key in dict.fromkeys((row["bucket"], row[asked.group]) for row in rows)
+        ]
+    if asked.percentile is not None:
+        key = asked.group or IDENTITY[asked.table]
+        rows = [
+            over_steps([row for row in rows if row[key] == name], asked)
+            for name in dict.fromkeys(row[key] for row in rows)
+        ]
+    return rows
+
+
+def together(rows: Sequence[dict[str, Any]], asked: Asked) -> dict[str, Any]:
+    made = dict(rows[0])
+    for label in dict.fromkeys([*asked.columns, asked.by, COUNT]):
+        metric, _, stat = label.partition(":")
+        is_average = metric in {"queue", "rss_anon"} and stat in {"", "mean"}
+        values = [row[label] * (row["share"] if is_average else 1) for row in rows if row[label] is not None]
+        made[label] = None if not values else max(values) if stat == "max" else sum(values)
+    return made
+
+
+def over_steps(rows: Sequence[dict[str, Any]], asked: Asked) -> dict[str, Any]:
+    made = {**rows[-1], "bucket": 0}
+    for label in dict.fromkeys([*asked.columns, asked.by]):
+        values = [row[label] for row in rows if row[label] is not None]
+        made[label] = float(np.percentile(values, asked.percentile or 0)) if values else None
+    return made
+
+
+@st.composite
+def questions(draw: st.DrawFn, *, is_old: bool) -> Asked:
+    table = draw(st.sampled_from(["disk", "process"] if is_old else ["disk", "process", "exits"]))
+    step_s = draw(st.sampled_from([None, 10, 30, 60] if is_old else [None, 10, 12, 60, 90]))
+    group = draw(st.sampled_from(["", {"disk": "model"}.get(table, "comm")]))
+    if table == "exits":
+        columns = ["cpu"]
+    else:
+        counter, gauge = {"disk": ("read_bytes", "queue"), "process": ("cpu", "rss_anon")}[table]
+        allowed = [stat for stat in STATS[table] if not is_old or stat in KEPT_BY_BUCKETS]
+        if group:
+            allowed = [stat for stat in allowed if stat in {"mean", "max"}]
+        of_counter = [stat for stat in allowed if table == "disk" or stat not in {"max", "min"}]
+        known = [counter, gauge, f"{counter}:sum", *(f"{counter}:{stat}" for stat in of_counter)]
+        known += [f"{gauge}:{stat}" for stat in allowed]
+        columns = draw(st.lists(st.sampled_from(known), min_size=1, max_size=3, unique=True))
+    some = {"read_bytes": 900.5, "queue": 0.4, "cpu": 820.5, "rss_anon": 45.5}
+    middle = {label: some[label.partition(":")[0]] if table != "exits" else 2.5 for label in columns}
+    where = draw(st.sampled_from([None, *((label, sign, middle[label]) for label in columns for sign in (">", "<="))]))
+    percentile = draw(st.sampled_from([None, None, 50, 90])) if step_s and table != "exits" else None
+    by = draw(st.sampled_from([*columns, COUNT] if group and percentile is None else columns))
+    return Asked(table, step_s, columns, where, by, draw(st.integers(0, 3)), group, percentile, is_old)
+
+
+def answered(archive: Archive, asked: Asked) -> list[dict[str, Any]]:
+    """The rows that sysmond gives, as dictionaries."""
+    key = asked.group or IDENTITY[asked.table]
+    unit = {"read_bytes:sum": "B", "cpu:sum": "s"}
+    said = ""
+    if asked.where:
+        label, sign, number = asked.where
+        said = f"{label} {sign} {number}{unit.get(label, '')}"
+    result = archive.records(
+        asked.table,
+        start=NOON_NS + START_S * SECOND_NS,
+        end=NOON_NS + END_S * SECOND_NS,
+        step=None if asked.step_s is None else asked.step_s * SECOND_NS,
+        columns=list(dict.fromkeys([key, *asked.columns, asked.by])),
+        where=said,
+        by=asked.by,
+        top=asked.top,
+        group_by=asked.group,
+        percentile=asked.percentile,
+    )
+    length = (asked.step_s or END_S) * SECOND_NS
+    begin_ns = NOON_NS + START_S * SECOND_NS
+    whole = asked.percentile is not None
+    rows = []
+    for position, time_ns in enumerate(result.times_ns.tolist()):
+        row: dict[str, Any] = {"bucket": 0 if whole else (time_ns - begin_ns) // length}
+        for column in result.columns:
+            value = column.texts[position] if column.texts is not None else float(column.values[position])
+            row[column.path] = None if isinstance(value, float) and math.isnan(value) else value
+        rows.append(row)
+    return rows
+
+
+def near(label: str, value: Any) -> Any:
+    """What is taken for a value: rates of a wide table carry as many digits as they are known to, over 10 s one."""
+    return pytest.approx(value, rel=1e-6, abs=0.2 if label.startswith("read_bytes") else 2e-3)
+
+
+def check(archive: Archive, asked: Asked) -> None:
+    """Compare: which rows there are, what they hold, and in which order."""
+    key = asked.group or IDENTITY[asked.table]
+    every = {(row["bucket"], row[key]): row for row in expected(asked)}
+    got = answered(archive, asked)
+    for row in got:
+        other = every[row["bucket"], int(row[key]) if isinstance(row[key], float) else row[key]]
+        for label in asked.columns:
+            assert row[label] == near(label, other[label]), (label, row["bucket"], row[key])
+    for bucket in {row["bucket"] for row in every.values()}:
+        mine = [row[asked.by] for row in got if row["bucket"] == bucket]
+        there = [row[asked.by] for row in every.values() if row["bucket"] == bucket]
+        ranked = sorted(there, key=lambda value: -math.inf if value is None else value, reverse=True)
+        first = ranked[: asked.top or None]
+        assert mine == near(asked.by, first), bucket
+    assert {row["bucket"] for row in got} == {row["bucket"] for row in every.values()}
+
+
+@given(st.data())
+def test_answers_are_those_of_a_naive_reading(archives: Archives, data: st.DataObject) -> None:
+    asked = data.draw(questions(is_old=False))
+    check(archives.of(asked.table), asked)
+
+
+@given(st.data())
+def test_buckets_answer_as_rows_did(archives: Archives, data: st.DataObject) -> None:
+    check(archives.buckets, data.draw(questions(is_old=True)))
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"columns": "nix"}, "table '{table}' has no column 'nix'"),
+    ({"by": "nix"}, "table '{table}' has no column 'nix'"),
+    ({"group_by": "nix"}, "table '{table}' has no column 'nix'"),
+    ({"by": "time"}, "table '{table}' has no column 'time'"),
+    ({"group_by": "time"}, "table '{table}' has no column 'time'"),
+    ({"where": "nix > 5"}, "condition 'nix > 5': there is no column 'nix'"),
+    ({"where": "{number} >"}, "condition '{number} >'"),
+    ({"columns": "{number}:median"}, "table '{table}' has no column '{number}:median'"),
+    ({"stat": "p101"}, "has no statistic 'p101'; expected"),
+    ({"top": -1}, "the first -1: expected 1 or more"),
+    ({"percentile": 50.0}, "a percentile is one over steps: expected --sample with it"),
+    ({"percentile": 101.0, "step": "1min"}, "percentile 101: expected 0 to 100"),
+    ({"step": "soon"}, "'soon'"),
+    ({"start": "soon"}, "'soon'"),
+    ({"drop": "nix/"}, "path 'nix/': not a path of a series; expected"),
+    ({"drop": "*"}, "drop '*': nothing is left of the answer; expected"),
+    ({"summary": True, "step": "1min"}, "summary and step"),
+    ({"boot": "nix"}, "boot 'nix': no such boot; recorded are"),
+]
+
+
+@pytest.mark.parametrize("table", ["disk", "process", "exits"])
+@pytest.mark.parametrize(("asked", "why"), WRONG)
+def test_a_wrong_option_is_one_line_on_every_table(
+    archives: Archives, table: str, asked: dict[str, Any], why: str
+) -> None:
+    if table == "exits" and "stat" in asked:
+        pytest.skip("rows of their own moment have one value each")
+    names = {"table": table, "number": {"disk": "queue", "process": "rss_anon", "exits": "peak_rss"}[table]}
+    said: dict[str, Any] = {
+        name: value.format(**names) if isinstance(value, str) else value for name, value in asked.items()
+    }
+    with pytest.raises(UsageError) as refusal:
+        archives.of(table).records(table, **said)
+    assert why.format(**names) in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("table", ["disk", "process", "exits"])
+def test_every_column_of_a_table_can_be_asked_for_by_itself(archives: Archives, table: str) -> None:
+    """In columns, conditions and orders alike."""
+    for label, unit, _ in archives.of(table).columns(table):
+        found = archives.of(table).records(table, columns=label, by=label, top=2)
+        assert [column.path for column in found.columns] == [label]
+        sign, value = ("~", ".") if unit == TEXT else (">", "0")
+        archives.of(table).records(table, columns=label, where=f"{label} {sign} {value}")
+
+
+TABLES = {
+    probe.table.name: probe.table for plugin in plugins.discover("/nonexistent").plugins for probe in plugin.probes
+}
+REFUSED = [
+    ({"columns": "nix"}, "table '{table}' has no column 'nix'"),
+    ({"columns": "nix:p95"}, "table '{table}' has no column 'nix:p95'"),
+    ({"by": "nix"}, "table '{table}' has no column 'nix'"),
+    ({"group_by": "nix"}, "table '{table}' has no column 'nix'"),
+    ({"where": "nix = 1"}, "condition 'nix = 1': there is no column 'nix'"),
+    ({"where": "count >"}, "condition 'count >': "),
+    ({"where": "count > much"}, "condition 'count > much': 'much' for 'count'; expected a value such as"),
+    ({"group_by": "count"}, "group by 'count': it differs all the time; expected"),
+    ({"top": -1}, "the first -1: expected 1 or more"),
+]
+
+
+@pytest.mark.parametrize("table", sorted(TABLES))
+@pytest.mark.parametrize(("asked", "why"), REFUSED)
+def test_every_default_table_refuses_in_the_same_words(table: str, asked: dict[str, Any], why: str) -> None:
+    declared = TABLES[table]
+    offer = wide_rows.offer(declared) if declared.packing is None else columns.offer(declared)
+    with pytest.raises(UsageError) as refusal:
+        question.asked(Request(table, **asked), offer)
+    said = str(refusal.value)
+    assert why.format(table=table) in said
+    assert "\n" not in said
+    if "nix" in said:  # What there is, or what comes nearest.
+        assert "there are " in said or "nearest: " in said
+
+
+@pytest.mark.parametrize("table", sorted(TABLES))
+def test_every_number_of_a_default_table_has_percentiles_and_a_summary(table: str) -> None:
+    declared = TABLES[table]
+    offer = wide_rows.offer(declared) if declared.packing is None else columns.offer(declared)
+    is_of_moments = declared.packing is not None and not declared.packing.lasting
+    for metric in declared.metrics:
+        has_average = metric.semantics is not Semantics.STATE and not is_of_moments
+        is_key = declared.packing is not None and metric.name in declared.packing.key
+        if has_average and not is_key:
+            found = question.asked(Request(table, columns=metric.name, summary=True), offer).columns
+            assert [spec.stat for spec in found] == [*STATISTICS], metric.name
+            assert offer.find([f"{metric.name}:p99.9"])[0].unit == offer.find([metric.name])[0].unit
