@@ -17,7 +17,7 @@ from sysmond.base import clock
 from sysmond.base.model import EVENTS, FINEST_TIER
 from sysmond.base.timespec import TIME_MAX_NS
 from sysmond.errors import CorruptError, Error
-from sysmond.machine import listing, note
+from sysmond.machine import listing, mounts, note
 from sysmond.machine.folders import Folders
 from sysmond.machine.listing import FileStatus
 from sysmond.plan import plan as plans
@@ -41,10 +41,10 @@ def keeper(folders: Folders, *, is_long: bool = False) -> "Keeper":
         rollup_job.roll_up(folders, coding.coding_of(is_long=is_long), budgets.make_room, set())
 
     plan, _ = plans.first_valid([f"{folders.runtime}/plan.json", f"{folders.state}/plan.json"])
-    limits, pins_bytes = retention.of_settings(plan.archiver)
-    budgets = Keeper(
-        folders, retention.of_records(plan.archiver) if is_long else limits, pins_bytes, roll_up, is_long=is_long
-    )
+    settings = retention.fitted(plan.archiver, mounts.capacity_bytes(folders.state))
+    limits, pins_bytes = retention.of_settings(settings)
+    chosen = retention.of_records(settings) if is_long else limits
+    budgets = Keeper(folders, chosen, pins_bytes, roll_up, is_long=is_long, free_percent=settings.free_percent)
     return budgets
 
 
@@ -64,12 +64,15 @@ class Keeper:
         relation: Callable[[], clock.Relation] = clock.relation,
         *,
         is_long: bool = False,
+        free_percent: int = 0,
     ) -> None:
         """Take the limits of each tier, the budget of the pins, and what makes buckets of rows that have none yet.
 
-        ``is_long``: whether the files of long tables are kept, or those of wide ones.
+        ``is_long``: whether the files of long tables are kept, or those of wide ones. ``free_percent``: how much of the
+        file system stays free.
         """
         self._is_long = is_long
+        self._free_percent = free_percent
         self._relation = relation
         self._folders = folders
         self._limits = limits
@@ -88,7 +91,9 @@ class Keeper:
         there_bytes = sum(
             looked_at.size_bytes for looked_at in _looked_at(paths(self._folders, tier, is_long=self._is_long))
         )
-        both_bytes = there_bytes + coming_bytes + max(elsewhere_bytes, limit.ram_bytes)
+        taken_bytes = there_bytes + max(elsewhere_bytes, limit.ram_bytes)
+        limit = limit._replace(budget_bytes=min(limit.budget_bytes, taken_bytes + self._left_bytes()))
+        both_bytes = taken_bytes + coming_bytes
         if both_bytes <= limit.budget_bytes and not self._has_old(tier, limit.age_ns):
             return []
         files = list(stored(self._folders, tier, is_long=self._is_long))
@@ -114,6 +119,12 @@ class Keeper:
         """Whether any file was written so long ago that it may be too old: what is in it is no younger."""
         written = (looked_at.written_ns for looked_at in _looked_at(paths(self._folders, tier, is_long=self._is_long)))
         return bool(age_ns) and (tier != EVENTS or any(at_ns < time.time_ns() - age_ns for at_ns in written))
+
+    def _left_bytes(self) -> int:
+        """How much may still be added to the file system, of which a part stays free."""
+        there = os.statvfs(self._folders.state)
+        kept_blocks = there.f_blocks * self._free_percent // retention.PERCENT
+        return max(0, there.f_bavail - kept_blocks) * there.f_frsize
 
     def _now_ns(self, files: Sequence[StoredFile]) -> int:
         """The time by which files are old: no later than the wall clock has it, nor than is believed."""

@@ -15,7 +15,7 @@ from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import FINEST_TIER, Sensitivity
 from sysmond.base.terminal import put, say
 from sysmond.errors import EXIT_PARTIAL, CorruptError, Error, ForeignError, NotPermittedError, refusal
-from sysmond.machine import memory
+from sysmond.machine import memory, mounts
 from sysmond.machine.folders import Folders, check_trusted
 from sysmond.machine.lock import only_one
 from sysmond.plan import plan as plans
@@ -86,12 +86,13 @@ def budget(folders: Folders, options: argparse.Namespace) -> int:
 
 def _settings(folders: Folders, file: str | None) -> ArchiverSettings:
     if file is None:
-        return plans.first_valid([f"{folders.runtime}/plan.json", f"{folders.state}/plan.json"])[0].archiver
+        plan, _ = plans.first_valid([f"{folders.runtime}/plan.json", f"{folders.state}/plan.json"])
+        return retention.fitted(plan.archiver, mounts.capacity_bytes(folders.state))
     from sysmond.plan import config, resolver  # noqa: PLC0415  seldom asked for
 
     read = config.read([file])
     resolver.check_pins(read)
-    return read.archiver
+    return retention.fitted(read.archiver, mounts.capacity_bytes(folders.state))
 
 
 def _forecast(folders: Folders, tier: str, limit: Limit, bits: int) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 """Mounts and disks: where a folder lies, whether its file system is there, which disks a write to it would wake.
 
 Sources: /proc/self/mountinfo (Documentation/filesystems/proc.rst), /etc/fstab, /sys/dev/block, /sys/fs/btrfs.
-Nothing here touches the disk of the folder, but for ``place``, which looks at the folder itself.
+Nothing here touches the disk of the folder, but for ``place`` and ``capacity_bytes``,
+which look at the folder itself.
 """
 
 import os
@@ -138,3 +139,12 @@ def _contains(point: str, folder: str) -> bool:
 def _spelled(field: str) -> str:
     """Undo how spaces and the like are written in the two tables."""
     return _OCTAL.sub(lambda match: chr(int(match[1], 8)), field)
+
+
+def capacity_bytes(folder: str) -> int:
+    """How large the file system of a folder is; 0 where the folder is not there."""
+    try:
+        there = os.statvfs(folder)
+    except OSError:
+        return 0
+    return there.f_blocks * there.f_frsize

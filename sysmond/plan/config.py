@@ -291,6 +291,8 @@ def _typed(settings: dict[Path, Setting]) -> Config:
                 pins_bytes=given("tiers", "pins", "size"),
                 pin_pressure_percent=given("archive", "pin_pressure_percent"),
                 significant_bits=given("archive", "significant_bits"),
+                share_percent=given("archive", "share_percent"),
+                free_percent=given("archive", "free_percent"),
                 **{f"size_{tier}_bytes": given("tiers", tier, "size") for tier in TIERS},
                 **{f"age_{tier}_ns": given("tiers", tier, "age") for tier in TIERS},
                 size_event_bytes=given("tiers", EVENTS, "size"),

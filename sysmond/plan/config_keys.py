@@ -6,7 +6,7 @@ shown of it. Only the resolver, and what writes documents, import this.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -160,14 +160,14 @@ class ConfigKey(NamedTuple):
     high: str = ""
 
 
-def _tier_keys(section: str, whose: str, finest: str) -> Iterator[ConfigKey]:
-    """How much and how long is kept in each tier; ``finest``: the size of the finest one."""
-    for number, (tier, step) in enumerate(TIERS.items()):
+def _tier_keys(section: str, whose: str, sizes: Sequence[str]) -> Iterator[ConfigKey]:
+    """How much and how long is kept in each tier; ``sizes``: of each, from the finest on."""
+    for (tier, step), size in zip(TIERS.items(), sizes, strict=True):
         yield ConfigKey(
             (section, tier, "size"),
             SIZE,
             f"How much the tier {tier}{whose} may take on disk, at every moment; the oldest files go.",
-            "50MB" if number else finest,
+            size,
             "512KiB",
             "1TiB",
         )
@@ -235,7 +235,23 @@ KEYS = (
         "How many significant bits a number keeps once rows are merged, after they were rolled up; 0 for every digit.",
         "0",
     ),
-    *_tier_keys("tiers", "", "50MB"),
+    ConfigKey(
+        ("archive", "share_percent"),
+        INTEGER,
+        "How much of its file system the archive may take: where all sizes below are more, each is less in proportion.",
+        "10",
+        "1",
+        "100",
+    ),
+    ConfigKey(
+        ("archive", "free_percent"),
+        INTEGER,
+        "How much of that file system stays free: where less is, what comes takes the place of what is oldest.",
+        "15",
+        "0",
+        "90",
+    ),
+    *_tier_keys("tiers", "", ("200MB", "300MB", "300MB", "400MB")),
     ConfigKey(
         ("tiers", "pins", "size"),
         SIZE,
@@ -255,7 +271,7 @@ KEYS = (
     ConfigKey(
         ("tiers", EVENTS, "age"), _age("1s"), "How long events are kept, if they fit; 0 for as long as they do.", "730d"
     ),
-    *_tier_keys("records", " of all long tables together", "200MB"),
+    *_tier_keys("records", " of all long tables together", ("1GB", "100MB", "100MB", "100MB")),
     ConfigKey(("probes", ANY, "enabled"), BOOLEAN, "Whether it runs at all; its own declaration says so without this."),
     ConfigKey(
         ("probes", ANY, "interval"),

@@ -94,15 +94,17 @@ class ArchiverSettings(NamedTuple):
     ``pin_pressure_percent``: from which full pressure on rows are pinned (0: never).
     ``significant_bits``: how many bits of a number are kept once rows are merged; 0 for all.
     ``records_…``: the same of each tier of the long tables, all of them together; ``…_event_…``: of what happened.
+    ``share_percent``: how much of its file system all of that may take together; ``free_percent``: how much of it stays
+    free.
     """
 
     seal_interval_s: float = 600.0
     flush_interval_s: float = 600.0
     ram_bytes: int = 64 * 1024 * 1024
-    size_1s_bytes: int = 50_000_000
-    size_10s_bytes: int = 50_000_000
-    size_1min_bytes: int = 50_000_000
-    size_5min_bytes: int = 50_000_000
+    size_1s_bytes: int = 200_000_000
+    size_10s_bytes: int = 300_000_000
+    size_1min_bytes: int = 300_000_000
+    size_5min_bytes: int = 400_000_000
     age_1s_ns: int = 0
     age_10s_ns: int = 0
     age_1min_ns: int = 0
@@ -110,16 +112,18 @@ class ArchiverSettings(NamedTuple):
     pins_bytes: int = 50_000_000
     pin_pressure_percent: int = 40
     significant_bits: int = 0
-    records_size_1s_bytes: int = 200_000_000
-    records_size_10s_bytes: int = 50_000_000
-    records_size_1min_bytes: int = 50_000_000
-    records_size_5min_bytes: int = 50_000_000
+    records_size_1s_bytes: int = 1_000_000_000
+    records_size_10s_bytes: int = 100_000_000
+    records_size_1min_bytes: int = 100_000_000
+    records_size_5min_bytes: int = 100_000_000
     records_age_1s_ns: int = 0
     records_age_10s_ns: int = 0
     records_age_1min_ns: int = 0
     records_age_5min_ns: int = 0
     size_event_bytes: int = 4_000_000
     age_event_ns: int = 730 * 86_400 * SECOND_NS
+    share_percent: int = 10
+    free_percent: int = 15
 
     @property
     def ram_share_bytes(self) -> int:

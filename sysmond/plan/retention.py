@@ -15,6 +15,7 @@ TIERS_NS = model.TIERS_NS
 # The largest file of a tier is this part of its budget: then what goes at once is never much.
 FILES_PER_BUDGET_MIN = 8
 FILE_BYTES_MIN = 64 * 1024
+PERCENT = 100
 BUDGET_BYTES_MIN = FILES_PER_BUDGET_MIN * FILE_BYTES_MIN  # The configuration refuses less.
 FILE_BYTES_MAX = model.FILE_BYTES_MAX
 
@@ -95,6 +96,22 @@ def of_settings(settings: ArchiverSettings) -> tuple[dict[str, Limit], int]:
     limits[rows] = limits[rows]._replace(ram_bytes=settings.ram_share_bytes)
     limits[model.EVENTS] = Limit(settings.size_event_bytes, settings.age_event_ns)
     return limits, settings.pins_bytes
+
+
+def fitted(settings: ArchiverSettings, capacity_bytes: int) -> ArchiverSettings:
+    """The settings with sizes that together take their share of a file system so large at most: each in proportion.
+
+    A tier keeps what it needs to work at all, on a file system that is too small for that, too. ``capacity_bytes``: 0
+    where that is not known.
+    """
+    names = [name for name in settings._fields if name.startswith(("size_", "records_size_"))] + ["pins_bytes"]
+    sizes = {name: getattr(settings, name) for name in names}
+    share_bytes = capacity_bytes * settings.share_percent // PERCENT
+    total_bytes = sum(sizes.values())
+    if total_bytes <= share_bytes or not capacity_bytes:
+        return settings
+    fitting = {name: max(BUDGET_BYTES_MIN, size * share_bytes // total_bytes) for name, size in sizes.items()}
+    return settings._replace(**{name: min(size, sizes[name]) for name, size in fitting.items()})
 
 
 def of_records(settings: ArchiverSettings) -> dict[str, Limit]:

@@ -5,6 +5,7 @@ import argparse
 import json
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from sysmond.commands import fsck, upkeep
 from sysmond.commands import pins as pinning
 from sysmond.daemon.arguments import parser
 from sysmond.errors import ConfigError, CorruptError, UsageError
+from sysmond.machine import mounts
 from sysmond.machine.folders import Folders
 from sysmond.plan import plan, retention
 from sysmond.plan import plan as plans
@@ -30,6 +32,7 @@ from sysmond.store.archive import Name
 from sysmond.store.dense_file import Segment
 from sysmond.store.of_ring import MemoryBlock, Recording, SeriesKey, Strand
 from sysmond.store.pins import Pin
+from tests.faults import trial
 
 SECOND = 10**9
 UTC_NS = 1_700_000_000 * SECOND
@@ -328,3 +331,57 @@ def test_a_budget_is_foretold_within_15_percent_from_an_hour_on(
     file.write_text("tiers: {5min: {size: 1B}}")
     with pytest.raises(ConfigError, match=r"tiers\.5min\.size: '1B' is out of bounds"):
         said_days(folders, capsys, str(file))
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Folders]:
+    """Folders in a file system of 32 MiB."""
+    mounted = tmp_path / "small"
+    mounted.mkdir()
+    trial.command("mount", "-t", "tmpfs", "-o", "size=32m,mode=755", "sysmond-test", str(mounted))
+    try:
+        made = Folders(f"{mounted}/state", f"{tmp_path}/run")
+        for sensitivity in Sensitivity:
+            os.makedirs(archive.disk_folder(made, sensitivity))
+        yield made
+    finally:
+        trial.command("umount", "--lazy", str(mounted))
+
+
+@pytest.mark.skipif(bool(trial.cannot_mount()), reason="mounts a file system of its own")
+class TestASmallFileSystem:
+    def test_all_tiers_take_their_share_of_it(self, small_disk: Folders, capsys: pytest.CaptureFixture[str]) -> None:
+        capacity = mounts.capacity_bytes(small_disk.state)
+        assert capacity == 32 << 20
+        settings = retention.fitted(plan.ArchiverSettings(share_percent=50), capacity)
+        limits, pins_bytes = retention.of_settings(settings)
+        budgets = [limit.budget_bytes for limit in [*limits.values(), *retention.of_records(settings).values()]]
+        assert 15 << 20 < sum(budgets) + pins_bytes <= (16 << 20) + 2 * retention.BUDGET_BYTES_MIN
+        assert upkeep.budget(small_disk, argparse.Namespace(json=True, config=None)) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert sum(tier["budget_bytes"] for tier in told.values()) <= (32 << 20) / 10 + 8 * retention.BUDGET_BYTES_MIN
+
+    def test_what_stays_free_is_not_written_to(self, small_disk: Folders) -> None:
+        size = max(put(small_disk, number) for number in range(1, 9))
+        keep = Keeper(small_disk, dict.fromkeys(retention.TIERS_NS, Limit(10**9)), 0, free_percent=15)
+        assert keep.make_room("1s", 2 * size) == []
+        # Somebody else fills the disk: nothing goes for that, but what comes takes the place of what is oldest.
+        fill(small_disk, free_part=0.10)
+        assert keep.make_room("1s", 0) == []
+        assert keep.make_room("1s", 2 * size)
+        assert numbers(small_disk) in ([3, 4, 5, 6, 7, 8], [4, 5, 6, 7, 8])
+        os.unlink(f"{small_disk.state}/filler")
+        left = len(numbers(small_disk))
+        assert keep.make_room("1s", 2 * size) == []
+        assert len(numbers(small_disk)) == left
+        # So it is by default, whoever asks for room.
+        fill(small_disk, free_part=0.14)
+        assert retention_job.keeper(small_disk).make_room("1s", size)
+
+
+def fill(folders: Folders, free_part: float) -> None:
+    """Fill the file system up to so much of it."""
+    there = os.statvfs(folders.state)
+    size = int(there.f_bavail - there.f_blocks * free_part) * there.f_frsize
+    with open(f"{folders.state}/filler", "wb") as file:
+        os.posix_fallocate(file.fileno(), 0, size)

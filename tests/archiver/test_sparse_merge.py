@@ -20,7 +20,10 @@ from sysmond.base.clock import boot_id
 from sysmond.base.model import ABSENT, TIERS_NS, Cause, Packing, Sensitivity
 from sysmond.commands import fsck, upkeep
 from sysmond.errors import Error
+from sysmond.machine import mounts
 from sysmond.machine.folders import FILE_MODES, Folders
+from sysmond.plan import retention
+from sysmond.plan.plan import ArchiverSettings
 from sysmond.plan.retention import Limit
 from sysmond.ring.frame import Layout
 from sysmond.store import archive, pins, sparse, sparse_file
@@ -298,10 +301,14 @@ def test_a_budget_is_foretold_by_what_a_day_adds(folders: Folders, capsys: pytes
     told = json.loads(capsys.readouterr().out)
     assert set(told) == {*TIERS_NS, *(f"records.{tier}" for tier in TIERS_NS)}
     found = told["records.1s"]
-    assert (found["budget_bytes"], found["used_bytes"]) == (200_000_000, size)
+    limit = retention.of_records(retention.fitted(ArchiverSettings(), mounts.capacity_bytes(folders.state)))["1s"]
+    assert found["budget_bytes"] == limit.budget_bytes
+    assert found["used_bytes"] == size
     # 400 readings in 20 files and a rest: between two files a second is in neither.
     assert found["bytes_per_day"] == pytest.approx(size / 400 * 86400, rel=0.1)
-    assert found["days"] == pytest.approx((200e6 - 25e6 - 8.4e6) / found["bytes_per_day"], rel=0.05)
+    assert found["days"] == pytest.approx(
+        (found["budget_bytes"] - limit.ram_bytes - 8.4e6) / found["bytes_per_day"], rel=0.05
+    )
     assert told["records.10s"]["days"] is None
 
 

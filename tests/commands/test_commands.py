@@ -24,11 +24,12 @@ from sysmond.commands import selftest
 from sysmond.daemon.arguments import parser
 from sysmond.errors import Error
 from sysmond.history import Archive
-from sysmond.machine import control
+from sysmond.machine import control, mounts
 from sysmond.machine.commandline import subparsers
 from sysmond.machine.folders import Folders
 from sysmond.machine.lock import only_one
-from sysmond.plan.retention import TIERS_NS, Limit
+from sysmond.plan import retention
+from sysmond.plan.plan import ArchiverSettings
 from sysmond.ring.frame import EVENT_BYTES_MAX
 from sysmond.ring.snapshot import snapshot
 from sysmond.store import archive
@@ -213,9 +214,12 @@ def test_every_command_has_a_place_where_it_is_carried_out() -> None:
 def test_an_archive_that_is_empty_has_no_forecast_yet(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
     assert command(folders, "budget", "--json") == 0
     answer = json.loads(capsys.readouterr().out)
-    assert set(answer) == {*TIERS_NS, *(f"records.{tier}" for tier in TIERS_NS)}
+    settings = retention.fitted(ArchiverSettings(), mounts.capacity_bytes(folders.state))
+    records = {f"records.{tier}": limit for tier, limit in retention.of_records(settings).items()}
+    expected = {name: limit.budget_bytes for name, limit in {**retention.of_settings(settings)[0], **records}.items()}
+    assert set(answer) == set(expected) - {"event"}
     for name, tier in answer.items():
-        assert tier["budget_bytes"] == (200_000_000 if name == "records.1s" else Limit().budget_bytes)
+        assert tier["budget_bytes"] == expected[name]
         assert (tier["used_bytes"], tier["bytes_per_day"], tier["days"]) == (0, None, None)
 
 
@@ -224,7 +228,7 @@ def test_a_forecast_refuses_what_a_daemon_would(
 ) -> None:
     (tmp_path / "planned.yaml").write_text("tiers: {pins: {size: 1MB}}\n", encoding="utf-8")
     assert command(folders, "budget", "--config", str(tmp_path / "planned.yaml")) == 2
-    assert "6250000B is the smallest that works" in said(capsys)
+    assert "16777216B is the smallest that works" in said(capsys)
 
 
 def test_a_span_is_pinned_listed_and_released(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:

@@ -60,7 +60,7 @@ def test_every_key_reaches_its_setting(tmp_path: Path) -> None:
         tmp_path,
         "sampler: {ring_size: 1MiB, priority: 0, battery_factor: 3}\n"
         "archive: {seal_interval: 60, flush_interval: 1.5h, ram_size: '2GB', pin_pressure_percent: 0,"
-        " significant_bits: 8}\n"
+        " significant_bits: 8, share_percent: 20, free_percent: 5}\n"
         "tiers: {1s: {size: 1MB, age: 7d}, 10s: {size: 2MB, age: 0}, 1min: {size: 3MB, age: 1h},"
         " 5min: {size: 4MB, age: 5min}, event: {size: 9MB, age: 30d}, pins: {size: 0B}}\n"
         "records: {1s: {size: 5MB, age: 2d}, 10s: {size: 6MB, age: 0}, 1min: {size: 7MB, age: 1h},"
@@ -72,7 +72,8 @@ def test_every_key_reaches_its_setting(tmp_path: Path) -> None:
     assert whole.sampler == (2**20, 0, 3)
     sizes, ages = [10**6, 2 * 10**6, 3 * 10**6, 4 * 10**6], [7 * 86400 * 10**9, 0, 3600 * 10**9, 300 * 10**9]
     records = [5 * 10**6, 6 * 10**6, 7 * 10**6, 8 * 10**6, 2 * 86400 * 10**9, 0, 3600 * 10**9, 0]
-    assert whole.archiver == (60.0, 5400.0, 2 * 10**9, *sizes, *ages, 0, 0, 8, *records, 9 * 10**6, 30 * 86400 * 10**9)
+    events = 9 * 10**6, 30 * 86400 * 10**9
+    assert whole.archiver == (60.0, 5400.0, 2 * 10**9, *sizes, *ages, 0, 0, 8, *records, *events, 20, 5)
     origin = Origin(str(tmp_path / "0.yaml"), 6)
     assert whole.probes["disk"] == ProbeSettings(
         origin, False, 5 * 10**9, Lane.BACKGROUND, Sensitivity.RESTRICTED, {"a": "yes", "b": "1"}
@@ -295,6 +296,8 @@ def test_every_key_has_a_valid_default_and_documentation() -> None:
         ("archive", "seal_interval"): archiver.seal_interval_s * 10**9,
         ("archive", "flush_interval"): archiver.flush_interval_s * 10**9,
         ("archive", "ram_size"): archiver.ram_bytes,
+        ("archive", "share_percent"): archiver.share_percent,
+        ("archive", "free_percent"): archiver.free_percent,
         ("records", "1s", "size"): archiver.records_size_1s_bytes,
         ("records", "10s", "size"): archiver.records_size_10s_bytes,
         ("records", "1min", "size"): archiver.records_size_1min_bytes,

@@ -213,9 +213,9 @@ def test_settings_reach_the_plan() -> None:
 
 
 def test_pins_that_cannot_hold_a_file_name_the_smallest_budget_that_works() -> None:
-    right = "holds no file of tiers.1s; 6250000B is the smallest that works, 0B for none"
+    right = "holds no file of tiers.1s; 16777216B is the smallest that works, 0B for none"
     assert complaint("tiers:\n  pins:\n    size: 6249999B") == f"f.yaml:3: tiers.pins.size: '6249999B' {right}"
-    for tiers in ("{pins: {size: 6250000B}}", "{pins: {size: 0B}}", "{1s: {size: 512KiB}, pins: {size: 64KiB}}"):
+    for tiers in ("{pins: {size: 16777216B}}", "{pins: {size: 0B}}", "{1s: {size: 512KiB}, pins: {size: 64KiB}}"):
         assert resolve(configured(f"tiers: {tiers}"), ALL)
     assert "16777216B is the smallest" in complaint("tiers: {1s: {size: 1GiB}, pins: {size: 16MB}}")
 

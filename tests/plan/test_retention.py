@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Retention keeps every tier within its bytes and its age, and takes no more than it must."""
 
+import json
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from sysmond.base.model import EVENTS
 from sysmond.plan import config, retention
+from sysmond.plan.plan import ArchiverSettings
 from sysmond.plan.retention import Believed, Limit, PinnedSpan, StoredFile, believe
 
 DAY_NS = 86_400_000_000_000
@@ -166,3 +168,45 @@ def test_the_forecast_is_what_a_filling_tier_arrives_at() -> None:
     held_days = (files[-1].last_ns - files[0].first_ns) / DAY_NS
     assert held_days == pytest.approx(said.days, rel=0.15)
     assert retention.forecast("1s", Limit(5_000_000, 2 * DAY_NS), 100 * 86_400, 0.03).days == 2
+
+
+def test_sizes_take_their_share_of_a_small_file_system_in_proportion() -> None:
+    usual = ArchiverSettings()
+    assert retention.fitted(usual, 10**12) == usual
+    total = total_of(usual)
+    assert retention.fitted(usual, total * 10) == usual
+    half = retention.fitted(usual, total * 5)
+    assert total * 0.49 < total_of(half) <= total / 2
+    assert half.size_1s_bytes == usual.size_1s_bytes // 2
+    assert half.records_size_1s_bytes == usual.records_size_1s_bytes // 2
+    assert (half.ram_bytes, half.seal_interval_s) == (usual.ram_bytes, usual.seal_interval_s)
+    whole = usual._replace(share_percent=100)
+    assert retention.fitted(whole, total) == whole
+    # Whoever wants no pins has none, and each tier can hold what it is made of.
+    tiny = retention.fitted(usual._replace(pins_bytes=0), 1_000_000)
+    assert tiny.pins_bytes == 0
+    assert tiny.size_5min_bytes == retention.BUDGET_BYTES_MIN
+
+
+@given(st.integers(10**8, 10**12), st.integers(1, 100))
+def test_the_share_is_never_more(capacity: int, percent: int) -> None:
+    settings = retention.fitted(ArchiverSettings(share_percent=percent), capacity)
+    assert total_of(settings) <= capacity * percent // 100 + 9 * retention.BUDGET_BYTES_MIN
+    limits, pins_bytes = retention.of_settings(settings)
+    assert pins_bytes >= retention.file_bytes_max(limits["1s"])
+
+
+def total_of(settings: ArchiverSettings) -> int:
+    """What all tiers and the pins may take together."""
+    limits, pins_bytes = retention.of_settings(settings)
+    return (
+        sum(limit.budget_bytes for limit in [*limits.values(), *retention.of_records(settings).values()]) + pins_bytes
+    )
+
+
+@pytest.mark.parametrize(("processes", "days"), [(100, 7), (1000, 3)])
+def test_rows_of_processes_reach_back_as_the_readme_says(repository: Path, processes: int, days: int) -> None:
+    measured = json.loads((repository / "docs/performance.json").read_text(encoding="utf-8"))["records"]["figures"]
+    # Wait states, ends and command lines are as much again.
+    per_day = 2 * processes * 86_400 * measured["busy_bytes_per_process_sample"]
+    assert retention.forecast("1s", retention.of_records(ArchiverSettings())["1s"], per_day, 1).days >= days
