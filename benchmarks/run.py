@@ -37,6 +37,7 @@ PROGRAMS: dict[str, tuple[str, ...]] = {
     "records": (),
     "tiers": (),
     "top": (),
+    "asking": (),
     "way": (),
     "jitter": ("--stress",),
 }
@@ -51,6 +52,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "records": (),
     "tiers": ("--hours", "1"),
     "top": ("--processes", "50", "--hours", "1", "--repeats", "1"),
+    "asking": ("--processes", "20", "--hours", "1", "--days", "1", "--repeats", "1"),
     "capacity": ("--quick",),
     "bus": ("--seconds", "2", "--calls", "20"),
     "changes": ("--changes", "2"),
@@ -153,6 +155,44 @@ OF_TASKS = (
         "≤ 1.5 s",
         lambda f: f"{f['wall_ms'] / 1000:.2f} s, {f['peak_mb']:.0f} MB",
         lambda f: f["wall_ms"] <= 1500 and f["processes"] >= 1000 and f["hours"] >= 24,
+    ),
+    Target(
+        "asking",
+        "top ten by CPU over five minutes, cold command line",
+        "≤ 204 ms",
+        lambda f: f"{f['processes_cpu_ms']:.0f} ms of CPU",
+        lambda f: f["processes_cpu_ms"] <= 204,
+    ),
+    Target(
+        "asking",
+        "top ten of disks over a day, against one series of that day",
+        "≤ 1.2 ×",
+        lambda f: f"{f['disks_to_series']:.2f} × of {f['series_cpu_ms']:.0f} ms of CPU",
+        lambda f: f["disks_to_series"] <= 1.2 and f["hours"] >= 24,
+    ),
+    Target(
+        "asking",
+        "a condition on a day of 100 control groups",
+        "≤ 1 s",
+        lambda f: f"{f['groups_cpu_ms'] / 1000:.2f} s of CPU",
+        lambda f: f["groups_cpu_ms"] <= 1000 and f["hours"] >= 24,
+    ),
+    Target(
+        "asking",
+        "SQL: a day of `process` joined with `cpu`; a month of `cpu`",
+        "≤ 3 s, 400 MB; 500 MB",
+        lambda f: (
+            f"{f['join_wall_s']:.1f} s, {f['join_peak_mb']:.0f} MB; {f['month_peak_mb']:.0f} MB"
+            if "join_wall_s" in f
+            else "not measured: no DuckDB"
+        ),
+        lambda f: (
+            "join_wall_s" in f
+            and f["join_wall_s"] <= 3
+            and f["join_peak_mb"] <= 400
+            and f["month_peak_mb"] < 500
+            and f["days"] >= 30
+        ),
     ),
     Target(
         "storm",
