@@ -343,7 +343,9 @@ class LastingBatch(RowBatch):
         shape = self._window.of_keys.alive.shape
         spread = self._spreads.get(spec.name)
         if spread is None:
-            spread = self._spreads[spec.name] = self._window.spread(spec.name)
+            spread = self._spreads[spec.name] = self._window.spread(
+                spec.name, is_counter=spec.semantics is Semantics.COUNTER
+            )
         found = percentile(spread, percent, shape[0] * shape[1])[self._key * shape[1] + self._bucket]
         if spec.semantics is Semantics.COUNTER:
             return NumberColumn(found * (100.0 if spec.unit == "%" else 1.0) / 10.0**spec.scale)

@@ -312,10 +312,10 @@ class KeysInBuckets:
                 carried[portion.where] = np.where(ends == ABSENT, carried[portion.where], ends)
         return mass, time_s
 
-    def spread(self, name: str) -> spread.Spread:
+    def spread(self, name: str, *, is_counter: bool) -> spread.Spread:
         """How the values of a gauge, or the rates of a counter, are spread over each key and bucket."""
         of_keys = self.of_keys
-        if self._is_counter(name):
+        if is_counter:
             return spread.of_counter(self.portions, self.edges, name, of_keys.died_ns, of_keys.newborn)
         return spread.of_gauge(self.portions, self.edges, name, of_keys.died_ns)
 
