@@ -143,14 +143,14 @@ class _Source:
         if step and not lasts(source.table):
             raise UsageError(f"table {name!r}: {table} has no buckets; expected {table} itself")
         # All columns of it are those of the table itself.
-        offer = source.offer if self._named.columns is None else source.whole_offer()
+        offer = source.offer if self._named.columns_of(name) is None else source.whole_offer()
         if not step:
             if not source.has_rows:
                 raise Error(
                     f"table {table!r}: its rows are not kept for that range any more; expected {table}_{COARSE[0]} "
                     "or a longer tier, which has what used most"
                 )
-            relation = sql_long.of_rows(name, offer, self._named.columns)
+            relation = sql_long.of_rows(name, offer, self._named.columns_of(name))
             self._insert(relation, sql_long.rows(source, offer, relation))
         else:
 
@@ -158,7 +158,7 @@ class _Source:
                 request = self._request._replace(table=table, step=step, columns=labels)
                 return Answering(self._census, request).answer()
 
-            self._opened.register(name, sql_long.buckets(offer, ask_for, self._named.columns))
+            self._opened.register(name, sql_long.buckets(offer, ask_for, self._named.columns_of(name)))
         meanings = [f"{each.subject}: {timespec.format_time(each.time_ns)}: {each.text}" for each in source.meanings]
         self.warnings += [*source.warnings(), *meanings]
         self.is_restricted = self.is_restricted or source.is_restricted()
@@ -177,10 +177,9 @@ class _Source:
                     filled.add(name)
                     span = self._range(self._named.spans.get(name, Span()))
                     line.demand([table], ())
+                    named = self._named.columns_of(name)
                     make = sql_wide.of_buckets if step else sql_wide.of_rows
-                    relation = make(
-                        name, mine, self._named.columns, () if self._named.columns is None else line.derived(table)
-                    )
+                    relation = make(name, mine, named, () if named is None else line.derived(table))
                     if step:
                         pieces = sql_wide.buckets(line, table, relation, span, boot, TIERS_NS[step])
                     else:

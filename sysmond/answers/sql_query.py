@@ -33,11 +33,16 @@ class Span(NamedTuple):
 
 
 class Named(NamedTuple):
-    """What a query names, in lower case. ``columns``: None for all. ``spans``: by table."""
+    """What a query names, in lower case. ``whole``: of which tables it names all columns. ``spans``: by table."""
 
     tables: frozenset[str]
-    columns: frozenset[str] | None
+    columns: frozenset[str]
+    whole: frozenset[str]
     spans: Mapping[str, Span]
+
+    def columns_of(self, table: str) -> frozenset[str] | None:
+        """The columns of a table that are named; None for all."""
+        return None if table in self.whole else self.columns
 
 
 def read(opened: "duckdb.DuckDBPyConnection", query: str) -> Named:
@@ -50,12 +55,12 @@ def read(opened: "duckdb.DuckDBPyConnection", query: str) -> Named:
         raise UsageError(f"query {query!r}: Parser Error: {' '.join(parsed.get('error_message', '').split())}")
     if parsed.get("error", True):
         # No plain SELECT: which tables it names is known, which columns is not.
-        return Named(frozenset(map(str.lower, opened.get_table_names(query))), None, {})
+        known = frozenset(map(str.lower, opened.get_table_names(query)))
+        return Named(known, frozenset(), known, {})
     tables: set[str] = set()
     columns: set[str] = set()
     aliases: set[str] = set()
-    everything = False
-    whole: set[str] = set()
+    alone: set[str] = set()
     for node in _nodes(parsed):
         if node.get("type") == "BASE_TABLE":
             tables.add(str(node["table_name"]).lower())
@@ -63,21 +68,30 @@ def read(opened: "duckdb.DuckDBPyConnection", query: str) -> Named:
         elif node.get("class") == "COLUMN_REF":
             names = [str(name).lower() for name in node["column_names"]]
             columns.update(names)
-            whole.update(names[:1] if len(names) == 1 else ())
-        elif node.get("class") == "STAR" or node.get("ref_type") == "NATURAL":
-            everything = True
+            alone.update(names[:1] if len(names) == 1 else ())
         columns.update(str(name).lower() for name in node.get("using_columns") or ())
     # The name of a relation by itself is a row of it.
-    everything = everything or bool(whole & aliases)
-    return Named(frozenset(tables), None if everything else frozenset(columns), _spans(opened, parsed, tables))
+    whole = tables if alone & aliases else _whole(parsed)
+    return Named(frozenset(tables), frozenset(columns), frozenset(whole), _spans(opened, parsed, tables))
 
 
-def _nodes(tree: Any) -> Iterator[Tree]:  # noqa: ANN401  JSON
-    """Every object in a tree, however deep."""
+def _whole(parsed: Tree) -> set[str]:
+    """The tables of which all columns are meant: a star, or a natural join, means those that its own SELECT is from."""
+    whole: set[str] = set()
+    for select in _nodes(parsed):
+        if select.get("type") == "SELECT_NODE":
+            parts = list(_nodes(list(select.values()), beside="SELECT_NODE"))
+            if any(part.get("class") == "STAR" or part.get("ref_type") == "NATURAL" for part in parts):
+                whole.update(str(part["table_name"]).lower() for part in parts if part.get("type") == "BASE_TABLE")
+    return whole
+
+
+def _nodes(tree: Any, beside: str = "") -> Iterator[Tree]:  # noqa: ANN401  JSON
+    """Every object in a tree, however deep; ``beside``: not those of this type, nor what is in them."""
     waiting = [tree]
     while waiting:
         node = waiting.pop()
-        if isinstance(node, dict):
+        if isinstance(node, dict) and not (beside and node.get("type") == beside):
             yield node
             waiting.extend(node.values())
         elif isinstance(node, list):
