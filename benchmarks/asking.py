@@ -85,7 +85,17 @@ def build(folders: Folders, processes: int, hours: int, days: int) -> tuple[int,
             sequence += 1
             span = begin_s, min(end_s, begin_s + FILE_S)
             measure.in_child(partial(write, folders, name, instances, interval_s, span, sequence), LIMIT_S)
+    measure.in_child(partial(roll_up, folders), LIMIT_S)
     return min(month_s, day_s), day_s
+
+
+def roll_up(folders: Folders) -> int:
+    """Make buckets of the rows of wide tables, as the archiver has by then; give when that was done, in seconds."""
+    from sysmond.archiver import rollup_job  # noqa: PLC0415  as above
+    from sysmond.archiver.coding import DENSE  # noqa: PLC0415  as above
+
+    rollup_job.roll_up(folders, DENSE, lambda _tier, _bytes: None, set())
+    return int(time.time())
 
 
 def questions(

@@ -22,6 +22,7 @@ from sysmond.errors import Error, UsageError
 from sysmond.machine import folders
 from sysmond.machine.folders import Folders
 from sysmond.store import archive
+from sysmond.store.holdings import Holdings
 from sysmond.store.of_ring import SeriesKey
 from sysmond.store.timeline import Timeline
 from sysmond.store.tracks import Track
@@ -122,13 +123,17 @@ class Archive:
 
         :raises Error: where nothing of it is recorded. :raises NotPermittedError: where it may not be read.
         """
-        from sysmond.answers import event_rows, records, wide_rows  # noqa: PLC0415  most ask for values
-
         where = self._folders, self._classes
         if table == EVENTS:
+            from sysmond.answers import event_rows  # noqa: PLC0415  most ask for values
+
             return list(event_rows.described())
-        if records.is_long(*where, table):
+        if self._is_long(table):
+            from sysmond.answers import records  # noqa: PLC0415  as above
+
             return list(records.described(records.newest(*where, table)))
+        from sysmond.answers import wide_rows  # noqa: PLC0415  as above
+
         with closing(Timeline(*where)) as line:
             return list(wide_rows.described(wide_rows.declared(line, table), line.derived(table)))
 
@@ -264,7 +269,6 @@ class Archive:
             may not be read. :raises Error: where nothing of it is recorded.
         """
         from sysmond.answers.question import Request  # noqa: PLC0415  as above
-        from sysmond.answers.records import answer, is_long  # noqa: PLC0415  as above
 
         request = Request(
             table,
@@ -288,11 +292,19 @@ class Archive:
             from sysmond.answers import event_rows  # noqa: PLC0415  as above
 
             return event_rows.answer(self._folders, self._classes, request)
-        if not is_long(self._folders, self._classes, table):
+        if not self._is_long(table):
             from sysmond.answers import wide_rows  # noqa: PLC0415  as above
 
             return wide_rows.answer(self._folders, self._classes, request)
+        from sysmond.answers.records import answer  # noqa: PLC0415  as above
+
         return answer(self._folders, self._classes, request)
+
+    def _is_long(self, table: str) -> bool:
+        """Whether a table is a long one: one of sysmond's, or another that is recorded."""
+        from sysmond.store.undeclared import BUILT_IN  # noqa: PLC0415  as above
+
+        return table in BUILT_IN or table in Holdings(self._folders, self._classes).tables()
 
     def sql(
         self, query: str, *, start: str | int | None = None, end: str | int | None = None, boot: str | int | None = None

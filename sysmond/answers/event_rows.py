@@ -9,9 +9,10 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 import numpy as np
 
 from sysmond.answers import dropping, grouping
+from sysmond.answers.batch import Cells, NumberColumn, RowBatch, meeting
 from sysmond.answers.columns import COUNT, LAST, Of, Offer, Spec, Specs
 from sysmond.answers.question import Request, asked, column, finished, times_of
-from sysmond.answers.rows import Cells, NumberColumn, RowBatch, axis, meeting
+from sysmond.answers.rows import axis
 from sysmond.base.model import EVENTS, Answers, Metric, Packing, Semantics, Sensitivity, Table
 from sysmond.base.result import TIME_SCALE, TIME_UNIT, Event, Float64Array, Int64Array, LongEntry, Result
 from sysmond.base.timespec import FOREVER_NS

@@ -3,10 +3,10 @@
 
 from collections.abc import Iterable, Sequence
 
+from sysmond.answers.batch import Question
 from sysmond.answers.columns import LAST, MAX, MEAN, MIN, SUM, Of, Spec
 from sysmond.answers.explain import RULE, causes, joined
 from sysmond.answers.rates import percent_of
-from sysmond.answers.rows import Question
 from sysmond.base.model import END, Cause, Semantics, Table
 from sysmond.base.result import TIME_UNIT, Answered, Explanation, Gap
 from sysmond.base.timespec import format_step

@@ -11,21 +11,11 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from sysmond.answers import joins
+from sysmond.answers.batch import Cells, NumberColumn, RowBatch, Rows
 from sysmond.answers.columns import MAX, MEAN, SUM, Of, Spec, share_of
 from sysmond.answers.grouping import joined, take
 from sysmond.answers.record_gaps import holes, silence, unexplained
-from sysmond.answers.rows import (
-    Cells,
-    JoinedRows,
-    LastingBatch,
-    MomentBatch,
-    NumberColumn,
-    RowBatch,
-    Rows,
-    TimeCovered,
-    UtcBuckets,
-    as_texts,
-)
+from sysmond.answers.rows import JoinedRows, LastingBatch, MomentBatch, TimeCovered, UtcBuckets, as_texts
 from sysmond.base.model import ABSENT, END, START, Cause, Packing, Semantics, Table
 from sysmond.base.result import BoolArray, Float64Array, Gap, Int64Array
 from sysmond.base.wall_clock import ALWAYS_NS

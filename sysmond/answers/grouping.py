@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from sysmond.answers.batch import VALUES_MAX, Cells, NumberColumn, Question, RowBatch, Rows
 from sysmond.answers.columns import LAST, MAX, MEAN, MIN, SUM, Of, Spec, is_amount
-from sysmond.answers.rows import VALUES_MAX, Cells, NumberColumn, Question, RowBatch, Rows
 from sysmond.answers.summary import STATISTICS as SUMMARY
 from sysmond.base.model import ABSENT, Semantics
 from sysmond.base.result import Float64Array, Int64Array

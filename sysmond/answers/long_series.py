@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sysmond.answers import records
+from sysmond.answers.batch import VALUES_MAX
 from sysmond.answers.columns import LAST, Of, Offer, with_known
 from sysmond.answers.dropping import left_of_series
 from sysmond.answers.explain import causes, concerns
 from sysmond.answers.question import Request
-from sysmond.answers.rows import VALUES_MAX
 from sysmond.answers.wide import Asked
 from sysmond.base import paths
 from sysmond.base.clock import SECOND_NS

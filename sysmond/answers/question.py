@@ -13,8 +13,8 @@ import numpy as np
 
 from sysmond.answers import columns as offered
 from sysmond.answers import grouping, summary, times
+from sysmond.answers.batch import Cells, NumberColumn, Question, Rows, numbers
 from sysmond.answers.columns import COUNT, Of, Offer, Spec
-from sysmond.answers.rows import Cells, NumberColumn, Question, Rows, numbers
 from sysmond.answers.times import Times
 from sysmond.base.model import Semantics
 from sysmond.base.result import Column, Int64Array

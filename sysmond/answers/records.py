@@ -8,22 +8,12 @@ import numpy as np
 
 from sysmond.answers import columns as offered
 from sysmond.answers import dropping, from_tiers, grouping, record_gaps, summary
+from sysmond.answers.batch import Question, RowBatch, Rows, meeting
 from sysmond.answers.columns import Of, Offer, Spec
 from sysmond.answers.gaps import only_buckets, outside
 from sysmond.answers.joins import Joins, Texts, needed
 from sysmond.answers.question import Request, asked, asked_of, column, finished, times_of
-from sysmond.answers.rows import (
-    JoinedRows,
-    Question,
-    RowBatch,
-    Rows,
-    UtcBuckets,
-    axis,
-    batches,
-    covered_by_rows,
-    lasting,
-    meeting,
-)
+from sysmond.answers.rows import JoinedRows, UtcBuckets, axis, batches, covered_by_rows, lasting
 from sysmond.base import paths
 from sysmond.base.declared_answers import within
 from sysmond.base.model import FINEST_TIER, READERS, TIERS_NS, Answers, Metric, Semantics, Sensitivity, Table
@@ -43,11 +33,6 @@ from sysmond.store.undeclared import BUILT_IN, BY_COLUMNS, answers_of, declared,
 ATTEMPTS_MAX = 5
 # A refusal names so many files that cannot be read: one of a few is the reason.
 WARNINGS_TOLD_MAX = 8
-
-
-def is_long(folders: Folders, classes: Collection[Sensitivity], table: str) -> bool:
-    """Whether a table is a long one: one of sysmond's, or another that is recorded."""
-    return table in BUILT_IN or table in Census(folders, classes).tables()
 
 
 def answer(folders: Folders, classes: Collection[Sensitivity], request: Request) -> Result:

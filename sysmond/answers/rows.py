@@ -1,29 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Questions to long tables: from stretches to rows that are filtered, grouped and cut to the first.
+"""Questions to long tables: from stretches to batches of rows, those of a lasting table and those of moments."""
 
-A **batch** is some rows of one boot, whose columns are computed when they are asked for: first those of the condition,
-then that by which the first are chosen, and of what is left after that all others. Batches are made one after the
-other, so memory is bounded by what is kept.
-"""
-
-from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from copy import copy
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import sqrt
 from types import MappingProxyType
-from typing import ClassVar, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from sysmond.answers import joins
-from sysmond.answers.columns import MAX, MEAN, SUM, FormulaColumn, Of, Spec, share_of
+from sysmond.answers.batch import Cells, NumberColumn, Question, RowBatch, meeting
+from sysmond.answers.columns import MAX, MEAN, SUM, Of, Spec, share_of
 from sysmond.answers.joins import Joins
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import ABSENT, END, START, Cause, Semantics, Table, series_path
-from sysmond.base.result import TIME_UNIT, BoolArray, Float64Array, Gap, Int64Array
+from sysmond.base.result import BoolArray, Float64Array, Gap, Int64Array
 from sysmond.base.wall_clock import ALWAYS_NS
 from sysmond.errors import UsageError
-from sysmond.rollup.condition import Condition, Lookup, Values, Words
+from sysmond.rollup.condition import Words
 from sysmond.rollup.ended import KeyEnds, between
 from sysmond.rollup.keys_in_buckets import KeysInBuckets, spans
 from sysmond.rollup.portion import parts_of, summed
@@ -36,28 +30,7 @@ from sysmond.store.stretch import Stretch, StretchPart, key_of, lasts
 CELLS_MAX = 1 << 21
 # More than this is a wrong step or range, not a question: an answer is held in memory.
 BUCKETS_MAX = 1_000_000
-VALUES_MAX = 50_000_000
 Since = Mapping[str, int]
-
-
-class NumberColumn(NamedTuple):
-    """A column of numbers: int64[row] of a scale, ABSENT where there is none; or float64[row] with NaN."""
-
-    values: Int64Array | Float64Array
-    scale: int = 0
-
-    def floats(self) -> Float64Array:
-        """The numbers in their unit."""
-        numbers: Float64Array
-        if self.values.dtype == np.float64:
-            numbers = self.values.astype(np.float64, copy=False)
-            return numbers
-        numbers = self.values / 10.0**self.scale
-        numbers[self.values == ABSENT] = np.nan
-        return numbers
-
-
-Cells = NumberColumn | Words
 
 
 class UtcBuckets(NamedTuple):
@@ -67,71 +40,11 @@ class UtcBuckets(NamedTuple):
     stamps_ns: Int64Array
 
 
-class Question(NamedTuple):
-    """What is asked, checked. ``top``: 0 for all; ``is_ranked``: whether rows are put in order ``by`` a column."""
-
-    table: Table
-    columns: Sequence[Spec]
-    where: Condition | None
-    specs: Mapping[str, Spec]
-    groups: Sequence[Spec]
-    by: Spec
-    top: int
-    is_ranked: bool
-    derived: Mapping[str, FormulaColumn] = MappingProxyType({})
-
-    def parts(self, specs: Iterable[Spec]) -> list[Spec]:
-        """These columns, instead of derived ones those that they are made of; each once."""
-        parts: dict[Spec, None] = {}
-        for spec in specs:
-            made_of = self.derived.get(spec.label)
-            parts.update(dict.fromkeys([spec] if made_of is None else made_of.own.values()))
-        return list(parts)
-
-
 class JoinedRows(NamedTuple):
     """What is joined to the rows of one boot; nothing where it is not asked for, or not there."""
 
     joins: Joins = Joins()
     ended: KeyEnds | None = None
-
-
-class Rows(NamedTuple):
-    """Rows of an answer: the number of the bucket and the time (UTC) of each, and columns by label."""
-
-    bucket: Int64Array
-    times_ns: Int64Array
-    columns: Mapping[str, Cells]
-
-
-class RowBatch(ABC):
-    """Rows of one boot. ``bucket``, ``times_ns``: of each the number of its bucket, and its time in UTC: int64[row]."""
-
-    # What has an element a row.
-    of_rows: ClassVar[Sequence[str]] = ("bucket", "times_ns")
-
-    def __init__(self, boot: str, bucket: Int64Array, times_ns: Int64Array) -> None:
-        self.boot = boot
-        self.bucket = bucket
-        self.times_ns = times_ns
-
-    @abstractmethod
-    def cells(self, spec: Spec) -> Cells:
-        """A column."""
-
-    def resets(self) -> Collection[Gap]:
-        """Where counters that were asked for began anew, so far."""
-        return ()
-
-    @abstractmethod
-    def mass(self, spec: Spec, /) -> Float64Array:
-        """What an average of a gauge is made of: its integral over time, float64[row]."""
-
-    def keep(self, rows: Int64Array) -> Self:
-        """Only these rows, int64[row]."""
-        made = copy(self)
-        made.__dict__.update({name: getattr(self, name)[rows] for name in self.of_rows})
-        return made
 
 
 def axis(start_ns: int, end_ns: int, step_ns: int) -> UtcBuckets:
@@ -480,52 +393,6 @@ class MomentBatch(RowBatch):
         return summed(columns) if len(columns) > 1 else columns[0]
 
 
-class DerivingBatch(RowBatch):
-    """Rows of another batch, with derived columns."""
-
-    def __init__(self, batch: RowBatch, derived: Mapping[str, FormulaColumn]) -> None:
-        super().__init__(batch.boot, batch.bucket, batch.times_ns)
-        self._batch = batch
-        self._derived = derived
-
-    def cells(self, spec: Spec) -> Cells:
-        """A column."""
-        if spec.of is not Of.DERIVED:
-            return self._batch.cells(spec)
-        return NumberColumn(self._derived[spec.label].of(lambda part: numbers(self._batch.cells(part)), self.bucket))
-
-    def mass(self, spec: Spec, /) -> Float64Array:
-        """As of those rows."""
-        return self._batch.mass(spec)
-
-    def keep(self, rows: Int64Array) -> "DerivingBatch":
-        """Only these rows, int64[row]."""
-        return DerivingBatch(self._batch.keep(rows), self._derived)
-
-
-def numbers(cells: Cells) -> Float64Array:
-    """The numbers of a column, float64[row].
-
-    :raises TypeError: for texts.
-    """
-    if isinstance(cells, Words):
-        raise TypeError("texts where numbers should be")
-    return cells.floats()
-
-
-def lookup(batch: RowBatch, specs: Mapping[str, Spec]) -> Lookup:
-    """Columns of a batch, as conditions ask for them."""
-
-    def values_of(label: str) -> Values:
-        spec = specs[label]
-        cells = batch.cells(spec)
-        if isinstance(cells, Words):
-            return cells
-        return cells.values if spec.unit == TIME_UNIT else cells.floats()
-
-    return values_of
-
-
 def batches(
     question: Question,
     lines: Sequence[tuple[Line, JoinedRows]],
@@ -537,13 +404,3 @@ def batches(
         covered = covered_by_rows(lines, buckets, since_ns)
         return meeting(question, lasting(question.table, lines, buckets, covered, since_ns))
     return meeting(question, _of_moments(lines, buckets, since_ns))
-
-
-def meeting(question: Question, batches: Iterable[RowBatch]) -> Iterator[RowBatch]:
-    """The rows of batches that meet the condition."""
-    for batch in batches:
-        rows: RowBatch = DerivingBatch(batch, question.derived) if question.derived else batch
-        if question.where is not None:
-            rows = rows.keep(np.flatnonzero(question.where.test(lookup(rows, question.specs))))
-        if len(rows.bucket):
-            yield rows

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from sysmond.answers import event_rows, sql_long, sql_query, sql_wide, wide
+from sysmond.answers.batch import VALUES_MAX
 from sysmond.answers.question import Request, times_of
 from sysmond.answers.records import Answering
-from sysmond.answers.rows import VALUES_MAX
 from sysmond.answers.sql_long import Array, Relation
 from sysmond.answers.sql_query import Named, Span
 from sysmond.base import timespec

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from sysmond.answers.batch import NumberColumn, numbers
 from sysmond.answers.columns import COUNT, MAX, MEAN, SUM, FormulaColumn, Of, Offer, Spec
 from sysmond.answers.records import Answering
-from sysmond.answers.rows import BUCKETS_MAX, JoinedRows, MomentBatch, NumberColumn, UtcBuckets, axis, numbers
+from sysmond.answers.rows import BUCKETS_MAX, JoinedRows, MomentBatch, UtcBuckets, axis
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import ABSENT, START, Semantics
 from sysmond.base.result import TIME_UNIT, Column, Float64Array, Int64Array, Result

@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from sysmond.answers import dropping, grouping, rates, wide
+from sysmond.answers.batch import Cells, NumberColumn, Question, RowBatch, meeting
 from sysmond.answers.columns import COUNT, LAST, MEAN, SUM, Of, Offer, Spec, Specs, with_derived
 from sysmond.answers.question import Request, asked, asked_of, column, finished, times_of
-from sysmond.answers.rows import Cells, NumberColumn, Question, RowBatch, meeting
 from sysmond.answers.times import Times
 from sysmond.base.model import ABSENT, Answers, Derived, Metric, Semantics, Sensitivity, Table, rate_unit
 from sysmond.base.result import TIME_SCALE, TIME_UNIT, BoolArray, Column, Float64Array, Int64Array, Result
