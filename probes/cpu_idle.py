@@ -19,7 +19,9 @@ CPU_IDLE = Table(
     doc=f"Idle states of CPUs by name (cpu3:C6): the deeper one is, the more power it saves. {ROWS_MAX} at most.",
     metrics=(
         counter("entered", "1", "How often the CPU entered the state.", origin=f"{FOLDER}/cpu*/cpuidle/state*/usage"),
-        counter("time", "s", "How long it was in it, as it was asked for.", 6, f"{FOLDER}/cpu*/cpuidle/state*/time"),
+        counter(
+            "residency", "s", "How long it was in it, as it was asked for.", 6, f"{FOLDER}/cpu*/cpuidle/state*/time"
+        ),
         gauge("latency", "s", "How long it takes to leave it.", 6, f"{FOLDER}/cpu*/cpuidle/state*/latency"),
     ),
 )

@@ -63,6 +63,8 @@ REASON_LENGTH_MAX = 300
 # No reading may hold a lane up for longer.
 DEADLINE_MAX_S = 600.0
 NEEDS_MAX = 16
+# Columns that every row of an answer may have.
+_OF_ANY_ROW = frozenset({"time", "instance", "count"})
 
 _HOOKS = ("sysmond_probes", "sysmond_api_version")
 # In version 1 tables say nothing of answers; all else is as it is now.
@@ -289,6 +291,8 @@ def check_probe(probe: Probe) -> None:
         inside = f"{where}, metric {_spell(metric.name)}"
         for field, right in Metric.__annotations__.items():
             _right_type(inside, field, getattr(metric, field), right)
+        if metric.name in _OF_ANY_ROW:
+            raise UsageError(f"{inside}: every row has a column of that name; expected another")
     check_table(table)
     if not callable(probe.read):
         raise UsageError(f"{where}: read is {_kind(probe.read)}; expected a function")

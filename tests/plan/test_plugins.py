@@ -218,6 +218,7 @@ def test_no_folder_and_no_probes_are_right(tmp_path: Path, write: Write) -> None
             "subsystems is a value of type str; expected tuple",
         ),
         ("Probe(TABLE, read)", "Probe(TABLE, read, subsystems=(1,))", "subsystem is a value of type int; expected str"),
+        ('gauge("value", ', 'gauge("time", ', "metric 'time': every row has a column of that name; expected another"),
         ("Probe(TABLE, read)", "Probe(TABLE, read, costly_s=-1)", "costly_s is -1; expected 0 to 600"),
         (
             "Probe(TABLE, read)",
