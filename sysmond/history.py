@@ -10,7 +10,7 @@ Rates are derived here, from exact counters; every hole is a gap with its cause.
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sysmond.answers import dropping, rates, times, wide
 from sysmond.answers import summary as summaries
@@ -29,6 +29,7 @@ from sysmond.store.tracks import Track
 from sysmond.store.undeclared import BUILT_IN
 
 if TYPE_CHECKING:
+    from sysmond.answers.question import Request
     from sysmond.answers.sql import Found
 
 
@@ -53,6 +54,21 @@ def open(  # noqa: A001  the name that readers expect: history.open()
         if (answer := alone.look(chosen.state).answer) is not None:
             return SavedAnswer(chosen, answer)
     return Archive(chosen)
+
+
+class SeriesRequest(NamedTuple):
+    """What is asked of series, as people say it; see ``Archive.select``."""
+
+    patterns: Sequence[str] = ()
+    start: str | int | None = None
+    end: str | int | None = None
+    step: str | int | None = None
+    stat: str | Sequence[str] | None = None
+    boot: str | int | None = None
+    raw: bool = False
+    explain: bool = False
+    drop: str | Sequence[str] = ()
+    summary: bool = False
 
 
 class Archive:
@@ -201,14 +217,27 @@ class Archive:
         :raises UsageError: for a wrong path, time, step or statistic, and for an answer beyond all measure.
         :raises NotPermittedError: for what we may not read. :raises Error: where nothing is recorded.
         """
-        if summary:
-            summaries.check(step=step, stat=stat, raw=raw, explain=explain)
-            stat = summaries.STATISTICS
-        stats = _statistics("mean" if stat is None else stat)
-        when = times.read(start, end, step, is_open=boot is not None)
-        dropped = dropping.parse(drop, self._folders.state)
-        of_wide, of_long = self._told_apart(patterns or ("*",))
-        asked = wide.Asked(of_wide, when, boot, lambda _: stats, raw, explain, is_whole=summary, drop=dropped)
+        result = self._select(SeriesRequest(patterns, start, end, step, stat, boot, raw, explain, drop, summary))
+        self.warnings = list(result.warnings)
+        return result
+
+    def _select(self, request: SeriesRequest) -> Result:
+        if request.summary:
+            summaries.check(step=request.step, stat=request.stat, raw=request.raw, explain=request.explain)
+            request = request._replace(stat=summaries.STATISTICS)
+        stats = _statistics("mean" if request.stat is None else request.stat)
+        when = times.read(request.start, request.end, request.step, is_open=request.boot is not None)
+        of_wide, of_long = self._told_apart(request.patterns or ("*",))
+        asked = wide.Asked(
+            of_wide,
+            when,
+            request.boot,
+            lambda _: stats,
+            request.raw,
+            request.explain,
+            is_whole=request.summary,
+            drop=dropping.parse(request.drop, self._folders.state),
+        )
         where = self._folders, self._classes
         result = wide.answer(*where, asked) if of_wide else None
         if of_long:
@@ -217,10 +246,7 @@ class Archive:
             beside = long_series.answer(*where, of_long, asked, stats, result.step_ns if result else when.step_ns)
             result = long_series.beside(result, beside) if result else beside
         assert result is not None  # noqa: S101  there is a pattern of one kind
-        if summary:
-            result = summaries.of_series(result)
-        self.warnings = list(result.warnings)
-        return result
+        return summaries.of_series(result) if request.summary else result
 
     def _told_apart(self, patterns: Sequence[str]) -> tuple[list[str], list[paths.Pattern]]:
         """Patterns that mean wide tables, and those that name a long one."""
@@ -288,11 +314,14 @@ class Archive:
             raw,
             explain,
         )
-        if table == EVENTS:
+        return self._records(request)
+
+    def _records(self, request: "Request") -> Result:
+        if request.table == EVENTS:
             from sysmond.answers import event_rows  # noqa: PLC0415  as above
 
             return event_rows.answer(self._folders, self._classes, request)
-        if not self._is_long(table):
+        if not self._is_long(request.table):
             from sysmond.answers import wide_rows  # noqa: PLC0415  as above
 
             return wide_rows.answer(self._folders, self._classes, request)
@@ -302,8 +331,6 @@ class Archive:
 
     def _is_long(self, table: str) -> bool:
         """Whether a table is a long one: one of sysmond's, or another that is recorded."""
-        from sysmond.store.undeclared import BUILT_IN  # noqa: PLC0415  as above
-
         return table in BUILT_IN or table in Holdings(self._folders, self._classes).tables()
 
     def sql(
@@ -330,7 +357,7 @@ class SavedAnswer(Archive):
     def catalogue(self, *patterns: str, boot: str | int | None = None, derived: bool = False) -> list[Entry]:
         """As of an archive: one entry a series that was saved, derived or not."""
         del derived
-        self._refuse(boot=boot)
+        self._refuse(SeriesRequest(boot=boot))
         times_ns, saved = self._saved.times_ns, self._saved
         if saved.table or not len(times_ns):
             return []
@@ -343,7 +370,7 @@ class SavedAnswer(Archive):
 
     def long_tables(self, *, boot: str | int | None = None) -> list[LongEntry]:
         """As of an archive: the table whose rows were saved, if it is a long one."""
-        self._refuse(boot=boot)
+        self._refuse(SeriesRequest(boot=boot))
         times_ns, saved = self._saved.times_ns, self._saved
         if not saved.table or not len(times_ns):
             return []
@@ -364,71 +391,39 @@ class SavedAnswer(Archive):
         subject: str = "*",
     ) -> list[Event]:
         """As of an archive: those that were saved with it."""
-        self._refuse(boot=boot)
+        self._refuse(SeriesRequest(boot=boot))
         when = times.read(start, FOREVER_NS if end is None else end, is_open=True)
         inside = [event for event in self._saved.events if when.start_ns <= event.time_ns < when.end_ns]
         return _chosen(inside, kind, subject)
 
-    def select(  # noqa: PLR0913  as of an archive
-        self,
-        *patterns: str,
-        start: str | int | None = None,
-        end: str | int | None = None,
-        step: str | int | None = None,
-        stat: str | Sequence[str] | None = None,
-        boot: str | int | None = None,
-        raw: bool = False,
-        explain: bool = False,
-        drop: str | Sequence[str] = (),
-        summary: bool = False,
-    ) -> Result:
-        """As of an archive, of what was saved: all statistics of it where none is given; rows of a table by its name.
+    def _select(self, request: SeriesRequest) -> Result:
+        """All statistics of it where none is given; rows of a table by its name.
 
         :raises UsageError: for what was not saved, another step among it.
         """
-        self._refuse(boot=boot, explain=explain, raw=raw and bool(self._saved.step_ns), step=self._other(step))
-        self._refuse(summary=summary)
         from sysmond.answers import saved_answer  # noqa: PLC0415  as in the archive
 
-        stats = None if stat is None else _statistics(stat)
-        part = saved_answer.without(self._series(patterns, stats), dropping.parse(drop, self.state_dir))
-        return self._within(part, start, end)
+        is_other = request.raw and bool(self._saved.step_ns)
+        self._refuse(request._replace(raw=is_other), "patterns", "stat", "drop")
+        stats = None if request.stat is None else _statistics(request.stat)
+        part = self._series(request.patterns, stats)
+        return self._within(saved_answer.without(part, dropping.parse(request.drop, self.state_dir)), request)
 
-    def records(  # noqa: PLR0913  as of an archive
-        self,
-        table: str,
-        *,
-        start: str | int | None = None,
-        end: str | int | None = None,
-        step: str | int | None = None,
-        columns: str | Sequence[str] = (),
-        where: str = "",
-        group_by: str | Sequence[str] = (),
-        by: str = "",
-        top: int = 0,
-        percentile: float | None = None,
-        boot: str | int | None = None,
-        stat: str | Sequence[str] | None = None,
-        drop: str | Sequence[str] = (),
-        summary: bool = False,
-        raw: bool = False,
-        explain: bool = False,
-    ) -> Result:
-        """As of an archive, of the rows that were saved: they are neither chosen nor put together anew.
+    def _records(self, request: "Request") -> Result:
+        """Rows as they were saved: they are neither chosen nor put together anew.
 
         :raises UsageError: for what was not saved, and for another table.
         """
         from sysmond.answers import saved_answer  # noqa: PLC0415  as in the archive
 
-        self._refuse(boot=boot, where=where, group_by=group_by, by=by, top=top, percentile=percentile, stat=stat)
-        self._refuse(step=self._other(step), drop=drop, summary=summary, raw=raw, explain=explain)
-        if table != self._saved.table:
+        self._refuse(request, "table", "columns")
+        if request.table != self._saved.table:
             raise UsageError(
-                f"table {table!r}: was not saved with this answer; expected {self._saved.table or 'series'}"
+                f"table {request.table!r}: was not saved with this answer; expected {self._saved.table or 'series'}"
             )
-        labels = columns.split(",") if isinstance(columns, str) else columns
+        labels = request.columns.split(",") if isinstance(request.columns, str) else request.columns
         wanted = [label.strip() for label in labels if label.strip()]
-        return self._within(saved_answer.columns(self._saved, wanted), start, end)
+        return self._within(saved_answer.columns(self._saved, wanted), request)
 
     def sql(
         self, query: str, *, start: str | int | None = None, end: str | int | None = None, boot: str | int | None = None
@@ -447,23 +442,22 @@ class SavedAnswer(Archive):
             raise UsageError(f"{' '.join(patterns)}: was not saved with this answer; expected {self._saved.table}")
         return saved_answer.series(self._saved, parsed or [paths.parse("*")], stats)
 
-    def _within(self, part: Result, start: str | int | None, end: str | int | None) -> Result:
+    def _within(self, part: Result, request: "SeriesRequest | Request") -> Result:
         from sysmond.answers import saved_answer  # noqa: PLC0415  as in the archive
 
-        when = times.read(start, end, is_open=True)
+        when = times.read(request.start, request.end, is_open=True)
         return saved_answer.within(part, when.start_ns, when.end_ns)
 
-    def _other(self, step: str | int | None) -> bool:
-        """Whether a step is another than that of the answer."""
-        return step is not None and times.length(step) != self._saved.step_ns
-
-    def _refuse(self, **asked: object) -> None:
-        """Refuse what only an archive can answer.
+    def _refuse(self, request: "SeriesRequest | Request", *answered: str) -> None:
+        """Refuse what only an archive can answer: all but a range, the step of the answer, and what is named.
 
         :raises UsageError: naming it.
         """
-        for name, value in asked.items():
-            if value or (name == "boot" and value is not None):
+        for name, value in request._asdict().items():
+            is_asked = value is not None and (bool(value) or name == "boot")
+            if name == "step":
+                is_asked = is_asked and times.length(value) != self._saved.step_ns
+            if is_asked and name not in {"start", "end", *answered}:
                 raise self._refusal(name)
 
     def _refusal(self, name: str) -> UsageError:
