@@ -8,7 +8,7 @@ is "absent". Everything is chunked and checksummed, and built in memory: the cal
 """
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Sized
 from functools import partial
 from typing import Any, Self
 
@@ -318,7 +318,7 @@ def _write_answers(file: hdf5.File, tables: Iterable[Table]) -> None:
         hdf5.describe(file, answers=json.dumps(said, separators=(",", ":")))
 
 
-def _with_answers(tables: Mapping[str, Table], spelled: str) -> Mapping[str, Table]:
+def _with_answers(tables: dict[str, Table], spelled: str) -> dict[str, Table]:
     """Tables with what a file says that they declare.
 
     :raises ValueError: where that makes no sense. :raises UsageError: where it breaks a rule.
@@ -536,7 +536,7 @@ class Segment(hdf5.OpenFile):
         tiers = [_FileTier(self.path, group, boots, keys_of, buckets) for group in root.numbered("tier")]
         self.recording = Recording(
             sensitivity,
-            dict(_with_answers(tables, root.attribute("answers", str, ""))),
+            _with_answers(tables, root.attribute("answers", str, "")),
             blocks,
             dict(root.columns("texts", id=int, text=str)),
             _clocks(root, boots),

@@ -35,9 +35,9 @@ def open_walk(runtime_folder: str, root: str = "/") -> "OwnedWalk":
 
     :raises Error: where that fails, with the reason.
     """
+    folder = pins_of(runtime_folder, root)
     from sysmond.tasks.bpf.walk import OwnedWalk  # noqa: PLC0415  /proc does without, and without ctypes
 
-    folder = pins_of(runtime_folder, root)
     try:
         return OwnedWalk(folder)
     except Error as why:
