@@ -203,7 +203,8 @@ class LastingBatch(RowBatch):
         moment, table = self._stage.line.course.moment_ns, self._table
         return {
             Gap(
-                moment(start_ns),
+                # A clock that was set back meanwhile turns no gap round.
+                min(moment(start_ns), moment(end_ns)),
                 moment(end_ns),
                 table.name,
                 Cause.COUNTER_RESET,

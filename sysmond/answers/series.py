@@ -449,7 +449,9 @@ class Query:
         if (row[1:] < row[:-1]).any():
             for before, after in rates.resets(row).tolist():
                 if view.inside[after]:
-                    start_ns, end_ns = int(view.times_ns[before]), int(view.times_ns[after])
+                    end_ns = int(view.times_ns[after])
+                    # A clock that was set back meanwhile turns no gap round.
+                    start_ns = min(int(view.times_ns[before]), end_ns)
                     self.gaps.append(Gap(start_ns, end_ns, key.table, Cause.COUNTER_RESET, series_path(*key)))
 
     def _note_resets_within(self, keys: Sequence[SeriesKey], view: TrackView, buckets: Buckets) -> None:

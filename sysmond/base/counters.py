@@ -4,6 +4,9 @@
 A counter that falls by more than half began anew: by how much it grew meanwhile nobody knows, so that counts nowhere,
 and has a cause, ``counter reset``. A smaller fall is the kernel's correction (iowait does that), and counts as it is.
 Nothing counts from 0 but what is new: since the boot, or since it started.
+
+What is told of an end is no reading. The kernel tells it before it has accounted the last slice, which a later reading
+may have: so a counter ends with the larger of both, and an end never is a reset.
 """
 
 from typing import TYPE_CHECKING, TypeVar

@@ -7,8 +7,8 @@ with; rows are read only of stretches in which a bucket begins or ends, and for 
 The rules, of an edge between two buckets: what holds there is the last row of an earlier reading, so an increase
 belongs to the later of its two readings. A process that started after the reading before it was first seen counts from
 0; of any other that was not seen before, what it had at first does not count. What ``exits`` says of a process that
-ended is one more row of it, at its end. Counters grow by the rule of ``base.counters``: of the few keys whose counters
-began anew, or were absent, all rows are looked at.
+ended is one more row of it, at its end, that takes nothing back. Counters grow by the rule of ``base.counters``: of the
+few keys whose counters began anew, or were absent, all rows are looked at.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ from sysmond.rollup.condition import Words
 from sysmond.rollup.ended import KeyEnds
 from sysmond.rollup.portion import KnownFor, Portion, integrals, owned_edges, parts_of, summed
 from sysmond.store.ends import GRAIN_NS, ends_of
-from sysmond.store.increments import increments
+from sysmond.store.increments import at_end, increments
 from sysmond.store.integers import filled
 from sysmond.store.stretch import Dictionary, StretchPart, numbered
 
@@ -184,15 +184,17 @@ class KeysInBuckets:
             values[:, owned] = carried[:, None]
             values[portion.where, owned] = mine[:, :-1]
             carried[portion.where] = mine[:, -1]
-        return self._with_ended(name, values)
+        return self._with_ended(name, values, carried)
 
-    def _with_ended(self, name: str, values: Int64Array) -> Int64Array:
-        """Add what is told of those that ended, from the ends on."""
+    def _with_ended(self, name: str, values: Int64Array, last: Int64Array) -> Int64Array:
+        """Add what is told of those that ended, from the ends on; ``last``: at their last readings, int64[key]."""
         totals = self.ended(name)
         if totals is None:
             return values
-        late = (self.edges[None, :] > self.of_keys.end_ns[:, None]) & (totals[:, None] != ABSENT)
-        if not self._is_counter(name):
+        late = self.edges[None, :] > self.of_keys.end_ns[:, None]
+        if self._is_counter(name):
+            totals = at_end(last, totals)
+        else:
             late &= values == ABSENT
         return np.where(late, totals[:, None], values)
 
@@ -237,9 +239,6 @@ class KeysInBuckets:
             odd[portion.where[portion.began_anew(name)]] = True
             stood[portion.where] = portion.at(name, np.array([portion.end_ns]))[:, 0]
             odd[portion.where] |= stood[portion.where] == ABSENT
-        totals = self.ended(name)
-        if totals is not None:
-            odd |= (stood != ABSENT) & (totals != ABSENT) & (totals < floor_of(stood))
         return odd
 
     def _grown_by_rows(self, name: str, keys: Int64Array, is_there: BoolArray) -> Int64Array:
@@ -248,10 +247,13 @@ class KeysInBuckets:
         number[keys] = np.arange(len(keys))
         grown, known = np.zeros(is_there.shape, np.int64), is_there.copy()
         stood, stood_ns = np.where(self.of_keys.newborn[keys], 0, ABSENT), np.zeros(len(keys), np.int64)
-        for rows in self._rows_of(name, keys, number):
+        for rows in self._rows_of(name, keys, number, stood):
             made = increments(rows.values, rows.begins, stood[rows.where])
             counts = np.diff(rows.begins, append=len(rows.values))
-            key, bucket = np.repeat(rows.where, counts), np.searchsorted(self.edges, rows.ticks, "right") - 1
+            key = np.repeat(rows.where, counts)
+            # What is read after an end was used before it.
+            used_ns = np.minimum(rows.ticks, self.of_keys.end_ns[keys][key])
+            bucket = np.searchsorted(self.edges, used_ns, "right") - 1
             inside = (bucket >= 0) & (bucket < len(self.edges) - 1)
             np.add.at(grown, (key[inside], bucket[inside]), filled(made.grown)[inside])
             present = inside & (rows.values != ABSENT)
@@ -265,8 +267,11 @@ class KeysInBuckets:
             stood[there], stood_ns[there] = rows.values[last], rows.ticks[last]
         return np.where(known, grown, ABSENT)
 
-    def _rows_of(self, name: str, keys: Int64Array, number: Int64Array) -> Iterator[_CounterRows]:
-        """The rows of some keys, a portion at a time; then what is told of those that ended, as a row each."""
+    def _rows_of(self, name: str, keys: Int64Array, number: Int64Array, stood: Int64Array) -> Iterator[_CounterRows]:
+        """The rows of some keys, a portion at a time; then what is told of those that ended, as a row each.
+
+        ``stood``: what each was at the rows given so far, int64[key], which the caller keeps up to date.
+        """
         before_ns = 0
         for portion in (portion.narrowed(number) for portion in self.portions):
             reading, begins = portion.rows()
@@ -274,12 +279,13 @@ class KeysInBuckets:
             # What the next one has as well is its.
             values = np.where(ticks < portion.end_ns, portion.column(name), ABSENT)
             yield _CounterRows(portion.where, begins, ticks, since, values)
-            before_ns = int(portion.ticks[-1])
+            before_ns = int(max([before_ns, *portion.ticks[portion.ticks < portion.end_ns][-1:].tolist()]))
         totals = self.ended(name)
         if totals is not None:
             ended = np.flatnonzero(totals[keys] != ABSENT)
             end_ns, begins = self.of_keys.end_ns[keys][ended], np.arange(len(ended))
-            yield _CounterRows(ended, begins, end_ns, np.zeros(len(ended), np.int64), totals[keys][ended])
+            values = at_end(stood[ended], totals[keys][ended])
+            yield _CounterRows(ended, begins, end_ns, np.zeros(len(ended), np.int64), values)
 
     def _summary(self, kind: str, name: str) -> Int64Array:
         """What each key began with, where it was first seen."""

@@ -13,7 +13,7 @@ import numpy as np
 from sysmond.base.model import ABSENT, END, START
 from sysmond.base.result import Array, BoolArray, Int64Array
 from sysmond.store.ends import GRAIN_NS, ends_of
-from sysmond.store.increments import increments
+from sysmond.store.increments import at_end
 from sysmond.store.integers import filled, is_absent
 from sysmond.store.stretch import ALL, Dictionary, Stretch, key_of, numbered, rows_of
 
@@ -144,9 +144,13 @@ class Chain:
         any_grew = np.zeros(len(where), np.bool_)
         for name, totals in ended.totals.items():
             values = totals()[once]
-            before = np.where(row >= 0, np.append(self.last(name), ABSENT)[row], base)
-            grown = increments(values, np.arange(len(values)), before).grown
-            known = ~is_absent(grown)
+            before = np.append(self.last(name), ABSENT)[row]
+            hollow = np.flatnonzero((row >= 0) & is_absent(before) & ~is_absent(values))
+            if len(hollow):
+                before[hollow] = self.stood(name, row[hollow], len(self.ticks))
+            before = np.where(is_absent(before), base, before)
+            known = ~is_absent(values) & ~is_absent(before)
+            grown = at_end(before, values) - before
             sums, is_known = np.zeros(len(where), np.int64), np.zeros(len(where), np.bool_)
             np.add.at(sums, cell[known], grown[known])
             is_known[cell[known]] = True

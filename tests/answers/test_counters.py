@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One rule of counters: what is asked as series, rows, buckets or SQL grew by the same, and a reset has a cause."""
 
+import math
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -22,12 +23,13 @@ from sysmond.machine.folders import Folders
 from sysmond.rollup import file_edges
 from sysmond.rollup.top import roll_up
 from sysmond.store import statistics
+from sysmond.store.chain import Chain, Ends
 from sysmond.store.joined import Joined
 from sysmond.store.sparse_file import FileStretch, open_file
 from sysmond.store.statistics import Stat
 from sysmond.store.stretch import MemoryStretch
 from sysmond.tasks.tables import EXITS, PROCESS
-from tests.support.longarchive import BOOTED_NS, Row, asked_by_sql, put, stretch
+from tests.support.longarchive import BOOTED_NS, Row, asked_by_sql, put, relation, stretch
 
 FIRST, READINGS = 100, 48
 US = 1_000_000
@@ -75,10 +77,34 @@ class Machine:
         self.walks = [walk(dice) for _ in range(4)]
         self.starts = [1.0, 2.0, 3.0, FIRST - 0.5]
         self.cuts = [0, *sorted(dice.sample(range(1, READINGS), dice.randrange(3))), READINGS]
+        # Of most the end is told, with less than the last reading has, or more; readings may go on for a while.
+        self.told = {pid: dice.randrange(3000) for pid in range(1, 5) if dice.random() < 0.7}
+        self.ends = {pid: FIRST + dice.randrange(READINGS - 5, READINGS) - 0.5 for pid in self.told}
 
-    def sums(self) -> dict[int, int]:
-        """What each grew by."""
-        return {number + 1: wide_sum(each, is_new=number == 3) for number, each in enumerate(self.walks)}
+    def sums(self, *, with_ends: bool = True) -> dict[int, int]:
+        """What each grew by; what its end tells takes nothing back."""
+        sums = {number + 1: wide_sum(each, is_new=number == 3) for number, each in enumerate(self.walks)}
+        for pid, total in self.told.items() if with_ends else ():
+            there = [value for value in ([0] if pid == 4 else []) + self.walks[pid - 1] if value is not None]
+            sums[pid] += max(0, total - there[-1]) if there else 0
+        return sums
+
+    def exits(self) -> MemoryStretch:
+        """The table that tells of ends."""
+        rows: list[tuple[int, Row]] = []
+        for pid, total in self.told.items():
+            row = process(pid, self.starts[pid - 1], total)
+            rows.append((math.ceil(self.ends[pid]) - FIRST, {**row, "end": round(self.ends[pid] * SECOND_NS)}))
+        return stretch(EXITS, range(FIRST, FIRST + READINGS), rows, full=())
+
+    def told_ends(self) -> Ends:
+        """The same, as buckets are made with it."""
+        pids, totals = np.array([*self.told], np.int64), np.array([*self.told.values()], np.int64)
+        starts = np.array([round(self.starts[pid - 1] * SECOND_NS) for pid in self.told], np.int64)
+        ends = np.array([round(self.ends[pid] * SECOND_NS) for pid in self.told], np.int64)
+        assert PROCESS.packing
+        keys = np.stack([{"pid": pids, "start": starts}[name] for name in PROCESS.packing.key], axis=1)
+        return Ends(keys, ends, {"cpu": lambda: totals})
 
     def parts(self) -> list[MemoryStretch]:
         """Files: each begins with all there is, after that come changes."""
@@ -140,16 +166,20 @@ def test_rows_and_steps_grow_by_what_series_do(tmp_path_factory: pytest.TempPath
     if how == "old":
         for path in paths:
             forget_the_rule(path)
+    put(folders, machine.exits(), 1)
     expected = machine.sums()
-    assert added(asked(folders)) == expected
-    for step in ("1s", "7s", "20s"):
-        assert added(asked(folders, step)) == expected
+    for step in (None, "1s", "7s", "20s"):
+        found = asked(folders, step)
+        assert added(found) == expected, step
+        assert [gap for gap in found.gaps if gap.start_ns > gap.end_ns] == []
 
 
 @given(st.integers(0, 10**6))
 def test_buckets_grow_by_what_series_do(seed: int) -> None:
     machine = Machine(seed)
-    for made in roll_up(machine.parts(), [10 * SECOND_NS, 60 * SECOND_NS, 300 * SECOND_NS]):
+    parts = machine.parts()
+    chain = Chain(parts, machine.told_ends())
+    for made in roll_up(parts, [10 * SECOND_NS, 60 * SECOND_NS, 300 * SECOND_NS], chain=chain):
         grown = made.column("cpu")
         assert int(grown[grown != ABSENT].sum()) == sum(machine.sums().values())
 
@@ -159,8 +189,9 @@ def test_sql_grows_by_what_series_do(folders: Folders, seed: int) -> None:
     machine = Machine(seed)
     for number, part in enumerate(machine.parts(), 1):
         put(folders, part, number)
+    put(folders, machine.exits(), 1)
     found = asked_by_sql(folders, "select pid, sum(cpu) from process group by 1")
-    assert {pid: round((grown or 0) * US) for pid, grown in found} == machine.sums()
+    assert {pid: round((grown or 0) * US) for pid, grown in found} == machine.sums(with_ends=False)
 
 
 def test_a_reset_has_a_cause_and_a_correction_has_none(folders: Folders) -> None:
@@ -178,16 +209,44 @@ def test_a_reset_has_a_cause_and_a_correction_has_none(folders: Folders) -> None
     assert [gap.detail for gap in later.gaps if gap.cause is Cause.COUNTER_RESET] == ["process/cpu@5"]
 
 
-def test_what_an_end_tells_begins_anew_by_the_same_rule(folders: Folders) -> None:
-    put(folders, stretch(PROCESS, range(100, 110), [(0, process(5, 1, 900)), (0, process(6, 1, 900))]), 1)
-    ends = [
-        (5, {**process(5, 1, 3), "end": 105 * SECOND_NS - SECOND_NS // 2}),
-        (5, {**process(6, 1, 898), "end": 105 * SECOND_NS - SECOND_NS // 2}),
-    ]
+@pytest.mark.parametrize("step", [None, "1s", "20s"])
+def test_what_an_end_tells_takes_nothing_back(folders: Folders, step: str | None) -> None:
+    pids = (5, 6, 7, 8)
+    rows = [(0, process(pid, 1, 100)) for pid in pids] + [(4, process(pid, 1, 900)) for pid in pids]
+    # One is read once more after its end.
+    put(folders, stretch(PROCESS, range(100, 110), [*rows, (6, process(8, 1, 950))]), 1)
+    told = {5: 3, 6: 898, 7: 907, 8: 910}
+    ends = [(5, {**process(pid, 1, total), "end": 105 * SECOND_NS - SECOND_NS // 2}) for pid, total in told.items()]
     put(folders, stretch(EXITS, range(100, 110), ends, full=()), 1)
-    found = asked(folders)
-    assert added(found) == {5: 0, 6: -2}
-    assert [gap.detail for gap in found.gaps if gap.cause is Cause.COUNTER_RESET] == ["process/cpu@5"]
+    found = asked(folders, step)
+    assert added(found) == {5: 800, 6: 800, 7: 807, 8: 850}
+    assert not [gap for gap in found.gaps if gap.cause is Cause.COUNTER_RESET]
+    last = asked(folders, step, "pid,cpu:last")
+    totals = dict(zip(last.column("pid").values.tolist(), last.column("cpu:last").values.tolist(), strict=True))
+    assert {pid: round(total * US) for pid, total in totals.items()} == {5: 900, 6: 900, 7: 907, 8: 950}
+
+
+def test_a_reset_before_an_end_is_told_and_the_end_is_none(folders: Folders) -> None:
+    seen = [(0, process(5, 1, 900)), (4, process(5, 1, 10)), (6, process(5, 1, 30))]
+    put(folders, stretch(PROCESS, range(100, 110), seen), 1)
+    # Told with less than the last reading has, which is later than the end.
+    ends = [(6, {**process(5, 1, 12), "end": 105 * SECOND_NS + SECOND_NS // 2})]
+    put(folders, stretch(EXITS, range(100, 110), ends, full=()), 1)
+    for step in (None, "1s", "20s"):
+        found = asked(folders, step)
+        assert added(found) == {5: 20}
+        resets = [(gap.start_ns, gap.end_ns) for gap in found.gaps if gap.cause is Cause.COUNTER_RESET]
+        assert resets == [(at(103), at(104))]
+
+
+def test_a_clock_that_is_set_back_turns_no_reset_round(folders: Folders) -> None:
+    relations = [relation(), relation(104 * SECOND_NS, BOOTED_NS - 60 * SECOND_NS)]
+    seen = [(0, process(5, 1, 900)), (4, process(5, 1, 10))]
+    put(folders, stretch(PROCESS, range(100, 110), seen, relations=relations), 1)
+    request = Request("process", at(0), at(FIRST + READINGS), None, "pid,cpu:sum")
+    found = answer(folders, tuple(Sensitivity), request)
+    resets = [(gap.start_ns, gap.end_ns) for gap in found.gaps if gap.cause is Cause.COUNTER_RESET]
+    assert resets == [(at(44), at(44))]
 
 
 def test_a_gap_counts_once(folders: Folders) -> None:
