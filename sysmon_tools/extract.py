@@ -7,7 +7,6 @@ Imports are late on purpose: a cold start should cost little more than numpy and
 import argparse
 import gc
 import os
-import re
 import sys
 import time
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from sysmon_tools import tasks
 from sysmon_tools.output import ROW_FORMATS, STANDARD_OUTPUT, abandon_standard_output, put_in_place, send
 from sysmond import __version__
+from sysmond.base import statistic
 from sysmond.base.model import EVENTS
 from sysmond.base.terminal import say
 from sysmond.errors import EXIT_PARTIAL, Error, NotPermittedError, UsageError, nearest
@@ -30,8 +30,6 @@ PROGRAM = "sysmon-extract"
 
 FORMATS = (*ROW_FORMATS, "hdf5", "openmetrics")
 EXPLAIN_FORMATS = ("table", "json", "jsonl")
-STATS = ("mean", "min", "max", "tmax", "first", "last", "sum", "count")
-_PERCENTILE = re.compile(r"p[0-9.]+")
 _SUFFIXES = {".csv": "csv", ".tsv": "tsv", ".json": "json", ".jsonl": "jsonl", ".h5": "hdf5", ".hdf5": "hdf5"}
 
 _HELP_WIDTH = 100
@@ -109,7 +107,7 @@ def parser() -> Parser:
     add("--to", dest="end", metavar="T", help="up to this point in time, which is excluded (default: now)")
     add("--boot", metavar="-1|ID", help="only that boot: 0 is this one, -1 the one before, or its id")
     add("--sample", metavar="STEP", help="length of a bucket: 10s, 1min, 1h ... (default: as recorded)")
-    add("--stat", metavar="STAT,...", help=f"of each bucket: {', '.join(STATS)} (default: mean);"
+    add("--stat", metavar="STAT,...", help=f"of each bucket: {', '.join(statistic.STATISTICS)} (default: mean);"
         " tmax is the time of the maximum; of series, percentiles: p50, p95, p99.9")  # fmt: skip
     add("--summary", action="store_true", help="instead of values: mean, min, max and p95 of each series or column"
         " over all of the range")  # fmt: skip
@@ -178,8 +176,7 @@ def _stats(text: str | None) -> tuple[str, ...] | None:
         return None
     stats = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
     for stat in stats:
-        if not _PERCENTILE.fullmatch(stat):
-            _check_choice("statistic", stat, STATS)
+        statistic.check(stat)
     return stats
 
 

@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from sysmond.answers import dropping, rates, times, wide
+from sysmond.answers import dropping, times, wide
 from sysmond.answers import summary as summaries
-from sysmond.base import paths, timespec
+from sysmond.base import paths, statistic, timespec
 from sysmond.base.model import EVENTS, Metric, Sensitivity, series_path
 from sysmond.base.result import Boot, Entry, Event, LongEntry, Result
 from sysmond.base.timespec import FOREVER_NS
@@ -522,5 +522,5 @@ def _chosen(happened: Sequence[Event], kind: str, subject: str) -> list[Event]:
 def _statistics(stat: str | Sequence[str]) -> list[str]:
     stats = stat.split(",") if isinstance(stat, str) else list(stat)
     for name in stats:
-        rates.check(name)
+        statistic.check(name)
     return list(dict.fromkeys(stats))

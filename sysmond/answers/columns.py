@@ -13,9 +13,9 @@ from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from sysmond.answers.rates import percent_of
 from sysmond.base.model import END, START, Answers, Derived, Metric, Semantics, Table, rate_unit
 from sysmond.base.result import TIME_SCALE, TIME_UNIT, Float64Array, Int64Array
+from sysmond.base.statistic import percent_of
 from sysmond.errors import UsageError, nearest
 from sysmond.rollup.condition import TEXT, ColumnKind
 from sysmond.rollup.portion import parts_of, totals_in

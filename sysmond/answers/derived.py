@@ -16,7 +16,7 @@ from sysmond.answers import rates
 from sysmond.answers.formulas import computed
 from sysmond.answers.rates import Samples, Statistic
 from sysmond.answers.reading import AnswerSource, TimelineReader, TrackView
-from sysmond.base import derived_columns, formula
+from sysmond.base import derived_columns, formula, statistic
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.formula import Formula, Operand
 from sysmond.base.model import ABSENT, Metric, Semantics
@@ -29,7 +29,7 @@ from sysmond.store.timeline import Timeline
 
 # A value of another table holds for so many of its intervals.
 HOLD_INTERVALS = 3
-STATISTICS = tuple(stat for stat in rates.STATISTICS if stat != "sum")
+STATISTICS = tuple(stat for stat in statistic.STATISTICS if stat != "sum")
 # Made of the same statistic of each metric.
 _OF_METRICS = frozenset({"mean", "first", "last"})
 # Of readings in order, how many percent are at most this.
@@ -79,7 +79,7 @@ class DerivedSeries(NamedTuple):
         :raises UsageError: for one that means nothing.
         """
         if stat == "sum":
-            expected = f"expected {', '.join(STATISTICS)}, or a percentile"
+            expected = f"expected {', '.join(STATISTICS)}, {statistic.PERCENTILES}"
             raise UsageError(f"column {self.metric.name!r}: is derived and has no sum; {expected}")
         if stat in _OF_METRICS or stat == "count":
             return stat
@@ -199,7 +199,7 @@ class Computing:
         place, number, time_ns = np.concatenate(places), np.concatenate(numbers), np.concatenate(times)
         if stat == "tmax":
             return _times_of_maxima(place, number, time_ns, len(axis))
-        percent = rates.percent_of(stat)
+        percent = statistic.percent_of(stat)
         samples = [Samples(place, number, SECOND_NS)]
         made = rates.of_samples(samples, series.metric, _PERCENT[stat] if percent is None else percent, len(axis))
         return _statistic(series, made.floats)

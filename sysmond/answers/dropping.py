@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is left out of an answer: the series, and the columns of rows, that patterns mean.
 
-A pattern is a path, or ``METRIC[@INSTANCE]``: without a slash, its name is that of a table or of a metric. With an
-instance it means series; without one it means columns of rows, too. What a condition or an order looks at is not left
-out by that: it is only not shown.
+A pattern is a path, ``METRIC[@INSTANCE]`` or ``@INSTANCE``: without a slash, its name is that of a table or of a
+metric. With an instance it means series; without one it means columns of rows, too. What a condition or an order looks
+at is not left out by that: it is only not shown.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from sysmond.base import paths
@@ -44,7 +44,7 @@ def parse(texts: str | Sequence[str], state_dir: str | None = None) -> list[Drop
 
 
 def _parsed(text: str, state_dir: str | None) -> Dropped:
-    pattern = paths.parse(text, state_dir)
+    pattern = paths.parse(f"*{text}" if text.startswith("@") else text, state_dir)
     patterns = [pattern]
     if "/" not in text.partition("@")[0]:
         patterns.append(pattern._replace(table="*", metric=pattern.table))
@@ -57,12 +57,17 @@ def left_of_series(keys: list[SeriesKey], drop: Sequence[Dropped]) -> tuple[list
     :raises UsageError: where none is left.
     """
     left = [key for key in keys if not any(dropped.series(key) for dropped in drop)] if drop else keys
-    return _checked(left, drop), _idle(dropped.text for dropped in drop if not any(map(dropped.series, keys)))
+    return _checked(left, drop), _idle(
+        (dropped.text for dropped in drop if not any(map(dropped.series, keys))), {key.instance for key in keys}
+    )
 
 
-def left_of_columns(question: "Question", drop: Sequence[Dropped]) -> "tuple[Question, list[str]]":
+def left_of_columns(
+    question: "Question", drop: Sequence[Dropped], instances: Collection[str] = ()
+) -> "tuple[Question, list[str]]":
     """A question with the columns that are left, and a line for each pattern that means none of them.
 
+    ``instances``: of the table, for those that are dropped as if they were columns.
     :raises UsageError: where none is left, and for a pattern of instances that this table has none of.
     """
     table = question.table.name
@@ -73,7 +78,7 @@ def left_of_columns(question: "Question", drop: Sequence[Dropped]) -> "tuple[Que
     mine = [dropped for dropped in drop if not dropped.is_of_instances]
     left = [spec for spec in question.columns if not any(dropped.column(table, spec.name) for dropped in mine)]
     idle = [each for each in mine if not any(each.column(table, spec.name) for spec in question.columns)]
-    return question._replace(columns=_checked(left, mine)), _idle(dropped.text for dropped in idle)
+    return question._replace(columns=_checked(left, mine)), _idle((dropped.text for dropped in idle), instances)
 
 
 def _checked(left: list[_T], drop: Sequence[Dropped]) -> list[_T]:
@@ -83,5 +88,8 @@ def _checked(left: list[_T], drop: Sequence[Dropped]) -> list[_T]:
     return left
 
 
-def _idle(texts: Iterable[str]) -> list[str]:
-    return [f"drop {text!r}: nothing in the answer is called so" for text in texts]
+def _idle(texts: Iterable[str], instances: Collection[str]) -> list[str]:
+    return [
+        f"drop {text!r}: nothing in the answer is called so" + f"; expected '*@{text}'" * (text in instances)
+        for text in texts
+    ]

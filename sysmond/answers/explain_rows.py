@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from sysmond.answers.batch import Question
 from sysmond.answers.columns import LAST, MAX, MEAN, MIN, SUM, Of, Spec
 from sysmond.answers.explain import RULE, causes, joined
-from sysmond.answers.rates import percent_of
 from sysmond.base.model import END, Cause, Semantics, Table
 from sysmond.base.result import TIME_UNIT, Answered, Explanation, Gap
+from sysmond.base.statistic import percent_of
 from sysmond.base.timespec import format_step
 from sysmond.rollup.portion import parts_of
 from sysmond.store.stretch import lasts

@@ -18,6 +18,7 @@ from sysmond.answers.columns import COUNT, Of, Offer, Spec
 from sysmond.answers.times import Times
 from sysmond.base.model import Semantics
 from sysmond.base.result import Column, Int64Array
+from sysmond.base.statistic import PERCENTILES
 from sysmond.errors import UsageError
 from sysmond.rollup import condition
 from sysmond.rollup.condition import Words
@@ -148,7 +149,7 @@ def _with_statistics(offer: Offer, spec: Spec, stats: Sequence[str]) -> list[Spe
     for stat in stats:
         if f"{spec.label}:{stat}" not in offer.specs:
             expected = [label.partition(":")[2] for label in there]
-            expected += ["or p95"] * (f"{spec.label}:p95" in offer.specs)
+            expected += [PERCENTILES] * (f"{spec.label}:p95" in offer.specs)
             raise UsageError(f"column {spec.label!r}: has no statistic {stat!r}; expected {', '.join(expected)}")
     return [offer.specs[f"{spec.label}:{stat}"] for stat in stats]
 

@@ -9,7 +9,6 @@ Pure: arrays in, arrays out. All are made from ``rollup.Buckets``, so that rows 
   fit into it; never in a maximum, minimum, first or last, which are of rates over single intervals.
 """
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from math import ceil, log10
@@ -22,14 +21,11 @@ from sysmond.base.clock import SECOND_NS
 from sysmond.base.counters import floor_of
 from sysmond.base.model import ABSENT, Metric, Semantics, rate_unit
 from sysmond.base.result import TIME_SCALE, TIME_UNIT, BoolArray, Float64Array, Int64Array
-from sysmond.errors import UsageError, nearest
+from sysmond.base.statistic import percent_of
 from sysmond.store import statistics
 from sysmond.store.statistics import Buckets, Stat
 
-STATISTICS = ("mean", "min", "max", "tmax", "first", "last", "sum", "count")
-
 PERCENT_MAX = 100.0
-_PERCENTILE = re.compile(r"p([0-9]{1,2}(?:\.[0-9]{1,6})?|100)")
 
 # Float64 holds no more.
 DECIMALS_MAX = 15
@@ -83,22 +79,6 @@ def needs_rows(metric: Metric, stat: str) -> bool:
     if metric.semantics is Semantics.COUNTER:
         return stat in {"min", "first", "last"}
     return stat == "first"
-
-
-def percent_of(stat: str) -> float | None:
-    """Which percentile a statistic is, as ``p95`` or ``p99.9``; None for any other."""
-    spelled = _PERCENTILE.fullmatch(stat)
-    return float(spelled[1]) if spelled else None
-
-
-def check(stat: str) -> None:
-    """Refuse what is no statistic.
-
-    :raises UsageError: naming it.
-    """
-    if stat not in STATISTICS and percent_of(stat) is None:
-        expected = f"expected {', '.join(STATISTICS)}, or a percentile such as p95"
-        raise UsageError(f"statistic {stat!r}: not known{nearest(stat, STATISTICS)}; {expected}")
 
 
 def formula(metric: Metric, stat: str) -> str:

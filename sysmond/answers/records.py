@@ -19,7 +19,7 @@ from sysmond.base.declared_answers import within
 from sysmond.base.model import FINEST_TIER, READERS, TIERS_NS, Answers, Metric, Semantics, Sensitivity, Table
 from sysmond.base.result import Answered, Event, Explanation, Gap, Result
 from sysmond.base.timespec import FOREVER_NS, format_step
-from sysmond.errors import CorruptError, Error, NotPermittedError, nearest
+from sysmond.errors import CorruptError, Error, NotPermittedError
 from sysmond.machine.folders import Folders
 from sysmond.rollup.ended import ended_of
 from sysmond.rollup.top import is_dictionary
@@ -160,7 +160,7 @@ class Answering:
             # A table that could never be read is told why, as a gap is.
             why = "; ".join(dict.fromkeys([*census.warnings[:WARNINGS_TOLD_MAX], *self._reasons[-1:]]))
             raise Error(f"table {table!r}: nothing of it is recorded in that range{f': {why}' if why else ''}")
-        raise Error(f"table {table!r}: nothing of it is recorded yet{nearest(table, known)}")
+        raise paths.no_rows(table, known, BUILT_IN)
 
     def _within(self, start_ns: int, end_ns: int) -> tuple[list[Line], list[from_tiers.Bucketed], dict[str, int]]:
         """What there is of the table in a range, as ``_what_there_is``; nothing where that is so."""

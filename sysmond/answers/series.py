@@ -13,6 +13,7 @@ from sysmond.answers.reading import EMPTY, AnswerSource, TimelineReader, TrackVi
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import ABSENT, Cause, Metric, Semantics, series_path
 from sysmond.base.result import BoolArray, Column, Float64Array, Gap, Int64Array, Result
+from sysmond.base.statistic import percent_of
 from sysmond.base.timespec import FOREVER_NS
 from sysmond.errors import UsageError
 from sysmond.store import statistics
@@ -318,7 +319,7 @@ class Query:
             else:
                 rows = self._rows(source, kind, chosen)
                 joined, more = self._from_rows(rows, source, kind, chosen, asked, starts)
-                if any(rates.percent_of(stat) is not None for stat in asked):
+                if any(percent_of(stat) is not None for stat in asked):
                     self._note_samples(rows, view, kind, chosen, _places_or_none(axis, number))
             stats_read = {**rates.kept_statistics(joined), **more}
             if Stat.TMAX in stats_read:
@@ -436,7 +437,7 @@ class Query:
             return [Statistic(metric.unit, np.full(buckets, ABSENT, np.int64), metric.scale, None, 0) for _ in stats]
         made = []
         for stat in stats:
-            percent = rates.percent_of(stat)
+            percent = percent_of(stat)
             if percent is not None and metric.semantics is not Semantics.STATE:
                 made.append(rates.of_samples(samples, metric, percent, buckets))
             elif metric.semantics is not Semantics.COUNTER:

@@ -10,14 +10,16 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from sysmond.answers import dropping, grouping, rates, wide
+from sysmond.answers import dropping, grouping, wide
 from sysmond.answers.batch import Cells, NumberColumn, Question, RowBatch, meeting
 from sysmond.answers.columns import COUNT, LAST, MEAN, SUM, Of, Offer, Spec, Specs, with_derived
 from sysmond.answers.question import Request, asked, asked_of, column, finished, times_of
 from sysmond.answers.times import Times
+from sysmond.base import paths
 from sysmond.base.model import ABSENT, Answers, Derived, Metric, Semantics, Sensitivity, Table, rate_unit
 from sysmond.base.result import TIME_SCALE, TIME_UNIT, BoolArray, Column, Float64Array, Int64Array, Result
-from sysmond.errors import Error, NotPermittedError, nearest
+from sysmond.base.statistic import STATISTICS
+from sysmond.errors import NotPermittedError
 from sysmond.machine.folders import Folders
 from sysmond.rollup.condition import TEXT, Words
 from sysmond.store.timeline import Timeline
@@ -26,7 +28,7 @@ from sysmond.store.timeline import Timeline
 INSTANCE = "instance"
 _COUNTED = "count"
 # Statistics of derived columns.
-_OF_DERIVED = tuple(stat for stat in rates.STATISTICS if stat != SUM)
+_OF_DERIVED = tuple(stat for stat in STATISTICS if stat != SUM)
 _INSTANCE = Spec(INSTANCE, INSTANCE, LAST, TEXT, 0, Semantics.STATE, Of.KEY)
 _COUNT = Spec(COUNT, COUNT, LAST, "1", 0, Semantics.GAUGE, Of.COUNT)
 
@@ -44,12 +46,14 @@ def answer(place: Folders, classes: Collection[Sensitivity], request: Request) -
 def _from_line(line: Timeline, place: Folders, request: Request, when: Times) -> Result:
     table = declared(line, request.table)
     drop = dropping.parse(request.drop, place.state)
-    question, notes = dropping.left_of_columns(_asked(request, line, table), drop)
+    recorded = line.keys() if drop else ()
+    instances = {key.instance for key in recorded if key.table == table.name}
+    question, notes = dropping.left_of_columns(_asked(request, line, table), drop, instances)
     wanted = _wanted(question)
-    paths = [f"{table.name}/{metric}" for metric in wanted]
+    patterns = [f"{table.name}/{metric}" for metric in wanted]
     of_instances = [dropped for dropped in drop if dropped.is_of_instances]
     series = wide.Asked(
-        paths,
+        patterns,
         when,
         request.boot,
         lambda key: wanted[key.metric],
@@ -96,7 +100,7 @@ def offer(table: Table) -> Offer:
     for metric in table.metrics:
         first = LAST if metric.semantics is Semantics.STATE else MEAN
         specs[metric.name] = _spec(metric, first)
-        for stat in rates.STATISTICS:
+        for stat in STATISTICS:
             spec = _spec(metric, stat)
             specs[f"{metric.name}:{stat}"] = spec._replace(label=f"{metric.name}:{stat}")
     specs[COUNT] = _COUNT
@@ -165,8 +169,7 @@ def declared(line: Timeline, name: str) -> Table:
     if line.refused:
         raise NotPermittedError(f"table {name!r}: no permission to read {line.refused[0]}")
     known = {table for table, _ in line.metrics} | set(line.long_tables())
-    close = nearest(name, known) or (f"; there are {', '.join(sorted(known))}" if known else "")
-    raise Error(f"table {name!r}: nothing of it is recorded yet{close}")
+    raise paths.no_rows(name, known)
 
 
 def _specs(question: Question) -> list[Spec]:

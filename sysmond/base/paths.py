@@ -9,11 +9,11 @@ row that is about the whole system. A wildcard in an instance also stands for ``
 import fnmatch
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from sysmond.base.model import series_path
-from sysmond.errors import UsageError, nearest
+from sysmond.errors import Error, UsageError, nearest
 
 PATH_FORM = "expected table[/metric][@instance], with the wildcards * and ?"
 
@@ -154,6 +154,16 @@ def _unknown(pattern: Pattern, matcher: Matcher, known: list[Series], others: Se
     instances = {path.partition("@")[2] for path in full}
     wanted = pattern.instance or ""
     return f"path {pattern.text!r}: no such instance{_suggest(wanted, filter(None, instances))}"
+
+
+def no_rows(table: str, known: Collection[str], built_in: Collection[str] = ()) -> Error:
+    """Why there are no rows of a table: nobody knows it, or, where nothing tells that, nothing of it is recorded yet.
+
+    ``known``: tables that are recorded. ``built_in``: those that may be.
+    """
+    if table in built_in or not known:
+        return Error(f"table {table!r}: nothing of it is recorded yet")
+    return UsageError(f"table {table!r}: no such table{_suggest(table, known)}")
 
 
 def _suggest(wanted: str, known: Iterable[str]) -> str:

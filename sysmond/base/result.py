@@ -90,6 +90,12 @@ class Column(NamedTuple):
         numbers[self.integers == ABSENT] = np.nan
         return numbers
 
+    @property
+    def tells_apart(self) -> bool:
+        """Whether the values are whole numbers that tell things apart, as ``pid``: no amounts, no times."""
+        is_whole = self.integers is not None and not self.scale and not self.is_time
+        return is_whole and self.semantics is Semantics.STATE
+
     def at(self, rows: npt.NDArray[np.intp]) -> "Column":
         """The same with only these of its values, in this order; ``rows``: intp[value], where they are."""
         return self._replace(
@@ -212,7 +218,7 @@ class Result(NamedTuple):
                 values[:] = column.texts
             elif column.is_time:
                 values = column.times
-            elif column.integers is not None and column.semantics is Semantics.STATE and not column.scale:
+            elif column.integers is not None and column.tells_apart:
                 values = column.integers
             else:
                 values = column.values
@@ -225,8 +231,8 @@ class Result(NamedTuple):
     def to_pandas(self) -> "pd.DataFrame":
         """The result as a DataFrame with a UTC time index; one column a series (``path:stat`` for several statistics).
 
-        Numbers are float64, NaN where absent; texts are str, None where absent. ``.attrs`` has the units by
-        column, and the gaps.
+        Quantities are float64, NaN where absent; numbers that tell apart (``pid``, ``signal`` …) are Int64, NA where
+        absent; texts are str, None where absent. ``.attrs`` has the units by column, and the gaps.
         :raises Error: where pandas is not installed.
         """
         try:
@@ -235,14 +241,15 @@ class Result(NamedTuple):
             raise Error("pandas is not installed; 'pip install sysmond[pandas]' adds it") from missing
         several = len({column.path for column in self.columns}) < len(self.columns)
         labels = [f"{column.path}:{column.stat}" if several else column.path for column in self.columns]
-        frame = pd.DataFrame(
-            {
-                label: pd.Series(list(column.texts), dtype=object)
-                if column.texts is not None
-                else pd.Series(column.times if column.is_time else column.values)
-                for label, column in zip(labels, self.columns, strict=True)
-            }
-        )
+
+        def series(column: Column) -> "pd.Series[Any]":
+            if column.texts is not None:
+                return pd.Series(list(column.texts), dtype=object)
+            if column.integers is not None and column.tells_apart:
+                return pd.Series(pd.arrays.IntegerArray(column.integers.copy(), column.integers == ABSENT))
+            return pd.Series(column.times if column.is_time else column.values)
+
+        frame = pd.DataFrame({label: series(column) for label, column in zip(labels, self.columns, strict=True)})
         frame.index = pd.DatetimeIndex(self.times, tz="UTC", name="time")
         frame.attrs["units"] = {label: column.unit for label, column in zip(labels, self.columns, strict=True)}
         frame.attrs["gaps"] = [(gap.start_ns, gap.end_ns, gap.table, str(gap.cause), gap.detail) for gap in self.gaps]

@@ -154,15 +154,26 @@ class _Parser:
     def of_number(self, column: str, kind: ColumnKind, sign: str, value: str) -> Condition:
         if kind.unit == TIME_UNIT:
             return _of_time(column, sign, self.moment(value))
+        units = [kind.unit, *([kind.grown[1]] if kind.grown else [])]
+        value = self.with_unit(value, units)
         number = _read(value, kind.unit)
         if number is None and kind.grown is not None:
             number = _read(value, kind.grown[1])
             column = kind.grown[0]
         if number is None:
-            units = [kind.unit, *([kind.grown[1]] if kind.grown else [])]
             right = ", ".join(example for unit in units for example in _examples(unit))
             raise self.wrong(f"{value!r} for {column.partition(':')[0]!r}", f"expected a value such as {right}")
         return _of_number(column, sign, number)
+
+    def with_unit(self, value: str, units: Sequence[str]) -> str:
+        """A number with the unit that stands behind it, after a space."""
+        begin, word = self.at, self.peek()
+        if value[-1:].isdigit() and word and word not in _JOINING:
+            spelled = f"{value}{self.value()}" if not word[0].isdigit() else value
+            if any(_read(spelled, unit) is not None for unit in units):
+                return spelled
+            self.at = begin
+        return value
 
     def peek(self) -> str:
         match = _WORD.match(self.text, self.at)

@@ -45,6 +45,7 @@ def named(archive: Archive, *patterns: str, **asked: Any) -> set[str]:
         ("disk/read_bytes@sda", {"read_bytes@nvme0n1", "read_bytes@sdb"}),
         ("disk@sd*", {"read_bytes@nvme0n1"}),
         ("*@sd?", {"read_bytes@nvme0n1"}),
+        ("@sd?", {"read_bytes@nvme0n1"}),
         ("read_bytes@sda", {"read_bytes@nvme0n1", "read_bytes@sdb"}),
         (["disk/*@sda", "disk/read_*@nvme*"], {"read_bytes@sdb"}),
     ],
@@ -95,6 +96,14 @@ def test_what_drops_nothing_is_a_line_and_what_drops_all_an_error(archive: Archi
         archive.records(table, drop="*")
     with pytest.raises(UsageError, match="path 'disk/': not a path of a series"):
         archive.records(table, drop="disk/")
+
+
+def test_the_name_of_an_instance_alone_is_told_how_to_be_written(archive: Archive) -> None:
+    said = ("drop 'sda': nothing in the answer is called so; expected '*@sda'",)
+    assert archive.select("disk", drop="sda").notes == said
+    assert archive.records("disk", drop="sda").notes == said
+    left = archive.records("disk", drop="@sda", step="1min").column("instance").texts
+    assert set(left or ()) == {"nvme0n1", "sdb"}
 
 
 def test_a_long_table_has_no_instances(archive: Archive) -> None:

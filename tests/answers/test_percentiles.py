@@ -71,5 +71,5 @@ def test_where_only_buckets_are_left_a_line_says_so(machine: Machine, capfd: pyt
 
 @pytest.mark.parametrize("stat", ["p", "p101", "p-1", "p5.", "median", "P50"])
 def test_what_is_no_percentile_is_one_line(machine: Machine, stat: str) -> None:
-    with pytest.raises(UsageError, match="expected mean, min, .*, or a percentile such as p95"):
+    with pytest.raises(UsageError, match="expected mean, min, .*, count, p0 to p100"):
         machine.archive.select("disk/queue", stat=stat)

@@ -14,6 +14,7 @@ from sysmond.answers import rates
 from sysmond.answers.rates import LineagePart, Statistic
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import ABSENT, Metric, Semantics
+from sysmond.base.statistic import STATISTICS
 from sysmond.store.statistics import stats_of
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ def numbers(made: Statistic) -> dict[int, Fraction]:
     return {bucket: Fraction(value) for bucket, value in enumerate(made.floats.tolist()) if not np.isnan(value)}
 
 
-@given(counters(), st.sampled_from(rates.STATISTICS), st.sampled_from([1, 5, 20]), st.sampled_from([BYTES, CPU]))
+@given(counters(), st.sampled_from(STATISTICS), st.sampled_from([1, 5, 20]), st.sampled_from([BYTES, CPU]))
 def test_counters_are_as_the_oracle_says(samples: list[Sample], stat: str, step: int, metric: Metric) -> None:
     buckets = max(sample.bucket for sample in samples) + 1
     made = rates.of_counter(parts_of(samples, metric), metric, stat, step * SECOND_NS, buckets)
@@ -282,7 +283,7 @@ def test_a_state_has_no_mean_and_no_sum(metric: Metric) -> None:
     assert numbers(rates.of_gauge(parts, metric, "count", 1)) == {0: 3}
 
 
-@pytest.mark.parametrize("stat", rates.STATISTICS)
+@pytest.mark.parametrize("stat", STATISTICS)
 def test_nothing_gives_nothing(stat: str) -> None:
     zero = {0: 0, 1: 0} if stat == "count" else {}
     assert numbers(rates.of_counter([], BYTES, stat, SECOND_NS, 2)) == zero

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sysmond.answers.rates import STATISTICS
 from sysmond.archiver import merge_job
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Cause, Sensitivity
 from sysmond.base.result import Result
+from sysmond.base.statistic import STATISTICS
 from sysmond.plan.retention import TIERS_NS
 from sysmond.store import archive
 from tests.support.machine import NOON_NS, Machine, Writer, counter, gauge

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sysmond.answers.rates import STATISTICS
 from sysmond.archiver import retention_job, rollup_job
 from sysmond.archiver.coding import DENSE
 from sysmond.base.clock import SECOND_NS
-from sysmond.base.model import Cause, Sensitivity
+from sysmond.base.model import ABSENT, Cause, Semantics, Sensitivity
 from sysmond.base.result import Column, Result
+from sysmond.base.statistic import STATISTICS
 from sysmond.errors import Error, UsageError
 from sysmond.history import Archive
 from tests.support.machine import NOON_NS, OLDER, Machine
@@ -197,8 +197,23 @@ def test_a_wrong_question_is_one_line(archive: Archive, said: dict[str, Any], wh
 
 
 def test_a_table_that_is_none_names_what_there_is(archive: Archive) -> None:
-    with pytest.raises(Error, match="table 'disc': nothing of it is recorded yet; nearest: disk"):
+    with pytest.raises(UsageError, match="table 'disc': no such table; nearest: disk"):
         archive.records("disc")
+
+
+def test_numbers_that_tell_apart_are_whole_in_pandas_too() -> None:
+    pids, signals = np.array([5, 6]), np.array([9, ABSENT])
+    columns = (
+        Column("pid", "1", Semantics.STATE, "last", integers=pids),
+        Column("signal", "1", Semantics.STATE, "last", integers=signals),
+        Column("threads", "1", Semantics.GAUGE, "last", integers=pids),
+    )
+    made = Result(np.array([NOON_NS, NOON_NS]), columns, (), 0)
+    frame = made.to_pandas()
+    assert [str(kind) for kind in frame.dtypes] == ["Int64", "Int64", "float64"]
+    assert frame["pid"].tolist() == made.records["pid"].tolist() == [5, 6]
+    assert frame["signal"].isna().tolist() == [False, True]
+    assert frame["signal"].iloc[0] == 9
 
 
 def test_where_nothing_was_recorded_there_is_a_gap(archive: Archive) -> None:

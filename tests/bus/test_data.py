@@ -392,7 +392,7 @@ def test_the_history_of_a_process_by_its_number(client: Client, machine: Machine
         ("process", {"top": ("s", "3")}, "InvalidArgument", "option 'top': type s; expected u"),
         ("process", {"where": ("s", "cmm = 3")}, "InvalidArgument", "there is no column 'cmm'; nearest: comm"),
         ("process", {"last_ns": ("t", 2**60)}, "InvalidArgument", "last_ns 1152921504606846976; expected up to"),
-        ("nothing", {}, "Failed", "table 'nothing': nothing of it is recorded yet"),
+        ("nothing", {}, "InvalidArgument", "table 'nothing': no such table"),
     ],
 )
 def test_wrong_questions_for_rows_are_refused(
