@@ -7,6 +7,7 @@ The options are those of ``sysmon-extract``, and some of its own. Imports are la
 import argparse
 import os
 import re
+import shlex
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -106,9 +107,21 @@ def concerns(options: argparse.Namespace) -> bool:
         raise UsageError(f"{' '.join(options.paths)}: rows are of one table at a time; {_ONE_TABLE}")
     elif not _TABLE.fullmatch(options.paths[0]):
         given = "no PATH" if options.paths == [EVERYTHING] else options.paths[0]
-        raise UsageError(f"{_spelled(asking)} with {given}: rows are of a table; {_ONE_TABLE}")
+        raise UsageError(f"{_spelled(asking)} with {given}: rows are of a table; {_instead(options)}")
     _check_together(options)
     return True
+
+
+def _instead(options: argparse.Namespace) -> str:
+    """What to ask for where rows are wanted of a path that is no table."""
+    table, _, metric = options.paths[0].partition("@")[0].partition("/")
+    if not _TABLE.fullmatch(table) or not _TABLE.fullmatch(metric) or not options.where or table in TABLES:
+        return _ONE_TABLE
+    where, instance = options.where, options.paths[0].partition("@")[2]
+    if instance:
+        where = f"({where})" if " or " in where else where
+        where += f" and instance = {shlex.quote(instance)}"
+    return f"expected {table} --where={shlex.quote(where)}"
 
 
 def _tables(options: argparse.Namespace) -> list[str]:
@@ -321,7 +334,9 @@ def _life(archive: "Archive", options: argparse.Namespace) -> "Result":
         where += f" and ({options.where})"
     labels = options.columns or _LIFE_COLUMNS
     changed = {"where": where, "start": start, "step": step, "top": 0, "group_by": "", "percentile": None, "stat": None}
-    answer = _ask(archive, options, labels, **changed, end=last_ns + _SECOND_NS if options.end is None else options.end)
+    # The second in which it ended is whole; what is still to come of it is no gap.
+    end = min(last_ns + _SECOND_NS, time.time_ns()) if options.end is None else options.end
+    answer = _ask(archive, options, labels, **changed, end=end)
     order = np.argsort(answer.times_ns, kind="stable")
     columns = tuple(column.at(order) for column in answer.columns)
     return answer._replace(
@@ -374,9 +389,17 @@ def _write(answer: "Result", options: argparse.Namespace, chosen: str, style: "S
         send(written(answer, chosen, style), options.output_file, is_restricted=is_restricted)
         return
     pieces: Iterable[bytes] = formats.WRITERS[chosen](answer, style)
-    if chosen == "table" and len(set(answer.times_ns.tolist())) == 1:
+    if chosen == "table" and len(set(answer.times_ns.tolist())) == 1 and not _is_of_moments(options):
         pieces = formats.without_time(pieces, len(style.time(int(answer.times_ns[0]))))
     send(pieces, options.output_file, is_restricted=is_restricted)
+
+
+def _is_of_moments(options: argparse.Namespace) -> bool:
+    """Whether the time of a row is its own, not that of the bucket that it is in."""
+    if options.group_by or options.percentile is not None or options.tree:
+        return False
+    packing = TABLES[options.paths[0]].packing if options.paths[0] in TABLES else None
+    return options.raw or options.paths[0] == EVENTS or (packing is not None and not packing.lasting)
 
 
 def _list(archive: "Archive", options: argparse.Namespace, chosen: str) -> list[str]:

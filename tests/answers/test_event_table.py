@@ -185,3 +185,11 @@ def test_series_that_are_kept_have_all_that_is_known_of_events(
     kept = history.open(state_dir=f"{tmp_path}/series.h5").events(kind="login")
     assert kept == machine.archive.events(kind="login")
     assert kept[0].detail == "a\nb"
+
+
+def test_a_table_of_one_event_says_when(machine: Machine, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    folders = [f"--state-dir={machine.folders.state}", f"--runtime-dir={machine.folders.runtime}"]
+    assert extract.main(["event", "--where=subject = bus", "--format=table", "--utc", *folders]) == 0
+    head, _, row = capfdbinary.readouterr().out.decode().splitlines()
+    assert head.split()[:2] == ["time", "kind"]
+    assert row.split()[1] == "died"

@@ -113,6 +113,18 @@ def test_a_table_for_people_has_no_time_where_there_is_but_one(run: Run) -> None
     assert "\x1b" not in done.out
 
 
+def test_what_is_of_its_own_moment_keeps_it_where_it_is_one(run: Run) -> None:
+    words = ("exits", FROM, TO, "--where=pid = 9", "--columns=pid", "--format=table")
+    assert [line.split() for line in run(*words).out.splitlines()] == [
+        ["time", "pid"],
+        ["1"],
+        ["2025-03-01T11:01:48.700Z", "9"],
+    ]
+    assert run(*words, "--group-by=pid").out.split() == ["pid", "1", "9"]
+    raw = run("process", FROM, TO, "--where=pid = 9", "--raw", "--columns=pid", "--format=table")
+    assert raw.out.startswith("time")
+
+
 def test_a_range_before_the_first_reading_says_when_recording_begins(run: Run) -> None:
     begin = "--from=2025-03-01T11:00Z"
     said = run("process", begin, "--to=2025-03-01T11:01:50Z", "--format=csv")
@@ -203,6 +215,7 @@ def test_a_life_behind_a_gap_of_a_moment_ago() -> None:
         recorder.wait_for("process", f"pid = {daemon.pid}", "pid")
         done = recorder.extract("process", f"--pid={daemon.pid}", "--sample=1s", "--format=csv")
     assert "clean shutdown" in done.out.decode()
+    assert "in the future" not in done.out.decode()
     assert done.rows
 
 
@@ -232,8 +245,8 @@ def test_a_table_that_does_not_come_with_sysmond_is_asked_for_like_any_other(run
     assert "inode,1,Of which file." in run("locks", "--list", "--format=csv").out.splitlines()
     wrong = run("lockz", "--top=1")
     assert (wrong.code, wrong.err) == (
-        1,
-        "sysmon-extract: table 'lockz': nothing of it is recorded yet; nearest: locks\n",
+        2,
+        "sysmon-extract: table 'lockz': no such table; nearest: locks\n",
     )
 
 
@@ -285,10 +298,16 @@ def test_an_export_of_restricted_rows_is_its_owners(run: Run, tmp_path: Path) ->
     ("words", "said"),
     [
         (["cpu/user", "--top=5"], "--top with cpu/user: rows are of a table; expected one table as PATH"),
+        (
+            ["disk/written_bytes@vda", "--where=written_bytes > 1MB/s"],
+            "rows are of a table; expected disk --where='written_bytes > 1MB/s and instance = vda'",
+        ),
+        (["disk/writes@vda", "--where=a or b"], "expected disk --where='(a or b) and instance = vda'"),
+        (["disk/writes", "--where=a"], "expected disk --where=a"),
         (["--by=cpu"], "--by with no PATH: rows are of a table; expected one table as PATH"),
         (["process", "exits"], "process exits: rows are of one table at a time"),
         (["process", "cpu"], "process cpu: rows are of one table at a time"),
-        (["process", "--stat=first"], "has no statistic 'first'; expected mean, min, max, sum, last, or p95"),
+        (["process", "--stat=first"], "has no statistic 'first'; expected mean, min, max, sum, last, p0 to p100"),
         (["process", "--raw", "--top=3"], "--raw gives rows as they are stored: expected no --top with it"),
         (["process", "--tree", "--explain"], "--explain means nothing with --tree"),
         (["process", "--explain", "--format=csv"], "--explain has no format 'csv'"),
