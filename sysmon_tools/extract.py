@@ -117,7 +117,8 @@ def parser() -> Parser:
         " on a terminal, table)")  # fmt: skip
     add("--output-file", metavar="F", help="write there, whole or not at all (default: standard output)")
     add("--events", action="store_true", help="what happened: rows of the table event")
-    add("--list", action="store_true", help="list what is recorded, instead of values")
+    add("--list", action="store_true", help="list what is recorded, instead of values: a line a series; for"
+        " people without a PATH a line a table")  # fmt: skip
     add("--explain", action="store_true", help="tell how each column comes about, instead of values: kernel source,"
         " formula, tiers, resampling, gaps")  # fmt: skip
     add("--raw", action="store_true", help="one row a tick, counters as stored, no rates")
@@ -297,24 +298,40 @@ def _is_restricted(answer: "Entry | LongEntry | Result") -> bool:
 
 def _list(archive: Queryable, options: argparse.Namespace, chosen: str) -> list[str]:
     from sysmon_tools import listing  # noqa: PLC0415  as above
+    from sysmond.base.paths import naming  # noqa: PLC0415  as above
 
     start_ns, end_ns = _range_ns(options)
-    recorded: list[Entry | LongEntry] = []
-    warnings: list[str] = []
-    if options.paths == [tasks.EVERYTHING]:
-        recorded += archive.long_tables(boot=options.boot)
-        warnings += archive.warnings
-    with suppress(Error) if recorded else nullcontext():  # There are no series, only long tables.
-        recorded += archive.catalogue(*options.paths, boot=options.boot, derived=True)
-        warnings += archive.warnings
+    recorded: dict[str, Entry | LongEntry] = {}
+    long_tables = archive.long_tables(boot=options.boot)
+    warnings = list(archive.warnings)
+    for path in options.paths:
+        is_meant = naming(path)
+        meant = {table.path: table for table in long_tables if is_meant(table.path)}
+        recorded |= meant
+        with suppress(Error) if meant else nullcontext():  # There are no series, only long tables.
+            recorded |= {entry.path: entry for entry in _series(archive, path, options.boot)}
+            warnings += archive.warnings
     listed = [
-        entry
-        for entry in sorted(recorded, key=lambda entry: entry.path)
+        recorded[path]
+        for path, entry in sorted(recorded.items())
         if (start_ns is None or entry.end_ns > start_ns) and (end_ns is None or entry.start_ns < end_ns)
     ]
     is_restricted = any(map(_is_restricted, listed))
-    send(listing.write(chosen, listed, _style(options)), options.output_file, is_restricted=is_restricted)
+    is_short = chosen == "table" and options.paths == [tasks.EVERYTHING]
+    pieces = listing.tables(listed) if is_short else listing.write(chosen, listed, _style(options))
+    send(pieces, options.output_file, is_restricted=is_restricted)
     return list(dict.fromkeys(warnings))
+
+
+def _series(archive: Queryable, path: str, boot: str | None) -> "list[Entry]":
+    """The series that a path means; of a word that is no table, those of what is called so in every table."""
+    try:
+        return archive.catalogue(path, boot=boot, derived=True)
+    except UsageError:
+        if "/" not in path and "@" not in path:
+            with suppress(UsageError):
+                return archive.catalogue(f"*/{path}", boot=boot, derived=True)
+        raise
 
 
 def _extract(archive: Queryable, options: argparse.Namespace, chosen: str) -> tuple[list[str], list[str]]:

@@ -2,9 +2,11 @@
 """Writes the catalogue of what has been recorded: path, unit, semantics, from, to, resolution, sensitivity.
 
 A long table is one line of it: instead of semantics it says what its rows are about. What is derived is marked so.
+For people who name nothing it is a line a table.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from textwrap import shorten
 
 from sysmon_tools.rows import WRITERS
 from sysmon_tools.style import Style
@@ -14,6 +16,9 @@ from sysmond.base.timespec import Notation, format_step
 FIELDS = ("path", "unit", "semantics", "from", "to", "resolution", "sensitivity")
 # Of what programs read, not people: also what it is.
 _DOC = "doc"
+_OF_TABLES = ("table", "per", "series", "sensitivity", "about")
+# So long is what is said of a table, at most.
+_WIDTH = 72
 _OBJECTS = frozenset({"json", "jsonl"})
 
 Listed = Entry | LongEntry
@@ -29,6 +34,25 @@ def write(chosen: str, entries: Iterable[Listed], style: Style) -> Iterator[byte
         return said if style.notation is not Notation.EPOCH else float(said) if "." in said else int(said)
 
     return WRITERS[chosen]((*FIELDS, _DOC), ((*_fields(entry, moment), _meaning(entry)) for entry in entries))
+
+
+def tables(entries: Iterable[Listed]) -> Iterator[bytes]:
+    """Write a line a table, for people: what its rows are about, how many series it has, and what is in it."""
+    found: dict[str, list[Listed]] = {}
+    for entry in entries:
+        found.setdefault(entry.path.partition("/")[0], []).append(entry)
+    yield from WRITERS["table"](_OF_TABLES, (_table(name, listed) for name, listed in sorted(found.items())))
+    yield b"# --list PATH lists the series of a table, or a metric of every table\n"
+
+
+def _table(name: str, listed: Sequence[Listed]) -> tuple[object, ...]:
+    first = listed[0]
+    if isinstance(first, LongEntry):
+        return name, first.per, None, str(first.sensitivity), shorten(first.doc, _WIDTH, placeholder=" …")
+    paths = [entry.path.partition("/")[2].partition("@") for entry in listed]
+    columns = ", ".join(dict.fromkeys(metric for metric, _, _ in paths))
+    per = "instance" if any(separator for _, separator, _ in paths) else None
+    return name, per, len(listed), str(first.sensitivity), shorten(columns, _WIDTH, placeholder=" …")
 
 
 def _meaning(listed: Listed) -> str:

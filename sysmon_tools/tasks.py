@@ -103,6 +103,8 @@ def concerns(options: argparse.Namespace) -> bool:
     if options.sql is not None:
         if options.paths != [EVERYTHING]:
             raise UsageError(f"--sql and {options.paths[0]}: the query names its tables; expected no PATH")
+    elif len(options.paths) > 1 and options.list and not asking:
+        return False  # Each is listed.
     elif len(options.paths) > 1:
         raise UsageError(f"{' '.join(options.paths)}: rows are of one table at a time; {_ONE_TABLE}")
     elif not _TABLE.fullmatch(options.paths[0]):

@@ -160,7 +160,9 @@ class Answering:
             # A table that could never be read is told why, as a gap is.
             why = "; ".join(dict.fromkeys([*census.warnings[:WARNINGS_TOLD_MAX], *self._reasons[-1:]]))
             raise Error(f"table {table!r}: nothing of it is recorded in that range{f': {why}' if why else ''}")
-        raise paths.no_rows(table, known, BUILT_IN)
+        from sysmond.machine.lock import elsewhere  # noqa: PLC0415  only for an error
+
+        raise paths.no_rows(table, known, BUILT_IN, elsewhere(census.place[0]))
 
     def _within(self, start_ns: int, end_ns: int) -> tuple[list[Line], list[from_tiers.Bucketed], dict[str, int]]:
         """What there is of the table in a range, as ``_what_there_is``; nothing where that is so."""

@@ -191,7 +191,12 @@ def _nothing(line: Timeline, place: Folders) -> Error:
     if line.refused:
         return NotPermittedError(f"{line.refused[0]}: no permission to read it")
     tables = line.long_tables()
-    recorded = f"no series, only long tables: {', '.join(tables)}" if tables else "nothing recorded yet"
+    if tables:
+        recorded = f"no series, only long tables: {', '.join(tables)}"
+    else:
+        from sysmond.machine.lock import elsewhere  # noqa: PLC0415  only for an error
+
+        recorded = f"nothing recorded yet{elsewhere(place)}"
     return Error("; ".join([f"{place.state}: {recorded}", *_damages(line)]))
 
 

@@ -169,7 +169,9 @@ def declared(line: Timeline, name: str) -> Table:
     if line.refused:
         raise NotPermittedError(f"table {name!r}: no permission to read {line.refused[0]}")
     known = {table for table, _ in line.metrics} | set(line.long_tables())
-    raise paths.no_rows(name, known)
+    from sysmond.machine.lock import elsewhere  # noqa: PLC0415  only for an error
+
+    raise paths.no_rows(name, known, hint=elsewhere(line.folders))
 
 
 def _specs(question: Question) -> list[Spec]:

@@ -156,13 +156,13 @@ def _unknown(pattern: Pattern, matcher: Matcher, known: list[Series], others: Se
     return f"path {pattern.text!r}: no such instance{_suggest(wanted, filter(None, instances))}"
 
 
-def no_rows(table: str, known: Collection[str], built_in: Collection[str] = ()) -> Error:
+def no_rows(table: str, known: Collection[str], built_in: Collection[str] = (), hint: str = "") -> Error:
     """Why there are no rows of a table: nobody knows it, or, where nothing tells that, nothing of it is recorded yet.
 
-    ``known``: tables that are recorded. ``built_in``: those that may be.
+    ``known``: tables that are recorded. ``built_in``: those that may be. ``hint``: where it may be found.
     """
     if table in built_in or not known:
-        return Error(f"table {table!r}: nothing of it is recorded yet")
+        return Error(f"table {table!r}: nothing of it is recorded yet{hint}")
     return UsageError(f"table {table!r}: no such table{_suggest(table, known)}")
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from sysmond.errors import BusyError
-from sysmond.machine.folders import trusted_uids
+from sysmond.machine.folders import STATE_LINK, Folders, trusted_uids
 
 LOCK_FILE = "lock"
 TRY_EVERY_S = 0.05
@@ -59,6 +59,43 @@ def is_lost(descriptor: int, folder: str, name: str = LOCK_FILE) -> bool:
 def say_ending(descriptor: int) -> None:
     """Say in a lock held that its holder is about to end: a successor may wait for that."""
     _write(descriptor, f"{os.getpid()} {_ENDING}")
+
+
+def elsewhere(place: Folders) -> str:
+    """What to say where nothing is found in folders: that a recorder keeps what it has in another runtime folder.
+
+    Empty where none writes to the state folder now, as far as the kernel shows it.
+    """
+    process = _recorder(f"{place.state}/{LOCK_FILE}")
+    if not process:
+        return ""
+    runtime = _runtime_of(process, place.state)
+    if runtime == place.runtime or (not runtime and place.runtime != place.state):
+        return ""
+    option = f"--runtime-dir={runtime}" if runtime else "its --runtime-dir"
+    return f"; process {process} records there and holds the rest in RAM: expected {option}, too"
+
+
+def _recorder(path: str) -> str:
+    """The process that holds a lock now; empty where none is shown."""
+    try:
+        if process := _locker(os.stat(path)):
+            return process
+        noted = _holder(path)[0].removeprefix("process ")
+    except OSError:
+        return ""
+    return noted if _is_recorder(noted, path) else ""
+
+
+def _runtime_of(process: str, state: str) -> str:
+    """The folder of another lock that a process holds, if it leads to this state folder; else empty."""
+    opened = f"/proc/{process}/fd"
+    with suppress(OSError):
+        for number in os.listdir(opened):
+            folder, name = os.path.split(os.readlink(f"{opened}/{number}"))
+            if name == LOCK_FILE and _is_same(f"{folder}/{STATE_LINK}", state):
+                return folder
+    return ""
 
 
 def _take(path: str) -> int | None:

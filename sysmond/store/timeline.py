@@ -67,7 +67,7 @@ class Timeline:
 
         :raises FileNotFoundError: where files were merged or flushed while they were opened, again and again.
         """
-        self._folders = folders
+        self.folders = folders
         self._span = span
         self._files = Files(Segment)
         self.unread: dict[Hole, set[SeriesKey]] = {}
@@ -215,7 +215,7 @@ class Timeline:
                 from sysmond.plan import catalogue  # noqa: PLC0415  as above; rings do not say it
 
                 with suppress(OSError, CorruptError):
-                    said = catalogue.answers_in(self._folders.runtime).get(table, said)
+                    said = catalogue.answers_in(self.folders.runtime).get(table, said)
             self._derived[table] = derived_columns.of(table, metrics, said.derived if said else ())
         return self._derived[table]
 
@@ -299,7 +299,7 @@ class Timeline:
     def missing(self) -> Sequence[Name]:
         """The files between others that are gone, by their numbers; none where that may be in order, or not be seen."""
         with suppress(PermissionError, CorruptError):
-            return () if pins.are_some(self._folders.state) else archive.missing(self._folders)
+            return () if pins.are_some(self.folders.state) else archive.missing(self.folders)
         return ()
 
     def damaged_ticks(self, damage: Damage) -> tuple[int, int] | None:

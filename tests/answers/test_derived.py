@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from sysmond_probes import disk
 
+from sysmon_tools import extract
 from sysmond.archiver import retention_job, rollup_job
 from sysmond.archiver.coding import DENSE
 from sysmond.base.clock import SECOND_NS
@@ -250,6 +251,17 @@ def test_wildcards_mean_what_is_recorded(machine: Machine) -> None:
     assert (entry.path, entry.formula) == ("disk/await@sda", "(read_time + write_time) / (reads + writes)")
     listed = machine.archive.catalogue("disk/*await*", derived=True)
     assert [each.path for each in listed] == ["disk/await@sda", "disk/read_await@sda", "disk/write_await@sda"]
+
+
+def test_a_bare_word_lists_what_is_called_so_in_every_table(
+    machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders = [f"--state-dir={machine.folders.state}", f"--runtime-dir={machine.folders.runtime}", "--format=csv"]
+    for word, listed in (("await", ["disk/await@sda"]), ("read*_time", ["disk/read_time@sda"])):
+        assert extract.main(["--list", word, *folders]) == 0
+        assert [line.partition(",")[0] for line in capsys.readouterr().out.splitlines()[1:]] == listed
+    assert extract.main(["--list", "awayt", *folders]) == UsageError.exit_code
+    assert "path 'awayt': no such table" in capsys.readouterr().err
 
 
 def test_a_group_has_its_mean_and_its_largest(machine: Machine) -> None:

@@ -185,7 +185,7 @@ def recorded(tmp_path: Path) -> Folders:
     return machine.folders
 
 
-@pytest.mark.parametrize("what", [["*"], ["--list"], ["--explain", "disk"]])
+@pytest.mark.parametrize("what", [["*"], ["--list", "*/*"], ["--explain", "disk"]])
 @pytest.mark.parametrize("chosen", ["csv", "tsv", "json", "jsonl", "table"])
 def test_an_extract_of_hostile_names_is_only_text(recorded: Folders, what: list[str], chosen: str) -> None:
     if chosen in {"csv", "tsv"} and "--explain" in what:

@@ -23,6 +23,7 @@ from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Cause, Semantics, Sensitivity
 from sysmond.base.result import Answered, Column, Entry, Explanation, Gap, Lacking, LongEntry, Result
 from sysmond.errors import Error, NotPermittedError, UsageError
+from sysmond.machine.lock import only_one
 
 START_NS = 1_700_000_000 * SECOND_NS
 ENTRIES = [
@@ -295,6 +296,41 @@ def test_the_list_is_machine_readable(archive: FakeArchive, capsys: pytest.Captu
     assert "process" not in capsys.readouterr().out
     assert extract.main(["--list", "--format=json", "--from=1700000003"]) == 0
     assert json.loads(capsys.readouterr().out) == []
+
+
+def test_the_list_for_people_is_a_line_a_table(archive: FakeArchive, capsys: pytest.CaptureFixture[str]) -> None:
+    assert extract.main(["--list", "--format=table"]) == 0
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.split() == ["table", "per", "series", "sensitivity", "about"]
+    assert [row.split() for row in rows[:3]] == [
+        ["disk", "instance", "1", "public", "read_bytes"],
+        ["memory", "-", "1", "public", "available"],
+        ["process", "process", "-", "public", "All."],
+    ]
+    assert rows[3:] == ["# --list PATH lists the series of a table, or a metric of every table"]
+    assert extract.main(["--list", "disk", "--format=table"]) == 0
+    assert capsys.readouterr().out.startswith("path ")
+
+
+def test_a_recorder_that_keeps_its_rest_elsewhere_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    state, runtime = tmp_path / "state", tmp_path / "runtime"
+    state.mkdir()
+    (runtime / "archiver").mkdir(parents=True)
+    (runtime / "archiver/state").symlink_to(state)
+    asked = ["cpu", f"--state-dir={state}"]
+    with only_one(str(state)), only_one(str(runtime)):
+        assert extract.main(asked) == 1
+        assert capsys.readouterr().err == (
+            f"sysmon-extract: {state}: nothing recorded yet; process {os.getpid()} records there and holds the rest in"
+            f" RAM: expected --runtime-dir={runtime}, too\n"
+        )
+        for words in (["process"], ["cpu", "--records"]):
+            assert extract.main([*words, f"--state-dir={state}"]) == 1
+            assert f"expected --runtime-dir={runtime}, too" in capsys.readouterr().err
+        assert extract.main([*asked, f"--runtime-dir={runtime}"]) == 1
+        assert capsys.readouterr().err.endswith("nothing recorded yet\n")
+    assert extract.main(asked) == 1
+    assert capsys.readouterr().err.endswith("nothing recorded yet\n")
 
 
 def test_openmetrics_takes_its_help_from_the_catalogue(

@@ -280,6 +280,13 @@ def test_columns_are_listed(run: Run) -> None:
     assert listed["cpu"]["unit"] == "%"
 
 
+def test_a_list_has_whatever_is_named(run: Run) -> None:
+    listed = run("--list", "process*", "exits", "--format=csv")
+    assert (listed.code, [row["path"] for row in listed.rows]) == (0, ["exits", "process"])
+    wrong = run("--list", "process", "cpus")
+    assert (wrong.code, wrong.out) != (0, "")
+
+
 def test_the_time_may_be_named_among_columns(run: Run) -> None:
     done = run("process", FROM, TO, "--columns=time,pid", "--format=csv")
     assert list(done.rows[0]) == ["time", "pid"]
