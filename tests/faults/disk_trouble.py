@@ -32,7 +32,7 @@ from tests.faults.trial import Totals, main
 
 SHIM_SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "faulty.c")
 INTERVAL_NS = SECOND_NS // 5
-DISK_BYTES = 8 * 1024 * 1024
+DISK_BYTES = 64 * 1024 * 1024
 FSYNC_S, FSYNC_SHORT_S = 5.0, 0.4
 TROUBLE_S, TROUBLE_SHORT_S = 4.0, 0.5
 HEAL_S, ASK_S = 180.0, 120.0
@@ -154,7 +154,10 @@ def machine(kind: str) -> Iterator[tuple[Disk, selftest.Daemon, bool]]:
         environ = {"FAULTY_BELOW": disk.mount_point, "FAULTY_CONTROL": disk.control}
         if library:
             environ["LD_PRELOAD"] = library
-        configuration = selftest.configuration(INTERVAL_NS)
+        # Budgets follow the size of the disk, which is small and is filled: nothing is to be forgotten for that.
+        configuration = selftest.configuration(INTERVAL_NS).replace(
+            "archive: {", "archive: {share_percent: 100, free_percent: 0, "
+        )
         at = Folders(f"{disk.mount_point}/state", folders.runtime)
         daemon = selftest.Daemon(root, at, configuration, environ)
         try:
