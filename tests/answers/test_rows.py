@@ -443,7 +443,9 @@ def test_a_wrong_question_is_one_clear_line(folders: Folders, said: dict[str, An
 
 def test_a_table_that_was_never_recorded_is_said(folders: Folders) -> None:
     simple(folders)
-    with pytest.raises(Error, match="table 'threads': nothing of it is recorded yet"):
+    with pytest.raises(Error, match="table 'thread': nothing of it is recorded yet"):
+        ask(folders, "thread")
+    with pytest.raises(UsageError, match="table 'threads': no such table; there are process"):
         ask(folders, "threads")
 
 
