@@ -64,7 +64,7 @@ REASON_LENGTH_MAX = 300
 DEADLINE_MAX_S = 600.0
 NEEDS_MAX = 16
 # Columns that every row of an answer may have.
-_OF_ANY_ROW = frozenset({"time", "instance", "count"})
+_OF_ANY_ROW = frozenset({"time", "instance"})
 
 _HOOKS = ("sysmond_probes", "sysmond_api_version")
 # In version 1 tables say nothing of answers; all else is as it is now.
