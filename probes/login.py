@@ -4,6 +4,7 @@
 Source: ``/run/systemd/sessions``, whose files sd-login(3) reads. utmp is no longer kept by many distributions.
 """
 
+import os
 from collections.abc import Iterator
 
 from sysmond.probe import Host, Lane, Probe, Row, Table, gauge, hookimpl
@@ -31,9 +32,12 @@ def parse(session: str) -> tuple[str, bool] | None:
 
 
 def read(host: Host) -> Iterator[Row]:
-    """Give the one row; pipes beside the sessions (NAME.ref) are none."""
+    """Give the one row; pipes beside the sessions (NAME.ref) are none.
+
+    :raises FileNotFoundError: where there is no logind, which makes the folder when it starts.
+    """
     sessions = []
-    for name in host.names_anew(FOLDER)[:SESSIONS_MAX]:
+    for name in sorted(os.listdir(host.root + FOLDER))[:SESSIONS_MAX]:
         if "." not in name:
             try:
                 sessions.append(parse(host.read_anew(f"{FOLDER}/{name}").decode("utf-8", "replace")))

@@ -290,7 +290,8 @@ def why(problem: BaseException) -> Absence:
     detail = spelled(problem)
     if isinstance(problem, PermissionError):
         return Absence(Cause.NO_PERMISSION, detail)
-    if isinstance(problem, OSError) and problem.errno in _GONE:
+    # One that a probe raises by itself has no number.
+    if isinstance(problem, FileNotFoundError) or (isinstance(problem, OSError) and problem.errno in _GONE):
         return Absence(Cause.NO_SOURCE, detail)
     return Absence(Cause.PROBE_FAILED, detail)
 

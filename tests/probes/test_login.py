@@ -56,4 +56,10 @@ def test_a_session_that_ends_in_mid_read_does_not_count(tmp_path: Path, folder: 
 
 
 def test_nobody_is_logged_in_where_nobody_ever_was(tmp_path: Path) -> None:
+    (tmp_path / "run/systemd/sessions").mkdir(parents=True)
     assert list(login.read(Host(str(tmp_path)))) == [("", (0, 0, 0))]
+
+
+def test_who_is_logged_in_is_not_known_without_logind(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        list(login.read(Host(str(tmp_path))))

@@ -135,6 +135,7 @@ def test_what_a_probe_does_wrong_is_a_gap_and_the_others_go_on(bench: Bench, wro
     [
         (PermissionError(errno.EACCES, "no"), Cause.NO_PERMISSION),
         (FileNotFoundError(errno.ENOENT, "no"), Cause.NO_SOURCE),
+        (FileNotFoundError("no such thing"), Cause.NO_SOURCE),
         (OSError(errno.ENODEV, "no"), Cause.NO_SOURCE),
         (OSError(errno.EIO, "no"), Cause.PROBE_FAILED),
         (ValueError("no"), Cause.PROBE_FAILED),

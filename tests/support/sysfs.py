@@ -3,7 +3,7 @@
 
 ``tests/fixtures/machines/NAME/`` describes a machine, a file a kind of thing (``battery.umockdev``), so that umockdev
 itself can show the same devices to real udev. Beside them ``proc/`` and ``sys/`` have files of what
-is no device.
+is no device, and ``folders`` names folders in which there is nothing.
 """
 
 import os
@@ -21,6 +21,9 @@ def build(root: Path, name: str, *kinds: str) -> Path:
     for folder in ("proc", "sys"):
         if (MACHINES / name / folder).is_dir():
             shutil.copytree(MACHINES / name / folder, root / folder, dirs_exist_ok=True)
+    if (named := MACHINES / name / "folders").is_file():
+        for folder in named.read_text().split():
+            (root / folder).mkdir(parents=True, exist_ok=True)
     return root
 
 

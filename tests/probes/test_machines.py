@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every probe on every machine there is a fixture of: rows as declared, or a cause; on an empty one nothing at all."""
+
+import pkgutil
+from pathlib import Path
+
+import pytest
+import sysmond_probes
+
+from sysmond.base.model import ABSENT
+from sysmond.plan import plan as plans
+from sysmond.probe import Absence, Cause, Host
+from sysmond.sampler.source import Pieces, Reading, Source, with_options
+from tests.support import sysfs
+
+MACHINES = sorted(folder.name for folder in sysfs.MACHINES.iterdir())
+PLUGINS = sorted(module.name for module in pkgutil.iter_modules(sysmond_probes.__path__))
+INT64 = range(-(2**63), 2**63)
+# What one instance may lack: that something sleeps, or that a chip reports a fault, is no failure of the probe.
+LACKS = {Cause.ASLEEP, Cause.IN_USE, Cause.NO_SOURCE}
+
+
+@pytest.fixture(scope="module")
+def roots(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The tree of each machine."""
+    return {name: sysfs.build(tmp_path_factory.mktemp(name), name) for name in MACHINES}
+
+
+@pytest.fixture(params=MACHINES)
+def root(request: pytest.FixtureRequest, roots: dict[str, Path]) -> Path:
+    return roots[request.param]
+
+
+def sources(plugin: str, host: Host) -> list[Source]:
+    """The tables of a plugin with their options as they are by default."""
+    name = f"{plans.BUILTIN_PACKAGE}.{plugin}"
+    made = []
+    for probe in plans.offered_probes(plans.import_plugin(name)):
+        planned = plans.as_declared(name, probe)
+        made.append(Source(planned, with_options(probe, planned), host, 1.0))
+    return made
+
+
+def count(reading: Reading | Pieces | Absence) -> int:
+    """How many rows a reading has."""
+    if isinstance(reading, Absence):
+        return 0
+    if isinstance(reading, Pieces):
+        return sum(memoryview(piece.rows).nbytes for piece in reading.records)
+    return len(reading.names)
+
+
+def wrong(source: Source, reading: Reading) -> list[str]:
+    """What of a reading is not as its table declares it."""
+    metrics = source.probe.table.metrics * len(reading.names)
+    found = [
+        f"{metric.name}: {value!r}"
+        for metric, value in zip(metrics, reading.values, strict=True)
+        if value != ABSENT and (not isinstance(value, str) if metric.is_text else value not in INT64)
+    ]
+    return found + [str(absence) for absence in reading.lacking if absence.cause not in LACKS]
+
+
+def test_there_are_five_machines() -> None:
+    assert MACHINES == ["arm", "empty", "laptop", "server", "virtual"]
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_a_machine_has_rows_as_declared_or_a_cause(plugin: str, root: Path) -> None:
+    host = Host(str(root))
+    try:
+        for source in sources(plugin, host):
+            for _ in range(2):  # Some know nothing before the second.
+                host.new_tick()
+                reading = source.read()
+                if isinstance(reading, Absence):
+                    assert reading.cause is Cause.NO_SOURCE, source.table
+                elif isinstance(reading, Reading):
+                    assert wrong(source, reading) == [], source.table
+                # What is not read at all for lack of what it needs would have had nothing to tell.
+                assert source.planned.is_possible(str(root)) or count(reading) == 0, source.table
+    finally:
+        host.close()
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_an_empty_machine_has_nothing(plugin: str, roots: dict[str, Path]) -> None:
+    host = Host(str(roots["empty"]))
+    try:
+        for source in sources(plugin, host):
+            reading = source.read()
+            assert count(reading) == 0, source.table
+            assert source.planned.is_possible(str(roots["empty"])) <= (not source.planned.needs), source.table
+    finally:
+        host.close()
