@@ -114,6 +114,7 @@ class Host:
         self._listed_now: set[str] = set()
         self._is_dated = False
         self._shared: dict[Callable[[Host], object], object] = {}
+        self._at_close: list[Callable[[], None]] = []
 
     def new_tick(self) -> None:
         """Forget what was read: the next reading is a new one."""
@@ -215,6 +216,15 @@ class Host:
             self._shared[make] = make(self)
         return cast("_T", self._shared[make])
 
+    def at_close(self, does: Callable[[], None]) -> None:
+        """Have this called when nobody reads here any more: by a probe that goes on between its readings."""
+        self._at_close.append(does)
+
+    def let_go(self) -> None:
+        """End what goes on between readings; from any thread, whatever another one does."""
+        while self._at_close:
+            self._at_close.pop()()
+
     def look_again(self) -> None:
         """Forget listings and descriptors: devices may have come, gone, or changed places."""
         self._listings.clear()
@@ -257,6 +267,7 @@ class Host:
 
     def close(self) -> None:
         """Close every kept descriptor."""
+        self.let_go()
         for descriptor in self._descriptors.values():
             os.close(descriptor)
         self._descriptors.clear()

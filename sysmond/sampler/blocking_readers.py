@@ -339,6 +339,7 @@ class Reader:
             return said
         if self.process is None:
             self._judge.hangs(source, said.detail)
+            source.host.let_go()
             absence = self._restart()
             self._ask(tick_ns)
             return absence or said

@@ -247,8 +247,12 @@ def test_a_thread_that_hangs_is_left_alone_and_a_process_takes_over(bench: Bench
     reader = Reader(source, "/", bench)
     assert reader.begin(SECOND) is None
     reader.wait()
+    ended: list[bool] = []
+    source.host.at_close(lambda: ended.append(True))
     assert reader.finish() == Absence(Cause.PROBE_FAILED, "no answer within 0.01 s")
+    assert not ended
     assert reader.begin(2 * SECOND) == Absence(Cause.PROBE_FAILED, "no answer within 1 s")
+    assert ended == [True]  # What the probe left going in this process.
     assert reader.process is not None
     bench.processes.append(reader.process)
     source.deadline_ns = round(LIMIT_S) * SECOND
