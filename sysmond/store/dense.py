@@ -55,8 +55,10 @@ def unsealed(path: str, before: Sealed, skipped: int, answers: Mapping[str, Answ
     if has_ended_since(before, closed=copied.closed, is_skipped=is_skipped):
         there = {block.strand for block in blocks}
         blocks += [block for block in _last_ticks(of_snapshot(copied.before())) if block.strand not in there]
-    if not blocks and not recording.events:
-        # The gap of what is skipped is told with the first row after it.
+    is_damaged = any(hole.cause is Cause.DAMAGED_FILE for hole in recording.holes)
+    if not blocks and not recording.events and not (is_damaged and reached.offset > before.offset):
+        # The gap of what is skipped is told with the first row after it; the ring may be gone before there is one,
+        # and with it all that tells of what is damaged.
         return Unsealed([], before if is_skipped and not copied.closed else reached, recording.damage)
     whole = recording._replace(blocks=blocks, holes=[*recording.holes, *lost])
     part = FilePart(copied.identity.boot, recording.sensitivity, "", whole, recording.tables)

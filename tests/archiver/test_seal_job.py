@@ -20,7 +20,7 @@ from sysmond.base.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Ta
 from sysmond.base.timespec import DAY_NS
 from sysmond.errors import CorruptError, Error
 from sysmond.machine.folders import Folders, create, create_classes
-from sysmond.ring.frame import RING_BYTES_MIN, Identity, Layout
+from sysmond.ring.frame import FRAME_BYTES, HEADER_BYTES, RING_BYTES_MIN, ROWS, Identity, Layout
 from sysmond.ring.progress import Progress, Sealed, ring_files
 from sysmond.ring.snapshot import Snapshot, snapshot
 from sysmond.ring.writer import RingWriter
@@ -309,6 +309,22 @@ def test_a_ring_that_cannot_be_read_does_not_stop_the_others(folders: Folders) -
     Path(f"{folders.runtime}/sampler/public/7.ring").write_bytes(b"not a ring")
     seal_job.seal(folders)
     assert stored(ram(folders)) == part.written
+
+
+def test_damage_is_told_by_a_file_although_it_left_no_row(folders: Folders) -> None:
+    part = Part(folders)
+    part.disk(10)
+    (place,) = [place for place in snapshot(part.ring.path).frames if snapshot(part.ring.path).frame(place)[0] == ROWS]
+    with open(part.ring.path, "r+b") as file:
+        file.seek(HEADER_BYTES + place + FRAME_BYTES)
+        file.write(b"\xff" * 8)
+    seal_job.seal(folders)
+    (sealed,) = recordings(ram(folders))
+    assert not sealed.blocks
+    assert {hole.cause for hole in sealed.holes} == {Cause.DAMAGED_FILE}
+    assert all(part.ring.path in hole.detail for hole in sealed.holes)
+    seal_job.seal(folders)
+    assert len(recordings(ram(folders))) == 1, "told once"
 
 
 def test_a_full_tmpfs_keeps_the_progress_of_what_was_published(
