@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a question to a table costs, asked by a cold command line: the first by a column, conditions, joins in SQL.
 
-A day of disks, control groups and processes that are made up, and a month of CPUs: merged files, as an archive lies.
+A day of disks, control groups and processes that are made up, and, in an archive of its own, a month of CPUs: as the
+archiver leaves them, rolled up, merged, and each file written when it ends.
 Cold means a new process; the files are in the page cache. What a table answers is compared with one series of it, by
 turns in one run; processor time is that of the program to its end, medians count.
 """
@@ -68,42 +69,48 @@ def write(folders: Folders, name: str, instances: int, interval_s: int, span: tu
     recording = Recording(Sensitivity.PUBLIC, {name: made}, [block], {}, {boot: [relation]}, [])
     image = dense_file.encode(recording, "sysmond benchmark")
     folder = archive.disk_folder(folders, Sensitivity.PUBLIC)
-    archive.publish(folder, archive.Name(boot, 1, 1).file, image, FILE_MODES[Sensitivity.PUBLIC])
+    file = archive.Name(boot, 1, 1).file
+    archive.publish(folder, file, image, FILE_MODES[Sensitivity.PUBLIC])
+    os.utime(f"{folder}/{file}", (end_s, end_s))
     return len(image)
 
 
-def build(folders: Folders, processes: int, hours: int, days: int) -> tuple[int, int]:
-    """Write all of it; give where the month and the day begin, in seconds since 1970."""
+def build(day: Folders, month: Folders, processes: int, hours: int, days: int) -> tuple[int, int]:
+    """Write both archives; give where the month and the day begin, in seconds since 1970."""
     end_s = int(time.time()) // HOUR_S * HOUR_S - HOUR_S
     day_s, month_s = end_s - hours * HOUR_S, end_s - days * DAY_S
-    measure.in_child(partial(top.write, folders, processes, hours, day_s), LIMIT_S)
+    measure.in_child(partial(top.write, day, processes, hours, day_s), LIMIT_S)
     sequence = 0
-    for name, instances, interval_s, first_s in (
-        ("disk", DISKS, 1, day_s), ("cgroup", GROUPS, 5, day_s), ("cpu", CPUS, 1, min(month_s, day_s)),
+    for folders, name, instances, interval_s, first_s in (
+        (day, "disk", DISKS, 1, day_s), (day, "cgroup", GROUPS, 5, day_s), (day, "cpu", CPUS, 1, day_s),
+        (month, "cpu", CPUS, 1, month_s),
     ):  # fmt: skip
         for begin_s in range(first_s, end_s, FILE_S):
             sequence += 1
             span = begin_s, min(end_s, begin_s + FILE_S)
             measure.in_child(partial(write, folders, name, instances, interval_s, span, sequence), LIMIT_S)
-    measure.in_child(partial(roll_up, folders), LIMIT_S)
-    return min(month_s, day_s), day_s
+    for folders in (day, month):
+        measure.in_child(partial(merge, folders), LIMIT_S)
+    return month_s, day_s
 
 
-def roll_up(folders: Folders) -> int:
-    """Make buckets of the rows of wide tables, as the archiver has by then; give when that was done, in seconds."""
-    from sysmond.archiver import rollup_job  # noqa: PLC0415  as above
-    from sysmond.archiver.coding import DENSE  # noqa: PLC0415  as above
+def merge(folders: Folders) -> int:
+    """Make buckets of the rows and merge small files, as the archiver has by then; give when that was done, in s."""
+    from sysmond.archiver import merge_job  # noqa: PLC0415  as above
 
-    rollup_job.roll_up(folders, DENSE, lambda _tier, _bytes: None, set())
+    merge_job.merge(folders)
     return int(time.time())
 
 
 def questions(
-    folders: Folders, month_s: int, day_s: int, hours: int
+    of_day: Folders, of_month: Folders, month_s: int, day_s: int, hours: int
 ) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
     """The command lines that are measured: those of rows and series, and those of SQL."""
     end_s = day_s + hours * HOUR_S
-    begin = [measure.program("sysmon-extract"), "--state-dir", folders.state, "--runtime-dir", folders.runtime]
+    begin, begin_month = (
+        [measure.program("sysmon-extract"), "--state-dir", folders.state, "--runtime-dir", folders.runtime]
+        for folders in (of_day, of_month)
+    )
     day = [f"--from={day_s}", f"--to={end_s}", "--format=csv"]
     few = [f"--from={end_s - FIVE_MINUTES_S}", f"--to={end_s}", "--format=csv"]
     rows = {
@@ -117,10 +124,10 @@ def questions(
         "select p.comm, count(*), max(c.first_rate) from process p asof join (from cpu where instance = 'thing0') c"
         " on p.time >= c.time group by 1 order by 2 desc"
     )
-    of_month = "select instance, sum(first), max(second_rate) from cpu group by 1"
+    sums = "select instance, sum(first), max(second_rate) from cpu group by 1"
     sql = {
         "join": [*begin, f"--sql={join}", *day],
-        "month": [*begin, f"--sql={of_month}", f"--from={month_s}", f"--to={end_s}", "--format=csv"],
+        "month": [*begin_month, f"--sql={sums}", f"--from={month_s}", f"--to={end_s}", "--format=csv"],
     }
     return rows, sql if find_spec("duckdb") else {}
 
@@ -130,10 +137,10 @@ def measured(processes: int, hours: int, days: int, repeats: int) -> Figures:
 
     :raises RuntimeError: where an answer has no rows.
     """
-    with measure.workplace() as folders:
-        month_s, day_s = build(folders, processes, hours, days)
-        rows_asked, sql_asked = questions(folders, month_s, day_s, hours)
-        answers = _answers(folders, {**rows_asked, **sql_asked})
+    with measure.workplace() as of_day, measure.workplace() as of_month:
+        month_s, day_s = build(of_day, of_month, processes, hours, days)
+        rows_asked, sql_asked = questions(of_day, of_month, month_s, day_s, hours)
+        answers = _answers(of_day, {**rows_asked, **sql_asked})
         spent = query.by_turns(rows_asked, repeats) | query.by_turns(sql_asked, max(1, repeats // 4))
     cpu_ms = {name: measure.ms(measure.median([one.cpu_ns for one in mine]), 1) for name, mine in spent.items()}
     return {

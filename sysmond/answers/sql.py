@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from sysmond.answers import event_rows, sql_long, sql_query, sql_wide, wide
-from sysmond.answers.batch import VALUES_MAX
 from sysmond.answers.question import Request, times_of
 from sysmond.answers.records import Answering
 from sysmond.answers.sql_long import Array, Relation
@@ -38,9 +37,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # memory waits there, where nobody else may look, and goes with the answer.
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "enable_external_access": "false",
-    "memory_limit": "256MB",
+    "memory_limit": "128MB",
     "max_temp_directory_size": "8GB",
 }
+# In a relation, most of them in that folder: a month of two columns of twelve CPUs has 140 million.
+_VALUES_MAX = 250_000_000
 
 
 class SqlTime(NamedTuple):
@@ -210,8 +211,8 @@ class _Source:
         rows = 0
         for piece in pieces:
             rows += len(piece["time"])
-            if rows * len(relation.types) > VALUES_MAX:
-                raise UsageError(f"more than {VALUES_MAX} values; ask for a shorter range or fewer columns")
+            if rows * len(relation.types) > _VALUES_MAX:
+                raise UsageError(f"more than {_VALUES_MAX} values; ask for a shorter range or fewer columns")
             self._opened.register("piece of it", dict(piece))
             into = f"insert into {_quoted(relation.name)} select {columns}"
             self._opened.execute(f'{into} from "piece of it"').fetchall()
