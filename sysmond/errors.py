@@ -66,6 +66,15 @@ def refusal(failure: OSError) -> str:
     return f"{failure.filename}: {what}" if isinstance(failure.filename, str) else what
 
 
+def spelled(problem: BaseException) -> str:
+    """Spell an exception in one printable line, though even its ``__str__`` may raise."""
+    try:
+        line = f"{type(problem).__name__}: {problem}"
+    except Exception:  # noqa: BLE001
+        line = type(problem).__name__
+    return " ".join("".join(sign if sign.isprintable() else " " for sign in line).split())
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """Say which known words come closest: ``"; nearest: a, b"``, or nothing at all."""
     import difflib  # noqa: PLC0415  only to speak of a mistake, and every part would carry it

@@ -7,7 +7,7 @@ Standard library only: this runs inside the real-time sampler.
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from errno import ENODEV, ENOENT, ENOTDIR, ENXIO
+from errno import EBUSY, ENODATA, ENODEV, ENOENT, ENOTDIR, ENXIO, EOPNOTSUPP
 from operator import itemgetter
 from time import monotonic
 from typing import NamedTuple, TypeVar, cast
@@ -28,6 +28,7 @@ from sysmond.base.model import (
     Table,
     Total,
 )
+from sysmond.errors import spelled
 from sysmond.machine import note
 from sysmond.records import Records
 
@@ -53,6 +54,7 @@ __all__ = [
     "Sensitivity",
     "Table",
     "Total",
+    "absence_of",
     "counter",
     "gauge",
     "hookimpl",
@@ -78,6 +80,8 @@ DEVICES_ABOVE_MAX = 16
 WORD_BYTES_MAX = 64
 # What the kernel says of a device that went away between two readings, or in the middle of one.
 GONE = frozenset((ENODEV, ENOENT, ENOTDIR, ENXIO))
+# … of one that has nothing to tell now: a Wi-Fi card that is switched off.
+_NOTHING_TO_TELL = GONE | {ENODATA, EOPNOTSUPP}
 # Files in the folder of a lane: by which way a table is read.
 WAY_SUFFIX = ".way"
 
@@ -379,14 +383,25 @@ def rows_of(instances: Iterable[str], values: Callable[[str], Sequence[int | str
     for instance in instances:
         try:
             row = values(instance)
-        except PermissionError as error:
-            row = Absence(Cause.NO_PERMISSION, str(error))
-        except (OSError, ValueError) as error:
-            if isinstance(error, OSError) and error.errno in GONE:
+        except (OSError, ValueError) as problem:
+            if isinstance(problem, OSError) and problem.errno in GONE:
                 continue
-            row = Absence(Cause.PROBE_FAILED, f"{type(error).__name__}: {error}")
+            row = absence_of(problem)
         if row is not None:
             yield instance, row
+
+
+def absence_of(problem: BaseException) -> Absence:
+    """Say what it means for readers that reading raised this."""
+    detail = spelled(problem)
+    if isinstance(problem, PermissionError):
+        return Absence(Cause.NO_PERMISSION, detail)
+    number = problem.errno if isinstance(problem, OSError) else None
+    if number == EBUSY:
+        return Absence(Cause.IN_USE, detail)
+    # One that a probe raises by itself has no number.
+    is_missing = number in _NOTHING_TO_TELL or isinstance(problem, FileNotFoundError)
+    return Absence(Cause.NO_SOURCE if is_missing else Cause.PROBE_FAILED, detail)
 
 
 def counter(name: str, unit: str, doc: str, scale: int = 0, origin: str = "") -> Metric:

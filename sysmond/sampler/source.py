@@ -5,16 +5,15 @@ Standard library only: the real-time lane reads by this.
 """
 
 from collections.abc import Callable, Sequence
-from errno import EOPNOTSUPP
 from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import ABSENT, Absence, Cause
-from sysmond.errors import Error
+from sysmond.errors import Error, spelled
 from sysmond.plan.plan import BUILTIN_PACKAGE, PlannedProbe, import_plugin, offered_probes
-from sysmond.probe import GONE, Host, Probe
+from sysmond.probe import Host, Probe, absence_of
 from sysmond.records import Records, record_bytes
 from sysmond.ring.frame import Layout
 from sysmond.ring.writer import RingWriter
@@ -33,7 +32,6 @@ PACE_NS = 60 * SECOND_NS
 # A probe that raises is tried again after one interval, then after two, four … but no more than this, or one interval.
 RETRY_MAX_NS = 300 * SECOND_NS
 RETRIES_MAX = 32  # Long after the wait is the longest.
-_GONE = GONE | {EOPNOTSUPP}
 
 
 class Reading(NamedTuple):
@@ -141,7 +139,7 @@ class Source:
         try:
             reading = self._read_anew()
         except OSError as problem:
-            if problem.errno not in _GONE or not self.host.is_dated():
+            if absence_of(problem).cause is not Cause.NO_SOURCE or not self.host.is_dated():
                 raise
             self.host.look_again()  # What an older listing named is gone; the others are not.
             reading = self._read_anew()
@@ -234,7 +232,7 @@ class Source:
         """Count a failure and say what it means."""
         self.cost.failures += 1
         problem.__traceback__ = problem.__context__ = None  # One that is raised again and again would grow.
-        return why(problem)
+        return absence_of(problem)
 
 
 def _check_names(names: tuple[str, ...]) -> None:
@@ -283,23 +281,3 @@ def with_options(probe: Probe, planned: PlannedProbe) -> Probe:
 def is_foreign(planned: PlannedProbe) -> bool:
     """Whether a probe does not come with sysmond."""
     return planned.table != SELF.name and not planned.plugin.startswith(f"{BUILTIN_PACKAGE}.")
-
-
-def why(problem: BaseException) -> Absence:
-    """Say what an exception of a probe means for the reader of its gap."""
-    detail = spelled(problem)
-    if isinstance(problem, PermissionError):
-        return Absence(Cause.NO_PERMISSION, detail)
-    # One that a probe raises by itself has no number.
-    if isinstance(problem, FileNotFoundError) or (isinstance(problem, OSError) and problem.errno in _GONE):
-        return Absence(Cause.NO_SOURCE, detail)
-    return Absence(Cause.PROBE_FAILED, detail)
-
-
-def spelled(problem: BaseException) -> str:
-    """Spell an exception in one printable line, though even its ``__str__`` may raise."""
-    try:
-        line = f"{type(problem).__name__}: {problem}"
-    except Exception:  # noqa: BLE001
-        line = type(problem).__name__
-    return " ".join("".join(sign if sign.isprintable() else " " for sign in line).split())

@@ -2,25 +2,16 @@
 """Why one device of many gave no value, as a gap of its own; and names that devices give, made fit to be printed."""
 
 import os
-from errno import EBUSY, ENODATA, ENODEV, ENOENT, ENXIO, EOPNOTSUPP
 
-from sysmond.probe import Absence, Cause
+from sysmond.probe import Absence, absence_of
 
 NAME_LENGTH_MAX = 64
-# What a driver answers of a device that is gone, or has nothing to measure now: a Wi-Fi card that is switched off.
-_NO_SOURCE = frozenset((ENOENT, ENODEV, ENXIO, EOPNOTSUPP, ENODATA))
 
 
 def why(attribute: str, problem: OSError | ValueError | OverflowError) -> Absence:
     """What it means that an attribute could not be read, or is no number."""
-    if not isinstance(problem, OSError):
-        return Absence(Cause.PROBE_FAILED, f"{attribute} is no number")
-    detail = f"{attribute}: {os.strerror(problem.errno or 0)}"
-    if isinstance(problem, PermissionError):
-        return Absence(Cause.NO_PERMISSION, detail)
-    if problem.errno == EBUSY:
-        return Absence(Cause.IN_USE, detail)
-    return Absence(Cause.NO_SOURCE if problem.errno in _NO_SOURCE else Cause.PROBE_FAILED, detail)
+    says = f": {os.strerror(problem.errno or 0)}" if isinstance(problem, OSError) else " is no number"
+    return absence_of(problem)._replace(detail=f"{attribute}{says}")
 
 
 def printable(name: bytes) -> str:

@@ -184,7 +184,7 @@ def test_a_bad_instance_costs_no_other() -> None:
         return None if name == "other" else (1, "text")
 
     assert list(rows_of([*failures, "other", "good"], values)) == [
-        ("shut", Absence(Cause.NO_PERMISSION, "not for you")),
+        ("shut", Absence(Cause.NO_PERMISSION, "PermissionError: not for you")),
         ("broken", Absence(Cause.PROBE_FAILED, "OSError: [Errno 5] Input/output error")),
         ("garbage", Absence(Cause.PROBE_FAILED, "ValueError: no number")),
         ("good", (1, "text")),
