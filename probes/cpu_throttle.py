@@ -7,7 +7,7 @@ that reading them interrupts no CPU. Only Intel's CPUs tell it; times since Linu
 
 from collections.abc import Iterator
 
-from sysmond.probe import ABSENT, Host, Lane, Probe, Row, Table, counter, gauge, hookimpl
+from sysmond.probe import ABSENT, Answers, Derived, Host, Lane, Probe, Row, Table, counter, gauge, hookimpl
 
 FOLDER = "/sys/devices/system/cpu"
 CPUS_MAX = 1024
@@ -26,6 +26,11 @@ CPU_THROTTLE = Table(
         counter("throttled", "1", "How often it was slowed down.", origin=_origin("throttle_count")),
         counter("throttled_time", "s", "How long it was slowed down.", 3, _origin("throttle_total_time_ms")),
         gauge("longest", "s", "The longest time of it since boot.", 3, _origin("throttle_max_time_ms")),
+    ),
+    answers=Answers(
+        derived=(
+            Derived("throttled_percent", "%", "throttled_time * 100", "Share of time in which it was slowed down."),
+        )
     ),
 )
 FIELDS = [metric.origin.rpartition("_throttle_")[2] for metric in CPU_THROTTLE.metrics]

@@ -10,20 +10,22 @@ import select
 import signal
 import sys
 import termios
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 
 from sysmon_tools.busiest import PROCESS, Busiest
 from sysmon_tools.panel import ASCII_SIGNS, SIGNS, Scene, Storage, frame
 from sysmon_tools.show import Console, Group, console, screen, stacked
 from sysmond.base import clock
 from sysmond.base.clock import SECOND_NS
-from sysmond.base.model import FINEST_TIER, TIERS_NS, Sensitivity
+from sysmond.base.model import FINEST_TIER, TIERS_NS, Answers, Sensitivity
 from sysmond.base.terminal import say
 from sysmond.errors import CorruptError, Error
 from sysmond.machine import folders, listing
 from sysmond.machine.folders import Folders
 from sysmond.machine.listing import FileStatus
+from sysmond.plan import catalogue
 from sysmond.ring.newest import Follower
 from sysmond.ring.progress import streams_in
 from sysmond.store import archive
@@ -106,13 +108,23 @@ def last_lines(path: str | None) -> list[str]:
     return os.fsdecode(content).removesuffix("\n").split("\n")[-MESSAGES_MAX:] if content else []
 
 
+def _declared(runtime: str) -> Mapping[str, Answers]:
+    """What tables declare about answers; nothing where that cannot be read: the view shows less then."""
+    try:
+        return catalogue.answers_in(runtime)
+    except (OSError, CorruptError):
+        return {}
+
+
 class Screen:
     """The screen, kept current."""
 
     def __init__(self, place: Folders, messages: str | None, console: Console) -> None:
         """Follow the rings of these folders."""
         self._busiest = Busiest()
-        self._follower = Follower(place, streams={PROCESS: self._busiest.take})
+        self._follower = Follower(
+            place, streams={PROCESS: self._busiest.take}, declared=partial(_declared, place.runtime)
+        )
         self._stored = StoredFolders(place)
         self._messages = messages
         self._console = console

@@ -22,6 +22,7 @@ _CELL_WIDTH = 26
 _CPU_ROWS_MAX = 4
 _BAR_WIDTH_MAX = 40
 _CURVE_WIDTH_MAX = 120
+_HOTTEST_MAX = 3
 _KIBI = 1024
 _MILLE = 1000
 
@@ -98,6 +99,7 @@ def frame(scene: Scene, width: int, height: int, signs: Signs = SIGNS) -> list[T
             Section(1, 1, _memory(now, width, signs)),
             Section(1, 1, _load(now, width, signs)),
             Section(3, 0, _busiest(scene.busiest, width, signs)),
+            Section(3, 0, [*_heat(now, width, signs), *_batteries(now, width, signs)]),
             Section(4, 2, _disks(now, width, signs)),
             Section(5, 2, _networks(now, width, signs)),
             Section(6, 0, _filesystems(now, width, signs)),
@@ -271,6 +273,49 @@ def _busiest(busiest: Sequence[Busy], width: int, signs: Signs) -> list[Text]:
         return []
     first, *others = items
     return [_joined(Text.assemble(("Busiest  ", _LABEL), first), others, width, signs)]
+
+
+def _heat(now: Now, width: int, signs: Signs) -> list[Text]:
+    """The hottest, whether that slows CPUs down, and the fastest fan: a line, or none."""
+    known = ((now.value("temperature", "value", name), name) for name in now.instances("temperature"))
+    hottest = sorted(((value, name) for value, name in known if value is not None), reverse=True)[:_HOTTEST_MAX]
+    items = []
+    for value, name in hottest:
+        limit = now.value("temperature", "crit", name) or now.value("temperature", "max", name)
+        style = _warmth(value / limit) if limit else ""
+        items.append(Text.assemble(f"{printable(name)} ", (f"{value:.1f} °C", style)))
+    throttled = [now.derived("cpu_throttle", "throttled_percent", name) for name in now.instances("cpu_throttle")]
+    if slowed := max(filter(None, throttled), default=None):
+        items.insert(1, _named("slowed down", f"{slowed:.1f} %", "red"))
+    if fastest := max(filter(None, (now.value("fan", "value", name) for name in now.instances("fan"))), default=None):
+        items.append(_named("fan", f"{fastest:.0f} rpm"))
+    if not items:
+        return []
+    first, *others = items
+    return [_joined(Text.assemble(("Heat     ", _LABEL), first), others, width, signs)]
+
+
+def _batteries(now: Now, width: int, signs: Signs) -> list[Text]:
+    """The batteries that feed this machine: a line, or none."""
+    items = []
+    for name in now.instances("battery"):
+        capacity = now.value("battery", "capacity", name)
+        if capacity is None or now.text("battery", "scope", name) == "Device":
+            continue
+        status = now.text("battery", "status", name)
+        said = [status.lower()]
+        power = now.value("battery", "power", name)
+        if power := power if power is not None else now.derived("battery", "power_by_current", name):
+            said.append(f"{abs(power):.1f} W")
+        if status == "Discharging":
+            lasts = (now.derived("battery", column, name) for column in ("time_left", "charge_time_left"))
+            said += [f"{duration(abs(left_s))} left" for left_s in lasts if left_s][:1]
+        level = (f"{capacity:.0f} %", _warmth(1 - capacity / 100))
+        items.append(Text.assemble(f"{printable(name)} ", level, " ", ", ".join(filter(None, said))))
+    if not items:
+        return []
+    first, *others = items
+    return [_joined(Text.assemble(("Battery  ", _LABEL), first), others, width, signs)]
 
 
 class _Column(NamedTuple):

@@ -136,9 +136,6 @@ KNOWN: Mapping[str, tuple[Derived, ...]] = {
         Derived("threads_percent", "%", "load.tasks / threads_max * 100", "Share of the threads that there may be."),
         Derived("pids_percent", "%", "load.tasks / pids_max * 100", "Share of the numbers that threads may have."),
     ),
-    "battery": (
-        Derived("health_percent", "%", "energy_full / energy_design * 100", "What it holds, of what it did when new."),
-    ),
     "cgroup": (
         Derived("cpu_percent", "%", "cpu_usage * 100", "CPU time, of one CPU."),
         Derived("memory_percent", "%", "memory_used / memory.total * 100", "Memory charged to it, of all there is."),

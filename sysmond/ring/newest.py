@@ -21,7 +21,7 @@ from typing import NamedTuple
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.counters import floor_of
 from sysmond.base.formula import Formula, Operand, quotient
-from sysmond.base.model import ABSENT, Cause, Semantics, Sensitivity, Table
+from sysmond.base.model import ABSENT, Answers, Cause, Semantics, Sensitivity, Table
 from sysmond.errors import Error
 from sysmond.machine.folders import Folders
 from sysmond.ring.frame import (
@@ -85,11 +85,16 @@ class TickRow:
         return None if value == ABSENT else value
 
 
+Declared = Callable[[], Mapping[str, Answers]]
+"""Gives what tables declare about answers, by name: rings do not say it."""
+
+
 class Recent:
     """The last ticks of one table of one writer in one class."""
 
-    def __init__(self, identity: Identity, layout: Layout, ticks: int) -> None:
+    def __init__(self, identity: Identity, layout: Layout, ticks: int, declared: Declared) -> None:
         """Begin without ticks."""
+        self._declared = declared
         self.writer = identity.writer
         self.sensitivity = identity.sensitivity
         self.layout = layout
@@ -108,10 +113,11 @@ class Recent:
 
     @cached_property
     def derived(self) -> dict[str, Formula]:
-        """The formulas of the derived columns that every reader knows of this table, by name."""
+        """The formulas of the derived columns of this table, by name."""
         from sysmond.base import derived_columns, formula  # noqa: PLC0415  who only records needs none of it
 
-        columns = derived_columns.of_table(self.layout.table)
+        table = self.layout.table
+        columns = derived_columns.of_table(table._replace(answers=self._declared().get(table.name)))
         return {name: formula.parse(column.formula) for name, column in columns.items()}
 
     def put(self, row: TickRow) -> None:
@@ -332,10 +338,12 @@ class Follower:
         sensitivities: Iterable[Sensitivity] = tuple(Sensitivity),
         ticks: int = TICKS_MAX,
         streams: Mapping[str, TakeRecords] = NO_STREAMS,
+        declared: Declared = dict,
     ) -> None:
         """Look at the rings of these classes, as far as we may read them; keep ``ticks`` of each table.
 
-        ``streams``: long tables to follow, too, with the functions that receive their records.
+        ``streams``: long tables to follow, too, with the functions that receive their records. ``declared``: asked when
+        a derived column is; without it those are there that every reader knows.
         """
         self._lanes = [
             f"{folders.runtime}/{writer}/{sensitivity}" for writer in WRITERS.values() for sensitivity in sensitivities
@@ -346,6 +354,7 @@ class Follower:
         self._streams = streams
         self.attend(streams)
         self._ticks = ticks
+        self._declared = declared
         self._recent: dict[tuple[str, Sensitivity, str], Recent] = {}
         self._texts: dict[int, str] = {}
         self._wall_offset_ns = 0
@@ -455,7 +464,7 @@ class Follower:
             key = (ring.identity.writer, ring.identity.sensitivity, layout.table.name)
             recent = self._recent.get(key)
             if recent is None or recent.layout.table.metrics != layout.table.metrics:
-                recent = self._recent[key] = Recent(ring.identity, layout, self._ticks)
+                recent = self._recent[key] = Recent(ring.identity, layout, self._ticks, self._declared)
             self._place.recents[ident] = recent
         recent.layout = layout  # Another interval is another layout; an earlier one may come again.
         return recent

@@ -13,6 +13,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from sysmond_probes.battery import BATTERY
+from sysmond_probes.cpu_throttle import CPU_THROTTLE
+from sysmond_probes.hwmon import FAN
+from sysmond_probes.temperature import TEMPERATURE
 
 from sysmon_tools.busiest import Busiest, Busy
 from sysmon_tools.live import StoredFolders, last_lines
@@ -95,6 +99,12 @@ def machine(runtime: Path) -> Machine:
     for tick in range(100, 130):
         made.tick(tick)
     return made
+
+
+def in_background(runtime: Path) -> Path:
+    folder = runtime / "background/public"
+    folder.mkdir(parents=True)
+    return folder
 
 
 def follower(runtime: Path) -> Follower:
@@ -209,6 +219,41 @@ def test_a_frame_of_80_by_24_has_everything(runtime: Path, machine: Machine) -> 
     ):
         assert expected in shown, f"{expected!r} is not in\n{shown}"
     assert "sr0" not in shown, "a drive that was never used has no line"
+
+
+def test_heat_and_batteries_are_shown_where_they_are(runtime: Path, machine: Machine) -> None:
+    laptop = RingWriter(
+        str(in_background(runtime) / "1.ring"),
+        2**20,
+        Identity(BOOT, "background", Sensitivity.PUBLIC, 2, 1 * SECOND),
+        [Layout(table, 5 * SECOND) for table in (TEMPERATURE, CPU_THROTTLE, FAN, BATTERY)],
+    )
+
+    def rows(number: int, table: Table, tick: int, **instances: dict[str, int | str]) -> None:
+        values = [values.get(metric.name, ABSENT) for values in instances.values() for metric in table.metrics]
+        stored = [laptop.text(value) if isinstance(value, str) else value for value in values]
+        laptop.rows(number, tick * SECOND, tuple(instances), stored)
+
+    for tick in (120, 125):
+        at = tick * SECOND
+        laptop.clock(Relation(at, (1_700_000_000 + tick) * SECOND, at))
+        rows(0, TEMPERATURE, tick, acpitz={"value": 54_000}, package={"value": 91_500, "crit": 100_000})
+        rows(1, CPU_THROTTLE, tick, cpu0={"throttled_time": 0}, package0={"throttled_time": (tick - 120) * 100})
+        rows(2, FAN, tick, left={"value": 0}, right={"value": 4100})
+        used: dict[str, int | str] = {
+            "capacity": 62,
+            "status": "Discharging",
+            "energy": 30_000_000,
+            "power": -15_000_000,
+            "scope": "System",
+        }
+        rows(3, BATTERY, tick, BAT0=used, BAT1={"capacity": 100, "status": "Full"}, mouse={"scope": "Device"})
+    declared = {table.name: table.answers for table in (BATTERY, CPU_THROTTLE) if table.answers}
+    following = Follower(Folders("/nowhere", str(runtime)), declared=lambda: declared)
+    shown = text(scene(following.read()), width=120, height=40)
+    assert "Heat     package 91.5 °C · slowed down 10.0 % · acpitz 54.0 °C · fan 4100 rpm" in shown
+    assert "Battery  BAT0 62 % discharging, 15.0 W, 2 h left · BAT1 100 % full\n" in shown
+    assert "Heat" not in text(scene(follower(runtime / "elsewhere").read()), height=40)
 
 
 @pytest.mark.parametrize("cpus", [1, 2, 64])
