@@ -14,9 +14,10 @@ from typing import NamedTuple
 from sysmond.base import clock
 from sysmond.base.clock import SECOND_NS
 from sysmond.probe import ABSENT, Absence, Cause, Host, Row, Table
-from sysmond.sources.bus_address import DEVICES_ABOVE_MAX, address
+from sysmond.sources.bus_address import address
 from sysmond.sources.disk_use import DiskUse
 from sysmond.sources.libsensors import Labels, library
+from sysmond.sources.slots import Slots
 from sysmond.sources.unread import printable, why
 
 FOLDER = "/sys/class/hwmon"
@@ -25,8 +26,7 @@ CHIPS_MAX = 256
 SENSORS_MAX = 512
 
 # How often a chip is asked at most, by name: a drive answers by a command, an embedded controller is slow and shared
-# with the keyboard. Each is one of the times that ticks fall on.
-SLOTS_S = (10, 30, 60, 300)
+# with the keyboard. Each is one of the lengths of slots.
 _SLOT_S = {"nvme": 30, "drivetemp": 30} | dict.fromkeys(
     ("applesmc", "asusec", "cros_ec", "dell_ddv", "dell_smm", "hp", "surface_fan", "thinkpad"), 10
 )
@@ -74,8 +74,8 @@ class Chip:
         self.sensors: list[Sensor] = []
         self.rows: list[Row] = []
         self._limits: dict[str, tuple[int, ...]] = {}
-        self._slot = -1
-        self.slot_s = _slot_s(host, self)
+        self._slots = Slots(host.root, f"{FOLDER}/{name}", float(_SLOT_S.get(self.driver, 0)))
+        self.slot_s = self._slots.length_s
         self._disk = _rotating_disk(host, self)
 
     def rest(self, host: Host) -> Absence | None:
@@ -88,11 +88,7 @@ class Chip:
 
     def is_due(self) -> bool:
         """Whether it may be asked again; from then on it may not, until the next of its times."""
-        if not self.slot_s:
-            return True
-        slot = clock.boottime_ns() // (self.slot_s * SECOND_NS)
-        is_due, self._slot = slot != self._slot, slot
-        return is_due
+        return self._slots.is_due()
 
     def ask(self, host: Host, digits: int) -> list[Row]:
         """Read all its sensors; one that cannot be read says why."""
@@ -258,20 +254,6 @@ def _label(host: Host, chip: Chip, feature: str) -> bytes:
         return host.read_anew(f"{chip.folder}/{feature}_label")
     except OSError:
         return b""
-
-
-def _slot_s(host: Host, chip: Chip) -> int:
-    """How often a chip may be asked: as seldom as its driver needs, and so that its device may fall asleep between."""
-    least_s = float(_SLOT_S.get(chip.driver, 0))
-    folder = os.path.realpath(f"{host.root}{FOLDER}/{chip.name}")
-    for _ in range(DEVICES_ABOVE_MAX):
-        with suppress(OSError, ValueError):
-            with open(f"{folder}/power/control", "rb") as file:
-                is_managed = file.read().strip() == b"auto"
-            with open(f"{folder}/power/autosuspend_delay_ms", "rb") as file:
-                least_s = max(least_s, int(file.read()) / 1000 + 1) if is_managed else least_s
-        folder = os.path.dirname(folder)
-    return next((slot_s for slot_s in (0, *SLOTS_S) if slot_s >= least_s), SLOTS_S[-1])
 
 
 def _rotating_disk(host: Host, chip: Chip) -> DiskUse | None:

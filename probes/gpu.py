@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Graphics cards: how busy they are, their frequency and memory, as their drivers tell in sysfs.
+
+Source: ``sysmond/sources/drm.py`` names the documents of each driver. Nothing is opened of a card that sleeps.
+"""
+
+from sysmond.probe import Answers, Derived, Lane, Probe, Table, counter, gauge, hookimpl, text
+from sysmond.sources import drm
+
+INTERVAL_S = 5.0
+
+GPU = Table(
+    "gpu",
+    per="card",
+    doc="Graphics cards, by driver; where one driver has two, with the address of each on its bus. Drivers tell"
+    " different things. A card that would fall asleep if nobody asked is asked after its autosuspend delay and a second"
+    " again, and until then what it said last stands. Temperature, power and voltage are in the tables of these.",
+    metrics=(
+        text("driver", "The driver.", "device/driver"),
+        text("address", "Its address on the bus, as drm-pdev of a client spells it.", "device"),
+        gauge("busy", "%", "Share of time in which it worked.", 0, "amdgpu gpu_busy_percent, devfreq load"),
+        counter("busy_time", "s", "How long it rendered.", 9, "v3d gpu_stats render"),
+        counter(
+            "idle_time",
+            "s",
+            "How long it was idle, and so switched off in part.",
+            3,
+            "i915 rc6_residency_ms, xe gtidle/idle_residency_ms",
+        ),
+        gauge(
+            "frequency",
+            "Hz",
+            "The frequency it runs at; 0 while it is switched off.",
+            0,
+            "amdgpu pp_dpm_sclk, i915 rps_act_freq_mhz, xe freq0/act_freq, devfreq cur_freq",
+        ),
+        gauge(
+            "frequency_asked",
+            "Hz",
+            "The frequency asked for, which limits of power may keep it from.",
+            0,
+            "i915 rps_cur_freq_mhz, xe freq0/cur_freq, devfreq target_freq",
+        ),
+        gauge(
+            "frequency_max",
+            "Hz",
+            "The highest frequency allowed.",
+            0,
+            "amdgpu pp_dpm_sclk, i915 rps_max_freq_mhz, xe freq0/max_freq, devfreq max_freq",
+        ),
+        gauge(
+            "memory_busy", "%", "Share of time in which its memory was read or written.", 0, "amdgpu mem_busy_percent"
+        ),
+        gauge("memory_frequency", "Hz", "The frequency of its memory.", 0, "amdgpu pp_dpm_mclk"),
+        gauge("memory_used", "B", "Memory of its own in use.", 0, "amdgpu mem_info_vram_used"),
+        gauge("memory_total", "B", "Memory of its own.", 0, "amdgpu mem_info_vram_total"),
+        gauge("shared_used", "B", "Memory of the system that it uses.", 0, "amdgpu mem_info_gtt_used"),
+        gauge("shared_total", "B", "Memory of the system that it may use.", 0, "amdgpu mem_info_gtt_total"),
+    ),
+    answers=Answers(
+        derived=(Derived("memory_percent", "%", "memory_used / memory_total * 100", "Share of its memory in use."),)
+    ),
+)
+
+
+@hookimpl
+def sysmond_probes() -> list[Probe]:
+    """Offer the table ``gpu``."""
+    read = drm.Cards(tuple(metric.name for metric in GPU.metrics)).read
+    needs = (f"{drm.FOLDER}/card*", f"{drm.NVIDIA}/*")
+    return [Probe(GPU, read, INTERVAL_S, Lane.BACKGROUND, subsystems=("drm",), needs=needs)]
