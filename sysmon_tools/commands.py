@@ -5,7 +5,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from math import isnan
 from typing import Any
 
@@ -396,13 +396,20 @@ async def doctor(client: Client, options: argparse.Namespace) -> CommandOutput:
     status_ = await client.call("GetStatus", "a{sv}", NO_OPTIONS)
     polkit = None if options.user else await client.has("org.freedesktop.PolicyKit1")
     findings = examine((await _list_probes(client)).document, status_, polkit=polkit)
-    return CommandOutput(
-        findings,
-        lambda: table(
-            ("source", "", "because", "what helps"),
-            [(finding["source"], finding["state"], finding["reason"], finding["help"]) for finding in findings],
-        ),
+    return CommandOutput(findings, lambda: _findings(findings))
+
+
+def _findings(findings: Sequence[Mapping[str, str]]) -> None:
+    from sysmon_tools.doctor import ELSEWHERE  # noqa: PLC0415  as above
+
+    told = [finding for finding in findings if finding["state"] != ELSEWHERE]
+    table(
+        ("source", "", "because", "what helps"),
+        [(finding["source"], finding["state"], finding["reason"], finding["help"]) for finding in told],
     )
+    if len(told) < len(findings):
+        others = ", ".join(finding["source"] for finding in findings if finding["state"] == ELSEWHERE)
+        put("", f"Of these this machine has nothing; --json says what each needs: {others}")
 
 
 async def watch(client: Client, options: argparse.Namespace) -> None:

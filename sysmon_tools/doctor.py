@@ -13,7 +13,7 @@ from typing import Any
 
 from sysmond.errors import CorruptError, refusal
 from sysmond.machine import folders, note
-from sysmond.probe import WAY_SUFFIX
+from sysmond.probe import NOT_HERE, WAY_SUFFIX
 from sysmond.ring.progress import WRITERS
 from sysmond.tasks.bpf.report import REPORT
 
@@ -25,7 +25,18 @@ NEEDS = {
     "/proc/diskstats": "a kernel with CONFIG_BLOCK",
     "/sys/devices/system/cpu/cpufreq": "a driver for frequency scaling; virtual machines seldom have one",
     "/sys/class/hwmon": "a sensor's kernel module; 'sensors-detect' (package lm-sensors) finds which",
+    "/sys/bus/iio": "a sensor that Industrial I/O has a driver for; a folding or turning screen has some",
     "/sys/class/power_supply": "a battery or a power supply that tells of itself",
+    "/sys/class/powercap": "a CPU whose energy meters Linux may read, and intel_rapl_common",
+    "/sys/devices/system/node": "a machine whose memory has several nodes",
+    "/sys/class/block/md": "an array of mdadm",
+    "/sys/class/block/zram": "compressed memory as a disk: zramctl --find --size 1G",
+    "/sys/module/zswap": "a kernel with CONFIG_ZSWAP",
+    "/sys/kernel/mm/ksm": "a kernel with CONFIG_KSM",
+    "/sys/fs/resctrl": "a CPU that measures caches and memory, and mount -t resctrl resctrl /sys/fs/resctrl",
+    "/proc/sys/net/netfilter": "a firewall that tracks connections; modprobe nf_conntrack",
+    "/proc/net/rpc/nfs": "a mounted NFS",
+    "/run/systemd/sessions": "systemd-logind, or elogind",
     "/sys/fs/cgroup": "cgroup v2: systemd.unified_cgroup_hierarchy=1 on the kernel's command line",
     "/sys/fs/bpf": "bpffs: 'mount -t bpf bpf /sys/fs/bpf'",
 }
@@ -40,15 +51,17 @@ BPF_HELPS = {
     "BPF file system": "CAP_SYS_ADMIN for the loader; or mount -t bpf bpf /sys/fs/bpf",
     "Linux": "a newer kernel; what the older one has is used",
 }
-_PATH = re.compile(r"'(/[^']*)'")
+_PATH = re.compile(rf"'(/[^']*)'|{NOT_HERE} (/[^ ,]*)")
 _STATES = {"active": "there", "absent": "missing"}
+# The state of what needs hardware, or a part of the kernel, that this machine has not.
+ELSEWHERE = "not here"
 _POLICIES = {os.SCHED_FIFO: "real-time", os.SCHED_RR: "real-time"}
 
 
 def examine(
     rows: Sequence[Mapping[str, Any]], status: Mapping[str, Any], *, polkit: bool | None = None
 ) -> list[dict[str, str]]:
-    """One finding a source: ``source``, ``state`` (there, missing, no permission …), ``reason``, ``help``.
+    """One finding a source: ``source``, ``state`` (there, missing, not here …), ``reason``, ``help``.
 
     ``rows``: as ``ListProbes`` tells them; ``status``: as ``GetStatus`` does. ``polkit``: whether it is on the bus;
     None where nobody asks it.
@@ -62,16 +75,18 @@ def _of_probe(row: Mapping[str, Any], ways: Mapping[str, str]) -> dict[str, str]
     state = _STATES.get(str(row["state"]), str(row["state"]))
     if reason.startswith("no permission"):
         state = "no permission"
+    elif NOT_HERE in reason:
+        state = ELSEWHERE
     if state == "there" and not reason:
         reason = ways.get(name, "")
     return {"source": name, "state": state, "reason": reason, "help": _help(state, reason, name)}
 
 
 def _help(state: str, reason: str, name: str) -> str:
-    path = match[1] if (match := _PATH.search(reason)) else ""
+    path = next(filter(None, match.groups())) if (match := _PATH.search(reason)) else ""
     if state == "no permission":
         return _permission(path)
-    if state == "missing":
+    if state in {"missing", ELSEWHERE}:
         return next((needs for prefix, needs in NEEDS.items() if path.startswith(prefix)), "")
     if state == "disabled":
         return f"sysmonctl enable probe {name}"

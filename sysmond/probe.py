@@ -84,6 +84,8 @@ GONE = frozenset((ENODEV, ENOENT, ENOTDIR, ENXIO))
 _NOTHING_TO_TELL = GONE | {ENODATA, EOPNOTSUPP}
 # Files in the folder of a lane: by which way a table is read.
 WAY_SUFFIX = ".way"
+# How a reason begins where nothing is there of what a probe needs.
+NOT_HERE = "this machine has no"
 
 Row = tuple[str, Sequence[int | str]]
 """An instance (``""`` for the whole system) and one value a metric, in the order of the table.

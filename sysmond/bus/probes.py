@@ -20,6 +20,7 @@ from sysmond.errors import CorruptError
 from sysmond.plan import catalogue
 from sysmond.plan.catalogue import Catalogue
 from sysmond.plan.plan import PlannedProbe
+from sysmond.probe import NOT_HERE
 from sysmond.ring.newest import Now
 from sysmond.ring.progress import WRITERS
 from sysmond.sampler.self_cost import SELF
@@ -291,7 +292,9 @@ class Probes:
         if not planned.enabled:
             return State("disabled", "not enabled", str(planned.lane), "not enabled")
         if newest is None and not planned.is_possible(self.part.settings.root):
-            missing = f"{Cause.NO_SOURCE}: this machine has no {' or '.join(planned.needs)}"
+            first, *others = planned.needs
+            more = f", nor {len(others)} other path{'s' * (len(others) > 1)}" if others else ""
+            missing = f"{Cause.NO_SOURCE}: {NOT_HERE} {first}{more}"
             return State("absent", missing, lane, missing)
         if newest is None or newest.absence is None or newest.absence[0] is Cause.DISABLED:
             return State("active", "", lane, "")

@@ -111,11 +111,19 @@ class Recorder:
     """A whole sysmond that records into folders of its own, with its bus part on a bus."""
 
     def __init__(
-        self, bus: Bus, folder: Path, *, older: bool = False, user: bool = True, is_small: bool = False
+        self,
+        bus: Bus,
+        folder: Path,
+        *,
+        older: bool = False,
+        user: bool = True,
+        is_small: bool = False,
+        root: str = "/",
     ) -> None:
         """``older``: with the oldest dbus-fast. ``user``: as that of a user, which needs no authorization.
 
-        ``is_small``: without control groups, for all series to find room in one answer.
+        ``is_small``: without control groups, for all series to find room in one answer. ``root``: of the machine that
+        it records.
         """
         self.bus = bus
         self.folder = folder
@@ -127,11 +135,12 @@ class Recorder:
         self.environ: dict[str, str] = {}
         self._older = older
         self._user = user
+        self._root = root
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, *, wait: bool = True) -> None:
         """Start it, and wait until its name is on the bus."""
-        command = [sys.executable, "-P", "-m", "sysmond", "--bus", self.bus.address]
+        command = [sys.executable, "-P", "-m", "sysmond", "--bus", self.bus.address, "--root", self._root]
         command += ["--user"] if self._user else []
         command += ["--config", str(self.configuration)]
         command += ["--state-dir", self.folders.state, "--runtime-dir", self.folders.runtime]
@@ -184,11 +193,12 @@ def a_recorder(
     starts: bool = True,
     place: str = "/dev/shm",
     is_small: bool = False,
+    root: str = "/",
 ) -> Iterator[Recorder]:
     """Give a recorder that runs, unless it is to be started later, and end it."""
     folder = Path(tempfile.mkdtemp(prefix="sysmond-", dir=place))
     folder.chmod(0o755)
-    recorder = Recorder(bus, folder, older=older, user=user, is_small=is_small)
+    recorder = Recorder(bus, folder, older=older, user=user, is_small=is_small, root=root)
     try:
         if starts:
             recorder.start()

@@ -21,6 +21,7 @@ from sysmon_tools.doctor import examine
 from sysmond.bus.wire.names import BUS_NAME, OBJECT_PATH
 from sysmond.errors import UsageError
 from sysmond.probe import Host
+from tests.support import sysfs
 from tests.support.onbus import Recorder, a_bus, a_recorder
 from tests.support.waiting import HANG_S, wait_until
 
@@ -282,6 +283,28 @@ def test_the_doctor_knows_of_every_source(recorder: Recorder) -> None:
     assert all(finding["help"] for finding in findings if finding["state"] == "missing" and finding["source"] == "udev")
 
 
+@pytest.mark.parametrize(
+    ("machine", "there", "not_here"),
+    [
+        ("laptop", {"battery", "mains", "temperature", "fan", "cpu_throttle", "rapl", "motion"}, {"md", "numa"}),
+        ("server", {"md", "md_member", "numa", "nfs_mount", "temperature", "conntrack"}, {"backlight", "motion"}),
+        ("arm", {"temperature", "cooling", "cpu_frequency", "humidity"}, {"battery", "rapl", "cpu_throttle"}),
+    ],
+)  # fmt: skip
+def test_the_doctor_tells_machines_apart(machine: str, there: set[str], not_here: set[str], tmp_path: Path) -> None:
+    root = str(sysfs.build(tmp_path, machine))
+    with a_bus() as bus, a_recorder(bus, root=root) as recorder:
+        wait_until(lambda: metrics(recorder, "temperature"), recorder.said)
+        findings = {finding["source"]: finding for finding in answer(recorder, "doctor")}
+        assert {name for name in there | not_here if findings[name]["state"] == "there"} == there
+        assert {name for name in there | not_here if findings[name]["state"] == "not here"} == not_here
+        for name in not_here:
+            assert "this machine has no /" in findings[name]["reason"]
+        lines = said(recorder, "doctor").splitlines()
+        assert not_here <= set(lines[-1].rpartition(": ")[2].split(", "))
+        assert not [line for line in lines[:-1] if line.split(" ")[0] in not_here]
+
+
 def test_the_doctor_tells_what_would_help(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.write_text("")
@@ -292,6 +315,7 @@ def test_the_doctor_tells_what_would_help(tmp_path: Path) -> None:
         {"name": "power", "state": "absent", "reason": f"no permission: PermissionError: [Errno 13] Permission "
             f"denied: '{closed}'"},
         {"name": "disk", "state": "disabled", "reason": "by the configuration"},
+        {"name": "resctrl", "state": "absent", "reason": "no source: this machine has no /sys/fs/resctrl/mon_data/*"},
     ]  # fmt: skip
     findings = examine(rows, {"pids": {}, "runtime_dir": "/"}, polkit=False)
     helps = {finding["source"]: (finding["state"], finding["help"]) for finding in findings}
@@ -299,6 +323,8 @@ def test_the_doctor_tells_what_would_help(tmp_path: Path) -> None:
     assert helps["pressure"] == ("missing", "a kernel with CONFIG_PSI; psi=1 on its command line where that is off")
     assert helps["power"] == ("no permission", "root, or CAP_DAC_READ_SEARCH")
     assert helps["disk"] == ("disabled", "sysmonctl enable probe disk")
+    assert helps["resctrl"][0] == "not here"
+    assert "mount -t resctrl" in helps["resctrl"][1]
 
 
 def test_the_doctor_says_how_processes_are_read_and_why_not_better(tmp_path: Path) -> None:
