@@ -35,3 +35,31 @@ def test_attributes_lose_their_flags_and_their_padding() -> None:
 def test_what_is_cut_short_is_refused(content: bytes) -> None:
     with pytest.raises(ValueError, match="netlink:"):
         netlink.attributes(content)
+
+
+GENERIC, CONTROLLER, GETFAMILY, FAMILY_ID, FAMILY_NAME = 16, 16, 3, 1, 2
+
+
+def family(name: bytes) -> list[tuple[int, bytes]]:
+    """Ask for one family of generic netlink by its name."""
+    head = struct.pack("=BBH", GETFAMILY, 1, 0)
+    return list(netlink.ask(GENERIC, CONTROLLER, head + netlink.attribute(FAMILY_NAME, name + b"\0")))
+
+
+def test_one_thing_is_asked_for_and_comes_once() -> None:
+    [(kind, content)] = family(b"nlctrl")
+    told = netlink.attributes(content[4:])
+    assert (kind, told[FAMILY_ID], told[FAMILY_NAME]) == (CONTROLLER, struct.pack("=H", CONTROLLER), b"nlctrl\0")
+
+
+def test_what_the_kernel_does_not_have_is_not_found() -> None:
+    with pytest.raises(FileNotFoundError):
+        family(b"none such")
+
+
+@pytest.mark.parametrize(
+    ("value", "spelled"), [(b"", "04000700"), (b"abc", "0700070061626300"), (b"abcd", "0800070061626364")]
+)
+def test_an_attribute_is_padded_and_says_how_long_it_is(value: bytes, spelled: str) -> None:
+    assert netlink.attribute(7, value) == bytes.fromhex(spelled)
+    assert netlink.attributes(netlink.attribute(7, value)) == {7: value}

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Wireless interfaces, the stations they speak with, and the channels in use, as ``iw`` asks the kernel for them.
+
+Source: the kernel's ``include/uapi/linux/nl80211.h`` and ``genetlink.h``. Requests need no privilege, and send nothing
+over the air; drivers are asked, so whoever calls asks about no device that sleeps.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from errno import EOPNOTSUPP
+from itertools import islice
+from struct import Struct
+from typing import NamedTuple
+
+from sysmond.probe import ABSENT, Host
+from sysmond.sources.netlink import ask, attribute, attributes, dump
+
+NETLINK_GENERIC = 16
+GENL_ID_CTRL, CTRL_CMD_GETFAMILY, CTRL_ATTR_FAMILY_ID, CTRL_ATTR_FAMILY_NAME = 16, 3, 1, 2
+GET_INTERFACE, GET_STATION, GET_SURVEY = 5, 17, 50
+IFINDEX, IFTYPE, MAC, STA_INFO, WIPHY_FREQ, SURVEY_INFO = 3, 5, 6, 21, 38, 84
+CHANNEL_WIDTH, WIPHY_FREQ_OFFSET, MLO_LINKS = 159, 290, 312
+RATE_BITRATE, RATE_BITRATE32 = 1, 5
+SURVEY_FREQUENCY, SURVEY_NOISE, SURVEY_IN_USE, SURVEY_OFFSET = 1, 2, 3, 12
+# How iw spells the types of interfaces, and which of them have one access point.
+TYPES = (
+    *("unspecified", "IBSS", "managed", "AP", "AP/VLAN", "WDS", "monitor", "mesh point", "P2P-client", "P2P-GO"),
+    *("P2P-device", "OCB", "NAN"),
+)
+CLIENTS = ("managed", "P2P-client")
+# By enum nl80211_chan_width; 80+80 is as wide as 160.
+WIDTHS_MHZ = (20, 20, 40, 80, 160, 160, 5, 10, 1, 2, 4, 8, 16, 320)
+# Stations of an interface, and channels of a radio; the largest has some hundred.
+ANSWERS_MAX = 512
+MHZ = 1_000_000
+FOLDER = "/sys/class/ieee80211"
+
+# Of bands their first centre in MHz, what is beyond them, that of a channel 0, and how far channels are apart.
+_BANDS = (
+    *((2412, 2484, 2407, 5), (2484, 2485, 2414, 5), (4910, 4981, 4000, 5), (5000, 5925, 5000, 5)),
+    *((5935, 5936, 5925, 5), (5950, 45001, 5950, 5), (58320, 70201, 56160, 2160)),
+)
+_GENERIC = Struct("=BBH")  # Command, version, reserved (struct genlmsghdr).
+_VERSION = 1
+_INT64_MAX = 2**63 - 1
+# In the order of Station: NL80211_STA_INFO_SIGNAL, SIGNAL_AVG, BEACON_SIGNAL_AVG; RX_PACKETS, TX_PACKETS, TX_RETRIES,
+# TX_FAILED, BEACON_LOSS, RX_DROP_MISC, CONNECTED_TIME; RX_BITRATE, TX_BITRATE.
+_LEVELS, _COUNTS, _RATES = (7, 13, 30), (9, 10, 11, 12, 18, 28, 16), (14, 8)
+# In the order of Survey: NL80211_SURVEY_INFO_TIME, TIME_BUSY, TIME_EXT_BUSY, TIME_RX, TIME_TX, TIME_SCAN.
+_TIMES = (4, 5, 6, 7, 8, 9)
+
+
+class Interface(NamedTuple):
+    """A wireless interface; ABSENT where it is on no channel. ``kind``: one of ``TYPES``."""
+
+    kind: str
+    frequency_hz: int = ABSENT
+    width_hz: int = ABSENT
+
+
+class Station(NamedTuple):
+    """What is counted and measured of a station; ABSENT for what the driver does not tell."""
+
+    address: str = ""
+    signal_dbm: int = ABSENT
+    signal_average_dbm: int = ABSENT
+    beacon_signal_dbm: int = ABSENT
+    received_packets: int = ABSENT
+    sent_packets: int = ABSENT
+    retries: int = ABSENT
+    failures: int = ABSENT
+    beacon_losses: int = ABSENT
+    receive_drops: int = ABSENT
+    connected_s: int = ABSENT
+    receive_bit_s: int = ABSENT
+    send_bit_s: int = ABSENT
+
+
+class Survey(NamedTuple):
+    """What is known of a channel in use: its noise, and how long the radio was on it, found it busy, and why."""
+
+    frequency_hz: int
+    noise_dbm: int
+    active_ms: int
+    busy_ms: int
+    extension_busy_ms: int
+    receive_ms: int
+    transmit_ms: int
+    scan_ms: int
+
+
+class Wireless:
+    """The wireless part of the kernel, to be asked about interfaces by their number."""
+
+    def __init__(self, host: Host) -> None:
+        """Find out by which number nl80211 is called.
+
+        :raises OSError: where it cannot be asked; ``FileNotFoundError`` where nothing wireless is, or in a copied
+            tree.
+        :raises ValueError: where the answer is not what it should be.
+        """
+        if host.root or not host.names(FOLDER):  # To ask for nl80211 where it is not would load its module.
+            raise FileNotFoundError(f"nl80211: {host.root}{FOLDER} has no device that can be asked")
+        name = attribute(CTRL_ATTR_FAMILY_NAME, b"nl80211\0")
+        request = _GENERIC.pack(CTRL_CMD_GETFAMILY, _VERSION, 0) + name
+        told = _told([content for _, content in ask(NETLINK_GENERIC, GENL_ID_CTRL, request)])
+        self._family = _number(told, CTRL_ATTR_FAMILY_ID)
+
+    def interface(self, index: int) -> Interface:
+        """Say what an interface is, and on which channel.
+
+        :raises OSError: as the kernel says; ``ENODEV`` where it is gone.
+        :raises ValueError: where the answer is not what it should be.
+        """
+        return parse_interface(_told(list(self._asked(ask, GET_INTERFACE, index))))
+
+    def stations(self, index: int) -> list[Station] | None:
+        """Give the stations that an interface speaks with: its access point, or those that it serves.
+
+        At most ``ANSWERS_MAX``; None where the driver cannot tell.
+
+        :raises OSError: as the kernel says.
+        :raises ValueError: where an answer is not what it should be.
+        """
+        told = self._dumped(GET_STATION, index)
+        return None if told is None else [parse_station(each) for each in told]
+
+    def channels(self, index: int) -> list[Survey]:
+        """Give the channels in use by the radio of an interface; none where the driver cannot tell.
+
+        :raises OSError: as the kernel says.
+        :raises ValueError: where an answer is not what it should be.
+        """
+        found = map(parse_survey, self._dumped(GET_SURVEY, index) or [])
+        return [survey for survey in found if survey is not None]
+
+    def _dumped(self, command: int, index: int) -> list[dict[int, bytes]] | None:
+        try:
+            answers = list(islice(self._asked(dump, command, index), ANSWERS_MAX))
+        except OSError as refusal:
+            if refusal.errno == EOPNOTSUPP:
+                return None
+            raise
+        return [attributes(content[_GENERIC.size :]) for content in answers]
+
+    def _asked(
+        self, way: Callable[[int, int, bytes], Iterator[tuple[int, bytes]]], command: int, index: int
+    ) -> Iterator[bytes]:
+        request = _GENERIC.pack(command, 0, 0) + attribute(IFINDEX, index.to_bytes(4, sys.byteorder))
+        return (content for kind, content in way(NETLINK_GENERIC, self._family, request) if kind == self._family)
+
+
+def parse_interface(told: dict[int, bytes]) -> Interface:
+    """Read the attributes of an interface; one on several channels (Wi-Fi 7) has that of its first link.
+
+    :raises ValueError: where one is cut short.
+    """
+    kind = _number(told, IFTYPE)
+    links = attributes(told.get(MLO_LINKS, b"")).values()
+    tuned = next((each for each in (told, *map(attributes, links)) if WIPHY_FREQ in each), {})
+    width = _number(tuned, CHANNEL_WIDTH)
+    return Interface(
+        TYPES[kind] if 0 <= kind < len(TYPES) else TYPES[0],
+        _frequency_hz(tuned, WIPHY_FREQ, WIPHY_FREQ_OFFSET),
+        WIDTHS_MHZ[width] * MHZ if 0 <= width < len(WIDTHS_MHZ) else ABSENT,
+    )
+
+
+def parse_station(told: dict[int, bytes]) -> Station:
+    """Read the attributes of a station.
+
+    :raises ValueError: where one is cut short.
+    """
+    info = attributes(told.get(STA_INFO, b""))
+    levels = (_number(info, kind, signed=True) for kind in _LEVELS)
+    counts = (_number(info, kind) for kind in _COUNTS)
+    rates = (_rate(attributes(info.get(kind, b""))) for kind in _RATES)
+    return Station(told.get(MAC, b"").hex(":"), *levels, *counts, *rates)
+
+
+def parse_survey(told: dict[int, bytes]) -> Survey | None:
+    """Read the attributes of a channel; None where it is not in use.
+
+    :raises ValueError: where one is cut short.
+    """
+    info = attributes(told.get(SURVEY_INFO, b""))
+    if SURVEY_IN_USE not in info or SURVEY_FREQUENCY not in info:
+        return None
+    levels = _frequency_hz(info, SURVEY_FREQUENCY, SURVEY_OFFSET), _number(info, SURVEY_NOISE, signed=True)
+    return Survey(*levels, *(_number(info, kind) for kind in _TIMES))
+
+
+def channel_number(frequency_hz: int) -> int:
+    """Say how a channel is called that has this centre; ABSENT where it has no number.
+
+    Source: ``ieee80211_freq_khz_to_channel`` in the kernel's ``net/wireless/util.c``.
+    """
+    mhz = frequency_hz // MHZ
+    return next(((mhz - zero) // step for low, end, zero, step in _BANDS if low <= mhz < end), ABSENT)
+
+
+def _told(contents: list[bytes]) -> dict[int, bytes]:
+    """Give the attributes of the one message that answers.
+
+    :raises ValueError: where there is none, or it is cut short.
+    """
+    if not contents:
+        raise ValueError("nl80211: no answer; expected one")
+    return attributes(contents[0][_GENERIC.size :])
+
+
+def _number(told: dict[int, bytes], kind: int, *, signed: bool = False) -> int:
+    """Read a number of 1, 2, 4 or 8 bytes; ABSENT where there is none, or more than 63 bits hold."""
+    value = told.get(kind)
+    if value is None:
+        return ABSENT
+    if len(value) not in (1, 2, 4, 8):
+        raise ValueError(f"nl80211: attribute {kind} has {len(value)} bytes; expected a number of 1, 2, 4 or 8")
+    number = int.from_bytes(value, sys.byteorder, signed=signed)
+    return number if number <= _INT64_MAX else ABSENT
+
+
+def _frequency_hz(told: dict[int, bytes], kind: int, offset: int) -> int:
+    """Read a frequency in MHz, and in kHz what it is above that."""
+    mhz = _number(told, kind)
+    return ABSENT if mhz == ABSENT else mhz * MHZ + max(0, _number(told, offset)) * 1000
+
+
+def _rate(told: dict[int, bytes]) -> int:
+    """Read a rate in bit/s: beyond 6.5 Gbit/s it has another attribute."""
+    number = _number(told, RATE_BITRATE32 if RATE_BITRATE32 in told else RATE_BITRATE)
+    return ABSENT if number == ABSENT else number * 100_000
