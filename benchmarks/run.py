@@ -34,6 +34,7 @@ PROGRAMS: dict[str, tuple[str, ...]] = {
     "capacity": (),
     "bus": (),
     "changes": (),
+    "sensing": (),
     "records": (),
     "tiers": (),
     "top": (),
@@ -56,6 +57,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "capacity": ("--quick",),
     "bus": ("--seconds", "2", "--calls", "20"),
     "changes": ("--changes", "2"),
+    "sensing": ("--seconds", "5", "--plugs", "1"),
     "way": (),
     "jitter": ("--ticks", "200"),
     "idle": ("--seconds", "3"),
@@ -403,6 +405,37 @@ TARGETS = (
         "≤ 2 s, 0",
         lambda f: f"{f['first_sample_max_s']:.2f} s at most, {f['lost']} in {f['changes']} changes",
         lambda f: f["first_sample_max_s"] <= 2 and not f["lost"],
+    ),
+    Target(
+        "sensing",
+        "a laptop's files (12 CPUs, 2 batteries, 20 values of hwmon, 6 disks): a tick of the real-time lane, CPU",
+        "≤ 1.2 ms",
+        lambda f: f"{f['realtime_ms_per_tick']:.2f} ms for {f['realtime_values']} values",
+        lambda f: f["realtime_ms_per_tick"] <= 1.2,
+    ),
+    Target(
+        "sensing",
+        "… its background lane: CPU a second, wake-ups a second",
+        "≤ 1 ms, 1",
+        lambda f: (
+            f"{f['background_ms_per_s']:.2f} ms for {f['background_values']} values, "
+            f"{f['background_wakeups_per_s']:.2f}; its threads wait {f['background_switches_per_s']:.1f} times"
+        ),
+        lambda f: f["background_ms_per_s"] <= 1 and f["background_wakeups_per_s"] <= 1 and f["seconds"] >= 300,
+    ),
+    Target(
+        "sensing",
+        "a virtual machine's files: both lanes with what senses hardware, against without it",
+        "≤ 0.15 ms, 0.5 MB",
+        lambda f: f"{f['virtual_more_ms_per_tick']:+.3f} ms a second, {f['virtual_more_mb']:+.2f} MB",
+        lambda f: f["virtual_more_ms_per_tick"] <= 0.15 and f["virtual_more_mb"] <= 0.5 and f["seconds"] >= 300,
+    ),
+    Target(
+        "sensing",
+        "a chip of hwmon plugged in, and pulled out (umockdev): from the event to its row, to its gap",
+        "≤ 2, 2 s",
+        lambda f: f["hot_plug"].get("missing") or f"{f['came_max_s']:.2f}, {f['went_max_s']:.2f} s at most",
+        lambda f: "missing" not in f["hot_plug"] and f["came_max_s"] <= 2 and f["went_max_s"] <= 2,
     ),
     Target(
         "cgroups",

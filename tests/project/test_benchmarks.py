@@ -7,15 +7,17 @@ import shutil
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from benchmarks import loads, passes, storm, tasks, trees
+from benchmarks import loads, passes, sensing, storm, tasks, trees
 from benchmarks import run as benchmarks_run
 from sysmond.cgroups.tree import hierarchies
+from sysmond.probe import Host
 from tests.faults import trial
 
 PROMISED = {
@@ -35,6 +37,10 @@ PROMISED = {
         "missed",
     },
     "changes": {"first_sample_max_s", "answer_max_ms", "cpu_ms", "lost", "changes"},
+    "sensing": {
+        *("realtime_ms_per_tick", "by_probe", "background_ms_per_s", "background_wakeups_per_s", "background_values"),
+        *("virtual_more_ms_per_tick", "virtual_more_mb", "hot_plug", "came_max_s", "went_max_s", "seconds"),
+    },
     "top": {"wall_ms", "cpu_ms", "peak_mb", "processes", "hours", "bytes_per_process_sample"},
     "asking": {"processes_cpu_ms", "disks_to_series", "groups_cpu_ms", "answers", "hours", "days"},
     "capacity": {"bytes_per_sample", "bytes_per_point_5min", "days_5min", "roll_up_cpu_s", "two_years_ms", "month_ms"},
@@ -50,6 +56,7 @@ TINY = {
     "bus": ("--seconds", "1", "--calls", "20"),
     "floods": ("--seconds", "1", "--connections", "5"),
     "changes": ("--changes", "1"),
+    "sensing": ("--seconds", "2", "--plugs", "1"),
     "top": ("--processes", "20", "--hours", "1", "--repeats", "1"),
     "asking": ("--processes", "20", "--hours", "1", "--days", "1", "--repeats", "1"),
     "capacity": ("--quick",),
@@ -187,6 +194,24 @@ def alive(pid: int) -> bool:
 def switches(pid: int) -> int:
     status = Path(f"/proc/{pid}/status").read_text()
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("voluntary_ctxt_switches"))
+
+
+def test_machines_of_the_benchmark_have_what_they_are_said_to_have(tmp_path: Path) -> None:
+    sensing.build(sensing.LAPTOP, tmp_path)
+    names = set(sensing.sensing_tables())
+    assert {"battery", "temperature", "link", "swap", "rapl"} <= names
+    assert names.isdisjoint({"cpu", "disk", "self", "process", "cgroup"})
+    host = Host(str(tmp_path))
+    assert sum(1 for line in host.lines("/proc/stat") if line.startswith("cpu")) == 13
+    assert [line.split()[2] for line in host.lines("/proc/diskstats")] == list(sensing.LAPTOP.disks)
+    assert len(list(tmp_path.glob("sys/class/hwmon/*/*_input"))) >= 20
+    assert {"BAT0", "BAT1"} <= set(host.names("/sys/class/power_supply"))
+    host.close()
+
+
+def test_numbers_that_move_keep_their_digits() -> None:
+    moved = sensing._NUMBER.sub(partial(sensing._moved, 2), b"cpu0 4097 7 avg10=0.00 total=999 a123 1.2345\n")
+    assert moved == b"cpu0 4111 7 avg10=0.00 total=013 a123 1.2345\n"
 
 
 def test_growth_is_told_beyond_its_bound_and_not_before_the_warm_up() -> None:
