@@ -1,11 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What readers are told of one instance that has nothing for a reason of its own, beside others that have values."""
 
-import os
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from sysmond.base.clock import SECOND_NS
@@ -15,14 +10,6 @@ from tests.support.machine import NOON_NS, Machine, Writer, counter, gauge
 
 AWAKE, BOTH, SLEEPER = ["disk/read_bytes@sda"], ["disk/read_bytes"], ["disk/read_bytes@sdb"]
 TOLD = (20, 40, "asleep", "disk@sdb: spun down")
-
-
-@pytest.fixture
-def machine() -> Iterator[Machine]:
-    with tempfile.TemporaryDirectory(
-        prefix="sysmond-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None
-    ) as folder:
-        yield Machine(Path(folder))
 
 
 def sleep(writer: Writer, seconds: range) -> None:

@@ -7,7 +7,7 @@ import resource
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -34,14 +34,6 @@ from tests.support.machine import BOOT, NOON_NS, OLDER, TABLE, Machine, Writer, 
 READ = "disk/read_bytes@sda"
 QUEUE = "disk/queue@sda"
 YEAR_NS = 365 * DAY_NS
-
-
-@pytest.fixture
-def machine() -> Iterator[Machine]:
-    with tempfile.TemporaryDirectory(
-        prefix="sysmond-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None
-    ) as folder:
-        yield Machine(Path(folder))
 
 
 def seconds(result: Result, wall_ns: int = NOON_NS) -> list[float]:

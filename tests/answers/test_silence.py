@@ -1,11 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What readers are told of tables and instances that are not there any more: disabled, unplugged, or elsewhere."""
 
-import os
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from sysmond.base import clock
@@ -17,14 +12,6 @@ from tests.support.machine import NOON_NS, TABLE, Machine, Writer
 
 READ = "disk/read_bytes@sda"
 OTHER = Table("other", (Metric("count", "1", Semantics.COUNTER, "A count."),))
-
-
-@pytest.fixture
-def machine() -> Iterator[Machine]:
-    with tempfile.TemporaryDirectory(
-        prefix="sysmond-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None
-    ) as folder:
-        yield Machine(Path(folder))
 
 
 def also(writer: Writer, seconds: range) -> None:

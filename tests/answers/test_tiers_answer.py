@@ -3,8 +3,6 @@
 
 import random
 import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +22,6 @@ READ = "disk/read_bytes@sda"
 QUEUE = "disk/queue@sda"
 RESET = Cause.COUNTER_RESET
 TIERS = [tier for tier, step_ns in TIERS_NS.items() if step_ns]
-
-
-@pytest.fixture
-def machine() -> Iterator[Machine]:
-    with tempfile.TemporaryDirectory(prefix="sysmond-", dir="/dev/shm") as folder:
-        yield Machine(Path(folder))
 
 
 def keep(machine: Machine) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from sysmond_probes import conntrack
 
-from sysmond.base.model import check_table
 from sysmond.probe import ABSENT, Host
 from tests.support import sysfs
 
@@ -20,11 +19,6 @@ def row(root: Path) -> list[int | str]:
 @pytest.fixture
 def server(tmp_path: Path) -> Path:
     return sysfs.build(tmp_path, "server", "md")
-
-
-def test_the_table_is_well_formed() -> None:
-    [probe] = conntrack.sysmond_probes()
-    check_table(probe.table)
 
 
 def test_counters_are_those_of_all_cpus(server: Path) -> None:

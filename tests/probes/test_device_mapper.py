@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from sysmond_probes import device_mapper
 
-from sysmond.base.model import check_table
 from sysmond.probe import Absence, Cause, Host
 from tests.support import sysfs
 
@@ -18,11 +17,6 @@ def server(tmp_path: Path) -> Path:
 
 def rows(root: Path) -> dict[str, object]:
     return dict(device_mapper.read(Host(str(root))))
-
-
-def test_the_table_is_well_formed() -> None:
-    [probe] = device_mapper.sysmond_probes()
-    check_table(probe.table)
 
 
 def test_devices_have_the_names_that_people_gave_them(server: Path) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from sysmond_probes import ethtool
 
-from sysmond.base.model import check_table
 from sysmond.probe import ABSENT, Absence, Cause, Host
 
 
@@ -37,11 +36,6 @@ def drivers(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, int]]:
     monkeypatch.setattr(ethtool, "statistics", statistics)
     monkeypatch.setattr(os.path, "exists", lambda path: str(path).endswith("/device"))
     return drivers
-
-
-def test_the_table_is_well_formed() -> None:
-    [probe] = ethtool.sysmond_probes()
-    check_table(probe.table)
 
 
 def test_what_tells_of_trouble_is_chosen(drivers: dict[str, dict[str, int]]) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from sysmond_probes import ext4
 
-from sysmond.base.model import check_table
 from sysmond.probe import ABSENT, Absence, Cause, Host
 from tests.support import sysfs
 
@@ -18,11 +17,6 @@ def server(tmp_path: Path) -> Path:
 
 def rows(root: Path) -> dict[str, object]:
     return dict(ext4.read(Host(str(root))))
-
-
-def test_the_table_is_well_formed() -> None:
-    [probe] = ext4.sysmond_probes()
-    check_table(probe.table)
 
 
 def test_one_that_had_errors_and_one_that_never_had_on_a_kernel_that_counts_no_warnings(server: Path) -> None:

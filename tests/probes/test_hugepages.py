@@ -5,18 +5,12 @@ from pathlib import Path
 
 from sysmond_probes import hugepages
 
-from sysmond.base.model import check_table
 from sysmond.probe import Absence, Cause, Host
 from tests.support import sysfs
 
 
 def rows(root: Path) -> dict[str, object]:
     return dict(hugepages.read(Host(str(root))))
-
-
-def test_the_table_is_well_formed() -> None:
-    [probe] = hugepages.sysmond_probes()
-    check_table(probe.table)
 
 
 def test_each_size_has_its_pool(tmp_path: Path) -> None:

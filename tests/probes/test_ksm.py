@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from sysmond_probes import ksm
 
-from sysmond.base.model import check_table
 from sysmond.probe import ABSENT, Host
 from tests.support import sysfs
 
@@ -15,11 +14,6 @@ def row(root: Path) -> list[int | str]:
     [(instance, values)] = ksm.read(Host(str(root)))
     assert instance == ""
     return list(values)
-
-
-def test_the_table_is_well_formed() -> None:
-    [probe] = ksm.sysmond_probes()
-    check_table(probe.table)
 
 
 def test_a_server_whose_merging_costs_more_than_it_saves_on_a_kernel_without_smart_scan(tmp_path: Path) -> None:

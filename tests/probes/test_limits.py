@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from sysmond_probes import limits
 
-from sysmond.base.model import check_table
 from sysmond.probe import ABSENT, Host
 from tests.support import sysfs
 
@@ -19,11 +18,6 @@ def row(root: Path) -> dict[str, int | str]:
     host.close()
     assert instance == ""
     return dict(zip(NAMES, values, strict=True))
-
-
-def test_the_table_is_well_formed() -> None:
-    [probe] = limits.sysmond_probes()
-    check_table(probe.table)
 
 
 def test_a_server(tmp_path: Path) -> None:

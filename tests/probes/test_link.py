@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from sysmond_probes import link
 
-from sysmond.base.model import check_table
 from sysmond.probe import ABSENT, Absence, Cause, Host
 from tests.support import sysfs
 
@@ -19,11 +18,6 @@ def server(tmp_path: Path) -> Path:
 
 def rows(root: Path) -> dict[str, object]:
     return dict(link.read(Host(str(root))))
-
-
-def test_the_table_is_well_formed() -> None:
-    [probe] = link.sysmond_probes()
-    check_table(probe.table)
 
 
 def test_a_link_that_is_up_has_a_speed_and_others_have_none(server: Path) -> None:

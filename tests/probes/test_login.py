@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from sysmond_probes import login
 
-from sysmond.base.model import check_table
 from sysmond.probe import Host
 
 SESSIONS = {
@@ -27,11 +26,6 @@ def folder(tmp_path: Path) -> Path:
     for name, content in SESSIONS.items():
         (folder / name).write_text(content)
     return folder
-
-
-def test_the_table_is_well_formed() -> None:
-    [probe] = login.sysmond_probes()
-    check_table(probe.table)
 
 
 def test_sessions_of_people_are_counted_and_pipes_are_not_opened(tmp_path: Path, folder: Path) -> None:

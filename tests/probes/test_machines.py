@@ -9,6 +9,7 @@ import sysmond_probes
 
 from sysmond.base.model import ABSENT
 from sysmond.plan import plan as plans
+from sysmond.plan import plugins
 from sysmond.probe import Absence, Cause, Host
 from sysmond.sampler.source import Pieces, Reading, Source, with_options
 from tests.support import sysfs
@@ -63,6 +64,12 @@ def wrong(source: Source, reading: Reading) -> list[str]:
 
 def test_there_are_five_machines() -> None:
     assert MACHINES == ["arm", "empty", "laptop", "server", "virtual"]
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_what_is_declared_is_well_formed(plugin: str) -> None:
+    for probe in plans.offered_probes(plans.import_plugin(f"{plans.BUILTIN_PACKAGE}.{plugin}")):
+        plugins.check_probe(probe)
 
 
 @pytest.mark.parametrize("plugin", PLUGINS)

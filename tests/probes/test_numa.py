@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from sysmond_probes import numa
 
-from sysmond.base.model import check_table
 from sysmond.probe import ABSENT, Absence, Cause, Host
 from tests.support import sysfs
 
@@ -21,11 +20,6 @@ def server(tmp_path: Path) -> Path:
 
 def rows(root: Path) -> dict[str, object]:
     return dict(numa.Nodes().read(Host(str(root))))
-
-
-def test_the_table_is_well_formed() -> None:
-    [probe] = numa.sysmond_probes()
-    check_table(probe.table)
 
 
 def test_each_node_has_its_memory_and_where_it_was_allocated(server: Path) -> None:

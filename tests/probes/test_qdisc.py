@@ -12,16 +12,10 @@ from pathlib import Path
 import pytest
 from sysmond_probes import qdisc
 
-from sysmond.base.model import check_table
 from sysmond.probe import ABSENT, Host
 from sysmond.sources import tc
 
 NAMES = [metric.name for metric in qdisc.QDISC.metrics]
-
-
-def test_the_table_is_well_formed() -> None:
-    [probe] = qdisc.sysmond_probes()
-    check_table(probe.table)
 
 
 def test_one_of_fq_codel_below_a_class() -> None:

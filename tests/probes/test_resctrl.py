@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from sysmond_probes import resctrl
 
-from sysmond.base.model import check_table
 from sysmond.probe import ABSENT, Host
 
 GROUPS = ("", "mon_groups/web/", "batch/", "batch/mon_groups/night/")
@@ -32,11 +31,6 @@ def root(tmp_path: Path) -> Path:
 
 def rows(root: Path) -> dict[str, object]:
     return dict(resctrl.read(Host(str(root))))
-
-
-def test_the_table_is_well_formed() -> None:
-    [probe] = resctrl.sysmond_probes()
-    check_table(probe.table)
 
 
 def test_each_group_has_its_caches(root: Path) -> None:

@@ -7,14 +7,8 @@ from pathlib import Path
 import pytest
 from sysmond_probes import softnet
 
-from sysmond.base.model import check_table
 from sysmond.probe import Host
 from tests.support import sysfs
-
-
-def test_the_table_is_well_formed() -> None:
-    [probe] = softnet.sysmond_probes()
-    check_table(probe.table)
 
 
 def test_a_row_is_about_the_cpu_that_the_line_names(tmp_path: Path) -> None:

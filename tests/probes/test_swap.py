@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from sysmond_probes import swap
 
-from sysmond.base.model import check_table
 from sysmond.probe import Host
 from tests.support import sysfs
 
@@ -18,11 +17,6 @@ def with_swaps(root: Path, content: str) -> Host:
     (root / "proc").mkdir()
     (root / "proc/swaps").write_text(content)
     return Host(str(root))
-
-
-def test_the_table_is_well_formed() -> None:
-    [probe] = swap.sysmond_probes()
-    check_table(probe.table)
 
 
 def test_a_server_has_a_partition_and_a_file_that_was_deleted(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from sysmond_probes import zram
 
-from sysmond.base.model import check_table
 from sysmond.probe import ABSENT, Absence, Cause, Host
 from tests.support import sysfs
 
@@ -23,11 +22,6 @@ def server(tmp_path: Path) -> Path:
 
 def rows(root: Path) -> dict[str, object]:
     return dict(zram.read(Host(str(root))))
-
-
-def test_the_table_is_well_formed() -> None:
-    [probe] = zram.sysmond_probes()
-    check_table(probe.table)
 
 
 def test_one_that_is_set_up_has_a_row_and_an_old_kernel_lacks_some_of_it(server: Path) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from sysmond_probes import zswap
 
-from sysmond.base.model import check_table
 from sysmond.probe import ABSENT, Host
 from tests.support import sysfs
 
@@ -20,11 +19,6 @@ def row(root: Path) -> list[int | str]:
 @pytest.fixture
 def server(tmp_path: Path) -> Path:
     return sysfs.build(tmp_path, "server", "md")
-
-
-def test_the_table_is_well_formed() -> None:
-    [probe] = zswap.sysmond_probes()
-    check_table(probe.table)
 
 
 def test_settings_are_there_where_debugfs_is_not(server: Path) -> None:
