@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What processes use of graphics cards: time of engines, and memory.
+
+``sysmond/sources/drm_clients.py`` reads it of the descriptors of cards that processes hold, each client once.
+"""
+
+from struct import Struct
+
+from sysmond.probe import (
+    Answers,
+    Ending,
+    Host,
+    Join,
+    Lane,
+    Packing,
+    Probe,
+    Records,
+    Table,
+    counter,
+    gauge,
+    hookimpl,
+    text,
+)
+from sysmond.sources import drm, drm_clients
+from sysmond.tasks.hidepid import sensitivity
+from sysmond.tasks.tables import COMM, PID, START, UID
+
+INTERVAL_S = 5.0
+NAME_BYTES = 16
+NUMBER_MAX = 2**63 - 1
+_KEY = (("pid", "pid"), ("start", "start"))
+_ENGINES = "drm-engine-*, drm-cycles-*"
+_RECORD = "<q I I 16s 16s 5q 2q I 4x"
+
+GPU_PROCESS = Table(
+    "gpu_process",
+    (
+        START,
+        PID,
+        UID._replace(origin="owner of /proc/PID"),
+        COMM,
+        text("card", "Address of the card that worked most for it, as gpu has it; else the driver.", "drm-pdev"),
+        counter("time", "s", "For how long engines worked for it, all together: of two at once twice.", 9, _ENGINES),
+        counter("render_time", "s", "Of that, for how long they rendered.", 9, "gfx, render, rcs, fragment, gpu"),
+        counter("compute_time", "s", "Of that, for how long they computed.", 9, "compute, ccs, csd"),
+        counter("copy_time", "s", "Of that, for how long they copied.", 9, "dma, copy, bcs, tfu"),
+        counter("video_time", "s", "Of that, for how long they encoded or decoded.", 9, "enc, dec, jpeg, vcs, vecs"),
+        gauge("memory", "B", "Memory of its buffers that is resident, wherever.", 0, "drm-resident-*, drm-memory-*"),
+        gauge("card_memory", "B", "Of that, memory of cards.", 0, "drm-resident-vram, drm-resident-local"),
+        gauge("clients", "1", "Clients of cards that are counted for it.", 0, "drm-client-id"),
+    ),
+    "process",
+    "What processes use of graphics cards. A client that several processes share, by a descriptor, is counted for the"
+    " first. What a process used before sysmond began counts where it still has the client open.",
+    Packing(_RECORD, ("pid", "start")),
+    Answers(
+        top=(("time",), ("memory",)),
+        others_by=("uid",),
+        show=("pid", "comm", "username", "card", "time", "time:sum", "memory:last", "card_memory:last", "clients:last"),
+        show_groups=("time", "time:sum", "memory"),
+        joins=(
+            Join(":user", (("uid", "id"),), (("username", "name"),)),
+            Join("command", _KEY, (("exe", "exe"), ("command", "command"))),
+        ),
+        ended_by=Ending("exits", _KEY, ("exit_code", "signal")),
+        meant=(("user", "username"),),
+        aliases=(("gpu_percent", "time"), ("gpu_time", "time:sum"), ("gpu_memory", "memory"), ("gmem", "memory")),
+    ),
+)
+_PACK = Struct(_RECORD).pack
+
+
+class Used:
+    """Gives what changed."""
+
+    def __init__(self) -> None:
+        """Know nothing yet."""
+        self._clients = drm_clients.Clients()
+        self._rows: set[bytes] = set()
+
+    def records(self, host: Host, *, full: bool) -> Records:
+        """Give the processes of which something changed, or all."""
+        uses = self._clients.read(host)
+        refused = self._clients.unread
+        lacking = f"; {refused} processes may not be looked into; expected CAP_SYS_PTRACE" if refused else ""
+        host.tell_way(GPU_PROCESS.name, f"by fdinfo{lacking}")
+        rows = [_packed(use) for use in uses]
+        changed = rows if full else [row for row in rows if row not in self._rows]
+        self._rows = set(rows)
+        return Records(b"".join(changed), full=full, lost=self._clients.left_out, walked=len(uses))
+
+
+def _packed(use: drm_clients.Use) -> bytes:
+    numbers = sum(use.by_kind_ns), *use.by_kind_ns[: drm_clients.OTHER], use.memory, use.own_memory
+    return _PACK(
+        use.start_ns,
+        use.pid,
+        use.uid,
+        use.comm,
+        use.card.encode()[:NAME_BYTES],
+        *(min(each, NUMBER_MAX) for each in numbers),
+        use.clients,
+    )
+
+
+@hookimpl
+def sysmond_probes() -> list[Probe]:
+    """Offer the table ``gpu_process``, where there is a card."""
+    needs = (f"{drm.FOLDER}/card*",)
+    return [
+        Probe(
+            GPU_PROCESS,
+            interval_s=INTERVAL_S,
+            lane=Lane.BACKGROUND,
+            sensitivity=sensitivity(),
+            needs=needs,
+            records=Used().records,
+        )
+    ]
