@@ -26,6 +26,7 @@ from sysmond.bus import loop
 from sysmond.bus.wire import interface
 from sysmond.machine.commandline import subparsers
 from sysmond.plan import config_keys
+from sysmond.plan.plan import as_declared
 from sysmond.probe import Probe
 from sysmond.sampler.self_cost import SELF
 
@@ -160,7 +161,7 @@ def metrics() -> str:
                 str(len(probe.table.metrics)),
                 f"{probe.interval_s:g} s",
                 probe.lane,
-                probe.sensitivity,
+                as_declared("", probe).sensitivity,
                 "on" if probe.enabled else "off",
                 spelled_ms(taken_ms.get(probe.table.name)),
             )
@@ -203,7 +204,8 @@ def table_section(probe: Probe) -> Iterator[str]:
     if declared.packing is not None:
         whenever = "when it changed, and all of them now and then" if declared.packing.lasting else "at its moment"
         about, every = f"Long: {about.lower()} {whenever}", f"looked for {every}; key {', '.join(declared.packing.key)}"
-    yield f"{about}, {every}; {probe.lane} lane; {probe.sensitivity}.{off}"
+    by_choice = ", public where the configuration says so" if probe.public_by_choice else ""
+    yield f"{about}, {every}; {probe.lane} lane; {as_declared('', probe).sensitivity}{by_choice}.{off}"
     yield ""
     if columns := of_table(declared):
         yield from table(

@@ -359,6 +359,7 @@ class Probe(NamedTuple):
     ``needs``: paths of which one has to be there, ``*`` for any name in a place: before that it is not even imported.
     ``on_battery_s``: how often in the background while a battery feeds the machine; 0 for half as often as else.
     ``costly_s``: a reading that takes the machine's firmware longer than this is made half as often; 0 for any length.
+    ``public_by_choice``: restricted, though declared public, where the configuration does not say that it is.
     """
 
     table: Table
@@ -375,6 +376,7 @@ class Probe(NamedTuple):
     needs: tuple[str, ...] = ()
     on_battery_s: float = 0.0
     costly_s: float = 0.0
+    public_by_choice: bool = False
 
 
 def rows_of(instances: Iterable[str], values: Callable[[str], Sequence[int | str] | None]) -> Iterator[Row]:

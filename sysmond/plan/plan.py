@@ -327,7 +327,8 @@ def builtin() -> Plan:
         except Exception as failure:  # noqa: BLE001  a broken probe must not take the others along
             refused.append(Refusal(name, f"{type(failure).__name__}: {failure}"))
             continue
-        probes += [as_declared(name, probe) for probe in offered if probe.sensitivity is Sensitivity.PUBLIC]
+        declared = [as_declared(name, probe) for probe in offered]
+        probes += [planned for planned in declared if planned.sensitivity is Sensitivity.PUBLIC]
     return Plan(tuple(probes), tuple(refused))
 
 
@@ -337,8 +338,9 @@ def as_declared(plugin: str, probe: Probe) -> PlannedProbe:
     options = {option.name: option.default for option in probe.options}
     table = probe.table.name
     on_battery_ns = round(probe.on_battery_s * SECOND_NS)
+    sensitivity = Sensitivity.RESTRICTED if probe.public_by_choice else probe.sensitivity
     return PlannedProbe(
-        table, plugin, probe.lane, interval_ns, probe.sensitivity, probe.enabled, options, probe.needs, on_battery_ns
+        table, plugin, probe.lane, interval_ns, sensitivity, probe.enabled, options, probe.needs, on_battery_ns
     )
 
 

@@ -99,7 +99,9 @@ def describe(configuration: Config, discovery: Discovery, made: Plan) -> Catalog
     for plugin in discovery.plugins:
         for probe in plugin.probes:
             name = probe.table.name
-            declared = Defaults(probe.lane, round(probe.interval_s * SECOND_NS), probe.sensitivity)
+            declared = Defaults(
+                probe.lane, round(probe.interval_s * SECOND_NS), plan.as_declared("", probe).sensitivity
+            )
             tables[name] = ProbeEntry(
                 probe.table, plugin.is_ours, planned[name], declared, probe.subsystems, probe.options
             )

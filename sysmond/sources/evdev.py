@@ -16,7 +16,7 @@ from contextlib import suppress
 from math import hypot
 from struct import Struct, calcsize
 from threading import Lock, Thread
-from time import sleep
+from time import CLOCK_MONOTONIC, sleep
 
 from sysmond.base.clock import SECOND_NS, boottime_ns
 from sysmond.probe import ABSENT, Absence, Cause, Host, Row
@@ -61,6 +61,8 @@ _EVENT = Struct(f"@{2 * _LONG_BYTES}xHHi")  # When, which is skipped; type, code
 _AXIS = Struct("@6i")  # Value, least, largest, fuzz, flat, units in a millimetre (struct input_absinfo).
 _MASK = Struct("@IIQ")  # Type, length, and where the bits are (struct input_mask).
 EVIOCSMASK = 1 << 30 | _MASK.size << 16 | ord("E") << 8 | 0x93
+_TIME, _INT = Struct("@LL"), Struct("@i")  # Seconds and microseconds; a clock.
+EVIOCSCLOCKID = 1 << 30 | _INT.size << 16 | ord("E") << 8 | 0xA0
 EVIOCGABS = 2 << 30 | _AXIS.size << 16 | ord("E") << 8 | 0x40
 
 Codes = dict[int, int]
@@ -207,6 +209,24 @@ class Device:
             self._stroked_m += hypot(dx / self._units_m[0], dy / self._units_m[1])
 
 
+def _nodes(host: Host) -> list[str]:
+    return [name for name in host.names(FOLDER) if name.startswith("event")]
+
+
+def _opened(host: Host, node: str, codes: Codes) -> int:
+    """Open a device for these codes alone.
+
+    :raises OSError: as the kernel says.
+    """
+    descriptor = os.open(f"{host.root}{NODES}/{node}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        mask(descriptor, codes)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
 class Counting:
     """Counts what comes of all devices, from the first reading on until the host is closed.
 
@@ -238,7 +258,7 @@ class Counting:
 
     def _look(self, host: Host, thread: "_Draining") -> dict[str, tuple[str, Absence]]:
         """Open what has come and let go what has left; gives what could not be opened, by node."""
-        nodes = [name for name in host.names(FOLDER) if name.startswith("event")]
+        nodes = _nodes(host)
         thread.let_go(self._devices.keys() - set(nodes))
         lacking = {}
         for node in [node for node in nodes if node not in self._devices][: DEVICES_MAX - len(self._devices)]:
@@ -251,19 +271,10 @@ class Counting:
                 if host.is_asleep(f"{FOLDER}/{node}/device"):
                     lacking[node] = name, Absence(Cause.ASLEEP)
                 else:
-                    thread.add(node, Device(name, self._opened(host, node, codes), codes))
+                    thread.add(node, Device(name, _opened(host, node, codes), codes))
             except (OSError, ValueError) as problem:
                 lacking[node] = name, why(node, problem)
         return lacking
-
-    def _opened(self, host: Host, node: str, codes: Codes) -> int:
-        descriptor = os.open(f"{host.root}{NODES}/{node}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            mask(descriptor, codes)
-        except OSError:
-            os.close(descriptor)
-            raise
-        return descriptor
 
 
 class _Draining(Thread):
@@ -338,6 +349,63 @@ class _Draining(Thread):
             if size < len(self._buffer):
                 return size > 0
         return True
+
+
+class LastInput:
+    """When anything was last done with any device. The kernel keeps the newest event of each: nobody waits for it."""
+
+    def __init__(self) -> None:
+        """Nothing is open yet, and nothing known."""
+        self._descriptors: dict[str, int] = {}
+        self._last_us: int | None = None
+        self._buffer = bytearray(EVENTS_MAX * _EVENT.size)
+
+    def read(self, host: Host) -> int | None:
+        """Give microseconds of CLOCK_MONOTONIC; None where nothing was done since the first reading."""
+        if not self._descriptors:
+            host.at_close(self.close)
+        nodes = _nodes(host)
+        for node in self._descriptors.keys() - set(nodes):
+            os.close(self._descriptors.pop(node))
+        for node in [node for node in nodes if node not in self._descriptors][: DEVICES_MAX - len(self._descriptors)]:
+            with suppress(OSError, ValueError):
+                codes = codes_of(host, node)
+                if any(codes.values()) and not host.is_asleep(f"{FOLDER}/{node}/device"):
+                    self._descriptors[node] = _opened(host, node, codes)
+                    by_monotonic(self._descriptors[node])
+        for node, descriptor in list(self._descriptors.items()):
+            if not self._drain(descriptor):
+                os.close(self._descriptors.pop(node))
+        return self._last_us
+
+    def close(self) -> None:
+        """Close the devices."""
+        while self._descriptors:
+            os.close(self._descriptors.popitem()[1])
+
+    def _drain(self, descriptor: int) -> bool:
+        """Note the time of the newest event; whether the device is still there."""
+        for _ in range(READS_MAX):
+            try:
+                size = os.readv(descriptor, (self._buffer,))
+            except BlockingIOError:
+                return True
+            except OSError:
+                return False
+            if size < _EVENT.size:
+                return True
+            seconds, microseconds = _TIME.unpack_from(self._buffer, size // _EVENT.size * _EVENT.size - _EVENT.size)
+            self._last_us = max(self._last_us or 0, seconds * 1_000_000 + microseconds)
+            self._buffer[:] = bytes(len(self._buffer))
+        return True
+
+
+def by_monotonic(descriptor: int) -> None:
+    """Have the events of a descriptor dated by CLOCK_MONOTONIC; the queue is emptied with that.
+
+    :raises OSError: as the kernel says.
+    """
+    fcntl.ioctl(descriptor, EVIOCSCLOCKID, _INT.pack(CLOCK_MONOTONIC))
 
 
 def _told_apart(host: Host, rows: dict[str, tuple[str, Absence | tuple[int, ...]]]) -> Iterator[Row]:

@@ -225,6 +225,11 @@ def test_no_folder_and_no_probes_are_right(tmp_path: Path, write: Write) -> None
             "Probe(TABLE, read, on_battery_s=1e-9)",
             "on_battery_s is 1e-09; expected 0.01 to 86400",
         ),
+        (
+            "Probe(TABLE, read)",
+            "Probe(TABLE, read, public_by_choice=1)",
+            "public_by_choice is a value of type int; expected bool",
+        ),
         ("Probe(TABLE, read)", "Probe(TABLE, read, needs='/sys')", "needs is a value of type str; expected tuple"),
         ("Probe(TABLE, read)", "Probe(TABLE, read, needs=('sys',))", "need 'sys'; expected an absolute path"),
         ("Probe(TABLE, read)", "Probe(TABLE, read, needs=('/a/**',))", "need '/a/**'; expected an absolute path"),
@@ -432,7 +437,8 @@ def test_a_declaration_comes_whole_out_of_the_child(write: Write, folder: Path) 
 def test_the_declaration_is_kept_whole(write: Write) -> None:
     text = GOOD.format(table="t").replace(
         "Probe(TABLE, read)",
-        "Probe(TABLE, read, 5, Lane.BACKGROUND, Sensitivity.RESTRICTED, ('block',), True, needs=('/x',))",
+        "Probe(TABLE, read, 5, Lane.BACKGROUND, Sensitivity.RESTRICTED, ('block',), True, needs=('/x',),"
+        " public_by_choice=True)",
     )
     (offered,) = load(write("mine.py", text))
     assert offered[2:] == (
@@ -448,4 +454,5 @@ def test_the_declaration_is_kept_whole(write: Write) -> None:
         ("/x",),
         0,
         0,
+        True,
     )

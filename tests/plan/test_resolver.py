@@ -106,6 +106,13 @@ def test_interval_lane_and_sensitivity_are_set() -> None:
     assert found[2:5] == (Lane.BACKGROUND, 3_000_000_000, Sensitivity.RESTRICTED)
 
 
+def test_a_probe_that_is_public_by_choice_is_restricted_until_somebody_chooses() -> None:
+    discovery = Discovery((OURS._replace(probes=(offer("idle")._replace(public_by_choice=True),)),), ())
+    assert planned("", discovery)["idle"].sensitivity is Sensitivity.RESTRICTED
+    assert planned("probes: {idle: {interval: 5s}}", discovery)["idle"].sensitivity is Sensitivity.RESTRICTED
+    assert planned("probes: {idle: {sensitivity: public}}", discovery)["idle"].sensitivity is Sensitivity.PUBLIC
+
+
 def test_an_interval_too_short_for_its_lane_names_the_smallest_that_works() -> None:
     assert planned("probes: {cpu: {interval: 10ms}}")["cpu"].interval_ns == 10_000_000
     for text, lane, least in (

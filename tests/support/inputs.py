@@ -56,7 +56,10 @@ class Inputs:
     def send(self, node: str, *events: Event, at_us: int = 0) -> bytes:
         """Have a device that is listened to say something; gives its bytes."""
         if node not in self._pipes:
-            self._pipes[node] = os.open(self.root / "dev/input" / node, os.O_WRONLY)
+            self._pipes[node] = os.open(
+                self.root / "dev/input" / node, os.O_WRONLY | os.O_NONBLOCK
+            )  # Not where nobody listens.
+            os.set_blocking(self._pipes[node], True)
         told = b"".join(pack(EVENT, at_us // 1_000_000, at_us % 1_000_000, *event) for event in events)
         os.write(self._pipes[node], told)
         return told

@@ -3,7 +3,7 @@
 
 ``python logind.py ADDRESS`` owns the name on that bus. At a line ``suspend`` on its standard input it announces a
 suspend; it writes ``asleep`` when all locks are released, and ``awake`` when it has announced the end. ``locked`` says
-that a lock was taken.
+that a lock was taken. Further arguments are properties that it tells, as ``IdleHint b 1``.
 """
 
 import os
@@ -24,10 +24,14 @@ GIVE_UP_S = 60.0
 class Logind:
     """The name on a bus, and the locks."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, *properties: str) -> None:
         self._connection = open_dbus_connection(bus=address, enable_fds=True)
         self._connection.send_and_get_reply(message_bus.RequestName(NAME))
         self._locks: list[int] = []
+        self._properties = {
+            name: (kind, bool(int(value)) if kind == "b" else int(value))
+            for name, kind, value in (words.split() for words in properties)
+        }
 
     def serve(self) -> None:
         """Answer and suspend as told, until standard input ends."""
@@ -53,6 +57,8 @@ class Logind:
                 self._connection.send(new_method_return(message, "h", (writing,)))
                 os.close(writing)
                 say("locked")
+            elif message.header.fields.get(HeaderFields.member) == "Get":
+                self._connection.send(new_method_return(message, "v", (self._properties[message.body[1]],)))
             else:
                 self._connection.send(new_method_return(message))
 
@@ -74,4 +80,6 @@ def say(word: str) -> None:
 
 
 if __name__ == "__main__":
-    Logind(sys.argv[1]).serve()
+    logind = Logind(*sys.argv[1:])
+    say("there") if sys.argv[2:] else None
+    logind.serve()

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long nobody has used the machine: by logind's hint, else by the time of the last event of input devices.
+
+Source: org.freedesktop.login1(5) ``IdleHint``; without logind ``/dev/input/event*``, if the administrator says so.
+"""
+
+from collections.abc import Iterator
+from errno import ENOENT
+from time import CLOCK_MONOTONIC, clock_gettime_ns
+
+from sysmond.probe import ABSENT, Host, Lane, Option, Probe, Row, Sensitivity, Table, gauge, hookimpl, state
+from sysmond.sources import evdev, logind
+
+INTERVAL_S = 60.0
+
+IDLE = Table(
+    "idle",
+    doc="Whether people use the machine. By logind: what desktops tell it when they count as idle, for text consoles"
+    " from 5 minutes without a key on; who inhibits idleness, such as a film, uses it. Without logind, where"
+    " the option evdev says so, by the last event of any input device. Restricted, but where the configuration makes it"
+    " public.",
+    metrics=(
+        state("hint", "1 it counts as idle; 0 it does not. Of logind alone.", origin="login1 IdleHint"),
+        gauge(
+            "duration", "s", "How long it has counted as idle, else 0; without logind, since the last input.",
+            origin="login1 IdleSinceHintMonotonic; evdev",
+        ),
+    ),
+)  # fmt: skip
+EVDEV = Option("evdev", default=False, doc="Whether input devices are kept open for it, where there is no logind.")
+
+
+class Idleness:
+    """Asks whoever knows."""
+
+    def __init__(self) -> None:
+        """Listen to nothing yet."""
+        self._last = evdev.LastInput()
+
+    def read(self, host: Host, *, evdev: bool) -> Iterator[Row]:
+        """Give the one row."""
+        now_us = clock_gettime_ns(CLOCK_MONOTONIC) // 1000
+        if host.names_anew(logind.FOLDER):
+            host.tell_way(IDLE.name, "by logind")
+            is_idle, since_us = logind.hint()
+            known = is_idle and 0 < since_us <= now_us
+            yield "", (int(is_idle), (now_us - since_us) // 1_000_000 if known else ABSENT if is_idle else 0)
+        elif evdev:
+            host.tell_way(IDLE.name, "by input devices; no logind")
+            last_us = self._last.read(host)
+            yield "", (ABSENT, ABSENT if last_us is None else max(0, now_us - last_us) // 1_000_000)
+        else:
+            raise FileNotFoundError(ENOENT, "no logind, and the option evdev is off")
+
+
+@hookimpl
+def sysmond_probes() -> list[Probe]:
+    """Offer the table ``idle``."""
+    needs = (f"{logind.FOLDER}/*", f"{evdev.NODES}/event*")
+    return [
+        Probe(
+            IDLE,
+            Idleness().read,
+            INTERVAL_S,
+            Lane.BACKGROUND,
+            Sensitivity.PUBLIC,
+            subsystems=("input",),
+            options=(EVDEV,),
+            needs=needs,
+            public_by_choice=True,
+        )
+    ]
