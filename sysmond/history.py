@@ -180,12 +180,15 @@ class Archive:
 
         :raises UsageError: for a wrong time, and for a boot that was not recorded.
         """
+        when = times.read(start, FOREVER_NS if end is None else end, is_open=True)
+        return _chosen(self._events(when.start_ns, when.end_ns, boot), kind, subject)
+
+    def _events(self, start_ns: int, end_ns: int, boot: str | int | None) -> Sequence[Event]:
         from sysmond.store import events  # noqa: PLC0415  as above
 
-        when = times.read(start, FOREVER_NS if end is None else end, is_open=True)
-        happened = events.read(self._folders, self._classes, when.start_ns, when.end_ns, boot)
+        happened = events.read(self._folders, self._classes, start_ns, end_ns, boot)
         self.warnings = happened.warnings
-        return _chosen(happened.events, kind, subject)
+        return happened.events
 
     def select(  # noqa: PLR0913  each is one word of a question
         self,
@@ -381,20 +384,10 @@ class SavedAnswer(Archive):
         """None: which boots its rows are of was not saved."""
         return []
 
-    def events(
-        self,
-        start: str | int | None = None,
-        end: str | int | None = None,
-        *,
-        boot: str | int | None = None,
-        kind: str = "*",
-        subject: str = "*",
-    ) -> list[Event]:
-        """As of an archive: those that were saved with it."""
+    def _events(self, start_ns: int, end_ns: int, boot: str | int | None) -> Sequence[Event]:
+        """Those that were saved with it."""
         self._refuse(SeriesRequest(boot=boot))
-        when = times.read(start, FOREVER_NS if end is None else end, is_open=True)
-        inside = [event for event in self._saved.events if when.start_ns <= event.time_ns < when.end_ns]
-        return _chosen(inside, kind, subject)
+        return [event for event in self._saved.events if start_ns <= event.time_ns < end_ns]
 
     def _select(self, request: SeriesRequest) -> Result:
         """All statistics of it where none is given; rows of a table by its name.
