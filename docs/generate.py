@@ -18,9 +18,11 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 
+from sysmond.answers import event_rows
 from sysmond.archiver.disk_writes import FLUSH, INTERVAL_NS
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.derived_columns import of_table
+from sysmond.base.event_kinds import OWNERS
 from sysmond.base.model import Lane, Metric, Semantics, rate_unit
 from sysmond.bus import loop
 from sysmond.bus.wire import interface
@@ -168,7 +170,7 @@ def metrics() -> str:
             for probe in probes
         ),
     )
-    sections = (line for probe in probes for line in table_section(probe))
+    sections = [line for probe in probes for line in table_section(probe)] + list(event_section())
     left_out = ("", "## Left out, and why", "", *table(("what", "why"), LEFT_OUT))
     return "\n".join([METRICS_HEAD, *summary, *sections, *left_out]) + "\n"
 
@@ -214,6 +216,17 @@ def table_section(probe: Probe) -> Iterator[str]:
         )
         yield ""
     yield from table(("metric", "unit", "semantics", "digits", "meaning", "origin"), map(metric_row, declared.metrics))
+
+
+def event_section() -> Iterator[str]:
+    """Spell the one table that no probe reads, and who may write which kind of row into it."""
+    declared = event_rows.TABLE
+    yield from ("", f"## {declared.name}", "", declared.doc, "")
+    yield "No probe reads it: parts write a row when something happens. Its class is that of where it happened."
+    yield ""
+    yield from table(("kind", "written by"), ((f"`{kind}`", ", ".join(by)) for kind, by in OWNERS.items()))
+    yield ""
+    yield from table(("column", "unit", "semantics", "digits", "meaning", "origin"), map(metric_row, declared.metrics))
 
 
 def metric_row(metric: Metric) -> tuple[str, ...]:

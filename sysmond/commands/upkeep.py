@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sysmond.archiver import retention_job
 from sysmond.base.clock import SECOND_NS
-from sysmond.base.model import FINEST_TIER, Sensitivity
+from sysmond.base.model import EVENTS, FINEST_TIER, Sensitivity
 from sysmond.base.terminal import put, say
 from sysmond.errors import EXIT_PARTIAL, CorruptError, Error, ForeignError, NotPermittedError, refusal
 from sysmond.machine import memory, mounts
@@ -63,6 +63,7 @@ def budget(folders: Folders, options: argparse.Namespace) -> int:
     bits = {FINEST_TIER: settings.significant_bits}  # Buckets keep every digit.
     try:
         answer = {tier: _forecast(folders, tier, limits[tier], bits.get(tier, 0)) for tier in TIERS_NS}
+        answer[EVENTS] = _forecast_of(EVENTS, limits[EVENTS], *_use_of_events(folders))
         for tier, limit in retention.of_records(settings).items():
             answer[f"records.{tier}"] = _forecast_of(tier, limit, *_use_of_long(folders, tier))
     except PermissionError as failure:
@@ -114,6 +115,18 @@ def _forecast_of(tier: str, limit: Limit, used_bytes: int, bytes_per_day: float)
         "bytes_per_day": bytes_per_day or None,
         "days": days,
     }
+
+
+def _use_of_events(folders: Folders) -> tuple[int, float]:
+    """How many bytes events take, and how many a day adds: 0 before there is a day of them."""
+    files = list(retention_job.stored(folders, EVENTS, is_long=False))
+    used_bytes = sum(file.size_bytes for file in files)
+    last_ns, first_ns = (
+        max((file.last_ns for file in files), default=0),
+        min((file.first_ns for file in files), default=0),
+    )
+    seconds = (last_ns - first_ns) / SECOND_NS
+    return used_bytes, used_bytes / seconds * DAY_S if seconds >= DAY_S else 0.0
 
 
 def _use_of_long(folders: Folders, tier: str) -> tuple[int, float]:

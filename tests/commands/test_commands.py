@@ -217,7 +217,7 @@ def test_an_archive_that_is_empty_has_no_forecast_yet(folders: Folders, capsys: 
     settings = retention.fitted(ArchiverSettings(), mounts.capacity_bytes(folders.state))
     records = {f"records.{tier}": limit for tier, limit in retention.of_records(settings).items()}
     expected = {name: limit.budget_bytes for name, limit in {**retention.of_settings(settings)[0], **records}.items()}
-    assert set(answer) == set(expected) - {"event"}
+    assert set(answer) == set(expected)
     for name, tier in answer.items():
         assert tier["budget_bytes"] == expected[name]
         assert (tier["used_bytes"], tier["bytes_per_day"], tier["days"]) == (0, None, None)
