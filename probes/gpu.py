@@ -4,7 +4,7 @@
 Source: ``sysmond/sources/drm.py`` names the documents of each driver. Nothing is opened of a card that sleeps.
 """
 
-from sysmond.probe import Answers, Derived, Lane, Probe, Table, counter, gauge, hookimpl, text
+from sysmond.probe import Answers, Derived, Lane, Probe, Table, counter, gauge, hookimpl, state, text
 from sysmond.sources import drm
 
 INTERVAL_S = 5.0
@@ -14,11 +14,18 @@ GPU = Table(
     per="card",
     doc="Graphics cards, by driver; where one driver has two, with the address of each on its bus. Drivers tell"
     " different things. A card that would fall asleep if nobody asked is asked after its autosuspend delay and a second"
-    " again, and until then what it said last stands. Temperature, power and voltage are in the tables of these.",
+    " again, and until then what it said last stands. Temperature and power of other cards than NVIDIA's are in the"
+    " tables of these.",
     metrics=(
         text("driver", "The driver.", "device/driver"),
         text("address", "Its address on the bus, as drm-pdev of a client spells it.", "device"),
-        gauge("busy", "%", "Share of time in which it worked.", 0, "amdgpu gpu_busy_percent, devfreq load"),
+        gauge(
+            "busy",
+            "%",
+            "Share of time in which it worked.",
+            0,
+            "amdgpu gpu_busy_percent, devfreq load, NVML UtilizationRates",
+        ),
         counter("busy_time", "s", "How long it rendered.", 9, "v3d gpu_stats render"),
         counter(
             "idle_time",
@@ -56,6 +63,15 @@ GPU = Table(
         gauge("memory_total", "B", "Memory of its own.", 0, "amdgpu mem_info_vram_total"),
         gauge("shared_used", "B", "Memory of the system that it uses.", 0, "amdgpu mem_info_gtt_used"),
         gauge("shared_total", "B", "Memory of the system that it may use.", 0, "amdgpu mem_info_gtt_total"),
+        gauge("temperature", "°C", "Its temperature, of NVIDIA.", 0, "NVML Temperature"),
+        gauge("power", "W", "What it draws, of NVIDIA.", 3, "NVML PowerUsage"),
+        state(
+            "throttle",
+            "Why it is slower than it could be, of NVIDIA, as a sum: 0 it is not; 1 idle; 2 as set; 4 limit of power;"
+            " 8 hardware; 16 as others of a group; 32 temperature; 64 temperature, by hardware; 128 power brake, by"
+            " hardware; 256 as set for the screen.",
+            "NVML CurrentClocksEventReasons",
+        ),
     ),
     answers=Answers(
         derived=(Derived("memory_percent", "%", "memory_used / memory_total * 100", "Share of its memory in use."),)

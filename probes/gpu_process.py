@@ -7,6 +7,7 @@
 from struct import Struct
 
 from sysmond.probe import (
+    Absence,
     Answers,
     Ending,
     Host,
@@ -29,7 +30,7 @@ INTERVAL_S = 5.0
 NAME_BYTES = 16
 NUMBER_MAX = 2**63 - 1
 _KEY = (("pid", "pid"), ("start", "start"))
-_ENGINES = "drm-engine-*, drm-cycles-*"
+_ENGINES = "drm-engine-*, drm-cycles-*, NVML ProcessUtilization"
 _RECORD = "<q I I 16s 16s 5q 2q I 4x"
 
 GPU_PROCESS = Table(
@@ -40,12 +41,24 @@ GPU_PROCESS = Table(
         UID._replace(origin="owner of /proc/PID"),
         COMM,
         text("card", "Address of the card that worked most for it, as gpu has it; else the driver.", "drm-pdev"),
-        counter("time", "s", "For how long engines worked for it, all together: of two at once twice.", 9, _ENGINES),
+        counter(
+            "time",
+            "s",
+            "For how long engines worked for it, all together: of two at once twice. Of NVIDIA, percent times seconds.",
+            9,
+            _ENGINES,
+        ),
         counter("render_time", "s", "Of that, for how long they rendered.", 9, "gfx, render, rcs, fragment, gpu"),
         counter("compute_time", "s", "Of that, for how long they computed.", 9, "compute, ccs, csd"),
         counter("copy_time", "s", "Of that, for how long they copied.", 9, "dma, copy, bcs, tfu"),
         counter("video_time", "s", "Of that, for how long they encoded or decoded.", 9, "enc, dec, jpeg, vcs, vecs"),
-        gauge("memory", "B", "Memory of its buffers that is resident, wherever.", 0, "drm-resident-*, drm-memory-*"),
+        gauge(
+            "memory",
+            "B",
+            "Memory of its buffers that is resident, wherever.",
+            0,
+            "drm-resident-*, drm-memory-*, NVML RunningProcesses",
+        ),
         gauge("card_memory", "B", "Of that, memory of cards.", 0, "drm-resident-vram, drm-resident-local"),
         gauge("clients", "1", "Clients of cards that are counted for it.", 0, "drm-client-id"),
     ),
@@ -73,17 +86,19 @@ _PACK = Struct(_RECORD).pack
 class Used:
     """Gives what changed."""
 
-    def __init__(self) -> None:
-        """Know nothing yet."""
+    def __init__(self, cards: drm.Cards | None = None) -> None:
+        """Know nothing yet. ``cards``: those that there are."""
+        self._cards = cards or drm.Cards()
         self._clients = drm_clients.Clients()
         self._rows: set[bytes] = set()
 
     def records(self, host: Host, *, full: bool) -> Records:
         """Give the processes of which something changed, or all."""
-        uses = self._clients.read(host)
+        told = self._cards.nvidia(host)
+        uses = self._clients.read(host, nvml=None if isinstance(told, Absence) else told)
         refused = self._clients.unread
         lacking = f"; {refused} processes may not be looked into; expected CAP_SYS_PTRACE" if refused else ""
-        host.tell_way(GPU_PROCESS.name, f"by fdinfo{lacking}")
+        host.tell_way(GPU_PROCESS.name, f"by fdinfo{' and NVML' if self._cards.has_nvidia else ''}{lacking}")
         rows = [_packed(use) for use in uses]
         changed = rows if full else [row for row in rows if row not in self._rows]
         self._rows = set(rows)
@@ -106,7 +121,7 @@ def _packed(use: drm_clients.Use) -> bytes:
 @hookimpl
 def sysmond_probes() -> list[Probe]:
     """Offer the table ``gpu_process``, where there is a card."""
-    needs = (f"{drm.FOLDER}/card*",)
+    needs = (f"{drm.FOLDER}/card*", f"{drm.NVIDIA}/*")
     return [
         Probe(
             GPU_PROCESS,

@@ -9,16 +9,20 @@ runtime power management, which wakes it: one that sleeps is not asked, and none
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 
 from sysmond.probe import ABSENT, Absence, Cause, Host, Row
+from sysmond.sources import nvml
 from sysmond.sources.bus_address import address
 from sysmond.sources.slots import Slots
 from sysmond.sources.unread import printable, why
 
 FOLDER = "/sys/class/drm"
 NVIDIA = "/proc/driver/nvidia/gpus"
+NVIDIA_DRIVER = "nvidia"
+# NVIDIA's driver has no autosuspend delay to be read: where it may put a card to sleep, NVML asks it so seldom.
+NVIDIA_SLOT_S = 60.0
 CARDS_MAX = 64
 MHZ = 1_000_000
 # What a bus gives for registers of a device that fell off it.
@@ -171,7 +175,13 @@ class Card:
         self.instance = self.driver
         self.attributes = _attributes(host, folder) if folder else {}
         self.row: Absence | tuple[int | str, ...] | None = None
-        self._slots = Slots(host.root, device)
+        is_seldom = self.is_nvidia and host.word(f"{device}/power/control") == "auto"
+        self._slots = Slots(host.root, device, NVIDIA_SLOT_S if is_seldom else 0.0)
+
+    @property
+    def is_nvidia(self) -> bool:
+        """Whether NVML tells of it."""
+        return self.driver == NVIDIA_DRIVER
 
     def is_due(self, host: Host) -> bool:
         """Whether it may be asked: it has had the time to fall asleep, or somebody else keeps it awake anyway."""
@@ -198,16 +208,46 @@ class Card:
 class Cards:
     """Reads the table of cards. Which there are is looked up when a listing changes."""
 
-    def __init__(self, metrics: tuple[str, ...]) -> None:
-        """``metrics``: those of the table, of which the first two are texts: driver and address."""
+    def __init__(self, metrics: tuple[str, ...] = (), library: nvml.Nvml | None = None) -> None:
+        """``metrics``: those of the table, of which the first two are texts: driver and address.
+
+        ``library``: what tells of cards of NVIDIA, where that is not the one of this process.
+        """
         self._metrics = metrics[2:]
+        self._library = library
         self._seen: tuple[tuple[str, str], ...] | None = None
         self._host: Host | None = None
         self._cards: list[Card] = []
 
     def read(self, host: Host) -> Iterator[Row]:
         """Give a row for each card; one that sleeps, or cannot be read, says so."""
-        return ((card.instance, self._row(host, card)) for card in self.cards(host))
+        cards = self.cards(host)
+        told = self.nvidia(host)
+        return ((card.instance, self._row(host, card, told)) for card in cards)
+
+    def nvidia(self, host: Host) -> nvml.Answer | Absence | None:
+        """What NVML says of NVIDIA's cards, or why it is not asked: it may wake one while it looks for another.
+
+        None where it is not asked yet again, or there are none.
+        """
+        cards = [card for card in self.cards(host) if card.is_nvidia]
+        library = self._library or (None if host.root else nvml.shared())
+        if not cards or library is None:
+            return None
+        if any(host.is_asleep(card.device) for card in cards):
+            return Absence(Cause.ASLEEP, "a card of NVIDIA sleeps; NVML could wake it")
+        due = [card.is_due(host) for card in cards]
+        if not all(due):
+            return None
+        try:
+            return library.ask([card.address for card in cards])
+        except nvml.LostError as lost:
+            return Absence(Cause.NO_SOURCE, str(lost))
+
+    @property
+    def has_nvidia(self) -> bool:
+        """Whether any of the cards found last is NVIDIA's."""
+        return any(card.is_nvidia for card in self._cards)
 
     def cards(self, host: Host) -> list[Card]:
         """The cards there are now, and the devices of NVIDIA's driver that are none."""
@@ -220,16 +260,33 @@ class Cards:
             self._cards = _told_apart(host.root, cards)
         return self._cards
 
-    def _row(self, host: Host, card: Card) -> Absence | tuple[int | str, ...]:
+    def _row(self, host: Host, card: Card, told: nvml.Answer | Absence | None) -> Absence | tuple[int | str, ...]:
         if host.is_asleep(card.device):
             return Absence(Cause.ASLEEP)
+        if card.is_nvidia:
+            return self._by_nvml(card, told)
         if card.is_due(host):
             try:
-                values = card.values(host)
-                card.row = card.driver, card.address, *(values.get(metric, ABSENT) for metric in self._metrics)
+                card.row = self._told(card, card.values(host))
             except (OSError, ValueError) as problem:
                 card.row = why(card.instance, problem)
-        return card.row or Absence(Cause.NO_SOURCE)
+        return card.row or self._told(card, {})
+
+    def _by_nvml(self, card: Card, told: nvml.Answer | Absence | None) -> Absence | tuple[int | str, ...]:
+        """What NVML says of a card; where it is not asked again yet, what it said last."""
+        if isinstance(told, Absence):
+            card.row = None  # It is asked as soon as it may be.
+            return told
+        if told is not None:
+            of_card = told.cards.get(card.address, nvml.LostError("NVML: it was asked before this card was there"))
+            if isinstance(of_card, nvml.Card):
+                card.row = self._told(card, of_card.values)
+            else:
+                card.row = Absence(Cause.NO_SOURCE, str(of_card))
+        return card.row or self._told(card, {})
+
+    def _told(self, card: Card, values: Mapping[str, int]) -> tuple[int | str, ...]:
+        return card.driver, card.address, *(values.get(metric, ABSENT) for metric in self._metrics)
 
 
 def _seen(host: Host) -> tuple[tuple[str, str], ...]:

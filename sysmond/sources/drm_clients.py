@@ -1,21 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Clients of graphics cards: which processes hold one open, for how long engines worked for them, and their memory.
 
-Source: the kernel's ``Documentation/gpu/drm-usage-stats.rst``, by ``/proc/PID/fdinfo``. No card is opened. Drivers
-leave a card asleep for it; a client of one that sleeps is not read anyway, since it cannot have changed.
+Source: the kernel's ``Documentation/gpu/drm-usage-stats.rst``, by ``/proc/PID/fdinfo``; of NVIDIA's driver, which has
+nothing there, NVML. No card is opened. Drivers leave a card asleep for it; a client of one that sleeps is not read
+anyway, since it cannot have changed.
 """
 
 import os
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import NamedTuple
 
 from sysmond.base import clock
 from sysmond.base.clock import SECOND_NS
-from sysmond.probe import Host
+from sysmond.probe import ABSENT, Host
+from sysmond.sources.nvml import Answer, Card, Process
 from sysmond.sources.unread import printable
 
 TICK_NS = SECOND_NS // os.sysconf("SC_CLK_TCK")
@@ -65,7 +67,10 @@ class Client(NamedTuple):
 
 
 class Use(NamedTuple):
-    """What a process has used: ``by_kind_ns``: of ``RENDER`` to ``OTHER``; ``card``: that which worked most for it."""
+    """What a process has used: ``by_kind_ns``: of ``RENDER`` to ``OTHER``; ``card``: that which worked most for it.
+
+    ``memory``, ``own_memory``: as of a client, ABSENT where NVML does not know it.
+    """
 
     pid: int
     start_ns: int
@@ -170,20 +175,36 @@ class _Account:
 class _Holder:
     """A process that holds a card, or did. ``nodes``: of cards, by descriptor; ``seen``: what was read last."""
 
-    def __init__(self, pid: int, start_ns: int, comm: bytes, uid: int) -> None:
-        self.pid, self.start_ns, self.comm, self.uid = pid, start_ns, comm, uid
+    def __init__(self, proc: str, name: str) -> None:
+        """Look who it is.
+
+        :raises OSError: where it is gone. :raises ValueError, IndexError: where its files are none.
+        """
+        self.pid, self.uid = int(name), os.stat(f"{proc}/{name}").st_uid
+        self.start_ns, self.comm = _stat(proc, name)
         self.nodes: dict[str, str] = {}
         self.seen: dict[str, Client] = {}
         self.by_kind_ns = [0] * (OTHER + 1)
         self.by_card_ns: dict[str, int] = {}
+        self.by_nvml: dict[str, Process] = {}
+
+    def add(self, card: str, grown_ns: Sequence[int]) -> None:
+        """Count what a card worked for it, by kind."""
+        self.by_kind_ns = [before + grown for before, grown in zip(self.by_kind_ns, grown_ns, strict=True)]
+        self.by_card_ns[card] = self.by_card_ns.get(card, 0) + sum(grown_ns)
 
     def use(self, clients: Iterable[Client]) -> Use:
         """What it has used, with the clients that are counted for it now."""
         now = [*clients]
         card = max(self.by_card_ns, key=lambda card: self.by_card_ns[card], default="")
-        memory, own = sum(client.memory for client in now), sum(client.own_memory for client in now)
-        by_kind = tuple(self.by_kind_ns)
-        return Use(self.pid, self.start_ns, self.uid, self.comm, card, by_kind, memory, own, len(now))
+        by_nvml = [process.memory for process in self.by_nvml.values()]
+        memory = own = ABSENT
+        if None not in by_nvml:
+            known = sum(size for size in by_nvml if size is not None)
+            memory = known + sum(client.memory for client in now)
+            own = known + sum(client.own_memory for client in now)
+        by_kind, count = tuple(self.by_kind_ns), len(now) + len(by_nvml)
+        return Use(self.pid, self.start_ns, self.uid, self.comm, card, by_kind, memory, own, count)
 
 
 class Clients:
@@ -201,21 +222,24 @@ class Clients:
         self._holders: dict[str, _Holder] = {}
         self._accounts: dict[tuple[str, int], _Account] = {}
         self._owners: dict[tuple[str, int], str] = {}
+        self._nvml_ns = 0
 
     @property
     def unread(self) -> int:
         """How many processes may not be looked into."""
         return len(self._refused)
 
-    def read(self, host: Host, now_ns: int | None = None) -> list[Use]:
+    def read(self, host: Host, now_ns: int | None = None, nvml: Answer | None = None) -> list[Use]:
         """Give what each process has used that holds a card, or did since this began to look.
 
-        ``now_ns``: the boot time, where that is not the clock's.
+        ``now_ns``: the boot time, where that is not the clock's. ``nvml``: what NVIDIA's library says.
 
         :raises OSError: where there is no /proc.
         """
         proc = f"{host.root}/proc"
         self._look(proc)
+        if nvml is not None:
+            self._take(proc, nvml)
         asleep: dict[str, bool] = {}
         holding: dict[tuple[str, int], dict[str, Client]] = {}
         for name, holder in self._holders.items():
@@ -263,15 +287,23 @@ class Clients:
             return 1
         self._refused.discard(name)
         if nodes and name not in self._holders:
-            if len(self._holders) >= PROCESSES_MAX:
-                self.left_out += 1
-                return looks
-            with suppress(OSError, ValueError, IndexError):
-                start_ns, comm = _stat(proc, name)
-                self._holders[name] = _Holder(int(name), start_ns, comm, os.stat(f"{proc}/{name}").st_uid)
+            self._hold(proc, name)
         if name in self._holders:
             self._holders[name].nodes = nodes
         return looks
+
+    def _hold(self, proc: str, name: str) -> _Holder | None:
+        """Follow a process from now on; None where it is gone, or there are too many."""
+        if name in self._holders:
+            return self._holders[name]
+        if len(self._holders) >= PROCESSES_MAX:
+            self.left_out += 1
+            return None
+        try:
+            self._holders[name] = _Holder(proc, name)
+        except (OSError, ValueError, IndexError):
+            return None
+        return self._holders[name]
 
     def _is_the_same(self, proc: str, name: str) -> bool:
         """Whether a process is still there, and none that was given its number since."""
@@ -308,8 +340,22 @@ class Clients:
             if owner not in names:
                 owner = self._owners[key] = min(names, key=lambda name: self._holders[name].start_ns)
             client, holder = names[owner], self._holders[owner]
-            for kind, grown_ns in enumerate(self._accounts[key].grown(client, now_ns)):
-                holder.by_kind_ns[kind] += grown_ns
-                holder.by_card_ns[client.card] = holder.by_card_ns.get(client.card, 0) + grown_ns
+            holder.add(client.card, self._accounts[key].grown(client, now_ns))
             counted.setdefault(owner, []).append(client)
         return counted
+
+    def _take(self, proc: str, answer: Answer) -> None:
+        """Take what NVML says of processes: percent of the time since it was asked before become time."""
+        took_ns = answer.taken_ns - (self._nvml_ns or answer.taken_ns)
+        if took_ns <= 0 and self._nvml_ns:
+            return  # It is what was said before.
+        self._nvml_ns = answer.taken_ns
+        for holder in self._holders.values():
+            holder.by_nvml = {}
+        for address, card in answer.cards.items():
+            for pid, process in card.processes.items() if isinstance(card, Card) else ():
+                if used := self._hold(proc, str(pid)):
+                    grown_ns = [0] * (OTHER + 1)
+                    grown_ns[OTHER], grown_ns[VIDEO] = process.busy * took_ns // 100, process.video * took_ns // 100
+                    used.add(address, grown_ns)
+                    used.by_nvml[address] = process

@@ -3,7 +3,7 @@
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from errno import ENODEV
 from pathlib import Path
 
@@ -14,8 +14,9 @@ from sysmond.base import clock
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import check_table
 from sysmond.probe import ABSENT, Absence, Cause, Host
-from sysmond.sources import drm
+from sysmond.sources import drm, nvml
 from tests.support import sysfs
+from tests.support.nvidia import StandIn
 from tests.support.opened import opened
 
 MHZ = 1_000_000
@@ -231,3 +232,89 @@ def test_this_machine() -> None:
     (probe,) = gpu.sysmond_probes()
     there = [path for path in Path("/sys/class/drm").glob("card*") if path.name[4:].isdecimal()]
     assert len(dict(probe.read(Host()))) >= len({os.path.realpath(path / "device") for path in there})
+
+
+NVIDIA = ("nvidia-pci-0100", "nvidia-pci-0200")
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    monkeypatch.setattr(nvml, "SHARED_S", 0.0)
+    monkeypatch.setattr(nvml, "SHARE_MAX", 1e9)
+    return StandIn(tmp_path)
+
+
+@pytest.fixture
+def desktop(tmp_path: Path) -> Path:
+    return sysfs.build(tmp_path / "desktop", "desktop")
+
+
+def nvidia(root: Path, library: StandIn) -> Callable[[], list[object]]:
+    """Read again and again, and give the rows of the two cards of NVIDIA."""
+    cards, host = drm.Cards(tuple(METRICS), nvml.Nvml(library.path)), Host(str(root))
+
+    def rows() -> list[object]:
+        host.new_tick()
+        told = Told(dict(cards.read(host)))
+        return [told[name] for name in NVIDIA]
+
+    return rows
+
+
+def test_cards_of_nvidia_are_told_of_by_nvml(desktop: Path, library: StandIn) -> None:
+    first, second = nvidia(desktop, library)()
+    assert first == {
+        "driver": "nvidia",
+        "address": "0000:01:00.0",
+        "busy": 73,
+        "frequency": 1830 * MHZ,
+        "frequency_max": 2100 * MHZ,
+        "memory_busy": 12,
+        "memory_frequency": 7000 * MHZ,
+        "memory_used": 2 << 30,
+        "memory_total": 8 << 30,
+        "temperature": 61,
+        "power": 115_250,
+        "throttle": 0x24,
+    }
+    assert isinstance(second, dict)
+    assert second["address"] == "0000:02:00.0"
+
+
+def test_nvml_is_not_asked_while_a_card_of_nvidia_sleeps(desktop: Path, library: StandIn) -> None:
+    """Looking for one it may wake another."""
+    status = desktop / "sys/bus/pci/devices/0000:02:00.0/power/runtime_status"
+    status.write_text("suspended\n")
+    rows = nvidia(desktop, library)
+    for _ in range(3):
+        first, second = rows()
+        assert second == ASLEEP
+        assert isinstance(first, Absence)
+        assert first.cause is Cause.ASLEEP
+    assert library.calls() == []
+    status.write_text("active\n")
+    assert [type(row) for row in rows()] == [dict, dict]
+    assert library.calls() == ["init", "shutdown"]
+
+
+def test_a_card_of_nvidia_that_may_sleep_has_a_minute_to_do_so(
+    desktop: Path, library: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (desktop / "sys/bus/pci/devices/0000:02:00.0/power/control").write_text("auto\n")
+    rows = nvidia(desktop, library)
+    for now_s in range(600, 720, 5):
+        monkeypatch.setattr(clock, "boottime_ns", lambda now_s=now_s: now_s * SECOND_NS + 5000)
+        assert [type(row) for row in rows()] == [dict, dict]
+    assert library.calls() == ["init", "shutdown"] * 2
+
+
+def test_a_card_of_nvidia_that_is_lost_costs_no_other(desktop: Path, library: StandIn) -> None:
+    library.behaves("lost")
+    rows = nvidia(desktop, library)
+    first, second = rows()
+    lost = "the card is lost; it fell off the bus"
+    assert isinstance(first, Absence)
+    assert (first.cause, first.detail.endswith(lost)) == (Cause.NO_SOURCE, True)
+    assert isinstance(second, dict)
+    library.behaves("refused")
+    assert rows() == [Absence(Cause.NO_SOURCE, "nvmlInit_v2: the driver is not loaded")] * 2

@@ -8,6 +8,7 @@ from struct import Struct
 import pytest
 from sysmond_probes import gpu_process
 
+from sysmond.base import clock
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.declared_answers import check
 from sysmond.base.model import Sensitivity, Table, check_table
@@ -17,9 +18,12 @@ from sysmond.probe import Host, Lane, Records
 from sysmond.records import record_bytes
 from sysmond.ring.frame import Identity, Layout
 from sysmond.ring.writer import RingWriter
+from sysmond.sources import drm, nvml
 from sysmond.tasks.proc.text import stat
+from tests.support import sysfs
 from tests.support.graphics import AMDGPU, Machine
 from tests.support.longarchive import BOOT, BOOTED_NS, relation
+from tests.support.nvidia import StandIn
 
 TABLE = gpu_process.GPU_PROCESS
 RECORD = Struct(TABLE.packing.format if TABLE.packing else "")
@@ -137,6 +141,25 @@ def test_who_uses_the_card_most(machine: Machine, tmp_path: Path) -> None:
     assert time == [pytest.approx(40.0)]
     assert rendered == [pytest.approx(4.0)]
     assert memory == [12.5 * (1 << 20)]
+
+
+def test_processes_of_nvidia(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the stand-in, which says 40 % of the first card and 40 % of the second for number 70."""
+    sysfs.build(machine.root, "desktop")
+    (tmp_path / "nvidia").mkdir()
+    library = StandIn(tmp_path / "nvidia")
+    monkeypatch.setattr(nvml, "SHARED_S", 0.0)
+    monkeypatch.setattr(nvml, "SHARE_MAX", 1e9)
+    used = gpu_process.Used(drm.Cards(library=nvml.Nvml(library.path)))
+    times = []
+    for now_s in (600, 610):
+        monkeypatch.setattr(clock, "boottime_ns", lambda now_s=now_s: now_s * SECOND_NS)
+        machine.host.new_tick()
+        row = unpacked(used.records(machine.host, full=True))[70]
+        times.append(row["time"])
+        assert (row["memory"], row["clients"]) == ((2 << 30) + 13_107_200, 3)
+    assert times == [1357, 1357 + 2 * 7 * SECOND_NS]
+    assert library.calls() == ["init", "shutdown"] * 2
 
 
 def test_a_machine_without_proc_is_a_gap(tmp_path: Path) -> None:

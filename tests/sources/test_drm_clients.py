@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from sysmond.base.clock import SECOND_NS
-from sysmond.probe import Host
+from sysmond.probe import ABSENT, Host
 from sysmond.sources import drm_clients
 from sysmond.sources.drm_clients import COMPUTE, COPY, OTHER, RENDER, VIDEO, Client, Clients, Use, kind_of, parse
+from sysmond.sources.nvml import Answer, Card, LostError, Process
 from tests.support.graphics import AMDGPU, XE, Machine
 from tests.support.opened import opened
 
@@ -242,3 +243,33 @@ def test_this_machine(tmp_path: Path) -> None:
     for pid in told:
         links = [os.readlink(entry.path) for entry in os.scandir(f"/proc/{pid}/fd")]
         assert any(link.startswith("/dev/dri/") for link in links)
+
+
+def test_what_nvml_says_of_processes(machine: Machine) -> None:
+    """Percent become time by how long ago it was asked before; one that is told of no more keeps its time."""
+    machine.runs(70)
+    machine.opens(70, 5, AMDGPU % (4, 1000))
+    machine.runs(80)
+    told = {80: Process(1 << 30, 40, 20), 99: Process(None, 1, 0)}
+    cards: dict[str, Card | LostError] = {"0000:01:00.0": Card({}, told), "0000:02:00.0": LostError("lost")}
+
+    def read(at_s: int) -> dict[int, Use]:
+        uses = machine.clients.read(machine.host, at_s * SECOND_NS, Answer(at_s * SECOND_NS, cards))
+        return {use.pid: use for use in uses}
+
+    first = read(10)
+    assert first.keys() == {70, 80}
+    assert first[80][5:] == ((0,) * 5, 1 << 30, 1 << 30, 1)
+    later = read(20)[80]
+    assert (later.by_kind_ns[OTHER], later.by_kind_ns[VIDEO], later.card) == (
+        4 * SECOND_NS,
+        2 * SECOND_NS,
+        "0000:01:00.0",
+    )
+    assert read(20)[80] == later  # The same answer once more.
+    told[80] = Process(None)
+    assert read(25)[80].memory == ABSENT
+    del told[80]
+    assert read(30)[80][5:] == (later.by_kind_ns, 0, 0, 0)
+    machine.ends(80)
+    assert read(40).keys() == {70}
