@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Links of network interfaces: carrier, speed, state, from ``/sys/class/net``.
 
-Source: the kernel's ``Documentation/ABI/testing/sysfs-class-net``. A driver is asked for speed and duplex, so that is
-done only where there is a carrier, and never of a device that sleeps.
+Source: the kernel's ``Documentation/ABI/testing/sysfs-class-net``. They are read when the kernel tells that one has
+changed, and once a minute. A driver is asked for speed and duplex, so that is done only where there is a carrier, and
+never of a device that sleeps.
 """
 
 from collections.abc import Iterator
 
 from sysmond.probe import (
     ABSENT,
+    LINKS,
     Host,
     Lane,
     Probe,
@@ -23,7 +25,7 @@ from sysmond.probe import (
 )
 
 FOLDER = "/sys/class/net"
-INTERVAL_S = 15.0
+INTERVAL_S = 60.0
 LINKS_MAX = 256
 MBIT = 1_000_000
 _NO_SPEED = (-1, 0xFFFFFFFF, ABSENT)  # Unknown, as kernels of today and of before 3.17 write it; not to be had.
@@ -72,4 +74,4 @@ def read(host: Host) -> Iterator[Row]:
 @hookimpl
 def sysmond_probes() -> list[Probe]:
     """Offer the table ``link``."""
-    return [Probe(LINK, read, INTERVAL_S, Lane.BACKGROUND, subsystems=("net",))]
+    return [Probe(LINK, read, INTERVAL_S, Lane.BACKGROUND, subsystems=("net", LINKS))]

@@ -36,6 +36,7 @@ __all__ = [
     "ABSENT",
     "API_VERSION",
     "GONE",
+    "LINKS",
     "Absence",
     "Answers",
     "Cause",
@@ -82,6 +83,8 @@ WORD_BYTES_MAX = 64
 GONE = frozenset((ENODEV, ENOENT, ENOTDIR, ENXIO))
 # … of one that has nothing to tell now: a Wi-Fi card that is switched off.
 _NOTHING_TO_TELL = GONE | {ENODATA, EOPNOTSUPP}
+# Among the subsystems of a probe: it is read when the kernel tells by rtnetlink that a link changed.
+LINKS = "rtnetlink"
 # Files in the folder of a lane: by which way a table is read.
 WAY_SUFFIX = ".way"
 # How a reason begins where nothing is there of what a probe needs.
@@ -351,7 +354,8 @@ class Probe(NamedTuple):
     ``records(host, full=…)`` instead, which gives one reading, in pieces where it has long texts; ``full`` asks for all
     there are, not only for what changed.
     ``lane``: background for whatever may block. ``sensitivity``: that of the source.
-    ``interval_s``: how often by default. ``subsystems``: udev subsystems whose events concern it.
+    ``interval_s``: how often by default. ``subsystems``: udev subsystems whose events concern it; ``LINKS``
+    beside them for changes of links, which the background lane hears.
     ``pure``: the rows follow from the files read by ``Host.read`` and from nothing else, texts apart: then
     they are not made again while the files stay the same. ``deadline_s``: how long a reading may take, 0 for
     what is usual in its lane. ``options``: what may be set; ``read`` is given them as keyword arguments.

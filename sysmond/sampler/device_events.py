@@ -1,24 +1,51 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices that come, go and change, as the kernel announces them: ``DeviceEvents`` says of which subsystems.
+"""Devices that come, go and change, as the kernel announces them, and links: ``DeviceEvents`` says of which subsystems.
 
-Source: the kernel's ``lib/kobject_uevent.c``: datagrams of a netlink family, group 1, to which everybody may listen. So
-hot-plug needs neither udev nor a bus. Events are gathered for a moment, since one device has many: a storm costs four
-wake-ups a second. Standard library only.
+Source: the kernel's ``lib/kobject_uevent.c`` and rtnetlink(7): datagrams of two netlink families, to whose groups
+everybody may listen. So hot-plug needs neither udev nor a bus. Events are gathered for a moment, since one device has
+many: a storm costs four wake-ups a second. Standard library only.
 """
 
 import errno
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from time import monotonic
+from typing import NamedTuple
 
+from sysmond.probe import LINKS
 from sysmond.sampler.sources import ALL
 
-NETLINK_KOBJECT_UEVENT = 15
-KERNEL_GROUP = 1
+NETLINK_ROUTE, NETLINK_KOBJECT_UEVENT = 0, 15
+RTMGRP_LINK, KERNEL_GROUP = 1, 1
 # From the first event of a device to the look for it, in which others come; and so many are read at a time.
 GATHER_S = 0.25
 EVENTS_MAX = 1024
 EVENT_BYTES_MAX = 8192
+
+
+def subsystem_of(message: bytes) -> str:
+    """The subsystem that an event of the kernel (``add@/devices/…``, then NAME=VALUE, each ended by NUL) names."""
+    for field in message.split(b"\0")[1:]:
+        if field.startswith(b"SUBSYSTEM="):
+            return field[len(b"SUBSYSTEM=") :].decode("utf-8", "replace")
+    return ""
+
+
+class Group(NamedTuple):
+    """Whom to listen to: a group of a family; what a message is about, and what may be meant where some are lost."""
+
+    family: int
+    group: int
+    of: str
+    about: Callable[[bytes], str]
+    lost: str
+
+
+# Of a link it is not read what became of it: the probe asks that for all links, once for all events.
+GROUPS = (
+    Group(NETLINK_KOBJECT_UEVENT, KERNEL_GROUP, "devices", subsystem_of, ALL),
+    Group(NETLINK_ROUTE, RTMGRP_LINK, "links", lambda _: LINKS, LINKS),
+)
 
 
 class DeviceEvents:
@@ -27,20 +54,21 @@ class DeviceEvents:
     def __init__(self, say: Callable[[str], None]) -> None:
         """Begin to listen; where that is refused, ``say`` so, and hear nothing."""
         self._look_s = 0.0
-        self._socket: socket.socket | None = None
-        listening = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC, NETLINK_KOBJECT_UEVENT)
-        try:
-            listening.bind((0, KERNEL_GROUP))
-            listening.settimeout(0)
-        except OSError as refusal:
-            listening.close()
-            say(f"no events of devices: {refusal}; they are looked for once a minute")
-        else:
-            self._socket = listening
+        self._listening: list[tuple[socket.socket, Group]] = []
+        for group in GROUPS:
+            listening = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC, group.family)
+            try:
+                listening.bind((0, group.group))
+                listening.settimeout(0)
+            except OSError as refusal:
+                listening.close()
+                say(f"no events of {group.of}: {refusal}; they are looked for once a minute")
+            else:
+                self._listening.append((listening, group))
 
     def descriptors(self) -> list[int]:
         """What to wait on; nothing while events are gathered."""
-        return [] if self._socket is None or self._look_s else [self._socket.fileno()]
+        return [] if self._look_s else [listening.fileno() for listening, _ in self._listening]
 
     def wait_s(self, longest_s: float) -> float:
         """How long to wait at most: until it is time to look."""
@@ -51,34 +79,28 @@ class DeviceEvents:
         self._look_s = monotonic() + GATHER_S
 
     def changed(self) -> set[str]:
-        """Of which subsystems anything changed, once it is time to look; ``ALL`` where events were lost."""
-        if self._socket is None or not self._look_s or monotonic() < self._look_s:
+        """Of which subsystems anything changed, once it is time to look; ``ALL`` where events of devices were lost."""
+        if not self._look_s or monotonic() < self._look_s:
             return set()
         self._look_s = 0.0
-        subsystems: set[str] = set()
-        for _ in range(EVENTS_MAX):
-            try:
-                message, _, _, _ = self._socket.recvmsg(EVENT_BYTES_MAX)
-            except BlockingIOError:
-                break
-            except OSError as problem:
-                if problem.errno != errno.ENOBUFS:
-                    raise
-                subsystems.add(ALL)
-                continue
-            if name := subsystem_of(message):
-                subsystems.add(name)
-        return subsystems
+        return {about for listening, group in self._listening for about in _heard(listening, group) if about}
 
     def close(self) -> None:
         """Listen no more."""
-        if self._socket is not None:
-            self._socket.close()
+        for listening, _ in self._listening:
+            listening.close()
 
 
-def subsystem_of(message: bytes) -> str:
-    """The subsystem that an event of the kernel (``add@/devices/…``, then NAME=VALUE, each ended by NUL) names."""
-    for field in message.split(b"\0")[1:]:
-        if field.startswith(b"SUBSYSTEM="):
-            return field[len(b"SUBSYSTEM=") :].decode("utf-8", "replace")
-    return ""
+def _heard(listening: socket.socket, group: Group) -> Iterator[str]:
+    """Say of what is waiting what each is about."""
+    for _ in range(EVENTS_MAX):
+        try:
+            message, _, _, _ = listening.recvmsg(EVENT_BYTES_MAX)
+        except BlockingIOError:
+            return
+        except OSError as problem:
+            if problem.errno != errno.ENOBUFS:
+                raise
+            yield group.lost
+            continue
+        yield group.about(message)

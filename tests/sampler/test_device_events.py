@@ -1,21 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hot-plug without udev and without a bus: the background lane hears the kernel's events of devices itself."""
+"""Hot-plug without udev and without a bus: the background lane hears the events of the kernel itself, and of links."""
 
+import ctypes
 import os
 import select
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from sysmond.errors import Error
 from sysmond.history import Archive
+from sysmond.probe import LINKS
 from sysmond.sampler.device_events import DeviceEvents, subsystem_of
 from tests.support.devices import Devices, a_machine
 from tests.support.waiting import wait_until
-from tests.support.whole import Recorder
+from tests.support.whole import Recorder, a_recorder, within
 
 NULL = Path("/sys/class/mem/null/uevent")
 # Its own interval is an hour: only an event brings a reading within the time that a test waits.
@@ -107,3 +111,66 @@ def test_what_is_plugged_in_has_its_series_long_before_its_interval(machine: Dev
     wait_until(lambda: "sensor/temp@hwmon0" in series(recorder), recorder.said)
     machine.add("hwmon", "hwmon1", {"name": "second", "temp1_input": "55000"})
     wait_until(lambda: "sensor/temp@hwmon1" in series(recorder), recorder.said)
+
+
+# --- Links
+
+
+CLONE_NEWNET = 0x40000000
+CABLE = ("ip link add one type veth peer two", "ip link set one up", "ip link set two up")
+WITHIN = within("mount -t sysfs sysfs /sys", *CABLE, network=True)
+needs_network = pytest.mark.skipif(
+    shutil.which("ip") is None or subprocess.run([*WITHIN, "true"], capture_output=True, check=False).returncode != 0,
+    reason="no ip, or none may make a network of his own with a cable in it here",
+)
+
+
+@needs_network
+def test_a_flood_of_changes_of_links_is_one_look() -> None:
+    with ThreadPoolExecutor(1) as apart:  # A network belongs to a thread, and to the programs that it starts.
+        assert apart.submit(lambda: ctypes.CDLL(None).unshare(CLONE_NEWNET)).result() == 0
+        apart.submit(flood).result()
+
+
+def flood() -> None:
+    """Change a link a hundred times between two looks."""
+    said: list[str] = []
+    devices = DeviceEvents(said.append)
+    try:
+        subprocess.run(CABLE[0].split(), check=True)
+        assert select.select(devices.descriptors(), [], [], 60.0)[0]
+        devices.hear()
+        changes = "".join(f"link set one mtu {1200 + number}\n" for number in range(100))
+        subprocess.run(["ip", "-batch", "-"], input=changes, text=True, check=True)
+        assert devices.descriptors() == [], "what follows wakes nobody"
+        seen: set[str] = set()
+
+        def has_looked() -> bool:
+            seen.update(devices.changed())
+            return bool(devices.descriptors())
+
+        wait_until(has_looked)
+        assert LINKS in seen
+        assert not select.select(devices.descriptors(), [], [], 0.0)[0], "all of them are over"
+    finally:
+        devices.close()
+    assert said == []
+
+
+def carriers(recorder: Recorder) -> list[str]:
+    """Every reading of the carrier of one end, in their order."""
+    found = recorder.extract("link/carrier@one", "--from=-10min", "--raw", "--format=csv")
+    return [value for row in found.rows for name, value in row.items() if name.startswith("link/carrier")]
+
+
+@needs_network
+def test_what_becomes_of_a_link_is_recorded_long_before_its_interval() -> None:
+    with a_recorder() as recorder:
+        recorder.config.write_text("probes: {link: {interval: 1h}}\n")
+        recorder.prefix = WITHIN
+        inside = ["nsenter", "--net", f"--target={recorder.start().pid}", "ip", "link", "set", "two"]
+        wait_until(lambda: carriers(recorder)[-1:] == ["1"], recorder.said)
+        subprocess.run([*inside, "down"], check=True)
+        wait_until(lambda: carriers(recorder)[-1:] == ["0"], recorder.said)
+        subprocess.run([*inside, "up"], check=True)
+        wait_until(lambda: carriers(recorder)[-1:] == ["1"], recorder.said)
