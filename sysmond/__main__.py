@@ -22,7 +22,7 @@ from sysmond.errors import EXIT_PARTIAL, Error, UsageError, nearest
 from sysmond.machine import folders, mounts
 from sysmond.machine.lock import only_one
 from sysmond.plan import plan as plans
-from sysmond.plan.settings import NO_BUS, PARTS, REMOVED, Settings, isolation, plan_file, resolver_command
+from sysmond.plan.settings import NO_BUS, ONESHOTS, PARTS, REMOVED, Settings, isolation, plan_file, resolver_command
 from sysmond.tasks.bpf.launch import loader_command
 
 BUSES = (NO_BUS, "system", "session")
@@ -109,8 +109,8 @@ def _become(settings: Settings, part: str | None) -> NoReturn:
 
 
 def _check(options: argparse.Namespace) -> None:
-    if options.part is not None and options.part not in (RESOLVER, *PARTS):
-        known = (RESOLVER, *PARTS)
+    if options.part is not None and options.part not in (RESOLVER, *PARTS, *ONESHOTS):
+        known = (RESOLVER, *PARTS, *ONESHOTS)
         raise UsageError(f"--part {options.part!r}: no such part{nearest(options.part, known)}; {', '.join(known)} are")
     if options.bus not in BUSES and ":" not in options.bus:
         raise UsageError(f"--bus {options.bus!r}: not a bus{nearest(options.bus, BUSES)}; {', '.join(BUSES)} are")

@@ -59,6 +59,7 @@ class Lane(StrEnum):
 
     REALTIME = "realtime"
     BACKGROUND = "background"
+    ONESHOT = "oneshot"
 
 
 class Cause(StrEnum):

@@ -24,12 +24,12 @@ from sysmond.bus.wire.names import MANAGER
 from sysmond.errors import nearest
 from sysmond.machine.folders import Folders
 from sysmond.plan.plan import LANE_INTERVAL_MIN_NS, Plan
-from sysmond.ring.progress import ARCHIVER, WRITERS
+from sysmond.ring.progress import ARCHIVER, LANES, WRITERS
 
 if TYPE_CHECKING:
     from sysmond.machine.control import Order
 
-PERIOD_MIN_NS = {Lane.REALTIME: SECOND_NS // 10, Lane.BACKGROUND: LANE_INTERVAL_MIN_NS[Lane.BACKGROUND]}
+PERIOD_MIN_NS = {**LANE_INTERVAL_MIN_NS, Lane.REALTIME: SECOND_NS // 10}
 HOLD_S_MAX = 3600
 HOLDS_PER_USER_MAX = 8
 HOLDS_MAX = 64
@@ -214,6 +214,8 @@ class Holds(Interface):
             if table in lanes:
                 orders.setdefault((lanes[table], period_ns), []).append(table)
         for (lane, period_ns), those in orders.items():
+            if lane not in LANES:  # As often as it may, it is read anyway.
+                continue
             left = await self._order(lane, those, period_ns)
             if left and lane is Lane.REALTIME:  # Too slow for its lane, a table may have moved to the other one.
                 slowest_ns = period_ns and max(period_ns, PERIOD_MIN_NS[Lane.BACKGROUND])

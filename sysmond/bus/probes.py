@@ -103,7 +103,7 @@ class ProbeObject(Interface):
 
     @prop("s", changes=Changes.EMITTED)
     def lane(self) -> str:
-        """Where it runs now: ``realtime`` or ``background``."""
+        """Where it runs now: ``realtime``, ``background`` or ``oneshot``, a part that reads once and ends."""
         return self._probes.state(self.planned).lane
 
     @prop("s", changes=Changes.EMITTED)

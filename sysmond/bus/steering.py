@@ -19,7 +19,7 @@ from sysmond.bus.wire.interface import CallContext, Interface, Options, method, 
 from sysmond.errors import nearest
 from sysmond.plan.plan import INTERVAL_MAX_NS
 from sysmond.ring.frame import EVENT_BYTES_MAX
-from sysmond.ring.progress import ARCHIVER, WRITERS
+from sysmond.ring.progress import ARCHIVER, LANES, WRITERS
 
 if TYPE_CHECKING:
     from sysmond.machine.control import Order
@@ -148,7 +148,7 @@ class Steering(Interface):
     async def forgive(self, name: str) -> None:
         """Have both lanes forget what they hold against a table."""
         self._known(name)
-        for writer in WRITERS.values():
+        for writer in (WRITERS[lane] for lane in LANES):
             await ask(self._folders, writer, {"do": "forgive", "table": name})
         for callback in self._part.when_forgiven:
             callback()

@@ -18,7 +18,7 @@ from sysmond.bus.part import BusPart
 from sysmond.errors import Error
 from sysmond.machine import control
 from sysmond.plan import catalogue
-from sysmond.ring.progress import ARCHIVER, WRITERS
+from sysmond.ring.progress import ARCHIVER, LANES, WRITERS
 
 # So long nothing more must come until the lanes are told, and no longer than that in all.
 QUIET_S = 0.25
@@ -123,7 +123,7 @@ class Uevents:
     def _tell(self) -> None:
         changed, devices, number = sorted(self._changed), self._devices, self._number
         self._changed, self._devices, self._number, self._timer = set(), [], 0, None
-        for writer in WRITERS.values():
+        for writer in (WRITERS[lane] for lane in LANES):
             control.tell(f"{self._runtime}/{writer}", {"do": "look", "subsystems": changed})
         if len(devices) > DEVICES_LISTED_MAX:
             self._record("devices changed", " ".join(changed), f"{number} events")

@@ -26,6 +26,7 @@ from sysmond.base.event_kinds import DAEMON
 from sysmond.base.model import Lane
 from sysmond.daemon.heartbeat import Pulse, limit_s
 from sysmond.daemon.live_view import LiveView
+from sysmond.daemon.oneshot import Oneshot
 from sysmond.daemon.reloading import Reloading
 from sysmond.errors import EXIT_AGAIN, Error
 from sysmond.machine import control, mounts
@@ -33,7 +34,7 @@ from sysmond.machine.folders import UMASK, Folders, check_trusted, create, creat
 from sysmond.machine.lock import is_lost, only_one, say_ending
 from sysmond.machine.notify import READY, notify, watchdog_s
 from sysmond.plan.plan import Plan, first_valid
-from sysmond.plan.settings import NO_BUS, PARTS, REMOVED, Settings, daemon_command
+from sysmond.plan.settings import NO_BUS, ONESHOTS, PARTS, REMOVED, Settings, daemon_command
 from sysmond.ring.leftovers import remove_sealed
 from sysmond.ring.progress import ARCHIVER, WRITERS
 from sysmond.sampler import lane, self_cost
@@ -94,6 +95,10 @@ def run_part(part: str, settings: Settings, plan: Plan, state: ExitStack | None 
             return lane.run(settings, plan, Lane.REALTIME, say(part))
         case "background":
             return lane.run(settings, plan, Lane.BACKGROUND, say(part))
+        case "smart":
+            from sysmond.sampler import oneshot  # noqa: PLC0415  it is a part for moments
+
+            return oneshot.run(settings, plan, say(part))
         case _:
             link_state(settings.folders)
             return archiver.run(settings, plan, say(part), state)
@@ -126,6 +131,8 @@ class Runner:
             self._pending_events.append(removal(before))
         self._pulse = Pulse(settings.folders.runtime)
         self._reloading = Reloading(settings, plan, self._parts, self._say)
+        (self._momentary,) = ONESHOTS
+        self._oneshot = Oneshot(settings.root, lambda again: self._fork(self._momentary, again=again))
         self._listener: control.Listener | None = None
         self._wake = -1
         self._received: set[int] = set()
@@ -173,7 +180,7 @@ class Runner:
         waiting = [crash.due_s for part, crash in self._crashes.items() if part not in self._parts]
         beat = [time.monotonic() + self._beat_s] if self._beat_s else []
         again = [time.monotonic() + TELL_AGAIN_S] if self._pending_events else []
-        return min(*waiting, *beat, *again, self._reloading.due_s(), self._pulse.due_s)
+        return min(*waiting, *beat, *again, self._reloading.due_s(), self._pulse.due_s, self._oneshot.due_s)
 
     def _turn(self, due_s: float) -> set[int]:
         """Wait for whatever comes first, serve orders, and return the signals that came."""
@@ -212,6 +219,9 @@ class Runner:
             return True
         self._end_the_lost()
         self._reap()
+        if reason := self._oneshot.turn(self._plan):
+            self._say(f"{self._momentary} ended ({reason}); started again in some minutes")
+            self._pending_events.append(_event("died", self._momentary, reason))
         self._tell()
         if self._reloading.is_busy and not self._is_reloading:
             notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
@@ -260,20 +270,29 @@ class Runner:
         self._started_s[part] = time.monotonic()
         if part == "sampler":
             self._pulse.begin(time.monotonic())
+        try:
+            child = self._fork(part, again=again)
+        except OSError as refusal:
+            self._plan_restart(part, f"not started: {refusal.strerror}")
+            return
+        self._ended.pop(part, None)
+        self._parts[part] = child
+        if part == "sampler":
+            self._is_stuck = False
+
+    def _fork(self, part: str, *, again: bool) -> int:
+        """Start a part, and give its process.
+
+        :raises OSError: where that cannot be.
+        """
         signal.pthread_sigmask(signal.SIG_BLOCK, self._signals)  # A part told at once to end must not miss that.
         try:
             child = os.fork()
             if child == 0:
                 self._be(part, again=again)
-        except OSError as refusal:
-            self._plan_restart(part, f"not started: {refusal.strerror}")
-            return
+            return child
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, self._signals)
-        self._ended.pop(part, None)
-        self._parts[part] = child
-        if part == "sampler":
-            self._is_stuck = False
 
     def _be(self, part: str, *, again: bool) -> None:
         """Run a part in the child; never returns."""
@@ -343,6 +362,7 @@ class Runner:
         self._tell()
         for lock in self._locks:
             say_ending(lock)
+        self._oneshot.end()
         self._stop([part for part in self._parts if part != ARCHIVER], LANES_END_S)
         code = -1
         for _ in range(ARCHIVER_TRIES):

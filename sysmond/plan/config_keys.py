@@ -134,7 +134,9 @@ SIGNIFICANT_BITS = ValueKind(
     "0 for every digit, or a whole number from 4 to 52",
     {"type": ["integer", "string"], "pattern": f"^({_INTEGER})$"},
 )
-LANE = ValueKind(Lane, " or ".join(Lane), {"enum": list(Lane)})
+# Only a probe itself declares that it needs a part of its own.
+_LANES = (Lane.REALTIME, Lane.BACKGROUND)
+LANE = ValueKind(lambda word: _LANES[_LANES.index(Lane(word))], " or ".join(_LANES), {"enum": list(_LANES)})
 SENSITIVITY = ValueKind(Sensitivity, " or ".join(Sensitivity), {"enum": list(Sensitivity)})
 # The probe itself declares what is right: its text is read where its plugin is known.
 OPTION = ValueKind(

@@ -30,7 +30,8 @@ READINGS_MAX = 5
 PLAN_BYTES_MAX = 4 * 1024 * 1024
 
 # What may block is read by threads and processes, and tells of nothing that changes faster.
-LANE_INTERVAL_MIN_NS = {Lane.REALTIME: INTERVAL_MIN_NS, Lane.BACKGROUND: SECOND_NS}
+# A part that is started for each reading is not started oftener than this.
+LANE_INTERVAL_MIN_NS = {Lane.REALTIME: INTERVAL_MIN_NS, Lane.BACKGROUND: SECOND_NS, Lane.ONESHOT: 300 * SECOND_NS}
 INTERVAL_MAX_NS = 24 * 3600 * SECOND_NS
 
 # This part of the budget of rows is for segments in RAM; they are flushed when they take this part of that: the seal

@@ -228,8 +228,9 @@ def _plan_probe(plugin: Plugin, probe: Probe, settings: ProbeSettings | None, co
     enabled = planned.enabled if settings.enabled is None else settings.enabled
     planned = planned._replace(enabled=enabled, options=options)
     if settings.lane is not None:
-        if settings.lane is Lane.REALTIME and probe.lane is Lane.BACKGROUND:
-            raise _stricter(planned.table, "lane", "realtime", "background", configuration)
+        is_too_fast = settings.lane is Lane.REALTIME and probe.lane is Lane.BACKGROUND
+        if is_too_fast or planned.lane is Lane.ONESHOT:
+            raise _stricter(planned.table, "lane", settings.lane, probe.lane, configuration)
         planned = planned._replace(lane=settings.lane)
     if settings.sensitivity is not None:
         if settings.sensitivity is Sensitivity.PUBLIC and probe.sensitivity is Sensitivity.RESTRICTED:

@@ -10,6 +10,9 @@ from sysmond.machine.folders import Folders
 PARTS = ("sampler", "background", "archiver", "bus")
 """In the order in which they are started; the bus only where there is one."""
 
+ONESHOTS = ("smart",)
+"""Those that are started now and then, and end."""
+
 NO_BUS = "none"
 
 # A plugin that hangs is given up after ten seconds, and there may be several.

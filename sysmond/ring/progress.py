@@ -16,7 +16,10 @@ from sysmond.machine.folders import Folders
 from sysmond.ring.frame import SUFFIX
 
 FILE = "progress.json"
-WRITERS = {Lane.REALTIME: "sampler", Lane.BACKGROUND: "background"}
+WRITERS = {Lane.REALTIME: "sampler", Lane.BACKGROUND: "background", Lane.ONESHOT: "smart"}
+LANES = (Lane.REALTIME, Lane.BACKGROUND)
+"""Those that stay, and listen: to the other nobody can say anything, since it runs for a moment only."""
+
 ARCHIVER = "archiver"
 """It has a small ring of its own: the ledger of its flushes."""
 

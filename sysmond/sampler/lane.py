@@ -293,26 +293,7 @@ class Sampler:
         if isinstance(reading, Pieces):
             self._write_records(ring, source, tick_ns, reading)
             return
-        if isinstance(reading, Reading):
-            for absence in reading.lacking:
-                ring.absence(source.index, tick_ns, *absence)
-            if reading is source.written:
-                ring.repeat(source.index, tick_ns)
-                return
-            try:
-                names, values, _ = reading
-                if source.has_texts:
-                    values = [ring.text(value) if isinstance(value, str) else value for value in values]
-                # What is no integer is found where it is packed.
-                lost = ring.rows(source.index, tick_ns, names, values)  # type: ignore[arg-type]
-            except Exception as problem:  # noqa: BLE001  too few values, or what is no integer
-                reading = source.failed(problem)
-            else:
-                self.own.dropped += lost
-                source.written = None if source.has_texts or lost else reading
-                return
-        source.written = None
-        ring.absence(source.index, tick_ns, *reading)
+        self.own.dropped += source.write(ring, tick_ns, reading)
 
     def _write_records(self, ring: RingWriter, source: Source, tick_ns: int, reading: Pieces) -> None:
         """Write a reading of a long table; where it outgrows its ring, into a larger one that follows."""

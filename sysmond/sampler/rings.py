@@ -180,14 +180,14 @@ class Rings:
             with suppress(OSError):
                 os.unlink(self._reading)
 
-    def give_up_old(self) -> int:
-        """Bound how many rings wait to be sealed; gives how many were given up."""
+    def give_up_old(self, rings_max: int = OLD_RINGS_MAX) -> int:
+        """Bound how many rings of a stream wait to be sealed; gives how many were given up."""
         dropped = 0
         for folder in folders_of_streams(self.folder):
             names = os.listdir(folder)
             rings = sorted((name for name in names if name.endswith(SUFFIX)), key=started_ns)
             unfinished = [name for name in names if name.endswith(f"{SUFFIX}.new")]
-            for name in [*rings[: max(0, len(rings) - OLD_RINGS_MAX)], *unfinished]:
+            for name in [*rings[: max(0, len(rings) - rings_max)], *unfinished]:
                 os.unlink(f"{folder}/{name}")
                 dropped += name not in unfinished
         return dropped

@@ -174,6 +174,29 @@ class Source:
             raise ValueError("no records; expected one piece without rows")
         return Pieces(pieces)
 
+    def write(self, ring: RingWriter, tick_ns: int, reading: Reading | Absence) -> int:
+        """Put what was read of a wide table into its ring; gives how many values were lost."""
+        if isinstance(reading, Reading):
+            for absence in reading.lacking:
+                ring.absence(self.index, tick_ns, *absence)
+            if reading is self.written:
+                ring.repeat(self.index, tick_ns)
+                return 0
+            try:
+                names, values, _ = reading
+                if self.has_texts:
+                    values = [ring.text(value) if isinstance(value, str) else value for value in values]
+                # What is no integer is found where it is packed.
+                lost = ring.rows(self.index, tick_ns, names, values)  # type: ignore[arg-type]
+            except Exception as problem:  # noqa: BLE001  too few values, or what is no integer
+                reading = self.failed(problem)
+            else:
+                self.written = None if self.has_texts or lost else reading
+                return lost
+        self.written = None
+        ring.absence(self.index, tick_ns, *reading)
+        return 0
+
     def begins(self, size_bytes: int) -> None:
         """A ring begins, for a reading of so many bytes: all rows are wanted."""
         self.opened_bytes = size_bytes

@@ -139,6 +139,17 @@ def test_nothing_becomes_laxer_than_it_declares() -> None:
     )
 
 
+@pytest.mark.parametrize("lane", ["realtime", "background"])
+def test_what_declares_a_part_of_its_own_stays_there_where_it_is_ours(lane: str) -> None:
+    probe, text = offer("disks", Lane.ONESHOT), f"probes: {{disks: {{lane: {lane}}}}}"
+    ours = Discovery((Plugin("sysmond_probes.disks", True, (probe,)),), ())
+    assert planned("", ours)["disks"][2:4] == (Lane.ONESHOT, 300_000_000_000)  # No oftener there.
+    assert complaint(text, ours).endswith(f"lane: {lane}; expected oneshot, as the probe declares itself")
+    theirs = Discovery((THEIRS._replace(probes=(probe,)),), ())
+    assert planned("", theirs)["disks"].lane is Lane.BACKGROUND
+    assert complaint("probes: {disks: {lane: oneshot}}").endswith("expected realtime or background")
+
+
 OPTED = Plugin(
     "sysmond_probes.opted",
     True,
