@@ -207,7 +207,8 @@ def table_section(probe: Probe) -> Iterator[str]:
         whenever = "when it changed, and all of them now and then" if declared.packing.lasting else "at its moment"
         about, every = f"Long: {about.lower()} {whenever}", f"looked for {every}; key {', '.join(declared.packing.key)}"
     by_choice = ", public where the configuration says so" if probe.public_by_choice else ""
-    yield f"{about}, {every}; {probe.lane} lane; {as_declared('', probe).sensitivity}{by_choice}.{off}"
+    needed = f"; reading it takes {probe.privilege}" if probe.privilege else ""
+    yield f"{about}, {every}; {probe.lane} lane; {as_declared('', probe).sensitivity}{by_choice}{needed}.{off}"
     yield ""
     if columns := of_table(declared):
         yield from table(

@@ -85,4 +85,5 @@ class Ended:
 @hookimpl
 def sysmond_probes() -> list[Probe]:
     """Offer the table ``exits``."""
-    return [Probe(EXITS, records=Ended().records, sensitivity=sensitivity())]
+    privilege = "CAP_BPF and CAP_PERFMON for the loader, or CAP_NET_ADMIN"
+    return [Probe(EXITS, records=Ended().records, sensitivity=sensitivity(), privilege=privilege)]

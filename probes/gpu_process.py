@@ -129,6 +129,7 @@ def sysmond_probes() -> list[Probe]:
             lane=Lane.BACKGROUND,
             sensitivity=sensitivity(),
             needs=needs,
+            privilege="CAP_SYS_PTRACE, for processes of others",
             records=Used().records,
         )
     ]

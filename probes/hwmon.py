@@ -92,6 +92,7 @@ def sysmond_probes() -> list[Probe]:
             Sensitivity.RESTRICTED if table is ENERGY else Sensitivity.PUBLIC,
             subsystems=("hwmon",),
             needs=hwmon.needs(kind, *values),
+            privilege="CAP_DAC_READ_SEARCH, with some drivers" if table is ENERGY else "",
         )
         for table, kind, values in KINDS
     ]

@@ -68,5 +68,6 @@ def sysmond_probes() -> list[Probe]:
             options=(EVDEV,),
             needs=needs,
             public_by_choice=True,
+            privilege="group input, where logind does not tell it",
         )
     ]

@@ -44,5 +44,6 @@ def sysmond_probes() -> list[Probe]:
             options=(PERIOD,),
             enabled=False,
             needs=(f"{evdev.NODES}/event*",),
+            privilege="group input",
         )
     ]

@@ -35,14 +35,17 @@ def process_private(host: Host, full: bool) -> Records:  # noqa: FBT001
 @hookimpl
 def sysmond_probes() -> list[Probe]:
     """Offer the tables ``process``, ``thread`` and ``process_private``."""
-    seen = sensitivity()
+    seen, privilege = sensitivity(), "CAP_BPF and CAP_PERFMON for the loader, or nothing by /proc"
     return [
-        Probe(PROCESS, records=process, sensitivity=seen, options=(_THREADS,), deadline_s=DEADLINE_S),
-        Probe(THREAD, records=thread, sensitivity=seen, enabled=False, deadline_s=DEADLINE_S),
+        Probe(
+            PROCESS, records=process, sensitivity=seen, options=(_THREADS,), deadline_s=DEADLINE_S, privilege=privilege
+        ),
+        Probe(THREAD, records=thread, sensitivity=seen, enabled=False, deadline_s=DEADLINE_S, privilege=privilege),
         Probe(
             PROCESS_PRIVATE,
             records=process_private,
             sensitivity=Sensitivity.RESTRICTED,
             deadline_s=DEADLINE_S,
+            privilege="CAP_BPF and CAP_PERFMON for the loader, or CAP_SYS_PTRACE for processes of others",
         ),
     ]

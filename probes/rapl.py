@@ -91,5 +91,5 @@ def named(host: Host) -> dict[str, str]:
 def sysmond_probes() -> list[Probe]:
     """Offer the table ``rapl``."""
     needs = (f"{FOLDER}/{PREFIX}*/energy_uj",)
-    sensitivity = Sensitivity.RESTRICTED
-    return [Probe(RAPL, Meters().read, 10.0, Lane.BACKGROUND, sensitivity, subsystems=("powercap",), needs=needs)]
+    probe = Probe(RAPL, Meters().read, 10.0, Lane.BACKGROUND, Sensitivity.RESTRICTED, subsystems=("powercap",))
+    return [probe._replace(needs=needs, privilege="CAP_DAC_READ_SEARCH")]

@@ -72,4 +72,4 @@ def sysmond_probes() -> list[Probe]:
     """Offer the table ``slab``."""
     options = (Option("caches", LARGEST, "How many of the largest have rows of their own.", low=1, high=200),)
     probe = Probe(SLAB, Slabs().read, INTERVAL_S, Lane.BACKGROUND, Sensitivity.RESTRICTED)
-    return [probe._replace(options=options, needs=(PATH,))]
+    return [probe._replace(options=options, needs=(PATH,), privilege="CAP_DAC_READ_SEARCH")]

@@ -46,7 +46,7 @@ def kernel_stack(host: Host, full: bool) -> Sequence[Records]:  # noqa: FBT001
 @hookimpl
 def sysmond_probes() -> list[Probe]:
     """Offer the tables ``thread_state`` and ``kernel_stack``."""
-    restricted = Sensitivity.RESTRICTED
+    restricted, privilege = Sensitivity.RESTRICTED, "CAP_BPF and CAP_PERFMON for the loader"
     return [
         Probe(
             THREAD_STATE,
@@ -54,6 +54,14 @@ def sysmond_probes() -> list[Probe]:
             sensitivity=restricted,
             options=(_ALL, _BY_PROC, _STACKS),
             deadline_s=DEADLINE_S,
+            privilege=f"{privilege}, or CAP_SYS_PTRACE by /proc",
         ),
-        Probe(KERNEL_STACK, records=kernel_stack, sensitivity=restricted, enabled=False, deadline_s=DEADLINE_S),
+        Probe(
+            KERNEL_STACK,
+            records=kernel_stack,
+            sensitivity=restricted,
+            enabled=False,
+            deadline_s=DEADLINE_S,
+            privilege=f"{privilege}, or CAP_SYS_ADMIN by /proc",
+        ),
     ]

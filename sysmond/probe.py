@@ -364,6 +364,7 @@ class Probe(NamedTuple):
     ``on_battery_s``: how often in the background while a battery feeds the machine; 0 for half as often as else.
     ``costly_s``: a reading that takes the machine's firmware longer than this is made half as often; 0 for any length.
     ``public_by_choice``: restricted, though declared public, where the configuration does not say that it is.
+    ``privilege``: what its reader needs beyond the rights of any user, as a capability or group; empty for nothing.
     """
 
     table: Table
@@ -381,6 +382,7 @@ class Probe(NamedTuple):
     on_battery_s: float = 0.0
     costly_s: float = 0.0
     public_by_choice: bool = False
+    privilege: str = ""
 
 
 def rows_of(instances: Iterable[str], values: Callable[[str], Sequence[int | str] | None]) -> Iterator[Row]:

@@ -302,6 +302,7 @@ def check_probe(probe: Probe) -> None:
     _right_type(where, "sensitivity", probe.sensitivity, Sensitivity)
     _right_type(where, "subsystems", probe.subsystems, tuple)
     _right_type(where, "pure", probe.pure, bool)
+    _right_type(where, "privilege", probe.privilege, str)
     _right_type(where, "enabled", probe.enabled, bool)
     _right_type(where, "public_by_choice", probe.public_by_choice, bool)
     for subsystem in probe.subsystems:

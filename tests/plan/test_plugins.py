@@ -438,7 +438,7 @@ def test_the_declaration_is_kept_whole(write: Write) -> None:
     text = GOOD.format(table="t").replace(
         "Probe(TABLE, read)",
         "Probe(TABLE, read, 5, Lane.BACKGROUND, Sensitivity.RESTRICTED, ('block',), True, needs=('/x',),"
-        " public_by_choice=True)",
+        " public_by_choice=True, privilege='CAP_X')",
     )
     (offered,) = load(write("mine.py", text))
     assert offered[2:] == (
@@ -455,4 +455,5 @@ def test_the_declaration_is_kept_whole(write: Write) -> None:
         0,
         0,
         True,
+        "CAP_X",
     )

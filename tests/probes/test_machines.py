@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every probe on every machine there is a fixture of: rows as declared, or a cause; on an empty one nothing at all."""
 
+import json
+import os
 import pkgutil
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from tests.support import sysfs
 
 MACHINES = sorted(folder.name for folder in sysfs.MACHINES.iterdir())
 PLUGINS = sorted(module.name for module in pkgutil.iter_modules(sysmond_probes.__path__))
+NOBODY = 65534
 INT64 = range(-(2**63), 2**63)
 # What one instance may lack: that something sleeps, or that a chip reports a fault, is no failure of the probe.
 LACKS = {Cause.ASLEEP, Cause.IN_USE, Cause.NO_SOURCE}
@@ -62,8 +65,8 @@ def wrong(source: Source, reading: Reading) -> list[str]:
     return found + [str(absence) for absence in reading.lacking if absence.cause not in LACKS]
 
 
-def test_there_are_five_machines() -> None:
-    assert MACHINES == ["arm", "empty", "laptop", "server", "virtual"]
+def test_no_machine_is_forgotten() -> None:
+    assert MACHINES == ["arm", "desktop", "empty", "laptop", "server", "virtual"]
 
 
 @pytest.mark.parametrize("plugin", PLUGINS)
@@ -100,3 +103,33 @@ def test_an_empty_machine_has_nothing(plugin: str, roots: dict[str, Path]) -> No
             assert source.planned.is_possible(str(roots["empty"])) <= (not source.planned.needs), source.table
     finally:
         host.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
+def test_what_nobody_may_read_says_what_that_takes() -> None:
+    """Every probe is read as the user nobody, on the machine that runs this."""
+    reading, writing = os.pipe()
+    plugins_of = {plugin: sources(plugin, Host()) for plugin in PLUGINS}  # Imported before: nobody may not read them.
+    if (child := os.fork()) == 0:
+        os.setgroups([])
+        os.setresgid(NOBODY, NOBODY, NOBODY)
+        os.setresuid(NOBODY, NOBODY, NOBODY)
+        refused = [source.table for each in plugins_of.values() for source in each if is_refused(source)]
+        os.write(writing, json.dumps(refused).encode())
+        os._exit(0)
+    os.close(writing)
+    with open(reading, "rb") as pipe:
+        tables = set(json.load(pipe))
+    assert os.waitpid(child, 0)[1] == 0
+    declared = {source.table: source.probe.privilege for each in plugins_of.values() for source in each}
+    assert {table for table in tables if not declared[table]} == set()
+    assert "slab" in tables or not os.path.exists("/proc/slabinfo")
+
+
+def is_refused(source: Source) -> bool:
+    """Whether a probe may not be read, or some of its instances may not."""
+    if not source.planned.is_possible("/"):
+        return False
+    reading = source.read()
+    lacking = reading.lacking if isinstance(reading, Reading) else [reading] if isinstance(reading, Absence) else ()
+    return any(absence.cause is Cause.NO_PERMISSION for absence in lacking)
