@@ -9,6 +9,7 @@ from struct import Struct
 from sysmond.probe import (
     Absence,
     Answers,
+    Derived,
     Ending,
     Host,
     Join,
@@ -42,7 +43,7 @@ GPU_PROCESS = Table(
         COMM,
         text("card", "Address of the card that worked most for it, as gpu has it; else the driver.", "drm-pdev"),
         counter(
-            "time",
+            "gpu_time",
             "s",
             "For how long engines worked for it, all together: of two at once twice. Of NVIDIA, percent times seconds.",
             9,
@@ -53,7 +54,7 @@ GPU_PROCESS = Table(
         counter("copy_time", "s", "Of that, for how long they copied.", 9, "dma, copy, bcs, tfu"),
         counter("video_time", "s", "Of that, for how long they encoded or decoded.", 9, "enc, dec, jpeg, vcs, vecs"),
         gauge(
-            "memory",
+            "gpu_memory",
             "B",
             "Memory of its buffers that is resident, wherever.",
             0,
@@ -67,17 +68,21 @@ GPU_PROCESS = Table(
     " first. What a process used before sysmond began counts where it still has the client open.",
     Packing(_RECORD, ("pid", "start")),
     Answers(
-        top=(("time",), ("memory",)),
+        top=(("gpu_time",), ("gpu_memory",)),
         others_by=("uid",),
-        show=("pid", "comm", "username", "card", "time", "time:sum", "memory:last", "card_memory:last", "clients:last"),
-        show_groups=("time", "time:sum", "memory"),
+        show=(
+            *("pid", "comm", "username", "card", "gpu_time", "gpu_time:sum"),
+            *("gpu_memory:last", "card_memory:last", "clients:last"),
+        ),
+        show_groups=("gpu_time", "gpu_time:sum", "gpu_memory"),
         joins=(
             Join(":user", (("uid", "id"),), (("username", "name"),)),
             Join("command", _KEY, (("exe", "exe"), ("command", "command"))),
         ),
         ended_by=Ending("exits", _KEY, ("exit_code", "signal")),
         meant=(("user", "username"),),
-        aliases=(("gpu_percent", "time"), ("gpu_time", "time:sum"), ("gpu_memory", "memory"), ("gmem", "memory")),
+        aliases=(("gpu%", "gpu_percent"), ("gmem", "gpu_memory")),
+        derived=(Derived("gpu_percent", "%", "gpu_time * 100", "Of one engine; several may work for it at once."),),
     ),
 )
 _PACK = Struct(_RECORD).pack

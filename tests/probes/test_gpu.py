@@ -12,7 +12,7 @@ from sysmond_probes import gpu
 
 from sysmond.base import clock
 from sysmond.base.clock import SECOND_NS
-from sysmond.base.model import check_table
+from sysmond.plan.plugins import check_probe
 from sysmond.probe import ABSENT, Absence, Cause, Host
 from sysmond.sources import drm, nvml
 from tests.support import sysfs
@@ -49,7 +49,7 @@ def laptop(tmp_path: Path) -> Path:
 
 def test_the_table_is_sound() -> None:
     (probe,) = gpu.sysmond_probes()
-    check_table(probe.table)
+    check_probe(probe)
     assert all(metric.origin for metric in probe.table.metrics)
     assert {*drm.ATTRIBUTES} <= {*METRICS}
 

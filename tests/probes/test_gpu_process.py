@@ -10,10 +10,13 @@ from sysmond_probes import gpu_process
 
 from sysmond.base import clock
 from sysmond.base.clock import SECOND_NS
-from sysmond.base.declared_answers import check
-from sysmond.base.model import Sensitivity, Table, check_table
+from sysmond.base.model import Sensitivity, Table
 from sysmond.history import Archive
 from sysmond.machine.folders import Folders
+from sysmond.plan import catalogue
+from sysmond.plan.catalogue import Catalogue, Defaults, ProbeEntry
+from sysmond.plan.plan import as_declared
+from sysmond.plan.plugins import check_probe
 from sysmond.probe import Host, Lane, Records
 from sysmond.records import record_bytes
 from sysmond.ring.frame import Identity, Layout
@@ -46,8 +49,7 @@ def unpacked(records: Records) -> dict[int, dict[str, int | bytes]]:
 
 def test_the_table_is_sound() -> None:
     (probe,) = gpu_process.sysmond_probes()
-    check_table(probe.table)
-    check(probe.table)
+    check_probe(probe)
     assert record_bytes(probe.table) == 112
     assert all(metric.origin for metric in probe.table.metrics)
     assert probe.needs
@@ -64,12 +66,12 @@ def test_all_are_given_once_and_then_what_changed(machine: Machine) -> None:
         "uid": os.getuid(),
         "comm": b"game".ljust(16, b"\0"),
         "card": b"0000:c4:00.0".ljust(16, b"\0"),
-        "time": 1357,
+        "gpu_time": 1357,
         "render_time": 1000,
         "compute_time": 300,
         "copy_time": 7,
         "video_time": 50,
-        "memory": 13_107_200,
+        "gpu_memory": 13_107_200,
         "card_memory": 10 << 20,
         "clients": 1,
     }
@@ -87,7 +89,7 @@ def test_what_is_larger_than_a_record_is_cut(machine: Machine) -> None:
     memory = b"".join(b"drm-total-%d: %d\n" % (number, most) for number in range(100))
     machine.opens(70, 5, b"drm-client-id: 1\ndrm-pdev: " + b"x" * 999 + b"\n" + engines + memory)
     row = unpacked(gpu_process.Used().records(machine.host, full=True))[70]
-    assert (row["time"], row["memory"], row["card"]) == (2**63 - 1, 2**63 - 1, b"x" * 16)
+    assert (row["gpu_time"], row["gpu_memory"], row["card"]) == (2**63 - 1, 2**63 - 1, b"x" * 16)
 
 
 def test_a_process_is_the_one_that_the_table_of_processes_has(tmp_path: Path) -> None:
@@ -131,10 +133,14 @@ def test_who_uses_the_card_most(machine: Machine, tmp_path: Path) -> None:
         readings.append(used.records(machine.host, full=False))
     folders = Folders(str(tmp_path / "state"), str(tmp_path / "run"))
     recorded(folders, TABLE, readings)
-    columns = ["pid", "comm", "card", "time", "render_time:sum", "memory:last"]
+    (probe,) = gpu_process.sysmond_probes()
+    planned = as_declared("", probe)
+    entry = ProbeEntry(TABLE, True, planned, Defaults(probe.lane, planned.interval_ns, probe.sensitivity))
+    Path(folders.runtime, catalogue.FILE).write_bytes(catalogue.encode(Catalogue({TABLE.name: entry})))
+    columns = ["pid", "comm", "card", "gpu_percent", "render_time:sum", "gpu_memory:last"]
     start_ns = BOOTED_NS + 10 * SECOND_NS + 1
     found = Archive(folders).records(
-        "gpu_process", start=start_ns, end=start_ns + 10 * SECOND_NS, columns=columns, top=1, by="time"
+        "gpu_process", start=start_ns, end=start_ns + 10 * SECOND_NS, columns=columns, top=1, by="gpu_time"
     )
     pid, comm, card, time, rendered, memory = (column.texts or list(column.values) for column in found.columns)
     assert (pid, [*comm], [*card]) == ([70], ["game"], ["0000:c4:00.0"])
@@ -156,8 +162,8 @@ def test_processes_of_nvidia(machine: Machine, tmp_path: Path, monkeypatch: pyte
         monkeypatch.setattr(clock, "boottime_ns", lambda now_s=now_s: now_s * SECOND_NS)
         machine.host.new_tick()
         row = unpacked(used.records(machine.host, full=True))[70]
-        times.append(row["time"])
-        assert (row["memory"], row["clients"]) == ((2 << 30) + 13_107_200, 3)
+        times.append(row["gpu_time"])
+        assert (row["gpu_memory"], row["clients"]) == ((2 << 30) + 13_107_200, 3)
     assert times == [1357, 1357 + 2 * 7 * SECOND_NS]
     assert library.calls() == ["init", "shutdown"] * 2
 
