@@ -74,15 +74,22 @@ class Spec(NamedTuple):
         return {"B": 0, "s": 6 if self.of is Of.DERIVED else 3}.get(self.unit, 3)
 
 
+OfRows = Callable[[Callable[[Spec], Float64Array], Int64Array], Float64Array]
+"""What rows have, float64[row]: made of columns of theirs, and the bucket of each."""
+
+
 class FormulaColumn(NamedTuple):
     """What a derived column of rows is made of: columns of the same rows, and values of other tables by bucket.
 
-    ``others``: float64[bucket] each, once they have been looked up.
+    ``others``: float64[bucket] each, once they have been looked up. ``beside``: of the same things in long tables.
     """
 
     formula: "Formula"
     own: Mapping["Operand", Spec]
     others: "Mapping[Operand, Float64Array]" = MappingProxyType({})
+    beside: "Mapping[Operand, Callable[[Callable[[Spec], Float64Array], Int64Array], Float64Array]]" = MappingProxyType(
+        {}
+    )
 
     @property
     def is_of_instances(self) -> bool:
@@ -98,7 +105,9 @@ class FormulaColumn(NamedTuple):
             name: cells(spec) * (0.01 if spec.semantics is Semantics.COUNTER and spec.unit == "%" else 1.0)
             for name, spec in self.own.items()
         }
-        return computed(self.formula, values | {name: of[bucket] for name, of in self.others.items()}, len(bucket))
+        values |= {name: of[bucket] for name, of in self.others.items()}
+        values |= {name: of_rows(cells, bucket) for name, of_rows in self.beside.items()}
+        return computed(self.formula, values, len(bucket))
 
 
 class Specs(dict[str, Spec]):

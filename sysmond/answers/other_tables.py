@@ -25,12 +25,17 @@ def with_others(
 
     :raises TooLittleError: where what was left out of the time line may matter.
     """
-    operands = {name for column in columns.values() for name in column.formula.operands if name.table}
+    operands = {
+        name
+        for column in columns.values()
+        for name in column.formula.operands
+        if name.table and name not in column.beside
+    }
     line.demand({name.table for name in operands}, ())
     computing = Computing(Query(line, [], *span, boot), line, span)
     axis = stamps_ns // step_ns if step_ns else np.zeros(len(stamps_ns), np.int64)
     values = {name: computing.other(SeriesKey(*name), MEAN, axis, step_ns) for name in operands}
     return {
-        label: column._replace(others={name: values[name] for name in column.formula.operands if name.table})
+        label: column._replace(others={name: values[name] for name in column.formula.operands if name in values})
         for label, column in columns.items()
     }

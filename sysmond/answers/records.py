@@ -16,6 +16,7 @@ from sysmond.answers.question import Request, asked, asked_of, column, finished,
 from sysmond.answers.rows import JoinedRows, UtcBuckets, axis, batches, covered_by_rows, lasting
 from sysmond.base import paths
 from sysmond.base.declared_answers import within
+from sysmond.base.formula import SAME, Operand
 from sysmond.base.model import FINEST_TIER, READERS, TIERS_NS, Answers, Metric, Semantics, Sensitivity, Table
 from sysmond.base.result import Answered, Event, Explanation, Gap, Result
 from sysmond.base.timespec import FOREVER_NS, format_step
@@ -219,9 +220,10 @@ class Answering:
     def with_others(
         self, columns: Mapping[str, offered.FormulaColumn], buckets: UtcBuckets, step_ns: int
     ) -> Mapping[str, offered.FormulaColumn]:
-        """Give derived columns what they need of wide tables, in buckets of a step; 0 for one."""
-        others = {name for column in columns.values() for name in column.formula.operands if name.table}
-        if not others:
+        """Give derived columns what they need of other tables, in buckets of a step; 0 for one."""
+        columns = self._with_beside(columns, buckets, step_ns)
+        named = ((derived, name) for derived in columns.values() for name in derived.formula.operands)
+        if not any(name.table and name not in derived.beside for derived, name in named):
             return columns
         from sysmond.answers import other_tables, wide  # noqa: PLC0415  few ask for them
 
@@ -233,6 +235,45 @@ class Answering:
             self._boot,
             lambda line: other_tables.with_others(line, columns, span, self._boot, buckets.stamps_ns, step_ns),
         )
+
+    def _with_beside(
+        self, columns: Mapping[str, offered.FormulaColumn], buckets: UtcBuckets, step_ns: int
+    ) -> Mapping[str, offered.FormulaColumn]:
+        """Give derived columns what they need of other long tables: what these answer to the same question."""
+        labels: dict[str, list[str]] = {}
+        operands: dict[str, dict[Operand, None]] = {}
+        for label, derived in columns.items():
+            for name in (name for name in derived.formula.operands if name.instance == SAME):
+                labels.setdefault(name.table, []).append(label)
+                operands.setdefault(name.table, {})[name] = None
+        if not operands:
+            return columns
+        from sysmond.answers import beside  # noqa: PLC0415  few ask for them
+
+        key = {name: self.offer.specs[name] for name in key_of(self.table)}
+        found: dict[Operand, beside.Beside] = {}
+        for table, names in operands.items():
+            asked_for = [*key, *(name.metric for name in names)]
+            span = int(buckets.edges_ns[0]), int(buckets.edges_ns[-1])
+            told = self._told_beside(Request(table, *span, step_ns or None, asked_for, boot=self._boot), labels[table])
+            found |= beside.beside(key, [*names], told, buckets.stamps_ns)
+        return {
+            label: derived._replace(beside={name: found[name] for name in derived.formula.operands if name in found})
+            for label, derived in columns.items()
+        }
+
+    def _told_beside(self, request: Request, labels: Collection[str]) -> Result | None:
+        """What another table answers; None, and a warning, where it cannot."""
+        try:
+            other = Answering(self._census, request)
+            told = other.answer()
+        except FileNotFoundError:
+            raise
+        except Error as lacking:
+            self._warnings.append(f"{lacking}; {', '.join(dict.fromkeys(labels))} is left empty")
+            return None
+        self._stretches += other._stretches
+        return told
 
     def _batches(self, question: Question, buckets: UtcBuckets) -> Iterator[RowBatch]:
         labels = question.where.columns if question.where else ()

@@ -159,6 +159,10 @@ KNOWN: Mapping[str, tuple[Derived, ...]] = {
             "(rss_anon + rss_file + rss_shmem) / memory.total * 100",
             "Resident memory, of all there is.",
         ),
+        Derived(
+            "gpu_percent", "%", "gpu_process.gpu_time@@ * 100", "Time of engines of graphics cards, of one engine."
+        ),
+        Derived("gpu_memory", "B", "gpu_process.gpu_memory@@", "Memory of its buffers for graphics cards."),
     ),
     "process_private": (
         Derived("received", "B/s", "tcp_received + udp_received", "What it receives by TCP and UDP."),
