@@ -23,6 +23,7 @@ NEEDS = {
     "/proc/net/snmp6": "IPv6: ipv6.disable=0 on the kernel's command line",
     "/proc/schedstat": "a kernel with CONFIG_SCHEDSTATS",
     "/proc/diskstats": "a kernel with CONFIG_BLOCK",
+    "/usr/sbin/smartctl": "smartctl (package smartmontools), which asks the disks",
     "/sys/devices/system/cpu/cpufreq": "a driver for frequency scaling; virtual machines seldom have one",
     "/sys/class/hwmon": "a sensor's kernel module; 'sensors-detect' (package lm-sensors) finds which",
     "/sys/bus/iio": "a sensor that Industrial I/O has a driver for; a folding or turning screen has some",
