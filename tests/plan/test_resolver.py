@@ -326,7 +326,7 @@ def test_the_program_writes_a_plan_whatever_its_plugins_leave_behind(tmp_path: P
     [
         (["--config", "wrong.yaml"], 2, "wrong.yaml:1: sampler.priority: 'x' is wrong; expected a whole number"),
         (["--config", "none.yaml"], 2, "none.yaml: No such file or directory; expected a file that can be read"),
-        (["--config", "unknown.yaml"], 2, "unknown.yaml:1: probes.cpus: no such probe; nearest: cpu, tcp, icmp"),
+        (["--config", "unknown.yaml"], 2, "unknown.yaml:1: probes.cpus: no such probe; nearest: cpu, tcp, gpu"),
         (
             ["--colour"],
             2,
