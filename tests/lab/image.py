@@ -10,7 +10,10 @@ import shutil
 import subprocess
 import sys
 import zlib
+from pathlib import Path
+from typing import NamedTuple
 
+DEVICES = Path(__file__).with_name("devices.asl")
 SUITE = "trixie"
 SIZE_BYTES = 3 << 30  # Sparse; a third of it is used.
 TOOLS = {"mmdebstrap": "mmdebstrap", "mke2fs": "e2fsprogs"}
@@ -21,6 +24,18 @@ PACKAGES = (
     *("linux-image-amd64", "initramfs-tools", "zstd"),
     *("libbpf1", "python3", "python3-dbus-fast", "python3-h5py", "python3-numpy", "python3-pluggy", "python3-pytest"),
     *("python3-hypothesis", "python3-pyudev", "python3-rich", "python3-yaml", "procps", "strace", "gcc", "libc6-dev"),
+    # What says the same as a table of ours, and what devices are made with.
+    *("acpica-tools", "dmsetup", "ethtool", "i2c-tools", "iproute2", "libsensors5", "lm-sensors", "mdadm", "upower"),
+    *(
+        "hostapd",
+        "iw",
+        "wireless-regdb",
+        "smartmontools",
+        "nfs-common",
+        "nfs-kernel-server",
+        "python3-evdev",
+        "usbutils",
+    ),
 )
 
 FILES = {
@@ -67,19 +82,36 @@ FINISH = (
     'cat boot/vmlinuz-* >"$LAB_KERNEL"',
     'cat boot/initrd.img-* >"$LAB_INITRD"',
     "rm -f boot/initrd.img-* var/cache/apt/archives/*.deb",
+    # A check starts what it wants of these.
+    "chroot . systemctl --quiet mask hostapd smartmontools rpcbind.service rpcbind.socket",
+    "chroot . systemctl --quiet disable nfs-server",
+    "chroot . iasl -p /tmp/devices /etc/devices.asl >/dev/null",
+    'cat tmp/devices.aml >"$LAB_ACPI" && rm tmp/devices.aml',
     "mount --bind . mnt",
     'mke2fs -q -t ext4 -E lazy_itable_init=1 -d mnt "$LAB_ROOT"',
     "umount mnt",
 )
 
 
-def disk(folder: str) -> tuple[str, str, str]:
-    """Name root file system, kernel and initial RAM disk in a folder, after building them where that is to be done.
+class Image(NamedTuple):
+    """The files that a machine is booted from: root file system, kernel, initial RAM disk, ACPI table of devices."""
+
+    root: str
+    kernel: str
+    initrd: str
+    acpi: str
+
+
+MADE = Image("root.img", "vmlinuz", "initrd.img", "devices.aml")
+
+
+def disk(folder: str) -> Image:
+    """Name the files of an image in a folder, after building them where that is to be done.
 
     :raises CalledProcessError: where they cannot be built; mmdebstrap has said why.
     """
     mirror = os.environ.get("LAB_MIRROR", "")
-    recipe = zlib.crc32(repr((SUITE, PACKAGES, FILES, PREPARE, FINISH, SIZE_BYTES)).encode())
+    recipe = zlib.crc32(repr((SUITE, PACKAGES, FILES, PREPARE, FINISH, SIZE_BYTES, DEVICES.read_text())).encode())
     built = os.path.join(folder, f"image-{recipe:08x}")
     if not os.path.isdir(built):
         print(f"lab: building an image of Debian {SUITE}; some minutes, once", file=sys.stderr)
@@ -91,19 +123,17 @@ def disk(folder: str) -> tuple[str, str, str]:
             if each.startswith("image-") and each != os.path.basename(unfinished):
                 shutil.rmtree(os.path.join(folder, each))
         os.rename(unfinished, built)
-    root, kernel, initrd = (os.path.join(built, each) for each in ("root.img", "vmlinuz", "initrd.img"))
-    return root, kernel, initrd
+    return Image._make(os.path.join(built, each) for each in MADE)
 
 
 def _build(folder: str, mirror: str) -> None:
-    made = {"LAB_ROOT": "root.img", "LAB_KERNEL": "vmlinuz", "LAB_INITRD": "initrd.img"}
-    places = {variable: os.path.join(folder, name) for variable, name in made.items()}
+    places = {f"LAB_{what.upper()}": os.path.join(folder, name) for what, name in MADE._asdict().items()}
     for place in places.values():
         with open(place, "wb"):
             os.chmod(place, 0o666)  # noqa: S103  in a user namespace the hooks are somebody else
     os.truncate(places["LAB_ROOT"], SIZE_BYTES)
     overlay = os.path.join(folder, "files")
-    for path, text in FILES.items():
+    for path, text in {**FILES, "etc/devices.asl": DEVICES.read_text()}.items():
         os.makedirs(os.path.dirname(os.path.join(overlay, path)), exist_ok=True)
         with open(os.path.join(overlay, path), "w", encoding="utf-8") as file:
             file.write(text)

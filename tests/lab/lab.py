@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Boot a small machine, and check from inside it what only a whole machine with another kernel can show.
 
-It has Debian's kernel and systemd, all controllers of cgroup v2, and disks of its own. sysmond comes there as a package
-built from this folder as it is. Checks are pytest's, and run as root; each is told as it ends.
+It has Debian's kernel and systemd, all controllers of cgroup v2, two nodes of memory, disks of its own, and the devices
+of a laptop (``devices.asl``), which are plugged in, changed and pulled out from outside (``outside.py``). sysmond comes
+there as a package built from this folder as it is. Checks are pytest's, and run as root; each is told as it ends.
 
     python tests/lab/lab.py [--shell] [ARGUMENT OF PYTEST ...]
+    python tests/lab/lab.py tests/lab/devices.py -k battery
 
 ``CHECKS`` is what is run where no argument says it. It needs qemu, mmdebstrap, clang and, once, a mirror
 of Debian (``LAB_MIRROR``); without KVM it takes half an hour. Exit code 0: all passed; 1: not; 2: it cannot run here.
@@ -24,16 +26,23 @@ from collections.abc import Mapping
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parent.parent.parent))
-from tests.lab import image
+from tests.lab import image, outside
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 FOLDER = REPOSITORY / "build/lab"
 SHARE, CONSOLE = FOLDER / "share", FOLDER / "console.log"
+MEMORY = (
+    Path("/dev/shm") / f"sysmond-lab-{os.getpid()}"
+)  # The upper half of its memory, in which the firmware's part is.
 TOOLS = {"qemu-system-x86_64": "qemu-system-x86", "clang": "clang", "git": "git", **image.TOOLS}
 
 CHECKS = (
     "tests/lab/controllers.py",
     "tests/lab/machine.py",
+    "tests/lab/devices.py",
+    "tests/lab/system.py",
+    "tests/lab/wifi.py",
+    "tests/lab/input.py",
     # What ordinary tests try with the kernel that is there, with this one: all ways to read processes.
     *(
         "tests/tasks/bpf/test_walk.py",
@@ -57,11 +66,12 @@ SBIN = ":/usr/sbin:/sbin"  # Where mke2fs is, and others than root do not look.
 MEMORY_MIB = 2048
 PROCESSORS = 2
 SCRATCH_BYTES = 256 << 20  # Of each disk beside that of the system: one to write to, one for swap.
+PLUGGED_BYTES = 64 << 20  # Of those that are plugged in, or are there for their bus.
 SILENCE_S = 900.0  # Longer than any check takes without KVM.
 ENDED = "lab: ended "
 KERNEL_ARGUMENTS = (
     "root=/dev/vda rw console=ttyS0 quiet net.ifnames=0 mitigations=off psi=1 hugepages=8"
-    " zswap.enabled=1 zswap.max_pool_percent=50"
+    f" zswap.enabled=1 zswap.max_pool_percent=50 memmap={outside.SAID_BYTES >> 10}K${outside.SAID_AT:#x}"
 )
 
 
@@ -116,21 +126,44 @@ def accelerator() -> list[str]:
     return ["-accel", chosen, "-cpu", "host" if chosen.startswith("kvm") else "Nehalem,+rdrand"]
 
 
-def command(disks: tuple[str, str, str], *, shell: bool) -> list[str]:
+def hardware() -> list[str]:
+    """Its devices beside disks: memory in two nodes, sockets of USB and PCI Express, a network card, a SATA disk.
+
+    ``nvme`` is a disk that waits to be plugged in.
+    """
+    half = MEMORY_MIB // 2
+    words = ["-object", f"memory-backend-ram,id=near,size={half}M", "-numa", "node,memdev=near,cpus=0"]
+    words += ["-object", f"memory-backend-file,id=far,size={half}M,mem-path={MEMORY},share=on,discard-data=on"]
+    words += ["-numa", "node,memdev=far,cpus=1", "-global", "ICH9-LPC.disable_s3=0"]
+    words += ["-device", "qemu-xhci,id=usb", "-device", "pcie-root-port,id=socket,chassis=1,slot=1"]
+    words += ["-netdev", "user,id=net,restrict=on", "-device", "e1000e,netdev=net"]
+    for name in ("nvme", "sata"):
+        words += ["-blockdev", f"driver=raw,node-name={name},file.driver=file,file.filename={FOLDER / name}.img"]
+    return [*words, "-device", "ide-hd,drive=sata,bus=ide.0,serial=LABSATA,model=LABDISK"]
+
+
+def command(made: image.Image, *, shell: bool) -> list[str]:
     """How qemu is called. What is written to the disks is forgotten with the machine."""
-    root, kernel, initrd = disks
     words = ["nice", "qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
-    words += [*accelerator(), "-machine", "q35"]
-    words += ["-smp", str(PROCESSORS), "-m", str(MEMORY_MIB), "-kernel", kernel, "-initrd", initrd]
-    words += ["-append", f"{KERNEL_ARGUMENTS} {'systemd.mask=lab.service' if shell else ''}"]
-    for disk in (root, str(FOLDER / "written.img"), str(FOLDER / "swap.img")):
+    words += [*accelerator(), "-machine", "q35", "-acpitable", f"file={made.acpi}"]
+    words += ["-smp", str(PROCESSORS), "-m", str(MEMORY_MIB), "-kernel", made.kernel, "-initrd", made.initrd]
+    words += ["-append", f"{KERNEL_ARGUMENTS} {'systemd.mask=lab.service' if shell else ''}", *hardware()]
+    for disk in (made.root, str(FOLDER / "written.img"), str(FOLDER / "swap.img")):
         words += ["-drive", f"file={disk},format=raw,if=virtio,snapshot=on,cache=unsafe"]
     words += ["-virtfs", f"local,path={SHARE},mount_tag=host,security_model=none,readonly=on"]
     words += ["-device", "virtio-rng-pci", "-device", "virtio-serial-pci"]
     if shell:
         return [*words, "-serial", "stdio"]
     words += ["-serial", f"file:{CONSOLE}", "-chardev", "file,id=told,path=/dev/stdout"]
-    return [*words, "-device", "virtserialport,chardev=told,name=lab"]
+    words += ["-device", "virtserialport,chardev=told,name=lab"]
+    words += ["-qmp", f"unix:{_socket('monitor')},server=on,wait=off"]
+    words += ["-chardev", f"socket,id=outside,path={_socket('outside')},server=on,wait=off"]
+    return [*words, "-device", "virtserialport,chardev=outside,name=outside"]
+
+
+def _socket(name: str) -> Path:
+    """A socket of qemu's; its path has to be a short one."""
+    return MEMORY.with_name(f"{MEMORY.name}-{name}")
 
 
 def watch(words: list[str]) -> int:
@@ -164,19 +197,28 @@ def main() -> int:
         return 2
     FOLDER.mkdir(parents=True, exist_ok=True)
     try:
-        disks = image.disk(str(FOLDER))
+        made = image.disk(str(FOLDER))
         share(arguments or list(CHECKS))
     except subprocess.CalledProcessError as failure:
         print(f"lab: {failure.cmd[0]} failed, as it says above", file=sys.stderr)
         return 2
-    for name in ("written.img", "swap.img"):
-        with (FOLDER / name).open("wb") as disk:
-            disk.truncate(SCRATCH_BYTES)
-    words = command(disks, shell=chosen.shell)
-    if chosen.shell:
-        return subprocess.run(words, check=False).returncode
-    began_s = time.monotonic()
-    code = watch(words)
+    sizes = {"written": SCRATCH_BYTES, "swap": SCRATCH_BYTES, "nvme": PLUGGED_BYTES, "sata": PLUGGED_BYTES}
+    for name, size_bytes in sizes.items():
+        with (FOLDER / f"{name}.img").open("wb") as disk:
+            disk.truncate(size_bytes)
+    words = command(made, shell=chosen.shell)
+    try:
+        with MEMORY.open("wb") as memory:
+            memory.truncate(MEMORY_MIB << 19)
+        outside.say(MEMORY, outside.AT_FIRST)
+        if chosen.shell:
+            return subprocess.run(words, check=False).returncode
+        outside.Obeying(_socket("outside"), _socket("monitor"), MEMORY).start()
+        began_s = time.monotonic()
+        code = watch(words)
+    finally:
+        for path in (MEMORY, _socket("outside"), _socket("monitor")):
+            path.unlink(missing_ok=True)
     print(f"lab: {'passed' if code == 0 else 'FAILED'} in {time.monotonic() - began_s:.0f} s")
     return 0 if code == 0 else 1
 

@@ -2,7 +2,10 @@
 """The lab where it cannot be: what is missing is said. The lab itself is `make lab`."""
 
 import json
+import re
 import shutil
+import socket
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +14,7 @@ from typing import Any
 import pytest
 
 from sysmond.tasks.bpf.loader import PROGRAMS
-from tests.lab import kernels, lab
+from tests.lab import image, kernels, lab, outside
 from tests.lab.ways import WAYS
 
 
@@ -71,3 +74,43 @@ def test_an_initial_file_system_is_what_the_kernel_unpacks(tmp_path: Path) -> No
     unpacked = subprocess.run(["cpio", "-i", "--quiet"], input=whole, cwd=tmp_path, check=False)
     assert unpacked.returncode == 0
     assert (tmp_path / "folder/file").read_bytes() == (tmp_path / "link").read_bytes() == b"12345"
+
+
+def test_firmware_reads_where_the_host_writes(tmp_path: Path) -> None:
+    source = image.DEVICES.read_text()
+    assert f"SystemMemory, {outside.SAID_AT:#010x}" in source
+    fields = re.findall(r"^ +[A-Z]{4}, 32, // (.*)$", source, re.MULTILINE)
+    assert [4 * place for place in range(len(fields))] == list(outside.PLACES.values())
+    memory = tmp_path / "memory"
+    memory.write_bytes(bytes(outside.SAID_BYTES))
+    outside.say(memory, {**outside.AT_FIRST, "temperature": 61.5, "fan_rpm": 3300})
+    said = dict(zip(outside.PLACES, struct.unpack_from(f"<{len(fields)}I", memory.read_bytes()), strict=True))
+    assert (said["temperature"], said["fan_rpm"], said["plugged"]) == (3347, 3300, 1)
+    assert said.keys() == outside.AT_FIRST.keys()
+
+
+@pytest.mark.skipif(shutil.which("qemu-system-x86_64") is None, reason="no qemu to give orders to")
+def test_what_the_machine_asks_for_is_done(tmp_path: Path) -> None:
+    memory = tmp_path / "memory"
+    memory.write_bytes(bytes(outside.SAID_BYTES))
+    command = ["qemu-system-x86_64", "-S", "-nodefaults", "-display", "none", "-machine", "none"]
+    command += ["-qmp", f"unix:{tmp_path}/monitor,server=on,wait=off"]
+    with subprocess.Popen(command) as qemu, socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(f"{tmp_path}/port")
+        listening.listen()
+        obeying = outside.Obeying(tmp_path / "port", tmp_path / "monitor", memory)
+        obeying.start()
+        port, _ = listening.accept()
+        with port, port.makefile("rwb") as lines:
+
+            def asked(**order: object) -> Any:
+                lines.write(json.dumps(order).encode() + b"\n")
+                lines.flush()
+                return json.loads(lines.readline())
+
+            assert "paused" in asked(monitor="info status")
+            assert asked(say={"plugged": 7}) is None
+            assert memory.read_bytes()[0] == 7
+            assert "expected monitor" in asked(dance=1)["error"]
+        obeying.join()
+        qemu.terminate()

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What happens to the lab's machine from outside: devices are plugged in and out, its firmware says other things.
+
+A check inside the machine asks for it by a port of its own, a line of JSON each way; on the host a thread obeys:
+``{"monitor": "device_add …"}`` is an order for qemu, ``{"say": {"capacity": 17}}`` is written to where the tables of
+``devices.asl`` read, ``{"wake_s": 30}`` wakes the machine after so long, should it be suspended then.
+"""
+
+import json
+import mmap
+import os
+import socket
+import struct
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+PORT = "/dev/virtio-ports/outside"
+# Where the firmware's readings begin in the memory of the machine, and where each is from there: as in devices.asl.
+SAID_AT = 0x40000000
+SAID_BYTES = 0x10000
+PLACES = {
+    "plugged": 0x00, "present": 0x04, "status": 0x08, "rate_mw": 0x0C, "energy_mwh": 0x10, "voltage_mv": 0x14,
+    "temperature": 0x18, "light_lux": 0x1C, "lid": 0x20, "fan_rpm": 0x24, "power_mw": 0x28,
+}  # fmt: skip
+DISCHARGES, CHARGES = 1, 2
+AT_FIRST = {
+    "plugged": 1, "present": 1, "status": CHARGES, "rate_mw": 15000, "energy_mwh": 24000, "voltage_mv": 11800,
+    "temperature": 40.0, "light_lux": 150, "lid": 1, "fan_rpm": 2000, "power_mw": 12000,
+}  # fmt: skip
+WAIT_S = 60.0
+
+
+def say(memory: Path, readings: Mapping[str, float]) -> None:
+    """Have the firmware say something: into the file of the memory that begins at ``SAID_AT``."""
+    with memory.open("r+b") as file, mmap.mmap(file.fileno(), SAID_BYTES) as said:
+        for name, value in readings.items():
+            # ACPI has tenths of a kelvin, and Linux takes 273.2 K for 0 °C.
+            number = round((value + 273.2) * 10) if name == "temperature" else round(value)
+            struct.pack_into("<I", said, PLACES[name], number)
+
+
+class Monitor:
+    """qemu's monitor (docs/interop/qmp-spec)."""
+
+    def __init__(self, path: Path) -> None:
+        """Connect.
+
+        :raises OSError: where nobody answers.
+        """
+        self._socket = connected(path)
+        self._file = self._socket.makefile("rwb")
+        self._file.readline()
+        self.do("qmp_capabilities")
+
+    def do(self, command: str, **arguments: Any) -> Any:
+        """Have something done; gives what comes back, with the key ``error`` where it was refused."""
+        self._file.write(json.dumps({"execute": command, "arguments": arguments}).encode() + b"\n")
+        self._file.flush()
+        while line := self._file.readline():
+            answer: dict[str, Any] = json.loads(line)
+            if "event" not in answer:
+                return answer.get("return", answer)
+        raise EOFError("qemu has ended")
+
+    def close(self) -> None:
+        """Leave."""
+        self._file.close()
+        self._socket.close()
+
+
+def connected(path: Path) -> socket.socket:
+    """Connect to a socket that qemu is about to make."""
+    give_up_s = time.monotonic() + WAIT_S
+    while True:
+        made = socket.socket(socket.AF_UNIX)
+        try:
+            made.connect(str(path))
+        except OSError:
+            made.close()
+            if time.monotonic() > give_up_s:
+                raise
+            time.sleep(0.1)
+        else:
+            return made
+
+
+class Obeying(threading.Thread):
+    """On the host: does what the machine asks for, until that ends."""
+
+    def __init__(self, port: Path, monitor: Path, memory: Path) -> None:
+        super().__init__(daemon=True)
+        self._paths = port, monitor
+        self._memory = memory
+
+    def run(self) -> None:
+        """Answer one line after the other."""
+        port, monitor = self._paths
+        with suppress(OSError, EOFError):
+            asking = Monitor(monitor)
+            with connected(port) as made, made.makefile("rwb") as lines:
+                for line in lines:
+                    lines.write(json.dumps(self._obey(asking, json.loads(line))).encode() + b"\n")
+                    lines.flush()
+            asking.close()
+
+    def _obey(self, monitor: Monitor, order: dict[str, Any]) -> Any:
+        match order:
+            case {"monitor": line}:
+                return monitor.do("human-monitor-command", **{"command-line": line})
+            case {"say": readings}:
+                return say(self._memory, readings)
+            case {"wake_s": after_s}:
+                timer = threading.Timer(after_s, monitor.do, ("system_wakeup",))
+                timer.daemon = True
+                return timer.start()
+            case _:
+                return {"error": f"{order!r}: expected monitor, say or wake_s"}
+
+
+class Outside:
+    """In the machine: the world around it."""
+
+    def __init__(self) -> None:
+        """Open the port; nobody else may at the same time."""
+        self._descriptor = os.open(PORT, os.O_RDWR)
+
+    def _ask(self, **order: Any) -> Any:
+        os.write(self._descriptor, json.dumps(order).encode() + b"\n")
+        answer = b""
+        while not answer.endswith(b"\n"):
+            answer += os.read(self._descriptor, 65536)
+        return json.loads(answer)
+
+    def say(self, **readings: float) -> None:
+        """Have the firmware say something."""
+        assert self._ask(say=readings) is None
+
+    def monitor(self, line: str) -> None:
+        """Have qemu do something that says nothing."""
+        assert self._ask(monitor=line) == "", line
+
+    def wake_after(self, seconds: float) -> None:
+        """Have the machine be woken."""
+        assert self._ask(wake_s=seconds) is None
+
+    def close(self) -> None:
+        """Leave."""
+        os.close(self._descriptor)

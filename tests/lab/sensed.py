@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the checks of devices share: a recorder that senses often, what it has last, and programs that tell the same."""
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from sysmond.base.clock import SECOND_NS
+from sysmond.errors import Error
+from sysmond.history import Archive
+from tests.lab.ground import TOP, Ground
+from tests.support.waiting import wait_until
+from tests.support.whole import a_recorder
+
+INTERVAL_S = 2
+# From an event of a device to its row, and to its gap; and how much later that may be where a processor is emulated.
+HOT_PLUG_NS = 2 * SECOND_NS
+LATE_NS = 4 * SECOND_NS
+
+
+def run(*words: str) -> str:
+    """Run a program to its good end; what it says."""
+    return subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+@contextmanager
+def sensing(tables: Sequence[str], **options: int) -> Iterator[Ground]:
+    """Record, these tables every ``INTERVAL_S``, with options."""
+    with a_recorder() as recorder:
+        settings = {"enabled": True, "interval": f"{INTERVAL_S}s", **({"options": options} if options else {})}
+        recorder.config.write_text(json.dumps({"probes": dict.fromkeys(tables, settings)}))  # JSON is YAML.
+        recorder.start()
+        ground = Ground(TOP, recorder)
+        wait_until(lambda: ground.last("load", ""), recorder.said)
+        yield ground
+
+
+def instances(ground: Ground, table: str, since_ns: int = 0) -> set[str]:
+    """Of what a table had rows since some time, or lately."""
+    since_ns = since_ns or time.time_ns() - 10 * SECOND_NS
+    try:
+        entries = Archive(ground.recorder.folders).catalogue(f"{table}/*")
+    except Error:
+        return set()
+    named = {entry.path.partition("@")[2] for entry in entries if entry.end_ns > since_ns}
+    return {name for name in named if ground.rows(table, name, since_ns)}
+
+
+def the_only(ground: Ground, table: str) -> str:
+    """The one instance of a table, once it has one."""
+    wait_until(lambda: len(instances(ground, table)) == 1, lambda: f"{table}: {instances(ground, table)}")
+    return instances(ground, table).pop()
+
+
+def plugged(ground: Ground, table: str, does: Callable[[], object], shown: Path) -> str:
+    """Plug something in, which the kernel shows as a folder: its instance, in time."""
+    before, begin_ns = instances(ground, table), time.time_ns()
+    assert not shown.exists()
+    does()
+    wait_until(shown.exists)
+    shown_ns = time.time_ns()
+    wait_until(lambda: instances(ground, table, begin_ns) - before, lambda: f"{table}: {ground.recorder.said()}")
+    name = (instances(ground, table, begin_ns) - before).pop()
+    late_ns = ground.rows(table, name, begin_ns)[0].time_ns - shown_ns
+    print(f"{table}@{name}: {late_ns / SECOND_NS:.2f} s after the kernel showed it")
+    assert late_ns <= HOT_PLUG_NS + LATE_NS
+    return name
+
+
+def pulled(ground: Ground, table: str, name: str, does: Callable[[], object], shown: Path) -> None:
+    """Pull something out: it has a gap from then on, in time."""
+    does()
+    wait_until(lambda: not shown.exists())
+    gone_ns = time.time_ns()
+    wait_until(lambda: ground.rows("load", "", gone_ns + HOT_PLUG_NS + LATE_NS + 4 * INTERVAL_S * SECOND_NS))
+    later = [row.time_ns - gone_ns for row in ground.rows(table, name, gone_ns)]
+    print(f"{table}@{name}: last row {max(later, default=0) / SECOND_NS:.2f} s after the kernel had it no more")
+    assert max(later, default=0) <= HOT_PLUG_NS + LATE_NS
