@@ -205,7 +205,7 @@ class Host:
                 break
             for name, words in _ASLEEP.items():
                 try:
-                    if self._at_once(f"{folder}/{name}") in words:
+                    if self._at_once(f"{folder}/{name}") in words and not _is_adapter(folder):
                         return True
                 except OSError:  # It has no such file, or is gone.
                     continue
@@ -307,6 +307,15 @@ class Host:
     def _forget(self, path: str) -> None:
         os.close(self._descriptors.pop(path))
         self._before.pop(path, None)
+
+
+def _is_adapter(folder: str) -> bool:
+    """Whether a device is an adapter of I²C, which has nothing to suspend (pm_runtime_no_callbacks) and always says so.
+
+    Source: the kernel's ``drivers/i2c/i2c-core-base.c``.
+    """
+    begin, _, number = os.path.basename(folder).partition("-")
+    return begin == "i2c" and number.isdecimal()
 
 
 class Option(NamedTuple):

@@ -170,6 +170,16 @@ def test_a_device_sleeps_where_it_or_what_it_hangs_on_is_suspended(
     assert host.is_asleep("/sys/class/drm/card7") is False
 
 
+def test_an_adapter_of_i2c_is_never_what_sleeps(tmp_path: Path) -> None:
+    device(tmp_path, "pci0000:00/0000:00:1f.4/i2c-0", power__runtime_status="suspended")
+    device(tmp_path, "pci0000:00/0000:00:1f.4/i2c-0/0-0048/hwmon/hwmon0", power__runtime_status="unsupported")
+    host = Host(str(tmp_path))
+    chip = "/sys/devices/pci0000:00/0000:00:1f.4/i2c-0/0-0048/hwmon/hwmon0"
+    assert not host.is_asleep(chip)
+    device(tmp_path, "pci0000:00/0000:00:1f.4", power__runtime_status="suspended")
+    assert host.is_asleep(chip)
+
+
 def test_a_bad_instance_costs_no_other() -> None:
     failures = {
         "gone": OSError(ENODEV, "No such device"),
