@@ -173,7 +173,8 @@ class Channels:
         found: list[Survey] = []
 
         def values(index: int) -> tuple[()]:
-            found[:] = kernel.channels(index) if kernel.interface(index).frequency_hz != ABSENT else []
+            frequency_hz = kernel.interface(index).frequency_hz
+            found[:] = kernel.channels(index, frequency_hz) if frequency_hz != ABSENT else []
             return ()
 
         for name, lacking in _rows(host, values):
@@ -208,11 +209,12 @@ def _rows(host: Host, values: Callable[[int], Sequence[int | str] | None]) -> It
 
 def _noise_dbm(kernel: Wireless, interface: Interface, index: int) -> int:
     """Give the noise on the channel of an interface; a driver that cannot tell costs nothing else."""
+    wanted_hz = interface.frequency_hz
     try:
-        found = kernel.channels(index) if interface.frequency_hz != ABSENT else []
+        found = kernel.channels(index, wanted_hz) if wanted_hz != ABSENT else []
     except OSError:
         return ABSENT
-    return next((each.noise_dbm for each in found if each.frequency_hz == interface.frequency_hz), ABSENT)
+    return next((each.noise_dbm for each in found if each.frequency_hz == wanted_hz), ABSENT)
 
 
 def _older(host: Host) -> Iterable[Row]:

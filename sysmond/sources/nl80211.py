@@ -125,13 +125,15 @@ class Wireless:
         told = self._dumped(GET_STATION, index)
         return None if told is None else [parse_station(each) for each in told]
 
-    def channels(self, index: int) -> list[Survey]:
-        """Give the channels in use by the radio of an interface; none where the driver cannot tell.
+    def channels(self, index: int, frequency_hz: int) -> list[Survey]:
+        """Give the channels in use by the radio of an interface, and that of its own frequency.
+
+        None of them where the driver cannot tell. Not all drivers tell which is in use.
 
         :raises OSError: as the kernel says.
         :raises ValueError: where an answer is not what it should be.
         """
-        found = map(parse_survey, self._dumped(GET_SURVEY, index) or [])
+        found = (parse_survey(each, frequency_hz) for each in self._dumped(GET_SURVEY, index) or [])
         return [survey for survey in found if survey is not None]
 
     def _dumped(self, command: int, index: int) -> list[dict[int, bytes]] | None:
@@ -178,16 +180,17 @@ def parse_station(told: dict[int, bytes]) -> Station:
     return Station(told.get(MAC, b"").hex(":"), *levels, *counts, *rates)
 
 
-def parse_survey(told: dict[int, bytes]) -> Survey | None:
-    """Read the attributes of a channel; None where it is not in use.
+def parse_survey(told: dict[int, bytes], frequency_hz: int = ABSENT) -> Survey | None:
+    """Read the attributes of a channel; None where it is neither in use nor of that frequency.
 
     :raises ValueError: where one is cut short.
     """
     info = attributes(told.get(SURVEY_INFO, b""))
-    if SURVEY_IN_USE not in info or SURVEY_FREQUENCY not in info:
+    surveyed_hz = _frequency_hz(info, SURVEY_FREQUENCY, SURVEY_OFFSET)
+    if surveyed_hz == ABSENT or (SURVEY_IN_USE not in info and surveyed_hz != frequency_hz):
         return None
-    levels = _frequency_hz(info, SURVEY_FREQUENCY, SURVEY_OFFSET), _number(info, SURVEY_NOISE, signed=True)
-    return Survey(*levels, *(_number(info, kind) for kind in _TIMES))
+    noise_dbm = _number(info, SURVEY_NOISE, signed=True)
+    return Survey(surveyed_hz, noise_dbm, *(_number(info, kind) for kind in _TIMES))
 
 
 def channel_number(frequency_hz: int) -> int:

@@ -74,6 +74,12 @@ def test_of_channels_that_in_use_is_told() -> None:
     assert other is None
 
 
+def test_a_driver_that_does_not_tell_which_is_in_use_has_that_of_the_interface() -> None:
+    found = nl80211.parse_survey(told(wireless.SURVEYS[1]), 5_200_000_000)
+    assert found == Survey(5_200_000_000, -90, 90_000, 30_500, 10, 20_250, 4_125, 600)
+    assert nl80211.parse_survey(told(message(51)), ABSENT) is None
+
+
 def test_a_channel_of_which_nothing_is_measured_has_its_frequency() -> None:
     assert nl80211.parse_survey(told(survey(2412))) == Survey(2_412_000_000, *(ABSENT,) * 7)
 
