@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from struct import pack
@@ -21,6 +22,7 @@ from sysmond.ring.snapshot import snapshot
 from sysmond.sources import evdev
 from sysmond.store import dense
 from sysmond.store.of_ring import of_snapshot
+from tests.support import uinput
 from tests.support.bench import SECOND, Bench
 from tests.support.inputs import (
     DROPPED,
@@ -380,3 +382,41 @@ def test_two_texts_of_equal_length_and_rhythm_are_recorded_alike(
     assert {name for name in datasets if datasets[name] != second[1][name]} <= CLOCKS
     assert frames != longer[0]
     assert {name for name in datasets if datasets[name] != longer[1][name]} - CLOCKS
+
+
+# --- The kernel's own devices
+
+
+@pytest.fixture
+def counting(monkeypatch: pytest.MonkeyPatch) -> Iterator[Listening]:
+    made = Listening(Path("/"))
+    monkeypatch.setattr(evdev, "boottime_ns", lambda: made.minute * 60 * SECOND)
+    yield made
+    made.host.close()
+
+
+@pytest.mark.skipif(not os.access(uinput.NODE, os.W_OK), reason="no /dev/uinput here that may be written to")
+def test_devices_of_the_kernel_are_counted_and_what_does_not_count_never_comes(counting: Listening) -> None:
+    keyboard = uinput.Device("sysmond test keyboard", range(1, 200))
+    mouse = uinput.Device("sysmond test mouse", range(LEFT, LEFT + 8), (0, 1, 6, 8, 11, 12))
+    pad = uinput.Device("sysmond test pad", (LEFT, TOUCH, 0x145), axes={0: 20, 1: 40})
+    names = {"sysmond test keyboard", "sysmond test mouse", "sysmond test pad"}
+    wait_until(lambda: counting.rows().keys() >= names)
+    for code in range(2, 102):
+        keyboard.send((uinput.EV_MSC, uinput.MSC_SCAN, code), *pressed(code))
+        time.sleep(0.01)  # As fast as nobody types, and slower than the kernel drops.
+    for _ in range(100):
+        mouse.send((EV_REL, 0, 3), (EV_REL, 1, -4), REPORT)
+        time.sleep(0.001)
+    mouse.send((EV_REL, 8, -1), (EV_REL, 11, -120), REPORT, *pressed(LEFT))
+    pad.send((EV_ABS, 0, 1000), (EV_ABS, 1, 1000), (EV_KEY, TOUCH, 1), (EV_KEY, 0x145, 1), REPORT)
+    pad.send((EV_ABS, 0, 1060), (EV_ABS, 1, 1160), REPORT, (EV_KEY, TOUCH, 0), (EV_KEY, 0x145, 0), REPORT)
+    expected = {
+        "sysmond test keyboard": (100, A, A, A, A, A),
+        "sysmond test mouse": (A, 1, 1, 500, A, A),
+        "sysmond test pad": (A, 0, A, A, 1, 5000),
+    }
+    counting.wait_for(**expected)
+    for device in (keyboard, mouse, pad):
+        device.unplug()
+    wait_until(lambda: names.isdisjoint(counting.rows()))
