@@ -17,7 +17,7 @@ import pytest
 from sysmond.archiver import merge_job, retention_job, seal_job
 from sysmond.archiver.coding import SPARSE
 from sysmond.base.clock import boot_id
-from sysmond.base.model import ABSENT, TIERS_NS, Cause, Packing, Sensitivity
+from sysmond.base.model import ABSENT, EVENTS, TIERS_NS, Cause, Packing, Sensitivity
 from sysmond.commands import fsck, upkeep
 from sysmond.errors import Error
 from sysmond.machine import mounts
@@ -299,7 +299,7 @@ def test_a_budget_is_foretold_by_what_a_day_adds(folders: Folders, capsys: pytes
     size = sum(os.path.getsize(path) for path in on_disk(folders))
     assert upkeep.budget(folders, argparse.Namespace(json=True, config=None)) == 0
     told = json.loads(capsys.readouterr().out)
-    assert set(told) == {*TIERS_NS, *(f"records.{tier}" for tier in TIERS_NS)}
+    assert set(told) == {*TIERS_NS, EVENTS, *(f"records.{tier}" for tier in TIERS_NS)}
     found = told["records.1s"]
     limit = retention.of_records(retention.fitted(ArchiverSettings(), mounts.capacity_bytes(folders.state)))["1s"]
     assert found["budget_bytes"] == limit.budget_bytes
