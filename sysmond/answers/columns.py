@@ -87,9 +87,7 @@ class FormulaColumn(NamedTuple):
     formula: "Formula"
     own: Mapping["Operand", Spec]
     others: "Mapping[Operand, Float64Array]" = MappingProxyType({})
-    beside: "Mapping[Operand, Callable[[Callable[[Spec], Float64Array], Int64Array], Float64Array]]" = MappingProxyType(
-        {}
-    )
+    beside: "Mapping[Operand, OfRows]" = MappingProxyType({})
 
     @property
     def is_of_instances(self) -> bool:
