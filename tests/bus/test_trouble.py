@@ -11,7 +11,7 @@ import tempfile
 import time
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +19,7 @@ import pytest
 
 from sysmond.bus.wire.backlog import ANSWERS_BYTES_MAX, ASK_AFTER_BYTES, REFUSALS_BYTES_MAX, USER_BYTES_MAX
 from sysmond.bus.wire.names import BUS_NAME, OBJECT_PATH
+from sysmond.ring.frame import SUFFIX as RING_SUFFIX
 from sysmond.ring.newest import Follower
 from tests.support import bus_scenarios, onbus
 from tests.support.bus_scenarios import ASKED, MUCH
@@ -53,8 +54,13 @@ print(json.dumps(Proxy(message_bus, connect()).GetNameOwner({BUS_NAME!r})))
     return str(python(bus, script)[0])
 
 
-def descriptors(pid: int) -> int:
-    return len(os.listdir(f"/proc/{pid}/fd"))
+def descriptors(pid: int) -> list[str]:
+    """What a process has open, but rings: a part that has something to say for the first time brings one of these."""
+    links = []
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        with suppress(FileNotFoundError):  # Closed since.
+            links.append(os.readlink(f"/proc/{pid}/fd/{name}"))
+    return sorted(link for link in links if not link.removesuffix(" (deleted)").endswith(RING_SUFFIX))
 
 
 def resident_bytes(pid: int) -> int:
@@ -189,14 +195,14 @@ def test_nonsense_of_every_type_to_every_method_is_refused_and_costs_nothing(rec
     # The rings that it reads stay open, once they are there and somebody asked for what they have.
     wait_until(lambda: call(recorder.bus, "ListMetrics", "asa{sv}", "1", "cpu", "0").returncode == 0, recorder.said)
     python(recorder.bus, FUZZ, json.dumps(methods), str(rounds // 2))
-    before, there = resident_bytes(pid), descriptors(pid)
+    before, there = resident_bytes(pid), len(descriptors(pid))
     outcomes = python(recorder.bus, FUZZ, json.dumps(methods), str(rounds))
     assert sum(outcomes.values()) == rounds
     assert outcomes["org.freedesktop.DBus.Error.InvalidArgs"] > rounds // 3
     assert f"{BUS_NAME}.Error.Failed" not in outcomes, recorder.said()
     assert recorder.pid() == pid, recorder.said()
     assert answer(recorder.bus, "GetStatus", "a{sv}", "0")
-    wait_until(lambda: descriptors(pid) <= there)
+    wait_until(lambda: len(descriptors(pid)) <= there, lambda: descriptors(pid))
     assert resident_bytes(pid) - before < GROWTH_BYTES_MAX
 
 
@@ -214,9 +220,9 @@ print(json.dumps("done"))
 
 
 def test_descriptors_that_strangers_send_are_closed(recorder: Recorder) -> None:
-    before = descriptors(recorder.pid())
+    before = len(descriptors(recorder.pid()))
     assert python(recorder.bus, DESCRIPTORS) == "done"
-    wait_until(lambda: descriptors(recorder.pid()) <= before)
+    wait_until(lambda: len(descriptors(recorder.pid())) <= before, lambda: descriptors(recorder.pid()))
 
 
 LOAD = """
