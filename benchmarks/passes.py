@@ -109,7 +109,7 @@ def _passes(way: str, runtime: str, seconds: int, *, threads: bool) -> Figures:
 def _opened(way: str, runtime: str, *, threads: bool) -> tuple[Tasks, str]:
     if way == "proc":
         return Proc(), "/proc"
-    report = loader.load(loader.Asked(runtime, threads=threads))
+    report = loader.load(loader.LoadRequest(runtime, threads=threads))
     walk = Walk(str(report["folder"]))
     return walk, walk.way
 

@@ -145,7 +145,7 @@ def long() -> dict[str, str]:
     with measure.workplace() as folders, subprocess.Popen(["/bin/sleep", "60"], user=VALUE) as process:
         try:
             with suppress(Error):
-                loader.load(loader.Asked(folders.runtime))
+                loader.load(loader.LoadRequest(folders.runtime))
             return _followed(Settings(folders), "process", ["process", "--columns=pid,uid"])
         finally:
             process.kill()

@@ -32,7 +32,7 @@ class Humidities:
     def __init__(self) -> None:
         """Know none yet."""
         self._chips = hwmon.Sensors(HUMIDITY, "humidity")
-        self._others = iio.Sensors(("humidityrelative", 0))
+        self._others = iio.IioSensors(("humidityrelative", 0))
 
     def read(self, host: Host) -> Iterator[Row]:
         """Give a row for every sensor there is."""

@@ -57,7 +57,7 @@ def sysmond_probes() -> list[Probe]:
     return [
         Probe(
             table,
-            iio.Sensors(*columns).read,
+            iio.IioSensors(*columns).read,
             iio.INTERVAL_S,
             Lane.BACKGROUND,
             sensitivity,

@@ -50,7 +50,7 @@ class Temperatures:
         """Know none yet."""
         self._chips = hwmon.Sensors(TEMPERATURE, "temp", without=f"/{thermal.ZONE}")
         self._zones = thermal.Zones()
-        self._others = iio.Sensors(("temp", 0))
+        self._others = iio.IioSensors(("temp", 0))
 
     def read(self, host: Host) -> Iterator[Row]:
         """Give a row for every temperature there is."""

@@ -29,7 +29,7 @@ from sysmond.probe import (
     state,
     text,
 )
-from sysmond.sources.nl80211 import CLIENTS, MHZ, Interface, Station, Survey, Wireless, channel_number
+from sysmond.sources.nl80211 import CLIENTS, MHZ, Station, Survey, Wireless, WirelessInterface, channel_number
 
 FOLDER = "/sys/class/net"
 PROC = "/proc/net/wireless"
@@ -207,7 +207,7 @@ def _rows(host: Host, values: Callable[[int], Sequence[int | str] | None]) -> It
     return rows_of(_names(host), asked)
 
 
-def _noise_dbm(kernel: Wireless, interface: Interface, index: int) -> int:
+def _noise_dbm(kernel: Wireless, interface: WirelessInterface, index: int) -> int:
     """Give the noise on the channel of an interface; a driver that cannot tell costs nothing else."""
     wanted_hz = interface.frequency_hz
     try:

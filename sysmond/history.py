@@ -231,7 +231,7 @@ class Archive:
         stats = _statistics("mean" if request.stat is None else request.stat)
         when = times.read(request.start, request.end, request.step, is_open=request.boot is not None)
         of_wide, of_long = self._told_apart(request.patterns or ("*",))
-        asked = wide.Asked(
+        asked = wide.SeriesQuestion(
             of_wide,
             when,
             request.boot,

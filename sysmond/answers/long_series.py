@@ -19,7 +19,7 @@ from sysmond.answers.columns import LAST, Of, Offer, with_known
 from sysmond.answers.dropping import left_of_series
 from sysmond.answers.explain import causes, concerns
 from sysmond.answers.question import Request
-from sysmond.answers.wide import Asked
+from sysmond.answers.wide import SeriesQuestion
 from sysmond.base import paths
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import ABSENT, START, Semantics, Sensitivity, series_path
@@ -49,7 +49,7 @@ def answer(
     folders: Folders,
     classes: Collection[Sensitivity],
     patterns: Sequence[Pattern],
-    asked: Asked,
+    asked: SeriesQuestion,
     stats: Sequence[str],
     step_ns: int,
 ) -> Result:
@@ -112,7 +112,7 @@ def _interval_ns(place: _Place, table: str) -> int:
     return extent.interval_ns if extent else SECOND_NS
 
 
-def _of_pattern(place: _Place, pattern: Pattern, asked: Asked, stats: Sequence[str], step_ns: int) -> Result:
+def _of_pattern(place: _Place, pattern: Pattern, asked: SeriesQuestion, stats: Sequence[str], step_ns: int) -> Result:
     """Ask for the rows that one pattern means, and lay those of each thing below each other."""
     when, table = asked.when, records.newest(*place, pattern.table)
     offer, key = records.offer_of(table, is_raw=asked.raw), key_of(table)
@@ -173,7 +173,7 @@ def _condition(pattern: Pattern, key: Sequence[str]) -> str:
     return " and ".join(f"{name} = {part}" for name, part in pairs if part.isdecimal())
 
 
-def _laid_out(found: Result, pattern: Pattern, asked: Asked, key: Sequence[str]) -> Result:
+def _laid_out(found: Result, pattern: Pattern, asked: SeriesQuestion, key: Sequence[str]) -> Result:
     """Series of rows: for each thing a column of each of theirs.
 
     :raises UsageError: where there are too many, or none of that name.

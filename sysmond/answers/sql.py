@@ -16,7 +16,7 @@ import numpy as np
 from sysmond.answers import event_rows, sql_long, sql_query, sql_wide, wide
 from sysmond.answers.question import Request, times_of
 from sysmond.answers.records import Answering
-from sysmond.answers.sql_long import Array, Relation
+from sysmond.answers.sql_long import Array, SqlTable
 from sysmond.answers.sql_query import Named, Span
 from sysmond.base import timespec
 from sysmond.base.model import EVENTS, TIERS_NS, Metric, Sensitivity
@@ -199,11 +199,11 @@ class _Source:
         columns: dict[str, Array] = {"time": batch.times_ns.view("M8[ns]")}
         columns |= {name: sql_long.values(batch.cells(spec), spec) for name, spec in specs.items()}
         types = {name: sql_long.type_of(spec) for name, spec in specs.items()}
-        self._insert(Relation(EVENTS, {"time": "TIMESTAMP_NS", **types}), [columns])
+        self._insert(SqlTable(EVENTS, {"time": "TIMESTAMP_NS", **types}), [columns])
         self.warnings += happened.warnings
         self.is_restricted = self.is_restricted or happened.is_restricted
 
-    def _insert(self, relation: Relation, pieces: Iterable[Mapping[str, Array]]) -> None:
+    def _insert(self, relation: SqlTable, pieces: Iterable[Mapping[str, Array]]) -> None:
         """Make a relation of pieces: what one piece takes is free again before the next is read."""
         types = ", ".join(f"{_quoted(name)} {kind}" for name, kind in relation.types.items())
         self._opened.execute(f"create or replace table {_quoted(relation.name)} ({types})").fetchall()

@@ -42,20 +42,20 @@ class _Wanted(NamedTuple):
     is_rate: bool = False
 
 
-class Relation(NamedTuple):
-    """A relation: its name, and its columns by name with their types in SQL."""
+class SqlTable(NamedTuple):
+    """A table of SQL: its name, and its columns by name with their types."""
 
     name: str
     types: Mapping[str, str]
 
 
-def of_rows(name: str, offer: Offer, named: Collection[str] | None) -> Relation:
+def of_rows(name: str, offer: Offer, named: Collection[str] | None) -> SqlTable:
     """The rows of a table, as a relation with these columns: in lower case; None for all but what is joined."""
     wanted = [each for each in _of_rows(offer) if _is_named(each, named)]
-    return Relation(name, {"time": "TIMESTAMP_NS", **{each.name: type_of(each.spec) for each in wanted}})
+    return SqlTable(name, {"time": "TIMESTAMP_NS", **{each.name: type_of(each.spec) for each in wanted}})
 
 
-def rows(source: Answering, offer: Offer, relation: Relation) -> Iterator[Mapping[str, Array]]:
+def rows(source: Answering, offer: Offer, relation: SqlTable) -> Iterator[Mapping[str, Array]]:
     """The rows of a table over a range, some at a time: by column an array [row] of its type."""
     wanted = [each for each in _of_rows(offer) if each.name in relation.types]
     buckets, lines = source.buckets(), source.joined(each.spec for each in wanted)

@@ -13,7 +13,7 @@ import numpy as np
 
 from sysmond.answers import rates
 from sysmond.answers.series import Query
-from sysmond.answers.sql_long import PEAK, RATE, TOTAL, Array, Relation, as_array, valid
+from sysmond.answers.sql_long import PEAK, RATE, TOTAL, Array, SqlTable, as_array, valid
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import ABSENT, Metric, Semantics
 from sysmond.base.result import BoolArray, Column, Int64Array
@@ -31,7 +31,7 @@ LOWEST = "_min"
 
 def of_rows(
     name: str, metrics: Sequence[Metric], named: Collection[str] | None, derived: Iterable[str] = ()
-) -> Relation:
+) -> SqlTable:
     """The rows of a table, as a relation with these columns (lower case; None for all)."""
     types = {}
     for metric in metrics:
@@ -43,7 +43,7 @@ def of_rows(
 
 def of_buckets(
     name: str, metrics: Sequence[Metric], named: Collection[str] | None, derived: Iterable[str] = ()
-) -> Relation:
+) -> SqlTable:
     """The buckets of a table, as a relation with these columns (lower case; None for all)."""
     types = {}
     for metric in metrics:
@@ -53,11 +53,11 @@ def of_buckets(
     return _relation(name, types, named, derived)
 
 
-def _relation(name: str, types: Mapping[str, str], named: Collection[str] | None, derived: Iterable[str]) -> Relation:
+def _relation(name: str, types: Mapping[str, str], named: Collection[str] | None, derived: Iterable[str]) -> SqlTable:
     """``derived``: columns that are there where they are named."""
     types = {**(dict.fromkeys(derived, "DOUBLE") if named is not None else {}), **types}
     chosen = {column: kind for column, kind in types.items() if named is None or column in named}
-    return Relation(name, {"time": "TIMESTAMP_NS", INSTANCE: "VARCHAR", **chosen})
+    return SqlTable(name, {"time": "TIMESTAMP_NS", INSTANCE: "VARCHAR", **chosen})
 
 
 def _type(metric: Metric) -> str:
@@ -67,7 +67,7 @@ def _type(metric: Metric) -> str:
 
 
 def rows(
-    line: Timeline, table: str, relation: Relation, span: tuple[int, int], boot: str | None
+    line: Timeline, table: str, relation: SqlTable, span: tuple[int, int], boot: str | None
 ) -> Iterator[Mapping[str, Array]]:
     """The rows of a table over [start, end), some at a time: by column an array [row] of its type."""
     metrics = _metrics(line, table, relation)
@@ -88,7 +88,7 @@ def rows(
 
 
 def buckets(
-    line: Timeline, table: str, relation: Relation, span: tuple[int, int], boot: str | None, step_ns: int
+    line: Timeline, table: str, relation: SqlTable, span: tuple[int, int], boot: str | None, step_ns: int
 ) -> Iterator[Mapping[str, Array]]:
     """The buckets of a table over [start, end), an instance at a time: by column an array [row] of its type."""
     metrics = _metrics(line, table, relation)
@@ -110,7 +110,7 @@ def buckets(
         yield made
 
 
-def _metrics(line: Timeline, table: str, relation: Relation) -> dict[str, Metric]:
+def _metrics(line: Timeline, table: str, relation: SqlTable) -> dict[str, Metric]:
     """The metrics that a relation needs; the first of the table where it needs none."""
     every = {metric.name: metric for (name, _), metric in line.metrics.items() if name == table}
     suffixes = ("", TOTAL, RATE, PEAK, LOWEST)
@@ -138,7 +138,7 @@ def _keys(line: Timeline, table: str, metrics: Collection[str], boot: str | None
     return sorted(keys)
 
 
-def _statistics(metric: Metric, relation: Relation) -> Mapping[str, str]:
+def _statistics(metric: Metric, relation: SqlTable) -> Mapping[str, str]:
     """Which statistics of a metric a relation has, by column."""
     is_counter = metric.semantics is Semantics.COUNTER
     stats = {metric.name: "sum" if is_counter else "mean"}
@@ -170,7 +170,7 @@ def _chunks(line: Timeline, table: str, span: tuple[int, int], boot: str) -> Ite
 
 
 def _of_instance(
-    relation: Relation,
+    relation: SqlTable,
     metrics: Mapping[str, Metric],
     instance: str,
     columns: Mapping[SeriesKey, Column],

@@ -25,7 +25,7 @@ DAMAGES_TOLD_MAX = 8
 _T = TypeVar("_T")
 
 
-class Asked(NamedTuple):
+class SeriesQuestion(NamedTuple):
     """What is asked for, checked. ``stats_of``: the statistics of a series; ``is_whole``: one bucket for the range.
 
     ``drop``: what is left out of what the patterns mean.
@@ -41,7 +41,7 @@ class Asked(NamedTuple):
     drop: Sequence[Dropped] = ()
 
 
-def answer(place: Folders, classes: Collection[Sensitivity], asked: Asked) -> Result:
+def answer(place: Folders, classes: Collection[Sensitivity], asked: SeriesQuestion) -> Result:
     """Answer a question about series.
 
     :raises UsageError: for a pattern that means nothing, and for an answer beyond all measure. :raises
@@ -79,7 +79,7 @@ def _opened(place: Folders, classes: Collection[Sensitivity], when: Times | None
         return use(line)
 
 
-def answer_from(line: Timeline, place: Folders, asked: Asked) -> Result:
+def answer_from(line: Timeline, place: Folders, asked: SeriesQuestion) -> Result:
     """Answer from a time line.
 
     :raises TooLittleError: where what was left out of it may matter. :raises Error: as ``answer``.

@@ -52,7 +52,7 @@ def _from_line(line: Timeline, place: Folders, request: Request, when: Times) ->
     wanted = _wanted(question)
     patterns = [f"{table.name}/{metric}" for metric in wanted]
     of_instances = [dropped for dropped in drop if dropped.is_of_instances]
-    series = wide.Asked(
+    series = wide.SeriesQuestion(
         patterns,
         when,
         request.boot,

@@ -22,7 +22,7 @@ from sysmond.errors import CorruptError, Error, refusal
 from sysmond.machine import listing, memory, mounts, note
 from sysmond.machine.folders import Folders, create_classes
 from sysmond.machine.lock import only_one
-from sysmond.machine.mounts import Place
+from sysmond.machine.mounts import Location
 from sysmond.plan import plan as plans
 from sysmond.store import archive
 
@@ -115,7 +115,7 @@ def merge(folders: Folders, tell: Tell = _unheard) -> None:
         tell("bytes", sum(size_bytes for _, size_bytes in made))
 
 
-def _demand_mounted(folders: Folders, known: Place) -> None:
+def _demand_mounted(folders: Folders, known: Location) -> None:
     if point := mounts.awaited(folders.state, known.point):
         raise Error(f"{point} is not mounted") from OSError(errno.ENODEV, "")
 
@@ -147,19 +147,19 @@ def empty(folders: Folders, tell: Tell = _unheard, paths: Sequence[str] = ()) ->
 PLACES: dict[Job, str] = {seal: "rings", flush: "disk", merge: "disk", empty: "rings"}
 
 
-def known_place(folders: Folders) -> Place:
+def known_place(folders: Folders) -> Location:
     """Where the state folder lay when it was last written in this boot."""
     try:
         return note.read(f"{folders.runtime}/archiver/{PLACE_FILE}", _place)
     except (OSError, CorruptError):
-        return Place("")
+        return Location("")
 
 
-def _place(noted: dict[str, Any]) -> Place:
-    return Place(note.text(noted["point"]), tuple(map(note.text, note.array(noted["disks"]))))
+def _place(noted: dict[str, Any]) -> Location:
+    return Location(note.text(noted["point"]), tuple(map(note.text, note.array(noted["disks"]))))
 
 
-def _remember(folders: Folders, place: Place) -> None:
+def _remember(folders: Folders, place: Location) -> None:
     note.write(f"{folders.runtime}/archiver/{PLACE_FILE}", place._asdict())
 
 

@@ -35,7 +35,7 @@ SEEN_S = 20.0
 _NO_DISK = re.compile(r"(ram|zram|loop|sr|fd|dm-|md|nbd)\d")
 
 
-class Disk(NamedTuple):
+class SectorCounts(NamedTuple):
     """Sectors that a disk has read and written since boot."""
 
     reads: int
@@ -52,7 +52,7 @@ class Situation(NamedTuple):
     now_s: float
     waiting_bytes: int
     budget_bytes: int
-    disk: Disk | None
+    disk: SectorCounts | None
     refused_until_s: float = 0.0
     unsealed: bool = False
     apart_s: float = FLUSHES_APART_S
@@ -63,7 +63,7 @@ class Situation(NamedTuple):
 class Watch(NamedTuple):
     """What was seen of the disk before, and when we last wrote ourselves."""
 
-    disk: Disk | None = None
+    disk: SectorCounts | None = None
     last_flush_s: float = float("-inf")
     seen_s: float = float("-inf")
 
@@ -96,7 +96,7 @@ def _must(now: Situation) -> Reason | None:
     return Reason.SUSPEND if now.is_resumed and not now.is_on_battery else None
 
 
-def read_disks(diskstats: bytes, names: Collection[str]) -> Disk | None:
+def read_disks(diskstats: bytes, names: Collection[str]) -> SectorCounts | None:
     """Add up what these block devices have moved, or where none is named all real disks.
 
     Fields 6 and 10 of the lines of /proc/diskstats. None where there is none of them.
@@ -108,4 +108,4 @@ def read_disks(diskstats: bytes, names: Collection[str]) -> Disk | None:
             name = fields[2].decode("utf-8", "replace")
             if name in names or (not names and not _NO_DISK.match(name)):
                 lines.append((int(fields[5]), int(fields[9])))
-    return Disk(*map(sum, zip(*lines, strict=True))) if lines else None
+    return SectorCounts(*map(sum, zip(*lines, strict=True))) if lines else None

@@ -170,12 +170,12 @@ class DiskWatch:
         """There is nothing to try again."""
         self._pause_s, self._retry_s = 0.0, NEVER_S
 
-    def _situation(self, now_s: float, disk: flushing.Disk | None) -> Situation:
+    def _situation(self, now_s: float, disk: flushing.SectorCounts | None) -> Situation:
         return Situation(
             now_s, self.waiting_bytes, self._budget_bytes, disk, unsealed=self.unsealed, apart_s=self._apart_s
         )
 
-    def _read(self) -> flushing.Disk | None:
+    def _read(self) -> flushing.SectorCounts | None:
         try:
             with open("/proc/diskstats", "rb", buffering=0) as file:
                 content = b""

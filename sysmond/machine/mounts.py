@@ -26,7 +26,7 @@ class Mount(NamedTuple):
     source: str
 
 
-class Place(NamedTuple):
+class Location(NamedTuple):
     """Where a folder lies: on which mount point, on which disks. Without disks: on any of them."""
 
     point: str = "/"
@@ -70,7 +70,7 @@ def awaited(folder: str, known_point: str = "", *, mountinfo: str = MOUNTINFO, f
     return min(missing, default="")
 
 
-def place(folder: str, *, mountinfo: str = MOUNTINFO, sysfs: str = "/sys") -> Place:
+def place(folder: str, *, mountinfo: str = MOUNTINFO, sysfs: str = "/sys") -> Location:
     """Find mount point and disks of a folder.
 
     A file system without a block device of its own (overlay, zfs, tmpfs) has no disks that could be named.
@@ -80,13 +80,13 @@ def place(folder: str, *, mountinfo: str = MOUNTINFO, sysfs: str = "/sys") -> Pl
     folder = os.path.realpath(folder, strict=True)
     mount = mount_of(folder, mounts(mountinfo))
     if mount is None:
-        return Place()
+        return Location()
     device = os.stat(folder).st_dev
     devices = {f"{os.major(device)}:{os.minor(device)}"}
     if os.major(device) == 0:
         devices = _btrfs_devices(mount.source, sysfs) if mount.kind == "btrfs" else set()
     disks = sorted({disk for number in devices for disk in _whole_disks(f"{sysfs}/dev/block/{number}")})
-    return Place(mount.point, tuple(disks))
+    return Location(mount.point, tuple(disks))
 
 
 def _whole_disks(path: str) -> set[str]:

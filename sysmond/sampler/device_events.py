@@ -31,7 +31,7 @@ def subsystem_of(message: bytes) -> str:
     return ""
 
 
-class Group(NamedTuple):
+class MulticastGroup(NamedTuple):
     """Whom to listen to: a group of a family; what a message is about, and what may be meant where some are lost."""
 
     family: int
@@ -43,8 +43,8 @@ class Group(NamedTuple):
 
 # Of a link it is not read what became of it: the probe asks that for all links, once for all events.
 GROUPS = (
-    Group(NETLINK_KOBJECT_UEVENT, KERNEL_GROUP, "devices", subsystem_of, ALL),
-    Group(NETLINK_ROUTE, RTMGRP_LINK, "links", lambda _: LINKS, LINKS),
+    MulticastGroup(NETLINK_KOBJECT_UEVENT, KERNEL_GROUP, "devices", subsystem_of, ALL),
+    MulticastGroup(NETLINK_ROUTE, RTMGRP_LINK, "links", lambda _: LINKS, LINKS),
 )
 
 
@@ -54,7 +54,7 @@ class DeviceEvents:
     def __init__(self, say: Callable[[str], None]) -> None:
         """Begin to listen; where that is refused, ``say`` so, and hear nothing."""
         self._look_s = 0.0
-        self._listening: list[tuple[socket.socket, Group]] = []
+        self._listening: list[tuple[socket.socket, MulticastGroup]] = []
         for group in GROUPS:
             listening = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC, group.family)
             try:
@@ -91,7 +91,7 @@ class DeviceEvents:
             listening.close()
 
 
-def _heard(listening: socket.socket, group: Group) -> Iterator[str]:
+def _heard(listening: socket.socket, group: MulticastGroup) -> Iterator[str]:
     """Say of what is waiting what each is about."""
     for _ in range(EVENTS_MAX):
         try:

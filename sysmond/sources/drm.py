@@ -279,7 +279,7 @@ class Cards:
             return told
         if told is not None:
             of_card = told.cards.get(card.address, nvml.LostError("NVML: it was asked before this card was there"))
-            if isinstance(of_card, nvml.Card):
+            if isinstance(of_card, nvml.NvmlCard):
                 card.row = self._told(card, of_card.values)
             else:
                 card.row = Absence(Cause.NO_SOURCE, str(of_card))

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from sysmond.base import clock
 from sysmond.base.clock import SECOND_NS
 from sysmond.probe import ABSENT, Host
-from sysmond.sources.nvml import Answer, Card, Process
+from sysmond.sources.nvml import Answer, GpuProcess, NvmlCard
 from sysmond.sources.unread import printable
 
 TICK_NS = SECOND_NS // os.sysconf("SC_CLK_TCK")
@@ -51,7 +51,7 @@ _KINDS = {
 }
 
 
-class Client(NamedTuple):
+class DrmClient(NamedTuple):
     """What the kernel says of one open descriptor of a card.
 
     ``engines``: nanoseconds by name. ``cycles``: of engines of which only these are told, their own and those of the
@@ -83,7 +83,7 @@ class Use(NamedTuple):
     clients: int
 
 
-def parse(content: bytes) -> Client | None:
+def parse(content: bytes) -> DrmClient | None:
     """Read an fdinfo; None where it is none of a client. What is no number, or too large for one, is left out."""
     words: dict[str, str] = {}
     numbers: dict[str, int] = {}
@@ -113,10 +113,10 @@ def parse(content: bytes) -> Client | None:
                 regions.setdefault(region, size_bytes)
     own = sum(value for region, value in regions.items() if _OWN_MEMORY.fullmatch(region))
     card = words.get("drm-pdev") or words.get("drm-driver", "")
-    return Client(card, numbers["drm-client-id"], engines, cycles, sum(regions.values()), own)
+    return DrmClient(card, numbers["drm-client-id"], engines, cycles, sum(regions.values()), own)
 
 
-def _fdinfo(path: str) -> Client | None:
+def _fdinfo(path: str) -> DrmClient | None:
     try:
         with open(path, "rb", buffering=0) as file:
             return parse(file.read(FDINFO_BYTES_MAX))
@@ -148,11 +148,11 @@ class _Account:
     """What one client has used so far, and who it is counted for."""
 
     def __init__(self) -> None:
-        self.client: Client | None = None
+        self.client: DrmClient | None = None
         self.read_ns = 0
         self._most: dict[str, int] = {}
 
-    def grown(self, client: Client, now_ns: int) -> list[int]:
+    def grown(self, client: DrmClient, now_ns: int) -> list[int]:
         """By how much each kind of work grew since the reading before, in ns; the first counts from its opening on.
 
         A smaller value than before is a driver that will catch up with it.
@@ -183,17 +183,17 @@ class _Holder:
         self.pid, self.uid = int(name), os.stat(f"{proc}/{name}").st_uid
         self.start_ns, self.comm = _stat(proc, name)
         self.nodes: dict[str, str] = {}
-        self.seen: dict[str, Client] = {}
+        self.seen: dict[str, DrmClient] = {}
         self.by_kind_ns = [0] * (OTHER + 1)
         self.by_card_ns: dict[str, int] = {}
-        self.by_nvml: dict[str, Process] = {}
+        self.by_nvml: dict[str, GpuProcess] = {}
 
     def add(self, card: str, grown_ns: Sequence[int]) -> None:
         """Count what a card worked for it, by kind."""
         self.by_kind_ns = [before + grown for before, grown in zip(self.by_kind_ns, grown_ns, strict=True)]
         self.by_card_ns[card] = self.by_card_ns.get(card, 0) + sum(grown_ns)
 
-    def use(self, clients: Iterable[Client]) -> Use:
+    def use(self, clients: Iterable[DrmClient]) -> Use:
         """What it has used, with the clients that are counted for it now."""
         now = [*clients]
         card = max(self.by_card_ns, key=lambda card: self.by_card_ns[card], default="")
@@ -241,7 +241,7 @@ class Clients:
         if nvml is not None:
             self._take(proc, nvml)
         asleep: dict[str, bool] = {}
-        holding: dict[tuple[str, int], dict[str, Client]] = {}
+        holding: dict[tuple[str, int], dict[str, DrmClient]] = {}
         for name, holder in self._holders.items():
             for client in self._clients(host, proc, holder, asleep):
                 holding.setdefault((client.card, client.number), {}).setdefault(name, client)
@@ -314,7 +314,7 @@ class Clients:
             return False
         return start_ns == holder.start_ns
 
-    def _clients(self, host: Host, proc: str, holder: _Holder, asleep: dict[str, bool]) -> Iterator[Client]:
+    def _clients(self, host: Host, proc: str, holder: _Holder, asleep: dict[str, bool]) -> Iterator[DrmClient]:
         """The clients of a process: as they are now, and of a card that sleeps as they were."""
         before, holder.seen = holder.seen, {}
         for descriptor, node in holder.nodes.items():
@@ -327,9 +327,9 @@ class Clients:
                 holder.seen[descriptor] = client
                 yield client
 
-    def _count(self, holding: dict[tuple[str, int], dict[str, Client]], now_ns: int) -> dict[str, list[Client]]:
+    def _count(self, holding: dict[tuple[str, int], dict[str, DrmClient]], now_ns: int) -> dict[str, list[DrmClient]]:
         """Count each client once, for the process that had it first; give those of each process."""
-        counted: dict[str, list[Client]] = {}
+        counted: dict[str, list[DrmClient]] = {}
         keys = [*islice(holding, CLIENTS_MAX)]
         self.left_out += len(holding) - len(keys)
         self._accounts = {key: self._accounts.get(key) or _Account() for key in keys}
@@ -353,7 +353,7 @@ class Clients:
         for holder in self._holders.values():
             holder.by_nvml = {}
         for address, card in answer.cards.items():
-            for pid, process in card.processes.items() if isinstance(card, Card) else ():
+            for pid, process in card.processes.items() if isinstance(card, NvmlCard) else ():
                 if used := self._hold(proc, str(pid)):
                     grown_ns = [0] * (OTHER + 1)
                     grown_ns[OTHER], grown_ns[VIDEO] = process.busy * took_ns // 100, process.video * took_ns // 100

@@ -36,7 +36,7 @@ class Channel(NamedTuple):
     scale: str = ""
 
 
-class Sensor(NamedTuple):
+class IioSensor(NamedTuple):
     """One row: a channel for each column, None where the device has none."""
 
     instance: str
@@ -44,7 +44,7 @@ class Sensor(NamedTuple):
     channels: tuple[Channel | None, ...]
 
 
-class Sensors:
+class IioSensors:
     """Reads the devices that have any of some channels.
 
     ``columns``: channels as ``accel_x``, and how many decimals of the unit that IIO has for it are kept. A device

@@ -50,7 +50,7 @@ _LEVELS, _COUNTS, _RATES = (7, 13, 30), (9, 10, 11, 12, 18, 28, 16), (14, 8)
 _TIMES = (4, 5, 6, 7, 8, 9)
 
 
-class Interface(NamedTuple):
+class WirelessInterface(NamedTuple):
     """A wireless interface; ABSENT where it is on no channel. ``kind``: one of ``TYPES``."""
 
     kind: str
@@ -106,7 +106,7 @@ class Wireless:
         told = _told([content for _, content in ask(NETLINK_GENERIC, GENL_ID_CTRL, request)])
         self._family = _number(told, CTRL_ATTR_FAMILY_ID)
 
-    def interface(self, index: int) -> Interface:
+    def interface(self, index: int) -> WirelessInterface:
         """Say what an interface is, and on which channel.
 
         :raises OSError: as the kernel says; ``ENODEV`` where it is gone.
@@ -152,7 +152,7 @@ class Wireless:
         return (content for kind, content in way(NETLINK_GENERIC, self._family, request) if kind == self._family)
 
 
-def parse_interface(told: dict[int, bytes]) -> Interface:
+def parse_interface(told: dict[int, bytes]) -> WirelessInterface:
     """Read the attributes of an interface; one on several channels (Wi-Fi 7) has that of its first link.
 
     :raises ValueError: where one is cut short.
@@ -161,7 +161,7 @@ def parse_interface(told: dict[int, bytes]) -> Interface:
     links = attributes(told.get(MLO_LINKS, b"")).values()
     tuned = next((each for each in (told, *map(attributes, links)) if WIPHY_FREQ in each), {})
     width = _number(tuned, CHANNEL_WIDTH)
-    return Interface(
+    return WirelessInterface(
         TYPES[kind] if 0 <= kind < len(TYPES) else TYPES[0],
         _frequency_hz(tuned, WIPHY_FREQ, WIPHY_FREQ_OFFSET),
         WIDTHS_MHZ[width] * MHZ if 0 <= width < len(WIDTHS_MHZ) else ABSENT,

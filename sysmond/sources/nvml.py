@@ -47,7 +47,7 @@ _MEANS = {
 _GRAPHICS, _MEMORY = 0, 2
 
 
-class Process(NamedTuple):
+class GpuProcess(NamedTuple):
     """What a process uses of a card: memory in bytes, None where that is unknown, and percent of the time lately."""
 
     memory: int | None
@@ -55,11 +55,11 @@ class Process(NamedTuple):
     video: int = 0
 
 
-class Card(NamedTuple):
+class NvmlCard(NamedTuple):
     """A card. ``values``: by metric of the table ``gpu``, in its units; ``processes``: by number."""
 
     values: dict[str, int]
-    processes: dict[int, Process]
+    processes: dict[int, GpuProcess]
 
 
 class LostError(Error):
@@ -70,7 +70,7 @@ class Answer(NamedTuple):
     """What was said at a boot time, by address of the card; of one that is lost, why."""
 
     taken_ns: int
-    cards: dict[str, Card | LostError]
+    cards: dict[str, NvmlCard | LostError]
 
 
 class _Utilization(ctypes.Structure):
@@ -208,12 +208,12 @@ def _bounded(value: int, high: int) -> int | None:
     return int(value) if value <= high else None
 
 
-def _processes(library: _Library, since_us: int) -> tuple[dict[int, Process], int]:
+def _processes(library: _Library, since_us: int) -> tuple[dict[int, GpuProcess], int]:
     """What processes use of a card, and up to when the library has told how busy it was for them, by its clock.
 
     :raises LostError: where it is lost.
     """
-    found: dict[int, Process] = {}
+    found: dict[int, GpuProcess] = {}
     for which in ("Compute", "Graphics"):
         name = f"nvmlDeviceGet{which}RunningProcesses"
         for each in (f"{name}_v3", f"{name}_v2", name):
@@ -222,7 +222,7 @@ def _processes(library: _Library, since_us: int) -> tuple[dict[int, Process], in
             if library.fill((each,), byref(count), answers):
                 for process in answers[: min(count.value, PROCESSES_MAX)]:
                     if process.pid:  # One that computes and draws is in both lists, with the same memory.
-                        found[process.pid] = Process(_bounded(process.memory, _BYTES_MAX))
+                        found[process.pid] = GpuProcess(_bounded(process.memory, _BYTES_MAX))
                 break
     count, samples = c_uint(PROCESSES_MAX), (_Sample * PROCESSES_MAX)()
     if library.fill(("nvmlDeviceGetProcessUtilization",), samples, byref(count), c_ulonglong(since_us)):
@@ -232,8 +232,8 @@ def _processes(library: _Library, since_us: int) -> tuple[dict[int, Process], in
                 since_us < sample.time_us < _BYTES_MAX
                 and max(sample.sm, sample.encoder, sample.decoder) <= _PERCENT_MAX
             ):
-                memory = found.get(sample.pid, Process(None)).memory
-                found[sample.pid] = Process(memory, sample.sm, sample.encoder + sample.decoder)
+                memory = found.get(sample.pid, GpuProcess(None)).memory
+                found[sample.pid] = GpuProcess(memory, sample.sm, sample.encoder + sample.decoder)
                 last_us = max(last_us, sample.time_us)
         since_us = last_us
     return found, since_us
@@ -274,7 +274,7 @@ class Nvml:
 
     def _ask(self, addresses: Sequence[str]) -> None:
         began_s, taken_ns = monotonic(), clock.boottime_ns()
-        cards: dict[str, Card | LostError] = {}
+        cards: dict[str, NvmlCard | LostError] = {}
         try:
             library = _Library(self._name)
         except LostError as refused:
@@ -284,7 +284,7 @@ class Nvml:
                 try:
                     library.choose(address)
                     processes, self._since_us[address] = _processes(library, self._since_us.get(address, 0))
-                    cards[address] = Card(_values(library), processes)
+                    cards[address] = NvmlCard(_values(library), processes)
                 except LostError as lost:
                     cards[address] = lost
             library.shut_down()

@@ -14,7 +14,7 @@ from sysmond.store.tiers import COARSE
 _EXPECTED = "expected a state folder, a segment from one, or an answer that was saved as HDF5"
 
 
-class Alone(NamedTuple):
+class SingleFile(NamedTuple):
     """Where a file would be in an archive.
 
     ``table``: the long one that it is of, else empty; ``name``: what it would be called then. ``answer``: what was
@@ -28,7 +28,7 @@ class Alone(NamedTuple):
     answer: Result | None = None
 
 
-def look(path: str) -> Alone:
+def look(path: str) -> SingleFile:
     """Say what a file is of.
 
     :raises ForeignError: where it is neither a segment nor an answer. :raises CorruptError: where it is damaged.
@@ -40,13 +40,13 @@ def look(path: str) -> Alone:
         raise CorruptError(f"{damage}; {_EXPECTED}") from damage
     if form == dense_file.FORMAT.name:
         with dense_file.Segment(path) as segment:
-            return Alone(segment.recording.sensitivity)
+            return SingleFile(segment.recording.sensitivity)
     if form == saved.FORMAT.name:
         answer = saved.read(path)
-        return Alone(answer.sensitivity, table=answer.table, answer=answer)
+        return SingleFile(answer.sensitivity, table=answer.table, answer=answer)
     if form != sparse_file.FORMAT.name:
         raise ForeignError(f"{path}: not a file of sysmond; {_EXPECTED}")
     with sparse_file.open_file(path) as stretch:
         steps = {TIERS_NS[tier]: tier for tier in COARSE}
         tier = steps.get(stretch.interval_ns, COARSE[-1]) if is_of_buckets(stretch.table) else FINEST_TIER
-        return Alone(stretch.sensitivity, tier, stretch.table.name, Name(stretch.boot, 1, 1))
+        return SingleFile(stretch.sensitivity, tier, stretch.table.name, Name(stretch.boot, 1, 1))

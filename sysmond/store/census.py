@@ -23,7 +23,7 @@ from sysmond.store.archive import Name
 from sysmond.store.holdings import Damage, Files, Holdings, Place, Shelf, table_of, written_ns
 from sysmond.store.of_ring import Hole
 from sysmond.store.sparse_file import ReopenedStretch
-from sysmond.store.sparse_of_ring import LongRing, Reading
+from sysmond.store.sparse_of_ring import LongRing, RingReading
 from sysmond.store.stretch import Stretch, StretchPart
 
 # Beyond every number that a file may have.
@@ -188,7 +188,7 @@ class Census:
         lost_boots = [(written_ns(there[name]), why) for name, why in damaged.items() if name.boot not in known]
         return [*lines[:-1], *(line._replace(lost_boots=lost_boots) for line in lines[-1:])]
 
-    def _rings(self, table: str, of: Callable[[Sequence[Reading]], Sequence[Reading]] = list) -> list[Stretch]:
+    def _rings(self, table: str, of: Callable[[Sequence[RingReading]], Sequence[RingReading]] = list) -> list[Stretch]:
         """The stretches of rings; ``of``: chooses of their readings."""
 
         def read(copied: Snapshot, since: int) -> list[Stretch]:
@@ -215,7 +215,7 @@ class Census:
         return True
 
 
-def _outer(readings: Sequence[Reading]) -> list[Reading]:
+def _outer(readings: Sequence[RingReading]) -> list[RingReading]:
     """The first and the last reading."""
     return list(dict.fromkeys([*readings[:1], *readings[-1:]]))
 

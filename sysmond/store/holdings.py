@@ -27,7 +27,7 @@ from sysmond.store import archive, unread
 from sysmond.store.archive import Name
 
 if TYPE_CHECKING:
-    from sysmond.store.alone import Alone
+    from sysmond.store.alone import SingleFile
     from sysmond.store.of_ring import Hole
 
 # A folder whose files are being merged is listed again, until a listing shows nothing new.
@@ -199,7 +199,7 @@ def anew(use: Callable[[], _T]) -> _T:
     return use()
 
 
-def _look(path: str) -> "Alone":
+def _look(path: str) -> "SingleFile":
     from sysmond.store import alone  # noqa: PLC0415  most archives are folders
 
     return alone.look(path)

@@ -28,7 +28,7 @@ from sysmond.store.archive import Candidate, Name
 from sysmond.store.joined import Joined
 from sysmond.store.of_ring import Hole
 from sysmond.store.pins import Pin
-from sysmond.store.sparse_of_ring import LongRing, Reading
+from sysmond.store.sparse_of_ring import LongRing, RingReading
 from sysmond.store.stretch import Incarnation, MemoryStretch, Readings, Stretch
 from sysmond.store.tiers import TierFile
 from sysmond.store.unsealed import FilePart, Unsealed, dropped, has_ended_since
@@ -49,7 +49,7 @@ TIER_ROW_BYTES_MIN = 4
 class _Cut(NamedTuple):
     """What of a ring is sealed now: the readings, up to which offset, and up to which tick, if not to the end."""
 
-    readings: list[Reading]
+    readings: list[RingReading]
     offset: int
     before_ns: int | None = None
 

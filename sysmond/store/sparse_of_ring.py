@@ -28,7 +28,7 @@ _TOKEN = re.compile(r"(\d*)([xbBhHiIqQs])")
 _REFERENCE_LENGTH_BITS = 32
 
 
-class Reading(NamedTuple):
+class RingReading(NamedTuple):
     """One reading in a ring: where it is, and what its frames say.
 
     ``offset``: logical offset of its first frame. ``ended``: its last piece is there; else its writer is at it, or
@@ -92,7 +92,9 @@ class LongRing:
         self.damage = self._recording.damage
         self.is_lasting = any(lasts(layout.table) for layout in self._layouts.values())
 
-    def stretches(self, chosen: list[Reading] | None = None, *, is_empty_too: bool = False) -> Iterator[MemoryStretch]:
+    def stretches(
+        self, chosen: list[RingReading] | None = None, *, is_empty_too: bool = False
+    ) -> Iterator[MemoryStretch]:
         """The stretches of these readings, else of all that ended, in order of time.
 
         ``is_empty_too``: also those of which there is nothing.
@@ -127,7 +129,7 @@ class LongRing:
             yield made
 
 
-def _readings(snapshot: Snapshot, places: Iterable[int]) -> list[Reading]:
+def _readings(snapshot: Snapshot, places: Iterable[int]) -> list[RingReading]:
     pieces: dict[tuple[int, int], list[tuple[int, int, int, int]]] = {}
     for place in places:
         _, stop, _, ident, tick_ns = frame_at(snapshot.image, place)
@@ -135,7 +137,7 @@ def _readings(snapshot: Snapshot, places: Iterable[int]) -> list[Reading]:
             raise ValueError("records without a head")
         _, flags, lost, walked = RECORDS_HEAD.unpack_from(snapshot.image, place + FRAME_BYTES)
         pieces.setdefault((tick_ns, ident), []).append((place, flags, lost, walked))
-    readings: list[Reading] = []
+    readings: list[RingReading] = []
     before = -1  # Where the last frame of the reading before begins.
     for (tick_ns, ident), frames in sorted(pieces.items(), key=lambda piece: piece[1][0][0]):
         begins = tuple(frame[0] for frame in frames)
@@ -145,12 +147,12 @@ def _readings(snapshot: Snapshot, places: Iterable[int]) -> list[Reading]:
         full = bool(frames[0][1] & FULL) and has_all
         lost, walked = sum(frame[2] for frame in frames), frames[-1][3]
         offset = snapshot.begin_offset + begins[0]
-        readings.append(Reading(ident, offset, tick_ns, full, lost, walked, ended, begins))
+        readings.append(RingReading(ident, offset, tick_ns, full, lost, walked, ended, begins))
         before = begins[-1]
     return readings
 
 
-def _stretch(snapshot: Snapshot, about: About, readings_of: list[Reading]) -> MemoryStretch:
+def _stretch(snapshot: Snapshot, about: About, readings_of: list[RingReading]) -> MemoryStretch:
     kind = record_type(about.table)
     plain = np.dtype((np.void, kind.itemsize))  # Copied as they are, and not field by field.
     pieces, blobs, at = [np.empty(0, plain)], [np.empty(0, np.int64)], [np.empty(0, np.int64)]

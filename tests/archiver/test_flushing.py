@@ -9,15 +9,15 @@ from sysmond.archiver.flushing import (
     FLUSHES_APART_S,
     QUIET_AFTER_OWN_WRITE_S,
     SEEN_S,
-    Disk,
     Reason,
+    SectorCounts,
     Situation,
     Watch,
     decide,
     read_disks,
 )
 
-START = Situation(now_s=10_000.0, waiting_bytes=100, budget_bytes=1000, disk=Disk(5, 5))
+START = Situation(now_s=10_000.0, waiting_bytes=100, budget_bytes=1000, disk=SectorCounts(5, 5))
 
 
 def after(seconds: float, **changes: Any) -> Situation:
@@ -31,33 +31,33 @@ def test_an_idle_disk_is_left_alone_for_ever() -> None:
         assert reason is None
 
 
-@pytest.mark.parametrize("disk", [Disk(6, 5), Disk(5, 6)])
-def test_a_disk_that_somebody_used_is_used_too(disk: Disk) -> None:
+@pytest.mark.parametrize("disk", [SectorCounts(6, 5), SectorCounts(5, 6)])
+def test_a_disk_that_somebody_used_is_used_too(disk: SectorCounts) -> None:
     _, watch = decide(Watch(), START)
     assert decide(watch, after(5, disk=disk))[0] is Reason.DISK_IN_USE
 
 
 def test_nothing_waiting_is_nothing_to_flush() -> None:
     _, watch = decide(Watch(), START)
-    assert decide(watch, after(5, disk=Disk(9, 9), waiting_bytes=0))[0] is None
+    assert decide(watch, after(5, disk=SectorCounts(9, 9), waiting_bytes=0))[0] is None
 
 
 def test_our_own_write_and_its_journal_commit_trigger_nothing() -> None:
     watch = Watch().flushed(START.now_s)
-    reason, watch = decide(watch, after(5, disk=Disk(5, 50)))
+    reason, watch = decide(watch, after(5, disk=SectorCounts(5, 50)))
     assert reason is None
-    reason, watch = decide(watch, after(QUIET_AFTER_OWN_WRITE_S + 1, disk=Disk(5, 60)))
+    reason, watch = decide(watch, after(QUIET_AFTER_OWN_WRITE_S + 1, disk=SectorCounts(5, 60)))
     assert reason is None, "what happened in the quiet period is not looked at"
-    reason, watch = decide(watch, after(FLUSHES_APART_S + 1, disk=Disk(5, 60)))
+    reason, watch = decide(watch, after(FLUSHES_APART_S + 1, disk=SectorCounts(5, 60)))
     assert reason is None
-    assert decide(watch, after(FLUSHES_APART_S + 2, disk=Disk(5, 61)))[0] is Reason.DISK_IN_USE
+    assert decide(watch, after(FLUSHES_APART_S + 2, disk=SectorCounts(5, 61)))[0] is Reason.DISK_IN_USE
 
 
 def test_a_busy_disk_is_not_flushed_to_all_the_time() -> None:
     watch = Watch().flushed(START.now_s)
     flushes = []
     for second in range(0, 3600, 5):
-        reason, watch = decide(watch, after(second, disk=Disk(second, second)))
+        reason, watch = decide(watch, after(second, disk=SectorCounts(second, second)))
         if reason:
             flushes.append(second)
             watch = watch.flushed(START.now_s + second)
@@ -72,15 +72,15 @@ def test_a_full_ram_budget_cannot_wait() -> None:
 
 def test_what_is_not_sealed_yet_waits_as_well() -> None:
     _, watch = decide(Watch(), START)
-    waits = after(5, disk=Disk(9, 9), waiting_bytes=0, unsealed=True)
+    waits = after(5, disk=SectorCounts(9, 9), waiting_bytes=0, unsealed=True)
     assert decide(watch, waits)[0] is Reason.DISK_IN_USE
 
 
 def test_what_a_disk_did_long_ago_does_not_say_that_it_is_awake() -> None:
     _, watch = decide(Watch(), START)
-    reason, watch = decide(watch, after(SEEN_S + 1, disk=Disk(9, 9)))
+    reason, watch = decide(watch, after(SEEN_S + 1, disk=SectorCounts(9, 9)))
     assert reason is None
-    assert decide(watch, after(SEEN_S + 6, disk=Disk(9, 10)))[0] is Reason.DISK_IN_USE
+    assert decide(watch, after(SEEN_S + 6, disk=SectorCounts(9, 10)))[0] is Reason.DISK_IN_USE
 
 
 def test_a_resume_is_a_moment_to_write_but_on_battery_only_memory_and_the_disk_in_use_are() -> None:
@@ -91,7 +91,9 @@ def test_a_resume_is_a_moment_to_write_but_on_battery_only_memory_and_the_disk_i
     assert decide(watch, resumed)[0] is None
     assert decide(watch, resumed._replace(waiting_bytes=1001))[0] is Reason.RAM_FULL
     _, watch = decide(Watch(), START)
-    assert decide(watch, after(5, disk=Disk(6, 5), is_resumed=True, is_on_battery=True))[0] is Reason.DISK_IN_USE
+    assert (
+        decide(watch, after(5, disk=SectorCounts(6, 5), is_resumed=True, is_on_battery=True))[0] is Reason.DISK_IN_USE
+    )
 
 
 DISKSTATS = b"""\
@@ -106,14 +108,14 @@ DISKSTATS = b"""\
 @pytest.mark.parametrize(
     ("names", "found"),
     [
-        (["vda"], Disk(1899554, 315480)),
-        (["vda", "sdb"], Disk(1899562, 315496)),
-        (["loop0"], Disk(800, 900)),
-        ([], Disk(1899554 + 1899000 + 8, 315480 + 315000 + 16)),
+        (["vda"], SectorCounts(1899554, 315480)),
+        (["vda", "sdb"], SectorCounts(1899562, 315496)),
+        (["loop0"], SectorCounts(800, 900)),
+        ([], SectorCounts(1899554 + 1899000 + 8, 315480 + 315000 + 16)),
         (["sda1"], None),
         (["sdc"], None),
     ],
 )
-def test_disks_are_found_by_name_or_all_of_them_together(names: list[str], found: Disk | None) -> None:
+def test_disks_are_found_by_name_or_all_of_them_together(names: list[str], found: SectorCounts | None) -> None:
     assert read_disks(DISKSTATS, names) == found
     assert read_disks(b"", names) is None

@@ -186,7 +186,7 @@ def by_bpf() -> Iterator[tuple[str, str]]:
         loader.PROGRAMS = tuple(  # type: ignore[assignment]
             program._replace(unless="") if left_out else program for program in every
         )
-        report: Any = loader.load(loader.Asked(runtime, threads=True, sleepers=True))
+        report: Any = loader.load(loader.LoadRequest(runtime, threads=True, sleepers=True))
         folder, programs = report["folder"], report["programs"]
         reads: dict[str, Callable[[], None]] = {
             "ended": lambda runtime=runtime: reads_an_end(exits.PinnedExits(runtime)),  # type: ignore[misc]

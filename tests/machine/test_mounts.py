@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from sysmond.machine.mounts import Mount, Place, awaited, mount_of, mounts, place
+from sysmond.machine.mounts import Location, Mount, awaited, mount_of, mounts, place
 
 MOUNTINFO = """\
 22 1 254:1 / / rw,relatime shared:1 - ext4 /dev/vda1 rw
@@ -99,13 +99,13 @@ def test_a_mapped_device_means_the_whole_disks_below(tmp_path: Path, monkeypatch
         return SimpleNamespace(st_dev=os.makedev(253, 0)) if path == str(tmp_path) else real(path, **options)
 
     monkeypatch.setattr(os, "stat", mapped)
-    assert place(str(tmp_path), **made) == Place("/", ("nvme0n1", "sda"))
+    assert place(str(tmp_path), **made) == Location("/", ("nvme0n1", "sda"))
 
 
 def test_a_file_system_without_a_device_may_be_on_any_disk(tmp_path: Path, runtime: Path) -> None:
     made = machine(tmp_path, "0:99", "zfs")
     if os.major(os.stat(runtime).st_dev) == 0:
-        assert place(str(runtime), **made) == Place("/", ())
+        assert place(str(runtime), **made) == Location("/", ())
     with pytest.raises(FileNotFoundError):
         place(f"{runtime}/none", **made)
 

@@ -86,6 +86,17 @@ def test_no_name_is_an_empty_word(path: Path) -> None:
     assert found == set()
 
 
+def test_a_public_class_is_called_as_no_other() -> None:
+    """Within the product: a name leads a reader to one thing."""
+    homes: defaultdict[str, list[str]] = defaultdict(list)
+    for path in sources("sysmond", "sysmon_tools", "probes"):
+        for node in parse(path).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes[node.name].append(f"{name(path)}:{node.lineno}")
+    assert len(homes) > 100
+    assert {called: places for called, places in homes.items() if len(places) > 1} == {}
+
+
 def words(identifier: str) -> list[str]:
     """Split an identifier: ``HttpInfo`` and ``http_info`` are the same two words."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", identifier).lower().split("_")

@@ -10,8 +10,8 @@ import pytest
 from sysmond.base.clock import SECOND_NS
 from sysmond.probe import ABSENT, Host
 from sysmond.sources import drm_clients
-from sysmond.sources.drm_clients import COMPUTE, COPY, OTHER, RENDER, VIDEO, Client, Clients, Use, kind_of, parse
-from sysmond.sources.nvml import Answer, Card, LostError, Process
+from sysmond.sources.drm_clients import COMPUTE, COPY, OTHER, RENDER, VIDEO, Clients, DrmClient, Use, kind_of, parse
+from sysmond.sources.nvml import Answer, GpuProcess, LostError, NvmlCard
 from tests.support.graphics import AMDGPU, XE, Machine
 from tests.support.opened import opened
 
@@ -34,13 +34,13 @@ def machine(tmp_path: Path) -> Machine:
 def test_what_amdgpu_says() -> None:
     client = parse(AMDGPU % (4, 12_000))
     engines = {"gfx": 12_000, "compute": 300, "enc_1": 50, "dma": 7}
-    assert client == Client("0000:c4:00.0", 4, engines, {}, 10 * MIB + 2 * MIB + 512 * KIB, 10 * MIB)
+    assert client == DrmClient("0000:c4:00.0", 4, engines, {}, 10 * MIB + 2 * MIB + 512 * KIB, 10 * MIB)
 
 
 def test_cycles_count_where_no_time_is_told() -> None:
     client = parse(XE % (500, 1000, 1000))
-    assert client == Client("0000:03:00.0", 9, {}, {"rcs": (500, 1000), "ccs": (0, 1000)}, 3 * MIB, 3 * MIB)
-    assert parse(MSM) == Client("msm", 2, {"gpu": 77}, {}, MIB, 0)
+    assert client == DrmClient("0000:03:00.0", 9, {}, {"rcs": (500, 1000), "ccs": (0, 1000)}, 3 * MIB, 3 * MIB)
+    assert parse(MSM) == DrmClient("msm", 2, {"gpu": 77}, {}, MIB, 0)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_numbers_that_are_none_are_left_out_and_files_without_end_cut_off() -> N
     lines = [b"drm-client-id: 1", b"drm-engine-gfx: -5 ns", b"drm-engine-dma: 9" + b"9" * 30, b"drm-engine-enc: 4 ns"]
     lines += [b"drm-resident-vram: 9223372036854775807 MiB", b"drm-resident-gtt: 4 bananas", b"drm-pdev: \x1b[31m\x00x"]
     client = parse(b"\n".join(lines) + b"\ndrm-memory-x: 1" * 100_000)
-    assert client == Client("[31m x", 1, {"enc": 4}, {}, 5, 0)
+    assert client == DrmClient("[31m x", 1, {"enc": 4}, {}, 5, 0)
 
 
 def test_a_process_is_found_and_followed(machine: Machine) -> None:
@@ -250,8 +250,8 @@ def test_what_nvml_says_of_processes(machine: Machine) -> None:
     machine.runs(70)
     machine.opens(70, 5, AMDGPU % (4, 1000))
     machine.runs(80)
-    told = {80: Process(1 << 30, 40, 20), 99: Process(None, 1, 0)}
-    cards: dict[str, Card | LostError] = {"0000:01:00.0": Card({}, told), "0000:02:00.0": LostError("lost")}
+    told = {80: GpuProcess(1 << 30, 40, 20), 99: GpuProcess(None, 1, 0)}
+    cards: dict[str, NvmlCard | LostError] = {"0000:01:00.0": NvmlCard({}, told), "0000:02:00.0": LostError("lost")}
 
     def read(at_s: int) -> dict[int, Use]:
         uses = machine.clients.read(machine.host, at_s * SECOND_NS, Answer(at_s * SECOND_NS, cards))
@@ -267,7 +267,7 @@ def test_what_nvml_says_of_processes(machine: Machine) -> None:
         "0000:01:00.0",
     )
     assert read(20)[80] == later  # The same answer once more.
-    told[80] = Process(None)
+    told[80] = GpuProcess(None)
     assert read(25)[80].memory == ABSENT
     del told[80]
     assert read(30)[80][5:] == (later.by_kind_ns, 0, 0, 0)

@@ -10,7 +10,7 @@ import pytest
 from sysmond.probe import ABSENT, Host
 from sysmond.sources import nl80211
 from sysmond.sources.netlink import attributes
-from sysmond.sources.nl80211 import Interface, Station, Survey
+from sysmond.sources.nl80211 import Station, Survey, WirelessInterface
 from tests.support import wireless
 from tests.support.wireless import attribute, message, nested, survey, u8, u16, u32, u64
 
@@ -23,28 +23,28 @@ def told(content: bytes) -> dict[int, bytes]:
 
 
 def test_an_interface_has_type_channel_and_width() -> None:
-    assert nl80211.parse_interface(told(wireless.CLIENT)) == Interface("managed", 5_180_000_000, 80_000_000)
-    assert nl80211.parse_interface(told(wireless.HOTSPOT)) == Interface("AP", 2_437_000_000, 20_000_000)
+    assert nl80211.parse_interface(told(wireless.CLIENT)) == WirelessInterface("managed", 5_180_000_000, 80_000_000)
+    assert nl80211.parse_interface(told(wireless.HOTSPOT)) == WirelessInterface("AP", 2_437_000_000, 20_000_000)
 
 
 def test_an_interface_on_no_channel_has_none() -> None:
-    assert nl80211.parse_interface(told(wireless.IDLE)) == Interface("managed", ABSENT, ABSENT)
+    assert nl80211.parse_interface(told(wireless.IDLE)) == WirelessInterface("managed", ABSENT, ABSENT)
 
 
 def test_what_a_later_kernel_calls_another_type_or_width_is_not_known() -> None:
     later = message(7, u32(5, 99), u32(38, 5180), u32(159, 99))
-    assert nl80211.parse_interface(told(later)) == Interface("unspecified", 5_180_000_000, ABSENT)
+    assert nl80211.parse_interface(told(later)) == WirelessInterface("unspecified", 5_180_000_000, ABSENT)
 
 
 def test_an_interface_of_several_links_is_on_the_channel_of_the_first() -> None:
     links = nested(312, nested(1, u8(313, 0)), nested(2, u8(313, 1), u32(38, 5955), u32(159, 13)))
     found = nl80211.parse_interface(told(message(7, u32(5, 2), links)))
-    assert found == Interface("managed", 5_955_000_000, 320_000_000)
+    assert found == WirelessInterface("managed", 5_955_000_000, 320_000_000)
 
 
 def test_a_channel_may_lie_between_two_megahertz() -> None:
     content = told(message(7, u32(5, 2), u32(38, 902), u32(290, 500), u32(159, 8)))
-    assert nl80211.parse_interface(content) == Interface("managed", 902_500_000, 1_000_000)
+    assert nl80211.parse_interface(content) == WirelessInterface("managed", 902_500_000, 1_000_000)
 
 
 def test_a_station_has_what_the_driver_counts() -> None:

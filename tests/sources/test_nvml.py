@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sysmond.sources import nvml
-from sysmond.sources.nvml import Answer, Card, LostError, Nvml, Process
+from sysmond.sources.nvml import Answer, GpuProcess, LostError, Nvml, NvmlCard
 from tests.support.nvidia import StandIn
 
 FIRST, SECOND = "0000:01:00.0", "0000:02:00.0"
@@ -34,9 +34,9 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
     return StandIn(tmp_path)
 
 
-def card(answer: Answer, address: str = FIRST) -> Card:
+def card(answer: Answer, address: str = FIRST) -> NvmlCard:
     told = answer.cards[address]
-    assert isinstance(told, Card)
+    assert isinstance(told, NvmlCard)
     return told
 
 
@@ -52,7 +52,7 @@ def once_it_answers(asked: Nvml) -> Answer:
 def test_what_cards_do_and_for_whom(library: StandIn) -> None:
     answer = Nvml(library.path).ask([FIRST, SECOND])
     assert card(answer).values == card(answer, SECOND).values == VALUES
-    assert card(answer).processes == {70: Process(GIB, 40, 30), 72: Process(None)}
+    assert card(answer).processes == {70: GpuProcess(GIB, 40, 30), 72: GpuProcess(None)}
     assert library.calls() == ["init", "shutdown"]
 
 
@@ -71,21 +71,21 @@ def test_a_version_that_lacks_functions(tmp_path: Path) -> None:
     before = {metric: value for metric, value in VALUES.items() if metric not in lacking} | {"memory_used": 3 * GIB}
     told = card(Nvml(StandIn(tmp_path, "-DOLD").path).ask([FIRST]))
     assert told.values == before
-    assert told.processes == {70: Process(GIB), 72: Process(None)}
+    assert told.processes == {70: GpuProcess(GIB), 72: GpuProcess(None)}
 
 
 def test_a_card_that_supports_nothing_of_it_and_one_that_hides_processes(library: StandIn) -> None:
     library.behaves("unsupported")
-    assert card(Nvml(library.path).ask([FIRST])) == Card({}, {})
+    assert card(Nvml(library.path).ask([FIRST])) == NvmlCard({}, {})
     library.behaves("forbidden")
     told = card(Nvml(library.path).ask([FIRST]))
-    assert (told.values, told.processes) == (VALUES, {70: Process(GIB), 72: Process(None)})
+    assert (told.values, told.processes) == (VALUES, {70: GpuProcess(GIB), 72: GpuProcess(None)})
 
 
 def test_garbage_is_left_out(library: StandIn) -> None:
     library.behaves("garbage")
     told = card(Nvml(library.path).ask([FIRST]))
-    assert told == Card({}, {70: Process(None), 72: Process(None)})
+    assert told == NvmlCard({}, {70: GpuProcess(None), 72: GpuProcess(None)})
 
 
 def test_a_card_that_fell_off_the_bus_costs_no_other(library: StandIn) -> None:

@@ -17,7 +17,7 @@ import pytest
 from sysmond.base.model import Table
 from sysmond.records import Records
 from sysmond.tasks.bpf import loader
-from sysmond.tasks.bpf.loader import BTF, Asked, load, unload
+from sysmond.tasks.bpf.loader import BTF, LoadRequest, load, unload
 from sysmond.tasks.bpf.refusals import missing_capabilities
 
 OBJECTS = Path(__file__).resolve().parent.parent.parent / "sysmond/tasks/bpf"
@@ -57,7 +57,7 @@ def file_system(folder: Path, options: str = "") -> Iterator[str]:
 def loaded(folder: Path, **asked: Any) -> Iterator[dict[str, Any]]:
     """Load all programs for a runtime folder of the test's own: the report."""
     try:
-        yield load(Asked(str(folder), **asked))
+        yield load(LoadRequest(str(folder), **asked))
     finally:
         unload(str(folder))
 

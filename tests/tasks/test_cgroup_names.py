@@ -12,7 +12,7 @@ import pytest
 from sysmond.cgroups.tree import Hierarchy, hierarchies, numbering_now
 from sysmond.probe import Host, Records
 from sysmond.records import record_bytes
-from sysmond.tasks.bpf.loader import CGROUPS_BYTES, Asked, load, unload
+from sysmond.tasks.bpf.loader import CGROUPS_BYTES, LoadRequest, load, unload
 from sysmond.tasks.cgroup_names import CgroupNames
 from sysmond.tasks.pieces import ABSENT_TEXT, PIECE_BYTES_MAX, pieces
 from sysmond.tasks.tables import CGROUP_NAME, COMMAND
@@ -178,7 +178,7 @@ def heard(runtime: Path) -> Iterator[tuple[Host, CgroupNames]]:
     if why_not():
         pytest.skip(why_not())
     try:
-        load(Asked(str(runtime)))
+        load(LoadRequest(str(runtime)))
         host, names = Host(), CgroupNames()
         host.runtime = str(runtime)
         read(names, host, full=True)

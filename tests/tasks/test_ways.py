@@ -119,7 +119,7 @@ def test_it_costs_no_more_when_it_is_met_again(tmp_path: Path) -> None:
     for path in OBJECTS.glob("*.bpf.o"):
         shutil.copy(path, tmp_path)
     (tmp_path / "tasks.bpf.o").write_bytes(b"not ELF at all")
-    asked = loader.Asked(str(tmp_path), objects=str(tmp_path))
+    asked = loader.LoadRequest(str(tmp_path), objects=str(tmp_path))
     first, second = loader.load(asked), loader.load(asked)
     loader.unload(str(tmp_path))
     assert second == first

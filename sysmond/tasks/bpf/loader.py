@@ -74,7 +74,7 @@ PROGRAMS = (
 )
 
 
-class Asked(NamedTuple):
+class LoadRequest(NamedTuple):
     """What to load for whom. ``threads``: with rows of threads; ``sleepers``: with what all threads are doing.
 
     ``gid``: the group that may use the pins; -1: only the user who loads them. ``machine``: where the machine has a
@@ -89,7 +89,7 @@ class Asked(NamedTuple):
     objects: str = os.path.dirname(__file__)
 
 
-def load(asked: Asked) -> dict[str, object]:
+def load(asked: LoadRequest) -> dict[str, object]:
     """Load and pin what this machine allows; write ``RUNTIME/bpf.json`` and return its content.
 
     ``programs``: for each ``{"ok": true}`` or ``{"refused": why}``; ``folder``: of the pins.
@@ -129,7 +129,7 @@ def unload(runtime: str, machine: str = bpffs.MACHINE) -> None:
         raise Error(refusal(failure)) from None
 
 
-def _loaded(asked: Asked, pins: bpffs.Pins) -> dict[str, str]:
+def _loaded(asked: LoadRequest, pins: bpffs.Pins) -> dict[str, str]:
     """Load all; return why each program was refused, or nothing. On an error, remove an earlier loader's pins, too.
 
     :raises Error: without libbpf, without objects.
@@ -146,7 +146,7 @@ def _loaded(asked: Asked, pins: bpffs.Pins) -> dict[str, str]:
 class _Loading:
     """The loading of all programs into one folder."""
 
-    def __init__(self, asked: Asked, pins: bpffs.Pins) -> None:
+    def __init__(self, asked: LoadRequest, pins: bpffs.Pins) -> None:
         """Read the objects, and the limits and addresses of this machine.
 
         :raises Error: without libbpf, without objects.
@@ -301,7 +301,7 @@ def main() -> int:
         if words.unload:
             unload(words.runtime_dir)
         else:
-            load(Asked(words.runtime_dir, words.threads, words.sleepers, words.gid))
+            load(LoadRequest(words.runtime_dir, words.threads, words.sleepers, words.gid))
     except Error as problem:
         say(str(problem))
         return problem.exit_code

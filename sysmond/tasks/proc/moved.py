@@ -34,7 +34,7 @@ class Moved(NamedTuple):
     unseen: bool
 
 
-class Asked(NamedTuple):
+class IoContext(NamedTuple):
     """``several``: the process has, or had, threads, or nobody knows. ``before``: its ``io``, read before ``stat``.
 
     ``has_run``: whether it ran since ``stat`` was read, or nobody knows.
@@ -49,7 +49,7 @@ class Asked(NamedTuple):
 UNKNOWN_MOVES = Moved(NO_IO, NO_IO, unseen=False)
 
 
-class Room:
+class ThreadBudget:
     """How many files of threads may still be read in this pass."""
 
     def __init__(self) -> None:
@@ -74,20 +74,20 @@ class OwnBytes:
         self._threads: dict[str, Io] | None = None
         self._unseen = False
 
-    def read(self, process: Task, stat: TaskStat, files: TaskFiles, room: Room, asked: Asked) -> Moved:
+    def read(self, process: Task, stat: TaskStat, files: TaskFiles, budget: ThreadBudget, context: IoContext) -> Moved:
         """Bring it up to date.
 
         :raises OSError: where it is gone. :raises ValueError: where a file cannot be parsed.
         """
-        several, keep, before = asked[:3]
+        several, keep, before = context[:3]
         if several:
             total = text.io(files.read_if_allowed(process, IO, keep=keep))
             if total not in {NO_IO, self._all} or (self._own == NO_IO != total):
-                self._add(process, stat, files, room, total)
+                self._add(process, stat, files, budget, total)
         else:
             total = own = text.io(files.read_if_allowed(process, IO, keep=keep)) if before is None else before
             waited = stat.waited
-            if before is None and not waited and asked.has_run():  # It may have waited for its first child since.
+            if before is None and not waited and context.has_run():  # It may have waited for its first child since.
                 waited = text.stat(files.read(process, STAT, keep=keep)).waited
             if waited:
                 own = text.io(files.read_if_allowed(self._alone, IO, keep=keep))
@@ -99,13 +99,13 @@ class OwnBytes:
         """Close its files."""
         files.shut(self._alone)
 
-    def _add(self, process: Task, stat: TaskStat, files: TaskFiles, room: Room, total: Io) -> None:
+    def _add(self, process: Task, stat: TaskStat, files: TaskFiles, budget: ThreadBudget, total: Io) -> None:
         """Add what it did by itself of what the sum grew by."""
         # A child that was waited for since stat was read may be in the sum already.
         waited = text.stat(files.read(process, STAT)).waited
         is_first = self._own == NO_IO
         has_waited = waited != stat.waited or waited != (0 if is_first else self._waited)
-        threads = self._listed(process, files, room) if waited else None
+        threads = self._listed(process, files, budget) if waited else None
         if is_first and has_waited:
             self._own = NO_IO if threads is None else _sum(threads.values())
             self._unseen = self._own not in {NO_IO, total} and _have_ended(process, threads, files)
@@ -128,12 +128,12 @@ class OwnBytes:
             self._own = _plus(self._own, grown)
         self._threads = threads
 
-    def _listed(self, process: Task, files: TaskFiles, room: Room) -> dict[str, Io] | None:
+    def _listed(self, process: Task, files: TaskFiles, budget: ThreadBudget) -> dict[str, Io] | None:
         """What each thread did that there is; None where too many were read in this pass."""
         names = files.threads_of(process)
-        if len(names) > room.left:
+        if len(names) > budget.left:
             return None
-        room.left -= len(names)
+        budget.left -= len(names)
         found: dict[str, Io] = {}
         for name in names:
             with suppress(FileNotFoundError, ProcessLookupError):

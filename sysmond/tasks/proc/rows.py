@@ -11,7 +11,7 @@ from sysmond.tasks.proc.text import Io, TaskStat, TaskStatus
 from sysmond.tasks.tables import ABSENT_U32, PROCESS, PROCESS_PRIVATE, THREAD
 
 
-class Alone(NamedTuple):
+class ThreadCounts(NamedTuple):
     """What the kernel counts by thread only, in µs and times; for a process, the sum of its threads."""
 
     delay_us: int
@@ -20,8 +20,8 @@ class Alone(NamedTuple):
     involuntary: int
 
 
-UNKNOWN = Alone(ABSENT, ABSENT, ABSENT, ABSENT)
-NOTHING = Alone(0, 0, 0, 0)
+UNKNOWN = ThreadCounts(ABSENT, ABSENT, ABSENT, ABSENT)
+NOTHING = ThreadCounts(0, 0, 0, 0)
 
 
 class Whose(NamedTuple):
@@ -34,12 +34,12 @@ class Whose(NamedTuple):
     cgroup: int
 
 
-def total(parts: Iterable[Alone]) -> Alone:
+def total(parts: Iterable[ThreadCounts]) -> ThreadCounts:
     """Add up each count; absent where one part lacks it."""
-    return Alone(*[ABSENT if ABSENT in column else sum(column) for column in zip(*parts, strict=True)])
+    return ThreadCounts(*[ABSENT if ABSENT in column else sum(column) for column in zip(*parts, strict=True)])
 
 
-def measures(stat: TaskStat, status: TaskStatus, own: Io, cpu_us: int, alone: Alone) -> tuple[int | bytes, ...]:
+def measures(stat: TaskStat, status: TaskStatus, own: Io, cpu_us: int, alone: ThreadCounts) -> tuple[int | bytes, ...]:
     """Give the fields that records of processes and of threads share."""
     return (
         stat.comm,

@@ -8,7 +8,7 @@ from sysmond.base.model import ABSENT
 from sysmond.tasks.proc import text
 from sysmond.tasks.proc.cgroups import CgroupNumbers
 from sysmond.tasks.proc.files import CGROUP, IO, SCHEDSTAT, STAT, STATUS, Task, TaskFiles
-from sysmond.tasks.proc.rows import NOTHING, Alone, Whose, measures, thread_record, total
+from sysmond.tasks.proc.rows import NOTHING, ThreadCounts, Whose, measures, thread_record, total
 from sysmond.tasks.proc.text import TaskStat, TaskStatus
 
 # How the kernel says that a task has ended.
@@ -53,7 +53,7 @@ class Threads:
         """How many there are."""
         return len(self._threads)
 
-    def read(self, whose: Whose, count: int, room: int, around: Circumstances, *, whole: bool) -> Alone:
+    def read(self, whose: Whose, count: int, room: int, around: Circumstances, *, whole: bool) -> ThreadCounts:
         """Read the threads that ran, or all; give the sum of their counts.
 
         ``whose``: the process; ``count``: how many threads the kernel says it has; ``room``: how many may be known.
@@ -115,10 +115,10 @@ class Threads:
         thread.start_ns, thread.pulse, thread.record = stat.start_ns, pulse, record
 
 
-def counted(scheduled: bytes, stat: TaskStat, status: TaskStatus, around: Circumstances) -> tuple[int, Alone]:
+def counted(scheduled: bytes, stat: TaskStat, status: TaskStatus, around: Circumstances) -> tuple[int, ThreadCounts]:
     """Give the CPU time of one thread in µs, and what the kernel counts by thread only."""
     run_ns, delay_ns = text.schedstat(scheduled)
     run_us = stat.user_us + stat.system_us if run_ns == ABSENT else run_ns // 1000
     delay_us = ABSENT if delay_ns == ABSENT else delay_ns // 1000
     block_us = stat.block_us if around.accounts_delays else ABSENT
-    return run_us, Alone(delay_us, block_us, status.voluntary, status.involuntary)
+    return run_us, ThreadCounts(delay_us, block_us, status.voluntary, status.involuntary)

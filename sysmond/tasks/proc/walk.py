@@ -27,11 +27,11 @@ from sysmond.tasks.proc import text
 from sysmond.tasks.proc.cgroups import CgroupNumbers
 from sysmond.tasks.proc.files import CGROUP, IO, SCHEDSTAT, STAT, STATUS, SYSCALL, WCHAN, Task, TaskFiles
 from sysmond.tasks.proc.ids import NewPids, clock_of
-from sysmond.tasks.proc.moved import UNKNOWN_MOVES, Asked, OwnBytes, Room
+from sysmond.tasks.proc.moved import UNKNOWN_MOVES, IoContext, OwnBytes, ThreadBudget
 from sysmond.tasks.proc.rows import (
     UNKNOWN,
-    Alone,
     Private,
+    ThreadCounts,
     Whose,
     measures,
     private_record,
@@ -119,7 +119,7 @@ class Proc:
         self._readings = -1
         self._with_threads = False
         self._rows = _Rows([], [], [])
-        self._room = Room()
+        self._room = ThreadBudget()
         self._lost = self._threads = 0
         self._now_ns = self._rested_ns = 0
 
@@ -310,8 +310,8 @@ class Proc:
         alone = self._count(process, stat, status, whose, whole=whole, keep=keep)
         moved = UNKNOWN_MOVES
         if not is_young:
-            asked = Asked(several or process.several, keep, before, lambda: self._pulse(process) != process.pulse)
-            moved = process.own_bytes.read(process, stat, files, self._room, asked)
+            context = IoContext(several or process.several, keep, before, lambda: self._pulse(process) != process.pulse)
+            moved = process.own_bytes.read(process, stat, files, self._room, context)
         measured = measures(stat, status, moved.own, process.cpu_us, alone)
         rows = self._rows
         process.record = _noted(rows.process, process.record, process_record(whose, measured, moved))
@@ -326,7 +326,7 @@ class Proc:
 
     def _count(
         self, process: _Process, stat: TaskStat, status: TaskStatus, whose: Whose, *, whole: bool, keep: bool
-    ) -> Alone:
+    ) -> ThreadCounts:
         """Bring the CPU time up to date; give what the kernel counts by thread only."""
         scheduled = self._around.files.read_if_allowed(process, SCHEDSTAT, keep=keep)
         run_us, alone = counted(scheduled, stat, status, self._around)
@@ -343,7 +343,7 @@ class Proc:
         process.cpu_us = max(process.cpu_us, run_us if pulse_us == ABSENT else pulse_us)
         return alone
 
-    def _read_threads(self, process: _Process, stat: TaskStat, whose: Whose, *, whole: bool) -> Alone:
+    def _read_threads(self, process: _Process, stat: TaskStat, whose: Whose, *, whole: bool) -> ThreadCounts:
         if process.threads is None:
             process.threads, process.thread = Threads(process), b""
         before = len(process.threads)

@@ -24,7 +24,7 @@ from sysmond.probe import ABSENT
 from sysmond.records import record_bytes
 from sysmond.ring.frame import VALUE_MAX
 from sysmond.tasks.bpf.libbpf import BpfRefusedError, Libbpf
-from sysmond.tasks.bpf.loader import BTF, PROGRAMS, Asked, load, unload
+from sysmond.tasks.bpf.loader import BTF, PROGRAMS, LoadRequest, load, unload
 from sysmond.tasks.bpf.pins import Array, Drain
 from sysmond.tasks.bpf.refusals import missing_capabilities, verdict
 from sysmond.tasks.bpf.states import BpfStates
@@ -315,7 +315,7 @@ def test_waiting_for_a_cpu_outlives_the_threads_that_waited(walk: Walk) -> None:
 @runs_here
 def test_pins_of_the_same_bytes_keep_what_they_recorded(tmp_path: Path) -> None:
     with loaded(tmp_path):
-        asked = Asked(str(tmp_path))
+        asked = LoadRequest(str(tmp_path))
         died = subprocess.Popen(["sh", "-c", "exit 9"])
         died.wait()
         report = load(asked)
@@ -337,7 +337,7 @@ def test_pins_of_the_same_bytes_keep_what_they_recorded(tmp_path: Path) -> None:
 
 @runs_here
 def test_unloading_leaves_nothing_behind(tmp_path: Path) -> None:
-    load(Asked(str(tmp_path)))
+    load(LoadRequest(str(tmp_path)))
     assert {path.name for path in tmp_path.iterdir()} == {"bpf", "bpf.json"}
     unload(str(tmp_path))
     assert list(tmp_path.iterdir()) == []
@@ -401,7 +401,7 @@ def test_without_objects_it_says_what_is_missing(tmp_path: Path) -> None:
 
 def test_without_types_of_the_kernel_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sysmond.tasks.bpf.loader.BTF", str(tmp_path / "none"))
-    (why,) = refusals(load(Asked(str(tmp_path))))
+    (why,) = refusals(load(LoadRequest(str(tmp_path))))
     assert why == "the kernel is without BTF (/sys/kernel/btf/vmlinux); expected one with CONFIG_DEBUG_INFO_BTF"
 
 
@@ -464,7 +464,7 @@ def test_capabilities_are_read_from_the_effective_set() -> None:
 
 def test_a_report_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(Error, match="none: No such file"):
-        load(Asked(str(tmp_path / "none")))
+        load(LoadRequest(str(tmp_path / "none")))
 
 
 @runs_here

@@ -20,13 +20,13 @@ import pytest
 from sysmond.errors import NotPermittedError
 from sysmond.machine.mounts import mounts
 from sysmond.tasks.bpf import bpffs
-from sysmond.tasks.bpf.loader import Asked, load, unload
+from sysmond.tasks.bpf.loader import LoadRequest, load, unload
 from tests.support.pinned import file_system, loaded, why_not
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not() or "BPF programs run here")
 STRANGER = 65533
 GROUP = 65534
-LOAD = "from sysmond.tasks.bpf.loader import Asked, load\nload(Asked(sys.argv[1], machine=sys.argv[2]))"
+LOAD = "from sysmond.tasks.bpf.loader import LoadRequest, load\nload(LoadRequest(sys.argv[1], machine=sys.argv[2]))"
 
 
 @pytest.fixture
@@ -80,10 +80,10 @@ def test_pins_lie_in_a_file_system_of_our_own_that_nobody_else_enters(home: Path
         assert {"nosuid", "nodev", "noexec"} <= options(home / "bpf")
         assert stat.S_IMODE(os.stat(home / "bpf").st_mode) == 0o700
         assert all(path.stat().st_mode & 0o077 == 0 for path in (home / "bpf").iterdir() if not path.is_dir())
-        load(Asked(str(home), gid=GROUP))
+        load(LoadRequest(str(home), gid=GROUP))
         status = os.stat(home / "bpf")
         assert (status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode)) == (0, GROUP, 0o750)
-        load(Asked(str(home)))
+        load(LoadRequest(str(home)))
         assert stat.S_IMODE(os.stat(home / "bpf").st_mode) == 0o700
         assert mounts_at(home / "bpf") == 1
     assert mounts_at(home / "bpf") == 0
@@ -95,14 +95,14 @@ def test_what_a_killed_loader_left_is_taken_over(home: Path) -> None:
         (home / "bpf.json").unlink()
         (home / "bpf/tasks-00000000").mkdir()
         (home / "bpf/snapshot").unlink()
-        assert refusals(load(Asked(str(home)))) == {""}
+        assert refusals(load(LoadRequest(str(home)))) == {""}
         assert {"snapshot", "ended"} <= set(os.listdir(home / "bpf"))
         assert "tasks-00000000" not in os.listdir(home / "bpf")
 
 
 def test_nothing_stays_of_an_earlier_loader_where_nothing_can_be_loaded(home: Path, tmp_path: Path) -> None:
     with loaded(home):
-        report = load(Asked(str(home), objects=str(tmp_path)))
+        report = load(LoadRequest(str(home), objects=str(tmp_path)))
         assert all("built without clang" in why for why in refusals(report))
         assert [name for name in os.listdir(home / "bpf") if not name.endswith(".debug")] == []
 
@@ -110,17 +110,17 @@ def test_nothing_stays_of_an_earlier_loader_where_nothing_can_be_loaded(home: Pa
 def test_a_folder_of_somebody_else_is_not_mounted_on(home: Path) -> None:
     (home / "bpf").mkdir()
     os.chown(home / "bpf", STRANGER, STRANGER)
-    (why,) = refusals(load(Asked(str(home))))
+    (why,) = refusals(load(LoadRequest(str(home))))
     assert why == f"{home}/bpf: mode 0755 of user {STRANGER}; expected mode 0700 of user 0"
     shutil.rmtree(home / "bpf")
     (home / "bpf").symlink_to("/tmp")
-    (why,) = refusals(load(Asked(str(home))))
+    (why,) = refusals(load(LoadRequest(str(home))))
     assert why.startswith(f"{home}/bpf: ")
 
 
 def test_a_runtime_folder_that_somebody_else_could_swap_is_refused(home: Path) -> None:
     os.chown(home, STRANGER, STRANGER)
-    for does in (lambda: load(Asked(str(home))), lambda: unload(str(home))):
+    for does in (lambda: load(LoadRequest(str(home))), lambda: unload(str(home))):
         with pytest.raises(NotPermittedError, match=f"belongs to uid {STRANGER}"):
             does()
     assert list(home.iterdir()) == []
@@ -134,7 +134,7 @@ def test_a_strangers_folder_of_the_name_that_was_ours_denies_nothing(
     theirs = Path(machine, f"sysmond-{crc32(bytes(home.resolve())):08x}")
     theirs.mkdir()
     give_to_stranger(theirs)
-    report = load(Asked(str(home), machine=machine)) if may_mount else load_without_mounting(home, machine)
+    report = load(LoadRequest(str(home), machine=machine)) if may_mount else load_without_mounting(home, machine)
     assert refusals(report) == {""}
     assert list(theirs.iterdir()) == []
     unload(str(home), machine)

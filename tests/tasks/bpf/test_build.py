@@ -54,7 +54,7 @@ def test_without_clang_it_is_a_package_without_them(tree: Path, tmp_path: Path) 
 def test_where_this_runs_from_the_programs_are_found(repository: Path) -> None:
     """Both by a path into the sources and by that of the installation, which may be a link to them."""
     assert {path.name for path in OBJECTS.glob("*.bpf.o")} == WANTED
-    program = "from sysmond.tasks.bpf import loader; print(loader.Asked('').objects)"
+    program = "from sysmond.tasks.bpf import loader; print(loader.LoadRequest('').objects)"
     installed = subprocess.run([sys.executable, "-P", "-c", program], check=True, capture_output=True, text=True)
     assert set(os.listdir(installed.stdout.strip())) >= WANTED
 

@@ -55,7 +55,7 @@ def test_arrays_are_as_long_as_the_machine_and_what_is_asked_for_need(
 ) -> None:
     with loaded(tmp_path) as report:
         usual = lengths(report["folder"])
-        asked = loader.Asked(str(tmp_path), True, True)
+        asked = loader.LoadRequest(str(tmp_path), True, True)
         more = lengths(str(loader.load(asked)["folder"]))
         assert more["process_rows"] == usual["process_rows"]
         assert more["private_rows"] == usual["private_rows"]

@@ -17,7 +17,7 @@ import pytest
 from sysmond.cgroups.tree import numbering_now
 from sysmond.errors import Error
 from sysmond.probe import ABSENT, Host
-from sysmond.tasks.bpf.loader import Asked, load
+from sysmond.tasks.bpf.loader import LoadRequest, load
 from sysmond.tasks.bpf.walk import Walk
 from sysmond.tasks.tables import PROCESS, PROCESS_PRIVATE, THREAD
 from tests.support.pinned import child, loaded, loaded_by, read_proc, rows, settled, stat, why_not
@@ -362,7 +362,7 @@ def test_without_pins_it_says_what_would_be_right(tmp_path: Path) -> None:
 def test_a_restart_finds_the_pins_and_reads_in_full(tmp_path: Path) -> None:
     with loaded(tmp_path):
         for _ in range(2):
-            reader = Walk(str(load(Asked(str(tmp_path)))["folder"]))
+            reader = Walk(str(load(LoadRequest(str(tmp_path)))["folder"]))
             taken = reader.take(full=True, threads=False)
             assert os.getpid() in {row["pid"] for row in rows(PROCESS, taken.process)}
             assert taken.process.walked == len(rows(PROCESS, taken.process))

@@ -14,7 +14,7 @@ import pytest
 
 from sysmond.errors import Error
 from sysmond.probe import Host
-from sysmond.tasks.bpf.loader import Asked, load, unload
+from sysmond.tasks.bpf.loader import LoadRequest, load, unload
 from sysmond.tasks.command.commands import Commands
 from sysmond.tasks.command.execs import Exec, PinnedExecs, records
 from tests.support.commandrows import Row, rows_in
@@ -28,7 +28,7 @@ def loaded(runtime: Path) -> Iterator[Path]:
     """A runtime folder for which the programs are loaded and pinned."""
     loader = pytest.importorskip("sysmond.tasks.bpf.loader")
     try:
-        report = loader.load(loader.Asked(str(runtime)))
+        report = loader.load(loader.LoadRequest(str(runtime)))
         if "refused" in (program := report["programs"].get("started", report["programs"])):
             pytest.skip(f"no BPF here: {program}")
         if program != {"ok": True}:
@@ -115,7 +115,7 @@ def test_what_is_loaded_anew_is_gone_over_to(loaded: Path, monkeypatch: pytest.M
     source.records(host, full=False)
     subprocess.run(["/bin/true", "mark-before"], check=True)
     unload(str(loaded))
-    load(Asked(str(loaded)))
+    load(LoadRequest(str(loaded)))
     subprocess.run(["/bin/true", "mark-after"], check=True)
     rows = read_until(source, host, 2, b"mark-")
     assert sorted(row.command for row in rows) == [b"/bin/true mark-after", b"/bin/true mark-before"]

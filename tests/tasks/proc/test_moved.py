@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sysmond.tasks.proc import moved
 from sysmond.tasks.proc.files import Task, TaskFiles
-from sysmond.tasks.proc.moved import Asked, Moved, OwnBytes, Room
+from sysmond.tasks.proc.moved import IoContext, Moved, OwnBytes, ThreadBudget
 from sysmond.tasks.proc.text import Io, stat
 from tests.tasks.proc.test_proc_files import STAT
 
@@ -30,7 +30,7 @@ class Machine:
         self.files = TaskFiles(str(root), 0)
         self.task = Task(str(PID))
         self.bytes = OwnBytes(str(PID))
-        self.room = Room()
+        self.room = ThreadBudget()
 
     @property
     def own(self) -> int:
@@ -74,7 +74,7 @@ class Machine:
         self.put()
         told = stat((self.root / f"{PID}/stat").read_bytes())
         assert told.waited == self.waited
-        return self.bytes.read(self.task, told, self.files, self.room, Asked(several))
+        return self.bytes.read(self.task, told, self.files, self.room, IoContext(several))
 
     def close(self) -> None:
         self.bytes.close(self.files)
