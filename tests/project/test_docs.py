@@ -21,6 +21,9 @@ HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
 PROGRAM = re.compile(r"\b(?:tests|benchmarks)/[\w/]+\.py(?:::(\w+))?")
 CHOICE = re.compile(r"pytest ([^`]*?) -k \"?([\w ]+)")
 MODULE = re.compile(r"`([a-z_]+(?:/[a-z_]+)*\.py)`")
+DEFINITION = re.compile(r"^\*\*([^*]+)\*\*:", re.MULTILINE)
+# More words than these nobody learns before reading.
+GLOSSARY_MAX = 45
 ELSEWHERE = ("https://", "http://", "mailto:")
 
 
@@ -134,3 +137,9 @@ def test_modules_that_the_architecture_names_are_there() -> None:
     named = MODULE.findall((REPOSITORY / "docs" / "architecture.md").read_text())
     assert len(named) > 40
     assert [each for each in named if not any((REPOSITORY / top / each).is_file() for top in ("", "sysmond"))] == []
+
+
+def test_the_glossary_has_few_words_and_each_once() -> None:
+    words = DEFINITION.findall((REPOSITORY / "docs" / "glossary.md").read_text(encoding="utf-8"))
+    assert words
+    assert len(words) == len(set(words)) <= GLOSSARY_MAX
