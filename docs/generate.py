@@ -15,6 +15,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from importlib.metadata import entry_points
+from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 
@@ -315,18 +316,18 @@ def interfaces() -> dict[str, list[type[interface.Interface]]]:
 def interface_section(name: str, kinds: list[type[interface.Interface]]) -> Iterator[str]:
     """Spell one interface: methods, signals, properties."""
     yield from ("", f"## {name.rpartition('.')[2]}", "")
-    methods = sorted((each for kind in kinds for each in kind.METHODS.values()), key=lambda each: each.name)
+    methods = sorted((each for kind in kinds for each in kind.METHODS.values()), key=attrgetter("name"))
     if methods:
         yield from table(
             ("method", "takes", "gives", "action", "meaning"),
             ((f"`{each.name}`", spelled(each.takes), spelled(each.gives), each.action, each.doc) for each in methods),
         )
-    signals = sorted((each for kind in kinds for each in kind.SIGNALS.values()), key=lambda each: each.name)
+    signals = sorted((each for kind in kinds for each in kind.SIGNALS.values()), key=attrgetter("name"))
     if signals:
         yield ""
         told = ((f"`{each.name}`", spelled(each.arguments), each.doc) for each in signals)
         yield from table(("signal", "carries", "meaning"), told)
-    values = sorted((each for kind in kinds for each in kind.PROPERTIES.values()), key=lambda each: each.name)
+    values = sorted((each for kind in kinds for each in kind.PROPERTIES.values()), key=attrgetter("name"))
     if values:
         yield ""
         rows = ((f"`{each.name}`", f"`{each.signature}`", WHEN_TOLD[each.changes], each.doc) for each in values)

@@ -75,16 +75,16 @@ _SHOWN = 8  # What kernels have shown of an operation, always; then the errors.
 
 def mounts(lines: list[str]) -> dict[str, list[str]]:
     """Split the file: the lines of each mount of NFS, by mount point."""
-    found: dict[str, list[str]] = {}
+    lines_by_mount: dict[str, list[str]] = {}
     lines_of: list[str] = []
     for line in lines:
         if line.startswith("device "):
             lines_of = []
             if match := _OF_NFS.fullmatch(line.rstrip()):
-                found[_ESCAPE.sub(lambda octal: chr(int(octal[1], 8)), match[1])] = lines_of
+                lines_by_mount[_ESCAPE.sub(lambda octal: chr(int(octal[1], 8)), match[1])] = lines_of
         else:
             lines_of.append(line)
-    return found
+    return lines_by_mount
 
 
 def parse(lines: list[str]) -> list[int]:
@@ -122,8 +122,8 @@ def read(host: Host) -> Iterator[Row]:
 
 def read_mounts(host: Host) -> Iterator[Row]:
     """Give a row for each mount of NFS."""
-    found = mounts(host.lines(MOUNTSTATS))
-    return rows_of(list(found)[:MOUNTS_MAX], lambda point: parse(found[point]))
+    lines_by_mount = mounts(host.lines(MOUNTSTATS))
+    return rows_of(list(lines_by_mount)[:MOUNTS_MAX], lambda point: parse(lines_by_mount[point]))
 
 
 @hookimpl

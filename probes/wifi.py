@@ -170,18 +170,18 @@ class Channels:
         :raises OSError: where nl80211 cannot be asked.
         """
         kernel = Wireless(host)
-        found: list[Survey] = []
+        surveys: list[Survey] = []
 
         def values(index: int) -> tuple[()]:
             frequency_hz = kernel.interface(index).frequency_hz
-            found[:] = kernel.channels(index, frequency_hz) if frequency_hz != ABSENT else []
+            surveys[:] = kernel.channels(index, frequency_hz) if frequency_hz != ABSENT else []
             return ()
 
         for name, lacking in _rows(host, values):
             if lacking:
                 yield from ((channel, lacking) for channel in self._known.get(name, []))
                 continue
-            channels = {f"{name}:{each.frequency_hz / MHZ:g}": each[1:] for each in found}
+            channels = {f"{name}:{each.frequency_hz / MHZ:g}": each[1:] for each in surveys}
             self._known[name] = list(channels)
             yield from channels.items()
 
@@ -211,10 +211,10 @@ def _noise_dbm(kernel: Wireless, interface: WirelessInterface, index: int) -> in
     """Give the noise on the channel of an interface; a driver that cannot tell costs nothing else."""
     wanted_hz = interface.frequency_hz
     try:
-        found = kernel.channels(index, wanted_hz) if wanted_hz != ABSENT else []
+        surveys = kernel.channels(index, wanted_hz) if wanted_hz != ABSENT else []
     except OSError:
         return ABSENT
-    return next((each.noise_dbm for each in found if each.frequency_hz == wanted_hz), ABSENT)
+    return next((each.noise_dbm for each in surveys if each.frequency_hz == wanted_hz), ABSENT)
 
 
 def _older(host: Host) -> Iterable[Row]:

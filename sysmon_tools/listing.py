@@ -38,10 +38,10 @@ def write(chosen: str, entries: Iterable[Listed], style: Style) -> Iterator[byte
 
 def tables(entries: Iterable[Listed]) -> Iterator[bytes]:
     """Write a line a table, for people: what its rows are about, how many series it has, and what is in it."""
-    found: dict[str, list[Listed]] = {}
+    by_table: dict[str, list[Listed]] = {}
     for entry in entries:
-        found.setdefault(entry.path.partition("/")[0], []).append(entry)
-    yield from WRITERS["table"](_OF_TABLES, (_table(name, listed) for name, listed in sorted(found.items())))
+        by_table.setdefault(entry.path.partition("/")[0], []).append(entry)
+    yield from WRITERS["table"](_OF_TABLES, (_table(name, listed) for name, listed in sorted(by_table.items())))
     yield b"# --list PATH lists the series of a table, or a metric of every table\n"
 
 

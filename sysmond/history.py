@@ -30,7 +30,7 @@ from sysmond.store.undeclared import BUILT_IN
 
 if TYPE_CHECKING:
     from sysmond.answers.question import Request
-    from sysmond.answers.sql import Found
+    from sysmond.answers.sql import SqlAnswer
 
 
 def open(  # noqa: A001  the name that readers expect: history.open()
@@ -230,7 +230,7 @@ class Archive:
             request = request._replace(stat=summaries.STATISTICS)
         stats = _statistics("mean" if request.stat is None else request.stat)
         when = times.read(request.start, request.end, request.step, is_open=request.boot is not None)
-        of_wide, of_long = self._told_apart(request.patterns or ("*",))
+        of_wide, of_long = self._by_kind(request.patterns or ("*",))
         asked = wide.SeriesQuestion(
             of_wide,
             when,
@@ -251,7 +251,7 @@ class Archive:
         assert result is not None  # noqa: S101  there is a pattern of one kind
         return summaries.of_series(result) if request.summary else result
 
-    def _told_apart(self, patterns: Sequence[str]) -> tuple[list[str], list[paths.Pattern]]:
+    def _by_kind(self, patterns: Sequence[str]) -> tuple[list[str], list[paths.Pattern]]:
         """Patterns that mean wide tables, and those that name a long one."""
         parsed = [paths.parse(text, self._folders.state) for text in patterns]
         named = {pattern.table for pattern in parsed if not paths.is_wild(pattern.table)}
@@ -338,7 +338,7 @@ class Archive:
 
     def sql(
         self, query: str, *, start: str | int | None = None, end: str | int | None = None, boot: str | int | None = None
-    ) -> "Found":
+    ) -> "SqlAnswer":
         """What DuckDB finds in the long tables that a query names, over [start, end); see ``sysmond.answers.sql``.
 
         :raises UsageError: for a wrong query or time. :raises Error: where DuckDB is not installed, or nothing is
@@ -420,7 +420,7 @@ class SavedAnswer(Archive):
 
     def sql(
         self, query: str, *, start: str | int | None = None, end: str | int | None = None, boot: str | int | None = None
-    ) -> "Found":
+    ) -> "SqlAnswer":
         """Refused: a query needs the tables that an archive has."""
         del query, start, end, boot
         raise self._refusal("sql")

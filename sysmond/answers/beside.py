@@ -28,44 +28,44 @@ class Beside:
 
     def __call__(self, cells: Callable[[Spec], Float64Array], bucket: Int64Array) -> Float64Array:
         """What rows have, float64[row], NaN where there is nothing; ``cells``: the numbers of a column of theirs."""
-        found = np.full(len(bucket), np.nan)
+        numbers = np.full(len(bucket), np.nan)
         if not self._values:
-            return found
+            return numbers
         others = [cells(spec) for name, spec in self._key.items() if name != START]
         starts = cells(self._key[START])
         for row in np.flatnonzero(np.isin(others[0], self._known)).tolist():
             for start_s, value in self._values.get((float(bucket[row]), *(float(of[row]) for of in others)), ()):
                 if abs(start_s - starts[row]) < GRAIN_NS / SECOND_NS:
-                    found[row] = value
-        return found
+                    numbers[row] = value
+        return numbers
 
 
 def beside(
-    key: Mapping[str, Spec], operands: Collection[Operand], told: Result | None, stamps_ns: Int64Array
+    key: Mapping[str, Spec], operands: Collection[Operand], answer: Result | None, stamps_ns: Int64Array
 ) -> dict[Operand, Beside]:
-    """Values by operand; ``told``: what the other table answered, columns of the key and then of the operands.
+    """Values by operand; ``answer``: what the other table answered, columns of the key and then of the operands.
 
     ``stamps_ns``: of the buckets, int64[bucket].
     """
-    if told is None or not len(told.times_ns):
+    if answer is None or not len(answer.times_ns):
         return {operand: Beside(key, {}) for operand in operands}
-    columns = [_numbers(told, place) for place in range(len(told.columns))]
-    bucket = np.searchsorted(stamps_ns, told.times_ns, "right") - 1
+    columns = [_numbers(answer, place) for place in range(len(answer.columns))]
+    bucket = np.searchsorted(stamps_ns, answer.times_ns, "right") - 1
     start = [*key].index(START)
-    found = {}
+    by_operand = {}
     for place, operand in enumerate(operands, len(key)):
         values: dict[tuple[float, ...], list[tuple[float, float]]] = {}
         for row in np.flatnonzero(~np.isnan(columns[place])).tolist():
             others = (float(columns[at][row]) for at in range(len(key)) if at != start)
-            held = float(columns[start][row]), float(columns[place][row])
-            values.setdefault((float(bucket[row]), *others), []).append(held)
-        found[operand] = Beside(key, values)
-    return found
+            start_and_value = float(columns[start][row]), float(columns[place][row])
+            values.setdefault((float(bucket[row]), *others), []).append(start_and_value)
+        by_operand[operand] = Beside(key, values)
+    return by_operand
 
 
-def _numbers(told: Result, place: int) -> Float64Array:
+def _numbers(answer: Result, place: int) -> Float64Array:
     """A column, in its unit; what is shown as percent of a counter is a share in formulas."""
-    column = told.columns[place]
+    column = answer.columns[place]
     if column.is_time and column.integers is not None:
         return np.asarray(column.integers / 10.0**column.scale, np.float64)
     factor = 0.01 if column.semantics is Semantics.COUNTER and column.unit == "%" else 1.0

@@ -168,7 +168,7 @@ class Computing:
     def raw(self, series: DerivedSeries, view: TrackView) -> Float64Array:
         """The value for each reading of a view of rows, float64[tick]: of counters over the one interval before it."""
         values = {name: self._at_readings(own, view) for name, own in series.own.items()}
-        values |= {name: self._held(other, view) for name, other in series.others.items()}
+        values |= {name: self._last_values(other, view) for name, other in series.others.items()}
         return computed(series.formula, values, len(view.axis.first))
 
     @staticmethod
@@ -224,7 +224,7 @@ class Computing:
         tracks = [track for track in self._line.tracks if key in track.keys]
         return HOLD_INTERVALS * max((track.lineage.interval_ns for track in tracks), default=0)
 
-    def _held(self, key: SeriesKey, view: TrackView) -> Float64Array:
+    def _last_values(self, key: SeriesKey, view: TrackView) -> Float64Array:
         """What a series of another table had last at each reading, float64[tick]."""
         hold_ns, boot = self._hold_ns(key), view.track.lineage.boot
         ticks, values = [np.zeros(0, np.int64)], [np.zeros(0)]
@@ -234,7 +234,7 @@ class Computing:
                 if there is not None:
                     ticks.append(there.axis.first)
                     values.append(self._at_readings(key, there))
-        return _held(np.concatenate(ticks), np.concatenate(values), view.axis.first, hold_ns)
+        return _last_before(np.concatenate(ticks), np.concatenate(values), view.axis.first, hold_ns)
 
     def other(self, key: SeriesKey, stat: str, axis: Int64Array, asked_ns: int) -> Float64Array:
         """A statistic of a series of another table in each bucket, or the last one before: float64[bucket]."""
@@ -248,7 +248,7 @@ class Computing:
             values = _numbers(made[key][stat]) * self._factor(key) if key in made else np.full(len(numbers), np.nan)
             self._query.gaps += query.gaps
             hold = -(-hold_ns // asked_ns) if asked_ns else 0
-            self._others[key, stat] = _held(numbers, values, axis, hold)
+            self._others[key, stat] = _last_before(numbers, values, axis, hold)
         return self._others[key, stat]
 
 
@@ -265,7 +265,7 @@ def _statistic(series: DerivedSeries, values: Float64Array | None) -> Statistic:
     return Statistic(unit, None, 0, values, derived_columns.DECIMALS.get(unit, 3))
 
 
-def _held(at: Int64Array, values: Float64Array, where: Int64Array, hold: int) -> Float64Array:
+def _last_before(at: Int64Array, values: Float64Array, where: Int64Array, hold: int) -> Float64Array:
     """The last value at or before each place, no older than ``hold``: float64[where]."""
     known = ~np.isnan(values)
     at, values = at[known], values[known]

@@ -118,8 +118,8 @@ def concerns(gap: Gap, path: str) -> bool:
 
 def causes(gaps: Iterable[Gap]) -> tuple[Lacking, ...]:
     """How many gaps, and how long in all, by cause."""
-    found: dict[str, Lacking] = {}
+    by_cause: dict[str, Lacking] = {}
     for gap in gaps:
-        seen = found.get(str(gap.cause), Lacking(gap.cause, 0, 0))
-        found[str(gap.cause)] = Lacking(gap.cause, seen.number + 1, seen.total_ns + gap.end_ns - gap.start_ns)
-    return tuple(found[cause] for cause in sorted(found))
+        seen = by_cause.get(str(gap.cause), Lacking(gap.cause, 0, 0))
+        by_cause[str(gap.cause)] = Lacking(gap.cause, seen.number + 1, seen.total_ns + gap.end_ns - gap.start_ns)
+    return tuple(by_cause[cause] for cause in sorted(by_cause))

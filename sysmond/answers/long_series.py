@@ -129,10 +129,10 @@ def _of_pattern(place: _Place, pattern: Pattern, asked: SeriesQuestion, stats: S
         explain=asked.explain,
         raw=asked.raw,
     )
-    found = records.answer(*place, request)
+    result = records.answer(*place, request)
     if not is_stepped and step_ns:  # Records are of their own moments.
-        found = found._replace(times_ns=found.times_ns // step_ns * step_ns)
-    return _laid_out(found, pattern, asked, key)._replace(step_ns=0 if asked.raw else step_ns, table="")
+        result = result._replace(times_ns=result.times_ns // step_ns * step_ns)
+    return _laid_out(result, pattern, asked, key)._replace(step_ns=0 if asked.raw else step_ns, table="")
 
 
 def _labels(offer: Offer, pattern: Pattern, stats: Sequence[str], *, is_raw: bool) -> list[str]:
@@ -173,12 +173,12 @@ def _condition(pattern: Pattern, key: Sequence[str]) -> str:
     return " and ".join(f"{name} = {part}" for name, part in pairs if part.isdecimal())
 
 
-def _laid_out(found: Result, pattern: Pattern, asked: SeriesQuestion, key: Sequence[str]) -> Result:
+def _laid_out(result: Result, pattern: Pattern, asked: SeriesQuestion, key: Sequence[str]) -> Result:
     """Series of rows: for each thing a column of each of theirs.
 
     :raises UsageError: where there are too many, or none of that name.
     """
-    columns = {column.path: column for column in found.columns}
+    columns = {column.path: column for column in result.columns}
     parts = [part for name in key if (part := columns.pop(name).integers) is not None]
     things, of_row = np.unique(np.stack(parts, axis=1), axis=0, return_inverse=True)
     instances = _instances(things, key, pattern)
@@ -192,24 +192,24 @@ def _laid_out(found: Result, pattern: Pattern, asked: SeriesQuestion, key: Seque
     ]
     left, notes = left_of_series([series for _, _, series in keys], asked.drop) if keys else ([], [])
     chosen = [each for each in keys if each[2] in {*left}]
-    times_ns, _ = distinct(found.times_ns)
+    times_ns, _ = distinct(result.times_ns)
     _check_size(pattern, len(chosen), len(times_ns))
     made: list[Column] = []
     explained: list[Explanation] = []
-    of_column = dict(zip((column.path for column in found.columns), found.explanations, strict=False))
+    of_column = dict(zip((column.path for column in result.columns), result.explanations, strict=False))
     rows_of = np.split(np.argsort(of_row, kind="stable"), np.cumsum(np.bincount(of_row, minlength=len(things)))[:-1])
     for number, column, series in chosen:
         path = series_path(*series)
         rows = rows_of[number]
         # Of a time that comes twice the last counts.
-        places, last = np.unique(np.searchsorted(times_ns, found.times_ns[rows])[::-1], return_index=True)
+        places, last = np.unique(np.searchsorted(times_ns, result.times_ns[rows])[::-1], return_index=True)
         stat = "raw" if asked.raw else column.stat
         made.append(_spread(column, rows[::-1][last], places, len(times_ns))._replace(path=path, stat=stat))
         if column.path in of_column:
-            gaps = causes(gap for gap in found.gaps if concerns(gap, path))
+            gaps = causes(gap for gap in result.gaps if concerns(gap, path))
             explained.append(of_column[column.path]._replace(path=path, stat=stat, gaps=gaps))
-    return found._replace(
-        times_ns=times_ns, columns=tuple(made), explanations=tuple(explained), notes=(*found.notes, *notes)
+    return result._replace(
+        times_ns=times_ns, columns=tuple(made), explanations=tuple(explained), notes=(*result.notes, *notes)
     )
 
 

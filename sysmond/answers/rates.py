@@ -48,17 +48,17 @@ class RowStat(Enum):
     MIN = "min"
 
 
-Kept = dict[Stat | RowStat, npt.NDArray[Any]]
+BucketStats = dict[Stat | RowStat, npt.NDArray[Any]]
 
 
 class LineagePart(NamedTuple):
     """What one series has in one lineage: its buckets' places on the axis (increasing), and their statistics.
 
-    ``kept``: as in ``rollup.Buckets``, but TMAX is UTC. ``interval_ns``: of the lineage.
+    ``stats``: as in ``store.statistics.Buckets``, but TMAX is UTC. ``interval_ns``: of the lineage.
     """
 
     place: Int64Array
-    stats: Kept
+    stats: BucketStats
     interval_ns: int
 
 
@@ -158,10 +158,10 @@ def of_rows(
     interval_ns: int,
     *,
     in_full: bool,
-) -> tuple[Buckets, Kept]:
+) -> tuple[Buckets, BucketStats]:
     """Roll up rows, int64[series, tick], of one kind; ``in_full``: and what only rows tell."""
     made = statistics.of_rows(kind, values, ticks, starts, interval_ns)
-    more: Kept = {}
+    more: BucketStats = {}
     if Stat.SUM in kind and Stat.LEAP not in kind and not _fits(values):
         more[Stat.SUM] = _large_sums(values, starts)
     if in_full and Stat.LEAP in kind:
@@ -213,14 +213,14 @@ def of_samples(parts: Sequence[Samples], metric: Metric, percent: float, buckets
     return Statistic(rate_unit(metric.unit) if is_rate else metric.unit, None, 0, found, decimals)
 
 
-def kept_statistics(buckets: Buckets) -> Kept:
+def statistics_of(buckets: Buckets) -> BucketStats:
     """The statistics of buckets."""
-    stats: Kept = {}
+    stats: BucketStats = {}
     stats.update(buckets.stats.items())
     return stats
 
 
-def once(number: Int64Array, stats: Kept) -> tuple[Int64Array, Kept]:
+def once(number: Int64Array, stats: BucketStats) -> tuple[Int64Array, BucketStats]:
     """Give each bucket once, int64[bucket], in order, without ``OUTSIDE``.
 
     Where the wall clock was set back, one comes twice.
@@ -237,11 +237,11 @@ def once(number: Int64Array, stats: Kept) -> tuple[Int64Array, Kept]:
     return number, stats
 
 
-def _joined(stats: Kept, starts: Int64Array) -> Kept:
+def _joined(stats: BucketStats, starts: Int64Array) -> BucketStats:
     """Join each run of neighbouring buckets that begins at one of ``starts`` into one."""
     buckets = {stat: values for stat, values in stats.items() if isinstance(stat, Stat)}
     axis = statistics.axis_of_rows(np.arange(len(stats[Stat.COUNT][0])))
-    joined = kept_statistics(statistics.coarsen(Buckets(axis, buckets), starts))
+    joined = statistics_of(statistics.coarsen(Buckets(axis, buckets), starts))
     for row, values in stats.items():
         if row is RowStat.FIRST:
             joined[row] = _first(values, starts)

@@ -15,7 +15,7 @@ from sysmond.store.census import SEQUENCES_END, Line
 from sysmond.store.stretch import GAP_INTERVALS, Incarnation, Stretch
 
 # So many counters that began anew are told one by one.
-RESETS_TOLD_MAX = 20
+RESETS_LISTED_MAX = 20
 # Until the last reading is this many intervals ago, nothing is missing yet.
 TRAILING_INTERVALS = 3
 
@@ -148,12 +148,12 @@ def _ended(life: Incarnation | None, closed: Collection[int]) -> Cause:
     return Cause.CLEAN_SHUTDOWN if life and life.started_ns in closed else Cause.DAEMON_DOWN
 
 
-def told(resets: Iterable[Gap], start_ns: int, end_ns: int) -> Iterator[Gap]:
+def resets_within(resets: Iterable[Gap], start_ns: int, end_ns: int) -> Iterator[Gap]:
     """The gaps of counters that began anew within a range: the first ones, and of each metric all others as one."""
     inside = sorted(gap for gap in resets if gap.end_ns > start_ns and gap.start_ns < end_ns)
-    yield from inside[:RESETS_TOLD_MAX]
+    yield from inside[:RESETS_LISTED_MAX]
     more: dict[str, list[Gap]] = {}
-    for gap in inside[RESETS_TOLD_MAX:]:
+    for gap in inside[RESETS_LISTED_MAX:]:
         more.setdefault(gap.detail.partition("@")[0], []).append(gap)
     for metric, gaps in more.items():
         whole = gaps[0]._replace(end_ns=max(gap.end_ns for gap in gaps))

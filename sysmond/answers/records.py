@@ -251,29 +251,33 @@ class Answering:
         from sysmond.answers import beside  # noqa: PLC0415  few ask for them
 
         key = {name: self.offer.specs[name] for name in key_of(self.table)}
-        found: dict[Operand, beside.Beside] = {}
+        by_operand: dict[Operand, beside.Beside] = {}
         for table, names in operands.items():
             asked_for = [*key, *(name.metric for name in names)]
             span = int(buckets.edges_ns[0]), int(buckets.edges_ns[-1])
-            told = self._told_beside(Request(table, *span, step_ns or None, asked_for, boot=self._boot), labels[table])
-            found |= beside.beside(key, [*names], told, buckets.stamps_ns)
+            answer = self._answer_beside(
+                Request(table, *span, step_ns or None, asked_for, boot=self._boot), labels[table]
+            )
+            by_operand |= beside.beside(key, [*names], answer, buckets.stamps_ns)
         return {
-            label: derived._replace(beside={name: found[name] for name in derived.formula.operands if name in found})
+            label: derived._replace(
+                beside={name: by_operand[name] for name in derived.formula.operands if name in by_operand}
+            )
             for label, derived in columns.items()
         }
 
-    def _told_beside(self, request: Request, labels: Collection[str]) -> Result | None:
+    def _answer_beside(self, request: Request, labels: Collection[str]) -> Result | None:
         """What another table answers; None, and a warning, where it cannot."""
         try:
             other = Answering(self._census, request)
-            told = other.answer()
+            answer = other.answer()
         except FileNotFoundError:
             raise
         except Error as lacking:
             self._warnings.append(f"{lacking}; {', '.join(dict.fromkeys(labels))} is left empty")
             return None
         self._stretches += other._stretches
-        return told
+        return answer
 
     def _batches(self, question: Question, buckets: UtcBuckets) -> Iterator[RowBatch]:
         labels = question.where.columns if question.where else ()
@@ -369,14 +373,14 @@ class Answering:
         known_gaps = self._gaps(buckets)
         _, start_ns, end_ns, _ = self._times
         happened = self._census.happened(self._sensitivity(), start_ns, end_ns, self._boot)
-        told = events.among(happened, [*self._events_of_tiers(), *dict.fromkeys(self.meanings)])
+        listed = events.among(happened, [*self._events_of_tiers(), *dict.fromkeys(self.meanings)])
         made = Result(
             times,
             tuple(columns),
             tuple(known_gaps),
             self._times.step_ns,
             tuple(dict.fromkeys(self.warnings())),
-            tuple(told),
+            tuple(listed),
             sensitivity=self._sensitivity(),
             table=self.table.name,
         )
@@ -428,7 +432,7 @@ class Answering:
             record_gaps.find(self._lines, table, start_ns, min(end_ns, self._now_ns), is_followed=self._is_followed)
         )
         known.update(from_tiers.gaps(self._past, self._lines, table, buckets))
-        known.update(record_gaps.told(self._resets, start_ns, end_ns))
+        known.update(record_gaps.resets_within(self._resets, start_ns, end_ns))
         begin_ns = min([self._begin_ns(), *(gap.start_ns for gap in known)])
         asked_ns = -FOREVER_NS if self._boot else start_ns
         known.update(outside({table: begin_ns}, asked_ns, end_ns, self._now_ns))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sysmond.answers import gaps, rates, which_tier
-from sysmond.answers.rates import Kept, LineagePart, Statistic
+from sysmond.answers.rates import BucketStats, LineagePart, Statistic
 from sysmond.answers.reading import EMPTY, AnswerSource, TimelineReader, TrackView
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import ABSENT, Cause, Metric, Semantics, series_path
@@ -321,7 +321,7 @@ class Query:
                 joined, more = self._from_rows(rows, source, kind, chosen, asked, starts)
                 if any(percent_of(stat) is not None for stat in asked):
                     self._note_samples(rows, view, kind, chosen, _places_or_none(axis, number))
-            stats_read = {**rates.kept_statistics(joined), **more}
+            stats_read = {**rates.statistics_of(joined), **more}
             if Stat.TMAX in stats_read:
                 ticks = stats_read[Stat.TMAX]
                 utc_ns = self.line.course(view.track.lineage.boot).utc_ns(np.maximum(ticks, 0))
@@ -329,7 +329,7 @@ class Query:
             numbers, stats_read = rates.once(number[starts], stats_read)
             place = _places(axis, numbers)
             for index, key in enumerate(chosen):
-                own: Kept = {stat: values[index] for stat, values in stats_read.items()}
+                own: BucketStats = {stat: values[index] for stat, values in stats_read.items()}
                 parts.setdefault(key, []).append(LineagePart(place, own, view.track.lineage.interval_ns))
 
     def _rows(self, source: AnswerSource, kind: tuple[Stat, ...], keys: list[SeriesKey]) -> Int64Array:
@@ -352,7 +352,7 @@ class Query:
         keys: list[SeriesKey],
         stats: Sequence[str],
         starts: Int64Array,
-    ) -> tuple[Buckets, Kept]:
+    ) -> tuple[Buckets, BucketStats]:
         view = source.view
         in_full = any(rates.needs_rows(self.metric(keys[0]), stat) for stat in stats)
         interval_ns = view.track.lineage.interval_ns
@@ -385,7 +385,7 @@ class Query:
         keys: list[SeriesKey],
         stats: Sequence[str],
         starts: Int64Array,
-    ) -> tuple[Buckets, Kept]:
+    ) -> tuple[Buckets, BucketStats]:
         view = source.view
         needed = {part for stat in stats for key in keys for part in rates.parts_needed(self.metric(key), stat)}
         if Stat.LEAP in kind:  # What counters grew by between two files is added to all of these.

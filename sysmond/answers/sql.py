@@ -50,7 +50,7 @@ class SqlTime(NamedTuple):
     time_ns: int
 
 
-class Found(NamedTuple):
+class SqlAnswer(NamedTuple):
     """The answer to a query: names of its columns, and its rows; None where a value is absent."""
 
     names: Sequence[str]
@@ -59,7 +59,7 @@ class Found(NamedTuple):
     sensitivity: Sensitivity
 
 
-def ask(folders: Folders, classes: Collection[Sensitivity], query: str, request: Request) -> Found:
+def ask(folders: Folders, classes: Collection[Sensitivity], query: str, request: Request) -> SqlAnswer:
     """Run a query over the tables it names, in the range and boot of a request.
 
     :raises Error: where DuckDB is not installed, or nothing is recorded. :raises UsageError: for a wrong query.
@@ -79,7 +79,7 @@ def ask(folders: Folders, classes: Collection[Sensitivity], query: str, request:
         source.fill(query)
         names, rows = _run(opened, query, source.tables)
     sensitivity = Sensitivity.RESTRICTED if source.is_restricted else Sensitivity.PUBLIC
-    return Found(names, rows, tuple(dict.fromkeys(source.warnings)), sensitivity)
+    return SqlAnswer(names, rows, tuple(dict.fromkeys(source.warnings)), sensitivity)
 
 
 class _Source:

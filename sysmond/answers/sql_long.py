@@ -134,8 +134,8 @@ def _of_buckets(offer: Offer) -> Iterator[_Wanted]:
             yield _Wanted(name, spec)
 
 
-def _is_named(each: _Wanted, named: Collection[str] | None) -> bool:
-    return each.spec.of not in {Of.JOIN, Of.DERIVED} if named is None else each.name.lower() in named
+def _is_named(wanted: _Wanted, named: Collection[str] | None) -> bool:
+    return wanted.spec.of not in {Of.JOIN, Of.DERIVED} if named is None else wanted.name.lower() in named
 
 
 def as_array(column: Column) -> Array:

@@ -50,7 +50,7 @@ def read(opened: "duckdb.DuckDBPyConnection", query: str) -> Named:
 
     :raises UsageError: where it is no query.
     """
-    parsed = json.loads(_told(opened, "select json_serialize_sql(?)", query))
+    parsed = json.loads(_single_value(opened, "select json_serialize_sql(?)", query))
     if parsed.get("error_type") == "parser":
         raise UsageError(f"query {query!r}: Parser Error: {' '.join(parsed.get('error_message', '').split())}")
     if parsed.get("error", True):
@@ -104,15 +104,15 @@ def _spans(opened: "duckdb.DuckDBPyConnection", parsed: Tree, tables: set[str]) 
     Only where a SELECT is from one table: in a join, what is left out of one side may change the other.
     """
     mentions: dict[str, int] = dict.fromkeys(tables, 0)
-    found: dict[str, list[Span]] = {table: [] for table in tables}
+    by_table: dict[str, list[Span]] = {table: [] for table in tables}
     for node in _nodes(parsed):
         if node.get("type") == "BASE_TABLE":
             mentions[str(node["table_name"]).lower()] += 1
         if node.get("type") == "SELECT_NODE" and (source := node.get("from_table") or {}).get("type") == "BASE_TABLE":
             table = str(source["table_name"]).lower()
-            found[table].append(_span(opened, node.get("where_clause")))
+            by_table[table].append(_span(opened, node.get("where_clause")))
     spans = {}
-    for table, parts in found.items():
+    for table, parts in by_table.items():
         if len(parts) == mentions[table]:
             since = [part.since_ns for part in parts]
             until = [part.until_ns for part in parts]
@@ -155,15 +155,15 @@ def _moment(opened: "duckdb.DuckDBPyConnection", node: Tree, margin_ns: int) -> 
     if any(each.get("class") in {"COLUMN_REF", "SUBQUERY", "WINDOW", "PARAMETER"} for each in _nodes(node)):
         return []
     with suppress(duckdb.Error):
-        tree = json.loads(_told(opened, "select json_serialize_sql(?)", "select 0 as said"))
+        tree = json.loads(_single_value(opened, "select json_serialize_sql(?)", "select 0 as said"))
         tree["statements"][0]["node"]["select_list"] = [{**node, "alias": "said"}]
-        sql = _told(opened, "select json_deserialize_sql(?::json)", json.dumps(tree))
-        value = _told(opened, f"select epoch_ns(said::timestamp_ns) from ({sql})")  # noqa: S608  an expression alone
+        sql = _single_value(opened, "select json_deserialize_sql(?::json)", json.dumps(tree))
+        value = _single_value(opened, f"select epoch_ns(said::timestamp_ns) from ({sql})")  # noqa: S608  an expression alone
         return [] if value is None else [int(value) + margin_ns]
     return []
 
 
-def _told(opened: "duckdb.DuckDBPyConnection", query: str, *values: str) -> Any:  # noqa: ANN401  as below
+def _single_value(opened: "duckdb.DuckDBPyConnection", query: str, *values: str) -> Any:  # noqa: ANN401  as below
     """The one value that a query gives; all of it is fetched, or the connection would wait for more."""
     [[value]] = opened.execute(query, list(values)).fetchall()
     return value

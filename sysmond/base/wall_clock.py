@@ -129,7 +129,7 @@ def joined(files: Sequence[Said]) -> Course:
     differing = [(file, own) for file in files if (own := _own(file, base))]
     apart = {id(file) for file, _ in differing}
     agreeing = [file for file in files if file.relations and id(file) not in apart]
-    for file, own in sorted(differing, key=lambda found: found[0].first_ns - found[0].last_ns):
+    for file, own in sorted(differing, key=lambda pair: pair[0].first_ns - pair[0].last_ns):
         if not any(map(file.is_beside, agreeing)):
             end_ns = file.last_ns + file.grid_ns  # A tick stands for the time until the next.
             low, high = bisect_left(pieces, own[0][:1]), bisect_left(pieces, (end_ns + 1,))

@@ -383,7 +383,7 @@ def _size(listed: Listed) -> int:
 
 def _page(listed: Iterable[Listed], after: str, limit: int) -> list[Listed]:
     """The first series behind a path, in order of paths: so many, or as many as one answer has room for."""
-    later = sorted((each for each in listed if each.series.path > after), key=lambda each: each.series.path)
+    later = sorted((each for each in listed if each.series.path > after), key=lambda entry: entry.series.path)
     left_bytes, stop = REPLY_BYTES_MAX, 0
     while stop < min(limit, len(later)) and (left_bytes := left_bytes - _size(later[stop])) >= 0:
         stop += 1

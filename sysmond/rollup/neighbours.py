@@ -62,19 +62,19 @@ def _before(stack: ExitStack, folder: str, run: Due, first: FileStretch) -> tupl
     course = course_of(list(first.relations), first.interval_ns)
     longest_ns = max(TIERS_NS[tier] for tier in run.tiers)
     begin_ns = int(first.ticks[0]) - course.moment_ns(int(first.ticks[0])) % longest_ns
-    found: list[FileStretch] = []
+    stretches: list[FileStretch] = []
     for name in reversed(run.before):
         try:
             opened = stack.enter_context(sparse_file.open_file(f"{folder}/{name.file}"))
         except (Error, FileNotFoundError):
-            return found, False
+            return stretches, False
         if opened.table._replace(answers=None) != first.table._replace(answers=None):
-            return found, False
+            return stretches, False
         if len(opened.ticks):
-            found.insert(0, opened)
+            stretches.insert(0, opened)
             if opened.ticks[0] < begin_ns:
-                return found, True
-    return found, len(run.before) < BEFORE_FILES
+                return stretches, True
+    return stretches, len(run.before) < BEFORE_FILES
 
 
 def _ended(beside: Beside, stretches: Sequence[FileStretch]) -> Ends | None:
@@ -88,7 +88,7 @@ def _ended(beside: Beside, stretches: Sequence[FileStretch]) -> Ends | None:
     keys: list[Array] = []
     ends: list[Array] = []
     paths: list[str] = []
-    told: set[str] = {metric.name for metric in table.metrics}
+    shared: set[str] = {metric.name for metric in table.metrics}
     for path in (path for folder in beside(ending.table) for path in _reaching(folder, stretches[0].boot, low_ns)):
         with suppress(Error, FileNotFoundError), sparse_file.open_file(path) as opened:
             columns = {metric.name for metric in opened.table.metrics if not metric.is_text}
@@ -99,12 +99,12 @@ def _ended(beside: Beside, stretches: Sequence[FileStretch]) -> Ends | None:
             ends.append(opened.last(END))
             keys.append(np.stack([opened.last(name) for name in names], axis=1))
             paths.append(path)
-            told &= columns
+            shared &= columns
     if not ends:
         return None
     counters = [metric.name for metric in table.metrics if metric.semantics is Semantics.COUNTER]
-    totals = {name: partial(_column, paths, name) for name in counters if name in told}
-    groups = {name: partial(_column, paths, name) for name in answers_of(table).others_by if name in told}
+    totals = {name: partial(_column, paths, name) for name in counters if name in shared}
+    groups = {name: partial(_column, paths, name) for name in answers_of(table).others_by if name in shared}
     return Ends(np.concatenate(keys), np.concatenate(ends), totals, groups)
 
 

@@ -62,12 +62,12 @@ class Selection(NamedTuple):
 def selection(table: Table) -> Selection:
     """What buckets keep of a table; where it does not say so, the first by each number, and the sum of each."""
     answers = answers_of(table)
-    numbers = [metric.name for metric in _kept(table) if metric.semantics is not Semantics.STATE]
+    numbers = [metric.name for metric in _bucket_metrics(table) if metric.semantics is not Semantics.STATE]
     ranks = [(name,) for name in numbers] if answers.top is None else answers.top
     return Selection(ranks, answers.others_by, numbers if answers.sums is None else answers.sums, answers.peaks)
 
 
-def _kept(table: Table) -> list[Metric]:
+def _bucket_metrics(table: Table) -> list[Metric]:
     """The metrics of which buckets have anything."""
     left_out = answers_of(table).rows_only
     return [metric for metric in table.metrics if metric.name not in left_out]
@@ -85,7 +85,7 @@ def derived(table: Table) -> Table:
     how, key = selection(table), key_of(table)
     metrics: list[Metric] = []
     if lasts(table):
-        for metric in _kept(table):
+        for metric in _bucket_metrics(table):
             doc = {
                 Semantics.COUNTER: f"{metric.doc} By how much it grew in the bucket.",
                 Semantics.GAUGE: f"{metric.doc} The sum over the readings.",
@@ -416,7 +416,7 @@ def _measured(slab: Slab, edges: Sequence[Int64Array], counters: _Counters) -> l
     groups = {name: slab.values(name) for name in how.by}
     for step in steps:
         step.choose(groups)
-    for metric in _kept(table):
+    for metric in _bucket_metrics(table):
         column = counters.column(slab, metric)
         for step in steps:
             step.take(column, is_key=metric.name in key_of(table))

@@ -141,7 +141,7 @@ class Sampler:
                 if self._is_signalled or not set(ready).isdisjoint(ends[1:]):
                     return True
                 continue  # It was a signal that interrupted a reading.
-            if self._devices and self._has_heard(self._devices, is_told=not set(ready).isdisjoint(devices)):
+            if self._devices and self._has_heard(self._devices, is_ready=not set(ready).isdisjoint(devices)):
                 continue
             if not ready:
                 return False
@@ -153,14 +153,14 @@ class Sampler:
                 return False
             self._is_asked, asking = True, []  # After the tick.
 
-    def _has_heard(self, devices: "DeviceEvents", *, is_told: bool) -> bool:
+    def _has_heard(self, devices: "DeviceEvents", *, is_ready: bool) -> bool:
         """Take in events of devices, and when it is time look for what they mean; whether there were any."""
-        if is_told:
+        if is_ready:
             devices.hear()
         changed = devices.changed()
         if changed:
             self._look(changed)
-        return bool(is_told or changed)
+        return bool(is_ready or changed)
 
     def _intervals_ns(self) -> set[int]:
         """At which multiples to tick next; what is new does not wait for its own interval."""

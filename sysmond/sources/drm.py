@@ -222,8 +222,8 @@ class Cards:
     def read(self, host: Host) -> Iterator[Row]:
         """Give a row for each card; one that sleeps, or cannot be read, says so."""
         cards = self.cards(host)
-        told = self.nvidia(host)
-        return ((card.instance, self._row(host, card, told)) for card in cards)
+        answer = self.nvidia(host)
+        return ((card.instance, self._row(host, card, answer)) for card in cards)
 
     def nvidia(self, host: Host) -> nvml.Answer | Absence | None:
         """What NVML says of NVIDIA's cards, or why it is not asked: it may wake one while it looks for another.
@@ -257,35 +257,35 @@ class Cards:
             for folder, device in seen:
                 with suppress(OSError):  # It is gone again.
                     cards.append(Card(host, folder, device))
-            self._cards = _told_apart(host.root, cards)
+            self._cards = _distinct(host.root, cards)
         return self._cards
 
-    def _row(self, host: Host, card: Card, told: nvml.Answer | Absence | None) -> Absence | tuple[int | str, ...]:
+    def _row(self, host: Host, card: Card, answer: nvml.Answer | Absence | None) -> Absence | tuple[int | str, ...]:
         if host.is_asleep(card.device):
             return Absence(Cause.ASLEEP)
         if card.is_nvidia:
-            return self._by_nvml(card, told)
+            return self._by_nvml(card, answer)
         if card.is_due(host):
             try:
-                card.row = self._told(card, card.values(host))
+                card.row = self._row_of(card, card.values(host))
             except (OSError, ValueError) as problem:
                 card.row = why(card.instance, problem)
-        return card.row or self._told(card, {})
+        return card.row or self._row_of(card, {})
 
-    def _by_nvml(self, card: Card, told: nvml.Answer | Absence | None) -> Absence | tuple[int | str, ...]:
+    def _by_nvml(self, card: Card, answer: nvml.Answer | Absence | None) -> Absence | tuple[int | str, ...]:
         """What NVML says of a card; where it is not asked again yet, what it said last."""
-        if isinstance(told, Absence):
+        if isinstance(answer, Absence):
             card.row = None  # It is asked as soon as it may be.
-            return told
-        if told is not None:
-            of_card = told.cards.get(card.address, nvml.LostError("NVML: it was asked before this card was there"))
+            return answer
+        if answer is not None:
+            of_card = answer.cards.get(card.address, nvml.LostError("NVML: it was asked before this card was there"))
             if isinstance(of_card, nvml.NvmlCard):
-                card.row = self._told(card, of_card.values)
+                card.row = self._row_of(card, of_card.values)
             else:
                 card.row = Absence(Cause.NO_SOURCE, str(of_card))
-        return card.row or self._told(card, {})
+        return card.row or self._row_of(card, {})
 
-    def _told(self, card: Card, values: Mapping[str, int]) -> tuple[int | str, ...]:
+    def _row_of(self, card: Card, values: Mapping[str, int]) -> tuple[int | str, ...]:
         return card.driver, card.address, *(values.get(metric, ABSENT) for metric in self._metrics)
 
 
@@ -320,7 +320,7 @@ def _attributes(host: Host, folder: str) -> dict[str, tuple[str, Callable[[bytes
     return there
 
 
-def _told_apart(root: str, cards: list[Card]) -> list[Card]:
+def _distinct(root: str, cards: list[Card]) -> list[Card]:
     """Add the address to the names of those that one driver has, and a number where that is the same, too."""
     drivers = [card.driver for card in cards]
     known: set[str] = set()

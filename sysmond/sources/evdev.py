@@ -105,7 +105,7 @@ def mask(descriptor: int, codes: Codes) -> None:
 
 
 class Device:
-    """One device and its counts; ``told``: the row that was told of it last."""
+    """One device and its counts; ``row``: the last one that was given of it."""
 
     def __init__(self, name: str, descriptor: int, codes: Codes) -> None:
         """Count from nothing. ``codes``: what comes of it."""
@@ -123,7 +123,7 @@ class Device:
         self._is_new = True
         self._is_touched = not self._has_touch
         self._is_lost = self._is_stale = False
-        self.told: Absence | tuple[int, ...] = self._counts()
+        self.row: Absence | tuple[int, ...] = self._counts()
 
     def take(self, events: memoryview) -> None:
         """Count whole events; a number in them is forgotten as soon as it is counted."""
@@ -142,7 +142,7 @@ class Device:
     def tell(self) -> None:
         """Have what is counted by now be what is told; unknown, where the kernel dropped events."""
         lost = Absence(Cause.DROPPED, "more happened than the kernel keeps")
-        self.told = lost if self._is_lost else self._counts()
+        self.row = lost if self._is_lost else self._counts()
         self._is_lost = False
 
     def _counts(self) -> tuple[int, ...]:
@@ -253,8 +253,8 @@ class Counting:
                 self._period = period
                 for device in self._devices.values():
                     device.tell()
-            rows = {node: (device.name, device.told) for node, device in self._devices.items()}
-        yield from _told_apart(host, {**rows, **lacking})
+            rows = {node: (device.name, device.row) for node, device in self._devices.items()}
+        yield from _distinct(host, {**rows, **lacking})
 
     def _look(self, host: Host, thread: "_Draining") -> dict[str, tuple[str, Absence]]:
         """Open what has come and let go what has left; gives what could not be opened, by node."""
@@ -408,7 +408,7 @@ def by_monotonic(descriptor: int) -> None:
     fcntl.ioctl(descriptor, EVIOCSCLOCKID, _INT.pack(CLOCK_MONOTONIC))
 
 
-def _told_apart(host: Host, rows: dict[str, tuple[str, Absence | tuple[int, ...]]]) -> Iterator[Row]:
+def _distinct(host: Host, rows: dict[str, tuple[str, Absence | tuple[int, ...]]]) -> Iterator[Row]:
     """Give rows by name; those of one name with where each is connected, or with the number it has now."""
     names = [name for name, _ in rows.values()]
     known: set[str] = set()

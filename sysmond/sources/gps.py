@@ -156,8 +156,8 @@ def _objects(answer: dict[str, Any], name: str) -> list[dict[str, Any]]:
     return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
 
 
-def _device(told: dict[str, Any]) -> str:
-    name = told.get("path", told.get("device"))
+def _device(report: dict[str, Any]) -> str:
+    name = report.get("path", report.get("device"))
     return (printable(name.encode("utf-8", "replace")) if isinstance(name, str) else "") or "gpsd"
 
 
@@ -170,12 +170,12 @@ def _polled(answer: dict[str, Any]) -> dict[str, Fix]:
             used = sky.get("uSat", sum(each.get("used") is True for each in satellites))
             skies[_device(sky)] = used, sky.get("nSat", len(satellites))
     fixes = {}
-    for told in _objects(answer, "tpv"):
-        mode = _number(told.get("mode"), 0, 0, FIX_3D)
-        used, seen = skies.get(_device(told), (None, None))
-        altitude = told.get("altMSL", told.get("alt"))
-        place = told.get("lat"), told.get("lon"), altitude, told.get("speed")
-        fixes[_device(told)] = _fix(max(mode, 0), place, used, seen, told.get("ept"))
+    for report in _objects(answer, "tpv"):
+        mode = _number(report.get("mode"), 0, 0, FIX_3D)
+        used, seen = skies.get(_device(report), (None, None))
+        altitude = report.get("altMSL", report.get("alt"))
+        place = report.get("lat"), report.get("lon"), altitude, report.get("speed")
+        fixes[_device(report)] = _fix(max(mode, 0), place, used, seen, report.get("ept"))
     return fixes
 
 
@@ -306,10 +306,10 @@ class Sentences:
 
 def fields_of(line: bytes) -> list[str] | None:
     """The fields of a sentence (``$GPGGA,…*hh``); None of what is none, or does not have the checksum it says."""
-    found = re.fullmatch(rb"\$([A-Z]{1,3}[A-Z]{3},[ -)+-~]*)\*([0-9A-Fa-f]{2})", line.strip()[-SENTENCE_BYTES_MAX:])
-    if found is None or reduce(xor, found[1]) != int(found[2], 16):
+    match = re.fullmatch(rb"\$([A-Z]{1,3}[A-Z]{3},[ -)+-~]*)\*([0-9A-Fa-f]{2})", line.strip()[-SENTENCE_BYTES_MAX:])
+    if match is None or reduce(xor, match[1]) != int(match[2], 16):
         return None
-    return found[1].decode("ascii").split(",")
+    return match[1].decode("ascii").split(",")
 
 
 def _field(fields: list[str], at: int) -> str:
@@ -320,10 +320,10 @@ def _decimal(text: str) -> Decimal | None:
     return Decimal(text) if re.fullmatch(r"-?\d{1,12}(\.\d{0,12})?", text) else None
 
 
-def _degrees(told: list[str]) -> Decimal | None:
+def _degrees(fields: list[str]) -> Decimal | None:
     """Degrees of ``ddmm.mmmm`` and a quarter of the compass; minutes are the last two digits before the point."""
-    found = re.fullmatch(r"(\d{1,3})([0-5]\d(?:\.\d{0,10})?),([NSEW])", ",".join(told))
-    if found is None:
+    match = re.fullmatch(r"(\d{1,3})([0-5]\d(?:\.\d{0,10})?),([NSEW])", ",".join(fields))
+    if match is None:
         return None
-    degrees = int(found[1]) + Decimal(found[2]) / 60
-    return -degrees if found[3] in "SW" else degrees
+    degrees = int(match[1]) + Decimal(match[2]) / 60
+    return -degrees if match[3] in "SW" else degrees

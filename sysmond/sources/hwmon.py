@@ -160,7 +160,7 @@ class Sensors:
         seen = _seen(host)
         if host is not self._host or seen != self._seen:
             self._host, self._seen = host, seen
-            self._chips = self._found(host, seen)
+            self._chips = self._look(host, seen)
         for chip in self._chips:
             try:
                 absence = chip.rest(host)
@@ -170,7 +170,7 @@ class Sensors:
                 chip.rows = chip.ask(host, self._digits)
             yield from chip.rows if absence is None else ((sensor.instance, absence) for sensor in chip.sensors)
 
-    def _found(self, host: Host, seen: tuple[tuple[str, str], ...]) -> list[Chip]:
+    def _look(self, host: Host, seen: tuple[tuple[str, str], ...]) -> list[Chip]:
         """Look which chips there are, and which of their sensors are of this kind."""
         known = None if host.root else library()
         labels = known.labels(seen) if known else {}
@@ -187,7 +187,7 @@ class Sensors:
                 spelled += f"-{address(host.root, f'{FOLDER}/{chip.name}')}"
             chip.sensors = self._sensors(host, chip, spelled, labels.get(chip.name))[:left]
             left -= len(chip.sensors)
-        return _told_apart([chip for chip in chips if chip.sensors])
+        return _distinct([chip for chip in chips if chip.sensors])
 
     def _sensors(self, host: Host, chip: Chip, spelled: str, labels: Labels | None) -> list[Sensor]:
         files = set(host.names_anew(chip.folder))
@@ -231,7 +231,7 @@ def _seen(host: Host) -> tuple[tuple[str, str], ...]:
     return tuple(seen)
 
 
-def _told_apart(chips: list[Chip]) -> list[Chip]:
+def _distinct(chips: list[Chip]) -> list[Chip]:
     """Number sensors whose chips have one name and one address, too."""
     known: set[str] = set()
     for chip in chips:

@@ -77,17 +77,17 @@ class IioSensors:
     def _channels(self, host: Host, folder: str) -> dict[str, list[Channel | None]]:
         """Give the channels of a device, by their number, which is mostly none."""
         files = set(host.names(folder))
-        found: dict[str, list[Channel | None]] = {}
+        by_number: dict[str, list[Channel | None]] = {}
         for column, (channel, digits) in enumerate(self._columns):
             kind, _, axis = channel.partition("_")
             axis = f"_{axis}" if axis else ""
             pattern = re.compile(rf"in_{kind}(\d*){axis}_(?:raw|input)")
             for number in sorted({match[1] for match in map(pattern.fullmatch, files) if match}):
-                row = found.setdefault(number, [None] * len(self._columns))
+                row = by_number.setdefault(number, [None] * len(self._columns))
                 row[column] = _channel(
                     files, folder, (f"in_{kind}{number}{axis}", f"in_{kind}{axis}", f"in_{kind}"), digits
                 )
-        return found
+        return by_number
 
 
 def exact(text: bytes) -> int:
@@ -95,10 +95,10 @@ def exact(text: bytes) -> int:
 
     :raises ValueError: where it is none.
     """
-    found = _DECIMAL.fullmatch(text)
-    if found is None:
+    match = _DECIMAL.fullmatch(text)
+    if match is None:
         raise ValueError(f"{text[:80]!r}; expected a decimal number")
-    sign, whole, part = found.groups(b"")
+    sign, whole, part = match.groups(b"")
     return int(sign + whole + part.ljust(_DIGITS, b"0"))
 
 

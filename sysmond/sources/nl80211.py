@@ -103,8 +103,8 @@ class Wireless:
             raise FileNotFoundError(f"nl80211: {host.root}{FOLDER} has no device that can be asked")
         name = attribute(CTRL_ATTR_FAMILY_NAME, b"nl80211\0")
         request = _GENERIC.pack(CTRL_CMD_GETFAMILY, _VERSION, 0) + name
-        told = _told([content for _, content in ask(NETLINK_GENERIC, GENL_ID_CTRL, request)])
-        self._family = _number(told, CTRL_ATTR_FAMILY_ID)
+        values = _answer([content for _, content in ask(NETLINK_GENERIC, GENL_ID_CTRL, request)])
+        self._family = _number(values, CTRL_ATTR_FAMILY_ID)
 
     def interface(self, index: int) -> WirelessInterface:
         """Say what an interface is, and on which channel.
@@ -112,7 +112,7 @@ class Wireless:
         :raises OSError: as the kernel says; ``ENODEV`` where it is gone.
         :raises ValueError: where the answer is not what it should be.
         """
-        return parse_interface(_told(list(self._asked(ask, GET_INTERFACE, index))))
+        return parse_interface(_answer(list(self._asked(ask, GET_INTERFACE, index))))
 
     def stations(self, index: int) -> list[Station] | None:
         """Give the stations that an interface speaks with: its access point, or those that it serves.
@@ -122,8 +122,8 @@ class Wireless:
         :raises OSError: as the kernel says.
         :raises ValueError: where an answer is not what it should be.
         """
-        told = self._dumped(GET_STATION, index)
-        return None if told is None else [parse_station(each) for each in told]
+        stations = self._dumped(GET_STATION, index)
+        return None if stations is None else [parse_station(each) for each in stations]
 
     def channels(self, index: int, frequency_hz: int) -> list[Survey]:
         """Give the channels in use by the radio of an interface, and that of its own frequency.
@@ -152,14 +152,14 @@ class Wireless:
         return (content for kind, content in way(NETLINK_GENERIC, self._family, request) if kind == self._family)
 
 
-def parse_interface(told: dict[int, bytes]) -> WirelessInterface:
+def parse_interface(values: dict[int, bytes]) -> WirelessInterface:
     """Read the attributes of an interface; one on several channels (Wi-Fi 7) has that of its first link.
 
     :raises ValueError: where one is cut short.
     """
-    kind = _number(told, IFTYPE)
-    links = attributes(told.get(MLO_LINKS, b"")).values()
-    tuned = next((each for each in (told, *map(attributes, links)) if WIPHY_FREQ in each), {})
+    kind = _number(values, IFTYPE)
+    links = attributes(values.get(MLO_LINKS, b"")).values()
+    tuned = next((each for each in (values, *map(attributes, links)) if WIPHY_FREQ in each), {})
     width = _number(tuned, CHANNEL_WIDTH)
     return WirelessInterface(
         TYPES[kind] if 0 <= kind < len(TYPES) else TYPES[0],
@@ -168,24 +168,24 @@ def parse_interface(told: dict[int, bytes]) -> WirelessInterface:
     )
 
 
-def parse_station(told: dict[int, bytes]) -> Station:
+def parse_station(values: dict[int, bytes]) -> Station:
     """Read the attributes of a station.
 
     :raises ValueError: where one is cut short.
     """
-    info = attributes(told.get(STA_INFO, b""))
+    info = attributes(values.get(STA_INFO, b""))
     levels = (_number(info, kind, signed=True) for kind in _LEVELS)
     counts = (_number(info, kind) for kind in _COUNTS)
     rates = (_rate(attributes(info.get(kind, b""))) for kind in _RATES)
-    return Station(told.get(MAC, b"").hex(":"), *levels, *counts, *rates)
+    return Station(values.get(MAC, b"").hex(":"), *levels, *counts, *rates)
 
 
-def parse_survey(told: dict[int, bytes], frequency_hz: int = ABSENT) -> Survey | None:
+def parse_survey(values: dict[int, bytes], frequency_hz: int = ABSENT) -> Survey | None:
     """Read the attributes of a channel; None where it is neither in use nor of that frequency.
 
     :raises ValueError: where one is cut short.
     """
-    info = attributes(told.get(SURVEY_INFO, b""))
+    info = attributes(values.get(SURVEY_INFO, b""))
     surveyed_hz = _frequency_hz(info, SURVEY_FREQUENCY, SURVEY_OFFSET)
     if surveyed_hz == ABSENT or (SURVEY_IN_USE not in info and surveyed_hz != frequency_hz):
         return None
@@ -202,7 +202,7 @@ def channel_number(frequency_hz: int) -> int:
     return next(((mhz - zero) // step for low, end, zero, step in _BANDS if low <= mhz < end), ABSENT)
 
 
-def _told(contents: list[bytes]) -> dict[int, bytes]:
+def _answer(contents: list[bytes]) -> dict[int, bytes]:
     """Give the attributes of the one message that answers.
 
     :raises ValueError: where there is none, or it is cut short.
@@ -212,9 +212,9 @@ def _told(contents: list[bytes]) -> dict[int, bytes]:
     return attributes(contents[0][_GENERIC.size :])
 
 
-def _number(told: dict[int, bytes], kind: int, *, signed: bool = False) -> int:
+def _number(values: dict[int, bytes], kind: int, *, signed: bool = False) -> int:
     """Read a number of 1, 2, 4 or 8 bytes; ABSENT where there is none, or more than 63 bits hold."""
-    value = told.get(kind)
+    value = values.get(kind)
     if value is None:
         return ABSENT
     if len(value) not in (1, 2, 4, 8):
@@ -223,13 +223,13 @@ def _number(told: dict[int, bytes], kind: int, *, signed: bool = False) -> int:
     return number if number <= _INT64_MAX else ABSENT
 
 
-def _frequency_hz(told: dict[int, bytes], kind: int, offset: int) -> int:
+def _frequency_hz(values: dict[int, bytes], kind: int, offset: int) -> int:
     """Read a frequency in MHz, and in kHz what it is above that."""
-    mhz = _number(told, kind)
-    return ABSENT if mhz == ABSENT else mhz * MHZ + max(0, _number(told, offset)) * 1000
+    mhz = _number(values, kind)
+    return ABSENT if mhz == ABSENT else mhz * MHZ + max(0, _number(values, offset)) * 1000
 
 
-def _rate(told: dict[int, bytes]) -> int:
+def _rate(values: dict[int, bytes]) -> int:
     """Read a rate in bit/s: beyond 6.5 Gbit/s it has another attribute."""
-    number = _number(told, RATE_BITRATE32 if RATE_BITRATE32 in told else RATE_BITRATE)
+    number = _number(values, RATE_BITRATE32 if RATE_BITRATE32 in values else RATE_BITRATE)
     return ABSENT if number == ABSENT else number * 100_000

@@ -183,25 +183,25 @@ def _values(library: _Library) -> dict[str, int]:
     """
     of, device = library.number, "nvmlDeviceGet"
     busy, memory, memory_2 = _Utilization(), _Memory(), _Memory2(version=ctypes.sizeof(_Memory2) | 2 << 24)
-    found: dict[str, int | None] = {}
+    values: dict[str, int | None] = {}
     if library.fill((f"{device}UtilizationRates",), byref(busy)):
-        found |= {"busy": _bounded(busy.gpu, _PERCENT_MAX), "memory_busy": _bounded(busy.memory, _PERCENT_MAX)}
+        values |= {"busy": _bounded(busy.gpu, _PERCENT_MAX), "memory_busy": _bounded(busy.memory, _PERCENT_MAX)}
     # The first counts what the driver reserves as used.
     sizes = memory_2 if library.fill((f"{device}MemoryInfo_v2",), byref(memory_2)) else memory
     if sizes is memory_2 or library.fill((f"{device}MemoryInfo",), byref(memory)):
-        found |= {"memory_used": _bounded(sizes.used, _BYTES_MAX), "memory_total": _bounded(sizes.total, _BYTES_MAX)}
+        values |= {"memory_used": _bounded(sizes.used, _BYTES_MAX), "memory_total": _bounded(sizes.total, _BYTES_MAX)}
     reasons = f"{device}CurrentClocksEventReasons", f"{device}CurrentClocksThrottleReasons"
-    found["temperature"] = of(_CELSIUS_MAX, (f"{device}Temperature",), c_uint(0))
-    found["power"] = of(_MILLIWATTS_MAX, (f"{device}PowerUsage",))
-    found["throttle"] = of(_BITS_MAX, reasons)
+    values["temperature"] = of(_CELSIUS_MAX, (f"{device}Temperature",), c_uint(0))
+    values["power"] = of(_MILLIWATTS_MAX, (f"{device}PowerUsage",))
+    values["throttle"] = of(_BITS_MAX, reasons)
     for metric, name, which in (
         ("frequency", "ClockInfo", _GRAPHICS),
         ("frequency_max", "MaxClockInfo", _GRAPHICS),
         ("memory_frequency", "ClockInfo", _MEMORY),
     ):
         value = of(_MHZ_MAX, (device + name,), c_uint(which))
-        found[metric] = None if value is None else value * MHZ
-    return {metric: value for metric, value in found.items() if value is not None}
+        values[metric] = None if value is None else value * MHZ
+    return {metric: value for metric, value in values.items() if value is not None}
 
 
 def _bounded(value: int, high: int) -> int | None:
@@ -213,7 +213,7 @@ def _processes(library: _Library, since_us: int) -> tuple[dict[int, GpuProcess],
 
     :raises LostError: where it is lost.
     """
-    found: dict[int, GpuProcess] = {}
+    uses: dict[int, GpuProcess] = {}
     for which in ("Compute", "Graphics"):
         name = f"nvmlDeviceGet{which}RunningProcesses"
         for each in (f"{name}_v3", f"{name}_v2", name):
@@ -222,7 +222,7 @@ def _processes(library: _Library, since_us: int) -> tuple[dict[int, GpuProcess],
             if library.fill((each,), byref(count), answers):
                 for process in answers[: min(count.value, PROCESSES_MAX)]:
                     if process.pid:  # One that computes and draws is in both lists, with the same memory.
-                        found[process.pid] = GpuProcess(_bounded(process.memory, _BYTES_MAX))
+                        uses[process.pid] = GpuProcess(_bounded(process.memory, _BYTES_MAX))
                 break
     count, samples = c_uint(PROCESSES_MAX), (_Sample * PROCESSES_MAX)()
     if library.fill(("nvmlDeviceGetProcessUtilization",), samples, byref(count), c_ulonglong(since_us)):
@@ -232,11 +232,11 @@ def _processes(library: _Library, since_us: int) -> tuple[dict[int, GpuProcess],
                 since_us < sample.time_us < _BYTES_MAX
                 and max(sample.sm, sample.encoder, sample.decoder) <= _PERCENT_MAX
             ):
-                memory = found.get(sample.pid, GpuProcess(None)).memory
-                found[sample.pid] = GpuProcess(memory, sample.sm, sample.encoder + sample.decoder)
+                memory = uses.get(sample.pid, GpuProcess(None)).memory
+                uses[sample.pid] = GpuProcess(memory, sample.sm, sample.encoder + sample.decoder)
                 last_us = max(last_us, sample.time_us)
         since_us = last_us
-    return found, since_us
+    return uses, since_us
 
 
 class Nvml:

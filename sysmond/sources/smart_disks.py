@@ -45,8 +45,8 @@ class Disk(NamedTuple):
     rotates: bool
 
 
-class Told(NamedTuple):
-    """What a disk told, or why nothing, and in which of its times. ``hanging``: a smartctl that the kernel holds."""
+class LastAnswer(NamedTuple):
+    """What a disk answered last, or why nothing, and in which time. ``hanging``: a smartctl that the kernel holds."""
 
     inode: int
     slot: int
@@ -62,7 +62,7 @@ class Disks:
         self._host = host
         self._path = f"{host.folder}/{NOTE}" if host.folder else ""
         self._answers: dict[str, Answer] | None = None
-        self._told: dict[str, Told] = {}
+        self._last: dict[str, LastAnswer] = {}
         self.ask: Ask = smartctl.ask
         self.pause: Callable[[float], None] = time.sleep
         self.program: Callable[[], str] = self._none if host.root else smartctl.program
@@ -84,18 +84,18 @@ class Disks:
 
     def attributes(self, name: str) -> dict[str, Attribute]:
         """The attributes of a disk that tells nothing now, as it told them last."""
-        said = self._told.get(name)
+        said = self._last.get(name)
         return said.answer.attributes if said is not None and isinstance(said.answer, Health) else {}
 
     def _asked(self, every_s: int, program: str) -> dict[str, Answer]:
         there = {disk.name: disk for disk in disks(self._host)}
         known = self._read_note()
-        self._told = {name: said for name, said in known.items() if name in there and said.inode == there[name].inode}
+        self._last = {name: said for name, said in known.items() if name in there and said.inode == there[name].inode}
         slot = int(time.clock_gettime(time.CLOCK_BOOTTIME)) // every_s
         answers: dict[str, Answer] = {}
         due = []
         for disk in there.values():
-            said = self._told.get(disk.name)
+            said = self._last.get(disk.name)
             if said is not None and said.slot == slot:
                 answers[disk.name] = said.answer
             elif (resting := rest(self._host, disk)) is not None:
@@ -139,7 +139,7 @@ class Disks:
 
     def _ask(self, disk: Disk, slot: int, program: str) -> Answer | None:
         """Ask a disk and note what it told; None where it is gone."""
-        before = self._told.get(disk.name)
+        before = self._last.get(disk.name)
         answer: Answer
         hanging = (0, 0)
         if before is not None and before.hanging[0] and _started(before.hanging[0]) == before.hanging[1]:
@@ -152,11 +152,11 @@ class Disks:
             except HangsError as held:
                 answer, hanging = Absence(Cause.PROBE_FAILED, str(held)), (held.process, _started(held.process))
         if not (isinstance(answer, Absence) and answer.cause is Cause.ASLEEP):
-            self._told[disk.name] = Told(disk.inode, slot, answer, hanging)
+            self._last[disk.name] = LastAnswer(disk.inode, slot, answer, hanging)
             self._write_note()
         return answer
 
-    def _read_note(self) -> dict[str, Told]:
+    def _read_note(self) -> dict[str, LastAnswer]:
         if self._path:
             with suppress(OSError, CorruptError):
                 return note.read(self._path, _noted)
@@ -165,7 +165,7 @@ class Disks:
     def _write_note(self) -> None:
         """Note at once what a disk told: whoever is killed over the next one need not ask this one again."""
         if self._path:
-            noted = {name: _spelled(said) for name, said in self._told.items()}
+            noted = {name: _spelled(said) for name, said in self._last.items()}
             with suppress(OSError):  # Then they are asked again a little sooner.
                 note.write(
                     self._path, {"boot": _boot(), "disks": noted, note.CHECKSUM: note.checksum(noted)}, mode=0o600
@@ -174,9 +174,9 @@ class Disks:
 
 def disks(host: Host) -> Iterator[Disk]:
     """Name the disks that may know SMART: those of SCSI, SATA and USB, and controllers of NVMe that are not remote."""
-    found = [name for name in host.names_anew(BLOCK) if _SCSI.fullmatch(name)]
-    found += [name for name in host.names_anew(NVME) if _CONTROLLER.fullmatch(name)]
-    for name in found[:DISKS_MAX]:
+    names = [name for name in host.names_anew(BLOCK) if _SCSI.fullmatch(name)]
+    names += [name for name in host.names_anew(NVME) if _CONTROLLER.fullmatch(name)]
+    for name in names[:DISKS_MAX]:
         is_scsi = name.startswith("sd")
         folder = f"{BLOCK if is_scsi else NVME}/{name}"
         # One of 0 bytes is a card reader without a card.
@@ -199,23 +199,23 @@ def rest(host: Host, disk: Disk) -> Absence | None:
     return None
 
 
-def _noted(noted: Any) -> dict[str, Told]:  # noqa: ANN401  what JSON says
+def _noted(noted: Any) -> dict[str, LastAnswer]:  # noqa: ANN401  what JSON says
     note.check(noted["disks"], noted[note.CHECKSUM])
     if noted["boot"] != _boot():
         return {}
-    return {str(name): _told(*said) for name, said in note.fields(noted["disks"]).items()}
+    return {str(name): _read(*said) for name, said in note.fields(noted["disks"]).items()}
 
 
-def _told(inode: int, slot: int, kind: str, said: Any, attributes: Any, process: int, started: int) -> Told:  # noqa: ANN401
+def _read(inode: int, slot: int, kind: str, said: Any, attributes: Any, process: int, started: int) -> LastAnswer:  # noqa: ANN401
     answer: Answer
     if kind == "health":
         answer = Health(dict(said), {name: Attribute(*map(note.integer, each)) for name, each in attributes.items()})
     else:
         answer = Absence(Cause(kind), str(said))
-    return Told(note.integer(inode), note.integer(slot), answer, (note.integer(process), note.integer(started)))
+    return LastAnswer(note.integer(inode), note.integer(slot), answer, (note.integer(process), note.integer(started)))
 
 
-def _spelled(said: Told) -> list[object]:
+def _spelled(said: LastAnswer) -> list[object]:
     if isinstance(said.answer, Health):
         return [said.inode, said.slot, "health", *said.answer, *said.hanging]
     return [said.inode, said.slot, *said.answer, {}, *said.hanging]

@@ -103,10 +103,10 @@ def program(programs: Sequence[str] = PROGRAMS) -> str:
 
     :raises FileNotFoundError: naming the package, where it is not installed.
     """
-    found = next((path for path in programs if os.access(path, os.X_OK)), None)
-    if found is None:
+    path = next((path for path in programs if os.access(path, os.X_OK)), None)
+    if path is None:
         raise FileNotFoundError(ENOENT, f"smartctl is not installed; expected the package {PACKAGE}")
-    return found
+    return path
 
 
 def ask(device: str, smartctl: str) -> Health | Absence:
@@ -191,19 +191,19 @@ def judge(output: bytes, code: int) -> Health | Absence:
     :raises FileNotFoundError: where it says that the device is gone.
     """
     try:
-        told = json.loads(output)
+        report = json.loads(output)
     except (ValueError, RecursionError) as damage:
         return Absence(Cause.PROBE_FAILED, f"smartctl: not JSON ({damage}); exit code {code}")
-    if not isinstance(told, dict):
+    if not isinstance(report, dict):
         return Absence(Cause.PROBE_FAILED, f"smartctl: JSON without names; exit code {code}")
     if code & (COMMAND_FAILED | OPEN_FAILED):
-        return _refused(message(told), code)
-    values: dict[str, int | str] = {**_values(told)}
+        return _refused(message(report), code)
+    values: dict[str, int | str] = {**_values(report)}
     if not values:
-        return Absence(Cause.NO_SOURCE, message(told) or "the disk tells nothing by SMART")
+        return Absence(Cause.NO_SOURCE, message(report) or "the disk tells nothing by SMART")
     values["verdict"] = code & VERDICTS
-    values |= {name: said for name, said in _texts(told) if said}
-    return Health(values, dict(_attributes(told)))
+    values |= {name: said for name, said in _texts(report) if said}
+    return Health(values, dict(_attributes(report)))
 
 
 def _refused(said: str, code: int) -> Absence:
@@ -217,36 +217,36 @@ def _refused(said: str, code: int) -> Absence:
     return Absence(Cause.NO_SOURCE if is_unknown else Cause.PROBE_FAILED, said or f"smartctl: exit code {code}")
 
 
-def message(told: Json) -> str:
+def message(report: Json) -> str:
     """What smartctl says went wrong, in one line."""
-    said = [_text(each, "string", length_max=MESSAGE_LENGTH_MAX) for each in _list(told, "smartctl", "messages")]
+    said = [_text(each, "string", length_max=MESSAGE_LENGTH_MAX) for each in _list(report, "smartctl", "messages")]
     return "; ".join(filter(None, said))[:MESSAGE_LENGTH_MAX]
 
 
-def _values(told: Json) -> dict[str, int]:
+def _values(report: Json) -> dict[str, int]:
     """Every number, by name of its metric; of several sources of one the first that has it counts."""
     known: dict[str, int] = {}
     for of_kind in (_common, _nvme, _of_statistics, _of_attributes, _scsi, _self_tests):
-        for name, value in of_kind(told):
+        for name, value in of_kind(report):
             if value != ABSENT:
                 known.setdefault(name, value)
     return known
 
 
-def _common(told: Json) -> Iterator[tuple[str, int]]:
-    passed = _found(told, "smart_status", "passed")
+def _common(report: Json) -> Iterator[tuple[str, int]]:
+    passed = _member(report, "smart_status", "passed")
     yield "healthy", int(passed) if isinstance(passed, bool) else ABSENT
-    yield "temperature", _temperature(_found(told, "temperature", "current"))
-    yield "power_on", _time_s(told, "power_on_time")
-    yield "power_cycles", _number(told, "power_cycle_count")
-    yield "percent_used", _number(told, "endurance_used", "current_percent")
-    yield "spare", _number(told, "spare_available", "current_percent")
-    yield "spare_min", _number(told, "spare_available", "threshold_percent")
-    yield "errors_logged", _number(told, "ata_smart_error_log", "summary", "count")
+    yield "temperature", _temperature(_member(report, "temperature", "current"))
+    yield "power_on", _time_s(report, "power_on_time")
+    yield "power_cycles", _number(report, "power_cycle_count")
+    yield "percent_used", _number(report, "endurance_used", "current_percent")
+    yield "spare", _number(report, "spare_available", "current_percent")
+    yield "spare_min", _number(report, "spare_available", "threshold_percent")
+    yield "errors_logged", _number(report, "ata_smart_error_log", "summary", "count")
 
 
-def _nvme(told: Json) -> Iterator[tuple[str, int]]:
-    log = _found(told, "nvme_smart_health_information_log")
+def _nvme(report: Json) -> Iterator[tuple[str, int]]:
+    log = _member(report, "nvme_smart_health_information_log")
     if not isinstance(log, dict):
         return
     yield "temperature", _temperature(log.get("temperature"))
@@ -266,9 +266,9 @@ def _nvme(told: Json) -> Iterator[tuple[str, int]]:
     yield "written_bytes", _times(_number(log, "data_units_written"), NVME_UNIT_BYTES)
 
 
-def _of_statistics(told: Json) -> Iterator[tuple[str, int]]:
+def _of_statistics(report: Json) -> Iterator[tuple[str, int]]:
     """The device statistics of ATA, whose names are those of the standard (ACS-4, Device Statistics log)."""
-    sector_bytes = _sector_bytes(told)
+    sector_bytes = _sector_bytes(report)
     factors = {
         "Logical Sectors Read": ("read_bytes", sector_bytes),
         "Logical Sectors Written": ("written_bytes", sector_bytes),
@@ -277,15 +277,15 @@ def _of_statistics(told: Json) -> Iterator[tuple[str, int]]:
         "Lifetime Power-On Resets": ("power_cycles", 1),
         "Number of Interface CRC Errors": ("crc_errors", 1),
     }
-    for page in _list(told, "ata_device_statistics", "pages"):
+    for page in _list(report, "ata_device_statistics", "pages"):
         for entry in _list(page, "table"):
             name, factor = factors.get(_text(entry, "name"), ("", 0))
-            if name and _found(entry, "flags", "valid") is not False:
+            if name and _member(entry, "flags", "valid") is not False:
                 yield name, _times(_number(entry, "value"), factor)
 
 
-def _of_attributes(told: Json) -> Iterator[tuple[str, int]]:
-    for entry in _list(told, "ata_smart_attributes", "table"):
+def _of_attributes(report: Json) -> Iterator[tuple[str, int]]:
+    for entry in _list(report, "ata_smart_attributes", "table"):
         number, name, raw = _number(entry, "id"), _text(entry, "name"), _number(entry, "raw", "value")
         if number in _COUNTED:
             yield _COUNTED[number], raw
@@ -300,46 +300,46 @@ def _of_attributes(told: Json) -> Iterator[tuple[str, int]]:
         elif name == "Reported_Uncorrect":
             yield "media_errors", raw
         elif name in _READ or name in _WRITTEN:
-            unit_bytes = next((size for end, size in _UNITS_BYTES.items() if name.endswith(end)), _sector_bytes(told))
+            unit_bytes = next((size for end, size in _UNITS_BYTES.items() if name.endswith(end)), _sector_bytes(report))
             yield "read_bytes" if name in _READ else "written_bytes", _times(raw, unit_bytes)
 
 
-def _scsi(told: Json) -> Iterator[tuple[str, int]]:
-    yield "reallocated", _number(told, "scsi_grown_defect_list")
-    yield "pending", _number(told, "scsi_pending_defects", "count")
-    yield "percent_used", _number(told, "scsi_percentage_used_endurance_indicator")
-    yield "power_cycles", _number(told, "scsi_start_stop_cycle_counter", "accumulated_start_stop_cycles")
+def _scsi(report: Json) -> Iterator[tuple[str, int]]:
+    yield "reallocated", _number(report, "scsi_grown_defect_list")
+    yield "pending", _number(report, "scsi_pending_defects", "count")
+    yield "percent_used", _number(report, "scsi_percentage_used_endurance_indicator")
+    yield "power_cycles", _number(report, "scsi_start_stop_cycle_counter", "accumulated_start_stop_cycles")
     uncorrected = []
     for kind, name in (("read", "read_bytes"), ("write", "written_bytes"), ("verify", "")):
-        uncorrected.append(_number(told, "scsi_error_counter_log", kind, "total_uncorrected_errors"))
+        uncorrected.append(_number(report, "scsi_error_counter_log", kind, "total_uncorrected_errors"))
         if name:
-            yield name, _gigabytes(_found(told, "scsi_error_counter_log", kind, "gigabytes_processed"))
+            yield name, _gigabytes(_member(report, "scsi_error_counter_log", kind, "gigabytes_processed"))
     known = [errors for errors in uncorrected if errors != ABSENT]
     yield "media_errors", sum(known) if known else ABSENT
 
 
-def _self_tests(told: Json) -> Iterator[tuple[str, int]]:
+def _self_tests(report: Json) -> Iterator[tuple[str, int]]:
     """How the newest self-test ended, and at which age of the disk."""
-    of_ata = [_list(told, "ata_smart_self_test_log", log, "table")[:1] for log in ("standard", "extended")]
+    of_ata = [_list(report, "ata_smart_self_test_log", log, "table")[:1] for log in ("standard", "extended")]
     for entry in chain(*of_ata):
         code = _number(entry, "status", "value")
         yield "self_test", _ended("ata", code >> 4 if code != ABSENT else ABSENT)
         yield "self_test_age", _times(_number(entry, "lifetime_hours"), HOUR_S)
-    for entry in _list(told, "nvme_self_test_log", "table")[:1]:
+    for entry in _list(report, "nvme_self_test_log", "table")[:1]:
         yield "self_test", _ended("nvme", _number(entry, "self_test_result", "value"))
         yield "self_test_age", _times(_number(entry, "power_on_hours"), HOUR_S)
-    yield "self_test", _ended("scsi", _number(told, "scsi_self_test_0", "result", "value"))
-    yield "self_test_age", _time_s(told, "scsi_self_test_0", "power_on_time")
+    yield "self_test", _ended("scsi", _number(report, "scsi_self_test_0", "result", "value"))
+    yield "self_test_age", _time_s(report, "scsi_self_test_0", "power_on_time")
 
 
 def _ended(kind: str, code: int) -> int:
     return ABSENT if code == ABSENT else _ENDED[kind].get(code, FAILED)
 
 
-def _attributes(told: Json) -> Iterator[tuple[str, Attribute]]:
+def _attributes(report: Json) -> Iterator[tuple[str, Attribute]]:
     """The attributes of ATA, each once."""
     failed = {"now": 1, "past": 2}
-    for entry in _list(told, "ata_smart_attributes", "table")[:ATTRIBUTES_MAX]:
+    for entry in _list(report, "ata_smart_attributes", "table")[:ATTRIBUTES_MAX]:
         if (number := _number(entry, "id")) != ABSENT:
             yield (
                 f"{number} {_text(entry, 'name') or 'Unknown_Attribute'}",
@@ -353,60 +353,60 @@ def _attributes(told: Json) -> Iterator[tuple[str, Attribute]]:
             )
 
 
-def _texts(told: Json) -> Iterator[tuple[str, str]]:
-    yield "model", _text(told, "model_name") or _text(told, "scsi_model_name")
-    yield "firmware", _text(told, "firmware_version") or _text(told, "scsi_revision")
-    yield "protocol", _text(told, "device", "protocol")
+def _texts(report: Json) -> Iterator[tuple[str, str]]:
+    yield "model", _text(report, "model_name") or _text(report, "scsi_model_name")
+    yield "firmware", _text(report, "firmware_version") or _text(report, "scsi_revision")
+    yield "protocol", _text(report, "device", "protocol")
 
 
 # --- What may be anything
 
 
-def _found(told: object, *path: str) -> object:
+def _member(node: object, *path: str) -> object:
     for name in path:
-        told = told.get(name) if isinstance(told, dict) else None
-    return told
+        node = node.get(name) if isinstance(node, dict) else None
+    return node
 
 
-def _list(told: object, *path: str) -> list[Any]:
-    found = _found(told, *path)
-    return found if isinstance(found, list) else []
+def _list(node: object, *path: str) -> list[Any]:
+    member = _member(node, *path)
+    return member if isinstance(member, list) else []
 
 
-def _number(told: object, *path: str) -> int:
+def _number(node: object, *path: str) -> int:
     """A whole number that fits; ABSENT for whatever else."""
-    found = _found(told, *path)
-    return found if type(found) is int and 0 <= found <= NUMBER_MAX else ABSENT
+    member = _member(node, *path)
+    return member if type(member) is int and 0 <= member <= NUMBER_MAX else ABSENT
 
 
-def _text(told: object, *path: str, length_max: int = TEXT_LENGTH_MAX) -> str:
+def _text(node: object, *path: str, length_max: int = TEXT_LENGTH_MAX) -> str:
     """A short printable text, or none."""
-    found = _found(told, *path)
-    if not isinstance(found, str):
+    member = _member(node, *path)
+    if not isinstance(member, str):
         return ""
-    return " ".join("".join(sign if sign.isprintable() else " " for sign in found).split())[:length_max]
+    return " ".join("".join(sign if sign.isprintable() else " " for sign in member).split())[:length_max]
 
 
 def _times(number: int, factor: int) -> int:
     return ABSENT if number == ABSENT or number * factor > NUMBER_MAX else number * factor
 
 
-def _time_s(told: Json, *path: str) -> int:
-    hours, minutes = _times(_number(told, *path, "hours"), HOUR_S), _number(told, *path, "minutes")
+def _time_s(report: Json, *path: str) -> int:
+    hours, minutes = _times(_number(report, *path, "hours"), HOUR_S), _number(report, *path, "minutes")
     return hours if hours == ABSENT or not 0 < minutes < MINUTE_S else hours + minutes * MINUTE_S
 
 
-def _temperature(found: object) -> int:
-    return found if type(found) is int and found in TEMPERATURES else ABSENT
+def _temperature(reading: object) -> int:
+    return reading if type(reading) is int and reading in TEMPERATURES else ABSENT
 
 
-def _gigabytes(found: object) -> int:
+def _gigabytes(text: object) -> int:
     """Bytes of a decimal text of gigabytes, as ``1234.567``."""
-    whole, _, thousandths = found.partition(".") if isinstance(found, str) else ("", "", "")
+    whole, _, thousandths = text.partition(".") if isinstance(text, str) else ("", "", "")
     digits = f"{whole}{thousandths[:3]:0<3}"
     return _times(int(digits), GIGABYTE // 1000) if digits.isascii() and digits.isdigit() and whole else ABSENT
 
 
-def _sector_bytes(told: Json) -> int:
-    size_bytes = _number(told, "logical_block_size")
+def _sector_bytes(report: Json) -> int:
+    size_bytes = _number(report, "logical_block_size")
     return size_bytes if size_bytes in {512, 520, 524, 528, 4096, 4160, 4224} else SECTOR_BYTES

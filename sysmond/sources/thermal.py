@@ -30,12 +30,12 @@ def devices(host: Host, prefix: str) -> dict[str, str]:
         with suppress(OSError):  # It is gone.
             typed.append((printable(host.read(f"{FOLDER}/{name}/type")) or name, name))
     types = [spelled for spelled, _ in typed]
-    found: dict[str, str] = {}
+    folders: dict[str, str] = {}
     for spelled, name in typed:
         which = _belongs(host, name) or name.removeprefix(prefix)
         instance = f"{spelled}-{which}" if types.count(spelled) > 1 else spelled
-        found[instance if instance not in found else f"{instance}-{name.removeprefix(prefix)}"] = f"{FOLDER}/{name}"
-    return found
+        folders[instance if instance not in folders else f"{instance}-{name.removeprefix(prefix)}"] = f"{FOLDER}/{name}"
+    return folders
 
 
 class Zones:
@@ -48,11 +48,11 @@ class Zones:
 
     def read(self, host: Host) -> Iterator[Row]:
         """Give rows of the table ``temperature``: value, min, max, lcrit, crit, emergency, alarm."""
-        found = devices(host, ZONE)
+        folders = devices(host, ZONE)
         if host is not self._host:
             self._host, self._limits = host, {}
-        self._limits = {zone: limits for zone, limits in self._limits.items() if found.get(zone[0]) == zone[1]}
-        for instance, folder in found.items():
+        self._limits = {zone: limits for zone, limits in self._limits.items() if folders.get(zone[0]) == zone[1]}
+        for instance, folder in folders.items():
             if host.is_asleep(f"{folder}/device"):
                 yield instance, Absence(Cause.ASLEEP)
                 continue

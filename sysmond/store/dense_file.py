@@ -310,7 +310,7 @@ def _write_answers(file: hdf5.File, tables: Iterable[Table]) -> None:
     said: dict[str, Any] = {}
     room = ANSWERS_BYTES_MAX - len("{}")
     spelled_of = {table.name: declared_answers.spell(table.answers) for table in declaring}
-    for name, spelled in sorted(spelled_of.items(), key=lambda each: (len(each[1]), each[0])):
+    for name, spelled in sorted(spelled_of.items(), key=lambda entry: (len(entry[1]), entry[0])):
         room -= len(spelled) + len(name) + _ENTRY_BYTES
         if room >= 0:
             said[name] = json.loads(spelled)

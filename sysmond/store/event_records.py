@@ -22,8 +22,8 @@ def happened_ns(records: Array, recorded_ns: Int64Array) -> Int64Array:
     """When the events of a file happened, int64[record] UTC; ``recorded_ns``: when they were recorded."""
     if _HAPPENED not in (records.dtype.names or ()):
         return recorded_ns
-    told: Int64Array = records[_HAPPENED].astype(np.int64)
-    return np.where(told == ABSENT, recorded_ns, told)
+    happened: Int64Array = records[_HAPPENED].astype(np.int64)
+    return np.where(happened == ABSENT, recorded_ns, happened)
 
 
 def write(file: hdf5.File, events: Sequence[BootEvent | Event], **numbers: tuple[str, Sequence[int]]) -> None:

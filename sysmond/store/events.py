@@ -58,7 +58,7 @@ def in_order(events: Iterable[BootEvent], courses: Mapping[str, Course], boots: 
     ordered = [
         (recorded, event)
         for mine in of_boot.values()
-        for _, event, recorded in sorted(mine, key=lambda found: found[:2])
+        for _, event, recorded in sorted(mine, key=lambda entry: entry[:2])
     ]
     return _with(ordered, earlier)
 
@@ -110,7 +110,9 @@ def read(
 
 def outermost(folders: Folders, classes: Collection[Sensitivity]) -> Happened:
     """Of what happened the first and the last, and some others: when that was, and who may read it."""
-    return anew(lambda: _told(_Sources(Holdings(folders, classes), -ALWAYS_NS, _is_outer), -ALWAYS_NS, ALWAYS_NS, None))
+    return anew(
+        lambda: _happened_in(_Sources(Holdings(folders, classes), -ALWAYS_NS, _is_outer), -ALWAYS_NS, ALWAYS_NS, None)
+    )
 
 
 def _is_outer(times_ns: Int64Array) -> BoolArray:
@@ -127,14 +129,14 @@ def _read(
 
     # Which boot is meant is told by all there are, unless its whole id says it.
     since_ns = start_ns if boot is None or _is_id(boot) else -ALWAYS_NS
-    return _told(_Sources(Holdings(folders, classes), since_ns, is_near), start_ns, end_ns, boot)
+    return _happened_in(_Sources(Holdings(folders, classes), since_ns, is_near), start_ns, end_ns, boot)
 
 
 def _is_id(boot: str | int) -> bool:
     return len(str(boot)) == BOOT_ID_DIGITS
 
 
-def _told(sources: "_Sources", start_ns: int, end_ns: int, boot: str | int | None) -> Happened:
+def _happened_in(sources: "_Sources", start_ns: int, end_ns: int, boot: str | int | None) -> Happened:
     public, restricted = (
         {event for source in sources.read if source.sensitivity is one for event in source.events}
         for one in (Sensitivity.PUBLIC, Sensitivity.RESTRICTED)
@@ -146,9 +148,9 @@ def _told(sources: "_Sources", start_ns: int, end_ns: int, boot: str | int | Non
         boots = [] if is_elsewhere else [paths.find_boot(boot, boots)]
         courses = {name: course for name, course in courses.items() if name in boots}
     mine = {event for event in public | restricted if event.boot in courses}
-    told = [pair for pair in in_order(mine, courses, boots) if start_ns <= pair[1].time_ns < end_ns]
-    is_restricted = any(recorded in restricted for recorded, _ in told)
-    return Happened([event for _, event in told], is_restricted, sources.damaged)
+    pairs = [pair for pair in in_order(mine, courses, boots) if start_ns <= pair[1].time_ns < end_ns]
+    is_restricted = any(recorded in restricted for recorded, _ in pairs)
+    return Happened([event for _, event in pairs], is_restricted, sources.damaged)
 
 
 class _Source(NamedTuple):
@@ -258,9 +260,9 @@ def merged(paths: Sequence[str]) -> bytes:
 
     :raises Error: where one is damaged, or there is more than a file may have.
     """
-    told = [_whole(path) for path in paths]
-    covers = tiers.joined(name for each in told for name in each.covers)
-    return _encoded(of_ring.join(told)._replace(covers=covers))
+    recordings = [_whole(path) for path in paths]
+    covers = tiers.joined(name for each in recordings for name in each.covers)
+    return _encoded(of_ring.join(recordings)._replace(covers=covers))
 
 
 def gathered(folders: Sequence[str]) -> tuple[str, bytes] | None:
@@ -270,16 +272,16 @@ def gathered(folders: Sequence[str]) -> tuple[str, bytes] | None:
 
     :raises Error: where there is more than a file may have.
     """
-    told: list[Recording] = []
+    recordings: list[Recording] = []
     for folder in folders:
         files, _ = tiers.listing(folder)
         for file in files:
             with suppress(Error, FileNotFoundError):
-                told.append(_whole(f"{folder}/{file.file}")._replace(covers=file.covers))
-    covers = tiers.joined(sorted({name for each in told for name in each.covers}))
+                recordings.append(_whole(f"{folder}/{file.file}")._replace(covers=file.covers))
+    covers = tiers.joined(sorted({name for each in recordings for name in each.covers}))
     if not covers:
         return None
-    return tiers.file_name(covers), _encoded(of_ring.join(told)._replace(covers=covers))
+    return tiers.file_name(covers), _encoded(of_ring.join(recordings)._replace(covers=covers))
 
 
 def _whole(path: str) -> Recording:
@@ -302,12 +304,14 @@ def _encoded(recording: Recording) -> bytes:
     """A file of nothing but events, and the clocks by which they have a time."""
     clocks: dict[str, list[Relation]] = {}
     for boot, relations in recording.clocks.items():
-        kept: list[Relation] = []
+        changes: list[Relation] = []
         ordered = sorted(set(relations))
         for relation in ordered:
-            if not kept or relation.differs(kept[-1]) or relation == ordered[-1]:
-                kept.append(relation)
-        clocks[boot] = kept
-    told = Recording(recording.sensitivity, {}, (), {}, clocks, (), sorted(set(recording.events)), (), recording.covers)
-    with dense_file.Writer(told, (), (), CREATED_BY) as writer:
+            if not changes or relation.differs(changes[-1]) or relation == ordered[-1]:
+                changes.append(relation)
+        clocks[boot] = changes
+    events = Recording(
+        recording.sensitivity, {}, (), {}, clocks, (), sorted(set(recording.events)), (), recording.covers
+    )
+    with dense_file.Writer(events, (), (), CREATED_BY) as writer:
         return writer.image()

@@ -11,12 +11,12 @@ from sysmond.base.result import BoolArray, Int64Array
 from sysmond.store.integers import is_absent, last_there
 
 
-def at_end(last: Int64Array, told: Int64Array) -> Int64Array:
+def at_end(last: Int64Array, final: Int64Array) -> Int64Array:
     """What counters ended with: int64[...], ABSENT where nobody knows.
 
-    ``last``: what each was at its last reading; ``told``: what is told of its end. Of the same shape, as stored.
+    ``last``: what each was at its last reading; ``final``: what is told of its end. Of the same shape, as stored.
     """
-    return np.maximum(last, told)  # ABSENT is the smallest integer.
+    return np.maximum(last, final)  # ABSENT is the smallest integer.
 
 
 class Increments(NamedTuple):

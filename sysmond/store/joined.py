@@ -38,7 +38,7 @@ class _Batch(NamedTuple):
     """Some keys: of each stretch which of its keys, and which of all their rows are taken, in order."""
 
     keys: Sequence[slice]
-    taken: Array
+    rows: Array
     begins: Int64Array
 
 
@@ -160,7 +160,7 @@ class Joined(Stretch):
         """Leave out the rows that are as the one before of their key in all columns."""
         same = []
         for batch in self._batches:
-            stays = np.ones(len(batch.taken), np.bool_)
+            stays = np.ones(len(batch.rows), np.bool_)
             stays[batch.begins[batch.begins < len(stays)]] = False
             same.append(stays)
         for name in self._metrics:
@@ -172,10 +172,10 @@ class Joined(Stretch):
                     stays[1:] &= values[1:] == values[:-1]
         for number, (batch, stays) in enumerate(zip(self._batches, same, strict=True)):
             before = np.append(0, np.cumsum(~stays))
-            self._batches[number] = batch._replace(taken=batch.taken[~stays], begins=before[batch.begins])
+            self._batches[number] = batch._replace(rows=batch.rows[~stays], begins=before[batch.begins])
 
     def _count(self, keys: int) -> Int64Array:
-        counts = [np.diff(batch.begins, append=len(batch.taken)) for batch in self._batches]
+        counts = [np.diff(batch.begins, append=len(batch.rows)) for batch in self._batches]
         all_counts = np.concatenate([*counts, np.zeros(0, np.int64)]).astype(np.int64)
         if len(all_counts) != keys or (all_counts < 1).any():
             raise Error(f"{self._members[0].path}: keys without a row")
@@ -192,14 +192,14 @@ class Joined(Stretch):
     def _ticks_of(self, batch: _Batch) -> Int64Array:
         parts = zip(self._members, batch.keys, self._readings_of, strict=True)
         whole: Int64Array = np.concatenate([of[member.tick_index(keys)] for member, keys, of in parts])
-        return whole[batch.taken]
+        return whole[batch.rows]
 
     def _values_of(self, name: str, batch: _Batch) -> Int64Array:
         parts = enumerate(zip(self._members, batch.keys, strict=True))
         whole: Int64Array = np.concatenate(
             [self._translated(name, number, member.column(name, keys)) for number, (member, keys) in parts]
         )
-        return whole[batch.taken]
+        return whole[batch.rows]
 
     def _translated(self, name: str, number: int, values: Int64Array) -> Int64Array:
         """The codes of texts as all have them."""
@@ -218,7 +218,7 @@ class Joined(Stretch):
         for batch, (low, high) in zip(self._batches, pairwise(self._edges), strict=True):
             if low >= stop or high <= start:
                 continue
-            ends = np.append(batch.begins, len(batch.taken))
+            ends = np.append(batch.begins, len(batch.rows))
             parts.append(of(batch)[ends[max(start, low) - low] : ends[min(stop, high) - low]])
         if not parts:
             return np.empty(0, np.int64)

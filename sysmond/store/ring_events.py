@@ -79,7 +79,7 @@ def _picked(path: str, since: int) -> RingEvents | None:
         image = copy_of(descriptor, capacity, tail, head)
         begin = max(tail, _ends(descriptor)[1])  # What lies before it may have been overwritten meanwhile.
     frames = _frames(image, tail, begin, capacity) if begin <= head and len(image) == head - tail else None
-    return None if frames is None else _told(identity, image, tail, since, frames)
+    return None if frames is None else _decoded(identity, image, tail, since, frames)
 
 
 def _ends(descriptor: int) -> tuple[int, int]:
@@ -87,7 +87,7 @@ def _ends(descriptor: int) -> tuple[int, int]:
     return words[HEAD], words[TAIL]
 
 
-def _told(identity: Identity, image: bytes, tail: int, since: int, frames: Sequence[Frame]) -> RingEvents | None:
+def _decoded(identity: Identity, image: bytes, tail: int, since: int, frames: Sequence[Frame]) -> RingEvents | None:
     events, relations = [], set()
     try:
         for place, stop, kind, _, tick_ns in frames:

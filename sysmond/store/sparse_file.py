@@ -484,14 +484,14 @@ class ReopenedStretch(Stretch):
 
 def _read_resets(root: Node, table: Table, keys: int, readings: int) -> dict[str, Resets]:
     """Where counters began anew, as a file has it."""
-    found: dict[str, list[tuple[int, int]]] = {
+    pairs_of: dict[str, list[tuple[int, int]]] = {
         metric.name: [] for metric in table.metrics if metric.semantics is Semantics.COUNTER
     }
     for name, key, reading in root.columns("resets", metric=str, key=int, reading=int) if root.has("resets") else ():
-        if name not in found or not (0 <= key < keys and 0 <= reading < readings):
+        if name not in pairs_of or not (0 <= key < keys and 0 <= reading < readings):
             raise ValueError("counters that began anew, and are not there")
-        found[name].append((key, reading))
-    return {name: Resets(*np.array(pairs, np.int64).reshape(-1, 2).T) for name, pairs in found.items()}
+        pairs_of[name].append((key, reading))
+    return {name: Resets(*np.array(pairs, np.int64).reshape(-1, 2).T) for name, pairs in pairs_of.items()}
 
 
 def _check_about(about: About) -> None:

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from sysmond.answers.question import Request
-from sysmond.answers.record_gaps import RESETS_TOLD_MAX
+from sysmond.answers.record_gaps import RESETS_LISTED_MAX
 from sysmond.answers.records import answer
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import ABSENT, Cause, Sensitivity
@@ -278,5 +278,5 @@ def test_many_resets_are_told_together(folders: Folders) -> None:
     found = answer(folders, tuple(Sensitivity), Request("process", at(100), at(200), columns="pid,cpu:sum"))
     assert added(found) == {5: 50 * 899}
     details = [gap.detail for gap in found.gaps if gap.cause is Cause.COUNTER_RESET]
-    assert len(details) == RESETS_TOLD_MAX + 1
-    assert f"process/cpu: {49 - RESETS_TOLD_MAX} more" in details
+    assert len(details) == RESETS_LISTED_MAX + 1
+    assert f"process/cpu: {49 - RESETS_LISTED_MAX} more" in details

@@ -44,7 +44,7 @@ def parts_of(samples: list[Sample], metric: Metric, interval_s: int = 1) -> list
     starts = np.flatnonzero(np.append(True, number[1:] != number[:-1]))
     interval_ns = interval_s * SECOND_NS
     made, more = rates.of_rows(stats_of(metric), values[None], ticks * SECOND_NS, starts, interval_ns, in_full=True)
-    place, kept = rates.once(number[starts], {**rates.kept_statistics(made), **more})
+    place, kept = rates.once(number[starts], {**rates.statistics_of(made), **more})
     return [LineagePart(place, {stat: each[0] for stat, each in kept.items()}, interval_ns)]
 
 

@@ -18,6 +18,9 @@ SPDX = "# SPDX-License-Identifier: Apache-2.0"
 FUNCTION_LINES_MAX = 70
 # Each of these says nothing about what a thing is or does.
 EMPTY_WORDS = {"manager", "handler", "helper", "helpers", "data", "info", "util", "utils", "misc"}
+# Each of these says what happened to a thing; a name that others see says what the thing is.
+PARTICIPLES = {"told", "found", "each", "held", "taken", "kept"}
+WELL_KNOWN = {"NotFoundError"}  # As D-Bus services call it.
 # Spoken in one file each, so that one file changes when the library does.
 ONE_FILE_LIBRARIES = {"dbus_fast", "h5py", "pyudev", "rich", "textual", "yaml"}
 
@@ -95,6 +98,15 @@ def test_a_public_class_is_called_as_no_other() -> None:
                 homes[node.name].append(f"{name(path)}:{node.lineno}")
     assert len(homes) > 100
     assert {called: places for called, places in homes.items() if len(places) > 1} == {}
+
+
+@every_product_source
+def test_what_is_defined_or_taken_is_called_by_what_it_is(path: Path) -> None:
+    defined = [node.name for node in ast.walk(parse(path)) if isinstance(node, Function | ast.ClassDef)]
+    for node in ast.walk(parse(path)):
+        if isinstance(node, ast.arguments):
+            defined += [argument.arg for argument in ast.iter_child_nodes(node) if isinstance(argument, ast.arg)]
+    assert {name for name in defined if PARTICIPLES & set(words(name))} <= WELL_KNOWN
 
 
 def words(identifier: str) -> list[str]:

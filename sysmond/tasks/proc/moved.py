@@ -134,19 +134,19 @@ class OwnBytes:
         if len(names) > budget.left:
             return None
         budget.left -= len(names)
-        found: dict[str, Io] = {}
+        by_thread: dict[str, Io] = {}
         for name in names:
             with suppress(FileNotFoundError, ProcessLookupError):
-                found[name] = text.io(files.read_if_allowed(Task(f"{process.folder}/task/{name}"), IO))
-        return found
+                by_thread[name] = text.io(files.read_if_allowed(Task(f"{process.folder}/task/{name}"), IO))
+        return by_thread
 
 
 def _have_ended(process: Task, threads: dict[str, Io] | None, files: TaskFiles) -> bool:
     """Whether a process ever had other threads: of each the page faults stay in the sum. True where it is not sure."""
     if threads is None:
         return True
-    told = text.stat(files.read(process, STAT))
-    faults = told.minor + told.major
+    stat = text.stat(files.read(process, STAT))
+    faults = stat.minor + stat.major
     for name in threads:
         with suppress(FileNotFoundError, ProcessLookupError):
             of_thread = text.stat(files.read(Task(f"{process.folder}/task/{name}"), STAT))
