@@ -33,7 +33,7 @@ from sysmond.sampler.rings import Rings
 from sysmond.sampler.self_cost import SELF, Cost, own_row, part_rows, process_row
 from sysmond.sampler.source import Pieces, Reading, Source
 from sysmond.sampler.sources import HOLD_MAX_S, HOLD_MIN_NS, Roster, TableHold
-from sysmond.sampler.time_limit import INTERRUPTED, SPINNING, TimeLimit
+from sysmond.sampler.time_limit import OverrunError, TimeLimit
 
 if TYPE_CHECKING:
     from sysmond.sampler.device_events import DeviceEvents
@@ -229,11 +229,14 @@ class Sampler:
 
     def _read(self, source: Source) -> Reading | Pieces | Absence:
         """Read a source of the real-time lane; where that had to be interrupted, its table is read elsewhere now."""
-        reading = self._limit.read(source)
-        if reading is INTERRUPTED or reading is SPINNING:
-            self._move(source.planned, reading.detail)
+        try:
+            with self._limit.reading():
+                return source.read()
+        except OverrunError as overrun:
+            source.failed(overrun)
+            self._move(source.planned, overrun.absence.detail)
             self._roster.review_ns = 0
-        return reading
+            return overrun.absence
 
     def _gathered(self, tick_ns: int, due: list[Source]) -> dict[Source, Reading | Pieces | Absence]:
         """Read sources of the background lane: the threads one after the other, the processes meanwhile."""

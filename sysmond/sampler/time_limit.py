@@ -11,10 +11,11 @@ Standard library only.
 """
 
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 from sysmond.base.model import Absence, Cause
-from sysmond.sampler.source import Pieces, Reading, Source
 
 RING_S = 0.25
 RINGS_MAX = 6
@@ -26,7 +27,14 @@ SPINNING = Absence(Cause.PROBE_FAILED, "its reading kept the processor busy for 
 
 
 class OverrunError(BaseException):
-    """A reading took too long. It is no ``Exception``: a probe that catches those does not catch this."""
+    """A reading took too long. It is no ``Exception``: a probe that catches those does not catch this.
+
+    ``absence``: what its table has instead.
+    """
+
+    def __init__(self, absence: Absence) -> None:
+        super().__init__(absence.detail)
+        self.absence = absence
 
 
 class TimeLimit:
@@ -35,7 +43,7 @@ class TimeLimit:
     def __init__(self) -> None:
         """Listen to the timer and to the kernel's limit."""
         self._rings = 0
-        self._is_reading = self._is_spinning = False
+        self._is_reading = False
         signal.signal(signal.SIGALRM, self._ring)
         signal.signal(signal.SIGXCPU, self._spin)
 
@@ -47,25 +55,25 @@ class TimeLimit:
         """Silence it until the next tick."""
         signal.setitimer(signal.ITIMER_REAL, 0)
 
-    def read(self, source: Source) -> Reading | Pieces | Absence:
-        """Read a source; INTERRUPTED or SPINNING where that took too long."""
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Limit one reading, which happens in here.
+
+        :raises OverrunError: where it took too long.
+        """
         try:
-            self._rings, self._is_spinning = 0, False
+            self._rings = 0
             self._is_reading = True
-            reading = source.read()
+            yield
+            self._is_reading = False  # Below alone, an interruption that comes just before it would leave this set.
+        finally:
             self._is_reading = False
-        except OverrunError as overrun:
-            self._is_reading = False
-            source.failed(overrun)
-            return SPINNING if self._is_spinning else INTERRUPTED
-        return reading
 
     def _ring(self, _number: int, _frame: FrameType | None) -> None:
         self._rings += 1
         if self._is_reading and self._rings >= RINGS_MAX:
-            raise OverrunError
+            raise OverrunError(INTERRUPTED)
 
     def _spin(self, _number: int, _frame: FrameType | None) -> None:
         if self._is_reading:
-            self._is_spinning = True
-            raise OverrunError
+            raise OverrunError(SPINNING)

@@ -12,7 +12,7 @@ from sysmond.base.model import Lane, Metric, Semantics, Sensitivity, Table
 from sysmond.plan.plan import PlannedProbe
 from sysmond.probe import Host, Probe, Row
 from sysmond.sampler.source import Reading, Source
-from sysmond.sampler.time_limit import INTERRUPTED, LIMIT_S, RING_S, SIGNALS, SPINNING, TimeLimit
+from sysmond.sampler.time_limit import INTERRUPTED, LIMIT_S, RING_S, SIGNALS, SPINNING, OverrunError, TimeLimit
 
 TABLE = Table("thing", (Metric("count", "1", Semantics.COUNTER, "A number."),))
 PLANNED = PlannedProbe("thing", "probes.thing", Lane.REALTIME, 10**9, Sensitivity.PUBLIC)
@@ -37,18 +37,31 @@ def source(act: Callable[[], object]) -> Source:
     return Source(PLANNED, Probe(TABLE, read), Host(), 0.05)
 
 
+def outcome(limit: TimeLimit, act: Callable[[], object]) -> object:
+    """What a reading gives, or what it means that it was interrupted."""
+    try:
+        with limit.reading():
+            return act()
+    except OverrunError as overrun:
+        return overrun.absence
+
+
 def test_a_reading_that_comes_to_an_end_is_given_as_it_is(limit: TimeLimit) -> None:
-    assert limit.read(source(lambda: None)) == READING
-    assert limit.read(source(lambda: time.sleep(2 * RING_S))) == READING
+    assert outcome(limit, lambda: 1) == 1
+    assert outcome(limit, lambda: time.sleep(2 * RING_S)) is None
 
 
 @pytest.mark.parametrize("act", [lambda: time.sleep(3600), lambda: os.read(os.pipe()[0], 1)])
 def test_a_reading_that_waits_is_interrupted_and_the_next_is_not(limit: TimeLimit, act: Callable[[], object]) -> None:
-    waiting = source(act)
-    assert limit.read(waiting) is INTERRUPTED
-    assert waiting.cost.failures == 1
+    assert outcome(limit, source(act).read) is INTERRUPTED
     time.sleep(LIMIT_S)  # Nothing is being read: nothing is interrupted.
-    assert limit.read(source(lambda: None)) == READING
+    assert outcome(limit, source(lambda: None).read) == READING
+
+
+def test_after_a_reading_that_fails_nothing_is_interrupted(limit: TimeLimit) -> None:
+    with pytest.raises(KeyboardInterrupt), limit.reading():
+        raise KeyboardInterrupt
+    signal.raise_signal(signal.SIGXCPU)
 
 
 def test_what_a_probe_catches_is_not_the_interruption(limit: TimeLimit) -> None:
@@ -58,7 +71,7 @@ def test_what_a_probe_catches_is_not_the_interruption(limit: TimeLimit) -> None:
         except Exception:  # noqa: BLE001  as probes do
             time.sleep(3600)
 
-    assert limit.read(source(act)) is INTERRUPTED
+    assert outcome(limit, source(act).read) is INTERRUPTED
 
 
 def test_one_that_swallows_it_is_interrupted_again(limit: TimeLimit) -> None:
@@ -72,13 +85,13 @@ def test_one_that_swallows_it_is_interrupted_again(limit: TimeLimit) -> None:
                 swallowed.append(1)
         time.sleep(3600)
 
-    assert limit.read(source(act)) is INTERRUPTED
+    assert outcome(limit, source(act).read) is INTERRUPTED
     assert swallowed
 
 
 def test_the_limit_of_the_kernel_interrupts_at_once(limit: TimeLimit) -> None:
-    assert limit.read(source(lambda: signal.raise_signal(signal.SIGXCPU))) is SPINNING
-    assert limit.read(source(lambda: None)) == READING
+    assert outcome(limit, source(lambda: signal.raise_signal(signal.SIGXCPU)).read) is SPINNING
+    assert outcome(limit, source(lambda: None).read) == READING
     signal.raise_signal(signal.SIGXCPU)  # Between two readings it is nobody's.
 
 
@@ -92,11 +105,11 @@ def test_time_in_which_the_process_stood_still_is_not_counted(limit: TimeLimit) 
         os.waitpid(child, 0)
 
     begin_s = time.monotonic()
-    assert limit.read(source(act)) == READING
+    assert outcome(limit, source(act).read) == READING
     assert time.monotonic() - begin_s > LIMIT_S  # It did stand still.
 
 
 def test_a_reading_is_made_anew_after_one_that_was_interrupted(limit: TimeLimit) -> None:
     acts = [lambda: None, lambda: time.sleep(3600), lambda: None]
     turned = source(lambda: acts.pop(0)())  # noqa: PLW0108  another each time
-    assert [limit.read(turned) for _ in range(3)] == [READING, INTERRUPTED, READING]
+    assert [outcome(limit, turned.read) for _ in range(3)] == [READING, INTERRUPTED, READING]
