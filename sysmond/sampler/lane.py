@@ -31,7 +31,7 @@ from sysmond.sampler.grid import next_slot_ns, slot_at
 from sysmond.sampler.quarantine import OVERRUNS_MAX, Conduct, Record, duration
 from sysmond.sampler.rings import Rings
 from sysmond.sampler.self_cost import SELF, Cost, own_row, part_rows, process_row
-from sysmond.sampler.source import Pieces, Reading, Source
+from sysmond.sampler.source import Pieces, Reading, Source, size_of
 from sysmond.sampler.sources import HOLD_MAX_S, HOLD_MIN_NS, Roster, TableHold
 from sysmond.sampler.time_limit import OverrunError, TimeLimit
 
@@ -283,8 +283,9 @@ class Sampler:
             self._rings.mark(source)
             readings[source] = self._read(source)
         self._rings.unmark()
-        asked = {item: readings.get(item) for name, group in self._roster.groups if name == stream for item in group}
-        if not self._rings.begin(stream, asked, self._plan.sampler.ring_bytes, tick_ns):
+        of_stream = [source for name, group in self._roster.groups if name == stream for source in group]
+        sizes = {source: size_of(readings.get(source)) for source in of_stream}
+        if not self._rings.begin(stream, sizes, self._plan.sampler.ring_bytes, tick_ns):
             self.own.dropped += len(due)
             return
         ring = self._rings.open[stream]

@@ -18,7 +18,7 @@ from sysmond.probe import Host
 from sysmond.ring.leftovers import remove_sealed
 from sysmond.ring.progress import WRITERS
 from sysmond.sampler.rings import Rings
-from sysmond.sampler.source import Pieces, Source, load
+from sysmond.sampler.source import Pieces, Source, load, size_of
 
 # How long a reading may take: the probe bounds it, and who started the part kills it.
 READING_S = 240.0
@@ -49,7 +49,8 @@ def run(settings: Settings, plan: Plan, say: Callable[[str], None]) -> int:
     readings = {source: source.read() for source in sources}
     for stream in dict.fromkeys(source.stream for source in sources):
         mine = {source: reading for source, reading in readings.items() if source.stream == stream}
-        if not rings.begin(stream, mine, plan.sampler.ring_bytes, tick_ns):
+        sizes = {source: size_of(reading) for source, reading in mine.items()}
+        if not rings.begin(stream, sizes, plan.sampler.ring_bytes, tick_ns):
             continue
         ring = rings.open[stream]
         ring.hold()  # It becomes visible whole.

@@ -12,7 +12,7 @@ from contextlib import suppress
 from itertools import islice
 
 from sysmond.base.clock import SECOND_NS, boottime_ns
-from sysmond.base.model import Absence, Sensitivity
+from sysmond.base.model import Sensitivity
 from sysmond.errors import Error
 from sysmond.machine.folders import create_stream
 from sysmond.ring.frame import (
@@ -24,7 +24,7 @@ from sysmond.ring.frame import (
 )
 from sysmond.ring.leftovers import READING, folders_of_streams, started_ns
 from sysmond.ring.writer import RingWriter
-from sysmond.sampler.source import FULL_S, FULLS_HELD, Pieces, Reading, Source
+from sysmond.sampler.source import FULL_S, FULLS_HELD, VALUE_BYTES, Source
 
 # How long a ring holds what is not sealed yet; the archiver seals far more often than that.
 RING_HOLDS_S = 1200
@@ -37,7 +37,7 @@ FREE_PER_RING = 2
 # There are several long tables.
 FREE_PER_LONG_RING = 12
 # For what a table that could not be read at first may need in the ring later.
-VALUES_UNKNOWN = 32
+UNKNOWN_BYTES = 32 * VALUE_BYTES
 # Between two full readings of a long table this part of its rows comes at each reading.
 CHANGING_PERCENT = 15
 LASTING_BYTES_MIN = 512 * 1024
@@ -67,14 +67,15 @@ class Rings:
         """Whether it is time to try."""
         return tick_ns >= self._retry_ns.get(stream, 0)
 
-    def begin(
-        self, stream: str, sources: Mapping[Source, Reading | Pieces | Absence | None], bytes_max: int, tick_ns: int
-    ) -> bool:
-        """Allocate the ring of a stream, smaller where memory is short, for these sources; whether there is one."""
-        layouts = [source.layout for source in sources]
+    def begin(self, stream: str, sizes: Mapping[Source, int | None], bytes_max: int, tick_ns: int) -> bool:
+        """Allocate the ring of a stream, smaller where memory is short; whether there is one.
+
+        ``sizes``: of its sources, how many bytes each has just read, None where it could not.
+        """
+        layouts = [source.layout for source in sizes]
         # What explains the rows is repeated four times a ring and must leave room for rows.
         size_min = RING_BYTES_MIN + 8 * sum(len(encode_layout(layout)) for layout in layouts)
-        needed = sum(_bytes_needed(source, reading) for source, reading in sources.items())
+        needed = sum(_bytes_needed(source, size) for source, size in sizes.items())
         needed = max(needed, 2 * self._wanted_bytes.get(stream, 0))
         size = max(size_min, min(bytes_max, size_min + needed))
         problem: OSError | None = None
@@ -103,9 +104,9 @@ class Rings:
                 self._say(f"{folder}: only room for a ring of {size} bytes: {why}")
             elif is_healed:
                 self._say(f"{folder}: there is room for a ring again")
-            for index, (source, reading) in enumerate(sources.items()):
+            for index, (source, size_bytes) in enumerate(sizes.items()):
                 source.index = index
-                source.begins(reading.size_bytes if isinstance(reading, Pieces) else 0)
+                source.begins(size_bytes or 0)
             return True
         if stream not in self._retry_ns and problem is not None:
             lost = "ticks are dropped and counted until there is"
@@ -211,12 +212,12 @@ def _free_bytes(folder: str) -> int:
     return status.f_bavail * status.f_frsize
 
 
-def _bytes_needed(source: Source, reading: Reading | Pieces | Absence | None) -> int:
-    """How large a ring must be to hold ``RING_HOLDS_S`` of a source, judged by what it gave now."""
+def _bytes_needed(source: Source, read_bytes: int | None) -> int:
+    """How large a ring must be to hold ``RING_HOLDS_S`` of a source, judged by what it has read now."""
     if source.stride:
-        return _bytes_of_records(source, reading.size_bytes if isinstance(reading, Pieces) else 0)
-    values = len(reading.values) if isinstance(reading, Reading) else VALUES_UNKNOWN
-    size_bytes = RING_HOLDS_S * SECOND_NS // source.interval_ns * (FRAME_BYTES + 8 * values)
+        return _bytes_of_records(source, read_bytes or 0)
+    row_bytes = UNKNOWN_BYTES if read_bytes is None else read_bytes
+    size_bytes = RING_HOLDS_S * SECOND_NS // source.interval_ns * (FRAME_BYTES + row_bytes)
     return size_bytes + size_bytes // 4  # Instances come and go.
 
 

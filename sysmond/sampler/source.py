@@ -32,6 +32,8 @@ PACE_NS = 60 * SECOND_NS
 # A probe that raises is tried again after one interval, then after two, four … but no more than this, or one interval.
 RETRY_MAX_NS = 300 * SECOND_NS
 RETRIES_MAX = 32  # Long after the wait is the longest.
+# What a value of a wide table takes in a ring.
+VALUE_BYTES = 8
 
 
 class Reading(NamedTuple):
@@ -43,6 +45,11 @@ class Reading(NamedTuple):
     names: tuple[str, ...]
     values: list[int | str]
     lacking: tuple[Absence, ...] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        """How large it is in a ring."""
+        return VALUE_BYTES * len(self.values)
 
 
 class Pieces(NamedTuple):
@@ -64,6 +71,11 @@ class Pieces(NamedTuple):
     def size_bytes(self) -> int:
         """How large it is."""
         return sum(len(piece.blob) + memoryview(piece.rows).nbytes for piece in self.records)
+
+
+def size_of(reading: Reading | Pieces | Absence | None) -> int | None:
+    """How large a reading is in bytes; None where nothing could be read."""
+    return None if reading is None or isinstance(reading, Absence) else reading.size_bytes
 
 
 class Source:
