@@ -5,6 +5,10 @@ Comes in: numbers, texts and paths that others read. Goes out: values and types 
 probes, and functions of them. Nothing here opens a file but the clock (the number of this boot) and the terminal.
 Called by every package.
 
-``model`` has what a probe declares, ``clock`` this machine's time since boot, ``wall_clock`` what time of day that
-was while the clock was set, ``timespec`` times as people write them, ``paths`` the names of series.
+``model`` has what a probe declares, ``clock`` this machine's time since boot, ``wall_clock`` what time of day that was
+while the clock was set, ``timespec`` times as people write them, ``paths`` the names of series, ``event_kinds`` who may
+record which event. Numbers: ``counters`` is the rule of what a fall of one means, ``significant`` takes digits off.
+Answers: ``result`` is what they are made of, ``statistic`` names what may be asked; ``declared_answers`` is what a
+table says of them, ``derived_columns`` which follow from others, by a ``formula``. People: ``terminal`` makes text
+printable, ``allowance`` bounds how often somebody may ask.
 """

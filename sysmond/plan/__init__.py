@@ -6,6 +6,9 @@ Comes in: ``/etc/sysmond``, the drop-ins that ``sysmonctl`` writes, plugins by t
 ``resolver``, a program of its own that ends, reads YAML and imports pluggy; the parts read the plan and nothing else.
 Called by ``daemon`` (which starts the resolver), by the parts, and by ``commands``.
 
-``config_keys`` declares every key once: its type, bounds, default and document. ``retention`` says which files are
-forgotten to stay within the budgets that are planned; ``archiver.retention_job`` forgets them.
+``config`` reads YAML into settings, ``written_settings`` is the drop-in, ``settings`` what the command line said.
+``plugins`` finds and loads plugins, of which ``hookspecs`` says what they may have. ``plan`` is what the parts read,
+and ``catalogue`` what people ask. ``config_keys`` declares every key once: its type, bounds, default and document.
+``retention`` says which files are forgotten to stay within the budgets that are planned; ``archiver.retention_job``
+forgets them.
 """

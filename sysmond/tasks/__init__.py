@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tasks: processes and threads as records, by BPF or from /proc, whichever this machine has.
 
-Comes in: passes over all tasks, the ends of processes, the programs that they executed. Goes out: packed records of
-the tables in ``tables``. Called by the probes ``process``, ``thread``, ``exits``, ``command`` and their likes.
+Comes in: passes over all tasks, the ends of processes, the programs that they executed. Goes out: packed records of the
+tables in ``tables``. Called by the probes ``process``, ``thread``, ``exits``, ``command`` and their likes.
 
 ``choose`` takes the best way this machine has; ``bpf`` and ``proc`` are the two ways; ``ends`` sees processes end, and
-``command`` reads what they run. Each way gives the same records: a test compares them.
+``command`` reads what they run. Each way gives the same records: a test compares them. ``passes`` makes one pass for
+all tables (``pass_result``), ``pieces`` packs rows with texts, ``states`` is what threads are doing, with ``syscalls``
+by name, ``cgroup_names`` is what numbers of cgroups mean, ``hidepid`` says whether all this is public here.
 """

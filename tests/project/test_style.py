@@ -69,6 +69,16 @@ def test_a_module_opens_with_its_licence_and_a_sentence(path: Path) -> None:
     assert re.match(r"\w.*[.:]$", opening, re.DOTALL), f"opens with {opening!r}, not with a sentence"
 
 
+packages = [path.parent for path in sources("sysmond") if path.name == "__init__.py" and path.parent.name != "sysmond"]
+
+
+@pytest.mark.parametrize("package", packages, ids=name)
+def test_a_package_opens_with_what_is_in_each_of_its_modules(package: Path) -> None:
+    opening = ast.get_docstring(parse(package / "__init__.py")) or ""
+    modules = {path.stem for path in package.glob("*.py")} - {"__init__"}
+    assert {module for module in modules if f"``{module}``" not in opening} == set()
+
+
 @every_product_source
 def test_a_function_fits_one_screen(path: Path) -> None:
     lengths = {

@@ -4,4 +4,7 @@
 Comes in: compiled programs beside this file, made of ``bpf/``. Goes out: pins and a report (``bpf.json``) of the
 loader, a program that ends; arrays and ring buffers as memory, for ``walk``, ``states`` and ``buffers``. Called by
 ``daemon`` (``launch`` says how to start the loader) and by ``tasks.choose``.
+
+``loader`` loads by ``libbpf`` and pins in the file system of ``bpffs``, ``refusals`` says why the kernel refused and
+``report`` carries that on; ``pins`` opens them in the sampler.
 """

@@ -2,5 +2,6 @@
 """What processes run: their command lines, once each, with what looks like a secret masked.
 
 Comes in: /proc/PID/cmdline and what BPF recorded at exec. Goes out: records of the table ``command``, restricted.
-``masking`` is pure; ``asking`` uses threads, since reading a command line may hang. Called by the probe ``command``.
+``commands`` says when one is to be read, ``execs`` what the kernel recorded; ``masking`` is pure; ``asking`` uses
+threads, since reading a command line may hang. Called by the probe ``command``.
 """

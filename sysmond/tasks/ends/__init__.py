@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processes that ended: records of the table ``exits``, by BPF or by netlink.
 
-Comes in: a pinned ring buffer, or the proc connector and taskstats. Goes out: one record for each end, and how
-many were lost. ``exits`` takes the best way this machine has. Called by the probe ``exits``.
+Comes in: a pinned ring buffer, or the proc connector and taskstats. Goes out: one record for each end, and how many
+were lost. ``exits`` takes the best way this machine has; that without BPF is ``exits_netlink``, by ``connector`` (who
+ended) and ``taskstats`` (what it used) over ``netlink``. Called by the probe ``exits``.
 """
