@@ -99,15 +99,15 @@ class Archive:
             parsed = [paths.parse(pattern, self._folders.state) for pattern in patterns]
             keys = [*ranges, *(_derived_keys(line, ranges) if derived else ())]
             chosen, empty = wide.match(parsed, keys, line, self._folders) if patterns else (keys, {})
-            found = _derived(line, ranges, [key for key in chosen if key not in ranges])
+            derived_of = _derived(line, ranges, [key for key in chosen if key not in ranges])
             self.warnings = list(dict.fromkeys([*empty.values(), *(damage.reason for damage in line.damages)]))
             return [
                 _entry(
                     key,
-                    found[key][0] if key in found else line.metrics[key.table, key.metric],
+                    derived_of[key][0] if key in derived_of else line.metrics[key.table, key.metric],
                     wide.sensitivity(line.restricted & {key.table}),
-                    *(found[key][1] if key in found else ranges[key]),
-                    is_derived=key in found,
+                    *(derived_of[key][1] if key in derived_of else ranges[key]),
+                    is_derived=key in derived_of,
                 )
                 for key in sorted(chosen)
             ]
@@ -129,8 +129,8 @@ class Archive:
                 extents = census.extents(wide.find_boot(line, boot))
         with suppress(UsageError):  # Of a boot of which there are only rows of long tables.
             where = self._folders, self._classes
-            told = events.outermost(*where) if boot is None else events.read(*where, boot=boot)
-            extents += event_rows.entries(told)
+            happened = events.outermost(*where) if boot is None else events.read(*where, boot=boot)
+            extents += event_rows.entries(happened)
         self.warnings = census.warnings
         return sorted(extents)
 
@@ -485,11 +485,11 @@ def _derived(
         return {}
     from sysmond.answers import derived  # noqa: PLC0415  as above
 
-    found = {}
+    made = {}
     for key, series in derived.find(line, keys).items():
         start_ns, end_ns, interval_ns = zip(*(ranges[own] for own in series.own.values()), strict=True)
-        found[key] = series.metric, (max(start_ns), min(end_ns), max(interval_ns))
-    return found
+        made[key] = series.metric, (max(start_ns), min(end_ns), max(interval_ns))
+    return made
 
 
 def _entry(

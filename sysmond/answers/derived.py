@@ -95,19 +95,19 @@ def named(line: Timeline, keys: Iterable[SeriesKey]) -> list[SeriesKey]:
     instances: dict[tuple[str, str], set[str]] = {}
     for table, metric, instance in keys:
         instances.setdefault((table, metric), set()).add(instance)
-    found = []
+    series = []
     for table in sorted({table for table, _ in instances}):
         for name, column in line.derived(table).items():
             parts = [
                 instances.get((table, metric), set()) for metric in derived_columns.own(formula.parse(column.formula))
             ]
-            found += [SeriesKey(table, name, instance) for instance in set.intersection(*parts)]
-    return sorted(found)
+            series += [SeriesKey(table, name, instance) for instance in set.intersection(*parts)]
+    return sorted(series)
 
 
 def find(line: Timeline, keys: Iterable[SeriesKey]) -> dict[SeriesKey, DerivedSeries]:
     """Those of some series that are derived."""
-    found = {}
+    series = {}
     for key in keys:
         if (key.table, key.metric) not in line.metrics:
             column = line.derived(key.table)[key.metric]
@@ -116,8 +116,8 @@ def find(line: Timeline, keys: Iterable[SeriesKey]) -> dict[SeriesKey, DerivedSe
             others = {
                 name: SeriesKey(name.table, name.metric, name.at(key.instance)) for name in read.operands if name.table
             }
-            found[key] = DerivedSeries(derived_columns.as_metric(column), read, own, others, read.slope())
-    return found
+            series[key] = DerivedSeries(derived_columns.as_metric(column), read, own, others, read.slope())
+    return series
 
 
 def wanted(

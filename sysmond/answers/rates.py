@@ -206,11 +206,11 @@ def of_samples(parts: Sequence[Samples], metric: Metric, percent: float, buckets
     at = begins[there] + (number[there] - 1) * (percent / PERCENT_MAX)
     low = np.floor(at).astype(np.int64)
     high = np.ceil(at).astype(np.int64)
-    found = np.full(buckets, np.nan)
-    found[there] = values[low] + (values[high] - values[low]) * (at - low)
+    of_bucket = np.full(buckets, np.nan)
+    of_bucket[there] = values[low] + (values[high] - values[low]) * (at - low)
     longest_s = max((part.interval_ns for part in parts), default=SECOND_NS) / SECOND_NS if is_rate else 1.0
     decimals = min(DECIMALS_MAX, decimals_of(metric.scale - shift, longest_s) + 3)
-    return Statistic(rate_unit(metric.unit) if is_rate else metric.unit, None, 0, found, decimals)
+    return Statistic(rate_unit(metric.unit) if is_rate else metric.unit, None, 0, of_bucket, decimals)
 
 
 def statistics_of(buckets: Buckets) -> BucketStats:

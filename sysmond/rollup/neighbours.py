@@ -110,11 +110,11 @@ def _ended(beside: Beside, stretches: Sequence[FileStretch]) -> Ends | None:
 
 def _column(paths: Sequence[str], name: str) -> Int64Array:
     """What the last row of each key of some files has."""
-    found = []
+    values = []
     for path in paths:
         with sparse_file.open_file(path) as opened:
-            found.append(opened.last(name))
-    return np.concatenate(found)
+            values.append(opened.last(name))
+    return np.concatenate(values)
 
 
 def _reaching(folder: str, boot: str, low_ns: int) -> Iterator[str]:

@@ -293,10 +293,10 @@ class Sentences:
         place = gga[2:6] if gga else rmc[3:7]
         altitude, knots = _decimal(_field(gga, 9)), _decimal(_field(rmc, 7))
         is_fixed = _field(gga, 6) not in ("", "0") if gga else _field(rmc, 2) == "A"
-        told = {"1": NO_FIX, "2": FIX_2D, "3": FIX_3D}.get(_field(gsa, 2), FIX_2D if altitude is None else FIX_3D)
+        mode = {"1": NO_FIX, "2": FIX_2D, "3": FIX_3D}.get(_field(gsa, 2), FIX_2D if altitude is None else FIX_3D)
         used = _field(gga, 7)
         return _fix(
-            told if is_fixed and _field(rmc, 2) != "V" else NO_FIX,
+            mode if is_fixed and _field(rmc, 2) != "V" else NO_FIX,
             (_degrees(place[:2]), _degrees(place[2:]), altitude, None if knots is None else knots * _KNOT),
             int(used) if re.fullmatch(r"\d{1,4}", used) else None,
             sum(self._seen.values()) if self._seen else None,

@@ -191,8 +191,8 @@ class Sensors:
 
     def _sensors(self, host: Host, chip: Chip, spelled: str, labels: Labels | None) -> list[Sensor]:
         files = set(host.names_anew(chip.folder))
-        found = sorted(match.groups() for match in map(self._value.fullmatch, files) if match)
-        best = {feature: min((end for f, end in found if f == feature), key=self._order.index) for feature, _ in found}
+        pairs = sorted(match.groups() for match in map(self._value.fullmatch, files) if match)
+        best = {feature: min((end for f, end in pairs if f == feature), key=self._order.index) for feature, _ in pairs}
         sensors: list[Sensor] = []
         features: list[str] = []
         for feature in sorted(best, key=_by_number):

@@ -116,10 +116,10 @@ class Census:
         """What happened in a range (UTC), as far as sources of no higher class tell; what cannot be read is damage."""
         classes = [each for each in self._holdings.classes if each in {Sensitivity.PUBLIC, highest}]
         with suppress(UsageError):  # Of a boot of which there is nothing but this table.
-            told = events.read(self._folders, classes, start_ns, end_ns, boot)
-            for said in told.warnings:
+            happened = events.read(self._folders, classes, start_ns, end_ns, boot)
+            for said in happened.warnings:
                 self._warn(said)
-            return told.events
+            return happened.events
         return []
 
     def tables(self) -> list[str]:

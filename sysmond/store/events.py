@@ -189,10 +189,10 @@ class _Sources:
         for path in ring_files(holdings.folders, holdings.classes, ""):
             since = sealed[path].offset if path in sealed else 0
             with suppress(FileNotFoundError):
-                told = holdings.attempt(path, partial(ring_events.read, path, since))
-                if told is not None:
-                    self.read.append(_Source(told.sensitivity, told.events, {told.boot: told.relations}))
-                    holdings.damages += [Damage(None, None, told.damage)] * bool(told.damage)
+                ring = holdings.attempt(path, partial(ring_events.read, path, since))
+                if ring is not None:
+                    self.read.append(_Source(ring.sensitivity, ring.events, {ring.boot: ring.relations}))
+                    holdings.damages += [Damage(None, None, ring.damage)] * bool(ring.damage)
 
     def _read_files(self, sensitivity: Sensitivity) -> None:
         """Read the files of a class: listed upstream first, so that none is missed that moves on meanwhile."""
@@ -203,7 +203,7 @@ class _Sources:
             if opened := self._open(path, name, sensitivity):
                 covers += opened.covers or ([name] if name else [])
         if not tier:  # Written before there was one.
-            rows += [found for coarse in tiers.COARSE for found in self._paths(sensitivity, coarse)]
+            rows += [entry for coarse in tiers.COARSE for entry in self._paths(sensitivity, coarse)]
         for path, name in rows:
             if name is None or not tiers.hold(covers, name):
                 self._open(path, name, sensitivity)
@@ -213,7 +213,7 @@ class _Sources:
         named, others = self._holdings.files(Place(sensitivity, tier))
         listed = [*((path, name) for name, path in named.items()), *((path, None) for path in others)]
         latest_ns = self._since_ns - WRITTEN_WITHIN_NS
-        return [found for found in listed if not WRITTEN_MIN_NS <= written_ns(found[0]) < latest_ns]
+        return [entry for entry in listed if not WRITTEN_MIN_NS <= written_ns(entry[0]) < latest_ns]
 
     def _open(self, path: str, name: Name | None, sensitivity: Sensitivity) -> EventsOfFile | None:
         opened = self._holdings.attempt(path, partial(EventsOfFile, path, self._choose), name, sensitivity)
@@ -236,9 +236,9 @@ def _in_time(sources: Iterable[_Source], courses: Mapping[str, Course]) -> list[
     """Boots in order of their ends: many a boot begins in 1970."""
     last_ns = dict.fromkeys(courses, -ALWAYS_NS)
     for source in sources:
-        told = [(event.boot, event.boottime_ns) for event in source.events]
-        told += [(boot, relation.boottime_ns) for boot, relations in source.clocks.items() for relation in relations]
-        for boot, at_ns in told:
+        moments = [(event.boot, event.boottime_ns) for event in source.events]
+        moments += [(boot, relation.boottime_ns) for boot, relations in source.clocks.items() for relation in relations]
+        for boot, at_ns in moments:
             last_ns[boot] = max(last_ns[boot], courses[boot].moment_ns(at_ns))
     return sorted(last_ns, key=lambda boot: (last_ns[boot], boot))
 

@@ -45,7 +45,7 @@ SAMPLES = 3
 
 _T = TypeVar("_T")
 _C = TypeVar("_C", bound="Closable")
-_Found = TypeVar("_Found")
+_Chosen = TypeVar("_Chosen")
 
 
 class Closable(Protocol):
@@ -461,10 +461,10 @@ class Shelf(Generic[_T]):
         left_out = self._holdings.left_out()
         return archive.current(name for name, path in self.paths.items() if path not in left_out)
 
-    def _settled(self, find: Callable[[Sequence[Name]], _Found]) -> _Found:
+    def _settled(self, find: Callable[[Sequence[Name]], _Chosen]) -> _Chosen:
         """What is found among the files that count: anew where others do since one could not be read."""
         while True:
             names, left_out = self._counting(), self._holdings.left_out()
-            found = find(names)
+            chosen = find(names)
             if self._holdings.left_out() == left_out or set(self._counting()) <= set(names):
-                return found
+                return chosen
