@@ -179,7 +179,7 @@ def run(archive: "Archive", options: argparse.Namespace, chosen: str, style: "St
     if options.list:
         return _list(archive, options, chosen), []
     if options.sql is not None:
-        return _sql(archive, options, chosen, style), []
+        return _sql(archive, options, chosen, style)
     if options.tree:
         answer = _tree(archive, options, indented=chosen == "table")
     elif options.pid is not None:
@@ -187,7 +187,9 @@ def run(archive: "Archive", options: argparse.Namespace, chosen: str, style: "St
     else:
         answer = _ask(archive, options, options.columns or "")
     _write(answer, options, chosen, style)
-    beginning = style.beginning(answer.gaps) if options.start is not None else []
+    # Of one process it is told from its own start on, which may be earlier: nobody asked for that.
+    is_asked = options.start is not None or options.pid is None
+    beginning = style.beginning(answer.gaps) if is_asked else []
     return list(answer.warnings), [*beginning, *answer.notes]
 
 
@@ -415,7 +417,8 @@ def _list(archive: "Archive", options: argparse.Namespace, chosen: str) -> list[
     return []
 
 
-def _sql(archive: "Archive", options: argparse.Namespace, chosen: str, style: "Style") -> list[str]:
+def _sql(archive: "Archive", options: argparse.Namespace, chosen: str, style: "Style") -> tuple[list[str], list[str]]:
+    """What a query finds; gives the warnings and the notes."""
     from sysmon_tools.rows import WRITERS  # noqa: PLC0415  as above
     from sysmond.answers.sql import SqlTime  # noqa: PLC0415  as above
 
@@ -427,4 +430,4 @@ def _sql(archive: "Archive", options: argparse.Namespace, chosen: str, style: "S
     rows = [list(map(shown, row)) for row in answer.rows]
     is_restricted = answer.sensitivity is Sensitivity.RESTRICTED
     send(WRITERS[chosen](answer.names, rows), options.output_file, is_restricted=is_restricted)
-    return list(answer.warnings)
+    return list(answer.warnings), style.outside(answer.gaps)

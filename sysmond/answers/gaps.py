@@ -98,13 +98,17 @@ def find(
     return coalesce(_with_lost_boots(gaps, line) if boot is None else gaps)
 
 
-def begins(line: Timeline, tables: Collection[str], gaps: Iterable[Gap], start_ns: int) -> dict[str, int]:
-    """When what is known of each table begins, UTC: with its first tick, or with a gap before that.
+def begins(
+    line: Timeline, tables: Collection[str], gaps: Iterable[Gap], start_ns: int, boot: str | None = None
+) -> dict[str, int]:
+    """When what is known of each table begins, in a boot or in all, UTC: with its first tick, or a gap before that.
 
     Where the first tick came within an interval of the beginning of the range, none came too late.
     """
     known = [(gap.table, gap.start_ns) for gap in gaps]
     for track in line.tracks:
+        if boot not in {None, track.lineage.boot}:
+            continue
         first_ns = line.moment_ns(track.lineage.boot, track.first_ns)
         is_at_once = 0 <= first_ns - start_ns <= track.lineage.interval_ns
         known += [(table, start_ns if is_at_once else first_ns) for table in track.tables]
@@ -122,10 +126,19 @@ def outside(begin_ns: Mapping[str, int], start_ns: int, end_ns: int, now_ns: int
     ``begin_ns``: when it began, by table. A range for which no end was asked is open, or ends behind what is now.
     """
     for table, since_ns in begin_ns.items():
-        if -FOREVER_NS < start_ns < since_ns:
-            yield Gap(start_ns, since_ns, table, Cause.BEFORE_RECORDING)
+        first_ns = open_start_ns(since_ns, end_ns) if start_ns == -FOREVER_NS else start_ns
+        if first_ns < since_ns:
+            yield Gap(first_ns, since_ns, table, Cause.BEFORE_RECORDING)
         if now_ns + 1 < end_ns < FOREVER_NS:
             yield Gap(max(start_ns, now_ns), end_ns, table, Cause.IN_THE_FUTURE)
+
+
+def open_start_ns(begin_ns: int, end_ns: int) -> int:
+    """Where a range begins for which no start was asked: with what is recorded, UTC.
+
+    Where it ends before that, it is its last second, which has a gap and nothing else.
+    """
+    return begin_ns if begin_ns < end_ns else end_ns - clock.SECOND_NS
 
 
 def _is_explained(gap: Gap, damaged: Iterable[Gap]) -> bool:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Answers about long tables: a question in words, checked, answered from what is there, as columns and as records."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 import numpy as np
@@ -10,7 +10,7 @@ from sysmond.answers import columns as offered
 from sysmond.answers import dropping, from_tiers, grouping, record_gaps, summary
 from sysmond.answers.batch import Question, RowBatch, Rows, meeting
 from sysmond.answers.columns import Of, Offer, Spec
-from sysmond.answers.gaps import only_buckets, outside
+from sysmond.answers.gaps import only_buckets, open_start_ns, outside
 from sysmond.answers.joins import Joins, Texts, needed
 from sysmond.answers.question import Request, asked, asked_of, column, finished, times_of
 from sysmond.answers.rows import JoinedRows, UtcBuckets, axis, batches, covered_by_rows, lasting
@@ -316,7 +316,7 @@ class Answering:
         _, start_ns, end_ns, step_ns = self._times
         lines = [*self._lines, *(part.line for part in self._past)]
         if start_ns == -FOREVER_NS:
-            start_ns = self._begin_ns()
+            start_ns = open_start_ns(_begin_ns(self._lines, self._past), end_ns)
         if end_ns == FOREVER_NS:
             end_ns = max(line.last_ns for line in lines) + 1
         self._times = self._times._replace(start_ns=start_ns, end_ns=max(end_ns, start_ns + 1))
@@ -433,14 +433,14 @@ class Answering:
         )
         known.update(from_tiers.gaps(self._past, self._lines, table, buckets))
         known.update(record_gaps.resets_within(self._resets, start_ns, end_ns))
-        begin_ns = min([self._begin_ns(), *(gap.start_ns for gap in known)])
-        asked_ns = -FOREVER_NS if self._boot else start_ns
-        known.update(outside({table: begin_ns}, asked_ns, end_ns, self._now_ns))
+        known.update(self.outside(known))
         return sorted(gap for gap in known if gap.end_ns > start_ns and gap.start_ns < end_ns)
 
-    def _begin_ns(self) -> int:
-        """When what was found begins to tell of anything."""
-        return min(line.first_ns - _longest_ns(line) for line in [*self._lines, *(part.line for part in self._past)])
+    def outside(self, known: Iterable[Gap] = ()) -> Iterator[Gap]:
+        """The parts of the range before anything is ``known``, and from now on, once it is made ``buckets``."""
+        begin_ns = min([_begin_ns(self._lines, self._past), *(gap.start_ns for gap in known)])
+        start_ns = -FOREVER_NS if self._boot else self._times.start_ns
+        return outside({self.table.name: begin_ns}, start_ns, self._times.end_ns, self._now_ns)
 
     def _events_of_tiers(self) -> Iterator[Event]:
         """Up to when only buckets are there, as an event, where that is in the range."""
@@ -468,6 +468,12 @@ def _earliest_ns(line: Line) -> int:
     """When the rows of a boot begin: by its clock as it was last, where that says later, since it may have been set."""
     first_ns, last_ns = int(line.parts[0].stretch.ticks[0]), int(line.parts[-1].stretch.ticks[-1])
     return max(line.first_ns, line.last_ns - (last_ns - first_ns))
+
+
+def _begin_ns(lines: Sequence[Line], past: Sequence[from_tiers.Bucketed]) -> int:
+    """When what was found begins to tell of anything, UTC; never where that is nothing."""
+    there = [*lines, *(part.line for part in past)]
+    return min((line.first_ns - _longest_ns(line) for line in there), default=FOREVER_NS)
 
 
 def _longest_ns(line: Line) -> int:

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from sysmond.answers import event_rows, sql_long, sql_query, sql_wide, wide
+from sysmond.answers import event_rows, gaps, sql_long, sql_query, sql_wide, wide
 from sysmond.answers.question import Request, times_of
 from sysmond.answers.records import Answering
 from sysmond.answers.sql_long import Array, SqlTable
 from sysmond.answers.sql_query import Named, Span
 from sysmond.base import timespec
 from sysmond.base.model import EVENTS, TIERS_NS, Metric, Sensitivity
-from sysmond.base.result import Result
+from sysmond.base.result import Gap, Result
 from sysmond.errors import Error, NotPermittedError, UsageError, nearest
 from sysmond.machine.folders import Folders
 from sysmond.store import events
@@ -51,12 +51,16 @@ class SqlTime(NamedTuple):
 
 
 class SqlAnswer(NamedTuple):
-    """The answer to a query: names of its columns, and its rows; None where a value is absent."""
+    """The answer to a query: names of its columns, and its rows; None where a value is absent.
+
+    ``gaps``: the parts of the range before anything was recorded of a table, and from now on.
+    """
 
     names: Sequence[str]
     rows: Sequence[Sequence[object]]
     warnings: Sequence[str]
     sensitivity: Sensitivity
+    gaps: Sequence[Gap] = ()
 
 
 def ask(folders: Folders, classes: Collection[Sensitivity], query: str, request: Request) -> SqlAnswer:
@@ -79,7 +83,7 @@ def ask(folders: Folders, classes: Collection[Sensitivity], query: str, request:
         source.fill(query)
         names, rows = _run(opened, query, source.tables)
     sensitivity = Sensitivity.RESTRICTED if source.is_restricted else Sensitivity.PUBLIC
-    return SqlAnswer(names, rows, tuple(dict.fromkeys(source.warnings)), sensitivity)
+    return SqlAnswer(names, rows, tuple(dict.fromkeys(source.warnings)), sensitivity, gaps.coalesce(source.outside))
 
 
 class _Source:
@@ -94,6 +98,7 @@ class _Source:
         named: Named,
     ) -> None:
         self.warnings: list[str] = []
+        self.outside: list[Gap] = []
         self.is_restricted = False
         self._opened = opened
         self._folders = folders
@@ -160,6 +165,8 @@ class _Source:
                 return Answering(self._census, request).answer()
 
             self._opened.register(name, sql_long.buckets(offer, ask_for, self._named.columns_of(name)))
+        source.buckets()
+        self.outside += source.outside()
         meanings = [f"{each.subject}: {timespec.format_time(each.time_ns)}: {each.text}" for each in source.meanings]
         self.warnings += [*source.warnings(), *meanings]
         self.is_restricted = self.is_restricted or source.is_restricted()
@@ -177,7 +184,9 @@ class _Source:
                 if name in left:
                     filled.add(name)
                     span = self._range(self._named.spans.get(name, Span()))
-                    line.demand([table], ())
+                    outside = self._outside(line, table, boot)
+                    line.demand([table], outside)
+                    self.outside += outside
                     named = self._named.columns_of(name)
                     make = sql_wide.of_buckets if step else sql_wide.of_rows
                     relation = make(name, mine, named, () if named is None else line.derived(table))
@@ -190,6 +199,12 @@ class _Source:
         line.demand((), (), is_empty=bool(set(left) - filled))
         self.warnings += [damage.reason for damage in line.damages]
         return bool(filled)
+
+    def _outside(self, line: Timeline, table: str, boot: str | None) -> list[Gap]:
+        """The parts of the range before anything was recorded of a wide table, and from now on."""
+        start_ns = self._times.start_ns if boot is None else -timespec.FOREVER_NS
+        begins = gaps.begins(line, [table], (), start_ns, boot)
+        return list(gaps.outside(begins, start_ns, self._times.end_ns, self._times.now_ns))
 
     def _fill_events(self) -> None:
         span = self._range(self._named.spans.get(EVENTS, Span()))

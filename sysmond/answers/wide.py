@@ -99,7 +99,7 @@ def answer_from(line: Timeline, place: Folders, asked: SeriesQuestion) -> Result
     known = gaps.find(line, tables, boot, when.now_ns, keys)
     known += [*gaps.lost(line, empty, boot, when.now_ns), *query.gaps]
     start_ns = when.start_ns if boot is None else -FOREVER_NS
-    begins = gaps.begins(line, tables, known, start_ns)
+    begins = gaps.begins(line, tables, known, start_ns, boot)
     known += gaps.outside(begins, start_ns, when.end_ns, when.now_ns)
     inside = tuple(gap for gap in gaps.coalesce(known) if gap.end_ns > when.start_ns and gap.start_ns < when.end_ns)
     line.demand(tables, inside)

@@ -296,6 +296,27 @@ def test_before_the_first_reading_and_after_now_is_nothing_and_said(
     assert outside(ask(folders, start=140, end=150)) == [(140, 150, Cause.IN_THE_FUTURE)]
 
 
+@pytest.mark.parametrize("where", ["file", "ring"])
+@pytest.mark.parametrize("is_raw", [False, True])
+def test_a_range_that_ends_before_recording_has_a_gap_and_no_rows(
+    folders: Folders, where: str, *, is_raw: bool
+) -> None:
+    if where != "ring":
+        simple(folders)
+    if where != "file":
+        ring(folders, PROCESS, [(second, second == 150, [process(5)]) for second in range(150, 155)])
+    begin = 150 if where == "ring" else 100
+    ends_early = ask(folders, end=20, raw=is_raw)
+    assert len(ends_early.times_ns) == 0
+    assert outside(ends_early) == [(19, begin, Cause.BEFORE_RECORDING)]
+    assert outside(ask(folders, end=0.5, raw=is_raw)) == [(-0.5, begin, Cause.BEFORE_RECORDING)]
+    assert outside(ask(folders, start=10, end=20, raw=is_raw)) == [(10, begin, Cause.BEFORE_RECORDING)]
+    if where != "file":
+        assert outside(ask(folders, end=20, raw=is_raw, boot=BOOT)) == [(19, begin, Cause.BEFORE_RECORDING)]
+    assert len(ask(folders, end=begin + 1, raw=is_raw).times_ns) > 0
+    assert outside(ask(folders, end=begin + 1, raw=is_raw)) == []
+
+
 def test_what_is_in_two_places_counts_once(folders: Folders) -> None:
     made = stretch(PROCESS, range(100, 105), [(0, process(5, cpu=0, rss_anon=7)), (4, process(5, cpu=US, rss_anon=7))])
     put(folders, made, 1, ram=True)

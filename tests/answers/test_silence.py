@@ -159,6 +159,15 @@ def test_a_late_tick_of_all_is_still_told(machine: Machine) -> None:
     assert (20, 30, "late tick") in gaps(within(machine, 1, 50))
 
 
+@pytest.mark.parametrize("raw", [False, True])
+def test_a_range_that_ends_before_recording_has_a_gap_and_no_rows(machine: Machine, raw: bool) -> None:
+    machine.start(0.5).tick(range(100, 120))
+    early = machine.archive.select(READ, end=NOON_NS + 20 * SECOND_NS, raw=raw)
+    assert len(early.times_ns) == 0
+    assert gaps(early) == [(19, 100, "before recording")]
+    assert gaps(machine.archive.select(READ, end=NOON_NS + 110 * SECOND_NS, raw=raw)) == []
+
+
 def test_an_instance_that_is_unplugged_is_a_gap_of_that_series(machine: Machine) -> None:
     writer = machine.start(0.5)
     writer.tick(range(1, 20), ("sda", "sdb"))

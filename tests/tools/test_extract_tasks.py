@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -20,14 +21,17 @@ from sysmond.answers import columns
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Metric, Packing, Semantics, Sensitivity, Table
 from sysmond.machine.folders import Folders
+from sysmond.ring.frame import Identity, Layout
+from sysmond.ring.writer import RingWriter
 from sysmond.rollup import condition
 from sysmond.tasks.tables import COMMAND, EXITS, PROCESS, THREAD_STATE
-from tests.support.longarchive import Row, put, stretch
+from tests.support.longarchive import BOOT, Row, put, relation, stretch
 from tests.support.waiting import let_ticks_pass
 from tests.support.whole import a_recorder
 
 US = 1_000_000
 FROM, TO = "--from=2025-03-01T11:01:42Z", "--to=2025-03-01T11:01:58Z"
+DISK = Layout(Table("disk", (Metric("read_bytes", "B", Semantics.COUNTER, "Read."),), "device"), SECOND_NS)
 ODD = "new\n\x1b[31m"
 
 
@@ -133,6 +137,9 @@ def test_a_range_before_the_first_reading_says_when_recording_begins(run: Run) -
     assert said.err == "sysmon-extract: recording begins at 2025-03-01T11:01:40Z\n"
     said = run("process", begin, "--to=2025-03-01T11:01Z", "--format=csv")
     assert (said.code, said.rows, said.err) == (0, [], "sysmon-extract: recording begins at 2025-03-01T11:01:40Z\n")
+    said = run("process", "--to=2025-03-01T11:01Z", "--format=csv")
+    assert (said.code, said.rows, said.err) == (0, [], "sysmon-extract: recording begins at 2025-03-01T11:01:40Z\n")
+    assert "# gap 2025-03-01T11:00:59Z 2025-03-01T11:01:40Z process before recording\n" in said.out
     for words in ([FROM, TO], [TO], []):
         assert run("process", *words, "--format=csv").err == ""
 
@@ -375,11 +382,11 @@ def test_who_may_not_read_programs_is_told_once_and_gets_the_rest(folders: Folde
 needs_duckdb = pytest.mark.skipif(find_spec("duckdb") is None, reason="DuckDB is optional")
 
 
-def apart(run: Run, *words: str) -> CompletedRun:
+def apart(run: Run, *words: str, span: Sequence[str] = (FROM, TO)) -> CompletedRun:
     """Run in a process of its own: pytest keeps what would be DuckDB's last, and that complains of it at the end."""
     program = "import sys; from sysmon_tools.extract import main; sys.exit(main(sys.argv[1:]))"
     folders = [f"--state-dir={run.folders.state}", f"--runtime-dir={run.folders.runtime}"]
-    command = [sys.executable, "-c", program, *words, FROM, TO, "--utc", *folders]
+    command = [sys.executable, "-c", program, *words, *span, "--utc", *folders]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return CompletedRun(done.returncode, done.stdout, done.stderr)
 
@@ -418,6 +425,32 @@ def test_a_wrong_query_is_one_line(run: Run, query: str, said: str) -> None:
     assert said in done.err
     assert done.err.count("\n") == 1
     assert (done.code, done.out) == (2, "")
+
+
+@needs_duckdb
+@pytest.mark.parametrize("table", ["process", "process_1min", "disk", "disk_10s"])
+def test_a_query_over_a_range_without_rows_says_where_recording_begins_or_that_it_is_the_future(
+    run: Run, table: str
+) -> None:
+    place = f"{run.folders.runtime}/sampler/public"
+    Path(place).mkdir(parents=True)
+    made = RingWriter(f"{place}/1.ring", 1 << 20, Identity(BOOT, "sampler", Sensitivity.PUBLIC, 1, 1), [DISK])
+    made.clock(relation(100 * SECOND_NS))
+    for second in range(100, 120):
+        made.rows(0, second * SECOND_NS, ("sda",), [second])
+    made.close()
+
+    def ask(*span: str) -> tuple[int, str, str]:
+        done = apart(run, f"--sql=select count(*) as n from {table}", "--format=csv", span=span)
+        return done.code, done.out, done.err
+
+    begins = "sysmon-extract: recording begins at 2025-03-01T11:01:40Z\n"
+    assert ask("--from=2019-01-01", "--to=2019-01-02") == (0, "n\n0\n", begins)
+    assert ask("--to=2019-01-02") == (0, "n\n0\n", begins)
+    code, nothing, said = ask("--from=+1h", "--to=+2h")
+    assert (code, nothing) == (0, "n\n0\n")
+    assert re.fullmatch(r"sysmon-extract: in the future, after 2[-0-9]+T[:0-9.]+Z, nothing is recorded yet\n", said)
+    assert ask(FROM, TO)[2] == ""
 
 
 def test_without_duckdb_one_line_says_so(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
