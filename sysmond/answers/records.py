@@ -149,9 +149,11 @@ class Answering:
         """
         census, table, times = self._census, self._request.table, self._times
         ends = self._within(times.start_ns, times.end_ns)
-        if not any(ends[:2]) and (first := census.extent(table)) and times.end_ns <= first.start_ns:
-            # Before anything was recorded: what came first says which columns there are.
-            ends = self._within(first.start_ns, first.start_ns + 1)
+        if times.end_ns <= _begin_ns(*ends[:2]):
+            # Before what was found, which may be rings alone: what came first says when recording began, and columns.
+            first = census.extent(table, self._boot)
+            if first and times.end_ns <= first.start_ns:
+                ends = self._within(first.start_ns, first.start_ns + 1)
         if any(ends[:2]):
             return ends
         if census.refused:

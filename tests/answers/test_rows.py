@@ -296,7 +296,7 @@ def test_before_the_first_reading_and_after_now_is_nothing_and_said(
     assert outside(ask(folders, start=140, end=150)) == [(140, 150, Cause.IN_THE_FUTURE)]
 
 
-@pytest.mark.parametrize("where", ["file", "ring"])
+@pytest.mark.parametrize("where", ["file", "ring", "both"])
 @pytest.mark.parametrize("is_raw", [False, True])
 def test_a_range_that_ends_before_recording_has_a_gap_and_no_rows(
     folders: Folders, where: str, *, is_raw: bool
