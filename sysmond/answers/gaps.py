@@ -5,9 +5,9 @@ A table's ticks are compared with the time line as a whole, whatever range is as
 ends. Where several things could be blamed, what was recorded counts first, then damage, then the clocks.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import NamedTuple
 
 import numpy as np
@@ -71,23 +71,15 @@ def find(
     tracks = [track for track in line.tracks if boot in {None, track.lineage.boot}]
     things = Things(asked)
     recorded = [hole for hole in line.holes(tables) if boot in {None, hole.boot} and things.of(hole)]
+    known = _Known(recorded, things, tracks)
     gaps = [_gap(line, hole) for hole in recorded]
     gaps += [_unread(line, hole, keys) for hole, keys in line.unread.items()]
-    known = _recorded(recorded, things)
     for track in tracks:
-        breaks = [*_breaks(track, line), *_damaged_start(track, line)]
-        for table in track.tables & set(tables):
-            said = known.get((track.lineage.boot, table), _Recorded())
-            gaps += [
-                _blamed(Gap(each.start_ns, each.end_ns, table, each.cause, each.detail), each, track, line)
-                for whole in breaks
-                if whole.cause is not Cause.CLOCK_STEP
-                for each in _nowhere(whole, tracks, track, table, line)
-                if not said.cover(each.start_tick_ns, each.end_tick_ns, track.lineage.interval_ns)
-            ]
-            for each in breaks:
-                if each.cause is Cause.CLOCK_STEP:
-                    gaps += _leapt(each, table, track, tracks, line)
+        for hole, table in product([*_breaks(track, line), *_damaged_start(track, line)], track.tables & set(tables)):
+            if hole.cause is Cause.CLOCK_STEP:
+                gaps += _leapt(hole, table, track, tracks, line)
+            else:
+                gaps += _unexplained(hole, table, track, known, line)
     for table in tables:
         mine = [track for track in tracks if table in track.tables]
         gaps += _between(mine, table, line)
@@ -190,23 +182,18 @@ def silent(
     """
     boot, interval_ns = view.track.lineage.boot, view.track.lineage.interval_ns
     things = Things(asked)
-    known = _recorded((hole for hole in [*line.holes(missing), *line.unread] if hole.boot == boot), things)
-    nothing = _Recorded()
+    recorded = [hole for hole in [*line.holes(missing), *line.unread] if hole.boot == boot]
+    known = _Known(recorded, things, line.tracks)
     for table, absent in sorted(missing.items()):
-        said = known.get((boot, table), nothing)
-        of_instances = [known.get((boot, name), nothing) for name in things.names(table)]
         edges = np.flatnonzero(np.diff(absent & view.inside, prepend=False, append=False)).tolist()
         for first, after in zip(edges[::2], edges[1::2], strict=True):
-            start_ns, last_ns = int(view.axis.first[first]), int(view.axis.last[after - 1])
-            span = start_ns, last_ns + interval_ns, interval_ns
-            if not (
-                said.cover(*span)
-                or (of_instances and all(one.cover(*span) for one in of_instances))
-                or _is_elsewhere(line.tracks, view.track, table, start_ns, last_ns)
-            ):
-                cause, reason = _why_silent(line, boot, table, start_ns)
-                end_ns = line.moment_ns(boot, last_ns) + interval_ns
-                yield Gap(line.moment_ns(boot, start_ns), end_ns, table, cause, reason)
+            span = int(view.axis.first[first]), int(view.axis.last[after - 1]) + interval_ns
+            # What is recorded of one instance explains nothing of another one.
+            for name in things.names(table):
+                for start_ns, end_ns in known.left(view.track, table, span, name):
+                    last_ns = end_ns - interval_ns
+                    utc_ns = line.moment_ns(boot, start_ns), line.moment_ns(boot, last_ns) + interval_ns
+                    yield Gap(*utc_ns, table, *_why_silent(line, boot, table, start_ns))
 
 
 def _why_silent(line: Timeline, boot: str, table: str, tick_ns: int) -> tuple[Cause, str]:
@@ -234,47 +221,77 @@ def _last_word(line: Timeline, boot: str, table: str, tick_ns: int) -> tuple[Cau
     return last.cause, last.detail
 
 
-def _nowhere(whole: _Break, tracks: Iterable[Track], track: Track, table: str, line: Timeline) -> list[_Break]:
-    """What is left of a hole where other tracks have the table's series, each for a part of it."""
-    boot, start_ns, end_ns = track.lineage.boot, whole.start_tick_ns, whole.end_tick_ns
-    left: list[_Break] = []
+def _unexplained(whole: _Break, table: str, track: Track, known: "_Known", line: Timeline) -> Iterator[Gap]:
+    """What is left of a hole in a track's ticks beside what is known otherwise, as gaps of a table."""
+    boot, span = track.lineage.boot, (whole.start_tick_ns, whole.end_tick_ns)
+    for start_ns, end_ns in known.left(track, table, span):
+        part = whole._replace(
+            start_ns=whole.start_ns if start_ns == span[0] else line.moment_ns(boot, start_ns),
+            end_ns=whole.end_ns if end_ns == span[1] else line.moment_ns(boot, end_ns),
+            start_tick_ns=start_ns,
+            end_tick_ns=end_ns,
+        )
+        yield _blamed(Gap(part.start_ns, part.end_ns, table, part.cause, part.detail), part, track, line)
+
+
+class _Span(NamedTuple):
+    """A stretch of boot time that is explained; ``slack_ns``: so much may be missing on either side of it."""
+
+    start_ns: int
+    end_ns: int
+    slack_ns: int
+
+
+def _left(start_ns: int, end_ns: int, spans: Iterable[_Span]) -> Iterator[tuple[int, int]]:
+    """What is left of a stretch beside some others, up to these themselves."""
     reached_ns = after_ns = start_ns
-    for first_ns, last_ns, slack_ns in [*_elsewhere(tracks, track, table, start_ns, end_ns), (end_ns, end_ns, 0)]:
-        if first_ns - slack_ns > reached_ns:
-            left.append(
-                whole._replace(
-                    start_ns=line.moment_ns(boot, after_ns) if after_ns > start_ns else whole.start_ns,
-                    end_ns=line.moment_ns(boot, first_ns) if first_ns < end_ns else whole.end_ns,
-                    start_tick_ns=after_ns,
-                    end_tick_ns=min(first_ns, end_ns),
-                )
-            )
-        reached_ns, after_ns = max(reached_ns, last_ns + slack_ns), max(after_ns, last_ns)
-    return left
+    for span in [*sorted(spans), _Span(end_ns, end_ns, 0)]:
+        if span.start_ns - span.slack_ns > reached_ns:
+            yield after_ns, min(span.start_ns, end_ns)
+        reached_ns, after_ns = max(reached_ns, span.end_ns + span.slack_ns), max(after_ns, span.end_ns)
 
 
-def _is_elsewhere(tracks: Iterable[Track], track: Track, table: str, start_ns: int, end_ns: int) -> bool:
-    """Whether other tracks have a table's series at these ticks: it changed its interval, lane or class."""
-    reached_ns = start_ns - 1
-    for first_ns, last_ns, slack_ns in _elsewhere(tracks, track, table, start_ns, end_ns):
-        if first_ns - slack_ns > reached_ns + 1:
-            return False
-        reached_ns = max(reached_ns, last_ns + slack_ns)
-    return reached_ns >= end_ns
+class _Known:
+    """What explains holes: what was recorded of them, and other tracks, which have the rows themselves."""
+
+    def __init__(self, holes: Iterable[Hole], things: Things, tracks: Collection[Track]) -> None:
+        self._tracks = tracks
+        # By boot, and by table or instance, in order of time and joined where they touch.
+        self._recorded: dict[tuple[str, str], list[tuple[int, int]]] = {}
+        for hole in sorted(holes, key=lambda hole: (hole.start_ns, hole.end_ns)):
+            if (name := things.of(hole)) is None:
+                continue
+            recorded = self._recorded.setdefault((hole.boot, name), [])
+            if recorded and hole.start_ns <= recorded[-1][1]:
+                recorded[-1] = recorded[-1][0], max(recorded[-1][1], hole.end_ns)
+            else:
+                recorded.append((hole.start_ns, hole.end_ns))
+
+    def left(self, track: Track, table: str, span: tuple[int, int], instance: str = "") -> Iterator[tuple[int, int]]:
+        """What nothing explains of a stretch of a track (start, end) in which a table, or an instance, has no rows."""
+        spans: list[_Span] = []
+        # Neither of two readings that are missing side by side is explained by what lies around both.
+        slack_ns = (track.lineage.interval_ns - 1) // 2
+        for name in {table, instance or table}:
+            recorded = self._recorded.get((track.lineage.boot, name), [])
+            first = bisect_left(recorded, span[0] - slack_ns, key=lambda hole: hole[1])
+            after = bisect_right(recorded, span[1] + slack_ns, key=lambda hole: hole[0])
+            spans += [_Span(*hole, slack_ns) for hole in recorded[first:after]]
+        if any(_left(*span, spans)):
+            spans += _elsewhere(self._tracks, track, table, *span)
+        return _left(*span, spans)
 
 
-def _elsewhere(
-    tracks: Iterable[Track], track: Track, table: str, start_ns: int, end_ns: int
-) -> list[tuple[int, int, int]]:
-    """Where other tracks have a table's series near these ticks: from, to, and what may be missing on either side."""
-    spans: list[tuple[int, int, int]] = []
+def _elsewhere(tracks: Iterable[Track], track: Track, table: str, start_ns: int, end_ns: int) -> list[_Span]:
+    """Where other tracks have a table's series near these ticks: it changed its interval, lane or class."""
+    spans: list[_Span] = []
     mine: set[tuple[str, str]] | None = None
     for other in tracks:
         if other is track or other.lineage.boot != track.lineage.boot or table not in other.tables:
             continue
         slack_ns = round(max(other.lineage.interval_ns, track.lineage.interval_ns) * GAP_FACTOR)
         near = [
-            (run.first_ns, run.last_ns + other.lineage.interval_ns, slack_ns)
+            _Span(run.first_ns, run.last_ns + other.lineage.interval_ns, slack_ns)
             for run in other.stretches
             if run.first_ns - slack_ns <= end_ns and run.last_ns + slack_ns >= start_ns
         ]
@@ -282,7 +299,7 @@ def _elsewhere(
             mine = {(key.metric, key.instance) for key in track.keys if key.table == table} if mine is None else mine
             if any((key.metric, key.instance) in mine for key in other.keys if key.table == table):
                 spans += near
-    return sorted(spans)
+    return spans
 
 
 def _gap(line: Timeline, hole: Hole) -> Gap:
@@ -361,34 +378,6 @@ def _leapt(step: _Break, table: str, track: Track, tracks: Iterable[Track], line
     latest = max(within, key=lambda other: _end_ns(other, line))
     off = Gap(_end_ns(latest, line), step.end_ns, table, Cause.OFF)
     yield from _off(latest, line, off, step.end_ns - step.end_tick_ns, Cause.CLOCK_STEP)
-
-
-class _Recorded:
-    """Stretches that recorded holes explain, joined where they touch."""
-
-    def __init__(self, holes: Iterable[tuple[int, int]] = ()) -> None:
-        self._begins: list[int] = []
-        self._ends: list[int] = []
-        for begin_ns, end_ns in sorted(holes):
-            if self._ends and begin_ns <= self._ends[-1]:
-                self._ends[-1] = max(self._ends[-1], end_ns)
-            else:
-                self._begins.append(begin_ns)
-                self._ends.append(end_ns)
-
-    def cover(self, start_ns: int, end_ns: int, interval_ns: int) -> bool:
-        """Whether they tell the whole of a stretch, but for less than a tick at its ends."""
-        index = bisect_right(self._begins, start_ns + interval_ns // 2) - 1
-        return index >= 0 and self._ends[index] >= end_ns - interval_ns // 2
-
-
-def _recorded(holes: Iterable[Hole], things: Things) -> dict[tuple[str, str], _Recorded]:
-    """What recorded holes explain, by boot, and by table or instance."""
-    ranges: dict[tuple[str, str], list[tuple[int, int]]] = {}
-    for hole in holes:
-        if (name := things.of(hole)) is not None:
-            ranges.setdefault((hole.boot, name), []).append((hole.start_ns, hole.end_ns))
-    return {key: _Recorded(spans) for key, spans in ranges.items()}
 
 
 def _blamed(gap: Gap, hole: _Break, track: Track, line: Timeline) -> Gap:

@@ -149,6 +149,33 @@ def test_a_table_that_left_its_interval_to_another_is_not_missing(machine: Machi
     assert {gap.table for gap in result.gaps} == {"other"}
 
 
+@pytest.mark.parametrize("sealed", [False, True])
+@pytest.mark.parametrize("raw", [False, True])
+def test_what_moved_to_another_lane_is_missing_only_where_neither_has_it(
+    machine: Machine, sealed: bool, raw: bool
+) -> None:
+    """Its last reading was interrupted; in the other lane one of its readings failed, and then nobody read it."""
+    writer = machine.start(0.5)
+    writer.tick(range(1, 5))
+    writer.ring.absence(0, 5 * SECOND_NS, Cause.PROBE_FAILED, "interrupted")
+    also(writer, range(1, 40))
+    moved = machine.start(5.5, writer="background")
+    moved.tick([*range(8, 20), *range(21, 23)])
+    moved.ring.absence(0, 20 * SECOND_NS, Cause.PROBE_FAILED, "late")
+    writer.ring.absence(0, 30 * SECOND_NS, Cause.PROBE_FAILED, "late")
+    writer.tick(range(31, 40))
+    if sealed:
+        machine.seal()
+        machine.flush()
+    assert gaps(within(machine, 1, 40, raw=raw)) == [
+        (5, 6, "probe failed"),
+        (6, 8, "no source"),
+        (20, 21, "probe failed"),
+        (23, 30, "no source"),
+        (30, 31, "probe failed"),
+    ]
+
+
 def test_a_late_tick_of_all_is_still_told(machine: Machine) -> None:
     writer = machine.start(0.5)
     slow = writer.ring.add(Layout(TABLE, 5 * SECOND_NS))
