@@ -10,6 +10,7 @@ import struct
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -344,8 +345,11 @@ class ExplainedRing:
             for ident, payload in self._explaining(NAMES).items()
             if (explained := decode_instances(payload))[0] in self.layouts
         }
+        decode = cache(decode_absence)  # Most say the same.
         self._absences = [
-            (ident, tick_ns, payload) for ident, tick_ns, payload in self._payloads(ABSENCE) if ident in self.layouts
+            (ident, tick_ns, *decode(payload))
+            for ident, tick_ns, payload in self._payloads(ABSENCE)
+            if ident in self.layouts
         ]
 
     def recording(self) -> Recording:
@@ -412,8 +416,9 @@ class ExplainedRing:
                 interval_ns = self.layouts[self._instances[ident][0]].interval_ns
                 rows.setdefault(interval_ns, []).append((ident, indexes))
         idle: dict[int, list[int]] = {}
-        for table, tick_ns, _ in self._absences:
-            idle.setdefault(self.layouts[table].interval_ns, []).append(tick_ns)
+        for table, tick_ns, cause, _ in self._absences:
+            if cause is not Cause.DISABLED:  # Who left was not read: that may be said between two ticks.
+                idle.setdefault(self.layouts[table].interval_ns, []).append(tick_ns)
         identity = self._snapshot.identity
         for interval_ns in sorted(rows.keys() | idle.keys()):
             strand = Strand(identity.boot, identity.writer, identity.started_ns, interval_ns)
@@ -456,13 +461,10 @@ class ExplainedRing:
         return ticks, tuple(position), parts
 
     def _holes(self) -> Iterator[Hole]:
-        said: dict[bytes, tuple[Cause, str]] = {}
         boot = self._snapshot.identity.boot
-        for ident, tick_ns, payload in self._absences:
-            if payload not in said:
-                said[payload] = decode_absence(payload)
+        for ident, tick_ns, cause, detail in self._absences:
             layout = self.layouts[ident]
-            yield Hole(boot, layout.table.name, tick_ns, tick_ns + layout.interval_ns, *said[payload])
+            yield Hole(boot, layout.table.name, tick_ns, tick_ns + layout.interval_ns, cause, detail)
 
     def _damages(self) -> Iterator[Hole]:
         """Say where damage took rows that nobody can name any more: any table may have had some there."""

@@ -56,6 +56,24 @@ def test_a_disabled_table_is_silent_because_it_is_disabled_until_it_comes_back(
     assert gaps(within(machine, 0, 60, raw=raw, path="other/count"), "other") == []
 
 
+@pytest.mark.parametrize("sealed", [False, True])
+def test_what_is_disabled_between_two_ticks_leaves_no_row_to_the_others(machine: Machine, sealed: bool) -> None:
+    """As when the recorder stops before its next tick: an answer as stored has no row then, and none is missing."""
+    writer = machine.start(0.5)
+    also(writer, range(1, 21))
+    writer.tick(range(1, 21))
+    writer.ring.absence(0, 20 * SECOND_NS + SECOND_NS // 2, Cause.DISABLED, "")
+    writer.ring.close()
+    also(machine.start(30.5), range(31, 40))
+    if sealed:
+        machine.seal()
+        machine.flush()
+    found = within(machine, 1, 40, path="other/count")
+    assert {(time_ns - NOON_NS) % SECOND_NS for time_ns in found.times_ns.tolist()} == {0}
+    assert gaps(found, "other") == [(21, 31, "clean shutdown")]
+    assert gaps(within(machine, 1, 40))[0] == (20.5, 21.5, "disabled")
+
+
 def test_what_is_in_quarantine_when_its_lane_starts_anew_is_silent_for_that_reason(machine: Machine) -> None:
     first = machine.start(0.5)
     first.tick(range(1, 20))

@@ -119,18 +119,20 @@ def test_the_watchdog_of_another_process_is_not_ours(monkeypatch: pytest.MonkeyP
 
 def test_what_is_disabled_just_before_a_lane_ends_stays_disabled_for_its_successor(place: Place) -> None:
     place.configuration.write_text(
-        "probes: {memory: {interval: 100ms}, filesystem: {interval: 1s}, load: {interval: 2s}}\n"
+        "probes: {memory: {interval: 100ms}, filesystem: {interval: 1s}, load: {interval: 2s}, cpu: {interval: 2s}}\n"
     )
     parts(place)
     place.wait_for_ticks("load/average_1min")
-    change(place, "load", enabled=False)
+    change(place, "load", enabled=False, interval_ns=2 * SECOND)
     end(place)
     before = place.ticks("memory/total")
     del place.processes[1:]
     for part in ("sampler", "background"):
         place.start("--part", part)
     place.wait_for_ticks("memory/total", before + 60)
-    result = place.select("memory/total", "load/average_1min")
+    place.wait_for_ticks("cpu/user@total")
+    result = place.select("memory/total", "load/average_1min", "cpu/user@total")
     assert result is not None
     assert {gap.cause for gap in result.gaps if gap.table == "load"} == {Cause.DISABLED}
+    assert Cause.NO_SOURCE not in {gap.cause for gap in result.gaps}, "what else is read every 2 s has its own ticks"
     end(place)
