@@ -18,6 +18,7 @@ from sysmond.base.model import Cause, series_path
 from sysmond.base.paths import Matcher, Pattern, is_wild
 from sysmond.base.result import BoolArray, Gap
 from sysmond.base.timespec import FOREVER_NS
+from sysmond.machine.folders import Folders
 from sysmond.store import archive
 from sysmond.store.holdings import Damage
 from sysmond.store.of_ring import Hole, SeriesKey
@@ -123,6 +124,20 @@ def outside(begin_ns: Mapping[str, int], start_ns: int, end_ns: int, now_ns: int
             yield Gap(first_ns, since_ns, table, Cause.BEFORE_RECORDING)
         if now_ns + 1 < end_ns < FOREVER_NS:
             yield Gap(max(start_ns, now_ns), end_ns, table, Cause.IN_THE_FUTURE)
+
+
+def recorded_elsewhere(gaps: Collection[Gap], until_ns: int, place: Folders) -> list[Gap]:
+    """The gaps, none of which says that recording ended where it goes on, in a runtime folder that nobody named.
+
+    ``until_ns``: up to when gaps go after the last reading. How long a recorder has gone on there is not known.
+    """
+    ended = {gap for gap in gaps if gap.end_ns == until_ns and gap.cause in {Cause.CLEAN_SHUTDOWN, Cause.DAEMON_DOWN}}
+    if ended:
+        from sysmond.machine.lock import elsewhere  # noqa: PLC0415  most recordings go on, or are asked where they do
+
+        if said := elsewhere(place).removeprefix("; "):
+            return [gap._replace(cause=Cause.NO_SOURCE, detail=said) if gap in ended else gap for gap in gaps]
+    return list(gaps)
 
 
 def open_start_ns(begin_ns: int, end_ns: int) -> int:

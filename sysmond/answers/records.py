@@ -10,7 +10,7 @@ from sysmond.answers import columns as offered
 from sysmond.answers import dropping, from_tiers, grouping, record_gaps, summary
 from sysmond.answers.batch import Question, RowBatch, Rows, meeting
 from sysmond.answers.columns import Of, Offer, Spec
-from sysmond.answers.gaps import only_buckets, open_start_ns, outside
+from sysmond.answers.gaps import only_buckets, open_start_ns, outside, recorded_elsewhere
 from sysmond.answers.joins import Joins, Texts, needed
 from sysmond.answers.question import Request, asked, asked_of, column, finished, times_of
 from sysmond.answers.rows import JoinedRows, UtcBuckets, axis, batches, covered_by_rows, lasting
@@ -430,9 +430,9 @@ class Answering:
         """Why there is nothing in the range where there is nothing."""
         _, start_ns, end_ns, _ = self._times
         table = self.table.name
-        known = set(
-            record_gaps.find(self._lines, table, start_ns, min(end_ns, self._now_ns), is_followed=self._is_followed)
-        )
+        until_ns = min(end_ns, self._now_ns)
+        silences = record_gaps.find(self._lines, table, start_ns, until_ns, is_followed=self._is_followed)
+        known = set(recorded_elsewhere(silences, until_ns, self._census.place[0]))
         known.update(from_tiers.gaps(self._past, self._lines, table, buckets))
         known.update(record_gaps.resets_within(self._resets, start_ns, end_ns))
         known.update(self.outside(known))

@@ -97,7 +97,8 @@ def answer_from(line: Timeline, place: Folders, asked: SeriesQuestion) -> Result
         wanted = {key: asked.stats_of(key) for key in keys}
         result = query.whole(wanted) if asked.is_whole else query.buckets(when.step_ns, wanted)
     known = gaps.find(line, tables, boot, when.now_ns, keys)
-    known += [*gaps.lost(line, empty, boot, when.now_ns), *query.gaps]
+    known = [*gaps.recorded_elsewhere(known, when.now_ns, place), *gaps.lost(line, empty, boot, when.now_ns)]
+    known += query.gaps
     start_ns = when.start_ns if boot is None else -FOREVER_NS
     begins = gaps.begins(line, tables, known, start_ns, boot)
     known += gaps.outside(begins, start_ns, when.end_ns, when.now_ns)

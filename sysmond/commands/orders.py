@@ -7,7 +7,7 @@ from sysmond.archiver import main as archiver
 from sysmond.base.event_kinds import MARK, PEOPLE
 from sysmond.base.terminal import put, say
 from sysmond.errors import EXIT_PARTIAL, ConfigError, Error, UsageError
-from sysmond.machine import control
+from sysmond.machine import control, lock
 from sysmond.machine.folders import Folders
 from sysmond.plan.settings import FOLLOW_S, RESOLVE_S
 from sysmond.ring.frame import EVENT_BYTES_MAX
@@ -40,7 +40,7 @@ def flush(folders: Folders, options: argparse.Namespace) -> int:  # noqa: ARG001
 
 def reload(folders: Folders, options: argparse.Namespace) -> int:  # noqa: ARG001  all commands are called alike
     """Have the configuration read again."""
-    answer = control.ask(f"{folders.runtime}/daemon", {"do": "reload"}, RELOAD_S)
+    answer = _ask(folders, {"do": "reload"}, RELOAD_S, "daemon")
     if "error" in answer:
         raise ConfigError(str(answer["error"]))
     behind = answer.get("behind")
@@ -60,5 +60,8 @@ def note(folders: Folders, kind: str, subject: str, text: str) -> None:
         raise Error(f"{folders.runtime}: not recorded: {answer.get('error', 'no room for it')}")
 
 
-def _ask(folders: Folders, order: control.Order, timeout_s: float) -> control.Order:
-    return control.ask(f"{folders.runtime}/{ARCHIVER}", order, timeout_s)
+def _ask(folders: Folders, order: control.Order, timeout_s: float, part: str = ARCHIVER) -> control.Order:
+    try:
+        return control.ask(f"{folders.runtime}/{part}", order, timeout_s)
+    except control.NobodyListensError as nobody:
+        raise Error(f"{nobody}{lock.elsewhere(folders)}") from nobody

@@ -29,6 +29,10 @@ _CREDENTIALS = Struct("iII")
 _SIGNALS_MAX = 65536  # One byte a signal; a pipe holds no more.
 
 
+class NobodyListensError(Error):
+    """The part that is asked does not run in that folder."""
+
+
 class Later:
     """What a part answers an order with that takes its time; ``Listener.answer`` brings the answer itself."""
 
@@ -169,7 +173,8 @@ def listen(folder: str) -> Iterator[Listener]:
 def ask(folder: str, order: Order, timeout_s: float) -> Order:
     """Send an order to the part that listens in ``folder`` and give its answer.
 
-    :raises Error: where nobody listens, or no answer comes in time. :raises NotPermittedError: where we may not.
+    :raises NobodyListensError: where that is so. :raises Error: where no answer comes in time.
+    :raises NotPermittedError: where we may not.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC) as connection:
         connection.settimeout(timeout_s)
@@ -181,7 +186,7 @@ def ask(folder: str, order: Order, timeout_s: float) -> Order:
         except PermissionError as failure:
             raise NotPermittedError(f"{folder}: only root and the user of the daemon may command it") from failure
         except (FileNotFoundError, ConnectionRefusedError) as failure:
-            raise Error(f"{folder}: no answer: no sysmond runs there") from failure
+            raise NobodyListensError(f"{folder}: no answer: no sysmond runs there") from failure
         except OSError as failure:
             raise Error(f"{folder}: no answer: {failure.strerror or failure}") from failure
     decoded = _decoded(answer)

@@ -62,7 +62,7 @@ def say_ending(descriptor: int) -> None:
 
 
 def elsewhere(place: Folders) -> str:
-    """What to say where nothing is found in folders: that a recorder keeps what it has in another runtime folder.
+    """What to say where nothing, or nobody, is found in folders: that a recorder there has another runtime folder.
 
     Empty where none writes to the state folder now, as far as the kernel shows it.
     """

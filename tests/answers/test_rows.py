@@ -2,6 +2,7 @@
 """Questions to long tables, over real files and rings, beside an answer that looks at every row by itself."""
 
 import math
+import os
 import time
 from importlib.util import find_spec
 from itertools import pairwise
@@ -21,6 +22,7 @@ from sysmond.base.model import ABSENT, Cause, Sensitivity
 from sysmond.base.result import Result
 from sysmond.errors import Error, UsageError
 from sysmond.machine.folders import Folders
+from sysmond.machine.lock import only_one
 from sysmond.ring.progress import Progress, Sealed
 from sysmond.ring.snapshot import snapshot
 from sysmond.store.joined import Joined
@@ -315,6 +317,23 @@ def test_a_range_that_ends_before_recording_has_a_gap_and_no_rows(
         assert outside(ask(folders, end=20, raw=is_raw, boot=BOOT)) == [(19, begin, Cause.BEFORE_RECORDING)]
     assert len(ask(folders, end=begin + 1, raw=is_raw).times_ns) > 0
     assert outside(ask(folders, end=begin + 1, raw=is_raw)) == []
+
+
+def test_nobody_says_that_recording_ended_where_a_recorder_holds_the_folder(folders: Folders) -> None:
+    simple(folders)
+    archiver = Path(folders.runtime, "archiver")
+    archiver.mkdir(parents=True, exist_ok=True)
+    (archiver / "state").symlink_to(folders.state)
+    alone = Folders(folders.state, folders.state)
+
+    def ends() -> list[tuple[Cause, str]]:
+        asked = [ask(place, start=110, end=end) for place in (alone, folders) for end in (None, 150)]
+        return [(found.gaps[-1].cause, found.gaps[-1].detail) for found in asked]
+
+    assert ends() == [(Cause.DAEMON_DOWN, "")] * 4
+    with only_one(folders.state), only_one(folders.runtime):
+        said = f"process {os.getpid()} records there and holds the rest in RAM: expected --runtime-dir="
+        assert ends() == [(Cause.NO_SOURCE, f"{said}{folders.runtime}, too")] * 2 + [(Cause.DAEMON_DOWN, "")] * 2
 
 
 def test_what_is_in_two_places_counts_once(folders: Folders) -> None:

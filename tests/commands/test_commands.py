@@ -19,7 +19,7 @@ import pytest
 
 from sysmond import history
 from sysmond.__main__ import COMMANDS, main
-from sysmond.base.model import Sensitivity
+from sysmond.base.model import Cause, Sensitivity
 from sysmond.commands import selftest
 from sysmond.daemon.arguments import parser
 from sysmond.errors import Error
@@ -155,6 +155,22 @@ def test_a_copy_of_an_archive_has_nothing_to_do_with_the_recorder(
         assert main(["mark", "--user", "--state-dir", str(tmp_path / "copy"), "elsewhere"]) == 1
         assert said(capsys) == f"{tmp_path}/copy/archiver: no answer: no sysmond runs there"
         assert marks(folders.state) == ["before", "behind"]
+
+
+def test_a_recorder_with_a_runtime_folder_of_its_own_is_named_where_only_its_state_folder_is(
+    daemon: "subprocess.Popen[bytes]", folders: Folders, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wait_until(lambda: has_recorded(folders))
+    assert command(folders, "flush") == 0
+    capsys.readouterr()
+    expected = f"process {daemon.pid} records there and holds the rest in RAM: expected --runtime-dir={folders.runtime}"
+    for words in (["mark", "text"], ["flush"], ["reload"]):
+        assert main([*words, "--state-dir", folders.state]) == 1
+        assert said(capsys).partition("no sysmond runs there; ")[2] == f"{expected}, too"
+    alone = history.open(state_dir=folders.state)
+    wait_until(lambda: alone.select("memory/total", raw=True).gaps != ())
+    last = alone.select("memory/total", raw=True).gaps[-1]
+    assert (last.cause, last.detail) == (Cause.NO_SOURCE, f"{expected}, too")
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS.keys() - {"selftest"}))
