@@ -13,7 +13,6 @@ import resource
 import signal
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,9 +33,9 @@ from sysmond.store import archive, pins
 from sysmond.store.pins import Pin
 from sysmond.tasks.bpf import report
 from tests.faults.trial import Totals
+from tests.support.waiting import HANG_S
 
 BOOT = "b" * 32
-SECONDS_MAX = 5
 DATA_BYTES_MAX = 512 * 1024 * 1024
 DEEP = 200_000
 
@@ -119,7 +118,7 @@ def attempt(what: str, reader: Reader) -> Iterator[str]:
         said = pipe.read().decode("utf-8", "replace")
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if status == -signal.SIGALRM:
-        yield f"{what}: not read within {SECONDS_MAX} s"
+        yield f"{what}: not read within {HANG_S:g} s"
     elif status:
         yield f"{what}: {said or f'exit code {status}'}"
 
@@ -128,7 +127,7 @@ def _be(reader: Reader, writing: int) -> None:
     code = 0
     try:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(SECONDS_MAX)
+        signal.alarm(int(HANG_S))
         resource.setrlimit(resource.RLIMIT_DATA, (DATA_BYTES_MAX, DATA_BYTES_MAX))
         reader.use()
     except (Error, OSError) as refusal:
@@ -144,16 +143,18 @@ def _be(reader: Reader, writing: int) -> None:
 
 def messages(case: str, content: bytes) -> Iterator[str]:
     """What is wrong when a part hears it as an order, or a ring has it for a layout."""
-    began_s = time.monotonic()
-    answer = control._answer(content, lambda _: {}, 0)
-    if not isinstance(answer, dict) or "error" not in answer:
-        yield f"an order, {case}: {answer!r:.100}"
-    try:
+
+    def hear() -> None:
+        answer = control._answer(content, lambda _: {}, 0)
+        if not isinstance(answer, dict) or "error" not in answer:
+            raise AssertionError(f"{answer!r:.100}")
+
+    def decode() -> None:
         frame.decode_layout(content)
-        yield f"a layout, {case}: taken"
-    except Error:
-        if time.monotonic() - began_s > SECONDS_MAX:
-            yield f"a layout, {case}: not refused within {SECONDS_MAX} s"
+        raise AssertionError("taken")
+
+    for what, use in (("an order", hear), ("a layout", decode)):
+        yield from attempt(f"{what}, {case}", Reader("", None, use))
 
 
 def cases(genuine: Any) -> Iterator[tuple[str, bytes]]:
