@@ -62,13 +62,14 @@ def rows(source: Answering, offer: Offer, relation: SqlTable) -> Iterator[Mappin
     derived, seconds = _derived(source, offer, wanted, buckets)
     for line, joined in lines:
         carried: dict[str, Carried] = {}
+        of_formulas: dict[str, dict[str, Carried]] = {}
         for part, earlier in zip(line.parts, [None, *(part.stretch for part in line.parts)], strict=False):
             batch = _Batch(part, line, joined, buckets, earlier)
             made: dict[str, Array] = {"time": batch.times_ns.view("M8[ns]")}
             for name, spec, is_grown, is_rate in wanted:
                 if spec.of is Of.DERIVED:
                     at = np.searchsorted(seconds.edges_ns, batch.times_ns, "right") - 1
-                    made[name] = batch.derived(derived[name], carried, at)
+                    made[name] = batch.derived(derived[name], of_formulas.setdefault(name, {}), at)
                 elif is_grown or is_rate:
                     grown, took_s = batch.grown(spec, carried.setdefault(name, {}))
                     made[name] = _rate(grown, took_s, spec) if is_rate else grown.floats()
@@ -196,12 +197,13 @@ class _Batch(MomentBatch):
     def derived(self, column: FormulaColumn, carried: dict[str, Carried], at: Int64Array) -> Array:
         """What a formula makes of the rows, float64[row]: of counters of their rates since the row before.
 
-        ``at``: of each row, where other tables' values are, int64[row].
+        ``carried``: by counter what the keys had in the part before, and when; of this column alone, since it is
+        replaced by what they have in this one. ``at``: of each row, where other tables' values are, int64[row].
         """
 
         def values(spec: Spec) -> Float64Array:
             if spec.semantics is Semantics.COUNTER and spec.stat == MEAN:
-                return _rate(*self.grown(spec, carried.setdefault(f"\0{spec.name}", {})), spec)
+                return _rate(*self.grown(spec, carried.setdefault(spec.name, {})), spec)
             return numbers(self.cells(spec))
 
         return column.of(values, at)

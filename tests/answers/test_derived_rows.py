@@ -163,3 +163,20 @@ def test_sql_of_a_wide_table_has_the_value_for_each_reading(tmp_path: Path) -> N
         assert value is None if expected is None else value == pytest.approx(expected)
     (row,) = asked_by_sql(machine.folders, "select max(read_await) from disk_1min where read_await is not null")
     assert row[0] == pytest.approx((39**2 - 1) / 1000 / 19)
+
+
+@pytest.mark.skipif(find_spec("duckdb") is None, reason="DuckDB is optional")
+def test_two_columns_of_one_counter_have_what_each_has_alone(tmp_path: Path) -> None:
+    folders = Folders(f"{tmp_path}/state", f"{tmp_path}/run")
+    twice = tuple(Derived(name, "1/s", f"cpu * {factor}", "Made up.") for name, factor in (("one", 1), ("two", 2)))
+    table = TASK._replace(answers=Answers(derived=twice))
+    for begin in (1, 11):
+        rows: list[tuple[int, Row]] = [
+            (at, {"pid": 1, "start": SECOND_NS, "cpu": (begin + at) * 500_000, "rss": 1, "comm": "x"})
+            for at in range(10)
+        ]
+        put(folders, stretch(table, range(begin, begin + 10), rows, full=range(10)), begin)
+    together = asked_by_sql(folders, "select one, two from task order by time")
+    assert [row[:1] for row in together] == asked_by_sql(folders, "select one from task order by time")
+    assert [two for _, two in together] == [one and 2 * one for one, _ in together]
+    assert len(together) == 20
