@@ -8,9 +8,8 @@ other, so memory is bounded by what is kept.
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from copy import copy
 from types import MappingProxyType
-from typing import ClassVar, NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 
@@ -66,18 +65,19 @@ class Question(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Rows of an answer: the number of the bucket and the time (UTC) of each, and columns by label."""
+    """Rows of an answer: the number of the bucket and the time (UTC) of each, int64[row], and columns by label.
+
+    ``boot``: number of the boot of each, int64[row], which tells apart what is called alike; 0 where none is meant.
+    """
 
     bucket: Int64Array
     times_ns: Int64Array
     columns: Mapping[str, Cells]
+    boot: Int64Array
 
 
 class RowBatch(ABC):
     """Rows of one boot. ``bucket``, ``times_ns``: of each the number of its bucket, and its time in UTC: int64[row]."""
-
-    # What has an element a row.
-    of_rows: ClassVar[Sequence[str]] = ("bucket", "times_ns")
 
     def __init__(self, boot: str, bucket: Int64Array, times_ns: Int64Array) -> None:
         self.boot = boot
@@ -96,11 +96,9 @@ class RowBatch(ABC):
     def mass(self, spec: Spec, /) -> Float64Array:
         """What an average of a gauge is made of: its integral over time, float64[row]."""
 
-    def keep(self, rows: Int64Array) -> Self:
-        """Only these rows, int64[row]."""
-        made = copy(self)
-        made.__dict__.update({name: getattr(self, name)[rows] for name in self.of_rows})
-        return made
+    def keep(self, rows: Int64Array) -> None:
+        """Let go of all but these rows, int64[row]."""
+        self.bucket, self.times_ns = self.bucket[rows], self.times_ns[rows]
 
 
 class DerivingBatch(RowBatch):
@@ -121,9 +119,10 @@ class DerivingBatch(RowBatch):
         """As of those rows."""
         return self._batch.mass(spec)
 
-    def keep(self, rows: Int64Array) -> "DerivingBatch":
-        """Only these rows, int64[row]."""
-        return DerivingBatch(self._batch.keep(rows), self._derived)
+    def keep(self, rows: Int64Array) -> None:
+        """Let go of all but these rows, int64[row]."""
+        super().keep(rows)
+        self._batch.keep(rows)
 
 
 def numbers(cells: Cells) -> Float64Array:
@@ -154,6 +153,6 @@ def meeting(question: Question, batches: Iterable[RowBatch]) -> Iterator[RowBatc
     for batch in batches:
         rows: RowBatch = DerivingBatch(batch, question.derived) if question.derived else batch
         if question.where is not None:
-            rows = rows.keep(np.flatnonzero(question.where.test(lookup(rows, question.specs))))
+            rows.keep(np.flatnonzero(question.where.test(lookup(rows, question.specs))))
         if len(rows.bucket):
             yield rows

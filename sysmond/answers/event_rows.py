@@ -109,8 +109,6 @@ def answer(place: Folders, classes: Collection[Sensitivity], request: Request) -
 class EventBatch(RowBatch):
     """Events of all boots together, in their order."""
 
-    of_rows = (*RowBatch.of_rows, "_rows")
-
     def __init__(self, happened: Sequence[Event], edges_ns: Int64Array) -> None:
         """``edges_ns``: where buckets begin, and the last one ends, int64[bucket + 1], UTC."""
         times_ns = np.array([event.time_ns for event in happened], np.int64)
@@ -130,6 +128,11 @@ class EventBatch(RowBatch):
         return Words(
             np.array([codes.setdefault(text, len(codes)) if text else -1 for text in told], np.int64), [*codes]
         )
+
+    def keep(self, rows: Int64Array) -> None:
+        """Let go of all but these rows, int64[row]."""
+        super().keep(rows)
+        self._rows = self._rows[rows]
 
     def mass(self, _spec: Spec, /) -> Float64Array:
         """Nothing has an average here: float64[row] of NaN."""

@@ -6,7 +6,7 @@ right, who they were is not known any more. A bucket answers where it begins, an
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,10 +27,6 @@ from sysmond.rollup.top import MAX as PEAK
 from sysmond.store.census import Line
 from sysmond.store.stretch import GAP_INTERVALS, READINGS, Stretch, is_of_buckets, key_of
 from sysmond.store.undeclared import answers_of
-
-# Of merged rows: integrals of gauges and over how long, by label of the column.
-_MASS, _TIME = "\0mass", "\0time"
-_OTHERS = "\0others "
 
 
 class Bucketed(NamedTuple):
@@ -190,8 +186,6 @@ def gaps(parts: Sequence[Bucketed], rows: Sequence[Line], table: str, buckets: U
 class TierBatch(RowBatch):
     """Rows of buckets of one stretch."""
 
-    of_rows = (*RowBatch.of_rows, "_rows", "_interval_s")
-
     def __init__(self, part: Bucketed, joined: JoinedRows, buckets: UtcBuckets, covered: TimeCovered) -> None:
         """Look at all that begin in the range. ``covered``: of what time buckets of the question tell."""
         self._stretch = part.stretch
@@ -209,7 +203,12 @@ class TierBatch(RowBatch):
         bucket = of.bucket[at[self._rows]]
         super().__init__(part.line.boot, bucket, buckets.stamps_ns[bucket])
 
-    def others(self, name: str) -> Int64Array:
+    def keep(self, rows: Int64Array) -> None:
+        """Let go of all but these rows, int64[row]."""
+        super().keep(rows)
+        self._rows, self._interval_s = self._rows[rows], self._interval_s[rows]
+
+    def others(self, name: str, /) -> Int64Array:
         """What others have of a metric by which they are put together, int64[row]; 0 for one thing by itself."""
         groups = self._column(name) if name in self._stretch.keys else np.ones(len(self._rows), np.int64)
         own = [START] if START in self._stretch.keys else key_of(recorded(self._stretch.table))
@@ -329,12 +328,11 @@ class MergedBatch(RowBatch):
         """The integral of a gauge over time, by the time that values are known: float64[row], in its unit."""
         return self._shares[labelled(spec)]
 
-    def keep(self, rows: Int64Array) -> Self:
-        """Only these rows, int64[row]."""
-        made = super().keep(rows)
-        columns = {name: take(cells, rows) for name, cells in self._columns.items()}
-        made.__dict__.update(_columns=columns, _shares={name: share[rows] for name, share in self._shares.items()})
-        return made
+    def keep(self, rows: Int64Array) -> None:
+        """Let go of all but these rows, int64[row]."""
+        super().keep(rows)
+        self._columns = {name: take(cells, rows) for name, cells in self._columns.items()}
+        self._shares = {name: share[rows] for name, share in self._shares.items()}
 
 
 def labelled(spec: Spec) -> str:
@@ -343,41 +341,66 @@ def labelled(spec: Spec) -> str:
 
 
 def merged(
-    batches: Sequence[RowBatch], specs: Sequence[Spec], table: Table, key: Sequence[Spec], watched_s: Float64Array
+    batches: Sequence[TierBatch | LastingBatch],
+    specs: Sequence[Spec],
+    table: Table,
+    key: Sequence[Spec],
+    watched_s: Float64Array,
 ) -> Iterator[RowBatch]:
     """Batches of each boot as one. ``watched_s``: over how long values are known, float64[bucket]."""
     groups = answers_of(table).others_by or ("",)
     unique = {labelled(spec): spec for spec in [*specs, *key]}
     for boot in dict.fromkeys(batch.boot for batch in batches):
         mine = [batch for batch in batches if batch.boot == boot]
-        rows = joined([_with_masses(batch, unique, groups) for batch in mine])
         resets = {gap for batch in mine for gap in batch.resets()}
-        yield _merged(boot, rows, unique, [labelled(spec) for spec in key], watched_s, resets)
+        yield _merged(
+            boot, _gathered(mine, unique, groups), unique, [labelled(spec) for spec in key], watched_s, resets
+        )
 
 
-def _with_masses(batch: RowBatch, specs: Mapping[str, Spec], groups: Sequence[str]) -> Rows:
-    columns: dict[str, Cells] = {}
+class _Gathered(NamedTuple):
+    """Rows of several batches, one after the other, and what merging them needs beside.
+
+    ``integrals``: of gauges over time, and over how long (float64[row] each), by label of their averages.
+    ``others``: whose others a row stands for, by each of what they are put together by: int64[row], 0 for nobody's.
+    """
+
+    rows: Rows
+    integrals: Mapping[str, tuple[Float64Array, Float64Array]]
+    others: Sequence[Int64Array]
+
+
+def _gathered(
+    batches: Sequence[TierBatch | LastingBatch], specs: Mapping[str, Spec], groups: Sequence[str]
+) -> _Gathered:
+    pieces = [
+        Rows(
+            batch.bucket,
+            batch.times_ns,
+            {label: batch.cells(spec) for label, spec in specs.items()},
+            np.zeros(len(batch.bucket), np.int64),
+        )
+        for batch in batches
+    ]
+    integrals: dict[str, tuple[Float64Array, Float64Array]] = {}
     for label, spec in specs.items():
-        columns[label] = batch.cells(spec)
-        if spec.stat == MEAN and spec.semantics is Semantics.GAUGE and isinstance(batch, TierBatch | LastingBatch):
-            mass, time_s = batch.integral(spec)
-            columns[label + _MASS], columns[label + _TIME] = NumberColumn(mass), NumberColumn(time_s)
-    for name in groups:
-        none = np.zeros(len(batch.bucket), np.int64)
-        columns[_OTHERS + name] = NumberColumn(batch.others(name) if isinstance(batch, TierBatch) else none)
-    return Rows(batch.bucket, batch.times_ns, columns)
+        if spec.stat == MEAN and spec.semantics is Semantics.GAUGE:
+            masses, times_s = zip(*(batch.integral(spec) for batch in batches), strict=True)
+            integrals[label] = np.concatenate(masses), np.concatenate(times_s)
+    others = [np.concatenate([batch.others(name) for batch in batches]) for name in groups]
+    return _Gathered(joined(pieces), integrals, others)
 
 
 def _merged(
     boot: str,
-    rows: Rows,
+    gathered: _Gathered,
     specs: Mapping[str, Spec],
     key: Sequence[str],
     watched_s: Float64Array,
     resets: Collection[Gap],
 ) -> MergedBatch:
-    others = [name for name in rows.columns if name.startswith(_OTHERS)]
-    identity = [rows.bucket, *(_numbers(rows.columns[name]) for name in [*key, *others])]
+    rows = gathered.rows
+    identity = [rows.bucket, *(_numbers(rows.columns[name]) for name in key), *gathered.others]
     order = np.lexsort(tuple(reversed(identity)))  # Stable: the later of two stays the later.
     ordered = [column[order] for column in identity]
     differs = np.logical_or.reduce([column[1:] != column[:-1] for column in ordered])
@@ -388,8 +411,8 @@ def _merged(
     shares: dict[str, Float64Array] = {}
     for label, spec in specs.items():
         cells = rows.columns[label]
-        if label + _MASS in rows.columns:
-            mass, time_s = (_added(_numbers(rows.columns[label + column])[order], begins) for column in (_MASS, _TIME))
+        if label in gathered.integrals:
+            mass, time_s = (_added(part[order], begins) for part in gathered.integrals[label])
             with np.errstate(divide="ignore", invalid="ignore"):
                 columns[label] = NumberColumn(np.where(time_s > 0, mass / time_s, np.nan) / 10.0**spec.scale)
                 shares[label] = mass / watched_s[bucket] / 10.0**spec.scale
@@ -402,15 +425,16 @@ def _merged(
             columns[label] = _largest(cells, order, begins)
         else:
             columns[label] = _plus(cells, order, begins)
-    return MergedBatch(boot, Rows(bucket, rows.times_ns[order[begins]], columns), shares, resets)
+    merged_rows = Rows(bucket, rows.times_ns[order[begins]], columns, rows.boot[order[begins]])
+    return MergedBatch(boot, merged_rows, shares, resets)
 
 
 def _numbers(cells: Cells) -> Int64Array | Float64Array:
     return cells.codes if isinstance(cells, Words) else cells.values
 
 
-def _added(values: Int64Array | Float64Array, begins: Int64Array) -> Float64Array:
-    return np.add.reduceat(values.astype(np.float64), begins) if len(begins) else np.zeros(0)
+def _added(values: Float64Array, begins: Int64Array) -> Float64Array:
+    return np.add.reduceat(values, begins) if len(begins) else np.zeros(0)
 
 
 def _plus(cells: Cells, order: Int64Array, begins: Int64Array) -> Cells:

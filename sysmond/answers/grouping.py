@@ -16,15 +16,12 @@ from sysmond.rollup.spread import Spread, percentile
 
 # Statistics that groups have: of others, no sum means anything.
 OF_GROUPS = (MEAN, SUM, MAX, LAST, "count")
-# What is not shown, but tells rows apart.
-BOOT = "\0boot"
 
 
 def rows_of(batch: RowBatch, specs: Iterable[Spec], boot: int) -> Rows:
-    """Rows of a batch with these columns."""
+    """Rows of a batch, which is of a boot of this number, with these columns."""
     columns = {spec.label: batch.cells(spec) for spec in specs}
-    columns[BOOT] = NumberColumn(np.full(len(batch.bucket), boot, np.int64))
-    return Rows(batch.bucket, batch.times_ns, columns)
+    return Rows(batch.bucket, batch.times_ns, columns, np.full(len(batch.bucket), boot, np.int64))
 
 
 def first(bucket: Int64Array, by: Cells, top: int) -> Int64Array:
@@ -53,7 +50,7 @@ def rank(cells: Cells) -> Float64Array:
 
 
 def grouped(batch: RowBatch, question: Question) -> Rows:
-    """The groups of a batch, with the sums of their rows; of the largest, the largest."""
+    """The groups of a batch, with the sums of their rows; of the largest, the largest. They are of no boot."""
     specs = [spec for spec in question.parts([*question.columns, question.by]) if spec not in question.groups]
     keys = [_codes(batch.cells(spec)) for spec in question.groups]
     order = np.lexsort((*reversed(keys), batch.bucket))
@@ -65,7 +62,7 @@ def grouped(batch: RowBatch, question: Question) -> Rows:
     for spec in specs:
         columns[spec.label] = _summed(_addends(batch, spec), order, begins, largest=spec.stat == MAX)
     times = batch.times_ns[order[begins]]
-    return Rows(batch.bucket[order[begins]], times, columns)
+    return Rows(batch.bucket[order[begins]], times, columns, np.zeros(len(begins), np.int64))
 
 
 def check_summable(spec: Spec, groups: Sequence[Spec], *, lasting: bool, amount: bool) -> None:
@@ -118,9 +115,8 @@ def take(cells: Cells, rows: Int64Array) -> Cells:
 
 def only(rows: Rows, chosen: Int64Array) -> Rows:
     """Some rows, int64[row]."""
-    return Rows(
-        rows.bucket[chosen], rows.times_ns[chosen], {name: take(cells, chosen) for name, cells in rows.columns.items()}
-    )
+    columns = {name: take(cells, chosen) for name, cells in rows.columns.items()}
+    return Rows(rows.bucket[chosen], rows.times_ns[chosen], columns, rows.boot[chosen])
 
 
 def size(piece: Rows) -> int:
@@ -148,6 +144,7 @@ def joined(pieces: Sequence[Rows]) -> Rows:
         np.concatenate([piece.bucket for piece in pieces]),
         np.concatenate([piece.times_ns for piece in pieces]),
         {name: _joined([piece.columns[name] for piece in pieces]) for name in names},
+        np.concatenate([piece.boot for piece in pieces]),
     )
 
 
@@ -188,12 +185,12 @@ def _merged(rows: Rows, keys: Sequence[Int64Array], labels: Sequence[str], large
             columns[name] = take(cells, order[begins])
         else:
             columns[name] = _summed(cells, order, begins, largest=name in largest)
-    return Rows(rows.bucket[order[begins]], rows.times_ns[order[begins]], columns)
+    return Rows(rows.bucket[order[begins]], rows.times_ns[order[begins]], columns, rows.boot[order[begins]])
 
 
 def percentiles(rows: Rows, identity: Sequence[str], percent: float, specs: Mapping[str, Spec]) -> Rows:
     """One row for all steps of a key or group: percentiles of its numbers, and the last of what is no amount."""
-    keys = [_codes(rows.columns[name]) for name in identity]
+    keys = [rows.boot, *(_codes(rows.columns[name]) for name in identity)]
     order = np.lexsort((rows.times_ns, *reversed(keys)))
     ordered = [column[order] for column in keys]
     begins = np.flatnonzero(np.r_[True, np.logical_or.reduce([column[1:] != column[:-1] for column in ordered])])
@@ -208,7 +205,7 @@ def percentiles(rows: Rows, identity: Sequence[str], percent: float, specs: Mapp
         parts = [values[low:high] for low, high in zip(begins.tolist(), ends.tolist(), strict=True)]
         columns[name] = NumberColumn(np.array([_percentile(part, percent) for part in parts]))
     times = np.full(len(begins), rows.times_ns.min() if len(rows.times_ns) else 0)
-    return Rows(np.zeros(len(begins), np.int64), times, columns)
+    return Rows(np.zeros(len(begins), np.int64), times, columns, rows.boot[order[begins]])
 
 
 def _percentile(values: Float64Array, percent: float) -> float:
@@ -234,7 +231,8 @@ def summary_of(question: Question, rows: Rows | None) -> tuple[Question, Rows | 
     asked = question._replace(columns=wanted)
     if rows is None or not len(rows.times_ns):
         return asked, None
-    return asked, Rows(np.zeros(1, np.int64), rows.times_ns.min(keepdims=True), made)
+    none = np.zeros(1, np.int64)
+    return asked, Rows(none, rows.times_ns.min(keepdims=True), made, none)
 
 
 def _statistic(values: Float64Array, stat: str) -> float:

@@ -13,7 +13,7 @@ from sysmond.answers.columns import Of, Offer, Spec
 from sysmond.answers.gaps import only_buckets, open_start_ns, outside, recorded_elsewhere
 from sysmond.answers.joins import Joins, Texts, needed
 from sysmond.answers.question import Request, asked, asked_of, column, finished, times_of
-from sysmond.answers.rows import JoinedRows, UtcBuckets, axis, batches, covered_by_rows, lasting
+from sysmond.answers.rows import JoinedRows, LastingBatch, UtcBuckets, axis, batches, covered_by_rows, lasting
 from sysmond.base import paths
 from sysmond.base.declared_answers import within
 from sysmond.base.formula import SAME, Operand
@@ -198,19 +198,17 @@ class Answering:
         boots: dict[str, int] = {}
         values = 0
         for batch in self._batches(question, buckets):
-            leading = batch
             if question.groups:
                 pieces.append(grouping.grouped(batch, question))
             else:
                 if question.top and percent is None:
-                    leading = batch.keep(grouping.first(batch.bucket, batch.cells(question.by), question.top))
-                pieces.append(grouping.rows_of(leading, specs, boots.setdefault(batch.boot, len(boots))))
+                    batch.keep(grouping.first(batch.bucket, batch.cells(question.by), question.top))
+                pieces.append(grouping.rows_of(batch, specs, boots.setdefault(batch.boot, len(boots))))
             self._resets |= {*batch.resets()}
             # As each comes: what is refused at the end has cost all of it by then.
             values += grouping.size(pieces[-1])
             grouping.check_size(values)
-        identity = [grouping.BOOT, *key_of(self.table)]
-        rows = finished(question, pieces, identity, percent, buckets.stamps_ns) if pieces else None
+        rows = finished(question, pieces, key_of(self.table), percent, buckets.stamps_ns) if pieces else None
         if self._request.summary and not lasts(self.table):
             question, rows = grouping.summary_of(question, rows)
         return self._result(question, rows, buckets)._replace(notes=tuple(notes))
@@ -303,7 +301,7 @@ class Answering:
         covered = from_tiers.covered_by_buckets(self._past, buckets).plus(
             covered_by_rows(lines, buckets, self._since_ns)
         )
-        batches_made: list[RowBatch] = [
+        batches_made: list[from_tiers.TierBatch | LastingBatch] = [
             from_tiers.TierBatch(part, of_boot[part.line.boot], buckets, covered) for part in self._past
         ]
         batches_made += lasting(self.table, lines, buckets, covered, self._since_ns)

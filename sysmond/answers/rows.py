@@ -4,7 +4,7 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import sqrt
 from types import MappingProxyType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 
@@ -174,8 +174,6 @@ def _width(line: Line, joined: JoinedRows, edges: Int64Array) -> int:
 class LastingBatch(RowBatch):
     """Rows of a lasting table."""
 
-    of_rows = (*RowBatch.of_rows, "_bucket")
-
     def __init__(self, table: Table, stage: _Stage) -> None:
         """Look at all keys and buckets in which they were there, where values are known."""
         ended, edges = stage.joined.ended, stage.edges
@@ -191,12 +189,18 @@ class LastingBatch(RowBatch):
         self._spreads: dict[str, Spread] = {}
         super().__init__(stage.line.boot, self._bucket + stage.low, stage.stamps_ns[self._bucket])
 
-    def keep(self, rows: Int64Array) -> Self:
-        """Only these rows, int64[row]."""
-        made = super().keep(rows)
-        chosen, key = np.unique(self._key[rows], return_inverse=True)
-        made.__dict__.update(_key=key, _window=self._window.narrow(chosen), _cache={}, _spreads={})
-        return made
+    def keep(self, rows: Int64Array) -> None:
+        """Let go of all but these rows, int64[row], and of what was computed of others."""
+        super().keep(rows)
+        chosen, self._key = np.unique(self._key[rows], return_inverse=True)
+        self._bucket = self._bucket[rows]
+        self._window = self._window.narrow(chosen)
+        self._cache.clear()
+        self._spreads.clear()
+
+    def others(self, _name: str, /) -> Int64Array:
+        """What others have of a metric by which they are put together: each row is of one thing, int64[row] of 0."""
+        return np.zeros(len(self.bucket), np.int64)
 
     def resets(self) -> Collection[Gap]:
         """Where counters that were asked for began anew, so far."""
@@ -325,8 +329,6 @@ def _of_moments(
 class MomentBatch(RowBatch):
     """Records of one part, in order of time. A record that tells of an end is of that time, others of their reading."""
 
-    of_rows = (*RowBatch.of_rows, "_rows")
-
     def __init__(
         self,
         part: StretchPart,
@@ -362,6 +364,11 @@ class MomentBatch(RowBatch):
         self._rows: Int64Array = rows[np.argsort(times[rows], kind="stable")]
         times_ns = times[self._rows]
         super().__init__(line.boot, np.searchsorted(buckets.edges_ns, times_ns, "right") - 1, times_ns)
+
+    def keep(self, rows: Int64Array) -> None:
+        """Let go of all but these rows, int64[row]."""
+        super().keep(rows)
+        self._rows = self._rows[rows]
 
     def _has(self, name: str) -> bool:
         return any(metric.name == name for metric in self._stretch.table.metrics)

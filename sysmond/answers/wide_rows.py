@@ -301,8 +301,8 @@ class _WideBatch(RowBatch):
         np.maximum.at(most, self.bucket, number)
         return values.floats() * number / np.maximum(most[self.bucket], 1.0)
 
-    def keep(self, rows: Int64Array) -> "_WideBatch":
-        """Only these rows, int64[row]."""
-        cells = {label: grouping.take(each, rows) for label, each in self._cells.items()}
-        counts = {metric: grouping.take(each, rows) for metric, each in self._counts.items()}
-        return _WideBatch(self.bucket[rows], self.times_ns[rows], cells, counts)
+    def keep(self, rows: Int64Array) -> None:
+        """Let go of all but these rows, int64[row]."""
+        super().keep(rows)
+        self._cells = {label: grouping.take(each, rows) for label, each in self._cells.items()}
+        self._counts = {metric: grouping.take(each, rows) for metric, each in self._counts.items()}
