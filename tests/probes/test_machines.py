@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every probe on every machine there is a fixture of: rows as declared, or a cause; on an empty one nothing at all."""
+"""Every probe on every machine there is a fixture of: rows as declared, or a cause; on an empty one nothing at all.
+
+What sleeps there is left asleep, whichever probe reads.
+"""
 
 import json
 import os
@@ -15,6 +18,7 @@ from sysmond.plan import plugins
 from sysmond.probe import Absence, Cause, Host
 from sysmond.sampler.source import Pieces, Reading, Source, with_options
 from tests.support import sysfs
+from tests.support.opened import asleep, opened, wakes
 
 MACHINES = sorted(folder.name for folder in sysfs.MACHINES.iterdir())
 PLUGINS = sorted(module.name for module in pkgutil.iter_modules(sysmond_probes.__path__))
@@ -33,6 +37,15 @@ def roots(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture(params=MACHINES)
 def root(request: pytest.FixtureRequest, roots: dict[str, Path]) -> Path:
     return roots[request.param]
+
+
+@pytest.fixture(params=["arm", "desktop", "laptop"], scope="module")
+def awake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tree of a machine that has devices under runtime power management, all awake."""
+    root = sysfs.build(tmp_path_factory.mktemp("awake"), request.param)
+    for state in root.glob("sys/devices/**/power_state"):
+        state.write_text("D0\n")
+    return root
 
 
 def sources(plugin: str, host: Host) -> list[Source]:
@@ -78,11 +91,14 @@ def test_what_is_declared_is_well_formed(plugin: str) -> None:
 @pytest.mark.parametrize("plugin", PLUGINS)
 def test_a_machine_has_rows_as_declared_or_a_cause(plugin: str, root: Path) -> None:
     host = Host(str(root))
+    sleeping = asleep(root)
     try:
         for source in sources(plugin, host):
             for _ in range(2):  # Some know nothing before the second.
                 host.new_tick()
-                reading = source.read()
+                with opened() as heard:
+                    reading = source.read()
+                assert [path for path in heard if wakes(path, sleeping)] == [], source.table
                 if isinstance(reading, Absence):
                     assert reading.cause is Cause.NO_SOURCE, source.table
                 elif isinstance(reading, Reading):
@@ -91,6 +107,32 @@ def test_a_machine_has_rows_as_declared_or_a_cause(plugin: str, root: Path) -> N
                 assert source.planned.is_possible(str(root)) or count(reading) == 0, source.table
     finally:
         host.close()
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_what_falls_asleep_between_two_readings_is_left_alone(plugin: str, awake: Path) -> None:
+    """Every device sleeps once it was read awake: neither a path nor a kept descriptor is read then."""
+    managed = list(awake.glob("sys/devices/**/power/runtime_status"))
+    host = Host(str(awake))
+    try:
+        for source in sources(plugin, host):
+            say(managed, "active")
+            source.read()
+            say(managed, "suspended")
+            sleeping = asleep(awake)
+            assert len(sleeping) == len(managed) > 0
+            host.new_tick()
+            with opened() as heard:
+                source.read()
+            assert [path for path in heard if wakes(path, sleeping)] == [], source.table
+    finally:
+        host.close()
+
+
+def say(managed: list[Path], status: str) -> None:
+    """Have devices say a status of runtime power management."""
+    for file in managed:
+        file.write_text(f"{status}\n")
 
 
 @pytest.mark.parametrize("plugin", PLUGINS)
