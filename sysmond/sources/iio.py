@@ -37,10 +37,10 @@ class Channel(NamedTuple):
 
 
 class IioSensor(NamedTuple):
-    """One row: a channel for each column, None where the device has none."""
+    """One row: a channel for each column, None where the device has none. ``folder``: in /sys."""
 
     instance: str
-    device: str
+    folder: str
     channels: tuple[Channel | None, ...]
 
 
@@ -57,22 +57,24 @@ class IioSensors:
 
     def read(self, host: Host, *, wake: bool = False) -> Iterator[Row]:
         """Give a row for each, a value a column. ``wake``: also of those that sleep."""
-        devices = {}
-        for name in [name for name in host.names(FOLDER) if name.startswith("iio:")][:DEVICES_MAX]:
-            with suppress(OSError):  # It is gone.
-                devices[name] = printable(host.read(f"{FOLDER}/{name}/name")) or name
+        for sensor in self.found(host):
+            yield sensor.instance, values(host, sensor, wake=wake)
+
+    def found(self, host: Host) -> Iterator[Sensor]:
+        """Name the sensors, without asking them for anything."""
         known: set[str] = set()
-        for name, called in devices.items():
-            folder = f"{FOLDER}/{name}"
-            is_alone = list(devices.values()).count(called) == 1
-            spelled = called if is_alone else f"{called}-{address(host.root, folder)}"
+        names = called(host)
+        for device, name in names.items():
+            folder = f"{FOLDER}/{device}"
+            is_alone = list(names.values()).count(name) == 1
+            spelled = name if is_alone else f"{name}-{address(host.root, folder)}"
             for number, channels in self._channels(host, folder).items():
                 instance = f"{spelled}:{number}" if number else spelled
                 if instance in known:  # Sensors of one hub have no addresses.
-                    instance += f" ({name})"
+                    instance += f" ({device})"
                 if len(known) < ROWS_MAX:
                     known.add(instance)
-                    yield instance, _values(host, folder, channels, wake=wake)
+                    yield Sensor(instance, folder, tuple(channels))
 
     def _channels(self, host: Host, folder: str) -> dict[str, list[Channel | None]]:
         """Give the channels of a device, by their number, which is mostly none."""
@@ -88,6 +90,24 @@ class IioSensors:
                     files, folder, (f"in_{kind}{number}{axis}", f"in_{kind}{axis}", f"in_{kind}"), digits
                 )
         return by_number
+
+
+def called(host: Host) -> dict[str, str]:
+    """How each device, as ``iio:device0``, calls itself."""
+    names = {}
+    for device in [name for name in host.names(FOLDER) if name.startswith("iio:")][:DEVICES_MAX]:
+        with suppress(OSError):  # It is gone.
+            names[device] = printable(host.read(f"{FOLDER}/{device}/name")) or device
+    return names
+
+
+def resting(host: Host, folder: str, *, wake: bool) -> Absence | None:
+    """Why a device is not to be asked now, where it is not. ``wake``: also where it sleeps."""
+    if not wake and host.is_asleep(folder):
+        return Absence(Cause.ASLEEP)
+    if any(host.integer(f"{folder}/{buffer}/enable") == 1 for buffer in ("buffer", "buffer0")):
+        return Absence(Cause.IN_USE, "somebody reads its buffer")
+    return None
 
 
 def exact(text: bytes) -> int:
@@ -113,18 +133,17 @@ def _channel(files: set[str], folder: str, spellings: tuple[str, ...], digits: i
     return Channel(f"{folder}/{spellings[0]}_raw", digits, offset, scale)
 
 
-def _values(host: Host, folder: str, channels: list[Channel | None], *, wake: bool) -> Absence | tuple[int, ...]:
-    if not wake and host.is_asleep(folder):
-        return Absence(Cause.ASLEEP)
-    if any(host.integer(f"{folder}/{buffer}/enable") == 1 for buffer in ("buffer", "buffer0")):
-        return Absence(Cause.IN_USE, "somebody reads its buffer")
-    values: list[int] = []
-    for channel in channels:
+def values(host: Host, sensor: Sensor, *, wake: bool) -> Absence | tuple[int, ...]:
+    """Read a sensor, ABSENT where it has no such channel."""
+    if absence := resting(host, sensor.folder, wake=wake):
+        return absence
+    found: list[int] = []
+    for channel in sensor.channels:
         try:
-            values.append(ABSENT if channel is None else _value(host, channel))
+            found.append(ABSENT if channel is None else _value(host, channel))
         except (OSError, ValueError) as problem:
             return why(os.path.basename(channel.path) if channel else "", problem)
-    return tuple(values)
+    return tuple(found)
 
 
 def _value(host: Host, channel: Channel) -> int:

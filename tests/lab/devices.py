@@ -230,6 +230,28 @@ def test_chip_of_acceleration_says_what_is_set(ground: Ground, chips: Chips) -> 
     ground.comes_to("motion", the_only(ground, "motion"), lambda: wanted)
 
 
+def test_chip_of_acceleration_is_still_by_its_buffer(chips: Chips) -> None:
+    """A stub does not shake: a timer asks it a hundred times a second, and it says the same each time."""
+    chips.acceleration(10, -20, 1000)
+    run("modprobe", "iio-trig-hrtimer")
+    trigger = Path("/sys/kernel/config/iio/triggers/hrtimer/lab")
+    trigger.mkdir()
+    (folder,) = (
+        each for each in Path("/sys/bus/iio/devices").glob("iio:device*") if "kx" in (each / "name").read_text()
+    )
+    (folder / "trigger/current_trigger").write_text("lab")
+    try:
+        with sensing(("vibration",), wake=True) as ground:
+            name = the_only(ground, "vibration")
+            ground.comes_to("vibration", name, lambda: {"rms": 0, "peak": 0})
+            assert number(ground.last("vibration", name)["rate"]) > 50_000  # It has three decimals.
+        wait_until(lambda: (folder / "buffer/enable").read_text().strip() == "0")
+        assert (folder / "trigger/current_trigger").read_text().strip() == "lab"
+    finally:
+        (folder / "trigger/current_trigger").write_text("\n")
+        trigger.rmdir()
+
+
 # --- What comes and goes
 
 
