@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Light, motion, nearness and air pressure: sensors of Industrial I/O, in /sys/bus/iio.
+"""Light, motion, orientation, nearness and air pressure: sensors of Industrial I/O, in /sys/bus/iio.
 
 Source: the kernel's ``Documentation/ABI/testing/sysfs-bus-iio``.
 """
 
-from sysmond.probe import Lane, Probe, Sensitivity, Table, gauge, hookimpl
-from sysmond.sources import iio
+from collections.abc import Callable, Iterable
+
+from sysmond.probe import Lane, Probe, Row, Sensitivity, Table, gauge, hookimpl, state
+from sysmond.sources import iio, iio_orientation
 
 _LEFT = "While somebody reads a sensor through its buffer, it is left to him."
 LIGHT = Table(
@@ -24,6 +26,22 @@ MOTION = Table(
             for axis in "xyz"
         ),
         *(gauge(f"rotation_{axis}", "rad/s", f"Rotation about {axis}.", 6, f"in_anglvel_{axis}_raw") for axis in "xyz"),
+    ),
+)
+ORIENTATION = Table(
+    "orientation",
+    per="sensor",
+    doc=f"How the machine is held, by accelerometer, or by what a sensor hub makes of all its sensors. {_LEFT}",
+    metrics=(
+        state(
+            "side_up",
+            "Which side is up: 0 none, it lies flat or between two; 1 normal; 2 bottom-up; 3 left-up; 4 right-up.",
+            "in_accel_*_raw, in_mount_matrix",
+        ),
+        *(
+            gauge(f"rotation_{part}", "1", f"Quaternion of the rotation: {part}.", 6, "in_rot_quaternion_raw")
+            for part in "xyzw"
+        ),
     ),
 )
 PROXIMITY = Table(
@@ -55,17 +73,22 @@ KINDS = (
 def sysmond_probes() -> list[Probe]:
     """Offer a table for each kind of sensor."""
     return [
-        Probe(
-            table,
-            iio.IioSensors(*columns).read,
-            iio.INTERVAL_S,
-            Lane.BACKGROUND,
-            sensitivity,
-            subsystems=("iio",),
-            options=(iio.WAKE,),
-            needs=tuple(
-                f"{iio.FOLDER}/iio:*/in_{kind}*" for kind in sorted({name.partition("_")[0] for name, _ in columns})
-            ),
-        )
-        for table, sensitivity, columns in KINDS
+        *(
+            _probe(table, iio.IioSensors(*columns).read, sensitivity, {name.partition("_")[0] for name, _ in columns})
+            for table, sensitivity, columns in KINDS
+        ),
+        _probe(ORIENTATION, iio_orientation.Orientations().read, Sensitivity.RESTRICTED, {"accel_x", "rot_quaternion"}),
     ]
+
+
+def _probe(table: Table, read: Callable[..., Iterable[Row]], sensitivity: Sensitivity, kinds: set[str]) -> Probe:
+    return Probe(
+        table,
+        read,
+        iio.INTERVAL_S,
+        Lane.BACKGROUND,
+        sensitivity,
+        subsystems=("iio",),
+        options=(iio.WAKE,),
+        needs=tuple(f"{iio.FOLDER}/iio:*/in_{kind}*" for kind in sorted(kinds)),
+    )

@@ -8,6 +8,7 @@ import pytest
 from sysmond_probes import backlight, humidity, light, temperature
 
 from sysmond.probe import ABSENT, Absence, Cause, Host, Sensitivity
+from sysmond.sources import iio_orientation
 from sysmond.sources.iio import exact
 from tests.support import sysfs
 from tests.support.opened import opened
@@ -31,6 +32,10 @@ def test_a_laptop(tmp_path: Path) -> None:
         "gyro_3d": (A, A, A, -1222, 0, 3_490_640),
     }
     assert read(tmp_path, "proximity") == {"prox": Absence(Cause.ASLEEP)}
+    assert read(tmp_path, "orientation") == {
+        "accel_3d": Absence(Cause.IN_USE, "somebody reads its buffer"),
+        "dev_rotation": (A, -12, 0, 707_107, -707_107),
+    }
     assert read(tmp_path, "air_pressure") == {}
 
 
@@ -42,6 +47,7 @@ def test_an_arm_board(tmp_path: Path) -> None:
         "ltr501:1": (6_000_000,),
     }
     assert read(tmp_path, "motion") == {"mpu6050": (-9_797_632, 76_544, 598, 12_777, -1065, 0)}
+    assert read(tmp_path, "orientation") == {"mpu6050": (2, A, A, A, A)}
     assert read(tmp_path, "proximity") == {"ltr501": (2_049_000_000,)}
     assert read(tmp_path, "air_pressure") == {"bme280-i2c-1-76": (98_123_457,), "bme280-i2c-1-77": (98_101_000,)}
     assert read(tmp_path, "humidity") == {
@@ -59,7 +65,7 @@ def test_a_machine_without_sensors(tmp_path: Path) -> None:
 
 def test_what_is_about_people_is_restricted() -> None:
     restricted = {table for table, probe in PROBES.items() if probe.sensitivity is Sensitivity.RESTRICTED}
-    assert restricted == {"motion", "proximity"}
+    assert restricted == {"motion", "orientation", "proximity"}
 
 
 def test_a_sensor_that_sleeps_or_is_in_use_is_not_touched(tmp_path: Path) -> None:
@@ -127,6 +133,58 @@ def test_what_is_gone_in_mid_read_is_a_gap(tmp_path: Path) -> None:
 )
 def test_decimals_are_exact(text: bytes, value: int) -> None:
     assert exact(text) == value
+
+
+@pytest.mark.parametrize(
+    ("vector", "is_up"),
+    [
+        ((0, -9.81, 0), iio_orientation.NORMAL),
+        ((0, 9.81, 0), iio_orientation.BOTTOM_UP),
+        ((9.81, 0, 0), iio_orientation.LEFT_UP),
+        ((-9.81, 0, 0), iio_orientation.RIGHT_UP),
+        ((0, 0, 9.81), iio_orientation.NEITHER),
+        ((0, -5.5, 8.1), iio_orientation.NEITHER),  # 34 degrees: it lies on knees.
+        ((0, -5.9, 7.8), iio_orientation.NORMAL),  # 37 degrees.
+        ((-6.9, -6.9, 0), iio_orientation.NEITHER),  # Between two sides.
+        ((0, 0, 0), iio_orientation.NEITHER),
+    ],
+)
+def test_the_side_that_is_up(vector: tuple[float, ...], is_up: int) -> None:
+    assert iio_orientation.side(vector) == is_up
+
+
+def test_the_way_a_sensor_is_mounted_turns_what_it_says(tmp_path: Path) -> None:
+    sysfs.build(tmp_path, "arm", "iio")
+    mounted = tmp_path / DEVICES / "iio:device2/in_mount_matrix"
+    sides = []
+    for content in ("1, 0, 0; 0, 1, 0; 0, 0, 1", "0, -1, 0; 1, 0, 0; 0, 0, 1", "-1.000000, 0, 0; 0, -1, 0; 0, 0, 1"):
+        mounted.write_text(f"{content}\n")
+        sides.append(read(tmp_path, "orientation")["mpu6050"])
+    assert sides == [(side, A, A, A, A) for side in (4, 1, 3)]
+    mounted.unlink()
+    assert read(tmp_path, "orientation")["mpu6050"] == (4, A, A, A, A)
+
+
+@pytest.mark.parametrize("content", ["1, 0; 0, 1", "0, 0, 0; 0, 1, 0; 0, 0, 1", "one", "1, 0, 0; 0, nan, 0; 0, 0, 1"])
+def test_a_matrix_that_is_none_is_a_gap(content: str, tmp_path: Path) -> None:
+    sysfs.build(tmp_path, "arm", "iio")
+    (tmp_path / DEVICES / "iio:device2/in_mount_matrix").write_text(f"{content}\n")
+    lacking = Absence(Cause.PROBE_FAILED, "in_mount_matrix is no number")
+    assert read(tmp_path, "orientation")["mpu6050"] == lacking
+
+
+@pytest.mark.parametrize("content", ["", "1 2 3", "1 2 3 4 5", "1 2 3 x"])
+def test_a_rotation_that_is_none_is_a_gap(content: str, tmp_path: Path) -> None:
+    sysfs.build(tmp_path, "laptop", "iio")
+    (tmp_path / DEVICES / "iio:device4/in_rot_quaternion_raw").write_text(f"{content}\n")
+    lacking = Absence(Cause.PROBE_FAILED, "in_rot_quaternion_raw is no number")
+    assert read(tmp_path, "orientation")["dev_rotation"] == lacking
+
+
+def test_one_device_may_tell_both(tmp_path: Path) -> None:
+    sysfs.build(tmp_path, "arm", "iio")
+    (tmp_path / DEVICES / "iio:device2/in_rot_quaternion_raw").write_text("0 0 0 1\n")
+    assert read(tmp_path, "orientation") == {"mpu6050": (2, 0, 0, 0, 1_000_000)}
 
 
 def test_backlights(tmp_path: Path) -> None:
