@@ -46,9 +46,10 @@ def read(host: Host) -> Iterator[Row]:
 def _number(host: Host, path: str) -> int:
     """Read a number without keeping its file open: it would keep resctrl from being unmounted."""
     try:
-        return int(host.read_anew(path))
+        number = int(host.read_anew(path))
     except (OSError, ValueError):  # "Unavailable", or the processor does not count it.
         return ABSENT
+    return number if 0 <= number < -ABSENT else ABSENT
 
 
 def _groups(host: Host) -> Iterator[tuple[str, str]]:

@@ -164,11 +164,12 @@ class Host:
         return self.read(path).decode("utf-8", "surrogateescape").splitlines()
 
     def integer(self, path: str) -> int:
-        """Read a file that holds one decimal number; ABSENT where there is none to be had."""
+        """Read a file that holds one decimal number of 64 bits; ABSENT where there is none to be had."""
         try:
-            return int(self.read(path))
+            number = int(self.read(path))
         except (OSError, ValueError):
             return ABSENT
+        return number if ABSENT < number < -ABSENT else ABSENT
 
     def word(self, path: str) -> str | int:
         """Read a file that holds one short text; ABSENT where there is none to be had."""

@@ -84,6 +84,14 @@ def test_what_the_kernel_says_stays_where_it_may_be_true(tmp_path: Path) -> None
     assert "power" not in told
 
 
+def test_energy_above_full_is_what_the_kernel_says(tmp_path: Path) -> None:
+    """What is full was not learnt anew: it holds more than that, and health is of what is said to be full."""
+    supply(tmp_path, "BAT0", "ENERGY_NOW=52000000", "ENERGY_FULL=50000000", "ENERGY_FULL_DESIGN=40000000")
+    told = rows(battery.BATTERY, tmp_path)["BAT0"]
+    assert told == {"energy": 52_000_000, "energy_full": 50_000_000, "energy_design": 40_000_000, "type": "Battery"}
+    assert derived(told)["health"] == 125
+
+
 def test_health_and_time_left_follow_from_what_is_told(tmp_path: Path) -> None:
     told = rows(battery.BATTERY, sysfs.build(tmp_path, "laptop", "battery"))
     assert derived(told["BAT0"]) == {"health": 89.877, "time_left": 23126.831}

@@ -53,6 +53,24 @@ def test_what_the_processor_cannot_tell_is_absent(root: Path) -> None:
     assert rows(root)["L3_00"] == [0, ABSENT, ABSENT]
 
 
+@pytest.mark.parametrize("content", ["", "garbage", "-5", "1.5", "1 2", "0x10", "9" * 30, "\0", "Error"])
+def test_garbage_is_absent_and_costs_nothing_else(content: str, root: Path) -> None:
+    (root / "sys/fs/resctrl/mon_data/mon_L3_00/llc_occupancy").write_text(content)
+    (root / "sys/fs/resctrl/batch/mon_data/mon_L3_01/mbm_total_bytes").write_text(content)
+    found = rows(root)
+    assert found["L3_00"] == [ABSENT, 1, 2]
+    assert found["batch:L3_01"] == [2100, ABSENT, 2102]
+    assert len(found) == 8
+
+
+def test_a_group_with_an_odd_name_and_one_that_goes_in_mid_read(root: Path) -> None:
+    top = root / "sys/fs/resctrl"
+    (top / "batch").rename(top / "b\x1b[2J\n")
+    assert "b\x1b[2J\n:L3_00" in rows(root)
+    (top / "mon_groups/web/mon_data").rename(top / "mon_groups/gone")
+    assert not any(name.startswith("/web") for name in rows(root))
+
+
 def test_no_file_stays_open_that_would_keep_it_mounted(root: Path) -> None:
     host = Host(str(root))
     assert len(list(resctrl.read(host))) == 8
