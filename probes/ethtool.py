@@ -10,7 +10,21 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 
-from sysmond.probe import ABSENT, Absence, Cause, Host, Lane, Option, Probe, Row, Table, counter, hookimpl
+from sysmond.probe import (
+    ABSENT,
+    GONE,
+    Absence,
+    Cause,
+    Host,
+    Lane,
+    Option,
+    Probe,
+    Row,
+    Table,
+    absence_of,
+    counter,
+    hookimpl,
+)
 from sysmond.sources.ethtool import statistics
 
 FOLDER = "/sys/class/net"
@@ -51,7 +65,9 @@ class Drivers:
             try:
                 told = statistics(name)
             except (OSError, ValueError) as failure:  # A driver that refuses costs no other interface.
-                yield from self._lacking(name, Absence(Cause.PROBE_FAILED, f"{type(failure).__name__}: {failure}"))
+                if isinstance(failure, OSError) and failure.errno in GONE:
+                    self._names.pop(name, None)
+                yield from self._lacking(name, absence_of(failure))
                 continue
             chosen = [key for key in told if wanted.search(key)][:STATISTICS_MAX]
             self._names[name] = [f"{name}:{key}" for key in chosen]

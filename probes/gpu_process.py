@@ -133,6 +133,7 @@ def sysmond_probes() -> list[Probe]:
             interval_s=INTERVAL_S,
             lane=Lane.BACKGROUND,
             sensitivity=sensitivity(),
+            subsystems=("drm",),
             needs=needs,
             privilege="CAP_SYS_PTRACE, for processes of others",
             records=Used().records,

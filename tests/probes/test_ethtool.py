@@ -2,7 +2,7 @@
 """The table ``ethtool``: what is chosen, what sleeps, drivers that refuse, this machine."""
 
 import os
-from errno import EIO
+from errno import EIO, ENODEV
 from pathlib import Path
 
 import pytest
@@ -67,6 +67,23 @@ def test_a_driver_that_refuses_costs_its_own_rows_alone(drivers: dict[str, dict[
     drivers["eth0"] = {}
     failure = Absence(Cause.PROBE_FAILED, "OSError: [Errno 5] Input/output error")
     assert dict(read(Machine()))["eth0:rx_missed"] == failure
+
+
+def test_one_that_is_pulled_out_in_mid_read_has_no_rows(
+    drivers: dict[str, dict[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = ethtool.Drivers().read
+    assert len(list(read(Machine()))) == 3
+
+    def statistics(name: str) -> dict[str, int]:
+        if name == "eth0":
+            raise OSError(ENODEV, os.strerror(ENODEV))
+        return drivers[name]
+
+    monkeypatch.setattr(ethtool, "statistics", statistics)
+    assert dict(read(Machine())) == {"eth1:rx_missed": (1,)}
+    monkeypatch.setattr(Machine, "asleep", True)  # Nobody remembers what it had.
+    assert dict(read(Machine())) == {"eth1:rx_missed": (1,)}
 
 
 def test_statistics_are_bounded(drivers: dict[str, dict[str, int]]) -> None:

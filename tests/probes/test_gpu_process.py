@@ -6,7 +6,7 @@ from pathlib import Path
 from struct import Struct
 
 import pytest
-from sysmond_probes import gpu_process
+from sysmond_probes import gpu, gpu_process
 
 from sysmond.base import clock
 from sysmond.base.clock import SECOND_NS
@@ -171,3 +171,8 @@ def test_processes_of_nvidia(machine: Machine, tmp_path: Path, monkeypatch: pyte
 def test_a_machine_without_proc_is_a_gap(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         gpu_process.Used().records(Host(str(tmp_path)), full=True)
+
+
+def test_a_card_that_comes_is_looked_for_by_both_tables_at_its_event() -> None:
+    probes = [*gpu.sysmond_probes(), *gpu_process.sysmond_probes()]
+    assert [probe.subsystems for probe in probes] == [("drm",), ("drm",)]
