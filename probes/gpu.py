@@ -74,7 +74,16 @@ GPU = Table(
         ),
     ),
     answers=Answers(
-        derived=(Derived("memory_percent", "%", "memory_used / memory_total * 100", "Share of its memory in use."),)
+        derived=(
+            Derived("memory_percent", "%", "memory_used / memory_total * 100", "Share of its memory in use."),
+            Derived(
+                "busy_percent",
+                "%",
+                "100 - idle_time * 100",
+                "Share of time in which it was not idle, of i915 and xe: it worked as long as that at most.",
+            ),
+            Derived("render_percent", "%", "busy_time * 100", "Share of time in which it rendered, of v3d."),
+        )
     ),
 )
 

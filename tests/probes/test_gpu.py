@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from sysmond_probes import gpu
 
-from sysmond.base import clock
+from sysmond.base import clock, formula
 from sysmond.base.clock import SECOND_NS
 from sysmond.plan.plugins import check_probe
 from sysmond.probe import ABSENT, Absence, Cause, Host
@@ -92,6 +92,15 @@ def test_i915_xe_and_a_driver_that_tells_nothing_here(tmp_path: Path) -> None:
         "nvidia-pci-0100": {"driver": "nvidia", "address": "0000:01:00.0"},
         "nvidia-pci-0200": {"driver": "nvidia", "address": "0000:02:00.0"},
     }
+
+
+def test_how_busy_a_card_is_follows_from_how_long_it_was_idle() -> None:
+    assert gpu.GPU.answers
+    (column,) = (column for column in gpu.GPU.answers.derived if column.name == "busy_percent")
+    read = formula.parse(column.formula)
+    assert read.operands == (formula.Operand("", "idle_time"),)
+    # A counter is its rate in a formula: of each second it was idle 0.75 s.
+    assert read.evaluate({formula.Operand("", "idle_time"): 0.75}, formula.quotient) == 25
 
 
 def test_i915_before_it_had_folders_of_engines(tmp_path: Path) -> None:
