@@ -86,6 +86,10 @@ LEFT_OUT = (
         "Their product is not what it measured; it is derived, not recorded.",
     ),
     ("serial numbers of batteries, addresses of wireless devices", "They tell whose it is."),
+    (
+        "network bytes of a process by interface",
+        "Where a process sends, the route is not chosen yet; where it is, mostly another process runs.",
+    ),
 )
 
 CLI_HEAD = """\

@@ -30,6 +30,7 @@ from sysmond.probe import (
     text,
 )
 from sysmond.sources.nl80211 import CLIENTS, MHZ, Station, Survey, Wireless, WirelessInterface, channel_number
+from sysmond.sources.unread import printable
 
 FOLDER = "/sys/class/net"
 PROC = "/proc/net/wireless"
@@ -121,6 +122,12 @@ WIFI_BSSID = Table(
     doc="Which access point an interface is connected to. Its address tells where the machine is.",
     metrics=(text("bssid", "Address of the access point.", f"{_INTERFACE}MAC"),),
 )
+WIFI_SSID = Table(
+    "wifi_ssid",
+    per="interface",
+    doc="The name of the network that an interface is in, or offers. Many tell whose it is, and where.",
+    metrics=(text("ssid", "Name of the network; what is not printable in it is a space.", f"{_INTERFACE}SSID"),),
+)
 
 
 def read(host: Host) -> Iterable[Row]:
@@ -153,6 +160,20 @@ def read_bssid(host: Host) -> Iterable[Row]:
     def values(index: int) -> tuple[str] | None:
         stations = kernel.stations(index) if kernel.interface(index).kind in CLIENTS else None
         return (stations[0].address,) if stations else None
+
+    return _rows(host, values)
+
+
+def read_ssid(host: Host) -> Iterable[Row]:
+    """Give a row for each interface that is in a network with a name.
+
+    :raises OSError: where nl80211 cannot be asked.
+    """
+    kernel = Wireless(host)
+
+    def values(index: int) -> tuple[str] | None:
+        name = printable(kernel.network(index))
+        return (name,) if name else None
 
     return _rows(host, values)
 
@@ -244,9 +265,9 @@ def parse(numbers: bytes) -> Sequence[int | str]:
 
 @hookimpl
 def sysmond_probes() -> list[Probe]:
-    """Offer the tables ``wifi``, ``wifi_channel`` and ``wifi_bssid``, which is left to the administrator."""
+    """Offer the tables ``wifi`` and ``wifi_channel``, and two that are left to the administrator."""
     lane, phy = Lane.BACKGROUND, f"{FOLDER}/*/phy80211"
     wifi = Probe(WIFI, read, 5.0, lane, subsystems=("net",), needs=(phy, f"{FOLDER}/*/wireless"))
     channel = Probe(WIFI_CHANNEL, Channels().read, 10.0, lane, subsystems=("net",), needs=(phy,))
     bssid = Probe(WIFI_BSSID, read_bssid, 10.0, lane, Sensitivity.RESTRICTED, ("net",), enabled=False, needs=(phy,))
-    return [wifi, channel, bssid]
+    return [wifi, channel, bssid, bssid._replace(table=WIFI_SSID, read=read_ssid)]

@@ -57,10 +57,10 @@ class IioSensors:
 
     def read(self, host: Host, *, wake: bool = False) -> Iterator[Row]:
         """Give a row for each, a value a column. ``wake``: also of those that sleep."""
-        for sensor in self.found(host):
+        for sensor in self.sensors(host):
             yield sensor.instance, values(host, sensor, wake=wake)
 
-    def found(self, host: Host) -> Iterator[Sensor]:
+    def sensors(self, host: Host) -> Iterator[IioSensor]:
         """Name the sensors, without asking them for anything."""
         known: set[str] = set()
         names = called(host)
@@ -74,7 +74,7 @@ class IioSensors:
                     instance += f" ({device})"
                 if len(known) < ROWS_MAX:
                     known.add(instance)
-                    yield Sensor(instance, folder, tuple(channels))
+                    yield IioSensor(instance, folder, tuple(channels))
 
     def _channels(self, host: Host, folder: str) -> dict[str, list[Channel | None]]:
         """Give the channels of a device, by their number, which is mostly none."""
@@ -133,7 +133,7 @@ def _channel(files: set[str], folder: str, spellings: tuple[str, ...], digits: i
     return Channel(f"{folder}/{spellings[0]}_raw", digits, offset, scale)
 
 
-def values(host: Host, sensor: Sensor, *, wake: bool) -> Absence | tuple[int, ...]:
+def values(host: Host, sensor: IioSensor, *, wake: bool) -> Absence | tuple[int, ...]:
     """Read a sensor, ABSENT where it has no such channel."""
     if absence := resting(host, sensor.folder, wake=wake):
         return absence

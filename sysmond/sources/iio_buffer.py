@@ -302,7 +302,7 @@ class Vibrations:
         self._measured: dict[str, Absence | tuple[int, ...] | None] = {}
         self._thread: Thread | None = None
         self._over = Event()
-        self._accelerometers = iio.Sensors(*((f"accel_{axis}", 6) for axis in AXES))
+        self._accelerometers = iio.IioSensors(*((f"accel_{axis}", 6) for axis in AXES))
 
     def read(self, host: Host, *, wake: bool = False) -> Iterable[Row]:
         """Give a row for each accelerometer that could be measured, or could not; while it is, that told before."""
@@ -314,7 +314,7 @@ class Vibrations:
             return self._rows
         due: list[str] = []
         self._rows = []
-        for sensor in self._accelerometers.found(host):
+        for sensor in self._accelerometers.sensors(host):
             device = os.path.basename(sensor.folder)
             if absence := iio.resting(host, sensor.folder, wake=wake):
                 self._rows.append((sensor.instance, absence))

@@ -58,16 +58,16 @@ class Orientations:
 
     def __init__(self) -> None:
         """Know the channels."""
-        self._accelerometers = iio.Sensors(*((f"accel_{axis}", _DIGITS) for axis in "xyz"))
-        self._rotations = iio.Sensors(("rot_quaternion", _DIGITS))
+        self._accelerometers = iio.IioSensors(*((f"accel_{axis}", _DIGITS) for axis in "xyz"))
+        self._rotations = iio.IioSensors(("rot_quaternion", _DIGITS))
 
     def read(self, host: Host, *, wake: bool = False) -> Iterable[Row]:
         """Give a row for each: the side that is up, and four parts of a rotation, ABSENT what it does not tell."""
         rows: dict[str, Absence | tuple[int, ...]] = {}
-        for sensor in self._accelerometers.found(host):
+        for sensor in self._accelerometers.sensors(host):
             row = iio.values(host, sensor, wake=wake)
             rows[sensor.instance] = row if isinstance(row, Absence) else _side(host, sensor.folder, row)
-        for sensor in self._rotations.found(host):
+        for sensor in self._rotations.sensors(host):
             row = iio.resting(host, sensor.folder, wake=wake) or _rotation(host, sensor)
             before = rows.get(sensor.instance, row)
             if not isinstance(before, Absence) and not isinstance(row, Absence):
@@ -87,7 +87,7 @@ def _side(host: Host, folder: str, row: tuple[int, ...]) -> Absence | tuple[int,
     return side(vector), *NO_ROTATION
 
 
-def _rotation(host: Host, sensor: iio.Sensor) -> Absence | tuple[int, ...]:
+def _rotation(host: Host, sensor: iio.IioSensor) -> Absence | tuple[int, ...]:
     """Read the parts of a quaternion, each raw and to be multiplied by the scale."""
     (channel,) = sensor.channels
     if channel is None:

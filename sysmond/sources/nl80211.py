@@ -18,7 +18,7 @@ from sysmond.sources.netlink import ask, attribute, attributes, dump
 NETLINK_GENERIC = 16
 GENL_ID_CTRL, CTRL_CMD_GETFAMILY, CTRL_ATTR_FAMILY_ID, CTRL_ATTR_FAMILY_NAME = 16, 3, 1, 2
 GET_INTERFACE, GET_STATION, GET_SURVEY = 5, 17, 50
-IFINDEX, IFTYPE, MAC, STA_INFO, WIPHY_FREQ, SURVEY_INFO = 3, 5, 6, 21, 38, 84
+IFINDEX, IFTYPE, MAC, STA_INFO, WIPHY_FREQ, SSID, SURVEY_INFO = 3, 5, 6, 21, 38, 52, 84
 CHANNEL_WIDTH, WIPHY_FREQ_OFFSET, MLO_LINKS = 159, 290, 312
 RATE_BITRATE, RATE_BITRATE32 = 1, 5
 SURVEY_FREQUENCY, SURVEY_NOISE, SURVEY_IN_USE, SURVEY_OFFSET = 1, 2, 3, 12
@@ -32,6 +32,7 @@ CLIENTS = ("managed", "P2P-client")
 WIDTHS_MHZ = (20, 20, 40, 80, 160, 160, 5, 10, 1, 2, 4, 8, 16, 320)
 # Stations of an interface, and channels of a radio; the largest has some hundred.
 ANSWERS_MAX = 512
+SSID_BYTES_MAX = 32
 MHZ = 1_000_000
 FOLDER = "/sys/class/ieee80211"
 
@@ -113,6 +114,14 @@ class Wireless:
         :raises ValueError: where the answer is not what it should be.
         """
         return parse_interface(_answer(list(self._asked(ask, GET_INTERFACE, index))))
+
+    def network(self, index: int) -> bytes:
+        """Give the name of the network (SSID) of an interface: up to 32 bytes of any kind; none where it has none.
+
+        :raises OSError: as the kernel says.
+        :raises ValueError: where the answer is not what it should be.
+        """
+        return _told(list(self._asked(ask, GET_INTERFACE, index))).get(SSID, b"")[:SSID_BYTES_MAX]
 
     def stations(self, index: int) -> list[Station] | None:
         """Give the stations that an interface speaks with: its access point, or those that it serves.

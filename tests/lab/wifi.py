@@ -27,7 +27,7 @@ RADIOS = Path("/sys/kernel/debug/ieee80211")
 
 @pytest.fixture(scope="module")
 def ground() -> Iterator[Ground]:
-    with sensing(("wifi", "wifi_channel")) as ground:
+    with sensing(("wifi", "wifi_channel", "wifi_ssid")) as ground:
         yield ground
 
 
@@ -98,6 +98,10 @@ def test_wifi_signal_is_the_one_that_is_set(connected: Ground) -> None:
         # The simulation adds the power of the sender.
         wait_until(lambda before=before: printed()["signal"] != before, printed)  # type: ignore[misc]
         connected.comes_to("wifi", STATION, lambda: {"signal": printed()["signal"]})
+
+
+def test_wifi_has_the_name_of_its_network_where_it_was_asked_for(connected: Ground) -> None:
+    connected.comes_to("wifi_ssid", STATION, lambda: {"ssid": NETWORK})
 
 
 def test_wifi_that_is_disconnected_has_no_signal(connected: Ground) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables ``wifi``, ``wifi_channel``, ``wifi_bssid``: exact values, what sleeps, refusals, the older interface."""
+"""The tables of Wi-Fi: exact values, what sleeps, refusals, the older interface."""
 
 import os
 from errno import EIO, ENODEV, EOPNOTSUPP
@@ -56,15 +56,16 @@ def sleeps(root: Path) -> None:
     (root / PCI / "power/runtime_status").write_text("suspended\n")
 
 
-def test_the_tables_are_well_formed_and_tell_no_name_of_a_network() -> None:
+def test_the_tables_are_well_formed_and_tell_no_name_and_no_address_of_a_network_by_themselves() -> None:
     probes = wifi.sysmond_probes()
     for probe in probes:
         check_table(probe.table)
         assert probe.lane is Lane.BACKGROUND
-        assert not {"ssid", "address"} & {metric.name for metric in probe.table.metrics}
+        if probe.enabled or probe.sensitivity is Sensitivity.PUBLIC:
+            assert not {"ssid", "bssid", "address"} & {metric.name for metric in probe.table.metrics}
     assert [(probe.enabled, probe.sensitivity) for probe in probes] == [
         *[(True, Sensitivity.PUBLIC)] * 2,
-        (False, Sensitivity.RESTRICTED),
+        *[(False, Sensitivity.RESTRICTED)] * 2,
     ]
 
 
@@ -92,7 +93,7 @@ def test_a_device_that_sleeps_is_not_asked(laptop: Path, kernel: Stand) -> None:
     kernel.asked.clear()
     assert rows(laptop) == {"wlan0": ASLEEP}
     assert dict(channels.read(host)) == {"wlan0:5180": ASLEEP}
-    assert list(wifi.read_bssid(host)) == [("wlan0", ASLEEP)]
+    assert list(wifi.read_bssid(host)) == list(wifi.read_ssid(host)) == [("wlan0", ASLEEP)]
     assert kernel.asked == []
 
 
@@ -152,6 +153,22 @@ def test_who_asks_for_it_is_told_which_access_point_it_is(laptop: Path, kernel: 
     assert list(wifi.read_bssid(Host(str(laptop)))) == [("wlan0", ("02:00:4c:4f:4f:50",))]
 
 
+def test_who_asks_for_it_is_told_the_name_of_the_network(laptop: Path, kernel: Stand) -> None:
+    assert list(wifi.read_ssid(Host(str(laptop)))) == [("wlan0", ("a name of a network",))]
+    assert kernel.asked == [(GET_INTERFACE, 3)]
+    kernel.answers[GET_INTERFACE, 3] = [wireless.IDLE]
+    assert list(wifi.read_ssid(Host(str(laptop)))) == []
+
+
+@pytest.mark.parametrize(
+    ("spelled", "ssid"),
+    [(b"caf\xc3\xa9 \x1b[2J\xff", "café [2J\ufffd"), (b"\0" * 32, ""), (b"x" * 99, "x" * 32)],
+)
+def test_a_name_of_a_network_is_whatever_somebody_typed(spelled: bytes, ssid: str, laptop: Path, kernel: Stand) -> None:
+    kernel.answers[GET_INTERFACE, 3] = [wireless.message(7, wireless.u32(3, 3), wireless.attribute(52, spelled))]
+    assert dict(wifi.read_ssid(Host(str(laptop)))) == ({"wlan0": (ssid,)} if ssid else {})
+
+
 def test_interfaces_are_bounded_and_their_names_are_whatever_they_are(laptop: Path, kernel: Stand) -> None:
     name = os.fsdecode(b"w\x1b[2J\xff")
     another(laptop, name)
@@ -209,6 +226,6 @@ def test_the_file_is_not_read_while_a_device_sleeps_that_would_be_asked(laptop: 
 def test_a_machine_with_neither_has_no_source(laptop: Path) -> None:
     with pytest.raises(FileNotFoundError):
         rows(laptop)
-    for read in (wifi.Channels().read, wifi.read_bssid):
+    for read in (wifi.Channels().read, wifi.read_bssid, wifi.read_ssid):
         with pytest.raises(FileNotFoundError, match="nl80211"):
             list(read(Host(str(laptop))))
