@@ -23,12 +23,19 @@ from sysmond.probe import (
     state,
     text,
 )
-from sysmond.sources.smart_disks import Disks
+from sysmond.sources.smart_disks import NAMED, Disks
 from sysmond.sources.smartctl import PROGRAMS
 
 INTERVAL_S = 300.0
 EVERY = Option(
     "every_min", 30, "How often a disk is asked, in minutes; between two answers the last one stands.", 5, 1440
+)
+DEVICES = Option(
+    "devices",
+    "",
+    "Disks behind RAID controllers, as '/dev/sda -d megaraid,0; /dev/sda -d megaraid,1': device and type as smartctl(8)"
+    " has them. The device that leads to them is not asked about itself.",
+    pattern=NAMED,
 )
 
 _gauge = partial(gauge, scale=0)
@@ -135,19 +142,19 @@ ATTRIBUTE = Table(
 )
 
 
-def read(host: Host, *, every_min: int) -> Iterator[Row]:
+def read(host: Host, *, every_min: int, devices: str = "") -> Iterator[Row]:
     """Give a row for each disk."""
-    for name, told in host.shared(Disks).answers(every_min * 60).items():
+    for name, told in host.shared(Disks).answers(every_min * 60, devices).items():
         if isinstance(told, Absence):
             yield name, told
         else:
             yield name, [told.values.get(metric.name, ABSENT) for metric in SMART.metrics]
 
 
-def read_attributes(host: Host, *, every_min: int) -> Iterator[Row]:
+def read_attributes(host: Host, *, every_min: int, devices: str = "") -> Iterator[Row]:
     """Give a row for each attribute of each disk that has any."""
     disks = host.shared(Disks)
-    for name, told in disks.answers(every_min * 60).items():
+    for name, told in disks.answers(every_min * 60, devices).items():
         rows = disks.attributes(name) if isinstance(told, Absence) else told.attributes
         yield from (
             (f"{name}:{attribute}", told if isinstance(told, Absence) else row) for attribute, row in rows.items()
@@ -157,5 +164,5 @@ def read_attributes(host: Host, *, every_min: int) -> Iterator[Row]:
 @hookimpl
 def sysmond_probes() -> list[Probe]:
     """Offer the tables ``smart`` and ``smart_attribute``."""
-    probe = Probe(SMART, read, INTERVAL_S, Lane.ONESHOT, options=(EVERY,), needs=PROGRAMS)
+    probe = Probe(SMART, read, INTERVAL_S, Lane.ONESHOT, options=(EVERY, DEVICES), needs=PROGRAMS)
     return [probe, probe._replace(table=ATTRIBUTE, read=read_attributes)]

@@ -323,8 +323,9 @@ class Option(NamedTuple):
     """Something that the configuration may set for a probe: ``probes.TABLE.options.NAME``.
 
     The type of ``default`` (bool, int, float or str) is the type of the option. ``low``, ``high``: the bounds of a
-    number, where it has any. ``choices``: the texts that are right, where not all are. ``enables``: a table of the
-    same plugin that runs where this is true and nobody has said anything of that table itself.
+    number, where it has any. ``choices``: the texts that are right, where not all are; ``pattern``: a regular
+    expression that a text has to match as a whole, where it has one. ``enables``: a table of the same plugin that runs
+    where this is true and nobody has said anything of that table itself.
     """
 
     name: str
@@ -334,13 +335,14 @@ class Option(NamedTuple):
     high: float | None = None
     choices: tuple[str, ...] = ()
     enables: str = ""
+    pattern: str = ""
 
     def right(self) -> str:
         """What would be right, as the end of a message: ``a number from 1 to 5``."""
         if isinstance(self.default, bool):
             return "true or false"
         if isinstance(self.default, str):
-            return " or ".join(self.choices) or "a text"
+            return " or ".join(self.choices) or ("a text as its documentation says" if self.pattern else "a text")
         kind = "a whole number" if isinstance(self.default, int) else "a number"
         bounds = [f"{word} {bound:g}" for word, bound in (("from", self.low), ("to", self.high)) if bound is not None]
         return " ".join((kind, *bounds))
@@ -351,10 +353,17 @@ class Option(NamedTuple):
             return isinstance(self.default, bool) and isinstance(value, bool)
         if isinstance(self.default, str) or isinstance(value, str):
             is_text = isinstance(self.default, str) and isinstance(value, str)
-            return is_text and (not self.choices or value in self.choices)
+            return is_text and (not self.choices or value in self.choices) and self._matches(str(value))
         if isinstance(value, int) or (isinstance(value, float) and isinstance(self.default, float)):
             return (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
         return False
+
+    def _matches(self, value: str) -> bool:
+        if not self.pattern:
+            return True
+        import re  # noqa: PLC0415  the real-time sampler does without, where no option has a pattern
+
+        return re.fullmatch(self.pattern, value) is not None
 
 
 class Probe(NamedTuple):

@@ -243,7 +243,8 @@ def _declared(fields: dict[str, Any]) -> Probe:
         "subsystems": tuple(fields["subsystems"]),
         "needs": tuple(fields["needs"]),
         "options": tuple(
-            Option._make((*metric, tuple(choices), enables)) for *metric, choices, enables in fields["options"]
+            Option._make(tuple(part) if isinstance(part, list) else part for part in option)
+            for option in fields["options"]
         ),
     }
     return Probe(**{**fields, **typed})
@@ -355,8 +356,12 @@ def _check_options(probe: Probe, where: str) -> None:
 
 
 def _check_option(option: Option, inside: str) -> None:
-    for field in ("name", "doc", "enables"):
+    for field in ("name", "doc", "enables", "pattern"):
         _right_type(inside, field, getattr(option, field), str)
+    try:
+        re.compile(option.pattern)
+    except re.error as wrong:
+        raise UsageError(f"{inside}: pattern {option.pattern!r} is no regular expression: {wrong}") from wrong
     if option.enables and type(option.default) is not bool:
         raise UsageError(f"{inside}: enables {option.enables!r}; expected an option that is true or false")
     if not re.fullmatch(r"[a-z][a-z0-9_]*", option.name):

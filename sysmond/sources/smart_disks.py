@@ -23,6 +23,11 @@ from sysmond.sources.disk_use import USED_S, DiskUse
 from sysmond.sources.smartctl import Attribute, HangsError, Health
 
 BLOCK, NVME = "/sys/block", "/sys/class/nvme"
+# Where else a device may be that stands for a controller.
+_GENERIC = "/sys/class/scsi_generic"
+# Disks behind a controller, as the administrator names them: device and type, as smartctl(8) has them.
+_NAMED = r"/dev/[\w/:-]{1,64} -d [a-z0-9][a-z0-9,/+]{0,32}"
+NAMED = rf"(?:{_NAMED}(?:; ?{_NAMED}){{0,63}})?"
 DISKS_MAX = 64
 NOTE = "disks.json"
 # Who has just come sees whether a rotating disk is used, and by whom, by looking for a while.
@@ -37,12 +42,16 @@ Ask = Callable[[str, str], Answer]
 
 
 class Disk(NamedTuple):
-    """``folder``: in /sys; ``inode``: of that, another one for each disk that comes. ``rotates``: it may."""
+    """``folder``: in /sys; ``inode``: of that, another one for each disk that comes. ``rotates``: it may.
+
+    ``device``: as smartctl is asked about it, with a type where it has one.
+    """
 
     name: str
     folder: str
     inode: int
     rotates: bool
+    device: str
 
 
 class LastAnswer(NamedTuple):
@@ -67,13 +76,15 @@ class Disks:
         self.pause: Callable[[float], None] = time.sleep
         self.program: Callable[[], str] = self._none if host.root else smartctl.program
 
-    def answers(self, every_s: int) -> dict[str, Answer]:
+    def answers(self, every_s: int, named: str = "") -> dict[str, Answer]:
         """What each disk told last, by name, or why it tells nothing now; asks those whose time it is, once.
+
+        ``named``: disks behind controllers, as ``NAMED`` has them.
 
         :raises FileNotFoundError: where smartctl is not installed, or this is a copied tree, which has no disks.
         """
         if self._answers is None:
-            answers = self._answers = self._asked(every_s, self.program())
+            answers = self._answers = self._asked(every_s, self.program(), named)
             asleep = sum(isinstance(said, Absence) and said.cause is Cause.ASLEEP for said in answers.values())
             told = sum(isinstance(said, Health) for said in answers.values())
             self._host.tell_way("smart", f"by smartctl: of {len(answers)} disks {told} tell, {asleep} are left asleep")
@@ -87,8 +98,8 @@ class Disks:
         said = self._last.get(name)
         return said.answer.attributes if said is not None and isinstance(said.answer, Health) else {}
 
-    def _asked(self, every_s: int, program: str) -> dict[str, Answer]:
-        there = {disk.name: disk for disk in disks(self._host)}
+    def _asked(self, every_s: int, program: str, named: str) -> dict[str, Answer]:
+        there = {disk.name: disk for disk in disks(self._host, named)}
         known = self._read_note()
         self._last = {name: said for name, said in known.items() if name in there and said.inode == there[name].inode}
         slot = int(time.clock_gettime(time.CLOCK_BOOTTIME)) // every_s
@@ -146,7 +157,7 @@ class Disks:
             answer, hanging = before.answer, before.hanging
         else:
             try:
-                answer = self.ask(f"/dev/{disk.name}", program)
+                answer = self.ask(disk.device, program)
             except FileNotFoundError:
                 return None
             except HangsError as held:
@@ -172,11 +183,17 @@ class Disks:
                 )
 
 
-def disks(host: Host) -> Iterator[Disk]:
-    """Name the disks that may know SMART: those of SCSI, SATA and USB, and controllers of NVMe that are not remote."""
+def disks(host: Host, named: str = "") -> Iterator[Disk]:
+    """Name the disks that may know SMART: those of SCSI, SATA and USB, and controllers of NVMe that are not remote.
+
+    Before them those that are named with their type; the device that leads to them is not asked about itself.
+    """
+    behind = {each.name: each for each in _behind(host, named)}
+    leading = {each.partition(" ")[0].removeprefix("/dev/") for each in (disk.device for disk in behind.values())}
     names = [name for name in host.names_anew(BLOCK) if _SCSI.fullmatch(name)]
     names += [name for name in host.names_anew(NVME) if _CONTROLLER.fullmatch(name)]
-    for name in names[:DISKS_MAX]:
+    yield from behind.values()
+    for name in [name for name in names if name not in leading][: DISKS_MAX - len(behind)]:
         is_scsi = name.startswith("sd")
         folder = f"{BLOCK if is_scsi else NVME}/{name}"
         # One of 0 bytes is a card reader without a card.
@@ -185,12 +202,33 @@ def disks(host: Host) -> Iterator[Disk]:
         ):
             continue
         with suppress(OSError):
-            inode = os.stat(host.root + folder).st_ino
-            yield Disk(name, folder, inode, is_scsi and host.integer(f"{folder}/queue/rotational") != 0)
+            yield _disk(host, name, folder, f"/dev/{name}", may_rotate=is_scsi)
+
+
+def _behind(host: Host, named: str) -> Iterator[Disk]:
+    """Give the disks behind controllers, as ``sda:megaraid,0``. What has no folder in /sys leaves it to smartctl."""
+    for each in [each.strip() for each in named.split(";") if each.strip()][:DISKS_MAX]:
+        device, _, kind = each.partition(" -d ")
+        name = os.path.basename(device)
+        places = (f"{BLOCK}/{name}", f"{NVME}/{name}", f"{_GENERIC}/{name}")
+        folder = next((place for place in places if os.path.isdir(f"{host.root}{place}")), "")
+        instance = f"{device.removeprefix('/dev/').replace('/', '-')}:{kind}"
+        if folder:
+            with suppress(OSError):
+                yield _disk(host, instance, folder, each, may_rotate=folder.startswith(BLOCK))
+        else:
+            yield Disk(instance, "", 0, rotates=False, device=each)
+
+
+def _disk(host: Host, name: str, folder: str, device: str, *, may_rotate: bool) -> Disk:
+    inode = os.stat(host.root + folder).st_ino
+    return Disk(name, folder, inode, may_rotate and host.integer(f"{folder}/queue/rotational") != 0, device)
 
 
 def rest(host: Host, disk: Disk) -> Absence | None:
     """Why a disk is not to be asked now; None where it may be."""
+    if not disk.folder:
+        return None
     if host.is_asleep(disk.folder):
         return Absence(Cause.ASLEEP)
     state = host.word(f"{disk.folder}/{'device/' if disk.folder.startswith(BLOCK) else ''}state")

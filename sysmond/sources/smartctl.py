@@ -110,12 +110,12 @@ def program(programs: Sequence[str] = PROGRAMS) -> str:
 
 
 def ask(device: str, smartctl: str) -> Health | Absence:
-    """Ask one disk, ``/dev/sda`` or ``/dev/nvme0``; an absence says why it tells nothing.
+    """Ask one disk, ``/dev/sda``, or ``/dev/sda -d megaraid,0`` behind a controller; else says why it tells nothing.
 
     :raises HangsError: where that cannot be ended. :raises FileNotFoundError: where the device is gone.
     """
     try:
-        output, code = run([smartctl, *OPTIONS, device])
+        output, code = run([smartctl, *OPTIONS, *device.split()])
     except FileNotFoundError:
         raise
     except (OSError, ValueError, TimeoutError) as failure:

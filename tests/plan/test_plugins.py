@@ -192,6 +192,16 @@ def test_no_folder_and_no_probes_are_right(tmp_path: Path, write: Write) -> None
         ("Probe(TABLE, read)", 'Probe(TABLE, read, options=(Option("x", 1, ""),))', "must be one line"),
         (
             "Probe(TABLE, read)",
+            'Probe(TABLE, read, options=(Option("x", "", "X.", pattern="("),))',
+            "no regular expression",
+        ),
+        (
+            "Probe(TABLE, read)",
+            'Probe(TABLE, read, options=(Option("x", "b", "X.", pattern="a"),))',
+            "would not accept itself",
+        ),
+        (
+            "Probe(TABLE, read)",
             'Probe(TABLE, read, options=(Option("x", 1, "X.", low=2),))',
             "default is a value of type int that it would not accept itself",
         ),
@@ -423,8 +433,9 @@ def test_what_a_plugin_prints_is_kept_from_standard_output(write: Write, capsys:
 def test_a_declaration_comes_whole_out_of_the_child(write: Write, folder: Path) -> None:
     text = GOOD.format(table="t").replace(
         "Probe(TABLE, read)",
-        "Probe(TABLE, lambda host, depth: (), 5, Lane.BACKGROUND, Sensitivity.RESTRICTED, ('block',), True, 2.5,"
-        " (Option('depth', 3, 'How deep \u00e9.', 1, 5), ), needs=('/sys/block/md*',))",
+        "Probe(TABLE, lambda host, depth, w: (), 5, Lane.BACKGROUND, Sensitivity.RESTRICTED, ('block',), True, 2.5,"
+        " (Option('depth', 3, 'How deep \u00e9.', 1, 5), Option('w', 'a', 'W.', choices=('a',), pattern='a+')),"
+        " needs=('/sys/block/md*',))",
     )
     path = write("mine.py", text)
     (here,), (there,) = load(path), plugins.load_apart(path)

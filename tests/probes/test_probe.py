@@ -129,6 +129,7 @@ def test_to_look_again_opens_files_anew(tmp_path: Path) -> None:
         (Option("o", 5.0, "x", low=1), "a number from 1", [1, 1.5, 1e9], [0, -1.0, True, "5", float("nan")]),
         (Option("o", "a", "x"), "a text", ["", "b"], [1, True, None]),
         (Option("o", "a", "x", choices=("a", "b")), "a or b", ["a", "b"], ["c", "", 1]),
+        (Option("o", "", "x", pattern="(a+)?"), "a text as its documentation says", ["", "aa"], ["ab", "a\n", 1]),
     ],
 )
 def test_an_option_accepts_what_it_says_is_right(

@@ -72,10 +72,10 @@ class Machine:
         disks.ask, disks.pause = self._ask, self._pause
         return host
 
-    def start(self) -> dict[str, Answer]:
+    def start(self, named: str = "") -> dict[str, Answer]:
         self.asked.clear()
         self._looks = 0
-        return self.host().shared(Disks).answers(HALF_HOUR_S)
+        return self.host().shared(Disks).answers(HALF_HOUR_S, named)
 
     def _ask(self, device: str, program: str) -> Answer:
         name = device.removeprefix("/dev/")
@@ -148,6 +148,50 @@ def test_disks_are_found_in_sysfs_and_only_those_that_may_know_it(machine: Machi
     machine.add("nvme2", state="dead")
     assert machine.start()["nvme2"] == Absence(Cause.NO_SOURCE, "the kernel says that it is dead")
     assert sorted(machine.asked) == ["nvme0", "sda", "sdaa"]
+
+
+MEGARAID = "/dev/sda -d megaraid,0; /dev/sda -d megaraid,12;/dev/bus/0 -d megaraid,3"
+
+
+def test_disks_behind_a_controller_are_asked_by_their_type_and_what_leads_to_them_is_not(machine: Machine) -> None:
+    machine.add("sda")
+    machine.add("sdb")
+    answers = machine.start(MEGARAID)
+    assert list(answers) == ["bus-0:megaraid,3", "sda:megaraid,0", "sda:megaraid,12", "sdb"]
+    assert machine.asked == ["sda -d megaraid,0", "sda -d megaraid,12", "bus/0 -d megaraid,3", "sdb"]
+    machine.now_s += 300
+    assert machine.start(MEGARAID) == answers
+    assert machine.asked == []
+
+
+def test_disks_behind_a_controller_rest_with_what_leads_to_them(machine: Machine) -> None:
+    machine.add("sda", rotates=True)
+    assert machine.start("/dev/sda -d megaraid,0") == {"sda:megaraid,0": IDLE}
+    machine.suspend("sda")
+    assert machine.start("/dev/sda -d megaraid,0") == {"sda:megaraid,0": Absence(Cause.ASLEEP)}
+    assert machine.asked == []
+
+
+@pytest.mark.parametrize(
+    ("spelled", "is_right"),
+    [
+        ("", True),
+        (MEGARAID, True),
+        ("/dev/twa0 -d 3ware,1", True),
+        ("/dev/sg2 -d areca,3/2", True),
+        ("/dev/sdc -d sat+megaraid,4", True),
+        ("/dev/sda", False),
+        ("/dev/sda -d", False),
+        ("sda -d megaraid,0", False),
+        ("/dev/sda -d megaraid,0 --set=security", False),
+        ("/dev/sda -d megaraid,0; -t long", False),
+        ("/dev/../etc/shadow -d ata", False),
+        ("/dev/sda -d megaraid,0\n", False),
+        ("; ".join(["/dev/sda -d megaraid,0"] * 65), False),
+    ],
+)
+def test_only_devices_with_their_types_may_be_named(spelled: str, is_right: bool) -> None:
+    assert smart.DEVICES.accepts(spelled) is is_right
 
 
 def test_a_disk_is_asked_once_in_half_an_hour_and_its_row_stands_meanwhile(machine: Machine) -> None:

@@ -213,6 +213,15 @@ def test_its_output_and_its_exit_code_are_read(stand_in: Any) -> None:
     assert run(command) == (f"{command[1:]} C".encode(), 68)
 
 
+def test_a_disk_behind_a_controller_is_asked_by_its_type(stand_in: Any) -> None:
+    """The stand-in says what it was asked, as the message of a disk that tells nothing."""
+    body = "import json; words = ' '.join(sys.argv[1:])\n"
+    body += "print(json.dumps({'smartctl': {'messages': [{'string': words}]}})); sys.exit(1)"
+    (path, *_) = stand_in(body)
+    said = smartctl.ask("/dev/sda -d megaraid,12", path)
+    assert said == Absence(Cause.NO_SOURCE, f"{' '.join(smartctl.OPTIONS)} /dev/sda -d megaraid,12")
+
+
 def test_one_that_closes_its_output_and_goes_on_is_waited_for(stand_in: Any) -> None:
     assert run(stand_in("os.write(1, b'{}'); os.close(1); time.sleep(0.05); os._exit(4)")) == (b"{}", 4)
 
