@@ -281,8 +281,9 @@ def _heat(now: Now, width: int, signs: Signs) -> list[Text]:
     hottest = sorted(((value, name) for value, name in known if value is not None), reverse=True)[:_HOTTEST_MAX]
     items = []
     for value, name in hottest:
-        limit = now.value("temperature", "crit", name) or now.value("temperature", "max", name)
-        style = _warmth(value / limit) if limit else ""
+        limits = (now.value("temperature", limit, name) for limit in ("crit", "max"))
+        limit = next((limit for limit in limits if limit is not None), None)
+        style = "" if limit is None else _headroom(limit - value)
         items.append(Text.assemble(f"{printable(name)} ", (f"{value:.1f} °C", style)))
     throttled = [now.derived("cpu_throttle", "throttled_percent", name) for name in now.instances("cpu_throttle")]
     if slowed := max(filter(None, throttled), default=None):
@@ -470,6 +471,11 @@ def _percent(share: float | None) -> Text:
 
 def _warmth(share: float) -> str:
     return "red" if share >= 0.9 else "yellow" if share >= 0.6 else "green"  # noqa: PLR2004  where eyes should go
+
+
+def _headroom(left_celsius: float) -> str:
+    """By how far it is from the limit: a share of it means nothing where 0 is as good as any other temperature."""
+    return "red" if left_celsius <= 10 else "yellow" if left_celsius <= 30 else "green"  # noqa: PLR2004  as above
 
 
 def _spelled(value: float | None, spell: Callable[[float], str], signs: Signs) -> str:

@@ -256,6 +256,37 @@ def test_heat_and_batteries_are_shown_where_they_are(runtime: Path, machine: Mac
     assert "Heat" not in text(scene(follower(runtime / "elsewhere").read()), height=40)
 
 
+@pytest.mark.parametrize(
+    ("value", "limits", "style"),
+    [
+        (91.5, {"crit": 100}, "red"),
+        (80, {"crit": 100}, "yellow"),
+        (60, {"crit": 100, "max": 61}, "green"),  # crit counts.
+        (60, {"max": 61}, "red"),
+        (-1, {"crit": 0, "max": 90}, "red"),  # A freezer: 0 is a limit.
+        (-20, {"crit": 0}, "yellow"),
+        (-40, {"crit": -5}, "green"),
+        (120, {}, ""),
+    ],
+)
+def test_heat_is_coloured_by_how_far_it_is_from_its_limit(
+    value: float, limits: dict[str, int], style: str, runtime: Path
+) -> None:
+    ring = RingWriter(
+        str(in_background(runtime) / "1.ring"),
+        2**20,
+        Identity(BOOT, "background", Sensitivity.PUBLIC, 2, 1 * SECOND),
+        [Layout(TEMPERATURE, 5 * SECOND)],
+    )
+    ring.clock(Relation(120 * SECOND, 1_700_000_120 * SECOND, 120 * SECOND))
+    told = {"value": round(value * 1000), **{name: limit * 1000 for name, limit in limits.items()}}
+    ring.rows(0, 120 * SECOND, ("zone",), [told.get(metric.name, ABSENT) for metric in TEMPERATURE.metrics])
+    lines = frame(scene(follower(runtime).read(), 121), 120, 40)
+    (heat,) = (line for line in lines if line.plain.startswith("Heat"))
+    at = heat.plain.index(f"{value:.1f}")
+    assert {str(span.style) for span in heat.spans if span.start == at} == ({style} if style else set())
+
+
 @pytest.mark.parametrize("cpus", [1, 2, 64])
 @pytest.mark.parametrize("width", [20, 40, 79, 80, 132, 300])
 @pytest.mark.parametrize("height", [1, 2, 8, 16, 24, 60])
