@@ -224,6 +224,8 @@ def test_chip_of_acceleration_says_what_is_set(ground: Ground, chips: Chips) -> 
         each for each in Path("/sys/bus/iio/devices").glob("iio:device*") if "kx" in (each / "name").read_text()
     )
     scale = float((folder / "in_accel_scale").read_text())
+    # Else it sleeps after two seconds, and is left asleep.
+    (folder.resolve().parent / "power/control").write_text("on")
     raw = [int((folder / f"in_accel_{axis}_raw").read_text()) for axis in "xyz"]
     assert raw == [10, -20, 1000]
     wanted = {f"acceleration_{axis}": round(value * scale * 1e6) for axis, value in zip("xyz", raw, strict=True)}
