@@ -352,10 +352,9 @@ def merged(
     unique = {labelled(spec): spec for spec in [*specs, *key]}
     for boot in dict.fromkeys(batch.boot for batch in batches):
         mine = [batch for batch in batches if batch.boot == boot]
-        resets = {gap for batch in mine for gap in batch.resets()}
-        yield _merged(
-            boot, _gathered(mine, unique, groups), unique, [labelled(spec) for spec in key], watched_s, resets
-        )
+        gathered = _gathered(mine, unique, groups)
+        resets = {gap for batch in mine for gap in batch.resets()}  # As the columns were read.
+        yield _merged(boot, gathered, unique, [labelled(spec) for spec in key], watched_s, resets)
 
 
 class _Gathered(NamedTuple):
