@@ -12,6 +12,7 @@ import importlib
 import json
 import sys
 import tomllib
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from importlib.metadata import entry_points
@@ -21,10 +22,11 @@ from types import ModuleType
 
 from sysmond.answers import event_rows
 from sysmond.archiver.disk_writes import FLUSH, INTERVAL_NS
+from sysmond.base import elsewhere
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.derived_columns import of_table
 from sysmond.base.event_kinds import OWNERS
-from sysmond.base.model import Lane, Metric, Semantics, rate_unit
+from sysmond.base.model import Answers, Lane, Metric, Semantics, Table, rate_unit
 from sysmond.bus import loop
 from sysmond.bus.wire import interface
 from sysmond.machine.commandline import subparsers
@@ -53,12 +55,26 @@ A series is named `table/metric@instance`; a table of the whole system has no in
 only grows, and readers see its rate: the unit in parentheses. Values are stored as integers;
 *digits* is the number of decimal places they carry. A metric that a kernel, a device or a
 permission does not offer is absent, never zero. What is *derived* is not recorded, but follows from metrics
-by a formula ([the guide](asking.md#derived-columns)); it is asked for by its name like any other.
+by a formula ([the guide](asking.md#derived-columns)); it is asked for by its name like any other. *Elsewhere* is
+what other programs call the same: ≈ where they compute it in another way, … + where theirs is a sum with more in it.
+[By program](names.md), with the units that differ.
 
 *Takes* is how long a reading, and its row in the ring, took when that was last [measured](performance.md): with 1,000
 processes, and with 1,000 control groups; `–` where no benchmark takes a table by itself. Tables made of tasks
 share one pass, which counts for the first that asks for it. A table that is off runs once the configuration, or
 `sysmonctl enable probe NAME`, says so.
+"""
+
+NAMES_HEAD = """\
+# Names elsewhere
+
+What metrics are called in other programs, and here. Written from `sysmond/base/elsewhere/` by `make docs`. A query
+by one of these names is answered with the name here: `sysmon-extract node_disk_read_bytes_total` asks whether you
+mean `disk/read_bytes`.
+
+Counters are rates in answers, unless `--raw` says otherwise: `disk/read_bytes` is shown in bytes a second. Where a
+program has another unit, it is named. ≈ means that the program computes it in another way. A star stands for a number
+or a name; of several metrics joined by `+` the name is the sum.
 """
 
 LEFT_OUT = (
@@ -215,13 +231,73 @@ def table_section(probe: Probe) -> Iterator[str]:
     needed = f"; reading it takes {probe.privilege}" if probe.privilege else ""
     yield f"{about}, {every}; {probe.lane} lane; {as_declared('', probe).sensitivity}{by_choice}{needed}.{off}"
     yield ""
+    names = names_of(declared)
     if columns := of_table(declared):
         yield from table(
-            ("derived", "unit", "formula", "meaning"),
-            ((f"`{name}`", column.unit, f"`{column.formula}`", column.doc) for name, column in columns.items()),
+            ("derived", "unit", "formula", "meaning", "elsewhere"),
+            (
+                (f"`{name}`", column.unit, f"`{column.formula}`", column.doc, names[name])
+                for name, column in columns.items()
+            ),
         )
         yield ""
-    yield from table(("metric", "unit", "semantics", "digits", "meaning", "origin"), map(metric_row, declared.metrics))
+    rows = ((*metric_row(metric), names[metric.name]) for metric in declared.metrics)
+    yield from table(("metric", "unit", "semantics", "digits", "meaning", "origin", "elsewhere"), rows)
+
+
+def names_of(declared: Table) -> defaultdict[str, str]:
+    """Spell what other programs call the columns of a table."""
+    spelled: defaultdict[str, dict[str, None]] = defaultdict(dict)
+    columns = [metric.name for metric in declared.metrics]
+    taken = {(name.program, name.name) for name in elsewhere.every()}
+    for name in elsewhere.every():
+        for path in name.paths:
+            of, _, column = path.partition("/")
+            if of != declared.name:
+                continue
+            for each in columns if column == "*" else [column.partition("@")[0]]:
+                called = name.name.replace("*", each) if column == "*" else name.name
+                if column != "*" or (name.program, called) not in taken:
+                    more = " + …" if name.is_sum else ""
+                    spelled[each][f"{'≈ ' if name.is_about else ''}`{called}`{more} ({name.program})"] = None
+    return defaultdict(str, {column: ", ".join(names) for column, names in spelled.items()})
+
+
+def names() -> str:
+    """Spell what metrics are called elsewhere, by program."""
+    units = {f"{table}/{name}": unit for table, columns in units_here().items() for name, unit in columns.items()}
+    by_program: defaultdict[str, list[elsewhere.Name]] = defaultdict(list)
+    for name in elsewhere.every():
+        by_program[name.program].append(name)
+    lines = [NAMES_HEAD]
+    for program in sorted(by_program, key=str.lower):
+        lines += [f"## {program}", ""]
+        lines += table(
+            ("name there", "here", "unit here", "unit there"),
+            (
+                (
+                    f"`{name.name}`",
+                    f"{'≈ ' if name.is_about else ''}{' or '.join(f'`{meaning}`' for meaning in name.meanings)}",
+                    " or ".join(dict.fromkeys(units.get(path.partition("@")[0], "") for path in name.paths)),
+                    name.unit,
+                )
+                for name in by_program[program]
+            ),
+        )
+        lines.append("")
+    return "\n".join(lines)
+
+
+def units_here() -> dict[str, dict[str, str]]:
+    """The unit of each column that answers may have, by table."""
+    units = {}
+    for declared in (probe.table for probe in catalogue()):
+        of_metrics = {metric.name: spelled_unit(metric) for metric in declared.metrics}
+        answers = declared.answers or Answers()
+        of_metrics |= {total.name: of_metrics[total.parts[0]] for total in answers.totals}
+        of_metrics |= {name: "text" for join in answers.joins for name, _ in join.columns}
+        units[declared.name] = of_metrics | {name: column.unit for name, column in of_table(declared).items()}
+    return units
 
 
 def event_section() -> Iterator[str]:
@@ -237,11 +313,14 @@ def event_section() -> Iterator[str]:
 
 def metric_row(metric: Metric) -> tuple[str, ...]:
     """Spell one metric of the catalogue."""
-    unit = metric.unit
-    if metric.semantics is Semantics.COUNTER:
-        unit = f"{unit} ({rate_unit(unit)})"
     origin = f"`{metric.origin}`" if metric.origin else ""
-    return f"`{metric.name}`", unit, metric.semantics, str(metric.scale), metric.doc, origin
+    return f"`{metric.name}`", spelled_unit(metric), metric.semantics, str(metric.scale), metric.doc, origin
+
+
+def spelled_unit(metric: Metric) -> str:
+    """Spell the unit of a metric, and that of its rate."""
+    is_counter = metric.semantics is Semantics.COUNTER
+    return f"{metric.unit} ({rate_unit(metric.unit)})" if is_counter else metric.unit
 
 
 def cli() -> str:
@@ -373,6 +452,7 @@ def packages() -> Iterator[str]:
 
 DOCUMENTS: dict[str, Callable[[], str]] = {
     "metrics.md": metrics,
+    "names.md": names,
     "cli.md": cli,
     "interfaces.md": bus,
     "architecture.md": architecture,

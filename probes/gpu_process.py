@@ -81,7 +81,6 @@ GPU_PROCESS = Table(
         ),
         ended_by=Ending("exits", _KEY, ("exit_code", "signal")),
         meant=(("user", "username"),),
-        aliases=(("gpu%", "gpu_percent"), ("gmem", "gpu_memory")),
         derived=(Derived("gpu_percent", "%", "gpu_time * 100", "Of one engine; several may work for it at once."),),
     ),
 )

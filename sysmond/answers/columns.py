@@ -170,12 +170,16 @@ class Offer(NamedTuple):
         specs = []
         for label in labels:
             if label not in self.specs:
-                known = {name.lower(): f"; nearest: {own}" for name, own in self.answers.aliases}
-                close = known.get(label.lower()) or nearest(label, self.specs)
-                close = close or f"; there are {', '.join(self._plain())}"
-                raise UsageError(f"table {self.table.name!r} has no column {label!r}{close}")
+                raise UsageError(f"table {self.table.name!r} has no column {label!r}{self._near(label)}")
             specs.append(self.specs[label])
         return list(dict.fromkeys(specs))
+
+    def _near(self, label: str) -> str:
+        """Say what comes near to what is no column: by other programs' names, else by spelling, else all."""
+        from sysmond.base import elsewhere  # noqa: PLC0415  only to speak of a mistake
+
+        meant = elsewhere.suggest_column(label, self.table.name, self._plain(), self.answers.aliases)
+        return meant or nearest(label, self.specs) or f"; there are {', '.join(self._plain())}"
 
     def groups(self, labels: Iterable[str]) -> list[Spec]:
         """The columns by which rows are put together.

@@ -150,8 +150,11 @@ def _labels(offer: Offer, pattern: Pattern, stats: Sequence[str], *, is_raw: boo
         known |= dict.fromkeys(offer.derived, Semantics.GAUGE)
         metrics = {name: Semantics.GAUGE for name in offer.derived if name == pattern.metric}
     if not metrics:
+        from sysmond.base import elsewhere  # noqa: PLC0415  only to speak of a mistake
+
         spelled = [f"{pattern.table}/{name}" for name in known]
-        close = nearest(f"{pattern.table}/{pattern.metric}", spelled) or f"; there are {', '.join(spelled)}"
+        meant = elsewhere.suggest_column(pattern.metric, pattern.table, known, offer.answers.aliases)
+        close = meant or nearest(f"{pattern.table}/{pattern.metric}", spelled) or f"; there are {', '.join(spelled)}"
         raise UsageError(f"path {pattern.text!r}: no such metric{close}")
     is_one = not lasts(offer.table)
     labels = [

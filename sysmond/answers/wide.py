@@ -141,14 +141,14 @@ def match(
         return derived.named(line, known)
 
     try:
-        return [SeriesKey(*key) for key in paths.select(patterns, known, (), derived)], {}
+        return [SeriesKey(*key) for key in paths.select(patterns, known, (), derived, line.aliases)], {}
     except UsageError:
         long_tables = line.long_tables()
         empty = _empty(patterns, known, line, place)
         left = [pattern for pattern in patterns if pattern not in empty]
         if empty and not left:
             raise Error(next(iter(empty.values()))) from None
-        return [SeriesKey(*key) for key in paths.select(left, known, long_tables, derived)], empty
+        return [SeriesKey(*key) for key in paths.select(left, known, long_tables, derived, line.aliases)], empty
 
 
 def _empty(

@@ -144,8 +144,8 @@ def check(table: Table) -> None:
         return
     if not isinstance(answers, Answers):
         raise UsageError(f"{where}: a value of type {type(answers).__name__}; expected Answers")
-    if table.packing is None and answers != Answers(derived=answers.derived):
-        raise UsageError(f"{where}: on a table without a packing; expected derived alone, or a long table")
+    if table.packing is None and answers != Answers(aliases=answers.aliases, derived=answers.derived):
+        raise UsageError(f"{where}: on a table without a packing; expected derived and aliases alone, or a long table")
     try:
         is_whole = parse(answers._asdict()) == answers
     except (ValueError, TypeError, RecursionError) as wrong:

@@ -117,11 +117,13 @@ def select(
     series: Iterable[Series],
     others: Sequence[str] = (),
     derived: Callable[[], Iterable[Series]] = tuple,
+    aliases: Callable[[], Iterable[tuple[str, str]]] = tuple,
 ) -> list[Series]:
     """Choose what the patterns mean: in the order of the patterns, then as given; each series once.
 
     ``others``: tables that have no series, but may have been meant. ``derived``: series that no wildcard means, but a
-    metric that is named in full.
+    metric that is named in full. ``aliases``: what tables say that other programs call their metrics: pairs of a name
+    and a path.
 
     :raises UsageError: naming the first pattern that means none of them, and what comes nearest.
     """
@@ -134,22 +136,34 @@ def select(
             named = list(derived())
             matching = [one for one in named if matcher.series(*one)]
             if not matching:
-                raise UsageError(_unknown(pattern, matcher, [*known, *named], others))
+                raise UsageError(_unknown(pattern, matcher, [*known, *named], others, aliases()))
         if not matching:
-            raise UsageError(_unknown(pattern, matcher, known, others))
+            raise UsageError(_unknown(pattern, matcher, known, others, aliases()))
         chosen.update(dict.fromkeys(matching))
     return list(chosen)
 
 
-def _unknown(pattern: Pattern, matcher: Matcher, known: list[Series], others: Sequence[str]) -> str:
+def _unknown(
+    pattern: Pattern,
+    matcher: Matcher,
+    known: list[Series],
+    others: Sequence[str],
+    aliases: Iterable[tuple[str, str]],
+) -> str:
     """Say which part of a path is unknown; the parts before it are known."""
+    from sysmond.base import elsewhere  # noqa: PLC0415  only to speak of a mistake
+
     if not any(matcher.table(table) for table, _, _ in known):
         tables = [*(table for table, _, _ in known), *others]
-        return f"path {pattern.text!r}: no such table{_suggest(pattern.table, tables)}"
+        meant = elsewhere.suggest(pattern.text.partition("@")[0], aliases)
+        return f"path {pattern.text!r}: no such table{meant or _suggest(pattern.table, tables)}"
     if not any(matcher.metric(table, metric) for table, metric, _ in known):
         spelled = {f"{table}/{metric}" for table, metric, _ in known if matcher.table(table)}
         wanted = f"{pattern.table}/{pattern.metric}"
-        return f"path {pattern.text!r}: no such metric{_suggest(wanted, spelled)}"
+        own = [path.partition("/")[2] for path in spelled]
+        declared = [(name, path.partition("/")[2]) for name, path in aliases if path.startswith(f"{pattern.table}/")]
+        meant = elsewhere.suggest_column(pattern.metric, pattern.table, own, declared)
+        return f"path {pattern.text!r}: no such metric{meant or _suggest(wanted, spelled)}"
     full = {series_path(*one) for one in known if matcher.metric(one[0], one[1])}
     instances = {path.partition("@")[2] for path in full}
     wanted = pattern.instance or ""

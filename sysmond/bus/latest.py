@@ -227,10 +227,15 @@ class Latest:
         try:
             known = [listed.series[1:] for listed in self.meant(Matcher(paths.parse("*")), allowed)]
             derived = [(each, name, "") for each in {key[0] for key in known} for name in self.derived(each)]
-            paths.select([pattern], known, long_tables, lambda: derived)
+            paths.select([pattern], known, long_tables, lambda: derived, self._aliases)
         except UsageError as unknown:
             return NotFoundError(str(unknown))
         return NotFoundError(f"path {pattern.text!r}: nothing is recorded")
+
+    def _aliases(self) -> list[tuple[str, str]]:
+        """What tables say that other programs call their metrics: pairs of a name and a path."""
+        answers = [(table, self._declared(table).answers) for table in self._planned()]
+        return [(name, f"{table}/{column}") for table, said in answers if said for name, column in said.aliases]
 
     def _listed(self, key: paths.Series, recent: Recent, metric: Metric, now: Now, made_of: str = "") -> Listed:
         text = ""

@@ -118,25 +118,6 @@ _COMMAND_OF_THREAD = _COMMAND._replace(is_within=True)
 
 _WHOSE = (("user", "username"), ("cgroup", "cgroup_path"))
 _WHICH_CALL = ("syscall", "syscall_name")
-# What htop and top, atop and pidstat call them.
-_ALIASES = (
-    ("tgid", "pid"),
-    ("res", "rss"),
-    ("shr", "rss_shmem"),
-    ("virt", "virtual"),
-    ("vsz", "virtual"),
-    ("thr", "threads"),
-    ("nlwp", "threads"),
-    ("ni", "nice"),
-    ("pri", "priority"),
-    ("minflt", "minor_faults"),
-    ("majflt", "major_faults"),
-    ("rddsk", "read_bytes"),
-    ("wrdsk", "written_bytes"),
-    ("utime", "user"),
-    ("stime", "system"),
-    ("rundelay", "run_delay"),
-)
 
 PROCESS = Table(
     "process",
@@ -156,7 +137,6 @@ PROCESS = Table(
         joins=(_USER, _CGROUP, _OWNER, _COMMAND),
         ended_by=_ENDED,
         meant=_WHOSE,
-        aliases=_ALIASES,
         rows_only=_WITH_CHILDREN_NAMES,
     ),
 )
@@ -174,7 +154,6 @@ THREAD = Table(
         totals=(_RSS,),
         joins=(_USER, _CGROUP, _OWNER, _COMMAND_OF_THREAD),
         meant=_WHOSE,
-        aliases=_ALIASES,
     ),
 )
 PROCESS_PRIVATE = Table(

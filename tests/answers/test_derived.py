@@ -59,7 +59,8 @@ PAGES = Table(
             Derived("pages_per_job", "1", "printed / jobs", "How long a job is."),
             Derived("ink_left", "%", "100 - ink * 4", "How much ink there is."),
             Derived("ink_of_memory", "1", "ink / memory.total", "Both together."),
-        )
+        ),
+        aliases=(("Sheets", "printed"),),
     ),
 )
 Values = Mapping[int, Sequence[int]]
@@ -280,6 +281,21 @@ def test_what_a_table_lacks_metrics_for_is_not_there(machine: Machine) -> None:
         machine.archive.select("disk/utilisation")
 
 
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("r/s", r"path 'r/s': no such table; did you mean disk/reads \(r/s in iostat\)\?"),
+        ("r_await@sda", r"no such table; did you mean disk/read_await \(r_await in iostat\)\?"),
+        ("node_disk_io_time_seconds_total", r"did you mean disk/io_time \(\S+ in node_exporter\)\?"),
+        ("disk/aqu-sz", r"path 'disk/aqu-sz': no such metric; did you mean queue_length \(aqu-sz in sar, iostat\)\?"),
+        ("disk/%memused", r"path 'disk/%memused': no such metric; nearest: disk/reads"),
+    ],
+)
+def test_a_name_of_another_program_is_answered_with_ours(machine: Machine, asked: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        machine.archive.select(asked)
+
+
 def test_how_it_came_about_is_told(machine: Machine) -> None:
     (told,) = machine.archive.select("disk/read_await", step="1min", explain=True).explanations
     assert told.formula == "read_time / reads, of their mean"
@@ -410,6 +426,8 @@ def test_what_declares_nonsense_is_as_if_it_were_not_there(printers: Machine, sa
 
 
 def test_a_plugins_columns_are_there_before_any_file_is(printers: Machine) -> None:
+    with pytest.raises(UsageError, match=r"'sheets': no such table; did you mean pages/printed\?"):
+        printers.archive.select("sheets")
     assert np.nanmax(printers.archive.select("pages/pages_per_job").columns[0].values) == 3
 
 
@@ -432,6 +450,8 @@ def test_a_copy_elsewhere_has_a_plugins_columns(printers: Machine, tmp_path: Pat
     shutil.copytree(printers.folders.state, tmp_path / "elsewhere")
     shutil.rmtree(printers.folders.runtime)
     archive = opened(state_dir=str(tmp_path / "elsewhere"))
+    with pytest.raises(UsageError, match=r"'pages/sheets': no such metric; did you mean printed\?"):
+        archive.select("pages/sheets")
     assert np.nanmax(archive.select("pages/pages_per_job", step="1min").columns[0].values) == 3
     assert [entry.path for entry in archive.catalogue("pages/ink*", derived=True)] == [
         "pages/ink@lp", "pages/ink_left@lp", "pages/ink_of_memory@lp",
@@ -556,7 +576,7 @@ def test_a_file_has_room_for_so_much(tmp_path: Path) -> None:
         ('{"pages":{"derived":[["a","1","' + "(" * 300 + '","Deep."]]}}', "too deep"),
         ('{"pages":{"derived":[["a","1","' + "1+" * 1000 + 'jobs","Long."]]}}', "formula of 2004 characters"),
         ('{"pages":{"derived":[["a","1",7,"No text."]]}}', "expected a text"),
-        ('{"pages":{"show":["jobs"]}}', "expected derived alone"),
+        ('{"pages":{"show":["jobs"]}}', "expected derived and aliases alone"),
         ("[" * 8000, "recursion"),
     ],
 )

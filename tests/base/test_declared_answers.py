@@ -60,7 +60,7 @@ def test_a_good_declaration_is_accepted() -> None:
 def test_what_old_files_do_not_say_is_what_our_tables_declare(table: Table) -> None:
     declared_answers.check(table)
     assert table.answers is not None
-    assert answers_of(table._replace(answers=None)) == table.answers._replace(aliases=())
+    assert answers_of(table._replace(answers=None)) == table.answers
 
 
 @pytest.mark.parametrize("answers", [None, Answers(), GOOD, *(each.answers for each in OURS)])
@@ -134,10 +134,12 @@ def test_it_has_a_bound() -> None:
         declared_answers.read(" " * 99_999)
 
 
-def test_a_wide_table_has_derived_columns_alone() -> None:
-    with pytest.raises(UsageError, match="on a table without a packing; expected derived alone, or a long table"):
+def test_a_wide_table_has_derived_columns_and_names_elsewhere_alone() -> None:
+    with pytest.raises(
+        UsageError, match="on a table without a packing; expected derived and aliases alone, or a long table"
+    ):
         declared_answers.check(JOB._replace(packing=None, answers=GOOD))
-    declared_answers.check(JOB._replace(packing=None, answers=Answers(derived=(INK,))))
+    declared_answers.check(JOB._replace(packing=None, answers=Answers(derived=(INK,), aliases=(("Ink", "ink"),))))
 
 
 INK = Derived("ink", "B", "black + colour", "Both inks.")

@@ -280,7 +280,8 @@ def a_printer(folder: Path) -> tuple[Latest, Writer, int]:
                 Derived("time_per_job", "s", "busy / jobs", "How long one takes."),
                 Derived("ink_percent", "%", "ink / memory.total * 100", "Ink, of all memory."),
                 Derived("hidden", "1", "ink / vault.total", "Of what not all may see."),
-            )
+            ),
+            aliases=(("prints", "jobs"),),
         ),
     )
     memory_table = Table("memory", (Metric("total", "B", Semantics.GAUGE, "All."),))
@@ -294,7 +295,8 @@ def a_printer(folder: Path) -> tuple[Latest, Writer, int]:
     vault.ring.rows(0, first * SECOND_NS, ("",), [8])
     for second in range(4):
         writer.ring.rows(0, (first + second) * SECOND_NS, ("lp",), [second * 4, second * 50, 200])
-    return Latest(Follower(machine.folders, ticks=2), declared=lambda _: table), writer, first
+    planned = {"printer": Sensitivity.PUBLIC}
+    return Latest(Follower(machine.folders, ticks=2), lambda: planned, declared=lambda _: table), writer, first
 
 
 def test_derived_series_are_values_like_others(tmp_path: Path) -> None:
@@ -318,6 +320,8 @@ def test_derived_series_are_values_like_others(tmp_path: Path) -> None:
     assert all(map(math.isnan, values))
     with pytest.raises(NotFoundError, match="no such metric; nearest: printer/time_per_job"):
         find_all(latest, ["printer/time_per_jop"], Sensitivity)
+    with pytest.raises(NotFoundError, match=r"'Prints': no such table; did you mean printer/jobs\?"):
+        find_all(latest, ["Prints"], Sensitivity)
 
 
 @as_stranger

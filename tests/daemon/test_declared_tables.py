@@ -169,7 +169,7 @@ def check_rows(folders: Folders) -> None:
     assert {row["queue"]: row["count"] for row in groups} == dict.fromkeys(QUEUES.values(), JOBS // len(QUEUES))
     (status,) = said(ask(folders, "print_done", group_by="status", columns="pages"))
     assert (status["status"], status["pages"]) == (7, PAGES)
-    with pytest.raises(Error, match="has no column 'sheets'; nearest: pages"):
+    with pytest.raises(Error, match=r"has no column 'sheets'; did you mean pages\?"):
         ask(folders, columns="sheets")
 
 

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names in OpenTelemetry's semantic conventions: metrics with the attributes that tell which, and some attributes.
+
+Source: ``docs/system/system-metrics.md``, ``process-metrics.md``, ``container-metrics.md`` and
+``hardware-metrics.md`` of the conventions, which are still in development: names change. Units are those of UCUM;
+shares are of 1.
+"""
+
+_MODES = ("user", "system", "nice", "idle", "iowait", "steal")
+_READ, _WRITE = "disk.io.direction=read", "disk.io.direction=write"
+_RECEIVE, _TRANSMIT = "network.io.direction=receive", "network.io.direction=transmit"
+
+_SYSTEM = {
+    **{f"system.cpu.time{{cpu.mode={mode}}}": f"cpu/{mode}" for mode in _MODES},
+    "system.cpu.time{cpu.mode=interrupt}": "cpu/irq + cpu/softirq",
+    **{f"system.cpu.utilization{{cpu.mode={mode}}}": f"cpu/{mode}_percent in 1" for mode in _MODES},
+    "system.cpu.utilization{cpu.mode=interrupt}": "cpu/irq_percent in 1",
+    "system.cpu.frequency": "cpu/frequency",
+    "system.cpu.logical.count": "host/cpus",
+    "system.cpu.physical.count": "host/cores",
+    "system.memory.usage{system.memory.state=used}": "memory/used",
+    "system.memory.usage{system.memory.state=free}": "memory/free",
+    "system.memory.usage{system.memory.state=buffers}": "memory/buffers",
+    "system.memory.usage{system.memory.state=cached}": "memory/cached",
+    "system.memory.utilization{system.memory.state=used}": "memory/used_percent in 1",
+    "system.memory.limit": "memory/total",
+    "system.memory.shared": "memory/shmem",
+    "system.memory.linux.available": "memory/available",
+    "system.memory.linux.slab.usage{system.memory.linux.slab.state=reclaimable}": "memory/slab_reclaimable",
+    "system.memory.linux.slab.usage{system.memory.linux.slab.state=unreclaimable}": "memory/slab_unreclaimable",
+    "system.paging.usage{system.paging.state=used}": "swap/used",
+    "system.paging.usage{system.paging.state=free}": "about memory/swap_free",
+    "system.paging.utilization{system.paging.state=used}": "swap/used_percent in 1",
+    "system.paging.faults{system.paging.fault.type=major}": "vm/pgmajfault",
+    "system.paging.faults{system.paging.fault.type=minor}": "about vm/pgfault",
+    "system.paging.operations{system.paging.direction=in}": "about vm/pswpin",
+    "system.paging.operations{system.paging.direction=out}": "about vm/pswpout",
+    f"system.disk.io{{{_READ}}}": "disk/read_bytes",
+    f"system.disk.io{{{_WRITE}}}": "disk/written_bytes",
+    f"system.disk.operations{{{_READ}}}": "disk/reads",
+    f"system.disk.operations{{{_WRITE}}}": "disk/writes",
+    f"system.disk.operation_time{{{_READ}}}": "disk/read_time",
+    f"system.disk.operation_time{{{_WRITE}}}": "disk/write_time",
+    f"system.disk.merged{{{_READ}}}": "disk/reads_merged",
+    f"system.disk.merged{{{_WRITE}}}": "disk/writes_merged",
+    "system.disk.io_time": "disk/io_time",
+    "system.filesystem.usage{system.filesystem.state=used}": "filesystem/used",
+    "system.filesystem.usage{system.filesystem.state=free}": "filesystem/available",
+    "system.filesystem.utilization": "about filesystem/used_percent in 1",
+    "system.filesystem.limit": "filesystem/size",
+    f"system.network.io{{{_RECEIVE}}}": "network/received_bytes",
+    f"system.network.io{{{_TRANSMIT}}}": "network/sent_bytes",
+    f"system.network.packet.count{{{_RECEIVE}}}": "network/received_packets",
+    f"system.network.packet.count{{{_TRANSMIT}}}": "network/sent_packets",
+    f"system.network.packet.dropped{{{_RECEIVE}}}": "network/receive_drops",
+    f"system.network.packet.dropped{{{_TRANSMIT}}}": "network/send_drops",
+    f"system.network.errors{{{_RECEIVE}}}": "network/receive_errors",
+    f"system.network.errors{{{_TRANSMIT}}}": "network/send_errors",
+    "system.network.connection.count{network.connection.state=established}": "about tcp/curr_estab",
+    "system.process.created": "about system/forks",
+    "host.name": "host/hostname",
+    "host.arch": "host/architecture",
+}
+_PROCESS = {
+    "process.cpu.time{cpu.mode=user}": "process/user",
+    "process.cpu.time{cpu.mode=system}": "process/system",
+    "process.cpu.utilization": "about process/cpu_percent in 1",
+    "process.memory.usage": "process/rss",
+    "process.memory.virtual": "process/virtual",
+    "process.memory.utilization": "process/memory_percent in 1",
+    f"process.disk.io{{{_READ}}}": "process/read_bytes",
+    f"process.disk.io{{{_WRITE}}}": "process/written_bytes",
+    f"process.network.io{{{_RECEIVE}}}": "process_private/received",
+    f"process.network.io{{{_TRANSMIT}}}": "process_private/sent",
+    "process.thread.count": "process/threads",
+    "process.unix.file_descriptor.count": "process_private/descriptors",
+    "process.context_switches{process.context_switch.type=voluntary}": "process/voluntary_switches",
+    "process.context_switches{process.context_switch.type=involuntary}": "process/involuntary_switches",
+    "process.paging.faults{system.paging.fault.type=minor}": "process/minor_faults",
+    "process.paging.faults{system.paging.fault.type=major}": "process/major_faults",
+    "process.pid": "process/pid",
+    "process.parent_pid": "process/ppid",
+    "process.executable.path": "command/exe",
+    "process.command_line": "command/command",
+    "process.exit.code": "exits/exit_code",
+    "container.cpu.time": "cgroup/cpu_usage",
+    "container.memory.usage": "cgroup/memory_used",
+    f"container.disk.io{{{_READ}}}": "cgroup_io/read_bytes",
+    f"container.disk.io{{{_WRITE}}}": "cgroup_io/written_bytes",
+}
+_HARDWARE = {
+    "hw.temperature": "temperature/value",
+    "hw.fan.speed": "fan/value",
+    "hw.voltage": "voltage/value",
+    "hw.power": "power/value",
+    "hw.energy": "energy/value or rapl/energy",
+    "hw.battery.charge": "battery/capacity in 1",
+    "hw.gpu.utilization": "gpu/busy in 1",
+    "hw.gpu.memory.usage": "gpu/memory_used",
+    "hw.gpu.memory.limit": "gpu/memory_total",
+    "hw.network.bandwidth.limit": "link/speed in B/s",
+    "hw.network.up": "link/carrier",
+}
+
+NAMES = {"OpenTelemetry": {**_SYSTEM, **_PROCESS, **_HARDWARE}}
